@@ -1,0 +1,2 @@
+//! The `rendez` command.
+fn main() {}

@@ -1,0 +1,23 @@
+//! Ground: the plain values every floor stands on. No clock, no I/O, no globals, no unsafe.
+//!
+//! Nothing here knows of tables, channels, fabrics or threads.
+
+pub mod device;
+pub mod dtype;
+pub mod key;
+pub mod limits;
+pub mod region;
+pub mod rng;
+pub mod shape;
+pub mod status;
+pub mod step;
+pub mod time;
+
+pub use device::DeviceName;
+pub use dtype::DType;
+pub use key::{FrameIter, Key};
+pub use region::Region;
+pub use shape::{Shape, TensorMeta};
+pub use status::{Code, Status};
+pub use step::{Incarnation, StepId};
+pub use time::Nanos;

@@ -1,0 +1,134 @@
+//! Status: what went wrong, in the field's seventeen codes, and whether it is only a consequence.
+//!
+//! A status crosses the wire and reaches users, so it is text and numbers: no source errors, no backtraces.
+
+use std::fmt;
+use std::sync::Arc;
+
+macro_rules! codes {
+    ($($(#[$doc:meta])* $name:ident = $number:literal;)*) => {
+        /// The field's status codes, with the field's numbers.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+        #[repr(u8)]
+        #[non_exhaustive]
+        pub enum Code { $($(#[$doc])* $name = $number,)* }
+
+        impl Code {
+            /// Every code, in numeric order.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// The code of a wire number; `Unknown` for numbers that are none.
+            #[must_use]
+            pub const fn from_wire(number: u8) -> Self {
+                match number { $($number => Self::$name,)* _ => Self::Unknown }
+            }
+
+            /// The code's name, as in `InvalidArgument`.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$name => stringify!($name),)* }
+            }
+        }
+    };
+}
+
+codes! {
+    /// All is well. A [`Status`] is never made with it.
+    Ok = 0;
+    /// The caller gave up.
+    Cancelled = 1;
+    /// No better code is known.
+    Unknown = 2;
+    /// What was asked makes no sense, whatever the state.
+    InvalidArgument = 3;
+    /// Time ran out first.
+    DeadlineExceeded = 4;
+    /// No such thing.
+    NotFound = 5;
+    /// There is one already.
+    AlreadyExists = 6;
+    /// Not allowed.
+    PermissionDenied = 7;
+    /// A bound was reached; the message names it and its setting.
+    ResourceExhausted = 8;
+    /// The state is not one in which this can be done.
+    FailedPrecondition = 9;
+    /// Ended by an abort of its step.
+    Aborted = 10;
+    /// Past the end.
+    OutOfRange = 11;
+    /// Not built.
+    Unimplemented = 12;
+    /// An invariant broke on this side.
+    Internal = 13;
+    /// The peer is not there now; trying again may help.
+    Unavailable = 14;
+    /// Bytes were lost or damaged.
+    DataLoss = 15;
+    /// Who are you?
+    Unauthenticated = 16;
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A failure: a code, a stable reason, a message for people, and whether it follows from another failure.
+///
+/// `reason` is the stable catalogue code (as `KEY_MALFORMED`); messages may be reworded, reasons may not.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Status {
+    code: Code,
+    reason: &'static str,
+    message: Arc<str>,
+    derived: bool,
+}
+
+impl Status {
+    /// A status of `code` with the catalogue's `reason` and a `message` that says what, where and what to do.
+    pub fn new(code: Code, reason: &'static str, message: impl Into<Arc<str>>) -> Self {
+        Self { code, reason, message: message.into(), derived: false }
+    }
+
+    /// The same status, marked as a consequence of another failure.
+    #[must_use]
+    pub fn derived(mut self) -> Self {
+        self.derived = true;
+        self
+    }
+
+    /// The code.
+    #[must_use]
+    pub const fn code(&self) -> Code {
+        self.code
+    }
+
+    /// The stable reason, in capitals.
+    #[must_use]
+    pub const fn reason(&self) -> &'static str {
+        self.reason
+    }
+
+    /// The message.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// True if this failure is only a consequence of another.
+    #[must_use]
+    pub const fn is_derived(&self) -> bool {
+        self.derived
+    }
+}
+
+/// `Aborted: Cleanup 7 [STEP_FINISHED]`
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} [{}]", self.code, self.message, self.reason)
+    }
+}
+
+impl std::error::Error for Status {}
