@@ -89,7 +89,12 @@ pub struct Status {
 impl Status {
     /// A status of `code` with the catalogue's `reason` and a `message` that says what, where and what to do.
     pub fn new(code: Code, reason: &'static str, message: impl Into<Arc<str>>) -> Self {
-        Self { code, reason, message: message.into(), derived: false }
+        Self {
+            code,
+            reason,
+            message: message.into(),
+            derived: false,
+        }
     }
 
     /// The same status, marked as a consequence of another failure.

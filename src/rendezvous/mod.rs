@@ -1,1 +1,4 @@
-//! Room rendezvous.
+//! stub
+/// key id
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct KeyId(pub u32);
