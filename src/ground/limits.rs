@@ -6,18 +6,41 @@
 /// Bytes of a hot frame: one cache line.
 pub const FRAME_BYTES: usize = 64;
 
-/// Bytes of a frame's body, at most: a tensor that goes inline with its eight dimensions and a request's ticket,
-/// and a key's text, are all shorter.
-pub const BODY_MAX: usize = 4096;
+/// Rendezvous points (step, key, frame, iteration) that one shard remembers at once. One costs three cache lines,
+/// so a full table is 200 MiB; a step of ten thousand edges runs a hundred iterations before it has to end.
+pub const TABLE_RECORDS: u32 = 1 << 20;
 
-/// Bytes of a status message that a frame carries; longer ones are cut.
-pub const STATUS_TEXT_MAX: usize = 1024;
+/// Values parked in one shard, over all keys: one for each rendezvous point it can remember.
+pub const TABLE_VALUES: u32 = TABLE_RECORDS;
 
-const _: () = assert!(STATUS_TEXT_MAX <= BODY_MAX);
+/// Receives and peers' requests waiting in one shard: one for each rendezvous point it can remember.
+pub const TABLE_WAITERS: u32 = TABLE_RECORDS;
 
-/// Keys that have a number on one connection, in each direction: as many as a ticket's index can name would be
-/// 2²⁰; a sixteenth of that keeps the tables of a channel under 2 MiB.
-pub const INTERNED_KEYS: usize = 1 << 16;
+/// Receives waiting for one key: a consumer that runs this far ahead of its producer is no longer consuming.
+/// It also bounds the walk from the front of a queue to the place a new receive stands at.
+pub const WAITERS_PER_KEY: u32 = 1 << 12;
 
-/// Requests of one peer shard that may wait here: the most a ticket index names at the peer.
-pub const PARKED_REQUESTS: usize = 1 << 16;
+/// Bytes of the values parked in one shard: `TABLE_VALUES` of a mean 4 KiB, which is the longest inline body.
+pub const PARKED_BYTES: u64 = 4 << 30;
+
+/// Bytes of the values parked for one step in one shard: half of the whole, so that one step whose consumers are
+/// gone cannot stop the next.
+pub const PARKED_BYTES_PER_STEP: u64 = PARKED_BYTES / 2;
+
+/// Steps alive in one shard: a master keeps a few in flight, a shard may serve hundreds of masters.
+pub const STEPS: u32 = 1 << 12;
+
+/// Ended steps that a shard remembers to refuse latecomers: at 1000 steps a second, the last minute.
+pub const TOMBSTONES: u32 = 1 << 16;
+
+/// Steps that only peers have spoken of: a quarter of those alive. Frames of peers that run ahead
+/// of this one make them, so it is a bound on a peer's invention, not on work.
+pub const GRACE_STEPS: u32 = STEPS / 4;
+
+/// How long such a step waits for its first local use. A graph may take a minute to be built after its first peer
+/// runs; past that, the step was stray.
+pub const GRACE_TTL_NS: u64 = 60_000_000_000;
+
+const _: () = assert!(TABLE_VALUES as u64 * 4096 == PARKED_BYTES);
+const _: () = assert!(PARKED_BYTES_PER_STEP < PARKED_BYTES && GRACE_STEPS < STEPS);
+const _: () = assert!(WAITERS_PER_KEY < TABLE_WAITERS && TABLE_RECORDS < 1 << 31);

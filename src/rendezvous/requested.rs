@@ -1,0 +1,120 @@
+//! Requested: the sender's side of a key whose destination is elsewhere. Values park, and peers' requests wait.
+//!
+//! Does not know how a value travels, or whether it may: credit is the channel's business.
+//!
+//! A value goes in two moves, so that pushing costs one probe. [`Table::pass`] gives it the next ordinal and says
+//! whether a request waits for it, whether the way is clear, or whether values are parked ahead. If it is not pushed,
+//! [`Table::park`] takes it with the ticket of the first move. An ordinal is given once; one whose value was refused
+//! is taken back while it is the last.
+
+use super::names::{Pass, Requested, Slot, Ticket};
+use super::queues::{Body, Item};
+use super::refusal::Refusal;
+use super::table::Table;
+use crate::ground::Nanos;
+
+impl<V, W: Copy> Table<V, W> {
+    /// Gives the slot's next value its ordinal, and says where it goes.
+    ///
+    /// # Errors
+    /// The step ended or a limit is reached: no ordinal was given.
+    #[inline]
+    pub fn pass(&mut self, now: Nanos, slot: Slot) -> Result<Pass<W>, Refusal> {
+        let at = self.local(now, &slot)?;
+        let record = &mut self.records[at as usize];
+        let ordinal = record.next_ordinal;
+        if ordinal == u32::MAX {
+            return Err(Refusal::Ordinals);
+        }
+        record.next_ordinal += 1;
+        let ticket = Ticket { slot, record: at, ordinal };
+        if record.items > 0 {
+            return Ok(Pass::Behind(ticket));
+        }
+        if record.waiters == 0 {
+            return Ok(Pass::Clear(ticket));
+        }
+        let oldest = record.waiters_head;
+        let waiter = self.remove_waiter(oldest).1;
+        Ok(Pass::Waiter { waiter, ordinal })
+    }
+
+    /// Parks the value of a ticket, in the order of ordinals: at the end, or at the front if it was taken from there.
+    /// Gives its ordinal.
+    ///
+    /// # Errors
+    /// A limit is reached, or the step ended since: the value comes back. Its ordinal is taken back if it was the
+    /// slot's last, and is a gap otherwise, which receivers step over.
+    pub fn park(&mut self, now: Nanos, ticket: Ticket, value: V, bytes: u64) -> Result<u32, (Refusal, V)> {
+        let at = ticket.record;
+        let ordinal = ticket.ordinal;
+        let valid = self.records.get(at as usize).is_some_and(|record| {
+            record.is(&ticket.slot) && record.scope != super::steps::NONE && ordinal < record.next_ordinal
+        });
+        if !valid {
+            return Err((Refusal::Stale, value));
+        }
+        if let Err(refusal) = self.may_park(at, bytes) {
+            let record = &mut self.records[at as usize];
+            if ordinal + 1 == record.next_ordinal {
+                record.next_ordinal = ordinal;
+            }
+            return Err((refusal, value));
+        }
+        let item = Item { body: Body::Value(value), bytes, since: now, ordinal };
+        if self.front(at).is_some_and(|front| front.ordinal > ordinal) {
+            self.unpop_item(at, item);
+        } else {
+            self.push_item(at, item);
+        }
+        Ok(ordinal)
+    }
+
+    /// A peer's demand for a value of a key that is produced here. In a step that was not used here yet it is kept,
+    /// within the bounds of grace steps; it ends with the step, however that ends.
+    ///
+    /// # Errors
+    /// The step ended or a limit is reached: nothing waits.
+    pub fn request(
+        &mut self,
+        now: Nanos,
+        slot: Slot,
+        ordinal: u32,
+        waiter: W,
+        deadline: Nanos,
+    ) -> Result<Requested<V>, Refusal> {
+        let at = self.foreign(now, &slot)?;
+        match self.front(at) {
+            Some(Item { body: Body::Offer { .. }, .. }) => Err(Refusal::Direction),
+            Some(front) if ordinal < front.ordinal => Ok(Requested::AlreadySent),
+            Some(_) => self
+                .take_parked(slot)
+                .map_or(Err(Refusal::Direction), |(value, ordinal, _)| Ok(Requested::Ready { value, ordinal })),
+            None if ordinal < self.records[at as usize].next_ordinal => Ok(Requested::AlreadySent),
+            None => {
+                let id = self.push_waiter(now, at, waiter, deadline, ordinal)?;
+                Ok(Requested::Waiting { id })
+            }
+        }
+    }
+
+    /// Takes the oldest parked value, with its ordinal and bytes, to push it now that there is credit.
+    pub fn take_parked(&mut self, slot: Slot) -> Option<(V, u32, u64)> {
+        let at = self.existing(&slot)?;
+        if !matches!(self.front(at), Some(Item { body: Body::Value(_), .. })) {
+            return None;
+        }
+        let item = self.pop_item(at)?;
+        match item.body {
+            Body::Value(value) => Some((value, item.ordinal, item.bytes)),
+            Body::Offer { .. } => None,
+        }
+    }
+
+    /// A ticket for a value that was just taken from the front and could not go after all: [`Table::park`] puts it
+    /// back there.
+    pub fn ticket(&self, slot: Slot, ordinal: u32) -> Option<Ticket> {
+        let record = self.existing(&slot)?;
+        Some(Ticket { slot, record, ordinal })
+    }
+}
