@@ -147,6 +147,7 @@ impl<V: Payload> Channel<V> {
             return;
         };
         demand.has_landing = landing.is_some();
+        demand.wants_landing |= demand.has_landing;
         let subject = Subject {
             key: Ticket::default(),
             point: demand.point,
@@ -279,18 +280,21 @@ impl<V: Payload> Channel<V> {
             .map_err(|()| Violation::Intern)
     }
 
-    /// Tells the peer that a step ended, and drops what is on offer for it and cannot be read in place.
-    pub fn abort(&mut self, step: StepId, status: &Status) {
+    /// Drops what is on offer for a step and cannot be read in place.
+    pub fn drop_offers(&mut self, step: StepId) {
         let tickets: Vec<_> = self.offers.tickets().collect();
         for ticket in tickets {
-            let Some(offered) = self.offers.at(ticket) else {
-                continue;
-            };
+            let Some(offered) = self.offers.at(ticket) else { continue };
             let may_be_leased = offered.is_readable && self.settings.rules.on(Rule::LeaseStays);
             if offered.point.step == step && !may_be_leased {
                 self.offers.remove(ticket);
             }
         }
+    }
+
+    /// Tells the peer that a step ended, and drops what is on offer for it and cannot be read in place.
+    pub fn abort(&mut self, step: StepId, status: &Status) {
+        self.drop_offers(step);
         if self.peer.is_some() && self.settings.rules.on(Rule::AbortTold) {
             self.queue(Message::Abort(step, text_of(status)), None);
         }

@@ -37,6 +37,8 @@ pub struct Demand {
     pub meta: Option<TensorMeta>,
     /// True while a landing is open for it.
     pub has_landing: bool,
+    /// True if it was asked with a landing: a new connection needs a new one.
+    pub wants_landing: bool,
     /// True once it was taken back.
     pub is_cancelled: bool,
     /// True once the peer has answered.
@@ -55,6 +57,7 @@ impl Demand {
             offer: None,
             meta: None,
             has_landing: false,
+            wants_landing: false,
             is_cancelled: false,
             is_answered: false,
         }

@@ -227,6 +227,26 @@ impl<V: Payload> Channel<V> {
         self.peer.map(|peer| peer.incarnation)
     }
 
+    /// True if the longest push, or an offer, would be taken now.
+    #[inline]
+    #[must_use]
+    pub fn takes_push(&self) -> bool {
+        self.is_up() && self.lines_open() >= lines(self.settings.inline_max) && !self.offers.is_full()
+    }
+
+    /// True if the peer's arenas are read in place.
+    #[must_use]
+    pub const fn reads_in_place(&self) -> bool {
+        self.settings.read_domain
+    }
+
+    /// True if there is something to post now.
+    #[inline]
+    #[must_use]
+    pub fn must_transmit(&self, now: Nanos) -> bool {
+        self.has_due() || self.credit_is_due(now)
+    }
+
     /// True if unrequested values hold so much room here that the peer may be out of push credit.
     #[inline]
     #[must_use]

@@ -55,7 +55,7 @@ impl<V: Payload> Channel<V> {
 
     /// Credit goes alone when a quarter of a window is untold, or when it waited long enough for a ride.
     #[inline]
-    fn credit_is_due(&self, now: Nanos) -> bool {
+    pub(super) fn credit_is_due(&self, now: Nanos) -> bool {
         self.ack_at != Nanos::NEVER
             && (self.consumed - self.consumed_told >= u64::from(self.settings.frame_window / 4)
                 || self.lines_taken - self.lines_taken_told

@@ -44,3 +44,46 @@ pub const GRACE_TTL_NS: u64 = 60_000_000_000;
 const _: () = assert!(TABLE_VALUES as u64 * 4096 == PARKED_BYTES);
 const _: () = assert!(PARKED_BYTES_PER_STEP < PARKED_BYTES && GRACE_STEPS < STEPS);
 const _: () = assert!(WAITERS_PER_KEY < TABLE_WAITERS && TABLE_RECORDS < 1 << 31);
+
+/// Keys a shard knows at once: a million parked keys, and room.
+pub const KEYS: usize = 1 << 21;
+
+/// Tasks that keys may name.
+pub const PEERS: usize = 4096;
+
+/// Receives of application threads and neighbours that wait on one shard: what a ticket can name, less a half.
+pub const WAITS: usize = 1 << 19;
+
+/// Notes that wait for a neighbour's ring.
+pub const NOTES: usize = 1 << 16;
+
+/// Frames in flight on one link: 256 lines are 16 KiB of ring, and cover 25 µs at 100 ns a frame.
+pub const FRAME_WINDOW: u16 = 256;
+
+/// Lines of unrequested values that wait on one link: 16384 lines are 1 MiB, 963 values of 1 KiB.
+pub const LINE_WINDOW: u16 = 16_384;
+
+/// The longest body that travels in a frame: 1 KiB of values and eight dimensions of four bytes, and a ticket.
+pub const INLINE_MAX: usize = 1024 + 40;
+
+/// Leases of peers' memory held by one shard.
+pub const LEASES: usize = 1 << 16;
+
+/// Bytes of landings open at once on one shard.
+pub const LANDING_BYTES: u64 = 1 << 30;
+
+/// How long an acknowledgement waits for a frame to ride on: 2 ms.
+pub const ACK_DELAY_NS: u64 = 2_000_000;
+
+/// Requests of ours outstanding on one link.
+pub const REQUESTS: usize = 1 << 16;
+
+/// Values of ours on offer on one link.
+pub const OFFERS: usize = 1 << 14;
+
+/// Offers of peers whose bytes are not here yet, on one shard.
+pub const INCOMING: usize = 1 << 18;
+
+const _: () = assert!(INLINE_MAX <= BODY_MAX);
+const _: () = assert!(LINE_WINDOW < 1 << 15);
+const _: () = assert!(REQUESTS <= PARKED_REQUESTS);
