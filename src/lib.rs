@@ -1,6 +1,7 @@
 //! rendez hands a tensor from whoever made it to whoever needs it, by key.
 
 pub mod ground;
+mod sync;
 
 pub mod channel;
 pub mod rendezvous;
