@@ -2,6 +2,8 @@
 
 pub mod ground;
 
+pub mod proto;
+
 pub mod channel;
 pub mod rendezvous;
 pub mod wire;
