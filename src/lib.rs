@@ -3,6 +3,8 @@
 pub mod ground;
 mod sync;
 
+pub mod proto;
+
 pub mod channel;
 pub mod rendezvous;
 pub mod wire;
