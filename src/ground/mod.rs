@@ -2,6 +2,7 @@
 //!
 //! Nothing here knows of tables, channels, fabrics or threads.
 
+pub mod catalogue;
 pub mod device;
 pub mod dtype;
 pub mod key;
@@ -13,11 +14,11 @@ pub mod status;
 pub mod step;
 pub mod time;
 
-pub use device::DeviceName;
+pub use device::{DeviceName, TaskName};
 pub use dtype::DType;
 pub use key::{FrameIter, Key};
 pub use region::Region;
 pub use shape::{Shape, TensorMeta};
-pub use status::{Code, Status};
+pub use status::{Code, Status, StatusGroup};
 pub use step::{Incarnation, StepId};
 pub use time::Nanos;

@@ -109,6 +109,18 @@ impl<V, W: Copy> Table<V, W> {
         });
     }
 
+    /// How many wait at a slot.
+    #[must_use]
+    pub fn waiters_at(&self, slot: Slot) -> usize {
+        let at = self.probe(self.tag(&slot), &slot);
+        at.map_or(0, |at| self.records[at as usize].waiters as usize)
+    }
+
+    /// Every slot that has a record, whether anything is pending there or not.
+    pub fn each_slot(&self, mut see: impl FnMut(Slot)) {
+        self.each_record(|at| see(self.records[at as usize].slot()));
+    }
+
     /// Loads what matching at these slots will read, all at once: a burst over a large table then waits for memory
     /// once and not for each slot. Gives a number that means nothing, so that the loads are not left out.
     pub fn touch(&self, slots: impl IntoIterator<Item = Slot>) -> u32 {

@@ -110,7 +110,7 @@ impl<V, W: Copy> Table<V, W> {
     }
 
     #[inline]
-    fn probe(&self, tag: u32, slot: &Slot) -> Option<u32> {
+    pub(super) fn probe(&self, tag: u32, slot: &Slot) -> Option<u32> {
         self.index.find(tag, |at| self.records[at as usize].is(slot))
     }
 

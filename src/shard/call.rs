@@ -18,6 +18,14 @@ use super::value::Received;
 /// How a link of a peer is made on this shard, in the shard's own thread, so that its pages are near.
 pub(crate) type Attach = Box<dyn FnOnce(&mut [crate::fabric::AnyPort]) -> Option<(usize, QpId)> + Send>;
 
+/// A segment of a peer's arena, mapped.
+#[derive(Clone, Debug)]
+pub(crate) struct PeerSegment {
+    pub(crate) arena: u16,
+    pub(crate) index: u16,
+    pub(crate) mapped: Arc<MappedSegment>,
+}
+
 /// A peer has been greeted: what this shard must know.
 pub(crate) struct PeerUp {
     pub(crate) task: TaskName,
@@ -25,7 +33,7 @@ pub(crate) struct PeerUp {
     pub(crate) shards: u16,
     pub(crate) read_domain: bool,
     /// The peer's arenas, mapped.
-    pub(crate) segments: Vec<Arc<MappedSegment>>,
+    pub(crate) segments: Vec<PeerSegment>,
     /// For each shard of the peer that shares a link with this one: its index and how to attach.
     pub(crate) links: Vec<(u16, Attach)>,
 }
@@ -39,7 +47,7 @@ pub(crate) enum Call {
     /// A peer could not be reached in time.
     PeerUnreachable { task: TaskName, status: Status },
     /// A peer's arena grew.
-    PeerSegment { task: TaskName, segment: Arc<MappedSegment> },
+    PeerSegment { task: TaskName, segment: PeerSegment },
     /// A step ends.
     Abort { step: StepId, status: Status },
     /// A step is done: its clean-up.
@@ -112,8 +120,6 @@ pub struct ShardStats {
     pub violations: u64,
     /// Recalls of leases heard.
     pub recalls: u64,
-    /// Rings looked at: how much polling costs.
-    pub polled: u64,
 }
 
 /// A neighbour's number for a key, or the key itself while the number is not known.

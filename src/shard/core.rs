@@ -16,7 +16,7 @@ use super::{Observer, Settings};
 use crate::channel::slab::Slab;
 use crate::fabric::{Landing, QpId, Write};
 use crate::ground::device::TaskName;
-use crate::ground::{FrameIter, Incarnation, Key, Nanos, Status, StepId, TensorMeta};
+use crate::ground::{FrameIter, Incarnation, Key, Nanos, Status, TensorMeta};
 use crate::memory::{Leases, Pool};
 use crate::rendezvous::{KeyId, Slot, Table, WaiterId};
 use crate::wire::{Point, Ticket};
@@ -118,7 +118,7 @@ impl Core {
             }
         }
         let route = self.route_of(key)?;
-        let owner = key.shard_of(self.settings.shards);
+        let owner = key.shard_of(u32::from(self.settings.shards)) as u16;
         let link = match route {
             Route::Out { peer } | Route::In { peer } => self.link_for(peer, key.hash()),
             Route::Local | Route::Foreign => NO_LINK,

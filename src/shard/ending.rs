@@ -156,7 +156,7 @@ impl Core {
             parked: u64::from(table.values),
             parked_bytes: table.parked_bytes,
             waiting: u64::from(table.waiters),
-            leases: self.leases.len() as u64,
+            leases: self.leases.out() as u64,
             landing_bytes: self.landing_bytes,
             arena_in_use: pool.in_use_bytes,
             arena_mapped: pool.mapped_bytes,

@@ -19,7 +19,8 @@ impl Core {
         let segment = self.peers[peer as usize]
             .segments
             .iter()
-            .find(|segment| segment.arena() == region.arena && segment.index() == region.segment)?
+            .find(|segment| segment.arena == region.arena && segment.index == region.segment)?
+            .mapped
             .clone();
         let token = u64::from(link) << 32 | u64::from(offer.ticket.packed());
         self.leases.make(segment, region, offer.meta, token).ok()

@@ -160,7 +160,7 @@ impl Core {
         let Some((_, qp)) = entry.qp else { return };
         self.touch(link);
         let fits = landing.is_some_and(|(region, meta)| {
-            meta == *value.tensor.meta() && !value.is_dead && region.len == value.tensor.bytes().len() as u64
+            meta == value.tensor.meta() && !value.is_dead && region.len == value.tensor.bytes().len() as u64
         });
         let Some(entry) = self.links.get_mut(link as usize) else { return };
         if fits

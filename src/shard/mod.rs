@@ -79,11 +79,13 @@ pub struct Settings {
     /// Read large values of peers of the same read domain in place.
     pub lease: bool,
     /// Leases held at once.
-    pub leases: usize,
+    pub leases: u32,
     /// Bytes of landings open at once.
     pub landing_bytes: u64,
     /// How long an acknowledgement waits for a frame to ride on.
     pub ack_delay_ns: u64,
+    /// How long a peer that a key names may take to be there.
+    pub connect_timeout_ns: u64,
     /// Which rules of the protocol are on. All, outside simulations.
     pub rules: Rules,
 }
@@ -103,6 +105,7 @@ impl Default for Settings {
             leases: limits::LEASES,
             landing_bytes: limits::LANDING_BYTES,
             ack_delay_ns: limits::ACK_DELAY_NS,
+            connect_timeout_ns: limits::CONNECT_TIMEOUT_NS,
             rules: Rules::ALL,
         }
     }
@@ -226,6 +229,11 @@ impl Shard {
             untidied: 0,
             stopping: None,
         }
+    }
+
+    /// Those above know the segments there are now.
+    pub(crate) fn segments_are_told(&mut self) {
+        self.segments_told = self.core.pool.segments().len();
     }
 
     /// One turn of the loop: everything that is there now, in bursts, and no waiting.
@@ -628,9 +636,7 @@ impl Shard {
     /// What was counted, and what is held now.
     #[must_use]
     pub fn stats(&self) -> ShardStats {
-        let mut stats = self.core.stats();
-        stats.polled = self.ports.iter().map(|port| port.rings_polled()).sum();
-        stats
+        self.core.stats()
     }
 
     /// True when the shard may end: nothing is owed any more, or the time is up.

@@ -4,9 +4,8 @@
 //! greeted the peer; until then values park and receives wait. They end with the peer's incarnation.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
 
-use super::call::PeerUp;
+use super::call::{PeerSegment, PeerUp};
 use super::core::{Core, PortOp};
 use super::faults;
 use super::keys::Route;
@@ -15,7 +14,6 @@ use crate::channel::{self, Channel, Rule};
 use crate::fabric::{AnyPort, DownReason, Port, QpId};
 use crate::ground::device::TaskName;
 use crate::ground::{Incarnation, Key, Nanos, Status, TensorMeta, limits};
-use crate::memory::MappedSegment;
 use crate::rendezvous::{Ended, KeyId, Slot};
 use crate::wire::Ticket;
 
@@ -46,7 +44,7 @@ pub(crate) struct Peer {
     /// By the peer's shard index: the link.
     pub(crate) links: Vec<u32>,
     pub(crate) read_domain: bool,
-    pub(crate) segments: Vec<Arc<MappedSegment>>,
+    pub(crate) segments: Vec<PeerSegment>,
     /// Values that wait for the peer to be there at all.
     pub(crate) parked: VecDeque<Slot>,
     /// The incarnation that parked values are bound to.
@@ -292,7 +290,7 @@ impl Core {
     }
 
     /// A peer's arena grew: offers that waited for the segment can be read.
-    pub(crate) fn peer_segment(&mut self, task: &TaskName, segment: Arc<MappedSegment>) {
+    pub(crate) fn peer_segment(&mut self, task: &TaskName, segment: PeerSegment) {
         let Ok(at) = self.peer_of(task) else { return };
         let peer = &mut self.peers[at as usize];
         peer.segments.push(segment);

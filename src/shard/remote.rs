@@ -77,7 +77,7 @@ impl Core {
         if push.demand.is_some() {
             self.answered(link, push.demand);
         }
-        let tensor = match self.pool.tensor_of(push.meta, push.data) {
+        let tensor = match self.pool.tensor_from(push.meta, push.data) {
             Ok(tensor) => tensor,
             Err(error) => return self.no_room(link, slot, push.lines, &error.into()),
         };
@@ -86,7 +86,7 @@ impl Core {
     }
 
     #[inline]
-    fn arrive(&mut self, link: u32, slot: Slot, ordinal: u32, value: Value) {
+    pub(super) fn arrive(&mut self, link: u32, slot: Slot, ordinal: u32, value: Value) {
         let bytes = value.parked_bytes();
         self.claim_step(slot);
         let ordinal = if self.settings.rules.on(Rule::Duplicates) { ordinal } else { u32::MAX };

@@ -34,7 +34,7 @@ impl Value {
 impl Payload for Value {
     #[inline]
     fn meta(&self) -> TensorMeta {
-        *self.tensor.meta()
+        self.tensor.meta()
     }
 
     #[inline]
