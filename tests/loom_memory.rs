@@ -96,7 +96,10 @@ fn owner(count: usize, freed: &Arc<AtomicUsize>) -> Owner<Cell> {
             value: UnsafeCell::new(0),
         };
         let cells: Box<[Cell]> = (0..count).map(cell).collect();
-        Ok::<_, ()>(Estate { cells: NonNull::from(Box::leak(cells)), freed: freed.clone() })
+        Ok::<_, ()>(Estate {
+            cells: NonNull::from(Box::leak(cells)),
+            freed: freed.clone(),
+        })
     };
     Owner::new(build).expect("built")
 }
@@ -125,7 +128,9 @@ fn two_nodes_dropped_elsewhere_come_home_once_each() {
         for _ in 0..2 {
             taken += take_home(&mut owner);
         }
-        threads.into_iter().for_each(|thread| thread.join().expect("joined"));
+        threads
+            .into_iter()
+            .for_each(|thread| thread.join().expect("joined"));
         taken += take_home(&mut owner);
         assert_eq!((taken, owner.out()), (2, 0));
         drop(owner);
@@ -149,7 +154,9 @@ fn clones_dropped_on_two_threads_send_one_node_home_after_all_reads() {
         });
         // What comes home is written to at once: a race with a reader if it came too early.
         let mut taken = take_home(&mut owner);
-        threads.into_iter().for_each(|thread| thread.join().expect("joined"));
+        threads
+            .into_iter()
+            .for_each(|thread| thread.join().expect("joined"));
         taken += take_home(&mut owner);
         assert_eq!(taken, 1);
     });
@@ -184,13 +191,23 @@ fn the_owner_may_leave_first_and_the_estate_goes_with_the_last_handle() {
             let freed = freed.clone();
             thread::spawn(move || {
                 assert_eq!(handle.node().read(), 5);
-                assert_eq!(freed.load(Ordering::Relaxed), 0, "freed while a handle is out");
+                assert_eq!(
+                    freed.load(Ordering::Relaxed),
+                    0,
+                    "freed while a handle is out"
+                );
                 drop(handle);
             })
         });
         drop(owner);
-        threads.into_iter().for_each(|thread| thread.join().expect("joined"));
-        assert_eq!(freed.load(Ordering::Relaxed), 1, "freed once, by whoever was last");
+        threads
+            .into_iter()
+            .for_each(|thread| thread.join().expect("joined"));
+        assert_eq!(
+            freed.load(Ordering::Relaxed),
+            1,
+            "freed once, by whoever was last"
+        );
     });
 }
 
