@@ -34,7 +34,8 @@ pub const INLINE_MAX: usize = 16;
 /// An immutable tensor. Clones share its bytes; the last one dropped, on any thread, sends them home.
 ///
 /// A *leased* tensor reads a peer's memory where it lies. A peer that breaks the protocol can change it while it is
-/// read; whatever is read is still a valid value of its type (see [`MappedSegment::slice`](super::MappedSegment::slice)).
+/// read; whatever is read is still a valid value of its type (see
+/// [`MappedSegment::slice`](super::MappedSegment::slice)).
 #[derive(Clone)]
 pub struct Tensor {
     meta: TensorMeta,
@@ -179,10 +180,10 @@ impl Tensor {
             Kept::Inline(inline) => inline.0.as_ptr(),
             _ => self.data,
         };
-        // SAFETY: inline: `of_array` checked that `len` is at most the array's 16, and the array lies in `self`. Otherwise `data` and
-        // `len` were taken from what `kept` keeps: a block held by its handle, `Bytes` whose content does not move, or a
-        // lease whose entry holds the mapping. All of it is initialised, and nobody in this process writes to it as long
-        // as `kept` lives.
+        // SAFETY: inline: `of_array` checked that `len` is at most the array's 16, and the array lies in `self`.
+        // Otherwise `data` and `len` were taken from what `kept` keeps: a block held by its handle, `Bytes` whose
+        // content does not move, or a lease whose entry holds the mapping. All of it is initialised, and nobody in
+        // this process writes to it as long as `kept` lives.
         unsafe { slice::from_raw_parts(data, self.len) }
     }
 

@@ -182,7 +182,7 @@ fn tensors_outlive_the_pool_here_and_on_other_threads() {
     drop(pool);
     let readers: Vec<_> = (0..4)
         .map(|part| {
-            let mine: Vec<_> = tensors.iter().cloned().skip(part).step_by(4).collect();
+            let mine: Vec<_> = tensors.iter().skip(part).step_by(4).cloned().collect();
             thread::spawn(move || {
                 for (at, tensor) in mine.into_iter().enumerate() {
                     assert!(
