@@ -21,6 +21,7 @@ impl<T> UnsafeCell<T> {
     }
 
     /// Runs `read` on the address of the value, for reading.
+    #[allow(dead_code, reason = "half of the pair that loom's cell has")]
     #[inline(always)]
     pub(crate) fn with<R>(&self, read: impl FnOnce(*const T) -> R) -> R {
         read(self.0.get())

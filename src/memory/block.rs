@@ -199,8 +199,8 @@ struct Slab(NonNull<[Block]>);
 
 impl Drop for Slab {
     fn drop(&mut self) {
-        // SAFETY: it came from `Box::leak` in `headers` and is dropped once, with its estate: when neither the owner nor
-        // a handle is left.
+        // SAFETY: it came from `Box::leak` in `headers` and is dropped once, with its estate: when neither the owner
+        // nor a handle is left.
         drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
 }

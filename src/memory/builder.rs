@@ -20,6 +20,7 @@ enum Room {
 }
 
 impl TensorBuilder {
+    #[inline]
     pub(crate) fn inline(meta: TensorMeta, len: usize) -> Self {
         Self {
             meta,
@@ -40,7 +41,7 @@ impl TensorBuilder {
     #[must_use]
     pub fn finish(self) -> Tensor {
         match self.room {
-            Room::Inline(bytes, len) => Tensor::of_inline(self.meta, &bytes.0[..len]),
+            Room::Inline(bytes, len) => Tensor::of_array(self.meta, bytes, len),
             Room::Block(buffer) => buffer.finish(self.meta),
         }
     }

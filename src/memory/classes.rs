@@ -1,7 +1,8 @@
 //! Size classes: to what a small block's length is rounded up.
 //!
 //! Arithmetic only. Eight classes of 64 bytes' distance up to 512 bytes, then four to each doubling, up to 64 KiB: the
-//! loss to rounding stays under 64 bytes or a fifth. Every class is a multiple of 64, so every block starts a cache line.
+//! loss to rounding stays under 64 bytes or a fifth. Every class is a multiple of 64, so every block starts a cache
+//! line.
 
 /// Every block starts at a multiple of this many bytes: a cache line, and the widest vector register.
 pub(crate) const ALIGN: usize = 64;

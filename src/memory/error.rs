@@ -189,3 +189,6 @@ impl From<TensorError> for Status {
         Self::new(Code::InvalidArgument, reason, error.to_string())
     }
 }
+
+#[cfg(test)]
+mod tests;

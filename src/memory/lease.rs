@@ -78,8 +78,8 @@ impl Leases {
         let entry = NonNull::new(self.free).ok_or(MemoryError::LeasesOut {
             capacity: self.capacity,
         })?;
-        // SAFETY: the entries lie in the owner's estate, which outlives this call; no handle to this one exists, and only
-        // shared references are ever made.
+        // SAFETY: the entries lie in the owner's estate, which outlives this call; no handle to this one exists, and
+        // only shared references are ever made.
         let lease = unsafe { entry.as_ref() };
         self.free = lease.link.load(Ordering::Relaxed);
         lease.token.store(token, Ordering::Relaxed);

@@ -5,7 +5,8 @@
 //! A descriptor from a peer is an allegation. Two properties are checked before it is mapped and hold for ever after,
 //! because seals cannot be taken off: the file cannot get shorter (an access past its end would be a fault, and kill
 //! us), and nobody can write to it by a new mapping or a `write`. What is *not* guaranteed: the peer's own mapping
-//! stays writable, so a peer that breaks the protocol can change bytes while we read them. See [`MappedSegment::slice`].
+//! stays writable, so a peer that breaks the protocol can change bytes while we read them. See
+//! [`MappedSegment::slice`].
 #![allow(unsafe_code)]
 
 use std::os::fd::OwnedFd;

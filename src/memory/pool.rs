@@ -174,7 +174,8 @@ impl Pool {
         count
     }
 
-    /// Gives up a buffer that cannot be proved quiet: counted, never freed, and mapped for as long as the process lives.
+    /// Gives up a buffer that cannot be proved quiet: counted, never freed, and mapped for as long as the process
+    /// lives.
     pub fn quarantine(&mut self, buffer: Buffer) {
         self.account.quarantined += 1;
         buffer.forget();

@@ -27,8 +27,8 @@ impl<'a> Strings<'a> {
     /// The `count` strings encoded in `bytes`.
     ///
     /// # Errors
-    /// [`TensorError::Encoding`] if the table does not fit, an end lies before the one before it, or the last end is not
-    /// the end of the bytes.
+    /// [`TensorError::Encoding`] if the table does not fit, an end lies before the one before it, or the last end is
+    /// not the end of the bytes.
     pub fn decode(bytes: &'a [u8], count: u64) -> Result<Self, TensorError> {
         let wrong = TensorError::Encoding { count };
         let table = usize::try_from(count)

@@ -20,12 +20,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::TensorError;
 use super::block::Block;
 use super::element::{self, Element};
 use super::home::Handle;
 use super::lease::Lease;
 use super::strings::{self, Strings};
-use super::TensorError;
 use crate::ground::{DType, Region, Shape, TensorMeta};
 
 /// Up to so many bytes lie in the handle itself: a scalar of any type.
@@ -34,7 +34,8 @@ pub const INLINE_MAX: usize = 16;
 /// An immutable tensor. Clones share its bytes; the last one dropped, on any thread, sends them home.
 ///
 /// A *leased* tensor reads a peer's memory where it lies. A peer that breaks the protocol can change it while it is
-/// read; whatever is read is still a valid value of its type (see [`MappedSegment::slice`](super::MappedSegment::slice)).
+/// read; whatever is read is still a valid value of its type (see
+/// [`MappedSegment::slice`](super::MappedSegment::slice)).
 #[derive(Clone)]
 pub struct Tensor {
     meta: TensorMeta,
@@ -54,7 +55,10 @@ const _: () = assert!(
 
 /// Who keeps the bytes.
 #[derive(Clone)]
-#[expect(dead_code, reason = "foreign and leased memory is kept by being held; nothing asks its keeper")]
+#[expect(
+    dead_code,
+    reason = "foreign and leased memory is kept by being held; nothing asks its keeper"
+)]
 enum Kept {
     Inline(Inline),
     Block(Handle<Block>),
@@ -176,10 +180,10 @@ impl Tensor {
             Kept::Inline(inline) => inline.0.as_ptr(),
             _ => self.data,
         };
-        // SAFETY: inline: `of_inline` copied `len ≤ 16` bytes into the array, which lies in `self`. Otherwise `data` and
-        // `len` were taken from what `kept` keeps: a block held by its handle, `Bytes` whose content does not move, or a
-        // lease whose entry holds the mapping. All of it is initialised, and nobody in this process writes to it as long
-        // as `kept` lives.
+        // SAFETY: inline: `of_array` checked that `len` is at most the array's 16, and the array lies in `self`.
+        // Otherwise `data` and `len` were taken from what `kept` keeps: a block held by its handle, `Bytes` whose
+        // content does not move, or a lease whose entry holds the mapping. All of it is initialised, and nobody in
+        // this process writes to it as long as `kept` lives.
         unsafe { slice::from_raw_parts(data, self.len) }
     }
 
@@ -233,10 +237,17 @@ impl Tensor {
     pub(crate) fn of_inline(meta: TensorMeta, bytes: &[u8]) -> Self {
         let mut inline = Inline::default();
         inline.0[..bytes.len()].copy_from_slice(bytes);
+        Self::of_array(meta, inline, bytes.len())
+    }
+
+    /// As `of_inline`, with the bytes already in place: the first `len` of `inline`.
+    #[inline]
+    pub(crate) const fn of_array(meta: TensorMeta, inline: Inline, len: usize) -> Self {
+        assert!(len <= INLINE_MAX, "what is inline fits the handle");
         Self {
             meta,
             data: ptr::null(),
-            len: bytes.len(),
+            len,
             kept: Kept::Inline(inline),
         }
     }
