@@ -96,7 +96,7 @@ pub struct BenchArgs {
     /// How long each size runs before it is measured.
     #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "200ms")]
     pub warmup: Duration,
-    /// Open loop: sends a second, due at fixed times; a latency counts from when its send was due (no coordinated omission).
+    /// Open loop: sends a second, due at fixed times; latency counts from then (no coordinated omission).
     #[arg(long, value_name = "PER_SECOND", value_parser = units::rate)]
     pub rate: Option<f64>,
     /// Check every byte that arrives.

@@ -9,7 +9,8 @@
 //! * **memcpy:** one core copies the bytes.
 //!
 //! How a round trip is timed: one stamp per round trip, taken just *after* signalling, while the line travels, so that
-//! reading the clock is hidden in the wait; the difference of two stamps is one whole round trip. Nothing is subtracted.
+//! reading the clock is hidden in the wait; the difference of two stamps is one whole round trip. Nothing is
+//! subtracted.
 //! Stamps go to a plain array, and into the histogram only between batches.
 
 pub mod line;
@@ -374,7 +375,10 @@ mod tests {
 
     #[test]
     fn more_bytes_than_the_machine_has_are_refused() {
-        assert_eq!(check_room(u64::MAX).unwrap_err().reason(), "BASELINE_TOO_LARGE");
+        assert_eq!(
+            check_room(u64::MAX).unwrap_err().reason(),
+            "BASELINE_TOO_LARGE"
+        );
         assert_eq!(check_room(1), Ok(1));
     }
 

@@ -74,7 +74,8 @@ pub fn run(
     terminal: &mut Terminal,
 ) -> Result<Vec<Row>, CliError> {
     check(args)?;
-    let comment = "values: whole round trips, one-way times or times per operation, in nanoseconds (memcpy: picoseconds)";
+    let comment =
+        "values: whole round trips, one-way times or times per operation, in ns (memcpy: ps)";
     let log = args
         .hdr_log
         .as_ref()

@@ -28,8 +28,8 @@ pub struct Handed {
 
 /// Two tasks in two processes, one of which sends and the other of which receives.
 pub trait Handover {
-    /// Hands over every tensor of `weights`, checks every byte at the receiver, and tells `each` as they arrive. Returns
-    /// how long the hand-overs took together, without starting the processes and without reading the file.
+    /// Hands over every tensor of `weights`, checks every byte at the receiver, and tells `each` as they arrive.
+    /// Returns how long the hand-overs took together, without starting the processes and without reading the file.
     ///
     /// # Errors
     /// The first thing that went wrong; a tensor whose bytes differ is `BYTES_DIFFER`.

@@ -194,8 +194,8 @@ fn raw_ratio(row: &Row) -> Option<f64> {
 }
 
 /// Lays out rows of cells, the first of which is the heading: two spaces between columns, numbers to the right.
-/// `dropped_first` names the columns that go, in that order, while a line is longer than `width`; what is still longer is
-/// left so, and wraps.
+/// `dropped_first` names the columns that go, in that order, while a line is longer than `width`; what is still longer
+/// is left so, and wraps.
 #[must_use]
 pub fn lay_out(
     lines: &[Vec<String>],

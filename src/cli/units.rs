@@ -257,10 +257,10 @@ fn split(text: &str) -> (&str, &str) {
     (&text[..end], text[end..].trim_start())
 }
 
-/// `number` times `scale`, exactly; `None` unless it is a whole number. Decimal, not floating, so that 1.1ms is 1,100,000 ns.
+/// `number` times `scale`, exactly; `None` unless that is a whole number. Decimal, so that 1.1ms is 1,100,000 ns.
 fn scaled(number: &str, scale: u64) -> Option<u128> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    // 18 digits each keep the products below within 128 bits: 10¹⁸ × 2⁴⁰ × 10¹⁸ would not, hence the fraction's own bound.
+    // 18 digits and 9 keep `digits` below 10²⁸; the product with the scale is checked.
     if whole.is_empty() || whole.len() > 18 || fraction.len() > 9 {
         return None;
     }

@@ -55,7 +55,7 @@ pub enum WeightsError {
     },
     /// The bytes are not a safetensors file.
     #[error(
-        "'{file}' is not a whole safetensors file: {at}: {what}; get it again, or check it against its published checksum"
+        "'{file}' is not a whole safetensors file: {at}: {what}; get it again and compare its checksum"
     )]
     Malformed {
         /// The path as it was given.

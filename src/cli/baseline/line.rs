@@ -253,8 +253,8 @@ impl Shared {
     const fn bytes(&self) -> &[u8] {
         // SAFETY: `len` is at least `DATA_OFFSET`, so the sum stays within the mapping or one past it.
         let start = unsafe { self.base.add(DATA_OFFSET) };
-        // SAFETY: `len - DATA_OFFSET` bytes lie from `start` in one live mapping, initialised by the kernel; the slice is
-        // used only between seeing ping and storing pong, when near does not write (see the drawing above).
+        // SAFETY: `len - DATA_OFFSET` bytes lie from `start` in one live mapping, initialised by the kernel; the slice
+        // is used only between seeing ping and storing pong, when near does not write (see the drawing above).
         unsafe { std::slice::from_raw_parts(start.as_ptr(), self.len - DATA_OFFSET) }
     }
 
@@ -263,16 +263,16 @@ impl Shared {
     const fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `bytes`.
         let start = unsafe { self.base.add(DATA_OFFSET) };
-        // SAFETY: as in `bytes`; used only between seeing pong and storing ping, when far does not read, and `&mut self`
-        // excludes another user on this side.
+        // SAFETY: as in `bytes`; used only between seeing pong and storing ping, when far does not read, and `&mut
+        // self` excludes another user on this side.
         unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), self.len - DATA_OFFSET) }
     }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // SAFETY: `base` and `len` are those of the mapping made in `map`, which this value alone owns; no reference into
-        // it outlives `self`.
+        // SAFETY: `base` and `len` are those of the mapping made in `map`, which this value alone owns; no reference
+        // into it outlives `self`.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
     }
 }

@@ -157,7 +157,8 @@ fn a_header_that_lies_about_its_length_is_refused() {
 
 #[test]
 fn offsets_that_lie_are_refused() {
-    let overlap = r#"{"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"b":{"dtype":"U8","shape":[4],"data_offsets":[2,6]}}"#;
+    let overlap = r#"{"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},
+        "b":{"dtype":"U8","shape":[4],"data_offsets":[2,6]}}"#;
     assert!(
         what(&file(overlap, 6)).contains("offset"),
         "{}",
@@ -194,7 +195,8 @@ fn shapes_that_lie_are_refused() {
 
 #[test]
 fn narrow_floats_are_carried_as_bytes_and_say_so() {
-    let header = r#"{"a":{"dtype":"F8_E4M3","shape":[2,3],"data_offsets":[0,6]},"b":{"dtype":"F4","shape":[4],"data_offsets":[6,8]}}"#;
+    let header = r#"{"a":{"dtype":"F8_E4M3","shape":[2,3],"data_offsets":[0,6]},
+        "b":{"dtype":"F4","shape":[4],"data_offsets":[6,8]}}"#;
     let entries = parse(&file(header, 8)).unwrap();
     assert_eq!(
         (
