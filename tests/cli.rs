@@ -167,7 +167,7 @@ fn the_raw_reference_runs_between_two_processes() {
 
 #[test]
 fn the_hidden_side_refuses_to_run_alone() {
-    let output = rendez(&["baseline-peer", "--core", "0"]);
+    let output = rendez(&["baseline-peer", "--core", "0", "--parent", "1"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).starts_with("error["), "{}", stderr(&output));
 }
@@ -184,4 +184,76 @@ fn a_reader_that_goes_away_is_no_failure() {
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+}
+
+/// The processes whose parent is `pid`, that are not merely waiting to be collected.
+fn children(pid: u32) -> Vec<u32> {
+    let is_child = |candidate: &u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{candidate}/stat")).unwrap_or_default();
+        let fields: Vec<&str> = stat
+            .rsplit(')')
+            .next()
+            .unwrap_or_default()
+            .split_whitespace()
+            .collect();
+        fields.get(1) == Some(&pid.to_string().as_str()) && fields[0] != "Z"
+    };
+    let entries = std::fs::read_dir("/proc").unwrap();
+    entries
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter(is_child)
+        .collect()
+}
+
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while !is_so() {
+        assert!(std::time::Instant::now() < deadline, "never: {what}");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn nothing_spins_on_after_either_side_is_killed() {
+    let start = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rendez"));
+        command.args([
+            "bench",
+            "--baseline-only",
+            "--size",
+            "4",
+            "--duration",
+            "60s",
+        ]);
+        command
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+    };
+    let is_gone = |pid: u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit(')')
+            .next()
+            .is_none_or(|rest| rest.trim().is_empty() || rest.trim().starts_with('Z'))
+    };
+
+    let mut near = start();
+    until("the other side starts", || !children(near.id()).is_empty());
+    let far = children(near.id())[0];
+    near.kill().unwrap();
+    near.wait().unwrap();
+    until("the other side ends with its parent", || is_gone(far));
+
+    let near = start();
+    until("the other side starts", || !children(near.id()).is_empty());
+    let far = rustix::process::Pid::from_raw(children(near.id())[0] as i32).unwrap();
+    rustix::process::kill_process(far, rustix::process::Signal::KILL).unwrap();
+    let output = near.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        stderr(&output).contains("error[BASELINE_PEER_DIED]: "),
+        "{}",
+        stderr(&output)
+    );
 }

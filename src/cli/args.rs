@@ -119,6 +119,9 @@ pub struct BenchArgs {
 /// Options of the other side of a raw reference.
 #[derive(Args, Clone, PartialEq, Eq, Debug)]
 pub struct BaselinePeerArgs {
+    /// The measuring side's process.
+    #[arg(long)]
+    pub parent: i32,
     /// The core to run on.
     #[arg(long)]
     pub core: usize,

@@ -113,23 +113,29 @@ pub fn measure(bytes: u64, duration: Duration) -> Result<References, CliError> {
 ///
 /// # Errors
 /// `BASELINE_PEER_MISUSED` if it was not started by [`measure`].
-pub fn serve(core: usize, is_shared: bool) -> Result<(), CliError> {
+pub fn serve(parent: i32, core: usize, is_shared: bool) -> Result<(), CliError> {
     let misused = |what: String| {
         CliError::failure(
             "BASELINE_PEER_MISUSED",
             format!("{what}; this subcommand is for 'rendez bench --baseline' only"),
         )
     };
-    let parent = rustix::process::getppid();
+    let has_parent = || rustix::process::Pid::as_raw(rustix::process::getppid()) == parent;
     // Whatever kills the parent ends this process too, even where it spins on one core for ever.
     let told =
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
     told.map_err(|error| misused(format!("cannot be told of the parent's end: {error}")))?;
+    // It may have died before that, and then nobody will tell.
+    if !has_parent() {
+        return Err(misused(format!(
+            "the measuring side is not process {parent}"
+        )));
+    }
     machine::pin(core)?;
     let far = Far::open(std::io::stdin(), waiting(is_shared));
     let far =
         far.map_err(|error| misused(format!("standard input is not the shared memory: {error}")))?;
-    let served = far.serve(&mut || rustix::process::getppid() == parent);
+    let served = far.serve(&mut || has_parent());
     served.map_err(|_| {
         misused("the measuring side is gone, or claimed bytes that are not there".into())
     })
@@ -260,9 +266,13 @@ impl Peer {
         };
         // The link rather than the path it shows: the file may have been replaced or removed since we started.
         let mut command = Command::new("/proc/self/exe");
-        command
-            .arg(PEER_COMMAND)
-            .args(["--core", &pair.far.to_string()]);
+        command.arg(PEER_COMMAND);
+        command.args([
+            "--parent",
+            &std::process::id().to_string(),
+            "--core",
+            &pair.far.to_string(),
+        ]);
         if pair.is_shared() {
             command.arg("--shared-core");
         }
@@ -304,12 +314,16 @@ impl Reference {
 /// Copies of `len` bytes between two buffers of this process: means of batches, in picoseconds.
 fn memcpy(len: usize, duration: Duration, watch: &Stopwatch) -> Reference {
     // Written, not only allocated: a page that nobody wrote is the kernel's one page of zeros.
-    let (source, mut target) = (vec![1u8; len], vec![2u8; len]);
+    let (source, mut target) = (vec![1u8; len + 64], vec![2u8; len + 64]);
+    // From a cache line's start, as tensors lie: a small copy across two lines costs several times one within.
+    let at = |buffer: &[u8]| buffer.as_ptr().align_offset(64).min(64);
+    let (from, to) = (at(&source), at(&target));
+    let (source, target) = (&source[from..][..len], &mut target[to..][..len]);
     let copies = (COPY_BATCH_BYTES / len as u64).clamp(1, COPIES_MAX);
     let mut batch = |watch: &Stopwatch| {
         let start = watch.stamp();
         for _ in 0..copies {
-            black_box(&mut target[..]).copy_from_slice(black_box(&source));
+            black_box(&mut *target).copy_from_slice(black_box(source));
         }
         watch.picos(start, watch.stamp()) / copies
     };

@@ -66,7 +66,7 @@ fn dispatch(command: &Command, terminal: &mut Terminal) -> Result<(), CliError> 
     match command {
         Command::Demo(args) => demo::run(args, &mut Unwired, terminal),
         Command::Bench(args) => bench::run(args, &mut Unwired, terminal).map(|_| ()),
-        Command::BaselinePeer(args) => baseline::serve(args.core, args.shared_core),
+        Command::BaselinePeer(args) => baseline::serve(args.parent, args.core, args.shared_core),
     }
 }
 
