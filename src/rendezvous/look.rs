@@ -3,7 +3,7 @@
 //! Changes nothing but what the processor has in its caches.
 
 use super::names::{Slot, WaiterId};
-use super::queues::{Body, Item};
+use super::queues::{Item, Kind};
 use super::steps::NONE;
 use super::table::Table;
 use crate::ground::Nanos;
@@ -83,16 +83,16 @@ impl<V, W: Copy> Table<V, W> {
                 let since = self.waiters[record.waiters_head as usize].since;
                 see(Pending { slot, kind: PendingKind::Waiting, count: record.waiters, since, bytes: 0 });
             }
-            let Some(Item { body, since, .. }) = self.front(at) else {
+            let Some(front) = self.front(at) else {
                 return;
             };
-            let kind = match body {
-                Body::Value(_) => PendingKind::Parked,
-                Body::Offer { wanted: false, .. } => PendingKind::Offered,
-                Body::Offer { wanted: true, .. } => PendingKind::Fetching,
+            let kind = match front.kind {
+                Kind::Value | Kind::Empty => PendingKind::Parked,
+                Kind::Offer => PendingKind::Offered,
+                Kind::Fetching => PendingKind::Fetching,
             };
-            let bytes = self.items(at).map(|item| item.bytes).sum();
-            see(Pending { slot, kind, count: record.items, since: *since, bytes });
+            let bytes = self.items(at).map(Item::bytes).sum();
+            see(Pending { slot, kind, count: record.items, since: front.since, bytes });
         });
     }
 

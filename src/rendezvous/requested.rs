@@ -8,7 +8,7 @@
 //! is taken back while it is the last.
 
 use super::names::{Pass, Requested, Slot, Ticket};
-use super::queues::{Body, Item};
+use super::queues::{Item, Kind};
 use super::refusal::Refusal;
 use super::table::Table;
 use crate::ground::Nanos;
@@ -61,7 +61,7 @@ impl<V, W: Copy> Table<V, W> {
             }
             return Err((refusal, value));
         }
-        let item = Item { body: Body::Value(value), bytes, since: now, ordinal };
+        let item = Item::value(value, bytes, now, ordinal);
         if self.front(at).is_some_and(|front| front.ordinal > ordinal) {
             self.unpop_item(at, item);
         } else {
@@ -85,11 +85,12 @@ impl<V, W: Copy> Table<V, W> {
     ) -> Result<Requested<V>, Refusal> {
         let at = self.foreign(now, &slot)?;
         match self.front(at) {
-            Some(Item { body: Body::Offer { .. }, .. }) => Err(Refusal::Direction),
+            Some(front) if front.kind != Kind::Value => Err(Refusal::Direction),
             Some(front) if ordinal < front.ordinal => Ok(Requested::AlreadySent),
-            Some(_) => self
-                .take_parked(slot)
-                .map_or(Err(Refusal::Direction), |(value, ordinal, _)| Ok(Requested::Ready { value, ordinal })),
+            Some(_) => {
+                let front = self.pop_value(at).map(|(value, ordinal, _)| Requested::Ready { value, ordinal });
+                front.ok_or(Refusal::Direction)
+            }
             None if ordinal < self.records[at as usize].next_ordinal => Ok(Requested::AlreadySent),
             None => {
                 let id = self.push_waiter(now, at, waiter, deadline, ordinal)?;
@@ -101,14 +102,7 @@ impl<V, W: Copy> Table<V, W> {
     /// Takes the oldest parked value, with its ordinal and bytes, to push it now that there is credit.
     pub fn take_parked(&mut self, slot: Slot) -> Option<(V, u32, u64)> {
         let at = self.existing(&slot)?;
-        if !matches!(self.front(at), Some(Item { body: Body::Value(_), .. })) {
-            return None;
-        }
-        let item = self.pop_item(at)?;
-        match item.body {
-            Body::Value(value) => Some((value, item.ordinal, item.bytes)),
-            Body::Offer { .. } => None,
-        }
+        self.pop_value(at)
     }
 
     /// A ticket for a value that was just taken from the front and could not go after all: [`Table::park`] puts it
