@@ -115,7 +115,7 @@ fn probe_parked(keys: u32, touch: bool) -> f64 {
         let start = Instant::now();
         for _ in 0..repeat {
             if touch {
-                black_box(table.touch(slots.iter().copied()));
+                black_box(table.touch(&slots));
             }
             for (slot, got) in slots.iter().zip(&mut got) {
                 match table.recv(Nanos(1), *slot, 5, Nanos::NEVER) {

@@ -42,15 +42,17 @@ const _: () = assert!(std::mem::offset_of!(Record<u64>, first) == 64);
 const _: () = assert!(size_of::<Record<[u64; 12]>>() == 192);
 
 /// A place in the queue of values. Not an enum with the value inside: moving one of those copies its tag and padding
-/// along, in pieces that the processor cannot forward from the stores just made.
+/// along, in pieces that the processor cannot forward from the stores just made. The value lies between the other
+/// fields so that reading those loads all of its lines.
 #[derive(Debug)]
+#[repr(C)]
 pub(super) struct Item<V> {
     /// Bytes of a value, or the token of an offer.
     measure: u64,
     pub(super) since: Nanos,
+    value: Option<V>,
     pub(super) ordinal: u32,
     pub(super) kind: Kind,
-    value: Option<V>,
 }
 
 /// What stands at a place.
@@ -155,10 +157,10 @@ impl<V> Record<V> {
         self.step == slot.step && self.key == slot.key && self.at == slot.at
     }
 
-    /// Reads a word of the first line and one of the first value.
+    /// Reads a word of each of its lines, but for the middle ones of a value longer than a line.
     #[inline]
-    pub(super) fn warm(&self) -> u32 {
-        self.waiters_head ^ self.first.ordinal
+    pub(super) const fn warm(&self) -> u32 {
+        self.waiters_head ^ self.first.measure as u32 ^ self.first.ordinal
     }
 
     pub(super) const fn slot(&self) -> Slot {
