@@ -39,8 +39,7 @@ impl<V, W: Copy> Table<V, W> {
         Ok(Pass::Waiter { waiter, ordinal })
     }
 
-    /// Parks the value of a ticket, in the order of ordinals: at the end, or at the front if it was taken from there.
-    /// Gives its ordinal.
+    /// Parks the value of a ticket at the end of the queue, and gives its ordinal.
     ///
     /// # Errors
     /// A limit is reached, or the step ended since: the value comes back. Its ordinal is taken back if it was the
@@ -61,12 +60,7 @@ impl<V, W: Copy> Table<V, W> {
             }
             return Err((refusal, value));
         }
-        let item = Item::value(value, bytes, now, ordinal);
-        if self.front(at).is_some_and(|front| front.ordinal > ordinal) {
-            self.unpop_item(at, item);
-        } else {
-            self.push_item(at, item);
-        }
+        self.push_value(at, value, bytes, now, ordinal);
         Ok(ordinal)
     }
 
@@ -105,10 +99,20 @@ impl<V, W: Copy> Table<V, W> {
         self.pop_value(at)
     }
 
-    /// A ticket for a value that was just taken from the front and could not go after all: [`Table::park`] puts it
-    /// back there.
-    pub fn ticket(&self, slot: Slot, ordinal: u32) -> Option<Ticket> {
-        let record = self.existing(&slot)?;
-        Some(Ticket { slot, record, ordinal })
+    /// Puts the value back that [`Table::take_parked`] just gave, because it could not go after all. Never refused
+    /// for its size: it was here before.
+    ///
+    /// # Errors
+    /// The value, back: its step ended since, or its ordinal is not from here.
+    pub fn put_back(&mut self, now: Nanos, slot: Slot, value: V, ordinal: u32, bytes: u64) -> Result<(), V> {
+        let at = self.existing(&slot).filter(|&at| {
+            let before_all = self.front(at).is_none_or(|front| ordinal < front.ordinal);
+            before_all && ordinal < self.records[at as usize].next_ordinal
+        });
+        let Some(at) = at else {
+            return Err(value);
+        };
+        self.unpop_item(at, Item::value(value, bytes, now, ordinal));
+        Ok(())
     }
 }
