@@ -132,3 +132,6 @@ pub(super) const fn fold(a: u64, b: u64) -> u64 {
     let wide = a as u128 * b as u128;
     (wide >> 64) as u64 ^ wide as u64
 }
+
+#[cfg(test)]
+mod tests;
