@@ -3,7 +3,7 @@
 //! Does not know why a step ends or a peer is lost; it keeps the first status and hands everything back.
 
 use super::names::{Ended, Expired, KeyId, Slot};
-use super::queues::{Body, Item};
+use super::queues::Kind;
 use super::refusal::Refusal;
 use super::steps::{NONE, State};
 use super::table::Table;
@@ -112,11 +112,13 @@ impl<V, W: Copy> Table<V, W> {
         while let Some(waiter) = self.pop_waiter(at) {
             out(Ended::Waiter(slot, waiter));
         }
-        while let Some(Item { body, .. }) = self.pop_item(at) {
-            out(match body {
-                Body::Value(value) => Ended::Value(slot, value),
-                Body::Offer { token, wanted } => Ended::Offer { slot, token, fetching: wanted },
-            });
+        while let Some(item) = self.pop_item(at) {
+            let fetching = item.kind == Kind::Fetching;
+            if let Some(token) = item.token() {
+                out(Ended::Offer { slot, token, fetching });
+            } else if let Some(value) = item.into_value() {
+                out(Ended::Value(slot, value));
+            }
         }
         self.release_record(at);
     }

@@ -39,11 +39,10 @@ impl Index {
         }
     }
 
-    /// The first number with this tag, whether or not it is the right one: enough to warm its line.
+    /// Reads the line where a tag's run begins, and decides nothing by it.
     #[inline]
-    pub(super) fn first(&self, tag: u32) -> Option<u32> {
-        let entry = self.entries[tag as usize & self.mask];
-        (entry != 0).then(|| number_of(entry))
+    pub(super) fn warm(&self, tag: u32) -> u32 {
+        self.entries[tag as usize & self.mask] as u32
     }
 
     /// Adds `number`, which must not be here yet.
@@ -133,3 +132,6 @@ pub(super) const fn fold(a: u64, b: u64) -> u64 {
     let wide = a as u128 * b as u128;
     (wide >> 64) as u64 ^ wide as u64
 }
+
+#[cfg(test)]
+mod tests;

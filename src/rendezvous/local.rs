@@ -4,7 +4,6 @@
 //! `requested`.
 
 use super::names::{Received, Sent, Slot, WaiterId};
-use super::queues::{Body, Item};
 use super::refusal::Refusal;
 use super::table::Table;
 use crate::ground::Nanos;
@@ -35,7 +34,7 @@ impl<V, W: Copy> Table<V, W> {
             return Err((refusal, value));
         }
         self.records[at as usize].next_ordinal += 1;
-        self.push_item(at, Item { body: Body::Value(value), bytes, since: now, ordinal });
+        self.push_value(at, value, bytes, now, ordinal);
         Ok(Sent::Parked { ordinal })
     }
 
@@ -49,10 +48,10 @@ impl<V, W: Copy> Table<V, W> {
         let record = &self.records[at as usize];
         let position = record.waiters;
         if record.items > 0 {
-            if position == 0 && matches!(self.front(at), Some(Item { body: Body::Value(_), .. })) {
-                if let Some(Item { body: Body::Value(value), ordinal, .. }) = self.pop_item(at) {
-                    return Ok(Received::Ready { value, ordinal });
-                }
+            if position == 0
+                && let Some((value, ordinal, _)) = self.pop_value(at)
+            {
+                return Ok(Received::Ready { value, ordinal });
             }
             return self.wait_for_offer(now, at, position, waiter, deadline);
         }
@@ -85,13 +84,9 @@ impl<V, W: Copy> Table<V, W> {
             None => record.next_ordinal.saturating_add(position - record.items),
         };
         let id = self.push_waiter(now, at, waiter, deadline, ordinal)?;
-        Ok(match self.item_at_mut(at, position).map(|item| &mut item.body) {
-            Some(Body::Offer { token, wanted }) if !*wanted => {
-                *wanted = true;
-                Received::Fetch { id, token: *token }
-            }
-            Some(_) => Received::Behind { id },
-            None => Received::Waiting { id, ordinal },
-        })
+        let Some(item) = self.item_at_mut(at, position) else {
+            return Ok(Received::Waiting { id, ordinal });
+        };
+        Ok(item.want().map_or(Received::Behind { id }, |token| Received::Fetch { id, token }))
     }
 }

@@ -4,7 +4,7 @@
 //! and it makes no step but a grace step.
 
 use super::names::{Arrival, Arrived, Slot, Withdrawn};
-use super::queues::{Body, Item};
+use super::queues::Item;
 use super::refusal::Refusal;
 use super::table::Table;
 use crate::ground::Nanos;
@@ -49,14 +49,14 @@ impl<V, W: Copy> Table<V, W> {
             return Err((refusal, item));
         }
         self.records[at as usize].next_ordinal = ordinal + 1;
-        let (body, arrival) = match item {
-            Arrived::Value(value) => (Body::Value(value), Arrival::Parked),
+        let (item, arrival) = match item {
+            Arrived::Value(value) => (Item::value(value, bytes, now, ordinal), Arrival::Parked),
             Arrived::Offer(token) => {
                 let arrival = if wanted { Arrival::Wanted { token } } else { Arrival::Parked };
-                (Body::Offer { token, wanted }, arrival)
+                (Item::offer(token, wanted, now, ordinal), arrival)
             }
         };
-        self.push_item(at, Item { body, bytes, since: now, ordinal });
+        self.push_item(at, item);
         Ok(arrival)
     }
 
@@ -83,9 +83,7 @@ impl<V, W: Copy> Table<V, W> {
         let Some(item) = self.item_at_mut(at, position) else {
             return Err(value);
         };
-        item.body = Body::Value(value);
-        item.bytes = bytes;
-        item.since = now;
+        item.supply(value, bytes, now);
         self.charge(at, bytes);
         self.drain(at, out);
         Ok(())
@@ -111,22 +109,19 @@ impl<V, W: Copy> Table<V, W> {
         let last = record.waiters - 1;
         if last >= record.items {
             out(Withdrawn::Ask(record.next_ordinal.saturating_add(last - record.items)));
-        } else if let Some(Body::Offer { token, wanted }) = self.item_at_mut(at, last).map(|item| &mut item.body)
-            && !*wanted
-        {
-            *wanted = true;
-            out(Withdrawn::Wanted(*token));
+        } else if let Some(token) = self.item_at_mut(at, last).and_then(Item::want) {
+            out(Withdrawn::Wanted(token));
         }
         true
     }
 
     /// Gives the values at the front of a queue to those who wait.
     fn drain(&mut self, at: u32, out: &mut impl FnMut(W, V)) {
-        while matches!(self.front(at), Some(Item { body: Body::Value(_), .. })) {
-            let Some(waiter) = self.pop_waiter(at) else {
+        while self.records[at as usize].waiters > 0 {
+            let Some((value, ..)) = self.pop_value(at) else {
                 return;
             };
-            if let Some(Item { body: Body::Value(value), .. }) = self.pop_item(at) {
+            if let Some(waiter) = self.pop_waiter(at) {
                 out(waiter, value);
             }
         }

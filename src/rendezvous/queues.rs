@@ -34,35 +34,43 @@ pub(super) struct Record<V> {
     pub(super) scope: u32,
     /// The next record of its step, or of the free list.
     pub(super) sibling: u32,
-    first: Option<Item<V>>,
+    first: Item<V>,
 }
 
 const _: () = assert!(std::mem::offset_of!(Record<u64>, first) == 64);
+// A value of twelve words, which a tensor's handle is, makes three lines of it.
+const _: () = assert!(size_of::<Record<[u64; 12]>>() == 192);
 
-/// A place in the queue of values.
+/// A place in the queue of values. Not an enum with the value inside: moving one of those copies its tag and padding
+/// along, in pieces that the processor cannot forward from the stores just made. The value lies between the other
+/// fields so that reading those loads all of its lines.
 #[derive(Debug)]
+#[repr(C)]
 pub(super) struct Item<V> {
-    pub(super) body: Body<V>,
-    pub(super) bytes: u64,
+    /// Bytes of a value, or the token of an offer.
+    measure: u64,
     pub(super) since: Nanos,
+    value: Option<V>,
     pub(super) ordinal: u32,
+    pub(super) kind: Kind,
 }
 
 /// What stands at a place.
-#[derive(Debug)]
-pub(super) enum Body<V> {
-    Value(V),
-    /// Its bytes are with the peer until someone wants them, and then on their way.
-    Offer {
-        token: u64,
-        wanted: bool,
-    },
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    /// Nothing.
+    Empty,
+    Value,
+    /// Its bytes are with the peer.
+    Offer,
+    /// Someone wants it: its bytes are on their way.
+    Fetching,
 }
 
 /// A place in the queue of values behind the first, or a free one.
 #[derive(Debug)]
 pub(super) struct Node<V> {
-    item: Option<Item<V>>,
+    item: Item<V>,
     next: u32,
 }
 
@@ -80,6 +88,51 @@ pub(super) struct Waiter<W> {
     timed: bool,
 }
 
+impl<V> Item<V> {
+    const EMPTY: Self = Self { measure: 0, since: Nanos::ZERO, ordinal: 0, kind: Kind::Empty, value: None };
+
+    /// A value, and the bytes it keeps occupied.
+    pub(super) const fn value(value: V, bytes: u64, since: Nanos, ordinal: u32) -> Self {
+        Self { measure: bytes, since, ordinal, kind: Kind::Value, value: Some(value) }
+    }
+
+    /// An offer, `wanted` already or not.
+    pub(super) const fn offer(token: u64, wanted: bool, since: Nanos, ordinal: u32) -> Self {
+        let kind = if wanted { Kind::Fetching } else { Kind::Offer };
+        Self { measure: token, since, ordinal, kind, value: None }
+    }
+
+    /// Bytes that it keeps occupied here.
+    #[inline]
+    pub(super) const fn bytes(&self) -> u64 {
+        if matches!(self.kind, Kind::Value) { self.measure } else { 0 }
+    }
+
+    /// The token, if it is an offer.
+    pub(super) const fn token(&self) -> Option<u64> {
+        if matches!(self.kind, Kind::Offer | Kind::Fetching) { Some(self.measure) } else { None }
+    }
+
+    /// The value, if it is one.
+    pub(super) fn into_value(self) -> Option<V> {
+        self.value
+    }
+
+    /// The bytes of an offer have come.
+    pub(super) fn supply(&mut self, value: V, bytes: u64, now: Nanos) {
+        *self = Self::value(value, bytes, now, self.ordinal);
+    }
+
+    /// Wants an offer: its token, if nobody did before.
+    pub(super) fn want(&mut self) -> Option<u64> {
+        if self.kind != Kind::Offer {
+            return None;
+        }
+        self.kind = Kind::Fetching;
+        Some(self.measure)
+    }
+}
+
 impl<V> Record<V> {
     pub(super) fn new(slot: &Slot, scope: u32, sibling: u32) -> Self {
         Self {
@@ -95,7 +148,7 @@ impl<V> Record<V> {
             waiters: 0,
             scope,
             sibling,
-            first: None,
+            first: Item::EMPTY,
         }
     }
 
@@ -104,10 +157,10 @@ impl<V> Record<V> {
         self.step == slot.step && self.key == slot.key && self.at == slot.at
     }
 
-    /// Reads a word of the first line and one of the first value.
+    /// Reads a word of each of its lines, but for the middle ones of a value longer than a line.
     #[inline]
-    pub(super) fn warm(&self) -> u32 {
-        self.waiters_head ^ self.first.as_ref().map_or(0, |item| item.ordinal)
+    pub(super) const fn warm(&self) -> u32 {
+        self.waiters_head ^ self.first.measure as u32 ^ self.first.ordinal
     }
 
     pub(super) const fn slot(&self) -> Slot {
@@ -117,6 +170,7 @@ impl<V> Record<V> {
 
 impl<V, W: Copy> Table<V, W> {
     /// Checks that a value may be parked.
+    #[inline]
     pub(super) fn may_park(&self, at: u32, bytes: u64) -> Result<(), Refusal> {
         if self.value_count >= self.limits.values {
             return Err(Refusal::Values);
@@ -131,14 +185,33 @@ impl<V, W: Copy> Table<V, W> {
         Ok(())
     }
 
+    /// Adds a value to the end of its queue, which takes it.
+    #[inline]
+    pub(super) fn push_value(&mut self, at: u32, value: V, bytes: u64, now: Nanos, ordinal: u32) {
+        let record = &mut self.records[at as usize];
+        if record.items > 0 {
+            return self.push_item(at, Item::value(value, bytes, now, ordinal));
+        }
+        record.items = 1;
+        let first = &mut record.first;
+        first.measure = bytes;
+        first.since = now;
+        first.ordinal = ordinal;
+        first.kind = Kind::Value;
+        first.value = Some(value);
+        self.value_count += 1;
+        self.charge(at, bytes);
+    }
+
     /// Adds to the end of the queue of values.
+    #[inline(never)]
     pub(super) fn push_item(&mut self, at: u32, item: Item<V>) {
-        self.charge(at, item.bytes);
+        self.charge(at, item.bytes());
         self.value_count += 1;
         let record = &mut self.records[at as usize];
         record.items += 1;
         if record.items == 1 {
-            record.first = Some(item);
+            record.first = item;
             return;
         }
         let node = self.new_node(item, NONE);
@@ -153,13 +226,14 @@ impl<V, W: Copy> Table<V, W> {
 
     /// Adds before the front of the queue of values.
     pub(super) fn unpop_item(&mut self, at: u32, item: Item<V>) {
-        self.charge(at, item.bytes);
+        self.charge(at, item.bytes());
         self.value_count += 1;
         let record = &mut self.records[at as usize];
         record.items += 1;
-        let Some(displaced) = record.first.replace(item) else {
+        let displaced = std::mem::replace(&mut record.first, item);
+        if displaced.kind == Kind::Empty {
             return;
-        };
+        }
         let head = record.more_head;
         let node = self.new_node(displaced, head);
         let record = &mut self.records[at as usize];
@@ -169,23 +243,45 @@ impl<V, W: Copy> Table<V, W> {
         }
     }
 
-    /// Takes the front of the queue of values.
+    /// What stands at the front of the queue of values.
     #[inline]
+    pub(super) fn front_kind(&self, at: u32) -> Kind {
+        let kind = self.records[at as usize].first.kind;
+        if kind == Kind::Empty { self.front(at).map_or(kind, |item| item.kind) } else { kind }
+    }
+
+    /// Takes the front of the queue if it is a value: with its ordinal and bytes.
+    #[inline]
+    pub(super) fn pop_value(&mut self, at: u32) -> Option<(V, u32, u64)> {
+        let record = &mut self.records[at as usize];
+        let first = &mut record.first;
+        if first.kind != Kind::Value {
+            return self.pop_more_value(at);
+        }
+        record.items -= 1;
+        first.kind = Kind::Empty;
+        let (bytes, ordinal) = (first.measure, first.ordinal);
+        let value = first.value.take()?;
+        self.value_count -= 1;
+        self.discharge(at, bytes);
+        Some((value, ordinal, bytes))
+    }
+
+    /// Takes the front of the queue of values, whatever it is.
     pub(super) fn pop_item(&mut self, at: u32) -> Option<Item<V>> {
         let record = &mut self.records[at as usize];
         if record.items == 0 {
             return None;
         }
         record.items -= 1;
-        let item = match record.first.take() {
-            Some(item) => item,
-            None => {
-                let node = record.more_head;
-                self.remove_node(at, NONE, node)
-            }
+        let item = if record.first.kind == Kind::Empty {
+            let node = record.more_head;
+            self.remove_node(at, NONE, node)
+        } else {
+            std::mem::replace(&mut record.first, Item::EMPTY)
         };
         self.value_count -= 1;
-        self.discharge(at, item.bytes);
+        self.discharge(at, item.bytes());
         Some(item)
     }
 
@@ -198,12 +294,20 @@ impl<V, W: Copy> Table<V, W> {
     /// The item at a position from the front. A walk, bounded by the waiters of a key.
     pub(super) fn item_at(&self, at: u32, position: u32) -> Option<&Item<V>> {
         let (node, first) = self.place_of(at, position)?;
-        if first { self.records[at as usize].first.as_ref() } else { self.nodes[node as usize].item.as_ref() }
+        if first {
+            self.records.get(at as usize).map(|record| &record.first)
+        } else {
+            self.nodes.get(node as usize).map(|node| &node.item)
+        }
     }
 
     pub(super) fn item_at_mut(&mut self, at: u32, position: u32) -> Option<&mut Item<V>> {
         let (node, first) = self.place_of(at, position)?;
-        if first { self.records[at as usize].first.as_mut() } else { self.nodes[node as usize].item.as_mut() }
+        if first {
+            self.records.get_mut(at as usize).map(|record| &mut record.first)
+        } else {
+            self.nodes.get_mut(node as usize).map(|node| &mut node.item)
+        }
     }
 
     /// The queue of values, from the front.
@@ -213,15 +317,15 @@ impl<V, W: Copy> Table<V, W> {
         let more = std::iter::from_fn(move || {
             let Node { item, next } = self.nodes.get(node as usize)?;
             node = *next;
-            item.as_ref()
+            Some(item)
         });
-        record.first.iter().chain(more)
+        let first = (record.first.kind != Kind::Empty).then_some(&record.first);
+        first.into_iter().chain(more)
     }
 
     /// The position of an offer.
     pub(super) fn position_of(&self, at: u32, token: u64) -> Option<u32> {
-        let is = |item: &Item<V>| matches!(item.body, Body::Offer { token: other, .. } if other == token);
-        self.items(at).position(is).and_then(|position| u32::try_from(position).ok())
+        self.items(at).position(|item| item.token() == Some(token)).and_then(|position| u32::try_from(position).ok())
     }
 
     /// Takes the item at a position out of the queue.
@@ -234,7 +338,7 @@ impl<V, W: Copy> Table<V, W> {
         let item = self.remove_node(at, if before_is_first { NONE } else { before }, node);
         self.records[at as usize].items -= 1;
         self.value_count -= 1;
-        self.discharge(at, item.bytes);
+        self.discharge(at, item.bytes());
         Some(item)
     }
 
@@ -263,7 +367,7 @@ impl<V, W: Copy> Table<V, W> {
             return None;
         }
         let mut left = position;
-        if record.first.is_some() {
+        if record.first.kind != Kind::Empty {
             if left == 0 {
                 return Some((NONE, true));
             }
@@ -276,8 +380,18 @@ impl<V, W: Copy> Table<V, W> {
         Some((node, false))
     }
 
+    #[inline(never)]
+    fn pop_more_value(&mut self, at: u32) -> Option<(V, u32, u64)> {
+        if self.front_kind(at) != Kind::Value {
+            return None;
+        }
+        let item = self.pop_item(at)?;
+        let (ordinal, bytes) = (item.ordinal, item.bytes());
+        item.into_value().map(|value| (value, ordinal, bytes))
+    }
+
     fn new_node(&mut self, item: Item<V>, next: u32) -> u32 {
-        let node = Node { item: Some(item), next };
+        let node = Node { item, next };
         if self.free_node == NONE {
             self.nodes.push(node);
             return self.nodes.len() as u32 - 1;
@@ -291,7 +405,7 @@ impl<V, W: Copy> Table<V, W> {
     /// Unlinks and frees a node; `before` is the node before it, or none if it is the head.
     fn remove_node(&mut self, at: u32, before: u32, node: u32) -> Item<V> {
         let entry = &mut self.nodes[node as usize];
-        let item = entry.item.take().expect("a linked node holds an item");
+        let item = std::mem::replace(&mut entry.item, Item::EMPTY);
         let next = std::mem::replace(&mut entry.next, self.free_node);
         self.free_node = node;
         let record = &mut self.records[at as usize];
@@ -308,6 +422,7 @@ impl<V, W: Copy> Table<V, W> {
     }
 
     /// Adds to the end of the queue of waiters.
+    #[inline]
     pub(super) fn push_waiter(
         &mut self,
         now: Nanos,

@@ -120,3 +120,6 @@ impl Refusal {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,7 +8,7 @@
 //! is taken back while it is the last.
 
 use super::names::{Pass, Requested, Slot, Ticket};
-use super::queues::{Body, Item};
+use super::queues::{Item, Kind};
 use super::refusal::Refusal;
 use super::table::Table;
 use crate::ground::Nanos;
@@ -39,8 +39,7 @@ impl<V, W: Copy> Table<V, W> {
         Ok(Pass::Waiter { waiter, ordinal })
     }
 
-    /// Parks the value of a ticket, in the order of ordinals: at the end, or at the front if it was taken from there.
-    /// Gives its ordinal.
+    /// Parks the value of a ticket at the end of the queue, and gives its ordinal.
     ///
     /// # Errors
     /// A limit is reached, or the step ended since: the value comes back. Its ordinal is taken back if it was the
@@ -61,12 +60,7 @@ impl<V, W: Copy> Table<V, W> {
             }
             return Err((refusal, value));
         }
-        let item = Item { body: Body::Value(value), bytes, since: now, ordinal };
-        if self.front(at).is_some_and(|front| front.ordinal > ordinal) {
-            self.unpop_item(at, item);
-        } else {
-            self.push_item(at, item);
-        }
+        self.push_value(at, value, bytes, now, ordinal);
         Ok(ordinal)
     }
 
@@ -85,11 +79,12 @@ impl<V, W: Copy> Table<V, W> {
     ) -> Result<Requested<V>, Refusal> {
         let at = self.foreign(now, &slot)?;
         match self.front(at) {
-            Some(Item { body: Body::Offer { .. }, .. }) => Err(Refusal::Direction),
+            Some(front) if front.kind != Kind::Value => Err(Refusal::Direction),
             Some(front) if ordinal < front.ordinal => Ok(Requested::AlreadySent),
-            Some(_) => self
-                .take_parked(slot)
-                .map_or(Err(Refusal::Direction), |(value, ordinal, _)| Ok(Requested::Ready { value, ordinal })),
+            Some(_) => {
+                let front = self.pop_value(at).map(|(value, ordinal, _)| Requested::Ready { value, ordinal });
+                front.ok_or(Refusal::Direction)
+            }
             None if ordinal < self.records[at as usize].next_ordinal => Ok(Requested::AlreadySent),
             None => {
                 let id = self.push_waiter(now, at, waiter, deadline, ordinal)?;
@@ -101,20 +96,23 @@ impl<V, W: Copy> Table<V, W> {
     /// Takes the oldest parked value, with its ordinal and bytes, to push it now that there is credit.
     pub fn take_parked(&mut self, slot: Slot) -> Option<(V, u32, u64)> {
         let at = self.existing(&slot)?;
-        if !matches!(self.front(at), Some(Item { body: Body::Value(_), .. })) {
-            return None;
-        }
-        let item = self.pop_item(at)?;
-        match item.body {
-            Body::Value(value) => Some((value, item.ordinal, item.bytes)),
-            Body::Offer { .. } => None,
-        }
+        self.pop_value(at)
     }
 
-    /// A ticket for a value that was just taken from the front and could not go after all: [`Table::park`] puts it
-    /// back there.
-    pub fn ticket(&self, slot: Slot, ordinal: u32) -> Option<Ticket> {
-        let record = self.existing(&slot)?;
-        Some(Ticket { slot, record, ordinal })
+    /// Puts the value back that [`Table::take_parked`] just gave, because it could not go after all. Never refused
+    /// for its size: it was here before.
+    ///
+    /// # Errors
+    /// The value, back: its step ended since, or its ordinal is not from here.
+    pub fn put_back(&mut self, now: Nanos, slot: Slot, value: V, ordinal: u32, bytes: u64) -> Result<(), V> {
+        let at = self.existing(&slot).filter(|&at| {
+            let before_all = self.front(at).is_none_or(|front| ordinal < front.ordinal);
+            before_all && ordinal < self.records[at as usize].next_ordinal
+        });
+        let Some(at) = at else {
+            return Err(value);
+        };
+        self.unpop_item(at, Item::value(value, bytes, now, ordinal));
+        Ok(())
     }
 }

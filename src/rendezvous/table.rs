@@ -176,3 +176,6 @@ impl<V, W: Copy> Table<V, W> {
         self.record_count -= 1;
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -213,3 +213,6 @@ impl Timers {
 const fn tick(time: Nanos) -> u64 {
     time.0 >> TICK_SHIFT
 }
+
+#[cfg(test)]
+mod tests;
