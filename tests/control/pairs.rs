@@ -7,24 +7,46 @@ use rendez::control::{Address, Control, ControlError, PeerGone, RuntimeKind};
 use rendez::ground::{Incarnation, Status};
 
 use super::support::{
-    Answers, BOTH, Event, PATIENCE, config, contents, memory, offer, segment_text, start, start_with,
+    Answers, BOTH, Event, PATIENCE, config, contents, memory, offer, segment_text, start,
+    start_with,
 };
 
 #[test]
 fn two_tasks_exchange_all_they_offer() {
     for left in BOTH {
         for right in BOTH {
-            let a = start_with(config("a", 1, left), Answers { segments: 3, ..Answers::default() });
-            let b = start_with(config("b", 2, right), Answers { segments: 70, ..Answers::default() });
-            assert_eq!((a.control.runtime().kind, b.control.runtime().kind), (left, right));
+            let a = start_with(
+                config("a", 1, left),
+                Answers {
+                    segments: 3,
+                    ..Answers::default()
+                },
+            );
+            let b = start_with(
+                config("b", 2, right),
+                Answers {
+                    segments: 70,
+                    ..Answers::default()
+                },
+            );
+            assert_eq!(
+                (a.control.runtime().kind, b.control.runtime().kind),
+                (left, right)
+            );
             a.dial(&b, "b");
             let (at_a, at_b) = (a.up(), b.up());
             assert!(at_a.dialler && !at_b.dialler);
             assert!(at_a.read_domain && at_b.read_domain);
             assert_eq!((at_a.task.as_str(), at_b.task.as_str()), ("b", "a"));
-            assert_eq!((at_a.incarnation, at_b.incarnation), (Incarnation(2), Incarnation(1)));
+            assert_eq!(
+                (at_a.incarnation, at_b.incarnation),
+                (Incarnation(2), Incarnation(1))
+            );
             assert_eq!(at_a.hello.limits, rendez::control::PeerLimits::default());
-            assert!(!at_a.exit_provable, "nobody can be told of the own process' exit");
+            assert!(
+                !at_a.exit_provable,
+                "nobody can be told of the own process' exit"
+            );
             for link in [&at_a.descriptors.link, &at_b.descriptors.link] {
                 assert_eq!(contents(&link.fd), "link a b");
                 assert_eq!(link.numbers, [1, 2, u64::MAX]);
@@ -36,13 +58,23 @@ fn two_tasks_exchange_all_they_offer() {
                     assert_eq!(contents(&segment.fd), segment_text(task, 0, index));
                     assert_eq!(segment.len, segment_text(task, 0, index).len() as u64);
                 }
-                let shards: Vec<u16> = up.descriptors.doorbells.iter().map(|bell| bell.shard).collect();
+                let shards: Vec<u16> = up
+                    .descriptors
+                    .doorbells
+                    .iter()
+                    .map(|bell| bell.shard)
+                    .collect();
                 assert_eq!(shards, [0, 1]);
             }
             a.stop();
-            assert!(matches!(b.gone(), (peer, PeerGone::Said { reason }) if peer == at_b.peer && reason == "test over"));
+            assert!(
+                matches!(b.gone(), (peer, PeerGone::Said { reason }) if peer == at_b.peer && reason == "test over")
+            );
             b.stop();
-            assert!(a.events.try_recv().is_err(), "who leaves is told nothing of it");
+            assert!(
+                a.events.try_recv().is_err(),
+                "who leaves is told nothing of it"
+            );
         }
     }
 }
@@ -51,21 +83,34 @@ fn two_tasks_exchange_all_they_offer() {
 fn announced_segments_arrive_in_order_and_once() {
     for kind in BOTH {
         let a = start(config("a", 1, kind));
-        let b = start_with(config("b", 2, kind), Answers { segments: 1, ..Answers::default() });
+        let b = start_with(
+            config("b", 2, kind),
+            Answers {
+                segments: 1,
+                ..Answers::default()
+            },
+        );
         a.dial(&b, "b");
         let (at_a, at_b) = (a.up(), b.up());
         // More than any window, and one the peer has already.
         for segment in 0..200 {
             let offer = offer("b", 0, segment);
-            b.control.announce_segment(0, segment, offer.fd, offer.len).expect("announced");
+            b.control
+                .announce_segment(0, segment, offer.fd, offer.len)
+                .expect("announced");
         }
         for segment in 1..200 {
             let (peer, arrived) = a.segment();
-            assert_eq!((peer, arrived.arena, arrived.segment), (at_a.peer, 0, segment));
+            assert_eq!(
+                (peer, arrived.arena, arrived.segment),
+                (at_a.peer, 0, segment)
+            );
             assert_eq!(contents(&arrived.fd), segment_text("b", 0, segment));
         }
         let offer = offer("a", 7, 9);
-        a.control.announce_segment(7, 9, offer.fd, offer.len).expect("announced");
+        a.control
+            .announce_segment(7, 9, offer.fd, offer.len)
+            .expect("announced");
         let (peer, arrived) = b.segment();
         assert_eq!((peer, arrived.arena, arrived.segment), (at_b.peer, 7, 9));
     }
@@ -83,14 +128,21 @@ fn a_dial_from_both_sides_gives_one_link() {
         assert_ne!(at_a.dialler, at_b.dialler);
         // The link they have is the same one: what one announces the other hears, under the number it knows.
         let text = memory("x");
-        a.control.announce_segment(1, 1, text.try_clone().expect("a clone"), 1).expect("announced");
-        b.control.announce_segment(1, 1, text, 1).expect("announced");
+        a.control
+            .announce_segment(1, 1, text.try_clone().expect("a clone"), 1)
+            .expect("announced");
+        b.control
+            .announce_segment(1, 1, text, 1)
+            .expect("announced");
         assert_eq!(b.segment().0, at_b.peer);
         assert_eq!(a.segment().0, at_a.peer);
         a.stop();
         assert!(matches!(b.gone(), (peer, PeerGone::Said { .. }) if peer == at_b.peer));
         b.stop();
-        assert!(a.events.try_recv().is_err() && b.events.try_recv().is_err(), "no second link, no failed dial");
+        assert!(
+            a.events.try_recv().is_err() && b.events.try_recv().is_err(),
+            "no second link, no failed dial"
+        );
     }
 }
 
@@ -98,8 +150,10 @@ fn a_dial_from_both_sides_gives_one_link() {
 fn many_tasks_come_up_in_any_order() {
     const TASKS: usize = 6;
     let names: Vec<String> = (0..TASKS).map(|index| format!("task{index}")).collect();
-    let tasks: Vec<_> =
-        (0..).zip(&names).map(|(index, name)| start(config(name, 1 + index as u64, BOTH[index % 2]))).collect();
+    let tasks: Vec<_> = (0..)
+        .zip(&names)
+        .map(|(index, name)| start(config(name, 1 + index as u64, BOTH[index % 2])))
+        .collect();
     for from in &tasks {
         for (to, name) in tasks.iter().zip(&names) {
             if from.control.address() != to.control.address() {
@@ -120,9 +174,13 @@ fn a_dial_waits_for_the_peer_to_start() {
     for kind in BOTH {
         let address = Address::unique("late");
         let a = start(config("a", 1, kind));
-        a.control.dial("late", address.clone(), PATIENCE).expect("taken");
+        a.control
+            .dial("late", address.clone(), PATIENCE)
+            .expect("taken");
         // Twice is once.
-        a.control.dial("late", address.clone(), PATIENCE).expect("taken");
+        a.control
+            .dial("late", address.clone(), PATIENCE)
+            .expect("taken");
         let mut late = config("late", 2, kind);
         late.listen = Some(address);
         let late = start(late);
@@ -150,7 +208,9 @@ fn a_restarted_task_is_another_peer() {
 fn a_stale_socket_file_is_replaced_and_a_live_one_is_not() {
     let directory = tempfile::tempdir().expect("a directory");
     let path: PathBuf = directory.path().join("a.sock");
-    let address: Address = format!("unix:{}", path.display()).parse().expect("an address");
+    let address: Address = format!("unix:{}", path.display())
+        .parse()
+        .expect("an address");
     drop(UnixListener::bind(&path).expect("bound"));
     assert!(path.exists(), "its owner is gone and has left it");
     let mut first = config("a", 1, RuntimeKind::Poll);
@@ -161,7 +221,10 @@ fn a_stale_socket_file_is_replaced_and_a_live_one_is_not() {
     assert_eq!(b.up().task, "a");
     first.incarnation = Incarnation(3);
     let refused = Control::start(first, a.handler.clone()).expect_err("the address is taken");
-    assert!(matches!(refused, ControlError::AddressTaken { .. }), "{refused}");
+    assert!(
+        matches!(refused, ControlError::AddressTaken { .. }),
+        "{refused}"
+    );
     assert_eq!(refused.status().reason(), "PEER_DUPLICATE_NAME");
     a.stop();
     assert!(!path.exists(), "nothing is left behind");
@@ -187,7 +250,10 @@ fn after_a_stop_nothing_is_taken() {
     let a = start(config("a", 1, RuntimeKind::Glommio));
     a.stop();
     a.stop();
-    let status: Status = a.control.dial("b", Address::unique("b"), PATIENCE).expect_err("stopped");
+    let status: Status = a
+        .control
+        .dial("b", Address::unique("b"), PATIENCE)
+        .expect_err("stopped");
     assert_eq!(status.reason(), "CONTROL_STOPPED");
 }
 
@@ -195,7 +261,9 @@ fn after_a_stop_nothing_is_taken() {
 fn a_stop_ends_a_dial_without_a_word() {
     for kind in BOTH {
         let a = start(config("a", 1, kind));
-        a.control.dial("nobody", Address::unique("nobody"), PATIENCE).expect("taken");
+        a.control
+            .dial("nobody", Address::unique("nobody"), PATIENCE)
+            .expect("taken");
         a.stop();
         assert!(!matches!(a.events.try_recv(), Ok(Event::DialFailed(..))));
     }

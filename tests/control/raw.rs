@@ -10,7 +10,8 @@ use rendez::control::{Address, PROTOCOL_VERSION};
 use rendez::proto::envelope::Body;
 use rendez::proto::{self, Envelope};
 use rustix::net::{
-    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType,
 };
 
 use super::support::PATIENCE;
@@ -34,10 +35,17 @@ impl Raw {
     }
 
     pub(crate) fn say(&mut self, id: u64, reply: bool, body: Body) {
-        let bytes = Envelope { id, reply, body: Some(body) }.encode_to_vec();
+        let bytes = Envelope {
+            id,
+            reply,
+            body: Some(body),
+        }
+        .encode_to_vec();
         let len = u32::try_from(bytes.len()).expect("short");
         // The other side may have hung up already: what it said before tells why.
-        let _ = self.stream.write_all(&[&len.to_le_bytes()[..], &bytes].concat());
+        let _ = self
+            .stream
+            .write_all(&[&len.to_le_bytes()[..], &bytes].concat());
     }
 
     /// The next message, or `None` at the end.
@@ -94,9 +102,16 @@ pub(crate) fn hello(task: &str, dialled: &str, incarnation: u64) -> proto::Hello
 }
 
 pub(crate) fn connect(address: &Address) -> UnixStream {
-    let socket =
-        rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).expect("a socket");
-    let Address::Abstract(name) = address else { panic!("an abstract address") };
+    let socket = rustix::net::socket_with(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+    .expect("a socket");
+    let Address::Abstract(name) = address else {
+        panic!("an abstract address")
+    };
     let name = SocketAddrUnix::new_abstract_name(name.as_bytes()).expect("a name");
     rustix::net::connect(&socket, &name).expect("connected");
     let stream = UnixStream::from(socket);
@@ -105,12 +120,24 @@ pub(crate) fn connect(address: &Address) -> UnixStream {
 }
 
 pub(crate) fn lane_pair() -> (OwnedFd, OwnedFd) {
-    rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).expect("a pair")
+    rustix::net::socketpair(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+    .expect("a pair")
 }
 
 pub(crate) fn send(socket: impl AsFd, bytes: &[u8], descriptors: &[rustix::fd::BorrowedFd<'_>]) {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(64))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     assert!(descriptors.is_empty() || control.push(SendAncillaryMessage::ScmRights(descriptors)));
-    rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL).expect("sent");
+    rustix::net::sendmsg(
+        socket,
+        &[IoSlice::new(bytes)],
+        &mut control,
+        SendFlags::NOSIGNAL,
+    )
+    .expect("sent");
 }

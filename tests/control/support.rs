@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rendez::control::{
-    Control, ControlConfig, DoorbellOffer, Handler, LinkOffer, LocalOffer, PeerGone, PeerHello, PeerId, PeerUp,
-    RuntimeKind, SegmentOffer,
+    Control, ControlConfig, DoorbellOffer, Handler, LinkOffer, LocalOffer, PeerGone, PeerHello,
+    PeerId, PeerUp, RuntimeKind, SegmentOffer,
 };
 use rendez::ground::{Incarnation, Status};
 use rustix::event::EventfdFlags;
@@ -66,14 +66,25 @@ pub(crate) fn start(config: ControlConfig) -> Task {
 pub(crate) fn start_with(config: ControlConfig, answers: Answers) -> Task {
     let (events, received) = channel();
     let task = config.task.clone();
-    let handler = Arc::new(Notes { events: Mutex::new(events), answers: Mutex::new(answers), task });
-    let control = Control::start(config, Arc::clone(&handler) as Arc<dyn Handler>).expect("control starts");
-    Task { control, events: received, handler }
+    let handler = Arc::new(Notes {
+        events: Mutex::new(events),
+        answers: Mutex::new(answers),
+        task,
+    });
+    let control =
+        Control::start(config, Arc::clone(&handler) as Arc<dyn Handler>).expect("control starts");
+    Task {
+        control,
+        events: received,
+        handler,
+    }
 }
 
 impl Task {
     pub(crate) fn next(&self) -> Event {
-        self.events.recv_timeout(PATIENCE).expect("an event in time")
+        self.events
+            .recv_timeout(PATIENCE)
+            .expect("an event in time")
     }
 
     pub(crate) fn up(&self) -> Box<PeerUp> {
@@ -105,7 +116,9 @@ impl Task {
     }
 
     pub(crate) fn dial(&self, other: &Self, name: &str) {
-        self.control.dial(name, other.control.address().clone(), PATIENCE).expect("the dial is taken");
+        self.control
+            .dial(name, other.control.address().clone(), PATIENCE)
+            .expect("the dial is taken");
     }
 
     pub(crate) fn stop(&self) {
@@ -126,18 +139,35 @@ impl Handler for Notes {
         if let Some(status) = &answers.refuse_local {
             return Err(status.clone());
         }
-        let segments = (0..answers.segments).map(|segment| offer(&self.task, 0, segment)).collect();
-        let doorbells = (0..2).map(|shard| DoorbellOffer { shard, fd: eventfd() }).collect();
-        Ok(LocalOffer { segments, doorbells })
+        let segments = (0..answers.segments)
+            .map(|segment| offer(&self.task, 0, segment))
+            .collect();
+        let doorbells = (0..2)
+            .map(|shard| DoorbellOffer {
+                shard,
+                fd: eventfd(),
+            })
+            .collect();
+        Ok(LocalOffer {
+            segments,
+            doorbells,
+        })
     }
 
     fn make_link(&self, peer: &PeerHello) -> Result<LinkOffer, Status> {
         let text = format!("link {} {}", self.task, peer.task);
-        Ok(LinkOffer { len: text.len() as u64, numbers: vec![1, 2, u64::MAX], fd: memory(&text) })
+        Ok(LinkOffer {
+            len: text.len() as u64,
+            numbers: vec![1, 2, u64::MAX],
+            fd: memory(&text),
+        })
     }
 
     fn accept_link(&self, peer: &PeerHello, link: &LinkOffer) -> Result<(), Status> {
-        assert_eq!(contents(&link.fd), format!("link {} {}", peer.task, self.task));
+        assert_eq!(
+            contents(&link.fd),
+            format!("link {} {}", peer.task, self.task)
+        );
         assert_eq!(link.numbers, [1, 2, u64::MAX]);
         match &self.answers.lock().expect("no panic").refuse_link {
             Some(status) => Err(status.clone()),
@@ -169,7 +199,12 @@ impl Handler for Notes {
 /// A segment whose bytes say whose it is and which.
 pub(crate) fn offer(task: &str, arena: u16, segment: u16) -> SegmentOffer {
     let text = segment_text(task, arena, segment);
-    SegmentOffer { arena, segment, len: text.len() as u64, fd: memory(&text) }
+    SegmentOffer {
+        arena,
+        segment,
+        len: text.len() as u64,
+        fd: memory(&text),
+    }
 }
 
 pub(crate) fn segment_text(task: &str, arena: u16, segment: u16) -> String {
@@ -177,14 +212,16 @@ pub(crate) fn segment_text(task: &str, arena: u16, segment: u16) -> String {
 }
 
 pub(crate) fn memory(text: &str) -> OwnedFd {
-    let file = File::from(rustix::fs::memfd_create("test", MemfdFlags::CLOEXEC).expect("a memory file"));
+    let file =
+        File::from(rustix::fs::memfd_create("test", MemfdFlags::CLOEXEC).expect("a memory file"));
     file.write_all_at(text.as_bytes(), 0).expect("written");
     file.into()
 }
 
 pub(crate) fn contents(fd: &OwnedFd) -> String {
     let file = File::from(fd.try_clone().expect("a clone"));
-    let mut bytes = vec![0; usize::try_from(file.metadata().expect("a length").len()).expect("short")];
+    let mut bytes =
+        vec![0; usize::try_from(file.metadata().expect("a length").len()).expect("short")];
     file.read_exact_at(&mut bytes, 0).expect("read");
     String::from_utf8(bytes).expect("text")
 }
