@@ -110,7 +110,10 @@ impl Task {
 
     pub(crate) fn dial_failed(&self) -> Status {
         match self.next() {
-            Event::DialFailed(_, status) => status,
+            Event::DialFailed(task, status) => {
+                assert!(!task.is_empty());
+                status
+            }
             other => panic!("expected a failed dial, got {other:?}"),
         }
     }
