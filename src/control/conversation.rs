@@ -203,7 +203,9 @@ impl Conversation {
             let envelope = match frame::read(reader).await {
                 Ok(envelope) => envelope,
                 Err(error) => {
-                    return PeerGone::ConnectionLost(frame_refusal(&self.hello.task, &error).status);
+                    return PeerGone::ConnectionLost(
+                        frame_refusal(&self.hello.task, &error).status,
+                    );
                 }
             };
             self.heard.set(Instant::now());
@@ -356,7 +358,9 @@ impl Conversation {
                     return pending().await;
                 }
                 Err(error) => {
-                    return PeerGone::ConnectionLost(frame_refusal(&self.hello.task, &error).status);
+                    return PeerGone::ConnectionLost(
+                        frame_refusal(&self.hello.task, &error).status,
+                    );
                 }
             }
         }

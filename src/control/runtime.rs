@@ -6,7 +6,8 @@
 //! glommio is preferred: one executor with a long life, its preempt timer set to an hour (a short one can hang it for good),
 //! none of its queues. But containers commonly refuse `io_uring_setup` by seccomp or give 64 KiB of lockable memory, and
 //! glommio may then panic where it should fail. So the machine is probed first, and where a ring is not to be had the
-//! same code runs on a small executor over poll.
+//! same code runs on a small executor over poll. A glommio executor leaves one eventfd open when it ends: another reason to
+//! have one, for as long as the task lives.
 #![allow(unsafe_code)]
 
 use std::fmt;
