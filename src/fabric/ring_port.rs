@@ -28,6 +28,9 @@ const HOT_MAX: usize = 4;
 /// Frames taken from one ring at a time.
 const BURST: usize = 32;
 
+/// In one poll of so many the cold ring comes before the hot ones, which could use up the budget every time.
+const COLD_FIRST: u64 = 4;
+
 /// Empty looks after which a ring's consumer tells its progress: late enough that a stream tells each quarter ring,
 /// early enough that a peer which waits for room does not wait long.
 const SETTLE_AFTER: u32 = 8;
@@ -312,7 +315,7 @@ impl RingPort {
     /// Looks at the next ring that is not hot.
     #[inline]
     fn poll_cold<S: FnMut(Arrival<'_>)>(&mut self, budget: usize, sink: &mut S) -> usize {
-        if budget == 0 {
+        if budget == 0 || self.open.len() == self.hot_count {
             return 0;
         }
         for _ in 0..=self.hot_count {
@@ -450,8 +453,13 @@ impl Port for RingPort {
         if !self.active.is_empty() {
             (given, done) = self.work(budget, sink);
         }
-        let mut taken = self.poll_hot(budget - given, sink);
-        if self.open.len() > self.hot_count {
+        let cold_first = self.stats.polls.is_multiple_of(COLD_FIRST);
+        let mut taken = 0;
+        if cold_first {
+            taken = self.poll_cold(budget - given, sink);
+        }
+        taken += self.poll_hot(budget - given - taken, sink);
+        if !cold_first {
             taken += self.poll_cold(budget - given - taken, sink);
         }
         if !self.due.is_empty() {
@@ -581,3 +589,6 @@ macro_rules! forward_port {
     };
 }
 pub(super) use forward_port;
+
+#[cfg(test)]
+mod tests;
