@@ -2,6 +2,7 @@
 //!
 //! Nothing here knows of tables, channels, fabrics or threads.
 
+pub mod catalogue;
 pub mod device;
 pub mod dtype;
 pub mod key;
@@ -18,6 +19,6 @@ pub use dtype::DType;
 pub use key::{FrameIter, Key};
 pub use region::Region;
 pub use shape::{Shape, TensorMeta};
-pub use status::{Code, Status};
+pub use status::{Code, Status, StatusGroup};
 pub use step::{Incarnation, StepId};
 pub use time::Nanos;

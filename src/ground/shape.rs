@@ -34,7 +34,10 @@ pub struct Shape {
 
 impl Shape {
     /// The shape of a scalar.
-    pub const SCALAR: Self = Self { words: [0; 4], rank: 0 };
+    pub const SCALAR: Self = Self {
+        words: [0; 4],
+        rank: 0,
+    };
 
     /// A shape of `dims`.
     ///
@@ -60,7 +63,10 @@ impl Shape {
         if elements >= 1 << 63 {
             return Err(ShapeError::Size);
         }
-        Ok(Self { words, rank: dims.len() as u8 })
+        Ok(Self {
+            words,
+            rank: dims.len() as u8,
+        })
     }
 
     /// The number of dimensions.
@@ -141,6 +147,8 @@ impl TensorMeta {
     /// Bytes the elements take; `None` for strings, whose length the shape does not say.
     #[must_use]
     pub fn size(&self) -> Option<u64> {
-        self.dtype.size().map(|size| self.shape.elements() * size as u64)
+        self.dtype
+            .size()
+            .map(|size| self.shape.elements() * size as u64)
     }
 }

@@ -5,6 +5,15 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::catalogue;
+use super::limits::STATUS_MESSAGE_BYTES_MAX;
+
+mod group;
+#[cfg(test)]
+mod tests;
+
+pub use group::StatusGroup;
+
 macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident = $number:literal;)*) => {
         /// The field's status codes, with the field's numbers.
@@ -89,7 +98,51 @@ pub struct Status {
 impl Status {
     /// A status of `code` with the catalogue's `reason` and a `message` that says what, where and what to do.
     pub fn new(code: Code, reason: &'static str, message: impl Into<Arc<str>>) -> Self {
-        Self { code, reason, message: message.into(), derived: false }
+        Self {
+            code,
+            reason,
+            message: message.into(),
+            derived: false,
+        }
+    }
+
+    /// A status for a `reason` of the [`catalogue`], with the code that stands there.
+    ///
+    /// ```
+    /// use rendez::ground::{Code, Status, catalogue};
+    ///
+    /// let status = Status::of(catalogue::STEP_FINISHED, "Cleanup 7");
+    /// assert_eq!(status.code(), Code::Aborted);
+    /// assert_eq!(status.to_string(), "Aborted: Cleanup 7 [STEP_FINISHED]");
+    /// ```
+    pub fn of(reason: &'static str, message: impl Into<Arc<str>>) -> Self {
+        let code = catalogue::find(reason).map_or(Code::Unknown, |entry| entry.code);
+        Self::new(code, reason, message)
+    }
+
+    /// A status as a peer tells it. A number that is no code, or that says all is well, is `Unknown`; a message
+    /// longer than [`STATUS_MESSAGE_BYTES_MAX`] is cut.
+    #[must_use]
+    pub fn from_wire(code: u8, derived: bool, message: &str) -> Self {
+        let code = match Code::from_wire(code) {
+            Code::Ok => Code::Unknown,
+            code => code,
+        };
+        let message = &message[..message.floor_char_boundary(STATUS_MESSAGE_BYTES_MAX)];
+        Self {
+            code,
+            reason: catalogue::PEER_STATUS,
+            message: message.into(),
+            derived,
+        }
+    }
+
+    /// The same failure under the stable `reason`, for a peer's status whose reason came along as text and was
+    /// found in the [`catalogue`].
+    #[must_use]
+    pub const fn with_reason(mut self, reason: &'static str) -> Self {
+        self.reason = reason;
+        self
     }
 
     /// The same status, marked as a consequence of another failure.
@@ -132,3 +185,16 @@ impl fmt::Display for Status {
 }
 
 impl std::error::Error for Status {}
+
+/// `text`, or as much of it as `bytes_max` bytes hold and then how long it was.
+pub(super) fn cut(text: &str, bytes_max: usize) -> Box<str> {
+    if text.len() <= bytes_max {
+        return text.into();
+    }
+    format!(
+        "{}… ({} bytes)",
+        &text[..text.floor_char_boundary(bytes_max)],
+        text.len()
+    )
+    .into()
+}

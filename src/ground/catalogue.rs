@@ -1,0 +1,176 @@
+//! The catalogue of reasons: every failure a user can meet, under a name that never changes.
+//!
+//! Knows nothing of how a failure comes about. A [`Status`](super::Status) carries one of these names beside its
+//! code; programs may match on it and people may look it up here. Messages may be reworded, reasons may not, and
+//! a reason that is no longer used stays in the table. The whole table is the documentation of [`ALL`].
+
+use super::Code;
+
+#[cfg(test)]
+mod tests;
+
+/// What the catalogue says of a reason.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Entry {
+    /// The stable name.
+    pub reason: &'static str,
+    /// The code that goes with it.
+    pub code: Code,
+    /// What happened.
+    pub meaning: &'static str,
+    /// What to do about it.
+    pub remedy: &'static str,
+}
+
+/// What the catalogue says of `reason`, if it stands there.
+#[must_use]
+pub fn find(reason: &str) -> Option<&'static Entry> {
+    ALL.iter().find(|entry| entry.reason == reason)
+}
+
+macro_rules! catalogue {
+    ($($reason:ident: $code:ident, $meaning:literal, $remedy:literal;)*) => {
+        $(
+            #[doc = concat!("`", stringify!($code), "`: ", $meaning)]
+            ///
+            #[doc = $remedy]
+            pub const $reason: &str = stringify!($reason);
+        )*
+
+        /// Every reason.
+        ///
+        /// | reason | code | what happened | what to do |
+        /// |---|---|---|---|
+        $(#[doc = concat!("| `", stringify!($reason), "` | ", stringify!($code), " | ", $meaning, " | ", $remedy, " |")])*
+        pub const ALL: &[Entry] = &[$(
+            Entry { reason: $reason, code: Code::$code, meaning: $meaning, remedy: $remedy },
+        )*];
+    };
+}
+
+catalogue! {
+    // ── Names ───────────────────────────────────────────────────────────────────────────────────────────────────
+    KEY_MALFORMED: InvalidArgument,
+        "The text is not a key: `source;incarnation;destination;edge;frame:iteration` with two full device names.",
+        "Build keys with `Key::new` or `Key::between` instead of by hand.";
+    DEVICE_MALFORMED: InvalidArgument,
+        "The text is not a device name, or is a partial one where a full one is needed.",
+        "Write `/job:<job>/replica:<n>/task:<n>/device:<TYPE>:<n>`.";
+    DEVICE_CONFLICT: InvalidArgument,
+        "Two device names that should be one contradict each other.",
+        "Leave unset what may differ, or merge with soft placement.";
+    DEVICE_FOREIGN_SOURCE: InvalidArgument,
+        "A value was sent under a key whose source is another task.",
+        "Send on the task that the key names as its source.";
+    DEVICE_FOREIGN_DESTINATION: InvalidArgument,
+        "A value was asked for under a key whose destination is another task.",
+        "Receive on the task that the key names as its destination.";
+    // ── Steps and receives ──────────────────────────────────────────────────────────────────────────────────────
+    STEP_ABORTED: Aborted,
+        "The step was aborted; this is the first status it was given, or a consequence of it.",
+        "Look for the root failure: the status of this step that is not derived.";
+    STEP_FINISHED: Aborted,
+        "The step is over and cleaned up; the request came too late.",
+        "Start a new step. If this is a surprise, look for who finished the old one early.";
+    RECV_CANCELLED: Cancelled,
+        "The receive was cancelled before its value came.",
+        "Nothing: whoever asked for it gave it up.";
+    DEADLINE: DeadlineExceeded,
+        "The value did not come before the deadline.",
+        "See who owes it in the list of pending keys; raise the deadline if the producer is just slow.";
+    // ── Limits ──────────────────────────────────────────────────────────────────────────────────────────────────
+    PARKED_BYTES: ResourceExhausted,
+        "The values that wait for a receiver hold as many bytes as they may.",
+        "Receive sooner, send later, or raise the limit named in the message.";
+    PARKED_VALUES: ResourceExhausted,
+        "As many values wait for a receiver as may.",
+        "Receive sooner, send later, or raise the limit named in the message.";
+    WAITERS: ResourceExhausted,
+        "As many receives wait as may.",
+        "Ask for fewer values at once, or raise the limit named in the message.";
+    KEYS: ResourceExhausted,
+        "As many keys are in use as may be.",
+        "Finish steps that are over, or raise the limit named in the message.";
+    STEPS: ResourceExhausted,
+        "As many steps are alive as may be.",
+        "Finish steps that are over, or raise the limit named in the message.";
+    MAILBOX_FULL: ResourceExhausted,
+        "The shard takes commands more slowly than they are given.",
+        "Give fewer at once, use more shards, or raise the limit named in the message.";
+    ARENA_FULL: ResourceExhausted,
+        "The arena has no room for the tensor and may not grow.",
+        "Drop tensors that are no longer needed, or raise the arena's limit.";
+    ARENA_UNFIT: InvalidArgument,
+        "The tensor does not fit an arena segment, however empty.",
+        "Raise the segment size above the largest tensor.";
+    // ── Peers ───────────────────────────────────────────────────────────────────────────────────────────────────
+    PEER_LOST: Unavailable,
+        "The peer is gone: its process died, or it could not be reached for too long.",
+        "Start it again and repeat the step.";
+    PEER_RESTARTED: Unavailable,
+        "The peer came back as another incarnation; what was meant for its predecessor fails.",
+        "Repeat the step: its values must be made again.";
+    PEER_VERSION: FailedPrecondition,
+        "The peer speaks another version of the protocol.",
+        "Run the same release on all tasks.";
+    PEER_DUPLICATE_NAME: AlreadyExists,
+        "Another live process has the same task name.",
+        "Give each process its own task index, and stop what is left of an earlier run.";
+    PEER_REFUSED: PermissionDenied,
+        "The peer did not accept us, or we did not accept it.",
+        "Give both sides the same cluster secret.";
+    PEER_UNKNOWN: NotFound,
+        "No task of this name is in the cluster.",
+        "Compare the key's device names with the cluster's specification.";
+    PEER_STATUS: Unknown,
+        "A peer reported a failure; code and message are its own.",
+        "Read the message, and the log of the peer it names.";
+    CONNECT_DEADLINE: Unavailable,
+        "The peer could not be reached in time.",
+        "Check that it runs and that its address is right; raise the connect deadline if it starts slowly.";
+    // ── Bytes from outside ──────────────────────────────────────────────────────────────────────────────────────
+    FRAME_MALFORMED: DataLoss,
+        "A peer sent a frame that breaks the protocol; the channel is closed.",
+        "Run the same release on all tasks; if they do, report it with the message.";
+    RING_CORRUPT: DataLoss,
+        "A ring in shared memory holds what no correct peer writes.",
+        "Restart the peer; if it comes again, report it with the message.";
+    DESCRIPTOR_UNSEALED: PermissionDenied,
+        "A peer offered shared memory that it could still shrink or write elsewhere; it was not mapped.",
+        "Run the same release on all tasks.";
+    DESCRIPTOR_SHORT: InvalidArgument,
+        "A peer offered shared memory of another length than it said; it was not mapped.",
+        "Run the same release on all tasks.";
+    LANDING_RANGE: OutOfRange,
+        "A peer named bytes outside the memory it was given.",
+        "Run the same release on all tasks; if they do, report it with the message.";
+    STALE: FailedPrecondition,
+        "A reference names an earlier use of a slot; nothing was read or written.",
+        "Nothing if it came with a restart or an abort; otherwise report it with the message.";
+    DATA_MISMATCH: DataLoss,
+        "The bytes that came are not those that were sent.",
+        "Suspect memory or network hardware; report it with the message.";
+    // ── Tensors and files ───────────────────────────────────────────────────────────────────────────────────────
+    TENSOR_SHAPE: InvalidArgument,
+        "The shape is not one, or does not go with the bytes.",
+        "Compare the dimensions with the number of elements.";
+    TENSOR_DTYPE: InvalidArgument,
+        "The tensor's elements have another type than was asked for.",
+        "Ask for the type the tensor has.";
+    SAFETENSORS_MALFORMED: InvalidArgument,
+        "The file is not a safetensors file.",
+        "Make the file again; it may have been cut short.";
+    FILE_UNREADABLE: NotFound,
+        "The file could not be read.",
+        "Check its path and permissions.";
+    // ── Settings and life ───────────────────────────────────────────────────────────────────────────────────────
+    SHARDS_OVER_CORES: InvalidArgument,
+        "More shards were asked for than there are cores they may run on.",
+        "Ask for fewer shards, or allow the process more cores.";
+    CONFIG: InvalidArgument,
+        "A setting is missing or makes no sense.",
+        "Correct the setting named in the message.";
+    SHUTDOWN: Aborted,
+        "This process is shutting down.",
+        "Nothing: it was told to.";
+}

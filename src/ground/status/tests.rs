@@ -1,0 +1,171 @@
+//! Statuses, what they look like from the wire, and how several become one.
+
+use super::*;
+use crate::ground::limits::STATUS_GROUP_MAX;
+
+fn root(code: Code, message: &str) -> Status {
+    Status::new(code, catalogue::PEER_STATUS, message)
+}
+
+fn group(outcomes: &[Result<(), Status>]) -> StatusGroup {
+    let mut group = StatusGroup::default();
+    outcomes
+        .iter()
+        .cloned()
+        .for_each(|outcome| group.add(outcome));
+    group
+}
+
+#[test]
+fn codes_have_the_fields_numbers() {
+    for (number, &code) in Code::ALL.iter().enumerate() {
+        assert_eq!(code as usize, number);
+        assert_eq!(Code::from_wire(number as u8), code);
+    }
+    assert_eq!(Code::ALL.len(), 17);
+    assert_eq!(Code::from_wire(17), Code::Unknown);
+    assert_eq!(Code::DeadlineExceeded.to_string(), "DeadlineExceeded");
+}
+
+#[test]
+fn of_takes_the_code_from_the_catalogue() {
+    let status = Status::of(catalogue::RECV_CANCELLED, "RecvAsync is cancelled.").derived();
+    assert_eq!(status.code(), Code::Cancelled);
+    assert!(status.is_derived());
+    assert_eq!(
+        status.to_string(),
+        "Cancelled: RecvAsync is cancelled. [RECV_CANCELLED]"
+    );
+    assert_eq!(Status::of("NO_SUCH_REASON", "x").code(), Code::Unknown);
+}
+
+#[test]
+fn from_wire_believes_nothing() {
+    let status = Status::from_wire(10, true, "Cleanup 7");
+    assert_eq!(
+        (status.code(), status.message(), status.is_derived()),
+        (Code::Aborted, "Cleanup 7", true)
+    );
+    assert_eq!(status.reason(), catalogue::PEER_STATUS);
+    assert_eq!(
+        status.with_reason(catalogue::STEP_FINISHED).reason(),
+        "STEP_FINISHED"
+    );
+    assert_eq!(
+        Status::from_wire(0, false, "").code(),
+        Code::Unknown,
+        "no failure is told with Ok"
+    );
+    assert_eq!(Status::from_wire(255, false, "").code(), Code::Unknown);
+    let long = "é".repeat(STATUS_MESSAGE_BYTES_MAX);
+    let cut = Status::from_wire(2, false, &format!("x{long}"));
+    assert_eq!(
+        cut.message().len(),
+        STATUS_MESSAGE_BYTES_MAX - 1,
+        "cut before the character that does not fit"
+    );
+}
+
+#[test]
+fn nothing_failed() {
+    let group = group(&[Ok(()), Ok(())]);
+    assert!(group.is_ok());
+    assert_eq!((group.summary(), group.concatenated()), (Ok(()), Ok(())));
+    assert_eq!(StatusGroup::default().summary(), Ok(()));
+}
+
+#[test]
+fn one_root_is_told_as_it_is() {
+    let only = root(Code::NotFound, "gone");
+    let derived = root(Code::Aborted, "because").derived();
+    let group = group(&[Err(derived), Ok(()), Err(only.clone()), Err(only.clone())]);
+    assert!(!group.is_ok());
+    assert_eq!(group.summary(), Err(only.clone()));
+    assert_eq!(group.concatenated(), Err(only));
+}
+
+#[test]
+fn only_derived_ones_stay_derived() {
+    let (first, second) = (
+        root(Code::Aborted, "one").derived(),
+        root(Code::Internal, "two").derived(),
+    );
+    let group = group(&[Ok(()), Err(first.clone()), Err(second)]);
+    assert_eq!(group.summary(), Err(first.clone()));
+    assert_eq!(group.concatenated(), Err(first));
+}
+
+#[test]
+fn several_roots_are_listed() {
+    let group = group(&[
+        Ok(()),
+        Err(root(Code::Cancelled, "given up")),
+        Err(root(Code::Aborted, "because").derived()),
+        Err(root(Code::Unavailable, "lost").with_reason(catalogue::PEER_LOST)),
+        Err(root(Code::Internal, "broken")),
+        Err(root(Code::Internal, "broken")),
+        Ok(()),
+    ]);
+    let summary = group.summary().unwrap_err();
+    assert_eq!(
+        summary.code(),
+        Code::Unavailable,
+        "the first that is not Cancelled"
+    );
+    assert_eq!(summary.reason(), catalogue::PEER_LOST);
+    assert!(!summary.is_derived());
+    assert_eq!(
+        summary.message(),
+        "3 root error(s) found.\n  (0) Cancelled: given up\n  (1) Unavailable: lost\n  (2) Internal: broken\n\
+         2 successful operations.\n1 derived errors ignored."
+    );
+    let joined = group.concatenated().unwrap_err();
+    assert_eq!(joined.code(), Code::Cancelled, "the first");
+    assert_eq!(
+        joined.message(),
+        "\n=====================\nCancelled: given up\nUnavailable: lost\nInternal: broken\n=====================\n"
+    );
+}
+
+#[test]
+fn cancelled_only_if_all_are() {
+    let group = group(&[
+        Err(root(Code::Cancelled, "a")),
+        Err(root(Code::Cancelled, "b")),
+    ]);
+    assert_eq!(group.summary().unwrap_err().code(), Code::Cancelled);
+}
+
+#[test]
+fn messages_are_cut_between_characters() {
+    let long = "é".repeat(STATUS_MESSAGE_BYTES_MAX / 4);
+    for padding in ["", "x"] {
+        let outcomes: Vec<_> = (0..8)
+            .map(|n| Err(root(Code::Internal, &format!("{padding}{n}{long}"))))
+            .collect();
+        let group = group(&outcomes);
+        for told in [group.summary(), group.concatenated()] {
+            let len = told.unwrap_err().message().len();
+            assert!(
+                (STATUS_MESSAGE_BYTES_MAX - 1..=STATUS_MESSAGE_BYTES_MAX).contains(&len),
+                "{len}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_group_is_bounded() {
+    let outcomes: Vec<_> = (0..10 * STATUS_GROUP_MAX)
+        .map(|n| Err(root(Code::Internal, &n.to_string())))
+        .collect();
+    let told = group(&outcomes).summary().unwrap_err();
+    assert!(
+        told.message().starts_with("640 root error(s) found.\n"),
+        "those not kept are counted"
+    );
+    assert_eq!(
+        told.message().matches("Internal: ").count(),
+        STATUS_GROUP_MAX
+    );
+}
