@@ -14,7 +14,7 @@ pub mod status;
 pub mod step;
 pub mod time;
 
-pub use device::DeviceName;
+pub use device::{DeviceName, TaskName};
 pub use dtype::DType;
 pub use key::{FrameIter, Key};
 pub use region::Region;
