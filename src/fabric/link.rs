@@ -220,6 +220,12 @@ impl Link {
         self.memory.as_fd()
     }
 
+    /// Bytes of its memory.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.config.len() as u64
+    }
+
     /// The measures.
     #[must_use]
     pub const fn config(&self) -> LinkConfig {

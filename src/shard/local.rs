@@ -125,8 +125,7 @@ impl Core {
     /// Puts back what could not be pushed after all, before all others.
     fn park_again(&mut self, link: u32, slot: Slot, ordinal: u32, value: Value) {
         let bytes = value.parked_bytes();
-        if let Some(place) = self.table.ticket(slot, ordinal)
-            && self.table.park(self.now, place, value, bytes).is_ok()
+        if self.table.put_back(self.now, slot, value, ordinal, bytes).is_ok()
             && let Some(entry) = self.links.get_mut(link as usize)
         {
             entry.parked.push_front(slot);
