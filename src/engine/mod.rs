@@ -198,13 +198,13 @@ impl Engine {
             .inner
             .mailboxes
             .iter()
+            .filter(|mailbox| !mailbox.is_closed())
             .map(|mailbox| {
                 let cell = Arc::new(WaitCell::default());
                 mailbox.call(call(Arc::clone(&cell)));
                 cell
             })
             .collect();
-        // A shard that has stopped does not answer; its mailbox drops the call and the wait ends.
         cells.iter().filter_map(|cell| block_on_cell(cell, Some(Duration::from_secs(5)))?.ok()).collect()
     }
 

@@ -74,7 +74,7 @@ impl Recv {
         let at = self.key.shard_of(self.engine.mailboxes.len() as u32) as usize;
         if self.engine.mailboxes[at].command(command).is_err() {
             self.state = State::Done;
-            return Err(faults::mailbox_full(self.engine.config.mailbox));
+            return Err(self.engine.refusal(&self.engine.mailboxes[at]));
         }
         self.state = State::Waiting(cell);
         Ok(())

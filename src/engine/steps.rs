@@ -9,7 +9,7 @@ use crate::ground::{Code, Key, Status, StepId, catalogue, limits};
 use crate::memory::Tensor;
 use crate::shard::call::Call;
 use crate::shard::faults;
-use crate::shard::mailbox::Command;
+use crate::shard::mailbox::{Command, Mailbox};
 use crate::shard::wait::WaitCell;
 
 /// How a step ended, if it did. The first status wins.
@@ -99,13 +99,13 @@ impl Step {
         let size = tensor.bytes().len() as u64;
         if !mailbox.wants_answer(size, self.engine.parked_bytes) {
             let command = Command::Send { key: key.clone(), step: self.id, tensor, is_dead, answer: None };
-            return mailbox.command(command).map_err(|_| faults::mailbox_full(self.engine.config.mailbox));
+            return mailbox.command(command).map_err(|_| self.engine.refusal(mailbox));
         }
         // The shard holds so much that it may refuse: its answer is worth a few microseconds.
         let answer = Arc::new(WaitCell::default());
         let command =
             Command::Send { key: key.clone(), step: self.id, tensor, is_dead, answer: Some(Arc::clone(&answer)) };
-        mailbox.command(command).map_err(|_| faults::mailbox_full(self.engine.config.mailbox))?;
+        mailbox.command(command).map_err(|_| self.engine.refusal(mailbox))?;
         block_on_cell(&answer, None).unwrap_or_else(|| Err(faults::shutdown()))
     }
 
@@ -134,6 +134,11 @@ impl Step {
 }
 
 impl Inner {
+    /// Why a mailbox took nothing.
+    pub(crate) fn refusal(&self, mailbox: &Mailbox) -> Status {
+        if mailbox.is_closed() { faults::shutdown() } else { faults::mailbox_full(self.config.mailbox) }
+    }
+
     /// The step's home shard fixes the first status and tells the others.
     pub(crate) fn abort(&self, step: StepId, status: &Status) {
         let home = (step.0 % self.mailboxes.len() as u64) as usize;

@@ -28,7 +28,6 @@ use crate::shard::call::{Attach, Call, PeerSegment, PeerUp as ShardPeerUp};
 /// The state behind both sides.
 #[derive(Debug)]
 pub(crate) struct Wiring {
-    task: TaskName,
     shards: usize,
     connect_timeout: Duration,
     engine: OnceLock<Weak<Inner>>,
@@ -50,10 +49,9 @@ struct Book {
 }
 
 impl Wiring {
-    pub(crate) fn new(config: &Config, task: TaskName, shards: usize) -> Self {
+    pub(crate) fn new(config: &Config, shards: usize) -> Self {
         let book = Book { addresses: config.peers.clone(), ..Book::default() };
         Self {
-            task,
             shards,
             connect_timeout: config.connect_timeout,
             engine: OnceLock::new(),

@@ -1,6 +1,6 @@
 //! Endings and looks: stopping, dropping what a port refused, and what is pending or counted.
 
-use super::call::{PendingItem, ShardStats};
+use super::call::{Note, PendingItem, ShardStats};
 use super::core::{Core, Wait};
 use super::faults;
 use super::peers::PeerState;
@@ -88,6 +88,16 @@ impl Core {
         });
         for id in gone {
             self.unlink(id);
+        }
+        let away: Vec<_> = self
+            .waits
+            .tickets()
+            .filter(|&ticket| matches!(self.waits.at(ticket), Some(Wait::Away { task: of, .. }) if *of == task))
+            .collect();
+        for ticket in away {
+            if let Some(Wait::Away { shard, .. }) = self.waits.remove(ticket) {
+                self.note(shard, Note::Cancel { wait: ticket.packed() });
+            }
         }
     }
 

@@ -133,3 +133,15 @@ pub(crate) fn arena_unfit(len: usize) -> Status {
         format!("a value of {len} bytes does not fit the arena; raise `arena_bytes`"),
     )
 }
+
+pub(crate) fn connect_deadline(task: &TaskName, timeout_ns: u64) -> Status {
+    Status::new(
+        Code::Unavailable,
+        reason::CONNECT_DEADLINE,
+        format!(
+            "No worker known as {task}: it was not there within {} ms. Start it, check its address, or raise \
+             `connect_timeout`",
+            timeout_ns / 1_000_000
+        ),
+    )
+}

@@ -120,11 +120,10 @@ impl Core {
 
     /// A receive waits for a peer's value: whether it must be asked for.
     #[inline]
-    pub(crate) fn want(&mut self, link: u32, slot: Slot, ordinal: u32, deadline: Nanos) {
-        let Some(entry) = self.links.get(link as usize) else { return };
-        if !entry.channel.is_up() {
-            return;
-        }
+    pub(crate) fn want(&mut self, peer: u32, link: u32, slot: Slot, ordinal: u32, deadline: Nanos) {
+        let Some(entry) = self.links.get(link as usize).filter(|entry| entry.channel.is_up()) else {
+            return self.await_peer(peer);
+        };
         if entry.channel.is_pressed() {
             self.ask(link, slot, ordinal, deadline);
         } else if !entry.seen.is_empty() && !entry.channel.reads_in_place() {

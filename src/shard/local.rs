@@ -99,6 +99,7 @@ impl Core {
             Some(entry) => entry.parked.push_back(slot),
             None => self.peers[peer as usize].parked.push_back(slot),
         }
+        self.await_peer(peer);
         Ok(link)
     }
 
@@ -228,8 +229,8 @@ impl Core {
             }
             Ok(rendezvous::Received::Waiting { id, ordinal }) => {
                 self.next_timer = self.next_timer.min(deadline);
-                if link != NO_LINK {
-                    self.want(link, slot, ordinal, deadline);
+                if let Route::In { peer } = route {
+                    self.want(peer, link, slot, ordinal, deadline);
                 }
                 Some(id)
             }

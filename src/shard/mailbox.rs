@@ -44,6 +44,8 @@ pub(crate) struct Mailbox {
     bytes: CachePadded<AtomicU64>,
     /// The shard holds so much that a send must wait for its answer.
     is_pressed: AtomicBool,
+    /// The shard has stopped: nothing is taken any more.
+    is_closed: AtomicBool,
     doorbell: Arc<Doorbell>,
 }
 
@@ -56,19 +58,26 @@ impl Mailbox {
             has_calls: CachePadded::new(AtomicBool::new(false)),
             bytes: CachePadded::new(AtomicU64::new(0)),
             is_pressed: AtomicBool::new(false),
+            is_closed: AtomicBool::new(false),
             doorbell,
         }
     }
 
-    /// Puts a command in, or hands it back when there is no room.
+    /// Puts a command in, or hands it back when there is no room or the shard has stopped.
     pub(crate) fn command(&self, command: Command) -> Result<(), Command> {
+        if self.is_closed() {
+            return Err(command);
+        }
         let bytes = bytes_of(&command);
         if bytes > 0 {
             self.bytes.fetch_add(bytes, Ordering::AcqRel);
         }
         let pushed = self.commands.push(command);
         match &pushed {
-            Ok(()) => self.doorbell.ring(),
+            Ok(()) => {
+                self.doorbell.ring();
+                self.look_again();
+            }
             Err(_) if bytes > 0 => {
                 self.bytes.fetch_sub(bytes, Ordering::AcqRel);
             }
@@ -78,10 +87,26 @@ impl Mailbox {
     }
 
     pub(crate) fn call(&self, call: Call) {
+        if self.is_closed() {
+            return;
+        }
         self.calls.push(call);
         // Pairs with the Acquire swap in `next_call`: whoever sees the flag sees the call.
         self.has_calls.store(true, Ordering::Release);
         self.doorbell.ring();
+        self.look_again();
+    }
+
+    /// True once the shard has stopped.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::SeqCst)
+    }
+
+    /// The shard may have closed between the look and the push: then what was pushed is answered from here.
+    fn look_again(&self) {
+        if self.is_closed() {
+            self.close(&super::faults::shutdown());
+        }
     }
 
     pub(crate) fn cancel(&self, cell: Arc<WaitCell<Received>>) {
@@ -129,8 +154,11 @@ impl Mailbox {
         self.commands.is_empty() && self.calls.is_empty() && self.cancels.is_empty()
     }
 
-    /// The mailbox closes: everything in it is answered with `status`.
+    /// The mailbox closes: everything in it is answered with `status`, and nothing comes in any more.
     pub(crate) fn close(&self, status: &Status) {
+        // Sequentially consistent with the load in `look_again`: of a push and a close at the same time, one sees
+        // the other.
+        self.is_closed.store(true, Ordering::SeqCst);
         while let Some(command) = self.commands.pop() {
             match command {
                 Command::Send { answer: Some(answer), .. } => answer.complete(Err(status.clone())),
@@ -138,7 +166,13 @@ impl Mailbox {
                 Command::Recv { cell, .. } => cell.complete(Err(status.clone())),
             }
         }
-        while self.calls.pop().is_some() {}
+        while let Some(call) = self.calls.pop() {
+            match call {
+                Call::Pending { answer } => answer.complete(Err(status.clone())),
+                Call::Stats { answer } => answer.complete(Err(status.clone())),
+                _ => {}
+            }
+        }
         while self.cancels.pop().is_some() {}
     }
 }

@@ -588,6 +588,7 @@ impl Shard {
     #[cold]
     fn poll_timers(&mut self) {
         self.core.expire();
+        self.core.give_up_awaited();
         for link in 0..self.core.links.len() as u32 {
             if self.core.links[link as usize].channel.poll_timeout() <= self.core.now {
                 self.core.touch(link);
@@ -595,6 +596,16 @@ impl Shard {
         }
         self.transmit();
         self.core.next_timer = self.core.find_next_timer();
+    }
+
+    /// Takes what the rings still hold, within what they can hold.
+    fn poll_last(&mut self) {
+        let most = 2 * limits::LINK_SLOTS as usize / ARRIVALS_PER_TURN;
+        for _ in 0..most {
+            if self.poll_fabric() == 0 {
+                return;
+            }
+        }
     }
 
     fn handle_call(&mut self, call: Call) {
@@ -605,6 +616,8 @@ impl Shard {
                 self.transmit();
             }
             Call::PeerLost { task, status } | Call::PeerUnreachable { task, status } => {
+                // What the peer had said before it went is still in the rings: it counts.
+                self.poll_last();
                 if let Some(at) = self.core.peers.iter().position(|peer| peer.task == task) {
                     self.core.peer_lost(at as u32, &status);
                 }

@@ -21,7 +21,6 @@ use crate::wire::Ticket;
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) peer: u32,
-    pub(crate) theirs: u16,
     pub(crate) channel: Channel<Value>,
     /// The port and queue pair; `None` without a connection.
     pub(crate) qp: Option<(usize, QpId)>,
@@ -53,8 +52,8 @@ pub(crate) struct Peer {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PeerState {
-    /// Named by a key; not there yet. Control has been asked to dial.
-    Awaited,
+    /// Named by a key; not there yet. Control has been asked to dial, and at this time it is given up.
+    Awaited { until: Nanos },
     /// There.
     Up { incarnation: Incarnation },
     /// Gone; it may come back as another.
@@ -72,15 +71,38 @@ impl Core {
         }
         self.peers.push(Peer {
             task: task.clone(),
-            state: PeerState::Awaited,
+            state: PeerState::Gone,
             links: Vec::new(),
             read_domain: false,
             segments: Vec::new(),
             parked: VecDeque::new(),
             bound: None,
         });
-        self.observer.peer_wanted(task);
-        Ok((self.peers.len() - 1) as u32)
+        let at = (self.peers.len() - 1) as u32;
+        self.await_peer(at);
+        Ok(at)
+    }
+
+    /// Something waits for the peer: if it is not there, control is asked to dial, and the wait has an end.
+    pub(crate) fn await_peer(&mut self, at: u32) {
+        let until = self.now + self.settings.connect_timeout_ns;
+        let Some(peer) = self.peers.get_mut(at as usize) else { return };
+        if peer.state == PeerState::Gone {
+            peer.state = PeerState::Awaited { until };
+            self.next_timer = self.next_timer.min(until);
+            self.observer.peer_wanted(&peer.task);
+        }
+    }
+
+    /// Peers that were not there in time: what waits for them fails `Unavailable`.
+    pub(crate) fn give_up_awaited(&mut self) {
+        for at in 0..self.peers.len() as u32 {
+            let peer = &self.peers[at as usize];
+            if matches!(peer.state, PeerState::Awaited { until } if until <= self.now) {
+                let status = faults::connect_deadline(&peer.task, self.settings.connect_timeout_ns);
+                self.peer_lost(at, &status);
+            }
+        }
     }
 
     /// The link a key of that hash travels by.
@@ -159,7 +181,6 @@ impl Core {
         let link = self.links.len() as u32;
         self.links.push(Link {
             peer,
-            theirs,
             channel: Channel::new(settings),
             qp: None,
             is_dirty: false,
@@ -319,8 +340,13 @@ impl Core {
     /// When the next link wants to be called, and the table.
     pub(crate) fn find_next_timer(&self) -> Nanos {
         let links = self.links.iter().map(|link| link.channel.poll_timeout()).min();
+        let awaited = self.peers.iter().filter_map(|peer| match peer.state {
+            PeerState::Awaited { until } => Some(until),
+            _ => None,
+        });
+        let awaited = awaited.min().unwrap_or(Nanos::NEVER);
         let table = self.table.poll_timeout();
-        links.unwrap_or(Nanos::NEVER).min(table.unwrap_or(Nanos::NEVER))
+        links.unwrap_or(Nanos::NEVER).min(table.unwrap_or(Nanos::NEVER)).min(awaited)
     }
 }
 

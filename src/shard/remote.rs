@@ -10,7 +10,6 @@ use crate::channel::heard::Accepted;
 use crate::channel::{Demand, Heard, OfferHeard, PushHeard, Rule, Violation, WriteEnd};
 use crate::fabric::{self, Outcome, QpId};
 use crate::ground::{Code, Incarnation, Status};
-use crate::memory::Buffer;
 use crate::rendezvous::{Arrival, Arrived, Slot};
 use crate::wire::message::StatusText;
 use crate::wire::{Frame, Ticket};
@@ -333,7 +332,3 @@ pub(crate) fn status_of(text: &StatusText<'_>) -> Status {
     Status::from_wire(text.code as u8, text.is_derived, text.message)
 }
 
-/// A buffer that came home.
-pub(crate) fn home(buffer: Buffer) {
-    drop(buffer);
-}
