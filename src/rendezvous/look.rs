@@ -125,8 +125,8 @@ impl<V, W: Copy> Table<V, W> {
     }
 
     /// Loads what matching at these slots will read, all at once: a burst over a large table then waits for memory
-    /// about twice, and not twice for each slot. First the lines of the index, with no branch that depends on them; then
-    /// the records that those lead to. Gives a number that means nothing, so that the loads are not left out.
+    /// about twice, and not twice for each slot. First the lines of the index, with no branch that depends on them;
+    /// then the records that those lead to. Gives a number that means nothing, so that the loads are not left out.
     pub fn touch(&self, slots: &[Slot]) -> u32 {
         let mut sum = 0;
         for burst in slots.chunks(TOUCHED_AT_ONCE) {

@@ -3,192 +3,16 @@
 //! An operation is four bytes, so that a failing sequence shrinks by itself. The model keeps maps and queues, sums
 //! whatever it needs anew each time, and shares no idea with the table but the words.
 
-use std::collections::{BTreeMap, VecDeque};
+mod model;
 
 use proptest::prelude::*;
 use rendez::ground::{Code, FrameIter, Nanos, Status, StepId};
 use rendez::rendezvous::{
-    Arrival, Arrived, Ended, Expired, KeyId, Limits, Pass, Pending, PendingKind, Received, Refusal, Requested, Sent,
-    Slot, Table, WaiterId, Withdrawn,
+    Arrival, Arrived, Ended, Expired, KeyId, Pass, Pending, PendingKind, Received, Refusal, Requested, Sent, Slot,
+    Table, WaiterId, Withdrawn,
 };
 
-const LIMITS: Limits = Limits {
-    records: 12,
-    values: 14,
-    waiters: 10,
-    waiters_per_key: 5,
-    parked_bytes: 60,
-    parked_bytes_per_step: 40,
-    steps: 4,
-    tombstones: 3,
-    grace_steps: 2,
-    grace_ttl_ns: 30_000,
-    hash_seed: 11,
-};
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Step {
-    Live,
-    Grace(Nanos),
-    Dead(Refusal),
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Body {
-    Value(u64, u64),
-    Offer(u64, bool),
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Item {
-    ordinal: u32,
-    since: Nanos,
-    body: Body,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Waiter {
-    id: WaiterId,
-    tag: u64,
-    ordinal: u32,
-    deadline: Nanos,
-    since: Nanos,
-}
-
-#[derive(Default, Debug)]
-struct Point {
-    next: u32,
-    items: VecDeque<Item>,
-    waiters: VecDeque<Waiter>,
-}
-
-#[derive(Default)]
-struct Model {
-    points: BTreeMap<Slot, Point>,
-    steps: BTreeMap<StepId, Step>,
-    graves: VecDeque<StepId>,
-    now: Nanos,
-}
-
-fn bytes_of(item: &Item) -> u64 {
-    if let Body::Value(_, bytes) = item.body { bytes } else { 0 }
-}
-
-impl Model {
-    fn items(&self) -> impl Iterator<Item = (&Slot, &Item)> {
-        self.points.iter().flat_map(|(slot, point)| point.items.iter().map(move |item| (slot, item)))
-    }
-
-    fn waiter_count(&self) -> usize {
-        self.points.values().map(|point| point.waiters.len()).sum()
-    }
-
-    fn count(&self, is: impl Fn(&Step) -> bool) -> u32 {
-        self.steps.values().filter(|step| is(step)).count() as u32
-    }
-
-    fn open(&mut self, step: StepId) -> Result<(), Refusal> {
-        match self.steps.get(&step) {
-            Some(Step::Live) => return Ok(()),
-            Some(Step::Dead(refusal)) => return Err(*refusal),
-            _ => {}
-        }
-        if self.count(|step| *step == Step::Live) >= LIMITS.steps {
-            return Err(Refusal::Steps);
-        }
-        self.steps.insert(step, Step::Live);
-        Ok(())
-    }
-
-    fn local(&mut self, slot: Slot) -> Result<&mut Point, Refusal> {
-        self.open(slot.step)?;
-        if !self.points.contains_key(&slot) && self.points.len() >= LIMITS.records as usize {
-            return Err(Refusal::Records);
-        }
-        Ok(self.points.entry(slot).or_default())
-    }
-
-    fn foreign(&mut self, slot: Slot) -> Result<&mut Point, Refusal> {
-        if let Some(Step::Dead(refusal)) = self.steps.get(&slot.step) {
-            return Err(*refusal);
-        }
-        if !self.points.contains_key(&slot) && self.points.len() >= LIMITS.records as usize {
-            return Err(Refusal::Records);
-        }
-        if !self.steps.contains_key(&slot.step) {
-            if self.count(|step| matches!(step, Step::Grace(_))) >= LIMITS.grace_steps {
-                return Err(Refusal::GraceSteps);
-            }
-            self.steps.insert(slot.step, Step::Grace(self.now));
-        }
-        Ok(self.points.entry(slot).or_default())
-    }
-
-    fn may_park(&self, slot: Slot, bytes: u64) -> Result<(), Refusal> {
-        let all: u64 = self.items().map(|(_, item)| bytes_of(item)).sum();
-        let of_step: u64 =
-            self.items().filter(|(other, _)| other.step == slot.step).map(|(_, item)| bytes_of(item)).sum();
-        if self.items().count() >= LIMITS.values as usize {
-            Err(Refusal::Values)
-        } else if all + bytes > LIMITS.parked_bytes.max(all) && bytes > 0 {
-            Err(Refusal::ParkedBytes)
-        } else if of_step + bytes > LIMITS.parked_bytes_per_step.max(of_step) && bytes > 0 {
-            Err(Refusal::ParkedBytesOfStep)
-        } else {
-            Ok(())
-        }
-    }
-
-    fn may_wait(&self, slot: Slot) -> Result<(), Refusal> {
-        if self.points[&slot].waiters.len() >= LIMITS.waiters_per_key as usize {
-            Err(Refusal::WaitersOfKey)
-        } else if self.waiter_count() >= LIMITS.waiters as usize {
-            Err(Refusal::Waiters)
-        } else {
-            Ok(())
-        }
-    }
-
-    /// Ends a step: what came out, in any order.
-    fn end(&mut self, step: StepId, why: Refusal) -> (bool, Vec<String>) {
-        if let Some(Step::Dead(_)) = self.steps.get(&step) {
-            return (false, Vec::new());
-        }
-        let slots: Vec<Slot> = self.points.keys().filter(|slot| slot.step == step).copied().collect();
-        let out = slots.into_iter().flat_map(|slot| self.end_point(slot)).collect();
-        self.steps.insert(step, Step::Dead(why));
-        self.graves.push_back(step);
-        if self.graves.len() > LIMITS.tombstones as usize {
-            let oldest = self.graves.pop_front().expect("not empty");
-            self.steps.remove(&oldest);
-        }
-        (true, out)
-    }
-
-    fn end_point(&mut self, slot: Slot) -> Vec<String> {
-        let point = self.points.remove(&slot).expect("a point");
-        let waiters = point.waiters.iter().map(|waiter| Ended::<u64, u64>::Waiter(slot, waiter.tag));
-        let items = point.items.iter().map(|item| match item.body {
-            Body::Value(value, _) => Ended::Value(slot, value),
-            Body::Offer(token, fetching) => Ended::Offer { slot, token, fetching },
-        });
-        waiters.chain(items).map(|ended| format!("{ended:?}")).collect()
-    }
-
-    /// Serves waiters from the front, as far as values go.
-    fn drain(&mut self, slot: Slot) -> Vec<(u64, u64)> {
-        let point = self.points.get_mut(&slot).expect("a point");
-        let mut out = Vec::new();
-        while let (Some(Item { body: Body::Value(value, _), .. }), Some(_)) =
-            (point.items.front(), point.waiters.front())
-        {
-            let value = *value;
-            point.items.pop_front();
-            out.push((point.waiters.pop_front().expect("some").tag, value));
-        }
-        out
-    }
-}
+use model::{Body, Item, LIMITS, Model, Step, Waiter, bytes_of};
 
 /// The table and its model, driven together.
 struct Pair {
@@ -613,7 +437,7 @@ impl Pair {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 3000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// The table and the model never differ.
     #[test]
