@@ -6,14 +6,15 @@
 /// Bytes of a hot frame: one cache line.
 pub const FRAME_BYTES: usize = 64;
 
-/// Bytes of one control message. The longest is a batch of descriptors: 32 entries, one of them a link with 32 numbers of
-/// ten bytes, the rest under 32 bytes; a hello is under 8 KiB. 64 KiB leaves room for lists to come, and 64 greeted
-/// connections that stall in mid-message hold 4 MiB.
+/// Bytes of one control message. The longest is a batch of descriptors: 32 entries, one of them a link with 32
+/// numbers of ten bytes, the rest under 32 bytes; a hello is under 8 KiB. 64 KiB leaves room for lists to come, and
+/// 64 greeted connections that stall in mid-message hold 4 MiB.
 pub const CONTROL_MESSAGE_MAX: usize = 64 << 10;
 /// Descriptors in one batch of the lane; the kernel takes at most 253 in one message.
 pub const DESCRIPTORS_PER_BATCH: usize = 32;
-/// Descriptors one peer may offer in its greeting: 64 shards' doorbells, a link, and 4096 segments of 64 MiB (256 GiB).
-pub const DESCRIPTORS_PER_GREETING: usize = 64 + 1 + 4096;
+/// Descriptors one peer may offer in its greeting: a doorbell for each shard, a link, and 4096 segments of 64 MiB
+/// (256 GiB).
+pub const DESCRIPTORS_PER_GREETING: usize = SHARDS_MAX as usize + 1 + 4096;
 /// Batches under way in a lane, unanswered: each costs the socket's buffer under 1 KiB of some 200 KiB.
 pub const DESCRIPTOR_WINDOW: usize = 8;
 /// Control requests of one connection that wait for their answers: the window of batches, a ping and a bye, and room.
