@@ -438,11 +438,16 @@ impl Plane {
             gone = proof.map_or(gone, |()| PeerGone::ProcessExited);
         }
         self.peers.borrow_mut().remove(&peer);
-        if exit_provable && !gone.is_proof() {
+        // The proof may have come while its goodbye was still to be read: it comes only once, so it is passed on here.
+        let is_late_proof = conversation.exited.is_set() && !gone.is_proof();
+        if exit_provable && !gone.is_proof() && !is_late_proof {
             self.keep_following(peer);
         }
         if !conversation.has_said_bye() {
             self.handler.peer_gone(peer, gone);
+            if is_late_proof {
+                self.handler.peer_gone(peer, PeerGone::ProcessExited);
+            }
         }
         drop(claim);
     }
