@@ -53,7 +53,8 @@ pub struct ControlConfig {
     pub ping_every: Duration,
     /// How long an answer may take until the peer counts as paused.
     pub paused_after: Duration,
-    /// How long after the end of a connection its process may take to be proved gone, before the loss is told without proof.
+    /// How long after the end of a connection its process may take to be proved gone, before the loss is told without
+    /// proof.
     pub proof_grace: Duration,
     /// The runtime to use; `None` lets the probe choose.
     pub force_runtime: Option<RuntimeKind>,

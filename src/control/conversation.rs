@@ -2,8 +2,9 @@
 //!
 //! Knows messages, the lane and the handler; not why a connection came to be, nor what follows its end.
 //!
-//! Three loops in one task: one reads and answers, one writes what is queued, one asks whether the peer still runs. Segments
-//! to announce wait in their own queue until the window of unanswered batches has room, so the lane never fills.
+//! Three loops in one task: one reads and answers, one writes what is queued, one asks whether the peer still runs.
+//! Segments to announce wait in their own queue until the window of unanswered batches has room, so the lane never
+//! fills.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -32,7 +33,7 @@ use super::greet::{
 use super::hello::{Refusal, clip, status_from_wire};
 use super::lane::Lane;
 use super::peer::{Handler, PeerGone, PeerHello, PeerId, SegmentOffer};
-use super::runtime::Executor;
+use super::runtime::Runtime;
 use super::signal::Signal;
 
 /// One connected peer.
@@ -127,7 +128,7 @@ impl Conversation {
         &self,
         mut reader: R,
         mut writer: W,
-        executor: &Executor,
+        runtime: &Runtime,
         config: &ControlConfig,
         handler: &dyn Handler,
     ) -> PeerGone {
@@ -137,7 +138,7 @@ impl Conversation {
         };
         let reading = self.read(&mut reader, handler);
         let writing = self.write(&mut writer);
-        let asking = self.ask(executor, config, handler);
+        let asking = self.ask(runtime, config, handler);
         let gone = or(or(reading, exit), or(writing, asking)).await;
         self.is_ending.set(true);
         self.waiting.borrow_mut().clear();
@@ -326,7 +327,7 @@ impl Conversation {
                 }
                 Err(error) => {
                     // The peer would wait for ever for memory it never gets: better no connection than half of one.
-                    tracing::warn!(task = %self.hello.task, %error, "a segment could not be announced; the connection ends");
+                    tracing::warn!(task = %self.hello.task, %error, "a segment is lost: the connection ends");
                     self.shut_down();
                     return;
                 }
@@ -366,16 +367,16 @@ impl Conversation {
         }
     }
 
-    /// Asks every so often whether the peer runs, and says so when it stops or starts to answer. Silence proves nothing,
-    /// so it never ends a connection.
+    /// Asks every so often whether the peer runs, and says so when it stops or starts to answer. Silence proves
+    /// nothing, so it never ends a connection.
     async fn ask(
         &self,
-        executor: &Executor,
+        runtime: &Runtime,
         config: &ControlConfig,
         handler: &dyn Handler,
     ) -> PeerGone {
         loop {
-            executor.sleep(config.ping_every).await;
+            runtime.sleep(config.ping_every).await;
             let is_asked = self
                 .requests
                 .borrow()

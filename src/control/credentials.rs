@@ -2,8 +2,9 @@
 //!
 //! Knows sockets and processes only; what a user may do is decided elsewhere.
 #![allow(unsafe_code)]
-// Why own `getsockopt` calls: rustix reads `SO_PEERCRED` into a non-zero process number, but the kernel writes zero for a
-// peer outside our process namespace; and it has no `SO_PEERPIDFD`, the only handle that no reuse of numbers can fool.
+// Why own `getsockopt` calls: rustix reads `SO_PEERCRED` into a non-zero process number, but the kernel writes zero
+// for a peer outside our process namespace; and it has no `SO_PEERPIDFD`, the only handle that no reuse of numbers
+// can fool.
 
 use std::io;
 use std::mem::size_of;
@@ -60,9 +61,10 @@ pub(crate) fn is_ready(fd: BorrowedFd<'_>, flags: PollFlags) -> bool {
 
 /// Opens a handle by number, without being fooled by reuse of the number.
 ///
-/// The number named the peer when it connected. If the connection still stands *after* the handle was opened, the process
-/// that holds its other end was alive all the time, so its number had not been given to another. (A child that inherited
-/// the socket from a dead parent would fool this; we open all sockets close-on-exec, and newer kernels do not need it.)
+/// The number named the peer when it connected. If the connection still stands *after* the handle was opened, the
+/// process that holds its other end was alive all the time, so its number had not been given to another. (A child
+/// that inherited the socket from a dead parent would fool this; we open all sockets close-on-exec, and newer kernels
+/// do not need it.)
 fn open_by_number(socket: BorrowedFd<'_>, process: i32) -> Option<OwnedFd> {
     let process = rustix::process::Pid::from_raw(process)?;
     let pidfd = rustix::process::pidfd_open(process, rustix::process::PidfdFlags::empty()).ok()?;
@@ -77,8 +79,9 @@ fn peer_cred(socket: BorrowedFd<'_>) -> io::Result<libc::ucred> {
         gid: u32::MAX,
     };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: `socket` is borrowed and hence open; `peer` and `len` are live, writable and not aliased for the call; `len`
-    // holds the size of `peer`, so the kernel writes no further. `ucred` is plain integers: any bytes are a value of it.
+    // SAFETY: `socket` is borrowed and hence open; `peer` and `len` are live, writable and not aliased for the call;
+    // `len` holds the size of `peer`, so the kernel writes no further. `ucred` is plain integers: any bytes are a
+    // value of it.
     let outcome = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -116,8 +119,8 @@ fn peer_pidfd(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     if pidfd < 0 {
         return Err(io::Error::from_raw_os_error(libc::ESRCH));
     }
-    // SAFETY: the call succeeded, so `pidfd` is a descriptor the kernel has just installed for us; nobody else knows its
-    // number, so we own it alone. The kernel made it close-on-exec.
+    // SAFETY: the call succeeded, so `pidfd` is a descriptor the kernel has just installed for us; nobody else knows
+    // its number, so we own it alone. The kernel made it close-on-exec.
     Ok(unsafe { OwnedFd::from_raw_fd(pidfd) })
 }
 

@@ -1,6 +1,7 @@
 //! Framing: one envelope behind its length, on any stream of bytes.
 //!
-//! Knows no socket, no runtime and no meaning of a message. Any bytes may come in: each gives an envelope or an error.
+//! Knows no socket, no runtime and no meaning of a message. Any bytes may come in: each gives an envelope or an
+//! error.
 
 use futures_lite::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use prost::Message;

@@ -1,7 +1,7 @@
 //! The greeting: what both sides of a fresh connection say until it counts, on any stream.
 //!
-//! Knows messages, lanes and the handler; no runtime, no registry (asked through `admit`), no deadline (kept by the caller,
-//! who drops the greeting when it is over).
+//! Knows messages, lanes and the handler; no runtime, no registry (asked through `admit`), no deadline (kept by the
+//! caller, who drops the greeting when it is over).
 //!
 //! ```text
 //!   dialler                                   acceptor
@@ -404,7 +404,8 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Greeting<'a, S> {
         .await
     }
 
-    /// Answers request `id`, or none if it is zero, with an error and gives the refusal back. That the answer cannot be written changes nothing.
+    /// Answers request `id`, or none if it is zero, with an error and gives the refusal back. That the answer cannot
+    /// be written changes nothing.
     async fn fail(&mut self, id: u64, refusal: Refusal) -> Refusal {
         let proto::Refusal {
             code,

@@ -164,7 +164,8 @@ pub(crate) fn judge(
 ) -> Result<(PeerHello, bool), Refusal> {
     if hello.protocol_version != PROTOCOL_VERSION {
         let message = format!(
-            "task {} speaks protocol version {PROTOCOL_VERSION}, the peer {:?} version {}; run the same release on both sides",
+            "task {} speaks protocol version {PROTOCOL_VERSION}, the peer {:?} version {}; \
+             run the same release on both sides",
             config.task,
             clip(&hello.task),
             hello.protocol_version
@@ -196,14 +197,16 @@ fn judge_user(
     credentials: &Credentials,
 ) -> Result<bool, Refusal> {
     if credentials.user == identity.user {
-        // One user, and a Unix socket: one machine. A hello that names another boot was relayed, and shares no memory.
+        // One user, and a Unix socket: one machine. A hello that names another boot was relayed, and shares no
+        // memory.
         return Ok(hello.machine == identity.machine);
     }
     match config.foreign_users {
         ForeignUsers::WithoutReadDomain => Ok(false),
         ForeignUsers::Refuse => {
             let message = format!(
-                "task {} runs as user {}, the peer {} as user {}; only the same user may connect unless foreign_users allows it",
+                "task {} runs as user {}, the peer {} as user {}; \
+                 only the same user may connect unless foreign_users allows it",
                 config.task, identity.user, hello.task, credentials.user
             );
             Err(Refusal::fatal(

@@ -1,6 +1,7 @@
 //! The lane: how file descriptors go from one task to another, beside the stream of messages.
 //!
-//! Knows sockets and counts. What a descriptor is, the message says that names its batch; what it is *for*, neither knows.
+//! Knows sockets and counts. What a descriptor is, the message says that names its batch; what it is *for*, neither
+//! knows.
 //!
 //! ```text
 //!   dialler                                        acceptor
@@ -10,10 +11,11 @@
 //!   ours ◀═══════════════ lane ══════════════════▶ theirs
 //! ```
 //!
-//! A message that names batch *n* is written to the stream only after batch *n* was put into the lane. Unix sockets deliver
-//! into the receiver's queue at once, so whoever has read the message finds the batch there: nobody ever waits on a lane,
-//! and a batch that is missing, misnumbered or of another count is a broken promise. The window of unanswered batches
-//! keeps the lane's buffer from filling. The preamble is the only thing about a connection that no version may change.
+//! A message that names batch *n* is written to the stream only after batch *n* was put into the lane. Unix sockets
+//! deliver into the receiver's queue at once, so whoever has read the message finds the batch there: nobody ever
+//! waits on a lane, and a batch that is missing, misnumbered or of another count is a broken promise. The window of
+//! unanswered batches keeps the lane's buffer from filling. The preamble is the only thing about a connection that no
+//! version may change.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;

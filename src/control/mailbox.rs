@@ -1,9 +1,10 @@
 //! The mailbox: how other threads hand things to the one control thread, whichever runtime that is.
 //!
-//! Knows nothing of what it carries. Bounded for those who may be refused, and open for those who are bounded elsewhere.
+//! Knows nothing of what it carries. Bounded for those who may be refused, and open for those who are bounded
+//! elsewhere.
 //!
-//! The waker is woken *under the lock*, and the receiver takes it out on its way out, also under the lock: so no foreign
-//! thread can hold a waker of an executor that has ended, which one of our two runtimes would not survive.
+//! The waker is woken *under the lock*, and the receiver takes it out on its way out, also under the lock: so no
+//! foreign thread can hold a waker of an executor that has ended, which one of our two runtimes would not survive.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;

@@ -1,31 +1,31 @@
 //! Control: how the tasks of a cluster find, judge and watch each other, and hand each other memory and doorbells.
 //!
-//! Floor 5. Knows ground and proto. It may not know what travels later: arenas, links and doorbells are descriptors, numbers
-//! and texts here, and no message of this room is ever in the path of a tensor. Its two threads are asynchronous within;
-//! nothing asynchronous leaves: [`Control`] takes calls from any thread, [`Handler`] is called from the control thread.
+//! Floor 5. Knows ground and proto. It may not know what travels later: arenas, links and doorbells are descriptors,
+//! numbers and texts here, and no message of this room is ever in the path of a tensor. Its two threads are
+//! asynchronous within; nothing asynchronous leaves: [`Control`] takes calls from any thread, [`Handler`] is called
+//! from the control thread.
 //!
 //! ```text
 //!            Control (any thread)          Handler (the engine)
 //!               │ mailbox                       ▲
-//!   ┌───────────▼───────────────────────────────┴───────────┐
+//!   ┌───────────▼───────────────────────────────┴────────────┐
 //!   │ control thread (glommio, or poll: runtime)             │
-//!   │   core: dials, greetings (greet), conversations        │──── stream: envelopes (frame, hello)
+//!   │   plane: dials, greetings (greet), conversations       │──── stream: envelopes (frame, hello)
 //!   │   registry: who is connected, whose dial wins          │──── lane: descriptors
-//!   └───────────▲───────────────────────────────┬───────────┘
+//!   └───────────▲───────────────────────────────┬────────────┘
 //!               │ arrivals, exits               │ follow
-//!   ┌───────────┴───────────────────────────────▼───────────┐
+//!   ┌───────────┴───────────────────────────────▼────────────┐
 //!   │ watch thread: one poll over listener, newcomers, pidfds│
 //!   └────────────────────────────────────────────────────────┘
 //! ```
 //!
 //! What a peer's end proves: a process handle that turns readable proves that nothing of it runs
-//! ([`PeerGone::ProcessExited`]); the end of a connection proves nothing ([`PeerGone::ConnectionLost`]), so the process is
-//! followed further; silence proves less than nothing, and only makes a peer count as paused.
+//! ([`PeerGone::ProcessExited`]); the end of a connection proves nothing ([`PeerGone::ConnectionLost`]), so the
+//! process is followed further; silence proves less than nothing, and only makes a peer count as paused.
 
 mod address;
 mod config;
 mod conversation;
-mod core;
 mod credentials;
 mod frame;
 mod greet;
@@ -33,6 +33,7 @@ mod hello;
 mod lane;
 mod mailbox;
 mod peer;
+mod plane;
 mod registry;
 mod runtime;
 mod signal;
@@ -57,8 +58,8 @@ use crate::ground::limits::CONTROL_COMMANDS_MAX;
 use crate::ground::{Code, Status};
 
 use self::address::ListenError;
-use self::core::{Command, Core};
 use self::mailbox::{Refused, Sender};
+use self::plane::{Command, Plane};
 use self::watch::Watch;
 
 /// How long a control plane that is dropped without a [`Control::stop`] takes for its goodbyes.
@@ -77,7 +78,8 @@ impl Control {
     /// Listens, and starts the two threads. `handler` may be called before this returns.
     ///
     /// # Errors
-    /// [`ControlError::AddressTaken`] if somebody alive has the address; a setting beyond its limit; the system's refusals.
+    /// [`ControlError::AddressTaken`] if somebody alive has the address; a setting beyond its limit; the system's
+    /// refusals.
     pub fn start(
         mut config: ControlConfig,
         handler: Arc<dyn Handler>,
@@ -112,8 +114,8 @@ impl Control {
         let (report, reported) = mpsc::channel();
         let body = move || {
             let started = move |runtime| drop(report.send(runtime));
-            runtime::run(wanted, started, |executor| {
-                Core::new(config, handler, watch, executor).run(receiver)
+            runtime::run(wanted, started, |runtime| {
+                Plane::new(config, handler, watch, runtime).run(receiver)
             });
         };
         let thread = std::thread::Builder::new()
@@ -138,8 +140,8 @@ impl Control {
     }
 
     /// Connects to `task`, which listens at `address` or will by and by, and gives up at `deadline`. The outcome is
-    /// [`Handler::peer_up`], by whichever side's dial, or [`Handler::dial_failed`]. Nothing happens if `task` is connected
-    /// or being dialled already.
+    /// [`Handler::peer_up`], by whichever side's dial, or [`Handler::dial_failed`]. Nothing happens if `task` is
+    /// connected or being dialled already.
     ///
     /// # Errors
     /// `InvalidArgument` for our own name or none that is one; `ResourceExhausted` if too many commands wait;
@@ -162,8 +164,8 @@ impl Control {
         })
     }
 
-    /// Tells all peers of our read domain of a new segment: `len` bytes in the sealed memory file `fd`. Those being greeted
-    /// hear of it too, once, whether or not [`Handler::local`] has named it to them.
+    /// Tells all peers of our read domain of a new segment: `len` bytes in the sealed memory file `fd`. Those being
+    /// greeted hear of it too, once, whether or not [`Handler::local`] has named it to them.
     ///
     /// # Errors
     /// `ResourceExhausted` if too many commands wait; `FailedPrecondition` after [`Control::stop`].
@@ -182,8 +184,8 @@ impl Control {
         }))
     }
 
-    /// Says goodbye to all peers, for `reason`, as long as `deadline` lets, closes everything and waits for both threads.
-    /// The handler is not told of the connections that end by this. Never call it from the handler.
+    /// Says goodbye to all peers, for `reason`, as long as `deadline` lets, closes everything and waits for both
+    /// threads. The handler is not told of the connections that end by this. From the handler it only begins the end.
     pub fn stop(&self, reason: &str, deadline: Duration) {
         let now = Instant::now();
         let deadline = now.checked_add(deadline).unwrap_or(now + DROP_DEADLINE);
@@ -197,7 +199,10 @@ impl Control {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
-        if let Some(thread) = thread {
+        // The last owner of this may be the handler, which the control thread itself lets go: it ends by itself then.
+        if let Some(thread) =
+            thread.filter(|thread| thread.thread().id() != std::thread::current().id())
+        {
             // A panic of the control thread was told by the panic hook.
             let _ = thread.join();
         }

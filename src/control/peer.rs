@@ -147,8 +147,8 @@ pub struct PeerUp {
     pub dialler: bool,
     /// True if both may map each other's memory.
     pub read_domain: bool,
-    /// True if the peer's exit will be proved by its process handle. Where the kernel has none for it (another process
-    /// namespace, or this very process) nothing will ever prove it.
+    /// True if the peer's exit will be proved by its process handle. Where the kernel has none for it (another
+    /// process namespace, or this very process) nothing will ever prove it.
     pub exit_provable: bool,
 }
 
@@ -189,8 +189,8 @@ impl PeerGone {
     }
 }
 
-/// Who is asked and told. Every call comes from the one control thread, one at a time: an answer that takes long keeps all
-/// peers waiting. Calls of [`super::Control`] from within are fine, but for `stop`.
+/// Who is asked and told. Every call comes from the one control thread, one at a time: an answer that takes long
+/// keeps all peers waiting. Calls of [`super::Control`] from within are fine, but for `stop`.
 pub trait Handler: Send + Sync + 'static {
     /// What this task offers `peer`. Asked at each greeting, and again where a segment was announced during one.
     ///
@@ -204,7 +204,8 @@ pub trait Handler: Send + Sync + 'static {
     /// A status ends the dial.
     fn make_link(&self, peer: &PeerHello) -> Result<LinkOffer, Status>;
 
-    /// Judges the link that `peer`, who dialled, has made. Nothing may be kept of it yet: it comes again with `peer_up`.
+    /// Judges the link that `peer`, who dialled, has made. Nothing may be kept of it yet: it comes again with
+    /// `peer_up`.
     ///
     /// # Errors
     /// A status refuses the peer.
@@ -216,12 +217,12 @@ pub trait Handler: Send + Sync + 'static {
     /// A connected peer made another segment.
     fn segment_added(&self, peer: PeerId, segment: SegmentOffer);
 
-    /// A connection is over. After [`PeerGone::ConnectionLost`] and [`PeerGone::Said`] a second call with the same `peer`
-    /// may bring [`PeerGone::ProcessExited`]; after that none.
+    /// A connection is over. After [`PeerGone::ConnectionLost`] and [`PeerGone::Said`] a second call with the same
+    /// `peer` may bring [`PeerGone::ProcessExited`]; after that none.
     fn peer_gone(&self, peer: PeerId, gone: PeerGone);
 
-    /// A connected peer does not answer, though its process lives (`true`), or answers again (`false`). A stopped process
-    /// is paused, not gone.
+    /// A connected peer does not answer, though its process lives (`true`), or answers again (`false`). A stopped
+    /// process is paused, not gone.
     fn peer_paused(&self, _peer: PeerId, _paused: bool) {}
 
     /// A dial is over without a connection.

@@ -1,13 +1,14 @@
-//! The registry: which task is connected, being greeted or being dialled, and which of two connections between the same two
-//! tasks stays.
+//! The registry: which task is connected, being greeted or being dialled, and which of two connections between the
+//! same two tasks stays.
 //!
 //! Pure: knows names and numbers; no socket, no clock.
 //!
-//! Both sides may dial at once. **The dial of the smaller name wins**: a hello that arrives while our own dial is being
-//! greeted is refused for now if our name is the smaller one, and accepted otherwise; our own dial is then refused by the
-//! other side, by the same rule. Only a dial *being greeted* refuses: one that still seeks its address gives way, so that a
-//! wrong address on one side cannot keep the other side out. Each side has at most one connection up with a task and at most
-//! one acceptance in progress, and asks again just before a connection counts as up; so exactly one comes to be.
+//! Both sides may dial at once. **The dial of the smaller name wins**: a hello that arrives while our own dial is
+//! being greeted is refused for now if our name is the smaller one, and accepted otherwise; our own dial is then
+//! refused by the other side, by the same rule. Only a dial *being greeted* refuses: one that still seeks its address
+//! gives way, so that a wrong address on one side cannot keep the other side out. Each side has at most one
+//! connection up with a task and at most one acceptance in progress, and asks again just before a connection counts
+//! as up; so exactly one comes to be.
 
 use std::collections::BTreeMap;
 
@@ -67,7 +68,8 @@ impl Registry {
                     Code::AlreadyExists,
                     "PEER_DUPLICATE_NAME",
                     format!(
-                        "{task} is connected in its incarnation {}, which is alive; another process of that name, incarnation {incarnation}, cannot be",
+                        "{task} is connected in its incarnation {}, which is alive; \
+                         another process of that name, incarnation {incarnation}, cannot be",
                         up.incarnation
                     ),
                 ),

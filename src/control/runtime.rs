@@ -1,13 +1,13 @@
 //! The runtime: the one file that knows on what the control plane's asynchronous code runs, and why on that.
 //!
-//! Everything else in this room sees an [`Executor`] that spawns, sleeps and adopts sockets, and streams that implement
-//! `AsyncRead` and `AsyncWrite`.
+//! Everything else in this room sees an [`Runtime`] that spawns, sleeps and adopts sockets, and streams that
+//! implement `AsyncRead` and `AsyncWrite`.
 //!
-//! glommio is preferred: one executor with a long life, its preempt timer set to an hour (a short one can hang it for good),
-//! none of its queues. But containers commonly refuse `io_uring_setup` by seccomp or give 64 KiB of lockable memory, and
-//! glommio may then panic where it should fail. So the machine is probed first, and where a ring is not to be had the
-//! same code runs on a small executor over poll. A glommio executor leaves one eventfd open when it ends: another reason to
-//! have one, for as long as the task lives.
+//! glommio is preferred: one executor with a long life, its preempt timer set to an hour (a short one can hang it for
+//! good), none of its queues. But containers commonly refuse `io_uring_setup` by seccomp or give 64 KiB of lockable
+//! memory, and glommio may then panic where it should fail. So the machine is probed first, and where a ring is not
+//! to be had the same code runs on a small executor over poll. A glommio executor leaves one eventfd open when it
+//! ends: another reason to have one, for as long as the task lives.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -86,7 +86,7 @@ pub fn probe(force: Option<RuntimeKind>) -> RuntimeReport {
 pub(crate) fn run<F: Future<Output = ()> + 'static>(
     wanted: RuntimeReport,
     started: impl FnOnce(RuntimeReport),
-    main: impl FnOnce(Executor) -> F,
+    main: impl FnOnce(Runtime) -> F,
 ) {
     match wanted.kind {
         RuntimeKind::Poll => {
@@ -97,7 +97,7 @@ pub(crate) fn run<F: Future<Output = ()> + 'static>(
             Ok(executor) => {
                 started(wanted);
                 executor.run(async {
-                    main(Executor(Inner::Glommio)).await;
+                    main(Runtime(Inner::Glommio)).await;
                     glommio::timer::sleep(LAST_TURN).await;
                 });
             }
@@ -114,7 +114,7 @@ pub(crate) fn run<F: Future<Output = ()> + 'static>(
 
 /// Spawns, sleeps and adopts sockets on whatever this thread runs.
 #[derive(Clone, Debug)]
-pub(crate) struct Executor(Inner);
+pub(crate) struct Runtime(Inner);
 
 #[derive(Clone, Debug)]
 enum Inner {
@@ -122,7 +122,7 @@ enum Inner {
     Poll(Weak<async_executor::LocalExecutor<'static>>),
 }
 
-impl Executor {
+impl Runtime {
     /// Runs `task` beside the others of this thread until it is done or the executor ends.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + 'static) {
         match &self.0 {
@@ -222,10 +222,10 @@ impl AsyncWrite for Stream {
     }
 }
 
-fn run_poll<F: Future<Output = ()> + 'static>(main: impl FnOnce(Executor) -> F) {
+fn run_poll<F: Future<Output = ()> + 'static>(main: impl FnOnce(Runtime) -> F) {
     let executor = Rc::new(async_executor::LocalExecutor::new());
     // Tasks hold a weak handle: a strong one would keep the executor that keeps them.
-    let main = main(Executor(Inner::Poll(Rc::downgrade(&executor))));
+    let main = main(Runtime(Inner::Poll(Rc::downgrade(&executor))));
     async_io::block_on(executor.run(main));
 }
 
@@ -252,7 +252,8 @@ fn ring_refusal() -> Option<String> {
     let ring = unsafe { io_uring_setup(8, &mut parameters) };
     if let Err(errno) = ring {
         return Some(format!(
-            "io_uring_setup is refused ({errno}): a container's seccomp filter, kernel.io_uring_disabled, or no memory to lock"
+            "io_uring_setup is refused ({errno}): a container's seccomp filter, \
+             kernel.io_uring_disabled, or no memory to lock"
         ));
     }
     let may_lock = rustix::thread::capabilities(None)

@@ -1,9 +1,9 @@
-//! The watch: a small thread that sleeps in one poll over the listener, the connections that have not introduced themselves,
-//! and the process handles of all peers.
+//! The watch: a small thread that sleeps in one poll over the listener, the connections that have not introduced
+//! themselves, and the process handles of all peers.
 //!
-//! Why a thread of its own: glommio can await none of these descriptors. It knows sockets and handles, not what is said: a
-//! connection that brought its preamble in time goes to the control thread, any other is closed; a process that exits is
-//! told within the time of a wake-up.
+//! Why a thread of its own: glommio can await none of these descriptors. It knows sockets and handles, not what is
+//! said: a connection that brought its preamble in time goes to the control thread, any other is closed; a process
+//! that exits is told within the time of a wake-up.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -23,8 +23,8 @@ use super::credentials::Credentials;
 use super::lane::Lane;
 use super::peer::PeerId;
 
-/// Pause after an `accept` that failed for want of descriptors or memory: the connection stays in the backlog, so a poll
-/// would return at once, for ever.
+/// Pause after an `accept` that failed for want of descriptors or memory: the connection stays in the backlog, so a
+/// poll would return at once, for ever.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// A connection that has introduced itself.

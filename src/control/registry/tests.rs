@@ -87,7 +87,8 @@ fn peers_are_bounded() {
     registry.begin_dial("one more").expect("room again");
 }
 
-/// Two sides whose dials meet: each dial is a hello, its answer, and an end; messages of one connection keep their order.
+/// Two sides whose dials meet: each dial is a hello, its answer, and an end; messages of one connection keep their
+/// order.
 #[derive(Debug, Default)]
 struct Dial {
     /// 0 idle, 1 hello sent, 2 accepted by the other, 3 up here, 4 up at both.

@@ -5,7 +5,7 @@ use futures_lite::io::{AsyncReadExt, AsyncWriteExt};
 use super::*;
 use crate::control::mailbox::mailbox;
 
-fn on_both(test: fn(Executor) -> Pin<Box<dyn Future<Output = ()>>>) {
+fn on_both(test: fn(Runtime) -> Pin<Box<dyn Future<Output = ()>>>) {
     for kind in [RuntimeKind::Glommio, RuntimeKind::Poll] {
         let mut report = None;
         run(probe(Some(kind)), |started| report = Some(started), test);
@@ -24,17 +24,17 @@ fn the_probe_obeys_and_explains() {
 
 #[test]
 fn streams_carry_bytes_and_ends() {
-    on_both(|executor| {
+    on_both(|runtime| {
         Box::pin(async move {
             let (one, other) = UnixStream::pair().expect("a pair");
             let (mut one, mut other) = (
-                executor.adopt(one).expect("adopted"),
-                executor.adopt(other).expect("adopted"),
+                runtime.adopt(one).expect("adopted"),
+                runtime.adopt(other).expect("adopted"),
             );
             // More than a socket holds: the writer must wait for the reader.
             let sent: Vec<u8> = (0..=255).cycle().take(1 << 20).collect();
             let copy = sent.clone();
-            executor.spawn(async move {
+            runtime.spawn(async move {
                 one.write_all(&copy).await.expect("written");
                 one.close().await.expect("closed");
             });
@@ -47,14 +47,14 @@ fn streams_carry_bytes_and_ends() {
 
 #[test]
 fn what_takes_too_long_is_dropped() {
-    on_both(|executor| {
+    on_both(|runtime| {
         Box::pin(async move {
-            let never = executor
+            let never = runtime
                 .within(Duration::from_millis(1), std::future::pending::<()>())
                 .await;
             assert!(never.is_none());
             assert_eq!(
-                executor.within(Duration::from_secs(60), async { 7 }).await,
+                runtime.within(Duration::from_secs(60), async { 7 }).await,
                 Some(7)
             );
         })
@@ -63,7 +63,7 @@ fn what_takes_too_long_is_dropped() {
 
 #[test]
 fn other_threads_wake_this_one() {
-    on_both(|executor| {
+    on_both(|runtime| {
         Box::pin(async move {
             let (sender, mut receiver) = mailbox();
             let thread = std::thread::spawn(move || {
@@ -73,7 +73,7 @@ fn other_threads_wake_this_one() {
                 assert_eq!(receiver.receive().await, item);
             }
             thread.join().expect("no panic");
-            drop(executor);
+            drop(runtime);
         })
     });
 }
@@ -81,17 +81,13 @@ fn other_threads_wake_this_one() {
 #[test]
 fn a_task_that_never_ends_does_not_keep_what_it_holds() {
     let (one, mut other) = UnixStream::pair().expect("a pair");
-    run(
-        probe(Some(RuntimeKind::Poll)),
-        drop,
-        |executor| async move {
-            executor.spawn(async move {
-                std::future::pending::<()>().await;
-                drop(one);
-            });
-            executor.sleep(Duration::from_millis(1)).await;
-        },
-    );
+    run(probe(Some(RuntimeKind::Poll)), drop, |runtime| async move {
+        runtime.spawn(async move {
+            std::future::pending::<()>().await;
+            drop(one);
+        });
+        runtime.sleep(Duration::from_millis(1)).await;
+    });
     let mut rest = Vec::new();
     std::io::Read::read_to_end(&mut other, &mut rest)
         .expect("the end: the task and its socket are gone");

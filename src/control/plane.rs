@@ -1,9 +1,9 @@
-//! The core: all that the control thread does, and the only place where connections are begun, counted and buried.
+//! The plane: all that the control thread does, and the only place where connections are begun, counted and buried.
 //!
 //! Knows every part of this room; nothing outside of it but through the handler.
 //!
-//! One task for each connection and each dial, one loop for commands, all on one thread: state lies in cells, and no borrow
-//! outlives an `await` or a call of the handler.
+//! One task for each connection and each dial, one loop for commands, all on one thread: state lies in cells, and no
+//! borrow outlives an `await` or a call of the handler.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,7 +31,7 @@ use super::lane::Lane;
 use super::mailbox::Receiver;
 use super::peer::{Handler, PeerGone, PeerHello, PeerId, PeerUp, SegmentOffer};
 use super::registry::Registry;
-use super::runtime::{Executor, Stream};
+use super::runtime::{Runtime, Stream};
 use super::signal::Signal;
 use super::watch::{Arrived, Sight, Watch};
 
@@ -53,11 +53,11 @@ pub(crate) enum Command {
 }
 
 /// The control thread's state.
-pub(crate) struct Core {
+pub(crate) struct Plane {
     config: ControlConfig,
     identity: Identity,
     handler: Arc<dyn Handler>,
-    executor: Executor,
+    runtime: Runtime,
     watch: Watch,
     registry: RefCell<Registry>,
     peers: RefCell<BTreeMap<PeerId, Rc<Conversation>>>,
@@ -94,7 +94,7 @@ struct Fresh {
 
 /// Something the registry counts for a task; dropped, it counts no more.
 struct Claim {
-    core: Rc<Core>,
+    plane: Rc<Plane>,
     task: String,
     kind: ClaimKind,
 }
@@ -107,15 +107,15 @@ enum ClaimKind {
 }
 
 /// A task that runs; dropped, it does no more.
-struct Running(Rc<Core>);
+struct Running(Rc<Plane>);
 
-impl Core {
-    /// A core with nobody connected.
+impl Plane {
+    /// A plane with nobody connected.
     pub(crate) fn new(
         config: ControlConfig,
         handler: Arc<dyn Handler>,
         watch: Watch,
-        executor: Executor,
+        runtime: Runtime,
     ) -> Rc<Self> {
         let mut seed = [0u8; 8];
         // For jitter only: without randomness the incarnation tells tasks apart well enough.
@@ -128,7 +128,7 @@ impl Core {
             rng: RefCell::new(Rng::new(u64::from_le_bytes(seed))),
             config,
             handler,
-            executor,
+            runtime,
             watch,
             peers: RefCell::default(),
             departed: RefCell::default(),
@@ -203,7 +203,7 @@ impl Core {
             }
         };
         let time = deadline.saturating_duration_since(Instant::now());
-        self.executor.within(time, all_said).await;
+        self.runtime.within(time, all_said).await;
         for conversation in &conversations {
             conversation.shut_down();
         }
@@ -267,7 +267,7 @@ impl Core {
                 );
                 break Status::new(Code::Unavailable, "CONNECT_DEADLINE", message);
             }
-            self.executor.sleep(self.jitter(pause).min(left)).await;
+            self.runtime.sleep(self.jitter(pause).min(left)).await;
             pause = (pause * 2).min(self.config.backoff_max);
         };
         self.dials.borrow_mut().remove(&task);
@@ -317,7 +317,8 @@ impl Core {
         outcome
     }
 
-    /// Greets over a fresh connection, as dialler if there is a task that was dialled. Once it counts, the handler knows.
+    /// Greets over a fresh connection, as dialler if there is a task that was dialled. Once it counts, the handler
+    /// knows.
     async fn greet(
         self: &Rc<Self>,
         fresh: Fresh,
@@ -368,7 +369,7 @@ impl Core {
             ))
         };
         let (greeted, claim) = self
-            .executor
+            .runtime
             .within(time, whole)
             .await
             .unwrap_or_else(late)?;
@@ -426,22 +427,27 @@ impl Core {
         } = established;
         let peer = conversation.peer;
         let mut gone = conversation
-            .run(reader, writer, &self.executor, &self.config, &*self.handler)
+            .run(reader, writer, &self.runtime, &self.config, &*self.handler)
             .await;
         if exit_provable && matches!(gone, PeerGone::ConnectionLost(_)) {
             // A dying process closes its sockets a moment before its exit is told: the better news may be on its way.
             let proof = self
-                .executor
+                .runtime
                 .within(self.config.proof_grace, conversation.exited.wait())
                 .await;
             gone = proof.map_or(gone, |()| PeerGone::ProcessExited);
         }
         self.peers.borrow_mut().remove(&peer);
-        if exit_provable && !gone.is_proof() {
+        // The proof may have come while its goodbye was still to be read: it comes only once, so it is passed on here.
+        let is_late_proof = conversation.exited.is_set() && !gone.is_proof();
+        if exit_provable && !gone.is_proof() && !is_late_proof {
             self.keep_following(peer);
         }
         if !conversation.has_said_bye() {
             self.handler.peer_gone(peer, gone);
+            if is_late_proof {
+                self.handler.peer_gone(peer, PeerGone::ProcessExited);
+            }
         }
         drop(claim);
     }
@@ -449,7 +455,8 @@ impl Core {
     /// May a hello be greeted?
     fn admit(self: &Rc<Self>, hello: &PeerHello) -> Result<Claim, Refusal> {
         let is_ending = |peer: PeerId| {
-            // One that counts but has no conversation is just beginning or just over: asked again, the answer is clear.
+            // One that counts but has no conversation is just beginning or just over: asked again, the answer is
+            // clear.
             self.peers
                 .borrow()
                 .get(&peer)
@@ -476,7 +483,7 @@ impl Core {
 
     fn claim(self: &Rc<Self>, task: &str, kind: ClaimKind) -> Claim {
         Claim {
-            core: Rc::clone(self),
+            plane: Rc::clone(self),
             task: task.to_owned(),
             kind,
         }
@@ -516,14 +523,14 @@ impl Core {
                 .into_iter()
                 .for_each(|segment| conversation.announce(Rc::new(segment))),
             Err(status) => {
-                tracing::warn!(task = %conversation.hello.task, %status, "a segment could not be announced; the connection ends");
+                tracing::warn!(task = %conversation.hello.task, %status, "a segment is lost: the connection ends");
                 conversation.shut_down();
             }
         }
     }
 
     fn adopt(&self, socket: &UnixStream) -> io::Result<Stream> {
-        self.executor.adopt(socket.try_clone()?)
+        self.runtime.adopt(socket.try_clone()?)
     }
 
     fn conversations(&self) -> Vec<Rc<Conversation>> {
@@ -539,7 +546,7 @@ impl Core {
     fn spawn(self: &Rc<Self>, task: impl Future<Output = ()> + 'static) {
         self.tasks.set(self.tasks.get() + 1);
         let running = Running(Rc::clone(self));
-        self.executor.spawn(async move {
+        self.runtime.spawn(async move {
             or(running.0.closing.wait(), task).await;
             drop(running);
         });
@@ -548,7 +555,7 @@ impl Core {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        let mut registry = self.core.registry.borrow_mut();
+        let mut registry = self.plane.registry.borrow_mut();
         match self.kind {
             ClaimKind::Accept => registry.end_accept(&self.task),
             ClaimKind::Dial => registry.end_dial(&self.task),
