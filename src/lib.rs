@@ -1,10 +1,14 @@
 //! rendez hands a tensor from whoever made it to whoever needs it, by key.
 
+pub mod sync;
+
 pub mod ground;
+
+pub mod proto;
+pub mod wire;
 
 pub mod channel;
 pub mod rendezvous;
-pub mod wire;
 
 pub mod fabric;
 pub mod memory;

@@ -1,2 +1,10 @@
 //! The `rendez` command.
-fn main() {}
+
+use std::process::ExitCode;
+
+#[global_allocator]
+static ALLOCATOR: rendez::cli::allocations::Counted = rendez::cli::allocations::Counted;
+
+fn main() -> ExitCode {
+    rendez::cli::main()
+}

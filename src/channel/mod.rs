@@ -1,1 +1,364 @@
-//! Room channel.
+//! Channel: the protocol with one peer shard, as a pure state machine. No I/O, no clock, no memory of its own.
+//!
+//! It knows frames, tickets, credits, ordinals and lengths; it does not know buffers, tensors, queue pairs or the
+//! table. A value is an opaque [`Payload`] that it keeps and hands back.
+//!
+//! Methods come in four kinds. *Commands* (`push`, `ask`, `cancel`, …) say what this side wants; they only ever
+//! queue frames. *Inputs* (`handle_frame`, `landed`, `wrote`, …) say what happened; `handle_frame` returns what
+//! was heard, for the shard to act on. *Outputs*: `transmit` posts what is due, `poll_timeout` says when to call
+//! it again at the latest. *Accessors* change nothing. Call `transmit` after any command or input.
+//!
+//! The life of a channel: `connected` → hello both ways → up → `disconnected` → `connected` … A connection that
+//! broke resumes where it stood, because every frame is kept until the peer acknowledged it ([`stream`]). When the
+//! peer is given up for lost (`lose`), the epoch ends and nothing of it survives.
+#![forbid(unsafe_code)]
+
+mod commands;
+pub mod heard;
+mod inputs;
+pub(crate) mod intern;
+mod outputs;
+pub mod rules;
+pub(crate) mod slab;
+pub(crate) mod stream;
+
+#[cfg(test)]
+mod tests;
+
+pub use heard::{Demand, Heard, OfferHeard, PushHeard, RequestHeard, Violation};
+pub use rules::{Rule, Rules};
+
+use crate::ground::{Incarnation, Nanos, Region, TensorMeta};
+use crate::rendezvous::KeyId;
+use crate::wire::{Point, Ticket};
+use intern::{Given, Learned};
+use slab::Slab;
+use stream::Stream;
+
+/// A value as far as a channel must know it.
+pub trait Payload {
+    /// Type and shape.
+    fn meta(&self) -> TensorMeta;
+    /// The bytes.
+    fn data(&self) -> &[u8];
+    /// True for a dead value.
+    fn is_dead(&self) -> bool;
+    /// Where a peer of the same read domain can read the bytes in place; `None` if it cannot.
+    fn region(&self) -> Option<Region>;
+}
+
+/// What a channel is told when it is made.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Our incarnation.
+    pub incarnation: Incarnation,
+    /// Frames that may be in flight towards us.
+    pub frame_window: u16,
+    /// Lines (of 64 bytes) of unrequested values that may wait here; below 2¹⁵.
+    pub line_window: u16,
+    /// Bodies up to this long are pushed; longer values are offered.
+    pub inline_max: usize,
+    /// True if the peer may read our arenas in place.
+    pub read_domain: bool,
+    /// Requests of ours that may be outstanding.
+    pub requests: usize,
+    /// Values of ours that may be offered at once.
+    pub offers: usize,
+    /// Keys with a number.
+    pub interned: usize,
+    /// How long an acknowledgement may wait for a frame to ride on.
+    pub ack_delay_ns: u64,
+    /// Which rules are on.
+    pub rules: Rules,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    /// No connection.
+    Down,
+    /// Connected; our hello is due or sent, theirs has not come.
+    Greeting { hello_sent: bool },
+    /// Both hellos exchanged.
+    Up,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Peer {
+    incarnation: Incarnation,
+    epoch: u64,
+    frame_window: u16,
+    line_window: u16,
+}
+
+/// A value of ours that the peer knows of and that still lies here.
+#[derive(Debug)]
+struct Offered<V> {
+    value: V,
+    key: KeyId,
+    point: Point,
+    ordinal: u32,
+    is_readable: bool,
+}
+
+/// A one-sided write on its way.
+#[derive(Clone, Copy, Debug)]
+struct Writing {
+    request: Ticket,
+    key: KeyId,
+    point: Point,
+    ordinal: u32,
+}
+
+/// Why a push was not taken. The value comes back.
+#[derive(Debug)]
+pub enum NoPush<V> {
+    /// No connection yet, or none just now.
+    NotUp(V),
+    /// The peer has no room for unrequested values now.
+    NoCredit(V),
+    /// Too many values are on offer.
+    NoOffer(V),
+}
+
+impl<V> NoPush<V> {
+    /// The value.
+    pub fn into_value(self) -> V {
+        match self {
+            Self::NotUp(value) | Self::NoCredit(value) | Self::NoOffer(value) => value,
+        }
+    }
+}
+
+/// How a one-sided write ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WriteEnd {
+    /// The bytes are there.
+    Done,
+    /// They may be there or not; or the peer refused them.
+    Failed,
+}
+
+/// What a channel has counted. Cumulative.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counters {
+    /// Frames posted.
+    pub frames_sent: u64,
+    /// Frames consumed.
+    pub frames_received: u64,
+    /// References to slots of another generation, answered with nothing.
+    pub stale: u64,
+    /// Pushes that found no credit.
+    pub no_credit: u64,
+}
+
+/// The protocol with one peer shard.
+#[derive(Debug)]
+pub struct Channel<V> {
+    settings: Settings,
+    state: State,
+    epoch: u64,
+    peer: Option<Peer>,
+    stream: Stream<V>,
+    given: Given,
+    learned: Learned,
+    requests: Slab<Demand>,
+    offers: Slab<Offered<V>>,
+    writes: Slab<Writing>,
+    /// Requests of the peer that wait here, by the peer's ticket index: the generation and the shard's tag.
+    parked: Vec<Option<(u32, u64)>>,
+    /// Frames of the peer's epoch consumed, and how many of them it has been told.
+    consumed: u64,
+    consumed_told: u64,
+    /// Lines of unrequested values that wait here; lines taken in all, and how many the peer has been told.
+    lines_held: u32,
+    lines_taken: u64,
+    lines_taken_told: u64,
+    /// Lines we have pushed in all, and how many of them the peer has returned.
+    lines_pushed: u64,
+    lines_returned: u64,
+    ack_at: Nanos,
+    counters: Counters,
+}
+
+/// Lines of 64 bytes that an unrequested body costs: one for its frame and its place in the table, and its bytes.
+#[inline]
+const fn lines(body_len: usize) -> u32 {
+    1 + (body_len as u32).div_ceil(64)
+}
+
+impl<V: Payload> Channel<V> {
+    /// A channel with no connection.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            state: State::Down,
+            epoch: 1,
+            peer: None,
+            stream: Stream::new(usize::from(settings.frame_window)),
+            given: Given::new(settings.interned),
+            learned: Learned::default(),
+            requests: Slab::new(settings.requests),
+            offers: Slab::new(settings.offers),
+            writes: Slab::new(settings.offers),
+            parked: Vec::new(),
+            consumed: 0,
+            consumed_told: 0,
+            lines_held: 0,
+            lines_taken: 0,
+            lines_taken_told: 0,
+            lines_pushed: 0,
+            lines_returned: 0,
+            ack_at: Nanos::NEVER,
+            counters: Counters::default(),
+            settings,
+        }
+    }
+
+    /// True between the hellos and the end of a connection.
+    #[inline]
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        self.state == State::Up
+    }
+
+    /// The peer's incarnation, once it has said hello in this epoch.
+    #[must_use]
+    pub fn peer_incarnation(&self) -> Option<Incarnation> {
+        self.peer.map(|peer| peer.incarnation)
+    }
+
+    /// True if the longest push, or an offer, would be taken now.
+    #[inline]
+    #[must_use]
+    pub fn takes_push(&self) -> bool {
+        self.is_up() && self.lines_open() >= lines(self.settings.inline_max) && !self.offers.is_full()
+    }
+
+    /// True if the peer's arenas are read in place.
+    #[must_use]
+    pub const fn reads_in_place(&self) -> bool {
+        self.settings.read_domain
+    }
+
+    /// True if there is something to post now.
+    #[inline]
+    #[must_use]
+    pub fn must_transmit(&self, now: Nanos) -> bool {
+        self.has_due() || self.credit_is_due(now)
+    }
+
+    /// True if unrequested values hold so much room here that the peer may be out of push credit.
+    #[inline]
+    #[must_use]
+    pub const fn is_pressed(&self) -> bool {
+        self.lines_held * 2 >= self.settings.line_window as u32
+    }
+
+    /// Lines of unrequested values the peer would still take.
+    #[inline]
+    #[must_use]
+    pub fn lines_open(&self) -> u32 {
+        let window = self.peer.map_or(0, |peer| u64::from(peer.line_window));
+        window.saturating_sub(self.lines_pushed - self.lines_returned) as u32
+    }
+
+    /// True if frames wait to be posted.
+    #[inline]
+    #[must_use]
+    pub fn has_due(&self) -> bool {
+        self.stream.due() > 0 || matches!(self.state, State::Greeting { hello_sent: false })
+    }
+
+    /// True if nothing is owed, asked, offered or on its way, in either direction.
+    #[must_use]
+    pub fn is_at_rest(&self) -> bool {
+        self.stream.is_empty()
+            && self.requests.len() == 0
+            && self.offers.len() == 0
+            && self.writes.len() == 0
+    }
+
+    /// Requests outstanding, values on offer, writes on their way, frames kept.
+    #[must_use]
+    pub fn load(&self) -> [usize; 4] {
+        let kept = self.stream.in_flight() + self.stream.due();
+        [
+            self.requests.len(),
+            self.offers.len(),
+            self.writes.len(),
+            kept,
+        ]
+    }
+
+    /// A demand of ours.
+    #[must_use]
+    pub fn demand_at(&self, ticket: Ticket) -> Option<&Demand> {
+        self.requests.at(ticket)
+    }
+
+    /// Every key this channel has a use for: those ids must not be given to other keys.
+    pub fn keys(&self) -> impl Iterator<Item = KeyId> + '_ {
+        let demanded = self
+            .requests
+            .tickets()
+            .filter_map(|ticket| self.requests.at(ticket).map(|demand| demand.key));
+        let offered = self
+            .offers
+            .tickets()
+            .filter_map(|ticket| self.offers.at(ticket).map(|offered| offered.key));
+        let written = self
+            .writes
+            .tickets()
+            .filter_map(|ticket| self.writes.at(ticket).map(|writing| writing.key));
+        self.given
+            .keys()
+            .chain(self.learned.keys())
+            .chain(self.stream.keys())
+            .chain(demanded)
+            .chain(offered)
+            .chain(written)
+    }
+
+    /// Every demand of ours that `pred` picks.
+    pub fn demands(&self, mut pred: impl FnMut(&Demand) -> bool) -> Vec<Ticket> {
+        self.requests
+            .tickets()
+            .filter(|&ticket| self.requests.at(ticket).is_some_and(&mut pred))
+            .collect()
+    }
+
+    /// What was counted.
+    #[must_use]
+    pub const fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    pub(super) fn forget_epoch(&mut self) {
+        self.stream.restart();
+        self.given.clear();
+        self.requests.drain();
+        self.offers.drain();
+        self.writes.drain();
+        self.parked.clear();
+        self.lines_pushed = 0;
+        self.lines_returned = 0;
+        self.forget_peer_epoch();
+    }
+
+    pub(super) fn forget_peer_epoch(&mut self) {
+        self.learned.clear();
+        self.consumed = 0;
+        self.consumed_told = 0;
+        self.lines_held = 0;
+        self.lines_taken = 0;
+        self.lines_taken_told = 0;
+        self.ack_at = Nanos::NEVER;
+    }
+
+    #[inline]
+    pub(super) fn note_due(&mut self, now: Nanos) {
+        if self.ack_at == Nanos::NEVER {
+            self.ack_at = now + self.settings.ack_delay_ns;
+        }
+    }
+}

@@ -1,1 +1,126 @@
-//! Room cli.
+//! The `rendez` command: what `src/bin/rendez.rs` calls, and nothing else does.
+//!
+//! Knows the engine only through two seams, [`bench::Workload`] and [`demo::Handover`]. Results go to standard output,
+//! errors and progress to standard error; exit codes are 0 ok, 1 failure, 2 usage.
+
+pub mod allocations;
+pub mod args;
+pub mod baseline;
+pub mod bench;
+pub mod demo;
+pub mod error;
+pub mod histogram;
+pub mod machine;
+pub mod report;
+pub mod stopwatch;
+pub mod terminal;
+pub mod units;
+pub mod weights;
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+
+use self::args::{Cli, Command};
+use self::error::{CliError, EXIT_FAILURE, EXIT_OK, EXIT_USAGE};
+use self::terminal::Terminal;
+
+/// The whole command: reads the process's arguments, runs, and says how it ended.
+#[must_use]
+pub fn main() -> ExitCode {
+    run(
+        std::env::args_os(),
+        &mut Terminal::standard(),
+        &mut std::io::stderr(),
+    )
+    .into()
+}
+
+/// As [`main`], with arguments, output and error output given. Returns the exit code.
+pub fn run(
+    arguments: impl IntoIterator<Item = OsString>,
+    terminal: &mut Terminal,
+    errors: &mut dyn Write,
+) -> u8 {
+    let result = match Cli::try_parse_from(arguments) {
+        Ok(cli) => dispatch(&cli.command, terminal),
+        Err(error) => return show_usage(&error, terminal, errors),
+    };
+    match result {
+        Ok(()) => EXIT_OK,
+        Err(error) => {
+            if error.exit() != EXIT_OK {
+                // Nobody is left to tell if standard error is closed too.
+                let _ = writeln!(errors, "{error}");
+            }
+            error.exit()
+        }
+    }
+}
+
+fn dispatch(command: &Command, terminal: &mut Terminal) -> Result<(), CliError> {
+    match command {
+        Command::Demo(args) => demo::run(args, &mut Unwired, terminal),
+        Command::Bench(args) => bench::run(args, &mut Unwired, terminal).map(|_| ()),
+        Command::BaselinePeer(args) => baseline::serve(args.parent, args.core, args.shared_core),
+    }
+}
+
+/// Help and version are results; what is not understood is an error with a stable reason.
+fn show_usage(error: &clap::Error, terminal: &mut Terminal, errors: &mut dyn Write) -> u8 {
+    let text = error.render().to_string();
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            match terminal.line(text.trim_end()).map_err(CliError::from) {
+                Ok(()) => EXIT_OK,
+                Err(error) => error.exit(),
+            }
+        }
+        _ => {
+            let reason = std::error::Error::source(error)
+                .and_then(|source| source.downcast_ref::<units::UnitError>());
+            let reason = reason.map_or("USAGE", units::UnitError::reason);
+            let text = text
+                .trim_end()
+                .trim_start_matches("error: ")
+                .replace(&format!(" [{reason}]"), "");
+            let _ = writeln!(errors, "error[{reason}]: {text}");
+            EXIT_USAGE
+        }
+    }
+}
+
+/// Stands where the engine is plugged in.
+struct Unwired;
+
+impl bench::Workload for Unwired {
+    fn measure(&mut self, case: &bench::Case) -> Result<bench::Measured, CliError> {
+        Err(unwired(&format!("the pattern '{}'", case.pattern.name())))
+    }
+}
+
+impl demo::Handover for Unwired {
+    fn hand_over(
+        &mut self,
+        _weights: &weights::Weights,
+        _each: &mut dyn FnMut(demo::Handed),
+    ) -> Result<Duration, CliError> {
+        Err(unwired("the demonstration"))
+    }
+}
+
+fn unwired(what: &str) -> CliError {
+    CliError::failure(
+        "ENGINE_ABSENT",
+        format!("{what} needs the engine, which this build does not have"),
+    )
+}
+
+const _: () = assert!(
+    EXIT_OK == 0 && EXIT_FAILURE == 1 && EXIT_USAGE == 2,
+    "the exit codes are documented"
+);

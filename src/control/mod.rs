@@ -1,1 +1,250 @@
-//! Room control.
+//! Control: how the tasks of a cluster find, judge and watch each other, and hand each other memory and doorbells.
+//!
+//! Floor 5. Knows ground and proto. It may not know what travels later: arenas, links and doorbells are descriptors, numbers
+//! and texts here, and no message of this room is ever in the path of a tensor. Its two threads are asynchronous within;
+//! nothing asynchronous leaves: [`Control`] takes calls from any thread, [`Handler`] is called from the control thread.
+//!
+//! ```text
+//!            Control (any thread)          Handler (the engine)
+//!               │ mailbox                       ▲
+//!   ┌───────────▼───────────────────────────────┴───────────┐
+//!   │ control thread (glommio, or poll: runtime)             │
+//!   │   core: dials, greetings (greet), conversations        │──── stream: envelopes (frame, hello)
+//!   │   registry: who is connected, whose dial wins          │──── lane: descriptors
+//!   └───────────▲───────────────────────────────┬───────────┘
+//!               │ arrivals, exits               │ follow
+//!   ┌───────────┴───────────────────────────────▼───────────┐
+//!   │ watch thread: one poll over listener, newcomers, pidfds│
+//!   └────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! What a peer's end proves: a process handle that turns readable proves that nothing of it runs
+//! ([`PeerGone::ProcessExited`]); the end of a connection proves nothing ([`PeerGone::ConnectionLost`]), so the process is
+//! followed further; silence proves less than nothing, and only makes a peer count as paused.
+
+mod address;
+mod config;
+mod conversation;
+mod core;
+mod credentials;
+mod frame;
+mod greet;
+mod hello;
+mod lane;
+mod mailbox;
+mod peer;
+mod registry;
+mod runtime;
+mod signal;
+mod watch;
+
+pub use address::{Address, AddressError};
+pub use config::{ControlConfig, ControlError, ForeignUsers};
+pub use hello::PROTOCOL_VERSION;
+pub use peer::{
+    Descriptors, DoorbellOffer, Handler, LinkOffer, LocalOffer, PeerGone, PeerHello, PeerId,
+    PeerLimits, PeerUp, PollPolicy, SegmentOffer,
+};
+pub use runtime::{RuntimeKind, RuntimeReport, probe};
+
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::ground::limits::CONTROL_COMMANDS_MAX;
+use crate::ground::{Code, Status};
+
+use self::address::ListenError;
+use self::core::{Command, Core};
+use self::mailbox::{Refused, Sender};
+use self::watch::Watch;
+
+/// How long a control plane that is dropped without a [`Control::stop`] takes for its goodbyes.
+const DROP_DEADLINE: Duration = Duration::from_millis(200);
+
+/// The control plane of one task.
+pub struct Control {
+    task: String,
+    address: Address,
+    runtime: RuntimeReport,
+    commands: Sender<Command>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Control {
+    /// Listens, and starts the two threads. `handler` may be called before this returns.
+    ///
+    /// # Errors
+    /// [`ControlError::AddressTaken`] if somebody alive has the address; a setting beyond its limit; the system's refusals.
+    pub fn start(
+        mut config: ControlConfig,
+        handler: Arc<dyn Handler>,
+    ) -> Result<Self, ControlError> {
+        config.check().map_err(ControlError::Config)?;
+        let task = config.task.clone();
+        let address = config
+            .listen
+            .get_or_insert_with(|| Address::unique(&task))
+            .clone();
+        let listening = address.listen().map_err(|error| match error {
+            ListenError::Taken => ControlError::AddressTaken {
+                address: address.clone(),
+                task: task.clone(),
+            },
+            error => ControlError::Address {
+                address: address.clone(),
+                why: error.to_string(),
+            },
+        })?;
+        let (commands, receiver) = mailbox::mailbox();
+        let sights = commands.clone();
+        // The watch bounds what it tells: by its permits, and by the peers it was told to follow.
+        let tell = move |sight| sights.send(Command::Sight(sight)).is_ok();
+        let watch = Watch::start(listening, config.greet_deadline, tell).map_err(|error| {
+            ControlError::System {
+                call: "start the watch thread",
+                error,
+            }
+        })?;
+        let wanted = probe(config.force_runtime);
+        let (report, reported) = mpsc::channel();
+        let body = move || {
+            let started = move |runtime| drop(report.send(runtime));
+            runtime::run(wanted, started, |executor| {
+                Core::new(config, handler, watch, executor).run(receiver)
+            });
+        };
+        let thread = std::thread::Builder::new()
+            .name("rendez-control".into())
+            .spawn(body)
+            .map_err(|error| ControlError::System {
+                call: "start the control thread",
+                error,
+            })?;
+        let runtime = reported.recv().map_err(|_| ControlError::System {
+            call: "start the control runtime",
+            error: std::io::Error::other("the thread ended"),
+        })?;
+        tracing::info!(task, %address, %runtime, "the control plane listens");
+        Ok(Self {
+            task,
+            address,
+            runtime,
+            commands,
+            thread: Mutex::new(Some(thread)),
+        })
+    }
+
+    /// Connects to `task`, which listens at `address` or will by and by, and gives up at `deadline`. The outcome is
+    /// [`Handler::peer_up`], by whichever side's dial, or [`Handler::dial_failed`]. Nothing happens if `task` is connected
+    /// or being dialled already.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for our own name or none that is one; `ResourceExhausted` if too many commands wait;
+    /// `FailedPrecondition` after [`Control::stop`].
+    pub fn dial(&self, task: &str, address: Address, deadline: Duration) -> Result<(), Status> {
+        config::check_task(task)?;
+        if task == self.task {
+            let message = format!("{task} is this task itself: its keys never leave the process");
+            return Err(Status::new(Code::InvalidArgument, "PEER_SELF", message));
+        }
+        let now = Instant::now();
+        // A deadline beyond the clock is a year: no dial lasts as long.
+        let deadline = now
+            .checked_add(deadline)
+            .unwrap_or(now + Duration::from_secs(365 * 86_400));
+        self.command(Command::Dial {
+            task: task.to_owned(),
+            address,
+            deadline,
+        })
+    }
+
+    /// Tells all peers of our read domain of a new segment: `len` bytes in the sealed memory file `fd`. Those being greeted
+    /// hear of it too, once, whether or not [`Handler::local`] has named it to them.
+    ///
+    /// # Errors
+    /// `ResourceExhausted` if too many commands wait; `FailedPrecondition` after [`Control::stop`].
+    pub fn announce_segment(
+        &self,
+        arena: u16,
+        segment: u16,
+        fd: OwnedFd,
+        len: u64,
+    ) -> Result<(), Status> {
+        self.command(Command::Announce(SegmentOffer {
+            arena,
+            segment,
+            len,
+            fd,
+        }))
+    }
+
+    /// Says goodbye to all peers, for `reason`, as long as `deadline` lets, closes everything and waits for both threads.
+    /// The handler is not told of the connections that end by this. Never call it from the handler.
+    pub fn stop(&self, reason: &str, deadline: Duration) {
+        let now = Instant::now();
+        let deadline = now.checked_add(deadline).unwrap_or(now + DROP_DEADLINE);
+        // Refused only if it has stopped already.
+        let _ = self.commands.send(Command::Stop {
+            reason: reason.to_owned(),
+            deadline,
+        });
+        let thread = self
+            .thread
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(thread) = thread {
+            // A panic of the control thread was told by the panic hook.
+            let _ = thread.join();
+        }
+    }
+
+    /// Where this task listens.
+    #[must_use]
+    pub const fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// What the control plane runs on, and why.
+    #[must_use]
+    pub const fn runtime(&self) -> &RuntimeReport {
+        &self.runtime
+    }
+
+    fn command(&self, command: Command) -> Result<(), Status> {
+        self.commands
+            .try_send(command)
+            .map_err(|refused| match refused {
+                Refused::Full => Status::new(
+                    Code::ResourceExhausted,
+                    "CONTROL_BUSY",
+                    format!("{CONTROL_COMMANDS_MAX} commands wait, the limit CONTROL_COMMANDS_MAX"),
+                ),
+                Refused::Closed => Status::new(
+                    Code::FailedPrecondition,
+                    "CONTROL_STOPPED",
+                    "the control plane has stopped",
+                ),
+            })
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        self.stop("the task ends", DROP_DEADLINE);
+    }
+}
+
+impl fmt::Debug for Control {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Control")
+            .field("task", &self.task)
+            .field("address", &self.address)
+            .field("runtime", &self.runtime)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,1 +1,253 @@
-//! Room engine.
+//! Engine: the public handle. Starts the shards of this process and its control plane, and lets any thread and any
+//! async runtime hand tensors over and receive them.
+//!
+//! It knows shards by their mailboxes only. Nothing here is on the path of a value that an in-shard task sends.
+
+mod config;
+mod recv;
+mod start;
+mod steps;
+mod wiring;
+
+#[cfg(test)]
+mod tests;
+
+pub use config::Config;
+pub use recv::Recv;
+pub use steps::Step;
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crossbeam::queue::ArrayQueue;
+
+use crate::control::{Address, Control, RuntimeReport};
+use crate::fabric::doorbell::Doorbell;
+use crate::ground::device::TaskName;
+use crate::ground::{Code, DType, Incarnation, Shape, Status, StepId, TensorMeta, catalogue};
+use crate::memory::{Pool, TensorBuilder};
+use crate::shard::call::Call;
+use crate::shard::mailbox::Mailbox;
+use crate::shard::wait::WaitCell;
+use crate::shard::{Clock, PendingItem, Received, ShardStats, Task};
+use recv::block_on_cell;
+use steps::Steps;
+use wiring::Wiring;
+
+/// A running engine. Cheap to clone; the last clone dropped stops it.
+#[derive(Clone, Debug)]
+pub struct Engine {
+    inner: Arc<Inner>,
+}
+
+/// What all clones share.
+pub(crate) struct Inner {
+    pub(crate) config: Config,
+    pub(crate) task: TaskName,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) clock: Clock,
+    pub(crate) mailboxes: Vec<Arc<Mailbox>>,
+    pub(crate) doorbells: Vec<Arc<Doorbell>>,
+    /// Bytes a shard's table may park: above a quarter of it in a mailbox, a send waits for its answer.
+    pub(crate) parked_bytes: u64,
+    pub(crate) steps: Steps,
+    pub(crate) wiring: Arc<Wiring>,
+    pub(crate) control: OnceLock<Control>,
+    /// The arena of application threads, which no shard owns.
+    pub(crate) pool: Mutex<Pool>,
+    /// Wait cells for another use.
+    pub(crate) cells: ArrayQueue<Arc<WaitCell<Received>>>,
+    pub(crate) threads: Mutex<Vec<JoinHandle<()>>>,
+    pub(crate) placement: Placement,
+    /// Engines of this process we are connected with by loopback.
+    pub(crate) locals: Mutex<Vec<Weak<Self>>>,
+}
+
+/// Where the shards run.
+#[derive(Clone, Debug)]
+pub struct Placement {
+    /// The core of each shard.
+    pub cores: Vec<usize>,
+    /// True if shards share a core, with each other or, as configured, with others: they yield it.
+    pub is_shared: bool,
+    /// True if the first arena lies in huge pages.
+    pub huge_pages: bool,
+}
+
+impl Engine {
+    /// Starts the shards and the control plane of one task.
+    ///
+    /// # Errors
+    /// `InvalidArgument` names the setting that makes no sense; `ResourceExhausted` what the machine has not got;
+    /// `AlreadyExists` if a living task has this name's address.
+    pub fn start(config: Config) -> Result<Self, Status> {
+        start::start(config).map(|inner| Self { inner })
+    }
+
+    /// The step of that number. Steps begin with their first use and end with [`Step::finish`] or [`Step::abort`].
+    #[must_use]
+    pub fn step(&self, id: StepId) -> Step {
+        Step::new(Arc::clone(&self.inner), id)
+    }
+
+    /// Memory of this engine to write a tensor of `dims` into in place: handed over without a copy.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for dimensions that are no shape, `ResourceExhausted` when the arena is full.
+    pub fn tensor(&self, dtype: DType, dims: &[u64]) -> Result<TensorBuilder, Status> {
+        let unfit = |error: &dyn std::fmt::Display| {
+            Status::new(Code::InvalidArgument, catalogue::TENSOR_SHAPE, error.to_string())
+        };
+        let shape = Shape::new(dims).map_err(|error| unfit(&error))?;
+        let meta = TensorMeta::new(dtype, shape).map_err(|error| unfit(&error))?;
+        let mut pool = self.inner.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = pool.segments().len();
+        let builder = pool.builder(meta)?;
+        for segment in &pool.segments()[known..] {
+            self.inner.wiring.segment_added(self.inner.app_arena(), Arc::clone(segment));
+        }
+        Ok(builder)
+    }
+
+    /// Runs a task inside shard `index`.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if there is no such shard.
+    pub fn spawn(&self, index: usize, task: Box<dyn Task>) -> Result<(), Status> {
+        let mailbox = self.inner.mailboxes.get(index).ok_or_else(|| {
+            let count = self.inner.mailboxes.len();
+            Status::new(Code::InvalidArgument, catalogue::CONFIG, format!("there is no shard {index}, only {count}"))
+        })?;
+        mailbox.call(Call::Spawn { task });
+        Ok(())
+    }
+
+    /// Connects two engines of one process with each other, without sockets or descriptors.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if both are the same task.
+    pub fn connect_local(&self, other: &Self) -> Result<(), Status> {
+        wiring::connect_local(&self.inner, &other.inner)
+    }
+
+    /// Tells where a task listens, so that keys that name it can be dialled.
+    pub fn add_peer(&self, task: TaskName, address: Address) {
+        self.inner.wiring.add_peer(task, address);
+    }
+
+    /// This task.
+    #[must_use]
+    pub fn task(&self) -> &TaskName {
+        &self.inner.task
+    }
+
+    /// This life of the task.
+    #[must_use]
+    pub fn incarnation(&self) -> Incarnation {
+        self.inner.incarnation
+    }
+
+    /// How many shards there are.
+    #[must_use]
+    pub fn shards(&self) -> usize {
+        self.inner.mailboxes.len()
+    }
+
+    /// Where the shards run.
+    #[must_use]
+    pub fn placement(&self) -> &Placement {
+        &self.inner.placement
+    }
+
+    /// The clock that deadlines of in-shard tasks are read on.
+    #[must_use]
+    pub fn clock(&self) -> &Clock {
+        &self.inner.clock
+    }
+
+    /// Where this task can be dialled; `None` for an engine without a control plane.
+    #[must_use]
+    pub fn address(&self) -> Option<&Address> {
+        self.inner.control.get().map(Control::address)
+    }
+
+    /// What the control plane runs on, and why.
+    #[must_use]
+    pub fn control_runtime(&self) -> Option<&RuntimeReport> {
+        self.inner.control.get().map(Control::runtime)
+    }
+
+    /// Everything that waits or is parked, oldest first.
+    #[must_use]
+    pub fn pending(&self) -> Vec<PendingItem> {
+        let answers = self.ask_all(|answer| Call::Pending { answer });
+        let mut items: Vec<_> = answers.into_iter().flatten().collect();
+        items.sort_by_key(|item| std::cmp::Reverse(item.age_ns));
+        items
+    }
+
+    /// What each shard has counted and holds.
+    #[must_use]
+    pub fn stats(&self) -> Vec<ShardStats> {
+        self.ask_all(|answer| Call::Stats { answer })
+    }
+
+    fn ask_all<T>(&self, call: impl Fn(Arc<WaitCell<T>>) -> Call) -> Vec<T> {
+        let cells: Vec<_> = self
+            .inner
+            .mailboxes
+            .iter()
+            .map(|mailbox| {
+                let cell = Arc::new(WaitCell::default());
+                mailbox.call(call(Arc::clone(&cell)));
+                cell
+            })
+            .collect();
+        // A shard that has stopped does not answer; its mailbox drops the call and the wait ends.
+        cells.iter().filter_map(|cell| block_on_cell(cell, Some(Duration::from_secs(5)))?.ok()).collect()
+    }
+
+    /// Stops in good order: what is on its way to peers may leave until `deadline` has passed, then everything that
+    /// still waits hears `Aborted: Shutdown`.
+    pub fn shutdown(&self, deadline: Duration) {
+        self.inner.stop(deadline);
+    }
+}
+
+impl Inner {
+    /// The arena of application threads: after those of the shards.
+    pub(crate) fn app_arena(&self) -> u16 {
+        self.mailboxes.len() as u16
+    }
+
+    pub(crate) fn stop(&self, deadline: Duration) {
+        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        if threads.is_empty() {
+            return;
+        }
+        let until = self.clock.deadline(deadline);
+        for mailbox in &self.mailboxes {
+            mailbox.call(Call::Stop { deadline: until });
+        }
+        for thread in threads {
+            // A panic of a shard was told by the panic hook; there is nothing left to stop.
+            let _ = thread.join();
+        }
+        if let Some(control) = self.control.get() {
+            control.stop("the task ends", Duration::from_millis(200));
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.stop(Duration::from_millis(100));
+    }
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Inner").field("task", &self.task).field("placement", &self.placement).finish_non_exhaustive()
+    }
+}

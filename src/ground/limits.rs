@@ -6,6 +6,140 @@
 /// Bytes of a hot frame: one cache line.
 pub const FRAME_BYTES: usize = 64;
 
+/// Rendezvous points (step, key, frame, iteration) that one shard remembers at once. One costs three cache lines,
+/// so a full table is 200 MiB; a step of ten thousand edges runs a hundred iterations before it has to end.
+pub const TABLE_RECORDS: u32 = 1 << 20;
+
+/// Values parked in one shard, over all keys: one for each rendezvous point it can remember.
+pub const TABLE_VALUES: u32 = TABLE_RECORDS;
+
+/// Receives and peers' requests waiting in one shard: one for each rendezvous point it can remember.
+pub const TABLE_WAITERS: u32 = TABLE_RECORDS;
+
+/// Receives waiting for one key: a consumer that runs this far ahead of its producer is no longer consuming.
+/// It also bounds the walk from the front of a queue to the place a new receive stands at.
+pub const WAITERS_PER_KEY: u32 = 1 << 12;
+
+/// Bytes of the values parked in one shard: `TABLE_VALUES` of a mean 4 KiB, which is the longest inline body.
+pub const PARKED_BYTES: u64 = 4 << 30;
+
+/// Bytes of the values parked for one step in one shard: half of the whole, so that one step whose consumers are
+/// gone cannot stop the next.
+pub const PARKED_BYTES_PER_STEP: u64 = PARKED_BYTES / 2;
+
+/// Steps alive in one shard: a master keeps a few in flight, a shard may serve hundreds of masters.
+pub const STEPS: u32 = 1 << 12;
+
+/// Ended steps that a shard remembers to refuse latecomers: at 1000 steps a second, the last minute.
+pub const TOMBSTONES: u32 = 1 << 16;
+
+/// Steps that only peers have spoken of: a quarter of those alive. Frames of peers that run ahead
+/// of this one make them, so it is a bound on a peer's invention, not on work.
+pub const GRACE_STEPS: u32 = STEPS / 4;
+
+/// How long such a step waits for its first local use. A graph may take a minute to be built after its first peer
+/// runs; past that, the step was stray.
+pub const GRACE_TTL_NS: u64 = 60_000_000_000;
+
+const _: () = assert!(TABLE_VALUES as u64 * 4096 == PARKED_BYTES);
+const _: () = assert!(PARKED_BYTES_PER_STEP < PARKED_BYTES && GRACE_STEPS < STEPS);
+const _: () = assert!(WAITERS_PER_KEY < TABLE_WAITERS && TABLE_RECORDS < 1 << 31);
+
+/// Bytes of one control message. The longest is a batch of descriptors: 32 entries, one of them a link with 32 numbers of
+/// ten bytes, the rest under 32 bytes; a hello is under 8 KiB. 64 KiB leaves room for lists to come, and 64 greeted
+/// connections that stall in mid-message hold 4 MiB.
+pub const CONTROL_MESSAGE_MAX: usize = 64 << 10;
+/// Descriptors in one batch of the lane; the kernel takes at most 253 in one message.
+pub const DESCRIPTORS_PER_BATCH: usize = 32;
+/// Descriptors one peer may offer in its greeting: 64 shards' doorbells, a link, and 4096 segments of 64 MiB (256 GiB).
+pub const DESCRIPTORS_PER_GREETING: usize = 64 + 1 + 4096;
+/// Batches under way in a lane, unanswered: each costs the socket's buffer under 1 KiB of some 200 KiB.
+pub const DESCRIPTOR_WINDOW: usize = 8;
+/// Control requests of one connection that wait for their answers: the window of batches, a ping and a bye, and room.
+pub const CONTROL_REQUESTS_MAX: usize = 16;
+/// Control messages queued to one peer. It answers at most one for each request and we ask at most
+/// [`CONTROL_REQUESTS_MAX`], so a peer that does not read fills it only by flooding.
+pub const CONTROL_QUEUE_MAX: usize = 128;
+/// Connections accepted whose greeting is not over: further ones wait in the kernel's backlog.
+pub const GREETINGS_MAX: usize = 64;
+/// Peers connected at once. Each costs five descriptors and under 100 KiB.
+pub const PEERS_MAX: usize = 1024;
+/// Peers whose connection is gone while their process is still watched.
+pub const DEPARTED_MAX: usize = 1024;
+/// Commands of the application to the control thread that it has not taken yet.
+pub const CONTROL_COMMANDS_MAX: usize = 8192;
+/// Bytes of a task's name.
+pub const TASK_NAME_MAX: usize = 127;
+/// Shards of one task: a core each.
+pub const SHARDS_MAX: u16 = 1024;
+/// Frames under way in one direction of a channel that a hello may ask for: 65536 × 64 B = 4 MiB a ring.
+pub const FRAME_WINDOW_MAX: u32 = 1 << 16;
+/// Cache lines of bodies under way that a hello may ask for: 2²⁰ × 64 B = 64 MiB a ring.
+pub const LINE_WINDOW_MAX: u32 = 1 << 20;
+/// Bytes of a body that a hello may ask for: it must fit the line window.
+pub const BODY_MAX_MAX: u32 = 1 << 24;
+/// Bytes of an arena segment that a peer may announce.
+pub const SEGMENT_BYTES_MAX: u64 = 1 << 40;
+/// Numbers that describe a link's layout.
+pub const LINK_NUMBERS_MAX: usize = 32;
+/// Feature names in a hello, and bytes of each.
+pub const FEATURES_MAX: usize = 64;
+/// Bytes of a feature's name.
+pub const FEATURE_NAME_MAX: usize = 64;
+/// Bytes of text that a refusal, an error or a bye may carry.
+pub const CONTROL_TEXT_MAX: usize = 1024;
+
+const _: () = assert!(DESCRIPTORS_PER_BATCH <= 253);
+const _: () = assert!(DESCRIPTOR_WINDOW + 2 <= CONTROL_REQUESTS_MAX);
+const _: () = assert!(2 * CONTROL_REQUESTS_MAX <= CONTROL_QUEUE_MAX);
+const _: () =
+    assert!(FEATURES_MAX * (FEATURE_NAME_MAX + 4) + 2 * TASK_NAME_MAX + 512 < CONTROL_MESSAGE_MAX);
+const _: () = assert!(DESCRIPTORS_PER_BATCH * 40 + LINK_NUMBERS_MAX * 10 < CONTROL_MESSAGE_MAX);
+const _: () = assert!(BODY_MAX_MAX as u64 <= LINE_WINDOW_MAX as u64 * 64);
+
+/// Keys a shard knows at once: a million parked keys, and room.
+pub const KEYS: usize = 1 << 21;
+
+/// Tasks that keys may name.
+pub const PEERS: usize = 4096;
+
+/// Receives of application threads and neighbours that wait on one shard: what a ticket can name, less a half.
+pub const WAITS: usize = 1 << 19;
+
+/// Notes that wait for a neighbour's ring.
+pub const NOTES: usize = 1 << 16;
+
+/// Frames in flight on one link: 256 lines are 16 KiB of ring, and cover 25 µs at 100 ns a frame.
+pub const FRAME_WINDOW: u16 = 256;
+
+/// Lines of unrequested values that wait on one link: 16384 lines are 1 MiB, 963 values of 1 KiB.
+pub const LINE_WINDOW: u16 = 16_384;
+
+/// The longest body that travels in a frame: 1 KiB of values and eight dimensions of four bytes, and a ticket.
+pub const INLINE_MAX: usize = 1024 + 40;
+
+/// Leases of peers' memory held by one shard.
+pub const LEASES: u32 = 1 << 16;
+
+/// Bytes of landings open at once on one shard.
+pub const LANDING_BYTES: u64 = 1 << 30;
+
+/// How long an acknowledgement waits for a frame to ride on: 2 ms.
+pub const ACK_DELAY_NS: u64 = 2_000_000;
+
+/// Requests of ours outstanding on one link.
+pub const REQUESTS: usize = 1 << 16;
+
+/// Values of ours on offer on one link.
+pub const OFFERS: usize = 1 << 14;
+
+/// Offers of peers whose bytes are not here yet, on one shard.
+pub const INCOMING: usize = 1 << 18;
+
+const _: () = assert!(INLINE_MAX <= BODY_MAX);
+const _: () = assert!(LINE_WINDOW < 1 << 15);
+const _: () = assert!(REQUESTS <= PARKED_REQUESTS);
+
 // ── Names and keys ──────────────────────────────────────────────────────────────────────────────────────────────
 
 /// Bytes of a job name. A job is one word of a cluster's specification; the field's longest worker names have 127.
@@ -39,3 +173,46 @@ pub const STATUS_MESSAGE_BYTES_MAX: usize = 8 * 1024;
 
 /// Different statuses a group keeps of each kind; at 8 KiB a message it holds 2 × 64 × 8 KiB = 1 MiB at most.
 pub const STATUS_GROUP_MAX: usize = 64;
+
+/// Bytes of a frame's body, at most: a tensor that goes inline with its eight dimensions and a request's ticket,
+/// and a key's text, are all shorter.
+pub const BODY_MAX: usize = 4096;
+
+/// Bytes of a status message that a frame carries; longer ones are cut.
+pub const STATUS_TEXT_MAX: usize = 1024;
+
+const _: () = assert!(STATUS_TEXT_MAX <= BODY_MAX);
+const _: () = assert!(KEY_TEXT_BYTES_MAX <= BODY_MAX);
+
+/// Keys that have a number on one connection, in each direction: as many as a ticket's index can name would be
+/// 2²⁰; a sixteenth of that keeps the tables of a channel under 2 MiB.
+pub const INTERNED_KEYS: usize = 1 << 16;
+
+/// Requests of one peer shard that may wait here: the most a ticket index names at the peer.
+pub const PARKED_REQUESTS: usize = 1 << 16;
+
+/// Shards of one task.
+pub const SHARDS: usize = 64;
+
+/// Commands that wait for one shard.
+pub const MAILBOX: usize = 4096;
+
+/// Notes in the ring between two shards of a process.
+pub const NOTE_RING: usize = 1024;
+
+/// Wait cells kept for another use.
+pub const SPARE_CELLS: usize = 1024;
+
+/// Handles of steps looked over before dead ones are dropped.
+pub const STEP_HANDLES: usize = 4096;
+
+/// Frames in a link's ring, each way: the frame window, and as many again for credit, hellos and the fabric's own.
+pub const LINK_SLOTS: u32 = 512;
+
+/// Bytes of bodies in a link's ring, each way: a quarter of what fills all its frames with the longest push.
+pub const LINK_PAYLOAD_BYTES: u32 = 1 << 18;
+
+const _: () = assert!(LINK_SLOTS >= 2 * FRAME_WINDOW as u32);
+
+/// How long a peer that a key names may take to be there, unless configured: 10 s.
+pub const CONNECT_TIMEOUT_NS: u64 = 10_000_000_000;

@@ -1,1 +1,46 @@
-//! Room memory.
+//! Memory: arenas that peers can map, blocks that come home from anywhere, and the tensors that lie in them.
+//!
+//! Knows the ground and the operating system. It does not know keys, frames, queue pairs or devices: registration
+//! with a network card is the fabric's business, and `lkey` and `rkey` live there.
+//!
+//! ```text
+//!   Pool ── buffer() ──▶ Buffer ── into_tensor() ─▶ Tensor ── clone, send, read ─▶ last drop, on any thread
+//!    ▲                                                                               │
+//!    └────────────────────────── return list ◀───────────────────────────────────────┘
+//! ```
+//!
+//! * One owner: a [`Pool`] belongs to one shard, which alone gives blocks out and takes them home.
+//! * Written in place, read in place: a [`TensorBuilder`] writes into shared pages, a same-machine peer maps them
+//!   read-only ([`MappedSegment`]) and holds a leased [`Tensor`] over them ([`Leases`]).
+//! * Nothing that is relied upon lies in shared memory.
+//! * After warm-up neither giving out nor taking home touches the heap.
+
+mod account;
+mod arena;
+mod block;
+mod buffer;
+mod builder;
+mod classes;
+mod element;
+mod error;
+mod home;
+mod lease;
+mod mapped;
+mod pages;
+mod pool;
+mod returns;
+mod spans;
+pub mod strings;
+mod tensor;
+mod view;
+
+pub use account::PoolStats;
+pub use arena::{ArenaConfig, ArenaId, HugePages, HugePagesReport, Segment};
+pub use buffer::{Buffer, Misfit};
+pub use builder::TensorBuilder;
+pub use element::{Bool8, Element};
+pub use error::{MemoryError, TensorError};
+pub use lease::Leases;
+pub use mapped::MappedSegment;
+pub use pool::{Pool, SEGMENTS_MAX};
+pub use tensor::{INLINE_MAX, Tensor};

@@ -1,5 +1,7 @@
 //! The hot frame: one cache line of fixed layout, little-endian, that every fabric carries as it is.
 //!
+//! It may not know what a message means; that is `message.rs`.
+//!
 //! ```text
 //!  byte  0      4    5     6     7     8      12        16    24     32    40       44      46     48      64
 //!        stamp  kind flags dtype rank  slot   body_len  step  frame  iter  ordinal  frames  lines  tail
@@ -18,7 +20,91 @@ pub const INLINE_BODY_MAX: usize = 16;
 /// Words of a frame.
 pub const FRAME_WORDS: usize = FRAME_BYTES / 8;
 
-/// A frame as eight little-endian words. Any 64 bytes are a `Frame`; whether they mean something is `Message::parse`'s to say.
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $name:ident = $number:literal;)*) => {
+        /// What a frame says. Numbers are part of the wire format; 0xF0 and above are the fabrics' own.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        #[repr(u8)]
+        pub enum Kind { $($(#[$doc])* $name = $number,)* }
+
+        impl Kind {
+            /// Every kind.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// The kind of a wire number, if there is one.
+            #[inline]
+            #[must_use]
+            pub const fn from_wire(number: u8) -> Option<Self> {
+                match number { $($number => Some(Self::$name),)* _ => None }
+            }
+        }
+    };
+}
+
+kinds! {
+    /// A small value, whole: the body holds its dimensions and its bytes.
+    Push = 1;
+    /// A large value that waits at its sender, readable in place where a region is named.
+    Offer = 2;
+    /// A demand for a value, with the landing it may be written to.
+    Request = 3;
+    /// A demand is taken back.
+    Cancel = 4;
+    /// The answer to a cancel whose demand had not been served.
+    Cancelled = 5;
+    /// A demand cannot be served: a status.
+    Failed = 6;
+    /// An offered value is no longer needed by the receiver.
+    Release = 7;
+    /// The sender asks for an offered value's memory.
+    Recall = 8;
+    /// Credit and acknowledgement only.
+    Credit = 9;
+    /// Gives a key's text a number.
+    Intern = 10;
+    /// A step ended with a status.
+    Abort = 11;
+    /// The first frame of every connection.
+    Hello = 12;
+    /// The sender leaves in good order.
+    Bye = 13;
+}
+
+/// The flag bits of a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Flags(pub u8);
+
+impl Flags {
+    /// The value is dead.
+    pub const DEAD: Self = Self(1);
+    /// The frame answers a request and costs no push credit.
+    pub const SOLICITED: Self = Self(2);
+    /// The body names a region (of an offer) or a landing (of a request).
+    pub const REGION: Self = Self(4);
+    /// A request names the offer it wants.
+    pub const OFFER: Self = Self(8);
+    /// The status is derived.
+    pub const DERIVED: Self = Self(16);
+    /// Every flag there is.
+    pub const ALL: Self = Self(31);
+
+    /// True if all bits of `other` are set.
+    #[inline]
+    #[must_use]
+    pub const fn has(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// With the bits of `other` if `on`.
+    #[inline]
+    #[must_use]
+    pub const fn with(self, other: Self, on: bool) -> Self {
+        if on { Self(self.0 | other.0) } else { self }
+    }
+}
+
+/// A frame as eight little-endian words. Any 64 bytes are a `Frame`; whether they mean something is
+/// [`Message::parse`](super::Message::parse)'s to say.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(C, align(64))]
 pub struct Frame {
@@ -27,6 +113,28 @@ pub struct Frame {
 }
 
 impl Frame {
+    /// A frame of 64 wire bytes.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8; FRAME_BYTES]) -> Self {
+        let mut words = [0; FRAME_WORDS];
+        for (word, eight) in words.iter_mut().zip(bytes.chunks_exact(8)) {
+            let mut le = [0; 8];
+            le.copy_from_slice(eight);
+            *word = u64::from_le_bytes(le);
+        }
+        Self { words }
+    }
+
+    /// The frame's 64 wire bytes.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; FRAME_BYTES] {
+        let mut bytes = [0; FRAME_BYTES];
+        for (word, eight) in self.words.iter().zip(bytes.chunks_exact_mut(8)) {
+            eight.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+
     /// The fabric's stamp: the low half of word 0.
     #[inline]
     #[must_use]
@@ -34,11 +142,86 @@ impl Frame {
         self.words[0] as u32
     }
 
+    /// The kind's wire number.
+    #[inline]
+    #[must_use]
+    pub const fn kind(&self) -> u8 {
+        (self.words[0] >> 32) as u8
+    }
+
+    /// The flags.
+    #[inline]
+    #[must_use]
+    pub const fn flags(&self) -> Flags {
+        Flags((self.words[0] >> 40) as u8)
+    }
+
+    /// The data type's wire number, or a status code's.
+    #[inline]
+    #[must_use]
+    pub const fn dtype(&self) -> u8 {
+        (self.words[0] >> 48) as u8
+    }
+
+    /// The rank of the value.
+    #[inline]
+    #[must_use]
+    pub const fn rank(&self) -> u8 {
+        (self.words[0] >> 56) as u8
+    }
+
+    /// The key, request or offer the frame is about, as its kind says.
+    #[inline]
+    #[must_use]
+    pub const fn slot(&self) -> u32 {
+        self.words[1] as u32
+    }
+
     /// Length of the body in bytes, wherever it lies.
     #[inline]
     #[must_use]
     pub const fn body_len(&self) -> u32 {
         (self.words[1] >> 32) as u32
+    }
+
+    /// The ordinal of the value, or a generation, as the kind says.
+    #[inline]
+    #[must_use]
+    pub const fn ordinal(&self) -> u32 {
+        self.words[5] as u32
+    }
+
+    /// Cumulative credit returned, modulo 2¹⁶: frames consumed, and lines of values taken.
+    #[inline]
+    #[must_use]
+    pub const fn credit(&self) -> (u16, u16) {
+        ((self.words[5] >> 32) as u16, (self.words[5] >> 48) as u16)
+    }
+
+    /// Writes the credit fields.
+    #[inline]
+    pub const fn set_credit(&mut self, frames: u16, lines: u16) {
+        self.words[5] =
+            (self.words[5] & 0xffff_ffff) | (frames as u64) << 32 | (lines as u64) << 48;
+    }
+
+    /// Writes the slot field: after a reconnect a key has another number.
+    #[inline]
+    pub const fn set_slot(&mut self, slot: u32) {
+        self.words[1] = (self.words[1] & !0xffff_ffff) | slot as u64;
+    }
+
+    /// Puts `parts`, of at most sixteen bytes together, into the tail.
+    #[inline]
+    pub fn set_tail(&mut self, parts: [&[u8]; 2]) {
+        let mut tail = [0u8; INLINE_BODY_MAX];
+        let split = parts[0].len().min(INLINE_BODY_MAX);
+        tail[..split].copy_from_slice(&parts[0][..split]);
+        let end = (split + parts[1].len()).min(INLINE_BODY_MAX);
+        tail[split..end].copy_from_slice(&parts[1][..end - split]);
+        let tail = u128::from_le_bytes(tail);
+        self.words[6] = tail as u64;
+        self.words[7] = (tail >> 64) as u64;
     }
 
     /// True if the body lies in the frame's tail.
@@ -52,10 +235,7 @@ impl Frame {
     #[inline]
     #[must_use]
     pub fn tail(&self) -> [u8; INLINE_BODY_MAX] {
-        let mut tail = [0; INLINE_BODY_MAX];
-        tail[..8].copy_from_slice(&self.words[6].to_le_bytes());
-        tail[8..].copy_from_slice(&self.words[7].to_le_bytes());
-        tail
+        (u128::from(self.words[6]) | u128::from(self.words[7]) << 64).to_le_bytes()
     }
 }
 

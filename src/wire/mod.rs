@@ -1,5 +1,14 @@
 //! Wire: the hot frames, as bytes. Pure: parses and emits, decides nothing.
+//!
+//! It knows the ground's plain values and no room above: not what a key is matched with, nor who sends.
+#![doc = include_str!("WIRE.md")]
+#![forbid(unsafe_code)]
 
 pub mod frame;
+pub mod message;
 
-pub use frame::{Frame, INLINE_BODY_MAX};
+pub use frame::{Flags, Frame, INLINE_BODY_MAX, Kind};
+pub use message::{Body, Malformed, Message, Point, Ticket};
+
+#[cfg(test)]
+mod tests;

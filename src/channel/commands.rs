@@ -1,0 +1,330 @@
+//! What this side wants of its peer: each command only ever queues frames.
+//!
+//! It knows no connection: whether there is one is the channel's state, and posting is `outputs.rs`.
+
+use super::stream::{Due, Load};
+use super::{Channel, Demand, NoPush, Offered, Payload, Rule, State, Violation, Writing, lines};
+use crate::ground::{Nanos, Region, Status, StepId, TensorMeta};
+use crate::rendezvous::KeyId;
+use crate::wire::message::{Offer, Push, Request, StatusText, Subject};
+use crate::wire::{Message, Point, Ticket};
+
+impl<V: Payload> Channel<V> {
+    /// A connection stands: the hello is due.
+    pub fn connected(&mut self) {
+        self.state = State::Greeting { hello_sent: false };
+    }
+
+    /// The connection is gone, and every buffer of it has come back. What is owed waits for the next one.
+    pub fn disconnected(&mut self) {
+        self.state = State::Down;
+        self.ack_at = Nanos::NEVER;
+    }
+
+    /// Gives the peer up: the epoch ends, and everything of it is dropped here. The shard fails what waited.
+    pub fn lose(&mut self) {
+        self.epoch += 1;
+        self.forget_epoch();
+        self.peer = None;
+        self.state = State::Down;
+    }
+
+    /// Pushes or offers a value: small ones whole, large ones by their place. `request` is the demand it answers;
+    /// without one it needs push credit.
+    ///
+    /// # Errors
+    /// [`NoPush`] hands the value back; nothing happened.
+    #[inline]
+    pub fn push(
+        &mut self,
+        key: KeyId,
+        point: Point,
+        ordinal: u32,
+        value: V,
+        request: Option<Ticket>,
+    ) -> Result<(), NoPush<V>> {
+        if self.state != State::Up {
+            return Err(NoPush::NotUp(value));
+        }
+        let meta = value.meta();
+        let body_len = Push::lead_len(&meta, request.is_some()) + value.data().len();
+        let is_inline = body_len <= self.settings.inline_max;
+        let is_free = request.is_some() && self.settings.rules.on(Rule::RequestedNeedsNoCredit);
+        if !is_free {
+            let cost = if is_inline { lines(body_len) } else { lines(0) };
+            if self.lines_open() < cost {
+                self.counters.no_credit += 1;
+                return Err(NoPush::NoCredit(value));
+            }
+            if is_inline || !self.offers.is_full() {
+                self.lines_pushed += u64::from(cost);
+            }
+        }
+        let subject = Subject {
+            key: Ticket::default(),
+            point,
+            ordinal,
+        };
+        if !is_inline {
+            return self.offer(key, subject, value, request);
+        }
+        let push = Push {
+            subject,
+            meta,
+            is_dead: value.is_dead(),
+            request,
+            data: value.data(),
+        };
+        let (mut frame, _) = push.emit();
+        if frame.body_is_inline() {
+            // The value is kept no longer than its bytes: they are in the frame.
+            self.stream.push(Due {
+                frame,
+                key: Some(key),
+                load: Load::Nothing,
+            });
+        } else {
+            frame.words[6] = request.map_or(0, |request| u64::from(request.packed()));
+            self.stream.push(Due {
+                frame,
+                key: Some(key),
+                load: Load::Value(value),
+            });
+        }
+        Ok(())
+    }
+
+    pub(super) fn offer(
+        &mut self,
+        key: KeyId,
+        subject: Subject,
+        value: V,
+        request: Option<Ticket>,
+    ) -> Result<(), NoPush<V>> {
+        let meta = value.meta();
+        let is_dead = value.is_dead();
+        let size = value.data().len() as u64;
+        let region = if self.settings.read_domain {
+            value.region()
+        } else {
+            None
+        };
+        let offered = Offered {
+            value,
+            key,
+            point: subject.point,
+            ordinal: subject.ordinal,
+            is_readable: region.is_some(),
+        };
+        let offer = match self.offers.insert(offered) {
+            Ok(offer) => offer,
+            Err(offered) => return Err(NoPush::NoOffer(offered.value)),
+        };
+        let message = Message::Offer(Offer {
+            subject,
+            meta,
+            is_dead,
+            request,
+            offer,
+            size,
+            region,
+        });
+        self.queue(message, Some(key));
+        Ok(())
+    }
+
+    /// Takes a place among our outstanding requests: its ticket names the landing before anything is asked.
+    ///
+    /// # Errors
+    /// The demand comes back when too many are outstanding.
+    pub fn demand(&mut self, demand: Demand) -> Result<Ticket, Demand> {
+        self.requests.insert(demand)
+    }
+
+    /// Sends the request of a demand, with the landing it may be written to.
+    pub fn ask(&mut self, ticket: Ticket, patience_ns: u64, landing: Option<(Region, TensorMeta)>) {
+        let Some(demand) = self.requests.at_mut(ticket) else {
+            return;
+        };
+        demand.has_landing = landing.is_some();
+        demand.wants_landing |= demand.has_landing;
+        let subject = Subject {
+            key: Ticket::default(),
+            point: demand.point,
+            ordinal: demand.ordinal,
+        };
+        let key = demand.key;
+        let offer = demand.offer.map(|offer| offer.ticket);
+        self.queue(
+            Message::Request(Request {
+                subject,
+                request: ticket,
+                offer,
+                patience_ns,
+                landing,
+            }),
+            Some(key),
+        );
+    }
+
+    /// Takes a demand back. Its end is still to come: `Cancelled`, or the value.
+    pub fn cancel(&mut self, ticket: Ticket) {
+        let Some(demand) = self.requests.at_mut(ticket) else {
+            return;
+        };
+        if !std::mem::replace(&mut demand.is_cancelled, true) {
+            self.queue(Message::Cancel(ticket), None);
+        }
+    }
+
+    /// A demand that was never asked, or whose landing is home: its place is free again.
+    pub fn settle(&mut self, ticket: Ticket) -> Option<Demand> {
+        self.requests.remove(ticket)
+    }
+
+    /// The peer's request waits here under the shard's `tag`.
+    pub fn park_request(&mut self, request: Ticket, tag: u64) {
+        let at = request.index as usize;
+        if self.parked.len() <= at {
+            self.parked.resize(at + 1, None);
+        }
+        self.parked[at] = Some((request.generation, tag));
+    }
+
+    /// The peer's request waits here no more; the tag it waited under.
+    pub fn unpark_request(&mut self, request: Ticket) -> Option<u64> {
+        let slot = self.parked.get_mut(request.index as usize)?;
+        match *slot {
+            Some((generation, tag)) if generation == request.generation => {
+                *slot = None;
+                Some(tag)
+            }
+            _ => None,
+        }
+    }
+
+    /// Answers a cancel.
+    pub fn answer_cancel(&mut self, request: Ticket) {
+        let is_being_written = self.writes.tickets().any(|ticket| {
+            self.writes
+                .at(ticket)
+                .is_some_and(|writing| writing.request == request)
+        });
+        if !is_being_written && self.settings.rules.on(Rule::CancelAnswered) {
+            self.queue(Message::Cancelled(request), None);
+        }
+    }
+
+    /// Answers a request with a failure.
+    pub fn fail_request(&mut self, request: Ticket, status: &Status) {
+        self.queue(Message::Failed(request, text_of(status)), None);
+    }
+
+    /// A one-sided write that serves `request` is about to be posted: its ticket.
+    ///
+    /// # Errors
+    /// `None` when too many are on their way.
+    pub fn begin_write(
+        &mut self,
+        request: Ticket,
+        key: KeyId,
+        point: Point,
+        ordinal: u32,
+    ) -> Option<Ticket> {
+        self.writes
+            .insert(Writing {
+                request,
+                key,
+                point,
+                ordinal,
+            })
+            .ok()
+    }
+
+    /// The peer's offered value is no longer needed here.
+    pub fn release(&mut self, offer: Ticket) {
+        self.queue(Message::Release(offer), None);
+    }
+
+    /// Asks the peer to let go of every value of ours that it may read in place.
+    pub fn recall_all(&mut self) {
+        let tickets: Vec<_> = self.offers.tickets().collect();
+        for ticket in tickets {
+            if self
+                .offers
+                .at(ticket)
+                .is_some_and(|offered| offered.is_readable)
+            {
+                self.queue(Message::Recall(ticket), None);
+            }
+        }
+    }
+
+    /// A value that waited here unrequested has been taken (or dropped): its lines are the peer's again.
+    #[inline]
+    pub fn take_lines(&mut self, now: Nanos, lines: u32) {
+        if lines > 0 {
+            self.lines_held = self.lines_held.saturating_sub(lines);
+            self.lines_taken += u64::from(lines);
+            self.note_due(now);
+        }
+    }
+
+    /// The peer's `number` stands for `key` from here on. Returns the key it stood for before.
+    ///
+    /// # Errors
+    /// [`Violation::Intern`] if the number is beyond the bound.
+    pub fn interned(&mut self, number: Ticket, key: KeyId) -> Result<Option<KeyId>, Violation> {
+        self.learned
+            .learn(number, key)
+            .map_err(|()| Violation::Intern)
+    }
+
+    /// Drops what is on offer for a step and cannot be read in place.
+    pub fn drop_offers(&mut self, step: StepId) {
+        let tickets: Vec<_> = self.offers.tickets().collect();
+        for ticket in tickets {
+            let Some(offered) = self.offers.at(ticket) else { continue };
+            let may_be_leased = offered.is_readable && self.settings.rules.on(Rule::LeaseStays);
+            if offered.point.step == step && !may_be_leased {
+                self.offers.remove(ticket);
+            }
+        }
+    }
+
+    /// Tells the peer that a step ended, and drops what is on offer for it and cannot be read in place.
+    pub fn abort(&mut self, step: StepId, status: &Status) {
+        self.drop_offers(step);
+        if self.peer.is_some() && self.settings.rules.on(Rule::AbortTold) {
+            self.queue(Message::Abort(step, text_of(status)), None);
+        }
+    }
+
+    /// Says that this side leaves.
+    pub fn bye(&mut self) {
+        if self.peer.is_some() {
+            self.queue(Message::Bye, None);
+        }
+    }
+
+    pub(super) fn queue(&mut self, message: Message<'_>, key: Option<KeyId>) {
+        let (frame, body) = message.emit();
+        let load = match message {
+            _ if frame.body_is_inline() => Load::Nothing,
+            Message::Failed(..) | Message::Abort(..) | Message::Intern(..) => {
+                // The emitted frame counts exactly the bytes of `trailing`, clipped on a character's border.
+                Load::Text(String::from_utf8_lossy(message.trailing()).into())
+            }
+            _ => Load::Fields(body),
+        };
+        self.stream.push(Due { frame, key, load });
+    }
+}
+
+fn text_of(status: &Status) -> StatusText<'_> {
+    StatusText {
+        code: status.code(),
+        is_derived: status.is_derived(),
+        message: status.message(),
+    }
+}

@@ -1,0 +1,242 @@
+//! What a channel heard: the outcomes of a frame, for the shard to act on, and what it keeps of a demand.
+
+use crate::ground::{Incarnation, Region, StepId, TensorMeta};
+use crate::rendezvous::KeyId;
+use crate::wire::message::StatusText;
+use crate::wire::{Malformed, Point, Ticket};
+
+/// An offer of the peer that a demand accepts.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Accepted {
+    /// The offer's ticket at the peer.
+    pub ticket: Ticket,
+    /// Type and shape of the value.
+    pub meta: TensorMeta,
+    /// Its length in bytes.
+    pub size: u64,
+    /// True for a dead value.
+    pub is_dead: bool,
+    /// The lines it holds here.
+    pub lines: u32,
+}
+
+/// A value we asked the peer for.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Demand {
+    /// Whose it is, in the shard's own terms.
+    pub tag: u64,
+    /// The key.
+    pub key: KeyId,
+    /// Step, loop frame, iteration.
+    pub point: Point,
+    /// The ordinal asked for.
+    pub ordinal: u32,
+    /// The offer it accepts.
+    pub offer: Option<Accepted>,
+    /// Type and shape its landing was made for.
+    pub meta: Option<TensorMeta>,
+    /// True while a landing is open for it.
+    pub has_landing: bool,
+    /// True if it was asked with a landing: a new connection needs a new one.
+    pub wants_landing: bool,
+    /// True once it was taken back.
+    pub is_cancelled: bool,
+    /// True once the peer has answered.
+    pub is_answered: bool,
+}
+
+impl Demand {
+    /// A demand for the value of `ordinal`.
+    #[must_use]
+    pub const fn new(tag: u64, key: KeyId, point: Point, ordinal: u32) -> Self {
+        Self {
+            tag,
+            key,
+            point,
+            ordinal,
+            offer: None,
+            meta: None,
+            has_landing: false,
+            wants_landing: false,
+            is_cancelled: false,
+            is_answered: false,
+        }
+    }
+}
+
+/// A small value came.
+#[derive(Clone, Copy, Debug)]
+pub struct PushHeard<'a> {
+    /// The key.
+    pub key: KeyId,
+    /// Step, loop frame, iteration.
+    pub point: Point,
+    /// Which value of the key.
+    pub ordinal: u32,
+    /// Type and shape.
+    pub meta: TensorMeta,
+    /// True for a dead value.
+    pub is_dead: bool,
+    /// Lines to give back when the value is taken.
+    pub lines: u32,
+    /// The bytes.
+    pub data: &'a [u8],
+    /// The demand it answers.
+    pub demand: Option<(Ticket, Demand)>,
+}
+
+/// A large value is on offer.
+#[derive(Clone, Copy, Debug)]
+pub struct OfferHeard {
+    /// The key.
+    pub key: KeyId,
+    /// Step, loop frame, iteration.
+    pub point: Point,
+    /// Which value of the key.
+    pub ordinal: u32,
+    /// Type and shape.
+    pub meta: TensorMeta,
+    /// True for a dead value.
+    pub is_dead: bool,
+    /// Lines to give back when the value is taken.
+    pub lines: u32,
+    /// Its ticket at the peer.
+    pub offer: Ticket,
+    /// Its length in bytes.
+    pub size: u64,
+    /// Where it can be read in place: the peer's claim.
+    pub region: Option<Region>,
+    /// The demand it answers.
+    pub demand: Option<(Ticket, Demand)>,
+}
+
+/// The peer wants a value.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestHeard {
+    /// The key.
+    pub key: KeyId,
+    /// Step, loop frame, iteration.
+    pub point: Point,
+    /// The ordinal it expects.
+    pub ordinal: u32,
+    /// Its ticket at the peer.
+    pub request: Ticket,
+    /// Nanoseconds until it is worthless; zero for never.
+    pub patience_ns: u64,
+    /// Where it may be written: the peer's claim.
+    pub landing: Option<(Region, TensorMeta)>,
+}
+
+/// What a frame said.
+#[derive(Debug)]
+pub enum Heard<'a, V> {
+    /// Nothing to do.
+    Nothing,
+    /// The peer's hello came before ours was posted: transmit, then handle the same frame again.
+    NotYet,
+    /// The channel is up. `former` is set when what was bound to the peer's former life, or to an epoch that one
+    /// side gave up, must fail now.
+    Up {
+        /// The peer's incarnation.
+        incarnation: Incarnation,
+        /// The incarnation that is gone, or the same one if the peer had given us up.
+        former: Option<Incarnation>,
+        /// True if the former connection's frames go on.
+        is_resumed: bool,
+    },
+    /// See [`PushHeard`].
+    Push(PushHeard<'a>),
+    /// See [`OfferHeard`].
+    Offer(OfferHeard),
+    /// See [`RequestHeard`].
+    Request(RequestHeard),
+    /// An offer of ours was accepted: write its value into the landing.
+    Write {
+        /// The peer's request.
+        request: Ticket,
+        /// The key.
+        key: KeyId,
+        /// Step, loop frame, iteration.
+        point: Point,
+        /// Which value of the key.
+        ordinal: u32,
+        /// The value.
+        value: V,
+        /// Where to, and for which type and shape.
+        landing: (Region, TensorMeta),
+    },
+    /// A request names an offer of another generation: answer `Failed` with `Stale`.
+    Stale(Ticket),
+    /// The peer takes a request back; `tag` is where it waited, if it did.
+    Cancel {
+        /// The request.
+        request: Ticket,
+        /// The tag it was parked under.
+        tag: Option<u64>,
+    },
+    /// A demand of ours ended without a value. If it has a landing, that must come home first.
+    Ended {
+        /// Its ticket.
+        ticket: Ticket,
+        /// The demand.
+        demand: Demand,
+        /// Why; `None` if it was cancelled.
+        status: Option<StatusText<'a>>,
+    },
+    /// A value of ours is no longer needed by the peer.
+    Released(V),
+    /// The peer wants the memory of an offer back.
+    Recall(Ticket),
+    /// The peer gives a key a number: call `interned`, or close the connection if the text is no key of ours.
+    Intern {
+        /// The number.
+        number: Ticket,
+        /// Source, destination and edge, joined by `;`.
+        text: &'a str,
+    },
+    /// The peer ended a step.
+    Abort {
+        /// The step.
+        step: StepId,
+        /// Why.
+        status: StatusText<'a>,
+    },
+    /// The peer leaves in good order.
+    Bye,
+}
+
+/// The peer broke the protocol. The connection is closed; nothing else is harmed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Violation {
+    /// Bytes that are no message.
+    #[error("{0}")]
+    Malformed(#[from] Malformed),
+    /// A frame before the hello.
+    #[error("a frame came before the hello")]
+    BeforeHello,
+    /// Two hellos on one connection.
+    #[error("a second hello came")]
+    SecondHello,
+    /// A window that nothing fits through.
+    #[error("the hello's windows are zero or too large")]
+    Window,
+    /// More credit or acknowledgement than was ever owed.
+    #[error("more was acknowledged than was sent")]
+    Credit,
+    /// More unrequested values than there was credit for.
+    #[error("more unrequested values came than there was credit for")]
+    LineCredit,
+    /// A key number that was not given.
+    #[error("a frame names a key that was not interned")]
+    UnknownKey,
+    /// A key number beyond the bound.
+    #[error("more keys were interned than agreed")]
+    Intern,
+    /// A request beyond the bound, or one that makes no sense.
+    #[error("a request is beyond the bound, or accepts an offer without a landing")]
+    Requests,
+    /// A key that does not belong to this pair of tasks.
+    #[error("an interned key does not belong to this pair of tasks")]
+    ForeignKey,
+}

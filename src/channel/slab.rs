@@ -1,0 +1,116 @@
+//! A bounded slab whose slots carry generations: what a [`Ticket`] points into.
+//!
+//! It knows nothing of what it holds. Slots are given out last in, first out, so that a warm one is used again;
+//! a generation wraps after 2¹² uses of a slot, and a ticket that old has long been answered.
+
+use crate::wire::Ticket;
+
+#[derive(Debug)]
+struct Entry<T> {
+    generation: u32,
+    value: Option<T>,
+}
+
+/// A slab of at most `limit` values.
+#[derive(Debug)]
+pub(crate) struct Slab<T> {
+    entries: Vec<Entry<T>>,
+    free: Vec<u32>,
+    limit: usize,
+}
+
+impl<T> Slab<T> {
+    /// An empty slab; memory grows with use up to the limit, which fits a ticket's index.
+    pub(crate) fn new(limit: usize) -> Self {
+        let limit = limit.min(1 << Ticket::INDEX_BITS);
+        Self {
+            entries: Vec::new(),
+            free: Vec::new(),
+            limit,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len() - self.free.len()
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.len() >= self.limit
+    }
+
+    /// Takes `value` in, or hands it back when the slab is full.
+    pub(crate) fn insert(&mut self, value: T) -> Result<Ticket, T> {
+        if let Some(index) = self.free.pop()
+            && let Some(entry) = self.entries.get_mut(index as usize)
+        {
+            entry.value = Some(value);
+            return Ok(Ticket {
+                index,
+                generation: entry.generation,
+            });
+        }
+        if self.entries.len() >= self.limit {
+            return Err(value);
+        }
+        let index = self.entries.len() as u32;
+        self.entries.push(Entry {
+            generation: 0,
+            value: Some(value),
+        });
+        Ok(Ticket {
+            index,
+            generation: 0,
+        })
+    }
+
+    pub(crate) fn at(&self, ticket: Ticket) -> Option<&T> {
+        let entry = self.entries.get(ticket.index as usize)?;
+        if entry.generation == ticket.generation {
+            entry.value.as_ref()
+        } else {
+            None
+        }
+    }
+
+    pub(crate) fn at_mut(&mut self, ticket: Ticket) -> Option<&mut T> {
+        let entry = self.entries.get_mut(ticket.index as usize)?;
+        if entry.generation == ticket.generation {
+            entry.value.as_mut()
+        } else {
+            None
+        }
+    }
+
+    /// Takes a value out; its ticket is stale from here on.
+    pub(crate) fn remove(&mut self, ticket: Ticket) -> Option<T> {
+        let entry = self.entries.get_mut(ticket.index as usize)?;
+        if entry.generation != ticket.generation {
+            return None;
+        }
+        let value = entry.value.take()?;
+        entry.generation = (entry.generation + 1) & ((1 << Ticket::GENERATION_BITS) - 1);
+        self.free.push(ticket.index);
+        Some(value)
+    }
+
+    /// Every live ticket.
+    pub(crate) fn tickets(&self) -> impl Iterator<Item = Ticket> + '_ {
+        self.entries
+            .iter()
+            .enumerate()
+            .filter(|(_, entry)| entry.value.is_some())
+            .map(|(index, entry)| Ticket {
+                index: index as u32,
+                generation: entry.generation,
+            })
+    }
+
+    /// Takes everything out.
+    pub(crate) fn drain(&mut self) -> Vec<T> {
+        let tickets: Vec<_> = self.tickets().collect();
+        tickets
+            .into_iter()
+            .filter_map(|ticket| self.remove(ticket))
+            .collect()
+    }
+}

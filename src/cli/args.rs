@@ -1,0 +1,183 @@
+//! The command line: subcommands, options, their help and their examples.
+//!
+//! Knows nothing of what the subcommands do; values are read by [`super::units`].
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use super::units::{self, Sizes};
+
+/// Version and, where the build knew it, commit: `0.1.0 (84260ca)`.
+const VERSION: &str = match option_env!("RENDEZ_VERSION") {
+    Some(version) => version,
+    None => env!("CARGO_PKG_VERSION"),
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  rendez demo                                  hand a small file of weights from one process to another
+  rendez demo model.safetensors                the same with a file of yours
+  rendez bench --size 4,64,1KiB --baseline     half round trips beside the machine's own limit
+
+Exit codes: 0 ok, 1 failure, 2 usage. Errors go to standard error as 'error[REASON]: …'; reasons are stable.";
+
+const DEMO_EXAMPLES: &str = "\
+Examples:
+  rendez demo
+  rendez demo model.safetensors
+  rendez demo --json | jq -s 'map(.latency_ns) | max'";
+
+const BENCH_EXAMPLES: &str = "\
+Examples:
+  rendez bench                                        half round trips between two processes
+  rendez bench --size 8:64MiB:x4 --baseline           with the raw reference of the same run
+  rendez bench rate --size 16 --duration 5s           how many small tensors a second
+  rendez bench oneway --size 1KiB --rate 100k         open loop: latency counts from when a send was due
+  rendez bench --transport loopback --from thread     within one process, from an application's thread
+  rendez bench --json --hdr-log run.hlog              for programs, with whole distributions
+  rendez bench --baseline-only --size 4,1KiB,16MiB    the machine alone: the floor under any engine
+
+Times are half round trips for pingpong, one way for oneway; rates are counted at the receiver.";
+
+/// Hand a tensor from whoever made it to whoever needs it, by key.
+#[derive(Parser, Clone, PartialEq, Debug)]
+#[command(name = "rendez", version = VERSION, after_help = EXAMPLES, max_term_width = 100)]
+#[command(subcommand_required = true, arg_required_else_help = false)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Subcommand, Clone, PartialEq, Debug)]
+pub enum Command {
+    /// Hand every tensor of a file from one process to another, and check every byte.
+    #[command(after_help = DEMO_EXAMPLES)]
+    Demo(DemoArgs),
+    /// Measure hand-overs: latency, rate and bandwidth by size.
+    #[command(after_help = BENCH_EXAMPLES)]
+    Bench(BenchArgs),
+    /// The other side of a raw reference.
+    #[command(name = super::baseline::PEER_COMMAND, hide = true)]
+    BaselinePeer(BaselinePeerArgs),
+}
+
+/// Options of `demo`.
+#[derive(Args, Clone, PartialEq, Debug)]
+pub struct DemoArgs {
+    /// A file of weights (safetensors); without one, a small real model that the program carries.
+    pub file: Option<PathBuf>,
+    /// One JSON object a line for each tensor, then one for the whole.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of `bench`.
+#[derive(Args, Clone, PartialEq, Debug)]
+pub struct BenchArgs {
+    /// What is measured.
+    #[arg(value_enum, default_value_t = Pattern::Pingpong)]
+    pub pattern: Pattern,
+    /// Sizes: a list (4,64,1KiB) or a range from:to:xFactor (8:64MiB:x4), whose end is always measured.
+    #[arg(long, value_name = "SIZES", value_parser = units::sizes, default_value = "4,64,1KiB,64KiB,1MiB,16MiB")]
+    pub size: Sizes,
+    /// Between two processes (shm) or within one (loopback).
+    #[arg(long, value_enum, default_value_t = Transport::Shm)]
+    pub transport: Transport,
+    /// Who sends and receives: a task within the shard, or a thread of the application.
+    #[arg(long, value_enum, default_value_t = From::Shard)]
+    pub from: From,
+    /// How long each size is measured.
+    #[arg(long, value_name = "TIME", value_parser = units::positive_duration, default_value = "1s")]
+    pub duration: Duration,
+    /// How long each size runs before it is measured.
+    #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "200ms")]
+    pub warmup: Duration,
+    /// Open loop: sends a second, due at fixed times; latency counts from then (no coordinated omission).
+    #[arg(long, value_name = "PER_SECOND", value_parser = units::rate)]
+    pub rate: Option<f64>,
+    /// Check every byte that arrives.
+    #[arg(long)]
+    pub check: bool,
+    /// Write whole distributions to an `HdrHistogram` interval log (V2).
+    #[arg(long, value_name = "FILE")]
+    pub hdr_log: Option<PathBuf>,
+    /// Measure the raw reference of this machine in the same run, beside every size.
+    #[arg(long)]
+    pub baseline: bool,
+    /// Measure nothing but the raw reference: what the machine allows without rendez.
+    #[arg(long, conflicts_with_all = ["baseline", "pattern", "transport", "from", "warmup", "rate", "check"])]
+    pub baseline_only: bool,
+    /// One JSON object a line for each size.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of the other side of a raw reference.
+#[derive(Args, Clone, PartialEq, Eq, Debug)]
+pub struct BaselinePeerArgs {
+    /// The measuring side's process.
+    #[arg(long)]
+    pub parent: i32,
+    /// The core to run on.
+    #[arg(long)]
+    pub core: usize,
+    /// The measuring side runs there too.
+    #[arg(long)]
+    pub shared_core: bool,
+}
+
+/// What is measured.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pattern {
+    /// There and back: half of a round trip.
+    Pingpong,
+    /// One way, as a stream, at its receiver.
+    Oneway,
+    /// As many as will go, counted at the receiver.
+    Rate,
+}
+
+/// What carries it.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Transport {
+    /// Within one process.
+    Loopback,
+    /// Between two processes, through shared memory.
+    Shm,
+}
+
+/// Who calls.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum From {
+    /// A task within the shard.
+    Shard,
+    /// A thread of the application.
+    Thread,
+}
+
+impl Pattern {
+    /// As it is written on the command line and in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Pingpong => "pingpong",
+            Self::Oneway => "oneway",
+            Self::Rate => "rate",
+        }
+    }
+}
+
+impl Transport {
+    /// As it is written on the command line and in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Loopback => "loopback",
+            Self::Shm => "shm",
+        }
+    }
+}

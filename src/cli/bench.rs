@@ -1,0 +1,277 @@
+//! `rendez bench`: each size in turn, with the raw reference beside it, into rows, JSON, table and log.
+//!
+//! Knows nothing of engines: what is measured comes in as a [`Workload`]. This file decides what is measured when, and
+//! makes rows of what comes back.
+
+use std::time::{Duration, SystemTime};
+
+use super::args::{BenchArgs, From, Pattern, Transport};
+use super::baseline::{self, Reference, References};
+use super::error::CliError;
+use super::histogram::{HdrLog, Interval, Recorder};
+use super::machine::{self, Machine};
+use super::report::{Row, TIMES, table};
+use super::terminal::Terminal;
+use super::units::show_bytes;
+
+/// A raw reference is measured for at most this long: it settles sooner than anything above it.
+const REFERENCE_MAX: Duration = Duration::from_secs(1);
+
+/// One measurement to make.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Case {
+    /// What is measured.
+    pub pattern: Pattern,
+    /// What carries it.
+    pub transport: Transport,
+    /// Who calls.
+    pub from: From,
+    /// Bytes of each tensor.
+    pub bytes: u64,
+    /// How long to run unrecorded first.
+    pub warmup: Duration,
+    /// How long to measure.
+    pub duration: Duration,
+    /// Sends a second, in an open loop; `None` for a closed one.
+    pub rate: Option<f64>,
+    /// Whether every byte is checked at the receiver.
+    pub check: bool,
+}
+
+/// What a measurement found. Fields that do not apply to its pattern stay `None`.
+#[derive(Clone, Debug, Default)]
+pub struct Measured {
+    /// Operations completed at the receiver.
+    pub count: u64,
+    /// Whole round trips, each timed once (`pingpong`).
+    pub round_trips: Option<Recorder>,
+    /// From due (open loop) or sent (closed loop) to received (`oneway`).
+    pub one_way: Option<Recorder>,
+    /// Time per operation, one record per interval of many (`oneway`, `rate`): rates and bandwidth come from it.
+    pub per_operation: Option<Recorder>,
+    /// Heap allocations of the measured stretch; `None` where nobody counted.
+    pub allocations: Option<u64>,
+    /// What a reader must know.
+    pub notes: Vec<String>,
+}
+
+/// What is measured.
+pub trait Workload {
+    /// Makes one measurement: warms up, measures, and leaves nothing running that would disturb the next.
+    ///
+    /// # Errors
+    /// Whatever went wrong; it ends the run.
+    fn measure(&mut self, case: &Case) -> Result<Measured, CliError>;
+}
+
+/// Runs what `args` ask for, writes rows as they come (JSON) or at the end (table), and returns them.
+///
+/// # Errors
+/// The first that occurs; rows written before it stay written.
+pub fn run(
+    args: &BenchArgs,
+    workload: &mut dyn Workload,
+    terminal: &mut Terminal,
+) -> Result<Vec<Row>, CliError> {
+    check(args)?;
+    let comment =
+        "values: whole round trips, one-way times or times per operation, in ns (memcpy: ps)";
+    let log = args
+        .hdr_log
+        .as_ref()
+        .map(|path| HdrLog::create(path, comment))
+        .transpose()?;
+    let mut output = Output {
+        json: args.json,
+        log,
+        machine: Machine::read(),
+        rows: Vec::new(),
+    };
+    if !args.json {
+        terminal.line(output.machine.line())?;
+    }
+    let progress = terminal.progress(args.size.0.len() as u64);
+    let mut has_line = false;
+    for &bytes in &args.size.0 {
+        let reference_time = args.duration.min(REFERENCE_MAX);
+        let references = if args.baseline || args.baseline_only {
+            progress.begin(
+                format_args!("raw reference at {}", show_bytes(bytes)),
+                reference_time * 3,
+            );
+            Some(baseline::measure(bytes, reference_time)?)
+        } else {
+            None
+        };
+        match references {
+            Some(references) if args.baseline_only => {
+                let References {
+                    pingpong,
+                    write_signal_read,
+                    memcpy,
+                } = references;
+                // The line is the same at every size: once is enough for a reader.
+                let line = (!has_line).then_some(pingpong);
+                has_line = true;
+                for Reference { row, interval } in
+                    line.into_iter().chain([write_signal_read, memcpy])
+                {
+                    progress.suspend(|| output.take(terminal, row, &[&interval]))?;
+                }
+            }
+            references => {
+                let case = case(args, bytes);
+                let what = format_args!(
+                    "{} over {} at {}",
+                    case.pattern.name(),
+                    case.transport.name(),
+                    show_bytes(bytes)
+                );
+                progress.begin(what, case.warmup + case.duration);
+                let start = SystemTime::now();
+                let measured = workload.measure(&case)?;
+                let interval = interval(&case, &measured, start);
+                let row = row(&case, measured, references.as_ref());
+                let logs: Vec<&Interval> = references
+                    .iter()
+                    .flat_map(|raw| {
+                        [
+                            &raw.pingpong.interval,
+                            &raw.write_signal_read.interval,
+                            &raw.memcpy.interval,
+                        ]
+                    })
+                    .chain(&interval)
+                    .collect();
+                progress.suspend(|| output.take(terminal, row, &logs))?;
+            }
+        }
+        progress.step();
+    }
+    drop(progress);
+    output.finish(terminal)
+}
+
+/// What options say together that they may not say together.
+fn check(args: &BenchArgs) -> Result<(), CliError> {
+    if args.rate.is_some() && args.pattern == Pattern::Rate {
+        let message = "--rate is the rate of an open loop, and the pattern 'rate' sends as fast as it can; \
+                       use 'oneway' or 'pingpong' with --rate, or drop it";
+        return Err(CliError::usage("OPTION_CONFLICT", message));
+    }
+    Ok(())
+}
+
+const fn case(args: &BenchArgs, bytes: u64) -> Case {
+    Case {
+        pattern: args.pattern,
+        transport: args.transport,
+        from: args.from,
+        bytes,
+        warmup: args.warmup,
+        duration: args.duration,
+        rate: args.rate,
+        check: args.check,
+    }
+}
+
+fn row(case: &Case, measured: Measured, references: Option<&References>) -> Row {
+    let rtt = measured.round_trips.as_ref().and_then(Recorder::summary);
+    let per_operation = measured.per_operation.as_ref();
+    Row {
+        pattern: case.pattern.name(),
+        transport: case.transport.name(),
+        bytes: case.bytes,
+        count: measured.count,
+        half_rtt_ns: rtt.map(|rtt| rtt.times(0.5)),
+        rtt_ns: rtt,
+        one_way_ns: measured.one_way.as_ref().and_then(Recorder::summary),
+        time_ns: None,
+        rate_per_s: per_operation.and_then(|recorder| recorder.rates(1.0)),
+        bytes_per_s: per_operation.and_then(|recorder| recorder.rates(case.bytes as f64)),
+        allocations_per_op: measured
+            .allocations
+            .map(|count| count as f64 / measured.count.max(1) as f64),
+        notes: measured.notes,
+        machine: None,
+        baseline: references.map(|references| Box::new(references.baseline())),
+    }
+}
+
+/// The distribution of a measurement for the log: of the finest thing that was timed.
+fn interval(case: &Case, measured: &Measured, start: SystemTime) -> Option<Interval> {
+    let found = [
+        &measured.round_trips,
+        &measured.one_way,
+        &measured.per_operation,
+    ];
+    let recorder = found.into_iter().flatten().next()?.clone();
+    let tag = format!(
+        "{}-{}-{}",
+        case.pattern.name(),
+        case.transport.name(),
+        case.bytes
+    );
+    Some(Interval {
+        tag,
+        start,
+        duration: case.duration,
+        recorder,
+    })
+}
+
+struct Output {
+    json: bool,
+    log: Option<HdrLog>,
+    machine: Machine,
+    rows: Vec<Row>,
+}
+
+impl Output {
+    fn take(
+        &mut self,
+        terminal: &mut Terminal,
+        row: Row,
+        intervals: &[&Interval],
+    ) -> Result<(), CliError> {
+        let row = Row {
+            machine: Some(self.machine.clone()),
+            ..row
+        };
+        if self.json {
+            terminal.line(row.json())?;
+        }
+        if let Some(log) = &mut self.log {
+            intervals
+                .iter()
+                .try_for_each(|interval| log.write(interval))?;
+        }
+        self.rows.push(row);
+        Ok(())
+    }
+
+    fn finish(self, terminal: &mut Terminal) -> Result<Vec<Row>, CliError> {
+        if !self.json {
+            terminal.line(TIMES)?;
+            terminal.line("")?;
+            terminal.line(table(&self.rows, terminal.width()))?;
+            let mut notes: Vec<&String> = self.rows.iter().flat_map(|row| &row.notes).collect();
+            notes.sort_unstable();
+            notes.dedup();
+            if let Ok(machine::Pair {
+                note: Some(note), ..
+            }) = machine::pair()
+                && !notes.iter().any(|known| *known == note)
+            {
+                terminal.line(format_args!("note: {note}"))?;
+            }
+            for note in notes {
+                terminal.line(format_args!("note: {note}"))?;
+            }
+        }
+        Ok(self.rows)
+    }
+}
+
+#[cfg(test)]
+mod tests;

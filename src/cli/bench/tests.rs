@@ -1,0 +1,103 @@
+//! Rows made of what a workload found, and options that contradict each other.
+
+use clap::Parser;
+
+use super::*;
+use crate::cli::args::{Cli, Command};
+
+/// Answers every case with the same distribution, and keeps the cases.
+#[derive(Default)]
+struct Fixed(Vec<Case>);
+
+impl Workload for Fixed {
+    fn measure(&mut self, case: &Case) -> Result<Measured, CliError> {
+        self.0.push(*case);
+        let mut recorder = Recorder::nanos();
+        (0..10).for_each(|_| recorder.record(200));
+        let mut measured = Measured {
+            count: 10,
+            allocations: Some(5),
+            ..Measured::default()
+        };
+        match case.pattern {
+            Pattern::Pingpong => measured.round_trips = Some(recorder),
+            Pattern::Oneway => {
+                (measured.one_way, measured.per_operation) =
+                    (Some(recorder.clone()), Some(recorder))
+            }
+            Pattern::Rate => measured.per_operation = Some(recorder),
+        }
+        Ok(measured)
+    }
+}
+
+fn run_with(options: &[&str]) -> (Result<Vec<Row>, CliError>, Vec<Case>) {
+    let parsed = Cli::try_parse_from(["rendez", "bench"].iter().chain(options)).unwrap();
+    let Command::Bench(args) = parsed.command else {
+        panic!("not a bench")
+    };
+    let mut workload = Fixed::default();
+    let mut terminal = Terminal::into_writer(Box::new(std::io::sink()), None);
+    (run(&args, &mut workload, &mut terminal), workload.0)
+}
+
+#[test]
+fn each_size_is_one_case_and_one_row() {
+    let (rows, cases) = run_with(&[
+        "--size",
+        "4,64",
+        "--transport",
+        "loopback",
+        "--from",
+        "thread",
+        "--check",
+    ]);
+    let rows = rows.unwrap();
+    assert_eq!(
+        cases.iter().map(|case| case.bytes).collect::<Vec<_>>(),
+        [4, 64]
+    );
+    assert!(
+        cases
+            .iter()
+            .all(|case| case.transport == Transport::Loopback
+                && case.from == From::Thread
+                && case.check)
+    );
+    assert_eq!(rows[1].bytes, 64);
+    assert_eq!(rows[0].half_rtt_ns.unwrap().p50, 100.0);
+    assert_eq!(rows[0].rtt_ns.unwrap().p50, 200.0);
+    assert_eq!(rows[0].allocations_per_op, Some(0.5));
+    assert_eq!(rows[0].rate_per_s, None);
+}
+
+#[test]
+fn rate_and_bandwidth_come_from_the_time_per_operation() {
+    let (rows, _) = run_with(&["rate", "--size", "1KiB"]);
+    let row = &rows.unwrap()[0];
+    assert_eq!(row.rate_per_s.unwrap().p50, 5e6);
+    assert_eq!(row.bytes_per_s.unwrap().p50, 5.12e9);
+    assert_eq!(row.half_rtt_ns, None);
+}
+
+#[test]
+fn an_open_loop_at_full_speed_is_a_contradiction() {
+    let (rows, cases) = run_with(&["rate", "--rate", "1k"]);
+    let error = rows.unwrap_err();
+    assert_eq!((error.reason(), error.exit()), ("OPTION_CONFLICT", 2));
+    assert!(cases.is_empty(), "nothing was measured");
+}
+
+#[test]
+fn a_log_is_written_beside_the_rows() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("run.hlog");
+    run_with(&["--size", "4,64", "--hdr-log", path.to_str().unwrap()])
+        .0
+        .unwrap();
+    let text = std::fs::read_to_string(path).unwrap();
+    assert!(
+        text.contains("Tag=pingpong-shm-4,") && text.contains("Tag=pingpong-shm-64,"),
+        "{text}"
+    );
+}

@@ -1,0 +1,159 @@
+//! The JSON that scripts read and the table that people read.
+
+use serde_json::Value;
+
+use super::*;
+
+fn summary(p50: f64) -> Summary {
+    Summary {
+        p50,
+        p90: p50 * 2.0,
+        p99: p50 * 3.0,
+        p99_9: p50 * 4.0,
+        max: p50 * 5.0,
+    }
+}
+
+fn row() -> Row {
+    Row {
+        pattern: "pingpong",
+        transport: "shm",
+        bytes: 64,
+        count: 1000,
+        half_rtt_ns: Some(summary(70.0)),
+        rtt_ns: Some(summary(140.0)),
+        allocations_per_op: Some(0.0),
+        machine: Some(Machine::read()),
+        ..Row::default()
+    }
+}
+
+fn raw(pattern: &'static str) -> Row {
+    Row {
+        pattern,
+        transport: "raw",
+        bytes: 64,
+        half_rtt_ns: Some(summary(50.0)),
+        ..Row::default()
+    }
+}
+
+fn with_baseline() -> Row {
+    let baseline = Baseline {
+        pingpong: raw("pingpong"),
+        write_signal_read: Row {
+            half_rtt_ns: None,
+            rtt_ns: Some(summary(200.0)),
+            ..raw("write_signal_read")
+        },
+        memcpy: Row {
+            half_rtt_ns: None,
+            time_ns: Some(summary(2.0)),
+            ..raw("memcpy")
+        },
+    };
+    Row {
+        baseline: Some(Box::new(baseline)),
+        ..row()
+    }
+}
+
+#[test]
+fn json_has_the_promised_fields() {
+    let text = with_baseline().json();
+    assert!(!text.contains('\n'), "one object a line");
+    let value: Value = serde_json::from_str(&text).unwrap();
+    for path in [
+        "/half_rtt_ns/p50",
+        "/half_rtt_ns/p90",
+        "/half_rtt_ns/p99",
+        "/half_rtt_ns/p99_9",
+        "/half_rtt_ns/max",
+        "/rtt_ns/p50",
+        "/allocations_per_op",
+        "/machine/cpu",
+        "/machine/kernel",
+        "/machine/affinity/0",
+        "/baseline/half_rtt_ns/p99_9",
+        "/baseline/write_signal_read/rtt_ns/p50",
+        "/baseline/memcpy/time_ns/max",
+    ] {
+        assert!(
+            value.pointer(path).is_some_and(|found| !found.is_null()),
+            "{path} in {text}"
+        );
+    }
+    assert_eq!(value["pattern"], "pingpong");
+    assert_eq!(value["bytes"], 64);
+    assert_eq!(value["baseline"]["transport"], "raw");
+    assert!(
+        value.get("rate_per_s").is_none(),
+        "what does not apply is left out"
+    );
+}
+
+#[test]
+fn a_table_is_aligned_and_says_which_half() {
+    let text = table(
+        &[
+            row(),
+            Row {
+                pattern: "rate",
+                half_rtt_ns: None,
+                rtt_ns: None,
+                rate_per_s: Some(summary(2e6)),
+                ..row()
+            },
+        ],
+        None,
+    );
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 3);
+    assert!(
+        lines[1].contains("½ rtt") && lines[1].contains("70.0ns") && lines[2].contains("2.00M/s"),
+        "{text}"
+    );
+    let ends = |line: &str, word: &str| {
+        line.chars()
+            .take(
+                line.find(word)
+                    .map(|at| line[..at].chars().count())
+                    .unwrap()
+                    + word.len(),
+            )
+            .count()
+    };
+    assert_eq!(ends(lines[0], "p50"), ends(lines[1], "70.0ns"), "{text}");
+    assert!(
+        lines.iter().all(|line| line.trim_end() == *line),
+        "no trailing spaces"
+    );
+}
+
+#[test]
+fn a_ratio_is_shown_where_there_is_a_reference() {
+    let text = table(&[with_baseline()], None);
+    assert!(
+        text.contains("× raw") && text.trim_end().ends_with("1.40"),
+        "{text}"
+    );
+    assert!(!table(&[row()], None).contains("× raw"));
+}
+
+#[test]
+fn a_narrow_terminal_loses_columns_not_meaning() {
+    let text = table(&[row()], Some(50));
+    assert!(
+        text.lines().all(|line| line.chars().count() <= 50),
+        "{text}"
+    );
+    for kept in ["pattern", "bytes", "½ rtt", "70.0ns", "p99"] {
+        assert!(text.contains(kept), "{kept} in {text}");
+    }
+}
+
+#[test]
+fn a_table_of_nothing_is_its_heading() {
+    assert_eq!(table(&[], None).lines().count(), 1);
+    assert_eq!(lay_out(&[], &[], &[], None), "");
+}

@@ -1,0 +1,64 @@
+//! Texts of addresses; sockets are tried in `tests/control`.
+
+use proptest::prelude::*;
+
+use super::*;
+
+#[test]
+fn texts_and_addresses_are_the_same_thing() {
+    for text in [
+        "unix:@a",
+        "unix:@job:worker/task:0",
+        "unix:/run/rendez/a.sock",
+        "unix:/a",
+    ] {
+        assert_eq!(
+            text.parse::<Address>().expect("an address").to_string(),
+            text
+        );
+    }
+}
+
+#[test]
+fn what_is_no_address_is_refused() {
+    let long = format!("unix:@{}", "x".repeat(107));
+    for text in [
+        "",
+        "a",
+        "unix:",
+        "unix:@",
+        "unix:a",
+        "unix:a/b",
+        "unix:/",
+        "unix:/a/",
+        "tcp:1.2.3.4:5",
+        "unix:@a\0b",
+        &long,
+    ] {
+        let error = text.parse::<Address>().expect_err(text);
+        assert!(error.to_string().contains("unix:@name"), "{error}");
+    }
+    let longest = format!("unix:@{}", "x".repeat(106));
+    assert!(longest.parse::<Address>().expect("fits").listen().is_ok());
+}
+
+#[test]
+fn made_up_names_fit_and_differ() {
+    let name = "x".repeat(500);
+    let (one, other) = (Address::unique(&name), Address::unique(&name));
+    assert_ne!(one, other);
+    assert!(
+        one.to_string()
+            .parse::<Address>()
+            .is_ok_and(|parsed| parsed == one)
+    );
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_an_address_or_an_error(text in "(unix:)?[@/]?.*") {
+        if let Ok(address) = text.parse::<Address>() {
+            prop_assert_eq!(address.to_string(), text);
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! The settings of a control plane, in one value, and what can be wrong with them or with its start.
+//!
+//! Knows the limits; reads no file and no environment.
+
+use std::time::Duration;
+
+use crate::ground::limits::{
+    BODY_MAX_MAX, FEATURE_NAME_MAX, FEATURES_MAX, FRAME_WINDOW_MAX, LINE_WINDOW_MAX,
+    SEGMENT_BYTES_MAX, SHARDS_MAX, TASK_NAME_MAX,
+};
+use crate::ground::{Code, Incarnation, Status};
+
+use super::address::Address;
+use super::peer::{PeerLimits, PollPolicy};
+use super::runtime::RuntimeKind;
+
+/// What to do with a peer of another user.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum ForeignUsers {
+    /// Refuse it.
+    #[default]
+    Refuse,
+    /// Let it in, without a read domain: everything is copied.
+    WithoutReadDomain,
+}
+
+/// The settings of one task's control plane.
+#[derive(Clone, Debug)]
+pub struct ControlConfig {
+    /// This task's name: 1 to 127 printable ASCII bytes without blanks.
+    pub task: String,
+    /// This life of it; not zero.
+    pub incarnation: Incarnation,
+    /// Where to listen; `None` makes an abstract name up.
+    pub listen: Option<Address>,
+    /// The task's shards, at least one.
+    pub shards: u16,
+    /// How they wait.
+    pub poll_policy: PollPolicy,
+    /// The numbers told to peers.
+    pub limits: PeerLimits,
+    /// Names of optional abilities, told to peers.
+    pub features: Vec<String>,
+    /// What to do with peers of other users.
+    pub foreign_users: ForeignUsers,
+    /// Time for a greeting, from the connection to the last descriptor.
+    pub greet_deadline: Duration,
+    /// First pause between two attempts to connect; it doubles up to `backoff_max`, each time with jitter.
+    pub backoff_min: Duration,
+    /// Longest pause between two attempts to connect.
+    pub backoff_max: Duration,
+    /// How often a connected peer is asked whether it runs.
+    pub ping_every: Duration,
+    /// How long an answer may take until the peer counts as paused.
+    pub paused_after: Duration,
+    /// How long after the end of a connection its process may take to be proved gone, before the loss is told without proof.
+    pub proof_grace: Duration,
+    /// The runtime to use; `None` lets the probe choose.
+    pub force_runtime: Option<RuntimeKind>,
+}
+
+impl ControlConfig {
+    /// The usual settings for `task` in the life `incarnation` with `shards` shards.
+    pub fn new(task: impl Into<String>, incarnation: Incarnation, shards: u16) -> Self {
+        Self {
+            task: task.into(),
+            incarnation,
+            listen: None,
+            shards,
+            poll_policy: PollPolicy::default(),
+            limits: PeerLimits::default(),
+            features: Vec::new(),
+            foreign_users: ForeignUsers::default(),
+            greet_deadline: Duration::from_secs(5),
+            backoff_min: Duration::from_millis(2),
+            backoff_max: Duration::from_secs(1),
+            ping_every: Duration::from_secs(1),
+            paused_after: Duration::from_secs(3),
+            proof_grace: Duration::from_millis(100),
+            force_runtime: None,
+        }
+    }
+
+    /// Checks every number against its limit.
+    pub(crate) fn check(&self) -> Result<(), Status> {
+        check_task(&self.task)?;
+        check_numbers(self.incarnation.0, u32::from(self.shards), &self.limits)?;
+        check_features(&self.features)
+    }
+}
+
+/// Why there is no control plane.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ControlError {
+    /// A setting makes no sense.
+    #[error("{0}")]
+    Config(Status),
+    /// Somebody alive listens at the address: another process has this task's place.
+    #[error(
+        "{address} is taken: somebody alive listens on it already; is task {task} running twice?"
+    )]
+    AddressTaken {
+        /// The address.
+        address: Address,
+        /// Our task.
+        task: String,
+    },
+    /// The address cannot be listened at.
+    #[error("cannot listen at {address}: {why}")]
+    Address {
+        /// The address.
+        address: Address,
+        /// What the system said.
+        why: String,
+    },
+    /// The system refused something else.
+    #[error("{call}: {error}")]
+    System {
+        /// The call.
+        call: &'static str,
+        /// What the system said.
+        error: std::io::Error,
+    },
+}
+
+impl ControlError {
+    /// The same as a status.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        match self {
+            Self::Config(status) => status.clone(),
+            Self::AddressTaken { .. } => {
+                Status::new(Code::AlreadyExists, "PEER_DUPLICATE_NAME", self.to_string())
+            }
+            Self::Address { .. } => {
+                Status::new(Code::InvalidArgument, "CONTROL_ADDRESS", self.to_string())
+            }
+            Self::System { .. } => Status::new(Code::Internal, "CONTROL_SYSTEM", self.to_string()),
+        }
+    }
+}
+
+/// Checks a task's name.
+pub(crate) fn check_task(task: &str) -> Result<(), Status> {
+    if (1..=TASK_NAME_MAX).contains(&task.len()) && task.bytes().all(|byte| byte.is_ascii_graphic())
+    {
+        return Ok(());
+    }
+    let shown: String = task.chars().take(TASK_NAME_MAX).collect();
+    let message = format!(
+        "a task's name is 1 to {TASK_NAME_MAX} printable ASCII characters without blanks, not {shown:?}"
+    );
+    Err(Status::new(Code::InvalidArgument, "PEER_REFUSED", message))
+}
+
+/// Checks the numbers of a hello, ours or a peer's.
+pub(crate) fn check_numbers(
+    incarnation: u64,
+    shards: u32,
+    limits: &PeerLimits,
+) -> Result<(), Status> {
+    if incarnation == 0 {
+        return Err(Status::new(
+            Code::InvalidArgument,
+            "PEER_REFUSED",
+            "an incarnation is never zero",
+        ));
+    }
+    let bounds = [
+        ("shards", u64::from(shards), 1, u64::from(SHARDS_MAX)),
+        (
+            "frame_window",
+            limits.frame_window.into(),
+            2,
+            FRAME_WINDOW_MAX.into(),
+        ),
+        (
+            "line_window",
+            limits.line_window.into(),
+            2,
+            LINE_WINDOW_MAX.into(),
+        ),
+        ("body_max", limits.body_max.into(), 0, BODY_MAX_MAX.into()),
+        (
+            "segment_bytes",
+            limits.segment_bytes,
+            4096,
+            SEGMENT_BYTES_MAX,
+        ),
+        (
+            "segments_max",
+            limits.segments_max.into(),
+            0,
+            u64::from(u16::MAX) + 1,
+        ),
+    ];
+    for (name, value, least, most) in bounds {
+        if !(least..=most).contains(&value) {
+            let message = format!("{name} is {value}; the limits are {least} to {most}");
+            return Err(Status::new(
+                Code::ResourceExhausted,
+                "PEER_REFUSED",
+                message,
+            ));
+        }
+    }
+    for (name, window) in [
+        ("frame_window", limits.frame_window),
+        ("line_window", limits.line_window),
+    ] {
+        if !window.is_power_of_two() {
+            let message = format!("{name} is {window}, which is not a power of two");
+            return Err(Status::new(Code::InvalidArgument, "PEER_REFUSED", message));
+        }
+    }
+    Ok(())
+}
+
+/// Checks the names of optional abilities.
+pub(crate) fn check_features(features: &[String]) -> Result<(), Status> {
+    if features.len() > FEATURES_MAX || features.iter().any(|name| name.len() > FEATURE_NAME_MAX) {
+        let message = format!(
+            "more than {FEATURES_MAX} features, or one with a name of more than {FEATURE_NAME_MAX} bytes"
+        );
+        return Err(Status::new(
+            Code::ResourceExhausted,
+            "PEER_REFUSED",
+            message,
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,434 @@
+//! The conversation: one connected peer from its greeting to its end, on any two halves of a stream.
+//!
+//! Knows messages, the lane and the handler; not why a connection came to be, nor what follows its end.
+//!
+//! Three loops in one task: one reads and answers, one writes what is queued, one asks whether the peer still runs. Segments
+//! to announce wait in their own queue until the window of unanswered batches has room, so the lane never fills.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::future::{pending, poll_fn};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+use std::time::Instant;
+
+use futures_lite::future::or;
+use futures_lite::io::{AsyncRead, AsyncWrite};
+use rustix::event::PollFlags;
+
+use crate::ground::limits::{CONTROL_QUEUE_MAX, CONTROL_REQUESTS_MAX, DESCRIPTOR_WINDOW};
+use crate::proto::envelope::Body;
+use crate::proto::{self, Envelope};
+
+use super::config::ControlConfig;
+use super::credentials::is_ready;
+use super::frame::{self, FrameError};
+use super::greet::{
+    accept_segment, describe_segment, frame_refusal, lane_refusal, protocol_refusal,
+};
+use super::hello::{Refusal, clip, status_from_wire};
+use super::lane::Lane;
+use super::peer::{Handler, PeerGone, PeerHello, PeerId, SegmentOffer};
+use super::runtime::Executor;
+use super::signal::Signal;
+
+/// One connected peer.
+#[derive(Debug)]
+pub(crate) struct Conversation {
+    pub(crate) peer: PeerId,
+    pub(crate) hello: PeerHello,
+    pub(crate) read_domain: bool,
+    /// Set once the peer's process is proved gone.
+    pub(crate) exited: Signal,
+    /// Set once the end has begun, whatever it is.
+    is_ending: Cell<bool>,
+    has_said_bye: Cell<bool>,
+    socket: UnixStream,
+    lane: RefCell<Lane>,
+    /// Our segments the peer has or will have.
+    offered: RefCell<BTreeSet<(u16, u16)>>,
+    /// The peer's segments we have.
+    known: RefCell<BTreeSet<(u16, u16)>>,
+    outbox: Outbox,
+    /// Segments that wait for room in the window.
+    waiting: RefCell<VecDeque<Rc<SegmentOffer>>>,
+    requests: RefCell<BTreeMap<u64, Asked>>,
+    next_id: Cell<u64>,
+    heard: Cell<Instant>,
+    is_paused: Cell<bool>,
+}
+
+/// What an open request of ours was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Asked {
+    Segment,
+    Ping,
+}
+
+/// Messages to be written, in order, and who waits for them.
+#[derive(Debug, Default)]
+struct Outbox {
+    queue: RefCell<VecDeque<Envelope>>,
+    /// Messages put in and not yet written: counts the one in the writer's hands too.
+    unwritten: Cell<usize>,
+    writer: RefCell<Option<Waker>>,
+    drained: RefCell<Option<Waker>>,
+}
+
+/// What a greeting leaves to its conversation.
+#[derive(Debug)]
+pub(crate) struct Opening {
+    pub(crate) peer: PeerId,
+    pub(crate) hello: PeerHello,
+    pub(crate) read_domain: bool,
+    pub(crate) socket: UnixStream,
+    pub(crate) lane: Lane,
+    pub(crate) offered: BTreeSet<(u16, u16)>,
+    pub(crate) known: BTreeSet<(u16, u16)>,
+}
+
+impl Conversation {
+    /// A conversation that begins.
+    pub(crate) fn new(opening: Opening) -> Self {
+        let Opening {
+            peer,
+            hello,
+            read_domain,
+            socket,
+            lane,
+            offered,
+            known,
+        } = opening;
+        Self {
+            peer,
+            hello,
+            read_domain,
+            exited: Signal::default(),
+            is_ending: Cell::new(false),
+            has_said_bye: Cell::new(false),
+            socket,
+            lane: RefCell::new(lane),
+            offered: RefCell::new(offered),
+            known: RefCell::new(known),
+            outbox: Outbox::default(),
+            waiting: RefCell::default(),
+            requests: RefCell::default(),
+            next_id: Cell::new(1),
+            heard: Cell::new(Instant::now()),
+            is_paused: Cell::new(false),
+        }
+    }
+
+    /// Converses until the end, which it gives back. The socket is shut down then, so that the peer knows too.
+    pub(crate) async fn run<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
+        &self,
+        mut reader: R,
+        mut writer: W,
+        executor: &Executor,
+        config: &ControlConfig,
+        handler: &dyn Handler,
+    ) -> PeerGone {
+        let exit = async {
+            self.exited.wait().await;
+            PeerGone::ProcessExited
+        };
+        let reading = self.read(&mut reader, handler);
+        let writing = self.write(&mut writer);
+        let asking = self.ask(executor, config, handler);
+        let gone = or(or(reading, exit), or(writing, asking)).await;
+        self.is_ending.set(true);
+        self.waiting.borrow_mut().clear();
+        self.shut_down();
+        gone
+    }
+
+    /// Sends a segment of ours to the peer, unless it has it or may not have it.
+    pub(crate) fn announce(&self, segment: Rc<SegmentOffer>) {
+        let is_new = self.read_domain
+            && self
+                .offered
+                .borrow_mut()
+                .insert((segment.arena, segment.segment));
+        if is_new && !self.is_ending.get() {
+            self.waiting.borrow_mut().push_back(segment);
+            self.send_segments();
+        }
+    }
+
+    /// Says goodbye; nothing is said after it.
+    pub(crate) fn say_bye(&self, reason: &str) {
+        self.has_said_bye.set(true);
+        self.waiting.borrow_mut().clear();
+        self.request(Body::Bye(proto::Bye {
+            reason: clip(reason),
+        }));
+    }
+
+    /// Waits until all that was queued is written, or the conversation is over.
+    pub(crate) async fn drained(&self) {
+        poll_fn(|context| {
+            if self.outbox.unwritten.get() == 0 || self.is_ending.get() {
+                return Poll::Ready(());
+            }
+            *self.outbox.drained.borrow_mut() = Some(context.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Ends the connection for both sides at once.
+    pub(crate) fn shut_down(&self) {
+        // Fails only if it is over already.
+        let _ = self.socket.shutdown(std::net::Shutdown::Both);
+    }
+
+    /// True if the end has begun or the other end of the socket is gone, though we may not have got there yet.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.is_ending.get()
+            || self.exited.is_set()
+            || is_ready(self.socket.as_fd(), PollFlags::HUP | PollFlags::RDHUP)
+    }
+
+    /// True if it is we who leave.
+    pub(crate) fn has_said_bye(&self) -> bool {
+        self.has_said_bye.get()
+    }
+
+    /// Reads and answers until the end.
+    async fn read<R: AsyncRead + Unpin>(&self, reader: &mut R, handler: &dyn Handler) -> PeerGone {
+        loop {
+            let envelope = match frame::read(reader).await {
+                Ok(envelope) => envelope,
+                Err(error) => {
+                    return PeerGone::ConnectionLost(
+                        frame_refusal(&self.hello.task, &error).status,
+                    );
+                }
+            };
+            self.heard.set(Instant::now());
+            if self.is_paused.replace(false) {
+                handler.peer_paused(self.peer, false);
+            }
+            let Envelope { id, reply, body } = envelope;
+            let outcome = match body {
+                Some(Body::Bye(bye)) if !reply => {
+                    return PeerGone::Said {
+                        reason: clip(&bye.reason),
+                    };
+                }
+                Some(body) if reply => self.take_reply(id, &body),
+                Some(body) => self.take_request(id, body, handler),
+                None => Err(protocol_refusal(
+                    &self.hello.task,
+                    "a message of no kind we know",
+                )),
+            };
+            if let Err(refusal) = outcome {
+                return PeerGone::ConnectionLost(refusal.status);
+            }
+        }
+    }
+
+    fn take_request(&self, id: u64, body: Body, handler: &dyn Handler) -> Result<(), Refusal> {
+        let answer = match body {
+            Body::Ping(_) => Body::Pong(proto::Pong {}),
+            Body::PendingRequest(_) => Body::PendingReply(proto::PendingReply::default()),
+            Body::SegmentAdded(added) => {
+                let segment = self.take_segment(&added)?;
+                handler.segment_added(self.peer, segment);
+                Body::Ack(proto::Ack {})
+            }
+            _ => {
+                return Err(protocol_refusal(
+                    &self.hello.task,
+                    "a request that has no place after the greeting",
+                ));
+            }
+        };
+        if self.outbox.unwritten.get() >= CONTROL_QUEUE_MAX {
+            return Err(protocol_refusal(
+                &self.hello.task,
+                "requests without reading the answers",
+            ));
+        }
+        self.outbox.put(Envelope {
+            id,
+            reply: true,
+            body: Some(answer),
+        });
+        Ok(())
+    }
+
+    fn take_segment(&self, added: &proto::SegmentAdded) -> Result<SegmentOffer, Refusal> {
+        let task = &self.hello.task;
+        let mut taken = self
+            .lane
+            .borrow_mut()
+            .receive(added.batch, 1)
+            .map_err(|error| lane_refusal(task, &error))?;
+        let (Some(fd), Some(arena)) = (taken.pop(), &added.arena) else {
+            return Err(protocol_refusal(task, "a segment without a description"));
+        };
+        if !self.read_domain {
+            return Err(protocol_refusal(
+                task,
+                "a segment from outside our read domain",
+            ));
+        }
+        accept_segment(arena, fd, &self.hello, &mut self.known.borrow_mut())
+    }
+
+    fn take_reply(&self, id: u64, body: &Body) -> Result<(), Refusal> {
+        let asked = self.requests.borrow_mut().remove(&id);
+        match (asked, body) {
+            (Some(Asked::Ping), Body::Pong(_)) => Ok(()),
+            (Some(Asked::Segment), Body::Ack(_)) => {
+                self.send_segments();
+                Ok(())
+            }
+            (Some(_), Body::Error(error)) => {
+                Err(
+                    status_from_wire(&self.hello.task, error.code, &error.reason, &error.message)
+                        .into(),
+                )
+            }
+            _ => Err(protocol_refusal(
+                &self.hello.task,
+                "an answer to nothing that was asked",
+            )),
+        }
+    }
+
+    /// Sends as many waiting segments as the window lets.
+    fn send_segments(&self) {
+        loop {
+            let under_way = self
+                .requests
+                .borrow()
+                .values()
+                .filter(|asked| **asked == Asked::Segment)
+                .count();
+            if under_way >= DESCRIPTOR_WINDOW {
+                return;
+            }
+            let Some(segment) = self.waiting.borrow_mut().pop_front() else {
+                return;
+            };
+            let sent = self.lane.borrow_mut().send(&[segment.fd.as_fd()]);
+            match sent {
+                Ok(batch) => {
+                    let arena = Some(describe_segment(&segment));
+                    let id = self.request(Body::SegmentAdded(proto::SegmentAdded { batch, arena }));
+                    self.requests.borrow_mut().insert(id, Asked::Segment);
+                }
+                Err(error) => {
+                    // The peer would wait for ever for memory it never gets: better no connection than half of one.
+                    tracing::warn!(task = %self.hello.task, %error, "a segment could not be announced; the connection ends");
+                    self.shut_down();
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Queues a request and gives its number.
+    fn request(&self, body: Body) -> u64 {
+        let id = self.next_id.get();
+        self.next_id.set(id + 1);
+        self.outbox.put(Envelope {
+            id,
+            reply: false,
+            body: Some(body),
+        });
+        id
+    }
+
+    /// Writes what is queued until the stream fails.
+    async fn write<W: AsyncWrite + Unpin>(&self, writer: &mut W) -> PeerGone {
+        loop {
+            let envelope = self.outbox.take().await;
+            match frame::write(writer, &envelope).await {
+                Ok(()) => self.outbox.written(),
+                // The peer's last words may still lie unread: the reader finds them, and after them the end.
+                Err(FrameError::System(error)) if is_hang_up(&error) => {
+                    self.outbox.written();
+                    return pending().await;
+                }
+                Err(error) => {
+                    return PeerGone::ConnectionLost(
+                        frame_refusal(&self.hello.task, &error).status,
+                    );
+                }
+            }
+        }
+    }
+
+    /// Asks every so often whether the peer runs, and says so when it stops or starts to answer. Silence proves nothing,
+    /// so it never ends a connection.
+    async fn ask(
+        &self,
+        executor: &Executor,
+        config: &ControlConfig,
+        handler: &dyn Handler,
+    ) -> PeerGone {
+        loop {
+            executor.sleep(config.ping_every).await;
+            let is_asked = self
+                .requests
+                .borrow()
+                .values()
+                .any(|asked| *asked == Asked::Ping);
+            if !is_asked && self.requests.borrow().len() < CONTROL_REQUESTS_MAX {
+                let id = self.request(Body::Ping(proto::Ping {}));
+                self.requests.borrow_mut().insert(id, Asked::Ping);
+            }
+            if is_asked
+                && self.heard.get().elapsed() >= config.paused_after
+                && !self.is_paused.replace(true)
+            {
+                handler.peer_paused(self.peer, true);
+            }
+        }
+    }
+}
+
+impl Outbox {
+    fn put(&self, envelope: Envelope) {
+        self.queue.borrow_mut().push_back(envelope);
+        self.unwritten.set(self.unwritten.get() + 1);
+        if let Some(writer) = self.writer.take() {
+            writer.wake();
+        }
+    }
+
+    async fn take(&self) -> Envelope {
+        poll_fn(|context| match self.queue.borrow_mut().pop_front() {
+            Some(envelope) => Poll::Ready(envelope),
+            None => {
+                *self.writer.borrow_mut() = Some(context.waker().clone());
+                Poll::Pending
+            }
+        })
+        .await
+    }
+
+    /// The envelope taken last has been written, or never will be.
+    fn written(&self) {
+        self.unwritten.set(self.unwritten.get().saturating_sub(1));
+        if self.unwritten.get() == 0
+            && let Some(drained) = self.drained.take()
+        {
+            drained.wake();
+        }
+    }
+}
+
+fn is_hang_up(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
+    )
+}

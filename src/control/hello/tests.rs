@@ -1,0 +1,117 @@
+//! Judgements of hellos, and texts cut to their bounds.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn identity() -> Identity {
+    Identity {
+        user: 1000,
+        machine: "boot".into(),
+    }
+}
+
+fn credentials(user: u32) -> Credentials {
+    Credentials {
+        user,
+        process: Some(5),
+        pidfd: None,
+    }
+}
+
+fn config() -> ControlConfig {
+    ControlConfig::new("a", Incarnation(1), 3)
+}
+
+fn hello_of_b() -> proto::Hello {
+    our_hello(
+        &ControlConfig::new("b", Incarnation(2), 4),
+        &identity(),
+        "a",
+    )
+}
+
+#[test]
+fn our_own_hello_is_accepted_by_another() {
+    let (peer, read_domain) =
+        judge(&hello_of_b(), &config(), &identity(), &credentials(1000)).expect("accepted");
+    assert!(read_domain);
+    let theirs = ControlConfig::new("b", Incarnation(2), 4);
+    assert_eq!(
+        (peer.task.as_str(), peer.incarnation, peer.shards),
+        ("b", Incarnation(2), 4)
+    );
+    assert_eq!(
+        (peer.poll_policy, peer.limits, peer.features),
+        (theirs.poll_policy, theirs.limits, theirs.features)
+    );
+    assert_eq!((peer.user, peer.process), (1000, Some(5)));
+}
+
+#[test]
+fn the_read_domain_is_one_user_on_one_machine_by_the_kernels_word() {
+    let lying = proto::Hello {
+        user_id: 1000,
+        ..hello_of_b()
+    };
+    let refusal =
+        judge(&lying, &config(), &identity(), &credentials(1001)).expect_err("another user");
+    assert_eq!(
+        (refusal.status.code(), refusal.retry),
+        (Code::PermissionDenied, false)
+    );
+    let mut open = config();
+    open.foreign_users = ForeignUsers::WithoutReadDomain;
+    assert!(
+        !judge(&lying, &open, &identity(), &credentials(1001))
+            .expect("let in")
+            .1
+    );
+    let relayed = proto::Hello {
+        machine: "another boot".into(),
+        ..hello_of_b()
+    };
+    assert!(
+        !judge(&relayed, &config(), &identity(), &credentials(1000))
+            .expect("let in")
+            .1
+    );
+}
+
+#[test]
+fn the_version_is_judged_before_all_else() {
+    let foreign = proto::Hello {
+        protocol_version: 2,
+        ..proto::Hello::default()
+    };
+    let refusal =
+        judge(&foreign, &config(), &identity(), &credentials(1)).expect_err("another version");
+    assert_eq!(refusal.status.reason(), "PEER_VERSION");
+}
+
+#[test]
+fn refusals_cross_the_wire() {
+    let refusal = Refusal::later("PEER_BUSY", "soon");
+    let back = Refusal::from_wire("b", &refusal.to_wire());
+    assert_eq!(
+        (back.status.code(), back.status.reason(), back.retry),
+        (Code::Unavailable, "PEER_BUSY", true)
+    );
+    assert_eq!(back.status.message(), "task b says: soon");
+    for code in [0, 17, 256, u32::MAX] {
+        let status = status_from_wire("b", code, "MADE_UP", "x");
+        assert_eq!(
+            (status.code(), status.reason()),
+            (Code::Unknown, "PEER_REFUSED")
+        );
+    }
+}
+
+proptest! {
+    #[test]
+    fn cut_texts_are_beginnings_within_the_bound(text in "\\PC{0,1200}") {
+        let cut = clip(&text);
+        prop_assert!(cut.len() <= CONTROL_TEXT_MAX && text.starts_with(&cut));
+        prop_assert!(cut.len() == text.len() || cut.len() + 4 > CONTROL_TEXT_MAX);
+    }
+}

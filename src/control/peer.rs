@@ -1,0 +1,229 @@
+//! Peers in plain values: what a task offers, what it hears of another, and who is told.
+//!
+//! Numbers, texts and descriptors only: what a segment, a link or a doorbell *does* is the business of other floors.
+
+use std::fmt;
+use std::os::fd::OwnedFd;
+
+use crate::ground::{Code, Incarnation, Status};
+
+/// One connection with one peer. A peer that comes back has another.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct PeerId(pub u32);
+
+impl fmt::Display for PeerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "peer {}", self.0)
+    }
+}
+
+/// How a task's shards wait for work.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum PollPolicy {
+    /// Spins a while, then sleeps.
+    #[default]
+    Adaptive,
+    /// Never sleeps.
+    Busy,
+    /// Sleeps whenever there is nothing to do.
+    Park,
+}
+
+/// The numbers that both sides of a link size their tables by.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct PeerLimits {
+    /// Frames that may be under way in one direction of a channel; a power of two.
+    pub frame_window: u32,
+    /// Cache lines of bodies that may be under way in one direction of a channel; a power of two.
+    pub line_window: u32,
+    /// Bytes of the longest body beside a frame.
+    pub body_max: u32,
+    /// Bytes of a usual arena segment.
+    pub segment_bytes: u64,
+    /// Segments the task may ever announce.
+    pub segments_max: u32,
+}
+
+impl Default for PeerLimits {
+    fn default() -> Self {
+        Self {
+            frame_window: 1024,
+            line_window: 4096,
+            body_max: 16 << 10,
+            segment_bytes: 64 << 20,
+            segments_max: 4096,
+        }
+    }
+}
+
+/// What a peer said of itself in its hello, checked against every limit.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PeerHello {
+    /// Its task.
+    pub task: String,
+    /// Its life; never zero.
+    pub incarnation: Incarnation,
+    /// Its shards; at least one.
+    pub shards: u16,
+    /// How they wait.
+    pub poll_policy: PollPolicy,
+    /// Its numbers.
+    pub limits: PeerLimits,
+    /// Its optional abilities, as it named them.
+    pub features: Vec<String>,
+    /// Its user, by the kernel's word.
+    pub user: u32,
+    /// Its process, by the kernel's word, as numbered here; `None` for a process outside our process namespace.
+    pub process: Option<i32>,
+}
+
+/// One segment of an arena, as a sealed memory file. The length is the sender's *claim*.
+#[derive(Debug)]
+pub struct SegmentOffer {
+    /// The arena.
+    pub arena: u16,
+    /// The segment within it.
+    pub segment: u16,
+    /// Its bytes.
+    pub len: u64,
+    /// The file.
+    pub fd: OwnedFd,
+}
+
+/// A doorbell: an eventfd that wakes one shard of its sender.
+#[derive(Debug)]
+pub struct DoorbellOffer {
+    /// The shard that hears it.
+    pub shard: u16,
+    /// The eventfd.
+    pub fd: OwnedFd,
+}
+
+/// The memory both sides of a link write, made by the one who dialled.
+#[derive(Debug)]
+pub struct LinkOffer {
+    /// Its bytes.
+    pub len: u64,
+    /// The numbers its layout follows from, at most `LINK_NUMBERS_MAX`.
+    pub numbers: Vec<u64>,
+    /// The file.
+    pub fd: OwnedFd,
+}
+
+/// What this task offers one peer.
+#[derive(Debug, Default)]
+pub struct LocalOffer {
+    /// Its memory so far; sent only to peers of our read domain.
+    pub segments: Vec<SegmentOffer>,
+    /// Its shards' doorbells.
+    pub doorbells: Vec<DoorbellOffer>,
+}
+
+/// What came from a peer in its greeting.
+#[derive(Debug)]
+pub struct Descriptors {
+    /// The peer's memory so far; empty outside the read domain.
+    pub segments: Vec<SegmentOffer>,
+    /// The peer's doorbells.
+    pub doorbells: Vec<DoorbellOffer>,
+    /// The link: ours if we dialled, else the peer's.
+    pub link: LinkOffer,
+}
+
+/// A peer is connected.
+#[derive(Debug)]
+pub struct PeerUp {
+    /// The connection.
+    pub peer: PeerId,
+    /// The peer's task.
+    pub task: String,
+    /// The peer's life.
+    pub incarnation: Incarnation,
+    /// All it said of itself.
+    pub hello: PeerHello,
+    /// The descriptors of both.
+    pub descriptors: Descriptors,
+    /// True if we dialled.
+    pub dialler: bool,
+    /// True if both may map each other's memory.
+    pub read_domain: bool,
+    /// True if the peer's exit will be proved by its process handle. Where the kernel has none for it (another process
+    /// namespace, or this very process) nothing will ever prove it.
+    pub exit_provable: bool,
+}
+
+/// A connection is over.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum PeerGone {
+    /// The process is proved gone: nothing of it runs any more, and it reads no memory.
+    ProcessExited,
+    /// The connection is gone, which proves nothing about the process. [`PeerGone::ProcessExited`] may follow, once.
+    ConnectionLost(Status),
+    /// The peer said goodbye. [`PeerGone::ProcessExited`] may follow, once.
+    Said {
+        /// Its words.
+        reason: String,
+    },
+}
+
+impl PeerGone {
+    /// True if the process is proved gone.
+    #[must_use]
+    pub const fn is_proof(&self) -> bool {
+        matches!(self, Self::ProcessExited)
+    }
+
+    /// The status of whatever waited for `task`.
+    #[must_use]
+    pub fn status(&self, task: &str) -> Status {
+        let message = match self {
+            Self::ProcessExited => format!("task {task} is gone: its process has exited"),
+            Self::ConnectionLost(status) => format!(
+                "the connection to task {task} is lost: {}",
+                status.message()
+            ),
+            Self::Said { reason } => format!("task {task} has left: {reason}"),
+        };
+        Status::new(Code::Unavailable, "PEER_LOST", message)
+    }
+}
+
+/// Who is asked and told. Every call comes from the one control thread, one at a time: an answer that takes long keeps all
+/// peers waiting. Calls of [`super::Control`] from within are fine, but for `stop`.
+pub trait Handler: Send + Sync + 'static {
+    /// What this task offers `peer`. Asked at each greeting, and again where a segment was announced during one.
+    ///
+    /// # Errors
+    /// A status refuses the peer.
+    fn local(&self, peer: &PeerHello) -> Result<LocalOffer, Status>;
+
+    /// Makes the memory of the link with `peer`, which we dialled.
+    ///
+    /// # Errors
+    /// A status ends the dial.
+    fn make_link(&self, peer: &PeerHello) -> Result<LinkOffer, Status>;
+
+    /// Judges the link that `peer`, who dialled, has made. Nothing may be kept of it yet: it comes again with `peer_up`.
+    ///
+    /// # Errors
+    /// A status refuses the peer.
+    fn accept_link(&self, peer: &PeerHello, link: &LinkOffer) -> Result<(), Status>;
+
+    /// A peer is connected.
+    fn peer_up(&self, up: PeerUp);
+
+    /// A connected peer made another segment.
+    fn segment_added(&self, peer: PeerId, segment: SegmentOffer);
+
+    /// A connection is over. After [`PeerGone::ConnectionLost`] and [`PeerGone::Said`] a second call with the same `peer`
+    /// may bring [`PeerGone::ProcessExited`]; after that none.
+    fn peer_gone(&self, peer: PeerId, gone: PeerGone);
+
+    /// A connected peer does not answer, though its process lives (`true`), or answers again (`false`). A stopped process
+    /// is paused, not gone.
+    fn peer_paused(&self, _peer: PeerId, _paused: bool) {}
+
+    /// A dial is over without a connection.
+    fn dial_failed(&self, task: &str, status: Status);
+}

@@ -1,0 +1,180 @@
+//! Receives of application threads: a future for any runtime, and a blocking wait.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+use super::Inner;
+use crate::ground::{Key, Nanos, Status, StepId};
+use crate::shard::mailbox::Command;
+use crate::shard::wait::WaitCell;
+use crate::shard::{Received, faults};
+
+/// A receive. It begins when it is first polled or waited for; dropping it cancels it and unlinks the waiter.
+#[derive(Debug)]
+#[must_use = "a receive does nothing until it is awaited or waited for"]
+pub struct Recv {
+    engine: Arc<Inner>,
+    step: StepId,
+    key: Key,
+    deadline: Option<Duration>,
+    ended: Option<Status>,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    New,
+    Waiting(Arc<WaitCell<Received>>),
+    Done,
+}
+
+impl Recv {
+    pub(super) const fn new(engine: Arc<Inner>, step: StepId, key: Key, ended: Option<Status>) -> Self {
+        Self { engine, step, key, deadline: None, ended, state: State::New }
+    }
+
+    /// Gives up after `patience`, counted from the first poll or wait, with `DeadlineExceeded`. The waiter is gone
+    /// then: a value that comes later stays for the next receive.
+    pub const fn deadline(mut self, patience: Duration) -> Self {
+        self.deadline = Some(patience);
+        self
+    }
+
+    /// Blocks this thread until the value is here.
+    ///
+    /// # Errors
+    /// `DeadlineExceeded`, the status the step ended with, `Unavailable` if the peer is gone, and what
+    /// [`super::Step::send`] names for keys that are not ours to receive.
+    pub fn wait(mut self) -> Result<Received, Status> {
+        if let Err(status) = self.begin() {
+            return Err(status);
+        }
+        let State::Waiting(cell) = &self.state else { return Err(faults::cancelled()) };
+        let outcome = block_on_cell(cell, None).unwrap_or_else(|| Err(faults::cancelled()));
+        self.recycle();
+        outcome
+    }
+
+    fn begin(&mut self) -> Result<(), Status> {
+        if let Some(status) = self.ended.take() {
+            self.state = State::Done;
+            return Err(status);
+        }
+        if *self.key.destination_task() != self.engine.task {
+            self.state = State::Done;
+            return Err(faults::foreign_destination(&self.key, &self.engine.task));
+        }
+        let deadline = self.deadline.map_or(Nanos::NEVER, |patience| self.engine.clock.deadline(patience));
+        let cell = self.engine.cell();
+        let command = Command::Recv { key: self.key.clone(), step: self.step, deadline, cell: Arc::clone(&cell) };
+        let at = self.key.shard_of(self.engine.mailboxes.len() as u32) as usize;
+        if self.engine.mailboxes[at].command(command).is_err() {
+            self.state = State::Done;
+            return Err(faults::mailbox_full(self.engine.config.mailbox));
+        }
+        self.state = State::Waiting(cell);
+        Ok(())
+    }
+
+    fn recycle(&mut self) {
+        if let State::Waiting(cell) = std::mem::replace(&mut self.state, State::Done) {
+            // A full store of cells just lets this one go.
+            let _ = self.engine.cells.push(cell);
+        }
+    }
+}
+
+impl Future for Recv {
+    type Output = Result<Received, Status>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if matches!(self.state, State::New)
+            && let Err(status) = self.begin()
+        {
+            return Poll::Ready(Err(status));
+        }
+        let State::Waiting(cell) = &self.state else { return Poll::Ready(Err(faults::cancelled())) };
+        match cell.poll(context.waker()) {
+            Poll::Ready(outcome) => {
+                self.recycle();
+                Poll::Ready(outcome)
+            }
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl Drop for Recv {
+    fn drop(&mut self) {
+        if let State::Waiting(cell) = &self.state {
+            cell.abandon();
+            let at = self.key.shard_of(self.engine.mailboxes.len() as u32) as usize;
+            self.engine.mailboxes[at].cancel(Arc::clone(cell));
+        }
+    }
+}
+
+impl Inner {
+    /// A wait cell that nobody else holds.
+    fn cell(&self) -> Arc<WaitCell<Received>> {
+        match self.cells.pop() {
+            // The shard may still be letting go of it after it woke us: then it is left to that.
+            Some(cell) if Arc::strong_count(&cell) == 1 => {
+                cell.reset();
+                cell
+            }
+            _ => Arc::new(WaitCell::default()),
+        }
+    }
+}
+
+/// Looks before the thread sleeps: about 20 µs, as long as ending a sleep takes.
+const LOOKS: u32 = 2_000;
+/// Looks between two yields: a shard may need this very core to bring the outcome.
+const LOOKS_PER_YIELD: u32 = 32;
+
+/// Waits for a cell's outcome: spins a little, then sleeps. `None` if `patience` ran out first.
+pub(crate) fn block_on_cell<T>(cell: &WaitCell<T>, patience: Option<Duration>) -> Option<Result<T, Status>> {
+    for look in 1..=LOOKS {
+        if let Some(outcome) = cell.take() {
+            return Some(outcome);
+        }
+        std::hint::spin_loop();
+        if look.is_multiple_of(LOOKS_PER_YIELD) {
+            std::thread::yield_now();
+        }
+    }
+    let until = patience.and_then(|patience| Instant::now().checked_add(patience));
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    loop {
+        if let Poll::Ready(outcome) = cell.poll(&waker) {
+            return Some(outcome);
+        }
+        match until {
+            None => std::thread::park(),
+            Some(until) => {
+                let left = until.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    return cell.take();
+                }
+                std::thread::park_timeout(left);
+            }
+        }
+    }
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.0.unpark();
+    }
+}

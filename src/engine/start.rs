@@ -1,0 +1,219 @@
+//! How an engine comes up: cores, threads, shards, control plane, in that order.
+//!
+//! A shard's thread is pinned first and then makes its arena and ports, so that their pages are near its core.
+
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
+
+use core_affinity::CoreId;
+use crossbeam::queue::ArrayQueue;
+
+use super::config::{Config, draw};
+use super::steps::Steps;
+use super::wiring::{ShardObserver, Wiring};
+use super::{Inner, Placement};
+use crate::control::{Control, ControlConfig, PollPolicy as ControlPolicy};
+use crate::fabric::doorbell::Doorbell;
+use crate::fabric::{AnyPort, LoopbackPort, ShmPort, spsc};
+use crate::ground::device::TaskName;
+use crate::ground::{Code, Incarnation, Status, catalogue, limits};
+use crate::memory::{ArenaId, Pool, Segment};
+use crate::shard::mailbox::Mailbox;
+use crate::shard::run::{PollPolicy, Running, run};
+use crate::shard::{Clock, Neighbour, Parts, Shard};
+
+/// The ports of every shard, by index: shared memory first.
+pub(crate) const SHM: usize = 0;
+/// Loopback second.
+pub(crate) const LOOPBACK: usize = 1;
+
+pub(super) fn start(config: Config) -> Result<Arc<Inner>, Status> {
+    config.check()?;
+    let task = TaskName::parse(&config.task)?;
+    let incarnation = Incarnation(draw().ok_or_else(|| missing("the system gives no random numbers"))?);
+    let (cores, is_shared) = place(&config)?;
+    let count = cores.len();
+    let clock = Clock::system();
+    let doorbells = (0..count)
+        .map(|_| Doorbell::new().map(Arc::new).map_err(|error| missing(format!("a doorbell: {error}"))))
+        .collect::<Result<Vec<_>, _>>()?;
+    let mailboxes: Vec<_> =
+        doorbells.iter().map(|doorbell| Arc::new(Mailbox::new(config.mailbox, Arc::clone(doorbell)))).collect();
+    let pool = Pool::new(ArenaId(count as u16), config.arena)?;
+    let wiring = Arc::new(Wiring::new(&config, task.clone(), count));
+    for segment in pool.segments() {
+        wiring.segment_added(count as u16, Arc::clone(segment));
+    }
+    let settings = config.shard_settings(count);
+    let mut threads = Vec::new();
+    let mut is_huge = true;
+    let (ready, started) = mpsc::channel();
+    for (index, neighbours) in neighbours(count).into_iter().enumerate() {
+        let seed = Seed {
+            index: index as u16,
+            task: task.clone(),
+            incarnation,
+            settings,
+            clock: clock.clone(),
+            arena: config.arena,
+            mailbox: Arc::clone(&mailboxes[index]),
+            neighbours,
+            observer: ShardObserver::new(&wiring, index as u16),
+            core: cores[index],
+        };
+        let running =
+            Running { policy: config.poll, doorbell: Arc::clone(&doorbells[index]), is_shared };
+        let ready = ready.clone();
+        let thread = std::thread::Builder::new().name(format!("rendez-shard-{index}")).spawn(move || {
+            match seed.grow() {
+                Ok((shard, segments)) => {
+                    let _ = ready.send(Ok((index as u16, segments)));
+                    drop(run(shard, &running));
+                }
+                Err(status) => drop(ready.send(Err(status))),
+            }
+        });
+        threads.push(thread.map_err(|error| missing(format!("a thread for shard {index}: {error}")))?);
+    }
+    let inner = Arc::new(Inner {
+        parked_bytes: config.parked_bytes.min(config.parked_bytes_per_step),
+        task,
+        incarnation,
+        clock,
+        mailboxes,
+        doorbells,
+        steps: Steps::default(),
+        wiring: Arc::clone(&wiring),
+        control: OnceLock::new(),
+        pool: Mutex::new(pool),
+        cells: ArrayQueue::new(limits::SPARE_CELLS),
+        threads: Mutex::new(threads),
+        placement: Placement { cores, is_shared, huge_pages: false },
+        locals: Mutex::default(),
+        config,
+    });
+    for _ in 0..count {
+        let (shard, segments) = started.recv().map_err(|_| missing("a shard's thread ended"))??;
+        for segment in segments {
+            is_huge &= segment.is_huge();
+            wiring.segment_added(shard, segment);
+        }
+    }
+    wiring.bind(&inner);
+    if inner.config.control {
+        start_control(&inner)?;
+    }
+    tracing::debug!(task = %inner.task, cores = ?inner.placement.cores, is_huge, "the engine runs");
+    Ok(inner)
+}
+
+fn start_control(inner: &Arc<Inner>) -> Result<(), Status> {
+    let config = &inner.config;
+    let mut control = ControlConfig::new(inner.task.to_string(), inner.incarnation, inner.mailboxes.len() as u16);
+    control.listen.clone_from(&config.listen);
+    control.force_runtime = config.runtime;
+    control.poll_policy = match config.poll {
+        PollPolicy::Adaptive => ControlPolicy::Adaptive,
+        PollPolicy::Busy => ControlPolicy::Busy,
+        PollPolicy::Park => ControlPolicy::Park,
+    };
+    control.limits.frame_window = u32::from(limits::FRAME_WINDOW);
+    control.limits.line_window = u32::from(limits::LINE_WINDOW);
+    control.limits.body_max = limits::BODY_MAX as u32;
+    let started = Control::start(control, Arc::clone(&inner.wiring) as _).map_err(|error| error.status())?;
+    let _ = inner.control.set(started);
+    inner.wiring.control_is_up();
+    Ok(())
+}
+
+/// Which cores the shards get, and whether they share them.
+fn place(config: &Config) -> Result<(Vec<usize>, bool), Status> {
+    let mask: Vec<usize> = core_affinity::get_core_ids().unwrap_or_default().into_iter().map(|core| core.id).collect();
+    if mask.is_empty() {
+        return Err(missing("the affinity mask of this process names no core"));
+    }
+    let cores = if config.cores.is_empty() { mask.clone() } else { config.cores.clone() };
+    if let Some(foreign) = cores.iter().find(|core| !mask.contains(core)) {
+        return Err(super::config::invalid(format!(
+            "cores: core {foreign} is not in this process's affinity mask {mask:?}"
+        )));
+    }
+    let shards = if config.shards == 0 { cores.len().min(limits::SHARDS) } else { config.shards };
+    if shards > cores.len() && !config.share_cores {
+        return Err(Status::new(
+            Code::InvalidArgument,
+            catalogue::SHARDS_OVER_CORES,
+            format!(
+                "{shards} shards on {} cores: a busy shard wants a core of its own. Lower `shards`, or set \
+                 `share_cores` to let them take turns",
+                cores.len()
+            ),
+        ));
+    }
+    if shards > cores.len() {
+        tracing::warn!(shards, cores = cores.len(), "more shards than cores: they yield to each other");
+    }
+    let placed = (0..shards).map(|shard| cores[shard % cores.len()]).collect();
+    Ok((placed, config.share_cores))
+}
+
+/// A ring each way between every two shards.
+fn neighbours(count: usize) -> Vec<Vec<Option<Neighbour>>> {
+    let mut tos: Vec<Vec<_>> = (0..count).map(|_| (0..count).map(|_| None).collect()).collect();
+    let mut froms: Vec<Vec<_>> = (0..count).map(|_| (0..count).map(|_| None).collect()).collect();
+    for from in 0..count {
+        for to in (0..count).filter(|&to| to != from) {
+            let (producer, consumer) = spsc::ring(limits::NOTE_RING);
+            tos[from][to] = Some(producer);
+            froms[to][from] = Some(consumer);
+        }
+    }
+    tos.into_iter()
+        .zip(froms)
+        .map(|(tos, froms)| {
+            tos.into_iter().zip(froms).map(|(to, from)| Some(Neighbour { to: to?, from: from? })).collect()
+        })
+        .collect()
+}
+
+/// What a shard's thread makes the shard of.
+struct Seed {
+    index: u16,
+    task: TaskName,
+    incarnation: Incarnation,
+    settings: crate::shard::Settings,
+    clock: Clock,
+    arena: crate::memory::ArenaConfig,
+    mailbox: Arc<Mailbox>,
+    neighbours: Vec<Option<Neighbour>>,
+    observer: Arc<ShardObserver>,
+    core: usize,
+}
+
+impl Seed {
+    fn grow(self) -> Result<(Shard, Vec<Arc<Segment>>), Status> {
+        // A core that was in the mask a moment ago may be gone; the shard then runs where the kernel puts it.
+        if !core_affinity::set_for_current(CoreId { id: self.core }) {
+            tracing::warn!(core = self.core, "the shard could not be pinned");
+        }
+        let pool = Pool::new(ArenaId(self.index), self.arena)?;
+        let segments = pool.segments().to_vec();
+        let mut shard = Shard::new(Parts {
+            index: self.index,
+            task: self.task,
+            incarnation: self.incarnation,
+            settings: self.settings,
+            clock: self.clock,
+            pool,
+            ports: vec![AnyPort::Shm(ShmPort::new()), AnyPort::Loopback(LoopbackPort::new())],
+            mailbox: self.mailbox,
+            neighbours: self.neighbours,
+            observer: self.observer,
+        });
+        shard.segments_are_told();
+        Ok((shard, segments))
+    }
+}
+
+fn missing(what: impl std::fmt::Display) -> Status {
+    Status::new(Code::ResourceExhausted, catalogue::CONFIG, format!("the engine cannot start: {what}"))
+}

@@ -1,0 +1,454 @@
+//! Wiring: between the control plane, which speaks of descriptors, and the shards, which speak of links.
+//!
+//! Control asks what this task offers a peer and tells who came and went; shards ask for peers and tell of memory and
+//! endings. Everything here is cold.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::time::Duration;
+
+use super::Inner;
+use super::config::Config;
+use super::start::{LOOPBACK, SHM};
+use crate::control::{
+    Address, DoorbellOffer, Handler, LinkOffer, LocalOffer, PeerGone, PeerHello, PeerId, PeerUp, PollPolicy,
+    SegmentOffer,
+};
+use crate::fabric::doorbell::PeerWake;
+use crate::fabric::Geometry;
+use crate::fabric::shm::{Link, LinkConfig, Side};
+use crate::fabric::{AnyPort, Caps, DownReason, LoopbackPort};
+use crate::ground::device::TaskName;
+use crate::ground::{Code, Status, StepId, catalogue, limits};
+use crate::memory::{MappedSegment, Segment};
+use crate::shard::Observer;
+use crate::shard::call::{Attach, Call, PeerSegment, PeerUp as ShardPeerUp};
+
+/// The state behind both sides.
+#[derive(Debug)]
+pub(crate) struct Wiring {
+    task: TaskName,
+    shards: usize,
+    connect_timeout: Duration,
+    engine: OnceLock<Weak<Inner>>,
+    book: Mutex<Book>,
+}
+
+#[derive(Debug, Default)]
+struct Book {
+    /// Where tasks listen.
+    addresses: BTreeMap<String, Address>,
+    /// Who is wanted and not dialled yet, for want of an address or of a control plane.
+    wanted: Vec<TaskName>,
+    /// Our memory, in the order it was made: arena and segment.
+    segments: Vec<(u16, Arc<Segment>)>,
+    /// Links we made for peers we dialled.
+    links: BTreeMap<String, Link>,
+    /// Who each connection is with.
+    connected: BTreeMap<PeerId, TaskName>,
+}
+
+impl Wiring {
+    pub(crate) fn new(config: &Config, task: TaskName, shards: usize) -> Self {
+        let book = Book { addresses: config.peers.clone(), ..Book::default() };
+        Self {
+            task,
+            shards,
+            connect_timeout: config.connect_timeout,
+            engine: OnceLock::new(),
+            book: Mutex::new(book),
+        }
+    }
+
+    pub(crate) fn bind(&self, engine: &Arc<Inner>) {
+        let _ = self.engine.set(Arc::downgrade(engine));
+    }
+
+    /// What was wanted before there was a control plane is dialled now.
+    pub(crate) fn control_is_up(&self) {
+        let wanted = std::mem::take(&mut self.book().wanted);
+        for task in wanted {
+            self.want(&task);
+        }
+    }
+
+    pub(crate) fn add_peer(&self, task: TaskName, address: Address) {
+        let was_wanted = {
+            let mut book = self.book();
+            book.addresses.insert(task.to_string(), address);
+            let before = book.wanted.len();
+            book.wanted.retain(|wanted| *wanted != task);
+            before != book.wanted.len()
+        };
+        if was_wanted {
+            self.want(&task);
+        }
+    }
+
+    fn want(&self, task: &TaskName) {
+        let Some(engine) = self.engine() else { return };
+        let address = self.book().addresses.get(&task.to_string()).cloned();
+        match (engine.control.get(), address) {
+            (Some(control), Some(address)) => {
+                if let Err(status) = control.dial(&task.to_string(), address, self.connect_timeout) {
+                    engine.call_all(|| Call::PeerUnreachable { task: task.clone(), status: status.clone() });
+                }
+            }
+            // The peer may dial us; if it does not, the shards give up at the connect deadline.
+            _ => self.book().wanted.push(task.clone()),
+        }
+    }
+
+    /// An arena of ours grew.
+    pub(crate) fn segment_added(&self, arena: u16, segment: Arc<Segment>) {
+        let fd = segment.fd().try_clone_to_owned();
+        let (index, len) = (segment.index(), segment.len() as u64);
+        self.book().segments.push((arena, segment));
+        if let (Some(engine), Ok(fd)) = (self.engine(), fd)
+            && let Some(control) = engine.control.get()
+            && let Err(status) = control.announce_segment(arena, index, fd, len)
+        {
+            tracing::warn!(%status, "a new segment could not be announced; peers will copy what lies in it");
+        }
+        if let Some(engine) = self.engine() {
+            engine.tell_local(arena, index, len);
+        }
+    }
+
+    fn engine(&self) -> Option<Arc<Inner>> {
+        self.engine.get().and_then(Weak::upgrade)
+    }
+
+    fn book(&self) -> std::sync::MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn link_config(&self, peer_shards: u16) -> LinkConfig {
+        link_config(pairs(self.shards, usize::from(peer_shards)).count())
+    }
+}
+
+impl Inner {
+    pub(crate) fn call_all(&self, call: impl Fn() -> Call) {
+        for mailbox in &self.mailboxes {
+            mailbox.call(call());
+        }
+    }
+
+    /// Engines of this process that are connected by loopback map a new segment of ours too.
+    fn tell_local(&self, arena: u16, index: u16, len: u64) {
+        let book = self.wiring.book();
+        let Some((_, segment)) = book.segments.iter().find(|(of, segment)| *of == arena && segment.index() == index)
+        else {
+            return;
+        };
+        let segment = Arc::clone(segment);
+        drop(book);
+        let locals = self.locals.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for other in locals.iter().filter_map(Weak::upgrade) {
+            let Some(mapped) = map(segment.fd(), len) else { continue };
+            let segment = PeerSegment { arena, index, mapped };
+            other.call_all(|| Call::PeerSegment { task: self.task.clone(), segment: segment.clone() });
+        }
+    }
+}
+
+impl Handler for Wiring {
+    fn local(&self, _peer: &PeerHello) -> Result<LocalOffer, Status> {
+        let engine = self.engine().ok_or_else(gone)?;
+        let mut offer = LocalOffer::default();
+        for (arena, segment) in &self.book().segments {
+            offer.segments.push(SegmentOffer {
+                arena: *arena,
+                segment: segment.index(),
+                len: segment.len() as u64,
+                fd: copy(segment.fd())?,
+            });
+        }
+        if engine.config.poll.may_sleep() {
+            // Two for each shard, in this order: the page with its flag, and the eventfd.
+            for (shard, doorbell) in engine.doorbells.iter().enumerate() {
+                let (page, event) = doorbell.fds();
+                offer.doorbells.push(DoorbellOffer { shard: shard as u16, fd: copy(page)? });
+                offer.doorbells.push(DoorbellOffer { shard: shard as u16, fd: copy(event)? });
+            }
+        }
+        Ok(offer)
+    }
+
+    fn make_link(&self, peer: &PeerHello) -> Result<LinkOffer, Status> {
+        let config = self.link_config(peer.shards);
+        let link = Link::create(config).map_err(|error| link_status(&peer.task, &error))?;
+        let offer = LinkOffer { len: link.bytes(), numbers: numbers(&config), fd: copy(link.fd())? };
+        self.book().links.insert(peer.task.clone(), link);
+        Ok(offer)
+    }
+
+    fn accept_link(&self, peer: &PeerHello, link: &LinkOffer) -> Result<(), Status> {
+        let config = self.link_config(peer.shards);
+        if link.numbers != numbers(&config) {
+            return Err(Status::new(
+                Code::FailedPrecondition,
+                catalogue::PEER_REFUSED,
+                format!("the link's measures are {:?}, and ours {:?}", link.numbers, numbers(&config)),
+            ));
+        }
+        Link::open(copy(link.fd.as_fd())?, config).map(drop).map_err(|error| link_status(&peer.task, &error))
+    }
+
+    fn peer_up(&self, up: PeerUp) {
+        let task = up.task.clone();
+        if let Err(status) = self.connect(up) {
+            tracing::error!(task, %status, "a greeted peer could not be wired");
+            if let (Some(engine), Ok(task)) = (self.engine(), TaskName::parse(&task)) {
+                engine.call_all(|| Call::PeerUnreachable { task: task.clone(), status: status.clone() });
+            }
+        }
+    }
+
+    fn segment_added(&self, peer: PeerId, segment: SegmentOffer) {
+        let task = self.book().connected.get(&peer).cloned();
+        let (Some(engine), Some(task)) = (self.engine(), task) else { return };
+        match MappedSegment::open(segment.fd, segment.len) {
+            Ok(mapped) => {
+                let segment =
+                    PeerSegment { arena: segment.arena, index: segment.segment, mapped: Arc::new(mapped) };
+                engine.call_all(|| Call::PeerSegment { task: task.clone(), segment: segment.clone() });
+            }
+            Err(error) => {
+                let status = Status::from(error);
+                engine.call_all(|| Call::PeerLost { task: task.clone(), status: status.clone() });
+            }
+        }
+    }
+
+    fn peer_gone(&self, peer: PeerId, why: PeerGone) {
+        let task = self.book().connected.remove(&peer);
+        let (Some(engine), Some(task)) = (self.engine(), task) else { return };
+        let status = why.status(&task.to_string());
+        tracing::info!(%task, %status, "a peer is gone");
+        engine.call_all(|| Call::PeerLost { task: task.clone(), status: status.clone() });
+    }
+
+    fn dial_failed(&self, task: &str, status: Status) {
+        if let (Some(engine), Ok(task)) = (self.engine(), TaskName::parse(task)) {
+            engine.call_all(|| Call::PeerUnreachable { task: task.clone(), status: status.clone() });
+        }
+    }
+}
+
+impl Wiring {
+    fn connect(&self, up: PeerUp) -> Result<(), Status> {
+        let engine = self.engine().ok_or_else(gone)?;
+        let task = TaskName::parse(&up.task)?;
+        let made = self.book().links.remove(&up.task);
+        let (mut link, side) = match made {
+            Some(link) if up.dialler => (link, Side::Maker),
+            _ => {
+                let config = self.link_config(up.hello.shards);
+                let opened = Link::open(up.descriptors.link.fd, config);
+                (opened.map_err(|error| link_status(&up.task, &error))?, Side::Opener)
+            }
+        };
+        let may_sleep = up.hello.poll_policy != PollPolicy::Busy;
+        let wakes = wakes(up.descriptors.doorbells, usize::from(up.hello.shards), may_sleep)?;
+        let mut segments = Vec::new();
+        if up.read_domain {
+            for offer in up.descriptors.segments {
+                let mapped = Arc::new(MappedSegment::open(offer.fd, offer.len)?);
+                segments.push(PeerSegment { arena: offer.arena, index: offer.segment, mapped });
+            }
+        }
+        let caps = Caps { body_max: limits::BODY_MAX, one_sided: false, read_domain: up.read_domain };
+        let mut links: Vec<Vec<(u16, Attach)>> = engine.mailboxes.iter().map(|_| Vec::new()).collect();
+        for (channel, (ours, theirs)) in ordered_pairs(self.shards, usize::from(up.hello.shards), side).enumerate() {
+            let endpoint = link.endpoint(channel as u32, side).ok_or_else(gone)?;
+            let wake = wakes[theirs].clone();
+            let attach: Attach = Box::new(move |ports| match ports.get_mut(SHM) {
+                Some(AnyPort::Shm(port)) => port.attach(endpoint, wake, caps).ok().map(|qp| (SHM, qp)),
+                _ => None,
+            });
+            links[ours].push((theirs as u16, attach));
+        }
+        self.book().connected.insert(up.peer, task.clone());
+        for (mailbox, links) in engine.mailboxes.iter().zip(links) {
+            mailbox.call(Call::PeerUp(Box::new(ShardPeerUp {
+                task: task.clone(),
+                incarnation: up.incarnation,
+                shards: up.hello.shards,
+                read_domain: up.read_domain,
+                segments: segments.clone(),
+                links,
+            })));
+        }
+        Ok(())
+    }
+}
+
+/// One shard's observer.
+#[derive(Debug)]
+pub(crate) struct ShardObserver {
+    wiring: Weak<Wiring>,
+    index: u16,
+}
+
+impl ShardObserver {
+    pub(crate) fn new(wiring: &Arc<Wiring>, index: u16) -> Arc<Self> {
+        Arc::new(Self { wiring: Arc::downgrade(wiring), index })
+    }
+}
+
+impl Observer for ShardObserver {
+    fn peer_wanted(&self, task: &TaskName) {
+        if let Some(wiring) = self.wiring.upgrade() {
+            wiring.want(task);
+        }
+    }
+
+    fn step_ended(&self, step: StepId, status: &Status) {
+        if let Some(engine) = self.wiring.upgrade().and_then(|wiring| wiring.engine()) {
+            engine.steps.end(step, status);
+        }
+    }
+
+    fn link_down(&self, task: &TaskName, reason: DownReason) {
+        tracing::debug!(shard = self.index, %task, ?reason, "a link is down");
+    }
+
+    fn violated(&self, task: &TaskName, status: &Status) {
+        tracing::error!(shard = self.index, %task, %status, "a peer broke the protocol");
+    }
+
+    fn segment_added(&self, segment: Arc<Segment>) {
+        if let Some(wiring) = self.wiring.upgrade() {
+            wiring.segment_added(self.index, segment);
+        }
+    }
+}
+
+/// Connects two engines of one process by loopback.
+pub(crate) fn connect_local(one: &Arc<Inner>, other: &Arc<Inner>) -> Result<(), Status> {
+    if one.task == other.task {
+        return Err(super::config::invalid(format!("both engines are {}", one.task)));
+    }
+    let geometry = Geometry { slots: limits::LINK_SLOTS, payload_bytes: limits::LINK_PAYLOAD_BYTES };
+    let mut ones: Vec<Vec<(u16, Attach)>> = one.mailboxes.iter().map(|_| Vec::new()).collect();
+    let mut others: Vec<Vec<(u16, Attach)>> = other.mailboxes.iter().map(|_| Vec::new()).collect();
+    for (ours, theirs) in pairs(one.mailboxes.len(), other.mailboxes.len()) {
+        let (maker, opener) = LoopbackPort::endpoints(geometry).ok_or_else(gone)?;
+        ones[ours].push((theirs as u16, attach_local(maker, wake_of(other, theirs))));
+        others[theirs].push((ours as u16, attach_local(opener, wake_of(one, ours))));
+    }
+    for (here, there, links) in [(one, other, ones), (other, one, others)] {
+        here.locals.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(there));
+        let segments = there.mapped_for_local()?;
+        for (mailbox, links) in here.mailboxes.iter().zip(links) {
+            mailbox.call(Call::PeerUp(Box::new(ShardPeerUp {
+                task: there.task.clone(),
+                incarnation: there.incarnation,
+                shards: there.mailboxes.len() as u16,
+                read_domain: true,
+                segments: segments.clone(),
+                links,
+            })));
+        }
+    }
+    Ok(())
+}
+
+impl Inner {
+    fn mapped_for_local(&self) -> Result<Vec<PeerSegment>, Status> {
+        let mut segments = Vec::new();
+        for (arena, segment) in &self.wiring.book().segments {
+            let mapped = map(segment.fd(), segment.len() as u64).ok_or_else(gone)?;
+            segments.push(PeerSegment { arena: *arena, index: segment.index(), mapped });
+        }
+        Ok(segments)
+    }
+}
+
+fn attach_local(endpoint: crate::fabric::shm::Endpoint, wake: PeerWake) -> Attach {
+    Box::new(move |ports| match ports.get_mut(LOOPBACK) {
+        Some(AnyPort::Loopback(port)) => port.attach(endpoint, wake).ok().map(|qp| (LOOPBACK, qp)),
+        _ => None,
+    })
+}
+
+fn wake_of(engine: &Inner, shard: usize) -> PeerWake {
+    if engine.config.poll.may_sleep() { engine.doorbells[shard].wake() } else { PeerWake::NEVER_SLEEPS }
+}
+
+/// The shards that share a channel: those whose numbers agree modulo the greatest common divisor of both counts.
+fn pairs(ours: usize, theirs: usize) -> impl Iterator<Item = (usize, usize)> {
+    let common = gcd(ours, theirs);
+    (0..ours).flat_map(move |i| (0..theirs).filter(move |j| i % common == j % common).map(move |j| (i, j)))
+}
+
+/// The same pairs in the order both sides count channels by: the maker's shard first. Ours is first in each pair.
+fn ordered_pairs(ours: usize, theirs: usize, side: Side) -> Box<dyn Iterator<Item = (usize, usize)>> {
+    match side {
+        Side::Maker => Box::new(pairs(ours, theirs)),
+        Side::Opener => Box::new(pairs(theirs, ours).map(|(theirs, ours)| (ours, theirs))),
+    }
+}
+
+const fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { if a == 0 { 1 } else { a } } else { gcd(b, a % b) }
+}
+
+const fn link_config(channels: usize) -> LinkConfig {
+    LinkConfig {
+        slots: limits::LINK_SLOTS,
+        payload_bytes: limits::LINK_PAYLOAD_BYTES,
+        channels: channels as u32,
+    }
+}
+
+fn numbers(config: &LinkConfig) -> Vec<u64> {
+    vec![u64::from(config.slots), u64::from(config.payload_bytes), u64::from(config.channels)]
+}
+
+/// The peer's doorbells by shard: page and eventfd follow each other.
+fn wakes(offers: Vec<DoorbellOffer>, shards: usize, may_sleep: bool) -> Result<Vec<PeerWake>, Status> {
+    let mut wakes = vec![PeerWake::NEVER_SLEEPS; shards];
+    if !may_sleep {
+        return Ok(wakes);
+    }
+    let mut offers = offers.into_iter();
+    let mut count = 0;
+    while let (Some(page), Some(event)) = (offers.next(), offers.next()) {
+        let wake = wakes.get_mut(usize::from(page.shard)).filter(|_| page.shard == event.shard);
+        let opened = PeerWake::open(&page.fd, event.fd).map_err(|error| {
+            Status::new(Code::FailedPrecondition, catalogue::DESCRIPTOR_UNSEALED, error.to_string())
+        })?;
+        *wake.ok_or_else(gone)? = opened;
+        count += 1;
+    }
+    if count != shards {
+        return Err(Status::new(
+            Code::FailedPrecondition,
+            catalogue::PEER_REFUSED,
+            format!("{count} doorbells came for {shards} shards that may sleep"),
+        ));
+    }
+    Ok(wakes)
+}
+
+fn map(fd: BorrowedFd<'_>, len: u64) -> Option<Arc<MappedSegment>> {
+    MappedSegment::open(fd.try_clone_to_owned().ok()?, len).ok().map(Arc::new)
+}
+
+fn copy(fd: BorrowedFd<'_>) -> Result<OwnedFd, Status> {
+    fd.try_clone_to_owned().map_err(|error| {
+        Status::new(Code::ResourceExhausted, catalogue::CONFIG, format!("no descriptor is left: {error}"))
+    })
+}
+
+fn link_status(task: &str, error: &crate::fabric::shm::LinkError) -> Status {
+    Status::new(Code::FailedPrecondition, error.reason(), format!("the link with {task}: {error}"))
+}
+
+fn gone() -> Status {
+    Status::new(Code::FailedPrecondition, catalogue::SHUTDOWN, "Shutdown")
+}

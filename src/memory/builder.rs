@@ -1,0 +1,92 @@
+//! A tensor being written, in the memory where it will be read.
+//!
+//! Knows its buffer; finishing it moves no byte.
+
+use super::element::{self, Element};
+use super::tensor::{Inline, check_dtype};
+use super::{Buffer, Tensor, TensorError};
+use crate::ground::{Region, TensorMeta};
+
+/// Room for a tensor's elements, unique and writable; its bytes are whatever was there before.
+#[derive(Debug)]
+pub struct TensorBuilder {
+    meta: TensorMeta,
+    room: Room,
+}
+
+enum Room {
+    Inline(Inline, usize),
+    Block(Buffer),
+}
+
+impl TensorBuilder {
+    #[inline]
+    pub(crate) fn inline(meta: TensorMeta, len: usize) -> Self {
+        Self {
+            meta,
+            room: Room::Inline(Inline::default(), len),
+        }
+    }
+
+    #[inline]
+    pub(crate) const fn on(meta: TensorMeta, buffer: Buffer) -> Self {
+        Self {
+            meta,
+            room: Room::Block(buffer),
+        }
+    }
+
+    /// The finished tensor.
+    #[inline]
+    #[must_use]
+    pub fn finish(self) -> Tensor {
+        match self.room {
+            Room::Inline(bytes, len) => Tensor::of_array(self.meta, bytes, len),
+            Room::Block(buffer) => buffer.finish(self.meta),
+        }
+    }
+
+    /// Its bytes, in row-major order of the elements.
+    #[inline]
+    #[must_use]
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        match &mut self.room {
+            Room::Inline(bytes, len) => &mut bytes.0[..*len],
+            Room::Block(buffer) => buffer,
+        }
+    }
+
+    /// Its elements.
+    ///
+    /// # Errors
+    /// [`TensorError::Dtype`] if they are not `T`.
+    #[inline]
+    pub fn as_mut_slice<T: Element>(&mut self) -> Result<&mut [T], TensorError> {
+        check_dtype::<T>(self.meta)?;
+        element::elements_of_mut(self.bytes_mut())
+    }
+
+    /// Its type and shape.
+    #[must_use]
+    pub const fn meta(&self) -> TensorMeta {
+        self.meta
+    }
+
+    /// What others call its memory; `None` if it lies in the handle.
+    #[must_use]
+    pub fn region(&self) -> Option<Region> {
+        match &self.room {
+            Room::Inline(..) => None,
+            Room::Block(buffer) => Some(buffer.region()),
+        }
+    }
+}
+
+impl std::fmt::Debug for Room {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Inline(_, len) => write!(f, "Inline({len})"),
+            Self::Block(buffer) => buffer.fmt(f),
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! What can go wrong with memory: small `Copy` values; only the edge turns one into a [`Status`] with text.
+//!
+//! Knows no caller and no log: whoever meets the error first says so.
+
+use crate::ground::{Code, DType, Status};
+
+/// Why memory was not given, mapped or leased.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MemoryError {
+    /// The arena has no room for this now; it may have later.
+    #[error(
+        "{asked} bytes asked of an arena that holds {mapped} of at most {limit} bytes, {in_use} in use (bytes_max)"
+    )]
+    Full {
+        /// Bytes asked for.
+        asked: u64,
+        /// Bytes given out.
+        in_use: u64,
+        /// Bytes mapped from the system.
+        mapped: u64,
+        /// The arena's `bytes_max`.
+        limit: u64,
+    },
+    /// The arena can never hold this, however empty.
+    #[error("{asked} bytes asked of an arena of at most {limit} bytes (bytes_max)")]
+    Unfit {
+        /// Bytes asked for.
+        asked: u64,
+        /// The most the arena could ever hold in one piece.
+        limit: u64,
+    },
+    /// The arena would need more segments than a region can number.
+    #[error(
+        "the arena has all of its {limit} segments; larger segments (segment_bytes) give it more room"
+    )]
+    Segments {
+        /// The most segments of an arena.
+        limit: u32,
+    },
+    /// A descriptor a peer sent is not sealed as it must be.
+    #[error(
+        "the descriptor lacks seals: it has {seals:#x}, and needs SHRINK and one of WRITE and FUTURE_WRITE"
+    )]
+    Unsealed {
+        /// The seals it has (`F_SEAL_*`).
+        seals: u32,
+    },
+    /// A descriptor a peer sent is smaller than the peer claims.
+    #[error("the descriptor holds {size} bytes where {claimed} are claimed")]
+    Short {
+        /// The segment's length by the peer's word, in bytes.
+        claimed: u64,
+        /// The file's length, in bytes.
+        size: u64,
+    },
+    /// A region that does not lie within its segment.
+    #[error("{len} bytes at {offset} lie outside a segment of {segment_len} bytes")]
+    Outside {
+        /// Where the region starts.
+        offset: u64,
+        /// Its length.
+        len: u64,
+        /// The segment's length.
+        segment_len: u64,
+    },
+    /// Every entry of the lease table is taken.
+    #[error("all {capacity} leases are out")]
+    LeasesOut {
+        /// The table's capacity.
+        capacity: u32,
+    },
+    /// Huge pages are required, and the machine has none to give.
+    #[error(
+        "huge pages are required (huge_pages) and the system has none to give: errno {errno} from {call}"
+    )]
+    HugePages {
+        /// The call that refused.
+        call: &'static str,
+        /// Its error number.
+        errno: i32,
+    },
+    /// The kernel lacks a seal without which memory cannot be shared safely.
+    #[error(
+        "this kernel cannot seal shared memory against later writers (F_SEAL_FUTURE_WRITE, Linux 5.1)"
+    )]
+    Kernel,
+    /// The system refused a call.
+    #[error("{call}: errno {errno}")]
+    System {
+        /// The call.
+        call: &'static str,
+        /// Its error number.
+        errno: i32,
+    },
+    /// What was asked does not make a tensor.
+    #[error(transparent)]
+    Tensor(#[from] TensorError),
+}
+
+/// Why bytes are not the tensor, or the elements, that was asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TensorError {
+    /// The metadata's bytes and the bytes that are there differ.
+    #[error("the shape takes {expected} bytes, and {actual} are there")]
+    Size {
+        /// Bytes the metadata takes.
+        expected: u64,
+        /// Bytes that are there.
+        actual: u64,
+    },
+    /// The metadata takes 2⁶³ bytes or more.
+    #[error("the shape takes 2^63 bytes or more")]
+    Huge,
+    /// The number of values and the shape's number of elements differ.
+    #[error("the shape has {expected} elements, and {actual} are there")]
+    Elements {
+        /// Elements of the shape.
+        expected: u64,
+        /// Values that are there.
+        actual: u64,
+    },
+    /// The elements are of another type.
+    #[error("the elements are {actual}, not {expected}")]
+    Dtype {
+        /// What was asked for.
+        expected: DType,
+        /// What the tensor holds.
+        actual: DType,
+    },
+    /// Foreign memory that does not start where such elements may.
+    #[error("the memory is not aligned to {align} bytes")]
+    Misaligned {
+        /// What the element type needs.
+        align: usize,
+    },
+    /// Strings have no size of their own; they are made from their bytes.
+    #[error("strings have no size before their bytes are known")]
+    Strings,
+    /// The bytes are not an encoding of so many strings.
+    #[error("the bytes are no encoding of {count} strings")]
+    Encoding {
+        /// How many strings the shape asks for.
+        count: u64,
+    },
+}
+
+impl MemoryError {
+    /// A refused system call.
+    pub(crate) const fn system(call: &'static str, errno: rustix::io::Errno) -> Self {
+        Self::System {
+            call,
+            errno: errno.raw_os_error(),
+        }
+    }
+}
+
+impl From<MemoryError> for Status {
+    fn from(error: MemoryError) -> Self {
+        let (code, reason) = match error {
+            MemoryError::Full { .. } | MemoryError::Segments { .. } => {
+                (Code::ResourceExhausted, "ARENA_FULL")
+            }
+            MemoryError::Unfit { .. } => (Code::ResourceExhausted, "ARENA_UNFIT"),
+            MemoryError::Unsealed { .. } => (Code::PermissionDenied, "DESCRIPTOR_UNSEALED"),
+            MemoryError::Short { .. } => (Code::InvalidArgument, "DESCRIPTOR_SHORT"),
+            MemoryError::Outside { .. } => (Code::OutOfRange, "REGION_OUTSIDE"),
+            MemoryError::LeasesOut { .. } => (Code::ResourceExhausted, "LEASES_OUT"),
+            MemoryError::HugePages { .. } => (Code::FailedPrecondition, "HUGE_PAGES_NONE"),
+            MemoryError::Kernel => (Code::FailedPrecondition, "KERNEL_UNSEALING"),
+            MemoryError::System { .. } => (Code::Internal, "SYSTEM_CALL"),
+            MemoryError::Tensor(error) => return error.into(),
+        };
+        Self::new(code, reason, error.to_string())
+    }
+}
+
+impl From<TensorError> for Status {
+    fn from(error: TensorError) -> Self {
+        let reason = match error {
+            TensorError::Dtype { .. } | TensorError::Strings => "TENSOR_DTYPE",
+            TensorError::Misaligned { .. } => "TENSOR_ALIGNMENT",
+            TensorError::Encoding { .. } => "TENSOR_STRINGS",
+            TensorError::Size { .. } | TensorError::Huge | TensorError::Elements { .. } => {
+                "TENSOR_SHAPE"
+            }
+        };
+        Self::new(Code::InvalidArgument, reason, error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,84 @@
+//! Tests of `error.rs`: the catalogue's reasons, which are stable, and small errors.
+
+use super::*;
+
+#[test]
+fn every_refusal_has_its_reason() {
+    let cases: [(MemoryError, Code, &str); 8] = [
+        (
+            MemoryError::Full {
+                asked: 1,
+                in_use: 2,
+                mapped: 3,
+                limit: 4,
+            },
+            Code::ResourceExhausted,
+            "ARENA_FULL",
+        ),
+        (
+            MemoryError::Unfit { asked: 5, limit: 4 },
+            Code::ResourceExhausted,
+            "ARENA_UNFIT",
+        ),
+        (
+            MemoryError::Unsealed { seals: 0 },
+            Code::PermissionDenied,
+            "DESCRIPTOR_UNSEALED",
+        ),
+        (
+            MemoryError::Short {
+                claimed: 2,
+                size: 1,
+            },
+            Code::InvalidArgument,
+            "DESCRIPTOR_SHORT",
+        ),
+        (
+            MemoryError::LeasesOut { capacity: 1 },
+            Code::ResourceExhausted,
+            "LEASES_OUT",
+        ),
+        (
+            TensorError::Size {
+                expected: 1,
+                actual: 2,
+            }
+            .into(),
+            Code::InvalidArgument,
+            "TENSOR_SHAPE",
+        ),
+        (
+            TensorError::Strings.into(),
+            Code::InvalidArgument,
+            "TENSOR_DTYPE",
+        ),
+        (
+            MemoryError::Kernel,
+            Code::FailedPrecondition,
+            "KERNEL_UNSEALING",
+        ),
+    ];
+    for (error, code, reason) in cases {
+        let status = Status::from(error);
+        assert_eq!((status.code(), status.reason()), (code, reason));
+        assert_eq!(status.message(), error.to_string());
+    }
+}
+
+#[test]
+fn a_full_arena_names_its_limit_and_the_setting() {
+    let status = Status::from(MemoryError::Full {
+        asked: 11,
+        in_use: 22,
+        mapped: 33,
+        limit: 44,
+    });
+    for part in ["11", "22", "33", "44", "bytes_max"] {
+        assert!(status.message().contains(part), "{} in {status}", part);
+    }
+}
+
+const _: () = assert!(
+    size_of::<MemoryError>() <= 40,
+    "errors on the hot path are small"
+);

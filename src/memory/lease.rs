@@ -1,0 +1,202 @@
+//! Leases: tensors over a peer's memory, and the news that nobody reads them any more.
+//!
+//! Knows mappings and tokens. What a token stands for, whom to tell of it and when a lease expires is the shard's
+//! business. A lease is taken back by nobody: it ends when its last tensor is dropped.
+//!
+//! The table is a home (`home.rs`) like a pool's, its nodes are table entries: a leased tensor dropped on any thread
+//! sends its entry home, and the shard's next [`Leases::reclaim`] hears its token, once.
+#![allow(unsafe_code)]
+
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+use super::home::{Home, Node, Owner};
+use super::returns::Linked;
+use super::{MappedSegment, MemoryError, Tensor, tensor};
+use crate::ground::{Region, TensorMeta};
+use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+/// A shard's table of leases, all entries made beforehand. May be dropped before the tensors.
+#[derive(Debug)]
+pub struct Leases {
+    owner: Owner<Lease>,
+    free: *mut Lease,
+    capacity: u32,
+}
+
+/// An entry: one lease, with as many handles as there are clones of its tensor.
+#[derive(Debug)]
+#[repr(align(64))]
+pub(crate) struct Lease {
+    handles: AtomicU32,
+    /// The next entry: of the return list while it comes home, of the free list while it is there.
+    link: AtomicPtr<Self>,
+    home: NonNull<Home<Self>>,
+    /// From `Arc::into_raw` while the entry is out or on its way; null at home. The owner's, and the end's, to touch.
+    mapped: AtomicPtr<MappedSegment>,
+    token: AtomicU64,
+}
+
+impl Leases {
+    /// A table of `capacity` entries.
+    #[must_use]
+    pub fn new(capacity: u32) -> Self {
+        let owner =
+            Owner::new(|home| Ok::<_, core::convert::Infallible>(Entries::new(home, capacity)));
+        let owner = match owner {
+            Ok(owner) => owner,
+            Err(never) => match never {},
+        };
+        let mut leases = Self {
+            owner,
+            free: ptr::null_mut(),
+            capacity,
+        };
+        let Entries(entries) = leases.owner.estate();
+        // SAFETY: the entries lie in the owner's estate, which outlives this call.
+        for entry in unsafe { entries.as_ref() }.iter().rev() {
+            entry.link.store(leases.free, Ordering::Relaxed);
+            leases.free = ptr::from_ref(entry).cast_mut();
+        }
+        leases
+    }
+
+    /// A tensor over `region` of a peer's segment. The segment stays mapped as long as a clone of the tensor lives;
+    /// `token` comes back from [`Leases::reclaim`] after that.
+    ///
+    /// # Errors
+    /// [`MemoryError::LeasesOut`] if every entry is taken; [`MemoryError::Outside`] if the claim leaves the segment;
+    /// [`MemoryError::Tensor`] if the region's length is not what `meta` takes.
+    pub fn make(
+        &mut self,
+        mapped: Arc<MappedSegment>,
+        region: Region,
+        meta: TensorMeta,
+        token: u64,
+    ) -> Result<Tensor, MemoryError> {
+        tensor::check_len(meta, mapped.slice(region)?.len())?;
+        let entry = NonNull::new(self.free).ok_or(MemoryError::LeasesOut {
+            capacity: self.capacity,
+        })?;
+        // SAFETY: the entries lie in the owner's estate, which outlives this call; no handle to this one exists, and
+        // only shared references are ever made.
+        let lease = unsafe { entry.as_ref() };
+        self.free = lease.link.load(Ordering::Relaxed);
+        lease.token.store(token, Ordering::Relaxed);
+        let mapped = Arc::into_raw(mapped).cast_mut();
+        lease.mapped.store(mapped, Ordering::Relaxed);
+        // SAFETY: the entry lives, belongs to this home and came off the free list: it is at home.
+        let handle = unsafe { self.owner.give_out(entry) };
+        // SAFETY: the entry holds one count of this `Arc` until it is home again, and the handle keeps it out.
+        let mapped = unsafe { &*mapped };
+        Ok(Tensor::of_lease(meta, mapped.slice(region)?, handle))
+    }
+
+    /// Takes home every lease whose last tensor was dropped, on whatever thread: tells `ended` each one's token, and
+    /// returns how many there were. The segment is let go before its token is told.
+    pub fn reclaim(&mut self, mut ended: impl FnMut(u64)) -> usize {
+        let mut count = 0;
+        for entry in self.owner.take_all() {
+            // SAFETY: the entries lie in the owner's estate, which outlives this call.
+            let lease = unsafe { entry.as_ref() };
+            lease.let_go();
+            self.owner.took_home();
+            lease.link.store(self.free, Ordering::Relaxed);
+            self.free = entry.as_ptr();
+            count += 1;
+            ended(lease.token.load(Ordering::Relaxed));
+        }
+        count
+    }
+
+    /// Leases that are out and not reclaimed.
+    #[must_use]
+    pub const fn out(&self) -> usize {
+        self.owner.out()
+    }
+
+    /// The most leases that can be out.
+    #[must_use]
+    pub const fn capacity(&self) -> u32 {
+        self.capacity
+    }
+}
+
+// SAFETY: not automatic because of `free`, which points into the estate of `owner` and moves with it.
+unsafe impl Send for Leases {}
+
+impl Lease {
+    /// Gives up the entry's count of its mapping. For whoever has the entry alone: its owner at home, or the end.
+    fn let_go(&self) {
+        let mapped = self.mapped.swap(ptr::null_mut(), Ordering::Relaxed);
+        if !mapped.is_null() {
+            // SAFETY: it came from `Arc::into_raw` in `make`, and the swap took it out, so this count is given up once.
+            drop(unsafe { Arc::from_raw(mapped) });
+        }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.let_go();
+    }
+}
+
+// SAFETY: `link` gives that field; the owner touches it only between taking the entry home and giving it out.
+unsafe impl Linked for Lease {
+    fn link(&self) -> &AtomicPtr<Self> {
+        &self.link
+    }
+}
+
+// SAFETY: both give their fields, the home being fixed at birth to the one whose estate the entry lies in.
+unsafe impl Node for Lease {
+    type Estate = Entries;
+
+    fn handles(&self) -> &AtomicU32 {
+        &self.handles
+    }
+
+    fn home(&self) -> NonNull<Home<Self>> {
+        self.home
+    }
+}
+
+// SAFETY: not automatic because of `home`, which is read only by the last handle, as `Node` demands; the mapping is
+// `Send` and `Sync`, and its count may be given up on any thread.
+unsafe impl Send for Lease {}
+
+// SAFETY: as above; all that changes is atomic.
+unsafe impl Sync for Lease {}
+
+/// The entries in one allocation. Not a `Box`: handles point into it while it is moved, and a `Box` forbids that.
+#[derive(Debug)]
+pub(crate) struct Entries(NonNull<[Lease]>);
+
+impl Entries {
+    fn new(home: NonNull<Home<Lease>>, capacity: u32) -> Self {
+        let entry = |_| Lease {
+            handles: AtomicU32::new(0),
+            link: AtomicPtr::new(ptr::null_mut()),
+            home,
+            mapped: AtomicPtr::new(ptr::null_mut()),
+            token: AtomicU64::new(0),
+        };
+        let entries: Box<[Lease]> = (0..capacity).map(entry).collect();
+        Self(NonNull::from(Box::leak(entries)))
+    }
+}
+
+impl Drop for Entries {
+    fn drop(&mut self) {
+        // SAFETY: it came from `Box::leak` in `new` and is dropped once, with the estate: when neither the owner nor a
+        // handle is left.
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+    }
+}
+
+// SAFETY: not automatic because of the pointer, which owns its entries as a `Box` would; `Lease` is `Send` and `Sync`.
+unsafe impl Send for Entries {}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,429 @@
+//! A pool: one arena and its allocator, in the hands of one owner.
+//!
+//! Knows nothing of who holds its blocks. It never looks into the memory it gives out, and trusts nothing there.
+//!
+//! Small blocks (to 64 KiB) come from spans of one size (`spans.rs`); larger ones are runs of pages (`pages.rs`),
+//! cut to the page. What was dropped comes home through the return list (`home.rs`): at every [`Pool::reclaim`], and
+//! by itself when a free list runs dry. Only then does the arena grow, by a segment at a time, up to `bytes_max`.
+//!
+//! Blocks may outlive the pool: segments and headers stay until the last handle is gone.
+#![allow(unsafe_code)]
+
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+use super::account::Account;
+use super::block::{Block, Estate, LARGE, Place};
+use super::classes::{SMALL_MAX, class_of};
+use super::home::Owner;
+use super::pages::{PAGE_BYTES, PageIndex, Pages};
+use super::spans::{Spans, pages_min, pages_of};
+use super::{
+    ArenaConfig, ArenaId, Buffer, HugePagesReport, INLINE_MAX, MemoryError, PoolStats, Segment,
+    Tensor, TensorBuilder, TensorError, strings, tensor,
+};
+use crate::ground::{DType, Region, Shape, TensorMeta};
+
+/// The most segments of an arena: what a region's segment number can say.
+pub const SEGMENTS_MAX: usize = 1 << 16;
+/// Headers of large blocks made at a time: 16 KiB of them.
+const HEADERS: usize = 256;
+
+/// An arena and its allocator. Owned by one shard; may move between threads, but is never shared.
+#[derive(Debug)]
+pub struct Pool {
+    owner: Owner<Block>,
+    id: ArenaId,
+    config: ArenaConfig,
+    pages: Pages,
+    /// The first page of each segment.
+    firsts: Vec<PageIndex>,
+    /// Who has each page; of a large block only the first page knows.
+    tenants: Vec<Tenant>,
+    spans: Spans,
+    /// Headers of large blocks that stand for none now.
+    spare: *mut Block,
+    generation: u32,
+    account: Account,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Tenant {
+    Nobody,
+    Span(u32),
+    Large(NonNull<Block>),
+}
+
+impl Pool {
+    /// A pool with its first segment.
+    ///
+    /// # Errors
+    /// [`MemoryError::Unfit`] if `bytes_max` holds not even a page; [`MemoryError::HugePages`], [`MemoryError::Kernel`]
+    /// and [`MemoryError::System`] from the system.
+    pub fn new(id: ArenaId, config: ArenaConfig) -> Result<Self, MemoryError> {
+        let owner = Owner::new(|_| Ok::<_, MemoryError>(Estate::default()))?;
+        let mut pool = Self {
+            owner,
+            id,
+            config,
+            pages: Pages::new(),
+            firsts: Vec::new(),
+            tenants: Vec::new(),
+            spans: Spans::new(),
+            spare: ptr::null_mut(),
+            generation: 0,
+            account: Account::default(),
+        };
+        pool.check_fits(1)?;
+        pool.grow(1)?;
+        Ok(pool)
+    }
+
+    /// A buffer of `len` bytes, 64-byte aligned, with whatever content.
+    ///
+    /// # Errors
+    /// [`MemoryError::Full`] if there is no room now, [`MemoryError::Unfit`] if there never is;
+    /// [`MemoryError::System`] if the arena had to grow and could not.
+    #[inline]
+    pub fn buffer(&mut self, len: usize) -> Result<Buffer, MemoryError> {
+        let block = if len <= SMALL_MAX {
+            let class = class_of(len);
+            match self.spans.take(class) {
+                Some(block) => block,
+                None => self.refill(class)?,
+            }
+        } else {
+            self.large(len)?
+        };
+        self.generation = self.generation.wrapping_add(1);
+        // SAFETY: the header lies in the owner's estate, which outlives this call.
+        let header = unsafe { block.as_ref() };
+        header.begin(self.generation);
+        self.account.give_out(header.size());
+        // SAFETY: the header lives, belongs to this pool's home and came off a free list just now: it is at home, no
+        // handle to it exists, and it lies on no list.
+        let handle = unsafe { self.owner.give_out(block) };
+        Ok(Buffer::new(handle, len))
+    }
+
+    /// Room for a tensor, to be written in place. Up to [`INLINE_MAX`] bytes lie in the handle and take no block.
+    ///
+    /// # Errors
+    /// As [`Pool::buffer`]; [`MemoryError::Tensor`] if `meta` is of strings or of no possible size.
+    #[inline]
+    pub fn builder(&mut self, meta: TensorMeta) -> Result<TensorBuilder, MemoryError> {
+        let len = tensor::byte_len(meta)?.ok_or(TensorError::Strings)? as usize;
+        if len <= INLINE_MAX {
+            return Ok(TensorBuilder::inline(meta, len));
+        }
+        Ok(TensorBuilder::on(meta, self.buffer(len)?))
+    }
+
+    /// A tensor with a copy of `bytes`, as they come from a frame.
+    ///
+    /// # Errors
+    /// As [`Pool::buffer`]; [`MemoryError::Tensor`] if `bytes` are not as many as `meta` takes.
+    pub fn tensor_from(&mut self, meta: TensorMeta, bytes: &[u8]) -> Result<Tensor, MemoryError> {
+        tensor::check_len(meta, bytes.len())?;
+        if bytes.len() <= INLINE_MAX {
+            return Ok(Tensor::of_inline(meta, bytes));
+        }
+        let mut buffer = self.buffer(bytes.len())?;
+        buffer.copy_from_slice(bytes);
+        buffer
+            .into_tensor(meta)
+            .map_err(|misfit| misfit.error.into())
+    }
+
+    /// A tensor of byte strings, encoded into the arena.
+    ///
+    /// # Errors
+    /// As [`Pool::buffer`]; [`MemoryError::Tensor`] unless there is one string for each element of `shape`.
+    pub fn strings<S: AsRef<[u8]>>(
+        &mut self,
+        shape: Shape,
+        items: &[S],
+    ) -> Result<Tensor, MemoryError> {
+        strings::check_count(shape, items.len())?;
+        let mut buffer = self.buffer(strings::encoded_len(items))?;
+        strings::encode(items, &mut buffer);
+        buffer
+            .into_tensor(TensorMeta {
+                dtype: DType::String,
+                shape,
+            })
+            .map_err(|misfit| misfit.error.into())
+    }
+
+    /// Takes home every block whose last handle was dropped, on whatever thread, and tells how many.
+    #[inline]
+    pub fn reclaim(&mut self) -> usize {
+        let mut count = 0;
+        for block in self.owner.take_all() {
+            // SAFETY: the header lies in the owner's estate, which outlives this call.
+            let block = unsafe { block.as_ref() };
+            self.owner.took_home();
+            self.account.take_home(block.size());
+            if block.span() == LARGE {
+                self.free_large(block);
+            } else {
+                self.spans.give(block);
+            }
+            count += 1;
+        }
+        count
+    }
+
+    /// Gives up a buffer that cannot be proved quiet: counted, never freed, and mapped for as long as the process
+    /// lives.
+    pub fn quarantine(&mut self, buffer: Buffer) {
+        self.account.quarantined += 1;
+        buffer.forget();
+    }
+
+    /// True if `region` is, or begins, a block as it was given out, and somebody still holds it.
+    ///
+    /// False says that it is stale: the block went home since, and may be somebody else's by now. A generation comes
+    /// again only after 2³² blocks were given out.
+    #[must_use]
+    pub fn is_current(&self, region: Region) -> bool {
+        let Some(block) = self.find(region) else {
+            return false;
+        };
+        let whole = block.region(0);
+        region.arena == self.id.0
+            && whole.segment == region.segment
+            && whole.offset == region.offset
+            && whole.generation == region.generation
+            && region.len <= block.size()
+            && block.is_held()
+    }
+
+    /// The arena's number.
+    #[must_use]
+    pub const fn id(&self) -> ArenaId {
+        self.id
+    }
+
+    /// Every segment, by its number; more may come as the arena grows.
+    #[must_use]
+    pub fn segments(&self) -> &[Arc<Segment>] {
+        &self.owner.estate().segments
+    }
+
+    /// The account.
+    #[must_use]
+    pub fn stats(&self) -> PoolStats {
+        let segments = self.segments();
+        PoolStats {
+            blocks: self.owner.out() as u64,
+            in_use_bytes: self.account.in_use,
+            peak_bytes: self.account.peak,
+            free_bytes: self.account.mapped - self.account.in_use,
+            mapped_bytes: self.account.mapped,
+            limit_bytes: self.config.bytes_max,
+            segments: segments.len() as u32,
+            quarantined: self.account.quarantined,
+            refused: self.account.refused,
+            huge_pages: segments
+                .last()
+                .map_or(HugePagesReport::Off, |segment| segment.huge_pages()),
+        }
+    }
+
+    /// A block of a class whose free lists are dry.
+    #[cold]
+    fn refill(&mut self, class: usize) -> Result<NonNull<Block>, MemoryError> {
+        if self.reclaim() > 0
+            && let Some(block) = self.spans.take(class)
+        {
+            return Ok(block);
+        }
+        self.check_fits(pages_min(class))?;
+        // When the arena is nearly full, a span of a single block still serves.
+        let (count, page) = match self.find_pages(pages_of(class)) {
+            Ok(page) => (pages_of(class), page),
+            Err(_) => (
+                pages_min(class),
+                self.find_pages(pages_min(class))
+                    .inspect_err(|_| self.account.refused += 1)?,
+            ),
+        };
+        let place = self.place_of(page, 0);
+        let (home, arena) = (self.owner.home(), self.id.0);
+        let estate = self.owner.estate_mut();
+        let len = count as usize * PAGE_BYTES;
+        let span = self.spans.open(class, place, len, |count| {
+            estate.headers(home, arena, count)
+        });
+        self.tenants[page as usize..(page + count) as usize].fill(Tenant::Span(span));
+        Ok(self
+            .spans
+            .take(class)
+            .expect("a span just opened has a free block"))
+    }
+
+    /// A block of whole pages.
+    fn large(&mut self, len: usize) -> Result<NonNull<Block>, MemoryError> {
+        let unfit = MemoryError::Unfit {
+            asked: len as u64,
+            limit: self.config.bytes_max,
+        };
+        let count = u32::try_from(len.div_ceil(PAGE_BYTES)).map_err(|_| unfit)?;
+        self.check_fits(count)?;
+        let page = match self.pages.take(count) {
+            Some(page) => page,
+            None => {
+                self.reclaim();
+                self.find_pages(count)
+                    .inspect_err(|_| self.account.refused += 1)?
+            }
+        };
+        let block = self.spare_header();
+        // SAFETY: the header lies in the owner's estate, which outlives this call.
+        let header = unsafe { block.as_ref() };
+        header.settle(self.place_of(page, count as u64 * PAGE_BYTES as u64));
+        self.tenants[page as usize] = Tenant::Large(block);
+        Ok(block)
+    }
+
+    fn free_large(&mut self, block: &Block) {
+        self.tenants[block.page() as usize] = Tenant::Nobody;
+        self.pages.give(block.page());
+        block.set_next(self.spare);
+        self.spare = ptr::from_ref(block).cast_mut();
+    }
+
+    /// A header that stands for no block.
+    fn spare_header(&mut self) -> NonNull<Block> {
+        if self.spare.is_null() {
+            let home = self.owner.home();
+            let headers = self.owner.estate_mut().headers(home, self.id.0, HEADERS);
+            // SAFETY: headers just made in the owner's estate, which outlives this call.
+            for block in unsafe { headers.as_ref() } {
+                block.set_next(self.spare);
+                self.spare = ptr::from_ref(block).cast_mut();
+            }
+        }
+        let block = NonNull::new(self.spare).expect("headers were just made if there were none");
+        // SAFETY: the header lies in the owner's estate, which outlives this call.
+        self.spare = unsafe { block.as_ref() }.next();
+        block
+    }
+
+    /// A run of pages: a free one, one that idle spans give back, or one of a new segment.
+    fn find_pages(&mut self, count: u32) -> Result<PageIndex, MemoryError> {
+        if let Some(page) = self.pages.take(count) {
+            return Ok(page);
+        }
+        let Self {
+            spans,
+            pages,
+            tenants,
+            ..
+        } = self;
+        spans.close_idle(|page| {
+            let count = pages.give(page);
+            tenants[page as usize..(page + count) as usize].fill(Tenant::Nobody);
+        });
+        if let Some(page) = self.pages.take(count) {
+            return Ok(page);
+        }
+        self.grow(count)?;
+        self.pages.take(count).ok_or_else(|| self.full(count))
+    }
+
+    /// Adds a segment in which `count` pages fit.
+    #[cold]
+    fn grow(&mut self, count: u32) -> Result<(), MemoryError> {
+        let needed = u64::from(count) * PAGE_BYTES as u64;
+        let room =
+            (self.config.bytes_max - self.account.mapped) / PAGE_BYTES as u64 * PAGE_BYTES as u64;
+        if needed > room {
+            return Err(self.full(count));
+        }
+        let index = u16::try_from(self.firsts.len());
+        let index = index.map_err(|_| MemoryError::Segments {
+            limit: SEGMENTS_MAX as u32,
+        })?;
+        let usual = (self.config.segment_bytes as u64).next_multiple_of(PAGE_BYTES as u64);
+        let len = usual.max(needed).min(room) as usize;
+        let segment = Segment::create(index, len, room, self.config.huge_pages)?;
+        let pages = u32::try_from(segment.len() / PAGE_BYTES).ok();
+        let first = pages.and_then(|pages| self.pages.add(pages));
+        let first = first.ok_or(MemoryError::Unfit {
+            asked: needed,
+            limit: self.config.bytes_max,
+        })?;
+        self.account.mapped += segment.len() as u64;
+        self.tenants
+            .resize(first as usize + segment.len() / PAGE_BYTES, Tenant::Nobody);
+        self.firsts.push(first);
+        self.owner.estate_mut().segments.push(Arc::new(segment));
+        Ok(())
+    }
+
+    /// Refuses what an empty arena could not hold either.
+    fn check_fits(&self, pages: u32) -> Result<(), MemoryError> {
+        let asked = u64::from(pages) * PAGE_BYTES as u64;
+        if asked > self.config.bytes_max {
+            return Err(MemoryError::Unfit {
+                asked,
+                limit: self.config.bytes_max,
+            });
+        }
+        Ok(())
+    }
+
+    fn full(&self, pages: u32) -> MemoryError {
+        MemoryError::Full {
+            asked: u64::from(pages) * PAGE_BYTES as u64,
+            in_use: self.account.in_use,
+            mapped: self.account.mapped,
+            limit: self.config.bytes_max,
+        }
+    }
+
+    /// The place of a large block of `size` bytes that starts at `page`.
+    fn place_of(&self, page: PageIndex, size: u64) -> Place {
+        let index = self.firsts.partition_point(|&first| first <= page) - 1;
+        let offset = (page - self.firsts[index]) as usize * PAGE_BYTES;
+        let segment = &self.segments()[index];
+        debug_assert!(
+            offset as u64 + size <= segment.len() as u64,
+            "pages lie in their segment"
+        );
+        let base = segment.base().as_ptr().wrapping_add(offset);
+        Place {
+            base,
+            offset: offset as u64,
+            size,
+            segment: segment.index(),
+            span: LARGE,
+            page,
+        }
+    }
+
+    /// The block in whose place `region` starts.
+    fn find(&self, region: Region) -> Option<&Block> {
+        let segment = self.segments().get(usize::from(region.segment))?;
+        if region.offset >= segment.len() as u64 {
+            return None;
+        }
+        let page =
+            self.firsts[usize::from(region.segment)] as usize + region.offset as usize / PAGE_BYTES;
+        match *self.tenants.get(page)? {
+            Tenant::Nobody => None,
+            Tenant::Span(span) => self.spans.find(span, region.offset),
+            // SAFETY: the header lies in the owner's estate, which `self` keeps.
+            Tenant::Large(block) => Some(unsafe { block.as_ref() }),
+        }
+    }
+}
+
+// SAFETY: not automatic because of the pointers to headers (`spare`, `tenants`). They lie in the estate of `owner`,
+// which moves with the pool; handles elsewhere touch only their atomics.
+unsafe impl Send for Pool {}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,12 @@
+//! Proto: the control plane's messages, as compiled from `proto/rendez.proto`.
+//!
+//! Plain data: nothing here knows of sockets, tasks or threads, and nothing here is ever in a hot frame.
+
+/// Version 1 of the messages.
+// Generated code: its style is the generator's.
+#[allow(clippy::all, unreachable_pub, missing_docs)]
+pub mod v1 {
+    include!(concat!(env!("OUT_DIR"), "/rendez.v1.rs"));
+}
+
+pub use v1::*;

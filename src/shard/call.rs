@@ -1,0 +1,149 @@
+//! Calls: what the control plane and the other shards of a process ask of a shard.
+//!
+//! Calls are rare and may carry an answer; notes between shards are the hot path of an in-shard task whose key
+//! belongs to a neighbour.
+
+use std::sync::Arc;
+
+use super::task::Task;
+use super::wait::WaitCell;
+use crate::fabric::QpId;
+use crate::ground::{FrameIter, Incarnation, Key, Nanos, Status, StepId};
+use crate::ground::device::TaskName;
+use crate::memory::{MappedSegment, Tensor};
+use crate::rendezvous::KeyId;
+
+use super::value::Received;
+
+/// How a link of a peer is made on this shard, in the shard's own thread, so that its pages are near.
+pub(crate) type Attach = Box<dyn FnOnce(&mut [crate::fabric::AnyPort]) -> Option<(usize, QpId)> + Send>;
+
+/// A segment of a peer's arena, mapped.
+#[derive(Clone, Debug)]
+pub(crate) struct PeerSegment {
+    pub(crate) arena: u16,
+    pub(crate) index: u16,
+    pub(crate) mapped: Arc<MappedSegment>,
+}
+
+/// A peer has been greeted: what this shard must know.
+pub(crate) struct PeerUp {
+    pub(crate) task: TaskName,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) shards: u16,
+    pub(crate) read_domain: bool,
+    /// The peer's arenas, mapped.
+    pub(crate) segments: Vec<PeerSegment>,
+    /// For each shard of the peer that shares a link with this one: its index and how to attach.
+    pub(crate) links: Vec<(u16, Attach)>,
+}
+
+/// What control asks.
+pub(crate) enum Call {
+    /// A peer is there.
+    PeerUp(Box<PeerUp>),
+    /// A peer is gone for good: it exited, or was given up.
+    PeerLost { task: TaskName, status: Status },
+    /// A peer could not be reached in time.
+    PeerUnreachable { task: TaskName, status: Status },
+    /// A peer's arena grew.
+    PeerSegment { task: TaskName, segment: PeerSegment },
+    /// A step ends.
+    Abort { step: StepId, status: Status },
+    /// A step is done: its clean-up.
+    Finish { step: StepId },
+    /// Run a task on this shard.
+    Spawn { task: Box<dyn Task> },
+    /// What is pending.
+    Pending { answer: Arc<WaitCell<Vec<PendingItem>>> },
+    /// What was counted.
+    Stats { answer: Arc<WaitCell<ShardStats>> },
+    /// Stop: drain until the deadline, then fail what is left.
+    Stop { deadline: Nanos },
+}
+
+/// A parked value or a waiting receive.
+#[derive(Clone, Debug)]
+pub struct PendingItem {
+    /// The step.
+    pub step: StepId,
+    /// The key, with its loop frame and iteration.
+    pub key: Key,
+    /// True for a waiting receive, false for a parked value.
+    pub is_waiting: bool,
+    /// How long it has been so.
+    pub age_ns: u64,
+    /// Bytes parked.
+    pub bytes: u64,
+    /// How many of the same kind wait at this key.
+    pub count: u32,
+}
+
+/// What a shard has counted, and what it holds now.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ShardStats {
+    /// The shard.
+    pub index: u16,
+    /// Turns of the loop.
+    pub turns: u64,
+    /// Turns in which nothing happened.
+    pub idle_turns: u64,
+    /// Times it slept.
+    pub sleeps: u64,
+    /// Values handed over here.
+    pub delivered: u64,
+    /// Values dropped because their step had ended.
+    pub dropped: u64,
+    /// Values parked now.
+    pub parked: u64,
+    /// Bytes parked now.
+    pub parked_bytes: u64,
+    /// Receives waiting now.
+    pub waiting: u64,
+    /// Leases of peers' memory held now.
+    pub leases: u64,
+    /// Landings open now, in bytes.
+    pub landing_bytes: u64,
+    /// Bytes of this shard's arena in use and mapped.
+    pub arena_in_use: u64,
+    /// See `arena_in_use`.
+    pub arena_mapped: u64,
+    /// True if the arena lies in huge pages.
+    pub arena_is_huge: bool,
+    /// Peers that are up.
+    pub peers_up: u64,
+    /// Requests, offers, writes and frames that links still owe.
+    pub owed: u64,
+    /// References to another generation that were refused.
+    pub stale: u64,
+    /// Connections closed because the peer broke the protocol.
+    pub violations: u64,
+    /// Recalls of leases heard.
+    pub recalls: u64,
+}
+
+/// A neighbour's number for a key, or the key itself while the number is not known.
+#[derive(Debug)]
+pub(crate) enum NoteKey {
+    /// The receiver's number.
+    Id(KeyId),
+    /// The key, and the sender's number for it, to be told the receiver's.
+    Key(Key, KeyId),
+}
+
+/// What one shard tells another of the same process.
+#[derive(Debug)]
+pub(crate) enum Note {
+    /// Hand a value over for me.
+    Send { key: NoteKey, step: StepId, at: FrameIter, tensor: Tensor, is_dead: bool },
+    /// Wait for a value for me; `wait` is my ticket, packed.
+    Recv { key: NoteKey, step: StepId, at: FrameIter, wait: u32, deadline: Nanos },
+    /// I wait no longer.
+    Cancel { wait: u32 },
+    /// What you waited for.
+    Deliver { wait: u32, outcome: Result<Received, Status> },
+    /// My number for your key.
+    Interned { theirs: KeyId, mine: KeyId },
+    /// A step ended: the home shard has fixed the status.
+    Abort { step: StepId, status: Status },
+}

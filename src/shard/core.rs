@@ -1,0 +1,255 @@
+//! The shard's state, without its ports and tasks: where channels, table and memory meet.
+//!
+//! It is apart from the ports so that a port can be polled while what it brings is handled here; nothing in this
+//! file posts. What must be posted is left in channels, and in `port_ops` for the few other things.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::call::{Note, NoteKey, ShardStats};
+use super::faults;
+use super::keys::{KeyEntry, Keys, Route};
+use super::peers::{Link, Peer};
+use super::value::{NO_LINK, Received, Value, Waiter};
+use super::wait::WaitCell;
+use super::{Observer, Settings};
+use crate::channel::slab::Slab;
+use crate::fabric::{Landing, QpId, Write};
+use crate::ground::device::TaskName;
+use crate::ground::{FrameIter, Incarnation, Key, Nanos, Status, TensorMeta};
+use crate::memory::{Leases, Pool};
+use crate::rendezvous::{KeyId, Slot, Table, WaiterId};
+use crate::wire::{Point, Ticket};
+
+/// What a port must be told, once it is not being polled.
+#[derive(Debug)]
+pub(crate) enum PortOp {
+    Write { link: u32, write: Write },
+    OpenAndAsk { link: u32, ticket: Ticket, len: usize, meta: TensorMeta, patience_ns: u64 },
+    CloseLanding { port: usize, qp: QpId, landing: Landing },
+    Close { port: usize, qp: QpId },
+    Rehear { link: u32, frame: crate::wire::Frame, body: Vec<u8> },
+}
+
+/// Something for `deliver`.
+#[derive(Debug)]
+pub(crate) enum Event {
+    Task { task: u32, token: u64, outcome: Result<Received, Status> },
+}
+
+/// Somebody of this process who waits, and is not an in-shard task of this shard.
+#[derive(Debug)]
+pub(crate) enum Wait {
+    /// An application thread; in the table here under this id.
+    Cell { cell: Arc<WaitCell<Received>>, id: Option<WaiterId> },
+    /// A neighbour, by its own ticket; in the table here under this id.
+    Neighbour { shard: u16, theirs: u32, id: Option<WaiterId> },
+    /// An in-shard task of ours, in the table of a neighbour.
+    Away { shard: u16, task: u32, token: u64 },
+}
+
+/// A peer's request that waits in the table.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    pub(crate) link: u32,
+    pub(crate) request: Ticket,
+    pub(crate) id: Option<WaiterId>,
+    pub(crate) landing: Option<(crate::ground::Region, TensorMeta)>,
+}
+
+/// An offer of a peer in the table, its bytes not here yet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Incoming {
+    pub(crate) link: u32,
+    pub(crate) slot: Slot,
+    pub(crate) ordinal: u32,
+    pub(crate) offer: crate::channel::heard::Accepted,
+    pub(crate) region: Option<crate::ground::Region>,
+    pub(crate) is_wanted: bool,
+}
+
+/// See the module.
+pub(crate) struct Core {
+    pub(crate) index: u16,
+    pub(crate) task: TaskName,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) settings: Settings,
+    pub(crate) now: Nanos,
+    pub(crate) next_timer: Nanos,
+    pub(crate) keys: Keys,
+    pub(crate) table: Table<Value, Waiter>,
+    pub(crate) pool: Pool,
+    pub(crate) leases: Leases,
+    pub(crate) links: Vec<Link>,
+    /// By port and queue pair: the link.
+    pub(crate) by_qp: Vec<Vec<u32>>,
+    pub(crate) peers: Vec<Peer>,
+    pub(crate) waits: Slab<Wait>,
+    pub(crate) asked: Slab<Asked>,
+    pub(crate) incoming: Slab<Incoming>,
+    pub(crate) events: VecDeque<Event>,
+    pub(crate) port_ops: Vec<PortOp>,
+    pub(crate) dirty: Vec<u32>,
+    /// Notes for each neighbour, until its ring has room.
+    pub(crate) notes: Vec<VecDeque<Note>>,
+    pub(crate) landing_bytes: u64,
+    /// Offers that are wanted and wait for landing budget or arena room.
+    pub(crate) fetch_backlog: VecDeque<Ticket>,
+    pub(crate) observer: Arc<dyn Observer>,
+    pub(crate) stats: ShardStats,
+}
+
+impl std::fmt::Debug for Core {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Core").field("index", &self.index).field("task", &self.task).finish_non_exhaustive()
+    }
+}
+
+impl Core {
+    /// The number of a key, given if it has none.
+    pub(crate) fn intern(&mut self, key: &Key) -> Result<KeyId, Status> {
+        if let Some(id) = self.keys.find(key) {
+            return Ok(id);
+        }
+        if self.keys.is_full() {
+            self.sweep_keys();
+            if self.keys.is_full() {
+                return Err(faults::keys_exhausted(self.settings.keys));
+            }
+        }
+        let route = self.route_of(key)?;
+        let owner = key.shard_of(u32::from(self.settings.shards)) as u16;
+        let link = match route {
+            Route::Out { peer } | Route::In { peer } => self.link_for(peer, key.hash()),
+            Route::Local | Route::Foreign => NO_LINK,
+        };
+        let key = key.at(FrameIter::default());
+        Ok(self.keys.insert(KeyEntry { key, route, owner, link, owner_id: None, is_pinned: false }))
+    }
+
+    /// Which of the key's ends are here.
+    fn route_of(&mut self, key: &Key) -> Result<Route, Status> {
+        let source = key.source().task_name();
+        let destination = key.destination().task_name();
+        let (Some(source), Some(destination)) = (source, destination) else {
+            return Ok(Route::Foreign);
+        };
+        Ok(match (source == self.task, destination == self.task) {
+            (true, true) => Route::Local,
+            (true, false) => Route::Out { peer: self.peer_of(&destination)? },
+            (false, true) => Route::In { peer: self.peer_of(&source)? },
+            (false, false) => Route::Foreign,
+        })
+    }
+
+    /// Gives the numbers of keys that nothing refers to any more back.
+    fn sweep_keys(&mut self) {
+        let mut in_use = std::collections::BTreeSet::new();
+        self.table.pending(|pending| {
+            in_use.insert(pending.slot.key);
+        });
+        self.table.each_slot(|slot| {
+            in_use.insert(slot.key);
+        });
+        for link in &self.links {
+            in_use.extend(link.channel.keys());
+        }
+        self.keys.sweep(|id| in_use.contains(&id));
+    }
+
+    /// Brings an outcome to whoever waited.
+    #[inline]
+    pub(crate) fn complete(&mut self, waiter: Waiter, outcome: Result<Received, Status>) {
+        match waiter {
+            Waiter::Task { task, token } => self.events.push_back(Event::Task { task, token, outcome }),
+            Waiter::Wait(ticket) => match self.waits.remove(ticket) {
+                Some(Wait::Cell { cell, .. }) => cell.complete(outcome),
+                Some(Wait::Neighbour { shard, theirs, .. }) => {
+                    self.note(shard, Note::Deliver { wait: theirs, outcome });
+                }
+                Some(Wait::Away { task, token, .. }) => {
+                    self.events.push_back(Event::Task { task, token, outcome });
+                }
+                None => {}
+            },
+            Waiter::Asked(ticket) => {
+                if let (Some(asked), Err(status)) = (self.asked.remove(ticket), outcome)
+                    && let Some(link) = self.links.get_mut(asked.link as usize)
+                {
+                    link.channel.unpark_request(asked.request);
+                    link.channel.fail_request(asked.request, &status);
+                    self.touch(asked.link);
+                }
+            }
+        }
+    }
+
+    /// A value goes to its waiter: the credit it held goes back.
+    #[inline]
+    pub(crate) fn hand_over(&mut self, waiter: Waiter, value: Value) {
+        self.stats.delivered += 1;
+        let received = self.taken(value);
+        self.complete(waiter, Ok(received));
+    }
+
+    /// A value leaves the table for good.
+    #[inline]
+    pub(crate) fn taken(&mut self, value: Value) -> Received {
+        if value.lines > 0 {
+            self.return_lines(value.link, value.lines);
+        }
+        Received { tensor: value.tensor, is_dead: value.is_dead }
+    }
+
+    #[inline]
+    pub(crate) fn return_lines(&mut self, link: u32, lines: u32) {
+        if let Some(entry) = self.links.get_mut(link as usize) {
+            entry.channel.take_lines(self.now, lines);
+            self.watch_link(link);
+        }
+    }
+
+    /// The link has something to say, at once or by a time.
+    #[inline]
+    pub(crate) fn watch_link(&mut self, link: u32) {
+        let Some(entry) = self.links.get(link as usize) else { return };
+        if entry.channel.must_transmit(self.now) {
+            self.touch(link);
+        } else {
+            self.next_timer = self.next_timer.min(entry.channel.poll_timeout());
+        }
+    }
+
+    /// The link has frames due.
+    #[inline]
+    pub(crate) fn touch(&mut self, link: u32) {
+        if let Some(entry) = self.links.get_mut(link as usize)
+            && !std::mem::replace(&mut entry.is_dirty, true)
+        {
+            self.dirty.push(link);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn note(&mut self, shard: u16, note: Note) {
+        if let Some(queue) = self.notes.get_mut(usize::from(shard)) {
+            queue.push_back(note);
+        }
+    }
+
+    /// How a neighbour knows a key of ours.
+    pub(crate) fn note_key(&self, id: KeyId) -> Option<NoteKey> {
+        let entry = self.keys.at(id)?;
+        Some(entry.owner_id.map_or_else(|| NoteKey::Key(entry.key.clone(), id), NoteKey::Id))
+    }
+
+    /// The full key of a slot, for messages to people.
+    pub(crate) fn key_of(&self, slot: Slot) -> Option<Key> {
+        self.keys.at(slot.key).map(|entry| entry.key.at(slot.at))
+    }
+
+    #[inline]
+    pub(crate) const fn point_of(slot: Slot) -> Point {
+        Point { step: slot.step, at: slot.at }
+    }
+}

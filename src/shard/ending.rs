@@ -1,0 +1,169 @@
+//! Endings and looks: stopping, dropping what a port refused, and what is pending or counted.
+
+use super::call::{PendingItem, ShardStats};
+use super::core::{Core, Wait};
+use super::faults;
+use super::peers::PeerState;
+use super::value::{Value, Waiter};
+use crate::channel::WriteEnd;
+use crate::fabric::Write;
+use crate::ground::{Key, Status, StepId};
+use crate::memory::Tensor;
+use crate::rendezvous::PendingKind;
+use crate::wire::Ticket;
+
+impl Core {
+    /// A value of an application thread.
+    pub(crate) fn send_from_outside(
+        &mut self,
+        key: &Key,
+        step: StepId,
+        tensor: Tensor,
+        is_dead: bool,
+    ) -> Result<u32, Status> {
+        let wanted = key.source_incarnation();
+        if !wanted.is_current() && wanted != self.incarnation {
+            return Err(faults::own_incarnation(wanted, self.incarnation));
+        }
+        let id = self.intern(key)?;
+        self.send(step, id, key.frame_iter(), tensor, is_dead)
+    }
+
+    /// True if the table holds so much that the next send could be refused.
+    #[inline]
+    pub(crate) fn is_pressed(&self) -> bool {
+        let stats = self.table.stats();
+        let limits = self.table.limits();
+        stats.parked_bytes * 2 > limits.parked_bytes
+            || stats.parked_bytes * 2 > limits.parked_bytes_per_step
+            || stats.values.saturating_mul(2) > limits.values
+            || stats.records.saturating_mul(2) > limits.records
+    }
+
+    /// A write could not be posted: its queue pair is down.
+    pub(crate) fn write_refused(&mut self, link: u32, write: Write) {
+        if let Some(entry) = self.links.get_mut(link as usize) {
+            let value = Value::local(write.source, false);
+            entry.channel.wrote(Ticket::unpack(write.token.0 as u32), WriteEnd::Failed, value);
+            self.touch(link);
+        }
+    }
+
+    /// No landing could be opened for a demand: without an offer it goes without one; with one it waits.
+    pub(crate) fn no_landing(&mut self, link: u32, ticket: Ticket, len: usize) {
+        self.landing_bytes = self.landing_bytes.saturating_sub(len as u64);
+        let Some(entry) = self.links.get_mut(link as usize) else { return };
+        let Some(demand) = entry.channel.demand_at(ticket).copied() else { return };
+        if entry.qp.is_none() {
+            // The connection is gone; the demand is renewed with the next one.
+            return;
+        }
+        if demand.offer.is_some() {
+            entry.channel.settle(ticket);
+            let offer = Ticket::unpack(demand.tag as u32);
+            if self.landing_bytes > 0 {
+                self.fetch_backlog.push_front(offer);
+            } else {
+                // Nothing is in the way that could go: the arena cannot hold this value.
+                let slot =
+                    crate::rendezvous::Slot { step: demand.point.step, key: demand.key, at: demand.point.at };
+                let status = faults::arena_unfit(len);
+                self.observer.step_ended(slot.step, &status);
+                self.abort(slot.step, &status);
+                self.tell_neighbours(slot.step, &status);
+            }
+        } else {
+            entry.channel.ask(ticket, 0, None);
+            self.touch(link);
+        }
+    }
+
+    /// A task is gone: nobody waits for it any more.
+    pub(crate) fn forget_task(&mut self, task: u32) {
+        let mut gone = Vec::new();
+        self.table.waiting(|_, id, waiter, _| {
+            if matches!(waiter, Waiter::Task { task: of, .. } if of == task) {
+                gone.push(id);
+            }
+        });
+        for id in gone {
+            self.unlink(id);
+        }
+    }
+
+    /// The shard is asked to stop: receives end now, values for peers may still leave.
+    pub(crate) fn drain_for_stop(&mut self) {
+        let status = faults::shutdown();
+        let mut waiting = Vec::new();
+        self.table.waiting(|_, id, waiter, _| {
+            if !matches!(waiter, Waiter::Asked(_)) {
+                waiting.push(id);
+            }
+        });
+        for id in waiting {
+            if let Some((_, waiter)) = self.table.cancel(id) {
+                self.complete(waiter, Err(status.clone()));
+            }
+        }
+        for link in 0..self.links.len() as u32 {
+            self.touch(link);
+        }
+    }
+
+    /// True when every link that is up has been acknowledged all it owes and has given all it offered.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.links.iter().all(|link| !link.channel.is_up() || (link.channel.is_at_rest() && link.parked.is_empty()))
+            && self.notes.iter().all(std::collections::VecDeque::is_empty)
+    }
+
+    /// Everything that still waits hears `status`.
+    pub(crate) fn end_everything(&mut self, status: &Status) {
+        let mut ended = Vec::new();
+        self.table.fail_keys(|_| true, &mut |end| ended.push(end));
+        self.end_all(ended, status);
+        let waits: Vec<_> = self.waits.tickets().collect();
+        for ticket in waits {
+            if let Some(Wait::Cell { cell, .. }) = self.waits.remove(ticket) {
+                cell.complete(Err(status.clone()));
+            }
+        }
+    }
+
+    /// Every parked value and waiting receive, oldest first.
+    pub(crate) fn pending(&self) -> Vec<PendingItem> {
+        let mut items = Vec::new();
+        self.table.pending(|pending| {
+            let Some(key) = self.key_of(pending.slot) else { return };
+            items.push(PendingItem {
+                step: pending.slot.step,
+                key,
+                is_waiting: pending.kind == PendingKind::Waiting,
+                age_ns: self.now - pending.since,
+                bytes: pending.bytes,
+                count: pending.count,
+            });
+        });
+        items.sort_by_key(|item| std::cmp::Reverse(item.age_ns));
+        items
+    }
+
+    /// What was counted, and what is held now.
+    pub(crate) fn stats(&self) -> ShardStats {
+        let table = self.table.stats();
+        let pool = self.pool.stats();
+        let peers_up = self.peers.iter().filter(|peer| matches!(peer.state, PeerState::Up { .. })).count();
+        ShardStats {
+            parked: u64::from(table.values),
+            parked_bytes: table.parked_bytes,
+            waiting: u64::from(table.waiters),
+            leases: self.leases.out() as u64,
+            landing_bytes: self.landing_bytes,
+            arena_in_use: pool.in_use_bytes,
+            arena_mapped: pool.mapped_bytes,
+            peers_up: peers_up as u64,
+            owed: self.links.iter().map(|link| link.channel.load().iter().sum::<usize>() as u64).sum(),
+            stale: self.links.iter().map(|link| link.channel.counters().stale).sum(),
+            ..self.stats
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Faults: the statuses a shard makes, each with its catalogue code and a text that says what, where and what to do.
+//!
+//! Only cold paths come here; the hot path refuses with small numbers.
+
+use crate::ground::catalogue as reason;
+use crate::ground::device::TaskName;
+use crate::ground::{Code, Incarnation, Key, Status, StepId};
+
+pub(crate) fn keys_exhausted(limit: usize) -> Status {
+    Status::new(
+        Code::ResourceExhausted,
+        reason::KEYS,
+        format!("this shard knows {limit} keys that are in use, its limit; finish steps, or raise `keys`"),
+    )
+}
+
+pub(crate) fn peers_exhausted(limit: usize) -> Status {
+    Status::new(Code::ResourceExhausted, reason::PEER_UNKNOWN, format!("keys name more than {limit} tasks"))
+}
+
+pub(crate) fn waiters_exhausted(limit: usize) -> Status {
+    Status::new(
+        Code::ResourceExhausted,
+        reason::WAITERS,
+        format!("{limit} receives wait on this shard, its limit; raise `waiters`"),
+    )
+}
+
+pub(crate) fn mailbox_full(limit: usize) -> Status {
+    Status::new(
+        Code::ResourceExhausted,
+        reason::MAILBOX_FULL,
+        format!("{limit} requests wait for the shard, its limit; slow down, or raise `mailbox`"),
+    )
+}
+
+pub(crate) fn stale_key() -> Status {
+    Status::new(
+        Code::FailedPrecondition,
+        reason::STALE,
+        "the key was prepared for another shard, or is no longer known; prepare it again",
+    )
+}
+
+pub(crate) fn stale_offer() -> Status {
+    Status::new(Code::FailedPrecondition, reason::STALE, "the offer is gone: it was taken, or its step ended")
+}
+
+pub(crate) fn foreign_source(key: &Key, task: &TaskName) -> Status {
+    Status::new(
+        Code::InvalidArgument,
+        reason::DEVICE_FOREIGN_SOURCE,
+        format!("Invalid rendezvous key (src): {} @ {task}", key.text()),
+    )
+}
+
+pub(crate) fn foreign_destination(key: &Key, task: &TaskName) -> Status {
+    Status::new(
+        Code::InvalidArgument,
+        reason::DEVICE_FOREIGN_DESTINATION,
+        format!("Invalid rendezvous key (dst): {} @ {task}", key.text()),
+    )
+}
+
+pub(crate) fn step_unclaimed() -> Status {
+    Status::new(
+        Code::Aborted,
+        reason::STEP_ABORTED,
+        "no step of that number was opened here in time; open it, or raise `grace_ttl`",
+    )
+}
+
+pub(crate) fn deadline(key: Option<&Key>, step: StepId) -> Status {
+    let of = key.map_or_else(String::new, |key| format!(": {} in step {step}", key.text()));
+    Status::new(Code::DeadlineExceeded, reason::DEADLINE, format!("Timed out waiting for notification{of}"))
+}
+
+pub(crate) fn cancelled() -> Status {
+    Status::new(Code::Cancelled, reason::RECV_CANCELLED, "RecvAsync is cancelled.").derived()
+}
+
+pub(crate) fn peer_restarted(task: &TaskName, expected: Incarnation, found: Incarnation) -> Status {
+    Status::new(
+        Code::Aborted,
+        reason::PEER_RESTARTED,
+        format!("{task} came back as incarnation {found}; what was bound to {expected} is gone. Begin the step again"),
+    )
+}
+
+pub(crate) fn wrong_incarnation(task: &TaskName, wanted: Incarnation, have: Incarnation) -> Status {
+    Status::new(
+        Code::Aborted,
+        reason::PEER_RESTARTED,
+        format!(
+            "RecvTensor expects a different device incarnation: {wanted} vs. {have}. Your worker job (\"{task}\") was \
+             probably restarted. Check your worker job for the reason why it was restarted."
+        ),
+    )
+}
+
+pub(crate) fn own_incarnation(wanted: Incarnation, have: Incarnation) -> Status {
+    Status::new(
+        Code::Aborted,
+        reason::PEER_RESTARTED,
+        format!("the key names source incarnation {wanted}, and this task is {have}: make the key again"),
+    )
+}
+
+pub(crate) fn peer_left(task: &TaskName) -> Status {
+    Status::new(Code::Unavailable, reason::PEER_LOST, format!("{task} has left in good order"))
+}
+
+pub(crate) fn frame_malformed(task: &TaskName, violation: &crate::channel::Violation) -> Status {
+    Status::new(
+        Code::DataLoss,
+        reason::FRAME_MALFORMED,
+        format!("the connection to {task} was closed: {violation}. Check that both run the same version"),
+    )
+}
+
+pub(crate) fn shutdown() -> Status {
+    Status::new(Code::Aborted, reason::SHUTDOWN, "Shutdown")
+}
+
+pub(crate) fn step_finished(step: StepId) -> Status {
+    Status::new(Code::Aborted, reason::STEP_FINISHED, format!("Cleanup {step}"))
+}
+
+pub(crate) fn arena_unfit(len: usize) -> Status {
+    Status::new(
+        Code::ResourceExhausted,
+        reason::ARENA_UNFIT,
+        format!("a value of {len} bytes does not fit the arena; raise `arena_bytes`"),
+    )
+}

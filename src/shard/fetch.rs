@@ -1,0 +1,379 @@
+//! Fetching: what a receiver does for a large value. Leases where the sender's memory can be read in place,
+//! landings and one-sided writes where it cannot, and requests when the sender may be out of push credit.
+
+use super::core::{Core, Incoming, PortOp};
+use super::value::{NO_LINK, Value};
+use crate::channel::heard::Accepted;
+use crate::channel::{Demand, Rule};
+use crate::fabric::Landing;
+use crate::ground::{Nanos, Region};
+use crate::memory::{Buffer, Tensor};
+use crate::rendezvous::{Slot, Withdrawn};
+use crate::wire::Ticket;
+
+impl Core {
+    /// A tensor that lies in the peer's memory: `None` if its segment is not mapped (yet), the claim does not fit
+    /// it, or there are too many leases.
+    pub(crate) fn lease(&mut self, link: u32, region: Region, offer: &Accepted) -> Option<Tensor> {
+        let peer = self.links.get(link as usize)?.peer;
+        let segment = self.peers[peer as usize]
+            .segments
+            .iter()
+            .find(|segment| segment.arena == region.arena && segment.index == region.segment)?
+            .mapped
+            .clone();
+        let token = u64::from(link) << 32 | u64::from(offer.ticket.packed());
+        self.leases.make(segment, region, offer.meta, token).ok()
+    }
+
+    /// A segment has been mapped: the offer that waited for it becomes a lease.
+    pub(crate) fn read_in_place(&mut self, ticket: Ticket) {
+        let Some(incoming) = self.incoming.at(ticket).copied() else { return };
+        let Some(region) = incoming.region else { return };
+        match self.lease(incoming.link, region, &incoming.offer) {
+            Some(tensor) => {
+                self.incoming.remove(ticket);
+                self.supply(&incoming, ticket, tensor);
+            }
+            None => {
+                if let Some(entry) = self.links.get_mut(incoming.link as usize) {
+                    entry.unmapped.push(ticket);
+                }
+            }
+        }
+    }
+
+    /// The bytes of an offer are here: it becomes a value in its place in line.
+    pub(crate) fn supply(&mut self, incoming: &Incoming, ticket: Ticket, tensor: Tensor) {
+        let value =
+            Value { tensor, is_dead: incoming.offer.is_dead, lines: incoming.offer.lines, link: incoming.link };
+        let bytes = value.parked_bytes();
+        if !self.settings.rules.on(Rule::Ordinals) {
+            return self.arrive_unordered(incoming, value, bytes);
+        }
+        let mut matched = Vec::new();
+        let token = u64::from(ticket.packed());
+        let left = self.table.supply(self.now, incoming.slot, token, value, bytes, &mut |waiter, value| {
+            matched.push((waiter, value));
+        });
+        if let Err(value) = left {
+            self.stats.dropped += 1;
+            drop(self.taken(value));
+        }
+        for (waiter, value) in matched {
+            self.hand_over(waiter, value);
+        }
+        self.settle_demands_of(incoming.link, incoming.slot);
+    }
+
+    fn arrive_unordered(&mut self, incoming: &Incoming, value: Value, bytes: u64) {
+        use crate::rendezvous::{Arrival, Arrived};
+        let item = Arrived::Value(value);
+        if let Ok(Arrival::Matched { waiter, value }) =
+            self.table.arrive(self.now, incoming.slot, u32::MAX, item, bytes)
+        {
+            self.hand_over(waiter, value);
+        }
+    }
+
+    /// Somebody wants an offer's bytes: a landing is opened for them when there is budget.
+    pub(crate) fn fetch(&mut self, ticket: Ticket) {
+        let Some(incoming) = self.incoming.at_mut(ticket) else { return };
+        if std::mem::replace(&mut incoming.is_wanted, true) || incoming.region.is_some() {
+            // A region is read in place as soon as its segment is mapped.
+            return;
+        }
+        self.fetch_backlog.push_back(ticket);
+        self.fetch_more();
+    }
+
+    /// Opens landings for wanted offers, oldest first, while there is budget.
+    pub(crate) fn fetch_more(&mut self) {
+        while let Some(&ticket) = self.fetch_backlog.front() {
+            let Some(incoming) = self.incoming.at(ticket).copied() else {
+                self.fetch_backlog.pop_front();
+                continue;
+            };
+            let size = incoming.offer.size;
+            let has_budget = self.landing_bytes == 0 || self.landing_bytes + size <= self.settings.landing_bytes;
+            if !has_budget && self.settings.rules.on(Rule::LandingBudget) {
+                return;
+            }
+            let point = Self::point_of(incoming.slot);
+            let tag = u64::from(ticket.packed());
+            let mut demand = Demand::new(tag, incoming.slot.key, point, incoming.ordinal);
+            demand.offer = Some(incoming.offer);
+            demand.meta = Some(incoming.offer.meta);
+            let Some(entry) = self.links.get_mut(incoming.link as usize) else { return };
+            let Ok(request) = entry.channel.demand(demand) else { return };
+            self.fetch_backlog.pop_front();
+            self.landing_bytes += size;
+            self.port_ops.push(PortOp::OpenAndAsk {
+                link: incoming.link,
+                ticket: request,
+                len: size as usize,
+                meta: incoming.offer.meta,
+                patience_ns: 0,
+            });
+        }
+    }
+
+    /// A receive waits for a peer's value: whether it must be asked for.
+    #[inline]
+    pub(crate) fn want(&mut self, link: u32, slot: Slot, ordinal: u32, deadline: Nanos) {
+        let Some(entry) = self.links.get(link as usize) else { return };
+        if !entry.channel.is_up() {
+            return;
+        }
+        if entry.channel.is_pressed() {
+            self.ask(link, slot, ordinal, deadline);
+        } else if !entry.seen.is_empty() && !entry.channel.reads_in_place() {
+            self.ask_with_landing(link, slot, ordinal, deadline);
+        }
+    }
+
+    /// A plain request: the peer may be out of push credit, and a requested value needs none.
+    fn ask(&mut self, link: u32, slot: Slot, ordinal: u32, deadline: Nanos) {
+        let patience_ns = self.patience(deadline);
+        let Some(entry) = self.links.get_mut(link as usize) else { return };
+        let demand = Demand::new(u64::MAX, slot.key, Self::point_of(slot), ordinal);
+        if let Ok(ticket) = entry.channel.demand(demand) {
+            entry.channel.ask(ticket, patience_ns, None);
+            self.touch(link);
+        }
+    }
+
+    /// The value's type and shape were seen before, and it was large: the landing goes with the request, and the
+    /// value comes in one trip.
+    fn ask_with_landing(&mut self, link: u32, slot: Slot, ordinal: u32, deadline: Nanos) {
+        let patience_ns = self.patience(deadline);
+        let limit = self.settings.landing_bytes;
+        let Some(entry) = self.links.get_mut(link as usize) else { return };
+        let Some(&meta) = entry.seen.get(&slot.key) else { return };
+        let Some(size) = meta.size() else { return };
+        if self.landing_bytes + size > limit && self.settings.rules.on(Rule::LandingBudget) {
+            // Beyond the budget a request goes without a landing.
+            return self.ask(link, slot, ordinal, deadline);
+        }
+        let mut demand = Demand::new(u64::MAX, slot.key, Self::point_of(slot), ordinal);
+        demand.meta = Some(meta);
+        if let Ok(ticket) = entry.channel.demand(demand) {
+            self.landing_bytes += size;
+            self.port_ops.push(PortOp::OpenAndAsk { link, ticket, len: size as usize, meta, patience_ns });
+        }
+    }
+
+    const fn patience(&self, deadline: Nanos) -> u64 {
+        if deadline.0 == Nanos::NEVER.0 { 0 } else { deadline.0.saturating_sub(self.now.0) + 1 }
+    }
+
+    /// Unwanted values hold so much of the peer's credit that a wanted one may not come by itself: every waiting
+    /// receive of this link asks.
+    pub(crate) fn ask_when_pressed(&mut self, link: u32) {
+        let Some(entry) = self.links.get_mut(link as usize) else { return };
+        if !entry.channel.is_pressed() {
+            entry.has_asked = false;
+            return;
+        }
+        if std::mem::replace(&mut entry.has_asked, true) {
+            return;
+        }
+        let mut wanted = Vec::new();
+        let keys = &self.keys;
+        self.table.waiting(|slot, _, _, ordinal| {
+            if keys.at(slot.key).is_some_and(|entry| entry.link == link) {
+                wanted.push((slot, ordinal));
+            }
+        });
+        for (slot, ordinal) in wanted {
+            let is_asked = self.links[link as usize]
+                .channel
+                .demands(|demand| {
+                    demand.key == slot.key && Self::point_of(slot) == demand.point && demand.ordinal == ordinal
+                })
+                .len();
+            if is_asked == 0 {
+                self.ask(link, slot, ordinal, Nanos::NEVER);
+            }
+        }
+    }
+
+    /// A demand belongs to its key: when fewer wait there than have asked, the youngest demands are taken back.
+    pub(crate) fn settle_demands(&mut self, slot: Slot) {
+        if let Some(link) = self.keys.at(slot.key).map(|entry| entry.link)
+            && link != NO_LINK
+        {
+            self.settle_demands_of(link, slot);
+        }
+    }
+
+    /// As [`Core::settle_demands`], where the link is known.
+    #[inline]
+    pub(crate) fn settle_demands_of(&mut self, link: u32, slot: Slot) {
+        let Some(entry) = self.links.get_mut(link as usize) else { return };
+        if entry.channel.load()[0] > 0 {
+            self.settle_some(link, slot);
+        }
+    }
+
+    #[cold]
+    fn settle_some(&mut self, link: u32, slot: Slot) {
+        let point = Self::point_of(slot);
+        let waiting = self.table.waiters_at(slot);
+        let Some(entry) = self.links.get_mut(link as usize) else { return };
+        let mut open = entry.channel.demands(|demand| {
+            demand.key == slot.key && demand.point == point && demand.offer.is_none() && !demand.is_cancelled
+        });
+        open.sort_by_key(|&ticket| entry.channel.demand_at(ticket).map_or(0, |demand| demand.ordinal));
+        for ticket in open.into_iter().skip(waiting) {
+            entry.channel.cancel(ticket);
+        }
+        self.touch(link);
+    }
+
+    /// A connection resumed: demands whose landing came home empty want another.
+    pub(crate) fn renew_demands(&mut self, link: u32) {
+        let Some(entry) = self.links.get_mut(link as usize) else { return };
+        let bare = entry.channel.demands(|demand| demand.wants_landing && !demand.has_landing && !demand.is_cancelled);
+        for ticket in bare {
+            let Some(demand) = self.links[link as usize].channel.demand_at(ticket).copied() else { continue };
+            let Some(meta) = demand.meta else { continue };
+            let size = meta.size().or(demand.offer.map(|offer| offer.size)).unwrap_or(0);
+            self.landing_bytes += size;
+            self.port_ops.push(PortOp::OpenAndAsk { link, ticket, len: size as usize, meta, patience_ns: 0 });
+        }
+    }
+
+    /// A one-sided write into one of our landings is complete.
+    pub(crate) fn landed(&mut self, link: u32, ticket: Ticket, len: u64, mut buffer: Buffer) {
+        self.landing_bytes = self.landing_bytes.saturating_sub(buffer.len() as u64);
+        let demand = self.links.get_mut(link as usize).and_then(|entry| entry.channel.landed(ticket));
+        let (Some(demand), Some(meta)) = (demand, demand.and_then(|demand| demand.meta)) else {
+            drop(buffer);
+            return self.fetch_more();
+        };
+        buffer.truncate(len as usize);
+        let slot = Slot { step: demand.point.step, key: demand.key, at: demand.point.at };
+        match (buffer.into_tensor(meta), demand.offer) {
+            (Ok(tensor), Some(_)) => {
+                let offer = Ticket::unpack(demand.tag as u32);
+                if let Some(incoming) = self.incoming.remove(offer) {
+                    self.supply(&incoming, offer, tensor);
+                }
+            }
+            (Ok(tensor), None) => {
+                let value = Value { tensor, is_dead: false, lines: 0, link };
+                self.arrive(link, slot, demand.ordinal, value);
+            }
+            // Shorter than its type and shape say: the peer wrote nonsense, and its value is lost.
+            (Err(_), _) => self.violated(link, crate::channel::Violation::Requests),
+        }
+        self.fetch_more();
+    }
+
+    /// A landing came home with nothing in it.
+    pub(crate) fn quiet(&mut self, link: u32, ticket: Ticket, buffer: Buffer) {
+        self.landing_bytes = self.landing_bytes.saturating_sub(buffer.len() as u64);
+        drop(buffer);
+        if let Some(entry) = self.links.get_mut(link as usize) {
+            entry.channel.quiet(ticket);
+        }
+        self.fetch_more();
+    }
+
+    /// The landing of a demand is closed; Landed or Quiet follows.
+    pub(crate) fn close_landing(&mut self, link: u32, ticket: Ticket) {
+        let Some(entry) = self.links.get(link as usize) else { return };
+        if let Some((port, qp)) = entry.qp {
+            let landing = Landing { index: ticket.index, generation: ticket.generation };
+            self.port_ops.push(PortOp::CloseLanding { port, qp, landing });
+        }
+        if !self.settings.rules.on(Rule::Quiet) {
+            // With the rule off the landing counts as home at once, though something may still write there.
+            let size = entry.channel.demand_at(ticket).and_then(|demand| demand.meta).and_then(|meta| meta.size());
+            self.landing_bytes = self.landing_bytes.saturating_sub(size.unwrap_or(0));
+        }
+    }
+
+    /// An offer we had accepted is gone at its sender.
+    pub(crate) fn withdraw(&mut self, link: u32, slot: Slot, ticket: Ticket, offer: &Accepted) {
+        if self.incoming.remove(ticket).is_none() {
+            return;
+        }
+        self.return_lines(link, offer.lines);
+        let mut outcomes = Vec::new();
+        self.table.withdraw(slot, u64::from(ticket.packed()), &mut |outcome| outcomes.push(outcome));
+        for outcome in outcomes {
+            match outcome {
+                Withdrawn::Matched(waiter, value) => self.hand_over(waiter, value),
+                Withdrawn::Wanted(token) => self.fetch(Ticket::unpack(token as u32)),
+                Withdrawn::Ask(ordinal) => self.ask(link, slot, ordinal, Nanos::NEVER),
+            }
+        }
+    }
+
+    /// An offer in the table ended with its step or its peer.
+    pub(crate) fn drop_incoming(&mut self, ticket: Ticket) {
+        let Some(incoming) = self.incoming.remove(ticket) else { return };
+        let tag = u64::from(ticket.packed());
+        let Some(entry) = self.links.get_mut(incoming.link as usize) else { return };
+        entry.unmapped.retain(|&waiting| waiting != ticket);
+        let asked = entry.channel.demands(|demand| demand.tag == tag && demand.offer.is_some());
+        if asked.is_empty() {
+            self.decline(incoming.link, &incoming.offer);
+        } else {
+            for ticket in asked {
+                self.links[incoming.link as usize].channel.cancel(ticket);
+            }
+            self.return_lines(incoming.link, incoming.offer.lines);
+            self.touch(incoming.link);
+        }
+    }
+
+    /// A link's epoch ended: its offers are gone.
+    pub(crate) fn forget_incoming(&mut self, link: u32) {
+        let gone: Vec<_> = self
+            .incoming
+            .tickets()
+            .filter(|&ticket| self.incoming.at(ticket).is_some_and(|incoming| incoming.link == link))
+            .collect();
+        for ticket in gone {
+            self.incoming.remove(ticket);
+        }
+    }
+
+    /// A link's epoch ended: what its peer asked for is asked no more.
+    pub(crate) fn forget_asked(&mut self, link: u32) {
+        let gone: Vec<_> = self
+            .asked
+            .tickets()
+            .filter(|&ticket| self.asked.at(ticket).is_some_and(|asked| asked.link == link))
+            .collect();
+        for ticket in gone {
+            if let Some(id) = self.asked.remove(ticket).and_then(|asked| asked.id) {
+                self.table.cancel(id);
+            }
+        }
+    }
+
+    /// The peer wants the memory of an offer back: a lease that nobody has taken yet is let go for a copy.
+    pub(crate) fn recalled(&mut self, link: u32, offer: Ticket) {
+        // The lease itself stays with whoever holds it; what the peer learns is that it was heard.
+        let _ = (link, offer);
+        self.stats.recalls += 1;
+    }
+
+    /// Leases whose last handle is gone, wherever it was dropped: the peers get their memory back.
+    pub(crate) fn return_leases(&mut self) {
+        let Self { leases, links, dirty, .. } = self;
+        leases.reclaim(|token| {
+            let link = (token >> 32) as u32;
+            if let Some(entry) = links.get_mut(link as usize) {
+                entry.channel.release(Ticket::unpack(token as u32));
+                if !std::mem::replace(&mut entry.is_dirty, true) {
+                    dirty.push(link);
+                }
+            }
+        });
+    }
+}

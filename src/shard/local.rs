@@ -1,0 +1,474 @@
+//! What this process asks of the shard: sends, receives, cancels, ends of steps.
+//!
+//! It may not post; what must go to a peer is left in the link's channel.
+
+use std::sync::Arc;
+
+use super::call::{Note, NoteKey};
+use super::core::{Core, PortOp, Wait};
+use super::faults;
+use super::keys::Route;
+use super::value::{NO_LINK, Received, Value, Waiter};
+use super::wait::WaitCell;
+use crate::channel::{NoPush, Rule};
+use crate::fabric::{Landing, Token, Write};
+use crate::ground::{FrameIter, Key, Nanos, Status, StepId};
+use crate::memory::Tensor;
+use crate::rendezvous::{self, KeyId, Pass, Refusal, Requested, Sent, Slot, WaiterId};
+use crate::wire::Ticket;
+
+impl Core {
+    /// A value of this process. Returns the link that has something to post, or `NO_LINK`.
+    #[inline]
+    pub(crate) fn send(
+        &mut self,
+        step: StepId,
+        id: KeyId,
+        at: FrameIter,
+        tensor: Tensor,
+        is_dead: bool,
+    ) -> Result<u32, Status> {
+        let slot = Slot { step, key: id, at };
+        let Some(entry) = self.keys.at(id) else { return Err(faults::stale_key()) };
+        let (route, owner, link) = (entry.route, entry.owner, entry.link);
+        if owner != self.index {
+            return self.send_to_owner(owner, slot, tensor, is_dead);
+        }
+        match route {
+            Route::Local => self.send_here(slot, tensor, is_dead).map(|()| NO_LINK),
+            Route::Out { peer } => self.send_out(peer, link, slot, tensor, is_dead),
+            Route::In { .. } | Route::Foreign => Err(self.foreign(slot, true)),
+        }
+    }
+
+    /// Both ends are here: the table alone.
+    #[inline]
+    fn send_here(&mut self, slot: Slot, tensor: Tensor, is_dead: bool) -> Result<(), Status> {
+        let value = Value::local(tensor, is_dead);
+        let bytes = value.parked_bytes();
+        match self.table.send(self.now, slot, value, bytes) {
+            Ok(Sent::Matched { waiter, value, .. }) => {
+                self.hand_over(waiter, value);
+                Ok(())
+            }
+            Ok(Sent::Parked { .. }) => Ok(()),
+            Err((refusal, _)) => Err(self.refused(refusal, slot)),
+        }
+    }
+
+    /// The destination is a peer.
+    #[inline]
+    fn send_out(&mut self, peer: u32, link: u32, slot: Slot, tensor: Tensor, is_dead: bool) -> Result<u32, Status> {
+        let value = Value::local(tensor, is_dead);
+        match self.table.pass(self.now, slot) {
+            Ok(Pass::Clear(place)) => {
+                if let Some(entry) = self.links.get_mut(link as usize) {
+                    match entry.channel.push(slot.key, Self::point_of(slot), place.ordinal(), value, None) {
+                        Ok(()) => return Ok(link),
+                        Err(no) => return self.park(peer, link, slot, place, no.into_value()),
+                    }
+                }
+                self.park(peer, link, slot, place, value)
+            }
+            Ok(Pass::Behind(place)) => self.park(peer, link, slot, place, value),
+            Ok(Pass::Waiter { waiter, ordinal }) => {
+                self.answer(waiter, slot, ordinal, value);
+                Ok(link)
+            }
+            Err(refusal) => Err(self.refused(refusal, slot)),
+        }
+    }
+
+    /// No connection, no credit, or others wait before it: the value parks here.
+    fn park(
+        &mut self,
+        peer: u32,
+        link: u32,
+        slot: Slot,
+        place: rendezvous::Ticket,
+        value: Value,
+    ) -> Result<u32, Status> {
+        if link == NO_LINK && !self.settings.rules.on(Rule::ParksUntilConnected) {
+            return Ok(NO_LINK);
+        }
+        let bytes = value.parked_bytes();
+        if let Err((refusal, _)) = self.table.park(self.now, place, value, bytes) {
+            return Err(self.refused(refusal, slot));
+        }
+        match self.links.get_mut(link as usize) {
+            Some(entry) => entry.parked.push_back(slot),
+            None => self.peers[peer as usize].parked.push_back(slot),
+        }
+        Ok(link)
+    }
+
+    /// Credit came back, or the link came up: parked values go on their way, oldest first.
+    pub(crate) fn pump(&mut self, link: u32) {
+        while let Some(entry) = self.links.get_mut(link as usize) {
+            if !entry.channel.takes_push() {
+                return;
+            }
+            let Some(slot) = entry.parked.pop_front() else { return };
+            // A value that a request has taken meanwhile leaves its slot here behind.
+            let Some((value, ordinal, _)) = self.table.take_parked(slot) else { continue };
+            let point = Self::point_of(slot);
+            let Some(entry) = self.links.get_mut(link as usize) else { return };
+            if let Err(no) = entry.channel.push(slot.key, point, ordinal, value, None) {
+                debug_assert!(!matches!(no, NoPush::NotUp(_)), "takes_push said there was room");
+                self.park_again(link, slot, ordinal, no.into_value());
+                return;
+            }
+            self.touch(link);
+        }
+    }
+
+    /// Puts back what could not be pushed after all, before all others.
+    fn park_again(&mut self, link: u32, slot: Slot, ordinal: u32, value: Value) {
+        let bytes = value.parked_bytes();
+        if let Some(place) = self.table.ticket(slot, ordinal)
+            && self.table.park(self.now, place, value, bytes).is_ok()
+            && let Some(entry) = self.links.get_mut(link as usize)
+        {
+            entry.parked.push_front(slot);
+        }
+    }
+
+    /// A value goes to the peer that asked for it.
+    pub(crate) fn answer(&mut self, waiter: Waiter, slot: Slot, ordinal: u32, value: Value) {
+        let Waiter::Asked(ticket) = waiter else {
+            // Only peers wait for values whose destination is a peer.
+            return self.hand_over(waiter, value);
+        };
+        let Some(asked) = self.asked.remove(ticket) else { return };
+        let Some(entry) = self.links.get_mut(asked.link as usize) else { return };
+        entry.channel.unpark_request(asked.request);
+        self.serve(asked.link, asked.request, asked.landing, slot, ordinal, value);
+    }
+
+    /// Serves a request: written into its landing where that fits, pushed or offered otherwise.
+    pub(crate) fn serve(
+        &mut self,
+        link: u32,
+        request: Ticket,
+        landing: Option<(crate::ground::Region, crate::ground::TensorMeta)>,
+        slot: Slot,
+        ordinal: u32,
+        value: Value,
+    ) {
+        let point = Self::point_of(slot);
+        let Some(entry) = self.links.get_mut(link as usize) else { return };
+        let Some((_, qp)) = entry.qp else { return };
+        self.touch(link);
+        let fits = landing.is_some_and(|(region, meta)| {
+            meta == value.tensor.meta() && !value.is_dead && region.len == value.tensor.bytes().len() as u64
+        });
+        let Some(entry) = self.links.get_mut(link as usize) else { return };
+        if fits
+            && let Some((region, _)) = landing
+            && let Some(token) = entry.channel.begin_write(request, slot.key, point, ordinal)
+        {
+            let landing = Landing { index: request.index, generation: request.generation };
+            let token = Token(u64::from(link) << 32 | u64::from(token.packed()));
+            let write = Write { qp, token, source: value.tensor, landing, region };
+            self.port_ops.push(PortOp::Write { link, write });
+            return;
+        }
+        if let Err(no) = entry.channel.push(slot.key, point, ordinal, value, Some(request)) {
+            // A request that cannot be served now waits again, its value first in line.
+            let value = no.into_value();
+            self.park_again(link, slot, ordinal, value);
+        }
+    }
+
+    /// The key belongs to another shard of this process.
+    fn send_to_owner(&mut self, owner: u16, slot: Slot, tensor: Tensor, is_dead: bool) -> Result<u32, Status> {
+        let key = self.note_key(slot.key).ok_or_else(faults::stale_key)?;
+        let full = self.notes.get(usize::from(owner)).is_none_or(|queue| queue.len() >= self.settings.notes);
+        if full {
+            return Err(faults::mailbox_full(self.settings.notes));
+        }
+        self.note(owner, Note::Send { key, step: slot.step, at: slot.at, tensor, is_dead });
+        Ok(NO_LINK)
+    }
+
+    /// A receive of this process. The waiter hears exactly once.
+    #[inline]
+    pub(crate) fn recv(
+        &mut self,
+        key: Option<&Key>,
+        step: StepId,
+        id: KeyId,
+        at: FrameIter,
+        waiter: Waiter,
+        deadline: Nanos,
+    ) -> Option<WaiterId> {
+        let slot = Slot { step, key: id, at };
+        let Some(entry) = self.keys.at(id) else {
+            self.complete(waiter, Err(faults::stale_key()));
+            return None;
+        };
+        let (route, link) = (entry.route, entry.link);
+        match route {
+            Route::Local => {}
+            Route::In { peer } => {
+                if let Some(status) = key.and_then(|key| self.incarnation_fault(key, peer)) {
+                    self.complete(waiter, Err(status));
+                    return None;
+                }
+            }
+            Route::Out { .. } | Route::Foreign => {
+                let status = self.foreign(slot, false);
+                self.complete(waiter, Err(status));
+                return None;
+            }
+        }
+        match self.table.recv(self.now, slot, waiter, deadline) {
+            Ok(rendezvous::Received::Ready { value, .. }) => {
+                self.hand_over(waiter, value);
+                None
+            }
+            Ok(rendezvous::Received::Waiting { id, ordinal }) => {
+                self.next_timer = self.next_timer.min(deadline);
+                if link != NO_LINK {
+                    self.want(link, slot, ordinal, deadline);
+                }
+                Some(id)
+            }
+            Ok(rendezvous::Received::Fetch { id, token }) => {
+                self.next_timer = self.next_timer.min(deadline);
+                self.fetch(Ticket::unpack(token as u32));
+                Some(id)
+            }
+            Ok(rendezvous::Received::Behind { id }) => {
+                self.next_timer = self.next_timer.min(deadline);
+                Some(id)
+            }
+            Err(refusal) => {
+                let status = self.refused(refusal, slot);
+                self.complete(waiter, Err(status));
+                None
+            }
+        }
+    }
+
+    /// An application thread waits.
+    pub(crate) fn recv_for_cell(&mut self, key: &Key, step: StepId, deadline: Nanos, cell: Arc<WaitCell<Received>>) {
+        let id = match self.intern(key) {
+            Ok(id) => id,
+            Err(status) => return cell.complete(Err(status)),
+        };
+        let wait = Wait::Cell { cell, id: None };
+        let ticket = match self.waits.insert(wait) {
+            Ok(ticket) => ticket,
+            Err(Wait::Cell { cell, .. }) => {
+                return cell.complete(Err(faults::waiters_exhausted(self.settings.waiters)));
+            }
+            Err(_) => return,
+        };
+        let placed = self.recv(Some(key), step, id, key.frame_iter(), Waiter::Wait(ticket), deadline);
+        if let (Some(placed), Some(Wait::Cell { id, .. })) = (placed, self.waits.at_mut(ticket)) {
+            *id = Some(placed);
+        }
+    }
+
+    /// An application thread has given its receive up.
+    pub(crate) fn cancel_cell(&mut self, gone: &Arc<WaitCell<Received>>) {
+        let found = self.waits.tickets().find(
+            |&ticket| matches!(self.waits.at(ticket), Some(Wait::Cell { cell, .. }) if Arc::ptr_eq(cell, gone)),
+        );
+        if let Some(ticket) = found
+            && let Some(Wait::Cell { id: Some(id), .. }) = self.waits.remove(ticket)
+        {
+            self.unlink(id);
+        }
+    }
+
+    /// A waiter is taken out of the table, and what was asked of a peer for it is taken back.
+    pub(crate) fn unlink(&mut self, id: WaiterId) {
+        if let Some((slot, _)) = self.table.cancel(id) {
+            self.settle_demands(slot);
+        }
+    }
+
+    /// A step ends with `status`: everything that waits in it hears so, everything parked in it goes.
+    pub(crate) fn abort(&mut self, step: StepId, status: &Status) -> bool {
+        let mut ended = Vec::new();
+        let is_first = self.table.abort(self.now, step, status, &mut |end| ended.push(end));
+        let status = self.table.status_of(step).unwrap_or_else(|| status.clone());
+        self.end_step(step, ended, &status, is_first);
+        is_first
+    }
+
+    /// A step is done.
+    pub(crate) fn finish(&mut self, step: StepId) {
+        let mut ended = Vec::new();
+        self.table.finish(self.now, step, &mut |end| ended.push(end));
+        let status = self.table.status_of(step).unwrap_or_else(|| faults::step_finished(step));
+        self.end_step(step, ended, &status, false);
+    }
+
+    fn end_step(
+        &mut self,
+        step: StepId,
+        ended: Vec<rendezvous::Ended<Value, Waiter>>,
+        status: &Status,
+        is_told: bool,
+    ) {
+        self.end_all(ended, status);
+        for link in 0..self.links.len() as u32 {
+            let entry = &mut self.links[link as usize];
+            entry.parked.retain(|slot| slot.step != step);
+            if is_told {
+                entry.channel.abort(step, status);
+            } else {
+                entry.channel.drop_offers(step);
+            }
+            for ticket in entry.channel.demands(|demand| demand.point.step == step) {
+                entry.channel.cancel(ticket);
+            }
+            self.touch(link);
+        }
+        for peer in &mut self.peers {
+            peer.parked.retain(|slot| slot.step != step);
+        }
+    }
+
+    /// A request came up for a value that is parked here, or waits for one.
+    pub(crate) fn requested(
+        &mut self,
+        link: u32,
+        heard: &crate::channel::RequestHeard,
+    ) {
+        let slot = Slot { step: heard.point.step, key: heard.key, at: heard.point.at };
+        let deadline = if heard.patience_ns == 0 { Nanos::NEVER } else { self.now + heard.patience_ns };
+        let asked = super::core::Asked {
+            link,
+            request: heard.request,
+            id: None,
+            landing: heard.landing,
+        };
+        let Ok(ticket) = self.asked.insert(asked) else {
+            let status = faults::waiters_exhausted(self.settings.waiters);
+            self.links[link as usize].channel.fail_request(heard.request, &status);
+            return self.touch(link);
+        };
+        let ordinal = if self.settings.rules.on(Rule::Ordinals) { heard.ordinal } else { u32::MAX };
+        match self.table.request(self.now, slot, ordinal, Waiter::Asked(ticket), deadline) {
+            Ok(Requested::Waiting { id }) => {
+                self.next_timer = self.next_timer.min(deadline);
+                if let Some(asked) = self.asked.at_mut(ticket) {
+                    asked.id = Some(id);
+                }
+                self.links[link as usize].channel.park_request(heard.request, u64::from(ticket.packed()));
+            }
+            Ok(Requested::AlreadySent) => {
+                // The value is on its way, or was taken: it answers, or the cancel that follows is answered.
+                self.asked.remove(ticket);
+            }
+            Ok(Requested::Ready { value, ordinal }) => {
+                self.asked.remove(ticket);
+                self.serve(link, heard.request, heard.landing, slot, ordinal, value);
+            }
+            Err(refusal) => {
+                self.asked.remove(ticket);
+                let status = self.refused(refusal, slot);
+                self.links[link as usize].channel.fail_request(heard.request, &status);
+                self.touch(link);
+            }
+        }
+    }
+
+    /// A waiter's time is up, or a step that only peers spoke of was never used.
+    pub(crate) fn expire(&mut self) {
+        let mut expired = Vec::new();
+        self.table.expire(self.now, &mut |end| expired.push(end));
+        for end in expired {
+            match end {
+                rendezvous::Expired::Waiter(slot, waiter) => {
+                    self.complete(waiter, Err(faults::deadline(self.key_of(slot).as_ref(), slot.step)));
+                    self.settle_demands(slot);
+                }
+                rendezvous::Expired::Unclaimed(end) => {
+                    self.end_all(vec![end], &faults::step_unclaimed());
+                }
+            }
+        }
+    }
+
+    /// A note from a neighbour.
+    pub(crate) fn heed(&mut self, from: u16, note: Note) {
+        match note {
+            Note::Send { key, step, at, tensor, is_dead } => {
+                let Some(id) = self.noted(from, key) else { return };
+                // A neighbour's send was accepted where it was made; a step that ended meanwhile drops it.
+                match self.send(step, id, at, tensor, is_dead) {
+                    Ok(NO_LINK) => {}
+                    Ok(link) => self.touch(link),
+                    Err(_) => self.stats.dropped += 1,
+                }
+            }
+            Note::Recv { key, step, at, wait, deadline } => {
+                let Some(id) = self.noted(from, key) else { return };
+                let entry = Wait::Neighbour { shard: from, theirs: wait, id: None };
+                let Ok(ticket) = self.waits.insert(entry) else {
+                    let status = faults::waiters_exhausted(self.settings.waiters);
+                    return self.note(from, Note::Deliver { wait, outcome: Err(status) });
+                };
+                let placed = self.recv(None, step, id, at, Waiter::Wait(ticket), deadline);
+                if let (Some(placed), Some(Wait::Neighbour { id, .. })) = (placed, self.waits.at_mut(ticket)) {
+                    *id = Some(placed);
+                }
+            }
+            Note::Cancel { wait } => {
+                let found = self.waits.tickets().find(|&ticket| {
+                    matches!(self.waits.at(ticket),
+                        Some(Wait::Neighbour { shard, theirs, .. }) if *shard == from && *theirs == wait)
+                });
+                if let Some(ticket) = found
+                    && let Some(Wait::Neighbour { id: Some(id), .. }) = self.waits.remove(ticket)
+                {
+                    self.unlink(id);
+                }
+            }
+            Note::Deliver { wait, outcome } => self.complete(Waiter::Wait(Ticket::unpack(wait)), outcome),
+            Note::Interned { theirs, mine } => {
+                if let Some(entry) = self.keys.at_mut(mine) {
+                    entry.owner_id = Some(theirs);
+                }
+            }
+            Note::Abort { step, status } => {
+                self.abort(step, &status);
+            }
+        }
+    }
+
+    fn noted(&mut self, from: u16, key: NoteKey) -> Option<KeyId> {
+        match key {
+            NoteKey::Id(id) => Some(id),
+            NoteKey::Key(key, theirs) => {
+                let id = self.intern(&key).ok()?;
+                if let Some(entry) = self.keys.at_mut(id) {
+                    entry.is_pinned = true;
+                }
+                self.note(from, Note::Interned { theirs: id, mine: theirs });
+                Some(id)
+            }
+        }
+    }
+
+    #[cold]
+    pub(crate) fn refused(&self, refusal: Refusal, slot: Slot) -> Status {
+        self.table.refusal_status(refusal, slot)
+    }
+
+    #[cold]
+    fn foreign(&self, slot: Slot, is_source: bool) -> Status {
+        self.key_of(slot).map_or_else(faults::stale_key, |key| {
+            if is_source {
+                faults::foreign_source(&key, &self.task)
+            } else {
+                faults::foreign_destination(&key, &self.task)
+            }
+        })
+    }
+}

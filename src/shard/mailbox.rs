@@ -1,0 +1,153 @@
+//! The mailbox: how application and control threads reach a shard.
+//!
+//! `Command`s are fire and forget and bounded; `Call`s are rare, come from the control plane, and may carry an
+//! answer. The mailbox does not know what they do. Whoever puts something in rings the shard's doorbell, which
+//! costs the kernel only when the shard sleeps.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crossbeam::queue::{ArrayQueue, SegQueue};
+use crossbeam::utils::CachePadded;
+
+use super::call::Call;
+use super::value::Received;
+use super::wait::WaitCell;
+use crate::fabric::doorbell::Doorbell;
+use crate::ground::{Key, Nanos, Status, StepId};
+use crate::memory::Tensor;
+
+/// What an application thread asks of a shard.
+#[derive(Debug)]
+pub(crate) enum Command {
+    /// Hand a value over. With a cell the sender waits to hear whether it was taken.
+    Send {
+        key: Key,
+        step: StepId,
+        tensor: Tensor,
+        is_dead: bool,
+        answer: Option<Arc<WaitCell<()>>>,
+    },
+    /// Wait for a value.
+    Recv { key: Key, step: StepId, deadline: Nanos, cell: Arc<WaitCell<Received>> },
+}
+
+/// A shard's mailbox.
+#[derive(Debug)]
+pub(crate) struct Mailbox {
+    commands: ArrayQueue<Command>,
+    calls: SegQueue<Call>,
+    /// Receives given up. As many as there are receives at most, so it needs no bound of its own.
+    cancels: SegQueue<Arc<WaitCell<Received>>>,
+    has_calls: CachePadded<AtomicBool>,
+    /// Bytes of values in `commands`.
+    bytes: CachePadded<AtomicU64>,
+    /// The shard holds so much that a send must wait for its answer.
+    is_pressed: AtomicBool,
+    doorbell: Arc<Doorbell>,
+}
+
+impl Mailbox {
+    pub(crate) fn new(capacity: usize, doorbell: Arc<Doorbell>) -> Self {
+        Self {
+            commands: ArrayQueue::new(capacity.max(2)),
+            calls: SegQueue::new(),
+            cancels: SegQueue::new(),
+            has_calls: CachePadded::new(AtomicBool::new(false)),
+            bytes: CachePadded::new(AtomicU64::new(0)),
+            is_pressed: AtomicBool::new(false),
+            doorbell,
+        }
+    }
+
+    /// Puts a command in, or hands it back when there is no room.
+    pub(crate) fn command(&self, command: Command) -> Result<(), Command> {
+        let bytes = bytes_of(&command);
+        if bytes > 0 {
+            self.bytes.fetch_add(bytes, Ordering::AcqRel);
+        }
+        let pushed = self.commands.push(command);
+        match &pushed {
+            Ok(()) => self.doorbell.ring(),
+            Err(_) if bytes > 0 => {
+                self.bytes.fetch_sub(bytes, Ordering::AcqRel);
+            }
+            Err(_) => {}
+        }
+        pushed
+    }
+
+    pub(crate) fn call(&self, call: Call) {
+        self.calls.push(call);
+        // Pairs with the Acquire swap in `next_call`: whoever sees the flag sees the call.
+        self.has_calls.store(true, Ordering::Release);
+        self.doorbell.ring();
+    }
+
+    pub(crate) fn cancel(&self, cell: Arc<WaitCell<Received>>) {
+        self.cancels.push(cell);
+        self.has_calls.store(true, Ordering::Release);
+        self.doorbell.ring();
+    }
+
+    /// True if a send should wait for its answer: `size` more bytes could be refused.
+    pub(crate) fn wants_answer(&self, size: u64, limit: u64) -> bool {
+        self.is_pressed.load(Ordering::Acquire) || self.bytes.load(Ordering::Acquire) + size > limit / 4
+    }
+
+    // The shard's side.
+
+    #[inline]
+    pub(crate) fn next_command(&self) -> Option<Command> {
+        self.commands.pop()
+    }
+
+    #[inline]
+    pub(crate) fn has_calls(&self) -> bool {
+        self.has_calls.load(Ordering::Relaxed) && self.has_calls.swap(false, Ordering::Acquire)
+    }
+
+    pub(crate) fn next_call(&self) -> Option<Call> {
+        self.calls.pop()
+    }
+
+    pub(crate) fn next_cancel(&self) -> Option<Arc<WaitCell<Received>>> {
+        self.cancels.pop()
+    }
+
+    /// The bytes of a command taken out are counted by the shard from here on.
+    pub(crate) fn taken(&self, bytes: u64, is_pressed: bool) {
+        if self.is_pressed.load(Ordering::Relaxed) != is_pressed {
+            self.is_pressed.store(is_pressed, Ordering::Release);
+        }
+        if bytes > 0 {
+            self.bytes.fetch_sub(bytes, Ordering::AcqRel);
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.commands.is_empty() && self.calls.is_empty() && self.cancels.is_empty()
+    }
+
+    /// The mailbox closes: everything in it is answered with `status`.
+    pub(crate) fn close(&self, status: &Status) {
+        while let Some(command) = self.commands.pop() {
+            match command {
+                Command::Send { answer: Some(answer), .. } => answer.complete(Err(status.clone())),
+                Command::Send { .. } => {}
+                Command::Recv { cell, .. } => cell.complete(Err(status.clone())),
+            }
+        }
+        while self.calls.pop().is_some() {}
+        while self.cancels.pop().is_some() {}
+    }
+}
+
+/// Bytes a command brings into the table.
+#[inline]
+pub(crate) fn bytes_of(command: &Command) -> u64 {
+    match command {
+        Command::Send { tensor, .. } if !tensor.is_leased() => tensor.bytes().len() as u64,
+        _ => 0,
+    }
+}

@@ -1,0 +1,336 @@
+//! Peers and links: who is connected, by which queue pair, and what happens when that changes.
+//!
+//! A *peer* is a task; a *link* is the channel between this shard and one shard of it. Links open when control has
+//! greeted the peer; until then values park and receives wait. They end with the peer's incarnation.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::call::{PeerSegment, PeerUp};
+use super::core::{Core, PortOp};
+use super::faults;
+use super::keys::Route;
+use super::value::{NO_LINK, Value, Waiter};
+use crate::channel::{self, Channel, Rule};
+use crate::fabric::{AnyPort, DownReason, Port, QpId};
+use crate::ground::device::TaskName;
+use crate::ground::{Incarnation, Key, Nanos, Status, TensorMeta, limits};
+use crate::rendezvous::{Ended, KeyId, Slot};
+use crate::wire::Ticket;
+
+/// The channel to one shard of a peer, and the queue pair under it.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) peer: u32,
+    pub(crate) theirs: u16,
+    pub(crate) channel: Channel<Value>,
+    /// The port and queue pair; `None` without a connection.
+    pub(crate) qp: Option<(usize, QpId)>,
+    pub(crate) is_dirty: bool,
+    /// Where values for this peer are parked, oldest first; a slot stands here once for each value.
+    pub(crate) parked: VecDeque<Slot>,
+    /// Type and shape last seen of a key's values: for landings before the value is there.
+    pub(crate) seen: BTreeMap<KeyId, TensorMeta>,
+    /// True while every waiting receive of this link has asked.
+    pub(crate) has_asked: bool,
+    /// Offers whose segment is not mapped yet.
+    pub(crate) unmapped: Vec<Ticket>,
+}
+
+/// A task we share keys with.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    pub(crate) task: TaskName,
+    pub(crate) state: PeerState,
+    /// By the peer's shard index: the link.
+    pub(crate) links: Vec<u32>,
+    pub(crate) read_domain: bool,
+    pub(crate) segments: Vec<PeerSegment>,
+    /// Values that wait for the peer to be there at all.
+    pub(crate) parked: VecDeque<Slot>,
+    /// The incarnation that parked values are bound to.
+    pub(crate) bound: Option<Incarnation>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum PeerState {
+    /// Named by a key; not there yet. Control has been asked to dial.
+    Awaited,
+    /// There.
+    Up { incarnation: Incarnation },
+    /// Gone; it may come back as another.
+    Gone,
+}
+
+impl Core {
+    /// The peer of that name, made known if it is new.
+    pub(crate) fn peer_of(&mut self, task: &TaskName) -> Result<u32, Status> {
+        if let Some(at) = self.peers.iter().position(|peer| peer.task == *task) {
+            return Ok(at as u32);
+        }
+        if self.peers.len() >= limits::PEERS {
+            return Err(faults::peers_exhausted(limits::PEERS));
+        }
+        self.peers.push(Peer {
+            task: task.clone(),
+            state: PeerState::Awaited,
+            links: Vec::new(),
+            read_domain: false,
+            segments: Vec::new(),
+            parked: VecDeque::new(),
+            bound: None,
+        });
+        self.observer.peer_wanted(task);
+        Ok((self.peers.len() - 1) as u32)
+    }
+
+    /// The link a key of that hash travels by.
+    pub(crate) fn link_for(&self, peer: u32, hash: u64) -> u32 {
+        let Some(peer) = self.peers.get(peer as usize) else { return NO_LINK };
+        if peer.links.is_empty() {
+            return NO_LINK;
+        }
+        let theirs = (hash % peer.links.len() as u64) as usize;
+        peer.links.get(theirs).copied().unwrap_or(NO_LINK)
+    }
+
+    /// Control has greeted the peer.
+    pub(crate) fn peer_up(&mut self, up: PeerUp, ports: &mut [AnyPort]) {
+        let Ok(at) = self.peer_of(&up.task) else { return };
+        let former = match self.peers[at as usize].state {
+            PeerState::Up { incarnation } => Some(incarnation),
+            _ => self.peers[at as usize].bound,
+        };
+        if let Some(former) = former
+            && former != up.incarnation
+        {
+            self.peer_restarted(at, former, up.incarnation);
+        }
+        let peer = &mut self.peers[at as usize];
+        peer.state = PeerState::Up { incarnation: up.incarnation };
+        peer.bound = Some(up.incarnation);
+        peer.read_domain = up.read_domain;
+        peer.segments = up.segments;
+        peer.links = if peer.links.len() == usize::from(up.shards) {
+            std::mem::take(&mut peer.links)
+        } else {
+            vec![NO_LINK; usize::from(up.shards)]
+        };
+        for (theirs, attach) in up.links {
+            let Some(qp) = attach(ports) else { continue };
+            let link = self.link_with(at, theirs, up.read_domain);
+            let entry = &mut self.links[link as usize];
+            if let Some((port, former)) = entry.qp.replace(qp) {
+                self.port_ops.push(PortOp::Close { port, qp: former });
+                entry.channel.disconnected();
+            }
+            entry.channel.connected();
+            self.map_qp(qp, link);
+            self.touch(link);
+        }
+        self.resolve_links(at);
+        let waiting = std::mem::take(&mut self.peers[at as usize].parked);
+        for slot in waiting {
+            if let Some(link) = self.keys.at(slot.key).map(|entry| entry.link)
+                && let Some(entry) = self.links.get_mut(link as usize)
+            {
+                entry.parked.push_back(slot);
+            }
+        }
+    }
+
+    fn link_with(&mut self, peer: u32, theirs: u16, read_domain: bool) -> u32 {
+        if let Some(&link) = self.peers[peer as usize].links.get(usize::from(theirs))
+            && link != NO_LINK
+        {
+            return link;
+        }
+        let settings = channel::Settings {
+            incarnation: self.incarnation,
+            frame_window: self.settings.frame_window,
+            line_window: self.settings.line_window,
+            inline_max: self.settings.inline_max,
+            read_domain: read_domain && self.settings.lease,
+            requests: limits::REQUESTS,
+            offers: limits::OFFERS,
+            interned: limits::INTERNED_KEYS,
+            ack_delay_ns: self.settings.ack_delay_ns,
+            rules: self.settings.rules,
+        };
+        let link = self.links.len() as u32;
+        self.links.push(Link {
+            peer,
+            theirs,
+            channel: Channel::new(settings),
+            qp: None,
+            is_dirty: false,
+            parked: VecDeque::new(),
+            seen: BTreeMap::new(),
+            has_asked: false,
+            unmapped: Vec::new(),
+        });
+        self.peers[peer as usize].links[usize::from(theirs)] = link;
+        link
+    }
+
+    fn map_qp(&mut self, (port, qp): (usize, QpId), link: u32) {
+        let at = qp.0 as usize & 0xffff;
+        let links = &mut self.by_qp[port];
+        if links.len() <= at {
+            links.resize(at + 1, NO_LINK);
+        }
+        links[at] = link;
+    }
+
+    /// Tells every key of the peer its link.
+    fn resolve_links(&mut self, at: u32) {
+        let links = self.peers[at as usize].links.clone();
+        for entry in self.keys.iter_mut() {
+            if matches!(entry.route, Route::Out { peer } | Route::In { peer } if peer == at) && !links.is_empty() {
+                entry.link = links[(entry.key.hash() % links.len() as u64) as usize];
+            }
+        }
+    }
+
+    /// A queue pair went down; everything it held has come back.
+    pub(crate) fn link_down(&mut self, link: u32, reason: DownReason) {
+        let Some(entry) = self.links.get_mut(link as usize) else { return };
+        entry.qp = None;
+        entry.channel.disconnected();
+        let task = self.peers[entry.peer as usize].task.clone();
+        if reason == DownReason::Corrupt {
+            self.stats.violations += 1;
+        }
+        self.observer.link_down(&task, reason);
+    }
+
+    /// The peer broke the protocol: its connection ends, nothing else does.
+    pub(crate) fn violated(&mut self, link: u32, violation: channel::Violation) {
+        self.stats.violations += 1;
+        let Some(entry) = self.links.get_mut(link as usize) else { return };
+        let task = self.peers[entry.peer as usize].task.clone();
+        if let Some((port, qp)) = entry.qp {
+            self.port_ops.push(PortOp::Close { port, qp });
+        }
+        let status = faults::frame_malformed(&task, &violation);
+        self.observer.violated(&task, &status);
+        let peer = entry.peer;
+        self.peer_lost(peer, &status);
+    }
+
+    /// The peer is given up: what waits for it or of it fails with `status`.
+    pub(crate) fn peer_lost(&mut self, at: u32, status: &Status) {
+        let Some(peer) = self.peers.get_mut(at as usize) else { return };
+        peer.state = PeerState::Gone;
+        peer.parked.clear();
+        // The mappings stay with the leases that need them; nothing new is leased.
+        peer.segments.clear();
+        for link in peer.links.clone() {
+            self.end_link(link);
+        }
+        self.fail_peer(at, status);
+    }
+
+    /// The connection of a link is closed, and its epoch is over.
+    fn end_link(&mut self, link: u32) {
+        let Some(entry) = self.links.get_mut(link as usize) else { return };
+        if let Some((port, qp)) = entry.qp.take() {
+            self.port_ops.push(PortOp::Close { port, qp });
+        }
+        entry.channel.lose();
+        entry.parked.clear();
+        entry.unmapped.clear();
+        entry.has_asked = false;
+        self.forget_incoming(link);
+        self.forget_asked(link);
+    }
+
+    /// The peer came back as another: what was bound to the former incarnation fails.
+    pub(crate) fn peer_restarted(&mut self, at: u32, former: Incarnation, found: Incarnation) {
+        if !self.settings.rules.on(Rule::Restarts) {
+            return;
+        }
+        let Some(peer) = self.peers.get(at as usize) else { return };
+        let status = faults::peer_restarted(&peer.task, former, found);
+        for link in peer.links.clone() {
+            self.end_link(link);
+        }
+        if let Some(peer) = self.peers.get_mut(at as usize) {
+            peer.parked.clear();
+        }
+        self.fail_peer(at, &status);
+    }
+
+    /// Every waiter and value of the peer's keys goes.
+    pub(crate) fn fail_peer(&mut self, at: u32, status: &Status) {
+        let mut ended = Vec::new();
+        let Self { table, keys, .. } = self;
+        let is_theirs = |id: KeyId| {
+            keys.at(id)
+                .is_some_and(|entry| matches!(entry.route, Route::Out { peer } | Route::In { peer } if peer == at))
+        };
+        table.fail_keys(is_theirs, &mut |end| ended.push(end));
+        self.end_all(ended, status);
+    }
+
+    /// Waiters and values that a step or a peer took with it.
+    pub(crate) fn end_all(&mut self, ended: Vec<Ended<Value, Waiter>>, status: &Status) {
+        for end in ended {
+            match end {
+                Ended::Waiter(slot, waiter) => {
+                    self.complete(waiter, Err(status.clone()));
+                    self.settle_demands(slot);
+                }
+                Ended::Value(_, value) => {
+                    self.stats.dropped += 1;
+                    drop(self.taken(value));
+                }
+                Ended::Offer { token, .. } => self.drop_incoming(Ticket::unpack(token as u32)),
+            }
+        }
+    }
+
+    /// A peer's arena grew: offers that waited for the segment can be read.
+    pub(crate) fn peer_segment(&mut self, task: &TaskName, segment: PeerSegment) {
+        let Ok(at) = self.peer_of(task) else { return };
+        let peer = &mut self.peers[at as usize];
+        peer.segments.push(segment);
+        for link in peer.links.clone() {
+            let Some(entry) = self.links.get_mut(link as usize) else { continue };
+            for ticket in std::mem::take(&mut entry.unmapped) {
+                self.read_in_place(ticket);
+            }
+        }
+    }
+
+    /// The status of a receive that names an incarnation its source does not have.
+    pub(crate) fn incarnation_fault(&self, key: &Key, peer: u32) -> Option<Status> {
+        let wanted = key.source_incarnation();
+        if wanted.is_current() || !self.settings.rules.on(Rule::Restarts) {
+            return None;
+        }
+        match self.peers.get(peer as usize)?.state {
+            PeerState::Up { incarnation } if incarnation != wanted => {
+                Some(faults::wrong_incarnation(&self.peers[peer as usize].task, wanted, incarnation))
+            }
+            _ => None,
+        }
+    }
+
+    /// When the next link wants to be called, and the table.
+    pub(crate) fn find_next_timer(&self) -> Nanos {
+        let links = self.links.iter().map(|link| link.channel.poll_timeout()).min();
+        let table = self.table.poll_timeout();
+        links.unwrap_or(Nanos::NEVER).min(table.unwrap_or(Nanos::NEVER))
+    }
+}
+
+/// Closes what a port holds when the shard stops.
+pub(crate) fn close_all(links: &[Link], ports: &mut [AnyPort]) {
+    for link in links {
+        if let Some((port, qp)) = link.qp
+            && let Some(port) = ports.get_mut(port)
+        {
+            port.close(qp);
+        }
+    }
+}

@@ -1,0 +1,339 @@
+//! What peers say: arrivals from a port, through the link's channel, into the table.
+//!
+//! It runs while the port is being polled, so it posts nothing: answers are left in channels and `port_ops`.
+
+use super::core::{Core, Incoming, PortOp};
+use super::faults;
+use super::keys::{self, Route};
+use super::value::{NO_LINK, Value};
+use crate::channel::heard::Accepted;
+use crate::channel::{Demand, Heard, OfferHeard, PushHeard, Rule, Violation, WriteEnd};
+use crate::fabric::{self, Outcome, QpId};
+use crate::ground::{Code, Incarnation, Status};
+use crate::memory::Buffer;
+use crate::rendezvous::{Arrival, Arrived, Slot};
+use crate::wire::message::StatusText;
+use crate::wire::{Frame, Ticket};
+
+impl Core {
+    /// Something arrived at a port.
+    #[inline]
+    pub(crate) fn arrived(&mut self, port: usize, arrival: fabric::Arrival<'_>) {
+        match arrival {
+            fabric::Arrival::Frame { qp, frame, body } => {
+                let link = self.link_of(port, qp);
+                if link != NO_LINK {
+                    self.heard_frame(link, frame, body);
+                }
+            }
+            fabric::Arrival::Landed { qp, landing, len, buffer } => {
+                let ticket = Ticket { index: landing.index, generation: landing.generation };
+                self.landed(self.link_of(port, qp), ticket, len, buffer);
+            }
+            fabric::Arrival::Quiet { qp, landing, buffer } => {
+                let ticket = Ticket { index: landing.index, generation: landing.generation };
+                self.quiet(self.link_of(port, qp), ticket, buffer);
+            }
+            fabric::Arrival::Wrote { token, source, outcome, .. } => {
+                let link = (token.0 >> 32) as u32;
+                let end = if outcome == Outcome::Done { WriteEnd::Done } else { WriteEnd::Failed };
+                if let Some(entry) = self.links.get_mut(link as usize) {
+                    entry.channel.wrote(Ticket::unpack(token.0 as u32), end, Value::local(source, false));
+                    self.touch(link);
+                }
+            }
+            fabric::Arrival::Down { qp, reason } => {
+                let link = self.link_of(port, qp);
+                if link != NO_LINK {
+                    self.link_down(link, reason);
+                }
+            }
+        }
+    }
+
+    #[inline]
+    pub(crate) fn link_of(&self, port: usize, qp: QpId) -> u32 {
+        let link = self.by_qp.get(port).and_then(|links| links.get(qp.0 as usize & 0xffff)).copied();
+        match link {
+            Some(link) if self.links.get(link as usize).is_some_and(|entry| entry.qp == Some((port, qp))) => link,
+            _ => NO_LINK,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn heard_frame(&mut self, link: u32, frame: &Frame, body: &[u8]) {
+        let tail = frame.tail();
+        let Some(entry) = self.links.get_mut(link as usize) else { return };
+        match entry.channel.handle_frame(self.now, frame, &tail, body) {
+            Ok(Heard::Push(push)) => self.heard_push(link, &push),
+            Ok(heard) => self.heard_other(link, heard, frame, body),
+            Err(violation) => self.violated(link, violation),
+        }
+    }
+
+    #[inline]
+    fn heard_push(&mut self, link: u32, push: &PushHeard<'_>) {
+        let slot = Slot { step: push.point.step, key: push.key, at: push.point.at };
+        if push.demand.is_some() {
+            self.answered(link, push.demand);
+        }
+        let tensor = match self.pool.tensor_from(push.meta, push.data) {
+            Ok(tensor) => tensor,
+            Err(error) => return self.no_room(link, slot, push.lines, &error.into()),
+        };
+        let value = Value { tensor, is_dead: push.is_dead, lines: push.lines, link };
+        self.arrive(link, slot, push.ordinal, value);
+    }
+
+    #[inline]
+    pub(super) fn arrive(&mut self, link: u32, slot: Slot, ordinal: u32, value: Value) {
+        let bytes = value.parked_bytes();
+        self.claim_step(slot);
+        let ordinal = if self.settings.rules.on(Rule::Duplicates) { ordinal } else { u32::MAX };
+        match self.table.arrive(self.now, slot, ordinal, Arrived::Value(value), bytes) {
+            Ok(Arrival::Matched { waiter, value }) => {
+                self.hand_over(waiter, value);
+                self.settle_demands_of(link, slot);
+            }
+            Ok(Arrival::Parked) => self.ask_when_pressed(link),
+            Ok(Arrival::Wanted { .. }) => {}
+            Ok(Arrival::Duplicate(item)) | Err((_, item)) => {
+                // A value of an ended step, or one that was here before: it goes, and its credit back.
+                if let Arrived::Value(value) = item {
+                    self.stats.dropped += 1;
+                    drop(self.taken(value));
+                }
+            }
+        }
+    }
+
+    /// With the rule off, a frame makes a step as a local use does: the harm a simulation shows.
+    #[inline]
+    fn claim_step(&mut self, slot: Slot) {
+        if !self.settings.rules.on(Rule::Grace) {
+            let _ = self.table.open_step(self.now, slot.step);
+        }
+    }
+
+    fn heard_other(&mut self, link: u32, heard: Heard<'_, Value>, frame: &Frame, body: &[u8]) {
+        match heard {
+            Heard::Nothing | Heard::Push(_) => {}
+            Heard::NotYet => {
+                self.port_ops.push(PortOp::Rehear { link, frame: *frame, body: body.to_vec() });
+                self.touch(link);
+            }
+            Heard::Up { incarnation, former, .. } => self.heard_up(link, incarnation, former),
+            Heard::Offer(offer) => self.heard_offer(link, &offer),
+            Heard::Request(request) => {
+                self.claim_step(Slot { step: request.point.step, key: request.key, at: request.point.at });
+                self.requested(link, &request);
+            }
+            Heard::Write { request, key, point, ordinal, value, landing } => {
+                let slot = Slot { step: point.step, key, at: point.at };
+                self.serve(link, request, Some(landing), slot, ordinal, value);
+            }
+            Heard::Stale(request) => {
+                let status = faults::stale_offer();
+                self.links[link as usize].channel.fail_request(request, &status);
+                self.touch(link);
+            }
+            Heard::Cancel { request, tag } => self.heard_cancel(link, request, tag),
+            Heard::Ended { ticket, demand, status } => self.heard_end(link, ticket, demand, status),
+            Heard::Released(value) => drop(value),
+            Heard::Recall(offer) => self.recalled(link, offer),
+            Heard::Intern { number, text } => self.heard_intern(link, number, text),
+            Heard::Abort { step, status } => {
+                let status = status_of(&status);
+                self.observer.step_ended(step, &status);
+                if self.abort(step, &status) {
+                    self.tell_neighbours(step, &status);
+                }
+            }
+            Heard::Bye => {
+                let peer = self.links[link as usize].peer;
+                let status = faults::peer_left(&self.peers[peer as usize].task);
+                self.peer_lost(peer, &status);
+            }
+        }
+        self.watch_link(link);
+    }
+
+    fn heard_up(&mut self, link: u32, incarnation: Incarnation, former: Option<Incarnation>) {
+        let peer = self.links[link as usize].peer;
+        if let Some(former) = former {
+            self.forget_incoming(link);
+            self.forget_asked(link);
+            let status = faults::peer_restarted(&self.peers[peer as usize].task, former, incarnation);
+            if former == incarnation || self.settings.rules.on(Rule::Restarts) {
+                self.fail_peer(peer, &status);
+            }
+        }
+        self.touch(link);
+        self.pump(link);
+        self.renew_demands(link);
+    }
+
+    fn heard_offer(&mut self, link: u32, offer: &OfferHeard) {
+        let slot = Slot { step: offer.point.step, key: offer.key, at: offer.point.at };
+        self.claim_step(slot);
+        if offer.demand.is_some() {
+            self.answered(link, offer.demand);
+        }
+        self.links[link as usize].seen.insert(offer.key, offer.meta);
+        let accepted = Accepted {
+            ticket: offer.offer,
+            meta: offer.meta,
+            size: offer.size,
+            is_dead: offer.is_dead,
+            lines: offer.lines,
+        };
+        if let Some(region) = offer.region
+            && self.table_takes(slot)
+            && let Some(tensor) = self.lease(link, region, &accepted)
+        {
+            let value = Value { tensor, is_dead: offer.is_dead, lines: offer.lines, link };
+            return self.arrive(link, slot, offer.ordinal, value);
+        }
+        let incoming =
+            Incoming { link, slot, ordinal: offer.ordinal, offer: accepted, region: offer.region, is_wanted: false };
+        let Ok(ticket) = self.incoming.insert(incoming) else {
+            return self.decline(link, &accepted);
+        };
+        if offer.region.is_some() {
+            self.links[link as usize].unmapped.push(ticket);
+        }
+        let token = u64::from(ticket.packed());
+        let ordinal = if self.settings.rules.on(Rule::Duplicates) { offer.ordinal } else { u32::MAX };
+        if !self.settings.rules.on(Rule::Ordinals) {
+            // With the rule off the offer takes no place in line: later values overtake it.
+            return self.fetch(ticket);
+        }
+        match self.table.arrive(self.now, slot, ordinal, Arrived::Offer(token), 0) {
+            Ok(Arrival::Wanted { .. }) => self.fetch(ticket),
+            Ok(Arrival::Duplicate(_)) | Err(_) => {
+                self.incoming.remove(ticket);
+                self.decline(link, &accepted);
+            }
+            Ok(_) => self.ask_when_pressed(link),
+        }
+    }
+
+    /// An offer that nobody here wants: its place and credit go back.
+    pub(crate) fn decline(&mut self, link: u32, offer: &Accepted) {
+        self.stats.dropped += 1;
+        if let Some(entry) = self.links.get_mut(link as usize) {
+            entry.channel.release(offer.ticket);
+            self.touch(link);
+        }
+        self.return_lines(link, offer.lines);
+    }
+
+    fn heard_cancel(&mut self, link: u32, request: Ticket, tag: Option<u64>) {
+        if let Some(asked) = tag.and_then(|tag| self.asked.remove(Ticket::unpack(tag as u32)))
+            && let Some(id) = asked.id
+        {
+            self.table.cancel(id);
+        }
+        self.links[link as usize].channel.answer_cancel(request);
+        self.touch(link);
+    }
+
+    /// The peer gives a key a number. What is no key of this pair of tasks ends the connection.
+    fn heard_intern(&mut self, link: u32, number: Ticket, text: &str) {
+        let peer = self.links[link as usize].peer;
+        let key = keys::parse(text).and_then(|key| self.intern(&key).ok());
+        let is_ours = key.and_then(|id| self.keys.at(id)).is_some_and(|entry| {
+            entry.owner == self.index
+                && matches!(entry.route, Route::Out { peer: at } | Route::In { peer: at } if at == peer)
+        });
+        let learned = match key {
+            Some(key) if is_ours => self.links[link as usize].channel.interned(number, key),
+            _ => Err(Violation::ForeignKey),
+        };
+        if let Err(violation) = learned {
+            self.violated(link, violation);
+        }
+    }
+
+    /// A demand was answered by a value or an offer: a landing it still has comes home first.
+    fn answered(&mut self, link: u32, demand: Option<(Ticket, Demand)>) {
+        if let Some((ticket, demand)) = demand
+            && demand.has_landing
+        {
+            self.close_landing(link, ticket);
+        }
+    }
+
+    fn heard_end(&mut self, link: u32, ticket: Ticket, demand: Demand, status: Option<StatusText<'_>>) {
+        if demand.has_landing {
+            self.close_landing(link, ticket);
+        }
+        let slot = Slot { step: demand.point.step, key: demand.key, at: demand.point.at };
+        if let Some(accepted) = demand.offer {
+            // The offer is gone at its sender: whoever waits behind it must ask again.
+            self.withdraw(link, slot, Ticket::unpack(demand.tag as u32), &accepted);
+        }
+        let Some(status) = status else { return };
+        let status = status_of(&status);
+        match status.code() {
+            // The peer's step has ended: so has ours.
+            Code::Aborted | Code::Cancelled => {
+                self.observer.step_ended(slot.step, &status);
+                if self.abort(slot.step, &status) {
+                    self.tell_neighbours(slot.step, &status);
+                }
+            }
+            _ if demand.offer.is_some() => {}
+            _ => self.fail_waiters(slot, &status),
+        }
+    }
+
+    /// A demand failed: those who wait at its key hear why.
+    fn fail_waiters(&mut self, slot: Slot, status: &Status) {
+        let mut waiting = Vec::new();
+        self.table.waiting(|at, id, _, _| {
+            if at == slot {
+                waiting.push(id);
+            }
+        });
+        for id in waiting {
+            if let Some((_, waiter)) = self.table.cancel(id) {
+                self.complete(waiter, Err(status.clone()));
+            }
+        }
+        self.settle_demands(slot);
+    }
+
+    /// The first status of a step goes to every shard of this process.
+    pub(crate) fn tell_neighbours(&mut self, step: crate::ground::StepId, status: &Status) {
+        for shard in 0..self.settings.shards {
+            if shard != self.index {
+                self.note(shard, super::call::Note::Abort { step, status: status.clone() });
+            }
+        }
+    }
+
+    /// There is no memory for a value that came: whoever waits hears so; the peer is not to blame.
+    #[cold]
+    fn no_room(&mut self, link: u32, slot: Slot, lines: u32, status: &Status) {
+        self.return_lines(link, lines);
+        self.stats.dropped += 1;
+        self.abort(slot.step, status);
+        self.tell_neighbours(slot.step, status);
+        self.observer.step_ended(slot.step, status);
+    }
+
+    fn table_takes(&self, slot: Slot) -> bool {
+        self.table.status_of(slot.step).is_none()
+    }
+}
+
+/// A status from the wire.
+pub(crate) fn status_of(text: &StatusText<'_>) -> Status {
+    Status::from_wire(text.code as u8, text.is_derived, text.message)
+}
+
+/// A buffer that came home.
+pub(crate) fn home(buffer: Buffer) {
+    drop(buffer);
+}

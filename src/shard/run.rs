@@ -1,0 +1,95 @@
+//! The thread of a shard: pinned, turning, and asleep when its policy lets it.
+//!
+//! It knows when to turn, not what a turn does. `busy` never sleeps; `adaptive` spins a while first; `park` sleeps
+//! as soon as there is nothing to do. A shard whose core is shared gives the core away every so many empty turns.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Progress, Shard};
+use crate::fabric::doorbell::Doorbell;
+use crate::ground::Nanos;
+
+/// How a shard waits for work.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[repr(u8)]
+pub enum PollPolicy {
+    /// Spin for a while, then sleep until somebody rings.
+    #[default]
+    Adaptive = 0,
+    /// Spin for ever: dedicated cores and benches.
+    Busy = 1,
+    /// Sleep as soon as there is nothing to do: an idle engine uses no processor time.
+    Park = 2,
+}
+
+impl PollPolicy {
+    /// True if peers must ring this shard's doorbell.
+    #[must_use]
+    pub const fn may_sleep(self) -> bool {
+        !matches!(self, Self::Busy)
+    }
+
+    /// Empty turns before sleep. A turn costs some tens of nanoseconds: `adaptive` spins for about half a
+    /// millisecond, twenty times what a sleep costs to end.
+    const fn patience(self) -> u32 {
+        match self {
+            Self::Adaptive => 20_000,
+            Self::Busy => u32::MAX,
+            Self::Park => 64,
+        }
+    }
+}
+
+/// What the thread needs beside the shard.
+#[derive(Debug)]
+pub(crate) struct Running {
+    pub(crate) policy: PollPolicy,
+    pub(crate) doorbell: Arc<Doorbell>,
+    /// Other threads of ours run on this core: yield it.
+    pub(crate) is_shared: bool,
+}
+
+/// Empty turns between two yields of a shared core.
+const TURNS_PER_YIELD: u32 = 64;
+
+/// The longest sleep: a bound on how late anything unforeseen is noticed.
+const SLEEP_MAX: Duration = Duration::from_millis(100);
+
+/// Turns the shard until it stops.
+pub(crate) fn run(mut shard: Shard, running: &Running) -> Shard {
+    let patience = running.policy.patience();
+    let mut empty = 0u32;
+    loop {
+        match shard.turn() {
+            Progress::Busy => empty = 0,
+            Progress::Stopped => return shard,
+            Progress::Idle => {
+                empty = empty.saturating_add(1);
+                std::hint::spin_loop();
+                if running.is_shared && empty.is_multiple_of(TURNS_PER_YIELD) {
+                    std::thread::yield_now();
+                }
+                if empty >= patience && running.policy.may_sleep() {
+                    sleep(&mut shard, &running.doorbell);
+                    empty = 0;
+                }
+            }
+        }
+    }
+}
+
+/// Sleeps until somebody rings or a timer is due. The doorbell is armed before the last look, so that whoever
+/// posts after that look sees it armed and rings.
+fn sleep(shard: &mut Shard, doorbell: &Doorbell) {
+    doorbell.arm();
+    if shard.arm() {
+        let now = shard.clock.stamp();
+        let until = shard.next_timer().min(now.after(SLEEP_MAX));
+        // An error of the wait only shortens it: the loop looks again.
+        let _ = doorbell.wait(Some(Nanos(until - now)));
+    }
+    doorbell.disarm();
+    shard.disarm();
+}

@@ -1,0 +1,136 @@
+//! In-shard tasks: polled callbacks for those who want no hop between their code and the loop.
+//!
+//! A task runs in its shard's thread, between two polls. It must return soon; whoever waits in one stops the shard.
+
+use super::Shard;
+use super::value::Received;
+use crate::ground::{FrameIter, Key, Nanos, Status, StepId, TensorMeta};
+use crate::memory::{MemoryError, Tensor, TensorBuilder};
+use crate::rendezvous::KeyId;
+
+/// Code that runs inside a shard.
+pub trait Task: Send {
+    /// Something happened. Send and receive through `context`; return soon.
+    fn handle(&mut self, event: TaskEvent, context: &mut TaskContext<'_>);
+}
+
+/// What a task hears.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum TaskEvent {
+    /// The task is in place: its first event.
+    Started,
+    /// A receive ended.
+    Received {
+        /// What the task gave to `recv`.
+        token: u64,
+        /// The value, or why there is none.
+        outcome: Result<Received, Status>,
+    },
+    /// The task asked to be called again in the next turn.
+    Again,
+    /// The shard stops.
+    Stopping,
+}
+
+/// A key prepared for one shard: the look-up of its names is done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PreparedKey {
+    pub(crate) id: KeyId,
+    pub(crate) at: FrameIter,
+}
+
+impl PreparedKey {
+    /// The same key in another loop frame or iteration.
+    #[must_use]
+    pub const fn at(self, at: FrameIter) -> Self {
+        Self { id: self.id, at }
+    }
+}
+
+/// What a task can do while it is called.
+#[derive(Debug)]
+pub struct TaskContext<'a> {
+    pub(crate) shard: &'a mut Shard,
+    pub(crate) task: u32,
+}
+
+impl TaskContext<'_> {
+    /// Looks a key up once, for any number of sends and receives on this shard.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if neither end is this task; `ResourceExhausted` when the shard knows too many keys.
+    pub fn prepare(&mut self, key: &Key) -> Result<PreparedKey, Status> {
+        let id = self.shard.core.intern(key)?;
+        if let Some(entry) = self.shard.core.keys.at_mut(id) {
+            entry.is_pinned = true;
+        }
+        Ok(PreparedKey { id, at: key.frame_iter() })
+    }
+
+    /// Hands a value over. Never blocks.
+    ///
+    /// # Errors
+    /// The status of an ended step; `ResourceExhausted` naming the bound; `InvalidArgument` for a foreign source.
+    #[inline]
+    pub fn send(&mut self, step: StepId, key: PreparedKey, tensor: Tensor) -> Result<(), Status> {
+        self.send_value(step, key, tensor, false)
+    }
+
+    /// Hands a dead value over: the receiver learns that nothing will come.
+    ///
+    /// # Errors
+    /// As [`TaskContext::send`].
+    pub fn send_dead(&mut self, step: StepId, key: PreparedKey, tensor: Tensor) -> Result<(), Status> {
+        self.send_value(step, key, tensor, true)
+    }
+
+    #[inline]
+    fn send_value(&mut self, step: StepId, key: PreparedKey, tensor: Tensor, is_dead: bool) -> Result<(), Status> {
+        self.shard.send(step, key.id, key.at, tensor, is_dead)
+    }
+
+    /// Waits for a value: [`TaskEvent::Received`] with `token` follows, always, once; now if the value is here.
+    #[inline]
+    pub fn recv(&mut self, step: StepId, key: PreparedKey, token: u64) {
+        self.recv_by(step, key, token, Nanos::NEVER);
+    }
+
+    /// As [`TaskContext::recv`], until `deadline` on the shard's clock.
+    #[inline]
+    pub fn recv_by(&mut self, step: StepId, key: PreparedKey, token: u64, deadline: Nanos) {
+        self.shard.recv_for_task(self.task, step, key.id, key.at, token, deadline);
+    }
+
+    /// Memory to write a tensor into in place.
+    ///
+    /// # Errors
+    /// [`MemoryError`] if the arena is full.
+    #[inline]
+    pub fn builder(&mut self, meta: TensorMeta) -> Result<TensorBuilder, MemoryError> {
+        self.shard.core.pool.builder(meta)
+    }
+
+    /// The shard's clock, now.
+    #[inline]
+    #[must_use]
+    pub fn now(&self) -> Nanos {
+        self.shard.clock.stamp()
+    }
+
+    /// Which shard this is.
+    #[must_use]
+    pub fn shard_index(&self) -> u16 {
+        self.shard.core.index
+    }
+
+    /// Asks for [`TaskEvent::Again`] in the next turn.
+    pub fn again(&mut self) {
+        self.shard.again.push(self.task);
+    }
+
+    /// The task is done: it is dropped after this call, and its receives are cancelled.
+    pub fn finish(&mut self) {
+        self.shard.finished.push(self.task);
+    }
+}

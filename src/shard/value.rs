@@ -1,0 +1,74 @@
+//! What the shard's table holds: values on one side, those who wait on the other.
+
+use crate::channel::Payload;
+use crate::ground::{Region, TensorMeta};
+use crate::memory::Tensor;
+use crate::wire::Ticket;
+
+/// No link: the value is local, or has not been given to one.
+pub(crate) const NO_LINK: u32 = u32::MAX;
+
+/// A tensor on its way through a table.
+#[derive(Debug)]
+pub(crate) struct Value {
+    pub(crate) tensor: Tensor,
+    pub(crate) is_dead: bool,
+    /// Push credit it holds: given back to the link it came by when it is taken.
+    pub(crate) lines: u32,
+    pub(crate) link: u32,
+}
+
+impl Value {
+    #[inline]
+    pub(crate) const fn local(tensor: Tensor, is_dead: bool) -> Self {
+        Self { tensor, is_dead, lines: 0, link: NO_LINK }
+    }
+
+    /// Bytes it parks: what its memory holds here. A lease holds none of ours.
+    #[inline]
+    pub(crate) fn parked_bytes(&self) -> u64 {
+        if self.tensor.is_leased() { 0 } else { self.tensor.bytes().len() as u64 }
+    }
+}
+
+impl Payload for Value {
+    #[inline]
+    fn meta(&self) -> TensorMeta {
+        self.tensor.meta()
+    }
+
+    #[inline]
+    fn data(&self) -> &[u8] {
+        self.tensor.bytes()
+    }
+
+    #[inline]
+    fn is_dead(&self) -> bool {
+        self.is_dead
+    }
+
+    #[inline]
+    fn region(&self) -> Option<Region> {
+        self.tensor.region()
+    }
+}
+
+/// What a receive gives: the tensor, and whether it is dead.
+#[derive(Clone, Debug)]
+pub struct Received {
+    /// The tensor.
+    pub tensor: Tensor,
+    /// True for a dead value: the tensor is what the sender sent with it, often empty.
+    pub is_dead: bool,
+}
+
+/// Who waits in the table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Waiter {
+    /// An in-shard task, with the token it gave.
+    Task { task: u32, token: u64 },
+    /// Somebody of this process who waits elsewhere: a slot of the shard's waits.
+    Wait(Ticket),
+    /// A peer's request, kept in the shard's asked-for table.
+    Asked(Ticket),
+}

@@ -1,0 +1,259 @@
+//! The command from outside: exit codes, where errors go, their reasons, and the raw reference between two processes.
+
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+fn rendez(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rendez"));
+    command
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .expect("the command starts")
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn usage_errors_exit_2_with_a_reason_on_stderr() {
+    for (arguments, reason) in [
+        (vec![], "USAGE"),
+        (vec!["fly"], "USAGE"),
+        (vec!["bench", "--nope"], "USAGE"),
+        (vec!["bench", "sideways"], "USAGE"),
+        (vec!["bench", "--size", "4 parsecs"], "SIZE_MALFORMED"),
+        (vec!["bench", "--size", "64:8:x2"], "SIZE_RANGE"),
+        (vec!["bench", "--size", "0"], "SIZE_OUT_OF_RANGE"),
+        (vec!["bench", "--duration", "5"], "DURATION_MALFORMED"),
+        (vec!["bench", "--duration", "0s"], "DURATION_OUT_OF_RANGE"),
+        (vec!["bench", "--rate", "fast"], "RATE_MALFORMED"),
+        (vec!["bench", "rate", "--rate", "1k"], "OPTION_CONFLICT"),
+        (vec!["bench", "--baseline-only", "--rate", "1k"], "USAGE"),
+        (vec!["bench", "--baseline-only", "--baseline"], "USAGE"),
+    ] {
+        let output = rendez(&arguments);
+        let text = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {text}");
+        assert!(
+            text.starts_with(&format!("error[{reason}]: ")),
+            "{arguments:?}: {text}"
+        );
+        assert!(output.stdout.is_empty(), "{arguments:?}");
+        assert_eq!(
+            text.matches(reason).count(),
+            1,
+            "the reason stands once: {text}"
+        );
+    }
+}
+
+#[test]
+fn help_and_version_are_results() {
+    for arguments in [&["--help"][..], &["bench", "--help"], &["demo", "--help"]] {
+        let output = rendez(arguments);
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}");
+        assert!(
+            stdout(&output).contains("Examples:") && output.stderr.is_empty(),
+            "{arguments:?}"
+        );
+        assert!(
+            !stdout(&output).contains("baseline-peer"),
+            "what is hidden stays hidden"
+        );
+    }
+    let version = rendez(&["--version"]);
+    assert!(stdout(&version).starts_with(concat!("rendez ", env!("CARGO_PKG_VERSION"))));
+    assert_eq!(version.status.code(), Some(0));
+}
+
+#[test]
+fn bad_files_exit_1_with_a_reason_that_names_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("hostile.safetensors");
+    std::fs::write(&path, u64::MAX.to_le_bytes()).unwrap();
+    for (file, reason) in [
+        (path.to_str().unwrap(), "SAFETENSORS_MALFORMED"),
+        ("/nonexistent/file", "FILE_UNREADABLE"),
+        (directory.path().to_str().unwrap(), "FILE_UNREADABLE"),
+    ] {
+        let output = rendez(&["demo", file]);
+        let text = stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        assert!(
+            text.starts_with(&format!("error[{reason}]: ")) && text.contains(file),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn an_unwritable_log_is_refused_before_anything_is_measured() {
+    let output = rendez(&[
+        "bench",
+        "--baseline-only",
+        "--hdr-log",
+        "/nonexistent/run.hlog",
+    ]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        stderr(&output).starts_with("error[FILE_UNWRITABLE]: "),
+        "{}",
+        stderr(&output)
+    );
+    assert!(!stdout(&output).contains('{'));
+}
+
+#[test]
+fn the_raw_reference_runs_between_two_processes() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = directory.path().join("raw.hlog");
+    let output = rendez(&[
+        "bench",
+        "--baseline-only",
+        "--size",
+        "4,1000",
+        "--duration",
+        "50ms",
+        "--json",
+        "--hdr-log",
+        log.to_str().unwrap(),
+    ]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let rows: Vec<Value> = stdout(&output)
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let found: Vec<(&str, u64)> = rows
+        .iter()
+        .map(|row| {
+            (
+                row["pattern"].as_str().unwrap(),
+                row["bytes"].as_u64().unwrap(),
+            )
+        })
+        .collect();
+    assert_eq!(
+        found,
+        [
+            ("pingpong", 64),
+            ("write_signal_read", 4),
+            ("memcpy", 4),
+            ("write_signal_read", 1000),
+            ("memcpy", 1000)
+        ]
+    );
+    for row in &rows {
+        assert!(row["count"].as_u64().unwrap() > 0, "{row}");
+        assert!(
+            row["machine"]["cpu"].is_string() && row["transport"] == "raw",
+            "{row}"
+        );
+    }
+    let (half, whole) = (&rows[0]["half_rtt_ns"]["p50"], &rows[0]["rtt_ns"]["p50"]);
+    assert_eq!(half.as_f64().unwrap() * 2.0, whole.as_f64().unwrap());
+    assert!(
+        std::fs::read_to_string(log)
+            .unwrap()
+            .contains("Tag=raw-write_signal_read-1000,")
+    );
+}
+
+#[test]
+fn the_hidden_side_refuses_to_run_alone() {
+    let output = rendez(&["baseline-peer", "--core", "0", "--parent", "1"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).starts_with("error["), "{}", stderr(&output));
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rendez"));
+    let mut child = command
+        .arg("--help")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+}
+
+/// The processes whose parent is `pid`, that are not merely waiting to be collected.
+fn children(pid: u32) -> Vec<u32> {
+    let is_child = |candidate: &u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{candidate}/stat")).unwrap_or_default();
+        let fields: Vec<&str> = stat
+            .rsplit(')')
+            .next()
+            .unwrap_or_default()
+            .split_whitespace()
+            .collect();
+        fields.get(1) == Some(&pid.to_string().as_str()) && fields[0] != "Z"
+    };
+    let entries = std::fs::read_dir("/proc").unwrap();
+    entries
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter(is_child)
+        .collect()
+}
+
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while !is_so() {
+        assert!(std::time::Instant::now() < deadline, "never: {what}");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn nothing_spins_on_after_either_side_is_killed() {
+    let start = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rendez"));
+        command.args([
+            "bench",
+            "--baseline-only",
+            "--size",
+            "4",
+            "--duration",
+            "60s",
+        ]);
+        command
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+    };
+    let is_gone = |pid: u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit(')')
+            .next()
+            .is_none_or(|rest| rest.trim().is_empty() || rest.trim().starts_with('Z'))
+    };
+
+    let mut near = start();
+    until("the other side starts", || !children(near.id()).is_empty());
+    let far = children(near.id())[0];
+    near.kill().unwrap();
+    near.wait().unwrap();
+    until("the other side ends with its parent", || is_gone(far));
+
+    let near = start();
+    until("the other side starts", || !children(near.id()).is_empty());
+    let far = rustix::process::Pid::from_raw(children(near.id())[0] as i32).unwrap();
+    rustix::process::kill_process(far, rustix::process::Signal::KILL).unwrap();
+    let output = near.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        stderr(&output).contains("error[BASELINE_PEER_DIED]: "),
+        "{}",
+        stderr(&output)
+    );
+}
