@@ -17,7 +17,7 @@ seeds="${SEEDS:-300}"
 steps=(tools fmt clippy test doc sim deny)
 timings=""
 warnings=""
-current="start"
+current="arguments"
 trap 'status=$?; [ $status -eq 0 ] || printf "\nci: FAILED in step %s (exit %d)\n%s" "$current" "$status" "$timings"' EXIT
 
 warn() {

@@ -58,12 +58,16 @@ const UNSAFE_FILES: &[&str] = &[
 /// Where a rule yields: file, rule, reason.
 const EXCEPTIONS: &[(&str, &str, &str)] = &[
     // The hot path returns the small `Refusal`; who leaves it asks for the text, once.
-    ("src/rendezvous/refusal.rs", "format", "makes the text of a refusal for the edge"),
+    (
+        "src/rendezvous/refusal.rs",
+        "format",
+        "makes the text of a refusal for the edge",
+    ),
 ];
 
 /// A place where a rule does not hold.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Violation {
+pub(crate) struct Violation {
     path: String,
     line: usize,
     rule: &'static str,

@@ -100,7 +100,7 @@ const REMEDY: &str = "arrows run downwards only: pass the value as an argument, 
                       belongs to (the table is in tests/tidy/floors.rs)";
 
 /// Checks one file of `src/` against the table.
-pub fn check(source: &Source) -> Vec<Violation> {
+pub(crate) fn check(source: &Source) -> Vec<Violation> {
     let Some(room) = source.room() else {
         return vec![];
     };

@@ -23,12 +23,12 @@ const NEVER: &[&str] = &[
 ];
 
 /// Checks all files of `src/` against the list of those that may hold `unsafe`.
-pub fn check(sources: &[Source], listed: &[&str]) -> Vec<Violation> {
+pub(crate) fn check(sources: &[Source], listed: &[&str]) -> Vec<Violation> {
     let mut found = vec![];
     for source in sources.iter().filter(|source| source.room().is_some()) {
         let lines = source.find("unsafe");
         let allows = source.find("allow ( unsafe_code");
-        let uses = lines.first().or(allows.first());
+        let uses = lines.first().or_else(|| allows.first());
         let is_listed = listed.contains(&source.path.as_str());
         if let Some(&line) = uses.filter(|_| !is_listed) {
             let remedy = "do it without, or argue for a place in UNSAFE_FILES of tests/tidy.rs";

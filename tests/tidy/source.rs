@@ -4,7 +4,7 @@
 
 /// What a token is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub(crate) enum Kind {
     Word,
     Text,
     Mark,
@@ -12,26 +12,26 @@ pub enum Kind {
 
 /// A piece of code: a word, the content of a string literal, or a mark. `::` and `=>` are one mark each.
 #[derive(Clone, Debug)]
-pub struct Token {
-    pub kind: Kind,
-    pub text: String,
-    pub line: usize,
+pub(crate) struct Token {
+    pub(crate) kind: Kind,
+    pub(crate) text: String,
+    pub(crate) line: usize,
 }
 
 /// A file under the repository's root.
 #[derive(Debug)]
-pub struct Source {
+pub(crate) struct Source {
     /// Relative to the root, with forward slashes.
-    pub path: String,
-    pub lines: Vec<String>,
-    pub tokens: Vec<Token>,
+    pub(crate) path: String,
+    pub(crate) lines: Vec<String>,
+    pub(crate) tokens: Vec<Token>,
     /// Comments by line, without their slashes; a block comment has one for each of its lines.
-    pub comments: Vec<(usize, String)>,
+    pub(crate) comments: Vec<(usize, String)>,
     test_lines: Vec<(usize, usize)>,
 }
 
 impl Source {
-    pub fn new(path: &str, text: &str) -> Self {
+    pub(crate) fn new(path: &str, text: &str) -> Self {
         let mut lexer = Lexer {
             rest: text.chars().collect(),
             at: 0,
@@ -51,21 +51,21 @@ impl Source {
     }
 
     /// The room a file of `src/` stands in: the first word of its path there.
-    pub fn room(&self) -> Option<&str> {
+    pub(crate) fn room(&self) -> Option<&str> {
         let inside = self.path.strip_prefix("src/")?;
         let first = inside.split('/').next()?;
         Some(first.strip_suffix(".rs").unwrap_or(first))
     }
 
     /// True for lines that are only compiled for tests.
-    pub fn is_test(&self, line: usize) -> bool {
+    pub(crate) fn is_test(&self, line: usize) -> bool {
         self.test_lines
             .iter()
             .any(|&(first, last)| (first..=last).contains(&line))
     }
 
     /// Lines where the tokens of `pattern`, which are separated by blanks, follow each other.
-    pub fn find(&self, pattern: &str) -> Vec<usize> {
+    pub(crate) fn find(&self, pattern: &str) -> Vec<usize> {
         let wanted: Vec<&str> = pattern.split(' ').collect();
         let hit = |window: &&[Token]| {
             window
@@ -81,7 +81,7 @@ impl Source {
     }
 
     /// The text of the comment on `line`, if that is all there is.
-    pub fn comment_only(&self, line: usize) -> Option<&str> {
+    pub(crate) fn comment_only(&self, line: usize) -> Option<&str> {
         if self.tokens.iter().any(|token| token.line == line) {
             return None;
         }
@@ -269,7 +269,7 @@ fn test_lines(path: &str, tokens: &[Token]) -> Vec<(usize, usize)> {
         }
         let last = tokens
             .get(end)
-            .or(tokens.last())
+            .or_else(|| tokens.last())
             .map_or(0, |token| token.line);
         found.push((tokens[at].line, last));
     }

@@ -14,7 +14,7 @@ const LINE_CHARS_MAX: usize = 120;
 const FILE_LINES_MAX: usize = 600;
 
 /// The look of one file.
-pub fn look(source: &Source) -> Vec<Violation> {
+pub(crate) fn look(source: &Source) -> Vec<Violation> {
     let mut found = vec![];
     if !source
         .lines
@@ -60,7 +60,7 @@ pub fn look(source: &Source) -> Vec<Violation> {
 }
 
 /// Every bound of `limits.rs` is asked by somebody.
-pub fn limits(sources: &[Source]) -> Vec<Violation> {
+pub(crate) fn limits(sources: &[Source]) -> Vec<Violation> {
     let Some(limits) = sources.iter().find(|source| source.path == LIMITS) else {
         return vec![];
     };
@@ -97,7 +97,7 @@ pub fn limits(sources: &[Source]) -> Vec<Violation> {
 ///
 /// In the library any text in capitals with an underscore counts as a reason, however it gets to its status; what
 /// begins with `RENDEZ_`, `CARGO_` or `OUT_` is a variable of the environment. The command has reasons of its own.
-pub fn reasons(sources: &[Source]) -> Vec<Violation> {
+pub(crate) fn reasons(sources: &[Source]) -> Vec<Violation> {
     let Some(catalogue) = sources.iter().find(|source| source.path == CATALOGUE) else {
         return vec![];
     };
@@ -119,7 +119,7 @@ pub fn reasons(sources: &[Source]) -> Vec<Violation> {
 }
 
 /// Every row of the promises names its command, or says `pending` or `missed`.
-pub fn promises(path: &str, text: &str) -> Vec<Violation> {
+pub(crate) fn promises(path: &str, text: &str) -> Vec<Violation> {
     let mut found = vec![];
     let mut in_table = false;
     for (index, line) in text.lines().enumerate() {

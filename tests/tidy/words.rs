@@ -163,7 +163,7 @@ const LEFTOVERS: &[&str] = &["dbg !", "todo !", "unimplemented !"];
 const LEFTOVER_NOTES: &[&str] = &["FIXME", "XXX"];
 
 /// Checks the words of one file.
-pub fn check(source: &Source) -> Vec<Violation> {
+pub(crate) fn check(source: &Source) -> Vec<Violation> {
     let mut found = leftovers(source);
     let Some(room) = source.room() else {
         return found;
