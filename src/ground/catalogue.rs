@@ -14,7 +14,7 @@ mod tests;
 pub struct Entry {
     /// The stable name.
     pub reason: &'static str,
-    /// The code that goes with it.
+    /// The code that usually goes with it, and that [`Status::of`](super::Status::of) gives it.
     pub code: Code,
     /// What happened.
     pub meaning: &'static str,
@@ -41,7 +41,9 @@ macro_rules! catalogue {
         ///
         /// | reason | code | what happened | what to do |
         /// |---|---|---|---|
-        $(#[doc = concat!("| `", stringify!($reason), "` | ", stringify!($code), " | ", $meaning, " | ", $remedy, " |")])*
+        $(#[doc = concat!(
+            "| `", stringify!($reason), "` | ", stringify!($code), " | ", $meaning, " | ", $remedy, " |"
+        )])*
         pub const ALL: &[Entry] = &[$(
             Entry { reason: $reason, code: Code::$code, meaning: $meaning, remedy: $remedy },
         )*];
@@ -65,6 +67,9 @@ catalogue! {
     DEVICE_FOREIGN_DESTINATION: InvalidArgument,
         "A value was asked for under a key whose destination is another task.",
         "Receive on the task that the key names as its destination.";
+    KEY_DIRECTION: InvalidArgument,
+        "A peer asked for a value that only the peer itself can make.",
+        "Run the same release on all tasks; if they do, report it with the message.";
     // ── Steps and receives ──────────────────────────────────────────────────────────────────────────────────────
     STEP_ABORTED: Aborted,
         "The step was aborted; this is the first status it was given, or a consequence of it.",
@@ -72,6 +77,12 @@ catalogue! {
     STEP_FINISHED: Aborted,
         "The step is over and cleaned up; the request came too late.",
         "Start a new step. If this is a surprise, look for who finished the old one early.";
+    STEP_ENDED: Aborted,
+        "The step ended while a value was on its way to be parked.",
+        "Nothing if the step was meant to end; otherwise as for STEP_FINISHED.";
+    STEP_UNCLAIMED: Aborted,
+        "Peers ran the step, but it was not used here in time.",
+        "Start the step on every task that takes part in it.";
     RECV_CANCELLED: Cancelled,
         "The receive was cancelled before its value came.",
         "Nothing: whoever asked for it gave it up.";
@@ -82,11 +93,17 @@ catalogue! {
     PARKED_BYTES: ResourceExhausted,
         "The values that wait for a receiver hold as many bytes as they may.",
         "Receive sooner, send later, or raise the limit named in the message.";
+    PARKED_BYTES_OF_STEP: ResourceExhausted,
+        "The values of one step that wait for a receiver hold as many bytes as they may.",
+        "Receive sooner, send later, or raise the limit named in the message.";
     PARKED_VALUES: ResourceExhausted,
         "As many values wait for a receiver as may.",
         "Receive sooner, send later, or raise the limit named in the message.";
     WAITERS: ResourceExhausted,
         "As many receives wait as may.",
+        "Ask for fewer values at once, or raise the limit named in the message.";
+    WAITERS_OF_KEY: ResourceExhausted,
+        "As many receives wait for one key as may.",
         "Ask for fewer values at once, or raise the limit named in the message.";
     KEYS: ResourceExhausted,
         "As many keys are in use as may be.",
@@ -94,15 +111,33 @@ catalogue! {
     STEPS: ResourceExhausted,
         "As many steps are alive as may be.",
         "Finish steps that are over, or raise the limit named in the message.";
+    GRACE_STEPS: ResourceExhausted,
+        "Peers have begun as many steps that were not used here yet as they may.",
+        "Start steps on all tasks at about the same time, or raise the limit named in the message.";
+    ORDINALS: ResourceExhausted,
+        "One key has carried as many values as it can in one step.",
+        "Begin another step.";
     MAILBOX_FULL: ResourceExhausted,
         "The shard takes commands more slowly than they are given.",
         "Give fewer at once, use more shards, or raise the limit named in the message.";
     ARENA_FULL: ResourceExhausted,
         "The arena has no room for the tensor and may not grow.",
         "Drop tensors that are no longer needed, or raise the arena's limit.";
-    ARENA_UNFIT: InvalidArgument,
+    ARENA_UNFIT: ResourceExhausted,
         "The tensor does not fit an arena segment, however empty.",
         "Raise the segment size above the largest tensor.";
+    LEASES_OUT: ResourceExhausted,
+        "As many tensors are lent by peers as may be.",
+        "Drop received tensors sooner, or raise the limit named in the message.";
+    HUGE_PAGES_NONE: FailedPrecondition,
+        "Huge pages are required, and the kernel has none left.",
+        "Reserve more, or set huge pages to auto.";
+    KERNEL_UNSEALING: FailedPrecondition,
+        "The kernel cannot seal shared memory.",
+        "Run Linux 5.1 or later.";
+    SYSTEM_CALL: Internal,
+        "A system call failed; the message names it and its error number.",
+        "Look the error number up in the call's manual page.";
     // ── Peers ───────────────────────────────────────────────────────────────────────────────────────────────────
     PEER_LOST: Unavailable,
         "The peer is gone: its process died, or it could not be reached for too long.",
@@ -119,6 +154,15 @@ catalogue! {
     PEER_REFUSED: PermissionDenied,
         "The peer did not accept us, or we did not accept it.",
         "Give both sides the same cluster secret.";
+    PEER_SELF: InvalidArgument,
+        "The peer is this task itself.",
+        "Take this task's own address off its list of peers.";
+    PEER_PROTOCOL: Internal,
+        "The peer broke the control protocol; its connection is closed.",
+        "Run the same release on all tasks; if they do, report it with the message.";
+    PEER_BUSY: ResourceExhausted,
+        "The peer, or we, have as many connections or requests under way as may be.",
+        "Try again later, or raise the limit named in the message.";
     PEER_UNKNOWN: NotFound,
         "No task of this name is in the cluster.",
         "Compare the key's device names with the cluster's specification.";
@@ -128,6 +172,24 @@ catalogue! {
     CONNECT_DEADLINE: Unavailable,
         "The peer could not be reached in time.",
         "Check that it runs and that its address is right; raise the connect deadline if it starts slowly.";
+    CONTROL_ADDRESS: InvalidArgument,
+        "An address of the control plane is not one, or cannot be used.",
+        "Correct the address named in the message.";
+    CONTROL_SYSTEM: Internal,
+        "The operating system refused the control plane something; the message says what.",
+        "Look the error number up in the call's manual page.";
+    CONTROL_BUSY: ResourceExhausted,
+        "As many commands wait for the control plane as may.",
+        "Give fewer at once.";
+    CONTROL_STOPPED: FailedPrecondition,
+        "The control plane has stopped.",
+        "Nothing if the engine was shut down; otherwise see the log for why.";
+    LINK_CONFIG: InvalidArgument,
+        "The measures of a link to a peer make no sense.",
+        "Correct the setting named in the message.";
+    LINK_OS: Internal,
+        "The operating system refused a link to a peer something; the message says what.",
+        "Look the error number up in the call's manual page.";
     // ── Bytes from outside ──────────────────────────────────────────────────────────────────────────────────────
     FRAME_MALFORMED: DataLoss,
         "A peer sent a frame that breaks the protocol; the channel is closed.",
@@ -144,6 +206,9 @@ catalogue! {
     LANDING_RANGE: OutOfRange,
         "A peer named bytes outside the memory it was given.",
         "Run the same release on all tasks; if they do, report it with the message.";
+    REGION_OUTSIDE: OutOfRange,
+        "A peer named bytes outside the memory it offered.",
+        "Run the same release on all tasks; if they do, report it with the message.";
     STALE: FailedPrecondition,
         "A reference names an earlier use of a slot; nothing was read or written.",
         "Nothing if it came with a restart or an abort; otherwise report it with the message.";
@@ -157,6 +222,12 @@ catalogue! {
     TENSOR_DTYPE: InvalidArgument,
         "The tensor's elements have another type than was asked for.",
         "Ask for the type the tensor has.";
+    TENSOR_ALIGNMENT: InvalidArgument,
+        "The tensor's bytes do not lie as its elements' type needs.",
+        "Copy them into a tensor of the engine's own.";
+    TENSOR_STRINGS: InvalidArgument,
+        "The bytes are not an encoding of strings.",
+        "Make string tensors with the engine's own encoder.";
     SAFETENSORS_MALFORMED: InvalidArgument,
         "The file is not a safetensors file.",
         "Make the file again; it may have been cut short.";

@@ -1,8 +1,19 @@
 //! Data types of tensor elements, their wire numbers, sizes and names.
 //!
 //! Knows nothing of memory: [`DType::size`] is what one element takes, and strings have none.
+//!
+//! ```
+//! use rendez::ground::DType;
+//!
+//! assert_eq!(DType::from_wire(12), Some(DType::F32));
+//! assert_eq!(DType::F32.size(), Some(4));
+//! assert_eq!(DType::String.size(), None);
+//! ```
 
 use std::fmt;
+
+#[cfg(test)]
+mod tests;
 
 macro_rules! dtypes {
     ($($(#[$doc:meta])* $name:ident = $number:literal, $size:expr, $text:literal;)*) => {

@@ -30,7 +30,8 @@
 //! # Hash
 //!
 //! [`Key::hash`] is part of the wire specification: both sides of a connection find a key's shard with it. It is
-//! computed over the bytes `source ';' destination ';' edge`, where the device names are canonical texts, in two steps:
+//! computed over the bytes `source ';' destination ';' edge`, where the device names are canonical texts, in two
+//! steps:
 //!
 //! ```text
 //! h = 0xcbf29ce484222325                            FNV-1a (Fowler, Noll, Vo), 64 bits
@@ -45,11 +46,11 @@
 //! Incarnation, frame and iteration are left out: a restart or a loop does not move a key to another shard.
 //! The owner among `n` shards is `h mod n`. Test vectors:
 //!
-//! | source | destination | edge | hash |
+//! | source `/job:` | destination `/job:` | edge | hash |
 //! |---|---|---|---|
-//! | `/job:a/replica:0/task:0/device:CPU:0` | `/job:b/replica:0/task:0/device:CPU:0` | `x` | `bad994822302284e` |
-//! | `/job:mnist/replica:1/task:2/device:CPU:0` | `/job:mnist/replica:1/task:2/device:GPU:0` | `var0` | `3080ac1e42024cbf` |
-//! | `/job:b/replica:0/task:0/device:CPU:0` | `/job:a/replica:0/task:0/device:CPU:0` | `x` | `132561e70bb58cf6` |
+//! | `a/replica:0/task:0/device:CPU:0` | `b/replica:0/task:0/device:CPU:0` | `x` | `bad994822302284e` |
+//! | `mnist/replica:1/task:2/device:CPU:0` | `mnist/replica:1/task:2/device:GPU:0` | `var0` | `3080ac1e42024cbf` |
+//! | `b/replica:0/task:0/device:CPU:0` | `a/replica:0/task:0/device:CPU:0` | `x` | `132561e70bb58cf6` |
 
 use std::borrow::Cow;
 use std::fmt;

@@ -1,6 +1,16 @@
 //! A stretch of an arena, as numbers: what a region is called inside its process and on the wire.
 //!
 //! In our hands it names memory we own. From a peer it is a *claim*, and worth nothing before it is checked.
+//!
+//! ```
+//! use rendez::ground::Region;
+//!
+//! let region = Region { arena: 1, segment: 0, generation: 3, offset: 4096, len: 64 };
+//! assert_eq!(region, Region { len: 64, ..region });
+//! ```
+
+#[cfg(test)]
+mod tests;
 
 /// A stretch of bytes in one segment of one arena.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]

@@ -2,6 +2,17 @@
 //!
 //! `SplitMix64` (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", OOPSLA 2014):
 //! one 64-bit word of state, every seed good, and the same sequence on every machine.
+//!
+//! ```
+//! use rendez::ground::rng::Rng;
+//!
+//! let (mut one, mut other) = (Rng::new(7), Rng::new(7));
+//! assert_eq!(one.next_u64(), other.next_u64());
+//! assert!(one.below(6) < 6);
+//! ```
+
+#[cfg(test)]
+mod tests;
 
 /// A deterministic generator: the same seed gives the same numbers everywhere.
 #[derive(Clone, Debug)]

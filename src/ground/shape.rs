@@ -2,10 +2,22 @@
 //!
 //! Up to four dimensions are held as 64-bit words; five to eight as 32-bit halves, so that a dimension
 //! of 2³² or more needs rank four or less. That keeps a `Tensor` handle within 80 bytes.
+//!
+//! ```
+//! use rendez::ground::{DType, Shape, TensorMeta};
+//!
+//! let meta = TensorMeta::new(DType::F32, Shape::new(&[2, 3])?)?;
+//! assert_eq!(meta.shape.to_string(), "[2,3]");
+//! assert_eq!(meta.size(), Some(24));
+//! # Ok::<(), rendez::ground::shape::ShapeError>(())
+//! ```
 
 use std::fmt;
 
 use super::DType;
+
+#[cfg(test)]
+mod tests;
 
 /// More dimensions than a shape holds.
 pub const RANK_MAX: usize = 8;

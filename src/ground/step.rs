@@ -1,8 +1,18 @@
 //! Step and incarnation numbers: the two scopes a key lives in.
 //!
 //! They are numbers and nothing more: who opens or ends a step is the rendezvous' business.
+//!
+//! ```
+//! use rendez::ground::{Incarnation, StepId};
+//!
+//! assert_eq!(StepId(7).to_string(), "7");
+//! assert_eq!(Incarnation(7890).to_string(), "0000000000001ed2");
+//! ```
 
 use std::fmt;
+
+#[cfg(test)]
+mod tests;
 
 /// A step: the scope of keys, aborts and clean-up. Any 64-bit number; masters draw 57 random bits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]

@@ -1,9 +1,22 @@
 //! Time as a number: nanoseconds since an origin that only the clock's owner knows.
 //!
 //! Pure floors get it as an argument; nothing on this floor can read a clock.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use rendez::ground::Nanos;
+//!
+//! let deadline = Nanos(5).after(Duration::from_nanos(10));
+//! assert_eq!(deadline, Nanos(15));
+//! assert_eq!(Nanos(20).since(deadline), Duration::from_nanos(5));
+//! ```
 
 use std::ops::{Add, Sub};
 use std::time::Duration;
+
+#[cfg(test)]
+mod tests;
 
 /// A point in time, in nanoseconds since the origin of the clock that stamped it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]

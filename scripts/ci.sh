@@ -1,0 +1,106 @@
+#!/usr/bin/env bash
+# The one entry of all checks, for a bare Debian 12 with Rust as for a developer's machine.
+#   scripts/ci.sh              everything
+#   scripts/ci.sh fmt test     only these steps
+#   SEEDS=1000 scripts/ci.sh   more simulations
+# Changes nothing but target/, and installs what is missing: gcc and git (apt), rustfmt and clippy (rustup),
+# cargo-deny (built once into target/tools, some five minutes on two cores).
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+tools="$PWD/target/tools"
+export PATH="$tools/bin:${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
+export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-never}"
+deny_version=0.20.2
+seeds="${SEEDS:-300}"
+
+steps=(tools fmt clippy test doc sim deny)
+timings=""
+warnings=""
+current="arguments"
+trap 'status=$?; [ $status -eq 0 ] || printf "\nci: FAILED in step %s (exit %d)\n%s" "$current" "$status" "$timings"' EXIT
+
+warn() {
+    warnings+="  $*"$'\n'
+    printf 'ci: WARNING: %s\n' "$*"
+}
+
+# A root shell in a container has no sudo, and a developer no root.
+as_root() {
+    if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo -n "$@"; fi
+}
+
+step_tools() {
+    # glommio's build compiles bundled C and asks git for it; proto and the rest of the tree need neither.
+    local packages=()
+    command -v cc >/dev/null || packages+=(gcc libc6-dev)
+    command -v git >/dev/null || packages+=(git)
+    if [ "${#packages[@]}" -gt 0 ]; then
+        echo "missing: ${packages[*]}"
+        as_root apt-get update -qq
+        as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${packages[@]}"
+    fi
+    cargo fmt --version >/dev/null 2>&1 || rustup component add rustfmt
+    cargo clippy --version >/dev/null 2>&1 || rustup component add clippy
+    if [ "$(cargo deny --version 2>/dev/null)" != "cargo-deny $deny_version" ]; then
+        cargo install --locked "cargo-deny@$deny_version" --root "$tools" --target-dir "$tools/build"
+        rm -rf "$tools/build"
+    fi
+    rustc --version && cargo deny --version
+}
+
+step_fmt() {
+    cargo fmt --all --check
+}
+
+step_clippy() {
+    cargo clippy --locked --all-targets -- -D warnings
+}
+
+# As the README says. tests/tidy.rs is part of it.
+step_test() {
+    cargo test --locked
+}
+
+step_doc() {
+    RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps
+}
+
+step_sim() {
+    if [ ! -e tests/sim ] && [ ! -e tests/sim.rs ]; then
+        warn "simulation skipped: there is no tests/sim"
+        return
+    fi
+    SEEDS="$seeds" cargo test --locked --release --test sim
+}
+
+# Licences, bans and sources need no network and are always checked. The advisories lie in a git repository: where it
+# cannot be reached this says so, at its place and again at the end, and still fails if what was fetched before objects.
+step_deny() {
+    local config=(--config scripts/deny.toml)
+    cargo deny "${config[@]}" check licenses bans sources
+    if cargo deny "${config[@]}" fetch db; then
+        cargo deny "${config[@]}" check advisories
+    elif compgen -G "${CARGO_HOME:-$HOME/.cargo}/advisory-dbs/*/crates" >/dev/null; then
+        warn "advisories checked against an OLD copy: the advisory database could not be reached"
+        cargo deny --offline "${config[@]}" check advisories
+    else
+        warn "advisories NOT checked: the advisory database could not be reached and no copy of it is here"
+    fi
+}
+
+if [ $# -gt 0 ]; then steps=("$@"); fi
+for step in "${steps[@]}"; do
+    case "$step" in
+        tools | fmt | clippy | test | doc | sim | deny) ;;
+        *) echo "ci: no such step: $step" >&2; exit 2 ;;
+    esac
+    current="$step"
+    printf '\n== %s\n' "$step"
+    began=$SECONDS
+    "step_$step"
+    timings+="$(printf '  %-7s %4d s' "$step" $((SECONDS - began)))"$'\n'
+done
+current="done"
+printf '\nci: passed\n%s' "$timings"
+if [ -n "$warnings" ]; then printf 'ci: with warnings\n%s' "$warnings"; fi

@@ -1,0 +1,181 @@
+//! Tidy: the house rules, checked by machine. Each violation names its place, its rule and the remedy.
+//!
+//! Reads the repository's text and nothing else; that a rule catches what it should is tested in `tidy/planted.rs`.
+//! A rule that must yield somewhere yields in the lists below, for a reason that stands beside it; what is listed
+//! and no longer needed is a violation itself.
+
+use std::fmt;
+use std::fs;
+use std::path::Path;
+
+#[path = "tidy/floors.rs"]
+mod floors;
+#[path = "tidy/planted.rs"]
+mod planted;
+#[path = "tidy/proofs.rs"]
+mod proofs;
+#[path = "tidy/source.rs"]
+mod source;
+#[path = "tidy/tables.rs"]
+mod tables;
+#[path = "tidy/words.rs"]
+mod words;
+
+use source::Source;
+
+/// The files that may hold `unsafe`.
+const UNSAFE_FILES: &[&str] = &[
+    // Blocks that come home from any thread, mapped segments, and views of their bytes.
+    "src/memory/arena.rs",
+    "src/memory/arena/tests.rs",
+    "src/memory/block.rs",
+    "src/memory/buffer.rs",
+    "src/memory/element.rs",
+    "src/memory/home.rs",
+    "src/memory/lease.rs",
+    "src/memory/mapped.rs",
+    "src/memory/pool.rs",
+    "src/memory/returns.rs",
+    "src/memory/spans.rs",
+    "src/memory/tensor.rs",
+    // Rings in memory that another process writes too, and the words that wake it.
+    "src/fabric/doorbell.rs",
+    "src/fabric/lane.rs",
+    "src/fabric/link.rs",
+    "src/fabric/ring.rs",
+    "src/fabric/spsc.rs",
+    // The processor's own counter.
+    "src/shard/clock.rs",
+    // Descriptors that came over a socket, and a runtime's file descriptor.
+    "src/control/credentials.rs",
+    "src/control/runtime.rs",
+    // Measuring instruments: the counting allocator, a line between two processes, the processor's counter.
+    "src/cli/allocations.rs",
+    "src/cli/baseline/line.rs",
+    "src/cli/stopwatch.rs",
+];
+
+/// Where a rule yields: file, rule, reason.
+const EXCEPTIONS: &[(&str, &str, &str)] = &[
+    // The hot path returns the small `Refusal`; who leaves it asks for the text, once.
+    (
+        "src/rendezvous/refusal.rs",
+        "format",
+        "makes the text of a refusal for the edge",
+    ),
+];
+
+/// A place where a rule does not hold.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Violation {
+    path: String,
+    line: usize,
+    rule: &'static str,
+    what: String,
+    remedy: &'static str,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            path,
+            line,
+            rule,
+            what,
+            remedy,
+        } = self;
+        write!(f, "{path}:{line}: [{rule}] {what}; {remedy}")
+    }
+}
+
+fn violation(
+    source: &Source,
+    line: usize,
+    rule: &'static str,
+    what: impl Into<String>,
+    remedy: &'static str,
+) -> Violation {
+    Violation {
+        path: source.path.clone(),
+        line,
+        rule,
+        what: what.into(),
+        remedy,
+    }
+}
+
+/// All rules over all files.
+fn check(
+    sources: &[Source],
+    unsafe_files: &[&str],
+    exceptions: &[(&str, &str, &str)],
+) -> Vec<Violation> {
+    let mut found = vec![];
+    for source in sources {
+        found.extend(tables::look(source));
+        found.extend(words::check(source));
+        found.extend(floors::check(source));
+    }
+    found.extend(proofs::check(sources, unsafe_files));
+    found.extend(tables::limits(sources));
+    found.extend(tables::reasons(sources));
+    for (path, rule, _) in exceptions {
+        let all = found.len();
+        found.retain(|violation| violation.path != *path || violation.rule != *rule);
+        if found.len() == all {
+            found.push(Violation {
+                path: (*path).into(),
+                line: 1,
+                rule: "exceptions",
+                what: format!("needs no exception from [{rule}]"),
+                remedy: "take it off EXCEPTIONS in tests/tidy.rs",
+            });
+        }
+    }
+    found.sort_by(|a, b| (&a.path, a.line).cmp(&(&b.path, b.line)));
+    found
+}
+
+#[test]
+fn the_house_is_tidy() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut sources = vec![];
+    for folder in ["src", "tests", "bench", "proto", "examples"] {
+        collect(root, &root.join(folder), &mut sources);
+    }
+    assert!(
+        sources.iter().any(|source| source.path == "src/lib.rs"),
+        "found no sources under {}",
+        root.display()
+    );
+    let mut found = check(&sources, UNSAFE_FILES, EXCEPTIONS);
+    if let Ok(text) = fs::read_to_string(root.join("bench/PROMISES.md")) {
+        found.extend(tables::promises("bench/PROMISES.md", &text));
+    }
+    let lines: Vec<String> = found.iter().map(ToString::to_string).collect();
+    assert!(
+        found.is_empty(),
+        "{} violations:\n{}",
+        found.len(),
+        lines.join("\n")
+    );
+}
+
+fn collect(root: &Path, folder: &Path, sources: &mut Vec<Source>) {
+    let Ok(entries) = fs::read_dir(folder) else {
+        return;
+    };
+    let mut paths: Vec<_> = entries
+        .map(|entry| entry.expect("the repository can be read").path())
+        .collect();
+    paths.sort();
+    for path in paths {
+        if path.is_dir() {
+            collect(root, &path, sources);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let text = fs::read_to_string(&path).expect("sources are UTF-8");
+            let inside = path.strip_prefix(root).expect("the walk began at the root");
+            sources.push(Source::new(&inside.to_string_lossy(), &text));
+        }
+    }
+}

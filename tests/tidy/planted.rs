@@ -1,0 +1,367 @@
+//! Each rule catches a planted violation, and leaves alone what only looks like one.
+
+use crate::source::Source;
+use crate::{Violation, check, tables};
+
+fn run(
+    files: &[(&str, &str)],
+    unsafe_files: &[&str],
+    exceptions: &[(&str, &str, &str)],
+) -> Vec<Violation> {
+    let sources: Vec<Source> = files
+        .iter()
+        .map(|(path, text)| Source::new(path, &format!("//! A planted file.\n{text}")))
+        .collect();
+    check(&sources, unsafe_files, exceptions)
+}
+
+/// The rule that `text` at `path` breaks, and the line; the first line is the file's documentation.
+#[track_caller]
+fn catches(rule: &str, line: usize, path: &str, text: &str) {
+    let found = run(&[(path, text)], &[], &[]);
+    let hit = found
+        .iter()
+        .any(|violation| violation.rule == rule && violation.line == line);
+    assert!(
+        hit,
+        "{path}: {text}\nshould break [{rule}] in line {line}, but: {found:#?}"
+    );
+    let shown = found[0].to_string();
+    assert!(
+        shown.starts_with(&format!("{path}:")) && shown.contains("; "),
+        "place, rule and remedy: {shown}"
+    );
+}
+
+#[track_caller]
+fn passes(path: &str, text: &str) {
+    let found = run(&[(path, text)], &[], &[]);
+    assert!(found.is_empty(), "{path}: {text}\n{found:#?}");
+}
+
+#[test]
+fn imports() {
+    for (path, text) in [
+        ("src/channel/mod.rs", "use crate::fabric::Port;"),
+        ("src/channel/a/b.rs", "use crate::memory::Tensor;"),
+        ("src/fabric/mod.rs", "use crate::channel::Channel;"),
+        ("src/memory/pool.rs", "use crate::fabric::Port;"),
+        (
+            "src/rendezvous/mod.rs",
+            "use crate::{ground::Key, memory::Tensor};",
+        ),
+        ("src/rendezvous/mod.rs", "use crate::wire::Frame;"),
+        (
+            "src/rendezvous/mod.rs",
+            "fn f() { let _ = crate::shard::now(); }",
+        ),
+        ("src/ground/key.rs", "use super::super::wire::Frame;"),
+        ("src/ground/key/tests.rs", "use crate::wire::Frame;"),
+        ("src/ground/mod.rs", "use super::wire::Frame;"),
+        ("src/fabric/mod.rs", "use crate::wire::Message;"),
+        ("src/fabric/mod.rs", "use crate::wire::{Frame, Message};"),
+        ("src/shard/mod.rs", "use crate::engine::Engine;"),
+        ("src/control/mod.rs", "use crate::engine::Engine;"),
+        ("src/engine/mod.rs", "use crate::cli::Cli;"),
+        ("src/engine/mod.rs", "use crate::Engine;"),
+    ] {
+        catches("imports", 2, path, text);
+    }
+    catches("imports", 1, "src/attic/mod.rs", "");
+    for (path, text) in [
+        (
+            "src/fabric/mod.rs",
+            "use crate::wire::{Frame, INLINE_BODY_MAX};\nuse crate::memory::{Buffer, Pool};",
+        ),
+        (
+            "src/channel/mod.rs",
+            "//! See [crate::fabric].\nuse crate::{ground::{Key, Nanos}, wire::Frame};",
+        ),
+        (
+            "src/channel/mod.rs",
+            "const NOTE: &str = \"use crate::fabric::Port;\"; // use crate::fabric::Port;",
+        ),
+        (
+            "src/channel/a.rs",
+            "use super::Channel;\npub(crate) fn f(_: crate::channel::Channel) {}",
+        ),
+        (
+            "src/shard/mod.rs",
+            "use crate::channel::Channel;\nuse crate::fabric::Port;",
+        ),
+        ("src/engine/mod.rs", "use crate::control::Control;"),
+        ("src/cli/mod.rs", "use crate::engine::Engine;"),
+        ("src/bin/rendez.rs", "use rendez::cli;"),
+    ] {
+        passes(path, text);
+    }
+}
+
+#[test]
+fn words() {
+    for (rule, path, text) in [
+        ("lock", "src/shard/mod.rs", "use std::sync::{Arc, Mutex};"),
+        ("lock", "src/memory/mod.rs", "use std::sync::RwLock;"),
+        (
+            "random-state",
+            "src/rendezvous/mod.rs",
+            "use std::collections::HashMap;",
+        ),
+        (
+            "clock",
+            "src/fabric/tcp.rs",
+            "use std::time::{Duration, Instant};",
+        ),
+        (
+            "clock",
+            "src/shard/mod.rs",
+            "fn f() { std::time::SystemTime::now(); }",
+        ),
+        ("clock", "src/ground/time.rs", "use std::time::Instant;"),
+        ("print", "src/engine/mod.rs", "fn f() { println!(\"x\"); }"),
+        (
+            "format",
+            "src/channel/mod.rs",
+            "fn f() -> String { format!(\"x\") }",
+        ),
+        (
+            "log",
+            "src/fabric/mod.rs",
+            "fn f() { tracing::info!(\"x\"); }",
+        ),
+        (
+            "thread",
+            "src/fabric/mod.rs",
+            "fn f() { std::thread::spawn(|| ()); }",
+        ),
+        (
+            "thread",
+            "src/memory/mod.rs",
+            "use std::thread;\nfn f() { thread::Builder::new(); }",
+        ),
+        ("async", "src/shard/mod.rs", "pub async fn f() {}"),
+        ("pure", "src/channel/mod.rs", "use std::io::Write;"),
+        ("pure", "src/ground/mod.rs", "static mut COUNT: u32 = 0;"),
+        ("getter", "src/engine/mod.rs", "pub fn get_key() {}"),
+        ("leftover", "src/engine/mod.rs", "fn f() { todo!() }"),
+        ("leftover", "src/engine/mod.rs", "fn f() { dbg!(1); }"),
+        ("leftover", "tests/any.rs", "fn f() { unimplemented!() }"),
+        ("leftover", "src/engine/mod.rs", "// FIXME: later"),
+        ("leftover", "bench/any.rs", "/* XXX */"),
+    ] {
+        let line = 1 + text.lines().count();
+        catches(rule, line, path, text);
+    }
+    for (path, text) in [
+        ("src/shard/clock.rs", "use std::time::Instant;"),
+        (
+            "src/shard/mod.rs",
+            "use std::time::Duration;\nuse std::thread;\nfn f() { thread::Builder::new(); }",
+        ),
+        (
+            "src/channel/mod.rs",
+            "#[cfg(test)]\nmod tests {\n    fn f() { format!(\"{}\", '{'); }\n}",
+        ),
+        ("src/channel/tests.rs", "use std::collections::HashMap;"),
+        (
+            "src/channel/mod.rs",
+            "/// Not a `Mutex`, and no format!(…).\nconst NOTE: &str = r#\"HashMap \"Instant\" \"#;",
+        ),
+        (
+            "src/control/mod.rs",
+            "use std::time::Instant;\npub async fn f() { g().await }",
+        ),
+        ("src/cli/mod.rs", "fn f() { println!(\"todo!()\"); }"),
+        (
+            "src/engine/mod.rs",
+            "fn f<'a>(x: &'a str) -> char { '\\'' }\n// prefix_XXX_suffix",
+        ),
+    ] {
+        passes(path, text);
+    }
+    catches(
+        "format",
+        6,
+        "src/channel/mod.rs",
+        "#[cfg(test)]\nmod tests {\n    fn f() {}\n}\nfn g() { format!(\"\"); }",
+    );
+    catches(
+        "format",
+        3,
+        "src/channel/mod.rs",
+        "#[cfg(test)] mod tests;\nfn g() { format!(\"\"); }",
+    );
+}
+
+#[test]
+fn unsafe_code() {
+    const BLOCK: &str = "fn f() {\n    // SAFETY: it is.\n    unsafe { g() }\n}";
+    catches("unsafe-list", 4, "src/memory/pool.rs", BLOCK);
+    catches(
+        "unsafe-list",
+        2,
+        "src/memory/pool.rs",
+        "#![allow(unsafe_code)]",
+    );
+    catches("unsafe-room", 4, "src/rendezvous/mod.rs", BLOCK);
+    assert!(
+        run(
+            &[("src/memory/pool.rs", BLOCK)],
+            &["src/memory/pool.rs"],
+            &[]
+        )
+        .is_empty()
+    );
+
+    let listed = |text: &str| {
+        let found = run(
+            &[("src/memory/pool.rs", text)],
+            &["src/memory/pool.rs"],
+            &[],
+        );
+        found
+            .into_iter()
+            .map(|violation| (violation.rule, violation.line))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        listed("fn f() { let x = 1; }"),
+        [("unsafe-list", 1)],
+        "listed without need"
+    );
+    assert_eq!(listed("fn f() {\n    unsafe { g() }\n}"), [("safety", 3)]);
+    assert_eq!(listed("unsafe impl Send for X {}"), [("safety", 2)]);
+    assert_eq!(
+        listed("// Safe enough.\nunsafe impl Send for X {}"),
+        [("safety", 3)]
+    );
+    let shared = "// SAFETY: both.\nunsafe impl Send for X {}\nunsafe impl Sync for X {}";
+    assert_eq!(listed(shared), [("safety", 4)], "one proof each");
+    let twice = "fn f() {\n    // SAFETY: both.\n    let x = (unsafe { g() }, unsafe { h() });\n}";
+    assert_eq!(listed(twice), [("safety", 4)], "one proof each");
+    let far = "fn f() {\n    // SAFETY: it is.\n    let x = 1;\n    unsafe { g(x) }\n}";
+    assert_eq!(
+        listed(far),
+        [("safety", 5)],
+        "a proof stands directly above"
+    );
+    for proved in [
+        "fn f() {\n    // SAFETY: it is,\n    // and for two reasons.\n    let x =\n        unsafe { g() };\n}",
+        "fn f() {\n    h(\n        // SAFETY: it is.\n        unsafe { g() },\n\
+                 // SAFETY: it is too.\n        unsafe { g() },\n    );\n}",
+        "// SAFETY: it is.\n#[cfg(unix)]\nunsafe impl Send for X {}",
+        "/// # Safety\n/// Be careful.\npub unsafe fn f() {}",
+    ] {
+        assert_eq!(listed(proved), [], "{proved}");
+    }
+    let gone = run(&[], &["src/memory/gone.rs"], &[]);
+    assert_eq!((gone[0].rule, gone.len()), ("unsafe-list", 1));
+}
+
+#[test]
+fn looks() {
+    let source = Source::new("src/engine/mod.rs", "use std::fmt;\n");
+    assert_eq!(tables::look(&source)[0].rule, "first-line");
+    catches(
+        "line-length",
+        2,
+        "src/engine/mod.rs",
+        &format!("// {}", "é".repeat(118)),
+    );
+    passes("src/engine/mod.rs", &format!("// {}", "é".repeat(117)));
+    catches("file-length", 1, "src/engine/mod.rs", &"//\n".repeat(600));
+    passes("src/engine/mod.rs", &"//\n".repeat(599));
+    passes("src/engine/tests.rs", &"//\n".repeat(900));
+    let tests = format!(
+        "{}#[cfg(test)]\nmod tests {{\n{}}}\n",
+        "//\n".repeat(500),
+        "//\n".repeat(500)
+    );
+    passes("src/engine/mod.rs", &tests);
+}
+
+#[test]
+fn limits() {
+    let limits = (
+        "src/ground/limits.rs",
+        "pub const A: usize = 1;\npub const B: usize = A;",
+    );
+    let found = run(
+        &[limits, ("src/ground/key.rs", "use super::limits::B; // A")],
+        &[],
+        &[],
+    );
+    assert_eq!(found.len(), 1, "{found:#?}");
+    assert_eq!((found[0].rule, found[0].line), ("limits", 2));
+    assert!(
+        run(
+            &[limits, ("src/ground/key.rs", "use super::limits::{A, B};")],
+            &[],
+            &[]
+        )
+        .is_empty()
+    );
+}
+
+#[test]
+fn reasons() {
+    let catalogue = (
+        "src/ground/catalogue.rs",
+        "catalogue! {\n    PEER_LOST: Unavailable, \"Gone.\", \"Restart.\";\n}",
+    );
+    let rule_of = |text: &str| {
+        let found = run(&[catalogue, ("src/engine/mod.rs", text)], &[], &[]);
+        found
+            .into_iter()
+            .map(|violation| (violation.rule, violation.line))
+            .collect::<Vec<_>>()
+    };
+    let status =
+        |reason: &str| format!("fn f() {{\n    Status::new(Code::Unavailable, {reason}, x);\n}}");
+    assert_eq!(rule_of(&status("\"PEER_GONE\"")), [("reasons", 3)]);
+    assert_eq!(rule_of(&status("\"GONE\"")), [("reasons", 3)]);
+    assert_eq!(
+        rule_of("const WHY: &str = \"PEER_GONE\";"),
+        [("reasons", 2)]
+    );
+    assert_eq!(rule_of(&status("\"PEER_LOST\"")), []);
+    assert_eq!(rule_of(&status("catalogue::PEER_LOST")), []);
+    assert_eq!(
+        rule_of("const TASK: &str = \"RENDEZ_TASK\"; // \"PEER_GONE\""),
+        []
+    );
+    assert_eq!(
+        rule_of("#[cfg(test)]\nmod tests {\n    const WHY: &str = \"PEER_GONE\";\n}"),
+        []
+    );
+}
+
+#[test]
+fn promises() {
+    let table = "# Promises\n\n| what | number | how |\n|---|---|---|\n\
+                 | fast | 1 µs | `bench/x.rs` |\n| small | 1 | pending |\n| slow | 2 | soon |\n";
+    let found = tables::promises("bench/PROMISES.md", table);
+    assert_eq!(
+        found
+            .iter()
+            .map(|violation| violation.line)
+            .collect::<Vec<_>>(),
+        [7]
+    );
+}
+
+#[test]
+fn exceptions_yield_and_go_stale() {
+    let file = ("src/channel/mod.rs", "fn f() -> String { format!(\"x\") }");
+    assert!(run(&[file], &[], &[("src/channel/mod.rs", "format", "planted")]).is_empty());
+    let stale = run(
+        &[file],
+        &[],
+        &[
+            ("src/channel/mod.rs", "format", "planted"),
+            ("src/channel/mod.rs", "lock", "none"),
+        ],
+    );
+    assert_eq!(stale.len(), 1);
+    assert_eq!(stale[0].rule, "exceptions");
+}
