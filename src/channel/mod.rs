@@ -290,6 +290,12 @@ impl<V: Payload> Channel<V> {
         ]
     }
 
+    /// Lines of unrequested values that wait here, and lines of ours that the peer has not returned.
+    #[must_use]
+    pub fn lines_out(&self) -> [u64; 2] {
+        [u64::from(self.lines_held), self.lines_pushed - self.lines_returned]
+    }
+
     /// A demand of ours.
     #[must_use]
     pub fn demand_at(&self, ticket: Ticket) -> Option<&Demand> {

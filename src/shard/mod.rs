@@ -16,6 +16,7 @@ pub(crate) mod mailbox;
 mod peers;
 mod remote;
 pub mod run;
+pub mod solo;
 pub mod task;
 pub(crate) mod value;
 pub mod wait;
@@ -82,6 +83,10 @@ pub struct Settings {
     pub leases: u32,
     /// Bytes of landings open at once.
     pub landing_bytes: u64,
+    /// Keys with a number on one link, in each direction.
+    pub interned: usize,
+    /// Values of ours on offer on one link.
+    pub offers: usize,
     /// How long an acknowledgement waits for a frame to ride on.
     pub ack_delay_ns: u64,
     /// How long a peer that a key names may take to be there.
@@ -104,6 +109,8 @@ impl Default for Settings {
             lease: true,
             leases: limits::LEASES,
             landing_bytes: limits::LANDING_BYTES,
+            interned: limits::INTERNED_KEYS,
+            offers: limits::OFFERS,
             ack_delay_ns: limits::ACK_DELAY_NS,
             connect_timeout_ns: limits::CONNECT_TIMEOUT_NS,
             rules: Rules::ALL,

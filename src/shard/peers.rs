@@ -173,8 +173,8 @@ impl Core {
             inline_max: self.settings.inline_max,
             read_domain: read_domain && self.settings.lease,
             requests: limits::REQUESTS,
-            offers: limits::OFFERS,
-            interned: limits::INTERNED_KEYS,
+            offers: self.settings.offers,
+            interned: self.settings.interned,
             ack_delay_ns: self.settings.ack_delay_ns,
             rules: self.settings.rules,
         };
