@@ -251,7 +251,8 @@ impl<V: Payload> Channel<V> {
     #[inline]
     #[must_use]
     pub const fn is_pressed(&self) -> bool {
-        self.lines_held * 2 >= self.settings.line_window as u32
+        let window = self.settings.line_window as u32;
+        self.lines_held * 2 >= window || self.lines_held + lines(self.settings.inline_max) > window
     }
 
     /// Lines of unrequested values the peer would still take.

@@ -213,7 +213,8 @@ impl Core {
     #[inline]
     pub(crate) fn watch_link(&mut self, link: u32) {
         let Some(entry) = self.links.get(link as usize) else { return };
-        if entry.channel.must_transmit(self.now) {
+        let may_pump = !entry.parked.is_empty() && entry.channel.takes_push();
+        if may_pump || entry.channel.must_transmit(self.now) {
             self.touch(link);
         } else {
             self.next_timer = self.next_timer.min(entry.channel.poll_timeout());

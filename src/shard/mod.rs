@@ -427,7 +427,8 @@ impl Shard {
         entry.channel.transmit(*now, &|key| keys.text(key), &mut |frame, body| port.post_send(qp, frame, body).is_ok());
         if !entry.parked.is_empty() && entry.channel.takes_push() {
             core.pump(link);
-        } else if entry.channel.has_due() {
+        }
+        if core.links[link as usize].channel.has_due() {
             core.touch(link);
         }
     }

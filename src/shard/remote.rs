@@ -91,8 +91,13 @@ impl Core {
         let ordinal = if self.settings.rules.on(Rule::Duplicates) { ordinal } else { u32::MAX };
         match self.table.arrive(self.now, slot, ordinal, Arrived::Value(value), bytes) {
             Ok(Arrival::Matched { waiter, value }) => {
+                let is_watched = value.lines > 0;
                 self.hand_over(waiter, value);
                 self.settle_demands_of(link, slot);
+                if is_watched {
+                    // Giving its lines back has looked after the link.
+                    return;
+                }
             }
             Ok(Arrival::Parked) => self.ask_when_pressed(link),
             Ok(Arrival::Wanted { .. }) => {}
@@ -104,6 +109,8 @@ impl Core {
                 }
             }
         }
+        // The frame is to be acknowledged, and may have brought credit.
+        self.watch_link(link);
     }
 
     /// With the rule off, a frame makes a step as a local use does: the harm a simulation shows.
