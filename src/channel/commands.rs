@@ -43,7 +43,7 @@ impl<V: Payload> Channel<V> {
         value: V,
         request: Option<Ticket>,
     ) -> Result<(), NoPush<V>> {
-        if self.state != State::Up {
+        if !self.is_up() && request.is_none() {
             return Err(NoPush::NotUp(value));
         }
         let meta = value.meta();

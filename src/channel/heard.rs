@@ -132,8 +132,6 @@ pub struct RequestHeard {
 pub enum Heard<'a, V> {
     /// Nothing to do.
     Nothing,
-    /// The peer's hello came before ours was posted: transmit, then handle the same frame again.
-    NotYet,
     /// The channel is up. `former` is set when what was bound to the peer's former life, or to an epoch that one
     /// side gave up, must fail now.
     Up {

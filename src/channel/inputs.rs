@@ -85,10 +85,6 @@ impl<V: Payload> Channel<V> {
         let State::Greeting { hello_sent } = self.state else {
             return Err(Violation::SecondHello);
         };
-        if !hello_sent {
-            // Their hello came before ours left: ours goes out first thing, and this one is heard again.
-            return Ok(Heard::NotYet);
-        }
         if hello.frame_window == 0 || hello.line_window == 0 || hello.line_window >= 1 << 15 {
             return Err(Violation::Window);
         }
@@ -99,7 +95,7 @@ impl<V: Payload> Channel<V> {
         let is_other_epoch = former
             .is_some_and(|peer| peer.incarnation != hello.incarnation || peer.epoch != hello.epoch);
         if is_other_epoch {
-            self.epoch += 1;
+            // Our own epoch stays: its number is in a hello that may be on its way, and the peer has forgotten it.
             self.forget_epoch();
         }
         self.peer = Some(Peer {
@@ -125,7 +121,8 @@ impl<V: Payload> Channel<V> {
         if self.settings.rules.on(Rule::Interning) {
             self.learned.clear();
         }
-        self.state = State::Up;
+        // They send nothing more before they have heard ours.
+        self.state = if hello_sent { State::Up } else { State::Answering };
         Ok(Heard::Up {
             incarnation: hello.incarnation,
             former: if is_other_epoch {

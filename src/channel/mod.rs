@@ -78,6 +78,8 @@ enum State {
     Down,
     /// Connected; our hello is due or sent, theirs has not come.
     Greeting { hello_sent: bool },
+    /// Theirs has come, ours is due.
+    Answering,
     /// Both hellos exchanged.
     Up,
 }
@@ -218,7 +220,7 @@ impl<V: Payload> Channel<V> {
     #[inline]
     #[must_use]
     pub fn is_up(&self) -> bool {
-        self.state == State::Up
+        matches!(self.state, State::Up | State::Answering)
     }
 
     /// The peer's incarnation, once it has said hello in this epoch.
@@ -267,7 +269,7 @@ impl<V: Payload> Channel<V> {
     #[inline]
     #[must_use]
     pub fn has_due(&self) -> bool {
-        self.stream.due() > 0 || matches!(self.state, State::Greeting { hello_sent: false })
+        self.stream.due() > 0 || matches!(self.state, State::Greeting { hello_sent: false } | State::Answering)
     }
 
     /// True if nothing is owed, asked, offered or on its way, in either direction.

@@ -28,7 +28,7 @@ pub(crate) enum PortOp {
     OpenAndAsk { link: u32, ticket: Ticket, len: usize, meta: TensorMeta, patience_ns: u64 },
     CloseLanding { port: usize, qp: QpId, landing: Landing },
     Close { port: usize, qp: QpId },
-    Rehear { link: u32, frame: crate::wire::Frame, body: Vec<u8> },
+    Attach { link: u32 },
 }
 
 /// Something for `deliver`.

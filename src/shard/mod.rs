@@ -460,10 +460,7 @@ impl Shard {
             }
             PortOp::CloseLanding { port, qp, landing } => self.ports[port].close_landing(qp, landing),
             PortOp::Close { port, qp } => self.ports[port].close(qp),
-            PortOp::Rehear { link, frame, body } => {
-                self.transmit_link(link);
-                self.core.heard_frame(link, &frame, &body);
-            }
+            PortOp::Attach { link } => self.core.attach_next(link, &mut self.ports),
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! It runs while the port is being polled, so it posts nothing: answers are left in channels and `port_ops`.
 
-use super::core::{Core, Incoming, PortOp};
+use super::core::{Core, Incoming};
 use super::faults;
 use super::keys::{self, Route};
 use super::value::{NO_LINK, Value};
@@ -65,7 +65,7 @@ impl Core {
         let Some(entry) = self.links.get_mut(link as usize) else { return };
         match entry.channel.handle_frame(self.now, frame, &tail, body) {
             Ok(Heard::Push(push)) => self.heard_push(link, &push),
-            Ok(heard) => self.heard_other(link, heard, frame, body),
+            Ok(heard) => self.heard_other(link, heard),
             Err(violation) => self.violated(link, violation),
         }
     }
@@ -121,13 +121,9 @@ impl Core {
         }
     }
 
-    fn heard_other(&mut self, link: u32, heard: Heard<'_, Value>, frame: &Frame, body: &[u8]) {
+    fn heard_other(&mut self, link: u32, heard: Heard<'_, Value>) {
         match heard {
             Heard::Nothing | Heard::Push(_) => {}
-            Heard::NotYet => {
-                self.port_ops.push(PortOp::Rehear { link, frame: *frame, body: body.to_vec() });
-                self.touch(link);
-            }
             Heard::Up { incarnation, former, .. } => self.heard_up(link, incarnation, former),
             Heard::Offer(offer) => self.heard_offer(link, &offer),
             Heard::Request(request) => {
@@ -169,14 +165,20 @@ impl Core {
         if let Some(former) = former {
             self.forget_incoming(link);
             self.forget_asked(link);
+            let entry = &mut self.links[link as usize];
+            entry.parked.clear();
+            entry.unmapped.clear();
             let status = faults::peer_restarted(&self.peers[peer as usize].task, former, incarnation);
             if former == incarnation || self.settings.rules.on(Rule::Restarts) {
-                self.fail_peer(peer, &status);
+                // The peer's other links have epochs of their own.
+                self.fail_keys(&status, |entry| entry.link == link);
             }
         }
         self.touch(link);
         self.pump(link);
         self.renew_demands(link);
+        self.links[link as usize].has_asked = false;
+        self.ask_when_pressed(link);
     }
 
     fn heard_offer(&mut self, link: u32, offer: &OfferHeard) {
