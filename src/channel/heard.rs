@@ -39,6 +39,8 @@ pub struct Demand {
     pub has_landing: bool,
     /// True if it was asked with a landing: a new connection needs a new one.
     pub wants_landing: bool,
+    /// True once its request was queued.
+    pub is_asked: bool,
     /// True once it was taken back.
     pub is_cancelled: bool,
     /// True once the peer has answered.
@@ -58,6 +60,7 @@ impl Demand {
             meta: None,
             has_landing: false,
             wants_landing: false,
+            is_asked: false,
             is_cancelled: false,
             is_answered: false,
         }

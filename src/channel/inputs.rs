@@ -76,8 +76,7 @@ impl<V: Payload> Channel<V> {
             point: writing.point,
             ordinal: writing.ordinal,
         };
-        // A slot was free before the write took its value from one; if the offers are full now, the peer's
-        // request ends with the epoch.
+        // There is a slot: there are twice as many as offers and writes may be.
         let _ = self.offer(writing.key, subject, value, Some(writing.request));
     }
 
@@ -116,7 +115,7 @@ impl<V: Payload> Channel<V> {
         } else {
             self.stream.forget_posted();
         }
-        self.stream.drop_interns();
+        self.stream.drop_of_connection();
         self.given.clear();
         if self.settings.rules.on(Rule::Interning) {
             self.learned.clear();
@@ -192,6 +191,7 @@ impl<V: Payload> Channel<V> {
     /// A request of ours was answered by a value: the demand is over, unless its landing still has to come home.
     fn answered(&mut self, request: Ticket) -> Option<(Ticket, Demand)> {
         match self.requests.at_mut(request) {
+            Some(demand) if demand.is_answered => None,
             Some(demand) if demand.has_landing => {
                 demand.is_answered = true;
                 demand.is_cancelled = true;
@@ -305,6 +305,10 @@ impl<V: Payload> Channel<V> {
         let Some(demand) = self.requests.at_mut(request) else {
             return self.stale();
         };
+        if demand.is_answered {
+            // Answered by a value before; only its landing is still to come home.
+            return Heard::Nothing;
+        }
         demand.is_answered = true;
         demand.is_cancelled = true;
         let copy = *demand;

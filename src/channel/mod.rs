@@ -109,6 +109,7 @@ struct Writing {
     key: KeyId,
     point: Point,
     ordinal: u32,
+    is_dead: bool,
 }
 
 /// Why a push was not taken. The value comes back.
@@ -180,6 +181,8 @@ pub struct Channel<V> {
     lines_returned: u64,
     ack_at: Nanos,
     counters: Counters,
+    /// How many epochs, of either side, have ended.
+    life: u32,
 }
 
 /// Lines of 64 bytes that an unrequested body costs: one for its frame and its place in the table, and its bytes.
@@ -200,7 +203,8 @@ impl<V: Payload> Channel<V> {
             given: Given::new(settings.interned),
             learned: Learned::default(),
             requests: Slab::new(settings.requests),
-            offers: Slab::new(settings.offers),
+            // Writes that failed come back as offers, beyond what may be offered.
+            offers: Slab::new(2 * settings.offers),
             writes: Slab::new(settings.offers),
             parked: Vec::new(),
             consumed: 0,
@@ -212,6 +216,7 @@ impl<V: Payload> Channel<V> {
             lines_returned: 0,
             ack_at: Nanos::NEVER,
             counters: Counters::default(),
+            life: 0,
             settings,
         }
     }
@@ -233,7 +238,7 @@ impl<V: Payload> Channel<V> {
     #[inline]
     #[must_use]
     pub fn takes_push(&self) -> bool {
-        self.is_up() && self.lines_open() >= lines(self.settings.inline_max) && !self.offers.is_full()
+        self.is_up() && self.lines_open() >= lines(self.settings.inline_max) && self.offers.len() < self.settings.offers
     }
 
     /// True if the peer's arenas are read in place.
@@ -342,7 +347,15 @@ impl<V: Payload> Channel<V> {
         self.counters
     }
 
+    /// How many epochs have ended: tickets of an earlier one mean nothing to the peer.
+    #[inline]
+    #[must_use]
+    pub const fn life(&self) -> u32 {
+        self.life
+    }
+
     pub(super) fn forget_epoch(&mut self) {
+        self.life = self.life.wrapping_add(1);
         self.stream.restart();
         self.given.clear();
         self.requests.drain();

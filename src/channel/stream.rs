@@ -13,7 +13,7 @@
 use std::collections::VecDeque;
 
 use crate::rendezvous::KeyId;
-use crate::wire::{Body, Frame, Kind};
+use crate::wire::{Body, Flags, Frame, Kind};
 
 /// A frame and what belongs to it.
 #[derive(Debug)]
@@ -123,10 +123,14 @@ impl<V> Stream<V> {
         Ok(())
     }
 
-    /// Takes every intern out: a new connection gives its own numbers.
-    pub(crate) fn drop_interns(&mut self) {
-        self.queue
-            .retain(|due| due.frame.kind() != Kind::Intern as u8);
+    /// Takes out what spoke of the former connection: interns, since a new one gives its own numbers, and requests
+    /// with landings, which are asked again with new ones.
+    pub(crate) fn drop_of_connection(&mut self) {
+        self.queue.retain(|due| {
+            let kind = due.frame.kind();
+            let has_landing = kind == Kind::Request as u8 && due.frame.flags().has(Flags::REGION);
+            kind != Kind::Intern as u8 && !has_landing
+        });
     }
 
     /// Drops what was posted without waiting for its acknowledgement. Only a simulation does this.

@@ -54,7 +54,16 @@ pub(crate) struct Asked {
     pub(crate) link: u32,
     pub(crate) request: Ticket,
     pub(crate) id: Option<WaiterId>,
+    /// The ordinal it names: only that value may be written to its landing, which says no other.
+    pub(crate) ordinal: u32,
     pub(crate) landing: Option<(crate::ground::Region, TensorMeta)>,
+}
+
+/// Where a request wants its value written, and whether it has accepted an offer of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Target {
+    pub(crate) landing: Option<(crate::ground::Region, TensorMeta)>,
+    pub(crate) is_accepted: bool,
 }
 
 /// An offer of a peer in the table, its bytes not here yet.

@@ -473,24 +473,24 @@ impl Shard {
         meta: crate::ground::TensorMeta,
         patience_ns: u64,
     ) {
-        let Some(entry) = self.core.links.get_mut(link as usize) else { return };
-        let qp = entry.qp;
-        let buffer = self.core.pool.buffer(len);
-        let opened = match (qp, buffer) {
-            (Some((port, qp)), Ok(buffer)) => {
-                let landing = Landing { index: ticket.index, generation: ticket.generation };
-                self.ports[port].open_landing(qp, landing, buffer).ok()
-            }
-            _ => None,
+        let Some(entry) = self.core.links.get(link as usize) else { return };
+        let demand = entry.channel.demand_at(ticket);
+        let is_wanted = demand.is_some_and(|demand| !demand.is_cancelled && !demand.has_landing);
+        let Some((port, qp)) = entry.qp.filter(|_| is_wanted) else {
+            // Taken back meanwhile; or without a connection, and then it is asked with the next.
+            return self.core.landing_is_home(len);
         };
-        match opened {
-            Some(region) => {
+        let Ok(buffer) = self.core.pool.buffer(len) else { return self.core.no_landing(link, ticket, len) };
+        let landing = Landing { index: ticket.index, generation: ticket.generation };
+        match self.ports[port].open_landing(qp, landing, buffer) {
+            Ok(region) => {
                 if let Some(entry) = self.core.links.get_mut(link as usize) {
                     entry.channel.ask(ticket, patience_ns, Some((region, meta)));
                 }
                 self.core.touch(link);
             }
-            None => self.core.no_landing(link, ticket, len),
+            // The queue pair is going down.
+            Err(_) => self.core.landing_is_home(len),
         }
     }
 

@@ -245,6 +245,13 @@ impl Core {
             self.port_ops.push(PortOp::Attach { link });
         }
         let task = self.peers[entry.peer as usize].task.clone();
+        let parked: Vec<_> = self.asked.tickets().collect();
+        for ticket in parked {
+            if let Some(asked) = self.asked.at_mut(ticket).filter(|asked| asked.link == link) {
+                // Landings are a connection's.
+                asked.landing = None;
+            }
+        }
         if reason == DownReason::Corrupt {
             self.stats.violations += 1;
         }

@@ -2,7 +2,7 @@
 //!
 //! It runs while the port is being polled, so it posts nothing: answers are left in channels and `port_ops`.
 
-use super::core::{Core, Incoming};
+use super::core::{Core, Incoming, Target};
 use super::faults;
 use super::keys::{self, Route};
 use super::value::{NO_LINK, Value};
@@ -36,10 +36,7 @@ impl Core {
             fabric::Arrival::Wrote { token, source, outcome, .. } => {
                 let link = (token.0 >> 32) as u32;
                 let end = if outcome == Outcome::Done { WriteEnd::Done } else { WriteEnd::Failed };
-                if let Some(entry) = self.links.get_mut(link as usize) {
-                    entry.channel.wrote(Ticket::unpack(token.0 as u32), end, Value::local(source, false));
-                    self.touch(link);
-                }
+                self.wrote(link, Ticket::unpack(token.0 as u32), end, source);
             }
             fabric::Arrival::Down { qp, reason } => {
                 let link = self.link_of(port, qp);
@@ -132,7 +129,8 @@ impl Core {
             }
             Heard::Write { request, key, point, ordinal, value, landing } => {
                 let slot = Slot { step: point.step, key, at: point.at };
-                self.serve(link, request, Some(landing), slot, ordinal, value);
+                let target = Target { landing: Some(landing), is_accepted: true };
+                self.serve(link, request, target, slot, ordinal, value);
             }
             Heard::Stale(request) => {
                 let status = faults::stale_offer();
@@ -186,6 +184,11 @@ impl Core {
         self.claim_step(slot);
         if offer.demand.is_some() {
             self.answered(link, offer.demand);
+        }
+        if let Some((_, demand)) = offer.demand
+            && let Some(accepted) = demand.offer
+        {
+            return self.offered_again(link, Ticket::unpack(demand.tag as u32), &accepted, offer);
         }
         self.links[link as usize].seen.insert(offer.key, offer.meta);
         let accepted = Accepted {
@@ -278,6 +281,10 @@ impl Core {
         }
         let slot = Slot { step: demand.point.step, key: demand.key, at: demand.point.at };
         if let Some(accepted) = demand.offer {
+            if status.is_none() {
+                // Taken back before it was served: the value still lies at its sender.
+                self.links[link as usize].channel.release(accepted.ticket);
+            }
             // The offer is gone at its sender: whoever waits behind it must ask again.
             self.withdraw(link, slot, Ticket::unpack(demand.tag as u32), &accepted);
         }
@@ -292,6 +299,8 @@ impl Core {
                 }
             }
             _ if demand.offer.is_some() => {}
+            // The patience of one receive, which has ended here as well; those behind it have their own.
+            Code::DeadlineExceeded => self.ask_for_waiting(link, slot),
             _ => self.fail_waiters(slot, &status),
         }
     }
