@@ -175,7 +175,9 @@ impl World {
                 return Ok(());
             }
             idle = if did > 0 { 0 } else { idle + 1 };
-            if idle > 3 && !self.leap() && idle > 200 {
+            if idle > 3 && self.leap() {
+                idle = 0;
+            } else if idle > 200 {
                 return Err(self.stuck());
             }
         }
@@ -197,7 +199,9 @@ impl World {
         let mut idle = 0;
         for _ in 0..TICKS_MAX {
             idle = if self.tick()? { 0 } else { idle + 1 };
-            if idle > 3 && !self.leap() && idle > 100 {
+            if idle > 3 && self.leap() {
+                idle = 0;
+            } else if idle > 100 {
                 return self.check_rest();
             }
         }
@@ -254,6 +258,13 @@ impl World {
         let step = 1 + self.rng.below(self.dials.tick_ns);
         let now = self.clock.fetch_add(step, Ordering::Relaxed) + step;
         let mut did = self.control(now)?;
+        if std::env::var("TRACE").is_ok() {
+            for (at, node) in self.nodes.iter().enumerate() {
+                for (index, solo) in node.solos.iter().enumerate() {
+                    eprintln!("{now} t{at}/{index} timer {} {:?} {:?}", solo.next_timer().0, solo.holdings(), solo.pending());
+                }
+            }
+        }
         let first = self.rng.below(self.nodes.len() as u64) as usize;
         for offset in 0..self.nodes.len() {
             let node = (first + offset) % self.nodes.len();
