@@ -120,6 +120,10 @@ impl<V: Payload> Channel<V> {
         if self.settings.rules.on(Rule::Interning) {
             self.learned.clear();
         }
+        if self.lines_taken > 0 {
+            // What was told last may be lost, and the hello speaks of frames only.
+            self.ack_at = Nanos::ZERO;
+        }
         // They send nothing more before they have heard ours.
         self.state = if hello_sent { State::Up } else { State::Answering };
         Ok(Heard::Up {

@@ -323,6 +323,12 @@ impl Core {
     /// Every waiter and value of the peer's keys goes.
     pub(crate) fn fail_peer(&mut self, at: u32, status: &Status) {
         self.fail_keys(status, |entry| matches!(entry.route, Route::Out { peer } | Route::In { peer } if peer == at));
+        let Some(peer) = self.peers.get(at as usize) else { return };
+        for &link in &peer.links {
+            if let Some(entry) = self.links.get_mut(link as usize) {
+                entry.channel.forget_lines();
+            }
+        }
     }
 
     /// Every waiter and value of the keys that `fails` picks goes.

@@ -178,6 +178,7 @@ impl Core {
                 // The peer's other links have epochs of their own.
                 self.fail_keys(&status, |entry| entry.link == link);
             }
+            self.links[link as usize].channel.forget_lines();
         }
         self.touch(link);
         self.pump(link);
