@@ -219,6 +219,7 @@ impl Shard {
             notes: (0..count).map(|_| VecDeque::new()).collect(),
             landing_bytes: 0,
             ahead_bytes: 0,
+            early: Vec::new(),
             fetch_backlog: VecDeque::new(),
             observer: parts.observer,
             stats: ShardStats { index: parts.index, ..ShardStats::default() },
