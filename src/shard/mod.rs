@@ -430,7 +430,8 @@ impl Shard {
         if !entry.parked.is_empty() && entry.channel.takes_push() {
             core.pump(link);
         }
-        if core.links[link as usize].channel.has_due() {
+        // Credit that was refused is due as well, and no timer runs for it.
+        if core.links[link as usize].channel.must_transmit(core.now) {
             core.touch(link);
         }
     }
