@@ -92,14 +92,11 @@ impl<V: Payload> Channel<V> {
         if hello.frame_window == 0 || hello.line_window == 0 || hello.line_window >= 1 << 15 {
             return Err(Violation::Window);
         }
-        if !hello.expected.is_current() && hello.expected != self.settings.incarnation {
-            // The peer still thinks of our predecessor; it will give that one up when it reads our hello.
-        }
         let former = self.peer;
         let is_other_epoch = former
             .is_some_and(|peer| peer.incarnation != hello.incarnation || peer.epoch != hello.epoch);
         if is_other_epoch {
-            self.epoch += 1;
+            // Our own epoch stays: our hello has told it already, and the peer, who began anew, knows no other.
             self.forget_epoch();
         }
         self.peer = Some(Peer {
@@ -108,11 +105,10 @@ impl<V: Payload> Channel<V> {
             frame_window: hello.frame_window,
             line_window: hello.line_window,
         });
-        let their_view = if hello.peer_epoch == self.epoch {
-            hello.consumed
-        } else {
-            0
-        };
+        // A peer that speaks of our predecessor, or of an epoch that is over, has consumed nothing of this one.
+        let is_of_us =
+            hello.expected == self.settings.incarnation && hello.peer_epoch == self.epoch;
+        let their_view = if is_of_us { hello.consumed } else { 0 };
         if self.settings.rules.on(Rule::KeptUntilAcknowledged) {
             self.stream
                 .resume(their_view)
