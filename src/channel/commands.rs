@@ -19,6 +19,10 @@ impl<V: Payload> Channel<V> {
     pub fn disconnected(&mut self) {
         self.state = State::Down;
         self.ack_at = Nanos::NEVER;
+        self.stream.end_connection();
+        for ticket in self.demands(|demand| demand.has_landing) {
+            self.quiet(ticket);
+        }
     }
 
     /// Gives the peer up: the epoch ends, and everything of it is dropped here. The shard fails what waited.
@@ -284,7 +288,9 @@ impl<V: Payload> Channel<V> {
     pub fn drop_offers(&mut self, step: StepId) {
         let tickets: Vec<_> = self.offers.tickets().collect();
         for ticket in tickets {
-            let Some(offered) = self.offers.at(ticket) else { continue };
+            let Some(offered) = self.offers.at(ticket) else {
+                continue;
+            };
             let may_be_leased = offered.is_readable && self.settings.rules.on(Rule::LeaseStays);
             if offered.point.step == step && !may_be_leased {
                 self.offers.remove(ticket);

@@ -116,12 +116,16 @@ impl<V: Payload> Channel<V> {
         } else {
             self.stream.forget_posted();
         }
-        self.stream.drop_interns();
+        self.stream.drop_former();
         self.given.clear();
         if self.settings.rules.on(Rule::Interning) {
             self.learned.clear();
         }
         self.state = State::Up;
+        if self.consumed > 0 || self.lines_taken > 0 {
+            // What was told last may have been lost with the connection: it is told again at once.
+            self.ack_at = Nanos::ZERO;
+        }
         Ok(Heard::Up {
             incarnation: hello.incarnation,
             former: if is_other_epoch {
@@ -191,16 +195,16 @@ impl<V: Payload> Channel<V> {
     /// A request of ours was answered by a value: the demand is over, unless its landing still has to come home.
     fn answered(&mut self, request: Ticket) -> Option<(Ticket, Demand)> {
         match self.requests.at_mut(request) {
-            Some(demand) if demand.has_landing => {
+            Some(demand) if demand.has_landing && !demand.is_answered => {
                 demand.is_answered = true;
                 demand.is_cancelled = true;
                 Some((request, *demand))
             }
-            Some(_) => self
+            Some(demand) if !demand.is_answered => self
                 .requests
                 .remove(request)
                 .map(|demand| (request, demand)),
-            None => {
+            _ => {
                 self.counters.stale += 1;
                 None
             }
@@ -301,7 +305,12 @@ impl<V: Payload> Channel<V> {
     /// A demand of ours ended without a value.
     fn handle_end<'a>(&mut self, request: Ticket, status: Option<StatusText<'a>>) -> Heard<'a, V> {
         let trusts_lanes = !self.settings.rules.on(Rule::NoOrderBetweenLanes);
-        let Some(demand) = self.requests.at_mut(request) else {
+        // A cancel crosses the answer it wants to forestall: the demand that waits for its landing hears of one end.
+        let Some(demand) = self
+            .requests
+            .at_mut(request)
+            .filter(|demand| !demand.is_answered)
+        else {
             return self.stale();
         };
         demand.is_answered = true;

@@ -231,7 +231,9 @@ impl<V: Payload> Channel<V> {
     #[inline]
     #[must_use]
     pub fn takes_push(&self) -> bool {
-        self.is_up() && self.lines_open() >= lines(self.settings.inline_max) && !self.offers.is_full()
+        self.is_up()
+            && self.lines_open() >= lines(self.settings.inline_max)
+            && !self.offers.is_full()
     }
 
     /// True if the peer's arenas are read in place.
