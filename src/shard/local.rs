@@ -157,7 +157,10 @@ impl Core {
     ) {
         let point = Self::point_of(slot);
         let Some(entry) = self.links.get_mut(link as usize) else { return };
-        let Some((_, qp)) = entry.qp else { return };
+        let Some((_, qp)) = entry.qp else {
+            // Between two connections: the value waits for the next one, first in line.
+            return self.park_again(link, slot, ordinal, value);
+        };
         self.touch(link);
         let fits = landing.is_some_and(|(region, meta)| {
             meta == value.tensor.meta() && !value.is_dead && region.len == value.tensor.bytes().len() as u64
