@@ -16,6 +16,7 @@ pub mod stopwatch;
 pub mod terminal;
 pub mod units;
 pub mod weights;
+pub mod workload;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -65,7 +66,8 @@ pub fn run(
 fn dispatch(command: &Command, terminal: &mut Terminal) -> Result<(), CliError> {
     match command {
         Command::Demo(args) => demo::run(args, &mut Unwired, terminal),
-        Command::Bench(args) => bench::run(args, &mut Unwired, terminal).map(|_| ()),
+        Command::Bench(args) => bench::run(args, &mut workload::Engines, terminal).map(|_| ()),
+        Command::BenchPeer(args) => workload::serve(args),
         Command::BaselinePeer(args) => baseline::serve(args.parent, args.core, args.shared_core),
     }
 }
@@ -96,12 +98,6 @@ fn show_usage(error: &clap::Error, terminal: &mut Terminal, errors: &mut dyn Wri
 
 /// Stands where the engine is plugged in.
 struct Unwired;
-
-impl bench::Workload for Unwired {
-    fn measure(&mut self, case: &bench::Case) -> Result<bench::Measured, CliError> {
-        Err(unwired(&format!("the pattern '{}'", case.pattern.name())))
-    }
-}
 
 impl demo::Handover for Unwired {
     fn hand_over(
