@@ -76,8 +76,7 @@ impl<V: Payload> Channel<V> {
             point: writing.point,
             ordinal: writing.ordinal,
         };
-        // A slot was free before the write took its value from one; if the offers are full now, the peer's
-        // request ends with the epoch.
+        // There is a slot: there are twice as many as offers and writes may be.
         let _ = self.offer(writing.key, subject, value, Some(writing.request));
     }
 
@@ -85,10 +84,6 @@ impl<V: Payload> Channel<V> {
         let State::Greeting { hello_sent } = self.state else {
             return Err(Violation::SecondHello);
         };
-        if !hello_sent {
-            // Their hello came before ours left: ours goes out first thing, and this one is heard again.
-            return Ok(Heard::NotYet);
-        }
         if hello.frame_window == 0 || hello.line_window == 0 || hello.line_window >= 1 << 15 {
             return Err(Violation::Window);
         }
@@ -96,7 +91,7 @@ impl<V: Payload> Channel<V> {
         let is_other_epoch = former
             .is_some_and(|peer| peer.incarnation != hello.incarnation || peer.epoch != hello.epoch);
         if is_other_epoch {
-            // Our own epoch stays: our hello has told it already, and the peer, who began anew, knows no other.
+            // Our own epoch stays: its number is in a hello that may be on its way, and the peer has forgotten it.
             self.forget_epoch();
         }
         self.peer = Some(Peer {
@@ -116,16 +111,21 @@ impl<V: Payload> Channel<V> {
         } else {
             self.stream.forget_posted();
         }
-        self.stream.drop_former();
+        self.stream.drop_of_connection();
         self.given.clear();
         if self.settings.rules.on(Rule::Interning) {
             self.learned.clear();
         }
-        self.state = State::Up;
         if self.consumed > 0 || self.lines_taken > 0 {
             // What was told last may have been lost with the connection: it is told again at once.
             self.ack_at = Nanos::ZERO;
         }
+        // They send nothing more before they have heard ours.
+        self.state = if hello_sent {
+            State::Up
+        } else {
+            State::Answering
+        };
         Ok(Heard::Up {
             incarnation: hello.incarnation,
             former: if is_other_epoch {
@@ -195,7 +195,8 @@ impl<V: Payload> Channel<V> {
     /// A request of ours was answered by a value: the demand is over, unless its landing still has to come home.
     fn answered(&mut self, request: Ticket) -> Option<(Ticket, Demand)> {
         match self.requests.at_mut(request) {
-            Some(demand) if demand.has_landing && !demand.is_answered => {
+            Some(demand) if demand.is_answered => None,
+            Some(demand) if demand.has_landing => {
                 demand.is_answered = true;
                 demand.is_cancelled = true;
                 Some((request, *demand))

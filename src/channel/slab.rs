@@ -37,10 +37,6 @@ impl<T> Slab<T> {
         self.entries.len() - self.free.len()
     }
 
-    pub(crate) fn is_full(&self) -> bool {
-        self.len() >= self.limit
-    }
-
     /// Takes `value` in, or hands it back when the slab is full.
     pub(crate) fn insert(&mut self, value: T) -> Result<Ticket, T> {
         if let Some(index) = self.free.pop()

@@ -133,7 +133,7 @@ impl<V> Stream<V> {
 
     /// Takes out what means nothing on a new connection: interns, since it gives its own numbers, and the former
     /// one's requests with a landing, since that went with its queue pair and its demand asks anew.
-    pub(crate) fn drop_former(&mut self) {
+    pub(crate) fn drop_of_connection(&mut self) {
         const INTERN: u8 = Kind::Intern as u8;
         const REQUEST: u8 = Kind::Request as u8;
         let mut former = std::mem::take(&mut self.former);

@@ -167,7 +167,7 @@ fn a_write_that_failed_puts_the_value_on_offer_again() {
         };
         out(&mut channel);
         let write = channel
-            .begin_write(request, key, point, ordinal)
+            .begin_write(request, key, point, ordinal, false)
             .expect("a place");
         channel.wrote(write, end, value);
         let sent = out(&mut channel);
@@ -326,7 +326,7 @@ fn a_cancel_finds_where_the_request_waited() {
 fn a_cancel_is_answered_by_the_write_that_is_on_its_way() {
     let mut channel = up();
     let write = channel
-        .begin_write(ticket(4, 2), KEY, point(1), 0)
+        .begin_write(ticket(4, 2), KEY, point(1), 0, false)
         .expect("a place");
     channel.answer_cancel(ticket(4, 2));
     assert!(out(&mut channel).is_empty(), "the write is the answer");
@@ -485,7 +485,7 @@ fn a_lost_peer_leaves_nothing_behind() {
     offered(&mut channel, readable(999));
     asked(&mut channel, Some(landing(9)));
     channel
-        .begin_write(ticket(1, 1), KEY, point(1), 0)
+        .begin_write(ticket(1, 1), KEY, point(1), 0, false)
         .expect("a place");
     channel.park_request(ticket(4, 2), 55);
     channel.lose();

@@ -38,16 +38,30 @@ fn ours_goes_first_and_theirs_brings_the_channel_up() {
     assert_eq!(channel.peer_incarnation(), Some(THEIRS));
 }
 
-/// Ours must be out before theirs counts: what theirs says of our frames is of those before this connection.
+/// Whoever hears first answers: its hello says so, and what is due follows it at once.
 #[test]
-fn theirs_comes_first_and_is_heard_again() {
+fn theirs_comes_first_and_ours_answers() {
     let mut channel = Channel::<Value>::new(settings(OURS));
     channel.connected();
     let theirs = Sent::of(&Message::Hello(hello_of_theirs()));
-    assert!(matches!(hear(&mut channel, &theirs), Ok(Heard::NotYet)));
-    assert!(!channel.is_up());
-    assert_eq!(kinds(&out(&mut channel)), [Kind::Hello]);
     assert!(matches!(hear(&mut channel, &theirs), Ok(Heard::Up { .. })));
+    assert!(channel.is_up() && channel.has_due());
+    let credit = Sent::of(&Message::Credit);
+    assert!(
+        matches!(hear(&mut channel, &credit), Err(Violation::BeforeHello)),
+        "they have not heard ours"
+    );
+    channel
+        .push(KEY, point(1), 0, value(8), None)
+        .expect("credit");
+    assert!(out_to(&mut channel, NOW, 0).is_empty());
+    let sent = out(&mut channel);
+    assert_eq!(kinds(&sent), [Kind::Hello, Kind::Intern, Kind::Push]);
+    let Message::Hello(ours) = sent[0].message() else {
+        panic!("a hello");
+    };
+    assert_eq!((ours.expected, ours.peer_epoch), (THEIRS, 1));
+    assert!(hear(&mut channel, &credit).is_ok());
 }
 
 #[test]

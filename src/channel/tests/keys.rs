@@ -124,7 +124,7 @@ fn every_key_in_use_is_named() {
         .demand(Demand::new(0, KeyId(4), point(1), 0))
         .expect("a place");
     channel
-        .begin_write(ticket(0, 0), KeyId(5), point(1), 0)
+        .begin_write(ticket(0, 0), KeyId(5), point(1), 0, false)
         .expect("a place");
     let mut keys: Vec<_> = channel.keys().map(|key| key.0).collect();
     keys.sort_unstable();

@@ -115,22 +115,17 @@ impl Pair {
             let Some(sent) = self.wire[side].pop_front() else {
                 return;
             };
-            if !self.hear_one(side, &sent) {
-                // Their hello came before ours left: ours leaves, and theirs is heard again.
-                self.post(1 - side, usize::MAX);
-                assert!(self.hear_one(side, &sent));
-            }
+            self.hear_one(side, &sent);
         }
     }
 
-    fn hear_one(&mut self, side: usize, sent: &Sent) -> bool {
+    fn hear_one(&mut self, side: usize, sent: &Sent) {
         let to = &mut self.channels[1 - side];
         match to
             .handle_frame(self.now, &sent.frame, &sent.tail, &sent.body)
             .expect("both are honest")
         {
             Heard::Nothing | Heard::Up { .. } => {}
-            Heard::NotYet => return false,
             Heard::Intern { number, text } => {
                 let key = text
                     .rsplit(';')
@@ -159,7 +154,6 @@ impl Pair {
             Heard::Released(_) => self.sides[1 - side].released += 1,
             other => panic!("nobody said {other:?}"),
         }
-        true
     }
 
     /// A value of `side` came out at its peer.
