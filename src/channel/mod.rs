@@ -9,7 +9,7 @@
 //! it again at the latest. *Accessors* change nothing. Call `transmit` after any command or input.
 //!
 //! The life of a channel: `connected` → hello both ways → up → `disconnected` → `connected` … A connection that
-//! broke resumes where it stood, because every frame is kept until the peer acknowledged it ([`stream`]). When the
+//! broke resumes where it stood, because every frame is kept until the peer acknowledged it (`stream.rs`). When the
 //! peer is given up for lost (`lose`), the epoch ends and nothing of it survives.
 #![forbid(unsafe_code)]
 
