@@ -39,6 +39,8 @@ pub struct Demand {
     pub has_landing: bool,
     /// True if it was asked with a landing: a new connection needs a new one.
     pub wants_landing: bool,
+    /// True once its request was queued.
+    pub is_asked: bool,
     /// True once it was taken back.
     pub is_cancelled: bool,
     /// True once the peer has answered.
@@ -58,6 +60,7 @@ impl Demand {
             meta: None,
             has_landing: false,
             wants_landing: false,
+            is_asked: false,
             is_cancelled: false,
             is_answered: false,
         }
@@ -132,8 +135,6 @@ pub struct RequestHeard {
 pub enum Heard<'a, V> {
     /// Nothing to do.
     Nothing,
-    /// The peer's hello came before ours was posted: transmit, then handle the same frame again.
-    NotYet,
     /// The channel is up. `former` is set when what was bound to the peer's former life, or to an epoch that one
     /// side gave up, must fail now.
     Up {

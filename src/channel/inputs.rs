@@ -76,8 +76,7 @@ impl<V: Payload> Channel<V> {
             point: writing.point,
             ordinal: writing.ordinal,
         };
-        // A slot was free before the write took its value from one; if the offers are full now, the peer's
-        // request ends with the epoch.
+        // There is a slot: there are twice as many as offers and writes may be.
         let _ = self.offer(writing.key, subject, value, Some(writing.request));
     }
 
@@ -85,21 +84,14 @@ impl<V: Payload> Channel<V> {
         let State::Greeting { hello_sent } = self.state else {
             return Err(Violation::SecondHello);
         };
-        if !hello_sent {
-            // Their hello came before ours left: ours goes out first thing, and this one is heard again.
-            return Ok(Heard::NotYet);
-        }
         if hello.frame_window == 0 || hello.line_window == 0 || hello.line_window >= 1 << 15 {
             return Err(Violation::Window);
-        }
-        if !hello.expected.is_current() && hello.expected != self.settings.incarnation {
-            // The peer still thinks of our predecessor; it will give that one up when it reads our hello.
         }
         let former = self.peer;
         let is_other_epoch = former
             .is_some_and(|peer| peer.incarnation != hello.incarnation || peer.epoch != hello.epoch);
         if is_other_epoch {
-            self.epoch += 1;
+            // Our own epoch stays: its number is in a hello that may be on its way, and the peer has forgotten it.
             self.forget_epoch();
         }
         self.peer = Some(Peer {
@@ -108,11 +100,10 @@ impl<V: Payload> Channel<V> {
             frame_window: hello.frame_window,
             line_window: hello.line_window,
         });
-        let their_view = if hello.peer_epoch == self.epoch {
-            hello.consumed
-        } else {
-            0
-        };
+        // A peer that speaks of our predecessor, or of an epoch that is over, has consumed nothing of this one.
+        let is_of_us =
+            hello.expected == self.settings.incarnation && hello.peer_epoch == self.epoch;
+        let their_view = if is_of_us { hello.consumed } else { 0 };
         if self.settings.rules.on(Rule::KeptUntilAcknowledged) {
             self.stream
                 .resume(their_view)
@@ -120,12 +111,21 @@ impl<V: Payload> Channel<V> {
         } else {
             self.stream.forget_posted();
         }
-        self.stream.drop_interns();
+        self.stream.drop_of_connection();
         self.given.clear();
         if self.settings.rules.on(Rule::Interning) {
             self.learned.clear();
         }
-        self.state = State::Up;
+        if self.consumed > 0 || self.lines_taken > 0 {
+            // What was told last may have been lost with the connection: it is told again at once.
+            self.ack_at = Nanos::ZERO;
+        }
+        // They send nothing more before they have heard ours.
+        self.state = if hello_sent {
+            State::Up
+        } else {
+            State::Answering
+        };
         Ok(Heard::Up {
             incarnation: hello.incarnation,
             former: if is_other_epoch {
@@ -195,16 +195,17 @@ impl<V: Payload> Channel<V> {
     /// A request of ours was answered by a value: the demand is over, unless its landing still has to come home.
     fn answered(&mut self, request: Ticket) -> Option<(Ticket, Demand)> {
         match self.requests.at_mut(request) {
+            Some(demand) if demand.is_answered => None,
             Some(demand) if demand.has_landing => {
                 demand.is_answered = true;
                 demand.is_cancelled = true;
                 Some((request, *demand))
             }
-            Some(_) => self
+            Some(demand) if !demand.is_answered => self
                 .requests
                 .remove(request)
                 .map(|demand| (request, demand)),
-            None => {
+            _ => {
                 self.counters.stale += 1;
                 None
             }
@@ -305,7 +306,12 @@ impl<V: Payload> Channel<V> {
     /// A demand of ours ended without a value.
     fn handle_end<'a>(&mut self, request: Ticket, status: Option<StatusText<'a>>) -> Heard<'a, V> {
         let trusts_lanes = !self.settings.rules.on(Rule::NoOrderBetweenLanes);
-        let Some(demand) = self.requests.at_mut(request) else {
+        // A cancel crosses the answer it wants to forestall: the demand that waits for its landing hears of one end.
+        let Some(demand) = self
+            .requests
+            .at_mut(request)
+            .filter(|demand| !demand.is_answered)
+        else {
             return self.stale();
         };
         demand.is_answered = true;

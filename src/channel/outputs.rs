@@ -23,6 +23,11 @@ impl<V: Payload> Channel<V> {
             State::Down => return 0,
             State::Greeting { hello_sent: true } => return 0,
             State::Greeting { hello_sent: false } => return usize::from(self.transmit_hello(post)),
+            State::Answering => {
+                if !self.transmit_hello(post) {
+                    return 0;
+                }
+            }
             State::Up => {}
         }
         let mut count = 0;
@@ -121,7 +126,12 @@ impl<V: Payload> Channel<V> {
         let (frame, body) = Message::Hello(hello).emit();
         let posted = post(&frame, [body.as_bytes(), &[]]);
         if posted {
-            self.state = State::Greeting { hello_sent: true };
+            let has_theirs = self.state == State::Answering;
+            self.state = if has_theirs {
+                State::Up
+            } else {
+                State::Greeting { hello_sent: true }
+            };
         }
         posted
     }

@@ -28,7 +28,7 @@ pub(crate) enum PortOp {
     OpenAndAsk { link: u32, ticket: Ticket, len: usize, meta: TensorMeta, patience_ns: u64 },
     CloseLanding { port: usize, qp: QpId, landing: Landing },
     Close { port: usize, qp: QpId },
-    Rehear { link: u32, frame: crate::wire::Frame, body: Vec<u8> },
+    Attach { link: u32 },
 }
 
 /// Something for `deliver`.
@@ -54,7 +54,16 @@ pub(crate) struct Asked {
     pub(crate) link: u32,
     pub(crate) request: Ticket,
     pub(crate) id: Option<WaiterId>,
+    /// The ordinal it names: only that value may be written to its landing, which says no other.
+    pub(crate) ordinal: u32,
     pub(crate) landing: Option<(crate::ground::Region, TensorMeta)>,
+}
+
+/// Where a request wants its value written, and whether it has accepted an offer of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Target {
+    pub(crate) landing: Option<(crate::ground::Region, TensorMeta)>,
+    pub(crate) is_accepted: bool,
 }
 
 /// An offer of a peer in the table, its bytes not here yet.
@@ -221,7 +230,8 @@ impl Core {
     #[inline]
     pub(crate) fn watch_link(&mut self, link: u32) {
         let Some(entry) = self.links.get(link as usize) else { return };
-        if entry.channel.must_transmit(self.now) {
+        let may_pump = !entry.parked.is_empty() && entry.channel.takes_push();
+        if may_pump || entry.channel.must_transmit(self.now) {
             self.touch(link);
         } else {
             self.next_timer = self.next_timer.min(entry.channel.poll_timeout());

@@ -42,9 +42,14 @@ impl Core {
 
     /// A write could not be posted: its queue pair is down.
     pub(crate) fn write_refused(&mut self, link: u32, write: Write) {
+        self.wrote(link, Ticket::unpack(write.token.0 as u32), WriteEnd::Failed, write.source);
+    }
+
+    /// A write ended.
+    pub(crate) fn wrote(&mut self, link: u32, ticket: Ticket, end: WriteEnd, source: Tensor) {
         if let Some(entry) = self.links.get_mut(link as usize) {
-            let value = Value::local(write.source, false);
-            entry.channel.wrote(Ticket::unpack(write.token.0 as u32), WriteEnd::Failed, value);
+            let value = Value::local(source, entry.channel.writes_dead(ticket));
+            entry.channel.wrote(ticket, end, value);
             self.touch(link);
         }
     }
@@ -54,10 +59,6 @@ impl Core {
         self.landing_bytes = self.landing_bytes.saturating_sub(len as u64);
         let Some(entry) = self.links.get_mut(link as usize) else { return };
         let Some(demand) = entry.channel.demand_at(ticket).copied() else { return };
-        if entry.qp.is_none() {
-            // The connection is gone; the demand is renewed with the next one.
-            return;
-        }
         if demand.offer.is_some() {
             entry.channel.settle(ticket);
             let offer = Ticket::unpack(demand.tag as u32);

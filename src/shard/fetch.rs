@@ -4,12 +4,17 @@
 use super::core::{Core, Incoming, PortOp};
 use super::value::{NO_LINK, Value};
 use crate::channel::heard::Accepted;
-use crate::channel::{Demand, Rule};
+use crate::channel::{Demand, OfferHeard, Rule};
 use crate::fabric::Landing;
 use crate::ground::{Nanos, Region};
 use crate::memory::{Buffer, Tensor};
 use crate::rendezvous::{Slot, Withdrawn};
 use crate::wire::Ticket;
+
+/// A lease's token: its link, of which a port has no more than 4096 at once, and as much of its life as is left.
+const LINK_BITS: u32 = 20;
+const LINK_MASK: u32 = (1 << LINK_BITS) - 1;
+const LIFE_MASK: u32 = (1 << (32 - LINK_BITS)) - 1;
 
 impl Core {
     /// A tensor that lies in the peer's memory: `None` if its segment is not mapped (yet), the claim does not fit
@@ -22,7 +27,9 @@ impl Core {
             .find(|segment| segment.arena == region.arena && segment.index == region.segment)?
             .mapped
             .clone();
-        let token = u64::from(link) << 32 | u64::from(offer.ticket.packed());
+        // An offer's ticket means nothing to the peer's next life.
+        let life = u64::from(self.links.get(link as usize)?.channel.life() & LIFE_MASK);
+        let token = life << (32 + LINK_BITS) | u64::from(link) << 32 | u64::from(offer.ticket.packed());
         self.leases.make(segment, region, offer.meta, token).ok()
     }
 
@@ -104,6 +111,7 @@ impl Core {
             let mut demand = Demand::new(tag, incoming.slot.key, point, incoming.ordinal);
             demand.offer = Some(incoming.offer);
             demand.meta = Some(incoming.offer.meta);
+            demand.wants_landing = true;
             let Some(entry) = self.links.get_mut(incoming.link as usize) else { return };
             let Ok(request) = entry.channel.demand(demand) else { return };
             self.fetch_backlog.pop_front();
@@ -156,6 +164,7 @@ impl Core {
         }
         let mut demand = Demand::new(u64::MAX, slot.key, Self::point_of(slot), ordinal);
         demand.meta = Some(meta);
+        demand.wants_landing = true;
         if let Ok(ticket) = entry.channel.demand(demand) {
             self.landing_bytes += size;
             self.port_ops.push(PortOp::OpenAndAsk { link, ticket, len: size as usize, meta, patience_ns });
@@ -185,15 +194,7 @@ impl Core {
             }
         });
         for (slot, ordinal) in wanted {
-            let is_asked = self.links[link as usize]
-                .channel
-                .demands(|demand| {
-                    demand.key == slot.key && Self::point_of(slot) == demand.point && demand.ordinal == ordinal
-                })
-                .len();
-            if is_asked == 0 {
-                self.ask(link, slot, ordinal, Nanos::NEVER);
-            }
+            self.ask_once(link, slot, ordinal);
         }
     }
 
@@ -219,12 +220,17 @@ impl Core {
     fn settle_some(&mut self, link: u32, slot: Slot) {
         let point = Self::point_of(slot);
         let waiting = self.table.waiters_at(slot);
+        let next = self.table.next_ordinal(slot);
         let Some(entry) = self.links.get_mut(link as usize) else { return };
         let mut open = entry.channel.demands(|demand| {
             demand.key == slot.key && demand.point == point && demand.offer.is_none() && !demand.is_cancelled
         });
-        open.sort_by_key(|&ticket| entry.channel.demand_at(ticket).map_or(0, |demand| demand.ordinal));
-        for ticket in open.into_iter().skip(waiting) {
+        let ordinal_of = |ticket| entry.channel.demand_at(ticket).map_or(0, |demand| demand.ordinal);
+        open.sort_by_key(|&ticket| ordinal_of(ticket));
+        // Values that have come serve no demand any more; of the others as many stay as receives wait.
+        let moot = open.iter().filter(|&&ticket| ordinal_of(ticket) < next).count();
+        let surplus = open.split_off(open.len().min(moot + waiting));
+        for ticket in open.into_iter().take(moot).chain(surplus) {
             entry.channel.cancel(ticket);
         }
         self.touch(link);
@@ -237,6 +243,9 @@ impl Core {
         for ticket in bare {
             let Some(demand) = self.links[link as usize].channel.demand_at(ticket).copied() else { continue };
             let Some(meta) = demand.meta else { continue };
+            if demand.is_answered {
+                continue;
+            }
             let size = meta.size().or(demand.offer.map(|offer| offer.size)).unwrap_or(0);
             self.landing_bytes += size;
             self.port_ops.push(PortOp::OpenAndAsk { link, ticket, len: size as usize, meta, patience_ns: 0 });
@@ -280,6 +289,55 @@ impl Core {
         self.fetch_more();
     }
 
+    /// Bytes of a landing that is not open, or no more.
+    pub(crate) fn landing_is_home(&mut self, len: usize) {
+        self.landing_bytes = self.landing_bytes.saturating_sub(len as u64);
+    }
+
+    /// A write that served an accepted offer did not arrive: the value is on offer again, under another ticket.
+    pub(crate) fn offered_again(&mut self, link: u32, ticket: Ticket, accepted: &Accepted, offer: &OfferHeard) {
+        let again = Accepted { ticket: offer.offer, lines: accepted.lines, ..*accepted };
+        match self.incoming.at_mut(ticket) {
+            Some(incoming) if incoming.offer.ticket == accepted.ticket => {
+                incoming.offer = again;
+                incoming.region = offer.region;
+                incoming.is_wanted = false;
+                if offer.region.is_some() {
+                    self.read_in_place(ticket);
+                } else {
+                    self.fetch(ticket);
+                }
+            }
+            _ => {
+                // Nobody wants it any more. Its lines went back when it was given up.
+                self.decline(link, &Accepted { lines: 0, ..again });
+            }
+        }
+    }
+
+    /// Every receive that waits at a slot asks, unless enough ask already.
+    pub(crate) fn ask_for_waiting(&mut self, link: u32, slot: Slot) {
+        let mut wanted = Vec::new();
+        self.table.waiting(|at, _, _, ordinal| {
+            if at == slot {
+                wanted.push(ordinal);
+            }
+        });
+        for ordinal in wanted {
+            self.ask_once(link, slot, ordinal);
+        }
+    }
+
+    fn ask_once(&mut self, link: u32, slot: Slot, ordinal: u32) {
+        let point = Self::point_of(slot);
+        let is_same = |demand: &Demand| {
+            demand.key == slot.key && demand.point == point && demand.ordinal == ordinal && !demand.is_cancelled
+        };
+        if self.links[link as usize].channel.demands(is_same).is_empty() {
+            self.ask(link, slot, ordinal, Nanos::NEVER);
+        }
+    }
+
     /// The landing of a demand is closed; Landed or Quiet follows.
     pub(crate) fn close_landing(&mut self, link: u32, ticket: Ticket) {
         let Some(entry) = self.links.get(link as usize) else { return };
@@ -296,9 +354,10 @@ impl Core {
 
     /// An offer we had accepted is gone at its sender.
     pub(crate) fn withdraw(&mut self, link: u32, slot: Slot, ticket: Ticket, offer: &Accepted) {
-        if self.incoming.remove(ticket).is_none() {
+        if self.incoming.at(ticket).is_none_or(|incoming| incoming.offer.ticket != offer.ticket) {
             return;
         }
+        self.incoming.remove(ticket);
         self.return_lines(link, offer.lines);
         let mut outcomes = Vec::new();
         self.table.withdraw(slot, u64::from(ticket.packed()), &mut |outcome| outcomes.push(outcome));
@@ -366,8 +425,10 @@ impl Core {
     pub(crate) fn return_leases(&mut self) {
         let Self { leases, links, dirty, .. } = self;
         leases.reclaim(|token| {
-            let link = (token >> 32) as u32;
-            if let Some(entry) = links.get_mut(link as usize) {
+            let (link, life) = ((token >> 32) as u32 & LINK_MASK, (token >> (32 + LINK_BITS)) as u32);
+            if let Some(entry) = links.get_mut(link as usize)
+                && entry.channel.life() & LIFE_MASK == life
+            {
                 entry.channel.release(Ticket::unpack(token as u32));
                 if !std::mem::replace(&mut entry.is_dirty, true) {
                     dirty.push(link);

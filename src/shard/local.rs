@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use super::call::{Note, NoteKey};
-use super::core::{Core, PortOp, Wait};
+use super::core::{Core, PortOp, Target, Wait};
 use super::faults;
 use super::keys::Route;
 use super::value::{NO_LINK, Received, Value, Waiter};
@@ -142,7 +142,8 @@ impl Core {
         let Some(asked) = self.asked.remove(ticket) else { return };
         let Some(entry) = self.links.get_mut(asked.link as usize) else { return };
         entry.channel.unpark_request(asked.request);
-        self.serve(asked.link, asked.request, asked.landing, slot, ordinal, value);
+        let landing = asked.landing.filter(|_| asked.ordinal == ordinal);
+        self.serve(asked.link, asked.request, Target { landing, is_accepted: false }, slot, ordinal, value);
     }
 
     /// Serves a request: written into its landing where that fits, pushed or offered otherwise.
@@ -150,22 +151,25 @@ impl Core {
         &mut self,
         link: u32,
         request: Ticket,
-        landing: Option<(crate::ground::Region, crate::ground::TensorMeta)>,
+        target: Target,
         slot: Slot,
         ordinal: u32,
         value: Value,
     ) {
         let point = Self::point_of(slot);
         let Some(entry) = self.links.get_mut(link as usize) else { return };
-        let Some((_, qp)) = entry.qp else { return };
+        let qp = entry.qp.filter(|_| entry.channel.is_up());
         self.touch(link);
-        let fits = landing.is_some_and(|(region, meta)| {
-            meta == value.tensor.meta() && !value.is_dead && region.len == value.tensor.bytes().len() as u64
+        // Bytes do not say that they are of a dead value; an offer has.
+        let fits = target.landing.is_some_and(|(region, meta)| {
+            meta == value.tensor.meta()
+                && (target.is_accepted || !value.is_dead)
+                && region.len == value.tensor.bytes().len() as u64
         });
         let Some(entry) = self.links.get_mut(link as usize) else { return };
         if fits
-            && let Some((region, _)) = landing
-            && let Some(token) = entry.channel.begin_write(request, slot.key, point, ordinal)
+            && let (Some((_, qp)), Some((region, _))) = (qp, target.landing)
+            && let Some(token) = entry.channel.begin_write(request, slot.key, point, ordinal, value.is_dead)
         {
             let landing = Landing { index: request.index, generation: request.generation };
             let token = Token(u64::from(link) << 32 | u64::from(token.packed()));
@@ -340,11 +344,18 @@ impl Core {
         heard: &crate::channel::RequestHeard,
     ) {
         let slot = Slot { step: heard.point.step, key: heard.key, at: heard.point.at };
+        let waits = self.links[link as usize].channel.parked_tag(heard.request);
+        if let Some(asked) = waits.and_then(|tag| self.asked.at_mut(Ticket::unpack(tag as u32))) {
+            // Asked again, on a new connection, with a new landing.
+            asked.landing = heard.landing;
+            return;
+        }
         let deadline = if heard.patience_ns == 0 { Nanos::NEVER } else { self.now + heard.patience_ns };
         let asked = super::core::Asked {
             link,
             request: heard.request,
             id: None,
+            ordinal: heard.ordinal,
             landing: heard.landing,
         };
         let Ok(ticket) = self.asked.insert(asked) else {
@@ -367,7 +378,8 @@ impl Core {
             }
             Ok(Requested::Ready { value, ordinal }) => {
                 self.asked.remove(ticket);
-                self.serve(link, heard.request, heard.landing, slot, ordinal, value);
+                let landing = heard.landing.filter(|_| heard.ordinal == ordinal);
+                self.serve(link, heard.request, Target { landing, is_accepted: false }, slot, ordinal, value);
             }
             Err(refusal) => {
                 self.asked.remove(ticket);

@@ -16,6 +16,7 @@ pub(crate) mod mailbox;
 mod peers;
 mod remote;
 pub mod run;
+pub mod solo;
 pub mod task;
 pub(crate) mod value;
 pub mod wait;
@@ -82,6 +83,10 @@ pub struct Settings {
     pub leases: u32,
     /// Bytes of landings open at once.
     pub landing_bytes: u64,
+    /// Keys with a number on one link, in each direction.
+    pub interned: usize,
+    /// Values of ours on offer on one link.
+    pub offers: usize,
     /// How long an acknowledgement waits for a frame to ride on.
     pub ack_delay_ns: u64,
     /// How long a peer that a key names may take to be there.
@@ -104,6 +109,8 @@ impl Default for Settings {
             lease: true,
             leases: limits::LEASES,
             landing_bytes: limits::LANDING_BYTES,
+            interned: limits::INTERNED_KEYS,
+            offers: limits::OFFERS,
             ack_delay_ns: limits::ACK_DELAY_NS,
             connect_timeout_ns: limits::CONNECT_TIMEOUT_NS,
             rules: Rules::ALL,
@@ -440,7 +447,8 @@ impl Shard {
         entry.channel.transmit(*now, &|key| keys.text(key), &mut |frame, body| port.post_send(qp, frame, body).is_ok());
         if !entry.parked.is_empty() && entry.channel.takes_push() {
             core.pump(link);
-        } else if entry.channel.has_due() {
+        }
+        if core.links[link as usize].channel.has_due() {
             core.touch(link);
         }
     }
@@ -472,10 +480,7 @@ impl Shard {
             }
             PortOp::CloseLanding { port, qp, landing } => self.ports[port].close_landing(qp, landing),
             PortOp::Close { port, qp } => self.ports[port].close(qp),
-            PortOp::Rehear { link, frame, body } => {
-                self.transmit_link(link);
-                self.core.heard_frame(link, &frame, &body);
-            }
+            PortOp::Attach { link } => self.core.attach_next(link, &mut self.ports),
         }
     }
 
@@ -488,24 +493,24 @@ impl Shard {
         meta: crate::ground::TensorMeta,
         patience_ns: u64,
     ) {
-        let Some(entry) = self.core.links.get_mut(link as usize) else { return };
-        let qp = entry.qp;
-        let buffer = self.core.pool.buffer(len);
-        let opened = match (qp, buffer) {
-            (Some((port, qp)), Ok(buffer)) => {
-                let landing = Landing { index: ticket.index, generation: ticket.generation };
-                self.ports[port].open_landing(qp, landing, buffer).ok()
-            }
-            _ => None,
+        let Some(entry) = self.core.links.get(link as usize) else { return };
+        let demand = entry.channel.demand_at(ticket);
+        let is_wanted = demand.is_some_and(|demand| !demand.is_cancelled && !demand.has_landing);
+        let Some((port, qp)) = entry.qp.filter(|_| is_wanted) else {
+            // Taken back meanwhile; or without a connection, and then it is asked with the next.
+            return self.core.landing_is_home(len);
         };
-        match opened {
-            Some(region) => {
+        let Ok(buffer) = self.core.pool.buffer(len) else { return self.core.no_landing(link, ticket, len) };
+        let landing = Landing { index: ticket.index, generation: ticket.generation };
+        match self.ports[port].open_landing(qp, landing, buffer) {
+            Ok(region) => {
                 if let Some(entry) = self.core.links.get_mut(link as usize) {
                     entry.channel.ask(ticket, patience_ns, Some((region, meta)));
                 }
                 self.core.touch(link);
             }
-            None => self.core.no_landing(link, ticket, len),
+            // The queue pair is going down.
+            Err(_) => self.core.landing_is_home(len),
         }
     }
 

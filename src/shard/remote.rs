@@ -2,7 +2,7 @@
 //!
 //! It runs while the port is being polled, so it posts nothing: answers are left in channels and `port_ops`.
 
-use super::core::{Core, Incoming, PortOp};
+use super::core::{Core, Incoming, Target};
 use super::faults;
 use super::keys::{self, Route};
 use super::value::{NO_LINK, Value};
@@ -36,10 +36,7 @@ impl Core {
             fabric::Arrival::Wrote { token, source, outcome, .. } => {
                 let link = (token.0 >> 32) as u32;
                 let end = if outcome == Outcome::Done { WriteEnd::Done } else { WriteEnd::Failed };
-                if let Some(entry) = self.links.get_mut(link as usize) {
-                    entry.channel.wrote(Ticket::unpack(token.0 as u32), end, Value::local(source, false));
-                    self.touch(link);
-                }
+                self.wrote(link, Ticket::unpack(token.0 as u32), end, source);
             }
             fabric::Arrival::Down { qp, reason } => {
                 let link = self.link_of(port, qp);
@@ -65,7 +62,7 @@ impl Core {
         let Some(entry) = self.links.get_mut(link as usize) else { return };
         match entry.channel.handle_frame(self.now, frame, &tail, body) {
             Ok(Heard::Push(push)) => self.heard_push(link, &push),
-            Ok(heard) => self.heard_other(link, heard, frame, body),
+            Ok(heard) => self.heard_other(link, heard),
             Err(violation) => self.violated(link, violation),
         }
     }
@@ -91,8 +88,13 @@ impl Core {
         let ordinal = if self.settings.rules.on(Rule::Duplicates) { ordinal } else { u32::MAX };
         match self.table.arrive(self.now, slot, ordinal, Arrived::Value(value), bytes) {
             Ok(Arrival::Matched { waiter, value }) => {
+                let is_watched = value.lines > 0;
                 self.hand_over(waiter, value);
                 self.settle_demands_of(link, slot);
+                if is_watched {
+                    // Giving its lines back has looked after the link.
+                    return;
+                }
             }
             Ok(Arrival::Parked) => self.ask_when_pressed(link),
             Ok(Arrival::Wanted { .. }) => {}
@@ -104,6 +106,8 @@ impl Core {
                 }
             }
         }
+        // The frame is to be acknowledged, and may have brought credit.
+        self.watch_link(link);
     }
 
     /// With the rule off, a frame makes a step as a local use does: the harm a simulation shows.
@@ -114,13 +118,9 @@ impl Core {
         }
     }
 
-    fn heard_other(&mut self, link: u32, heard: Heard<'_, Value>, frame: &Frame, body: &[u8]) {
+    fn heard_other(&mut self, link: u32, heard: Heard<'_, Value>) {
         match heard {
             Heard::Nothing | Heard::Push(_) => {}
-            Heard::NotYet => {
-                self.port_ops.push(PortOp::Rehear { link, frame: *frame, body: body.to_vec() });
-                self.touch(link);
-            }
             Heard::Up { incarnation, former, .. } => self.heard_up(link, incarnation, former),
             Heard::Offer(offer) => self.heard_offer(link, &offer),
             Heard::Request(request) => {
@@ -129,7 +129,8 @@ impl Core {
             }
             Heard::Write { request, key, point, ordinal, value, landing } => {
                 let slot = Slot { step: point.step, key, at: point.at };
-                self.serve(link, request, Some(landing), slot, ordinal, value);
+                let target = Target { landing: Some(landing), is_accepted: true };
+                self.serve(link, request, target, slot, ordinal, value);
             }
             Heard::Stale(request) => {
                 let status = faults::stale_offer();
@@ -162,14 +163,20 @@ impl Core {
         if let Some(former) = former {
             self.forget_incoming(link);
             self.forget_asked(link);
+            let entry = &mut self.links[link as usize];
+            entry.parked.clear();
+            entry.unmapped.clear();
             let status = faults::peer_restarted(&self.peers[peer as usize].task, former, incarnation);
             if former == incarnation || self.settings.rules.on(Rule::Restarts) {
-                self.fail_peer(peer, &status);
+                // The peer's other links have epochs of their own.
+                self.fail_keys(&status, |entry| entry.link == link);
             }
         }
         self.touch(link);
         self.pump(link);
         self.renew_demands(link);
+        self.links[link as usize].has_asked = false;
+        self.ask_when_pressed(link);
     }
 
     fn heard_offer(&mut self, link: u32, offer: &OfferHeard) {
@@ -177,6 +184,11 @@ impl Core {
         self.claim_step(slot);
         if offer.demand.is_some() {
             self.answered(link, offer.demand);
+        }
+        if let Some((_, demand)) = offer.demand
+            && let Some(accepted) = demand.offer
+        {
+            return self.offered_again(link, Ticket::unpack(demand.tag as u32), &accepted, offer);
         }
         self.links[link as usize].seen.insert(offer.key, offer.meta);
         let accepted = Accepted {
@@ -269,6 +281,10 @@ impl Core {
         }
         let slot = Slot { step: demand.point.step, key: demand.key, at: demand.point.at };
         if let Some(accepted) = demand.offer {
+            if status.is_none() {
+                // Taken back before it was served: the value still lies at its sender.
+                self.links[link as usize].channel.release(accepted.ticket);
+            }
             // The offer is gone at its sender: whoever waits behind it must ask again.
             self.withdraw(link, slot, Ticket::unpack(demand.tag as u32), &accepted);
         }
@@ -283,6 +299,8 @@ impl Core {
                 }
             }
             _ if demand.offer.is_some() => {}
+            // The patience of one receive, which has ended here as well; those behind it have their own.
+            Code::DeadlineExceeded => self.ask_for_waiting(link, slot),
             _ => self.fail_waiters(slot, &status),
         }
     }
