@@ -2,12 +2,12 @@
 //!
 //! Every byte of a frame is a peer's claim; what is impossible for an honest peer is a [`Violation`].
 
-use super::heard::{Heard, OfferHeard, PushHeard, RequestHeard};
+use super::heard::{Heard, OfferHeard, PushHeard, RequestHeard, SmallHeard};
 use super::{Channel, Demand, Payload, Peer, Rule, State, Violation, WriteEnd, lines};
-use crate::ground::Nanos;
+use crate::ground::{DType, FrameIter, Nanos, Shape, StepId, TensorMeta};
 use crate::ground::limits::PARKED_REQUESTS;
 use crate::wire::message::{Hello, Offer, Push, Request, StatusText, Subject};
-use crate::wire::{Frame, INLINE_BODY_MAX, Kind, Message, Ticket};
+use crate::wire::{Flags, Frame, INLINE_BODY_MAX, Kind, Message, Point, Ticket};
 
 impl<V: Payload> Channel<V> {
     /// A frame came. `tail` is the frame's tail, kept by the caller; `body` what came beside it.
@@ -39,6 +39,79 @@ impl<V: Payload> Channel<V> {
             Message::Push(push) => self.handle_push(frame, &push),
             other => self.handle_other(&other),
         }
+    }
+
+    /// The usual frame, an unrequested value of rank 0 or 1, without the detour through every kind of
+    /// message. `None` changes nothing: [`Channel::handle_frame`] judges the frame then. The value's lines are not
+    /// held yet: [`Channel::pass_lines`] or [`Channel::hold`] follows.
+    #[inline]
+    pub fn handle_small<'a>(&mut self, now: Nanos, frame: &Frame, body: &'a [u8]) -> Option<SmallHeard<'a>> {
+        let body_len = frame.body_len() as usize;
+        let is_plain = frame.kind() == Kind::Push as u8
+            && frame.flags().0 & !Flags::DEAD.0 == 0
+            && frame.rank() <= 1
+            && (body_len <= INLINE_BODY_MAX || body_len == body.len())
+            && self.state == State::Up;
+        if !is_plain {
+            return None;
+        }
+        let dtype = DType::from_wire(frame.dtype())?;
+        let size = dtype.size()? as u64;
+        let is_inline = body_len <= INLINE_BODY_MAX;
+        let mut inline = u128::from(frame.words[6]) | u128::from(frame.words[7]) << 64;
+        let mut long: &[u8] = &[];
+        let shape = if frame.rank() == 0 {
+            // No element is longer than the tail.
+            if !is_inline || size != body_len as u64 {
+                return None;
+            }
+            Shape::SCALAR
+        } else {
+            let len = (body_len as u64).checked_sub(8)?;
+            let elements = if is_inline {
+                inline >>= 64;
+                frame.words[6]
+            } else {
+                let (dim, data) = body.split_first_chunk::<8>()?;
+                long = data;
+                u64::from_le_bytes(*dim)
+            };
+            if elements.checked_mul(size)? != len {
+                return None;
+            }
+            Shape::row(elements)?
+        };
+        let key = self.learned.key(Ticket::unpack(frame.slot()))?;
+        self.handle_credit(frame.credit()).ok()?;
+        self.consumed += 1;
+        self.counters.frames_received += 1;
+        self.note_due(now);
+        Some(SmallHeard {
+            key,
+            point: Point { step: StepId(frame.words[2]), at: FrameIter { frame: frame.words[3], iter: frame.words[4] } },
+            ordinal: frame.ordinal(),
+            meta: TensorMeta { dtype, shape },
+            is_dead: frame.flags().has(Flags::DEAD),
+            lines: lines(body_len),
+            inline: inline.to_le_bytes(),
+            len: if is_inline { body_len - 8 * usize::from(frame.rank()) } else { long.len() },
+            long,
+        })
+    }
+
+    /// The value of [`Channel::handle_small`] was taken at once: its lines are the peer's again.
+    #[inline]
+    pub fn pass_lines(&mut self, now: Nanos, lines: u32) {
+        self.lines_taken += u64::from(lines);
+        self.note_due(now);
+    }
+
+    /// The value of [`Channel::handle_small`] waits here.
+    ///
+    /// # Errors
+    /// [`Violation::LineCredit`] if there was no credit for it.
+    pub fn hold(&mut self, lines: u32) -> Result<(), Violation> {
+        self.hold_lines(lines)
     }
 
     /// A one-sided write into the landing of `ticket` is complete: the demand it served.

@@ -12,7 +12,7 @@ use super::keys::{KeyEntry, Keys, Route};
 use super::peers::{Link, Peer};
 use super::value::{NO_LINK, Received, Value, Waiter};
 use super::wait::WaitCell;
-use super::{Observer, Settings};
+use super::{Observer, Settings, TaskEvent};
 use crate::channel::slab::Slab;
 use crate::fabric::{Landing, QpId, Write};
 use crate::ground::device::TaskName;
@@ -31,10 +31,11 @@ pub(crate) enum PortOp {
     Attach { link: u32 },
 }
 
-/// Something for `deliver`.
+/// Something for a task, by `deliver`.
 #[derive(Debug)]
-pub(crate) enum Event {
-    Task { task: u32, token: u64, outcome: Result<Received, Status> },
+pub(crate) struct Event {
+    pub(crate) task: u32,
+    pub(crate) event: TaskEvent,
 }
 
 /// Somebody of this process who waits, and is not an in-shard task of this shard.
@@ -178,14 +179,14 @@ impl Core {
     #[inline]
     pub(crate) fn complete(&mut self, waiter: Waiter, outcome: Result<Received, Status>) {
         match waiter {
-            Waiter::Task { task, token } => self.events.push_back(Event::Task { task, token, outcome }),
+            Waiter::Task { task, token } => self.events.push_back(Event { task, event: TaskEvent::Received { token, outcome } }),
             Waiter::Wait(ticket) => match self.waits.remove(ticket) {
                 Some(Wait::Cell { cell, .. }) => cell.complete(outcome),
                 Some(Wait::Neighbour { shard, theirs, .. }) => {
                     self.note(shard, Note::Deliver { wait: theirs, outcome });
                 }
                 Some(Wait::Away { task, token, .. }) => {
-                    self.events.push_back(Event::Task { task, token, outcome });
+                    self.events.push_back(Event { task, event: TaskEvent::Received { token, outcome } });
                 }
                 None => {}
             },

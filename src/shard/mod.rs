@@ -285,7 +285,8 @@ impl Shard {
         tensor: Tensor,
         is_dead: bool,
     ) -> Result<(), Status> {
-        let link = self.core.send(step, key, at, tensor, is_dead)?;
+        let link = self.core.send(&mut self.ports, step, key, at, tensor, is_dead)?;
+        self.has_posted = true;
         if link != NO_LINK {
             self.transmit_link(link);
         }
@@ -356,7 +357,8 @@ impl Shard {
     fn handle_command(&mut self, command: Command) {
         match command {
             Command::Send { key, step, tensor, is_dead, answer } => {
-                let sent = self.core.send_from_outside(&key, step, tensor, is_dead);
+                let sent = self.core.send_from_outside(&mut self.ports, &key, step, tensor, is_dead);
+                self.has_posted = true;
                 if let Ok(link) = sent
                     && link != NO_LINK
                 {
@@ -383,7 +385,7 @@ impl Shard {
             for _ in 0..NOTES_PER_TURN {
                 let Some(Some(neighbour)) = self.neighbours.get_mut(from) else { break };
                 let Some(note) = neighbour.from.pop() else { break };
-                self.core.heed(from as u16, note);
+                self.core.heed(&mut self.ports, from as u16, note);
                 done += 1;
             }
         }
@@ -526,8 +528,8 @@ impl Shard {
             self.called.clear();
         }
         while done < EVENTS_PER_TURN {
-            let Some(Event::Task { task, token, outcome }) = self.core.events.pop_front() else { break };
-            self.call_task(task, TaskEvent::Received { token, outcome });
+            let Some(Event { task, event }) = self.core.events.pop_front() else { break };
+            self.call_task(task, event);
             done += 1;
         }
         done

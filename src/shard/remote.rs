@@ -2,14 +2,16 @@
 //!
 //! It runs while the port is being polled, so it posts nothing: answers are left in channels and `port_ops`.
 
-use super::core::{Core, Incoming, Target};
+use super::TaskEvent;
+use super::core::{Event, Core, Incoming, Target};
 use super::faults;
 use super::keys::{self, Route};
-use super::value::{NO_LINK, Value};
+use super::value::{NO_LINK, Received, Value, Waiter};
 use crate::channel::heard::Accepted;
-use crate::channel::{Demand, Heard, OfferHeard, PushHeard, Rule, Violation, WriteEnd};
+use crate::channel::{SmallHeard, Demand, Heard, OfferHeard, PushHeard, Rule, Violation, WriteEnd};
 use crate::fabric::{self, Outcome, QpId};
 use crate::ground::{Code, Incarnation, Status};
+use crate::memory::Tensor;
 use crate::rendezvous::{Arrival, Arrived, Slot};
 use crate::wire::message::StatusText;
 use crate::wire::{Frame, Ticket};
@@ -58,13 +60,57 @@ impl Core {
 
     #[inline]
     pub(crate) fn heard_frame(&mut self, link: u32, frame: &Frame, body: &[u8]) {
-        let tail = frame.tail();
         let Some(entry) = self.links.get_mut(link as usize) else { return };
+        if let Some(small) = entry.channel.handle_small(self.now, frame, body) {
+            return self.heard_small(link, &small);
+        }
+        let tail = frame.tail();
         match entry.channel.handle_frame(self.now, frame, &tail, body) {
             Ok(Heard::Push(push)) => self.heard_push(link, &push),
             Ok(heard) => self.heard_other(link, heard),
             Err(violation) => self.violated(link, violation),
         }
+    }
+
+    /// A value that lay in its frame: to its waiter at once, or the long way.
+    #[inline]
+    fn heard_small(&mut self, link: u32, small: &SmallHeard<'_>) {
+        let slot = Slot { step: small.point.step, key: small.key, at: small.point.at };
+        let tensor = if small.long.is_empty() {
+            Tensor::of_bytes(small.meta, small.inline, small.len)
+        } else {
+            match self.pool.tensor_from(small.meta, small.long) {
+                Ok(tensor) => tensor,
+                Err(error) => return self.no_room(link, slot, 0, &error.into()),
+            }
+        };
+        let Some(waiter) = self.table.claim(&slot, small.ordinal) else {
+            return self.park_small(link, slot, small, tensor);
+        };
+        let Some(entry) = self.links.get_mut(link as usize) else { return };
+        entry.channel.pass_lines(self.now, small.lines);
+        let has_demands = entry.channel.load()[0] > 0;
+        self.stats.delivered += 1;
+        let received = Received { tensor, is_dead: small.is_dead };
+        match waiter {
+            Waiter::Task { task, token } => {
+                self.events.push_back(Event { task, event: TaskEvent::Received { token, outcome: Ok(received) } });
+            }
+            waiter => self.complete(waiter, Ok(received)),
+        }
+        self.watch_link(link);
+        if has_demands {
+            self.settle_demands_of(link, slot);
+        }
+    }
+
+    fn park_small(&mut self, link: u32, slot: Slot, small: &SmallHeard<'_>, tensor: Tensor) {
+        let Some(entry) = self.links.get_mut(link as usize) else { return };
+        if let Err(violation) = entry.channel.hold(small.lines) {
+            return self.violated(link, violation);
+        }
+        let value = Value { tensor, is_dead: small.is_dead, lines: small.lines, link };
+        self.arrive(link, slot, small.ordinal, value);
     }
 
     #[inline]
@@ -190,7 +236,10 @@ impl Core {
         {
             return self.offered_again(link, Ticket::unpack(demand.tag as u32), &accepted, offer);
         }
-        self.links[link as usize].seen.insert(offer.key, offer.meta);
+        let entry = &mut self.links[link as usize];
+        if !entry.channel.reads_in_place() {
+            entry.seen.insert(offer.key, offer.meta);
+        }
         let accepted = Accepted {
             ticket: offer.offer,
             meta: offer.meta,

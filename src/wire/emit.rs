@@ -139,6 +139,35 @@ impl Push<'_> {
         (frame, body)
     }
 
+    /// As [`Push::emit`] for a push that answers nothing; the usual small one of rank 0 or 1 in registers alone.
+    #[inline]
+    #[must_use]
+    pub fn emit_plain(&self) -> (Frame, Body) {
+        let rank = self.meta.shape.rank();
+        let len = 8 * rank + self.data.len();
+        if rank > 1 || len > INLINE_BODY_MAX {
+            return self.emit();
+        }
+        let flags = Flags::default().with(Flags::DEAD, self.is_dead);
+        let mut frame = subject_head(Kind::Push, flags, &self.meta, &self.subject);
+        frame.words[1] |= (len as u64) << 32;
+        let mut words = [0u64; 2];
+        for (word, eight) in words.iter_mut().zip(self.data.chunks(8)) {
+            *word = match eight.len() {
+                8 => eight.try_into().map_or(0, u64::from_le_bytes),
+                4 => eight.try_into().map_or(0, |four| u64::from(u32::from_le_bytes(four))),
+                _ => eight.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte)),
+            };
+        }
+        if rank == 0 {
+            (frame.words[6], frame.words[7]) = (words[0], words[1]);
+        } else {
+            frame.words[6] = self.meta.shape.dim(0).unwrap_or(0);
+            frame.words[7] = words[0];
+        }
+        (frame, Body::new())
+    }
+
     /// What goes before the data in the body: the request's ticket where one is answered, and the dimensions.
     #[inline]
     #[must_use]
