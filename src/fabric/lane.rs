@@ -270,22 +270,6 @@ impl Lane for MemoryLane {
         self.publish(slot, word);
     }
 
-    #[cfg(target_arch = "x86_64")]
-    #[inline]
-    fn expect(&self, at: u64, len: u64) {
-        // 1 KiB: sixteen lines, about as many as a core fetches at once.
-        const EXPECTED_MAX: u64 = 1024 + 64;
-        let mut line = at;
-        while line < at + len.min(EXPECTED_MAX) && line < self.payload_len() {
-            // SAFETY: the offset lies within the payload ring, by the loop's condition, and so within the lane.
-            let target = unsafe { self.base.add(self.payload_offset() + line as usize) };
-            // SAFETY: a prefetch reads and writes nothing and faults on nothing; the instruction is part of x86-64 or
-            // a no-operation there.
-            unsafe { core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_ET0 }>(target.as_ptr().cast()) };
-            line += 64;
-        }
-    }
-
     fn progress(&self) -> Progress {
         // Pairs with the Releases in `set_progress`: what is told as done is no longer read. The two words may be of
         // different tellings; each only ever grows, so both are true.

@@ -68,11 +68,6 @@ pub trait Lane {
         self.fill(slot, frame);
         self.publish(slot, word);
     }
-    /// Asks for `len` bytes of the payload ring from `at` to be near when they are written next. May do nothing.
-    #[inline]
-    fn expect(&self, at: u64, len: u64) {
-        let _ = (at, len);
-    }
     /// The consumer's progress, Acquire. A claim.
     fn progress(&self) -> Progress;
     /// Tells the consumer's progress, Release.
@@ -208,9 +203,6 @@ impl<L: Lane> Producer<L> {
             // SAFETY: as above; both slices together are `len` long, and this one starts where the first ended.
             unsafe { self.lane.write(offset + body[0].len() as u64, body[1]) };
             self.lane.put(slot, frame, stale, word);
-            // The next body is likely as long: its lines are claimed while this one travels.
-            let (next, _) = place(cursor, len as u64, self.lane.payload_len());
-            self.lane.expect(next, len as u64);
         }
         self.head += 1;
         self.cursor = cursor;
