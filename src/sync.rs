@@ -5,6 +5,7 @@
 //! names: the model checker then explores the very source that runs in production.
 
 pub(crate) use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+pub(crate) use std::sync::Arc;
 
 /// A cell of unsynchronised memory with loom's access by closure, so that loom can watch every access.
 ///

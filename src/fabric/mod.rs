@@ -1,1 +1,339 @@
-//! Room fabric.
+//! Fabric: moves frames and bytes between shards, whatever lies between them. A machine room.
+//!
+//! Knows bytes, landings and completions; not keys, steps or what a frame means (beyond its body's length).
+//!
+//! A [`Port`] is a shard's end of one kind of fabric. It has queue pairs, one to each peer, named by [`QpId`]. Nothing
+//! here blocks, nothing allocates once warm, and every [`Buffer`] and [`Tensor`] given in comes back exactly once.
+//!
+//! | given | comes back as |
+//! |---|---|
+//! | a frame and its body | nothing: copied before `post_send` returns |
+//! | `Write::source` | `Arrival::Wrote`, or in the refusal |
+//! | a buffer in `open_landing` | `Arrival::Landed` or `Arrival::Quiet`, one of them; or in the refusal |
+//!
+//! A one-sided write puts bytes into a buffer that the receiver has opened as a landing. Where the fabric has no such
+//! thing of its own (loopback, shm) it is emulated: the bytes travel as the fabric's own chunk frames, and the
+//! receiver's port copies them into the landing that it holds (`landings.rs`, `writes.rs`).
+//!
+//! | file | |
+//! |---|---|
+//! | `ring.rs`, `lane.rs` | the frame ring: algorithm, and memory |
+//! | `link.rs` | shared memory for channels between two processes |
+//! | `ring_port.rs`, `queue_pair.rs`, `landings.rs`, `writes.rs` | a port over rings: loopback and shm in common |
+//! | `loopback.rs`, `shm.rs` | the two of them |
+//! | `faulty.rs` | a port that misbehaves, by seed, for simulations |
+//! | `doorbell.rs` | waking who sleeps |
+//! | `spsc.rs` | the typed queue between two shards of one process |
+#![allow(clippy::result_large_err)] // A refusal hands the item back by value: a box would allocate.
+
+use crate::ground::{Nanos, Region};
+use crate::memory::{Buffer, Tensor};
+use crate::wire::Frame;
+
+pub mod doorbell;
+pub mod faulty;
+mod landings;
+mod lane;
+pub mod link;
+pub mod loopback;
+mod queue_pair;
+pub mod ring;
+mod ring_port;
+pub mod shm;
+pub mod spsc;
+#[cfg(test)]
+#[path = "spsc/tests.rs"]
+mod spsc_tests; // Not within `spsc.rs`, which a loom test includes by path.
+mod writes;
+
+pub use doorbell::{Doorbell, DoorbellError, PeerWake};
+pub use faulty::FaultyPort;
+pub use lane::Geometry;
+pub use link::{Endpoint, Side};
+pub use loopback::LoopbackPort;
+pub use ring_port::PortStats;
+pub use shm::ShmPort;
+
+/// Frame kinds (byte 4 of word 0) from here on are the fabric's own, and never shown above it.
+pub const FABRIC_KIND_MIN: u8 = 0xf0;
+
+/// The longest body of a frame on rings. What is longer goes by a write, or by a lease: from some 16 KiB on a copy
+/// costs more than the extra frame of either.
+pub const BODY_MAX: usize = 16 << 10;
+
+/// Landings open at once in one queue pair: indices are below it.
+pub const LANDINGS_MAX: u32 = 256;
+
+/// Writes in progress at once in one queue pair, each way.
+pub const WRITES_MAX: usize = 64;
+
+/// Queue pairs of one port.
+pub const QUEUE_PAIRS_MAX: usize = 4096;
+
+/// Names a queue pair within its port. Not used again for another before 2¹⁶ others had its place.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct QpId(pub u32);
+
+/// The poster's own name for a write; the fabric only hands it back.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Token(pub u64);
+
+/// What a queue pair can do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Caps {
+    /// The longest body of a frame, in bytes.
+    pub body_max: usize,
+    /// One-sided writes are the hardware's; otherwise emulated.
+    pub one_sided: bool,
+    /// The peer's arenas may be mapped, so that leases are possible.
+    pub read_domain: bool,
+}
+
+/// Why a post was refused. Nothing was taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// No room now; there will be.
+    #[error("no room now")]
+    Full,
+    /// The body is longer than the queue pair takes, or not as long as its frame says, or the frame's kind is one of
+    /// the fabric's own: a caller's bug, which waiting does not mend.
+    #[error("the frame or its body is not one that the queue pair takes")]
+    Malformed,
+    /// No such queue pair, or it is down.
+    #[error("the queue pair is down")]
+    Closed,
+}
+
+/// A refused write, handed back.
+#[derive(Debug)]
+pub struct RefusedWrite {
+    /// Why.
+    pub refusal: Refusal,
+    /// The write as it was posted.
+    pub write: Write,
+}
+
+/// Names a landing within a queue pair. The opener chooses both numbers; an index is in use by one landing at a time,
+/// and a new generation makes writes to the one before recognisable.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Landing {
+    /// Below [`LANDINGS_MAX`].
+    pub index: u32,
+    /// Told apart from the index's earlier landings.
+    pub generation: u32,
+}
+
+/// A one-sided write.
+#[derive(Debug)]
+pub struct Write {
+    /// To whom.
+    pub qp: QpId,
+    /// Comes back in [`Arrival::Wrote`].
+    pub token: Token,
+    /// What; held until [`Arrival::Wrote`].
+    pub source: Tensor,
+    /// The landing at the peer.
+    pub landing: Landing,
+    /// Where the peer says the landing lies.
+    pub region: Region,
+}
+
+/// How a write ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// The bytes are in the landing.
+    Done,
+    /// The queue pair went down first; the bytes may have arrived or not.
+    Flushed,
+    /// The peer has no such landing, or not that range: nothing of it stays.
+    Refused,
+}
+
+/// Why a queue pair went down.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum DownReason {
+    /// Closed on this side.
+    Closed,
+    /// Closed by the peer.
+    PeerClosed,
+    /// The peer broke the ring's or the fabric's rules.
+    Corrupt,
+    /// The connection broke.
+    Reset,
+}
+
+/// What a poll brings.
+#[derive(Debug)]
+pub enum Arrival<'a> {
+    /// A frame, in the order posted.
+    Frame {
+        /// From whom.
+        qp: QpId,
+        /// A private copy; the stamp is zero.
+        frame: &'a Frame,
+        /// The body, wherever it travelled: [`Frame::body_len`] bytes. Valid in the call only; a private copy too, so
+        /// it does not change under its reader.
+        body: &'a [u8],
+    },
+    /// A one-sided write is complete: the buffer comes back.
+    Landed {
+        /// From whom.
+        qp: QpId,
+        /// Where.
+        landing: Landing,
+        /// Bytes written, from the start of the written range.
+        len: u64,
+        /// The landing's buffer.
+        buffer: Buffer,
+    },
+    /// A closed landing that nothing can write to any more: the buffer comes back.
+    Quiet {
+        /// Whose.
+        qp: QpId,
+        /// Which.
+        landing: Landing,
+        /// The landing's buffer; its bytes are anyone's guess.
+        buffer: Buffer,
+    },
+    /// A write of ours has ended: the source comes back.
+    Wrote {
+        /// To whom.
+        qp: QpId,
+        /// Its token.
+        token: Token,
+        /// What was written.
+        source: Tensor,
+        /// How it ended.
+        outcome: Outcome,
+    },
+    /// The queue pair is down. Comes last, after everything it held came back; the id is dead from here on.
+    Down {
+        /// Which.
+        qp: QpId,
+        /// Why.
+        reason: DownReason,
+    },
+}
+
+/// A shard's end of one fabric. No call blocks; only connecting allocates.
+pub trait Port {
+    /// What a queue pair can do; all nothing for one that is down.
+    fn caps(&self, qp: QpId) -> Caps;
+
+    /// Posts a frame; its body, [`Frame::body_len`] bytes, is gathered from two slices and copied before return. A
+    /// body of up to 16 bytes is put in the frame's tail, or lies there already when both slices are empty.
+    ///
+    /// # Errors
+    /// [`Refusal`]; nothing was taken.
+    fn post_send(&mut self, qp: QpId, frame: &Frame, body: [&[u8]; 2]) -> Result<(), Refusal>;
+
+    /// Posts a one-sided write; [`Arrival::Wrote`] follows. No order is promised, among writes or between them and
+    /// frames.
+    ///
+    /// # Errors
+    /// [`RefusedWrite`] hands the write back.
+    fn post_write(&mut self, write: Write) -> Result<(), RefusedWrite>;
+
+    /// Opens `buffer` for one write by the peer: [`Arrival::Landed`] follows, or [`Arrival::Quiet`] after
+    /// [`Port::close_landing`]. The region is what the peer must name.
+    ///
+    /// # Errors
+    /// The buffer itself, when the queue pair is down, or the index too large or in use.
+    fn open_landing(
+        &mut self,
+        qp: QpId,
+        landing: Landing,
+        buffer: Buffer,
+    ) -> Result<Region, Buffer>;
+
+    /// Closes a landing: Landed or Quiet follows, exactly one. Nothing happens for one that is not open.
+    fn close_landing(&mut self, qp: QpId, landing: Landing);
+
+    /// Gives what has arrived to `sink`, at most `budget` arrivals, and moves writes on. Returns how much was done, in
+    /// arrivals and steps of the fabric's own; 0 when there was nothing to do.
+    fn poll<S: FnMut(Arrival<'_>)>(&mut self, now: Nanos, budget: usize, sink: &mut S) -> usize;
+
+    /// Rings the doorbell of every peer that was posted to since the last time, and may sleep. Once per burst of
+    /// posts; `poll` and `arm` do it too.
+    fn flush(&mut self);
+
+    /// Closes a queue pair: everything it holds comes back, and then [`Arrival::Down`].
+    fn close(&mut self, qp: QpId);
+
+    /// Before sleep, with the shard's doorbell armed: true if nothing has arrived and nothing is left to move on.
+    fn arm(&mut self) -> bool;
+
+    /// After sleep.
+    fn disarm(&mut self);
+}
+
+/// Any port: matched once per burst, so that the shard needs neither `dyn` nor a type parameter.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant)] // A shard has a handful of ports, made once.
+pub enum AnyPort {
+    /// Within a process.
+    Loopback(LoopbackPort),
+    /// Between processes of a machine.
+    Shm(ShmPort),
+    /// Any other, misbehaving.
+    Faulty(Box<FaultyPort>),
+}
+
+macro_rules! each {
+    ($any:expr, $port:ident => $call:expr) => {
+        match $any {
+            AnyPort::Loopback($port) => $call,
+            AnyPort::Shm($port) => $call,
+            AnyPort::Faulty($port) => $call,
+        }
+    };
+}
+
+impl Port for AnyPort {
+    fn caps(&self, qp: QpId) -> Caps {
+        each!(self, port => port.caps(qp))
+    }
+
+    fn post_send(&mut self, qp: QpId, frame: &Frame, body: [&[u8]; 2]) -> Result<(), Refusal> {
+        each!(self, port => port.post_send(qp, frame, body))
+    }
+
+    fn post_write(&mut self, write: Write) -> Result<(), RefusedWrite> {
+        each!(self, port => port.post_write(write))
+    }
+
+    fn open_landing(
+        &mut self,
+        qp: QpId,
+        landing: Landing,
+        buffer: Buffer,
+    ) -> Result<Region, Buffer> {
+        each!(self, port => port.open_landing(qp, landing, buffer))
+    }
+
+    fn close_landing(&mut self, qp: QpId, landing: Landing) {
+        each!(self, port => port.close_landing(qp, landing));
+    }
+
+    fn poll<S: FnMut(Arrival<'_>)>(&mut self, now: Nanos, budget: usize, sink: &mut S) -> usize {
+        each!(self, port => port.poll(now, budget, sink))
+    }
+
+    fn flush(&mut self) {
+        each!(self, port => port.flush());
+    }
+
+    fn close(&mut self, qp: QpId) {
+        each!(self, port => port.close(qp));
+    }
+
+    fn arm(&mut self) -> bool {
+        each!(self, port => port.arm())
+    }
+
+    fn disarm(&mut self) {
+        each!(self, port => port.disarm());
+    }
+}

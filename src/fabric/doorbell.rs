@@ -1,0 +1,249 @@
+//! Doorbells: how a shard that sleeps is woken, from its own process or another.
+//!
+//! Knows a word and an eventfd; not who rings, nor why.
+//!
+//! ```text
+//!  owner                                      poster
+//!  arm:  sleeping = 1                         publish into a ring
+//!        fence ────────── either ────────────── fence
+//!        look at every ring again               ring: sleeping == 1 ? write the eventfd
+//!        nothing: wait on the eventfd
+//! ```
+//!
+//! Of two threads that each store, fence and then load what the other stored, at least one sees the other's store
+//! (Dekker). So either the owner finds the frame on its second look, or the poster finds the owner asleep and rings.
+//! A poster pays the fence once per burst, and only for peers that may sleep.
+//!
+//! The word lies in a sealed page of its own: peers map it read-only, and after the owner's mapping nobody can make
+//! a writable one. The eventfd can be rung by whoever has it; a false ring costs its owner a look.
+#![allow(unsafe_code)]
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::fs::{
+    MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create,
+};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use crate::ground::Nanos;
+
+const PAGE: usize = 4096;
+
+/// Why a doorbell could not be made or opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DoorbellError {
+    /// A system call failed.
+    #[error("{0}: {1}")]
+    Os(&'static str, Errno),
+    /// The page's descriptor could be shrunk beneath us.
+    #[error("the doorbell's page is not sealed against shrinking")]
+    Unsealed,
+    /// The page's descriptor is shorter than a page.
+    #[error("the doorbell's page is shorter than a page")]
+    Short,
+}
+
+/// A sleeper's own end.
+#[derive(Debug)]
+pub struct Doorbell {
+    page: Arc<Page>,
+    memory: OwnedFd,
+    event: Arc<OwnedFd>,
+}
+
+impl Doorbell {
+    /// A doorbell for one sleeper.
+    ///
+    /// # Errors
+    /// [`DoorbellError::Os`] when the kernel refuses a memfd, a mapping or an eventfd.
+    pub fn new() -> Result<Self, DoorbellError> {
+        let memory = memfd_create(
+            "rendez-doorbell",
+            MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
+        )
+        .map_err(|errno| DoorbellError::Os("memfd_create", errno))?;
+        ftruncate(&memory, PAGE as u64).map_err(|errno| DoorbellError::Os("ftruncate", errno))?;
+        let page = Arc::new(Page::map(&memory, ProtFlags::READ | ProtFlags::WRITE)?);
+        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
+        fcntl_add_seals(&memory, seals)
+            .map_err(|errno| DoorbellError::Os("fcntl(F_ADD_SEALS)", errno))?;
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|errno| DoorbellError::Os("eventfd", errno))?;
+        Ok(Self {
+            page,
+            memory,
+            event: Arc::new(event),
+        })
+    }
+
+    /// Says "about to sleep". After it the owner must look at all its rings once more, and only then wait.
+    pub fn arm(&self) {
+        self.page.sleeping().store(1, Ordering::Relaxed);
+        // Pairs with the fence in `PeerWake::ring`; see the head.
+        fence(Ordering::SeqCst);
+    }
+
+    /// Says "awake", and forgets the rings so far.
+    pub fn disarm(&self) {
+        self.page.sleeping().store(0, Ordering::Relaxed);
+        let mut count = [0; 8];
+        // An error is EAGAIN: nobody rang.
+        let _ = rustix::io::read(&*self.event, &mut count);
+    }
+
+    /// Sleeps until someone rings, or `timeout` is over (`None`: for ever); true if someone rang. Early returns are
+    /// possible and harmless. Only between [`Doorbell::arm`] and [`Doorbell::disarm`].
+    ///
+    /// # Errors
+    /// [`DoorbellError::Os`] when poll fails other than by a signal.
+    pub fn wait(&self, timeout: Option<Nanos>) -> Result<bool, DoorbellError> {
+        let timeout = timeout.map(|Nanos(total)| Timespec {
+            tv_sec: (total / 1_000_000_000) as i64,
+            tv_nsec: (total % 1_000_000_000) as i64,
+        });
+        let mut fds = [PollFd::new(&*self.event, PollFlags::IN)];
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(count) => Ok(count > 0),
+            Err(Errno::INTR) => Ok(false),
+            Err(errno) => Err(DoorbellError::Os("poll", errno)),
+        }
+    }
+
+    /// Rings our own doorbell, for instance to make another loop of this process look.
+    pub fn ring(&self) {
+        self.page.ring(&self.event);
+    }
+
+    /// What a poster of this process rings with.
+    #[must_use]
+    pub fn wake(&self) -> PeerWake {
+        PeerWake(Some(Ringer {
+            page: Arc::clone(&self.page),
+            event: Arc::clone(&self.event),
+        }))
+    }
+
+    /// The page's and the eventfd's descriptors: what a poster of another process needs for [`PeerWake::open`], and
+    /// what a loop that waits on more than this adds to its own set.
+    #[must_use]
+    pub fn fds(&self) -> (BorrowedFd<'_>, BorrowedFd<'_>) {
+        (self.memory.as_fd(), self.event.as_fd())
+    }
+}
+
+/// A poster's end of a peer's doorbell, or of none when the peer never sleeps.
+#[derive(Clone, Debug)]
+pub struct PeerWake(Option<Ringer>);
+
+impl PeerWake {
+    /// For a peer that never sleeps: ringing costs nothing.
+    pub const NEVER_SLEEPS: Self = Self(None);
+
+    /// Opens a peer's doorbell from the descriptors it sent.
+    ///
+    /// # Errors
+    /// [`DoorbellError`] when the page is not sealed or too short, or cannot be mapped.
+    pub fn open(memory: &OwnedFd, event: OwnedFd) -> Result<Self, DoorbellError> {
+        let seals = fcntl_get_seals(memory).map_err(|_| DoorbellError::Unsealed)?;
+        if !seals.contains(SealFlags::SHRINK) {
+            return Err(DoorbellError::Unsealed);
+        }
+        let stat = fstat(memory).map_err(|errno| DoorbellError::Os("fstat", errno))?;
+        if stat.st_size < PAGE as i64 {
+            return Err(DoorbellError::Short);
+        }
+        // A peer could hand us a blocking descriptor with a full counter; a ring must never block.
+        rustix::io::ioctl_fionbio(&event, true)
+            .map_err(|errno| DoorbellError::Os("ioctl(FIONBIO)", errno))?;
+        let page = Page::map(memory, ProtFlags::READ)?;
+        Ok(Self(Some(Ringer {
+            page: Arc::new(page),
+            event: Arc::new(event),
+        })))
+    }
+
+    /// True if the peer may sleep, so that it must be rung after posts.
+    #[inline]
+    #[must_use]
+    pub const fn may_sleep(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Wakes the peer if it sleeps. Call after publishing; once per burst is enough.
+    #[inline]
+    pub fn ring(&self) {
+        if let Some(ringer) = &self.0 {
+            ringer.page.ring(&ringer.event);
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Ringer {
+    page: Arc<Page>,
+    event: Arc<OwnedFd>,
+}
+
+/// The mapped page; its first word is `sleeping`.
+#[derive(Debug)]
+struct Page(NonNull<u8>);
+
+impl Page {
+    fn map(memory: &OwnedFd, protection: ProtFlags) -> Result<Self, DoorbellError> {
+        // SAFETY: a null hint lets the kernel choose unused addresses, so no memory of ours is replaced; whatever the
+        // page holds is only touched as an atomic word.
+        let base = unsafe {
+            mmap(
+                std::ptr::null_mut(),
+                PAGE,
+                protection,
+                MapFlags::SHARED,
+                memory,
+                0,
+            )
+        };
+        let base = base.map_err(|errno| DoorbellError::Os("mmap", errno))?;
+        NonNull::new(base.cast())
+            .map(Self)
+            .ok_or(DoorbellError::Os("mmap", Errno::NOMEM))
+    }
+
+    fn sleeping(&self) -> &AtomicU64 {
+        // SAFETY: the page is mapped as long as `self` lives, cannot shrink (sealed: our own by us, a peer's checked
+        // in `open`), and its start is aligned. The owner writes the word, others only load it: a read-only mapping is
+        // never stored to, since only `Doorbell` stores. Everyone touches it as an atomic only.
+        unsafe { AtomicU64::from_ptr(self.0.as_ptr().cast()) }
+    }
+
+    #[inline]
+    fn ring(&self, event: &OwnedFd) {
+        // Pairs with the fence in `Doorbell::arm`; see the head.
+        fence(Ordering::SeqCst);
+        if self.sleeping().load(Ordering::Relaxed) != 0 {
+            // An error is EAGAIN: the counter is full, so the sleeper is being woken already.
+            let _ = rustix::io::write(event, &1u64.to_ne_bytes());
+        }
+    }
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `map` with this length; only this value unmaps it, and no borrow of the word outlives it.
+        let unmapped = unsafe { munmap(self.0.as_ptr().cast(), PAGE) };
+        debug_assert!(unmapped.is_ok());
+    }
+}
+
+// SAFETY: `NonNull` stopped it. The page is touched only as an atomic word, and unmapping needs no particular thread.
+unsafe impl Send for Page {}
+// SAFETY: as above: all shared use is of one atomic.
+unsafe impl Sync for Page {}
+
+#[cfg(test)]
+mod tests;

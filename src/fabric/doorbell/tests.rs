@@ -1,0 +1,74 @@
+//! Ringing, by hand and from another mapping. That no wake is lost is shown with threads in the conformance tests.
+
+use super::*;
+
+fn opened(bell: &Doorbell) -> Result<PeerWake, DoorbellError> {
+    let (memory, event) = bell.fds();
+    let memory = memory.try_clone_to_owned().expect("dup");
+    PeerWake::open(&memory, event.try_clone_to_owned().expect("dup"))
+}
+
+#[test]
+fn only_an_armed_owner_is_rung() {
+    let bell = Doorbell::new().expect("doorbell");
+    for wake in [bell.wake(), opened(&bell).expect("sealed")] {
+        assert!(wake.may_sleep());
+        wake.ring();
+        assert_eq!(
+            bell.wait(Some(Nanos(0))),
+            Ok(false),
+            "awake: no system call was made"
+        );
+        bell.arm();
+        wake.ring();
+        wake.ring();
+        assert_eq!(bell.wait(None), Ok(true));
+        bell.disarm();
+        assert_eq!(
+            bell.wait(Some(Nanos(0))),
+            Ok(false),
+            "disarm forgets the rings"
+        );
+    }
+    bell.arm();
+    PeerWake::NEVER_SLEEPS.ring();
+    bell.ring();
+    assert_eq!(bell.wait(None), Ok(true), "our own ring");
+}
+
+#[test]
+fn a_full_counter_does_not_block_the_poster() {
+    let bell = Doorbell::new().expect("doorbell");
+    let (_, event) = bell.fds();
+    rustix::io::write(event, &(u64::MAX - 1).to_ne_bytes()).expect("fills the counter");
+    bell.arm();
+    opened(&bell).expect("sealed").ring();
+    assert_eq!(bell.wait(None), Ok(true));
+}
+
+#[test]
+fn a_page_that_could_shrink_is_refused() {
+    let bell = Doorbell::new().expect("doorbell");
+    let event = || bell.fds().1.try_clone_to_owned().expect("dup");
+    let memory =
+        memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("memfd");
+    ftruncate(&memory, PAGE as u64).expect("ftruncate");
+    assert_eq!(
+        PeerWake::open(&memory, event()).err(),
+        Some(DoorbellError::Unsealed)
+    );
+    let memory =
+        memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("memfd");
+    fcntl_add_seals(&memory, SealFlags::SHRINK).expect("seal");
+    assert_eq!(
+        PeerWake::open(&memory, event()).err(),
+        Some(DoorbellError::Short)
+    );
+}
+
+#[test]
+fn a_peer_cannot_map_the_page_writable() {
+    let bell = Doorbell::new().expect("doorbell");
+    let memory = bell.fds().0.try_clone_to_owned().expect("dup");
+    assert!(Page::map(&memory, ProtFlags::READ | ProtFlags::WRITE).is_err());
+}

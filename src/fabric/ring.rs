@@ -1,0 +1,414 @@
+//! The frame ring: one producer, one consumer, one cache line per small message, no index bouncing between them.
+//!
+//! Knows frames and bytes only: not who the peer is, where the memory came from, nor what a frame means. The memory
+//! is behind [`Lane`], so that loom checks this very code over its own memory (`tests/loom_rings.rs`).
+//!
+//! ```text
+//!            position p ──► slot p mod N, 64 bytes each                    the consumer's line, written rarely
+//!  frames    │ p-1 │  p  │ p+1 │ ...                                       │ slots done │ payload done │
+//!              ▲     └ word 0, low half: the stamp p+1; stored last (Release), looked at alone (Acquire)
+//!              └ consumed; holds an old stamp until the producer comes round
+//!
+//!  payload   │ piece │ piece │   skipped   │      bodies over 16 bytes; pieces start on cache lines, never wrap
+//! ```
+//!
+//! * A slot is full when its stamp says so. Zeroed memory is never full, and a slot of the lap before holds the stamp
+//!   N less. So a consumer that waits reads one line, and a producer with room reads none that the consumer writes.
+//! * Bodies lie apart from slots, so that no byte of a body can ever be taken for a stamp.
+//! * Where a body lies is not said: both ends compute the same cursor from the same lengths. A length is an
+//!   allegation, checked against the ring's bound before it moves the cursor. A producer that lies about lengths puts
+//!   its own bodies out of place; it cannot make the consumer read outside the payload ring.
+//! * The consumer tells its progress every quarter ring, or when asked to ([`Consumer::settle`], called when it went
+//!   idle). The producer looks at it only when its last view says "full".
+//!
+//! After the single-producer queues of Lamport ("Specifying concurrent program modules", 1983) and FastForward
+//! (Giacomoni et al., PPoPP 2008: full and empty are told by the slot, not by shared indices).
+#![allow(unsafe_code)]
+
+use crate::wire::frame::{FRAME_WORDS, Frame, INLINE_BODY_MAX};
+
+/// Pieces of the payload ring start and end on cache lines, so that two bodies never share one.
+pub const PIECE_ALIGN: u64 = 64;
+
+/// The frame's word 0 without the stamp.
+const STAMP_MASK: u64 = 0xffff_ffff;
+
+/// How far a consumer has come: everything before these positions may be overwritten.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Progress {
+    /// Slots consumed since the ring began.
+    pub slots: u64,
+    /// The payload cursor: bytes consumed or skipped since the ring began.
+    pub payload: u64,
+}
+
+/// One direction's memory: slots, payload ring and the consumer's line, shared by both ends.
+///
+/// The memory starts zeroed. Words are accessed atomically; payload bytes are plain, and the ring guarantees that
+/// a piece has one user at a time as long as *both* ends run this code. What a lane whose far end may be hostile does
+/// about that is the lane's to say (see `lane.rs`).
+pub trait Lane {
+    /// Slots: a power of two.
+    fn slot_count(&self) -> u64;
+    /// Bytes of the payload ring: a power of two, at least [`PIECE_ALIGN`].
+    fn payload_len(&self) -> u64;
+    /// Word 0 of a slot, Acquire. `slot` is below [`Lane::slot_count`].
+    fn peek(&self, slot: u64) -> u64;
+    /// Words 1 to 7 of a slot into `frame`, Relaxed.
+    fn load(&self, slot: u64, frame: &mut Frame);
+    /// Words 1 to 7 of `frame` into a slot, Relaxed.
+    fn fill(&self, slot: u64, frame: &Frame);
+    /// Word 0 of a slot, Release.
+    fn publish(&self, slot: u64, word: u64);
+    /// The consumer's progress, Acquire. A claim.
+    fn progress(&self) -> Progress;
+    /// Tells the consumer's progress, Release.
+    fn set_progress(&self, progress: Progress);
+    /// Copies `bytes` into the payload ring at `at`.
+    ///
+    /// # Safety
+    /// `at + bytes.len()` is at most [`Lane::payload_len`]; the caller is the ring's one producer, and by the
+    /// consumer's last told progress nobody reads that piece.
+    unsafe fn write(&self, at: u64, bytes: &[u8]);
+    /// Copies from the payload ring at `at` into `bytes`.
+    ///
+    /// # Safety
+    /// `at + bytes.len()` is at most [`Lane::payload_len`]; the caller is the ring's one consumer, which saw the
+    /// piece's frame published and has not yet told that it is done with it.
+    unsafe fn read(&self, at: u64, bytes: &mut [u8]);
+}
+
+/// The far end broke the ring's rules: a stamp, a length or a progress that cannot be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Corrupt;
+
+/// Why a frame was not posted. Nothing was taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PostError {
+    /// No room now.
+    Full,
+    /// The consumer's progress cannot be true.
+    Corrupt,
+}
+
+/// Room that a post must leave free, for others that matter more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Reserve {
+    /// Slots to leave free.
+    pub slots: u64,
+    /// Payload bytes to leave free.
+    pub payload: u64,
+}
+
+/// Where a body of `len` bytes goes when the cursor stands at `cursor`: its offset, and the cursor after it.
+const fn place(cursor: u64, len: u64, payload_len: u64) -> (u64, u64) {
+    let size = len.next_multiple_of(PIECE_ALIGN);
+    let offset = cursor & (payload_len - 1);
+    if offset + size <= payload_len {
+        (offset, cursor + size)
+    } else {
+        (0, cursor + (payload_len - offset) + size)
+    }
+}
+
+/// The stamp of position `position`. Never that of the lap before: the ring is shorter than 2³² slots.
+const fn stamp(position: u64) -> u64 {
+    (position + 1) & STAMP_MASK
+}
+
+/// The longest body a ring takes: with a quarter of the payload ring a body fits however the cursor stands, since
+/// what is skipped and what is placed together stay below one half, and the consumer tells each quarter it frees.
+#[must_use]
+pub const fn body_max(payload_len: u64) -> usize {
+    (payload_len / 4) as usize
+}
+
+/// The sending end.
+#[derive(Debug)]
+pub struct Producer<L> {
+    lane: L,
+    /// Position of the next slot to fill.
+    head: u64,
+    /// Payload cursor of the next body.
+    cursor: u64,
+    /// The consumer's progress when last looked at: older than the truth, never ahead of it.
+    seen: Progress,
+}
+
+impl<L: Lane> Producer<L> {
+    /// The producer of a fresh lane. A lane has one.
+    pub const fn new(lane: L) -> Self {
+        Self {
+            lane,
+            head: 0,
+            cursor: 0,
+            seen: Progress {
+                slots: 0,
+                payload: 0,
+            },
+        }
+    }
+
+    /// Posts `frame` with the body that its length names, gathered from two slices; leaves `reserve` free.
+    ///
+    /// A body of up to 16 bytes goes into the frame's tail, or is already there when both slices are empty. The
+    /// slices' lengths must add up to the frame's body length, and that be at most [`body_max`]: the port checks.
+    ///
+    /// # Errors
+    /// [`PostError`]; nothing was taken.
+    #[inline]
+    pub fn post(
+        &mut self,
+        frame: &Frame,
+        body: [&[u8]; 2],
+        reserve: Reserve,
+    ) -> Result<(), PostError> {
+        let len = body[0].len() + body[1].len();
+        debug_assert!(len == frame.body_len() as usize || (len == 0 && frame.body_is_inline()));
+        assert!(
+            len <= body_max(self.lane.payload_len()),
+            "the port checks lengths"
+        );
+        let (offset, cursor) = if len > INLINE_BODY_MAX {
+            place(self.cursor, len as u64, self.lane.payload_len())
+        } else {
+            (0, self.cursor)
+        };
+        if !self.has_room(cursor, reserve) {
+            self.look()?;
+            if !self.has_room(cursor, reserve) {
+                return Err(PostError::Full);
+            }
+        }
+        let slot = self.head & (self.lane.slot_count() - 1);
+        if len == 0 {
+            self.lane.fill(slot, frame);
+        } else if len <= INLINE_BODY_MAX {
+            self.lane.fill(slot, &with_tail(frame, body));
+        } else {
+            // SAFETY: `place` keeps `offset + len` within the payload ring. `&mut self` makes this the only
+            // producer. `has_room` compared the end of this piece with the consumer's told progress: the piece is
+            // either never used or already given up.
+            unsafe { self.lane.write(offset, body[0]) };
+            // SAFETY: as above; both slices together are `len` long, and this one starts where the first ended.
+            unsafe { self.lane.write(offset + body[0].len() as u64, body[1]) };
+            self.lane.fill(slot, frame);
+        }
+        self.lane
+            .publish(slot, (frame.words[0] & !STAMP_MASK) | stamp(self.head));
+        self.head += 1;
+        self.cursor = cursor;
+        Ok(())
+    }
+
+    /// The lane.
+    pub const fn lane(&self) -> &L {
+        &self.lane
+    }
+
+    #[inline]
+    fn has_room(&self, cursor: u64, reserve: Reserve) -> bool {
+        self.head - self.seen.slots + reserve.slots < self.lane.slot_count()
+            && cursor - self.seen.payload + reserve.payload <= self.lane.payload_len()
+    }
+
+    /// Reads the consumer's line: the only time the producer does. Progress must not go back, nor ahead of us.
+    #[cold]
+    fn look(&mut self) -> Result<(), PostError> {
+        let told = self.lane.progress();
+        let slots = self.seen.slots <= told.slots && told.slots <= self.head;
+        let payload = self.seen.payload <= told.payload && told.payload <= self.cursor;
+        if !(slots && payload) {
+            return Err(PostError::Corrupt);
+        }
+        self.seen = told;
+        Ok(())
+    }
+}
+
+/// `frame` with the body in its tail.
+fn with_tail(frame: &Frame, body: [&[u8]; 2]) -> Frame {
+    let mut tail = [0; INLINE_BODY_MAX];
+    let middle = body[0].len();
+    tail[..middle].copy_from_slice(body[0]);
+    tail[middle..middle + body[1].len()].copy_from_slice(body[1]);
+    let mut framed = *frame;
+    let (low, high) = tail.split_at(8);
+    for (word, half) in [(6, low), (7, high)] {
+        framed.words[word] = half
+            .iter()
+            .rev()
+            .fold(0, |value, &byte| value << 8 | u64::from(byte));
+    }
+    framed
+}
+
+/// The receiving end.
+#[derive(Debug)]
+pub struct Consumer<L> {
+    lane: L,
+    /// Position of the next slot to take.
+    tail: u64,
+    /// Payload cursor of the next body.
+    cursor: u64,
+    /// What the producer was told.
+    told: Progress,
+}
+
+impl<L: Lane> Consumer<L> {
+    /// The consumer of a fresh lane. A lane has one.
+    pub const fn new(lane: L) -> Self {
+        Self {
+            lane,
+            tail: 0,
+            cursor: 0,
+            told: Progress {
+                slots: 0,
+                payload: 0,
+            },
+        }
+    }
+
+    /// True if a frame waits (or the ring is corrupt, which [`Consumer::take`] will say).
+    #[inline]
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        let word = self.lane.peek(self.tail & (self.lane.slot_count() - 1));
+        word & STAMP_MASK != self.stale()
+    }
+
+    /// Takes the next frame, if there is one: `handle` gets a private copy of it, and its body still in the ring.
+    ///
+    /// # Errors
+    /// [`Corrupt`] when the slot holds neither the next stamp nor the last lap's, or a length over the ring's bound.
+    #[inline]
+    pub fn take<R>(
+        &mut self,
+        handle: impl FnOnce(&Frame, Body<'_, L>) -> R,
+    ) -> Result<Option<R>, Corrupt> {
+        let slot = self.tail & (self.lane.slot_count() - 1);
+        let word = self.lane.peek(slot);
+        if word & STAMP_MASK != stamp(self.tail) {
+            return if word & STAMP_MASK == self.stale() {
+                Ok(None)
+            } else {
+                Err(Corrupt)
+            };
+        }
+        let mut frame = Frame::default();
+        frame.words[0] = word & !STAMP_MASK;
+        self.lane.load(slot, &mut frame);
+        let len = frame.body_len() as usize;
+        let mut offset = 0;
+        if len > INLINE_BODY_MAX {
+            if len > body_max(self.lane.payload_len()) {
+                return Err(Corrupt);
+            }
+            (offset, self.cursor) = place(self.cursor, len as u64, self.lane.payload_len());
+        }
+        self.tail += 1;
+        let taken = handle(
+            &frame,
+            Body {
+                lane: &self.lane,
+                tail: frame.tail(),
+                offset,
+                len,
+            },
+        );
+        let quarter = self.tail - self.told.slots >= self.lane.slot_count() / 4
+            || self.cursor - self.told.payload >= self.lane.payload_len() / 4;
+        if quarter {
+            self.settle();
+        }
+        Ok(Some(taken))
+    }
+
+    /// Tells the producer all progress not told yet; true if there was any. For when the ring went quiet.
+    pub fn settle(&mut self) -> bool {
+        let progress = Progress {
+            slots: self.tail,
+            payload: self.cursor,
+        };
+        let news = progress != self.told;
+        if news {
+            self.lane.set_progress(progress);
+            self.told = progress;
+        }
+        news
+    }
+
+    /// True if the producer has not been told all.
+    #[inline]
+    #[must_use]
+    pub const fn is_unsettled(&self) -> bool {
+        self.told.slots != self.tail
+    }
+
+    /// What the producer was told.
+    #[must_use]
+    pub const fn told(&self) -> Progress {
+        self.told
+    }
+
+    /// The lane.
+    pub const fn lane(&self) -> &L {
+        &self.lane
+    }
+
+    /// What the next slot holds while it is empty: the stamp of the lap before, or zero in the first lap.
+    #[inline]
+    fn stale(&self) -> u64 {
+        let count = self.lane.slot_count();
+        if self.tail < count {
+            0
+        } else {
+            stamp(self.tail - count)
+        }
+    }
+}
+
+/// The body of the frame being taken. Its bytes may be in shared memory, so they are only ever copied out.
+#[derive(Debug)]
+pub struct Body<'a, L> {
+    lane: &'a L,
+    tail: [u8; INLINE_BODY_MAX],
+    offset: u64,
+    len: usize,
+}
+
+impl<L: Lane> Body<'_, L> {
+    /// Its length in bytes: what the frame says, checked.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// True for no bytes.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Copies the body out.
+    ///
+    /// # Panics
+    /// If `bytes` is not as long as the body.
+    #[inline]
+    pub fn copy_to(&self, bytes: &mut [u8]) {
+        assert!(bytes.len() == self.len, "a body is copied whole");
+        if self.len <= INLINE_BODY_MAX {
+            bytes.copy_from_slice(&self.tail[..self.len]);
+        } else {
+            // SAFETY: `take` checked the length against `body_max` and `place` kept the piece within the ring. A
+            // `Body` lives only inside `Consumer::take`, which borrows the one consumer mutably, has seen the frame's
+            // stamp with Acquire, and tells its progress only after `handle` has returned.
+            unsafe { self.lane.read(self.offset, bytes) };
+        }
+    }
+}
+
+const _: () = assert!(FRAME_WORDS == 8 && body_max(4096) > INLINE_BODY_MAX);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,594 @@
+//! A port over frame rings: what loopback and shm have in common. Which rings to look at, how long, and whom to wake.
+//!
+//! Knows queue pairs by number; not where their memory came from, nor what frames mean.
+//!
+//! ```text
+//!  poll:  active   queue pairs with work besides their ring: answers, chunks, closed landings, going down
+//!         hot      at most four rings that brought something lately: looked at every time, each for one burst at most
+//!         cold     one other ring, round robin: found full it is served, and becomes hot
+//! ```
+//!
+//! So a poll looks at five rings, however many peers there are, and a peer that talks is looked at each time. A burst
+//! is bounded and the first ring changes with each poll, so that a greedy peer starves nobody.
+
+use super::doorbell::PeerWake;
+use super::link::Endpoint;
+use super::queue_pair::{Left, QueuePair};
+use super::{
+    Arrival, BODY_MAX, Caps, DownReason, Landing, Port, QUEUE_PAIRS_MAX, QpId, Refusal,
+    RefusedWrite, Write,
+};
+use crate::ground::{Nanos, Region};
+use crate::memory::Buffer;
+use crate::wire::Frame;
+
+/// Rings looked at in every poll: with more, an empty poll would cost more than the cache line it waits for.
+const HOT_MAX: usize = 4;
+
+/// Frames taken from one ring at a time.
+const BURST: usize = 32;
+
+/// In one poll of so many the cold ring comes before the hot ones, which could use up the budget every time.
+const COLD_FIRST: u64 = 4;
+
+/// Empty looks after which a ring's consumer tells its progress: late enough that a stream tells each quarter ring,
+/// early enough that a peer which waits for room does not wait long.
+const SETTLE_AFTER: u32 = 8;
+
+/// What [`RingPort`] has counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PortStats {
+    /// Polls.
+    pub polls: u64,
+    /// Rings looked at in them.
+    pub rings_polled: u64,
+    /// Doorbells rung or looked at: bursts to peers that may sleep.
+    pub doorbells: u64,
+    /// Posts refused for want of room.
+    pub refused_full: u64,
+}
+
+/// The port.
+#[derive(Debug)]
+pub(super) struct RingPort {
+    places: Vec<Place>,
+    /// Places not in use.
+    free: Vec<u32>,
+    /// Places in use whose ring is open, in no order: the cold round.
+    open: Vec<u32>,
+    cold: usize,
+    hot: [Hot; HOT_MAX],
+    hot_count: usize,
+    /// The hot ring looked at first.
+    turn: usize,
+    /// Places with work besides their ring.
+    active: Vec<u32>,
+    /// Places whose doorbell is to be rung.
+    due: Vec<u32>,
+    /// Where bodies are copied to on their way up.
+    scratch: Box<[u8]>,
+    stats: PortStats,
+}
+
+/// Room for one queue pair.
+#[derive(Debug, Default)]
+struct Place {
+    generation: u16,
+    queue_pair: Option<QueuePair>,
+    is_active: bool,
+    is_due: bool,
+    is_hot: bool,
+}
+
+/// A ring that brought something lately, and how many looks ago.
+#[derive(Clone, Copy, Debug, Default)]
+struct Hot {
+    place: u32,
+    idle: u32,
+}
+
+impl RingPort {
+    pub(super) fn new() -> Self {
+        Self {
+            places: Vec::new(),
+            free: Vec::new(),
+            open: Vec::new(),
+            cold: 0,
+            hot: [Hot::default(); HOT_MAX],
+            hot_count: 0,
+            turn: 0,
+            active: Vec::new(),
+            due: Vec::new(),
+            scratch: vec![0; BODY_MAX].into_boxed_slice(),
+            stats: PortStats::default(),
+        }
+    }
+
+    /// Makes a queue pair of an endpoint. The only call that allocates. Hands the endpoint back when the port is full.
+    pub(super) fn attach(
+        &mut self,
+        endpoint: Endpoint,
+        wake: PeerWake,
+        body_max: usize,
+        reads: bool,
+    ) -> Result<QpId, Endpoint> {
+        let place = match self.free.pop() {
+            Some(place) => place,
+            None if self.places.len() < QUEUE_PAIRS_MAX => {
+                self.places.push(Place::default());
+                self.places.len() as u32 - 1
+            }
+            None => return Err(endpoint),
+        };
+        self.places[place as usize].queue_pair =
+            Some(QueuePair::new(endpoint, wake, body_max, reads));
+        self.open.push(place);
+        // Everything that can grow later grows now.
+        for list in [&mut self.free, &mut self.active, &mut self.due] {
+            list.reserve(self.places.len().saturating_sub(list.len()));
+        }
+        Ok(self.id(place))
+    }
+
+    pub(super) const fn stats(&self) -> PortStats {
+        self.stats
+    }
+
+    fn id(&self, place: u32) -> QpId {
+        QpId(place | u32::from(self.places[place as usize].generation) << 16)
+    }
+
+    /// The place and the queue pair that `qp` names, if it is open.
+    #[inline]
+    fn find(&mut self, qp: QpId) -> Option<(u32, &mut QueuePair)> {
+        let index = qp.0 & 0xffff;
+        let place = self.places.get_mut(index as usize)?;
+        if u32::from(place.generation) != qp.0 >> 16 {
+            return None;
+        }
+        place
+            .queue_pair
+            .as_mut()
+            .filter(|queue_pair| queue_pair.is_open())
+            .map(|queue_pair| (index, queue_pair))
+    }
+
+    /// Puts a place on the list of those with work besides their ring.
+    fn activate(&mut self, index: u32) {
+        let place = &mut self.places[index as usize];
+        if !std::mem::replace(&mut place.is_active, true) {
+            self.active.push(index);
+        }
+    }
+
+    /// Notes that the peer must be woken if it sleeps.
+    #[inline]
+    fn note_posted(&mut self, index: u32) {
+        let place = &mut self.places[index as usize];
+        let may_sleep = place
+            .queue_pair
+            .as_ref()
+            .is_some_and(|queue_pair| queue_pair.wake.may_sleep());
+        if may_sleep && !std::mem::replace(&mut place.is_due, true) {
+            self.due.push(index);
+        }
+    }
+
+    /// A queue pair goes down: its ring is looked at no more, what it holds goes back through `active`.
+    fn go_down(&mut self, index: u32, reason: DownReason) {
+        if let Some(queue_pair) = &mut self.places[index as usize].queue_pair {
+            queue_pair.go_down(reason);
+        }
+        self.retire(index);
+    }
+
+    fn retire(&mut self, index: u32) {
+        self.open.retain(|&place| place != index);
+        if let Some(at) = self.hot[..self.hot_count]
+            .iter()
+            .position(|hot| hot.place == index)
+        {
+            self.hot_count -= 1;
+            self.hot.swap(at, self.hot_count);
+            self.places[index as usize].is_hot = false;
+        }
+        self.note_posted(index);
+        self.activate(index);
+    }
+
+    /// Work besides rings.
+    fn work<S: FnMut(Arrival<'_>)>(&mut self, budget: usize, sink: &mut S) -> (usize, usize) {
+        let mut given = 0;
+        let mut done = 0;
+        let mut at = 0;
+        for _ in 0..self.active.len() {
+            let index = self.active[at];
+            let id = self.id(index);
+            let place = &mut self.places[index as usize];
+            let Some(queue_pair) = &mut place.queue_pair else {
+                unreachable!("active places are in use")
+            };
+            let was_open = queue_pair.is_open();
+            let (count, posted, left) = queue_pair.work(id, budget - given, sink);
+            let broke = was_open && !queue_pair.is_open();
+            given += count;
+            done += count + usize::from(posted);
+            if posted {
+                self.note_posted(index);
+            }
+            if broke {
+                self.retire(index);
+            }
+            match left {
+                Left::Something => at += 1,
+                Left::Nothing => self.deactivate(at),
+                Left::Gone => {
+                    self.deactivate(at);
+                    self.forget(index);
+                }
+            }
+        }
+        // Who came first comes last next time, so that a small budget serves all in turn.
+        if self.active.len() > 1 {
+            self.active.rotate_left(1);
+        }
+        (given, done)
+    }
+
+    fn deactivate(&mut self, at: usize) {
+        let index = self.active.swap_remove(at);
+        self.places[index as usize].is_active = false;
+    }
+
+    /// The queue pair gave back everything: rings for a last time, and frees the place under a new generation.
+    fn forget(&mut self, index: u32) {
+        let place = &mut self.places[index as usize];
+        if let Some(queue_pair) = place.queue_pair.take() {
+            queue_pair.wake.ring();
+        }
+        place.generation = place.generation.wrapping_add(1);
+        self.free.push(index);
+    }
+
+    /// Looks at one ring, for at most a burst; returns how many frames it took, chunks and answers among them.
+    #[inline]
+    fn look<S: FnMut(Arrival<'_>)>(&mut self, index: u32, budget: usize, sink: &mut S) -> usize {
+        self.stats.rings_polled += 1;
+        let id = self.id(index);
+        let Some(queue_pair) = &mut self.places[index as usize].queue_pair else {
+            return 0;
+        };
+        let told = queue_pair.told();
+        let (taken, down) = queue_pair.receive(id, budget.min(BURST), &mut self.scratch, sink);
+        if taken > 0 {
+            let (is_busy, told) = (queue_pair.is_busy(), queue_pair.told() != told);
+            if is_busy {
+                self.activate(index);
+            }
+            if told {
+                self.note_posted(index);
+            }
+        }
+        if let Some(reason) = down {
+            self.go_down(index, reason);
+        }
+        taken
+    }
+
+    fn settle(&mut self, index: u32) {
+        if self.places[index as usize]
+            .queue_pair
+            .as_mut()
+            .is_some_and(QueuePair::settle)
+        {
+            self.note_posted(index);
+        }
+    }
+
+    #[inline]
+    fn poll_hot<S: FnMut(Arrival<'_>)>(&mut self, budget: usize, sink: &mut S) -> usize {
+        let mut done = 0;
+        self.turn = self.turn.wrapping_add(1);
+        let count = self.hot_count;
+        for step in 0..count {
+            // A ring that goes down in this loop leaves the list, and the last takes its place: looked at next time.
+            let at = (self.turn.wrapping_add(step)) % count;
+            if at >= self.hot_count || done >= budget {
+                break;
+            }
+            let index = self.hot[at].place;
+            let taken = self.look(index, budget - done, sink);
+            done += taken;
+            let hot = &mut self.hot[at];
+            if taken > 0 {
+                hot.idle = 0;
+            } else {
+                hot.idle = hot.idle.saturating_add(1);
+                if hot.idle == SETTLE_AFTER {
+                    self.settle(index);
+                }
+            }
+        }
+        done
+    }
+
+    /// Looks at the next ring that is not hot.
+    #[inline]
+    fn poll_cold<S: FnMut(Arrival<'_>)>(&mut self, budget: usize, sink: &mut S) -> usize {
+        if budget == 0 || self.open.len() == self.hot_count {
+            return 0;
+        }
+        for _ in 0..=self.hot_count {
+            self.cold = if self.cold + 1 < self.open.len() {
+                self.cold + 1
+            } else {
+                0
+            };
+            let index = self.open[self.cold];
+            if self.places[index as usize].is_hot {
+                continue;
+            }
+            let taken = self.look(index, budget, sink);
+            if taken > 0 {
+                self.promote(index);
+            }
+            return taken;
+        }
+        0
+    }
+
+    /// Makes a ring hot, in the place of the hot ring that has been idle longest; if none is idle, it stays cold.
+    fn promote(&mut self, index: u32) {
+        if !self.places[index as usize]
+            .queue_pair
+            .as_ref()
+            .is_some_and(QueuePair::is_open)
+        {
+            return;
+        }
+        let at = if self.hot_count < HOT_MAX {
+            self.hot_count += 1;
+            self.hot_count - 1
+        } else {
+            let idlest = (0..HOT_MAX)
+                .max_by_key(|&at| self.hot[at].idle)
+                .unwrap_or(0);
+            if self.hot[idlest].idle == 0 {
+                // Rings outside the hot set never owe the peer progress: nobody would notice that they went idle.
+                self.settle(index);
+                return;
+            }
+            let cooled = self.hot[idlest].place;
+            self.settle(cooled);
+            self.places[cooled as usize].is_hot = false;
+            idlest
+        };
+        self.hot[at] = Hot {
+            place: index,
+            idle: 0,
+        };
+        self.places[index as usize].is_hot = true;
+    }
+}
+
+impl Port for RingPort {
+    fn caps(&self, qp: QpId) -> Caps {
+        let place = self
+            .places
+            .get((qp.0 & 0xffff) as usize)
+            .filter(|place| u32::from(place.generation) == qp.0 >> 16);
+        let queue_pair = place
+            .and_then(|place| place.queue_pair.as_ref())
+            .filter(|queue_pair| queue_pair.is_open());
+        queue_pair.map_or(
+            Caps {
+                body_max: 0,
+                one_sided: false,
+                read_domain: false,
+            },
+            QueuePair::caps,
+        )
+    }
+
+    #[inline]
+    fn post_send(&mut self, qp: QpId, frame: &Frame, body: [&[u8]; 2]) -> Result<(), Refusal> {
+        let (index, queue_pair) = self.find(qp).ok_or(Refusal::Closed)?;
+        match queue_pair.post_send(frame, body) {
+            Ok(()) => self.note_posted(index),
+            Err(Refusal::Closed) => {
+                self.retire(index);
+                return Err(Refusal::Closed);
+            }
+            Err(refusal) => {
+                self.stats.refused_full += u64::from(refusal == Refusal::Full);
+                return Err(refusal);
+            }
+        }
+        Ok(())
+    }
+
+    fn post_write(&mut self, write: Write) -> Result<(), RefusedWrite> {
+        let Some((index, queue_pair)) = self.find(write.qp) else {
+            return Err(RefusedWrite {
+                refusal: Refusal::Closed,
+                write,
+            });
+        };
+        if let Err(write) = queue_pair.post_write(write) {
+            self.stats.refused_full += 1;
+            return Err(RefusedWrite {
+                refusal: Refusal::Full,
+                write,
+            });
+        }
+        self.activate(index);
+        Ok(())
+    }
+
+    fn open_landing(
+        &mut self,
+        qp: QpId,
+        landing: Landing,
+        buffer: Buffer,
+    ) -> Result<Region, Buffer> {
+        match self.find(qp) {
+            Some((_, queue_pair)) => queue_pair.open_landing(landing, buffer),
+            None => Err(buffer),
+        }
+    }
+
+    fn close_landing(&mut self, qp: QpId, landing: Landing) {
+        if let Some((index, queue_pair)) = self.find(qp)
+            && queue_pair.close_landing(landing)
+        {
+            self.activate(index);
+        }
+    }
+
+    #[inline]
+    fn poll<S: FnMut(Arrival<'_>)>(&mut self, _now: Nanos, budget: usize, sink: &mut S) -> usize {
+        self.stats.polls += 1;
+        let mut given = 0;
+        let mut done = 0;
+        if !self.active.is_empty() {
+            (given, done) = self.work(budget, sink);
+        }
+        let cold_first = self.stats.polls.is_multiple_of(COLD_FIRST);
+        let mut taken = 0;
+        if cold_first {
+            taken = self.poll_cold(budget - given, sink);
+        }
+        taken += self.poll_hot(budget - given - taken, sink);
+        if !cold_first {
+            taken += self.poll_cold(budget - given - taken, sink);
+        }
+        if !self.due.is_empty() {
+            self.flush();
+        }
+        done + taken
+    }
+
+    fn flush(&mut self) {
+        while let Some(index) = self.due.pop() {
+            let place = &mut self.places[index as usize];
+            place.is_due = false;
+            if let Some(queue_pair) = &place.queue_pair {
+                self.stats.doorbells += 1;
+                queue_pair.wake.ring();
+            }
+        }
+    }
+
+    fn close(&mut self, qp: QpId) {
+        if let Some((index, _)) = self.find(qp) {
+            self.go_down(index, DownReason::Closed);
+        }
+    }
+
+    fn arm(&mut self) -> bool {
+        let mut is_quiet = true;
+        for at in 0..self.active.len() {
+            let index = self.active[at];
+            let Some(queue_pair) = &mut self.places[index as usize].queue_pair else {
+                continue;
+            };
+            // Chunks and answers that wait for room do not keep us awake: the peer rings when it makes some.
+            let moved = !queue_pair.has_news() && queue_pair.push();
+            is_quiet &= !moved && !queue_pair.has_news();
+            if moved {
+                self.note_posted(index);
+            }
+        }
+        for at in 0..self.open.len() {
+            let index = self.open[at];
+            self.settle(index);
+            is_quiet &= !self.places[index as usize]
+                .queue_pair
+                .as_ref()
+                .is_some_and(QueuePair::is_ready);
+        }
+        self.flush();
+        is_quiet
+    }
+
+    fn disarm(&mut self) {}
+}
+
+impl RingPort {
+    /// The lanes of a queue pair, to spoil: sending, receiving.
+    #[cfg(test)]
+    pub(super) fn lanes(
+        &mut self,
+        qp: QpId,
+    ) -> Option<(&super::lane::MemoryLane, &super::lane::MemoryLane)> {
+        self.find(qp).map(|(_, queue_pair)| queue_pair.lanes())
+    }
+}
+
+/// `Port` for a port that is a ring port under another name.
+macro_rules! forward_port {
+    ($name:ident) => {
+        impl Port for $name {
+            fn caps(&self, qp: QpId) -> Caps {
+                self.0.caps(qp)
+            }
+
+            #[inline]
+            fn post_send(
+                &mut self,
+                qp: QpId,
+                frame: &Frame,
+                body: [&[u8]; 2],
+            ) -> Result<(), Refusal> {
+                self.0.post_send(qp, frame, body)
+            }
+
+            fn post_write(&mut self, write: Write) -> Result<(), RefusedWrite> {
+                self.0.post_write(write)
+            }
+
+            fn open_landing(
+                &mut self,
+                qp: QpId,
+                landing: Landing,
+                buffer: Buffer,
+            ) -> Result<Region, Buffer> {
+                self.0.open_landing(qp, landing, buffer)
+            }
+
+            fn close_landing(&mut self, qp: QpId, landing: Landing) {
+                self.0.close_landing(qp, landing);
+            }
+
+            #[inline]
+            fn poll<S: FnMut(Arrival<'_>)>(
+                &mut self,
+                now: Nanos,
+                budget: usize,
+                sink: &mut S,
+            ) -> usize {
+                self.0.poll(now, budget, sink)
+            }
+
+            fn flush(&mut self) {
+                self.0.flush();
+            }
+
+            fn close(&mut self, qp: QpId) {
+                self.0.close(qp);
+            }
+
+            fn arm(&mut self) -> bool {
+                self.0.arm()
+            }
+
+            fn disarm(&mut self) {
+                self.0.disarm();
+            }
+        }
+    };
+}
+pub(super) use forward_port;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,239 @@
+//! Which rings a poll looks at, what it does with a liar, and that nobody starves.
+
+use super::*;
+use crate::fabric::lane::Geometry;
+use crate::fabric::ring::{Lane, Progress};
+
+const GEOMETRY: Geometry = Geometry {
+    slots: 64,
+    payload_bytes: 4096,
+};
+
+/// A port with `count` peers, each a port of its own.
+fn star(count: usize) -> (RingPort, Vec<QpId>, Vec<(RingPort, QpId)>) {
+    let mut hub = RingPort::new();
+    let mut qps = Vec::new();
+    let mut peers = Vec::new();
+    for _ in 0..count {
+        let (one, other) = Endpoint::heap_pair(GEOMETRY);
+        qps.push(
+            hub.attach(one, PeerWake::NEVER_SLEEPS, usize::MAX, true)
+                .expect("room"),
+        );
+        let mut peer = RingPort::new();
+        let qp = peer
+            .attach(other, PeerWake::NEVER_SLEEPS, usize::MAX, true)
+            .expect("room");
+        peers.push((peer, qp));
+    }
+    (hub, qps, peers)
+}
+
+fn post((peer, qp): &mut (RingPort, QpId)) -> Result<(), Refusal> {
+    peer.post_send(*qp, &Frame::default(), [&[], &[]])
+}
+
+/// Polls once; who sent each frame, and who went down why.
+fn poll(port: &mut RingPort, budget: usize) -> (Vec<QpId>, Vec<(QpId, DownReason)>) {
+    let (mut frames, mut downs) = (Vec::new(), Vec::new());
+    port.poll(Nanos(0), budget, &mut |arrival| match arrival {
+        Arrival::Frame { qp, .. } => frames.push(qp),
+        Arrival::Down { qp, reason } => downs.push((qp, reason)),
+        other => panic!("{other:?}"),
+    });
+    (frames, downs)
+}
+
+#[test]
+fn the_cost_of_a_poll_does_not_grow_with_idle_peers() {
+    let (mut hub, qps, mut peers) = star(300);
+    for talker in [3, 100, 200, 250, 299, 7] {
+        post(&mut peers[talker]).expect("room");
+        let mut turns = 0;
+        while !poll(&mut hub, 16).0.contains(&qps[talker]) {
+            turns += 1;
+            assert!(turns <= 300, "each cold ring is looked at once a round");
+        }
+    }
+    let before = hub.stats();
+    for _ in 0..1_000 {
+        poll(&mut hub, 16);
+    }
+    let after = hub.stats();
+    let looked = after.rings_polled - before.rings_polled;
+    assert!(
+        looked <= (HOT_MAX as u64 + 1) * (after.polls - before.polls),
+        "{looked} rings in 1000 polls"
+    );
+    // Who talked last is looked at in the very next poll.
+    post(&mut peers[7]).expect("room");
+    assert_eq!(poll(&mut hub, 16).0, [qps[7]]);
+}
+
+#[test]
+fn a_greedy_peer_starves_nobody() {
+    let (mut hub, qps, mut peers) = star(6);
+    let mut seen = [0; 6];
+    for _ in 0..600 {
+        for peer in &mut peers[..5] {
+            while post(peer).is_ok() {}
+        }
+        let _ = post(&mut peers[5]);
+        let (frames, _) = poll(&mut hub, 64);
+        assert!(frames.len() <= 64);
+        for qp in frames {
+            seen[qps
+                .iter()
+                .position(|&known| known == qp)
+                .expect("one of ours")] += 1;
+        }
+    }
+    assert!(seen.iter().all(|&count| count >= 30), "{seen:?}");
+}
+
+#[test]
+fn an_idle_ring_has_told_its_progress() {
+    let (mut hub, _, mut peers) = star(1);
+    for _ in 0..3 {
+        post(&mut peers[0]).expect("room");
+    }
+    for _ in 0..=SETTLE_AFTER + 1 {
+        poll(&mut hub, 16);
+    }
+    let (peer, qp) = &mut peers[0];
+    let (tx, _) = peer.lanes(*qp).expect("open");
+    assert_eq!(
+        tx.progress(),
+        Progress {
+            slots: 3,
+            payload: 0
+        }
+    );
+}
+
+#[test]
+fn a_liar_goes_down_alone() {
+    type Lie = fn(&super::super::lane::MemoryLane);
+    let chunk = |words: [(usize, u64); 3]| {
+        let mut frame = Frame::default();
+        for (word, value) in words {
+            frame.words[word] = value;
+        }
+        frame
+    };
+    let lies: [(&str, Lie); 2] = [
+        ("a stamp ahead", |lane| lane.publish(0, 7)),
+        ("a length over the ring", |lane| {
+            let mut frame = Frame::default();
+            frame.words[1] = u64::MAX;
+            lane.fill(0, &frame);
+            lane.publish(0, 1);
+        }),
+    ];
+    for (what, lie) in lies {
+        let (mut hub, qps, mut peers) = star(2);
+        let (peer, qp) = &mut peers[0];
+        lie(peer.lanes(*qp).expect("open").0);
+        post(&mut peers[1]).expect("room");
+        let (mut frames, mut downs) = (Vec::new(), Vec::new());
+        for _ in 0..4 {
+            let (more, down) = poll(&mut hub, 16);
+            frames.extend(more);
+            downs.extend(down);
+        }
+        assert_eq!(downs, [(qps[0], DownReason::Corrupt)], "{what}");
+        assert_eq!(frames, [qps[1]], "{what}");
+        assert_eq!(
+            hub.post_send(qps[0], &Frame::default(), [&[], &[]]),
+            Err(Refusal::Closed)
+        );
+    }
+    // The fabric's own frames, forged: kind, then what is wrong.
+    let forged = [
+        chunk([(0, 0xff << 32), (1, 0), (2, 0)]),
+        chunk([(0, 0xf0 << 32), (1, 5), (4, 10)]),
+        chunk([(0, 0xf0 << 32), (1, 20 << 32), (4, 10)]),
+        chunk([(0, 0xf0 << 32), (1, 0), (4, 10)]),
+        chunk([(0, 0xf1 << 32), (1, 0), (2, 0)]),
+        chunk([(0, 0xf1 << 32), (1, 9), (2, 1)]),
+    ];
+    for frame in forged {
+        let (mut hub, qps, mut peers) = star(1);
+        let (peer, qp) = &mut peers[0];
+        let lane = peer.lanes(*qp).expect("open").0;
+        lane.fill(0, &frame);
+        lane.publish(0, frame.words[0] | 1);
+        poll(&mut hub, 16);
+        assert_eq!(
+            poll(&mut hub, 16).1,
+            [(qps[0], DownReason::Corrupt)],
+            "{frame:?}"
+        );
+    }
+}
+
+#[test]
+fn a_consumer_that_lies_about_progress_goes_down() {
+    let (mut hub, qps, mut peers) = star(1);
+    let (peer, qp) = &mut peers[0];
+    peer.lanes(*qp).expect("open").1.set_progress(Progress {
+        slots: 1 << 40,
+        payload: 0,
+    });
+    let refusal = (0..100).find_map(|_| hub.post_send(qps[0], &Frame::default(), [&[], &[]]).err());
+    assert_eq!(refusal, Some(Refusal::Closed));
+    assert_eq!(poll(&mut hub, 16).1, [(qps[0], DownReason::Corrupt)]);
+}
+
+#[test]
+fn a_place_is_used_again_under_another_name() {
+    let (mut hub, qps, mut peers) = star(1);
+    hub.close(qps[0]);
+    assert_eq!(poll(&mut hub, 16).1, [(qps[0], DownReason::Closed)]);
+    let (peer, qp) = &mut peers[0];
+    poll(peer, 16);
+    assert_eq!(poll(peer, 16).1, [(*qp, DownReason::PeerClosed)]);
+    let (one, _other) = Endpoint::heap_pair(GEOMETRY);
+    let again = hub
+        .attach(one, PeerWake::NEVER_SLEEPS, usize::MAX, true)
+        .expect("room");
+    assert_ne!(again, qps[0]);
+    assert_eq!(
+        hub.post_send(qps[0], &Frame::default(), [&[], &[]]),
+        Err(Refusal::Closed),
+        "the old name is dead"
+    );
+    assert_eq!(hub.post_send(again, &Frame::default(), [&[], &[]]), Ok(()));
+}
+
+#[test]
+fn close_is_told_even_through_a_full_ring() {
+    let (mut hub, qps, mut peers) = star(1);
+    while post(&mut peers[0]).is_ok() {}
+    let (peer, qp) = &mut peers[0];
+    peer.close(*qp);
+    let (mut frames, mut downs) = (0, Vec::new());
+    for _ in 0..10 {
+        let (more, down) = poll(&mut hub, 64);
+        frames += more.len();
+        downs.extend(down);
+    }
+    assert_eq!(
+        frames as u32,
+        GEOMETRY.slots - 1,
+        "one slot is kept for this"
+    );
+    assert_eq!(downs, [(qps[0], DownReason::PeerClosed)]);
+}
+
+#[test]
+fn arm_tells_what_has_arrived() {
+    let (mut hub, _, mut peers) = star(50);
+    assert!(hub.arm());
+    post(&mut peers[49]).expect("room");
+    assert!(!hub.arm());
+    for _ in 0..50 {
+        poll(&mut hub, 16);
+    }
+    assert!(hub.arm());
+}
