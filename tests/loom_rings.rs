@@ -1,0 +1,213 @@
+//! The frame ring and the typed queue under loom: every interleaving of a producer and a consumer, within a bound.
+//!
+//! The sources are those of the library, included with loom's atomics in place of the real ones.
+#![allow(unsafe_code, dead_code, unreachable_pub, missing_docs, unused_imports)]
+
+use std::sync::Arc;
+
+use rendez::fabric::ring::{self, Lane, PostError, Progress, Reserve};
+use rendez::wire::Frame;
+
+/// Loom's types under the names of `src/sync.rs`.
+mod sync {
+    pub(crate) use loom::cell::UnsafeCell;
+    pub(crate) use loom::sync::Arc;
+    pub(crate) use loom::sync::atomic::{AtomicU64, Ordering};
+}
+
+#[path = "../src/fabric/spsc.rs"]
+mod spsc;
+
+const SLOTS: usize = 4;
+const PAYLOAD: usize = 256;
+const PIECE: usize = 64;
+
+/// A lane in loom's memory. The payload is one cell per cache line, so that loom sees who touches which piece.
+struct LoomLane {
+    words: Vec<[loom::sync::atomic::AtomicU64; 8]>,
+    done: [loom::sync::atomic::AtomicU64; 2],
+    payload: Vec<loom::cell::UnsafeCell<[u8; PIECE]>>,
+}
+
+impl LoomLane {
+    fn new() -> Self {
+        let zero = || loom::sync::atomic::AtomicU64::new(0);
+        Self {
+            words: (0..SLOTS)
+                .map(|_| std::array::from_fn(|_| zero()))
+                .collect(),
+            done: [zero(), zero()],
+            payload: (0..PAYLOAD / PIECE)
+                .map(|_| loom::cell::UnsafeCell::new([0; PIECE]))
+                .collect(),
+        }
+    }
+}
+
+// SAFETY: the cells stopped it; loom itself checks that nobody touches one while another does.
+unsafe impl Sync for LoomLane {}
+// SAFETY: as for `Sync`.
+unsafe impl Send for LoomLane {}
+
+/// One end's handle of a lane.
+struct End(loom::sync::Arc<LoomLane>);
+
+use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+impl Lane for End {
+    fn slot_count(&self) -> u64 {
+        SLOTS as u64
+    }
+    fn payload_len(&self) -> u64 {
+        PAYLOAD as u64
+    }
+    fn peek(&self, slot: u64) -> u64 {
+        self.0.words[slot as usize][0].load(Acquire)
+    }
+    // Of the seven other words the checker carries the two that tests use: each costs it a branch.
+    fn load(&self, slot: u64, frame: &mut Frame) {
+        for word in [1, 2] {
+            frame.words[word] = self.0.words[slot as usize][word].load(Relaxed);
+        }
+    }
+    fn fill(&self, slot: u64, frame: &Frame) {
+        for word in [1, 2] {
+            self.0.words[slot as usize][word].store(frame.words[word], Relaxed);
+        }
+    }
+    fn publish(&self, slot: u64, word: u64) {
+        self.0.words[slot as usize][0].store(word, Release);
+    }
+    fn progress(&self) -> Progress {
+        Progress {
+            slots: self.0.done[0].load(Acquire),
+            payload: self.0.done[1].load(Acquire),
+        }
+    }
+    fn set_progress(&self, progress: Progress) {
+        self.0.done[0].store(progress.slots, Release);
+        self.0.done[1].store(progress.payload, Release);
+    }
+    unsafe fn write(&self, at: u64, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        assert!(
+            (at as usize).is_multiple_of(PIECE) && bytes.len() <= PIECE,
+            "test bodies are one piece in one slice"
+        );
+        self.0.payload[at as usize / PIECE].with_mut(|cell| {
+            // SAFETY: loom checks that this access is exclusive, which is what the test is about.
+            unsafe { (&mut *cell)[..bytes.len()].copy_from_slice(bytes) };
+        });
+    }
+    unsafe fn read(&self, at: u64, bytes: &mut [u8]) {
+        self.0.payload[at as usize / PIECE].with(|cell| {
+            // SAFETY: loom checks that nobody writes meanwhile.
+            unsafe { bytes.copy_from_slice(&(&*cell)[..bytes.len()]) };
+        });
+    }
+}
+
+/// Sends `count` frames through one ring in two threads; every `stride`th has a body in the payload ring.
+fn frame_ring(count: u64, stride: u64, preemptions: Option<usize>) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = preemptions;
+    model.check(move || {
+        let lane = loom::sync::Arc::new(LoomLane::new());
+        let mut producer = ring::Producer::new(End(loom::sync::Arc::clone(&lane)));
+        let mut consumer = ring::Consumer::new(End(lane));
+        let sender = loom::thread::spawn(move || {
+            for number in 0..count {
+                let body = [number as u8 + 1; 40];
+                let body: &[u8] = if number.is_multiple_of(stride) {
+                    &body
+                } else {
+                    &[]
+                };
+                let mut frame = Frame::default();
+                frame.words[1] = (body.len() as u64) << 32;
+                frame.words[2] = number;
+                while let Err(error) = producer.post(&frame, [body, &[]], Reserve::default()) {
+                    assert_eq!(error, PostError::Full);
+                    loom::thread::yield_now();
+                }
+            }
+        });
+        let mut next = 0;
+        while next < count {
+            let taken = consumer.take(|frame, body| {
+                assert_eq!(frame.words[2], next, "frames keep their order");
+                if next.is_multiple_of(stride) {
+                    let mut bytes = [0; 40];
+                    body.copy_to(&mut bytes);
+                    assert_eq!(bytes, [next as u8 + 1; 40], "a body belongs to its frame");
+                }
+            });
+            if taken.expect("both ends are honest").is_some() {
+                next += 1;
+            } else {
+                consumer.settle();
+                loom::thread::yield_now();
+            }
+        }
+        sender.join().expect("the sender asserts nothing else");
+    });
+}
+
+#[test]
+fn frames_cross_in_order_with_their_bodies() {
+    frame_ring(3, 2, None);
+}
+
+#[test]
+fn a_full_ring_is_reused_only_after_the_consumer_let_go() {
+    // As many pieces as slots: slots and payload are both used a second time.
+    frame_ring(SLOTS as u64 + 2, 1, Some(2));
+}
+
+#[test]
+fn values_cross_the_typed_queue_once_and_in_order() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let (mut producer, mut consumer) = spsc::ring::<Box<u64>>(4);
+        let sender = loom::thread::spawn(move || {
+            for number in 0..6 {
+                let mut value = Box::new(number);
+                while let Err(back) = producer.push(value) {
+                    value = back;
+                    loom::thread::yield_now();
+                }
+            }
+        });
+        for number in 0..6 {
+            let value = loop {
+                if let Some(value) = consumer.pop() {
+                    break value;
+                }
+                loom::thread::yield_now();
+            };
+            assert_eq!(*value, number);
+        }
+        sender.join().expect("the sender asserts nothing");
+    });
+}
+
+#[test]
+fn values_left_in_the_typed_queue_are_dropped_once() {
+    loom::model(|| {
+        let counter = Arc::new(());
+        let (mut producer, mut consumer) = spsc::ring::<Arc<()>>(4);
+        let sent = Arc::clone(&counter);
+        let sender = loom::thread::spawn(move || {
+            for _ in 0..2 {
+                assert!(producer.push(Arc::clone(&sent)).is_ok());
+            }
+        });
+        drop(consumer.pop());
+        drop(consumer);
+        sender.join().expect("four fit");
+        assert_eq!(Arc::strong_count(&counter), 1);
+    });
+}
