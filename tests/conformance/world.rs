@@ -1,0 +1,241 @@
+//! Two connected ports, a pool, virtual time, and a log of what each side was given.
+
+use rendez::fabric::{
+    AnyPort, Arrival, DownReason, Landing, Outcome, Port, QpId, Refusal, RefusedWrite, Token, Write,
+};
+use rendez::ground::{DType, Nanos, Region, Shape, TensorMeta};
+use rendez::memory::{ArenaConfig, ArenaId, Buffer, HugePages, Pool, Tensor};
+use rendez::wire::Frame;
+
+/// Turns after which a test gives up: no test needs a tenth of it.
+const TURNS_MAX: u64 = 200_000;
+
+/// What a side was given, kept.
+#[derive(Debug)]
+pub(crate) enum Event {
+    Frame {
+        frame: Frame,
+        body: Vec<u8>,
+    },
+    Landed {
+        landing: Landing,
+        len: u64,
+        buffer: Buffer,
+    },
+    Quiet {
+        landing: Landing,
+        buffer: Buffer,
+    },
+    Wrote {
+        token: Token,
+        source: Tensor,
+        outcome: Outcome,
+    },
+    Down {
+        reason: DownReason,
+    },
+}
+
+pub(crate) struct World {
+    pub(crate) ports: [AnyPort; 2],
+    pub(crate) qps: [QpId; 2],
+    pub(crate) pool: Pool,
+    pub(crate) now: u64,
+    /// What each side was given, oldest first.
+    pub(crate) log: [Vec<Event>; 2],
+}
+
+impl World {
+    pub(crate) fn new((ports, qps): ([AnyPort; 2], [QpId; 2])) -> Self {
+        let config = ArenaConfig {
+            segment_bytes: 16 << 20,
+            bytes_max: 256 << 20,
+            huge_pages: HugePages::Off,
+        };
+        let pool = Pool::new(ArenaId(3), config).expect("16 MiB");
+        Self {
+            ports,
+            qps,
+            pool,
+            now: 0,
+            log: [Vec::new(), Vec::new()],
+        }
+    }
+
+    /// Polls both sides once, a microsecond later.
+    pub(crate) fn turn(&mut self) {
+        self.now += 1_000;
+        for side in 0..2 {
+            self.poll(side, 16);
+        }
+    }
+
+    pub(crate) fn poll(&mut self, side: usize, budget: usize) -> usize {
+        let Self {
+            ports,
+            qps,
+            log,
+            now,
+            ..
+        } = self;
+        let before = log[side].len();
+        let done = ports[side].poll(Nanos(*now), budget, &mut |arrival| {
+            let (qp, event) = match arrival {
+                Arrival::Frame { qp, frame, body } => (
+                    qp,
+                    Event::Frame {
+                        frame: *frame,
+                        body: body.to_vec(),
+                    },
+                ),
+                Arrival::Landed {
+                    qp,
+                    landing,
+                    len,
+                    buffer,
+                } => (
+                    qp,
+                    Event::Landed {
+                        landing,
+                        len,
+                        buffer,
+                    },
+                ),
+                Arrival::Quiet {
+                    qp,
+                    landing,
+                    buffer,
+                } => (qp, Event::Quiet { landing, buffer }),
+                Arrival::Wrote {
+                    qp,
+                    token,
+                    source,
+                    outcome,
+                } => (
+                    qp,
+                    Event::Wrote {
+                        token,
+                        source,
+                        outcome,
+                    },
+                ),
+                Arrival::Down { qp, reason } => (qp, Event::Down { reason }),
+            };
+            assert_eq!(qp, qps[side]);
+            log[side].push(event);
+        });
+        assert!(
+            log[side].len() - before <= budget,
+            "a poll keeps to its budget"
+        );
+        done
+    }
+
+    /// Turns until `side` was given `count` events.
+    pub(crate) fn until(&mut self, side: usize, count: usize) {
+        let mut turns = 0;
+        while self.log[side].len() < count {
+            self.turn();
+            turns += 1;
+            assert!(
+                turns < TURNS_MAX,
+                "still {} of {count} events: {:?}",
+                self.log[side].len(),
+                self.log[side].last()
+            );
+        }
+    }
+
+    /// Turns for long enough that everything on its way has come.
+    pub(crate) fn rest(&mut self) {
+        for _ in 0..1_000 {
+            self.turn();
+        }
+    }
+
+    /// Posts, turning as long as there is no room.
+    pub(crate) fn send(&mut self, side: usize, frame: &Frame, body: [&[u8]; 2]) {
+        let mut turns = 0;
+        loop {
+            match self.ports[side].post_send(self.qps[side], frame, body) {
+                Ok(()) => return,
+                Err(Refusal::Full) => self.turn(),
+                Err(refusal) => panic!("{refusal}"),
+            }
+            turns += 1;
+            assert!(turns < TURNS_MAX, "full for ever");
+        }
+    }
+
+    /// Posts a write, turning as long as there is no room.
+    pub(crate) fn write(
+        &mut self,
+        side: usize,
+        token: u64,
+        source: Tensor,
+        landing: Landing,
+        region: Region,
+    ) {
+        let mut write = Write {
+            qp: self.qps[side],
+            token: Token(token),
+            source,
+            landing,
+            region,
+        };
+        loop {
+            match self.ports[side].post_write(write) {
+                Ok(()) => return,
+                Err(RefusedWrite {
+                    refusal: Refusal::Full,
+                    write: back,
+                }) => write = back,
+                Err(RefusedWrite { refusal, .. }) => panic!("{refusal}"),
+            }
+            self.turn();
+        }
+    }
+
+    /// Opens a fresh landing of `len` bytes at `side`.
+    pub(crate) fn open(&mut self, side: usize, landing: Landing, len: usize) -> Region {
+        let buffer = self.pool.buffer(len).expect("pool");
+        assert_eq!(buffer.len(), len);
+        self.ports[side]
+            .open_landing(self.qps[side], landing, buffer)
+            .expect("free index")
+    }
+
+    pub(crate) fn take_log(&mut self, side: usize) -> Vec<Event> {
+        std::mem::take(&mut self.log[side])
+    }
+}
+
+/// A frame that says it has a body of `len` bytes, and a number in its middle.
+pub(crate) fn frame(kind: u8, number: u64, len: usize) -> Frame {
+    let mut frame = Frame::default();
+    frame.words[0] = u64::from(kind) << 32;
+    frame.words[1] = (len as u64) << 32 | 7;
+    frame.words[2] = number;
+    frame.words[5] = !number;
+    frame
+}
+
+/// Bytes that differ from place to place and from seed to seed.
+pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
+    (0..len as u64)
+        .map(|at| {
+            ((at ^ (at >> 8) ^ (at >> 16))
+                .wrapping_mul(31)
+                .wrapping_add(seed * 13)) as u8
+        })
+        .collect()
+}
+
+pub(crate) fn tensor(bytes: Vec<u8>) -> Tensor {
+    let shape = Shape::new(&[bytes.len() as u64]).expect("one dimension");
+    Tensor::from_bytes(
+        TensorMeta::new(DType::U8, shape).expect("small"),
+        bytes.into(),
+    )
+    .expect("as many bytes")
+}
