@@ -35,7 +35,7 @@ const COLD_FIRST: u64 = 4;
 /// early enough that a peer which waits for room does not wait long.
 const SETTLE_AFTER: u32 = 8;
 
-/// What [`RingPort`] has counted.
+/// What a port over rings has counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PortStats {
     /// Polls.
