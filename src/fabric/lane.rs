@@ -292,8 +292,9 @@ impl Lane for MemoryLane {
         debug_assert!(at as usize + bytes.len() <= self.geometry.payload_bytes as usize);
         // SAFETY: by the contract `at` lies within the payload ring, which lies within the lane.
         let target = unsafe { self.base.add(self.payload_offset() + at as usize) };
-        // SAFETY: source and target are `bytes.len()` bytes each, by the slice and by the contract; they cannot overlap,
-        // since no slice of lane memory is ever made. Exclusive use is the contract's; a stranger's: see the head.
+        // SAFETY: source and target are `bytes.len()` bytes each, by the slice and by the contract; they cannot
+        // overlap, since no slice of lane memory is ever made. Exclusive use is the contract's; a stranger's: see the
+        // head.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), target.as_ptr(), bytes.len()) };
     }
 

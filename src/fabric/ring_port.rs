@@ -8,8 +8,8 @@
 //!         cold     one other ring, round robin: found full it is served, and becomes hot
 //! ```
 //!
-//! So a poll looks at five rings, however many peers there are, and a peer that talks is looked at each time. A burst is
-//! bounded and the first ring changes with each poll, so that a greedy peer starves nobody.
+//! So a poll looks at five rings, however many peers there are, and a peer that talks is looked at each time. A burst
+//! is bounded and the first ring changes with each poll, so that a greedy peer starves nobody.
 
 use super::doorbell::PeerWake;
 use super::link::Endpoint;
@@ -35,7 +35,7 @@ const COLD_FIRST: u64 = 4;
 /// early enough that a peer which waits for room does not wait long.
 const SETTLE_AFTER: u32 = 8;
 
-/// What a ring port has counted.
+/// What a port over rings has counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PortStats {
     /// Polls.
