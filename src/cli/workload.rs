@@ -23,7 +23,6 @@ use super::stopwatch::Stopwatch;
 use crate::engine::{Config, Engine};
 use crate::ground::{DType, Key, Shape, Status, StepId, TensorMeta};
 use crate::memory::Tensor;
-use crate::shard::run::PollPolicy;
 
 /// The hidden subcommand of the far side.
 pub const PEER_COMMAND: &str = "bench-peer";

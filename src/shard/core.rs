@@ -101,6 +101,8 @@ pub(crate) struct Core {
     pub(crate) dirty: Vec<u32>,
     /// Notes for each neighbour, until its ring has room.
     pub(crate) notes: Vec<VecDeque<Note>>,
+    /// How many those are.
+    pub(crate) notes_waiting: usize,
     pub(crate) landing_bytes: u64,
     /// Offers that are wanted and wait for landing budget or arena room.
     pub(crate) fetch_backlog: VecDeque<Ticket>,
@@ -164,6 +166,12 @@ impl Core {
             in_use.extend(link.channel.keys());
         }
         self.keys.sweep(|id| in_use.contains(&id));
+    }
+
+    /// True if `transmit` has something to do.
+    #[inline]
+    pub(crate) fn has_output(&self) -> bool {
+        !self.dirty.is_empty() || !self.port_ops.is_empty() || self.notes_waiting > 0
     }
 
     /// Brings an outcome to whoever waited.
@@ -244,6 +252,7 @@ impl Core {
     pub(crate) fn note(&mut self, shard: u16, note: Note) {
         if let Some(queue) = self.notes.get_mut(usize::from(shard)) {
             queue.push_back(note);
+            self.notes_waiting += 1;
         }
     }
 
