@@ -29,11 +29,6 @@ fi
 
 # Its build lies with the others: in tests/fuzz it would count as source.
 build="$PWD/target/fuzz"
-fuzz() {
-    local command="$1"
-    shift
-    cargo "+$toolchain" fuzz "$command" --fuzz-dir "$dir" --target-dir "$build" "$@"
-}
 
 mapfile -t known < <(cd "$dir/targets" && for file in *.rs; do echo "${file%.rs}"; done)
 targets=("$@")
@@ -78,7 +73,10 @@ make_seeds() {
     esac
 }
 
-fuzz build
+cargo "+$toolchain" fuzz build --fuzz-dir "$dir" --target-dir "$build"
+# The programs are run as they were built just now: `cargo fuzz run` would look at the sources again each time.
+host="$(rustc "+$toolchain" -vV | sed -n 's/^host: //p')"
+programs="$build/$host/release"
 seeds="$(mktemp -d)"
 log="$(mktemp)"
 trap 'rm -rf "$log" "$seeds"' EXIT
@@ -86,9 +84,10 @@ failed=()
 for target in "${targets[@]}"; do
     printf '== %-16s %s s\n' "$target" "$seconds"
     make_seeds "$seeds/$target" "$target"
-    mkdir -p "$dir/corpus/$target"
+    mkdir -p "$dir/corpus/$target" "$dir/artifacts/$target"
     # 4 KiB reaches every length the parsers treat apart; more only makes each try slower.
-    if fuzz run "$target" "$dir/corpus/$target" "$seeds/$target" -- -max_total_time="$seconds" -max_len=4096 -timeout=10 >"$log" 2>&1; then
+    if "$programs/$target" "$dir/corpus/$target" "$seeds/$target" -artifact_prefix="$dir/artifacts/$target/" \
+        -max_total_time="$seconds" -max_len=4096 -timeout=10 >"$log" 2>&1; then
         grep -E '^(Done|stat::number_of_executed_units)|DONE' "$log" | tail -n 1
     else
         failed+=("$target")
