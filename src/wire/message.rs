@@ -1,7 +1,8 @@
 //! Messages: what a frame and its body mean, as values. `parse ∘ emit` is the identity, and no bytes panic.
 //!
-//! It may not know how they lie in bytes (`parse.rs`, `emit.rs`), who sends a message or what follows from it. Everything parsed is well-formed and still only
-//! a peer's *claim*: whether a ticket is live or a region readable is the channel's and the fabric's to check.
+//! It may not know how they lie in bytes (`parse.rs`, `emit.rs`), who sends a message or what follows from it.
+//! Everything parsed is well-formed and still only a peer's *claim*: whether a ticket is live or a region readable is
+//! the channel's and the fabric's to check.
 
 use crate::ground::{Code, FrameIter, Incarnation, Region, StepId, TensorMeta};
 

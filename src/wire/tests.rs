@@ -104,7 +104,12 @@ proptest! {
     }
 
     #[test]
-    fn credit_and_slot_change_nothing_else(words in any::<[u64; 8]>(), frames in any::<u16>(), lines in any::<u16>(), slot in any::<u32>()) {
+    fn credit_and_slot_change_nothing_else(
+        words in any::<[u64; 8]>(),
+        frames in any::<u16>(),
+        lines in any::<u16>(),
+        slot in any::<u32>(),
+    ) {
         let mut frame = Frame { words };
         frame.set_credit(frames, lines);
         frame.set_slot(slot);
