@@ -386,6 +386,13 @@ impl<V: Payload> Channel<V> {
         self.ack_at = Nanos::NEVER;
     }
 
+    /// What an ended epoch left in the table has gone: its lines are owed to nobody.
+    pub fn forget_lines(&mut self) {
+        self.lines_held = 0;
+        self.lines_taken = 0;
+        self.lines_taken_told = 0;
+    }
+
     #[inline]
     pub(super) fn note_due(&mut self, now: Nanos) {
         if self.ack_at == Nanos::NEVER {

@@ -61,8 +61,9 @@ pub const FABRIC_KIND_MIN: u8 = 0xf0;
 /// costs more than the extra frame of either.
 pub const BODY_MAX: usize = 16 << 10;
 
-/// Landings open at once in one queue pair: indices are below it.
-pub const LANDINGS_MAX: u32 = 256;
+/// Landings open at once in one queue pair: indices are below it. Those above name a landing by the request it is
+/// for, so there are as many as requests.
+pub const LANDINGS_MAX: u32 = crate::ground::limits::REQUESTS as u32;
 
 /// Writes in progress at once in one queue pair, each way.
 pub const WRITES_MAX: usize = 64;

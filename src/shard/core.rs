@@ -25,7 +25,7 @@ use crate::wire::{Point, Ticket};
 #[derive(Debug)]
 pub(crate) enum PortOp {
     Write { link: u32, write: Write },
-    OpenAndAsk { link: u32, ticket: Ticket, len: usize, meta: TensorMeta, patience_ns: u64 },
+    OpenAndAsk { link: u32, ticket: Ticket, meta: TensorMeta, patience_ns: u64, room: Room },
     CloseLanding { port: usize, qp: QpId, landing: Landing },
     Close { port: usize, qp: QpId },
     Attach { link: u32 },
@@ -58,6 +58,14 @@ pub(crate) struct Asked {
     /// The ordinal it names: only that value may be written to its landing, which says no other.
     pub(crate) ordinal: u32,
     pub(crate) landing: Option<(crate::ground::Region, TensorMeta)>,
+}
+
+/// Bytes of the landing budget that a landing was given.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    pub(crate) bytes: u64,
+    /// Nobody has offered its value yet: it may wait for long.
+    pub(crate) is_ahead: bool,
 }
 
 /// Where a request wants its value written, and whether it has accepted an offer of it.
@@ -105,6 +113,8 @@ pub(crate) struct Core {
     /// How many those are.
     pub(crate) notes_waiting: usize,
     pub(crate) landing_bytes: u64,
+    /// Of these, bytes of landings that wait for values nobody has offered yet.
+    pub(crate) ahead_bytes: u64,
     /// Offers that are wanted and wait for landing budget or arena room.
     pub(crate) fetch_backlog: VecDeque<Ticket>,
     pub(crate) observer: Arc<dyn Observer>,

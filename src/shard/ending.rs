@@ -57,7 +57,6 @@ impl Core {
 
     /// No landing could be opened for a demand: without an offer it goes without one; with one it waits.
     pub(crate) fn no_landing(&mut self, link: u32, ticket: Ticket, len: usize) {
-        self.landing_bytes = self.landing_bytes.saturating_sub(len as u64);
         let Some(entry) = self.links.get_mut(link as usize) else { return };
         let Some(demand) = entry.channel.demand_at(ticket).copied() else { return };
         if demand.offer.is_some() {

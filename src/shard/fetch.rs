@@ -1,7 +1,8 @@
 //! Fetching: what a receiver does for a large value. Leases where the sender's memory can be read in place,
 //! landings and one-sided writes where it cannot, and requests when the sender may be out of push credit.
 
-use super::core::{Core, Incoming, PortOp};
+use super::core::{Core, Incoming, PortOp, Room};
+use super::peers::Link;
 use super::value::{NO_LINK, Value};
 use crate::channel::heard::Accepted;
 use crate::channel::{Demand, OfferHeard, Rule};
@@ -102,7 +103,9 @@ impl Core {
                 continue;
             };
             let size = incoming.offer.size;
-            let has_budget = self.landing_bytes == 0 || self.landing_bytes + size <= self.settings.landing_bytes;
+            // Landings ahead of their values have the other half: they may wait for the very receive that this feeds.
+            let fetching = self.landing_bytes - self.ahead_bytes;
+            let has_budget = fetching == 0 || fetching + size <= self.settings.landing_bytes / 2;
             if !has_budget && self.settings.rules.on(Rule::LandingBudget) {
                 return;
             }
@@ -115,14 +118,9 @@ impl Core {
             let Some(entry) = self.links.get_mut(incoming.link as usize) else { return };
             let Ok(request) = entry.channel.demand(demand) else { return };
             self.fetch_backlog.pop_front();
-            self.landing_bytes += size;
-            self.port_ops.push(PortOp::OpenAndAsk {
-                link: incoming.link,
-                ticket: request,
-                len: size as usize,
-                meta: incoming.offer.meta,
-                patience_ns: 0,
-            });
+            let room = self.enter(size, false);
+            let (link, meta) = (incoming.link, incoming.offer.meta);
+            self.port_ops.push(PortOp::OpenAndAsk { link, ticket: request, meta, patience_ns: 0, room });
         }
     }
 
@@ -158,7 +156,7 @@ impl Core {
         let Some(entry) = self.links.get_mut(link as usize) else { return };
         let Some(&meta) = entry.seen.get(&slot.key) else { return };
         let Some(size) = meta.size() else { return };
-        if self.landing_bytes + size > limit && self.settings.rules.on(Rule::LandingBudget) {
+        if self.ahead_bytes + size > limit / 2 && self.settings.rules.on(Rule::LandingBudget) {
             // Beyond the budget a request goes without a landing.
             return self.ask(link, slot, ordinal, deadline);
         }
@@ -166,8 +164,8 @@ impl Core {
         demand.meta = Some(meta);
         demand.wants_landing = true;
         if let Ok(ticket) = entry.channel.demand(demand) {
-            self.landing_bytes += size;
-            self.port_ops.push(PortOp::OpenAndAsk { link, ticket, len: size as usize, meta, patience_ns });
+            let room = self.enter(size, true);
+            self.port_ops.push(PortOp::OpenAndAsk { link, ticket, meta, patience_ns, room });
         }
     }
 
@@ -247,14 +245,14 @@ impl Core {
                 continue;
             }
             let size = meta.size().or(demand.offer.map(|offer| offer.size)).unwrap_or(0);
-            self.landing_bytes += size;
-            self.port_ops.push(PortOp::OpenAndAsk { link, ticket, len: size as usize, meta, patience_ns: 0 });
+            let room = self.enter(size, demand.offer.is_none());
+            self.port_ops.push(PortOp::OpenAndAsk { link, ticket, meta, patience_ns: 0, room });
         }
     }
 
     /// A one-sided write into one of our landings is complete.
     pub(crate) fn landed(&mut self, link: u32, ticket: Ticket, len: u64, mut buffer: Buffer) {
-        self.landing_bytes = self.landing_bytes.saturating_sub(buffer.len() as u64);
+        self.leave(self.room_of(link, ticket, buffer.len()));
         let demand = self.links.get_mut(link as usize).and_then(|entry| entry.channel.landed(ticket));
         let (Some(demand), Some(meta)) = (demand, demand.and_then(|demand| demand.meta)) else {
             drop(buffer);
@@ -281,7 +279,7 @@ impl Core {
 
     /// A landing came home with nothing in it.
     pub(crate) fn quiet(&mut self, link: u32, ticket: Ticket, buffer: Buffer) {
-        self.landing_bytes = self.landing_bytes.saturating_sub(buffer.len() as u64);
+        self.leave(self.room_of(link, ticket, buffer.len()));
         drop(buffer);
         if let Some(entry) = self.links.get_mut(link as usize) {
             entry.channel.quiet(ticket);
@@ -289,9 +287,42 @@ impl Core {
         self.fetch_more();
     }
 
-    /// Bytes of a landing that is not open, or no more.
-    pub(crate) fn landing_is_home(&mut self, len: usize) {
-        self.landing_bytes = self.landing_bytes.saturating_sub(len as u64);
+    /// A landing is given its share of the budget.
+    fn enter(&mut self, bytes: u64, is_ahead: bool) -> Room {
+        self.landing_bytes += bytes;
+        self.ahead_bytes += if is_ahead { bytes } else { 0 };
+        Room { bytes, is_ahead }
+    }
+
+    /// A landing is home, or was not opened after all.
+    pub(crate) const fn leave(&mut self, room: Room) {
+        self.landing_bytes = self.landing_bytes.saturating_sub(room.bytes);
+        self.ahead_bytes = self.ahead_bytes.saturating_sub(if room.is_ahead { room.bytes } else { 0 });
+    }
+
+    /// The share of a landing that came home.
+    fn room_of(&self, link: u32, ticket: Ticket, bytes: usize) -> Room {
+        let demand = self.links.get(link as usize).and_then(|entry| entry.channel.demand_at(ticket));
+        Room { bytes: bytes as u64, is_ahead: demand.is_some_and(|demand| demand.offer.is_none()) }
+    }
+
+    /// A link's epoch is about to end: what its landings wait for comes no more.
+    pub(crate) fn forget_ahead(&mut self, link: u32) {
+        let Some(Link { channel, .. }) = self.links.get(link as usize) else { return };
+        for ticket in channel.demands(|demand| demand.has_landing && demand.offer.is_none()) {
+            let size = channel.demand_at(ticket).and_then(|demand| demand.meta?.size());
+            self.ahead_bytes = self.ahead_bytes.saturating_sub(size.unwrap_or(0));
+        }
+    }
+
+    /// Leases came back: offers that found none free are tried again.
+    #[cold]
+    pub(crate) fn lease_more(&mut self) {
+        for link in 0..self.links.len() {
+            for ticket in std::mem::take(&mut self.links[link].unmapped) {
+                self.read_in_place(ticket);
+            }
+        }
     }
 
     /// A write that served an accepted offer did not arrive: the value is on offer again, under another ticket.
@@ -422,7 +453,7 @@ impl Core {
     }
 
     /// Leases whose last handle is gone, wherever it was dropped: the peers get their memory back.
-    pub(crate) fn return_leases(&mut self) {
+    pub(crate) fn return_leases(&mut self) -> usize {
         let Self { leases, links, dirty, .. } = self;
         leases.reclaim(|token| {
             let (link, life) = ((token >> 32) as u32 & LINK_MASK, (token >> (32 + LINK_BITS)) as u32);
@@ -434,6 +465,6 @@ impl Core {
                     dirty.push(link);
                 }
             }
-        });
+        })
     }
 }

@@ -32,7 +32,7 @@ pub use clock::Clock;
 pub use task::{PreparedKey, Task, TaskContext, TaskEvent};
 pub use value::Received;
 
-use self::core::{Core, Event, PortOp, Wait};
+use self::core::{Core, Event, PortOp, Room, Wait};
 use call::{Call, Note};
 use keys::Keys;
 use mailbox::{Command, Mailbox, bytes_of};
@@ -222,6 +222,7 @@ impl Shard {
             notes: (0..count).map(|_| VecDeque::new()).collect(),
             notes_waiting: 0,
             landing_bytes: 0,
+            ahead_bytes: 0,
             fetch_backlog: VecDeque::new(),
             observer: parts.observer,
             stats: ShardStats { index: parts.index, ..ShardStats::default() },
@@ -477,8 +478,8 @@ impl Shard {
                     Err(refused) => self.core.write_refused(link, refused.write),
                 }
             }
-            PortOp::OpenAndAsk { link, ticket, len, meta, patience_ns } => {
-                self.open_and_ask(link, ticket, len, meta, patience_ns);
+            PortOp::OpenAndAsk { link, ticket, meta, patience_ns, room } => {
+                self.open_and_ask(link, ticket, meta, patience_ns, room);
             }
             PortOp::CloseLanding { port, qp, landing } => self.ports[port].close_landing(qp, landing),
             PortOp::Close { port, qp } => self.ports[port].close(qp),
@@ -491,18 +492,21 @@ impl Shard {
         &mut self,
         link: u32,
         ticket: crate::wire::Ticket,
-        len: usize,
         meta: crate::ground::TensorMeta,
         patience_ns: u64,
+        room: Room,
     ) {
         let Some(entry) = self.core.links.get(link as usize) else { return };
         let demand = entry.channel.demand_at(ticket);
         let is_wanted = demand.is_some_and(|demand| !demand.is_cancelled && !demand.has_landing);
         let Some((port, qp)) = entry.qp.filter(|_| is_wanted) else {
             // Taken back meanwhile; or without a connection, and then it is asked with the next.
-            return self.core.landing_is_home(len);
+            return self.core.leave(room);
         };
-        let Ok(buffer) = self.core.pool.buffer(len) else { return self.core.no_landing(link, ticket, len) };
+        let Ok(buffer) = self.core.pool.buffer(room.bytes as usize) else {
+            self.core.leave(room);
+            return self.core.no_landing(link, ticket, room.bytes as usize);
+        };
         let landing = Landing { index: ticket.index, generation: ticket.generation };
         match self.ports[port].open_landing(qp, landing, buffer) {
             Ok(region) => {
@@ -512,7 +516,7 @@ impl Shard {
                 self.core.touch(link);
             }
             // The queue pair is going down.
-            Err(_) => self.core.landing_is_home(len),
+            Err(_) => self.core.leave(room),
         }
     }
 
@@ -600,7 +604,9 @@ impl Shard {
     /// What may wait for an empty turn: leases let go, segments to tell, landings that found no room.
     #[cold]
     fn tidy(&mut self) {
-        self.core.return_leases();
+        if self.core.return_leases() > 0 {
+            self.core.lease_more();
+        }
         self.core.pool.reclaim();
         self.core.fetch_more();
         let segments = self.core.pool.segments();

@@ -162,10 +162,11 @@ impl Core {
         self.resolve_links(at);
         let waiting = std::mem::take(&mut self.peers[at as usize].parked);
         for slot in waiting {
-            if let Some(link) = self.keys.at(slot.key).map(|entry| entry.link)
-                && let Some(entry) = self.links.get_mut(link as usize)
-            {
-                entry.parked.push_back(slot);
+            let link = self.keys.at(slot.key).map_or(NO_LINK, |entry| entry.link);
+            match self.links.get_mut(link as usize) {
+                Some(entry) => entry.parked.push_back(slot),
+                // The link to that shard of the peer comes later.
+                None => self.peers[at as usize].parked.push_back(slot),
             }
         }
     }
@@ -289,6 +290,7 @@ impl Core {
 
     /// The connection of a link is closed, and its epoch is over.
     fn end_link(&mut self, link: u32) {
+        self.forget_ahead(link);
         let Some(entry) = self.links.get_mut(link as usize) else { return };
         if let Some((port, qp)) = entry.qp.take() {
             self.port_ops.push(PortOp::Close { port, qp });
@@ -321,6 +323,12 @@ impl Core {
     /// Every waiter and value of the peer's keys goes.
     pub(crate) fn fail_peer(&mut self, at: u32, status: &Status) {
         self.fail_keys(status, |entry| matches!(entry.route, Route::Out { peer } | Route::In { peer } if peer == at));
+        let Some(peer) = self.peers.get(at as usize) else { return };
+        for &link in &peer.links {
+            if let Some(entry) = self.links.get_mut(link as usize) {
+                entry.channel.forget_lines();
+            }
+        }
     }
 
     /// Every waiter and value of the keys that `fails` picks goes.

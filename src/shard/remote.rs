@@ -54,8 +54,15 @@ impl Core {
         let link = self.by_qp.get(port).and_then(|links| links.get(qp.0 as usize & 0xffff)).copied();
         match link {
             Some(link) if self.links.get(link as usize).is_some_and(|entry| entry.qp == Some((port, qp))) => link,
-            _ => NO_LINK,
+            _ => self.link_by_search(port, qp),
         }
+    }
+
+    /// The link of a queue pair whose place in its port another has taken already, though its Down is still to come.
+    #[cold]
+    fn link_by_search(&self, port: usize, qp: QpId) -> u32 {
+        let found = self.links.iter().position(|entry| entry.qp == Some((port, qp)));
+        found.map_or(NO_LINK, |link| link as u32)
     }
 
     #[inline]
@@ -217,6 +224,7 @@ impl Core {
                 // The peer's other links have epochs of their own.
                 self.fail_keys(&status, |entry| entry.link == link);
             }
+            self.links[link as usize].channel.forget_lines();
         }
         self.touch(link);
         self.pump(link);
@@ -276,6 +284,8 @@ impl Core {
             }
             Ok(_) => self.ask_when_pressed(link),
         }
+        // A demand for this very value is answered by nobody: it left on its own.
+        self.settle_demands_of(link, slot);
     }
 
     /// An offer that nobody here wants: its place and credit go back.

@@ -34,6 +34,8 @@ pub struct Step {
     pub is_dirty: bool,
     /// It was aborted or finished, as far as somebody knows.
     pub has_ended: bool,
+    /// It was aborted on every shard.
+    pub is_told: bool,
     /// It was finished on every shard.
     pub is_closed: bool,
 }

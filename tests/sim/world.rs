@@ -36,6 +36,8 @@ struct Wire {
     reconnect_at: Option<u64>,
     /// A side gave the other up, or began anew: until the next connection stands, values may be lost.
     is_disturbed: bool,
+    /// It was made since that.
+    is_new: bool,
 }
 
 /// What a shard's observer saw.
@@ -114,7 +116,7 @@ impl World {
                     for j in (0..theirs).filter(|j| i % common == j % common) {
                         let ends = [(a, i), (b, j)];
                         let reconnect_at = Some(1 + world.rng.below(100_000));
-                        world.wires.push(Wire { ends, reconnect_at, is_disturbed: false });
+                        world.wires.push(Wire { ends, reconnect_at, is_disturbed: true, is_new: false });
                     }
                 }
             }
@@ -175,7 +177,9 @@ impl World {
                 return Ok(());
             }
             idle = if did > 0 { 0 } else { idle + 1 };
-            if idle > 3 && !self.leap() && idle > 200 {
+            if idle > 3 && self.leap() {
+                idle = 0;
+            } else if idle > 200 {
                 return Err(self.stuck());
             }
         }
@@ -197,7 +201,9 @@ impl World {
         let mut idle = 0;
         for _ in 0..TICKS_MAX {
             idle = if self.tick()? { 0 } else { idle + 1 };
-            if idle > 3 && !self.leap() && idle > 100 {
+            if idle > 3 && self.leap() {
+                idle = 0;
+            } else if idle > 100 {
                 return self.check_rest();
             }
         }
@@ -238,6 +244,14 @@ impl World {
                 );
             }
         }
+        for wire in &self.wires {
+            let [one, other] = wire.ends;
+            let state = |from: (usize, usize), to: (usize, usize)| {
+                let (solo, task) = (&self.nodes[from.0].solos[from.1], &self.nodes[to.0].task);
+                (solo.is_linked(task, to.1 as u16), solo.is_up(task, to.1 as u16))
+            };
+            text += &format!("\n  {wire:?} {:?} {:?}", state(one, other), state(other, one));
+        }
         for (at, node) in self.nodes.iter().enumerate() {
             for (index, solo) in node.solos.iter().enumerate() {
                 text += &format!("\n  t{at}/{index}: {:?}", solo.holdings());
@@ -254,6 +268,13 @@ impl World {
         let step = 1 + self.rng.below(self.dials.tick_ns);
         let now = self.clock.fetch_add(step, Ordering::Relaxed) + step;
         let mut did = self.control(now)?;
+        if std::env::var("TRACE").is_ok() {
+            for (at, node) in self.nodes.iter().enumerate() {
+                for (index, solo) in node.solos.iter().enumerate() {
+                    eprintln!("{now} t{at}/{index} timer {} {:?} {:?}", solo.next_timer().0, solo.holdings(), solo.pending());
+                }
+            }
+        }
         let first = self.rng.below(self.nodes.len() as u64) as usize;
         for offset in 0..self.nodes.len() {
             let node = (first + offset) % self.nodes.len();
@@ -350,7 +371,7 @@ impl World {
                     self.wires[at].reconnect_at = Some(now + delay);
                     did = true;
                 }
-                None if is_up(one, other) && is_up(other, one) => self.wires[at].is_disturbed = false,
+                None if wire.is_new && is_up(one, other) && is_up(other, one) => self.wires[at].is_disturbed = false,
                 None => {}
             }
         }
@@ -359,6 +380,7 @@ impl World {
 
     fn connect(&mut self, at: usize) {
         self.wires[at].reconnect_at = None;
+        self.wires[at].is_new = true;
         let [one, other] = self.wires[at].ends;
         let (maker, opener) = LoopbackPort::endpoints(self.dials.geometry).unwrap();
         for (here, there, endpoint) in [(one, other, maker), (other, one, opener)] {
@@ -436,6 +458,7 @@ impl World {
         for wire in &mut self.wires {
             if wire.ends.iter().all(|end| end.0 == one || end.0 == other) {
                 wire.is_disturbed = true;
+                wire.is_new = false;
             }
         }
         for step in self.steps.iter_mut().filter(|step| !step.is_closed) {
@@ -457,8 +480,9 @@ impl World {
             id: self.begun,
             fate,
             flows: Vec::new(),
-            is_dirty: self.wires.iter().any(|wire| wire.is_disturbed),
+            is_dirty: self.begun > 1 && self.wires.iter().any(|wire| wire.is_disturbed),
             has_ended: false,
+            is_told: false,
             is_closed: false,
         };
         for flow in 0..1 + self.rng.below(self.dials.flows_per_step) {
@@ -497,7 +521,7 @@ impl World {
             return Ok(false);
         }
         let at = open[self.rng.below(open.len() as u64) as usize];
-        if self.steps[at].is_dirty && !self.steps[at].has_ended && self.rng.one_in(20) {
+        if self.steps[at].is_dirty && !self.steps[at].is_told && self.rng.one_in(20) {
             self.abort_everywhere(at);
             return Ok(true);
         }
@@ -519,6 +543,8 @@ impl World {
         if self.steps[at].fate == Fate::Finish {
             return self.finish_everywhere(id);
         }
+        // Who has never been greeted cannot be told: then whoever runs the step must tell all.
+        self.steps[at].is_dirty |= self.wires.iter().any(|wire| wire.is_disturbed);
         let flow = &self.steps[at].flows[flow];
         let (node, shard) = if self.rng.one_in(2) { (flow.from, flow.from_shard) } else { (flow.to, flow.to_shard) };
         self.nodes[node].solos[shard].abort(id, Status::new(Code::Internal, "SIM", "it broke"));
@@ -526,6 +552,7 @@ impl World {
 
     fn abort_everywhere(&mut self, at: usize) {
         self.steps[at].has_ended = true;
+        self.steps[at].is_told = true;
         let id = StepId(self.steps[at].id);
         for solo in self.nodes.iter_mut().flat_map(|node| &mut node.solos) {
             solo.abort(id, Status::new(Code::Aborted, "SIM", "a peer was lost"));
