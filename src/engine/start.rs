@@ -87,7 +87,7 @@ pub(super) fn start(config: Config) -> Result<Arc<Inner>, Status> {
         pool: Mutex::new(pool),
         cells: ArrayQueue::new(limits::SPARE_CELLS),
         threads: Mutex::new(threads),
-        placement: Placement { cores, is_shared, huge_pages: false },
+        placement: Placement { cores, is_shared },
         locals: Mutex::default(),
         config,
     });

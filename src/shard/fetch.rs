@@ -2,7 +2,7 @@
 //! landings and one-sided writes where it cannot, and requests when the sender may be out of push credit.
 
 use super::core::{Core, Incoming, PortOp};
-use super::value::{NO_LINK, Value};
+use super::value::{NO_LINK, Path, Value};
 use crate::channel::heard::Accepted;
 use crate::channel::{Demand, Rule};
 use crate::fabric::Landing;
@@ -45,8 +45,9 @@ impl Core {
 
     /// The bytes of an offer are here: it becomes a value in its place in line.
     pub(crate) fn supply(&mut self, incoming: &Incoming, ticket: Ticket, tensor: Tensor) {
-        let value =
-            Value { tensor, is_dead: incoming.offer.is_dead, lines: incoming.offer.lines, link: incoming.link };
+        let path = if tensor.is_leased() { Path::Lease } else { Path::Copy };
+        let Incoming { offer, link, .. } = *incoming;
+        let value = Value { tensor, is_dead: offer.is_dead, path, lines: offer.lines, link };
         let bytes = value.parked_bytes();
         if !self.settings.rules.on(Rule::Ordinals) {
             return self.arrive_unordered(incoming, value, bytes);
@@ -261,7 +262,7 @@ impl Core {
                 }
             }
             (Ok(tensor), None) => {
-                let value = Value { tensor, is_dead: false, lines: 0, link };
+                let value = Value { tensor, is_dead: false, path: Path::Copy, lines: 0, link };
                 self.arrive(link, slot, demand.ordinal, value);
             }
             // Shorter than its type and shape say: the peer wrote nonsense, and its value is lost.

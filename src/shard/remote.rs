@@ -5,7 +5,7 @@
 use super::core::{Core, Incoming, PortOp};
 use super::faults;
 use super::keys::{self, Route};
-use super::value::{NO_LINK, Value};
+use super::value::{NO_LINK, Path, Value};
 use crate::channel::heard::Accepted;
 use crate::channel::{Demand, Heard, OfferHeard, PushHeard, Rule, Violation, WriteEnd};
 use crate::fabric::{self, Outcome, QpId};
@@ -80,7 +80,7 @@ impl Core {
             Ok(tensor) => tensor,
             Err(error) => return self.no_room(link, slot, push.lines, &error.into()),
         };
-        let value = Value { tensor, is_dead: push.is_dead, lines: push.lines, link };
+        let value = Value { tensor, is_dead: push.is_dead, path: Path::Inline, lines: push.lines, link };
         self.arrive(link, slot, push.ordinal, value);
     }
 
@@ -190,7 +190,7 @@ impl Core {
             && self.table_takes(slot)
             && let Some(tensor) = self.lease(link, region, &accepted)
         {
-            let value = Value { tensor, is_dead: offer.is_dead, lines: offer.lines, link };
+            let value = Value { tensor, is_dead: offer.is_dead, path: Path::Lease, lines: offer.lines, link };
             return self.arrive(link, slot, offer.ordinal, value);
         }
         let incoming =
