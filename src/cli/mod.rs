@@ -20,7 +20,6 @@ pub mod weights;
 use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::Parser;
 use clap::error::ErrorKind;
@@ -64,7 +63,11 @@ pub fn run(
 
 fn dispatch(command: &Command, terminal: &mut Terminal) -> Result<(), CliError> {
     match command {
-        Command::Demo(args) => demo::run(args, &mut Unwired, terminal),
+        Command::Demo(args) => {
+            let mut pair = demo::pair::TwoProcesses::of(args.file.clone(), args.rounds, args.linger);
+            demo::run(args, &mut pair, terminal)
+        }
+        Command::DemoPeer(args) => demo::peer::serve(args),
         Command::Bench(args) => bench::run(args, &mut Unwired, terminal).map(|_| ()),
         Command::BaselinePeer(args) => baseline::serve(args.parent, args.core, args.shared_core),
     }
@@ -100,16 +103,6 @@ struct Unwired;
 impl bench::Workload for Unwired {
     fn measure(&mut self, case: &bench::Case) -> Result<bench::Measured, CliError> {
         Err(unwired(&format!("the pattern '{}'", case.pattern.name())))
-    }
-}
-
-impl demo::Handover for Unwired {
-    fn hand_over(
-        &mut self,
-        _weights: &weights::Weights,
-        _each: &mut dyn FnMut(demo::Handed),
-    ) -> Result<Duration, CliError> {
-        Err(unwired("the demonstration"))
     }
 }
 

@@ -39,7 +39,7 @@ pub(super) fn start(config: Config) -> Result<Arc<Inner>, Status> {
     let mailboxes: Vec<_> =
         doorbells.iter().map(|doorbell| Arc::new(Mailbox::new(config.mailbox, Arc::clone(doorbell)))).collect();
     let pool = Pool::new(ArenaId(count as u16), config.arena)?;
-    let wiring = Arc::new(Wiring::new(&config, count));
+    let wiring = Arc::new(Wiring::new(&config, count)?);
     for segment in pool.segments() {
         wiring.segment_added(count as u16, Arc::clone(segment));
     }
