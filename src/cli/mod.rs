@@ -16,6 +16,7 @@ pub mod stopwatch;
 pub mod terminal;
 pub mod units;
 pub mod weights;
+pub mod workload;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -68,7 +69,8 @@ fn dispatch(command: &Command, terminal: &mut Terminal) -> Result<(), CliError> 
             demo::run(args, &mut pair, terminal)
         }
         Command::DemoPeer(args) => demo::peer::serve(args),
-        Command::Bench(args) => bench::run(args, &mut Unwired, terminal).map(|_| ()),
+        Command::Bench(args) => bench::run(args, &mut workload::Engines, terminal).map(|_| ()),
+        Command::BenchPeer(args) => workload::serve(args),
         Command::BaselinePeer(args) => baseline::serve(args.parent, args.core, args.shared_core),
     }
 }
@@ -95,22 +97,6 @@ fn show_usage(error: &clap::Error, terminal: &mut Terminal, errors: &mut dyn Wri
             EXIT_USAGE
         }
     }
-}
-
-/// Stands where the engine is plugged in.
-struct Unwired;
-
-impl bench::Workload for Unwired {
-    fn measure(&mut self, case: &bench::Case) -> Result<bench::Measured, CliError> {
-        Err(unwired(&format!("the pattern '{}'", case.pattern.name())))
-    }
-}
-
-fn unwired(what: &str) -> CliError {
-    CliError::failure(
-        "ENGINE_ABSENT",
-        format!("{what} needs the engine, which this build does not have"),
-    )
 }
 
 const _: () = assert!(
