@@ -155,7 +155,7 @@ fn kill_many(victim: Victim) {
     adopt_orphans();
     let seed = number("SEED").unwrap_or(0x5eed);
     let wanted = number("KILLS").unwrap_or(24);
-    let mut rng = rendez::ground::Rng::new(seed ^ victim as u64);
+    let mut rng = rendez::ground::rng::Rng::new(seed ^ victim as u64);
     let (mut killed, mut late, mut slowest) = (0, 0, Duration::ZERO);
     for attempt in 0.. {
         if killed == wanted {
@@ -177,7 +177,7 @@ fn kill_many(victim: Victim) {
 
 /// Starts a demonstration and kills one of its processes. Returns how long the other took to end; nothing if all was
 /// over before.
-fn kill_one(victim: Victim, moment: Moment, rng: &mut rendez::ground::Rng, told: &str) -> Option<Duration> {
+fn kill_one(victim: Victim, moment: Moment, rng: &mut rendez::ground::rng::Rng, told: &str) -> Option<Duration> {
     let (arguments, latest_us): (&[&str], u64) = match moment {
         Moment::StartUp => (&["--linger", "20s"], 15_000),
         Moment::Handing => (&["--linger", "20s"], 300_000),
