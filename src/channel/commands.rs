@@ -19,6 +19,10 @@ impl<V: Payload> Channel<V> {
     pub fn disconnected(&mut self) {
         self.state = State::Down;
         self.ack_at = Nanos::NEVER;
+        self.stream.end_connection();
+        for ticket in self.demands(|demand| demand.has_landing) {
+            self.quiet(ticket);
+        }
     }
 
     /// Gives the peer up: the epoch ends, and everything of it is dropped here. The shard fails what waited.
@@ -140,6 +144,8 @@ impl<V: Payload> Channel<V> {
     ///
     /// # Errors
     /// The demand comes back when too many are outstanding.
+    // Handed back by value: a box would allocate.
+    #[allow(clippy::result_large_err)]
     pub fn demand(&mut self, demand: Demand) -> Result<Ticket, Demand> {
         self.requests.insert(demand)
     }
@@ -253,7 +259,9 @@ impl<V: Payload> Channel<V> {
     /// Whether the value of a write is dead: its bytes do not say so.
     #[must_use]
     pub fn writes_dead(&self, ticket: Ticket) -> bool {
-        self.writes.at(ticket).is_some_and(|writing| writing.is_dead)
+        self.writes
+            .at(ticket)
+            .is_some_and(|writing| writing.is_dead)
     }
 
     /// The tag that the peer's request waits under, if it waits here.
@@ -306,7 +314,9 @@ impl<V: Payload> Channel<V> {
     pub fn drop_offers(&mut self, step: StepId) {
         let tickets: Vec<_> = self.offers.tickets().collect();
         for ticket in tickets {
-            let Some(offered) = self.offers.at(ticket) else { continue };
+            let Some(offered) = self.offers.at(ticket) else {
+                continue;
+            };
             let may_be_leased = offered.is_readable && self.settings.rules.on(Rule::LeaseStays);
             if offered.point.step == step && !may_be_leased {
                 self.offers.remove(ticket);

@@ -2,12 +2,12 @@
 //!
 //! Every byte of a frame is a peer's claim; what is impossible for an honest peer is a [`Violation`].
 
-use super::heard::{Heard, OfferHeard, PushHeard, RequestHeard};
+use super::heard::{Heard, OfferHeard, PushHeard, RequestHeard, SmallHeard};
 use super::{Channel, Demand, Payload, Peer, Rule, State, Violation, WriteEnd, lines};
-use crate::ground::Nanos;
+use crate::ground::{DType, FrameIter, Nanos, Shape, StepId, TensorMeta};
 use crate::ground::limits::PARKED_REQUESTS;
 use crate::wire::message::{Hello, Offer, Push, Request, StatusText, Subject};
-use crate::wire::{Frame, INLINE_BODY_MAX, Kind, Message, Ticket};
+use crate::wire::{Flags, Frame, INLINE_BODY_MAX, Kind, Message, Point, Ticket};
 
 impl<V: Payload> Channel<V> {
     /// A frame came. `tail` is the frame's tail, kept by the caller; `body` what came beside it.
@@ -39,6 +39,79 @@ impl<V: Payload> Channel<V> {
             Message::Push(push) => self.handle_push(frame, &push),
             other => self.handle_other(&other),
         }
+    }
+
+    /// The usual frame, an unrequested value of rank 0 or 1, without the detour through every kind of
+    /// message. `None` changes nothing: [`Channel::handle_frame`] judges the frame then. The value's lines are not
+    /// held yet: [`Channel::pass_lines`] or [`Channel::hold`] follows.
+    #[inline]
+    pub fn handle_small<'a>(&mut self, now: Nanos, frame: &Frame, body: &'a [u8]) -> Option<SmallHeard<'a>> {
+        let body_len = frame.body_len() as usize;
+        let is_plain = frame.kind() == Kind::Push as u8
+            && frame.flags().0 & !Flags::DEAD.0 == 0
+            && frame.rank() <= 1
+            && (body_len <= INLINE_BODY_MAX || body_len == body.len())
+            && self.state == State::Up;
+        if !is_plain {
+            return None;
+        }
+        let dtype = DType::from_wire(frame.dtype())?;
+        let size = dtype.size()? as u64;
+        let is_inline = body_len <= INLINE_BODY_MAX;
+        let mut inline = u128::from(frame.words[6]) | u128::from(frame.words[7]) << 64;
+        let mut long: &[u8] = &[];
+        let shape = if frame.rank() == 0 {
+            // No element is longer than the tail.
+            if !is_inline || size != body_len as u64 {
+                return None;
+            }
+            Shape::SCALAR
+        } else {
+            let len = (body_len as u64).checked_sub(8)?;
+            let elements = if is_inline {
+                inline >>= 64;
+                frame.words[6]
+            } else {
+                let (dim, data) = body.split_first_chunk::<8>()?;
+                long = data;
+                u64::from_le_bytes(*dim)
+            };
+            if elements.checked_mul(size)? != len {
+                return None;
+            }
+            Shape::row(elements)?
+        };
+        let key = self.learned.key(Ticket::unpack(frame.slot()))?;
+        self.handle_credit(frame.credit()).ok()?;
+        self.consumed += 1;
+        self.counters.frames_received += 1;
+        self.note_due(now);
+        Some(SmallHeard {
+            key,
+            point: Point { step: StepId(frame.words[2]), at: FrameIter { frame: frame.words[3], iter: frame.words[4] } },
+            ordinal: frame.ordinal(),
+            meta: TensorMeta { dtype, shape },
+            is_dead: frame.flags().has(Flags::DEAD),
+            lines: lines(body_len),
+            inline: inline.to_le_bytes(),
+            len: if is_inline { body_len - 8 * usize::from(frame.rank()) } else { long.len() },
+            long,
+        })
+    }
+
+    /// The value of [`Channel::handle_small`] was taken at once: its lines are the peer's again.
+    #[inline]
+    pub fn pass_lines(&mut self, now: Nanos, lines: u32) {
+        self.lines_taken += u64::from(lines);
+        self.note_due(now);
+    }
+
+    /// The value of [`Channel::handle_small`] waits here.
+    ///
+    /// # Errors
+    /// [`Violation::LineCredit`] if there was no credit for it.
+    pub fn hold(&mut self, lines: u32) -> Result<(), Violation> {
+        self.hold_lines(lines)
     }
 
     /// A one-sided write into the landing of `ticket` is complete: the demand it served.
@@ -76,7 +149,7 @@ impl<V: Payload> Channel<V> {
             point: writing.point,
             ordinal: writing.ordinal,
         };
-        // There is a slot: there are twice as many as offers and writes may be.
+        // There is a slot: there are as many as offers and writes together may be.
         let _ = self.offer(writing.key, subject, value, Some(writing.request));
     }
 
@@ -86,9 +159,6 @@ impl<V: Payload> Channel<V> {
         };
         if hello.frame_window == 0 || hello.line_window == 0 || hello.line_window >= 1 << 15 {
             return Err(Violation::Window);
-        }
-        if !hello.expected.is_current() && hello.expected != self.settings.incarnation {
-            // The peer still thinks of our predecessor; it will give that one up when it reads our hello.
         }
         let former = self.peer;
         let is_other_epoch = former
@@ -103,11 +173,10 @@ impl<V: Payload> Channel<V> {
             frame_window: hello.frame_window,
             line_window: hello.line_window,
         });
-        let their_view = if hello.peer_epoch == self.epoch {
-            hello.consumed
-        } else {
-            0
-        };
+        // A peer that speaks of our predecessor, or of an epoch that is over, has consumed nothing of this one.
+        let is_of_us =
+            hello.expected == self.settings.incarnation && hello.peer_epoch == self.epoch;
+        let their_view = if is_of_us { hello.consumed } else { 0 };
         if self.settings.rules.on(Rule::KeptUntilAcknowledged) {
             self.stream
                 .resume(their_view)
@@ -120,12 +189,16 @@ impl<V: Payload> Channel<V> {
         if self.settings.rules.on(Rule::Interning) {
             self.learned.clear();
         }
-        if self.lines_taken > 0 {
-            // What was told last may be lost, and the hello speaks of frames only.
+        if self.consumed > 0 || self.lines_taken > 0 {
+            // What was told last may have been lost with the connection: it is told again at once.
             self.ack_at = Nanos::ZERO;
         }
         // They send nothing more before they have heard ours.
-        self.state = if hello_sent { State::Up } else { State::Answering };
+        self.state = if hello_sent {
+            State::Up
+        } else {
+            State::Answering
+        };
         Ok(Heard::Up {
             incarnation: hello.incarnation,
             former: if is_other_epoch {
@@ -201,11 +274,11 @@ impl<V: Payload> Channel<V> {
                 demand.is_cancelled = true;
                 Some((request, *demand))
             }
-            Some(_) => self
+            Some(demand) if !demand.is_answered => self
                 .requests
                 .remove(request)
                 .map(|demand| (request, demand)),
-            None => {
+            _ => {
                 self.counters.stale += 1;
                 None
             }
@@ -306,13 +379,14 @@ impl<V: Payload> Channel<V> {
     /// A demand of ours ended without a value.
     fn handle_end<'a>(&mut self, request: Ticket, status: Option<StatusText<'a>>) -> Heard<'a, V> {
         let trusts_lanes = !self.settings.rules.on(Rule::NoOrderBetweenLanes);
-        let Some(demand) = self.requests.at_mut(request) else {
+        // A cancel crosses the answer it wants to forestall: the demand that waits for its landing hears of one end.
+        let Some(demand) = self
+            .requests
+            .at_mut(request)
+            .filter(|demand| !demand.is_answered)
+        else {
             return self.stale();
         };
-        if demand.is_answered {
-            // Answered by a value before; only its landing is still to come home.
-            return Heard::Nothing;
-        }
         demand.is_answered = true;
         demand.is_cancelled = true;
         let copy = *demand;

@@ -9,7 +9,7 @@
 //! it again at the latest. *Accessors* change nothing. Call `transmit` after any command or input.
 //!
 //! The life of a channel: `connected` → hello both ways → up → `disconnected` → `connected` … A connection that
-//! broke resumes where it stood, because every frame is kept until the peer acknowledged it ([`stream`]). When the
+//! broke resumes where it stood, because every frame is kept until the peer acknowledged it (`stream.rs`). When the
 //! peer is given up for lost (`lose`), the epoch ends and nothing of it survives.
 #![forbid(unsafe_code)]
 
@@ -25,9 +25,10 @@ pub(crate) mod stream;
 #[cfg(test)]
 mod tests;
 
-pub use heard::{Demand, Heard, OfferHeard, PushHeard, RequestHeard, Violation};
+pub use heard::{SmallHeard, Demand, Heard, OfferHeard, PushHeard, RequestHeard, Violation};
 pub use rules::{Rule, Rules};
 
+use crate::ground::limits::PARKED_REQUESTS;
 use crate::ground::{Incarnation, Nanos, Region, TensorMeta};
 use crate::rendezvous::KeyId;
 use crate::wire::{Point, Ticket};
@@ -204,8 +205,9 @@ impl<V: Payload> Channel<V> {
             learned: Learned::default(),
             requests: Slab::new(settings.requests),
             // Writes that failed come back as offers, beyond what may be offered.
-            offers: Slab::new(2 * settings.offers),
-            writes: Slab::new(settings.offers),
+            offers: Slab::new(settings.offers + PARKED_REQUESTS),
+            // Each serves a request of the peer: there is always room, so that an accepted offer never has to wait.
+            writes: Slab::new(PARKED_REQUESTS),
             parked: Vec::new(),
             consumed: 0,
             consumed_told: 0,
@@ -238,7 +240,9 @@ impl<V: Payload> Channel<V> {
     #[inline]
     #[must_use]
     pub fn takes_push(&self) -> bool {
-        self.is_up() && self.lines_open() >= lines(self.settings.inline_max) && self.offers.len() < self.settings.offers
+        self.is_up()
+            && self.lines_open() >= lines(self.settings.inline_max)
+            && self.offers.len() < self.settings.offers
     }
 
     /// True if the peer's arenas are read in place.
@@ -274,7 +278,11 @@ impl<V: Payload> Channel<V> {
     #[inline]
     #[must_use]
     pub fn has_due(&self) -> bool {
-        self.stream.due() > 0 || matches!(self.state, State::Greeting { hello_sent: false } | State::Answering)
+        self.stream.due() > 0
+            || matches!(
+                self.state,
+                State::Greeting { hello_sent: false } | State::Answering
+            )
     }
 
     /// True if nothing is owed, asked, offered or on its way, in either direction.
@@ -301,7 +309,10 @@ impl<V: Payload> Channel<V> {
     /// Lines of unrequested values that wait here, and lines of ours that the peer has not returned.
     #[must_use]
     pub fn lines_out(&self) -> [u64; 2] {
-        [u64::from(self.lines_held), self.lines_pushed - self.lines_returned]
+        [
+            u64::from(self.lines_held),
+            self.lines_pushed - self.lines_returned,
+        ]
     }
 
     /// A demand of ours.

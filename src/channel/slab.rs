@@ -5,6 +5,9 @@
 
 use crate::wire::Ticket;
 
+#[cfg(test)]
+mod tests;
+
 #[derive(Debug)]
 struct Entry<T> {
     generation: u32,

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use super::bench::Case;
 use super::units::{self, Sizes};
+use crate::shard::run::PollPolicy;
 
 /// Version and, where the build knew it, commit: `0.1.0 (84260ca)`.
 const VERSION: &str = match option_env!("RENDEZ_VERSION") {
@@ -60,9 +62,15 @@ pub enum Command {
     /// Measure hand-overs: latency, rate and bandwidth by size.
     #[command(after_help = BENCH_EXAMPLES)]
     Bench(BenchArgs),
+    /// The other side of a demonstration.
+    #[command(name = super::demo::pair::PEER_COMMAND, hide = true)]
+    DemoPeer(DemoPeerArgs),
     /// The other side of a raw reference.
     #[command(name = super::baseline::PEER_COMMAND, hide = true)]
     BaselinePeer(BaselinePeerArgs),
+    /// The far side of a measurement.
+    #[command(name = super::workload::PEER_COMMAND, hide = true)]
+    BenchPeer(BenchPeerArgs),
 }
 
 /// Options of `demo`.
@@ -73,6 +81,34 @@ pub struct DemoArgs {
     /// One JSON object a line for each tensor, then one for the whole.
     #[arg(long)]
     pub json: bool,
+    /// Exactly so many rounds over the file, the first of which is not counted.
+    #[arg(long, hide = true, value_parser = clap::value_parser!(u64).range(2..=1_000_000))]
+    pub rounds: Option<u64>,
+    /// Hand all over again until so much time has passed.
+    #[arg(long, hide = true, value_parser = units::duration, default_value = "0s")]
+    pub linger: Duration,
+}
+
+/// Options of the other side of a demonstration.
+#[derive(Args, Clone, PartialEq, Eq, Debug)]
+pub struct DemoPeerArgs {
+    /// The first side's process.
+    #[arg(long)]
+    pub parent: i32,
+    /// Where it listens.
+    #[arg(long)]
+    pub address: String,
+    /// The core to run on.
+    #[arg(long)]
+    pub core: usize,
+    /// The first side runs there too.
+    #[arg(long)]
+    pub shared_core: bool,
+    /// See [`DemoArgs::rounds`].
+    #[arg(long)]
+    pub rounds: Option<u64>,
+    /// The file of weights.
+    pub file: Option<PathBuf>,
 }
 
 /// Options of `bench`.
@@ -84,7 +120,7 @@ pub struct BenchArgs {
     /// Sizes: a list (4,64,1KiB) or a range from:to:xFactor (8:64MiB:x4), whose end is always measured.
     #[arg(long, value_name = "SIZES", value_parser = units::sizes, default_value = "4,64,1KiB,64KiB,1MiB,16MiB")]
     pub size: Sizes,
-    /// Between two processes (shm) or within one (loopback).
+    /// Between two processes (shm), between two cores of one (loopback), or within one shard (local).
     #[arg(long, value_enum, default_value_t = Transport::Shm)]
     pub transport: Transport,
     /// Who sends and receives: a task within the shard, or a thread of the application.
@@ -99,6 +135,15 @@ pub struct BenchArgs {
     /// Open loop: sends a second, due at fixed times; latency counts from then (no coordinated omission).
     #[arg(long, value_name = "PER_SECOND", value_parser = units::rate)]
     pub rate: Option<f64>,
+    /// How the shards wait for work.
+    #[arg(long, value_enum, default_value_t = Poll::Busy)]
+    pub poll: Poll,
+    /// Write every byte in place before each send, and read every byte in place at the receiver.
+    #[arg(long)]
+    pub touch: bool,
+    /// Within one shard: keep so many values parked, and receive them at random.
+    #[arg(long, value_name = "COUNT", requires = "transport")]
+    pub parked: Option<u64>,
     /// Check every byte that arrives.
     #[arg(long)]
     pub check: bool,
@@ -130,6 +175,150 @@ pub struct BaselinePeerArgs {
     pub shared_core: bool,
 }
 
+/// Options of the far side of a measurement.
+#[derive(Args, Clone, PartialEq, Debug)]
+pub struct BenchPeerArgs {
+    /// Where the near side's control plane listens.
+    #[arg(long)]
+    pub connect: String,
+    /// The core to run on.
+    #[arg(long)]
+    pub core: usize,
+    /// The near side runs there too.
+    #[arg(long)]
+    pub shared_core: bool,
+    /// As in `bench`.
+    #[arg(value_enum, long)]
+    pub pattern: Pattern,
+    /// As in `bench`.
+    #[arg(value_enum, long)]
+    pub from: From,
+    /// As in `bench`.
+    #[arg(value_enum, long)]
+    pub poll: Poll,
+    /// Bytes of each tensor.
+    #[arg(long)]
+    pub bytes: u64,
+    /// Microseconds.
+    #[arg(long)]
+    pub warmup: u64,
+    /// Microseconds.
+    #[arg(long)]
+    pub duration: u64,
+    /// As in `bench`.
+    #[arg(long)]
+    pub check: bool,
+    /// As in `bench`.
+    #[arg(long)]
+    pub touch: bool,
+}
+
+impl BenchPeerArgs {
+    /// What the far side of `case` is told.
+    #[must_use]
+    pub fn of(case: &Case, connect: String, core: usize, shared_core: bool) -> Self {
+        Self {
+            connect,
+            core,
+            shared_core,
+            pattern: case.pattern,
+            from: case.from,
+            poll: case.poll.into(),
+            bytes: case.bytes,
+            warmup: micros(case.warmup),
+            duration: micros(case.duration),
+            check: case.check,
+            touch: case.touch,
+        }
+    }
+
+    /// The same as arguments of a command.
+    #[must_use]
+    pub fn to_arguments(&self) -> Vec<String> {
+        let mut arguments = Vec::new();
+        let mut option = |name: &str, value: String| arguments.extend([format!("--{name}"), value]);
+        option("connect", self.connect.clone());
+        option("core", self.core.to_string());
+        option("pattern", self.pattern.name().to_owned());
+        option("from", self.from.name().to_owned());
+        option("poll", self.poll.name().to_owned());
+        option("bytes", self.bytes.to_string());
+        option("warmup", self.warmup.to_string());
+        option("duration", self.duration.to_string());
+        for (name, is_on) in [("shared-core", self.shared_core), ("check", self.check), ("touch", self.touch)] {
+            if is_on {
+                arguments.push(format!("--{name}"));
+            }
+        }
+        arguments
+    }
+
+    /// The case, seen from the far side.
+    #[must_use]
+    pub fn case(&self) -> Case {
+        Case {
+            pattern: self.pattern,
+            transport: Transport::Shm,
+            from: self.from,
+            bytes: self.bytes,
+            warmup: Duration::from_micros(self.warmup),
+            duration: Duration::from_micros(self.duration),
+            rate: None,
+            check: self.check,
+            touch: self.touch,
+            poll: self.poll.into(),
+            parked: None,
+        }
+    }
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// How shards wait for work.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Poll {
+    /// Spin for ever.
+    Busy,
+    /// Spin a while, then sleep.
+    Adaptive,
+    /// Sleep at once.
+    Park,
+}
+
+impl Poll {
+    /// As it is written on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Busy => "busy",
+            Self::Adaptive => "adaptive",
+            Self::Park => "park",
+        }
+    }
+}
+
+impl std::convert::From<Poll> for PollPolicy {
+    fn from(poll: Poll) -> Self {
+        match poll {
+            Poll::Busy => Self::Busy,
+            Poll::Adaptive => Self::Adaptive,
+            Poll::Park => Self::Park,
+        }
+    }
+}
+
+impl std::convert::From<PollPolicy> for Poll {
+    fn from(policy: PollPolicy) -> Self {
+        match policy {
+            PollPolicy::Busy => Self::Busy,
+            PollPolicy::Adaptive => Self::Adaptive,
+            PollPolicy::Park => Self::Park,
+        }
+    }
+}
+
 /// What is measured.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pattern {
@@ -148,6 +337,8 @@ pub enum Transport {
     Loopback,
     /// Between two processes, through shared memory.
     Shm,
+    /// Within one shard: the table alone.
+    Local,
 }
 
 /// Who calls.
@@ -171,6 +362,17 @@ impl Pattern {
     }
 }
 
+impl From {
+    /// As it is written on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Shard => "shard",
+            Self::Thread => "thread",
+        }
+    }
+}
+
 impl Transport {
     /// As it is written on the command line and in reports.
     #[must_use]
@@ -178,6 +380,7 @@ impl Transport {
         match self {
             Self::Loopback => "loopback",
             Self::Shm => "shm",
+            Self::Local => "local",
         }
     }
 }

@@ -13,6 +13,7 @@ use super::machine::{self, Machine};
 use super::report::{Row, TIMES, table};
 use super::terminal::Terminal;
 use super::units::show_bytes;
+use crate::shard::run::PollPolicy;
 
 /// A raw reference is measured for at most this long: it settles sooner than anything above it.
 const REFERENCE_MAX: Duration = Duration::from_secs(1);
@@ -36,6 +37,12 @@ pub struct Case {
     pub rate: Option<f64>,
     /// Whether every byte is checked at the receiver.
     pub check: bool,
+    /// Whether every byte is written before each send and read at the receiver.
+    pub touch: bool,
+    /// How the shards wait.
+    pub poll: PollPolicy,
+    /// Values kept parked (`local` only).
+    pub parked: Option<u64>,
 }
 
 /// What a measurement found. Fields that do not apply to its pattern stay `None`.
@@ -162,7 +169,7 @@ fn check(args: &BenchArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-const fn case(args: &BenchArgs, bytes: u64) -> Case {
+fn case(args: &BenchArgs, bytes: u64) -> Case {
     Case {
         pattern: args.pattern,
         transport: args.transport,
@@ -172,6 +179,9 @@ const fn case(args: &BenchArgs, bytes: u64) -> Case {
         duration: args.duration,
         rate: args.rate,
         check: args.check,
+        touch: args.touch,
+        poll: args.poll.into(),
+        parked: args.parked,
     }
 }
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use hdrhistogram::Histogram;
-use hdrhistogram::serialization::V2DeflateSerializer;
+use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer, V2Serializer};
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
 
 use super::error::CliError;
@@ -105,6 +105,33 @@ impl Recorder {
         );
         // Same range and digits, hence the only errors the crate has cannot occur.
         let _ = self.histogram.add(&other.histogram);
+    }
+
+    /// The whole distribution, as it crosses to another process.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        // A `Vec` takes everything, and the range fits the format: neither of its errors can occur.
+        let _ = V2Serializer::new().serialize(&self.histogram, &mut bytes);
+        bytes
+    }
+
+    /// A distribution of nanoseconds that another process sent; `None` if the bytes are none.
+    #[must_use]
+    pub fn nanos_from(bytes: &[u8]) -> Option<Self> {
+        Self::nanos().filled(bytes)
+    }
+
+    /// A distribution of picoseconds that another process sent; `None` if the bytes are none.
+    #[must_use]
+    pub fn picos_from(bytes: &[u8]) -> Option<Self> {
+        Self::picos().filled(bytes)
+    }
+
+    fn filled(mut self, bytes: &[u8]) -> Option<Self> {
+        let other: Histogram<u64> = Deserializer::new().deserialize(&mut &bytes[..]).ok()?;
+        self.histogram.add(&other).ok()?;
+        Some(self)
     }
 
     /// Forgets everything; keeps the memory.

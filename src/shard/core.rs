@@ -12,7 +12,7 @@ use super::keys::{KeyEntry, Keys, Route};
 use super::peers::{Link, Peer};
 use super::value::{NO_LINK, Received, Value, Waiter};
 use super::wait::WaitCell;
-use super::{Observer, Settings};
+use super::{Observer, Settings, TaskEvent};
 use crate::channel::slab::Slab;
 use crate::fabric::{Landing, QpId, Write};
 use crate::ground::device::TaskName;
@@ -31,10 +31,11 @@ pub(crate) enum PortOp {
     Attach { link: u32 },
 }
 
-/// Something for `deliver`.
+/// Something for a task, by `deliver`.
 #[derive(Debug)]
-pub(crate) enum Event {
-    Task { task: u32, token: u64, outcome: Result<Received, Status> },
+pub(crate) struct Event {
+    pub(crate) task: u32,
+    pub(crate) event: TaskEvent,
 }
 
 /// Somebody of this process who waits, and is not an in-shard task of this shard.
@@ -118,6 +119,8 @@ pub(crate) struct Core {
     pub(crate) dirty: Vec<u32>,
     /// Notes for each neighbour, until its ring has room.
     pub(crate) notes: Vec<VecDeque<Note>>,
+    /// How many those are.
+    pub(crate) notes_waiting: usize,
     pub(crate) landing_bytes: u64,
     /// Of these, bytes of landings that wait for values nobody has offered yet.
     pub(crate) ahead_bytes: u64,
@@ -187,18 +190,24 @@ impl Core {
         self.keys.sweep(|id| in_use.contains(&id));
     }
 
+    /// True if `transmit` has something to do.
+    #[inline]
+    pub(crate) fn has_output(&self) -> bool {
+        !self.dirty.is_empty() || !self.port_ops.is_empty() || self.notes_waiting > 0
+    }
+
     /// Brings an outcome to whoever waited.
     #[inline]
     pub(crate) fn complete(&mut self, waiter: Waiter, outcome: Result<Received, Status>) {
         match waiter {
-            Waiter::Task { task, token } => self.events.push_back(Event::Task { task, token, outcome }),
+            Waiter::Task { task, token } => self.events.push_back(Event { task, event: TaskEvent::Received { token, outcome } }),
             Waiter::Wait(ticket) => match self.waits.remove(ticket) {
                 Some(Wait::Cell { cell, .. }) => cell.complete(outcome),
                 Some(Wait::Neighbour { shard, theirs, .. }) => {
                     self.note(shard, Note::Deliver { wait: theirs, outcome });
                 }
                 Some(Wait::Away { task, token, .. }) => {
-                    self.events.push_back(Event::Task { task, token, outcome });
+                    self.events.push_back(Event { task, event: TaskEvent::Received { token, outcome } });
                 }
                 None => {}
             },
@@ -228,7 +237,7 @@ impl Core {
         if value.lines > 0 {
             self.return_lines(value.link, value.lines);
         }
-        Received { tensor: value.tensor, is_dead: value.is_dead }
+        Received { tensor: value.tensor, is_dead: value.is_dead, path: value.path }
     }
 
     #[inline]
@@ -265,6 +274,7 @@ impl Core {
     pub(crate) fn note(&mut self, shard: u16, note: Note) {
         if let Some(queue) = self.notes.get_mut(usize::from(shard)) {
             queue.push_back(note);
+            self.notes_waiting += 1;
         }
     }
 

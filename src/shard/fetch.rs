@@ -3,7 +3,7 @@
 
 use super::core::{Core, Incoming, PortOp, Room};
 use super::peers::Link;
-use super::value::{NO_LINK, Value};
+use super::value::{NO_LINK, Path, Value};
 use crate::channel::heard::Accepted;
 use crate::channel::{Demand, OfferHeard, Rule};
 use crate::fabric::Landing;
@@ -53,8 +53,9 @@ impl Core {
 
     /// The bytes of an offer are here: it becomes a value in its place in line.
     pub(crate) fn supply(&mut self, incoming: &Incoming, ticket: Ticket, tensor: Tensor) {
-        let value =
-            Value { tensor, is_dead: incoming.offer.is_dead, lines: incoming.offer.lines, link: incoming.link };
+        let path = if tensor.is_leased() { Path::Lease } else { Path::Copy };
+        let Incoming { offer, link, .. } = *incoming;
+        let value = Value { tensor, is_dead: offer.is_dead, path, lines: offer.lines, link };
         let bytes = value.parked_bytes();
         if !self.settings.rules.on(Rule::Ordinals) {
             return self.arrive_unordered(incoming, value, bytes);
@@ -76,9 +77,10 @@ impl Core {
 
     fn arrive_unordered(&mut self, incoming: &Incoming, value: Value, bytes: u64) {
         use crate::rendezvous::{Arrival, Arrived};
+        let next = self.table.next_ordinal(incoming.slot);
         let item = Arrived::Value(value);
         if let Ok(Arrival::Matched { waiter, value }) =
-            self.table.arrive(self.now, incoming.slot, u32::MAX, item, bytes)
+            self.table.arrive(self.now, incoming.slot, next, item, bytes)
         {
             self.hand_over(waiter, value);
         }
@@ -268,8 +270,13 @@ impl Core {
                 }
             }
             (Ok(tensor), None) => {
-                let value = Value { tensor, is_dead: false, lines: 0, link };
-                self.arrive(link, slot, demand.ordinal, value);
+                let value = Value { tensor, is_dead: false, path: Path::Copy, lines: 0, link };
+                // Frames that were sent before may still be on their way, whether anything is asked or not.
+                if self.settings.rules.on(Rule::NoOrderBetweenLanes) {
+                    self.arrive_in_turn(link, slot, demand.ordinal, crate::rendezvous::Arrived::Value(value));
+                } else {
+                    self.arrive(link, slot, demand.ordinal, value);
+                }
             }
             // Shorter than its type and shape say: the peer wrote nonsense, and its value is lost.
             (Err(_), _) => self.violated(link, crate::channel::Violation::Requests),

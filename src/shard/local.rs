@@ -11,7 +11,7 @@ use super::keys::Route;
 use super::value::{NO_LINK, Received, Value, Waiter};
 use super::wait::WaitCell;
 use crate::channel::{NoPush, Rule};
-use crate::fabric::{Landing, Token, Write};
+use crate::fabric::{AnyPort, Landing, Port, Token, Write};
 use crate::ground::{FrameIter, Key, Nanos, Status, StepId};
 use crate::memory::Tensor;
 use crate::rendezvous::{self, KeyId, Pass, Refusal, Requested, Sent, Slot, WaiterId};
@@ -22,6 +22,7 @@ impl Core {
     #[inline]
     pub(crate) fn send(
         &mut self,
+        ports: &mut [AnyPort],
         step: StepId,
         id: KeyId,
         at: FrameIter,
@@ -36,7 +37,7 @@ impl Core {
         }
         match route {
             Route::Local => self.send_here(slot, tensor, is_dead).map(|()| NO_LINK),
-            Route::Out { peer } => self.send_out(peer, link, slot, tensor, is_dead),
+            Route::Out { peer } => self.send_out(ports, peer, link, slot, tensor, is_dead),
             Route::In { .. } | Route::Foreign => Err(self.foreign(slot, true)),
         }
     }
@@ -58,11 +59,23 @@ impl Core {
 
     /// The destination is a peer.
     #[inline]
-    fn send_out(&mut self, peer: u32, link: u32, slot: Slot, tensor: Tensor, is_dead: bool) -> Result<u32, Status> {
+    fn send_out(&mut self, ports: &mut [AnyPort], peer: u32, link: u32, slot: Slot, tensor: Tensor, is_dead: bool) -> Result<u32, Status> {
         let value = Value::local(tensor, is_dead);
         match self.table.pass(self.now, slot) {
             Ok(Pass::Clear(place)) => {
                 if let Some(entry) = self.links.get_mut(link as usize) {
+                    // The usual case goes out before anything is written down.
+                    let point = Self::point_of(slot);
+                    if let Some((port, qp)) = entry.qp
+                        && let Some((frame, lead)) = entry.channel.compose(slot.key, point, place.ordinal(), &value)
+                        && let Some(port) = ports.get_mut(port)
+                    {
+                        let body = if frame.body_is_inline() { [&[][..], &[]] } else { [lead.as_bytes(), value.tensor.bytes()] };
+                        if port.post_send(qp, &frame, body).is_ok() {
+                            entry.channel.posted(slot.key, frame, value);
+                            return Ok(NO_LINK);
+                        }
+                    }
                     match entry.channel.push(slot.key, Self::point_of(slot), place.ordinal(), value, None) {
                         Ok(()) => return Ok(link),
                         Err(no) => return self.park(peer, link, slot, place, no.into_value()),
@@ -413,12 +426,12 @@ impl Core {
     }
 
     /// A note from a neighbour.
-    pub(crate) fn heed(&mut self, from: u16, note: Note) {
+    pub(crate) fn heed(&mut self, ports: &mut [AnyPort], from: u16, note: Note) {
         match note {
             Note::Send { key, step, at, tensor, is_dead } => {
                 let Some(id) = self.noted(from, key) else { return };
                 // A neighbour's send was accepted where it was made; a step that ended meanwhile drops it.
-                match self.send(step, id, at, tensor, is_dead) {
+                match self.send(ports, step, id, at, tensor, is_dead) {
                     Ok(NO_LINK) => {}
                     Ok(link) => self.touch(link),
                     Err(_) => self.stats.dropped += 1,

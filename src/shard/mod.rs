@@ -30,7 +30,7 @@ use std::sync::Arc;
 pub use call::{PendingItem, ShardStats};
 pub use clock::Clock;
 pub use task::{PreparedKey, Task, TaskContext, TaskEvent};
-pub use value::Received;
+pub use value::{Path, Received};
 
 use self::core::{Core, Event, PortOp, Room, Wait};
 use call::{Call, Note};
@@ -163,8 +163,11 @@ pub struct Shard {
     neighbours: Vec<Option<Neighbour>>,
     tasks: Vec<Option<Box<dyn Task>>>,
     pub(crate) again: Vec<u32>,
+    called: Vec<u32>,
     pub(crate) finished: Vec<u32>,
     segments_told: usize,
+    /// Something was posted since doorbells were rung.
+    has_posted: bool,
     /// Turns since the clock was read.
     unstamped: u32,
     /// Turns since memory was given back.
@@ -217,6 +220,7 @@ impl Shard {
             port_ops: Vec::new(),
             dirty: Vec::new(),
             notes: (0..count).map(|_| VecDeque::new()).collect(),
+            notes_waiting: 0,
             landing_bytes: 0,
             ahead_bytes: 0,
             early: Vec::new(),
@@ -232,8 +236,10 @@ impl Shard {
             neighbours: parts.neighbours,
             tasks: Vec::new(),
             again: Vec::new(),
+            called: Vec::new(),
             finished: Vec::new(),
             segments_told: 0,
+            has_posted: false,
             unstamped: 0,
             untidied: 0,
             stopping: None,
@@ -248,12 +254,26 @@ impl Shard {
     /// One turn of the loop: everything that is there now, in bursts, and no waiting.
     #[inline]
     pub fn turn(&mut self) -> Progress {
-        let mut done = self.take_calls();
-        done += self.take_commands();
-        done += self.take_notes();
+        let mut done = 0;
+        if self.mailbox.has_calls() {
+            done += self.take_calls();
+        }
+        if self.mailbox.has_commands() {
+            done += self.take_commands();
+        }
+        if !self.neighbours.is_empty() {
+            done += self.take_notes();
+        }
         done += self.poll_fabric();
-        self.transmit();
-        done += self.deliver();
+        if self.core.has_output() {
+            self.transmit();
+        }
+        if !self.core.events.is_empty() || !self.again.is_empty() {
+            done += self.deliver();
+        }
+        if self.has_posted {
+            self.flush();
+        }
         self.after_turn(done)
     }
 
@@ -267,7 +287,8 @@ impl Shard {
         tensor: Tensor,
         is_dead: bool,
     ) -> Result<(), Status> {
-        let link = self.core.send(step, key, at, tensor, is_dead)?;
+        let link = self.core.send(&mut self.ports, step, key, at, tensor, is_dead)?;
+        self.has_posted = true;
         if link != NO_LINK {
             self.transmit_link(link);
         }
@@ -303,11 +324,8 @@ impl Shard {
 
     // ─────────────────────────────────────────── the parts of a turn ───────────────────────────────────────────
 
-    #[inline]
+    #[cold]
     fn take_calls(&mut self) -> usize {
-        if !self.mailbox.has_calls() {
-            return 0;
-        }
         self.core.now = self.clock.stamp();
         let mut done = 0;
         while let Some(call) = self.mailbox.next_call() {
@@ -321,10 +339,13 @@ impl Shard {
         done
     }
 
-    #[inline]
     fn take_commands(&mut self) -> usize {
         let mut done = 0;
-        while done < COMMANDS_PER_TURN {
+        loop {
+            if done == COMMANDS_PER_TURN {
+                self.mailbox.more_commands();
+                break;
+            }
             let Some(command) = self.mailbox.next_command() else { break };
             let bytes = bytes_of(&command);
             self.handle_command(command);
@@ -338,7 +359,8 @@ impl Shard {
     fn handle_command(&mut self, command: Command) {
         match command {
             Command::Send { key, step, tensor, is_dead, answer } => {
-                let sent = self.core.send_from_outside(&key, step, tensor, is_dead);
+                let sent = self.core.send_from_outside(&mut self.ports, &key, step, tensor, is_dead);
+                self.has_posted = true;
                 if let Ok(link) = sent
                     && link != NO_LINK
                 {
@@ -359,14 +381,13 @@ impl Shard {
         }
     }
 
-    #[inline]
     fn take_notes(&mut self) -> usize {
         let mut done = 0;
         for from in 0..self.neighbours.len() {
             for _ in 0..NOTES_PER_TURN {
                 let Some(Some(neighbour)) = self.neighbours.get_mut(from) else { break };
                 let Some(note) = neighbour.from.pop() else { break };
-                self.core.heed(from as u16, note);
+                self.core.heed(&mut self.ports, from as u16, note);
                 done += 1;
             }
         }
@@ -383,7 +404,6 @@ impl Shard {
         done
     }
 
-    #[inline]
     fn transmit(&mut self) {
         if !self.core.port_ops.is_empty() {
             self.run_port_ops();
@@ -401,8 +421,8 @@ impl Shard {
                 self.core.dirty = dirty;
             }
         }
-        for at in 0..self.core.notes.len() {
-            if !self.core.notes[at].is_empty() {
+        if self.core.notes_waiting > 0 {
+            for at in 0..self.core.notes.len() {
                 self.send_notes(at);
             }
         }
@@ -415,6 +435,7 @@ impl Shard {
                 self.core.notes[at].push_front(note);
                 return;
             }
+            self.core.notes_waiting -= 1;
         }
     }
 
@@ -426,6 +447,7 @@ impl Shard {
         let Some(entry) = links.get_mut(link as usize) else { return };
         let Some((port, qp)) = entry.qp else { return };
         let Some(port) = ports.get_mut(port) else { return };
+        self.has_posted = true;
         entry.channel.transmit(*now, &|key| keys.text(key), &mut |frame, body| port.post_send(qp, frame, body).is_ok());
         if !entry.parked.is_empty() && entry.channel.takes_push() {
             core.pump(link);
@@ -500,24 +522,31 @@ impl Shard {
         }
     }
 
-    #[inline]
     fn deliver(&mut self) -> usize {
         let mut done = 0;
         if !self.again.is_empty() {
-            for task in std::mem::take(&mut self.again) {
-                self.call_task(task, TaskEvent::Again);
+            // Two lists that change places, so that neither is made anew in each turn.
+            std::mem::swap(&mut self.again, &mut self.called);
+            for at in 0..self.called.len() {
+                self.call_task(self.called[at], TaskEvent::Again);
                 done += 1;
             }
+            self.called.clear();
         }
         while done < EVENTS_PER_TURN {
-            let Some(Event::Task { task, token, outcome }) = self.core.events.pop_front() else { break };
-            self.call_task(task, TaskEvent::Received { token, outcome });
+            let Some(Event { task, event }) = self.core.events.pop_front() else { break };
+            self.call_task(task, event);
             done += 1;
         }
+        done
+    }
+
+    /// Rings the doorbells of peers that were posted to and may sleep.
+    fn flush(&mut self) {
+        self.has_posted = false;
         for port in &mut self.ports {
             port.flush();
         }
-        done
     }
 
     #[inline]
@@ -545,24 +574,21 @@ impl Shard {
     /// Timers, memory that came home, and the clock.
     #[inline]
     fn after_turn(&mut self, done: usize) -> Progress {
-        self.core.stats.turns += 1;
-        if done > 0 {
-            // The next turn's time is read here, after the answer has left and not before.
-            self.unstamped = 0;
-            self.core.now = self.clock.stamp();
-        } else {
-            self.core.stats.idle_turns += 1;
-            self.unstamped += 1;
-            if self.unstamped < TURNS_PER_STAMP {
-                return Progress::Idle;
-            }
-            self.unstamped = 0;
-            self.core.now = self.clock.stamp();
-            self.untidied = TURNS_PER_TIDY;
+        self.unstamped += 1;
+        if done == 0 && self.unstamped < TURNS_PER_STAMP {
+            return Progress::Idle;
         }
-        // Every so many turns, busy or not: a loaded shard must give memory back too.
+        self.after_some_turns(done)
+    }
+
+    fn after_some_turns(&mut self, done: usize) -> Progress {
+        let turns = std::mem::take(&mut self.unstamped);
+        self.core.stats.turns += u64::from(turns);
+        self.core.stats.idle_turns += u64::from(turns - u32::from(done > 0));
+        // After something was done the next turn's time is read here, when the answer has left, and not before.
+        self.core.now = self.clock.stamp();
         self.untidied += 1;
-        if self.untidied > TURNS_PER_TIDY {
+        if done == 0 || self.untidied > TURNS_PER_TIDY {
             self.untidied = 0;
             self.tidy();
         }
@@ -592,9 +618,7 @@ impl Shard {
         self.segments_told = segments.len();
         if !self.core.dirty.is_empty() || !self.core.port_ops.is_empty() {
             self.transmit();
-            for port in &mut self.ports {
-                port.flush();
-            }
+            self.flush();
         }
     }
 
@@ -608,6 +632,7 @@ impl Shard {
             }
         }
         self.transmit();
+        self.flush();
         self.core.next_timer = self.core.find_next_timer();
     }
 
@@ -627,6 +652,7 @@ impl Shard {
                 self.core.peer_up(*up, &mut self.ports);
                 // The hello leaves before the peer's can be polled.
                 self.transmit();
+                self.flush();
             }
             Call::PeerLost { task, status } | Call::PeerUnreachable { task, status } => {
                 // What the peer had said before it went is still in the rings: it counts.

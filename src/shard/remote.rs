@@ -2,14 +2,16 @@
 //!
 //! It runs while the port is being polled, so it posts nothing: answers are left in channels and `port_ops`.
 
-use super::core::{Core, Early, Incoming, Target};
+use super::TaskEvent;
+use super::core::{Core, Early, Event, Incoming, Target};
 use super::faults;
 use super::keys::{self, Route};
-use super::value::{NO_LINK, Value};
+use super::value::{NO_LINK, Path, Received, Value, Waiter};
 use crate::channel::heard::Accepted;
-use crate::channel::{Demand, Heard, OfferHeard, PushHeard, Rule, Violation, WriteEnd};
+use crate::channel::{SmallHeard, Demand, Heard, OfferHeard, PushHeard, Rule, Violation, WriteEnd};
 use crate::fabric::{self, Outcome, QpId};
 use crate::ground::{Code, Incarnation, Status, StepId};
+use crate::memory::Tensor;
 use crate::rendezvous::{Arrival, Arrived, Refusal, Slot};
 use crate::wire::message::StatusText;
 use crate::wire::{Frame, Ticket};
@@ -65,13 +67,60 @@ impl Core {
 
     #[inline]
     pub(crate) fn heard_frame(&mut self, link: u32, frame: &Frame, body: &[u8]) {
-        let tail = frame.tail();
         let Some(entry) = self.links.get_mut(link as usize) else { return };
+        if let Some(small) = entry.channel.handle_small(self.now, frame, body) {
+            return self.heard_small(link, &small);
+        }
+        let tail = frame.tail();
         match entry.channel.handle_frame(self.now, frame, &tail, body) {
             Ok(Heard::Push(push)) => self.heard_push(link, &push),
             Ok(heard) => self.heard_other(link, heard),
             Err(violation) => self.violated(link, violation),
         }
+    }
+
+    /// A value that lay in its frame: to its waiter at once, or the long way.
+    #[inline]
+    fn heard_small(&mut self, link: u32, small: &SmallHeard<'_>) {
+        let slot = Slot { step: small.point.step, key: small.key, at: small.point.at };
+        let tensor = if small.long.is_empty() {
+            Tensor::of_bytes(small.meta, small.inline, small.len)
+        } else {
+            match self.pool.tensor_from(small.meta, small.long) {
+                Ok(tensor) => tensor,
+                Err(error) => return self.no_room(link, slot, 0, &error.into()),
+            }
+        };
+        let Some(waiter) = self.table.claim(&slot, small.ordinal) else {
+            return self.park_small(link, slot, small, tensor);
+        };
+        let Some(entry) = self.links.get_mut(link as usize) else { return };
+        entry.channel.pass_lines(self.now, small.lines);
+        let has_demands = entry.channel.load()[0] > 0;
+        self.stats.delivered += 1;
+        let received = Received { tensor, is_dead: small.is_dead, path: Path::Inline };
+        match waiter {
+            Waiter::Task { task, token } => {
+                self.events.push_back(Event { task, event: TaskEvent::Received { token, outcome: Ok(received) } });
+            }
+            waiter => self.complete(waiter, Ok(received)),
+        }
+        self.watch_link(link);
+        if has_demands {
+            self.settle_demands_of(link, slot);
+        }
+        if !self.early.is_empty() {
+            self.release_early(link, slot);
+        }
+    }
+
+    fn park_small(&mut self, link: u32, slot: Slot, small: &SmallHeard<'_>, tensor: Tensor) {
+        let Some(entry) = self.links.get_mut(link as usize) else { return };
+        if let Err(violation) = entry.channel.hold(small.lines) {
+            return self.violated(link, violation);
+        }
+        let value = Value { tensor, is_dead: small.is_dead, path: Path::Inline, lines: small.lines, link };
+        self.arrive(link, slot, small.ordinal, value);
     }
 
     #[inline]
@@ -84,7 +133,7 @@ impl Core {
             Ok(tensor) => tensor,
             Err(error) => return self.no_room(link, slot, push.lines, &error.into()),
         };
-        let value = Value { tensor, is_dead: push.is_dead, lines: push.lines, link };
+        let value = Value { tensor, is_dead: push.is_dead, path: Path::Inline, lines: push.lines, link };
         self.arrive(link, slot, push.ordinal, value);
     }
 
@@ -100,7 +149,7 @@ impl Core {
     pub(super) fn take_in(&mut self, link: u32, slot: Slot, ordinal: u32, value: Value) {
         let bytes = value.parked_bytes();
         self.claim_step(slot);
-        let ordinal = if self.settings.rules.on(Rule::Duplicates) { ordinal } else { u32::MAX };
+        let ordinal = self.judge(slot, ordinal);
         match self.table.arrive(self.now, slot, ordinal, Arrived::Value(value), bytes) {
             Ok(Arrival::Matched { waiter, value }) => {
                 let is_watched = value.lines > 0;
@@ -156,12 +205,18 @@ impl Core {
 
     /// Ordinals have no gaps, so whatever is missing is on its way by another lane: what overtook it waits.
     #[cold]
-    fn arrive_in_turn(&mut self, link: u32, slot: Slot, ordinal: u32, item: Arrived<Value>) {
+    pub(super) fn arrive_in_turn(&mut self, link: u32, slot: Slot, ordinal: u32, item: Arrived<Value>) {
         if ordinal > self.table.next_ordinal(slot) && self.table_takes(slot) {
             self.early.push(Early { link, slot, ordinal, item });
             return self.watch_link(link);
         }
         self.take_item(link, slot, ordinal, item);
+        self.release_early(link, slot);
+    }
+
+    /// Whose turn has come goes on its way.
+    #[cold]
+    fn release_early(&mut self, link: u32, slot: Slot) {
         while let Some(at) = self.early.iter().position(|early| {
             early.slot == slot && early.link == link && early.ordinal <= self.table.next_ordinal(slot)
         }) {
@@ -188,6 +243,12 @@ impl Core {
                 at += 1;
             }
         }
+    }
+
+    /// With the rule off, a value that was here before is taken for a new one.
+    #[inline]
+    fn judge(&self, slot: Slot, ordinal: u32) -> u32 {
+        if self.settings.rules.on(Rule::Duplicates) { ordinal } else { ordinal.max(self.table.next_ordinal(slot)) }
     }
 
     /// With the rule off, a frame makes a step as a local use does: the harm a simulation shows.
@@ -272,7 +333,10 @@ impl Core {
         {
             return self.offered_again(link, Ticket::unpack(demand.tag as u32), &accepted, offer);
         }
-        self.links[link as usize].seen.insert(offer.key, offer.meta);
+        let entry = &mut self.links[link as usize];
+        if !entry.channel.reads_in_place() {
+            entry.seen.insert(offer.key, offer.meta);
+        }
         let accepted = Accepted {
             ticket: offer.offer,
             meta: offer.meta,
@@ -284,7 +348,7 @@ impl Core {
             && self.table_takes(slot)
             && let Some(tensor) = self.lease(link, region, &accepted)
         {
-            let value = Value { tensor, is_dead: offer.is_dead, lines: offer.lines, link };
+            let value = Value { tensor, is_dead: offer.is_dead, path: Path::Lease, lines: offer.lines, link };
             return self.arrive(link, slot, offer.ordinal, value);
         }
         let incoming =
@@ -304,7 +368,7 @@ impl Core {
 
     fn take_in_offer(&mut self, link: u32, slot: Slot, ordinal: u32, ticket: Ticket) {
         let token = u64::from(ticket.packed());
-        let ordinal = if self.settings.rules.on(Rule::Duplicates) { ordinal } else { u32::MAX };
+        let ordinal = self.judge(slot, ordinal);
         if !self.settings.rules.on(Rule::Ordinals) {
             // With the rule off the offer takes no place in line: later values overtake it.
             return self.fetch(ticket);

@@ -6,7 +6,7 @@ use super::Shard;
 use super::value::Received;
 use crate::ground::{FrameIter, Key, Nanos, Status, StepId, TensorMeta};
 use crate::memory::{MemoryError, Tensor, TensorBuilder};
-use crate::rendezvous::KeyId;
+use crate::rendezvous::{KeyId, Slot};
 
 /// Code that runs inside a shard.
 pub trait Task: Send {
@@ -100,6 +100,20 @@ impl TaskContext<'_> {
     #[inline]
     pub fn recv_by(&mut self, step: StepId, key: PreparedKey, token: u64, deadline: Nanos) {
         self.shard.recv_for_task(self.task, step, key.id, key.at, token, deadline);
+    }
+
+    /// Loads what the table holds of these keys, all at once: a burst of sends or receives at keys of a large table
+    /// then waits for memory once, and not for each key.
+    #[inline]
+    pub fn touch(&self, step: StepId, keys: &[PreparedKey]) {
+        const BURST: usize = 32;
+        let mut slots = [Slot { step, key: KeyId(0), at: FrameIter::default() }; BURST];
+        for burst in keys.chunks(BURST) {
+            for (slot, key) in slots.iter_mut().zip(burst) {
+                *slot = Slot { step, key: key.id, at: key.at };
+            }
+            std::hint::black_box(self.shard.core.table.touch(&slots[..burst.len()]));
+        }
     }
 
     /// Memory to write a tensor into in place.

@@ -1,0 +1,235 @@
+//! The engine as `rendez bench` measures it: each case in fresh engines, the far side in a process of its own.
+//!
+//! Knows the engine's public face only: what is measured here is what a user of the library can have. The near side
+//! runs in this process, in its shard 0 or in an application thread; the far side is this program again under a
+//! hidden subcommand, or, over loopback, a second engine of this process.
+
+mod far;
+mod local;
+mod near;
+mod thread;
+
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+pub use far::serve;
+
+use super::args::{BenchPeerArgs, From, Pattern, Transport};
+use super::bench::{Case, Measured, Workload};
+use super::error::CliError;
+use super::machine::{self, Pair};
+use super::stopwatch::Stopwatch;
+use crate::engine::{Config, Engine};
+use crate::ground::{DType, Key, Shape, Status, StepId, TensorMeta};
+use crate::memory::Tensor;
+
+/// The hidden subcommand of the far side.
+pub const PEER_COMMAND: &str = "bench-peer";
+
+/// The step everything happens in.
+pub(crate) const STEP: StepId = StepId(1);
+
+/// How long the far side may take to say anything, beyond the time it measures.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The engine, as a workload.
+#[derive(Debug, Default)]
+pub struct Engines;
+
+/// What both sides of a measurement are told.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Job {
+    pub(crate) pattern: Pattern,
+    pub(crate) bytes: u64,
+    pub(crate) warmup: Duration,
+    pub(crate) duration: Duration,
+    pub(crate) rate: Option<f64>,
+    pub(crate) check: bool,
+    pub(crate) touch: bool,
+}
+
+/// The keys of a measurement.
+#[derive(Clone, Debug)]
+pub(crate) struct Keys {
+    /// What is measured, near to far.
+    pub(crate) there: Key,
+    /// What comes back.
+    pub(crate) back: Key,
+    /// The far side's findings.
+    pub(crate) report: Key,
+}
+
+impl Keys {
+    pub(crate) fn new() -> Result<Self, CliError> {
+        let key = |from, to, edge| Key::between(from, to, edge).map_err(|error| failed(&error.into()));
+        Ok(Self {
+            there: key("near", "far", "there")?,
+            back: key("far", "near", "back")?,
+            report: key("far", "near", "report")?,
+        })
+    }
+}
+
+impl Workload for Engines {
+    fn measure(&mut self, case: &Case) -> Result<Measured, CliError> {
+        if case.transport == Transport::Local {
+            return local::measure(case);
+        }
+        let job = Job {
+            pattern: case.pattern,
+            bytes: case.bytes,
+            warmup: case.warmup,
+            duration: case.duration,
+            rate: case.rate,
+            check: case.check,
+            touch: case.touch,
+        };
+        let pair = machine::pair()?;
+        let near = engine("near", pair.near, &pair, case)?;
+        let far = match case.transport {
+            Transport::Loopback => Far::Here(far::start(&near, &pair, case, job)?),
+            _ => Far::There(Peer::start(&near, &pair, case)?),
+        };
+        let measured = match case.from {
+            From::Shard => near::measure(&near, job),
+            From::Thread => thread::measure(&near, job, pair.near),
+        };
+        drop(far);
+        near.shutdown(Duration::from_millis(200));
+        let mut measured = measured?;
+        if near.placement().is_shared {
+            measured.notes.push("shard and caller, or both sides, take turns on one core".to_owned());
+        }
+        Ok(measured)
+    }
+}
+
+/// The other side, which ends with this.
+enum Far {
+    Here(Engine),
+    There(Peer),
+}
+
+impl Drop for Far {
+    fn drop(&mut self) {
+        match self {
+            Self::Here(engine) => engine.shutdown(Duration::from_millis(200)),
+            Self::There(peer) => peer.end(),
+        }
+    }
+}
+
+/// One engine with one shard on `core`.
+pub(crate) fn engine(name: &str, core: usize, pair: &Pair, case: &Case) -> Result<Engine, CliError> {
+    let mut config = Config::new(format!("/job:{name}/replica:0/task:0"));
+    config.shards = 1;
+    config.cores = vec![core];
+    config.poll = case.poll;
+    config.control = case.transport == Transport::Shm;
+    // An application thread shares its shard's core where the machine has only these two.
+    config.share_cores = pair.is_shared() || (case.from == From::Thread && machine::affinity().len() < 4);
+    config.arena.segment_bytes = usize::try_from(case.bytes.saturating_mul(4).clamp(64 << 20, 1 << 30)).unwrap_or(1 << 30);
+    Engine::start(config).map_err(|status| failed(&status))
+}
+
+/// The metadata of a tensor of `bytes` bytes.
+pub(crate) fn meta(bytes: u64) -> Result<TensorMeta, CliError> {
+    let shape = Shape::new(&[bytes]).map_err(|error| CliError::usage("SIZE", error.to_string()))?;
+    TensorMeta::new(DType::U8, shape).map_err(|error| CliError::usage("SIZE", error.to_string()))
+}
+
+/// The low bytes of a stamp, as many as a value of this size carries.
+pub(crate) fn put_stamp(bytes: &mut [u8], ticks: u64) {
+    let len = bytes.len().min(8);
+    bytes[..len].copy_from_slice(&ticks.to_le_bytes()[..len]);
+}
+
+/// The ticks from the stamp in `bytes` to `now`; `None` where the value is too small to carry one.
+pub(crate) fn since_stamp(bytes: &[u8], now: u64) -> Option<u64> {
+    match bytes.len() {
+        0..4 => None,
+        4..8 => {
+            let mut low = [0; 4];
+            low.copy_from_slice(&bytes[..4]);
+            Some(u64::from((now as u32).wrapping_sub(u32::from_le_bytes(low))))
+        }
+        _ => {
+            let mut all = [0; 8];
+            all.copy_from_slice(&bytes[..8]);
+            Some(now.saturating_sub(u64::from_le_bytes(all)))
+        }
+    }
+}
+
+/// A tensor for values that are sent again and again without being touched.
+pub(crate) fn ready_tensor(engine: &Engine, bytes: u64) -> Result<Tensor, CliError> {
+    let mut builder = engine.tensor(DType::U8, &[bytes]).map_err(|status| failed(&status))?;
+    super::baseline::touch::write(builder.bytes_mut(), 1);
+    Ok(builder.finish())
+}
+
+/// Waits for what a task sends when it is done.
+pub(crate) fn await_outcome(
+    outcome: &mpsc::Receiver<Result<Measured, Status>>,
+    job: Job,
+) -> Result<Measured, CliError> {
+    match outcome.recv_timeout(job.warmup + job.duration + PATIENCE) {
+        Ok(Ok(measured)) => Ok(measured),
+        Ok(Err(status)) => Err(failed(&status)),
+        Err(_) => Err(CliError::failure(
+            "BENCH_STALLED",
+            "the measurement did not end: the other side has stopped, or the machine is overloaded; try again",
+        )),
+    }
+}
+
+pub(crate) fn failed(status: &Status) -> CliError {
+    CliError::failure(status.reason(), status.message())
+}
+
+/// The far side in its own process.
+struct Peer(Child);
+
+impl Peer {
+    fn start(near: &Engine, pair: &Pair, case: &Case) -> Result<Self, CliError> {
+        let address = near.address().map(ToString::to_string).unwrap_or_default();
+        let args = BenchPeerArgs::of(case, address, pair.far, pair.is_shared());
+        // The link rather than the path it shows: the file may have been replaced since we started.
+        let mut command = Command::new("/proc/self/exe");
+        command.arg(PEER_COMMAND).args(args.to_arguments());
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().map_err(|error| {
+            CliError::failure("BENCH_PEER_DIED", format!("cannot start the other process: {error}"))
+        })?;
+        Ok(Self(child))
+    }
+
+    fn end(&mut self) {
+        // Its standard input ends, and so does it; if it does not, it is ended.
+        drop(self.0.stdin.take());
+        for _ in 0..200 {
+            if !matches!(self.0.try_wait(), Ok(None)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What a side of a measurement needs of time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timing {
+    pub(crate) stopwatch: Stopwatch,
+    pub(crate) warmup: u64,
+    pub(crate) duration: u64,
+}
+
+impl Timing {
+    pub(crate) fn new(job: Job) -> Self {
+        let stopwatch = Stopwatch::calibrated();
+        Self { stopwatch, warmup: stopwatch.ticks(job.warmup), duration: stopwatch.ticks(job.duration) }
+    }
+}
+

@@ -1,0 +1,300 @@
+//! The far side: answers pings, or takes a stream and reports what it saw.
+
+use std::io::Read;
+use std::time::Duration;
+
+use super::super::allocations;
+use super::super::args::{BenchPeerArgs, From, Pattern};
+use super::super::baseline::touch;
+use super::super::bench::{Case, Measured};
+use super::super::error::CliError;
+use super::super::histogram::Recorder;
+use super::super::machine::Pair;
+use super::super::stopwatch::Stamp;
+use super::{Job, Keys, STEP, Timing, engine, failed, near, ready_tensor, since_stamp, thread};
+use crate::engine::Engine;
+use crate::ground::{Code, DType, Shape, Status, TensorMeta, catalogue};
+use crate::memory::Tensor;
+use crate::shard::{PreparedKey, Received, Task, TaskContext, TaskEvent};
+
+/// The far side in this process, over loopback.
+pub(super) fn start(near: &Engine, pair: &Pair, case: &Case, job: Job) -> Result<Engine, CliError> {
+    let far = engine("far", pair.far, pair, case)?;
+    near.connect_local(&far).map_err(|status| failed(&status))?;
+    begin(&far, job, case.from, pair.far)?;
+    Ok(far)
+}
+
+/// The far side as a process: runs until its standard input ends.
+///
+/// # Errors
+/// The engine's, or the address's.
+pub fn serve(args: &BenchPeerArgs) -> Result<(), CliError> {
+    let case = args.case();
+    let job = Job {
+        pattern: case.pattern,
+        bytes: case.bytes,
+        warmup: case.warmup,
+        duration: case.duration,
+        rate: None,
+        check: case.check,
+        touch: case.touch,
+    };
+    let pair = Pair { near: args.core, far: args.core, note: None };
+    let far = engine("far", args.core, &Pair { near: if args.shared_core { args.core } else { usize::MAX }, ..pair }, &case)?;
+    let address = args.connect.parse().map_err(|error| CliError::usage("CONTROL_ADDRESS", format!("{error}")))?;
+    let keys = Keys::new()?;
+    far.add_peer(keys.there.source_task().clone(), address);
+    begin(&far, job, case.from, args.core)?;
+    // Anything on standard input is meaningless; its end is the near side's.
+    let _ = std::io::stdin().read_to_end(&mut Vec::new());
+    far.shutdown(Duration::from_millis(100));
+    Ok(())
+}
+
+fn begin(far: &Engine, job: Job, from: From, core: usize) -> Result<(), CliError> {
+    let keys = Keys::new()?;
+    let tensor = if job.touch { Tensor::scalar(1u32) } else { ready_tensor(far, job.bytes)? };
+    if from == From::Thread {
+        thread::serve(far, job, tensor, core);
+        return Ok(());
+    }
+    let task: Box<dyn Task> = match job.pattern {
+        Pattern::Pingpong => Box::new(Ponger { job, keys, tensor, there: None, back: None, count: 0 }),
+        Pattern::Oneway | Pattern::Rate => Box::new(Sink::new(job, keys)),
+    };
+    far.spawn(0, task).map_err(|status| failed(&status))
+}
+
+struct Ponger {
+    job: Job,
+    keys: Keys,
+    tensor: Tensor,
+    there: Option<PreparedKey>,
+    back: Option<PreparedKey>,
+    count: u64,
+}
+
+impl Task for Ponger {
+    #[inline]
+    fn handle(&mut self, event: TaskEvent, context: &mut TaskContext<'_>) {
+        match event {
+            TaskEvent::Started => {
+                self.there = context.prepare(&self.keys.there).ok();
+                self.back = context.prepare(&self.keys.back).ok();
+                if let Some(there) = self.there {
+                    context.recv(STEP, there, 0);
+                }
+            }
+            TaskEvent::Received { outcome: Ok(received), .. } if !received.is_dead => {
+                self.count += 1;
+                if self.job.touch && touch::read(received.tensor.bytes()) != touch::expected(received.tensor.bytes().len(), self.count) {
+                    context.finish();
+                    return;
+                }
+                let (Some(there), Some(back)) = (self.there, self.back) else { return };
+                if context.send(STEP, back, self.tensor.clone()).is_err() {
+                    return context.finish();
+                }
+                context.recv(STEP, there, 0);
+                if self.job.check && !self.job.touch && received.tensor.bytes() != self.tensor.bytes() {
+                    context.finish();
+                }
+            }
+            // The near side is done, or gone.
+            TaskEvent::Received { .. } => context.finish(),
+            TaskEvent::Again | TaskEvent::Stopping => {}
+        }
+    }
+}
+
+/// Values between two acknowledgements.
+const PER_ACKNOWLEDGEMENT: u64 = 512;
+/// Operations timed together where a single one is too short to time.
+const PER_RECORD: u64 = 1024;
+
+struct Sink {
+    job: Job,
+    keys: Keys,
+    timing: Timing,
+    there: Option<PreparedKey>,
+    back: Option<PreparedKey>,
+    /// `u64::MAX` until the first value.
+    began: u64,
+    is_measuring: bool,
+    is_done: bool,
+    count: u64,
+    measured_from: u64,
+    batch_began: Stamp,
+    latency: Recorder,
+    per_operation: Recorder,
+    allocations: u64,
+    wrong: bool,
+    per_acknowledgement: u64,
+    per_record: u64,
+}
+
+impl Sink {
+    fn new(job: Job, keys: Keys) -> Self {
+        let is_large = job.bytes > 65_536;
+        Self {
+            job,
+            keys,
+            timing: Timing::new(job),
+            there: None,
+            back: None,
+            began: u64::MAX,
+            is_measuring: false,
+            is_done: false,
+            count: 0,
+            measured_from: 0,
+            batch_began: Stamp::default(),
+            latency: Recorder::nanos(),
+            per_operation: Recorder::picos(),
+            allocations: 0,
+            wrong: false,
+            per_acknowledgement: if is_large { 4 } else { PER_ACKNOWLEDGEMENT },
+            per_record: if is_large { 1 } else { PER_RECORD },
+        }
+    }
+
+    fn take(&mut self, received: &Received, context: &mut TaskContext<'_>) -> Result<(), Status> {
+        let (Some(there), Some(back)) = (self.there, self.back) else { return Ok(()) };
+        context.recv(STEP, there, 0);
+        self.count += 1;
+        if self.job.touch {
+            std::hint::black_box(touch::read(received.tensor.bytes()));
+        }
+        if self.job.check {
+            self.wrong |= received.tensor.bytes().len() as u64 != self.job.bytes
+                || received.tensor.bytes().iter().skip(8).any(|&byte| byte != 1);
+        }
+        if self.count.is_multiple_of(self.per_acknowledgement) {
+            context.send(STEP, back, Tensor::scalar(self.count))?;
+        }
+        if self.is_measuring && self.job.pattern == Pattern::Oneway {
+            let now = self.timing.stopwatch.stamp();
+            if let Some(ticks) = since_stamp(received.tensor.bytes(), now.0) {
+                self.latency.record(self.timing.stopwatch.nanos(Stamp(0), Stamp(ticks)));
+            }
+        }
+        if self.count.is_multiple_of(self.per_record) {
+            self.end_batch(context)?;
+        }
+        Ok(())
+    }
+
+    fn end_batch(&mut self, context: &mut TaskContext<'_>) -> Result<(), Status> {
+        let now = self.timing.stopwatch.stamp();
+        if self.began == u64::MAX {
+            self.began = now.0;
+        }
+        if self.is_measuring {
+            let picos = self.timing.stopwatch.picos(self.batch_began, now) / self.per_record;
+            self.per_operation.record(picos);
+        }
+        self.batch_began = now;
+        let elapsed = now.0 - self.began;
+        if !self.is_measuring && elapsed >= self.timing.warmup {
+            self.is_measuring = true;
+            self.began = now.0;
+            self.measured_from = self.count;
+            self.allocations = allocations::count();
+        } else if self.is_measuring && !self.is_done && elapsed >= self.timing.duration {
+            self.is_done = true;
+            if self.wrong {
+                let key = context.prepare(&self.keys.report)?;
+                return context.send_dead(STEP, key, Tensor::scalar(0u8));
+            }
+            let report = Report {
+                count: self.count - self.measured_from,
+                allocations: allocations::count() - self.allocations,
+                latency: self.latency.clone(),
+                per_operation: self.per_operation.clone(),
+            };
+            let key = context.prepare(&self.keys.report)?;
+            context.send(STEP, key, report.write()?)?;
+        }
+        Ok(())
+    }
+}
+
+impl Task for Sink {
+    fn handle(&mut self, event: TaskEvent, context: &mut TaskContext<'_>) {
+        match event {
+            TaskEvent::Started => {
+                self.there = context.prepare(&self.keys.there).ok();
+                self.back = context.prepare(&self.keys.back).ok();
+                if let Some(there) = self.there {
+                    context.recv(STEP, there, 0);
+                }
+            }
+            TaskEvent::Received { outcome: Ok(received), .. } if !received.is_dead => {
+                if self.take(&received, context).is_err() {
+                    context.finish();
+                }
+            }
+            TaskEvent::Received { .. } => context.finish(),
+            TaskEvent::Again | TaskEvent::Stopping => {}
+        }
+    }
+}
+
+/// What the far side found, as it crosses to the near side.
+#[derive(Debug)]
+pub(super) struct Report {
+    pub(super) count: u64,
+    pub(super) allocations: u64,
+    pub(super) latency: Recorder,
+    pub(super) per_operation: Recorder,
+}
+
+impl Report {
+    /// Two numbers, the length of the first distribution, and both.
+    pub(super) fn write(&self) -> Result<Tensor, Status> {
+        let (latency, per_operation) = (self.latency.to_bytes(), self.per_operation.to_bytes());
+        let mut bytes = Vec::new();
+        for number in [self.count, self.allocations, latency.len() as u64] {
+            bytes.extend_from_slice(&number.to_le_bytes());
+        }
+        bytes.extend_from_slice(&latency);
+        bytes.extend_from_slice(&per_operation);
+        let shape = Shape::new(&[bytes.len() as u64]).map_err(|_| near::wrong())?;
+        let meta = TensorMeta { dtype: DType::U8, shape };
+        Tensor::from_bytes(meta, bytes.into()).map_err(|_| near::wrong())
+    }
+
+    pub(super) fn read(bytes: &[u8]) -> Result<Self, Status> {
+        let broken = || Status::new(Code::DataLoss, catalogue::DATA_MISMATCH, "the far side's report is not one");
+        let number = |at: usize| {
+            bytes.get(8 * at..8 * at + 8).and_then(|eight| eight.try_into().ok()).map(u64::from_le_bytes)
+        };
+        let (Some(count), Some(allocations), Some(split)) = (number(0), number(1), number(2)) else {
+            return Err(broken());
+        };
+        let rest = bytes.get(24..).ok_or_else(broken)?;
+        let (latency, per_operation) =
+            rest.split_at_checked(usize::try_from(split).map_err(|_| broken())?).ok_or_else(broken)?;
+        Ok(Self {
+            count,
+            allocations,
+            latency: Recorder::nanos_from(latency).ok_or_else(broken)?,
+            per_operation: Recorder::picos_from(per_operation).ok_or_else(broken)?,
+        })
+    }
+
+    pub(super) fn measured(self, job: Job, ours: Option<u64>) -> Measured {
+        let mut notes = Vec::new();
+        if job.pattern == Pattern::Oneway && job.bytes < 4 {
+            notes.push("values under 4 bytes carry no stamp: no one-way latency".to_owned());
+        }
+        Measured {
+            count: self.count,
+            one_way: (self.latency.count() > 0).then_some(self.latency),
+            per_operation: Some(self.per_operation),
+            allocations: ours.map(|ours| ours + self.allocations),
+            notes,
+            ..Measured::default()
+        }
+    }
+}

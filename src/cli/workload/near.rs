@@ -1,0 +1,365 @@
+//! The near side as an in-shard task: pings, or streams.
+//!
+//! Stamps are taken just after a send, while the line travels, as the raw reference takes them: the difference of
+//! two is one whole round trip.
+
+use std::sync::mpsc;
+
+use super::super::allocations;
+use super::super::args::Pattern;
+use super::super::baseline::touch;
+use super::super::bench::Measured;
+use super::super::error::CliError;
+use super::super::histogram::{Recorder, Schedule};
+use super::super::stopwatch::Stamp;
+use super::far::Report;
+use super::{Job, Keys, STEP, Timing, await_outcome, failed, meta, put_stamp, ready_tensor};
+use crate::engine::Engine;
+use crate::ground::{Status, TensorMeta};
+use crate::memory::Tensor;
+use crate::shard::{PreparedKey, Received, Task, TaskContext, TaskEvent};
+
+pub(super) fn measure(engine: &Engine, job: Job) -> Result<Measured, CliError> {
+    let (done, outcome) = mpsc::channel();
+    let keys = Keys::new()?;
+    let tensor = ready_tensor(engine, job.bytes)?;
+    let meta = meta(job.bytes)?;
+    let timing = Timing::new(job);
+    let task: Box<dyn Task> = match job.pattern {
+        Pattern::Pingpong => Box::new(Pinger {
+            job,
+            keys,
+            meta,
+            tensor,
+            timing,
+            there: None,
+            back: None,
+            last: Stamp::default(),
+            began: Stamp::default(),
+            is_measuring: false,
+            sent: 0,
+            recorder: Recorder::nanos(),
+            schedule: None,
+            due: 0,
+            allocations: 0,
+            done: Some(done),
+        }),
+        Pattern::Oneway | Pattern::Rate => Box::new(Streamer {
+            job,
+            keys,
+            meta,
+            tensor,
+            timing,
+            there: None,
+            back: None,
+            schedule: None,
+            sent: 0,
+            acknowledged: 0,
+            is_done: false,
+            allocations: None,
+            done: Some(done),
+        }),
+    };
+    engine.spawn(0, task).map_err(|status| failed(&status))?;
+    await_outcome(&outcome, job)
+}
+
+/// What is sent: the ready tensor again, or a new one with every byte written in place.
+#[inline]
+fn value(
+    context: &mut TaskContext<'_>,
+    job: &Job,
+    meta: TensorMeta,
+    ready: &Tensor,
+    round: u64,
+) -> Result<Tensor, Status> {
+    if !job.touch {
+        return Ok(ready.clone());
+    }
+    let mut builder = context.builder(meta)?;
+    touch::write(builder.bytes_mut(), round);
+    Ok(builder.finish())
+}
+
+struct Pinger {
+    job: Job,
+    keys: Keys,
+    meta: TensorMeta,
+    tensor: Tensor,
+    timing: Timing,
+    there: Option<PreparedKey>,
+    back: Option<PreparedKey>,
+    last: Stamp,
+    began: Stamp,
+    is_measuring: bool,
+    sent: u64,
+    recorder: Recorder,
+    schedule: Option<Schedule>,
+    due: u64,
+    allocations: u64,
+    done: Option<mpsc::Sender<Result<Measured, Status>>>,
+}
+
+impl Task for Pinger {
+    #[inline]
+    fn handle(&mut self, event: TaskEvent, context: &mut TaskContext<'_>) {
+        let handled = match event {
+            TaskEvent::Started => self.start(context),
+            TaskEvent::Received { outcome, .. } => self.pong(outcome, context),
+            TaskEvent::Again => self.ping_when_due(context),
+            TaskEvent::Stopping => Ok(()),
+        };
+        if let Err(status) = handled {
+            self.end(Err(status), context);
+        }
+    }
+}
+
+impl Pinger {
+    fn start(&mut self, context: &mut TaskContext<'_>) -> Result<(), Status> {
+        self.there = Some(context.prepare(&self.keys.there)?);
+        self.back = Some(context.prepare(&self.keys.back)?);
+        self.began = self.timing.stopwatch.stamp();
+        self.last = self.began;
+        self.ping(context)
+    }
+
+    #[inline]
+    fn ping(&mut self, context: &mut TaskContext<'_>) -> Result<(), Status> {
+        let (Some(there), Some(back)) = (self.there, self.back) else { return Ok(()) };
+        self.sent += 1;
+        let tensor = value(context, &self.job, self.meta, &self.tensor, self.sent)?;
+        context.send(STEP, there, tensor)?;
+        context.recv(STEP, back, 0);
+        Ok(())
+    }
+
+    #[inline]
+    fn pong(
+        &mut self,
+        outcome: Result<Received, Status>,
+        context: &mut TaskContext<'_>,
+    ) -> Result<(), Status> {
+        let received = outcome?;
+        if self.schedule.is_some() {
+            return self.pong_when_due(&received, context);
+        }
+        // The next one leaves first; what follows is hidden in its flight.
+        self.ping(context)?;
+        let now = self.timing.stopwatch.stamp();
+        if self.job.check && !self.job.touch && received.tensor.bytes() != self.tensor.bytes() {
+            return Err(wrong());
+        }
+        drop(received);
+        if self.is_measuring {
+            self.recorder.record(self.timing.stopwatch.nanos(self.last, now));
+        }
+        self.last = now;
+        if now.0 - self.began.0 >= if self.is_measuring { self.timing.duration } else { self.timing.warmup } {
+            self.next_phase(now, context);
+        }
+        Ok(())
+    }
+
+    fn next_phase(&mut self, now: Stamp, context: &mut TaskContext<'_>) {
+        if !self.is_measuring {
+            self.is_measuring = true;
+            self.began = now;
+            if let Some(rate) = self.job.rate {
+                self.schedule = Some(Schedule::new(0, rate));
+                self.due = 0;
+            }
+            self.allocations = allocations::count();
+            return;
+        }
+        let allocations = allocations::is_counting().then(|| allocations::count() - self.allocations);
+        let measured = Measured {
+            count: self.recorder.count(),
+            round_trips: Some(self.recorder.clone()),
+            allocations,
+            ..Measured::default()
+        };
+        self.end(Ok(measured), context);
+    }
+
+    /// Open loop: the answer's latency counts from when its ping was due.
+    fn pong_when_due(&mut self, received: &Received, context: &mut TaskContext<'_>) -> Result<(), Status> {
+        let now = self.timing.stopwatch.stamp();
+        if self.job.check && received.tensor.bytes() != self.tensor.bytes() {
+            return Err(wrong());
+        }
+        if let Some(schedule) = &self.schedule
+            && self.due > 0
+        {
+            let elapsed = self.timing.stopwatch.nanos(self.began, now);
+            self.recorder.record(schedule.latency_ns(self.due - 1, elapsed));
+        }
+        if now.0 - self.began.0 >= self.timing.duration {
+            self.next_phase(now, context);
+            return Ok(());
+        }
+        self.ping_when_due(context)
+    }
+
+    fn ping_when_due(&mut self, context: &mut TaskContext<'_>) -> Result<(), Status> {
+        let Some(schedule) = &self.schedule else { return Ok(()) };
+        let elapsed = self.timing.stopwatch.nanos(self.began, self.timing.stopwatch.stamp());
+        if elapsed < schedule.due_ns(self.due) {
+            context.again();
+            return Ok(());
+        }
+        self.due += 1;
+        self.ping(context)
+    }
+
+    fn end(&mut self, outcome: Result<Measured, Status>, context: &mut TaskContext<'_>) {
+        if let Some(done) = self.done.take() {
+            if let Some(there) = self.there {
+                let _ = context.send_dead(STEP, there, Tensor::scalar(0u8));
+            }
+            // Whoever waited may have given up.
+            let _ = done.send(outcome);
+            context.finish();
+        }
+    }
+}
+
+/// Values on their way at once: enough that the stream never waits for its acknowledgements.
+const WINDOW: u64 = 4096;
+/// Values sent in one turn.
+const BURST: u64 = 64;
+
+struct Streamer {
+    job: Job,
+    keys: Keys,
+    meta: TensorMeta,
+    tensor: Tensor,
+    timing: Timing,
+    there: Option<PreparedKey>,
+    back: Option<PreparedKey>,
+    schedule: Option<(Stamp, Schedule)>,
+    sent: u64,
+    acknowledged: u64,
+    is_done: bool,
+    allocations: Option<u64>,
+    done: Option<mpsc::Sender<Result<Measured, Status>>>,
+}
+
+/// What the streamer's receives are for.
+const ACKNOWLEDGEMENT: u64 = 0;
+const REPORT: u64 = 1;
+
+impl Task for Streamer {
+    fn handle(&mut self, event: TaskEvent, context: &mut TaskContext<'_>) {
+        let handled = match event {
+            TaskEvent::Started => self.start(context),
+            TaskEvent::Received { token: REPORT, outcome } => self.reported(outcome, context),
+            TaskEvent::Received { outcome, .. } => self.acknowledge(outcome, context),
+            TaskEvent::Again => self.stream(context),
+            TaskEvent::Stopping => Ok(()),
+        };
+        if let Err(status) = handled {
+            self.end(Err(status), context);
+        }
+    }
+}
+
+impl Streamer {
+    fn start(&mut self, context: &mut TaskContext<'_>) -> Result<(), Status> {
+        self.there = Some(context.prepare(&self.keys.there)?);
+        self.back = Some(context.prepare(&self.keys.back)?);
+        let report = context.prepare(&self.keys.report)?;
+        context.recv(STEP, report, REPORT);
+        if let Some(back) = self.back {
+            context.recv(STEP, back, ACKNOWLEDGEMENT);
+        }
+        self.schedule = self.job.rate.map(|rate| (self.timing.stopwatch.stamp(), Schedule::new(0, rate)));
+        context.again();
+        Ok(())
+    }
+
+    fn acknowledge(
+        &mut self,
+        outcome: Result<Received, Status>,
+        context: &mut TaskContext<'_>,
+    ) -> Result<(), Status> {
+        let received = outcome?;
+        if let Ok([count]) = received.tensor.as_slice::<u64>() {
+            self.acknowledged = *count;
+        }
+        if let Some(back) = self.back {
+            context.recv(STEP, back, ACKNOWLEDGEMENT);
+        }
+        Ok(())
+    }
+
+    fn stream(&mut self, context: &mut TaskContext<'_>) -> Result<(), Status> {
+        let Some(there) = self.there else { return Ok(()) };
+        if self.is_done {
+            return Ok(());
+        }
+        let window = if self.job.bytes > 65_536 { 16 } else { WINDOW };
+        for _ in 0..BURST {
+            if self.sent - self.acknowledged >= window {
+                break;
+            }
+            let stamp = match &self.schedule {
+                None => self.timing.stopwatch.stamp(),
+                Some((began, schedule)) => {
+                    let due = schedule.due_ns(self.sent);
+                    if self.timing.stopwatch.nanos(*began, self.timing.stopwatch.stamp()) < due {
+                        break;
+                    }
+                    Stamp(began.0 + self.timing.stopwatch.ticks(std::time::Duration::from_nanos(due)))
+                }
+            };
+            let tensor = self.stamped(stamp, context)?;
+            context.send(STEP, there, tensor)?;
+            self.sent += 1;
+        }
+        if self.allocations.is_none() && self.sent > 4 * WINDOW {
+            self.allocations = Some(allocations::count());
+        }
+        context.again();
+        Ok(())
+    }
+
+    /// A value that carries its stamp, where latency is asked for; the ready one otherwise.
+    #[inline]
+    fn stamped(&mut self, stamp: Stamp, context: &mut TaskContext<'_>) -> Result<Tensor, Status> {
+        if self.job.pattern == Pattern::Rate || self.job.bytes < 4 {
+            return Ok(self.tensor.clone());
+        }
+        let mut builder = context.builder(self.meta)?;
+        if self.job.touch {
+            touch::write(builder.bytes_mut(), self.sent);
+        }
+        put_stamp(builder.bytes_mut(), stamp.0);
+        Ok(builder.finish())
+    }
+
+    fn reported(
+        &mut self,
+        outcome: Result<Received, Status>,
+        context: &mut TaskContext<'_>,
+    ) -> Result<(), Status> {
+        let received = outcome?;
+        self.is_done = true;
+        let ours = self.allocations.filter(|_| allocations::is_counting()).map(|began| allocations::count() - began);
+        let measured = Report::read(received.tensor.bytes()).map(|report| report.measured(self.job, ours));
+        self.end(measured, context);
+        Ok(())
+    }
+
+    fn end(&mut self, outcome: Result<Measured, Status>, context: &mut TaskContext<'_>) {
+        if let Some(done) = self.done.take() {
+            let _ = done.send(outcome);
+            context.finish();
+        }
+    }
+}
+
+pub(super) fn wrong() -> Status {
+    use crate::ground::{Code, catalogue};
+    Status::new(Code::DataLoss, catalogue::DATA_MISMATCH, "a tensor came with other bytes than were sent")
+}
