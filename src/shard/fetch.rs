@@ -3,7 +3,7 @@
 
 use super::core::{Core, Incoming, PortOp, Room};
 use super::peers::Link;
-use super::value::{NO_LINK, Path, Value};
+use super::value::{NO_LINK, Path, Value, Waiter};
 use crate::channel::heard::Accepted;
 use crate::channel::{Demand, OfferHeard, Rule};
 use crate::fabric::Landing;
@@ -188,7 +188,11 @@ impl Core {
         }
         let mut wanted = Vec::new();
         let keys = &self.keys;
-        self.table.waiting(|slot, _, _, ordinal| {
+        self.table.waiting(|slot, _, waiter, ordinal| {
+            // The peer's own requests wait here too, for values that go the other way.
+            if matches!(waiter, Waiter::Asked(_)) {
+                return;
+            }
             if keys.at(slot.key).is_some_and(|entry| entry.link == link) {
                 wanted.push((slot, ordinal));
             }

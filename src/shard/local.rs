@@ -10,7 +10,7 @@ use super::faults;
 use super::keys::Route;
 use super::value::{NO_LINK, Received, Value, Waiter};
 use super::wait::WaitCell;
-use crate::channel::{NoPush, Rule};
+use crate::channel::{NoPush, Rule, Violation};
 use crate::fabric::{AnyPort, Landing, Port, Token, Write};
 use crate::ground::{FrameIter, Key, Nanos, Status, StepId};
 use crate::memory::Tensor;
@@ -358,6 +358,9 @@ impl Core {
         heard: &crate::channel::RequestHeard,
     ) {
         let slot = Slot { step: heard.point.step, key: heard.key, at: heard.point.at };
+        if !self.keys.at(slot.key).is_some_and(|entry| matches!(entry.route, Route::Out { .. })) {
+            return self.violated(link, Violation::ForeignKey);
+        }
         let waits = self.links[link as usize].channel.parked_tag(heard.request);
         if let Some(asked) = waits.and_then(|tag| self.asked.at_mut(Ticket::unpack(tag as u32))) {
             // Asked again, on a new connection, with a new landing.
