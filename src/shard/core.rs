@@ -18,7 +18,7 @@ use crate::fabric::{Landing, QpId, Write};
 use crate::ground::device::TaskName;
 use crate::ground::{FrameIter, Incarnation, Key, Nanos, Status, TensorMeta};
 use crate::memory::{Leases, Pool};
-use crate::rendezvous::{KeyId, Slot, Table, WaiterId};
+use crate::rendezvous::{Arrived, KeyId, Slot, Table, WaiterId};
 use crate::wire::{Point, Ticket};
 
 /// What a port must be told, once it is not being polled.
@@ -68,6 +68,15 @@ pub(crate) struct Room {
     pub(crate) is_ahead: bool,
 }
 
+/// A value or an offer that overtook another of its key, because they came by different lanes.
+#[derive(Debug)]
+pub(crate) struct Early {
+    pub(crate) link: u32,
+    pub(crate) slot: Slot,
+    pub(crate) ordinal: u32,
+    pub(crate) item: Arrived<Value>,
+}
+
 /// Where a request wants its value written, and whether it has accepted an offer of it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target {
@@ -115,6 +124,8 @@ pub(crate) struct Core {
     pub(crate) landing_bytes: u64,
     /// Of these, bytes of landings that wait for values nobody has offered yet.
     pub(crate) ahead_bytes: u64,
+    /// What came before its turn. It is little and short: what it overtook is on its way.
+    pub(crate) early: Vec<Early>,
     /// Offers that are wanted and wait for landing budget or arena room.
     pub(crate) fetch_backlog: VecDeque<Ticket>,
     pub(crate) observer: Arc<dyn Observer>,

@@ -332,6 +332,7 @@ impl Core {
         is_told: bool,
     ) {
         self.end_all(ended, status);
+        self.drop_early(|early| early.slot.step == step);
         for link in 0..self.links.len() as u32 {
             let entry = &mut self.links[link as usize];
             entry.parked.retain(|slot| slot.step != step);
@@ -414,6 +415,10 @@ impl Core {
                     self.settle_demands(slot);
                 }
                 rendezvous::Expired::Unclaimed(end) => {
+                    if let rendezvous::Ended::Waiter(slot, _) | rendezvous::Ended::Value(slot, _) = &end {
+                        let step = slot.step;
+                        self.drop_early(|early| early.slot.step == step);
+                    }
                     self.end_all(vec![end], &faults::step_unclaimed());
                 }
             }

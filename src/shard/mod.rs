@@ -223,6 +223,7 @@ impl Shard {
             notes_waiting: 0,
             landing_bytes: 0,
             ahead_bytes: 0,
+            early: Vec::new(),
             fetch_backlog: VecDeque::new(),
             observer: parts.observer,
             stats: ShardStats { index: parts.index, ..ShardStats::default() },
@@ -451,7 +452,8 @@ impl Shard {
         if !entry.parked.is_empty() && entry.channel.takes_push() {
             core.pump(link);
         }
-        if core.links[link as usize].channel.has_due() {
+        // Credit that was refused is due as well, and no timer runs for it.
+        if core.links[link as usize].channel.must_transmit(core.now) {
             core.touch(link);
         }
     }

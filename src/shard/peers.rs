@@ -291,6 +291,7 @@ impl Core {
     /// The connection of a link is closed, and its epoch is over.
     fn end_link(&mut self, link: u32) {
         self.forget_ahead(link);
+        self.drop_early(|early| early.link == link);
         let Some(entry) = self.links.get_mut(link as usize) else { return };
         if let Some((port, qp)) = entry.qp.take() {
             self.port_ops.push(PortOp::Close { port, qp });

@@ -3,16 +3,16 @@
 //! It runs while the port is being polled, so it posts nothing: answers are left in channels and `port_ops`.
 
 use super::TaskEvent;
-use super::core::{Event, Core, Incoming, Target};
+use super::core::{Core, Early, Event, Incoming, Target};
 use super::faults;
 use super::keys::{self, Route};
 use super::value::{NO_LINK, Path, Received, Value, Waiter};
 use crate::channel::heard::Accepted;
 use crate::channel::{SmallHeard, Demand, Heard, OfferHeard, PushHeard, Rule, Violation, WriteEnd};
 use crate::fabric::{self, Outcome, QpId};
-use crate::ground::{Code, Incarnation, Status};
+use crate::ground::{Code, Incarnation, Status, StepId};
 use crate::memory::Tensor;
-use crate::rendezvous::{Arrival, Arrived, Slot};
+use crate::rendezvous::{Arrival, Arrived, Refusal, Slot};
 use crate::wire::message::StatusText;
 use crate::wire::{Frame, Ticket};
 
@@ -91,7 +91,8 @@ impl Core {
                 Err(error) => return self.no_room(link, slot, 0, &error.into()),
             }
         };
-        let Some(waiter) = self.table.claim(&slot, small.ordinal) else {
+        let claimed = if self.may_overtake(link) { None } else { self.table.claim(&slot, small.ordinal) };
+        let Some(waiter) = claimed else {
             return self.park_small(link, slot, small, tensor);
         };
         let Some(entry) = self.links.get_mut(link as usize) else { return };
@@ -136,6 +137,14 @@ impl Core {
 
     #[inline]
     pub(super) fn arrive(&mut self, link: u32, slot: Slot, ordinal: u32, value: Value) {
+        if self.may_overtake(link) {
+            return self.arrive_in_turn(link, slot, ordinal, Arrived::Value(value));
+        }
+        self.take_in(link, slot, ordinal, value);
+    }
+
+    #[inline]
+    pub(super) fn take_in(&mut self, link: u32, slot: Slot, ordinal: u32, value: Value) {
         let bytes = value.parked_bytes();
         self.claim_step(slot);
         let ordinal = if self.settings.rules.on(Rule::Duplicates) { ordinal } else { u32::MAX };
@@ -151,16 +160,81 @@ impl Core {
             }
             Ok(Arrival::Parked) => self.ask_when_pressed(link),
             Ok(Arrival::Wanted { .. }) => {}
-            Ok(Arrival::Duplicate(item)) | Err((_, item)) => {
-                // A value of an ended step, or one that was here before: it goes, and its credit back.
-                if let Arrived::Value(value) = item {
-                    self.stats.dropped += 1;
-                    drop(self.taken(value));
-                }
+            Ok(Arrival::Duplicate(item)) => self.drop_item(link, item),
+            Err((refusal, item)) => {
+                self.drop_item(link, item);
+                self.refused_arrival(slot, refusal);
             }
         }
         // The frame is to be acknowledged, and may have brought credit.
         self.watch_link(link);
+    }
+
+    /// A value of an ended step, or one that was here before: it goes, and its credit back.
+    fn drop_item(&mut self, link: u32, item: Arrived<Value>) {
+        match item {
+            Arrived::Value(value) => {
+                self.stats.dropped += 1;
+                drop(self.taken(value));
+            }
+            Arrived::Offer(token) => {
+                if let Some(incoming) = self.incoming.remove(Ticket::unpack(token as u32)) {
+                    self.decline(link, &incoming.offer);
+                }
+            }
+        }
+    }
+
+    /// A value was dropped because a limit is reached: its step cannot be whole any more, and both sides hear why.
+    #[cold]
+    fn refused_arrival(&mut self, slot: Slot, refusal: Refusal) {
+        if !matches!(refusal, Refusal::Aborted | Refusal::Finished | Refusal::Unclaimed | Refusal::Stale) {
+            let status = self.refused(refusal, slot);
+            self.fail_step(slot.step, &status);
+        }
+    }
+
+    /// True if values of the link may come before others that were sent before them: some go by landings.
+    #[inline]
+    fn may_overtake(&self, link: u32) -> bool {
+        let asks = self.links.get(link as usize).is_some_and(|entry| entry.channel.load()[0] > 0);
+        (asks || !self.early.is_empty()) && self.settings.rules.on(Rule::NoOrderBetweenLanes)
+    }
+
+    /// Ordinals have no gaps, so whatever is missing is on its way by another lane: what overtook it waits.
+    #[cold]
+    fn arrive_in_turn(&mut self, link: u32, slot: Slot, ordinal: u32, item: Arrived<Value>) {
+        if ordinal > self.table.next_ordinal(slot) && self.table_takes(slot) {
+            self.early.push(Early { link, slot, ordinal, item });
+            return self.watch_link(link);
+        }
+        self.take_item(link, slot, ordinal, item);
+        while let Some(at) = self.early.iter().position(|early| {
+            early.slot == slot && early.link == link && early.ordinal <= self.table.next_ordinal(slot)
+        }) {
+            let early = self.early.swap_remove(at);
+            self.take_item(early.link, early.slot, early.ordinal, early.item);
+        }
+    }
+
+    fn take_item(&mut self, link: u32, slot: Slot, ordinal: u32, item: Arrived<Value>) {
+        match item {
+            Arrived::Value(value) => self.take_in(link, slot, ordinal, value),
+            Arrived::Offer(token) => self.take_in_offer(link, slot, ordinal, Ticket::unpack(token as u32)),
+        }
+    }
+
+    /// What waits for its turn and is picked by `goes` waits for nothing any more.
+    pub(crate) fn drop_early(&mut self, goes: impl Fn(&Early) -> bool) {
+        let mut at = 0;
+        while at < self.early.len() {
+            if goes(&self.early[at]) {
+                let early = self.early.swap_remove(at);
+                self.drop_item(early.link, early.item);
+            } else {
+                at += 1;
+            }
+        }
     }
 
     /// With the rule off, a frame makes a step as a local use does: the harm a simulation shows.
@@ -214,6 +288,7 @@ impl Core {
     fn heard_up(&mut self, link: u32, incarnation: Incarnation, former: Option<Incarnation>) {
         let peer = self.links[link as usize].peer;
         if let Some(former) = former {
+            self.drop_early(|early| early.link == link);
             self.forget_incoming(link);
             self.forget_asked(link);
             let entry = &mut self.links[link as usize];
@@ -270,17 +345,26 @@ impl Core {
         if offer.region.is_some() {
             self.links[link as usize].unmapped.push(ticket);
         }
+        if self.may_overtake(link) {
+            let item = Arrived::Offer(u64::from(ticket.packed()));
+            return self.arrive_in_turn(link, slot, offer.ordinal, item);
+        }
+        self.take_in_offer(link, slot, offer.ordinal, ticket);
+    }
+
+    fn take_in_offer(&mut self, link: u32, slot: Slot, ordinal: u32, ticket: Ticket) {
         let token = u64::from(ticket.packed());
-        let ordinal = if self.settings.rules.on(Rule::Duplicates) { offer.ordinal } else { u32::MAX };
+        let ordinal = if self.settings.rules.on(Rule::Duplicates) { ordinal } else { u32::MAX };
         if !self.settings.rules.on(Rule::Ordinals) {
             // With the rule off the offer takes no place in line: later values overtake it.
             return self.fetch(ticket);
         }
         match self.table.arrive(self.now, slot, ordinal, Arrived::Offer(token), 0) {
             Ok(Arrival::Wanted { .. }) => self.fetch(ticket),
-            Ok(Arrival::Duplicate(_)) | Err(_) => {
-                self.incoming.remove(ticket);
-                self.decline(link, &accepted);
+            Ok(Arrival::Duplicate(item)) => self.drop_item(link, item),
+            Err((refusal, item)) => {
+                self.drop_item(link, item);
+                self.refused_arrival(slot, refusal);
             }
             Ok(_) => self.ask_when_pressed(link),
         }
@@ -394,9 +478,15 @@ impl Core {
     fn no_room(&mut self, link: u32, slot: Slot, lines: u32, status: &Status) {
         self.return_lines(link, lines);
         self.stats.dropped += 1;
-        self.abort(slot.step, status);
-        self.tell_neighbours(slot.step, status);
-        self.observer.step_ended(slot.step, status);
+        self.fail_step(slot.step, status);
+    }
+
+    /// A step ends by a failure of this shard.
+    fn fail_step(&mut self, step: StepId, status: &Status) {
+        self.observer.step_ended(step, status);
+        if self.abort(step, status) {
+            self.tell_neighbours(step, status);
+        }
     }
 
     fn table_takes(&self, slot: Slot) -> bool {

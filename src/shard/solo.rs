@@ -331,7 +331,7 @@ impl super::Core {
             lines,
             asked: self.asked.len(),
             incoming: self.incoming.len(),
-            early: 0,
+            early: self.early.len(),
             waits: self.waits.len(),
             backlog: self.fetch_backlog.len(),
             table: [table.values, table.waiters],

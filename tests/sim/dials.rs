@@ -135,7 +135,7 @@ fn settings() -> Settings {
         steps: 64,
         tombstones: 256,
         grace_steps: 32,
-        grace_ttl_ns: 50_000_000,
+        grace_ttl_ns: 60_000_000_000,
         hash_seed: 7,
     };
     Settings {
