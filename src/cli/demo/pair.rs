@@ -31,6 +31,9 @@ pub const PEER_COMMAND: &str = "demo-peer";
 /// How long the consumer may take to end once all is said: it has nothing left to do.
 const FAREWELL: Duration = Duration::from_secs(5);
 
+/// How long the consumer is waited for once it was killed. It runs nothing any more; the system collects it after us.
+const KILLED: Duration = Duration::from_millis(200);
+
 /// Two tasks as two processes, each with one shard on a core of its own where there are two.
 #[derive(Clone, Debug)]
 pub struct TwoProcesses {
@@ -249,10 +252,16 @@ impl Consumer {
     }
 
     /// How the process ended, if it did.
+    ///
+    /// The kernel may take long to take the rings of a killed process down, on threads of its own that wait for a core
+    /// as all others do, and tells of the end only then. What it shows of the first thread is earlier and as sure: that
+    /// thread leaves last.
     fn ended(&mut self) -> Option<String> {
         use std::os::unix::process::ExitStatusExt;
-        let status = self.process.try_wait().ok().flatten()?;
         let id = self.process.id();
+        let Some(status) = self.process.try_wait().ok().flatten() else {
+            return is_leaving(id).then(|| format!("(process {id}) was killed"));
+        };
         Some(match (status.code(), status.signal()) {
             (Some(code), _) => format!("(process {id}) ended with exit code {code}"),
             (None, Some(signal)) => format!("(process {id}) was killed by signal {signal}"),
@@ -285,8 +294,17 @@ impl Drop for Consumer {
     fn drop(&mut self) {
         // Fails only if it has ended and was waited for.
         let _ = self.process.kill();
-        let _ = self.process.wait();
+        let until = Instant::now() + KILLED;
+        while matches!(self.process.try_wait(), Ok(None)) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
+}
+
+/// True if the first thread of a process has ended, though others may still be on their way out of the kernel.
+fn is_leaving(process: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with(['Z', 'X']))
 }
 
 /// The bytes of the largest batch.
