@@ -16,7 +16,7 @@ use super::{Fact, Handed, Handover, Outcome};
 use crate::cli::error::CliError;
 use crate::cli::histogram::Recorder;
 use crate::cli::machine::{self, Pair};
-use crate::cli::units::show_bytes;
+use crate::cli::units::{show_bytes, show_nanos};
 use crate::cli::weights::Weights;
 use crate::control::Address;
 use crate::engine::{Config, Engine};
@@ -337,7 +337,19 @@ fn facts(engine: &Engine, consumer: &Consumer, cores: Pair) -> Vec<Fact> {
         Fact { name: "consumer", text: side(consumer.process.id(), cores.far) },
         Fact { name: "control", text: control },
         Fact { name: "huge pages", text: pages(engine.huge_pages()) },
+        Fact { name: "clock", text: format!("CLOCK_MONOTONIC for both; latencies include one reading of {}", clock_cost()) },
     ]
+}
+
+/// What one reading of the clock takes: the median of some.
+fn clock_cost() -> String {
+    let mut readings = [0; 101];
+    for reading in &mut readings {
+        let before = plan::now_ns();
+        *reading = plan::now_ns() - before;
+    }
+    readings.sort_unstable();
+    show_nanos(readings[readings.len() / 2] as f64)
 }
 
 fn pages(report: HugePagesReport) -> String {
