@@ -62,6 +62,9 @@ pub enum Command {
     /// Measure hand-overs: latency, rate and bandwidth by size.
     #[command(after_help = BENCH_EXAMPLES)]
     Bench(BenchArgs),
+    /// The other side of a demonstration.
+    #[command(name = super::demo::pair::PEER_COMMAND, hide = true)]
+    DemoPeer(DemoPeerArgs),
     /// The other side of a raw reference.
     #[command(name = super::baseline::PEER_COMMAND, hide = true)]
     BaselinePeer(BaselinePeerArgs),
@@ -78,6 +81,34 @@ pub struct DemoArgs {
     /// One JSON object a line for each tensor, then one for the whole.
     #[arg(long)]
     pub json: bool,
+    /// Exactly so many rounds over the file, the first of which is not counted.
+    #[arg(long, hide = true, value_parser = clap::value_parser!(u64).range(2..=1_000_000))]
+    pub rounds: Option<u64>,
+    /// Hand all over again until so much time has passed.
+    #[arg(long, hide = true, value_parser = units::duration, default_value = "0s")]
+    pub linger: Duration,
+}
+
+/// Options of the other side of a demonstration.
+#[derive(Args, Clone, PartialEq, Eq, Debug)]
+pub struct DemoPeerArgs {
+    /// The first side's process.
+    #[arg(long)]
+    pub parent: i32,
+    /// Where it listens.
+    #[arg(long)]
+    pub address: String,
+    /// The core to run on.
+    #[arg(long)]
+    pub core: usize,
+    /// The first side runs there too.
+    #[arg(long)]
+    pub shared_core: bool,
+    /// See [`DemoArgs::rounds`].
+    #[arg(long)]
+    pub rounds: Option<u64>,
+    /// The file of weights.
+    pub file: Option<PathBuf>,
 }
 
 /// Options of `bench`.

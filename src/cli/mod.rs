@@ -21,7 +21,6 @@ pub mod workload;
 use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::Parser;
 use clap::error::ErrorKind;
@@ -65,7 +64,11 @@ pub fn run(
 
 fn dispatch(command: &Command, terminal: &mut Terminal) -> Result<(), CliError> {
     match command {
-        Command::Demo(args) => demo::run(args, &mut Unwired, terminal),
+        Command::Demo(args) => {
+            let mut pair = demo::pair::TwoProcesses::of(args.file.clone(), args.rounds, args.linger);
+            demo::run(args, &mut pair, terminal)
+        }
+        Command::DemoPeer(args) => demo::peer::serve(args),
         Command::Bench(args) => bench::run(args, &mut workload::Engines, terminal).map(|_| ()),
         Command::BenchPeer(args) => workload::serve(args),
         Command::BaselinePeer(args) => baseline::serve(args.parent, args.core, args.shared_core),
@@ -94,26 +97,6 @@ fn show_usage(error: &clap::Error, terminal: &mut Terminal, errors: &mut dyn Wri
             EXIT_USAGE
         }
     }
-}
-
-/// Stands where the engine is plugged in.
-struct Unwired;
-
-impl demo::Handover for Unwired {
-    fn hand_over(
-        &mut self,
-        _weights: &weights::Weights,
-        _each: &mut dyn FnMut(demo::Handed),
-    ) -> Result<Duration, CliError> {
-        Err(unwired("the demonstration"))
-    }
-}
-
-fn unwired(what: &str) -> CliError {
-    CliError::failure(
-        "ENGINE_ABSENT",
-        format!("{what} needs the engine, which this build does not have"),
-    )
 }
 
 const _: () = assert!(

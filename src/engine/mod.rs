@@ -26,7 +26,7 @@ use crate::control::{Address, Control, RuntimeReport};
 use crate::fabric::doorbell::Doorbell;
 use crate::ground::device::TaskName;
 use crate::ground::{Code, DType, Incarnation, Shape, Status, StepId, TensorMeta, catalogue};
-use crate::memory::{Pool, TensorBuilder};
+use crate::memory::{HugePagesReport, Pool, TensorBuilder};
 use crate::shard::call::Call;
 use crate::shard::mailbox::Mailbox;
 use crate::shard::wait::WaitCell;
@@ -71,8 +71,6 @@ pub struct Placement {
     pub cores: Vec<usize>,
     /// True if shards share a core, with each other or, as configured, with others: they yield it.
     pub is_shared: bool,
-    /// True if the first arena lies in huge pages.
-    pub huge_pages: bool,
 }
 
 impl Engine {
@@ -158,6 +156,12 @@ impl Engine {
     #[must_use]
     pub fn placement(&self) -> &Placement {
         &self.inner.placement
+    }
+
+    /// Which pages tensors of application threads lie in, and why not better ones.
+    #[must_use]
+    pub fn huge_pages(&self) -> HugePagesReport {
+        self.inner.pool.lock().unwrap_or_else(PoisonError::into_inner).stats().huge_pages
     }
 
     /// The clock that deadlines of in-shard tasks are read on.

@@ -39,7 +39,7 @@ pub(super) fn start(config: Config) -> Result<Arc<Inner>, Status> {
     let mailboxes: Vec<_> =
         doorbells.iter().map(|doorbell| Arc::new(Mailbox::new(config.mailbox, Arc::clone(doorbell)))).collect();
     let pool = Pool::new(ArenaId(count as u16), config.arena)?;
-    let wiring = Arc::new(Wiring::new(&config, count));
+    let wiring = Arc::new(Wiring::new(&config, count)?);
     for segment in pool.segments() {
         wiring.segment_added(count as u16, Arc::clone(segment));
     }
@@ -87,7 +87,7 @@ pub(super) fn start(config: Config) -> Result<Arc<Inner>, Status> {
         pool: Mutex::new(pool),
         cells: ArrayQueue::new(limits::SPARE_CELLS),
         threads: Mutex::new(threads),
-        placement: Placement { cores, is_shared, huge_pages: false },
+        placement: Placement { cores, is_shared },
         locals: Mutex::default(),
         config,
     });

@@ -49,14 +49,19 @@ struct Book {
 }
 
 impl Wiring {
-    pub(crate) fn new(config: &Config, shards: usize) -> Self {
-        let book = Book { addresses: config.peers.clone(), ..Book::default() };
-        Self {
+    pub(crate) fn new(config: &Config, shards: usize) -> Result<Self, Status> {
+        // However a peer is spelled in the settings, keys name it in full.
+        let in_full = |(task, address): (&String, &Address)| {
+            TaskName::parse(task).map(|task| (task.to_string(), address.clone()))
+        };
+        let addresses = config.peers.iter().map(in_full).collect::<Result<_, _>>()?;
+        let book = Book { addresses, ..Book::default() };
+        Ok(Self {
             shards,
             connect_timeout: config.connect_timeout,
             engine: OnceLock::new(),
             book: Mutex::new(book),
-        }
+        })
     }
 
     pub(crate) fn bind(&self, engine: &Arc<Inner>) {

@@ -226,7 +226,7 @@ impl Core {
         if value.lines > 0 {
             self.return_lines(value.link, value.lines);
         }
-        Received { tensor: value.tensor, is_dead: value.is_dead }
+        Received { tensor: value.tensor, is_dead: value.is_dead, path: value.path }
     }
 
     #[inline]

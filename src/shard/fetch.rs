@@ -3,7 +3,7 @@
 
 use super::core::{Core, Incoming, PortOp, Room};
 use super::peers::Link;
-use super::value::{NO_LINK, Value};
+use super::value::{NO_LINK, Path, Value};
 use crate::channel::heard::Accepted;
 use crate::channel::{Demand, OfferHeard, Rule};
 use crate::fabric::Landing;
@@ -53,8 +53,9 @@ impl Core {
 
     /// The bytes of an offer are here: it becomes a value in its place in line.
     pub(crate) fn supply(&mut self, incoming: &Incoming, ticket: Ticket, tensor: Tensor) {
-        let value =
-            Value { tensor, is_dead: incoming.offer.is_dead, lines: incoming.offer.lines, link: incoming.link };
+        let path = if tensor.is_leased() { Path::Lease } else { Path::Copy };
+        let Incoming { offer, link, .. } = *incoming;
+        let value = Value { tensor, is_dead: offer.is_dead, path, lines: offer.lines, link };
         let bytes = value.parked_bytes();
         if !self.settings.rules.on(Rule::Ordinals) {
             return self.arrive_unordered(incoming, value, bytes);
@@ -268,7 +269,7 @@ impl Core {
                 }
             }
             (Ok(tensor), None) => {
-                let value = Value { tensor, is_dead: false, lines: 0, link };
+                let value = Value { tensor, is_dead: false, path: Path::Copy, lines: 0, link };
                 self.arrive(link, slot, demand.ordinal, value);
             }
             // Shorter than its type and shape say: the peer wrote nonsense, and its value is lost.

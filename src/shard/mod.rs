@@ -30,7 +30,7 @@ use std::sync::Arc;
 pub use call::{PendingItem, ShardStats};
 pub use clock::Clock;
 pub use task::{PreparedKey, Task, TaskContext, TaskEvent};
-pub use value::Received;
+pub use value::{Path, Received};
 
 use self::core::{Core, Event, PortOp, Room, Wait};
 use call::{Call, Note};

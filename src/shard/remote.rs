@@ -6,7 +6,7 @@ use super::TaskEvent;
 use super::core::{Event, Core, Incoming, Target};
 use super::faults;
 use super::keys::{self, Route};
-use super::value::{NO_LINK, Received, Value, Waiter};
+use super::value::{NO_LINK, Path, Received, Value, Waiter};
 use crate::channel::heard::Accepted;
 use crate::channel::{SmallHeard, Demand, Heard, OfferHeard, PushHeard, Rule, Violation, WriteEnd};
 use crate::fabric::{self, Outcome, QpId};
@@ -98,7 +98,7 @@ impl Core {
         entry.channel.pass_lines(self.now, small.lines);
         let has_demands = entry.channel.load()[0] > 0;
         self.stats.delivered += 1;
-        let received = Received { tensor, is_dead: small.is_dead };
+        let received = Received { tensor, is_dead: small.is_dead, path: Path::Inline };
         match waiter {
             Waiter::Task { task, token } => {
                 self.events.push_back(Event { task, event: TaskEvent::Received { token, outcome: Ok(received) } });
@@ -116,7 +116,7 @@ impl Core {
         if let Err(violation) = entry.channel.hold(small.lines) {
             return self.violated(link, violation);
         }
-        let value = Value { tensor, is_dead: small.is_dead, lines: small.lines, link };
+        let value = Value { tensor, is_dead: small.is_dead, path: Path::Inline, lines: small.lines, link };
         self.arrive(link, slot, small.ordinal, value);
     }
 
@@ -130,7 +130,7 @@ impl Core {
             Ok(tensor) => tensor,
             Err(error) => return self.no_room(link, slot, push.lines, &error.into()),
         };
-        let value = Value { tensor, is_dead: push.is_dead, lines: push.lines, link };
+        let value = Value { tensor, is_dead: push.is_dead, path: Path::Inline, lines: push.lines, link };
         self.arrive(link, slot, push.ordinal, value);
     }
 
@@ -259,7 +259,7 @@ impl Core {
             && self.table_takes(slot)
             && let Some(tensor) = self.lease(link, region, &accepted)
         {
-            let value = Value { tensor, is_dead: offer.is_dead, lines: offer.lines, link };
+            let value = Value { tensor, is_dead: offer.is_dead, path: Path::Lease, lines: offer.lines, link };
             return self.arrive(link, slot, offer.ordinal, value);
         }
         let incoming =

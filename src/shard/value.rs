@@ -13,6 +13,7 @@ pub(crate) const NO_LINK: u32 = u32::MAX;
 pub(crate) struct Value {
     pub(crate) tensor: Tensor,
     pub(crate) is_dead: bool,
+    pub(crate) path: Path,
     /// Push credit it holds: given back to the link it came by when it is taken.
     pub(crate) lines: u32,
     pub(crate) link: u32,
@@ -21,7 +22,7 @@ pub(crate) struct Value {
 impl Value {
     #[inline]
     pub(crate) const fn local(tensor: Tensor, is_dead: bool) -> Self {
-        Self { tensor, is_dead, lines: 0, link: NO_LINK }
+        Self { tensor, is_dead, path: Path::Local, lines: 0, link: NO_LINK }
     }
 
     /// Bytes it parks: what its memory holds here. A lease holds none of ours.
@@ -53,6 +54,20 @@ impl Payload for Value {
     }
 }
 
+/// The way a value came.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum Path {
+    /// Within this process: the very tensor that was sent.
+    Local,
+    /// In a frame.
+    Inline,
+    /// Read in place, in the sender's memory.
+    Lease,
+    /// Written into memory of ours.
+    Copy,
+}
+
 /// What a receive gives: the tensor, and whether it is dead.
 #[derive(Clone, Debug)]
 pub struct Received {
@@ -60,6 +75,8 @@ pub struct Received {
     pub tensor: Tensor,
     /// True for a dead value: the tensor is what the sender sent with it, often empty.
     pub is_dead: bool,
+    /// The way it came.
+    pub path: Path,
 }
 
 /// Who waits in the table.
