@@ -113,6 +113,11 @@
 #[doc = include_str!("ARCHITECTURE.md")]
 pub mod architecture {}
 
+// The README's examples run with the others.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub mod readme {}
+
 pub mod sync;
 
 pub mod ground;

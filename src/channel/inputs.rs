@@ -4,8 +4,8 @@
 
 use super::heard::{Heard, OfferHeard, PushHeard, RequestHeard, SmallHeard};
 use super::{Channel, Demand, Payload, Peer, Rule, State, Violation, WriteEnd, lines};
+use crate::ground::limits::{BODY_MAX, PARKED_REQUESTS};
 use crate::ground::{DType, FrameIter, Nanos, Shape, StepId, TensorMeta};
-use crate::ground::limits::PARKED_REQUESTS;
 use crate::wire::message::{Hello, Offer, Push, Request, StatusText, Subject};
 use crate::wire::{Flags, Frame, INLINE_BODY_MAX, Kind, Message, Point, Ticket};
 
@@ -45,12 +45,17 @@ impl<V: Payload> Channel<V> {
     /// message. `None` changes nothing: [`Channel::handle_frame`] judges the frame then. The value's lines are not
     /// held yet: [`Channel::pass_lines`] or [`Channel::hold`] follows.
     #[inline]
-    pub fn handle_small<'a>(&mut self, now: Nanos, frame: &Frame, body: &'a [u8]) -> Option<SmallHeard<'a>> {
+    pub fn handle_small<'a>(
+        &mut self,
+        now: Nanos,
+        frame: &Frame,
+        body: &'a [u8],
+    ) -> Option<SmallHeard<'a>> {
         let body_len = frame.body_len() as usize;
         let is_plain = frame.kind() == Kind::Push as u8
             && frame.flags().0 & !Flags::DEAD.0 == 0
             && frame.rank() <= 1
-            && (body_len <= INLINE_BODY_MAX || body_len == body.len())
+            && (body_len <= INLINE_BODY_MAX || (body_len == body.len() && body_len <= BODY_MAX))
             && self.state == State::Up;
         if !is_plain {
             return None;
@@ -88,13 +93,23 @@ impl<V: Payload> Channel<V> {
         self.note_due(now);
         Some(SmallHeard {
             key,
-            point: Point { step: StepId(frame.words[2]), at: FrameIter { frame: frame.words[3], iter: frame.words[4] } },
+            point: Point {
+                step: StepId(frame.words[2]),
+                at: FrameIter {
+                    frame: frame.words[3],
+                    iter: frame.words[4],
+                },
+            },
             ordinal: frame.ordinal(),
             meta: TensorMeta { dtype, shape },
             is_dead: frame.flags().has(Flags::DEAD),
             lines: lines(body_len),
             inline: inline.to_le_bytes(),
-            len: if is_inline { body_len - 8 * usize::from(frame.rank()) } else { long.len() },
+            len: if is_inline {
+                body_len - 8 * usize::from(frame.rank())
+            } else {
+                long.len()
+            },
             long,
         })
     }

@@ -25,7 +25,7 @@ pub(crate) mod stream;
 #[cfg(test)]
 mod tests;
 
-pub use heard::{SmallHeard, Demand, Heard, OfferHeard, PushHeard, RequestHeard, Violation};
+pub use heard::{Demand, Heard, OfferHeard, PushHeard, RequestHeard, SmallHeard, Violation};
 pub use rules::{Rule, Rules};
 
 use crate::ground::limits::PARKED_REQUESTS;

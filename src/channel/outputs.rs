@@ -48,8 +48,17 @@ impl<V: Payload> Channel<V> {
     /// The frame of a push that may leave at once: nothing is due before it, its key has a number, and there is
     /// credit for it. The caller posts it and then calls [`Channel::posted`]; or pushes the value the long way.
     #[inline]
-    pub fn compose(&mut self, key: KeyId, point: Point, ordinal: u32, value: &V) -> Option<(Frame, Body)> {
-        let window = self.peer.as_ref().map_or(0, |peer| usize::from(peer.frame_window));
+    pub fn compose(
+        &mut self,
+        key: KeyId,
+        point: Point,
+        ordinal: u32,
+        value: &V,
+    ) -> Option<(Frame, Body)> {
+        let window = self
+            .peer
+            .as_ref()
+            .map_or(0, |peer| usize::from(peer.frame_window));
         if self.state != State::Up || self.stream.due() > 0 || self.stream.in_flight() >= window {
             return None;
         }
@@ -59,8 +68,18 @@ impl<V: Payload> Channel<V> {
             return None;
         }
         let number = self.given.number(key)?;
-        let subject = Subject { key: number, point, ordinal };
-        let push = Push { subject, meta, is_dead: value.is_dead(), request: None, data };
+        let subject = Subject {
+            key: number,
+            point,
+            ordinal,
+        };
+        let push = Push {
+            subject,
+            meta,
+            is_dead: value.is_dead(),
+            request: None,
+            data,
+        };
         let (mut frame, body) = push.emit_plain();
         frame.set_credit(self.consumed as u16, self.lines_taken as u16);
         Some((frame, body))
@@ -70,8 +89,16 @@ impl<V: Payload> Channel<V> {
     #[inline]
     pub fn posted(&mut self, key: KeyId, frame: Frame, value: V) {
         self.lines_pushed += u64::from(lines(frame.body_len() as usize));
-        let load = if frame.body_is_inline() { Load::Nothing } else { Load::Value(value) };
-        self.stream.push(Due { frame, key: Some(key), load });
+        let load = if frame.body_is_inline() {
+            Load::Nothing
+        } else {
+            Load::Value(value)
+        };
+        self.stream.push(Due {
+            frame,
+            key: Some(key),
+            load,
+        });
         self.stream.mark_posted();
         self.counters.frames_sent += 1;
         self.mark_told();

@@ -1,7 +1,7 @@
 //! Tests of the channel as a pure machine: a frame is built, handled, and what must follow is stated.
 //!
-//! `hello`, `credit`, `keys`, `flows` and `resume` hold one channel in the hand and play its peer frame by frame;
-//! `pair` wires two back to back over a connection that breaks.
+//! `hello`, `credit`, `keys`, `flows`, `resume` and `small` hold one channel in the hand and play its peer frame by
+//! frame; `pair` wires two back to back over a connection that breaks.
 
 mod credit;
 mod flows;
@@ -9,6 +9,7 @@ mod hello;
 mod keys;
 mod pair;
 mod resume;
+mod small;
 
 use super::{Channel, Demand, Heard, Payload, Rules, Settings, Violation};
 use crate::ground::{DType, Incarnation, Nanos, Region, Shape, StepId, TensorMeta};

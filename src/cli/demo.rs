@@ -171,12 +171,14 @@ pub fn run(
     } else {
         write_facts(&outcome, terminal)?;
         write_table(&rows, terminal)?;
-        write_summary(&weights, &rows, &outcome, terminal)
+        write_legend(&rows, &outcome, terminal)?;
+        write_summary(&rows, &outcome, terminal)
     }
 }
 
 /// What latencies are, wherever they are shown.
-const LATENCY: &str = "one way: from before the send in one process to the other having the tensor, by the clock                        both share; the receiver waits already";
+const LATENCY: &str = "one way: from before the send in one process to the other having the tensor, by the clock \
+                       both share; the receiver waits already";
 
 fn write_json(
     weights: &Weights,
@@ -244,22 +246,44 @@ fn write_table(rows: &[(&Entry, Handed)], terminal: &mut Terminal) -> Result<(),
     Ok(())
 }
 
-fn write_summary(
-    weights: &Weights,
-    rows: &[(&Entry, Handed)],
-    outcome: &Outcome,
-    terminal: &mut Terminal,
-) -> Result<(), CliError> {
+fn write_summary(rows: &[(&Entry, Handed)], outcome: &Outcome, terminal: &mut Terminal) -> Result<(), CliError> {
     let (count, rounds) = (rows.len(), outcome.rounds);
-    let (bytes, took) = (show_bytes(weights.total_bytes()), show_nanos(outcome.elapsed.as_nanos() as f64));
-    let speed = show_bandwidth(bandwidth(outcome));
-    terminal.line(format_args!("{count} tensors, {bytes}, {rounds} rounds in {took}: every byte of each compared with the file"))?;
-    terminal.line(format_args!("{speed} handed over, read and compared"))?;
-    for (name, summary) in [("latency", outcome.latencies), ("first", outcome.first)] {
-        let Some(Summary { p50, p99, p99_9, max, .. }) = summary else { continue };
+    terminal.line(format_args!("{count} tensors, {rounds} rounds: every byte of each compared with the file"))?;
+    let (bytes, took) = (show_bytes(outcome.bytes), show_nanos(outcome.elapsed.as_nanos() as f64));
+    terminal.line(format_args!(
+        "{} handed over, read and compared ({bytes} in {took})",
+        show_bandwidth(bandwidth(outcome))
+    ))?;
+    if let Some(Summary { p50, p99, p99_9, max, .. }) = outcome.latencies {
         let [p50, p99, p99_9, max] = [p50, p99, p99_9, max].map(show_nanos);
-        terminal.line(format_args!("{name:<8} p50 {p50}, p99 {p99}, p99.9 {p99_9}, max {max}"))?;
+        terminal.line(format_args!("latency  p50 {p50}, p99 {p99}, p99.9 {p99_9}, max {max}"))?;
     }
+    // A dozen first rounds have no percentiles worth the name.
+    if let Some(Summary { p50, max, .. }) = outcome.first {
+        terminal.line(format_args!("first    p50 {}, max {}", show_nanos(p50), show_nanos(max)))?;
+    }
+    Ok(())
+}
+
+/// The words of the table that a newcomer has not met.
+fn write_legend(rows: &[(&Entry, Handed)], outcome: &Outcome, terminal: &mut Terminal) -> Result<(), CliError> {
+    let took = |path: Path| rows.iter().any(|(_, handed)| handed.path == plan::path_name(path));
+    let paths = [
+        (Path::Inline, "small: the bytes travel in the shared ring itself"),
+        (Path::Lease, "read in place, in the producer's memory: nothing is copied"),
+        (Path::Copy, "copied into the consumer's memory"),
+    ];
+    for (path, words) in paths.into_iter().filter(|(path, _)| took(*path)) {
+        terminal.line(format_args!("{:<7}  {words}", plan::path_name(path)))?;
+    }
+    if outcome.latencies.is_some() {
+        terminal.line(format_args!(
+            "latency  one way, send to received, receiver waiting; median of {} rounds",
+            outcome.rounds
+        ))?;
+        terminal.line("first    the same in the round before them: new keys, cold caches")?;
+    }
+    terminal.line("")?;
     Ok(())
 }
 

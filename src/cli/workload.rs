@@ -93,7 +93,11 @@ impl Workload for Engines {
         };
         let measured = match case.from {
             From::Shard => near::measure(&near, job),
-            From::Thread => thread::measure(&near, job, pair.near),
+            // In a thread of its own: it pins itself, and this one must stay free to place the next case.
+            From::Thread => std::thread::scope(|scope| {
+                let caller = scope.spawn(|| thread::measure(&near, job, pair.near));
+                caller.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            }),
         };
         drop(far);
         near.shutdown(Duration::from_millis(200));

@@ -250,7 +250,7 @@ impl Core {
             if demand.is_answered {
                 continue;
             }
-            let size = meta.size().or(demand.offer.map(|offer| offer.size)).unwrap_or(0);
+            let size = meta.size().or_else(|| demand.offer.map(|offer| offer.size)).unwrap_or(0);
             let room = self.enter(size, demand.offer.is_none());
             self.port_ops.push(PortOp::OpenAndAsk { link, ticket, meta, patience_ns: 0, room });
         }

@@ -91,7 +91,8 @@ impl Core {
                 Err(error) => return self.no_room(link, slot, 0, &error.into()),
             }
         };
-        let Some(waiter) = self.table.claim(&slot, small.ordinal) else {
+        let claimed = if self.may_overtake(link) { None } else { self.table.claim(&slot, small.ordinal) };
+        let Some(waiter) = claimed else {
             return self.park_small(link, slot, small, tensor);
         };
         let Some(entry) = self.links.get_mut(link as usize) else { return };

@@ -155,8 +155,13 @@ impl Push<'_> {
         for (word, eight) in words.iter_mut().zip(self.data.chunks(8)) {
             *word = match eight.len() {
                 8 => eight.try_into().map_or(0, u64::from_le_bytes),
-                4 => eight.try_into().map_or(0, |four| u64::from(u32::from_le_bytes(four))),
-                _ => eight.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte)),
+                4 => eight
+                    .try_into()
+                    .map_or(0, |four| u64::from(u32::from_le_bytes(four))),
+                _ => eight
+                    .iter()
+                    .rev()
+                    .fold(0, |word, &byte| word << 8 | u64::from(byte)),
             };
         }
         if rank == 0 {

@@ -95,6 +95,27 @@ proptest! {
         }
     }
 
+    /// The short way of emitting a push says what the long way says.
+    #[test]
+    fn a_plain_push_is_emitted_alike_both_ways(value in any_value(), len in 0..20_usize) {
+        let mut value = AnyValue { kind: Kind::Push, other: None, ..value };
+        for is_row in [false, true] {
+            if is_row {
+                let shape = Shape::new(&[len as u64]).expect("a shape");
+                value.small = TensorMeta { dtype: DType::U8, shape };
+                value.data = (0..len).map(|byte| byte as u8).collect();
+            }
+            let Message::Push(push) = value.message() else {
+                unreachable!("its kind is push");
+            };
+            prop_assert_eq!(push.emit_plain().0, push.emit().0);
+            if !push.emit().0.body_is_inline() {
+                let (plain, long) = (push.emit_plain().1, push.emit().1);
+                prop_assert_eq!(plain.as_bytes(), long.as_bytes());
+            }
+        }
+    }
+
     #[test]
     fn a_ticket_and_its_packed_word_are_one(word in any::<u32>()) {
         let ticket = Ticket::unpack(word);

@@ -16,7 +16,7 @@ use super::{Fact, Handed, Handover, Outcome};
 use crate::cli::error::CliError;
 use crate::cli::histogram::Recorder;
 use crate::cli::machine::{self, Pair};
-use crate::cli::units::show_bytes;
+use crate::cli::units::{show_bytes, show_nanos};
 use crate::cli::weights::Weights;
 use crate::control::Address;
 use crate::engine::{Config, Engine};
@@ -30,6 +30,9 @@ pub const PEER_COMMAND: &str = "demo-peer";
 
 /// How long the consumer may take to end once all is said: it has nothing left to do.
 const FAREWELL: Duration = Duration::from_secs(5);
+
+/// How long the consumer is waited for once it was killed. It runs nothing any more; the system collects it after us.
+const KILLED: Duration = Duration::from_millis(200);
 
 /// Two tasks as two processes, each with one shard on a core of its own where there are two.
 #[derive(Clone, Debug)]
@@ -249,10 +252,16 @@ impl Consumer {
     }
 
     /// How the process ended, if it did.
+    ///
+    /// The kernel may take long to take the rings of a killed process down, on threads of its own that wait for a core
+    /// as all others do, and tells of the end only then. What it shows of the first thread is earlier and as sure: that
+    /// thread leaves last.
     fn ended(&mut self) -> Option<String> {
         use std::os::unix::process::ExitStatusExt;
-        let status = self.process.try_wait().ok().flatten()?;
         let id = self.process.id();
+        let Some(status) = self.process.try_wait().ok().flatten() else {
+            return is_leaving(id).then(|| format!("(process {id}) was killed"));
+        };
         Some(match (status.code(), status.signal()) {
             (Some(code), _) => format!("(process {id}) ended with exit code {code}"),
             (None, Some(signal)) => format!("(process {id}) was killed by signal {signal}"),
@@ -285,8 +294,17 @@ impl Drop for Consumer {
     fn drop(&mut self) {
         // Fails only if it has ended and was waited for.
         let _ = self.process.kill();
-        let _ = self.process.wait();
+        let until = Instant::now() + KILLED;
+        while matches!(self.process.try_wait(), Ok(None)) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
+}
+
+/// True if the first thread of a process has ended, though others may still be on their way out of the kernel.
+fn is_leaving(process: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with(['Z', 'X']))
 }
 
 /// The bytes of the largest batch.
@@ -319,7 +337,19 @@ fn facts(engine: &Engine, consumer: &Consumer, cores: Pair) -> Vec<Fact> {
         Fact { name: "consumer", text: side(consumer.process.id(), cores.far) },
         Fact { name: "control", text: control },
         Fact { name: "huge pages", text: pages(engine.huge_pages()) },
+        Fact { name: "clock", text: format!("CLOCK_MONOTONIC for both; latencies include one reading of {}", clock_cost()) },
     ]
+}
+
+/// What one reading of the clock takes: the median of some.
+fn clock_cost() -> String {
+    let mut readings = [0; 101];
+    for reading in &mut readings {
+        let before = plan::now_ns();
+        *reading = plan::now_ns() - before;
+    }
+    readings.sort_unstable();
+    show_nanos(readings[readings.len() / 2] as f64)
 }
 
 fn pages(report: HugePagesReport) -> String {

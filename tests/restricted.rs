@@ -1,0 +1,104 @@
+//! The demonstration where containers put it: no io_uring, and next to no lockable memory.
+//!
+//! The filter and the limit are set in the child between fork and exec, so the program starts under them, and so does
+//! the second process that it starts itself.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Output, Stdio};
+
+use rustix::process::{Resource, Rlimit};
+use rustix::thread::CapabilitySet;
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
+
+/// `io_uring_setup`, `io_uring_enter` and `io_uring_register`, which have these numbers on every machine.
+const IO_URING: [i64; 3] = [425, 426, 427];
+
+/// The memory that default container profiles let a process lock.
+const MEMLOCK: u64 = 64 << 10;
+
+/// What the child may not do.
+#[derive(Clone, Copy)]
+struct Refused {
+    io_uring: bool,
+    memory: bool,
+}
+
+#[test]
+fn the_demonstration_runs_without_rings_and_without_lockable_memory() {
+    let output = demo(Refused { io_uring: true, memory: true });
+    let shown = whole(&output);
+    let runtime = shown.lines().find(|line| line.starts_with("control ")).unwrap_or_default();
+    assert!(runtime.contains("Poll: "), "it must say what it runs on: {shown}");
+    assert!(runtime.contains("io_uring"), "and why: {runtime}");
+}
+
+#[test]
+fn the_demonstration_runs_with_64_kib_of_lockable_memory() {
+    let output = demo(Refused { io_uring: false, memory: true });
+    let shown = whole(&output);
+    let runtime = shown.lines().find(|line| line.starts_with("control ")).unwrap_or_default();
+    // Whether rings count as locked memory is the kernel's to say: either runtime will do, but a reason must stand there.
+    assert!(runtime.contains("Poll: ") || runtime.contains("Glommio: "), "{shown}");
+}
+
+#[test]
+fn the_filter_is_in_force() {
+    let mut command = Command::new("/bin/cat");
+    command.args(["/proc/self/status", "/proc/self/limits"]);
+    restrict(&mut command, Refused { io_uring: true, memory: true });
+    let shown = String::from_utf8(command.output().unwrap().stdout).unwrap();
+    let field = |name: &str| shown.lines().find_map(|line| line.strip_prefix(name)).map(str::trim).unwrap_or_default();
+    assert_eq!(field("Seccomp:"), "2", "{shown}");
+    assert!(field("Max locked memory").starts_with("65536"), "{shown}");
+    let capabilities = u64::from_str_radix(field("CapEff:"), 16).unwrap();
+    assert_eq!(capabilities & CapabilitySet::IPC_LOCK.bits(), 0, "without the limit in force the test shows nothing");
+}
+
+/// What a demonstration that went well has shown.
+fn whole(output: &Output) -> String {
+    let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{shown}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(shown.contains("12 tensors") && shown.contains("every byte"), "{shown}");
+    shown
+}
+
+fn demo(refused: Refused) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rendez"));
+    command.args(["demo", "--rounds", "20"]).stdin(Stdio::null());
+    restrict(&mut command, refused);
+    command.output().unwrap()
+}
+
+fn restrict(command: &mut Command, refused: Refused) {
+    let filter = filter();
+    let prepare = move || {
+        if refused.memory {
+            let limit = Rlimit { current: Some(MEMLOCK), maximum: Some(MEMLOCK) };
+            rustix::process::setrlimit(Resource::Memlock, limit)?;
+            // Whoever may lock memory has no limit. What the bounding set lacks is gone after exec, even for root; who
+            // may not change that set is not root, and has no such capability either.
+            let _ = rustix::thread::remove_capability_from_bounding_set(CapabilitySet::IPC_LOCK);
+        }
+        if refused.io_uring {
+            seccompiler::apply_filter(&filter).map_err(|_| io::Error::from_raw_os_error(1))?;
+        }
+        Ok(())
+    };
+    // SAFETY: `prepare` runs in the child between fork and exec, where only async-signal-safe calls are allowed: it
+    // makes system calls (prlimit64, prctl, seccomp) on values made before the fork, and neither allocates nor locks;
+    // the filter is only read. Its error is a number.
+    unsafe {
+        command.pre_exec(prepare);
+    }
+}
+
+/// Refuses rings with EPERM, as default container profiles do, and allows all else.
+fn filter() -> BpfProgram {
+    let architecture = TargetArch::try_from(std::env::consts::ARCH).expect("a known architecture");
+    let rules = IO_URING.iter().map(|number| (*number, Vec::new())).collect();
+    let refused = SeccompAction::Errno(1);
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, refused, architecture).expect("a filter");
+    filter.try_into().expect("a program")
+}
