@@ -23,7 +23,7 @@ use world::World;
 const SEEDS: u64 = 300;
 
 /// Runs one world; what went wrong, if anything did. A panic of the engine is a failure as well.
-fn run(dials: Dials) -> Result<(), String> {
+pub fn run(dials: Dials) -> Result<(), String> {
     match catch_unwind(AssertUnwindSafe(|| World::new(dials).run())) {
         Ok(outcome) => outcome,
         Err(panic) => {
