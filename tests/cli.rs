@@ -35,6 +35,8 @@ fn usage_errors_exit_2_with_a_reason_on_stderr() {
         (vec!["bench", "--duration", "0s"], "DURATION_OUT_OF_RANGE"),
         (vec!["bench", "--rate", "fast"], "RATE_MALFORMED"),
         (vec!["bench", "rate", "--rate", "1k"], "OPTION_CONFLICT"),
+        (vec!["bench", "--parked", "10"], "OPTION_CONFLICT"),
+        (vec!["bench", "--from", "thread", "rate"], "OPTION_CONFLICT"),
         (vec!["bench", "--baseline-only", "--rate", "1k"], "USAGE"),
         (vec!["bench", "--baseline-only", "--baseline"], "USAGE"),
     ] {
@@ -51,6 +53,7 @@ fn usage_errors_exit_2_with_a_reason_on_stderr() {
             1,
             "the reason stands once: {text}"
         );
+        assert!(!text.contains("-peer"), "what is hidden stays hidden: {text}");
     }
 }
 

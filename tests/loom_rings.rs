@@ -33,9 +33,13 @@ impl LoomLane {
     fn new() -> Self {
         let zero = || loom::sync::atomic::AtomicU64::new(0);
         Self {
-            words: (0..SLOTS).map(|_| std::array::from_fn(|_| zero())).collect(),
+            words: (0..SLOTS)
+                .map(|_| std::array::from_fn(|_| zero()))
+                .collect(),
             done: [zero(), zero()],
-            payload: (0..PAYLOAD / PIECE).map(|_| loom::cell::UnsafeCell::new([0; PIECE])).collect(),
+            payload: (0..PAYLOAD / PIECE)
+                .map(|_| loom::cell::UnsafeCell::new([0; PIECE]))
+                .collect(),
         }
     }
 }
@@ -75,7 +79,10 @@ impl Lane for End {
         self.0.words[slot as usize][0].store(word, Release);
     }
     fn progress(&self) -> Progress {
-        Progress { slots: self.0.done[0].load(Acquire), payload: self.0.done[1].load(Acquire) }
+        Progress {
+            slots: self.0.done[0].load(Acquire),
+            payload: self.0.done[1].load(Acquire),
+        }
     }
     fn set_progress(&self, progress: Progress) {
         self.0.done[0].store(progress.slots, Release);
@@ -85,7 +92,10 @@ impl Lane for End {
         if bytes.is_empty() {
             return;
         }
-        assert!(at as usize % PIECE == 0 && bytes.len() <= PIECE, "test bodies are one piece in one slice");
+        assert!(
+            (at as usize).is_multiple_of(PIECE) && bytes.len() <= PIECE,
+            "test bodies are one piece in one slice"
+        );
         self.0.payload[at as usize / PIECE].with_mut(|cell| {
             // SAFETY: loom checks that this access is exclusive, which is what the test is about.
             unsafe { (&mut *cell)[..bytes.len()].copy_from_slice(bytes) };
@@ -99,8 +109,8 @@ impl Lane for End {
     }
 }
 
-/// Sends `count` frames through one ring in two threads; even ones have a body in the payload ring.
-fn frame_ring(count: u64, preemptions: Option<usize>) {
+/// Sends `count` frames through one ring in two threads; every `stride`th has a body in the payload ring.
+fn frame_ring(count: u64, stride: u64, preemptions: Option<usize>) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = preemptions;
     model.check(move || {
@@ -110,7 +120,11 @@ fn frame_ring(count: u64, preemptions: Option<usize>) {
         let sender = loom::thread::spawn(move || {
             for number in 0..count {
                 let body = [number as u8 + 1; 40];
-                let body: &[u8] = if number % 2 == 0 { &body } else { &[] };
+                let body: &[u8] = if number.is_multiple_of(stride) {
+                    &body
+                } else {
+                    &[]
+                };
                 let mut frame = Frame::default();
                 frame.words[1] = (body.len() as u64) << 32;
                 frame.words[2] = number;
@@ -124,7 +138,7 @@ fn frame_ring(count: u64, preemptions: Option<usize>) {
         while next < count {
             let taken = consumer.take(|frame, body| {
                 assert_eq!(frame.words[2], next, "frames keep their order");
-                if next % 2 == 0 {
+                if next.is_multiple_of(stride) {
                     let mut bytes = [0; 40];
                     body.copy_to(&mut bytes);
                     assert_eq!(bytes, [next as u8 + 1; 40], "a body belongs to its frame");
@@ -143,12 +157,13 @@ fn frame_ring(count: u64, preemptions: Option<usize>) {
 
 #[test]
 fn frames_cross_in_order_with_their_bodies() {
-    frame_ring(3, None);
+    frame_ring(3, 2, None);
 }
 
 #[test]
 fn a_full_ring_is_reused_only_after_the_consumer_let_go() {
-    frame_ring(SLOTS as u64 + 2, Some(2));
+    // As many pieces as slots: slots and payload are both used a second time.
+    frame_ring(SLOTS as u64 + 2, 1, Some(2));
 }
 
 #[test]

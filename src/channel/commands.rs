@@ -19,6 +19,10 @@ impl<V: Payload> Channel<V> {
     pub fn disconnected(&mut self) {
         self.state = State::Down;
         self.ack_at = Nanos::NEVER;
+        self.stream.end_connection();
+        for ticket in self.demands(|demand| demand.has_landing) {
+            self.quiet(ticket);
+        }
     }
 
     /// Gives the peer up: the epoch ends, and everything of it is dropped here. The shard fails what waited.
@@ -43,7 +47,7 @@ impl<V: Payload> Channel<V> {
         value: V,
         request: Option<Ticket>,
     ) -> Result<(), NoPush<V>> {
-        if self.state != State::Up {
+        if !self.is_up() && request.is_none() {
             return Err(NoPush::NotUp(value));
         }
         let meta = value.meta();
@@ -56,7 +60,7 @@ impl<V: Payload> Channel<V> {
                 self.counters.no_credit += 1;
                 return Err(NoPush::NoCredit(value));
             }
-            if is_inline || !self.offers.is_full() {
+            if is_inline || self.offers.len() < self.settings.offers {
                 self.lines_pushed += u64::from(cost);
             }
         }
@@ -66,6 +70,9 @@ impl<V: Payload> Channel<V> {
             ordinal,
         };
         if !is_inline {
+            if self.offers.len() >= self.settings.offers {
+                return Err(NoPush::NoOffer(value));
+            }
             return self.offer(key, subject, value, request);
         }
         let push = Push {
@@ -137,6 +144,8 @@ impl<V: Payload> Channel<V> {
     ///
     /// # Errors
     /// The demand comes back when too many are outstanding.
+    // Handed back by value: a box would allocate.
+    #[allow(clippy::result_large_err)]
     pub fn demand(&mut self, demand: Demand) -> Result<Ticket, Demand> {
         self.requests.insert(demand)
     }
@@ -147,7 +156,8 @@ impl<V: Payload> Channel<V> {
             return;
         };
         demand.has_landing = landing.is_some();
-        demand.wants_landing |= demand.has_landing;
+        demand.wants_landing = demand.has_landing;
+        demand.is_asked = true;
         let subject = Subject {
             key: Ticket::default(),
             point: demand.point,
@@ -172,7 +182,10 @@ impl<V: Payload> Channel<V> {
         let Some(demand) = self.requests.at_mut(ticket) else {
             return;
         };
-        if !std::mem::replace(&mut demand.is_cancelled, true) {
+        if !demand.is_asked {
+            // Nobody has heard of it.
+            self.requests.remove(ticket);
+        } else if !std::mem::replace(&mut demand.is_cancelled, true) {
             self.queue(Message::Cancel(ticket), None);
         }
     }
@@ -230,6 +243,7 @@ impl<V: Payload> Channel<V> {
         key: KeyId,
         point: Point,
         ordinal: u32,
+        is_dead: bool,
     ) -> Option<Ticket> {
         self.writes
             .insert(Writing {
@@ -237,8 +251,24 @@ impl<V: Payload> Channel<V> {
                 key,
                 point,
                 ordinal,
+                is_dead,
             })
             .ok()
+    }
+
+    /// Whether the value of a write is dead: its bytes do not say so.
+    #[must_use]
+    pub fn writes_dead(&self, ticket: Ticket) -> bool {
+        self.writes
+            .at(ticket)
+            .is_some_and(|writing| writing.is_dead)
+    }
+
+    /// The tag that the peer's request waits under, if it waits here.
+    #[must_use]
+    pub fn parked_tag(&self, request: Ticket) -> Option<u64> {
+        let (generation, tag) = (*self.parked.get(request.index as usize)?)?;
+        (generation == request.generation).then_some(tag)
     }
 
     /// The peer's offered value is no longer needed here.
@@ -284,7 +314,9 @@ impl<V: Payload> Channel<V> {
     pub fn drop_offers(&mut self, step: StepId) {
         let tickets: Vec<_> = self.offers.tickets().collect();
         for ticket in tickets {
-            let Some(offered) = self.offers.at(ticket) else { continue };
+            let Some(offered) = self.offers.at(ticket) else {
+                continue;
+            };
             let may_be_leased = offered.is_readable && self.settings.rules.on(Rule::LeaseStays);
             if offered.point.step == step && !may_be_leased {
                 self.offers.remove(ticket);
@@ -295,7 +327,9 @@ impl<V: Payload> Channel<V> {
     /// Tells the peer that a step ended, and drops what is on offer for it and cannot be read in place.
     pub fn abort(&mut self, step: StepId, status: &Status) {
         self.drop_offers(step);
-        if self.peer.is_some() && self.settings.rules.on(Rule::AbortTold) {
+        // A greeting under way may yet bring up a peer that waits in the step.
+        let may_know = self.peer.is_some() || self.state != State::Down;
+        if may_know && self.settings.rules.on(Rule::AbortTold) {
             self.queue(Message::Abort(step, text_of(status)), None);
         }
     }

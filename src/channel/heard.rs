@@ -39,6 +39,8 @@ pub struct Demand {
     pub has_landing: bool,
     /// True if it was asked with a landing: a new connection needs a new one.
     pub wants_landing: bool,
+    /// True once its request was queued.
+    pub is_asked: bool,
     /// True once it was taken back.
     pub is_cancelled: bool,
     /// True once the peer has answered.
@@ -58,10 +60,34 @@ impl Demand {
             meta: None,
             has_landing: false,
             wants_landing: false,
+            is_asked: false,
             is_cancelled: false,
             is_answered: false,
         }
     }
+}
+
+/// A value of the usual kind: unrequested, of rank 0 or 1.
+#[derive(Clone, Copy, Debug)]
+pub struct SmallHeard<'a> {
+    /// The key.
+    pub key: KeyId,
+    /// Step, loop frame, iteration.
+    pub point: Point,
+    /// Which value of the key.
+    pub ordinal: u32,
+    /// Type and shape.
+    pub meta: TensorMeta,
+    /// True for a dead value.
+    pub is_dead: bool,
+    /// Lines it costs.
+    pub lines: u32,
+    /// Its bytes, where it lay in the frame: the first `len`.
+    pub inline: [u8; 16],
+    /// Its bytes, where it came beside the frame; empty otherwise.
+    pub long: &'a [u8],
+    /// How many bytes there are.
+    pub len: usize,
 }
 
 /// A small value came.
@@ -132,8 +158,6 @@ pub struct RequestHeard {
 pub enum Heard<'a, V> {
     /// Nothing to do.
     Nothing,
-    /// The peer's hello came before ours was posted: transmit, then handle the same frame again.
-    NotYet,
     /// The channel is up. `former` is set when what was bound to the peer's former life, or to an epoch that one
     /// side gave up, must fail now.
     Up {

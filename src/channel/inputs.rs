@@ -2,12 +2,12 @@
 //!
 //! Every byte of a frame is a peer's claim; what is impossible for an honest peer is a [`Violation`].
 
-use super::heard::{Heard, OfferHeard, PushHeard, RequestHeard};
+use super::heard::{Heard, OfferHeard, PushHeard, RequestHeard, SmallHeard};
 use super::{Channel, Demand, Payload, Peer, Rule, State, Violation, WriteEnd, lines};
-use crate::ground::Nanos;
-use crate::ground::limits::PARKED_REQUESTS;
+use crate::ground::limits::{BODY_MAX, PARKED_REQUESTS};
+use crate::ground::{DType, FrameIter, Nanos, Shape, StepId, TensorMeta};
 use crate::wire::message::{Hello, Offer, Push, Request, StatusText, Subject};
-use crate::wire::{Frame, INLINE_BODY_MAX, Kind, Message, Ticket};
+use crate::wire::{Flags, Frame, INLINE_BODY_MAX, Kind, Message, Point, Ticket};
 
 impl<V: Payload> Channel<V> {
     /// A frame came. `tail` is the frame's tail, kept by the caller; `body` what came beside it.
@@ -39,6 +39,94 @@ impl<V: Payload> Channel<V> {
             Message::Push(push) => self.handle_push(frame, &push),
             other => self.handle_other(&other),
         }
+    }
+
+    /// The usual frame, an unrequested value of rank 0 or 1, without the detour through every kind of
+    /// message. `None` changes nothing: [`Channel::handle_frame`] judges the frame then. The value's lines are not
+    /// held yet: [`Channel::pass_lines`] or [`Channel::hold`] follows.
+    #[inline]
+    pub fn handle_small<'a>(
+        &mut self,
+        now: Nanos,
+        frame: &Frame,
+        body: &'a [u8],
+    ) -> Option<SmallHeard<'a>> {
+        let body_len = frame.body_len() as usize;
+        let is_plain = frame.kind() == Kind::Push as u8
+            && frame.flags().0 & !Flags::DEAD.0 == 0
+            && frame.rank() <= 1
+            && (body_len <= INLINE_BODY_MAX || (body_len == body.len() && body_len <= BODY_MAX))
+            && self.state == State::Up;
+        if !is_plain {
+            return None;
+        }
+        let dtype = DType::from_wire(frame.dtype())?;
+        let size = dtype.size()? as u64;
+        let is_inline = body_len <= INLINE_BODY_MAX;
+        let mut inline = u128::from(frame.words[6]) | u128::from(frame.words[7]) << 64;
+        let mut long: &[u8] = &[];
+        let shape = if frame.rank() == 0 {
+            // No element is longer than the tail.
+            if !is_inline || size != body_len as u64 {
+                return None;
+            }
+            Shape::SCALAR
+        } else {
+            let len = (body_len as u64).checked_sub(8)?;
+            let elements = if is_inline {
+                inline >>= 64;
+                frame.words[6]
+            } else {
+                let (dim, data) = body.split_first_chunk::<8>()?;
+                long = data;
+                u64::from_le_bytes(*dim)
+            };
+            if elements.checked_mul(size)? != len {
+                return None;
+            }
+            Shape::row(elements)?
+        };
+        let key = self.learned.key(Ticket::unpack(frame.slot()))?;
+        self.handle_credit(frame.credit()).ok()?;
+        self.consumed += 1;
+        self.counters.frames_received += 1;
+        self.note_due(now);
+        Some(SmallHeard {
+            key,
+            point: Point {
+                step: StepId(frame.words[2]),
+                at: FrameIter {
+                    frame: frame.words[3],
+                    iter: frame.words[4],
+                },
+            },
+            ordinal: frame.ordinal(),
+            meta: TensorMeta { dtype, shape },
+            is_dead: frame.flags().has(Flags::DEAD),
+            lines: lines(body_len),
+            inline: inline.to_le_bytes(),
+            len: if is_inline {
+                body_len - 8 * usize::from(frame.rank())
+            } else {
+                long.len()
+            },
+            long,
+        })
+    }
+
+    /// The value of [`Channel::handle_small`] was taken at once: its lines are the peer's again.
+    #[inline]
+    pub fn pass_lines(&mut self, now: Nanos, lines: u32) {
+        self.lines_taken += u64::from(lines);
+        self.note_due(now);
+    }
+
+    /// The value of [`Channel::handle_small`] waits here.
+    ///
+    /// # Errors
+    /// [`Violation::LineCredit`] if there was no credit for it.
+    pub fn hold(&mut self, lines: u32) -> Result<(), Violation> {
+        self.hold_lines(lines)
     }
 
     /// A one-sided write into the landing of `ticket` is complete: the demand it served.
@@ -76,8 +164,7 @@ impl<V: Payload> Channel<V> {
             point: writing.point,
             ordinal: writing.ordinal,
         };
-        // A slot was free before the write took its value from one; if the offers are full now, the peer's
-        // request ends with the epoch.
+        // There is a slot: there are twice as many as offers and writes may be.
         let _ = self.offer(writing.key, subject, value, Some(writing.request));
     }
 
@@ -85,21 +172,14 @@ impl<V: Payload> Channel<V> {
         let State::Greeting { hello_sent } = self.state else {
             return Err(Violation::SecondHello);
         };
-        if !hello_sent {
-            // Their hello came before ours left: ours goes out first thing, and this one is heard again.
-            return Ok(Heard::NotYet);
-        }
         if hello.frame_window == 0 || hello.line_window == 0 || hello.line_window >= 1 << 15 {
             return Err(Violation::Window);
-        }
-        if !hello.expected.is_current() && hello.expected != self.settings.incarnation {
-            // The peer still thinks of our predecessor; it will give that one up when it reads our hello.
         }
         let former = self.peer;
         let is_other_epoch = former
             .is_some_and(|peer| peer.incarnation != hello.incarnation || peer.epoch != hello.epoch);
         if is_other_epoch {
-            self.epoch += 1;
+            // Our own epoch stays: its number is in a hello that may be on its way, and the peer has forgotten it.
             self.forget_epoch();
         }
         self.peer = Some(Peer {
@@ -108,11 +188,10 @@ impl<V: Payload> Channel<V> {
             frame_window: hello.frame_window,
             line_window: hello.line_window,
         });
-        let their_view = if hello.peer_epoch == self.epoch {
-            hello.consumed
-        } else {
-            0
-        };
+        // A peer that speaks of our predecessor, or of an epoch that is over, has consumed nothing of this one.
+        let is_of_us =
+            hello.expected == self.settings.incarnation && hello.peer_epoch == self.epoch;
+        let their_view = if is_of_us { hello.consumed } else { 0 };
         if self.settings.rules.on(Rule::KeptUntilAcknowledged) {
             self.stream
                 .resume(their_view)
@@ -120,12 +199,21 @@ impl<V: Payload> Channel<V> {
         } else {
             self.stream.forget_posted();
         }
-        self.stream.drop_interns();
+        self.stream.drop_of_connection();
         self.given.clear();
         if self.settings.rules.on(Rule::Interning) {
             self.learned.clear();
         }
-        self.state = State::Up;
+        if self.consumed > 0 || self.lines_taken > 0 {
+            // What was told last may have been lost with the connection: it is told again at once.
+            self.ack_at = Nanos::ZERO;
+        }
+        // They send nothing more before they have heard ours.
+        self.state = if hello_sent {
+            State::Up
+        } else {
+            State::Answering
+        };
         Ok(Heard::Up {
             incarnation: hello.incarnation,
             former: if is_other_epoch {
@@ -195,16 +283,17 @@ impl<V: Payload> Channel<V> {
     /// A request of ours was answered by a value: the demand is over, unless its landing still has to come home.
     fn answered(&mut self, request: Ticket) -> Option<(Ticket, Demand)> {
         match self.requests.at_mut(request) {
+            Some(demand) if demand.is_answered => None,
             Some(demand) if demand.has_landing => {
                 demand.is_answered = true;
                 demand.is_cancelled = true;
                 Some((request, *demand))
             }
-            Some(_) => self
+            Some(demand) if !demand.is_answered => self
                 .requests
                 .remove(request)
                 .map(|demand| (request, demand)),
-            None => {
+            _ => {
                 self.counters.stale += 1;
                 None
             }
@@ -305,7 +394,12 @@ impl<V: Payload> Channel<V> {
     /// A demand of ours ended without a value.
     fn handle_end<'a>(&mut self, request: Ticket, status: Option<StatusText<'a>>) -> Heard<'a, V> {
         let trusts_lanes = !self.settings.rules.on(Rule::NoOrderBetweenLanes);
-        let Some(demand) = self.requests.at_mut(request) else {
+        // A cancel crosses the answer it wants to forestall: the demand that waits for its landing hears of one end.
+        let Some(demand) = self
+            .requests
+            .at_mut(request)
+            .filter(|demand| !demand.is_answered)
+        else {
             return self.stale();
         };
         demand.is_answered = true;

@@ -8,6 +8,9 @@ use crate::ground::limits::INTERNED_KEYS;
 use crate::rendezvous::KeyId;
 use crate::wire::Ticket;
 
+#[cfg(test)]
+mod tests;
+
 const NONE: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug)]

@@ -9,7 +9,7 @@
 //! it again at the latest. *Accessors* change nothing. Call `transmit` after any command or input.
 //!
 //! The life of a channel: `connected` → hello both ways → up → `disconnected` → `connected` … A connection that
-//! broke resumes where it stood, because every frame is kept until the peer acknowledged it ([`stream`]). When the
+//! broke resumes where it stood, because every frame is kept until the peer acknowledged it (`stream.rs`). When the
 //! peer is given up for lost (`lose`), the epoch ends and nothing of it survives.
 #![forbid(unsafe_code)]
 
@@ -25,7 +25,7 @@ pub(crate) mod stream;
 #[cfg(test)]
 mod tests;
 
-pub use heard::{Demand, Heard, OfferHeard, PushHeard, RequestHeard, Violation};
+pub use heard::{Demand, Heard, OfferHeard, PushHeard, RequestHeard, SmallHeard, Violation};
 pub use rules::{Rule, Rules};
 
 use crate::ground::{Incarnation, Nanos, Region, TensorMeta};
@@ -78,6 +78,8 @@ enum State {
     Down,
     /// Connected; our hello is due or sent, theirs has not come.
     Greeting { hello_sent: bool },
+    /// Theirs has come, ours is due.
+    Answering,
     /// Both hellos exchanged.
     Up,
 }
@@ -107,6 +109,7 @@ struct Writing {
     key: KeyId,
     point: Point,
     ordinal: u32,
+    is_dead: bool,
 }
 
 /// Why a push was not taken. The value comes back.
@@ -178,6 +181,8 @@ pub struct Channel<V> {
     lines_returned: u64,
     ack_at: Nanos,
     counters: Counters,
+    /// How many epochs, of either side, have ended.
+    life: u32,
 }
 
 /// Lines of 64 bytes that an unrequested body costs: one for its frame and its place in the table, and its bytes.
@@ -198,7 +203,8 @@ impl<V: Payload> Channel<V> {
             given: Given::new(settings.interned),
             learned: Learned::default(),
             requests: Slab::new(settings.requests),
-            offers: Slab::new(settings.offers),
+            // Writes that failed come back as offers, beyond what may be offered.
+            offers: Slab::new(2 * settings.offers),
             writes: Slab::new(settings.offers),
             parked: Vec::new(),
             consumed: 0,
@@ -210,6 +216,7 @@ impl<V: Payload> Channel<V> {
             lines_returned: 0,
             ack_at: Nanos::NEVER,
             counters: Counters::default(),
+            life: 0,
             settings,
         }
     }
@@ -218,7 +225,7 @@ impl<V: Payload> Channel<V> {
     #[inline]
     #[must_use]
     pub fn is_up(&self) -> bool {
-        self.state == State::Up
+        matches!(self.state, State::Up | State::Answering)
     }
 
     /// The peer's incarnation, once it has said hello in this epoch.
@@ -231,7 +238,9 @@ impl<V: Payload> Channel<V> {
     #[inline]
     #[must_use]
     pub fn takes_push(&self) -> bool {
-        self.is_up() && self.lines_open() >= lines(self.settings.inline_max) && !self.offers.is_full()
+        self.is_up()
+            && self.lines_open() >= lines(self.settings.inline_max)
+            && self.offers.len() < self.settings.offers
     }
 
     /// True if the peer's arenas are read in place.
@@ -251,7 +260,8 @@ impl<V: Payload> Channel<V> {
     #[inline]
     #[must_use]
     pub const fn is_pressed(&self) -> bool {
-        self.lines_held * 2 >= self.settings.line_window as u32
+        let window = self.settings.line_window as u32;
+        self.lines_held * 2 >= window || self.lines_held + lines(self.settings.inline_max) > window
     }
 
     /// Lines of unrequested values the peer would still take.
@@ -266,7 +276,11 @@ impl<V: Payload> Channel<V> {
     #[inline]
     #[must_use]
     pub fn has_due(&self) -> bool {
-        self.stream.due() > 0 || matches!(self.state, State::Greeting { hello_sent: false })
+        self.stream.due() > 0
+            || matches!(
+                self.state,
+                State::Greeting { hello_sent: false } | State::Answering
+            )
     }
 
     /// True if nothing is owed, asked, offered or on its way, in either direction.
@@ -287,6 +301,15 @@ impl<V: Payload> Channel<V> {
             self.offers.len(),
             self.writes.len(),
             kept,
+        ]
+    }
+
+    /// Lines of unrequested values that wait here, and lines of ours that the peer has not returned.
+    #[must_use]
+    pub fn lines_out(&self) -> [u64; 2] {
+        [
+            u64::from(self.lines_held),
+            self.lines_pushed - self.lines_returned,
         ]
     }
 
@@ -333,7 +356,15 @@ impl<V: Payload> Channel<V> {
         self.counters
     }
 
+    /// How many epochs have ended: tickets of an earlier one mean nothing to the peer.
+    #[inline]
+    #[must_use]
+    pub const fn life(&self) -> u32 {
+        self.life
+    }
+
     pub(super) fn forget_epoch(&mut self) {
+        self.life = self.life.wrapping_add(1);
         self.stream.restart();
         self.given.clear();
         self.requests.drain();
@@ -353,6 +384,13 @@ impl<V: Payload> Channel<V> {
         self.lines_taken = 0;
         self.lines_taken_told = 0;
         self.ack_at = Nanos::NEVER;
+    }
+
+    /// What an ended epoch left in the table has gone: its lines are owed to nobody.
+    pub fn forget_lines(&mut self) {
+        self.lines_held = 0;
+        self.lines_taken = 0;
+        self.lines_taken_told = 0;
     }
 
     #[inline]

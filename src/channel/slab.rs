@@ -5,6 +5,9 @@
 
 use crate::wire::Ticket;
 
+#[cfg(test)]
+mod tests;
+
 #[derive(Debug)]
 struct Entry<T> {
     generation: u32,
@@ -32,10 +35,6 @@ impl<T> Slab<T> {
 
     pub(crate) fn len(&self) -> usize {
         self.entries.len() - self.free.len()
-    }
-
-    pub(crate) fn is_full(&self) -> bool {
-        self.len() >= self.limit
     }
 
     /// Takes `value` in, or hands it back when the slab is full.

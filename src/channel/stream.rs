@@ -13,7 +13,7 @@
 use std::collections::VecDeque;
 
 use crate::rendezvous::KeyId;
-use crate::wire::{Body, Frame, Kind};
+use crate::wire::{Body, Flags, Frame, Kind};
 
 /// A frame and what belongs to it.
 #[derive(Debug)]
@@ -41,6 +41,8 @@ pub(crate) enum Load<V> {
 pub(crate) struct Stream<V> {
     queue: VecDeque<Due<V>>,
     posted: usize,
+    /// Frames at the front that a connection before this one left.
+    former: usize,
     /// Frames acknowledged since the epoch began.
     acknowledged: u64,
 }
@@ -50,6 +52,7 @@ impl<V> Stream<V> {
         Self {
             queue: VecDeque::with_capacity(warm),
             posted: 0,
+            former: 0,
             acknowledged: 0,
         }
     }
@@ -123,10 +126,26 @@ impl<V> Stream<V> {
         Ok(())
     }
 
-    /// Takes every intern out: a new connection gives its own numbers.
-    pub(crate) fn drop_interns(&mut self) {
-        self.queue
-            .retain(|due| due.frame.kind() != Kind::Intern as u8);
+    /// A connection ended: what is here now may speak of things that went with it.
+    pub(crate) fn end_connection(&mut self) {
+        self.former = self.queue.len();
+    }
+
+    /// Takes out what means nothing on a new connection: interns, since it gives its own numbers, and the former
+    /// one's requests with a landing, since that went with its queue pair and its demand asks anew.
+    pub(crate) fn drop_of_connection(&mut self) {
+        const INTERN: u8 = Kind::Intern as u8;
+        const REQUEST: u8 = Kind::Request as u8;
+        let mut former = std::mem::take(&mut self.former);
+        self.queue.retain(|due| {
+            let is_former = former > 0;
+            former = former.saturating_sub(1);
+            match due.frame.kind() {
+                INTERN => false,
+                REQUEST => !(is_former && due.frame.flags().has(Flags::REGION)),
+                _ => true,
+            }
+        });
     }
 
     /// Drops what was posted without waiting for its acknowledgement. Only a simulation does this.
@@ -138,6 +157,7 @@ impl<V> Stream<V> {
     /// An epoch begins: nothing is owed any more. Hands back what was.
     pub(crate) fn restart(&mut self) -> VecDeque<Due<V>> {
         self.posted = 0;
+        self.former = 0;
         self.acknowledged = 0;
         std::mem::take(&mut self.queue)
     }
@@ -146,6 +166,7 @@ impl<V> Stream<V> {
     fn drop_front(&mut self, count: usize) {
         self.queue.drain(..count);
         self.posted -= count;
+        self.former = self.former.saturating_sub(count);
         self.acknowledged += count as u64;
     }
 }

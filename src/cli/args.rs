@@ -141,8 +141,8 @@ pub struct BenchArgs {
     /// Write every byte in place before each send, and read every byte in place at the receiver.
     #[arg(long)]
     pub touch: bool,
-    /// Within one shard: keep so many values parked, and receive them at random.
-    #[arg(long, value_name = "COUNT", requires = "transport")]
+    /// With --transport local: keep so many values parked, and receive them at random.
+    #[arg(long, value_name = "COUNT")]
     pub parked: Option<u64>,
     /// Check every byte that arrives.
     #[arg(long)]

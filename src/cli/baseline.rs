@@ -1,6 +1,6 @@
 //! The raw references: what this machine's cache lines and memory cost without rendez, measured in the same run.
 //!
-//! Knows nothing of engines. Two processes, each on its own core, share a memfd (see [`line`]); the other side is this
+//! Knows nothing of engines. Two processes, each on its own core, share a memfd (see `line.rs`); the other side is this
 //! program again, under a hidden subcommand, with the memfd as its standard input.
 //!
 //! * **Ping-pong:** a cache line there and another back. Half of it bounds every hand-over from below.

@@ -193,7 +193,8 @@ pub fn run(
 }
 
 /// What latencies are, wherever they are shown.
-const LATENCY: &str = "one way: from before the send in one process to the other having the tensor, by the clock                        both share; the receiver waits already";
+const LATENCY: &str = "one way: from before the send in one process to the other having the tensor, by the clock \
+                       both share; the receiver waits already";
 
 fn write_json(
     weights: &Weights,

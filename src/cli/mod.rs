@@ -75,6 +75,9 @@ fn dispatch(command: &Command, terminal: &mut Terminal) -> Result<(), CliError> 
     }
 }
 
+/// Subcommands that the program runs itself under.
+const HIDDEN: [&str; 3] = [demo::pair::PEER_COMMAND, baseline::PEER_COMMAND, workload::PEER_COMMAND];
+
 /// Help and version are results; what is not understood is an error with a stable reason.
 fn show_usage(error: &clap::Error, terminal: &mut Terminal, errors: &mut dyn Write) -> u8 {
     let text = error.render().to_string();
@@ -93,6 +96,8 @@ fn show_usage(error: &clap::Error, terminal: &mut Terminal, errors: &mut dyn Wri
                 .trim_end()
                 .trim_start_matches("error: ")
                 .replace(&format!(" [{reason}]"), "");
+            // Hidden subcommands are no answer to what may be asked for.
+            let text = HIDDEN.iter().fold(text, |text, name| text.replace(&format!("{name}, "), ""));
             let _ = writeln!(errors, "error[{reason}]: {text}");
             EXIT_USAGE
         }

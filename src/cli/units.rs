@@ -76,7 +76,7 @@ pub fn bytes(text: &str) -> Result<u64, UnitError> {
 /// the factor steps over it.
 ///
 /// # Errors
-/// As [`bytes`], and `SIZE_RANGE` for a range that runs backwards, a factor below 2, or more than [`SIZES_MAX`] sizes.
+/// As [`bytes()`]; `SIZE_RANGE` for a range that runs backwards, a factor below 2, or more than [`SIZES_MAX`] sizes.
 pub fn sizes(text: &str) -> Result<Sizes, UnitError> {
     let mut sizes = Vec::new();
     for part in text.split(',') {

@@ -23,7 +23,6 @@ use super::stopwatch::Stopwatch;
 use crate::engine::{Config, Engine};
 use crate::ground::{DType, Key, Shape, Status, StepId, TensorMeta};
 use crate::memory::Tensor;
-use crate::shard::run::PollPolicy;
 
 /// The hidden subcommand of the far side.
 pub const PEER_COMMAND: &str = "bench-peer";
@@ -94,7 +93,11 @@ impl Workload for Engines {
         };
         let measured = match case.from {
             From::Shard => near::measure(&near, job),
-            From::Thread => thread::measure(&near, job, pair.near),
+            // In a thread of its own: it pins itself, and this one must stay free to place the next case.
+            From::Thread => std::thread::scope(|scope| {
+                let caller = scope.spawn(|| thread::measure(&near, job, pair.near));
+                caller.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            }),
         };
         drop(far);
         near.shutdown(Duration::from_millis(200));

@@ -28,6 +28,8 @@ mod config;
 mod conversation;
 mod credentials;
 mod frame;
+#[doc(hidden)]
+pub mod fuzz;
 mod greet;
 mod hello;
 mod lane;

@@ -158,6 +158,9 @@ fn place(config: &Config) -> Result<(Vec<usize>, bool), Status> {
 
 /// A ring each way between every two shards.
 fn neighbours(count: usize) -> Vec<Vec<Option<Neighbour>>> {
+    if count == 1 {
+        return vec![Vec::new()];
+    }
     let mut tos: Vec<Vec<_>> = (0..count).map(|_| (0..count).map(|_| None).collect()).collect();
     let mut froms: Vec<Vec<_>> = (0..count).map(|_| (0..count).map(|_| None).collect()).collect();
     for from in 0..count {

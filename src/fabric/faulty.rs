@@ -1,7 +1,7 @@
 //! A port that misbehaves, within the fabric's promises, and the same way for the same seed. For simulations.
 //!
-//! Knows virtual time from `poll` and a seeded generator; wraps any port and is wrapped like one. Not for the hot path:
-//! it allocates.
+//! Knows virtual time from `poll` and a seeded generator; wraps any port and is wrapped like one. Not for the hot
+//! path: it allocates.
 //!
 //! What it does lies within what a [`Port`] may do, only more of it: arrivals come late (frames of a queue pair keep
 //! their order; landings, writes' ends and quiets overtake them and one another), posts are refused, bytes of a write

@@ -136,11 +136,27 @@ unsafe impl Send for Backing {}
 // SAFETY: as for `Send`: shared use is through atomics, or by `unsafe` calls that vouch for exclusive use.
 unsafe impl Sync for Backing {}
 
+/// Writes a line with one store.
+///
+/// # Safety
+/// The processor has AVX-512F; `target` is valid for a write of 64 bytes and aligned to 64.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+unsafe fn store_line(target: *mut u8, line: &Frame) {
+    // SAFETY: `line` is 64 bytes, aligned to 64, by its type.
+    let words = unsafe { core::arch::x86_64::_mm512_load_si512(line.words.as_ptr().cast()) };
+    // SAFETY: the contract of this function.
+    unsafe { core::arch::x86_64::_mm512_store_si512(target.cast(), words) };
+}
+
 /// One direction of one channel, as the ring sees it. Either end holds its own.
 #[derive(Debug)]
 pub(super) struct MemoryLane {
     base: NonNull<u8>,
     geometry: Geometry,
+    /// The processor writes a whole line with one store.
+    #[cfg(target_arch = "x86_64")]
+    is_wide: bool,
     /// Keeps `base` valid.
     _backing: Arc<Backing>,
 }
@@ -161,6 +177,8 @@ impl MemoryLane {
         Self {
             base,
             geometry,
+            #[cfg(target_arch = "x86_64")]
+            is_wide: std::is_x86_feature_detected!("avx512f"),
             _backing: Arc::clone(backing),
         }
     }
@@ -233,6 +251,25 @@ impl Lane for MemoryLane {
         self.slot_word(slot, 0).store(word, Ordering::Release);
     }
 
+    #[cfg(target_arch = "x86_64")]
+    #[inline]
+    fn put(&self, slot: u64, frame: &Frame, stale: u64, word: u64) {
+        if !self.is_wide {
+            self.fill(slot, frame);
+            return self.publish(slot, word);
+        }
+        let mut line = *frame;
+        line.words[0] = stale;
+        let target = std::ptr::from_ref(self.slot_word(slot, 0)).cast_mut();
+        // SAFETY: `is_wide` says that the processor has AVX-512F. `target` is the first word of a slot: 64 bytes within
+        // the lane, aligned to 64 because lanes start on pages and slots are lines. This end is the slot's only writer
+        // (`&mut Producer`), and the far end reads it by atomic loads and takes nothing of it before the stamp, which
+        // stays the one it has until the Release below. That those loads race with this store is outside the model of
+        // the language, as all memory shared with another process is; the processor keeps stores in order.
+        unsafe { store_line(target.cast(), &line) };
+        self.publish(slot, word);
+    }
+
     fn progress(&self) -> Progress {
         // Pairs with the Releases in `set_progress`: what is told as done is no longer read. The two words may be of
         // different tellings; each only ever grows, so both are true.
@@ -255,8 +292,9 @@ impl Lane for MemoryLane {
         debug_assert!(at as usize + bytes.len() <= self.geometry.payload_bytes as usize);
         // SAFETY: by the contract `at` lies within the payload ring, which lies within the lane.
         let target = unsafe { self.base.add(self.payload_offset() + at as usize) };
-        // SAFETY: source and target are `bytes.len()` bytes each, by the slice and by the contract; they cannot overlap,
-        // since no slice of lane memory is ever made. Exclusive use is the contract's; a stranger's: see the head.
+        // SAFETY: source and target are `bytes.len()` bytes each, by the slice and by the contract; they cannot
+        // overlap, since no slice of lane memory is ever made. Exclusive use is the contract's; a stranger's: see the
+        // head.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), target.as_ptr(), bytes.len()) };
     }
 

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! The memfd is sealed against shrinking, growing and further seals before anyone else sees it, and an opener checks
-//! seals and size before it maps: a file that shrinks beneath a mapping would be a fault instead of an error. Pages are
-//! sparse: a channel that nobody uses costs addresses, no memory.
+//! seals and size before it maps: a file that shrinks beneath a mapping would be a fault instead of an error. Pages
+//! are sparse: a channel that nobody uses costs addresses, no memory.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -248,8 +248,8 @@ fn map(memory: &OwnedFd, len: usize) -> Result<Arc<Backing>, LinkError> {
     };
     let base = base.map_err(|errno| LinkError::Os("mmap", errno))?;
     let base = NonNull::new(base.cast()).ok_or(LinkError::Os("mmap", Errno::NOMEM))?;
-    // SAFETY: mapped above with this length, readable, writable and shared; only the backing knows the address. Callers
-    // have sealed the file, or checked the seal, against shrinking.
+    // SAFETY: mapped above with this length, readable, writable and shared; only the backing knows the address.
+    // Callers have sealed the file, or checked the seal, against shrinking.
     Ok(unsafe { Backing::mapping(base, len) })
 }
 

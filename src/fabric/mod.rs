@@ -19,7 +19,7 @@
 //! |---|---|
 //! | `ring.rs`, `lane.rs` | the frame ring: algorithm, and memory |
 //! | `link.rs` | shared memory for channels between two processes |
-//! | `ring_port.rs`, `queue_pair.rs` | a port over rings: what loopback and shm have in common |
+//! | `ring_port.rs`, `queue_pair.rs`, `landings.rs`, `writes.rs` | a port over rings: loopback and shm in common |
 //! | `loopback.rs`, `shm.rs` | the two of them |
 //! | `faulty.rs` | a port that misbehaves, by seed, for simulations |
 //! | `doorbell.rs` | waking who sleeps |
@@ -32,6 +32,7 @@ use crate::wire::Frame;
 
 pub mod doorbell;
 pub mod faulty;
+mod landings;
 mod lane;
 pub mod link;
 pub mod loopback;
@@ -40,6 +41,10 @@ pub mod ring;
 mod ring_port;
 pub mod shm;
 pub mod spsc;
+#[cfg(test)]
+#[path = "spsc/tests.rs"]
+mod spsc_tests; // Not within `spsc.rs`, which a loom test includes by path.
+mod writes;
 
 pub use doorbell::{Doorbell, DoorbellError, PeerWake};
 pub use faulty::FaultyPort;
@@ -52,12 +57,13 @@ pub use shm::ShmPort;
 /// Frame kinds (byte 4 of word 0) from here on are the fabric's own, and never shown above it.
 pub const FABRIC_KIND_MIN: u8 = 0xf0;
 
-/// The longest body of a frame on rings. What is longer goes by a write, or by a lease: from some 16 KiB on a copy costs
-/// more than the extra frame of either.
+/// The longest body of a frame on rings. What is longer goes by a write, or by a lease: from some 16 KiB on a copy
+/// costs more than the extra frame of either.
 pub const BODY_MAX: usize = 16 << 10;
 
-/// Landings open at once in one queue pair: indices are below it.
-pub const LANDINGS_MAX: u32 = 256;
+/// Landings open at once in one queue pair: indices are below it. Those above name a landing by the request it is
+/// for, so there are as many as requests.
+pub const LANDINGS_MAX: u32 = crate::ground::limits::REQUESTS as u32;
 
 /// Writes in progress at once in one queue pair, each way.
 pub const WRITES_MAX: usize = 64;
@@ -91,8 +97,8 @@ pub enum Refusal {
     /// No room now; there will be.
     #[error("no room now")]
     Full,
-    /// The body is longer than the queue pair takes, or not as long as its frame says, or the frame's kind is one of the
-    /// fabric's own: a caller's bug, which waiting does not mend.
+    /// The body is longer than the queue pair takes, or not as long as its frame says, or the frame's kind is one of
+    /// the fabric's own: a caller's bug, which waiting does not mend.
     #[error("the frame or its body is not one that the queue pair takes")]
     Malformed,
     /// No such queue pair, or it is down.
@@ -168,8 +174,8 @@ pub enum Arrival<'a> {
         qp: QpId,
         /// A private copy; the stamp is zero.
         frame: &'a Frame,
-        /// The body, wherever it travelled: [`Frame::body_len`] bytes. Valid in the call only; a private copy too, so it
-        /// does not change under its reader.
+        /// The body, wherever it travelled: [`Frame::body_len`] bytes. Valid in the call only; a private copy too, so
+        /// it does not change under its reader.
         body: &'a [u8],
     },
     /// A one-sided write is complete: the buffer comes back.
@@ -217,14 +223,15 @@ pub trait Port {
     /// What a queue pair can do; all nothing for one that is down.
     fn caps(&self, qp: QpId) -> Caps;
 
-    /// Posts a frame; its body, [`Frame::body_len`] bytes, is gathered from two slices and copied before return. A body of
-    /// up to 16 bytes is put in the frame's tail, or lies there already when both slices are empty.
+    /// Posts a frame; its body, [`Frame::body_len`] bytes, is gathered from two slices and copied before return. A
+    /// body of up to 16 bytes is put in the frame's tail, or lies there already when both slices are empty.
     ///
     /// # Errors
     /// [`Refusal`]; nothing was taken.
     fn post_send(&mut self, qp: QpId, frame: &Frame, body: [&[u8]; 2]) -> Result<(), Refusal>;
 
-    /// Posts a one-sided write; [`Arrival::Wrote`] follows. No order is promised, among writes or between them and frames.
+    /// Posts a one-sided write; [`Arrival::Wrote`] follows. No order is promised, among writes or between them and
+    /// frames.
     ///
     /// # Errors
     /// [`RefusedWrite`] hands the write back.
@@ -249,8 +256,8 @@ pub trait Port {
     /// arrivals and steps of the fabric's own; 0 when there was nothing to do.
     fn poll<S: FnMut(Arrival<'_>)>(&mut self, now: Nanos, budget: usize, sink: &mut S) -> usize;
 
-    /// Rings the doorbell of every peer that was posted to since the last time, and may sleep. Once per burst of posts;
-    /// `poll` and `arm` do it too.
+    /// Rings the doorbell of every peer that was posted to since the last time, and may sleep. Once per burst of
+    /// posts; `poll` and `arm` do it too.
     fn flush(&mut self);
 
     /// Closes a queue pair: everything it holds comes back, and then [`Arrival::Down`].

@@ -60,6 +60,14 @@ pub trait Lane {
     fn fill(&self, slot: u64, frame: &Frame);
     /// Word 0 of a slot, Release.
     fn publish(&self, slot: u64, word: u64);
+    /// Fills and publishes a slot whose word 0 says `stale` now. A lane may write the line as a whole, stale stamp and
+    /// all, before it publishes: the consumer polls this very line, and would take it away between single words.
+    #[inline]
+    fn put(&self, slot: u64, frame: &Frame, stale: u64, word: u64) {
+        let _ = stale;
+        self.fill(slot, frame);
+        self.publish(slot, word);
+    }
     /// The consumer's progress, Acquire. A claim.
     fn progress(&self) -> Progress;
     /// Tells the consumer's progress, Release.
@@ -181,10 +189,12 @@ impl<L: Lane> Producer<L> {
             }
         }
         let slot = self.head & (self.lane.slot_count() - 1);
+        let word = (frame.words[0] & !STAMP_MASK) | stamp(self.head);
+        let stale = self.head.checked_sub(self.lane.slot_count()).map_or(0, stamp);
         if len == 0 {
-            self.lane.fill(slot, frame);
+            self.lane.put(slot, frame, stale, word);
         } else if len <= INLINE_BODY_MAX {
-            self.lane.fill(slot, &with_tail(frame, body));
+            self.lane.put(slot, &with_tail(frame, body), stale, word);
         } else {
             // SAFETY: `place` keeps `offset + len` within the payload ring. `&mut self` makes this the only
             // producer. `has_room` compared the end of this piece with the consumer's told progress: the piece is
@@ -192,10 +202,8 @@ impl<L: Lane> Producer<L> {
             unsafe { self.lane.write(offset, body[0]) };
             // SAFETY: as above; both slices together are `len` long, and this one starts where the first ended.
             unsafe { self.lane.write(offset + body[0].len() as u64, body[1]) };
-            self.lane.fill(slot, frame);
+            self.lane.put(slot, frame, stale, word);
         }
-        self.lane
-            .publish(slot, (frame.words[0] & !STAMP_MASK) | stamp(self.head));
         self.head += 1;
         self.cursor = cursor;
         Ok(())
@@ -388,6 +396,13 @@ impl<L: Lane> Body<'_, L> {
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// The body, where it lies in the frame's tail.
+    #[inline]
+    #[must_use]
+    pub fn in_tail(&self) -> Option<&[u8]> {
+        if self.len <= INLINE_BODY_MAX { self.tail.get(..self.len) } else { None }
     }
 
     /// Copies the body out.

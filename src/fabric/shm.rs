@@ -1,7 +1,7 @@
 //! Shared memory: a port whose peers are processes of the same machine, over links (`link.rs`).
 //!
-//! Knows mapped memory for rings; everything else is the ring port's. How descriptors and doorbells reach the peer, and
-//! whether a peer is alive, is the control plane's to know: it closes the queue pairs of the dead.
+//! Knows mapped memory for rings; everything else is the ring port's. How descriptors and doorbells reach the peer,
+//! and whether a peer is alive, is the control plane's to know: it closes the queue pairs of the dead.
 
 pub use super::link::{CHANNELS_MAX, Endpoint, Link, LinkConfig, LinkError, Side};
 
@@ -23,9 +23,9 @@ impl ShmPort {
         Self(RingPort::new())
     }
 
-    /// Makes a queue pair of an endpoint. `wake` is the peer's doorbell, or [`PeerWake::NEVER_SLEEPS`] by its poll policy;
-    /// of `caps` the port takes `read_domain` as it is and lowers `body_max` to what the ring holds. The mapping lives as
-    /// long as any queue pair in it.
+    /// Makes a queue pair of an endpoint. `wake` is the peer's doorbell, or [`PeerWake::NEVER_SLEEPS`] by its poll
+    /// policy; of `caps` the port takes `read_domain` as it is and lowers `body_max` to what the ring holds. The
+    /// mapping lives as long as any queue pair in it.
     ///
     /// # Errors
     /// The endpoint, when the port has [`super::QUEUE_PAIRS_MAX`] already.

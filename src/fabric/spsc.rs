@@ -152,7 +152,7 @@ impl<T> Drop for Consumer<T> {
 
 /// One value's place. Aligned to a cache line, so that neighbours do not share one.
 #[repr(align(64))]
-struct Slot<T> {
+pub(super) struct Slot<T> {
     stamp: AtomicU64,
     value: UnsafeCell<MaybeUninit<T>>,
 }
@@ -193,8 +193,8 @@ impl<T> Drop for Shared<T> {
     }
 }
 
-// SAFETY: `UnsafeCell` stopped it. One `Producer` and one `Consumer` exist, neither is `Clone`, and the stamps give each
-// place to one of them at a time; values cross threads, hence `T: Send`. No `&T` is ever shared.
+// SAFETY: `UnsafeCell` stopped it. One `Producer` and one `Consumer` exist, neither is `Clone`, and the stamps give
+// each place to one of them at a time; values cross threads, hence `T: Send`. No `&T` is ever shared.
 unsafe impl<T: Send> Sync for Shared<T> {}
 // SAFETY: as above; moving or dropping the whole elsewhere moves or drops values, hence `T: Send`.
 unsafe impl<T: Send> Send for Shared<T> {}

@@ -81,6 +81,19 @@ impl Shape {
         })
     }
 
+    /// The shape of a row of `len` elements; `None` if that is 2⁶³ or more.
+    #[inline]
+    #[must_use]
+    pub const fn row(len: u64) -> Option<Self> {
+        if len >= 1 << 63 {
+            return None;
+        }
+        Some(Self {
+            words: [len, 0, 0, 0],
+            rank: 1,
+        })
+    }
+
     /// The number of dimensions.
     #[must_use]
     pub const fn rank(&self) -> usize {

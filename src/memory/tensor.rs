@@ -240,6 +240,12 @@ impl Tensor {
         Self::of_array(meta, inline, bytes.len())
     }
 
+    /// The first `len` of `bytes`, in the handle.
+    #[inline]
+    pub(crate) const fn of_bytes(meta: TensorMeta, bytes: [u8; INLINE_MAX], len: usize) -> Self {
+        Self::of_array(meta, Inline(bytes), len)
+    }
+
     /// As `of_inline`, with the bytes already in place: the first `len` of `inline`.
     #[inline]
     pub(crate) const fn of_array(meta: TensorMeta, inline: Inline, len: usize) -> Self {

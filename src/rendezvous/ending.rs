@@ -7,7 +7,7 @@ use super::queues::Kind;
 use super::refusal::Refusal;
 use super::steps::{NONE, State};
 use super::table::Table;
-use crate::ground::{Code, Nanos, Status, StepId};
+use crate::ground::{Code, Nanos, Status, StepId, catalogue};
 
 impl<V, W: Copy> Table<V, W> {
     /// Ends a step with `status`: the first one wins, here and for all who come later. Everything that waits or is
@@ -127,5 +127,5 @@ impl<V, W: Copy> Table<V, W> {
 /// The status of a waiter whose deadline passed.
 #[must_use]
 pub fn deadline_status() -> Status {
-    Status::new(Code::DeadlineExceeded, "RECV_TIMED_OUT", "Timed out waiting for notification")
+    Status::new(Code::DeadlineExceeded, catalogue::DEADLINE, "Timed out waiting for notification")
 }

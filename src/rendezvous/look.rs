@@ -119,6 +119,12 @@ impl<V, W: Copy> Table<V, W> {
         at.map_or(0, |at| self.records[at as usize].waiters as usize)
     }
 
+    /// The ordinal of the slot's next value.
+    #[must_use]
+    pub fn next_ordinal(&self, slot: Slot) -> u32 {
+        self.existing(&slot).map_or(0, |at| self.records[at as usize].next_ordinal)
+    }
+
     /// Every slot that has a record, whether anything is pending there or not.
     pub fn each_slot(&self, mut see: impl FnMut(Slot)) {
         self.each_record(|at| see(self.records[at as usize].slot()));

@@ -60,6 +60,20 @@ impl<V, W: Copy> Table<V, W> {
         Ok(arrival)
     }
 
+    /// The oldest waiter of a slot, if a value with that ordinal would go to it at once: the usual case, without moving
+    /// the value through here. `None` changes nothing: [`Table::arrive`] says what to do with the value then.
+    #[inline]
+    pub fn claim(&mut self, slot: &Slot, ordinal: u32) -> Option<W> {
+        let at = self.existing(slot)?;
+        let record = &mut self.records[at as usize];
+        if record.items != 0 || record.waiters == 0 || ordinal < record.next_ordinal || ordinal == u32::MAX {
+            return None;
+        }
+        record.next_ordinal = ordinal + 1;
+        let oldest = record.waiters_head;
+        Some(self.remove_waiter(oldest).1)
+    }
+
     /// The fetched bytes of an offer take its place in the queue. Every waiter that can be served then is, in order,
     /// through `out`. Never refused for its size: it was fetched because it was wanted, into a budgeted landing.
     ///

@@ -12,29 +12,30 @@ use super::keys::{KeyEntry, Keys, Route};
 use super::peers::{Link, Peer};
 use super::value::{NO_LINK, Received, Value, Waiter};
 use super::wait::WaitCell;
-use super::{Observer, Settings};
+use super::{Observer, Settings, TaskEvent};
 use crate::channel::slab::Slab;
 use crate::fabric::{Landing, QpId, Write};
 use crate::ground::device::TaskName;
 use crate::ground::{FrameIter, Incarnation, Key, Nanos, Status, TensorMeta};
 use crate::memory::{Leases, Pool};
-use crate::rendezvous::{KeyId, Slot, Table, WaiterId};
+use crate::rendezvous::{Arrived, KeyId, Slot, Table, WaiterId};
 use crate::wire::{Point, Ticket};
 
 /// What a port must be told, once it is not being polled.
 #[derive(Debug)]
 pub(crate) enum PortOp {
     Write { link: u32, write: Write },
-    OpenAndAsk { link: u32, ticket: Ticket, len: usize, meta: TensorMeta, patience_ns: u64 },
+    OpenAndAsk { link: u32, ticket: Ticket, meta: TensorMeta, patience_ns: u64, room: Room },
     CloseLanding { port: usize, qp: QpId, landing: Landing },
     Close { port: usize, qp: QpId },
-    Rehear { link: u32, frame: crate::wire::Frame, body: Vec<u8> },
+    Attach { link: u32 },
 }
 
-/// Something for `deliver`.
+/// Something for a task, by `deliver`.
 #[derive(Debug)]
-pub(crate) enum Event {
-    Task { task: u32, token: u64, outcome: Result<Received, Status> },
+pub(crate) struct Event {
+    pub(crate) task: u32,
+    pub(crate) event: TaskEvent,
 }
 
 /// Somebody of this process who waits, and is not an in-shard task of this shard.
@@ -54,7 +55,33 @@ pub(crate) struct Asked {
     pub(crate) link: u32,
     pub(crate) request: Ticket,
     pub(crate) id: Option<WaiterId>,
+    /// The ordinal it names: only that value may be written to its landing, which says no other.
+    pub(crate) ordinal: u32,
     pub(crate) landing: Option<(crate::ground::Region, TensorMeta)>,
+}
+
+/// Bytes of the landing budget that a landing was given.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    pub(crate) bytes: u64,
+    /// Nobody has offered its value yet: it may wait for long.
+    pub(crate) is_ahead: bool,
+}
+
+/// A value or an offer that overtook another of its key, because they came by different lanes.
+#[derive(Debug)]
+pub(crate) struct Early {
+    pub(crate) link: u32,
+    pub(crate) slot: Slot,
+    pub(crate) ordinal: u32,
+    pub(crate) item: Arrived<Value>,
+}
+
+/// Where a request wants its value written, and whether it has accepted an offer of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Target {
+    pub(crate) landing: Option<(crate::ground::Region, TensorMeta)>,
+    pub(crate) is_accepted: bool,
 }
 
 /// An offer of a peer in the table, its bytes not here yet.
@@ -92,7 +119,13 @@ pub(crate) struct Core {
     pub(crate) dirty: Vec<u32>,
     /// Notes for each neighbour, until its ring has room.
     pub(crate) notes: Vec<VecDeque<Note>>,
+    /// How many those are.
+    pub(crate) notes_waiting: usize,
     pub(crate) landing_bytes: u64,
+    /// Of these, bytes of landings that wait for values nobody has offered yet.
+    pub(crate) ahead_bytes: u64,
+    /// What came before its turn. It is little and short: what it overtook is on its way.
+    pub(crate) early: Vec<Early>,
     /// Offers that are wanted and wait for landing budget or arena room.
     pub(crate) fetch_backlog: VecDeque<Ticket>,
     pub(crate) observer: Arc<dyn Observer>,
@@ -157,18 +190,24 @@ impl Core {
         self.keys.sweep(|id| in_use.contains(&id));
     }
 
+    /// True if `transmit` has something to do.
+    #[inline]
+    pub(crate) fn has_output(&self) -> bool {
+        !self.dirty.is_empty() || !self.port_ops.is_empty() || self.notes_waiting > 0
+    }
+
     /// Brings an outcome to whoever waited.
     #[inline]
     pub(crate) fn complete(&mut self, waiter: Waiter, outcome: Result<Received, Status>) {
         match waiter {
-            Waiter::Task { task, token } => self.events.push_back(Event::Task { task, token, outcome }),
+            Waiter::Task { task, token } => self.events.push_back(Event { task, event: TaskEvent::Received { token, outcome } }),
             Waiter::Wait(ticket) => match self.waits.remove(ticket) {
                 Some(Wait::Cell { cell, .. }) => cell.complete(outcome),
                 Some(Wait::Neighbour { shard, theirs, .. }) => {
                     self.note(shard, Note::Deliver { wait: theirs, outcome });
                 }
                 Some(Wait::Away { task, token, .. }) => {
-                    self.events.push_back(Event::Task { task, token, outcome });
+                    self.events.push_back(Event { task, event: TaskEvent::Received { token, outcome } });
                 }
                 None => {}
             },
@@ -213,7 +252,8 @@ impl Core {
     #[inline]
     pub(crate) fn watch_link(&mut self, link: u32) {
         let Some(entry) = self.links.get(link as usize) else { return };
-        if entry.channel.must_transmit(self.now) {
+        let may_pump = !entry.parked.is_empty() && entry.channel.takes_push();
+        if may_pump || entry.channel.must_transmit(self.now) {
             self.touch(link);
         } else {
             self.next_timer = self.next_timer.min(entry.channel.poll_timeout());
@@ -234,6 +274,7 @@ impl Core {
     pub(crate) fn note(&mut self, shard: u16, note: Note) {
         if let Some(queue) = self.notes.get_mut(usize::from(shard)) {
             queue.push_back(note);
+            self.notes_waiting += 1;
         }
     }
 

@@ -6,7 +6,7 @@ use super::faults;
 use super::peers::PeerState;
 use super::value::{Value, Waiter};
 use crate::channel::WriteEnd;
-use crate::fabric::Write;
+use crate::fabric::{AnyPort, Write};
 use crate::ground::{Key, Status, StepId};
 use crate::memory::Tensor;
 use crate::rendezvous::PendingKind;
@@ -16,6 +16,7 @@ impl Core {
     /// A value of an application thread.
     pub(crate) fn send_from_outside(
         &mut self,
+        ports: &mut [AnyPort],
         key: &Key,
         step: StepId,
         tensor: Tensor,
@@ -26,7 +27,7 @@ impl Core {
             return Err(faults::own_incarnation(wanted, self.incarnation));
         }
         let id = self.intern(key)?;
-        self.send(step, id, key.frame_iter(), tensor, is_dead)
+        self.send(ports, step, id, key.frame_iter(), tensor, is_dead)
     }
 
     /// True if the table holds so much that the next send could be refused.
@@ -42,22 +43,22 @@ impl Core {
 
     /// A write could not be posted: its queue pair is down.
     pub(crate) fn write_refused(&mut self, link: u32, write: Write) {
+        self.wrote(link, Ticket::unpack(write.token.0 as u32), WriteEnd::Failed, write.source);
+    }
+
+    /// A write ended.
+    pub(crate) fn wrote(&mut self, link: u32, ticket: Ticket, end: WriteEnd, source: Tensor) {
         if let Some(entry) = self.links.get_mut(link as usize) {
-            let value = Value::local(write.source, false);
-            entry.channel.wrote(Ticket::unpack(write.token.0 as u32), WriteEnd::Failed, value);
+            let value = Value::local(source, entry.channel.writes_dead(ticket));
+            entry.channel.wrote(ticket, end, value);
             self.touch(link);
         }
     }
 
     /// No landing could be opened for a demand: without an offer it goes without one; with one it waits.
     pub(crate) fn no_landing(&mut self, link: u32, ticket: Ticket, len: usize) {
-        self.landing_bytes = self.landing_bytes.saturating_sub(len as u64);
         let Some(entry) = self.links.get_mut(link as usize) else { return };
         let Some(demand) = entry.channel.demand_at(ticket).copied() else { return };
-        if entry.qp.is_none() {
-            // The connection is gone; the demand is renewed with the next one.
-            return;
-        }
         if demand.offer.is_some() {
             entry.channel.settle(ticket);
             let offer = Ticket::unpack(demand.tag as u32);

@@ -1,15 +1,21 @@
 //! Fetching: what a receiver does for a large value. Leases where the sender's memory can be read in place,
 //! landings and one-sided writes where it cannot, and requests when the sender may be out of push credit.
 
-use super::core::{Core, Incoming, PortOp};
+use super::core::{Core, Incoming, PortOp, Room};
+use super::peers::Link;
 use super::value::{NO_LINK, Path, Value};
 use crate::channel::heard::Accepted;
-use crate::channel::{Demand, Rule};
+use crate::channel::{Demand, OfferHeard, Rule};
 use crate::fabric::Landing;
 use crate::ground::{Nanos, Region};
 use crate::memory::{Buffer, Tensor};
 use crate::rendezvous::{Slot, Withdrawn};
 use crate::wire::Ticket;
+
+/// A lease's token: its link, of which a port has no more than 4096 at once, and as much of its life as is left.
+const LINK_BITS: u32 = 20;
+const LINK_MASK: u32 = (1 << LINK_BITS) - 1;
+const LIFE_MASK: u32 = (1 << (32 - LINK_BITS)) - 1;
 
 impl Core {
     /// A tensor that lies in the peer's memory: `None` if its segment is not mapped (yet), the claim does not fit
@@ -22,7 +28,9 @@ impl Core {
             .find(|segment| segment.arena == region.arena && segment.index == region.segment)?
             .mapped
             .clone();
-        let token = u64::from(link) << 32 | u64::from(offer.ticket.packed());
+        // An offer's ticket means nothing to the peer's next life.
+        let life = u64::from(self.links.get(link as usize)?.channel.life() & LIFE_MASK);
+        let token = life << (32 + LINK_BITS) | u64::from(link) << 32 | u64::from(offer.ticket.packed());
         self.leases.make(segment, region, offer.meta, token).ok()
     }
 
@@ -96,7 +104,9 @@ impl Core {
                 continue;
             };
             let size = incoming.offer.size;
-            let has_budget = self.landing_bytes == 0 || self.landing_bytes + size <= self.settings.landing_bytes;
+            // Landings ahead of their values have the other half: they may wait for the very receive that this feeds.
+            let fetching = self.landing_bytes - self.ahead_bytes;
+            let has_budget = fetching == 0 || fetching + size <= self.settings.landing_bytes / 2;
             if !has_budget && self.settings.rules.on(Rule::LandingBudget) {
                 return;
             }
@@ -105,17 +115,13 @@ impl Core {
             let mut demand = Demand::new(tag, incoming.slot.key, point, incoming.ordinal);
             demand.offer = Some(incoming.offer);
             demand.meta = Some(incoming.offer.meta);
+            demand.wants_landing = true;
             let Some(entry) = self.links.get_mut(incoming.link as usize) else { return };
             let Ok(request) = entry.channel.demand(demand) else { return };
             self.fetch_backlog.pop_front();
-            self.landing_bytes += size;
-            self.port_ops.push(PortOp::OpenAndAsk {
-                link: incoming.link,
-                ticket: request,
-                len: size as usize,
-                meta: incoming.offer.meta,
-                patience_ns: 0,
-            });
+            let room = self.enter(size, false);
+            let (link, meta) = (incoming.link, incoming.offer.meta);
+            self.port_ops.push(PortOp::OpenAndAsk { link, ticket: request, meta, patience_ns: 0, room });
         }
     }
 
@@ -151,15 +157,16 @@ impl Core {
         let Some(entry) = self.links.get_mut(link as usize) else { return };
         let Some(&meta) = entry.seen.get(&slot.key) else { return };
         let Some(size) = meta.size() else { return };
-        if self.landing_bytes + size > limit && self.settings.rules.on(Rule::LandingBudget) {
+        if self.ahead_bytes + size > limit / 2 && self.settings.rules.on(Rule::LandingBudget) {
             // Beyond the budget a request goes without a landing.
             return self.ask(link, slot, ordinal, deadline);
         }
         let mut demand = Demand::new(u64::MAX, slot.key, Self::point_of(slot), ordinal);
         demand.meta = Some(meta);
+        demand.wants_landing = true;
         if let Ok(ticket) = entry.channel.demand(demand) {
-            self.landing_bytes += size;
-            self.port_ops.push(PortOp::OpenAndAsk { link, ticket, len: size as usize, meta, patience_ns });
+            let room = self.enter(size, true);
+            self.port_ops.push(PortOp::OpenAndAsk { link, ticket, meta, patience_ns, room });
         }
     }
 
@@ -186,15 +193,7 @@ impl Core {
             }
         });
         for (slot, ordinal) in wanted {
-            let is_asked = self.links[link as usize]
-                .channel
-                .demands(|demand| {
-                    demand.key == slot.key && Self::point_of(slot) == demand.point && demand.ordinal == ordinal
-                })
-                .len();
-            if is_asked == 0 {
-                self.ask(link, slot, ordinal, Nanos::NEVER);
-            }
+            self.ask_once(link, slot, ordinal);
         }
     }
 
@@ -220,12 +219,17 @@ impl Core {
     fn settle_some(&mut self, link: u32, slot: Slot) {
         let point = Self::point_of(slot);
         let waiting = self.table.waiters_at(slot);
+        let next = self.table.next_ordinal(slot);
         let Some(entry) = self.links.get_mut(link as usize) else { return };
         let mut open = entry.channel.demands(|demand| {
             demand.key == slot.key && demand.point == point && demand.offer.is_none() && !demand.is_cancelled
         });
-        open.sort_by_key(|&ticket| entry.channel.demand_at(ticket).map_or(0, |demand| demand.ordinal));
-        for ticket in open.into_iter().skip(waiting) {
+        let ordinal_of = |ticket| entry.channel.demand_at(ticket).map_or(0, |demand| demand.ordinal);
+        open.sort_by_key(|&ticket| ordinal_of(ticket));
+        // Values that have come serve no demand any more; of the others as many stay as receives wait.
+        let moot = open.iter().filter(|&&ticket| ordinal_of(ticket) < next).count();
+        let surplus = open.split_off(open.len().min(moot + waiting));
+        for ticket in open.into_iter().take(moot).chain(surplus) {
             entry.channel.cancel(ticket);
         }
         self.touch(link);
@@ -238,15 +242,18 @@ impl Core {
         for ticket in bare {
             let Some(demand) = self.links[link as usize].channel.demand_at(ticket).copied() else { continue };
             let Some(meta) = demand.meta else { continue };
+            if demand.is_answered {
+                continue;
+            }
             let size = meta.size().or(demand.offer.map(|offer| offer.size)).unwrap_or(0);
-            self.landing_bytes += size;
-            self.port_ops.push(PortOp::OpenAndAsk { link, ticket, len: size as usize, meta, patience_ns: 0 });
+            let room = self.enter(size, demand.offer.is_none());
+            self.port_ops.push(PortOp::OpenAndAsk { link, ticket, meta, patience_ns: 0, room });
         }
     }
 
     /// A one-sided write into one of our landings is complete.
     pub(crate) fn landed(&mut self, link: u32, ticket: Ticket, len: u64, mut buffer: Buffer) {
-        self.landing_bytes = self.landing_bytes.saturating_sub(buffer.len() as u64);
+        self.leave(self.room_of(link, ticket, buffer.len()));
         let demand = self.links.get_mut(link as usize).and_then(|entry| entry.channel.landed(ticket));
         let (Some(demand), Some(meta)) = (demand, demand.and_then(|demand| demand.meta)) else {
             drop(buffer);
@@ -273,12 +280,94 @@ impl Core {
 
     /// A landing came home with nothing in it.
     pub(crate) fn quiet(&mut self, link: u32, ticket: Ticket, buffer: Buffer) {
-        self.landing_bytes = self.landing_bytes.saturating_sub(buffer.len() as u64);
+        self.leave(self.room_of(link, ticket, buffer.len()));
         drop(buffer);
         if let Some(entry) = self.links.get_mut(link as usize) {
             entry.channel.quiet(ticket);
         }
         self.fetch_more();
+    }
+
+    /// A landing is given its share of the budget.
+    fn enter(&mut self, bytes: u64, is_ahead: bool) -> Room {
+        self.landing_bytes += bytes;
+        self.ahead_bytes += if is_ahead { bytes } else { 0 };
+        Room { bytes, is_ahead }
+    }
+
+    /// A landing is home, or was not opened after all.
+    pub(crate) const fn leave(&mut self, room: Room) {
+        self.landing_bytes = self.landing_bytes.saturating_sub(room.bytes);
+        self.ahead_bytes = self.ahead_bytes.saturating_sub(if room.is_ahead { room.bytes } else { 0 });
+    }
+
+    /// The share of a landing that came home.
+    fn room_of(&self, link: u32, ticket: Ticket, bytes: usize) -> Room {
+        let demand = self.links.get(link as usize).and_then(|entry| entry.channel.demand_at(ticket));
+        Room { bytes: bytes as u64, is_ahead: demand.is_some_and(|demand| demand.offer.is_none()) }
+    }
+
+    /// A link's epoch is about to end: what its landings wait for comes no more.
+    pub(crate) fn forget_ahead(&mut self, link: u32) {
+        let Some(Link { channel, .. }) = self.links.get(link as usize) else { return };
+        for ticket in channel.demands(|demand| demand.has_landing && demand.offer.is_none()) {
+            let size = channel.demand_at(ticket).and_then(|demand| demand.meta?.size());
+            self.ahead_bytes = self.ahead_bytes.saturating_sub(size.unwrap_or(0));
+        }
+    }
+
+    /// Leases came back: offers that found none free are tried again.
+    #[cold]
+    pub(crate) fn lease_more(&mut self) {
+        for link in 0..self.links.len() {
+            for ticket in std::mem::take(&mut self.links[link].unmapped) {
+                self.read_in_place(ticket);
+            }
+        }
+    }
+
+    /// A write that served an accepted offer did not arrive: the value is on offer again, under another ticket.
+    pub(crate) fn offered_again(&mut self, link: u32, ticket: Ticket, accepted: &Accepted, offer: &OfferHeard) {
+        let again = Accepted { ticket: offer.offer, lines: accepted.lines, ..*accepted };
+        match self.incoming.at_mut(ticket) {
+            Some(incoming) if incoming.offer.ticket == accepted.ticket => {
+                incoming.offer = again;
+                incoming.region = offer.region;
+                incoming.is_wanted = false;
+                if offer.region.is_some() {
+                    self.read_in_place(ticket);
+                } else {
+                    self.fetch(ticket);
+                }
+            }
+            _ => {
+                // Nobody wants it any more. Its lines went back when it was given up.
+                self.decline(link, &Accepted { lines: 0, ..again });
+            }
+        }
+    }
+
+    /// Every receive that waits at a slot asks, unless enough ask already.
+    pub(crate) fn ask_for_waiting(&mut self, link: u32, slot: Slot) {
+        let mut wanted = Vec::new();
+        self.table.waiting(|at, _, _, ordinal| {
+            if at == slot {
+                wanted.push(ordinal);
+            }
+        });
+        for ordinal in wanted {
+            self.ask_once(link, slot, ordinal);
+        }
+    }
+
+    fn ask_once(&mut self, link: u32, slot: Slot, ordinal: u32) {
+        let point = Self::point_of(slot);
+        let is_same = |demand: &Demand| {
+            demand.key == slot.key && demand.point == point && demand.ordinal == ordinal && !demand.is_cancelled
+        };
+        if self.links[link as usize].channel.demands(is_same).is_empty() {
+            self.ask(link, slot, ordinal, Nanos::NEVER);
+        }
     }
 
     /// The landing of a demand is closed; Landed or Quiet follows.
@@ -297,9 +386,10 @@ impl Core {
 
     /// An offer we had accepted is gone at its sender.
     pub(crate) fn withdraw(&mut self, link: u32, slot: Slot, ticket: Ticket, offer: &Accepted) {
-        if self.incoming.remove(ticket).is_none() {
+        if self.incoming.at(ticket).is_none_or(|incoming| incoming.offer.ticket != offer.ticket) {
             return;
         }
+        self.incoming.remove(ticket);
         self.return_lines(link, offer.lines);
         let mut outcomes = Vec::new();
         self.table.withdraw(slot, u64::from(ticket.packed()), &mut |outcome| outcomes.push(outcome));
@@ -364,16 +454,18 @@ impl Core {
     }
 
     /// Leases whose last handle is gone, wherever it was dropped: the peers get their memory back.
-    pub(crate) fn return_leases(&mut self) {
+    pub(crate) fn return_leases(&mut self) -> usize {
         let Self { leases, links, dirty, .. } = self;
         leases.reclaim(|token| {
-            let link = (token >> 32) as u32;
-            if let Some(entry) = links.get_mut(link as usize) {
+            let (link, life) = ((token >> 32) as u32 & LINK_MASK, (token >> (32 + LINK_BITS)) as u32);
+            if let Some(entry) = links.get_mut(link as usize)
+                && entry.channel.life() & LIFE_MASK == life
+            {
                 entry.channel.release(Ticket::unpack(token as u32));
                 if !std::mem::replace(&mut entry.is_dirty, true) {
                     dirty.push(link);
                 }
             }
-        });
+        })
     }
 }

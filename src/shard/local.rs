@@ -5,13 +5,13 @@
 use std::sync::Arc;
 
 use super::call::{Note, NoteKey};
-use super::core::{Core, PortOp, Wait};
+use super::core::{Core, PortOp, Target, Wait};
 use super::faults;
 use super::keys::Route;
 use super::value::{NO_LINK, Received, Value, Waiter};
 use super::wait::WaitCell;
 use crate::channel::{NoPush, Rule};
-use crate::fabric::{Landing, Token, Write};
+use crate::fabric::{AnyPort, Landing, Port, Token, Write};
 use crate::ground::{FrameIter, Key, Nanos, Status, StepId};
 use crate::memory::Tensor;
 use crate::rendezvous::{self, KeyId, Pass, Refusal, Requested, Sent, Slot, WaiterId};
@@ -22,6 +22,7 @@ impl Core {
     #[inline]
     pub(crate) fn send(
         &mut self,
+        ports: &mut [AnyPort],
         step: StepId,
         id: KeyId,
         at: FrameIter,
@@ -36,7 +37,7 @@ impl Core {
         }
         match route {
             Route::Local => self.send_here(slot, tensor, is_dead).map(|()| NO_LINK),
-            Route::Out { peer } => self.send_out(peer, link, slot, tensor, is_dead),
+            Route::Out { peer } => self.send_out(ports, peer, link, slot, tensor, is_dead),
             Route::In { .. } | Route::Foreign => Err(self.foreign(slot, true)),
         }
     }
@@ -58,11 +59,23 @@ impl Core {
 
     /// The destination is a peer.
     #[inline]
-    fn send_out(&mut self, peer: u32, link: u32, slot: Slot, tensor: Tensor, is_dead: bool) -> Result<u32, Status> {
+    fn send_out(&mut self, ports: &mut [AnyPort], peer: u32, link: u32, slot: Slot, tensor: Tensor, is_dead: bool) -> Result<u32, Status> {
         let value = Value::local(tensor, is_dead);
         match self.table.pass(self.now, slot) {
             Ok(Pass::Clear(place)) => {
                 if let Some(entry) = self.links.get_mut(link as usize) {
+                    // The usual case goes out before anything is written down.
+                    let point = Self::point_of(slot);
+                    if let Some((port, qp)) = entry.qp
+                        && let Some((frame, lead)) = entry.channel.compose(slot.key, point, place.ordinal(), &value)
+                        && let Some(port) = ports.get_mut(port)
+                    {
+                        let body = if frame.body_is_inline() { [&[][..], &[]] } else { [lead.as_bytes(), value.tensor.bytes()] };
+                        if port.post_send(qp, &frame, body).is_ok() {
+                            entry.channel.posted(slot.key, frame, value);
+                            return Ok(NO_LINK);
+                        }
+                    }
                     match entry.channel.push(slot.key, Self::point_of(slot), place.ordinal(), value, None) {
                         Ok(()) => return Ok(link),
                         Err(no) => return self.park(peer, link, slot, place, no.into_value()),
@@ -142,7 +155,8 @@ impl Core {
         let Some(asked) = self.asked.remove(ticket) else { return };
         let Some(entry) = self.links.get_mut(asked.link as usize) else { return };
         entry.channel.unpark_request(asked.request);
-        self.serve(asked.link, asked.request, asked.landing, slot, ordinal, value);
+        let landing = asked.landing.filter(|_| asked.ordinal == ordinal);
+        self.serve(asked.link, asked.request, Target { landing, is_accepted: false }, slot, ordinal, value);
     }
 
     /// Serves a request: written into its landing where that fits, pushed or offered otherwise.
@@ -150,22 +164,25 @@ impl Core {
         &mut self,
         link: u32,
         request: Ticket,
-        landing: Option<(crate::ground::Region, crate::ground::TensorMeta)>,
+        target: Target,
         slot: Slot,
         ordinal: u32,
         value: Value,
     ) {
         let point = Self::point_of(slot);
         let Some(entry) = self.links.get_mut(link as usize) else { return };
-        let Some((_, qp)) = entry.qp else { return };
+        let qp = entry.qp.filter(|_| entry.channel.is_up());
         self.touch(link);
-        let fits = landing.is_some_and(|(region, meta)| {
-            meta == value.tensor.meta() && !value.is_dead && region.len == value.tensor.bytes().len() as u64
+        // Bytes do not say that they are of a dead value; an offer has.
+        let fits = target.landing.is_some_and(|(region, meta)| {
+            meta == value.tensor.meta()
+                && (target.is_accepted || !value.is_dead)
+                && region.len == value.tensor.bytes().len() as u64
         });
         let Some(entry) = self.links.get_mut(link as usize) else { return };
         if fits
-            && let Some((region, _)) = landing
-            && let Some(token) = entry.channel.begin_write(request, slot.key, point, ordinal)
+            && let (Some((_, qp)), Some((region, _))) = (qp, target.landing)
+            && let Some(token) = entry.channel.begin_write(request, slot.key, point, ordinal, value.is_dead)
         {
             let landing = Landing { index: request.index, generation: request.generation };
             let token = Token(u64::from(link) << 32 | u64::from(token.packed()));
@@ -315,6 +332,7 @@ impl Core {
         is_told: bool,
     ) {
         self.end_all(ended, status);
+        self.drop_early(|early| early.slot.step == step);
         for link in 0..self.links.len() as u32 {
             let entry = &mut self.links[link as usize];
             entry.parked.retain(|slot| slot.step != step);
@@ -340,11 +358,18 @@ impl Core {
         heard: &crate::channel::RequestHeard,
     ) {
         let slot = Slot { step: heard.point.step, key: heard.key, at: heard.point.at };
+        let waits = self.links[link as usize].channel.parked_tag(heard.request);
+        if let Some(asked) = waits.and_then(|tag| self.asked.at_mut(Ticket::unpack(tag as u32))) {
+            // Asked again, on a new connection, with a new landing.
+            asked.landing = heard.landing;
+            return;
+        }
         let deadline = if heard.patience_ns == 0 { Nanos::NEVER } else { self.now + heard.patience_ns };
         let asked = super::core::Asked {
             link,
             request: heard.request,
             id: None,
+            ordinal: heard.ordinal,
             landing: heard.landing,
         };
         let Ok(ticket) = self.asked.insert(asked) else {
@@ -367,7 +392,8 @@ impl Core {
             }
             Ok(Requested::Ready { value, ordinal }) => {
                 self.asked.remove(ticket);
-                self.serve(link, heard.request, heard.landing, slot, ordinal, value);
+                let landing = heard.landing.filter(|_| heard.ordinal == ordinal);
+                self.serve(link, heard.request, Target { landing, is_accepted: false }, slot, ordinal, value);
             }
             Err(refusal) => {
                 self.asked.remove(ticket);
@@ -389,6 +415,10 @@ impl Core {
                     self.settle_demands(slot);
                 }
                 rendezvous::Expired::Unclaimed(end) => {
+                    if let rendezvous::Ended::Waiter(slot, _) | rendezvous::Ended::Value(slot, _) = &end {
+                        let step = slot.step;
+                        self.drop_early(|early| early.slot.step == step);
+                    }
                     self.end_all(vec![end], &faults::step_unclaimed());
                 }
             }
@@ -396,12 +426,12 @@ impl Core {
     }
 
     /// A note from a neighbour.
-    pub(crate) fn heed(&mut self, from: u16, note: Note) {
+    pub(crate) fn heed(&mut self, ports: &mut [AnyPort], from: u16, note: Note) {
         match note {
             Note::Send { key, step, at, tensor, is_dead } => {
                 let Some(id) = self.noted(from, key) else { return };
                 // A neighbour's send was accepted where it was made; a step that ended meanwhile drops it.
-                match self.send(step, id, at, tensor, is_dead) {
+                match self.send(ports, step, id, at, tensor, is_dead) {
                     Ok(NO_LINK) => {}
                     Ok(link) => self.touch(link),
                     Err(_) => self.stats.dropped += 1,

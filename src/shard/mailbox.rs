@@ -40,6 +40,8 @@ pub(crate) struct Mailbox {
     /// Receives given up. As many as there are receives at most, so it needs no bound of its own.
     cancels: SegQueue<Arc<WaitCell<Received>>>,
     has_calls: CachePadded<AtomicBool>,
+    /// Looked at instead of the queue, whose own look when it is empty costs a fence.
+    has_commands: CachePadded<AtomicBool>,
     /// Bytes of values in `commands`.
     bytes: CachePadded<AtomicU64>,
     /// The shard holds so much that a send must wait for its answer.
@@ -56,6 +58,7 @@ impl Mailbox {
             calls: SegQueue::new(),
             cancels: SegQueue::new(),
             has_calls: CachePadded::new(AtomicBool::new(false)),
+            has_commands: CachePadded::new(AtomicBool::new(false)),
             bytes: CachePadded::new(AtomicU64::new(0)),
             is_pressed: AtomicBool::new(false),
             is_closed: AtomicBool::new(false),
@@ -75,6 +78,8 @@ impl Mailbox {
         let pushed = self.commands.push(command);
         match &pushed {
             Ok(()) => {
+                // Pairs with the Acquire swap in `has_commands`: whoever sees the flag sees the command.
+                self.has_commands.store(true, Ordering::Release);
                 self.doorbell.ring();
                 self.look_again();
             }
@@ -121,6 +126,17 @@ impl Mailbox {
     }
 
     // The shard's side.
+
+    /// True if there may be commands. Whoever stops before the last one calls [`Mailbox::more_commands`].
+    #[inline]
+    pub(crate) fn has_commands(&self) -> bool {
+        self.has_commands.load(Ordering::Relaxed) && self.has_commands.swap(false, Ordering::Acquire)
+    }
+
+    /// Commands were left for the next turn.
+    pub(crate) fn more_commands(&self) {
+        self.has_commands.store(true, Ordering::Release);
+    }
 
     #[inline]
     pub(crate) fn next_command(&self) -> Option<Command> {

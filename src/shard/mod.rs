@@ -16,6 +16,7 @@ pub(crate) mod mailbox;
 mod peers;
 mod remote;
 pub mod run;
+pub mod solo;
 pub mod task;
 pub(crate) mod value;
 pub mod wait;
@@ -31,7 +32,7 @@ pub use clock::Clock;
 pub use task::{PreparedKey, Task, TaskContext, TaskEvent};
 pub use value::{Path, Received};
 
-use self::core::{Core, Event, PortOp, Wait};
+use self::core::{Core, Event, PortOp, Room, Wait};
 use call::{Call, Note};
 use keys::Keys;
 use mailbox::{Command, Mailbox, bytes_of};
@@ -82,6 +83,10 @@ pub struct Settings {
     pub leases: u32,
     /// Bytes of landings open at once.
     pub landing_bytes: u64,
+    /// Keys with a number on one link, in each direction.
+    pub interned: usize,
+    /// Values of ours on offer on one link.
+    pub offers: usize,
     /// How long an acknowledgement waits for a frame to ride on.
     pub ack_delay_ns: u64,
     /// How long a peer that a key names may take to be there.
@@ -104,6 +109,8 @@ impl Default for Settings {
             lease: true,
             leases: limits::LEASES,
             landing_bytes: limits::LANDING_BYTES,
+            interned: limits::INTERNED_KEYS,
+            offers: limits::OFFERS,
             ack_delay_ns: limits::ACK_DELAY_NS,
             connect_timeout_ns: limits::CONNECT_TIMEOUT_NS,
             rules: Rules::ALL,
@@ -156,8 +163,11 @@ pub struct Shard {
     neighbours: Vec<Option<Neighbour>>,
     tasks: Vec<Option<Box<dyn Task>>>,
     pub(crate) again: Vec<u32>,
+    called: Vec<u32>,
     pub(crate) finished: Vec<u32>,
     segments_told: usize,
+    /// Something was posted since doorbells were rung.
+    has_posted: bool,
     /// Turns since the clock was read.
     unstamped: u32,
     /// Turns since memory was given back.
@@ -210,7 +220,10 @@ impl Shard {
             port_ops: Vec::new(),
             dirty: Vec::new(),
             notes: (0..count).map(|_| VecDeque::new()).collect(),
+            notes_waiting: 0,
             landing_bytes: 0,
+            ahead_bytes: 0,
+            early: Vec::new(),
             fetch_backlog: VecDeque::new(),
             observer: parts.observer,
             stats: ShardStats { index: parts.index, ..ShardStats::default() },
@@ -223,8 +236,10 @@ impl Shard {
             neighbours: parts.neighbours,
             tasks: Vec::new(),
             again: Vec::new(),
+            called: Vec::new(),
             finished: Vec::new(),
             segments_told: 0,
+            has_posted: false,
             unstamped: 0,
             untidied: 0,
             stopping: None,
@@ -239,12 +254,26 @@ impl Shard {
     /// One turn of the loop: everything that is there now, in bursts, and no waiting.
     #[inline]
     pub fn turn(&mut self) -> Progress {
-        let mut done = self.take_calls();
-        done += self.take_commands();
-        done += self.take_notes();
+        let mut done = 0;
+        if self.mailbox.has_calls() {
+            done += self.take_calls();
+        }
+        if self.mailbox.has_commands() {
+            done += self.take_commands();
+        }
+        if !self.neighbours.is_empty() {
+            done += self.take_notes();
+        }
         done += self.poll_fabric();
-        self.transmit();
-        done += self.deliver();
+        if self.core.has_output() {
+            self.transmit();
+        }
+        if !self.core.events.is_empty() || !self.again.is_empty() {
+            done += self.deliver();
+        }
+        if self.has_posted {
+            self.flush();
+        }
         self.after_turn(done)
     }
 
@@ -258,7 +287,8 @@ impl Shard {
         tensor: Tensor,
         is_dead: bool,
     ) -> Result<(), Status> {
-        let link = self.core.send(step, key, at, tensor, is_dead)?;
+        let link = self.core.send(&mut self.ports, step, key, at, tensor, is_dead)?;
+        self.has_posted = true;
         if link != NO_LINK {
             self.transmit_link(link);
         }
@@ -294,11 +324,8 @@ impl Shard {
 
     // ─────────────────────────────────────────── the parts of a turn ───────────────────────────────────────────
 
-    #[inline]
+    #[cold]
     fn take_calls(&mut self) -> usize {
-        if !self.mailbox.has_calls() {
-            return 0;
-        }
         self.core.now = self.clock.stamp();
         let mut done = 0;
         while let Some(call) = self.mailbox.next_call() {
@@ -312,10 +339,13 @@ impl Shard {
         done
     }
 
-    #[inline]
     fn take_commands(&mut self) -> usize {
         let mut done = 0;
-        while done < COMMANDS_PER_TURN {
+        loop {
+            if done == COMMANDS_PER_TURN {
+                self.mailbox.more_commands();
+                break;
+            }
             let Some(command) = self.mailbox.next_command() else { break };
             let bytes = bytes_of(&command);
             self.handle_command(command);
@@ -329,7 +359,8 @@ impl Shard {
     fn handle_command(&mut self, command: Command) {
         match command {
             Command::Send { key, step, tensor, is_dead, answer } => {
-                let sent = self.core.send_from_outside(&key, step, tensor, is_dead);
+                let sent = self.core.send_from_outside(&mut self.ports, &key, step, tensor, is_dead);
+                self.has_posted = true;
                 if let Ok(link) = sent
                     && link != NO_LINK
                 {
@@ -350,14 +381,13 @@ impl Shard {
         }
     }
 
-    #[inline]
     fn take_notes(&mut self) -> usize {
         let mut done = 0;
         for from in 0..self.neighbours.len() {
             for _ in 0..NOTES_PER_TURN {
                 let Some(Some(neighbour)) = self.neighbours.get_mut(from) else { break };
                 let Some(note) = neighbour.from.pop() else { break };
-                self.core.heed(from as u16, note);
+                self.core.heed(&mut self.ports, from as u16, note);
                 done += 1;
             }
         }
@@ -374,7 +404,6 @@ impl Shard {
         done
     }
 
-    #[inline]
     fn transmit(&mut self) {
         if !self.core.port_ops.is_empty() {
             self.run_port_ops();
@@ -392,8 +421,8 @@ impl Shard {
                 self.core.dirty = dirty;
             }
         }
-        for at in 0..self.core.notes.len() {
-            if !self.core.notes[at].is_empty() {
+        if self.core.notes_waiting > 0 {
+            for at in 0..self.core.notes.len() {
                 self.send_notes(at);
             }
         }
@@ -406,6 +435,7 @@ impl Shard {
                 self.core.notes[at].push_front(note);
                 return;
             }
+            self.core.notes_waiting -= 1;
         }
     }
 
@@ -417,10 +447,13 @@ impl Shard {
         let Some(entry) = links.get_mut(link as usize) else { return };
         let Some((port, qp)) = entry.qp else { return };
         let Some(port) = ports.get_mut(port) else { return };
+        self.has_posted = true;
         entry.channel.transmit(*now, &|key| keys.text(key), &mut |frame, body| port.post_send(qp, frame, body).is_ok());
         if !entry.parked.is_empty() && entry.channel.takes_push() {
             core.pump(link);
-        } else if entry.channel.has_due() {
+        }
+        // Credit that was refused is due as well, and no timer runs for it.
+        if core.links[link as usize].channel.must_transmit(core.now) {
             core.touch(link);
         }
     }
@@ -447,15 +480,12 @@ impl Shard {
                     Err(refused) => self.core.write_refused(link, refused.write),
                 }
             }
-            PortOp::OpenAndAsk { link, ticket, len, meta, patience_ns } => {
-                self.open_and_ask(link, ticket, len, meta, patience_ns);
+            PortOp::OpenAndAsk { link, ticket, meta, patience_ns, room } => {
+                self.open_and_ask(link, ticket, meta, patience_ns, room);
             }
             PortOp::CloseLanding { port, qp, landing } => self.ports[port].close_landing(qp, landing),
             PortOp::Close { port, qp } => self.ports[port].close(qp),
-            PortOp::Rehear { link, frame, body } => {
-                self.transmit_link(link);
-                self.core.heard_frame(link, &frame, &body);
-            }
+            PortOp::Attach { link } => self.core.attach_next(link, &mut self.ports),
         }
     }
 
@@ -464,49 +494,59 @@ impl Shard {
         &mut self,
         link: u32,
         ticket: crate::wire::Ticket,
-        len: usize,
         meta: crate::ground::TensorMeta,
         patience_ns: u64,
+        room: Room,
     ) {
-        let Some(entry) = self.core.links.get_mut(link as usize) else { return };
-        let qp = entry.qp;
-        let buffer = self.core.pool.buffer(len);
-        let opened = match (qp, buffer) {
-            (Some((port, qp)), Ok(buffer)) => {
-                let landing = Landing { index: ticket.index, generation: ticket.generation };
-                self.ports[port].open_landing(qp, landing, buffer).ok()
-            }
-            _ => None,
+        let Some(entry) = self.core.links.get(link as usize) else { return };
+        let demand = entry.channel.demand_at(ticket);
+        let is_wanted = demand.is_some_and(|demand| !demand.is_cancelled && !demand.has_landing);
+        let Some((port, qp)) = entry.qp.filter(|_| is_wanted) else {
+            // Taken back meanwhile; or without a connection, and then it is asked with the next.
+            return self.core.leave(room);
         };
-        match opened {
-            Some(region) => {
+        let Ok(buffer) = self.core.pool.buffer(room.bytes as usize) else {
+            self.core.leave(room);
+            return self.core.no_landing(link, ticket, room.bytes as usize);
+        };
+        let landing = Landing { index: ticket.index, generation: ticket.generation };
+        match self.ports[port].open_landing(qp, landing, buffer) {
+            Ok(region) => {
                 if let Some(entry) = self.core.links.get_mut(link as usize) {
                     entry.channel.ask(ticket, patience_ns, Some((region, meta)));
                 }
                 self.core.touch(link);
             }
-            None => self.core.no_landing(link, ticket, len),
+            // The queue pair is going down.
+            Err(_) => self.core.leave(room),
         }
     }
 
-    #[inline]
     fn deliver(&mut self) -> usize {
         let mut done = 0;
         if !self.again.is_empty() {
-            for task in std::mem::take(&mut self.again) {
-                self.call_task(task, TaskEvent::Again);
+            // Two lists that change places, so that neither is made anew in each turn.
+            std::mem::swap(&mut self.again, &mut self.called);
+            for at in 0..self.called.len() {
+                self.call_task(self.called[at], TaskEvent::Again);
                 done += 1;
             }
+            self.called.clear();
         }
         while done < EVENTS_PER_TURN {
-            let Some(Event::Task { task, token, outcome }) = self.core.events.pop_front() else { break };
-            self.call_task(task, TaskEvent::Received { token, outcome });
+            let Some(Event { task, event }) = self.core.events.pop_front() else { break };
+            self.call_task(task, event);
             done += 1;
         }
+        done
+    }
+
+    /// Rings the doorbells of peers that were posted to and may sleep.
+    fn flush(&mut self) {
+        self.has_posted = false;
         for port in &mut self.ports {
             port.flush();
         }
-        done
     }
 
     #[inline]
@@ -534,24 +574,21 @@ impl Shard {
     /// Timers, memory that came home, and the clock.
     #[inline]
     fn after_turn(&mut self, done: usize) -> Progress {
-        self.core.stats.turns += 1;
-        if done > 0 {
-            // The next turn's time is read here, after the answer has left and not before.
-            self.unstamped = 0;
-            self.core.now = self.clock.stamp();
-        } else {
-            self.core.stats.idle_turns += 1;
-            self.unstamped += 1;
-            if self.unstamped < TURNS_PER_STAMP {
-                return Progress::Idle;
-            }
-            self.unstamped = 0;
-            self.core.now = self.clock.stamp();
-            self.untidied = TURNS_PER_TIDY;
+        self.unstamped += 1;
+        if done == 0 && self.unstamped < TURNS_PER_STAMP {
+            return Progress::Idle;
         }
-        // Every so many turns, busy or not: a loaded shard must give memory back too.
+        self.after_some_turns(done)
+    }
+
+    fn after_some_turns(&mut self, done: usize) -> Progress {
+        let turns = std::mem::take(&mut self.unstamped);
+        self.core.stats.turns += u64::from(turns);
+        self.core.stats.idle_turns += u64::from(turns - u32::from(done > 0));
+        // After something was done the next turn's time is read here, when the answer has left, and not before.
+        self.core.now = self.clock.stamp();
         self.untidied += 1;
-        if self.untidied > TURNS_PER_TIDY {
+        if done == 0 || self.untidied > TURNS_PER_TIDY {
             self.untidied = 0;
             self.tidy();
         }
@@ -569,7 +606,9 @@ impl Shard {
     /// What may wait for an empty turn: leases let go, segments to tell, landings that found no room.
     #[cold]
     fn tidy(&mut self) {
-        self.core.return_leases();
+        if self.core.return_leases() > 0 {
+            self.core.lease_more();
+        }
         self.core.pool.reclaim();
         self.core.fetch_more();
         let segments = self.core.pool.segments();
@@ -579,9 +618,7 @@ impl Shard {
         self.segments_told = segments.len();
         if !self.core.dirty.is_empty() || !self.core.port_ops.is_empty() {
             self.transmit();
-            for port in &mut self.ports {
-                port.flush();
-            }
+            self.flush();
         }
     }
 
@@ -595,6 +632,7 @@ impl Shard {
             }
         }
         self.transmit();
+        self.flush();
         self.core.next_timer = self.core.find_next_timer();
     }
 
@@ -614,6 +652,7 @@ impl Shard {
                 self.core.peer_up(*up, &mut self.ports);
                 // The hello leaves before the peer's can be polled.
                 self.transmit();
+                self.flush();
             }
             Call::PeerLost { task, status } | Call::PeerUnreachable { task, status } => {
                 // What the peer had said before it went is still in the rings: it counts.

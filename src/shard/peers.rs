@@ -5,10 +5,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::call::{PeerSegment, PeerUp};
+use super::call::{Attach, PeerSegment, PeerUp};
 use super::core::{Core, PortOp};
 use super::faults;
-use super::keys::Route;
+use super::keys::{KeyEntry, Route};
 use super::value::{NO_LINK, Value, Waiter};
 use crate::channel::{self, Channel, Rule};
 use crate::fabric::{AnyPort, DownReason, Port, QpId};
@@ -31,8 +31,19 @@ pub(crate) struct Link {
     pub(crate) seen: BTreeMap<KeyId, TensorMeta>,
     /// True while every waiting receive of this link has asked.
     pub(crate) has_asked: bool,
-    /// Offers whose segment is not mapped yet.
+    /// Offers whose segment is not mapped yet, or that found no lease free.
     pub(crate) unmapped: Vec<Ticket>,
+    /// The next connection: it begins when the one before is quiet.
+    pub(crate) next: Option<Next>,
+}
+
+/// How the next connection of a link is made.
+pub(crate) struct Next(Attach);
+
+impl std::fmt::Debug for Next {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Next")
+    }
 }
 
 /// A task we share keys with.
@@ -138,24 +149,24 @@ impl Core {
             vec![NO_LINK; usize::from(up.shards)]
         };
         for (theirs, attach) in up.links {
-            let Some(qp) = attach(ports) else { continue };
             let link = self.link_with(at, theirs, up.read_domain);
             let entry = &mut self.links[link as usize];
-            if let Some((port, former)) = entry.qp.replace(qp) {
-                self.port_ops.push(PortOp::Close { port, qp: former });
-                entry.channel.disconnected();
+            entry.next = Some(Next(attach));
+            if let Some((port, qp)) = entry.qp {
+                // What the former connection holds comes home first.
+                self.port_ops.push(PortOp::Close { port, qp });
+            } else {
+                self.attach_next(link, ports);
             }
-            entry.channel.connected();
-            self.map_qp(qp, link);
-            self.touch(link);
         }
         self.resolve_links(at);
         let waiting = std::mem::take(&mut self.peers[at as usize].parked);
         for slot in waiting {
-            if let Some(link) = self.keys.at(slot.key).map(|entry| entry.link)
-                && let Some(entry) = self.links.get_mut(link as usize)
-            {
-                entry.parked.push_back(slot);
+            let link = self.keys.at(slot.key).map_or(NO_LINK, |entry| entry.link);
+            match self.links.get_mut(link as usize) {
+                Some(entry) => entry.parked.push_back(slot),
+                // The link to that shard of the peer comes later.
+                None => self.peers[at as usize].parked.push_back(slot),
             }
         }
     }
@@ -173,8 +184,8 @@ impl Core {
             inline_max: self.settings.inline_max,
             read_domain: read_domain && self.settings.lease,
             requests: limits::REQUESTS,
-            offers: limits::OFFERS,
-            interned: limits::INTERNED_KEYS,
+            offers: self.settings.offers,
+            interned: self.settings.interned,
             ack_delay_ns: self.settings.ack_delay_ns,
             rules: self.settings.rules,
         };
@@ -188,9 +199,23 @@ impl Core {
             seen: BTreeMap::new(),
             has_asked: false,
             unmapped: Vec::new(),
+            next: None,
         });
         self.peers[peer as usize].links[usize::from(theirs)] = link;
         link
+    }
+
+    /// The next connection of a link begins.
+    pub(crate) fn attach_next(&mut self, link: u32, ports: &mut [AnyPort]) {
+        let Some(entry) = self.links.get_mut(link as usize) else { return };
+        if entry.qp.is_some() {
+            return;
+        }
+        let Some(qp) = entry.next.take().and_then(|Next(attach)| attach(ports)) else { return };
+        entry.qp = Some(qp);
+        entry.channel.connected();
+        self.map_qp(qp, link);
+        self.touch(link);
     }
 
     fn map_qp(&mut self, (port, qp): (usize, QpId), link: u32) {
@@ -217,7 +242,17 @@ impl Core {
         let Some(entry) = self.links.get_mut(link as usize) else { return };
         entry.qp = None;
         entry.channel.disconnected();
+        if entry.next.is_some() {
+            self.port_ops.push(PortOp::Attach { link });
+        }
         let task = self.peers[entry.peer as usize].task.clone();
+        let parked: Vec<_> = self.asked.tickets().collect();
+        for ticket in parked {
+            if let Some(asked) = self.asked.at_mut(ticket).filter(|asked| asked.link == link) {
+                // Landings are a connection's.
+                asked.landing = None;
+            }
+        }
         if reason == DownReason::Corrupt {
             self.stats.violations += 1;
         }
@@ -242,6 +277,8 @@ impl Core {
     pub(crate) fn peer_lost(&mut self, at: u32, status: &Status) {
         let Some(peer) = self.peers.get_mut(at as usize) else { return };
         peer.state = PeerState::Gone;
+        // Who waits from now on waits for whatever life comes next.
+        peer.bound = None;
         peer.parked.clear();
         // The mappings stay with the leases that need them; nothing new is leased.
         peer.segments.clear();
@@ -253,11 +290,14 @@ impl Core {
 
     /// The connection of a link is closed, and its epoch is over.
     fn end_link(&mut self, link: u32) {
+        self.forget_ahead(link);
+        self.drop_early(|early| early.link == link);
         let Some(entry) = self.links.get_mut(link as usize) else { return };
         if let Some((port, qp)) = entry.qp.take() {
             self.port_ops.push(PortOp::Close { port, qp });
         }
         entry.channel.lose();
+        entry.next = None;
         entry.parked.clear();
         entry.unmapped.clear();
         entry.has_asked = false;
@@ -283,13 +323,20 @@ impl Core {
 
     /// Every waiter and value of the peer's keys goes.
     pub(crate) fn fail_peer(&mut self, at: u32, status: &Status) {
+        self.fail_keys(status, |entry| matches!(entry.route, Route::Out { peer } | Route::In { peer } if peer == at));
+        let Some(peer) = self.peers.get(at as usize) else { return };
+        for &link in &peer.links {
+            if let Some(entry) = self.links.get_mut(link as usize) {
+                entry.channel.forget_lines();
+            }
+        }
+    }
+
+    /// Every waiter and value of the keys that `fails` picks goes.
+    pub(crate) fn fail_keys(&mut self, status: &Status, fails: impl Fn(&KeyEntry) -> bool) {
         let mut ended = Vec::new();
         let Self { table, keys, .. } = self;
-        let is_theirs = |id: KeyId| {
-            keys.at(id)
-                .is_some_and(|entry| matches!(entry.route, Route::Out { peer } | Route::In { peer } if peer == at))
-        };
-        table.fail_keys(is_theirs, &mut |end| ended.push(end));
+        table.fail_keys(|id: KeyId| keys.at(id).is_some_and(&fails), &mut |end| ended.push(end));
         self.end_all(ended, status);
     }
 

@@ -2,15 +2,17 @@
 //!
 //! It runs while the port is being polled, so it posts nothing: answers are left in channels and `port_ops`.
 
-use super::core::{Core, Incoming, PortOp};
+use super::TaskEvent;
+use super::core::{Core, Early, Event, Incoming, Target};
 use super::faults;
 use super::keys::{self, Route};
-use super::value::{NO_LINK, Path, Value};
+use super::value::{NO_LINK, Path, Received, Value, Waiter};
 use crate::channel::heard::Accepted;
-use crate::channel::{Demand, Heard, OfferHeard, PushHeard, Rule, Violation, WriteEnd};
+use crate::channel::{SmallHeard, Demand, Heard, OfferHeard, PushHeard, Rule, Violation, WriteEnd};
 use crate::fabric::{self, Outcome, QpId};
-use crate::ground::{Code, Incarnation, Status};
-use crate::rendezvous::{Arrival, Arrived, Slot};
+use crate::ground::{Code, Incarnation, Status, StepId};
+use crate::memory::Tensor;
+use crate::rendezvous::{Arrival, Arrived, Refusal, Slot};
 use crate::wire::message::StatusText;
 use crate::wire::{Frame, Ticket};
 
@@ -36,10 +38,7 @@ impl Core {
             fabric::Arrival::Wrote { token, source, outcome, .. } => {
                 let link = (token.0 >> 32) as u32;
                 let end = if outcome == Outcome::Done { WriteEnd::Done } else { WriteEnd::Failed };
-                if let Some(entry) = self.links.get_mut(link as usize) {
-                    entry.channel.wrote(Ticket::unpack(token.0 as u32), end, Value::local(source, false));
-                    self.touch(link);
-                }
+                self.wrote(link, Ticket::unpack(token.0 as u32), end, source);
             }
             fabric::Arrival::Down { qp, reason } => {
                 let link = self.link_of(port, qp);
@@ -55,19 +54,71 @@ impl Core {
         let link = self.by_qp.get(port).and_then(|links| links.get(qp.0 as usize & 0xffff)).copied();
         match link {
             Some(link) if self.links.get(link as usize).is_some_and(|entry| entry.qp == Some((port, qp))) => link,
-            _ => NO_LINK,
+            _ => self.link_by_search(port, qp),
         }
+    }
+
+    /// The link of a queue pair whose place in its port another has taken already, though its Down is still to come.
+    #[cold]
+    fn link_by_search(&self, port: usize, qp: QpId) -> u32 {
+        let found = self.links.iter().position(|entry| entry.qp == Some((port, qp)));
+        found.map_or(NO_LINK, |link| link as u32)
     }
 
     #[inline]
     pub(crate) fn heard_frame(&mut self, link: u32, frame: &Frame, body: &[u8]) {
-        let tail = frame.tail();
         let Some(entry) = self.links.get_mut(link as usize) else { return };
+        if let Some(small) = entry.channel.handle_small(self.now, frame, body) {
+            return self.heard_small(link, &small);
+        }
+        let tail = frame.tail();
         match entry.channel.handle_frame(self.now, frame, &tail, body) {
             Ok(Heard::Push(push)) => self.heard_push(link, &push),
-            Ok(heard) => self.heard_other(link, heard, frame, body),
+            Ok(heard) => self.heard_other(link, heard),
             Err(violation) => self.violated(link, violation),
         }
+    }
+
+    /// A value that lay in its frame: to its waiter at once, or the long way.
+    #[inline]
+    fn heard_small(&mut self, link: u32, small: &SmallHeard<'_>) {
+        let slot = Slot { step: small.point.step, key: small.key, at: small.point.at };
+        let tensor = if small.long.is_empty() {
+            Tensor::of_bytes(small.meta, small.inline, small.len)
+        } else {
+            match self.pool.tensor_from(small.meta, small.long) {
+                Ok(tensor) => tensor,
+                Err(error) => return self.no_room(link, slot, 0, &error.into()),
+            }
+        };
+        let claimed = if self.may_overtake(link) { None } else { self.table.claim(&slot, small.ordinal) };
+        let Some(waiter) = claimed else {
+            return self.park_small(link, slot, small, tensor);
+        };
+        let Some(entry) = self.links.get_mut(link as usize) else { return };
+        entry.channel.pass_lines(self.now, small.lines);
+        let has_demands = entry.channel.load()[0] > 0;
+        self.stats.delivered += 1;
+        let received = Received { tensor, is_dead: small.is_dead, path: Path::Inline };
+        match waiter {
+            Waiter::Task { task, token } => {
+                self.events.push_back(Event { task, event: TaskEvent::Received { token, outcome: Ok(received) } });
+            }
+            waiter => self.complete(waiter, Ok(received)),
+        }
+        self.watch_link(link);
+        if has_demands {
+            self.settle_demands_of(link, slot);
+        }
+    }
+
+    fn park_small(&mut self, link: u32, slot: Slot, small: &SmallHeard<'_>, tensor: Tensor) {
+        let Some(entry) = self.links.get_mut(link as usize) else { return };
+        if let Err(violation) = entry.channel.hold(small.lines) {
+            return self.violated(link, violation);
+        }
+        let value = Value { tensor, is_dead: small.is_dead, path: Path::Inline, lines: small.lines, link };
+        self.arrive(link, slot, small.ordinal, value);
     }
 
     #[inline]
@@ -86,22 +137,102 @@ impl Core {
 
     #[inline]
     pub(super) fn arrive(&mut self, link: u32, slot: Slot, ordinal: u32, value: Value) {
+        if self.may_overtake(link) {
+            return self.arrive_in_turn(link, slot, ordinal, Arrived::Value(value));
+        }
+        self.take_in(link, slot, ordinal, value);
+    }
+
+    #[inline]
+    pub(super) fn take_in(&mut self, link: u32, slot: Slot, ordinal: u32, value: Value) {
         let bytes = value.parked_bytes();
         self.claim_step(slot);
         let ordinal = if self.settings.rules.on(Rule::Duplicates) { ordinal } else { u32::MAX };
         match self.table.arrive(self.now, slot, ordinal, Arrived::Value(value), bytes) {
             Ok(Arrival::Matched { waiter, value }) => {
+                let is_watched = value.lines > 0;
                 self.hand_over(waiter, value);
                 self.settle_demands_of(link, slot);
+                if is_watched {
+                    // Giving its lines back has looked after the link.
+                    return;
+                }
             }
             Ok(Arrival::Parked) => self.ask_when_pressed(link),
             Ok(Arrival::Wanted { .. }) => {}
-            Ok(Arrival::Duplicate(item)) | Err((_, item)) => {
-                // A value of an ended step, or one that was here before: it goes, and its credit back.
-                if let Arrived::Value(value) = item {
-                    self.stats.dropped += 1;
-                    drop(self.taken(value));
+            Ok(Arrival::Duplicate(item)) => self.drop_item(link, item),
+            Err((refusal, item)) => {
+                self.drop_item(link, item);
+                self.refused_arrival(slot, refusal);
+            }
+        }
+        // The frame is to be acknowledged, and may have brought credit.
+        self.watch_link(link);
+    }
+
+    /// A value of an ended step, or one that was here before: it goes, and its credit back.
+    fn drop_item(&mut self, link: u32, item: Arrived<Value>) {
+        match item {
+            Arrived::Value(value) => {
+                self.stats.dropped += 1;
+                drop(self.taken(value));
+            }
+            Arrived::Offer(token) => {
+                if let Some(incoming) = self.incoming.remove(Ticket::unpack(token as u32)) {
+                    self.decline(link, &incoming.offer);
                 }
+            }
+        }
+    }
+
+    /// A value was dropped because a limit is reached: its step cannot be whole any more, and both sides hear why.
+    #[cold]
+    fn refused_arrival(&mut self, slot: Slot, refusal: Refusal) {
+        if !matches!(refusal, Refusal::Aborted | Refusal::Finished | Refusal::Unclaimed | Refusal::Stale) {
+            let status = self.refused(refusal, slot);
+            self.fail_step(slot.step, &status);
+        }
+    }
+
+    /// True if values of the link may come before others that were sent before them: some go by landings.
+    #[inline]
+    fn may_overtake(&self, link: u32) -> bool {
+        let asks = self.links.get(link as usize).is_some_and(|entry| entry.channel.load()[0] > 0);
+        (asks || !self.early.is_empty()) && self.settings.rules.on(Rule::NoOrderBetweenLanes)
+    }
+
+    /// Ordinals have no gaps, so whatever is missing is on its way by another lane: what overtook it waits.
+    #[cold]
+    fn arrive_in_turn(&mut self, link: u32, slot: Slot, ordinal: u32, item: Arrived<Value>) {
+        if ordinal > self.table.next_ordinal(slot) && self.table_takes(slot) {
+            self.early.push(Early { link, slot, ordinal, item });
+            return self.watch_link(link);
+        }
+        self.take_item(link, slot, ordinal, item);
+        while let Some(at) = self.early.iter().position(|early| {
+            early.slot == slot && early.link == link && early.ordinal <= self.table.next_ordinal(slot)
+        }) {
+            let early = self.early.swap_remove(at);
+            self.take_item(early.link, early.slot, early.ordinal, early.item);
+        }
+    }
+
+    fn take_item(&mut self, link: u32, slot: Slot, ordinal: u32, item: Arrived<Value>) {
+        match item {
+            Arrived::Value(value) => self.take_in(link, slot, ordinal, value),
+            Arrived::Offer(token) => self.take_in_offer(link, slot, ordinal, Ticket::unpack(token as u32)),
+        }
+    }
+
+    /// What waits for its turn and is picked by `goes` waits for nothing any more.
+    pub(crate) fn drop_early(&mut self, goes: impl Fn(&Early) -> bool) {
+        let mut at = 0;
+        while at < self.early.len() {
+            if goes(&self.early[at]) {
+                let early = self.early.swap_remove(at);
+                self.drop_item(early.link, early.item);
+            } else {
+                at += 1;
             }
         }
     }
@@ -114,13 +245,9 @@ impl Core {
         }
     }
 
-    fn heard_other(&mut self, link: u32, heard: Heard<'_, Value>, frame: &Frame, body: &[u8]) {
+    fn heard_other(&mut self, link: u32, heard: Heard<'_, Value>) {
         match heard {
             Heard::Nothing | Heard::Push(_) => {}
-            Heard::NotYet => {
-                self.port_ops.push(PortOp::Rehear { link, frame: *frame, body: body.to_vec() });
-                self.touch(link);
-            }
             Heard::Up { incarnation, former, .. } => self.heard_up(link, incarnation, former),
             Heard::Offer(offer) => self.heard_offer(link, &offer),
             Heard::Request(request) => {
@@ -129,7 +256,8 @@ impl Core {
             }
             Heard::Write { request, key, point, ordinal, value, landing } => {
                 let slot = Slot { step: point.step, key, at: point.at };
-                self.serve(link, request, Some(landing), slot, ordinal, value);
+                let target = Target { landing: Some(landing), is_accepted: true };
+                self.serve(link, request, target, slot, ordinal, value);
             }
             Heard::Stale(request) => {
                 let status = faults::stale_offer();
@@ -160,16 +288,24 @@ impl Core {
     fn heard_up(&mut self, link: u32, incarnation: Incarnation, former: Option<Incarnation>) {
         let peer = self.links[link as usize].peer;
         if let Some(former) = former {
+            self.drop_early(|early| early.link == link);
             self.forget_incoming(link);
             self.forget_asked(link);
+            let entry = &mut self.links[link as usize];
+            entry.parked.clear();
+            entry.unmapped.clear();
             let status = faults::peer_restarted(&self.peers[peer as usize].task, former, incarnation);
             if former == incarnation || self.settings.rules.on(Rule::Restarts) {
-                self.fail_peer(peer, &status);
+                // The peer's other links have epochs of their own.
+                self.fail_keys(&status, |entry| entry.link == link);
             }
+            self.links[link as usize].channel.forget_lines();
         }
         self.touch(link);
         self.pump(link);
         self.renew_demands(link);
+        self.links[link as usize].has_asked = false;
+        self.ask_when_pressed(link);
     }
 
     fn heard_offer(&mut self, link: u32, offer: &OfferHeard) {
@@ -178,7 +314,15 @@ impl Core {
         if offer.demand.is_some() {
             self.answered(link, offer.demand);
         }
-        self.links[link as usize].seen.insert(offer.key, offer.meta);
+        if let Some((_, demand)) = offer.demand
+            && let Some(accepted) = demand.offer
+        {
+            return self.offered_again(link, Ticket::unpack(demand.tag as u32), &accepted, offer);
+        }
+        let entry = &mut self.links[link as usize];
+        if !entry.channel.reads_in_place() {
+            entry.seen.insert(offer.key, offer.meta);
+        }
         let accepted = Accepted {
             ticket: offer.offer,
             meta: offer.meta,
@@ -201,20 +345,31 @@ impl Core {
         if offer.region.is_some() {
             self.links[link as usize].unmapped.push(ticket);
         }
+        if self.may_overtake(link) {
+            let item = Arrived::Offer(u64::from(ticket.packed()));
+            return self.arrive_in_turn(link, slot, offer.ordinal, item);
+        }
+        self.take_in_offer(link, slot, offer.ordinal, ticket);
+    }
+
+    fn take_in_offer(&mut self, link: u32, slot: Slot, ordinal: u32, ticket: Ticket) {
         let token = u64::from(ticket.packed());
-        let ordinal = if self.settings.rules.on(Rule::Duplicates) { offer.ordinal } else { u32::MAX };
+        let ordinal = if self.settings.rules.on(Rule::Duplicates) { ordinal } else { u32::MAX };
         if !self.settings.rules.on(Rule::Ordinals) {
             // With the rule off the offer takes no place in line: later values overtake it.
             return self.fetch(ticket);
         }
         match self.table.arrive(self.now, slot, ordinal, Arrived::Offer(token), 0) {
             Ok(Arrival::Wanted { .. }) => self.fetch(ticket),
-            Ok(Arrival::Duplicate(_)) | Err(_) => {
-                self.incoming.remove(ticket);
-                self.decline(link, &accepted);
+            Ok(Arrival::Duplicate(item)) => self.drop_item(link, item),
+            Err((refusal, item)) => {
+                self.drop_item(link, item);
+                self.refused_arrival(slot, refusal);
             }
             Ok(_) => self.ask_when_pressed(link),
         }
+        // A demand for this very value is answered by nobody: it left on its own.
+        self.settle_demands_of(link, slot);
     }
 
     /// An offer that nobody here wants: its place and credit go back.
@@ -269,6 +424,10 @@ impl Core {
         }
         let slot = Slot { step: demand.point.step, key: demand.key, at: demand.point.at };
         if let Some(accepted) = demand.offer {
+            if status.is_none() {
+                // Taken back before it was served: the value still lies at its sender.
+                self.links[link as usize].channel.release(accepted.ticket);
+            }
             // The offer is gone at its sender: whoever waits behind it must ask again.
             self.withdraw(link, slot, Ticket::unpack(demand.tag as u32), &accepted);
         }
@@ -283,6 +442,8 @@ impl Core {
                 }
             }
             _ if demand.offer.is_some() => {}
+            // The patience of one receive, which has ended here as well; those behind it have their own.
+            Code::DeadlineExceeded => self.ask_for_waiting(link, slot),
             _ => self.fail_waiters(slot, &status),
         }
     }
@@ -317,9 +478,15 @@ impl Core {
     fn no_room(&mut self, link: u32, slot: Slot, lines: u32, status: &Status) {
         self.return_lines(link, lines);
         self.stats.dropped += 1;
-        self.abort(slot.step, status);
-        self.tell_neighbours(slot.step, status);
-        self.observer.step_ended(slot.step, status);
+        self.fail_step(slot.step, status);
+    }
+
+    /// A step ends by a failure of this shard.
+    fn fail_step(&mut self, step: StepId, status: &Status) {
+        self.observer.step_ended(step, status);
+        if self.abort(step, status) {
+            self.tell_neighbours(step, status);
+        }
     }
 
     fn table_takes(&self, slot: Slot) -> bool {

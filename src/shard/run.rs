@@ -67,7 +67,7 @@ pub(crate) fn run(mut shard: Shard, running: &Running) -> Shard {
             Progress::Stopped => return shard,
             Progress::Idle => {
                 empty = empty.saturating_add(1);
-                std::hint::spin_loop();
+                // No pause: on this core nobody else runs, and a pause costs as much as a message takes to come.
                 if running.is_shared && empty.is_multiple_of(TURNS_PER_YIELD) {
                     std::thread::yield_now();
                 }

@@ -4,11 +4,14 @@
 #![doc = include_str!("WIRE.md")]
 #![forbid(unsafe_code)]
 
+mod emit;
 pub mod frame;
 pub mod message;
+mod parse;
 
+pub use emit::Body;
 pub use frame::{Flags, Frame, INLINE_BODY_MAX, Kind};
-pub use message::{Body, Malformed, Message, Point, Ticket};
+pub use message::{Malformed, Message, Point, Ticket};
 
 #[cfg(test)]
 mod tests;

@@ -1,1 +1,244 @@
-//! tests
+//! Tests of the wire: what is emitted parses to the same, and no bytes do harm.
+
+mod malformed;
+mod values;
+
+use proptest::prelude::*;
+
+use super::message::{Push, Subject};
+use super::{Flags, Frame, INLINE_BODY_MAX, Kind, Malformed, Message, Ticket};
+use crate::ground::limits::{BODY_MAX, STATUS_TEXT_MAX};
+use crate::ground::{Code, DType, Shape, StepId, TensorMeta};
+use values::{AnyValue, any_value};
+
+/// What a fabric delivers of a message: the frame, and the body if it does not fit the tail.
+fn sent(message: &Message<'_>) -> (Frame, Vec<u8>) {
+    let (frame, body) = message.emit();
+    let mut beside = body.as_bytes().to_vec();
+    beside.extend_from_slice(message.trailing());
+    assert_eq!(
+        frame.body_len() as usize,
+        beside.len(),
+        "the frame counts its body"
+    );
+    if frame.body_is_inline() {
+        beside.clear();
+    }
+    (Frame::from_bytes(&frame.to_bytes()), beside)
+}
+
+fn parsed_back(message: &Message<'_>) {
+    let (frame, beside) = sent(message);
+    let tail = frame.tail();
+    assert_eq!(
+        Message::parse(&frame, &tail, &beside).as_ref(),
+        Ok(message),
+        "from {frame:?}"
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn what_is_emitted_parses_to_the_same(value in any_value()) {
+        parsed_back(&value.message());
+    }
+
+    #[test]
+    fn no_frame_and_no_body_do_harm(
+        bytes in any::<[u8; 32]>(),
+        more in any::<[u8; 32]>(),
+        beside in prop::collection::vec(any::<u8>(), 0..200),
+    ) {
+        let mut whole = [0; 64];
+        whole[..32].copy_from_slice(&bytes);
+        whole[32..].copy_from_slice(&more);
+        let frame = Frame::from_bytes(&whole);
+        prop_assert_eq!(frame.to_bytes(), whole);
+        let _ = Message::parse(&frame, &frame.tail(), &beside);
+    }
+
+    /// Nearly right is likelier to do harm than noise: every field but one is what an honest peer sends.
+    #[test]
+    fn a_true_message_with_a_byte_changed_does_no_harm(
+        value in any_value(),
+        at in 0..64_usize,
+        byte in any::<u8>(),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let (frame, beside) = sent(&value.message());
+        let mut bytes = frame.to_bytes();
+        bytes[at] = byte;
+        let mut frame = Frame::from_bytes(&bytes);
+        let _ = Message::parse(&frame, &frame.tail(), &beside);
+        // A shorter body, of a length that the frame tells truly.
+        let len = cut.index(beside.len() + 1);
+        frame.words[1] = (frame.words[1] & 0xffff_ffff) | (len as u64) << 32;
+        let _ = Message::parse(&frame, &frame.tail(), &beside[..len]);
+    }
+
+    /// What parses has one meaning: emitted and parsed again it is the same.
+    #[test]
+    fn what_parses_at_all_survives_another_round(
+        value in any_value(),
+        at in 8..64_usize,
+        byte in any::<u8>(),
+    ) {
+        let (frame, beside) = sent(&value.message());
+        let mut bytes = frame.to_bytes();
+        bytes[at] = byte;
+        let frame = Frame::from_bytes(&bytes);
+        let tail = frame.tail();
+        if let Ok(message) = Message::parse(&frame, &tail, &beside) {
+            parsed_back(&message);
+        }
+    }
+
+    /// The short way of emitting a push says what the long way says.
+    #[test]
+    fn a_plain_push_is_emitted_alike_both_ways(value in any_value(), len in 0..20_usize) {
+        let mut value = AnyValue { kind: Kind::Push, other: None, ..value };
+        for is_row in [false, true] {
+            if is_row {
+                let shape = Shape::new(&[len as u64]).expect("a shape");
+                value.small = TensorMeta { dtype: DType::U8, shape };
+                value.data = (0..len).map(|byte| byte as u8).collect();
+            }
+            let Message::Push(push) = value.message() else {
+                unreachable!("its kind is push");
+            };
+            prop_assert_eq!(push.emit_plain().0, push.emit().0);
+            if !push.emit().0.body_is_inline() {
+                let (plain, long) = (push.emit_plain().1, push.emit().1);
+                prop_assert_eq!(plain.as_bytes(), long.as_bytes());
+            }
+        }
+    }
+
+    #[test]
+    fn a_ticket_and_its_packed_word_are_one(word in any::<u32>()) {
+        let ticket = Ticket::unpack(word);
+        prop_assert_eq!(ticket.packed(), word);
+        prop_assert!(ticket.index < 1 << Ticket::INDEX_BITS);
+        prop_assert!(ticket.generation < 1 << Ticket::GENERATION_BITS);
+    }
+
+    #[test]
+    fn credit_and_slot_change_nothing_else(
+        words in any::<[u64; 8]>(),
+        frames in any::<u16>(),
+        lines in any::<u16>(),
+        slot in any::<u32>(),
+    ) {
+        let mut frame = Frame { words };
+        frame.set_credit(frames, lines);
+        frame.set_slot(slot);
+        prop_assert_eq!(frame.credit(), (frames, lines));
+        prop_assert_eq!(frame.slot(), slot);
+        prop_assert_eq!(frame.ordinal(), Frame { words }.ordinal());
+        prop_assert_eq!(frame.body_len(), Frame { words }.body_len());
+        for at in [0, 2, 3, 4, 6, 7] {
+            prop_assert_eq!(frame.words[at], words[at]);
+        }
+    }
+}
+
+/// The strategies reach every kind: an identity that was never tried proves nothing.
+#[test]
+fn every_kind_is_tried() {
+    for &kind in Kind::ALL {
+        let value = AnyValue::plain(kind);
+        let message = value.message();
+        assert_eq!(message.emit().0.kind(), kind as u8);
+        parsed_back(&message);
+    }
+}
+
+#[test]
+fn numbers_of_kinds_are_unique_and_below_the_fabrics_own() {
+    let mut seen = [false; 256];
+    for &kind in Kind::ALL {
+        assert!(!std::mem::replace(&mut seen[kind as usize], true));
+        assert!((kind as u8) < 0xf0, "{kind:?} would be a fabric's");
+        assert_eq!(Kind::from_wire(kind as u8), Some(kind));
+    }
+    let known = (0..=255).filter_map(Kind::from_wire).count();
+    assert_eq!(known, Kind::ALL.len());
+}
+
+/// A value of exactly the tail's length lies in the frame; one byte more goes beside it.
+#[test]
+fn the_tail_is_used_to_its_last_byte() {
+    for len in [0, 1, 7, 8, 9, 16, 17] {
+        let data: Vec<u8> = (0..len).map(|byte| byte as u8).collect();
+        let shape = Shape::new(&[len]).expect("a shape");
+        let solid = TensorMeta::new(DType::U8, shape).expect("small");
+        let push = Push {
+            subject: Subject::default(),
+            meta: solid,
+            is_dead: false,
+            request: None,
+            data: &data,
+        };
+        let (frame, beside) = sent(&Message::Push(push));
+        assert_eq!(frame.body_is_inline(), 8 + data.len() <= INLINE_BODY_MAX);
+        assert_eq!(beside.is_empty(), frame.body_is_inline());
+        parsed_back(&Message::Push(push));
+    }
+}
+
+/// A status longer than a frame carries is cut where a character ends, not inside one.
+#[test]
+fn a_long_status_is_cut_between_characters() {
+    for lead in 0..4 {
+        let text = format!("{}{}", "x".repeat(lead), "é".repeat(STATUS_TEXT_MAX));
+        let status = super::message::StatusText {
+            code: Code::Aborted,
+            is_derived: false,
+            message: &text,
+        };
+        let message = Message::Abort(StepId(1), status);
+        let (frame, beside) = sent(&message);
+        assert!(beside.len() <= STATUS_TEXT_MAX && beside.len() + 1 >= STATUS_TEXT_MAX);
+        let tail = frame.tail();
+        let Ok(Message::Abort(step, back)) = Message::parse(&frame, &tail, &beside) else {
+            panic!("a cut status parses");
+        };
+        assert_eq!(step, StepId(1));
+        assert!(text.starts_with(back.message));
+    }
+}
+
+/// The body's length is the frame's word against the fabric's: a body that is not there is not read.
+#[test]
+fn a_body_of_another_length_than_the_frame_says_is_refused() {
+    let mut frame = AnyValue::plain(Kind::Intern).message().emit().0;
+    for (said, came) in [
+        (17, 16),
+        (17, 18),
+        (17, 0),
+        (BODY_MAX + 1, BODY_MAX + 1),
+        (u32::MAX as usize, 64),
+    ] {
+        frame.words[1] = (frame.words[1] & 0xffff_ffff) | (said as u64) << 32;
+        let tail = frame.tail();
+        let body = vec![b'x'; came];
+        assert_eq!(
+            Message::parse(&frame, &tail, &body),
+            Err(Malformed::Body),
+            "{said} said, {came} came"
+        );
+    }
+}
+
+#[test]
+fn flags_are_a_set() {
+    let both = Flags::default()
+        .with(Flags::DEAD, true)
+        .with(Flags::REGION, true)
+        .with(Flags::OFFER, false);
+    assert!(both.has(Flags::DEAD) && both.has(Flags::REGION));
+    assert!(!both.has(Flags::OFFER) && !both.has(Flags::SOLICITED));
+    assert!(Flags::ALL.has(both));
+}

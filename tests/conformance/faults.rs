@@ -34,13 +34,20 @@ fn run(seed: u64) -> Vec<(u64, usize, String)> {
     let mut world = world(WILD, seed);
     let mut story = Vec::new();
     for number in 0..40 {
-        let landing = Landing { index: number as u32, generation: 0 };
+        let landing = Landing {
+            index: number as u32,
+            generation: 0,
+        };
         let region = world.open(1, landing, 5_000);
         world.write(0, number, tensor(pattern(number, 5_000)), landing, region);
         world.send(0, &frame(1, number, 100), [&[1; 100], &[]]);
         for side in 0..2 {
             for event in world.take_log(side) {
-                story.push((world.now, side, format!("{:?}", std::mem::discriminant(&event))));
+                story.push((
+                    world.now,
+                    side,
+                    format!("{:?}", std::mem::discriminant(&event)),
+                ));
             }
         }
     }
@@ -58,7 +65,10 @@ fn faults_do_happen() {
     let mut world = world(WILD, 3);
     let mut order = Vec::new();
     for number in 0..60 {
-        let landing = Landing { index: number as u32, generation: 0 };
+        let landing = Landing {
+            index: number as u32,
+            generation: 0,
+        };
         let region = world.open(1, landing, 100);
         world.write(0, number, tensor(pattern(number, 100)), landing, region);
         world.send(0, &frame(1, number, 0), [&[], &[]]);
@@ -67,17 +77,31 @@ fn faults_do_happen() {
     world.until(0, 60);
     for event in world.take_log(1) {
         match event {
-            Event::Landed { landing, buffer, .. } => {
-                assert_eq!(buffer[..], pattern(u64::from(landing.index), 100)[..], "late, but whole");
+            Event::Landed {
+                landing, buffer, ..
+            } => {
+                assert_eq!(
+                    buffer[..],
+                    pattern(u64::from(landing.index), 100)[..],
+                    "late, but whole"
+                );
                 order.push((true, u64::from(landing.index)));
             }
             Event::Frame { frame, .. } => order.push((false, frame.words[2])),
             other => panic!("{other:?}"),
         }
     }
-    let frames: Vec<_> = order.iter().filter(|(landed, _)| !landed).map(|&(_, number)| number).collect();
+    let frames: Vec<_> = order
+        .iter()
+        .filter(|(landed, _)| !landed)
+        .map(|&(_, number)| number)
+        .collect();
     assert!(frames.is_sorted(), "frames keep their order");
-    let landed: Vec<_> = order.iter().filter(|(landed, _)| *landed).map(|&(_, number)| number).collect();
+    let landed: Vec<_> = order
+        .iter()
+        .filter(|(landed, _)| *landed)
+        .map(|&(_, number)| number)
+        .collect();
     assert!(!landed.is_sorted(), "landings do not");
     world.rest();
     let counts = port(&mut world, 0).counts();
@@ -89,14 +113,23 @@ fn faults_do_happen() {
 fn a_reset_gives_everything_back_on_both_sides() {
     let mut lost = 0;
     for seed in 0..30 {
-        let mut world = world(Faults { reset_one_in: 40, ..WILD }, seed);
+        let mut world = world(
+            Faults {
+                reset_one_in: 40,
+                ..WILD
+            },
+            seed,
+        );
         let mut open = [0, 0];
         let mut posted = 0;
         for number in 0..200 {
             for (side, open) in open.iter_mut().enumerate() {
                 let qp = world.qps[side];
                 let buffer = world.pool.buffer(3_000).expect("pool");
-                let landing = Landing { index: number as u32, generation: 1 };
+                let landing = Landing {
+                    index: number as u32,
+                    generation: 1,
+                };
                 *open += usize::from(world.ports[side].open_landing(qp, landing, buffer).is_ok());
             }
             let sent = world.ports[0].post_send(world.qps[0], &frame(1, number, 0), [&[], &[]]);
@@ -106,13 +139,29 @@ fn a_reset_gives_everything_back_on_both_sides() {
         world.rest();
         for (side, open) in open.into_iter().enumerate() {
             let log = world.take_log(side);
-            let Some(Event::Down { reason }) = log.last() else { panic!("Down comes, and last: {:?}", log.last()) };
-            assert!(matches!(reason, DownReason::Reset | DownReason::PeerClosed), "{reason:?}");
-            assert_eq!(log.iter().filter(|event| matches!(event, Event::Quiet { .. })).count(), open);
+            let Some(Event::Down { reason }) = log.last() else {
+                panic!("Down comes, and last: {:?}", log.last())
+            };
+            assert!(
+                matches!(reason, DownReason::Reset | DownReason::PeerClosed),
+                "{reason:?}"
+            );
+            assert_eq!(
+                log.iter()
+                    .filter(|event| matches!(event, Event::Quiet { .. }))
+                    .count(),
+                open
+            );
             if side == 1 {
                 let numbers: Vec<_> = log
                     .iter()
-                    .filter_map(|event| if let Event::Frame { frame, .. } = event { Some(frame.words[2]) } else { None })
+                    .filter_map(|event| {
+                        if let Event::Frame { frame, .. } = event {
+                            Some(frame.words[2])
+                        } else {
+                            None
+                        }
+                    })
                     .collect();
                 assert!(numbers.is_sorted());
                 lost += posted - numbers.len();

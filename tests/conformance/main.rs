@@ -11,7 +11,8 @@ mod world;
 
 use rendez::fabric::shm::{Link, LinkConfig};
 use rendez::fabric::{
-    AnyPort, Caps, FaultyPort, Geometry, LoopbackPort, PeerWake, QpId, ShmPort, Side, faulty::Faults,
+    AnyPort, Caps, FaultyPort, Geometry, LoopbackPort, PeerWake, QpId, ShmPort, Side,
+    faulty::Faults,
 };
 
 /// Frames each way of the pairs under test: small, so that "full" is near.
@@ -24,22 +25,41 @@ type Pair = ([AnyPort; 2], [QpId; 2]);
 
 fn loopback() -> Pair {
     let (mut one, mut other) = (LoopbackPort::new(), LoopbackPort::new());
-    let geometry = Geometry { slots: SLOTS, payload_bytes: PAYLOAD };
-    let (first, second) = LoopbackPort::pair(&mut one, &mut other, geometry).expect("valid measures");
-    ([AnyPort::Loopback(one), AnyPort::Loopback(other)], [first, second])
+    let geometry = Geometry {
+        slots: SLOTS,
+        payload_bytes: PAYLOAD,
+    };
+    let (first, second) =
+        LoopbackPort::pair(&mut one, &mut other, geometry).expect("valid measures");
+    (
+        [AnyPort::Loopback(one), AnyPort::Loopback(other)],
+        [first, second],
+    )
 }
 
 fn shm() -> Pair {
-    let config = LinkConfig { slots: SLOTS, payload_bytes: PAYLOAD, channels: 2 };
+    let config = LinkConfig {
+        slots: SLOTS,
+        payload_bytes: PAYLOAD,
+        channels: 2,
+    };
     let mut made = Link::create(config).expect("memfd");
     let fd = made.fd().try_clone_to_owned().expect("dup");
     let mut opened = Link::open(fd, config).expect("a link just made");
-    let caps = Caps { body_max: usize::MAX, one_sided: false, read_domain: true };
+    let caps = Caps {
+        body_max: usize::MAX,
+        one_sided: false,
+        read_domain: true,
+    };
     let (mut one, mut other) = (ShmPort::new(), ShmPort::new());
     let maker = made.endpoint(1, Side::Maker).expect("first use");
     let opener = opened.endpoint(1, Side::Opener).expect("first use");
-    let first = one.attach(maker, PeerWake::NEVER_SLEEPS, caps).expect("room");
-    let second = other.attach(opener, PeerWake::NEVER_SLEEPS, caps).expect("room");
+    let first = one
+        .attach(maker, PeerWake::NEVER_SLEEPS, caps)
+        .expect("room");
+    let second = other
+        .attach(opener, PeerWake::NEVER_SLEEPS, caps)
+        .expect("room");
     // Both links go here: queue pairs keep the memory they need.
     ([AnyPort::Shm(one), AnyPort::Shm(other)], [first, second])
 }

@@ -28,7 +28,8 @@ struct Open {
 
 /// Runs one storm, closes, and checks that everything came back.
 pub(crate) fn storm(mut world: World, seed: u64) {
-    println!("seed {seed}");
+    // Printed only for a failure: the harness keeps the rest.
+    eprintln!("seed {seed}");
     let mut rng = Rng::new(seed);
     let mut expected = [Expected::default(), Expected::default()];
     for _ in 0..3_000 {
@@ -47,25 +48,41 @@ pub(crate) fn storm(mut world: World, seed: u64) {
     for expected in &expected {
         assert!(expected.frames.is_empty(), "every frame came");
         assert!(expected.writes.is_empty(), "every write ended");
-        assert!(expected.landings.values().all(|open| open.written.is_none() && !open.is_closed));
+        assert!(
+            expected
+                .landings
+                .values()
+                .all(|open| open.written.is_none() && !open.is_closed)
+        );
     }
     world.ports[rng.below(2) as usize].close(world.qps[0]);
     for _ in 0..2 {
         world.rest();
         settle(&mut world, &mut expected);
     }
-    assert!(expected.iter().all(|expected| expected.landings.is_empty()), "every buffer came back");
+    assert!(
+        expected.iter().all(|expected| expected.landings.is_empty()),
+        "every buffer came back"
+    );
     world.pool.reclaim();
     assert_eq!(world.pool.stats().blocks, 0, "and went home");
 }
 
 fn send(world: &mut World, expected: &mut [Expected; 2], side: usize, rng: &mut Rng) {
     let body_max = world.ports[side].caps(world.qps[side]).body_max as u64;
-    let len = if rng.one_in(3) { rng.below(20) } else { rng.below(body_max + 1) } as usize;
+    let len = if rng.one_in(3) {
+        rng.below(20)
+    } else {
+        rng.below(body_max + 1)
+    } as usize;
     let number = expected[side].next;
     let body = pattern(number, len);
     let split = rng.below(len as u64 + 1) as usize;
-    match world.ports[side].post_send(world.qps[side], &frame(2, number, len), [&body[..split], &body[split..]]) {
+    match world.ports[side].post_send(
+        world.qps[side],
+        &frame(2, number, len),
+        [&body[..split], &body[split..]],
+    ) {
         Ok(()) => {
             expected[side].next += 1;
             expected[1 - side].frames.push_back((number, len));
@@ -79,14 +96,26 @@ fn open(world: &mut World, expected: &mut Expected, side: usize, rng: &mut Rng) 
     if expected.landings.keys().any(|&(used, _)| used == index) {
         return;
     }
-    let landing = Landing { index, generation: rng.below(1 << 32) as u32 };
+    let landing = Landing {
+        index,
+        generation: rng.below(1 << 32) as u32,
+    };
     let region = world.open(side, landing, 1 + rng.below(100_000) as usize);
-    expected.landings.insert((index, landing.generation), Open { region, written: None, is_closed: false });
+    expected.landings.insert(
+        (index, landing.generation),
+        Open {
+            region,
+            written: None,
+            is_closed: false,
+        },
+    );
 }
 
 fn write(world: &mut World, expected: &mut [Expected; 2], side: usize, rng: &mut Rng) {
-    let Some((&(index, generation), open)) =
-        expected[1 - side].landings.iter_mut().find(|(_, open)| open.written.is_none() && !open.is_closed)
+    let Some((&(index, generation), open)) = expected[1 - side]
+        .landings
+        .iter_mut()
+        .find(|(_, open)| open.written.is_none() && !open.is_closed)
     else {
         return;
     };
@@ -94,13 +123,22 @@ fn write(world: &mut World, expected: &mut [Expected; 2], side: usize, rng: &mut
     let token = rng.next_u64();
     let landing = Landing { index, generation };
     let source = tensor(pattern(token % 97, len));
-    let write = Write { qp: world.qps[side], token: Token(token), source, landing, region: open.region };
+    let write = Write {
+        qp: world.qps[side],
+        token: Token(token),
+        source,
+        landing,
+        region: open.region,
+    };
     match world.ports[side].post_write(write) {
         Ok(()) => {
             open.written = Some((token % 97, len));
             expected[side].writes.insert(token, len);
         }
-        Err(refused) => assert_eq!((refused.refusal, refused.write.token), (Refusal::Full, Token(token))),
+        Err(refused) => assert_eq!(
+            (refused.refusal, refused.write.token),
+            (Refusal::Full, Token(token))
+        ),
     }
 }
 
@@ -117,26 +155,43 @@ fn close_landing(world: &mut World, expected: &mut Expected, side: usize, rng: &
 
 /// Checks what came against what was expected.
 fn settle(world: &mut World, expected: &mut [Expected; 2]) {
-    for side in 0..2 {
+    for (side, expected) in expected.iter_mut().enumerate() {
         for event in world.take_log(side) {
             match event {
                 Event::Frame { frame, body } => {
-                    let (number, len) = expected[side].frames.pop_front().expect("a frame that was sent");
+                    let (number, len) = expected.frames.pop_front().expect("a frame that was sent");
                     assert_eq!((frame.words[2], body), (number, pattern(number, len)));
                 }
-                Event::Landed { landing, len, buffer } => {
-                    let open = expected[side].landings.remove(&(landing.index, landing.generation));
-                    let (seed, sent) = open.and_then(|open| open.written).expect("a landing that was written");
+                Event::Landed {
+                    landing,
+                    len,
+                    buffer,
+                } => {
+                    let open = expected
+                        .landings
+                        .remove(&(landing.index, landing.generation));
+                    let (seed, sent) = open
+                        .and_then(|open| open.written)
+                        .expect("a landing that was written");
                     assert_eq!(len, sent as u64);
                     assert_eq!(buffer[..sent], pattern(seed, sent)[..]);
                 }
                 Event::Quiet { landing, buffer } => {
-                    let open = expected[side].landings.remove(&(landing.index, landing.generation));
+                    let open = expected
+                        .landings
+                        .remove(&(landing.index, landing.generation));
                     let open = open.expect("a landing that was open");
                     assert_eq!(buffer.len() as u64, open.region.len);
                 }
-                Event::Wrote { token, source, outcome } => {
-                    let len = expected[side].writes.remove(&token.0).expect("a write that was posted");
+                Event::Wrote {
+                    token,
+                    source,
+                    outcome,
+                } => {
+                    let len = expected
+                        .writes
+                        .remove(&token.0)
+                        .expect("a write that was posted");
                     assert_eq!(source.bytes(), pattern(token.0 % 97, len));
                     assert_ne!(outcome, Outcome::Flushed, "nothing went down yet");
                 }

@@ -9,12 +9,19 @@ const MESSAGES: u64 = 1_000_000;
 
 /// Length and filling of message `number`: one in sixteen goes through the payload ring.
 fn message(number: u64) -> (usize, u8) {
-    let len = if number.is_multiple_of(16) { 17 + number.wrapping_mul(2_654_435_761) % 500 } else { number % 17 };
+    let len = if number.is_multiple_of(16) {
+        17 + number.wrapping_mul(2_654_435_761) % 500
+    } else {
+        number % 17
+    };
     (len as usize, (number ^ (number >> 8)) as u8)
 }
 
 fn geometry() -> Geometry {
-    Geometry { slots: 64, payload_bytes: 8 << 10 }
+    Geometry {
+        slots: 64,
+        payload_bytes: 8 << 10,
+    }
 }
 
 #[test]
@@ -26,7 +33,8 @@ fn a_million_messages_cross_threads_in_order_and_whole() {
         for number in 0..MESSAGES {
             let (len, fill) = message(number);
             let body = [fill; 600];
-            while let Err(refusal) = port.post_send(qp, &frame(1, number, len), [&body[..len], &[]]) {
+            while let Err(refusal) = port.post_send(qp, &frame(1, number, len), [&body[..len], &[]])
+            {
                 assert_eq!(refusal, Refusal::Full);
                 std::thread::yield_now();
             }
@@ -38,9 +46,14 @@ fn a_million_messages_cross_threads_in_order_and_whole() {
     let mut next = 0;
     while next < MESSAGES {
         let done = port.poll(Nanos(0), 64, &mut |arrival| {
-            let Arrival::Frame { frame, body, .. } = arrival else { panic!("{arrival:?}") };
+            let Arrival::Frame { frame, body, .. } = arrival else {
+                panic!("{arrival:?}")
+            };
             let (len, fill) = message(next);
-            assert_eq!((frame.words[2], frame.words[5], body.len()), (next, !next, len));
+            assert_eq!(
+                (frame.words[2], frame.words[5], body.len()),
+                (next, !next, len)
+            );
             assert!(body.iter().all(|&byte| byte == fill));
             next += 1;
         });
@@ -55,19 +68,25 @@ fn a_million_messages_cross_threads_in_order_and_whole() {
 #[test]
 fn no_wake_is_lost() {
     const ROUNDS: u64 = 20_000;
-    let bells = [Doorbell::new().expect("doorbell"), Doorbell::new().expect("doorbell")];
+    let bells = [
+        Doorbell::new().expect("doorbell"),
+        Doorbell::new().expect("doorbell"),
+    ];
     let wakes = [bells[1].wake(), bells[0].wake()];
     let (maker, opener) = LoopbackPort::endpoints(geometry()).expect("valid");
     let mut sides = Vec::new();
-    for (first, (bell, (endpoint, wake))) in
-        bells.into_iter().zip([maker, opener].into_iter().zip(wakes)).enumerate()
+    for (first, (bell, (endpoint, wake))) in bells
+        .into_iter()
+        .zip([maker, opener].into_iter().zip(wakes))
+        .enumerate()
     {
         sides.push(std::thread::spawn(move || {
             let mut port = LoopbackPort::new();
             let qp = port.attach(endpoint, wake).expect("room");
             let (mut seen, mut slept) = (0, 0);
             if first == 0 {
-                port.post_send(qp, &frame(1, 0, 0), [&[], &[]]).expect("an empty ring");
+                port.post_send(qp, &frame(1, 0, 0), [&[], &[]])
+                    .expect("an empty ring");
                 port.flush();
             }
             while seen < ROUNDS {
@@ -75,7 +94,8 @@ fn no_wake_is_lost() {
                 port.poll(Nanos(0), 8, &mut |_| came += 1);
                 for _ in 0..came {
                     seen += 1;
-                    port.post_send(qp, &frame(1, seen, 0), [&[], &[]]).expect("one at a time");
+                    port.post_send(qp, &frame(1, seen, 0), [&[], &[]])
+                        .expect("one at a time");
                 }
                 port.flush();
                 if came == 0 {
@@ -91,6 +111,9 @@ fn no_wake_is_lost() {
             slept
         }));
     }
-    let slept: u64 = sides.into_iter().map(|side| side.join().expect("no panic")).sum();
+    let slept: u64 = sides
+        .into_iter()
+        .map(|side| side.join().expect("no panic"))
+        .sum();
     assert!(slept > 0, "somebody slept");
 }

@@ -6,7 +6,9 @@ use crate::world::{Event, World, frame, pattern, tensor};
 
 /// Sizes around everything that is done differently: the tail, a cache line, a page, the longest.
 fn sizes(body_max: usize) -> Vec<usize> {
-    let mut sizes = vec![0, 1, 8, 15, 16, 17, 63, 64, 65, 127, 128, 129, 1000, 4095, 4096];
+    let mut sizes = vec![
+        0, 1, 8, 15, 16, 17, 63, 64, 65, 127, 128, 129, 1000, 4095, 4096,
+    ];
     sizes.extend([body_max - 1, body_max]);
     sizes.retain(|&size| size <= body_max);
     sizes
@@ -26,9 +28,15 @@ pub(crate) fn bodies(world: &mut World) {
     }
     world.until(1, expected.len());
     for (number, (event, expected)) in world.take_log(1).into_iter().zip(expected).enumerate() {
-        let Event::Frame { frame: got, body } = event else { panic!("{event:?}") };
+        let Event::Frame { frame: got, body } = event else {
+            panic!("{event:?}")
+        };
         let sent = frame(1, number as u64, expected.len());
-        assert_eq!(got.words[..6], sent.words[..6], "the frame is as posted, without a stamp");
+        assert_eq!(
+            got.words[..6],
+            sent.words[..6],
+            "the frame is as posted, without a stamp"
+        );
         assert_eq!(body, expected, "body of frame {number}");
     }
     // A short body may lie in the tail already.
@@ -58,10 +66,15 @@ pub(crate) fn full(world: &mut World) {
                 }
                 assert!(sent - seen <= 32, "more posted than there are slots");
             }
-            assert!(sent - seen >= 2, "there is always room for two of the longest");
+            assert!(
+                sent - seen >= 2,
+                "there is always room for two of the longest"
+            );
             world.until(1, (sent - seen) as usize);
             for event in world.take_log(1) {
-                let Event::Frame { frame, body: got } = event else { panic!("{event:?}") };
+                let Event::Frame { frame, body: got } = event else {
+                    panic!("{event:?}")
+                };
                 assert_eq!(frame.words[2], seen, "nothing lost or doubled by refusals");
                 assert_eq!(got, body);
                 seen += 1;
@@ -85,7 +98,11 @@ pub(crate) fn malformed(world: &mut World) {
     for (told, body) in cases {
         // The faulty port may say "full" first.
         let refusal = (0..100)
-            .map(|_| world.ports[0].post_send(qp, &told, body).expect_err("malformed"))
+            .map(|_| {
+                world.ports[0]
+                    .post_send(qp, &told, body)
+                    .expect_err("malformed")
+            })
             .find(|&refusal| refusal != Refusal::Full);
         assert_eq!(refusal, Some(Refusal::Malformed), "{told:?}");
     }
@@ -95,21 +112,49 @@ pub(crate) fn malformed(world: &mut World) {
 }
 
 pub(crate) fn landings(world: &mut World) {
-    for (number, size) in [1, 16, 17, 64, 4096, 16 << 10, (1 << 20) + 3, 0].into_iter().enumerate() {
+    for (number, size) in [1, 16, 17, 64, 4096, 16 << 10, (1 << 20) + 3, 0]
+        .into_iter()
+        .enumerate()
+    {
         for slack in [0, 1, 100] {
             let bytes = pattern(number as u64, size);
-            let landing = Landing { index: number as u32, generation: slack as u32 };
+            let landing = Landing {
+                index: number as u32,
+                generation: slack as u32,
+            };
             let region = world.open(1, landing, (size + slack).max(1));
             world.write(0, number as u64, tensor(bytes.clone()), landing, region);
             world.until(1, 1);
             world.until(0, 1);
             let events = world.take_log(1);
-            let [Event::Landed { landing: at, len, buffer }] = &events[..] else { panic!("{events:?}") };
+            let [
+                Event::Landed {
+                    landing: at,
+                    len,
+                    buffer,
+                },
+            ] = &events[..]
+            else {
+                panic!("{events:?}")
+            };
             assert_eq!((*at, *len), (landing, size as u64));
             assert_eq!(buffer[..size], bytes[..], "write of {size}");
-            assert_eq!(buffer.len(), (size + slack).max(1), "the whole buffer comes back");
+            assert_eq!(
+                buffer.len(),
+                (size + slack).max(1),
+                "the whole buffer comes back"
+            );
             let events = world.take_log(0);
-            let [Event::Wrote { token, source, outcome }] = &events[..] else { panic!("{events:?}") };
+            let [
+                Event::Wrote {
+                    token,
+                    source,
+                    outcome,
+                },
+            ] = &events[..]
+            else {
+                panic!("{events:?}")
+            };
             assert_eq!((*token, *outcome), (Token(number as u64), Outcome::Done));
             assert_eq!(source.bytes(), bytes, "the source comes back");
         }
@@ -117,7 +162,10 @@ pub(crate) fn landings(world: &mut World) {
 }
 
 pub(crate) fn refusals(world: &mut World) {
-    let landing = Landing { index: 3, generation: 9 };
+    let landing = Landing {
+        index: 3,
+        generation: 9,
+    };
     let region = world.open(1, landing, 1000);
     let mut late = region;
     late.offset += 990;
@@ -133,10 +181,38 @@ pub(crate) fn refusals(world: &mut World) {
         (landing, early, 10),
         (landing, other_arena, 10),
         (landing, stale_block, 10),
-        (Landing { index: 3, generation: 8 }, region, 10),
-        (Landing { index: 4, generation: 9 }, region, 10),
-        (Landing { index: u32::MAX, generation: 9 }, region, 10),
-        (Landing { index: 77, generation: 0 }, region, 200_000),
+        (
+            Landing {
+                index: 3,
+                generation: 8,
+            },
+            region,
+            10,
+        ),
+        (
+            Landing {
+                index: 4,
+                generation: 9,
+            },
+            region,
+            10,
+        ),
+        (
+            Landing {
+                index: u32::MAX,
+                generation: 9,
+            },
+            region,
+            10,
+        ),
+        (
+            Landing {
+                index: 77,
+                generation: 0,
+            },
+            region,
+            200_000,
+        ),
     ];
     let count = wrong.len();
     for (number, (landing, region, len)) in wrong.into_iter().enumerate() {
@@ -155,24 +231,56 @@ pub(crate) fn refusals(world: &mut World) {
         .collect();
     tokens.sort_by_key(|&(token, _)| token);
     assert_eq!(tokens.pop(), Some((100, Outcome::Done)));
-    assert!(tokens.iter().all(|&(_, outcome)| outcome == Outcome::Refused), "{tokens:?}");
+    assert!(
+        tokens
+            .iter()
+            .all(|&(_, outcome)| outcome == Outcome::Refused),
+        "{tokens:?}"
+    );
     world.until(1, 1);
     let events = world.take_log(1);
-    let [Event::Landed { len: 10, buffer, .. }] = &events[..] else { panic!("{events:?}") };
-    assert_eq!(buffer[990..], pattern(5, 10)[..], "the one good write, and nothing of the others");
+    let [
+        Event::Landed {
+            len: 10, buffer, ..
+        },
+    ] = &events[..]
+    else {
+        panic!("{events:?}")
+    };
+    assert_eq!(
+        buffer[990..],
+        pattern(5, 10)[..],
+        "the one good write, and nothing of the others"
+    );
     // Index and generation are free again; in use they are refused.
     world.open(1, landing, 10);
     let buffer = world.pool.buffer(10).expect("pool");
-    assert!(world.ports[1].open_landing(world.qps[1], landing, buffer).is_err(), "in use");
+    assert!(
+        world.ports[1]
+            .open_landing(world.qps[1], landing, buffer)
+            .is_err(),
+        "in use"
+    );
     let buffer = world.pool.buffer(10).expect("pool");
-    let beyond = Landing { index: rendez::fabric::LANDINGS_MAX, generation: 0 };
-    assert!(world.ports[1].open_landing(world.qps[1], beyond, buffer).is_err(), "out of range");
+    let beyond = Landing {
+        index: rendez::fabric::LANDINGS_MAX,
+        generation: 0,
+    };
+    assert!(
+        world.ports[1]
+            .open_landing(world.qps[1], beyond, buffer)
+            .is_err(),
+        "out of range"
+    );
 }
 
 pub(crate) fn closed_while_writing(world: &mut World) {
     let mut cut = 0;
     for turns in [0, 1, 3, 10, 40, 1000] {
-        let landing = Landing { index: 0, generation: turns };
+        let landing = Landing {
+            index: 0,
+            generation: turns,
+        };
         let region = world.open(1, landing, 1 << 20);
         world.write(0, 1, tensor(pattern(1, 1 << 20)), landing, region);
         for _ in 0..turns {
@@ -181,17 +289,33 @@ pub(crate) fn closed_while_writing(world: &mut World) {
         world.ports[1].close_landing(world.qps[1], landing);
         // Closing twice, or what was never open, is nothing.
         world.ports[1].close_landing(world.qps[1], landing);
-        world.ports[1].close_landing(world.qps[1], Landing { index: 200, generation: 0 });
+        world.ports[1].close_landing(
+            world.qps[1],
+            Landing {
+                index: 200,
+                generation: 0,
+            },
+        );
         world.until(1, 1);
         world.until(0, 1);
         world.rest();
         let (given, wrote) = (world.take_log(1), world.take_log(0));
-        let [Event::Wrote { outcome, .. }] = &wrote[..] else { panic!("{wrote:?}") };
+        let [Event::Wrote { outcome, .. }] = &wrote[..] else {
+            panic!("{wrote:?}")
+        };
         match (&given[..], outcome) {
             ([Event::Landed { len, buffer, .. }], Outcome::Done) => {
                 assert_eq!(buffer[..*len as usize], pattern(1, 1 << 20)[..]);
             }
-            ([Event::Quiet { landing: at, buffer }], Outcome::Refused) => {
+            (
+                [
+                    Event::Quiet {
+                        landing: at,
+                        buffer,
+                    },
+                ],
+                Outcome::Refused,
+            ) => {
                 assert_eq!((*at, buffer.len()), (landing, 1 << 20));
                 cut += 1;
             }
@@ -202,7 +326,10 @@ pub(crate) fn closed_while_writing(world: &mut World) {
 }
 
 pub(crate) fn overtaking(world: &mut World) {
-    let landing = Landing { index: 0, generation: 0 };
+    let landing = Landing {
+        index: 0,
+        generation: 0,
+    };
     let region = world.open(1, landing, 8 << 20);
     world.write(0, 0, tensor(pattern(2, 8 << 20)), landing, region);
     for number in 0..20 {
@@ -211,12 +338,17 @@ pub(crate) fn overtaking(world: &mut World) {
     }
     world.until(1, 21);
     let log = world.take_log(1);
-    let landed = log.iter().position(|event| matches!(event, Event::Landed { .. }));
+    let landed = log
+        .iter()
+        .position(|event| matches!(event, Event::Landed { .. }));
     assert_eq!(landed, Some(20), "frames do not wait for the write");
 }
 
 pub(crate) fn close(world: &mut World) {
-    let landing = |index| Landing { index, generation: 1 };
+    let landing = |index| Landing {
+        index,
+        generation: 1,
+    };
     for index in 0..5 {
         world.open(0, landing(index), 100);
         world.open(1, landing(index), 200);
@@ -231,20 +363,41 @@ pub(crate) fn close(world: &mut World) {
     let qp = world.qps[0];
     // The faulty port may say "full" first.
     let refusal = (0..100)
-        .map(|_| world.ports[0].post_send(qp, &frame(1, 1, 0), [&[], &[]]).expect_err("closed"))
+        .map(|_| {
+            world.ports[0]
+                .post_send(qp, &frame(1, 1, 0), [&[], &[]])
+                .expect_err("closed")
+        })
         .find(|&refusal| refusal != Refusal::Full);
     assert_eq!(refusal, Some(Refusal::Closed));
     world.rest();
     for (side, landings, reason) in [(0, 5, DownReason::Closed), (1, 6, DownReason::PeerClosed)] {
         let log = world.take_log(side);
-        let Some(Event::Down { reason: told }) = log.last() else { panic!("Down comes last: {log:?}") };
+        let Some(Event::Down { reason: told }) = log.last() else {
+            panic!("Down comes last: {log:?}")
+        };
         assert_eq!(*told, reason);
-        assert_eq!(log.iter().filter(|event| matches!(event, Event::Down { .. })).count(), 1);
+        assert_eq!(
+            log.iter()
+                .filter(|event| matches!(event, Event::Down { .. }))
+                .count(),
+            1
+        );
         let back = |event: &&Event| matches!(event, Event::Quiet { .. } | Event::Landed { .. });
-        assert_eq!(log.iter().filter(back).count(), landings, "side {side}: {log:?}");
+        assert_eq!(
+            log.iter().filter(back).count(),
+            landings,
+            "side {side}: {log:?}"
+        );
         let mut tokens: Vec<_> = log
             .iter()
-            .filter_map(|event| if let Event::Wrote { token, .. } = event { Some(token.0) } else { None })
+            .filter_map(|event| {
+                if let Event::Wrote { token, .. } = event {
+                    Some(token.0)
+                } else {
+                    None
+                }
+            })
             .collect();
         tokens.sort_unstable();
         assert_eq!(tokens, [0, 1, 2, 3], "side {side}");
@@ -252,11 +405,27 @@ pub(crate) fn close(world: &mut World) {
     for side in 0..2 {
         let buffer = world.pool.buffer(64).expect("pool");
         let qp = world.qps[side];
-        assert!(world.ports[side].open_landing(qp, landing(0), buffer).is_err(), "the id is dead");
+        assert!(
+            world.ports[side]
+                .open_landing(qp, landing(0), buffer)
+                .is_err(),
+            "the id is dead"
+        );
         assert_eq!(world.ports[side].caps(qp).body_max, 0);
         let source = tensor(vec![1; 32]);
-        let write = Write { qp, token: Token(1), source, landing: landing(0), region };
-        assert_eq!(world.ports[side].post_write(write).map_err(|refused| refused.write.token), Err(Token(1)));
+        let write = Write {
+            qp,
+            token: Token(1),
+            source,
+            landing: landing(0),
+            region,
+        };
+        assert_eq!(
+            world.ports[side]
+                .post_write(write)
+                .map_err(|refused| refused.write.token),
+            Err(Token(1))
+        );
         assert!(world.ports[side].arm(), "nothing is left to do");
     }
 }

@@ -13,11 +13,27 @@ const TURNS_MAX: u64 = 200_000;
 /// What a side was given, kept.
 #[derive(Debug)]
 pub(crate) enum Event {
-    Frame { frame: Frame, body: Vec<u8> },
-    Landed { landing: Landing, len: u64, buffer: Buffer },
-    Quiet { landing: Landing, buffer: Buffer },
-    Wrote { token: Token, source: Tensor, outcome: Outcome },
-    Down { reason: DownReason },
+    Frame {
+        frame: Frame,
+        body: Vec<u8>,
+    },
+    Landed {
+        landing: Landing,
+        len: u64,
+        buffer: Buffer,
+    },
+    Quiet {
+        landing: Landing,
+        buffer: Buffer,
+    },
+    Wrote {
+        token: Token,
+        source: Tensor,
+        outcome: Outcome,
+    },
+    Down {
+        reason: DownReason,
+    },
 }
 
 pub(crate) struct World {
@@ -31,10 +47,19 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new((ports, qps): ([AnyPort; 2], [QpId; 2])) -> Self {
-        let config =
-            ArenaConfig { segment_bytes: 16 << 20, bytes_max: 256 << 20, huge_pages: HugePages::Off };
+        let config = ArenaConfig {
+            segment_bytes: 16 << 20,
+            bytes_max: 256 << 20,
+            huge_pages: HugePages::Off,
+        };
         let pool = Pool::new(ArenaId(3), config).expect("16 MiB");
-        Self { ports, qps, pool, now: 0, log: [Vec::new(), Vec::new()] }
+        Self {
+            ports,
+            qps,
+            pool,
+            now: 0,
+            log: [Vec::new(), Vec::new()],
+        }
     }
 
     /// Polls both sides once, a microsecond later.
@@ -46,20 +71,63 @@ impl World {
     }
 
     pub(crate) fn poll(&mut self, side: usize, budget: usize) -> usize {
-        let Self { ports, qps, log, now, .. } = self;
+        let Self {
+            ports,
+            qps,
+            log,
+            now,
+            ..
+        } = self;
         let before = log[side].len();
         let done = ports[side].poll(Nanos(*now), budget, &mut |arrival| {
             let (qp, event) = match arrival {
-                Arrival::Frame { qp, frame, body } => (qp, Event::Frame { frame: *frame, body: body.to_vec() }),
-                Arrival::Landed { qp, landing, len, buffer } => (qp, Event::Landed { landing, len, buffer }),
-                Arrival::Quiet { qp, landing, buffer } => (qp, Event::Quiet { landing, buffer }),
-                Arrival::Wrote { qp, token, source, outcome } => (qp, Event::Wrote { token, source, outcome }),
+                Arrival::Frame { qp, frame, body } => (
+                    qp,
+                    Event::Frame {
+                        frame: *frame,
+                        body: body.to_vec(),
+                    },
+                ),
+                Arrival::Landed {
+                    qp,
+                    landing,
+                    len,
+                    buffer,
+                } => (
+                    qp,
+                    Event::Landed {
+                        landing,
+                        len,
+                        buffer,
+                    },
+                ),
+                Arrival::Quiet {
+                    qp,
+                    landing,
+                    buffer,
+                } => (qp, Event::Quiet { landing, buffer }),
+                Arrival::Wrote {
+                    qp,
+                    token,
+                    source,
+                    outcome,
+                } => (
+                    qp,
+                    Event::Wrote {
+                        token,
+                        source,
+                        outcome,
+                    },
+                ),
                 Arrival::Down { qp, reason } => (qp, Event::Down { reason }),
             };
             assert_eq!(qp, qps[side]);
             log[side].push(event);
         });
-        assert!(log[side].len() - before <= budget, "a poll keeps to its budget");
+        assert!(
+            log[side].len() - before <= budget,
+            "a poll keeps to its budget"
+        );
         done
     }
 
@@ -69,7 +137,12 @@ impl World {
         while self.log[side].len() < count {
             self.turn();
             turns += 1;
-            assert!(turns < TURNS_MAX, "still {} of {count} events: {:?}", self.log[side].len(), self.log[side].last());
+            assert!(
+                turns < TURNS_MAX,
+                "still {} of {count} events: {:?}",
+                self.log[side].len(),
+                self.log[side].last()
+            );
         }
     }
 
@@ -95,12 +168,28 @@ impl World {
     }
 
     /// Posts a write, turning as long as there is no room.
-    pub(crate) fn write(&mut self, side: usize, token: u64, source: Tensor, landing: Landing, region: Region) {
-        let mut write = Write { qp: self.qps[side], token: Token(token), source, landing, region };
+    pub(crate) fn write(
+        &mut self,
+        side: usize,
+        token: u64,
+        source: Tensor,
+        landing: Landing,
+        region: Region,
+    ) {
+        let mut write = Write {
+            qp: self.qps[side],
+            token: Token(token),
+            source,
+            landing,
+            region,
+        };
         loop {
             match self.ports[side].post_write(write) {
                 Ok(()) => return,
-                Err(RefusedWrite { refusal: Refusal::Full, write: back }) => write = back,
+                Err(RefusedWrite {
+                    refusal: Refusal::Full,
+                    write: back,
+                }) => write = back,
                 Err(RefusedWrite { refusal, .. }) => panic!("{refusal}"),
             }
             self.turn();
@@ -111,7 +200,9 @@ impl World {
     pub(crate) fn open(&mut self, side: usize, landing: Landing, len: usize) -> Region {
         let buffer = self.pool.buffer(len).expect("pool");
         assert_eq!(buffer.len(), len);
-        self.ports[side].open_landing(self.qps[side], landing, buffer).expect("free index")
+        self.ports[side]
+            .open_landing(self.qps[side], landing, buffer)
+            .expect("free index")
     }
 
     pub(crate) fn take_log(&mut self, side: usize) -> Vec<Event> {
@@ -131,10 +222,20 @@ pub(crate) fn frame(kind: u8, number: u64, len: usize) -> Frame {
 
 /// Bytes that differ from place to place and from seed to seed.
 pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
-    (0..len as u64).map(|at| ((at ^ (at >> 8) ^ (at >> 16)).wrapping_mul(31).wrapping_add(seed * 13)) as u8).collect()
+    (0..len as u64)
+        .map(|at| {
+            ((at ^ (at >> 8) ^ (at >> 16))
+                .wrapping_mul(31)
+                .wrapping_add(seed * 13)) as u8
+        })
+        .collect()
 }
 
 pub(crate) fn tensor(bytes: Vec<u8>) -> Tensor {
     let shape = Shape::new(&[bytes.len() as u64]).expect("one dimension");
-    Tensor::from_bytes(TensorMeta::new(DType::U8, shape).expect("small"), bytes.into()).expect("as many bytes")
+    Tensor::from_bytes(
+        TensorMeta::new(DType::U8, shape).expect("small"),
+        bytes.into(),
+    )
+    .expect("as many bytes")
 }

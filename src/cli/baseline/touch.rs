@@ -19,7 +19,7 @@ pub fn read(bytes: &[u8]) -> u64 {
     })
 }
 
-/// What [`read`] finds in `len` bytes of [`write`]'s `round`.
+/// What [`read`] finds in `len` bytes of [`write()`]'s `round`.
 #[must_use]
 pub const fn expected(len: usize, round: u64) -> u64 {
     let byte = round & 0xff;

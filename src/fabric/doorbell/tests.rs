@@ -14,13 +14,21 @@ fn only_an_armed_owner_is_rung() {
     for wake in [bell.wake(), opened(&bell).expect("sealed")] {
         assert!(wake.may_sleep());
         wake.ring();
-        assert_eq!(bell.wait(Some(Nanos(0))), Ok(false), "awake: no system call was made");
+        assert_eq!(
+            bell.wait(Some(Nanos(0))),
+            Ok(false),
+            "awake: no system call was made"
+        );
         bell.arm();
         wake.ring();
         wake.ring();
         assert_eq!(bell.wait(None), Ok(true));
         bell.disarm();
-        assert_eq!(bell.wait(Some(Nanos(0))), Ok(false), "disarm forgets the rings");
+        assert_eq!(
+            bell.wait(Some(Nanos(0))),
+            Ok(false),
+            "disarm forgets the rings"
+        );
     }
     bell.arm();
     PeerWake::NEVER_SLEEPS.ring();
@@ -42,12 +50,20 @@ fn a_full_counter_does_not_block_the_poster() {
 fn a_page_that_could_shrink_is_refused() {
     let bell = Doorbell::new().expect("doorbell");
     let event = || bell.fds().1.try_clone_to_owned().expect("dup");
-    let memory = memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("memfd");
+    let memory =
+        memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("memfd");
     ftruncate(&memory, PAGE as u64).expect("ftruncate");
-    assert_eq!(PeerWake::open(&memory, event()).err(), Some(DoorbellError::Unsealed));
-    let memory = memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("memfd");
+    assert_eq!(
+        PeerWake::open(&memory, event()).err(),
+        Some(DoorbellError::Unsealed)
+    );
+    let memory =
+        memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("memfd");
     fcntl_add_seals(&memory, SealFlags::SHRINK).expect("seal");
-    assert_eq!(PeerWake::open(&memory, event()).err(), Some(DoorbellError::Short));
+    assert_eq!(
+        PeerWake::open(&memory, event()).err(),
+        Some(DoorbellError::Short)
+    );
 }
 
 #[test]

@@ -3,10 +3,15 @@
 use super::super::ring::Lane;
 use super::*;
 
-const CONFIG: LinkConfig = LinkConfig { slots: 8, payload_bytes: 4096, channels: 3 };
+const CONFIG: LinkConfig = LinkConfig {
+    slots: 8,
+    payload_bytes: 4096,
+    channels: 3,
+};
 
 fn memfd(len: u64, seals: SealFlags) -> OwnedFd {
-    let memory = memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("memfd");
+    let memory =
+        memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("memfd");
     ftruncate(&memory, len).expect("ftruncate");
     fcntl_add_seals(&memory, seals).expect("seals");
     memory
@@ -27,7 +32,10 @@ fn both_sides_see_each_channel_crossed() {
         opener.tx.publish(1, u64::from(channel) + 20);
         assert_eq!(opener.rx.peek(1), u64::from(channel) + 10);
         assert_eq!(maker.rx.peek(1), u64::from(channel) + 20);
-        assert!(made.endpoint(channel, Side::Maker).is_none(), "given out once");
+        assert!(
+            made.endpoint(channel, Side::Maker).is_none(),
+            "given out once"
+        );
     }
     assert!(made.endpoint(3, Side::Maker).is_none(), "no such channel");
 }
@@ -44,38 +52,70 @@ fn an_endpoint_outlives_its_link() {
 #[test]
 fn a_descriptor_that_could_shrink_is_refused() {
     let len = CONFIG.len() as u64;
-    for seals in [SealFlags::empty(), SealFlags::SHRINK, SealFlags::SHRINK | SealFlags::GROW] {
+    for seals in [
+        SealFlags::empty(),
+        SealFlags::SHRINK,
+        SealFlags::SHRINK | SealFlags::GROW,
+    ] {
         let error = Link::open(memfd(len, seals), CONFIG).expect_err("unsealed");
-        assert_eq!((error, error.reason()), (LinkError::Unsealed, "DESCRIPTOR_UNSEALED"));
+        assert_eq!(
+            (error, error.reason()),
+            (LinkError::Unsealed, "DESCRIPTOR_UNSEALED")
+        );
     }
     let file = OwnedFd::from(std::fs::File::open("/dev/null").expect("there is always one"));
-    assert_eq!(Link::open(file, CONFIG).err(), Some(LinkError::Unsealed), "no memfd at all");
+    assert_eq!(
+        Link::open(file, CONFIG).err(),
+        Some(LinkError::Unsealed),
+        "no memfd at all"
+    );
 }
 
 #[test]
 fn a_short_descriptor_is_refused() {
     let error = Link::open(memfd(CONFIG.len() as u64 - 1, SEALS), CONFIG).expect_err("short");
-    assert_eq!((error, error.reason()), (LinkError::Short, "DESCRIPTOR_SHORT"));
+    assert_eq!(
+        (error, error.reason()),
+        (LinkError::Short, "DESCRIPTOR_SHORT")
+    );
 }
 
 #[test]
 fn another_header_is_refused() {
     let error = Link::open(memfd(CONFIG.len() as u64, SEALS), CONFIG).expect_err("zeroes");
     assert_eq!((error, error.reason()), (LinkError::Header, "RING_CORRUPT"));
-    let made = Link::create(LinkConfig { slots: 16, ..CONFIG }).expect("memfd");
-    assert_eq!(Link::open(dup(&made), CONFIG).err(), Some(LinkError::Header), "other measures");
+    let made = Link::create(LinkConfig {
+        slots: 16,
+        ..CONFIG
+    })
+    .expect("memfd");
+    assert_eq!(
+        Link::open(dup(&made), CONFIG).err(),
+        Some(LinkError::Header),
+        "other measures"
+    );
     for word in 0..5 {
         let made = Link::create(CONFIG).expect("memfd");
         made.backing.word(word * 8).fetch_xor(1, Ordering::Relaxed);
-        assert_eq!(Link::open(dup(&made), CONFIG).err(), Some(LinkError::Header), "word {word}");
+        assert_eq!(
+            Link::open(dup(&made), CONFIG).err(),
+            Some(LinkError::Header),
+            "word {word}"
+        );
     }
 }
 
 #[test]
 fn measures_out_of_bounds_are_refused() {
     for config in [
-        LinkConfig { channels: 0, ..CONFIG },
-        LinkConfig { channels: CHANNELS_MAX + 1, ..CONFIG },
+        LinkConfig {
+            channels: 0,
+            ..CONFIG
+        },
+        LinkConfig {
+            channels: CHANNELS_MAX + 1,
+            ..CONFIG
+        },
         LinkConfig { slots: 9, ..CONFIG },
     ] {
         assert_eq!(Link::create(config).err(), Some(LinkError::Config));

@@ -8,7 +8,10 @@ const SLOTS: u64 = 8;
 const PAYLOAD: u64 = 4096;
 
 fn ring() -> (Producer<MemoryLane>, Consumer<MemoryLane>) {
-    let geometry = Geometry { slots: SLOTS as u32, payload_bytes: PAYLOAD as u32 };
+    let geometry = Geometry {
+        slots: SLOTS as u32,
+        payload_bytes: PAYLOAD as u32,
+    };
     let (one, other) = Endpoint::heap_pair(geometry);
     (Producer::new(one.tx), Consumer::new(other.rx))
 }
@@ -43,8 +46,13 @@ fn pieces_are_aligned_never_wrap_and_never_overlap_within_a_ring() {
         let (offset, next) = place(cursor, len, PAYLOAD);
         assert_eq!(offset % PIECE_ALIGN, 0);
         assert!(offset + len <= PAYLOAD);
-        assert!(next >= cursor + len && (next - len.next_multiple_of(PIECE_ALIGN)) % PAYLOAD == offset);
-        assert!(next - cursor <= PAYLOAD / 2, "what is skipped and what is placed stay below one half");
+        assert!(
+            next >= cursor + len && (next - len.next_multiple_of(PIECE_ALIGN)) % PAYLOAD == offset
+        );
+        assert!(
+            next - cursor <= PAYLOAD / 2,
+            "what is skipped and what is placed stay below one half"
+        );
         cursor = next;
     }
 }
@@ -59,7 +67,10 @@ fn a_ring_holds_as_many_frames_as_slots() {
         assert_eq!(post(&mut producer, 0, 3), Err(PostError::Full));
         for number in 0..SLOTS {
             let number = lap * SLOTS + number;
-            assert_eq!(take(&mut consumer), Ok(Some((number, vec![number as u8; 3]))));
+            assert_eq!(
+                take(&mut consumer),
+                Ok(Some((number, vec![number as u8; 3])))
+            );
         }
         assert_eq!(take(&mut consumer), Ok(None));
     }
@@ -85,17 +96,32 @@ fn progress_is_told_each_quarter_or_when_asked() {
 #[test]
 fn a_reserve_is_left_free() {
     let (mut producer, _consumer) = ring();
-    let reserve = Reserve { slots: 2, payload: PAYLOAD / 2 };
+    let reserve = Reserve {
+        slots: 2,
+        payload: PAYLOAD / 2,
+    };
     let body = [0; 1024];
     for _ in 0..2 {
-        producer.post(&frame(0, 1024), [&body, &[]], reserve).expect("half the payload");
+        producer
+            .post(&frame(0, 1024), [&body, &[]], reserve)
+            .expect("half the payload");
     }
-    assert_eq!(producer.post(&frame(0, 1024), [&body, &[]], reserve), Err(PostError::Full));
+    assert_eq!(
+        producer.post(&frame(0, 1024), [&body, &[]], reserve),
+        Err(PostError::Full)
+    );
     for _ in 0..4 {
-        producer.post(&frame(0, 0), [&[], &[]], reserve).expect("six slots");
+        producer
+            .post(&frame(0, 0), [&[], &[]], reserve)
+            .expect("six slots");
     }
-    assert_eq!(producer.post(&frame(0, 0), [&[], &[]], reserve), Err(PostError::Full));
-    producer.post(&frame(0, 0), [&[], &[]], Reserve::default()).expect("the reserve");
+    assert_eq!(
+        producer.post(&frame(0, 0), [&[], &[]], reserve),
+        Err(PostError::Full)
+    );
+    producer
+        .post(&frame(0, 0), [&[], &[]], Reserve::default())
+        .expect("the reserve");
 }
 
 #[test]
@@ -139,10 +165,22 @@ fn a_length_over_the_bound_is_corrupt() {
 #[test]
 fn progress_that_cannot_be_is_corrupt() {
     let lies = [
-        Progress { slots: SLOTS + 1, payload: 0 },
-        Progress { slots: u64::MAX, payload: 0 },
-        Progress { slots: SLOTS, payload: 64 },
-        Progress { slots: SLOTS, payload: u64::MAX },
+        Progress {
+            slots: SLOTS + 1,
+            payload: 0,
+        },
+        Progress {
+            slots: u64::MAX,
+            payload: 0,
+        },
+        Progress {
+            slots: SLOTS,
+            payload: 64,
+        },
+        Progress {
+            slots: SLOTS,
+            payload: u64::MAX,
+        },
     ];
     for lie in lies {
         let (mut producer, consumer) = ring();
@@ -150,23 +188,38 @@ fn progress_that_cannot_be_is_corrupt() {
             post(&mut producer, number, 0).expect("room");
         }
         consumer.lane().set_progress(lie);
-        assert_eq!(post(&mut producer, 0, 0), Err(PostError::Corrupt), "{lie:?}");
+        assert_eq!(
+            post(&mut producer, 0, 0),
+            Err(PostError::Corrupt),
+            "{lie:?}"
+        );
     }
     // Going back is a lie as well.
     let (mut producer, consumer) = ring();
     for number in 0..SLOTS {
         post(&mut producer, number, 0).expect("room");
     }
-    consumer.lane().set_progress(Progress { slots: 1, payload: 0 });
+    consumer.lane().set_progress(Progress {
+        slots: 1,
+        payload: 0,
+    });
     post(&mut producer, 0, 0).expect("one came free");
-    consumer.lane().set_progress(Progress { slots: 0, payload: 0 });
+    consumer.lane().set_progress(Progress {
+        slots: 0,
+        payload: 0,
+    });
     assert_eq!(post(&mut producer, 0, 0), Err(PostError::Corrupt));
 }
 
 #[test]
 fn any_bytes_at_all_never_panic() {
     let mut rng = crate::ground::rng::Rng::new(5);
-    let words = Geometry { slots: SLOTS as u32, payload_bytes: PAYLOAD as u32 }.lane_bytes() / 8;
+    let words = Geometry {
+        slots: SLOTS as u32,
+        payload_bytes: PAYLOAD as u32,
+    }
+    .lane_bytes()
+        / 8;
     for _ in 0..200 {
         let (mut producer, mut consumer) = ring();
         for _ in 0..300 {
@@ -174,7 +227,10 @@ fn any_bytes_at_all_never_panic() {
                 0 => {
                     let _ = post(&mut producer, 1, rng.below(1025) as usize);
                 }
-                1 => consumer.lane().scribble(rng.below(words as u64) as usize * 8, rng.next_u64() >> rng.below(64)),
+                1 => consumer.lane().scribble(
+                    rng.below(words as u64) as usize * 8,
+                    rng.next_u64() >> rng.below(64),
+                ),
                 _ => {
                     if take(&mut consumer).is_err() {
                         break;

@@ -4,7 +4,10 @@ use super::*;
 use crate::fabric::lane::Geometry;
 use crate::fabric::ring::{Lane, Progress};
 
-const GEOMETRY: Geometry = Geometry { slots: 64, payload_bytes: 4096 };
+const GEOMETRY: Geometry = Geometry {
+    slots: 64,
+    payload_bytes: 4096,
+};
 
 /// A port with `count` peers, each a port of its own.
 fn star(count: usize) -> (RingPort, Vec<QpId>, Vec<(RingPort, QpId)>) {
@@ -13,9 +16,14 @@ fn star(count: usize) -> (RingPort, Vec<QpId>, Vec<(RingPort, QpId)>) {
     let mut peers = Vec::new();
     for _ in 0..count {
         let (one, other) = Endpoint::heap_pair(GEOMETRY);
-        qps.push(hub.attach(one, PeerWake::NEVER_SLEEPS, usize::MAX, true).expect("room"));
+        qps.push(
+            hub.attach(one, PeerWake::NEVER_SLEEPS, usize::MAX, true)
+                .expect("room"),
+        );
         let mut peer = RingPort::new();
-        let qp = peer.attach(other, PeerWake::NEVER_SLEEPS, usize::MAX, true).expect("room");
+        let qp = peer
+            .attach(other, PeerWake::NEVER_SLEEPS, usize::MAX, true)
+            .expect("room");
         peers.push((peer, qp));
     }
     (hub, qps, peers)
@@ -53,7 +61,10 @@ fn the_cost_of_a_poll_does_not_grow_with_idle_peers() {
     }
     let after = hub.stats();
     let looked = after.rings_polled - before.rings_polled;
-    assert!(looked <= (HOT_MAX as u64 + 1) * (after.polls - before.polls), "{looked} rings in 1000 polls");
+    assert!(
+        looked <= (HOT_MAX as u64 + 1) * (after.polls - before.polls),
+        "{looked} rings in 1000 polls"
+    );
     // Who talked last is looked at in the very next poll.
     post(&mut peers[7]).expect("room");
     assert_eq!(poll(&mut hub, 16).0, [qps[7]]);
@@ -71,7 +82,10 @@ fn a_greedy_peer_starves_nobody() {
         let (frames, _) = poll(&mut hub, 64);
         assert!(frames.len() <= 64);
         for qp in frames {
-            seen[qps.iter().position(|&known| known == qp).expect("one of ours")] += 1;
+            seen[qps
+                .iter()
+                .position(|&known| known == qp)
+                .expect("one of ours")] += 1;
         }
     }
     assert!(seen.iter().all(|&count| count >= 30), "{seen:?}");
@@ -88,7 +102,13 @@ fn an_idle_ring_has_told_its_progress() {
     }
     let (peer, qp) = &mut peers[0];
     let (tx, _) = peer.lanes(*qp).expect("open");
-    assert_eq!(tx.progress(), Progress { slots: 3, payload: 0 });
+    assert_eq!(
+        tx.progress(),
+        Progress {
+            slots: 3,
+            payload: 0
+        }
+    );
 }
 
 #[test]
@@ -123,7 +143,10 @@ fn a_liar_goes_down_alone() {
         }
         assert_eq!(downs, [(qps[0], DownReason::Corrupt)], "{what}");
         assert_eq!(frames, [qps[1]], "{what}");
-        assert_eq!(hub.post_send(qps[0], &Frame::default(), [&[], &[]]), Err(Refusal::Closed));
+        assert_eq!(
+            hub.post_send(qps[0], &Frame::default(), [&[], &[]]),
+            Err(Refusal::Closed)
+        );
     }
     // The fabric's own frames, forged: kind, then what is wrong.
     let forged = [
@@ -141,7 +164,11 @@ fn a_liar_goes_down_alone() {
         lane.fill(0, &frame);
         lane.publish(0, frame.words[0] | 1);
         poll(&mut hub, 16);
-        assert_eq!(poll(&mut hub, 16).1, [(qps[0], DownReason::Corrupt)], "{frame:?}");
+        assert_eq!(
+            poll(&mut hub, 16).1,
+            [(qps[0], DownReason::Corrupt)],
+            "{frame:?}"
+        );
     }
 }
 
@@ -149,7 +176,10 @@ fn a_liar_goes_down_alone() {
 fn a_consumer_that_lies_about_progress_goes_down() {
     let (mut hub, qps, mut peers) = star(1);
     let (peer, qp) = &mut peers[0];
-    peer.lanes(*qp).expect("open").1.set_progress(Progress { slots: 1 << 40, payload: 0 });
+    peer.lanes(*qp).expect("open").1.set_progress(Progress {
+        slots: 1 << 40,
+        payload: 0,
+    });
     let refusal = (0..100).find_map(|_| hub.post_send(qps[0], &Frame::default(), [&[], &[]]).err());
     assert_eq!(refusal, Some(Refusal::Closed));
     assert_eq!(poll(&mut hub, 16).1, [(qps[0], DownReason::Corrupt)]);
@@ -164,9 +194,15 @@ fn a_place_is_used_again_under_another_name() {
     poll(peer, 16);
     assert_eq!(poll(peer, 16).1, [(*qp, DownReason::PeerClosed)]);
     let (one, _other) = Endpoint::heap_pair(GEOMETRY);
-    let again = hub.attach(one, PeerWake::NEVER_SLEEPS, usize::MAX, true).expect("room");
+    let again = hub
+        .attach(one, PeerWake::NEVER_SLEEPS, usize::MAX, true)
+        .expect("room");
     assert_ne!(again, qps[0]);
-    assert_eq!(hub.post_send(qps[0], &Frame::default(), [&[], &[]]), Err(Refusal::Closed), "the old name is dead");
+    assert_eq!(
+        hub.post_send(qps[0], &Frame::default(), [&[], &[]]),
+        Err(Refusal::Closed),
+        "the old name is dead"
+    );
     assert_eq!(hub.post_send(again, &Frame::default(), [&[], &[]]), Ok(()));
 }
 
@@ -182,7 +218,11 @@ fn close_is_told_even_through_a_full_ring() {
         frames += more.len();
         downs.extend(down);
     }
-    assert_eq!(frames as u32, GEOMETRY.slots - 1, "one slot is kept for this");
+    assert_eq!(
+        frames as u32,
+        GEOMETRY.slots - 1,
+        "one slot is kept for this"
+    );
     assert_eq!(downs, [(qps[0], DownReason::PeerClosed)]);
 }
 

@@ -1,0 +1,103 @@
+#!/usr/bin/env bash
+# Fuzzes every parser for a bounded time; any panic, overflow or bad access fails loudly and says how to repeat it.
+#   scripts/fuzz.sh                  all targets, 20 s each
+#   scripts/fuzz.sh 300              300 s each
+#   scripts/fuzz.sh 60 key_text      one target (or several)
+# Needs a nightly toolchain and cargo-fuzz, which is built once into target/tools if it is not there; ordinary builds
+# need neither. What is found and learnt lies in tests/fuzz/artifacts and tests/fuzz/corpus.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+seconds="${1:-20}"
+case "$seconds" in
+    '' | *[!0-9]*) echo "fuzz: the first argument is a number of seconds for each target, not '$seconds'" >&2; exit 2 ;;
+esac
+shift || true
+toolchain="${FUZZ_TOOLCHAIN:-nightly}"
+dir=tests/fuzz
+tools="$PWD/target/tools"
+export PATH="$tools/bin:${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
+export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-never}"
+
+if ! cargo "+$toolchain" --version >/dev/null 2>&1; then
+    echo "fuzz: no $toolchain toolchain; get one with 'rustup toolchain install $toolchain', or name another in FUZZ_TOOLCHAIN" >&2
+    exit 1
+fi
+if ! command -v cargo-fuzz >/dev/null; then
+    cargo "+$toolchain" install --locked cargo-fuzz --root "$tools"
+fi
+
+# Its build lies with the others: in tests/fuzz it would count as source.
+build="$PWD/target/fuzz"
+
+mapfile -t known < <(cd "$dir/targets" && for file in *.rs; do echo "${file%.rs}"; done)
+targets=("$@")
+if [ ${#targets[@]} -eq 0 ]; then targets=("${known[@]}"); fi
+for target in "${targets[@]}"; do
+    [ -f "$dir/targets/$target.rs" ] || { echo "fuzz: no target '$target'; there are: ${known[*]}" >&2; exit 2; }
+done
+
+# Something true to begin with: from noise alone a fuzzer finds no key and no hello in seconds.
+make_seeds() {
+    mkdir -p "$1"
+    case "$2" in
+        wire_message | channel_frames)
+            # The golden frames. The channel has sent nothing that their credit could be for, so for it that is cleared.
+            local clear=0
+            [ "$2" = wire_message ] || clear=1
+            local all="" file
+            for file in tests/golden/*/intern.hex tests/golden/*/*.hex; do
+                sed 's/#.*//' "$file" | tr -d ' \n' |
+                    perl -0777 -ne '$b = pack("H*", $_); substr($b, 44, 4) = "\0" x 4 if '$clear'; print $b' >"$1/$(basename "$file")"
+                all+=" $1/$(basename "$file")"
+            done
+            # shellcheck disable=SC2086 # names without blanks, on purpose as words
+            [ $clear -eq 0 ] || cat $all >"$1/conversation"
+            ;;
+        key_text | device_name)
+            printf '/job:a/replica:0/task:0/device:CPU:0;0000000000000001;/job:b/replica:1/task:2/device:GPU:3;edge_1_x;4:5' >"$1/key"
+            printf '/job:a/replica:0/task:0/device:CPU:0' >"$1/full"
+            printf '/job:a/task:1/cpu:*' >"$1/partial"
+            ;;
+        strings) printf '\1\0\0\0\0\0\0\0\3\0\0\0\0\0\0\0abc' >"$1/one" ;;
+        weights)
+            printf '\65\0\0\0\0\0\0\0{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}x' >"$1/one"
+            ;;
+        units) local text; for text in 64 4KiB 1K..1M:2 1.5ms 10s 12.5G; do printf '%s' "$text" >"$1/$text"; done ;;
+        config)
+            printf 'task = "/job:a/task:1"\nshards = 2\npoll = "park"\n[peers]\n"/job:b/task:0" = "unix:@b"\n' >"$1/file"
+            printf 'busy' >"$1/word"
+            ;;
+        addresses) printf 'unix:@rendez' >"$1/abstract"; printf 'unix:/run/rendez' >"$1/path" ;;
+        control) printf '\4\0\0\0\10\1\102\0\4\0\0\0\10\1\112\0' >"$1/pings" ;;
+    esac
+}
+
+cargo "+$toolchain" fuzz build --fuzz-dir "$dir" --target-dir "$build"
+# The programs are run as they were built just now: `cargo fuzz run` would look at the sources again each time.
+host="$(rustc "+$toolchain" -vV | sed -n 's/^host: //p')"
+programs="$build/$host/release"
+seeds="$(mktemp -d)"
+log="$(mktemp)"
+trap 'rm -rf "$log" "$seeds"' EXIT
+failed=()
+for target in "${targets[@]}"; do
+    printf '== %-16s %s s\n' "$target" "$seconds"
+    make_seeds "$seeds/$target" "$target"
+    mkdir -p "$dir/corpus/$target" "$dir/artifacts/$target"
+    # 4 KiB reaches every length the parsers treat apart; more only makes each try slower.
+    if "$programs/$target" "$dir/corpus/$target" "$seeds/$target" -artifact_prefix="$dir/artifacts/$target/" \
+        -max_total_time="$seconds" -max_len=4096 -timeout=10 >"$log" 2>&1; then
+        grep -E '^(Done|stat::number_of_executed_units)|DONE' "$log" | tail -n 1
+    else
+        failed+=("$target")
+        tail -n 60 "$log"
+        printf '\nfuzz: %s FAILED. The input is the newest in %s/artifacts/%s; repeat it with\n' "$target" "$dir" "$target"
+        printf '  cargo +%s fuzz run --fuzz-dir %s --target-dir target/fuzz %s <that file>\n\n' "$toolchain" "$dir" "$target"
+    fi
+done
+if [ ${#failed[@]} -gt 0 ]; then
+    printf 'fuzz: FAILED: %s\n' "${failed[*]}" >&2
+    exit 1
+fi
+printf 'fuzz: passed, %d targets\n' "${#targets[@]}"

@@ -1,0 +1,133 @@
+//! Keys' numbers on a connection: given at first use, bounded, with generations.
+
+use super::*;
+
+/// Pushes a value of `key` and acknowledges what went out; what went out.
+fn use_key(channel: &mut Channel<Value>, key: u32) -> Vec<Sent> {
+    channel
+        .push(KeyId(key), point(1), 0, value(8), Some(ticket(0, 0)))
+        .expect("asked for");
+    let sent = out(channel);
+    let all = channel.counters().frames_sent as u16;
+    hear(channel, &Sent::of(&Message::Credit).crediting(all, 0)).expect("consumed");
+    sent
+}
+
+#[test]
+fn a_text_crosses_once() {
+    let mut channel = up();
+    let first = use_key(&mut channel, 9);
+    assert_eq!(kinds(&first), [Kind::Intern, Kind::Push]);
+    assert_eq!(first[0].message(), Message::Intern(ticket(0, 0), "a;b;9"));
+    assert_eq!(Ticket::unpack(first[1].frame.slot()), ticket(0, 0));
+    assert_eq!(kinds(&use_key(&mut channel, 9)), [Kind::Push]);
+}
+
+#[test]
+fn the_least_recently_used_number_is_given_anew_with_another_generation() {
+    let mut channel = up();
+    for key in 0..4 {
+        use_key(&mut channel, key);
+    }
+    use_key(&mut channel, 0);
+    let fifth = use_key(&mut channel, 4);
+    assert_eq!(
+        fifth[0].message(),
+        Message::Intern(ticket(1, 1), "a;b;4"),
+        "key 1 is the oldest"
+    );
+    assert_eq!(Ticket::unpack(fifth[1].frame.slot()), ticket(1, 1));
+    assert_eq!(
+        kinds(&use_key(&mut channel, 0)),
+        [Kind::Push],
+        "key 0 was used since"
+    );
+    let again = use_key(&mut channel, 1);
+    assert_eq!(again[0].message(), Message::Intern(ticket(2, 1), "a;b;1"));
+}
+
+#[test]
+fn an_intern_that_finds_the_fabric_full_goes_before_its_first_use() {
+    let mut channel = up();
+    channel
+        .push(KEY, point(1), 0, value(8), None)
+        .expect("credit");
+    assert!(out_to(&mut channel, NOW, 0).is_empty());
+    assert_eq!(kinds(&out_to(&mut channel, NOW, 1)), [Kind::Intern]);
+    assert_eq!(kinds(&out(&mut channel)), [Kind::Push]);
+}
+
+#[test]
+fn a_number_that_was_not_given_is_a_violation() {
+    let mut channel = up_knowing_key();
+    for (sent, what) in [
+        (push_of(8, 0, None), "a push"),
+        (offer_of(999, ticket(0, 0), None), "an offer"),
+        (request_of(ticket(0, 0), None, None), "a request"),
+    ] {
+        let mut unknown = sent.clone();
+        unknown.frame.set_slot(ticket(1, 0).packed());
+        assert!(
+            matches!(hear(&mut channel, &unknown), Err(Violation::UnknownKey)),
+            "{what}"
+        );
+        let mut stale = sent.clone();
+        stale.frame.set_slot(ticket(0, 1).packed());
+        assert!(
+            matches!(hear(&mut channel, &stale), Err(Violation::UnknownKey)),
+            "{what}"
+        );
+        assert!(hear(&mut channel, &sent).is_ok(), "{what}");
+    }
+}
+
+#[test]
+fn a_number_given_to_another_key_means_the_other() {
+    let mut channel = up_knowing_key();
+    let other = KeyId(8);
+    let former = channel
+        .interned(ticket(0, 1), other)
+        .expect("within the bound");
+    assert_eq!(former, Some(KEY));
+    let old = push_of(8, 0, None);
+    assert!(matches!(
+        hear(&mut channel, &old),
+        Err(Violation::UnknownKey)
+    ));
+    let mut new = old.clone();
+    new.frame.set_slot(ticket(0, 1).packed());
+    assert!(matches!(hear(&mut channel, &new), Ok(Heard::Push(push)) if push.key == other));
+}
+
+#[test]
+fn a_number_beyond_the_bound_is_a_violation() {
+    let bound = crate::ground::limits::INTERNED_KEYS as u32;
+    let mut channel = up();
+    assert!(channel.interned(ticket(bound - 1, 0), KEY).is_ok());
+    assert_eq!(
+        channel.interned(ticket(bound, 0), KEY),
+        Err(Violation::Intern)
+    );
+}
+
+#[test]
+fn every_key_in_use_is_named() {
+    let mut channel = up();
+    interned(&mut channel, ticket(0, 0), KeyId(1));
+    channel
+        .push(KeyId(2), point(1), 0, value(8), None)
+        .expect("credit");
+    channel
+        .push(KeyId(3), point(1), 0, value(999), None)
+        .expect("credit");
+    channel
+        .demand(Demand::new(0, KeyId(4), point(1), 0))
+        .expect("a place");
+    channel
+        .begin_write(ticket(0, 0), KeyId(5), point(1), 0, false)
+        .expect("a place");
+    let mut keys: Vec<_> = channel.keys().map(|key| key.0).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    assert_eq!(keys, [1, 2, 3, 4, 5]);
+}

@@ -1,0 +1,273 @@
+//! Two channels back to back over a connection that is slow, full, and breaks at any time.
+//!
+//! What must hold whatever happens: every value that one side was allowed to push comes out at the other exactly
+//! once and in order, small ones and offered ones alike; credit is conserved; and at rest nothing is left.
+
+use std::collections::VecDeque;
+
+use proptest::prelude::*;
+
+use super::*;
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// Side 0 or 1 pushes a value of so many bytes under one of a few keys.
+    Push(usize, usize, u32),
+    /// A side posts, as far as the fabric has room.
+    Post(usize, usize),
+    /// A side's peer hears so many of its frames.
+    Hear(usize, usize),
+    /// A side takes so many of the values that wait there.
+    Take(usize, usize),
+    /// The connection breaks; what was under way is lost.
+    Break,
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    let side = 0..2_usize;
+    prop_oneof![
+        6 => (side.clone(), prop_oneof![0..20_usize, 50..90_usize, 200..210_usize], 0..7_u32)
+            .prop_map(|(side, len, key)| Step::Push(side, len, key)),
+        4 => (side.clone(), 0..12_usize).prop_map(|(side, room)| Step::Post(side, room)),
+        4 => (side.clone(), 0..12_usize).prop_map(|(side, count)| Step::Hear(side, count)),
+        2 => (side, 0..9_usize).prop_map(|(side, count)| Step::Take(side, count)),
+        1 => Just(Step::Break),
+    ]
+}
+
+/// What one side has pushed, and what its peer has seen of it.
+#[derive(Default)]
+struct Side {
+    pushed: Vec<(KeyId, usize)>,
+    heard: usize,
+    /// Lines of values that wait at this side.
+    waiting: VecDeque<u32>,
+    /// Offers of this side that came back to it.
+    released: usize,
+    offered: usize,
+}
+
+struct Pair {
+    channels: [Channel<Value>; 2],
+    sides: [Side; 2],
+    /// Frames on their way from each side.
+    wire: [VecDeque<Sent>; 2],
+    now: Nanos,
+}
+
+impl Pair {
+    fn new() -> Self {
+        let mut pair = Self {
+            channels: [OURS, THEIRS].map(|incarnation| Channel::new(settings(incarnation))),
+            sides: [Side::default(), Side::default()],
+            wire: [VecDeque::new(), VecDeque::new()],
+            now: NOW,
+        };
+        pair.connect();
+        pair
+    }
+
+    fn connect(&mut self) {
+        for channel in &mut self.channels {
+            channel.connected();
+        }
+    }
+
+    fn step(&mut self, step: Step) {
+        self.now = self.now + 100;
+        match step {
+            Step::Push(side, len, key) => self.push(side, len, KeyId(key)),
+            Step::Post(side, room) => self.post(side, room),
+            Step::Hear(side, count) => self.hear(side, count),
+            Step::Take(side, count) => self.take(side, count),
+            Step::Break => {
+                for side in 0..2 {
+                    self.wire[side].clear();
+                    self.channels[side].disconnected();
+                }
+                self.connect();
+            }
+        }
+        for side in 0..2 {
+            let [_, _, _, kept] = self.channels[side].load();
+            assert!(kept <= 4 * (1 + self.sides[0].pushed.len() + self.sides[1].pushed.len()));
+        }
+    }
+
+    fn push(&mut self, side: usize, len: usize, key: KeyId) {
+        let ordinal = self.sides[side].pushed.len() as u32;
+        if self.channels[side]
+            .push(key, point(1), ordinal, value(len), None)
+            .is_ok()
+        {
+            self.sides[side].pushed.push((key, len));
+        }
+    }
+
+    fn post(&mut self, side: usize, room: usize) {
+        let now = self.now;
+        self.wire[side].extend(out_to(&mut self.channels[side], now, room));
+    }
+
+    /// The peer of `side` hears up to `count` frames of it.
+    fn hear(&mut self, side: usize, count: usize) {
+        for _ in 0..count {
+            let Some(sent) = self.wire[side].pop_front() else {
+                return;
+            };
+            self.hear_one(side, &sent);
+        }
+    }
+
+    fn hear_one(&mut self, side: usize, sent: &Sent) {
+        let to = &mut self.channels[1 - side];
+        match to
+            .handle_frame(self.now, &sent.frame, &sent.tail, &sent.body)
+            .expect("both are honest")
+        {
+            Heard::Nothing | Heard::Up { .. } => {}
+            Heard::Intern { number, text } => {
+                let key = text
+                    .rsplit(';')
+                    .next()
+                    .and_then(|key| key.parse().ok())
+                    .expect("ours");
+                to.interned(number, KeyId(key)).expect("within the bound");
+            }
+            Heard::Push(push) => {
+                assert_eq!(push.data, &value(push.data.len()).bytes[..]);
+                let (key, len, lines) = (push.key, push.data.len(), push.lines);
+                self.came(side, key, len, push.ordinal, lines);
+            }
+            Heard::Offer(offer) => {
+                // It is looked at and given back at once.
+                to.release(offer.offer);
+                self.sides[side].offered += 1;
+                self.came(
+                    side,
+                    offer.key,
+                    offer.size as usize,
+                    offer.ordinal,
+                    offer.lines,
+                );
+            }
+            Heard::Released(_) => self.sides[1 - side].released += 1,
+            other => panic!("nobody said {other:?}"),
+        }
+    }
+
+    /// A value of `side` came out at its peer.
+    fn came(&mut self, side: usize, key: KeyId, len: usize, ordinal: u32, lines: u32) {
+        let at = self.sides[side].heard;
+        assert_eq!(ordinal as usize, at, "in order, and once");
+        assert_eq!(self.sides[side].pushed[at], (key, len));
+        self.sides[side].heard += 1;
+        self.sides[1 - side].waiting.push_back(lines);
+        let held: u32 = self.sides[1 - side].waiting.iter().sum();
+        assert!(
+            held <= u32::from(LINES),
+            "more waits than there is credit for"
+        );
+    }
+
+    fn take(&mut self, side: usize, count: usize) {
+        for _ in 0..count {
+            let Some(lines) = self.sides[side].waiting.pop_front() else {
+                return;
+            };
+            self.channels[side].take_lines(self.now, lines);
+        }
+    }
+
+    /// Lets everything happen that is due, with time enough for every delayed acknowledgement.
+    fn settle(&mut self) {
+        for _ in 0..1000 {
+            self.now = self.now + 2000;
+            for side in 0..2 {
+                self.take(side, usize::MAX);
+                self.post(side, usize::MAX);
+                self.hear(side, usize::MAX);
+            }
+        }
+    }
+
+    fn assert_at_rest(&self) {
+        for side in 0..2 {
+            let Side {
+                pushed,
+                heard,
+                released,
+                ..
+            } = &self.sides[side];
+            assert_eq!(*heard, pushed.len(), "every value of side {side} came out");
+            assert!(
+                self.channels[side].is_at_rest(),
+                "side {side}: {:?}",
+                self.channels[side].load()
+            );
+            assert_eq!(
+                self.channels[side].lines_open(),
+                u32::from(LINES),
+                "credit of side {side} is back"
+            );
+            assert_eq!(*released, self.sides[side].offered);
+            assert_eq!(self.channels[side].counters().stale, 0);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn every_value_comes_out_once_and_in_order(steps in prop::collection::vec(any_step(), 0..200)) {
+        let mut pair = Pair::new();
+        for step in steps {
+            pair.step(step);
+        }
+        pair.settle();
+        pair.assert_at_rest();
+    }
+}
+
+/// The worst of habits: a break after every few frames, with both sides pushing all they may.
+#[test]
+fn a_connection_that_breaks_all_the_time_still_makes_progress() {
+    let mut pair = Pair::new();
+    for round in 0..2000_u32 {
+        for side in 0..2 {
+            pair.step(Step::Push(side, (round % 100) as usize, round % 7));
+            pair.step(Step::Post(side, 3));
+            pair.step(Step::Hear(side, 2));
+            pair.step(Step::Take(side, 1));
+        }
+        if round % 5 == 4 {
+            pair.step(Step::Break);
+        }
+    }
+    pair.settle();
+    pair.assert_at_rest();
+    let heard: usize = pair.sides.iter().map(|side| side.heard).sum();
+    assert!(heard > 1000, "only {heard} values came out");
+}
+
+/// Frames that no honest peer sends end the connection, and never the process.
+#[test]
+fn noise_in_place_of_frames_is_a_violation_or_nothing() {
+    let mut rng = crate::ground::rng::Rng::new(7);
+    let mut channel = up_knowing_key();
+    let template = [
+        push_of(100, 0, None),
+        offer_of(999, ticket(0, 0), None),
+        request_of(ticket(0, 0), None, None),
+    ];
+    for _ in 0..20_000 {
+        let mut sent = template[rng.next_u64() as usize % template.len()].clone();
+        let at = rng.next_u64() as usize % 8;
+        sent.frame.words[at] ^= 1 << (rng.next_u64() % 64);
+        sent.tail = sent.frame.tail();
+        if hear(&mut channel, &sent).is_err() {
+            channel = up_knowing_key();
+        }
+    }
+}

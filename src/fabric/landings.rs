@@ -1,0 +1,217 @@
+//! Landings: buffers open for the peer's writes, and the writes that come in as chunks (see `queue_pair.rs`).
+//!
+//! Knows frames and buffers of one queue pair; nothing of its own writes. Every field of a chunk is an allegation: the
+//! range is checked once, when a write begins, against a landing that this side opened.
+
+use std::collections::VecDeque;
+
+use super::lane::MemoryLane;
+use super::queue_pair::{ANSWER, DONE, FOR_BYE, REFUSED, fabric_frame, place_word, sequence_of};
+use super::ring::{Body, PostError, Producer};
+use super::{Arrival, DownReason, LANDINGS_MAX, Landing, QpId, WRITES_MAX};
+use crate::ground::Region;
+use crate::memory::Buffer;
+use crate::wire::Frame;
+
+/// Landings open here, and the peer's writes into them.
+#[derive(Debug, Default)]
+pub(super) struct Inbound {
+    landings: Vec<Option<OpenLanding>>,
+    /// Closed landings on their way back.
+    pub(super) quiet: VecDeque<(Landing, Buffer)>,
+    /// The write whose chunks are coming.
+    current: Option<Incoming>,
+    /// The number of the next write.
+    sequence: u32,
+    /// Answers that found no room yet. A peer has no more than [`WRITES_MAX`] writes unanswered.
+    pub(super) answers: VecDeque<(u32, u64)>,
+}
+
+#[derive(Debug)]
+struct OpenLanding {
+    generation: u32,
+    buffer: Buffer,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Incoming {
+    sequence: u32,
+    landing: Landing,
+    /// Where in the buffer the written range starts.
+    start: usize,
+    total: usize,
+    received: usize,
+    is_refused: bool,
+}
+
+impl Inbound {
+    pub(super) fn open(&mut self, landing: Landing, buffer: Buffer) -> Result<Region, Buffer> {
+        if landing.index >= LANDINGS_MAX {
+            return Err(buffer);
+        }
+        let index = landing.index as usize;
+        if self.landings.len() <= index {
+            self.landings.resize_with(index + 1, || None);
+        }
+        let place = &mut self.landings[index];
+        if place.is_some() {
+            return Err(buffer);
+        }
+        let region = buffer.region();
+        *place = Some(OpenLanding {
+            generation: landing.generation,
+            buffer,
+        });
+        Ok(region)
+    }
+
+    pub(super) fn close(&mut self, landing: Landing) -> bool {
+        let taken = self.take(landing);
+        let is_open = taken.is_some();
+        self.quiet.extend(taken.map(|buffer| (landing, buffer)));
+        is_open
+    }
+
+    pub(super) fn close_all(&mut self) {
+        for (index, place) in self.landings.iter_mut().enumerate() {
+            if let Some(open) = place.take() {
+                let landing = Landing {
+                    index: index as u32,
+                    generation: open.generation,
+                };
+                self.quiet.push_back((landing, open.buffer));
+            }
+        }
+    }
+
+    fn find(&mut self, landing: Landing) -> Option<&mut Buffer> {
+        let open = self.landings.get_mut(landing.index as usize)?.as_mut()?;
+        (open.generation == landing.generation).then_some(&mut open.buffer)
+    }
+
+    fn take(&mut self, landing: Landing) -> Option<Buffer> {
+        self.find(landing)?;
+        self.landings[landing.index as usize]
+            .take()
+            .map(|open| open.buffer)
+    }
+
+    pub(super) fn give_quiet<S: FnMut(Arrival<'_>)>(
+        &mut self,
+        qp: QpId,
+        budget: usize,
+        sink: &mut S,
+    ) -> usize {
+        let count = budget.min(self.quiet.len());
+        for (landing, buffer) in self.quiet.drain(..count) {
+            sink(Arrival::Quiet {
+                qp,
+                landing,
+                buffer,
+            });
+        }
+        count
+    }
+
+    /// A chunk of a write. Everything in the frame is an allegation.
+    pub(super) fn chunk<S: FnMut(Arrival<'_>)>(
+        &mut self,
+        qp: QpId,
+        frame: &Frame,
+        body: &Body<'_, MemoryLane>,
+        sink: &mut S,
+    ) -> Result<(), DownReason> {
+        let mut write = match self.current.take() {
+            Some(write) if write.sequence == sequence_of(frame) => write,
+            Some(write) if !write.is_refused => return Err(DownReason::Corrupt),
+            _ => self.begin(frame)?,
+        };
+        let rest = write.total - write.received;
+        if body.len() > rest || (body.is_empty() && rest > 0) {
+            return Err(DownReason::Corrupt);
+        }
+        if !write.is_refused {
+            let at = write.start + write.received;
+            // The landing may have been closed since the last chunk; its range was checked when the write began.
+            match self.find(write.landing) {
+                Some(buffer) => body.copy_to(&mut buffer[at..at + body.len()]),
+                None => {
+                    write.is_refused = true;
+                    self.answer(write.sequence, REFUSED)?;
+                }
+            }
+        }
+        write.received += body.len();
+        if write.received < write.total {
+            self.current = Some(write);
+        } else if !write.is_refused {
+            self.answer(write.sequence, DONE)?;
+            if let Some(buffer) = self.take(write.landing) {
+                sink(Arrival::Landed {
+                    qp,
+                    landing: write.landing,
+                    len: write.total as u64,
+                    buffer,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// The first chunk of a write: is there such a landing, and does the range lie in it?
+    fn begin(&mut self, frame: &Frame) -> Result<Incoming, DownReason> {
+        if sequence_of(frame) != self.sequence {
+            return Err(DownReason::Corrupt);
+        }
+        self.sequence = self.sequence.wrapping_add(1);
+        let landing = Landing {
+            index: frame.words[2] as u32,
+            generation: (frame.words[2] >> 32) as u32,
+        };
+        let total = usize::try_from(frame.words[4]).map_err(|_| DownReason::Corrupt)?;
+        let start = self.find(landing).and_then(|buffer| {
+            let open = buffer.region();
+            let start = usize::try_from(frame.words[3].checked_sub(open.offset)?).ok()?;
+            let fits = start.checked_add(total)? <= buffer.len();
+            (fits && frame.words[5] == place_word(&open)).then_some(start)
+        });
+        let write = Incoming {
+            sequence: sequence_of(frame),
+            landing,
+            start: start.unwrap_or(0),
+            total,
+            received: 0,
+            is_refused: start.is_none(),
+        };
+        if write.is_refused {
+            self.answer(write.sequence, REFUSED)?;
+        }
+        Ok(write)
+    }
+
+    fn answer(&mut self, sequence: u32, outcome: u64) -> Result<(), DownReason> {
+        if self.answers.len() >= WRITES_MAX {
+            return Err(DownReason::Corrupt);
+        }
+        self.answers.push_back((sequence, outcome));
+        Ok(())
+    }
+
+    pub(super) fn push_answers(
+        &mut self,
+        tx: &mut Producer<MemoryLane>,
+    ) -> Result<bool, PostError> {
+        let mut any = false;
+        while let Some(&(sequence, outcome)) = self.answers.front() {
+            let mut frame = fabric_frame(ANSWER, sequence);
+            frame.words[2] = outcome;
+            match tx.post(&frame, [&[], &[]], FOR_BYE) {
+                Ok(()) => any = true,
+                Err(PostError::Full) => break,
+                Err(error) => return Err(error),
+            }
+            self.answers.pop_front();
+        }
+        Ok(any)
+    }
+}

@@ -1,0 +1,344 @@
+//! Solo: shards without threads, for those who turn them themselves: a loop of their own, or a simulation.
+//!
+//! It starts nothing and sleeps never. What an engine and its control plane do for a shard, whoever holds a [`Solo`]
+//! does: gives it time and ports, calls [`Solo::turn`] for as long as there is something to do, and tells it of peers.
+//!
+//! The same checks hold as in an engine: nothing that can be done here lets a shard hand over what it should not.
+
+use std::sync::Arc;
+
+use crossbeam::queue::SegQueue;
+
+use super::call::{Attach, Call, PeerSegment, PeerUp, ShardStats};
+use super::peers::Link;
+use super::task::{Task, TaskContext, TaskEvent};
+use super::value::Received;
+use super::wait::WaitCell;
+use super::{Clock, Mailbox, Neighbour, Observer, Parts, PendingItem, Progress, Settings, Shard, TURNS_PER_STAMP};
+use crate::fabric::doorbell::{Doorbell, PeerWake};
+use crate::fabric::{AnyPort, Endpoint, QpId, spsc};
+use crate::ground::device::TaskName;
+use crate::ground::{Code, Incarnation, Key, Nanos, Status, StepId, catalogue, limits};
+use crate::memory::{ArenaConfig, ArenaId, MappedSegment, Pool, Segment};
+
+/// What the shards of one task have in common.
+#[derive(Clone, Debug)]
+pub struct Team {
+    /// The task.
+    pub task: TaskName,
+    /// Its life.
+    pub incarnation: Incarnation,
+    /// Settings of each shard; `shards` is how many are made.
+    pub settings: Settings,
+    /// The clock, often a simulated one.
+    pub clock: Clock,
+    /// The arena of each shard; its number is the shard's index.
+    pub arena: ArenaConfig,
+}
+
+/// A shard that its owner turns.
+#[derive(Debug)]
+pub struct Solo {
+    shard: Shard,
+    mailbox: Arc<Mailbox>,
+    heard: Arc<SegQueue<(u64, Result<Received, Status>)>>,
+}
+
+/// A receive that can be given up.
+#[derive(Clone, Debug)]
+pub struct Waiting(Arc<WaitCell<Received>>);
+
+/// What a peer is, and how this shard reaches those of its shards that share a link with it.
+#[derive(Debug)]
+pub struct Greeting {
+    /// The peer.
+    pub task: TaskName,
+    /// Its life.
+    pub incarnation: Incarnation,
+    /// How many shards it has.
+    pub shards: u16,
+    /// Its arenas may be read in place.
+    pub read_domain: bool,
+    /// Its arenas, mapped: arena, segment, mapping.
+    pub segments: Vec<(u16, u16, Arc<MappedSegment>)>,
+    /// New connections: the peer's shard, and our end of a loopback channel.
+    pub links: Vec<(u16, Endpoint)>,
+}
+
+/// What a shard still holds or owes. All zero for one at rest, but for `stale`-like counters, which are not here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Holdings {
+    /// Requests outstanding, values on offer, writes on their way, frames kept, over all links.
+    pub owed: [usize; 4],
+    /// Lines of unrequested values held here; lines of ours the peers have not returned.
+    pub lines: [u64; 2],
+    /// Requests of peers that wait here.
+    pub asked: usize,
+    /// Offers of peers whose bytes are not here.
+    pub incoming: usize,
+    /// Values that came before their turn.
+    pub early: usize,
+    /// Receives of application threads and neighbours.
+    pub waits: usize,
+    /// Offers that wait for landing budget.
+    pub backlog: usize,
+    /// Values and waiters in the table.
+    pub table: [u32; 2],
+    /// Steps alive, and in grace.
+    pub steps: [u32; 2],
+    /// Leases of peers' memory.
+    pub leases: u64,
+    /// Bytes of landings.
+    pub landing_bytes: u64,
+    /// Bytes of the arena that are in use.
+    pub arena_bytes: u64,
+}
+
+/// Brings what a solo's receives hear to its owner.
+struct Ear(Arc<SegQueue<(u64, Result<Received, Status>)>>);
+
+impl Task for Ear {
+    fn handle(&mut self, event: TaskEvent, _: &mut TaskContext<'_>) {
+        if let TaskEvent::Received { token, outcome } = event {
+            self.0.push((token, outcome));
+        }
+    }
+}
+
+/// The in-shard task that every solo has.
+const EAR: u32 = 0;
+
+impl Team {
+    /// The shards of the task, each with one port, connected to each other as in an engine.
+    ///
+    /// # Errors
+    /// `ResourceExhausted` when the machine gives no memory or descriptor.
+    pub fn muster(
+        &self,
+        mut port: impl FnMut(u16) -> AnyPort,
+        mut observer: impl FnMut(u16) -> Arc<dyn Observer>,
+    ) -> Result<Vec<Solo>, Status> {
+        let count = self.settings.shards.max(1);
+        let mut solos = Vec::new();
+        for (index, neighbours) in neighbours(usize::from(count)).into_iter().enumerate() {
+            let index = index as u16;
+            let doorbell = Doorbell::new().map_err(|error| no_memory(&error))?;
+            let mailbox = Arc::new(Mailbox::new(limits::MAILBOX, Arc::new(doorbell)));
+            let mut shard = Shard::new(Parts {
+                index,
+                task: self.task.clone(),
+                incarnation: self.incarnation,
+                settings: self.settings,
+                clock: self.clock.clone(),
+                pool: Pool::new(ArenaId(index), self.arena)?,
+                ports: vec![port(index)],
+                mailbox: Arc::clone(&mailbox),
+                neighbours,
+                observer: observer(index),
+            });
+            shard.segments_are_told();
+            let heard = Arc::new(SegQueue::new());
+            shard.tasks.push(Some(Box::new(Ear(Arc::clone(&heard)))));
+            solos.push(Solo { shard, mailbox, heard });
+        }
+        Ok(solos)
+    }
+}
+
+impl Solo {
+    /// One turn of the shard's loop, at the clock's present time.
+    pub fn turn(&mut self) -> Progress {
+        self.shard.core.now = self.shard.clock.stamp();
+        // A thread's shard looks at the clock and its memory each so many turns; time here may jump with each.
+        self.shard.unstamped = TURNS_PER_STAMP;
+        self.shard.turn()
+    }
+
+    /// Runs `body` inside the shard, as an in-shard task: to prepare keys, send, and receive. What its receives hear
+    /// comes by [`Solo::heard`].
+    pub fn enter<R>(&mut self, body: impl FnOnce(&mut TaskContext<'_>) -> R) -> R {
+        self.shard.core.now = self.shard.clock.stamp();
+        body(&mut TaskContext { shard: &mut self.shard, task: EAR })
+    }
+
+    /// The next outcome of a receive made by [`Solo::enter`]: its token, and what came.
+    pub fn heard(&mut self) -> Option<(u64, Result<Received, Status>)> {
+        self.heard.pop()
+    }
+
+    /// A receive that can be given up, of a key that this shard owns.
+    pub fn recv(&mut self, step: StepId, key: &Key, deadline: Nanos) -> Waiting {
+        let cell = Arc::new(WaitCell::default());
+        self.shard.core.now = self.shard.clock.stamp();
+        self.shard.core.recv_for_cell(key, step, deadline, Arc::clone(&cell));
+        Waiting(cell)
+    }
+
+    /// Gives a receive up.
+    pub fn cancel(&mut self, waiting: &Waiting) {
+        waiting.0.abandon();
+        self.mailbox.cancel(Arc::clone(&waiting.0));
+    }
+
+    /// Ends a step with `status`, here and wherever it is known.
+    pub fn abort(&mut self, step: StepId, status: Status) {
+        self.mailbox.call(Call::Abort { step, status });
+    }
+
+    /// Cleans a step up, on this shard.
+    pub fn finish(&mut self, step: StepId) {
+        self.mailbox.call(Call::Finish { step });
+    }
+
+    /// A peer is there, or has new connections.
+    pub fn peer_up(&mut self, greeting: Greeting) {
+        let links = greeting.links.into_iter().map(|(theirs, endpoint)| (theirs, attach(endpoint))).collect();
+        let segments = greeting.segments.into_iter();
+        self.mailbox.call(Call::PeerUp(Box::new(PeerUp {
+            task: greeting.task,
+            incarnation: greeting.incarnation,
+            shards: greeting.shards,
+            read_domain: greeting.read_domain,
+            segments: segments.map(|(arena, index, mapped)| PeerSegment { arena, index, mapped }).collect(),
+            links,
+        })));
+    }
+
+    /// A peer's arena grew.
+    pub fn peer_segment(&mut self, task: &TaskName, arena: u16, index: u16, mapped: Arc<MappedSegment>) {
+        let segment = PeerSegment { arena, index, mapped };
+        self.mailbox.call(Call::PeerSegment { task: task.clone(), segment });
+    }
+
+    /// A peer is given up.
+    pub fn peer_lost(&mut self, task: &TaskName, status: Status) {
+        self.mailbox.call(Call::PeerLost { task: task.clone(), status });
+    }
+
+    /// True while there is a queue pair to that shard of a peer.
+    #[must_use]
+    pub fn is_linked(&self, task: &TaskName, theirs: u16) -> bool {
+        self.link(task, theirs).is_some_and(|link| link.qp.is_some())
+    }
+
+    /// True once that shard of a peer has said hello on it.
+    #[must_use]
+    pub fn is_up(&self, task: &TaskName, theirs: u16) -> bool {
+        self.link(task, theirs).is_some_and(|link| link.channel.is_up())
+    }
+
+    fn link(&self, task: &TaskName, theirs: u16) -> Option<&Link> {
+        let core = &self.shard.core;
+        let peer = core.peers.iter().find(|peer| peer.task == *task)?;
+        let link = *peer.links.get(usize::from(theirs))?;
+        core.links.get(link as usize)
+    }
+
+    /// The shard's memory, to map it elsewhere.
+    #[must_use]
+    pub fn segments(&self) -> &[Arc<Segment>] {
+        self.shard.core.pool.segments()
+    }
+
+    /// The port, for example to break its connections.
+    pub fn port_mut(&mut self) -> &mut AnyPort {
+        &mut self.shard.ports[0]
+    }
+
+    /// The queue pairs in use now.
+    pub fn queue_pairs(&self) -> impl Iterator<Item = QpId> + '_ {
+        self.shard.core.links.iter().filter_map(|link| link.qp.map(|(_, qp)| qp))
+    }
+
+    /// When [`Solo::turn`] is wanted again at the latest, if nothing arrives.
+    #[must_use]
+    pub const fn next_timer(&self) -> Nanos {
+        self.shard.next_timer()
+    }
+
+    /// What was counted.
+    #[must_use]
+    pub fn stats(&self) -> ShardStats {
+        self.shard.stats()
+    }
+
+    /// Parked values and waiting receives, oldest first.
+    #[must_use]
+    pub fn pending(&self) -> Vec<PendingItem> {
+        self.shard.core.pending()
+    }
+
+    /// What it holds or owes.
+    #[must_use]
+    pub fn holdings(&self) -> Holdings {
+        self.shard.core.holdings()
+    }
+}
+
+impl Waiting {
+    /// The outcome, once; `None` while there is none.
+    #[must_use]
+    pub fn take(&self) -> Option<Result<Received, Status>> {
+        self.0.take()
+    }
+}
+
+/// Attaches our end of a loopback channel to the first port, through whatever misbehaves around it.
+fn attach(endpoint: Endpoint) -> Attach {
+    Box::new(move |ports| {
+        let mut port = ports.first_mut()?;
+        while let AnyPort::Faulty(outer) = port {
+            port = outer.inner_mut();
+        }
+        match port {
+            AnyPort::Loopback(port) => port.attach(endpoint, PeerWake::NEVER_SLEEPS).ok().map(|qp| (0, qp)),
+            _ => None,
+        }
+    })
+}
+
+fn no_memory(error: &dyn std::fmt::Display) -> Status {
+    Status::new(Code::ResourceExhausted, catalogue::CONFIG, format!("a shard cannot be made: {error}"))
+}
+
+/// A ring each way between every two shards of a task.
+fn neighbours(count: usize) -> Vec<Vec<Option<Neighbour>>> {
+    let mut tos: Vec<Vec<_>> = (0..count).map(|_| (0..count).map(|_| None).collect()).collect();
+    let mut froms: Vec<Vec<_>> = (0..count).map(|_| (0..count).map(|_| None).collect()).collect();
+    for from in 0..count {
+        for to in (0..count).filter(|&to| to != from) {
+            let (producer, consumer) = spsc::ring(limits::NOTE_RING);
+            tos[from][to] = Some(producer);
+            froms[to][from] = Some(consumer);
+        }
+    }
+    let ends = tos.into_iter().zip(froms);
+    ends.map(|(tos, froms)| tos.into_iter().zip(froms).map(|(to, from)| Some(Neighbour { to: to?, from: from? })).collect())
+        .collect()
+}
+
+impl super::Core {
+    fn holdings(&self) -> Holdings {
+        let table = self.table.stats();
+        let mut owed = [0; 4];
+        let mut lines = [0; 2];
+        for link in &self.links {
+            owed.iter_mut().zip(link.channel.load()).for_each(|(sum, load)| *sum += load);
+            lines.iter_mut().zip(link.channel.lines_out()).for_each(|(sum, lines)| *sum += lines);
+        }
+        Holdings {
+            owed,
+            lines,
+            asked: self.asked.len(),
+            incoming: self.incoming.len(),
+            early: self.early.len(),
+            waits: self.waits.len(),
+            backlog: self.fetch_backlog.len(),
+            table: [table.values, table.waiters],
+            steps: [table.steps, table.grace_steps],
+            leases: self.leases.out() as u64,
+            landing_bytes: self.landing_bytes,
+            arena_bytes: self.pool.stats().in_use_bytes,
+        }
+    }
+}

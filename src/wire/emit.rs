@@ -1,0 +1,286 @@
+//! Emitting: a message as a frame, and the part of its body that is made here.
+//!
+//! It may not know whether a message makes sense: it writes what it is given, and allocates nothing. The layout of
+//! each kind's body is drawn in `WIRE.md`; `parse.rs` is its mirror.
+
+use super::frame::{Flags, Frame, INLINE_BODY_MAX, Kind};
+use super::message::{Message, Offer, Push, Request, StatusText, Subject, Ticket};
+use crate::ground::limits::STATUS_TEXT_MAX;
+use crate::ground::{Region, Shape, TensorMeta};
+
+/// A body made on the stack: dimensions, tickets, regions.
+#[derive(Clone, Copy, Debug)]
+pub struct Body {
+    bytes: [u8; Self::MAX],
+    len: usize,
+}
+
+impl Body {
+    /// The longest such body: a request's tickets (8), patience (8), landing (24) and dimensions (32).
+    pub const MAX: usize = 72;
+
+    const fn new() -> Self {
+        Self {
+            bytes: [0; Self::MAX],
+            len: 0,
+        }
+    }
+
+    #[inline]
+    fn put(&mut self, bytes: &[u8]) {
+        self.bytes[self.len..self.len + bytes.len()].copy_from_slice(bytes);
+        self.len += bytes.len();
+    }
+
+    fn put_u32(&mut self, value: u32) {
+        self.put(&value.to_le_bytes());
+    }
+
+    #[inline]
+    fn put_u64(&mut self, value: u64) {
+        self.put(&value.to_le_bytes());
+    }
+
+    fn put_region(&mut self, region: &Region) {
+        self.put(&region.arena.to_le_bytes());
+        self.put(&region.segment.to_le_bytes());
+        self.put_u32(region.generation);
+        self.put_u64(region.offset);
+        self.put_u64(region.len);
+    }
+
+    /// Dimensions: eight bytes each up to rank four, four bytes each above.
+    #[inline]
+    fn put_dims(&mut self, shape: &Shape) {
+        let wide = shape.rank() <= 4;
+        for dim in shape.dims() {
+            if wide {
+                self.put_u64(dim);
+            } else {
+                self.put_u32(dim as u32);
+            }
+        }
+    }
+
+    /// The bytes.
+    #[inline]
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+impl<'a> Message<'a> {
+    /// The frame that says this, and the part of its body that is made here; the second part of the body, which
+    /// is the value's own bytes or a text, is [`Message::trailing`]. When both together fit the tail they are in
+    /// it already.
+    #[must_use]
+    pub fn emit(&self) -> (Frame, Body) {
+        let mut body = Body::new();
+        let frame = match self {
+            Self::Push(push) => return push.emit(),
+            Self::Offer(offer) => offer.head(&mut body),
+            Self::Request(request) => request.head(&mut body),
+            Self::Cancel(ticket) => head(Kind::Cancel, ticket.packed()),
+            Self::Cancelled(ticket) => head(Kind::Cancelled, ticket.packed()),
+            Self::Failed(ticket, status) => status_head(Kind::Failed, ticket.packed(), status),
+            Self::Release(ticket) => head(Kind::Release, ticket.packed()),
+            Self::Recall(ticket) => head(Kind::Recall, ticket.packed()),
+            Self::Credit => head(Kind::Credit, 0),
+            Self::Intern(ticket, _) => head(Kind::Intern, ticket.packed()),
+            Self::Abort(step, status) => {
+                let mut frame = status_head(Kind::Abort, 0, status);
+                frame.words[2] = step.0;
+                frame
+            }
+            Self::Hello(hello) => {
+                body.put_u64(hello.peer_epoch);
+                body.put_u64(hello.consumed);
+                body.put(&hello.frame_window.to_le_bytes());
+                body.put(&hello.line_window.to_le_bytes());
+                let mut frame = head(Kind::Hello, 0);
+                frame.words[2] = hello.incarnation.0;
+                frame.words[3] = hello.expected.0;
+                frame.words[4] = hello.epoch;
+                frame
+            }
+            Self::Bye => head(Kind::Bye, 0),
+        };
+        (finish(frame, &body, self.trailing()), body)
+    }
+
+    /// The part of the body that the message only points to.
+    #[must_use]
+    pub fn trailing(&self) -> &'a [u8] {
+        match self {
+            Self::Push(push) => push.data,
+            Self::Failed(_, status) | Self::Abort(_, status) => status.clipped().as_bytes(),
+            Self::Intern(_, text) => text.as_bytes(),
+            _ => &[],
+        }
+    }
+}
+
+impl Push<'_> {
+    /// As [`Message::emit`], without the detour.
+    #[inline]
+    #[must_use]
+    pub fn emit(&self) -> (Frame, Body) {
+        let body = Self::lead(&self.meta, self.request);
+        let flags = Flags::default()
+            .with(Flags::DEAD, self.is_dead)
+            .with(Flags::SOLICITED, self.request.is_some());
+        let mut frame = subject_head(Kind::Push, flags, &self.meta, &self.subject);
+        let len = body.len + self.data.len();
+        frame.words[1] |= (len as u64) << 32;
+        if len <= INLINE_BODY_MAX {
+            frame.set_tail([body.as_bytes(), self.data]);
+        }
+        (frame, body)
+    }
+
+    /// As [`Push::emit`] for a push that answers nothing; the usual small one of rank 0 or 1 in registers alone.
+    #[inline]
+    #[must_use]
+    pub fn emit_plain(&self) -> (Frame, Body) {
+        let rank = self.meta.shape.rank();
+        let len = 8 * rank + self.data.len();
+        if rank > 1 || len > INLINE_BODY_MAX {
+            return self.emit();
+        }
+        let flags = Flags::default().with(Flags::DEAD, self.is_dead);
+        let mut frame = subject_head(Kind::Push, flags, &self.meta, &self.subject);
+        frame.words[1] |= (len as u64) << 32;
+        let mut words = [0u64; 2];
+        for (word, eight) in words.iter_mut().zip(self.data.chunks(8)) {
+            *word = match eight.len() {
+                8 => eight.try_into().map_or(0, u64::from_le_bytes),
+                4 => eight
+                    .try_into()
+                    .map_or(0, |four| u64::from(u32::from_le_bytes(four))),
+                _ => eight
+                    .iter()
+                    .rev()
+                    .fold(0, |word, &byte| word << 8 | u64::from(byte)),
+            };
+        }
+        if rank == 0 {
+            (frame.words[6], frame.words[7]) = (words[0], words[1]);
+        } else {
+            frame.words[6] = self.meta.shape.dim(0).unwrap_or(0);
+            frame.words[7] = words[0];
+        }
+        (frame, Body::new())
+    }
+
+    /// What goes before the data in the body: the request's ticket where one is answered, and the dimensions.
+    #[inline]
+    #[must_use]
+    pub fn lead(meta: &TensorMeta, request: Option<Ticket>) -> Body {
+        let mut body = Body::new();
+        if let Some(request) = request {
+            body.put_u32(request.packed());
+            body.put_u32(0);
+        }
+        body.put_dims(&meta.shape);
+        body
+    }
+
+    /// Length of that part.
+    #[inline]
+    #[must_use]
+    pub const fn lead_len(meta: &TensorMeta, is_solicited: bool) -> usize {
+        let rank = meta.shape.rank();
+        let dims = if rank <= 4 { 8 * rank } else { 4 * rank };
+        dims + if is_solicited { 8 } else { 0 }
+    }
+}
+
+impl Offer {
+    fn head(&self, body: &mut Body) -> Frame {
+        body.put_u32(self.offer.packed());
+        body.put_u32(self.request.map_or(0, Ticket::packed));
+        body.put_u64(self.size);
+        if let Some(region) = &self.region {
+            body.put_region(region);
+        }
+        body.put_dims(&self.meta.shape);
+        let flags = Flags::default()
+            .with(Flags::DEAD, self.is_dead)
+            .with(Flags::SOLICITED, self.request.is_some())
+            .with(Flags::REGION, self.region.is_some());
+        subject_head(Kind::Offer, flags, &self.meta, &self.subject)
+    }
+}
+
+impl Request {
+    fn head(&self, body: &mut Body) -> Frame {
+        body.put_u32(self.request.packed());
+        body.put_u32(self.offer.map_or(0, Ticket::packed));
+        body.put_u64(self.patience_ns);
+        let flags = Flags::default()
+            .with(Flags::OFFER, self.offer.is_some())
+            .with(Flags::REGION, self.landing.is_some());
+        if let Some((region, meta)) = &self.landing {
+            body.put_region(region);
+            body.put_dims(&meta.shape);
+            return subject_head(Kind::Request, flags, meta, &self.subject);
+        }
+        let mut frame = head(Kind::Request, 0);
+        frame.words[0] |= u64::from(flags.0) << 40;
+        put_subject(&mut frame, &self.subject);
+        frame
+    }
+}
+
+impl<'a> StatusText<'a> {
+    /// The message, cut to what a frame carries at a character's border.
+    fn clipped(&self) -> &'a str {
+        let mut end = self.message.len().min(STATUS_TEXT_MAX);
+        while !self.message.is_char_boundary(end) {
+            end -= 1;
+        }
+        &self.message[..end]
+    }
+}
+
+#[inline]
+const fn head(kind: Kind, slot: u32) -> Frame {
+    Frame {
+        words: [(kind as u64) << 32, slot as u64, 0, 0, 0, 0, 0, 0],
+    }
+}
+
+fn status_head(kind: Kind, slot: u32, status: &StatusText<'_>) -> Frame {
+    let flags = Flags::default().with(Flags::DERIVED, status.is_derived);
+    let mut frame = head(kind, slot);
+    frame.words[0] |= u64::from(flags.0) << 40 | (status.code as u64) << 48;
+    frame
+}
+
+#[inline]
+fn subject_head(kind: Kind, flags: Flags, meta: &TensorMeta, subject: &Subject) -> Frame {
+    let mut frame = head(kind, 0);
+    frame.words[0] |=
+        u64::from(flags.0) << 40 | (meta.dtype as u64) << 48 | (meta.shape.rank() as u64) << 56;
+    put_subject(&mut frame, subject);
+    frame
+}
+
+#[inline]
+fn put_subject(frame: &mut Frame, subject: &Subject) {
+    frame.words[1] |= u64::from(subject.key.packed());
+    frame.words[2] = subject.point.step.0;
+    frame.words[3] = subject.point.at.frame;
+    frame.words[4] = subject.point.at.iter;
+    frame.words[5] |= u64::from(subject.ordinal);
+}
+
+fn finish(mut frame: Frame, body: &Body, trailing: &[u8]) -> Frame {
+    let len = body.len + trailing.len();
+    frame.words[1] |= (len as u64) << 32;
+    if len <= INLINE_BODY_MAX {
+        frame.set_tail([body.as_bytes(), trailing]);
+    }
+    frame
+}

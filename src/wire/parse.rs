@@ -1,0 +1,257 @@
+//! Parsing: what a frame and its body say, or the first thing that is wrong with them.
+//!
+//! It may not know whether a claim is true. Every read is checked: no bytes panic, and nothing is allocated.
+
+use super::frame::{Flags, Frame, INLINE_BODY_MAX, Kind};
+use super::message::{
+    Hello, Malformed, Message, Offer, Point, Push, Request, StatusText, Subject, Ticket,
+};
+use crate::ground::limits::BODY_MAX;
+use crate::ground::{Code, DType, FrameIter, Incarnation, Region, Shape, StepId, TensorMeta};
+
+impl<'a> Message<'a> {
+    /// What `frame` says. `tail` is [`Frame::tail`] of the same frame, kept by the caller so that data can point
+    /// into it; `beside` is the body that came with the frame when it is longer than the tail.
+    ///
+    /// # Errors
+    /// [`Malformed`] names what is wrong; nothing else happens.
+    #[inline]
+    pub fn parse(
+        frame: &Frame,
+        tail: &'a [u8; INLINE_BODY_MAX],
+        beside: &'a [u8],
+    ) -> Result<Self, Malformed> {
+        let kind = Kind::from_wire(frame.kind()).ok_or(Malformed::Kind)?;
+        let flags = frame.flags();
+        if flags.0 & !Flags::ALL.0 != 0 {
+            return Err(Malformed::Flags);
+        }
+        let mut reader = Reader(body_of(frame, tail, beside)?);
+        if kind == Kind::Push {
+            return parse_push(frame, flags, reader).map(Self::Push);
+        }
+        let ticket = Ticket::unpack(frame.slot());
+        let message = match kind {
+            Kind::Push => return Err(Malformed::Kind),
+            Kind::Offer => Self::Offer(parse_offer(frame, flags, &mut reader)?),
+            Kind::Request => Self::Request(parse_request(frame, flags, &mut reader)?),
+            Kind::Cancel => Self::Cancel(ticket),
+            Kind::Cancelled => Self::Cancelled(ticket),
+            Kind::Failed => Self::Failed(ticket, status_text(frame, flags, &mut reader)?),
+            Kind::Release => Self::Release(ticket),
+            Kind::Recall => Self::Recall(ticket),
+            Kind::Credit => Self::Credit,
+            Kind::Intern => Self::Intern(ticket, reader.text()?),
+            Kind::Abort => Self::Abort(
+                StepId(frame.words[2]),
+                status_text(frame, flags, &mut reader)?,
+            ),
+            Kind::Hello => Self::Hello(Hello {
+                incarnation: Incarnation(frame.words[2]),
+                expected: Incarnation(frame.words[3]),
+                epoch: frame.words[4],
+                peer_epoch: reader.u64()?,
+                consumed: reader.u64()?,
+                frame_window: reader.u16()?,
+                line_window: reader.u16()?,
+            }),
+            Kind::Bye => Self::Bye,
+        };
+        reader.end()?;
+        Ok(message)
+    }
+}
+
+#[inline]
+fn subject_of(frame: &Frame) -> Subject {
+    Subject {
+        key: Ticket::unpack(frame.slot()),
+        point: Point {
+            step: StepId(frame.words[2]),
+            at: FrameIter {
+                frame: frame.words[3],
+                iter: frame.words[4],
+            },
+        },
+        ordinal: frame.ordinal(),
+    }
+}
+
+#[inline]
+fn parse_push<'a>(
+    frame: &Frame,
+    flags: Flags,
+    mut reader: Reader<'a>,
+) -> Result<Push<'a>, Malformed> {
+    let request = if flags.has(Flags::SOLICITED) {
+        let ticket = reader.ticket()?;
+        reader.u32()?;
+        Some(ticket)
+    } else {
+        None
+    };
+    let meta = reader.meta(frame)?;
+    let data = reader.0;
+    if meta.size().is_some_and(|size| size != data.len() as u64) {
+        return Err(Malformed::Shape);
+    }
+    Ok(Push {
+        subject: subject_of(frame),
+        meta,
+        is_dead: flags.has(Flags::DEAD),
+        request,
+        data,
+    })
+}
+
+fn parse_offer(frame: &Frame, flags: Flags, reader: &mut Reader<'_>) -> Result<Offer, Malformed> {
+    let offer = reader.ticket()?;
+    let request = reader.ticket()?;
+    let size = reader.u64()?;
+    let region = if flags.has(Flags::REGION) {
+        Some(reader.region()?)
+    } else {
+        None
+    };
+    let meta = reader.meta(frame)?;
+    if meta.size().is_some_and(|bytes| bytes != size)
+        || region.is_some_and(|region| region.len != size)
+    {
+        return Err(Malformed::Shape);
+    }
+    Ok(Offer {
+        subject: subject_of(frame),
+        meta,
+        is_dead: flags.has(Flags::DEAD),
+        request: flags.has(Flags::SOLICITED).then_some(request),
+        offer,
+        size,
+        region,
+    })
+}
+
+fn parse_request(
+    frame: &Frame,
+    flags: Flags,
+    reader: &mut Reader<'_>,
+) -> Result<Request, Malformed> {
+    let request = reader.ticket()?;
+    let offer = reader.ticket()?;
+    let patience_ns = reader.u64()?;
+    let landing = if flags.has(Flags::REGION) {
+        Some((reader.region()?, reader.meta(frame)?))
+    } else {
+        None
+    };
+    Ok(Request {
+        subject: subject_of(frame),
+        request,
+        offer: flags.has(Flags::OFFER).then_some(offer),
+        patience_ns,
+        landing,
+    })
+}
+
+fn status_text<'a>(
+    frame: &Frame,
+    flags: Flags,
+    reader: &mut Reader<'a>,
+) -> Result<StatusText<'a>, Malformed> {
+    Ok(StatusText {
+        code: Code::from_wire(frame.dtype()),
+        is_derived: flags.has(Flags::DERIVED),
+        message: reader.text()?,
+    })
+}
+
+/// Reads a body front to back; every read is checked.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    #[inline]
+    fn take(&mut self, len: usize) -> Result<&'a [u8], Malformed> {
+        let (head, rest) = self.0.split_at_checked(len).ok_or(Malformed::Body)?;
+        self.0 = rest;
+        Ok(head)
+    }
+
+    fn u16(&mut self) -> Result<u16, Malformed> {
+        let mut le = [0; 2];
+        le.copy_from_slice(self.take(2)?);
+        Ok(u16::from_le_bytes(le))
+    }
+
+    #[inline]
+    fn u32(&mut self) -> Result<u32, Malformed> {
+        let mut le = [0; 4];
+        le.copy_from_slice(self.take(4)?);
+        Ok(u32::from_le_bytes(le))
+    }
+
+    #[inline]
+    fn u64(&mut self) -> Result<u64, Malformed> {
+        let mut le = [0; 8];
+        le.copy_from_slice(self.take(8)?);
+        Ok(u64::from_le_bytes(le))
+    }
+
+    fn ticket(&mut self) -> Result<Ticket, Malformed> {
+        self.u32().map(Ticket::unpack)
+    }
+
+    fn region(&mut self) -> Result<Region, Malformed> {
+        Ok(Region {
+            arena: self.u16()?,
+            segment: self.u16()?,
+            generation: self.u32()?,
+            offset: self.u64()?,
+            len: self.u64()?,
+        })
+    }
+
+    #[inline]
+    fn meta(&mut self, frame: &Frame) -> Result<TensorMeta, Malformed> {
+        let dtype = DType::from_wire(frame.dtype()).ok_or(Malformed::DType)?;
+        let rank = usize::from(frame.rank());
+        let mut dims = [0u64; 8];
+        let dims = dims.get_mut(..rank).ok_or(Malformed::Shape)?;
+        for dim in dims.iter_mut() {
+            *dim = if rank <= 4 {
+                self.u64()?
+            } else {
+                u64::from(self.u32()?)
+            };
+        }
+        let shape = Shape::new(dims).map_err(|_| Malformed::Shape)?;
+        TensorMeta::new(dtype, shape).map_err(|_| Malformed::Shape)
+    }
+
+    fn text(&mut self) -> Result<&'a str, Malformed> {
+        std::str::from_utf8(std::mem::take(&mut self.0)).map_err(|_| Malformed::Text)
+    }
+
+    fn end(&self) -> Result<(), Malformed> {
+        if self.0.is_empty() {
+            Ok(())
+        } else {
+            Err(Malformed::Body)
+        }
+    }
+}
+
+/// The bytes of a frame's body as it lies in the frame or beside it.
+#[inline]
+fn body_of<'a>(
+    frame: &Frame,
+    tail: &'a [u8; INLINE_BODY_MAX],
+    beside: &'a [u8],
+) -> Result<&'a [u8], Malformed> {
+    let len = frame.body_len() as usize;
+    if len <= INLINE_BODY_MAX {
+        Ok(&tail[..len])
+    } else if len == beside.len() && len <= BODY_MAX {
+        Ok(beside)
+    } else {
+        Err(Malformed::Body)
+    }
+}

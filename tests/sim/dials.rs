@@ -1,0 +1,150 @@
+//! Dials: what one simulated world is like, drawn from its seed. Knows numbers only.
+
+use rendez::channel::Rules;
+use rendez::fabric::Geometry;
+use rendez::fabric::faulty::Faults;
+use rendez::ground::rng::Rng;
+use rendez::rendezvous::Limits;
+use rendez::shard::Settings;
+
+/// A world's measures. A scripted test starts from [`Dials::calm`] and changes what it is about.
+#[derive(Clone, Debug)]
+pub struct Dials {
+    pub seed: u64,
+    /// Shards of each task.
+    pub shards: Vec<u16>,
+    pub settings: Settings,
+    pub faults: Faults,
+    pub geometry: Geometry,
+    /// Tasks may read each other's memory.
+    pub read_domain: bool,
+    pub steps: u64,
+    /// Steps under way at once.
+    pub steps_at_once: usize,
+    pub flows_per_step: u64,
+    pub values_per_flow: u64,
+    /// The longest value.
+    pub bytes_max: u64,
+    /// One operation in so many is such a disturbance; zero for never.
+    pub loss_one_in: u64,
+    pub restart_one_in: u64,
+    /// One receive in so many has a deadline, or is cancelled.
+    pub deadline_one_in: u64,
+    pub cancel_one_in: u64,
+    /// One step in so many ends that way.
+    pub abort_one_in: u64,
+    pub finish_one_in: u64,
+    pub one_sided_one_in: u64,
+    /// Operations between two ticks, at most.
+    pub hurry: u64,
+    /// Nanoseconds of a tick, at most.
+    pub tick_ns: u64,
+}
+
+/// The longest the clock moves in one tick of any world, and so the grain of every bound on time.
+pub const TICK_NS_MAX: u64 = 50_000;
+
+impl Dials {
+    /// Two tasks of one shard, and nothing goes wrong.
+    pub fn calm(seed: u64) -> Self {
+        Self {
+            seed,
+            shards: vec![1, 1],
+            settings: settings(),
+            faults: Faults { latency_min_ns: 1_000, latency_max_ns: 5_000, ..Faults::default() },
+            geometry: Geometry { slots: 512, payload_bytes: 1 << 16 },
+            read_domain: false,
+            steps: 4,
+            steps_at_once: 2,
+            flows_per_step: 4,
+            values_per_flow: 4,
+            bytes_max: 1000,
+            loss_one_in: 0,
+            restart_one_in: 0,
+            deadline_one_in: 0,
+            cancel_one_in: 0,
+            abort_one_in: 0,
+            finish_one_in: 0,
+            one_sided_one_in: 0,
+            hurry: 4,
+            tick_ns: 10_000,
+        }
+    }
+
+    /// The world of a seed.
+    pub fn of_seed(seed: u64) -> Self {
+        let mut rng = Rng::new(seed ^ 0x0073_696d_756c_6174);
+        let mut dials = Self::calm(seed);
+        let pick = |rng: &mut Rng, of: &[u64]| of[rng.below(of.len() as u64) as usize];
+        let tasks = pick(&mut rng, &[2, 2, 2, 3]);
+        dials.shards = (0..tasks).map(|_| pick(&mut rng, &[1, 1, 2, 3]) as u16).collect();
+        dials.read_domain = rng.one_in(2);
+        let settings = &mut dials.settings;
+        settings.lease = dials.read_domain && !rng.one_in(4);
+        settings.leases = pick(&mut rng, &[1, 4, 256]) as u32;
+        settings.frame_window = pick(&mut rng, &[4, 8, 16, 64, 256]) as u16;
+        settings.inline_max = pick(&mut rng, &[100, 300, 1064]) as usize;
+        settings.line_window = pick(&mut rng, &[20, 40, 100, 1000, 16_384]) as u16;
+        settings.landing_bytes = pick(&mut rng, &[1 << 12, 1 << 16, 1 << 17, 1 << 20]);
+        settings.interned = pick(&mut rng, &[1, 2, 8, 1024]) as usize;
+        settings.offers = pick(&mut rng, &[2, 8, 1024]) as usize;
+        settings.ack_delay_ns = pick(&mut rng, &[1_000, 100_000, 2_000_000]);
+        dials.geometry.slots = pick(&mut rng, &[16, 64, 512]) as u32;
+        dials.geometry.payload_bytes = pick(&mut rng, &[1 << 14, 1 << 16, 1 << 18]) as u32;
+        let latency_min_ns = pick(&mut rng, &[0, 1_000, 20_000]);
+        dials.faults = Faults {
+            latency_min_ns,
+            latency_max_ns: latency_min_ns + pick(&mut rng, &[0, 10_000, 200_000]),
+            refuse_one_in: pick(&mut rng, &[0, 0, 20, 3]),
+            reset_one_in: pick(&mut rng, &[0, 0, 2000, 300]),
+            pause_one_in: pick(&mut rng, &[0, 0, 500]),
+            pause_max_ns: 500_000,
+        };
+        dials.steps = pick(&mut rng, &[3, 6, 10]);
+        dials.steps_at_once = pick(&mut rng, &[1, 2, 4]) as usize;
+        dials.flows_per_step = pick(&mut rng, &[1, 4, 12]);
+        dials.values_per_flow = pick(&mut rng, &[1, 3, 20]);
+        dials.bytes_max = pick(&mut rng, &[16, 1000, 8_000, 64_000]);
+        dials.loss_one_in = pick(&mut rng, &[0, 0, 100]);
+        dials.restart_one_in = pick(&mut rng, &[0, 0, 100]);
+        dials.deadline_one_in = pick(&mut rng, &[0, 10, 3]);
+        dials.cancel_one_in = pick(&mut rng, &[0, 10, 3]);
+        dials.abort_one_in = pick(&mut rng, &[0, 4]);
+        dials.finish_one_in = pick(&mut rng, &[0, 4]);
+        dials.one_sided_one_in = pick(&mut rng, &[0, 4]);
+        dials.hurry = pick(&mut rng, &[1, 4, 32]);
+        dials.tick_ns = pick(&mut rng, &[500, 10_000, TICK_NS_MAX]);
+        dials
+    }
+
+    /// The same world with other rules.
+    pub fn with(mut self, rules: Rules) -> Self {
+        self.settings.rules = rules;
+        self
+    }
+}
+
+fn settings() -> Settings {
+    let table = Limits {
+        records: 4096,
+        values: 4096,
+        waiters: 4096,
+        waiters_per_key: 512,
+        parked_bytes: 64 << 20,
+        parked_bytes_per_step: 32 << 20,
+        steps: 64,
+        tombstones: 256,
+        grace_steps: 32,
+        grace_ttl_ns: 60_000_000_000,
+        hash_seed: 7,
+    };
+    Settings {
+        table,
+        keys: 4096,
+        waiters: 4096,
+        leases: 64,
+        landing_bytes: 1 << 20,
+        connect_timeout_ns: 1_000_000_000,
+        ..Settings::default()
+    }
+}

@@ -1,0 +1,61 @@
+//! Simulation: many shards in one thread, under virtual time, over a fabric that misbehaves by seed.
+//!
+//! ```text
+//! cargo test --test sim                    a few hundred seeds, the regressions, and one world for each rule
+//! SEEDS=10000 cargo test --test sim seeds  more of them
+//! SEED=42 cargo test --test sim seeds      one of them again
+//! ```
+
+#![allow(unreachable_pub)] // The modules of a test are its own.
+
+mod dials;
+mod model;
+mod regressions;
+mod rules;
+mod world;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use dials::Dials;
+use world::World;
+
+/// Seeds of a plain `cargo test`.
+const SEEDS: u64 = 300;
+
+/// Runs one world; what went wrong, if anything did. A panic of the engine is a failure as well.
+fn run(dials: Dials) -> Result<(), String> {
+    match catch_unwind(AssertUnwindSafe(|| World::new(dials).run())) {
+        Ok(outcome) => outcome,
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
+            Err(format!("panic: {}", text.unwrap_or_default()))
+        }
+    }
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+#[test]
+fn seeds() {
+    if let Some(seed) = number("SEED") {
+        let dials = Dials::of_seed(seed);
+        eprintln!("{dials:#?}");
+        World::new(dials).run().unwrap();
+        return;
+    }
+    let first = number("FIRST").unwrap_or(0);
+    let mut failed = Vec::new();
+    for seed in first..first + number("SEEDS").unwrap_or(SEEDS) {
+        if let Err(fault) = run(Dials::of_seed(seed)) {
+            eprintln!("SEED={seed} cargo test --test sim seeds  # {fault}");
+            failed.push(seed);
+        }
+        if failed.len() >= 20 {
+            break;
+        }
+    }
+    assert!(failed.is_empty(), "failing seeds: {failed:?}");
+}

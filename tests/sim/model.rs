@@ -1,0 +1,182 @@
+//! Model: what was sent and asked for, and what may come of it. The judge of a simulated world.
+//!
+//! Knows steps, flows (one key in one step) and bytes; not shards, ports or time beyond a number.
+
+use rendez::ground::rng::Rng;
+use rendez::ground::{Code, Key, Status};
+use rendez::shard::Received;
+use rendez::shard::solo::Waiting;
+
+use crate::dials::TICK_NS_MAX;
+
+/// How long after its deadline a receive may end at the latest: hops between shards, a tick each.
+const GRACE_NS: u64 = 20 * TICK_NS_MAX;
+
+/// What becomes of a step.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fate {
+    /// Every value arrives, then the step is finished.
+    Whole,
+    /// Somebody aborts it half way.
+    Abort,
+    /// It is finished half way.
+    Finish,
+    /// Only senders use it.
+    OneSided,
+}
+
+#[derive(Debug)]
+pub struct Step {
+    pub id: u64,
+    pub fate: Fate,
+    pub flows: Vec<Flow>,
+    /// A peer was lost or restarted while it was open: values may be missing.
+    pub is_dirty: bool,
+    /// It was aborted or finished, as far as somebody knows.
+    pub has_ended: bool,
+    /// It was aborted on every shard.
+    pub is_told: bool,
+    /// It was finished on every shard.
+    pub is_closed: bool,
+}
+
+/// One key in one step.
+#[derive(Debug)]
+pub struct Flow {
+    pub key: Key,
+    pub from: usize,
+    pub to: usize,
+    /// Which shard sends, which receives.
+    pub from_shard: usize,
+    pub to_shard: usize,
+    /// Receives can be given up.
+    pub by_cell: bool,
+    pub wanted: u64,
+    pub sent: Vec<Sent>,
+    pub receives: Vec<Receive>,
+    /// Ordinals below this have been received, or can be no more.
+    taken: usize,
+    /// How many were received.
+    pub count: usize,
+    /// The receive that got the last value.
+    last: Option<usize>,
+}
+
+#[derive(Debug)]
+pub struct Sent {
+    pattern: u64,
+    len: usize,
+    is_dead: bool,
+}
+
+#[derive(Debug)]
+pub struct Receive {
+    pub waiting: Option<Waiting>,
+    pub deadline: Option<u64>,
+    pub is_cancelled: bool,
+    pub is_over: bool,
+}
+
+impl Flow {
+    pub fn new(key: Key, ends: [usize; 2], shards: [usize; 2], by_cell: bool, wanted: u64) -> Self {
+        Self {
+            key,
+            from: ends[0],
+            to: ends[1],
+            from_shard: shards[0],
+            to_shard: shards[1],
+            by_cell,
+            wanted,
+            sent: Vec::new(),
+            receives: Vec::new(),
+            taken: 0,
+            count: 0,
+            last: None,
+        }
+    }
+
+    /// Receives that are not over.
+    pub fn open(&self) -> usize {
+        self.receives.iter().filter(|receive| !receive.is_over).count()
+    }
+
+    /// All values are where they belong.
+    pub fn is_whole(&self) -> bool {
+        self.count as u64 == self.wanted && self.open() == 0
+    }
+
+    /// The bytes of the next value.
+    pub fn next(&mut self, incarnation: u64, step: u64, len: usize, is_dead: bool) -> Vec<u8> {
+        let text = self.key.text().to_string();
+        let name = text.bytes().fold(step, |sum, byte| sum.rotate_left(7) ^ u64::from(byte));
+        let pattern = Rng::new(name ^ incarnation.rotate_left(32) ^ (self.sent.len() as u64) << 48).next_u64();
+        let sent = Sent { pattern, len, is_dead };
+        let bytes = sent.bytes();
+        self.sent.push(sent);
+        bytes
+    }
+
+    fn find(&self, received: &Received) -> Option<usize> {
+        let bytes = received.tensor.bytes();
+        let is = |sent: &Sent| sent.len == bytes.len() && sent.is_dead == received.is_dead && sent.bytes() == bytes;
+        // The place it should have, first: the search is for the message.
+        let expected = (self.taken..self.sent.len()).find(|&at| is(&self.sent[at]));
+        expected.or_else(|| (0..self.taken).find(|&at| is(&self.sent[at])))
+    }
+}
+
+impl Sent {
+    fn bytes(&self) -> Vec<u8> {
+        let mut rng = Rng::new(self.pattern);
+        let mut bytes = Vec::with_capacity(self.len + 8);
+        while bytes.len() < self.len {
+            bytes.extend_from_slice(&rng.next_u64().to_le_bytes());
+        }
+        bytes.truncate(self.len);
+        bytes
+    }
+}
+
+impl Step {
+    /// A receive of a flow ended.
+    pub fn ended(&mut self, flow: usize, at: usize, now: u64, outcome: &Result<Received, Status>) -> Result<(), String> {
+        let place = format!("step {} flow {flow} receive {at}", self.id);
+        let is_strict = !self.is_dirty;
+        let may_fail = self.is_dirty || self.has_ended;
+        let flow = &mut self.flows[flow];
+        let receive = &mut flow.receives[at];
+        if std::mem::replace(&mut receive.is_over, true) {
+            return Err(format!("{place}: ended twice, now with {outcome:?}"));
+        }
+        match outcome {
+            Err(status) if status.code() == Code::DeadlineExceeded => {
+                let deadline = receive.deadline.ok_or_else(|| format!("{place}: {status} and it has no deadline"))?;
+                if now < deadline || now > deadline + GRACE_NS {
+                    return Err(format!("{place}: deadline {deadline}, ended {now}"));
+                }
+                Ok(())
+            }
+            Err(_) if may_fail => Ok(()),
+            Err(status) => Err(format!("{place}: failed with {status:?}, though nothing was wrong")),
+            Ok(received) => {
+                let Some(found) = flow.find(received) else {
+                    let (len, is_dead) = (received.tensor.bytes().len(), received.is_dead);
+                    return Err(format!("{place}: bytes of no value of this key ({len} bytes, dead: {is_dead})"));
+                };
+                if found < flow.taken {
+                    return Err(format!("{place}: value {found} again or out of order, {} was next", flow.taken));
+                }
+                if found > flow.taken && is_strict {
+                    return Err(format!("{place}: value {found} came, {} was next", flow.taken));
+                }
+                if flow.last.is_some_and(|last| last > at) {
+                    return Err(format!("{place}: a later receive got an earlier value"));
+                }
+                flow.taken = found + 1;
+                flow.count += 1;
+                flow.last = Some(at);
+                Ok(())
+            }
+        }
+    }
+}

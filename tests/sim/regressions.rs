@@ -1,0 +1,1 @@
+//! Regressions: seeds that once failed, by what was wrong.
