@@ -1,8 +1,8 @@
-//! The whole program from outside: the demonstration between two processes, and what is left when one of them is killed.
+//! The whole program from outside: the demonstration between two processes, and what is left when one is killed.
 //!
-//! Each demonstration is started with a mark in its environment, which both its processes carry: whoever still carries it
-//! afterwards was left behind. What a process holds (sockets, memory files) is written down just before it is killed and
-//! looked for afterwards by inode, so that other programs of this machine do not disturb.
+//! Each demonstration is started with a mark in its environment, which both its processes carry: whoever still carries
+//! it afterwards was left behind. What a process holds (sockets, memory files) is written down just before it is killed
+//! and looked for afterwards by inode, so that other programs of this machine do not disturb.
 //!
 //! `SEED=n` repeats a run's choices, `KILLS=n` makes more of them.
 
@@ -156,7 +156,16 @@ fn a_file_of_odd_names_and_shapes_arrives_whole() {
     let _alone = alone();
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("odd.safetensors");
-    let header = r##"{"":{"dtype":"U8","shape":[3],"data_offsets":[0,3]},"a;b":{"dtype":"I16","shape":[2,2],"data_offsets":[3,11]},"#1":{"dtype":"F32","shape":[0,7],"data_offsets":[11,11]},"big":{"dtype":"U8","shape":[3000000],"data_offsets":[11,3000011]}}"##;
+    let tensor = |name: &str, dtype: &str, shape: &str, from: u32, to: u32| {
+        format!(r#""{name}":{{"dtype":"{dtype}","shape":{shape},"data_offsets":[{from},{to}]}}"#)
+    };
+    let tensors = [
+        tensor("", "U8", "[3]", 0, 3),
+        tensor("a;b", "I16", "[2,2]", 3, 11),
+        tensor("#1", "F32", "[0,7]", 11, 11),
+        tensor("big", "U8", "[3000000]", 11, 3_000_011),
+    ];
+    let header = format!("{{{}}}", tensors.join(","));
     let mut file = (header.len() as u64).to_le_bytes().to_vec();
     file.extend(header.as_bytes());
     file.extend((0..3_000_011u32).map(|at| (at * 7 % 251) as u8));
@@ -361,9 +370,9 @@ impl Run {
         }
     }
 
-    /// Waits for the end of the process that is left when the other was killed: how it ended, how long after `since`, and
-    /// how long after nothing of the other was left. A killed process is not gone at once: the kernel takes its rings
-    /// down on threads of its own, which wait for a core as all others do, and until then nobody can know.
+    /// Waits for the end of the process that is left when the other was killed: how it ended, how long after `since`,
+    /// and how long after nothing of the other was left. A killed process is not gone at once: the kernel takes its
+    /// rings down on threads of its own, which wait for a core as all others do, and until then nobody can know.
     fn end_after(
         &mut self,
         killed: u32,
@@ -385,7 +394,8 @@ impl Run {
         self.end_while(process, told, || {})
     }
 
-    /// As [`Run::end_of`], looking at something else meanwhile: the first is ours, the second becomes ours when the first dies.
+    /// As [`Run::end_of`], looking at something else meanwhile. The first process is ours, and the second becomes ours
+    /// when the first dies.
     fn end_while(&mut self, process: u32, told: &str, mut look: impl FnMut()) -> ExitStatus {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -428,7 +438,11 @@ impl Run {
         assert!(left.is_empty(), "{told}: processes {left:?} are left");
         let files: Vec<_> = std::fs::read_dir(self.temporary.path()).unwrap().collect();
         assert!(files.is_empty(), "{told}: {files:?}");
-        let files: Vec<_> = held.files.iter().filter(|path| Path::new(path).exists()).collect();
+        let files: Vec<_> = held
+            .files
+            .iter()
+            .filter(|path| Path::new(path).exists())
+            .collect();
         assert!(files.is_empty(), "{told}: files {files:?} are left");
         // The kernel takes rings down on threads of its own, after the process is gone, and sockets with them.
         let (mut left, deadline) = (held.sockets_left(), Instant::now() + BOUND);

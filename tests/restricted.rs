@@ -54,7 +54,7 @@ fn the_demonstration_runs_with_64_kib_of_lockable_memory() {
         .lines()
         .find(|line| line.starts_with("control "))
         .unwrap_or_default();
-    // Whether rings count as locked memory is the kernel's to say: either runtime will do, but a reason must stand there.
+    // Whether rings count as locked memory is the kernel's to say: either runtime will do, with its reason.
     assert!(
         runtime.contains("Poll: ") || runtime.contains("Glommio: "),
         "{shown}"

@@ -1,8 +1,8 @@
 //! The demonstration's two processes, seen from the first: it starts the second, has the tensors, and reports.
 //!
 //! Knows processes, engines and the plan; nothing of tables and terminals. The second process is this program again,
-//! under a hidden subcommand. All that outlives a process that is killed is memory the other has mapped, and an abstract
-//! socket's name goes with its socket: nothing has to be cleaned up.
+//! under a hidden subcommand. All that outlives a process that is killed is memory the other has mapped, and the name
+//! of an abstract socket goes with it: nothing has to be cleaned up.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -293,7 +293,8 @@ impl Consumer {
         let spawned = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
         spawned.map(|process| Self { process }).map_err(|error| {
             let message = format!(
-                "cannot start the second process ({}): {error}; is the limit of processes reached, or /proc not mounted?",
+                "cannot start the second process ({}): {error}; is the limit of processes reached, \
+                 or /proc not mounted?",
                 how.program.display()
             );
             CliError::failure("PROCESS_REFUSED", message)

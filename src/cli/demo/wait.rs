@@ -143,9 +143,9 @@ impl<'a> Waiting<'a> {
 
 /// True if the first thread of a process has ended, though others may still be on their way out of the kernel.
 ///
-/// The kernel takes the rings of a killed process down before it tells anybody of the end, on threads of its own that wait
-/// for a core like all others: on a loaded machine that was seen to take seconds. Of both sides here the first thread is
-/// the last to leave by itself, so that its end proves that somebody killed the process.
+/// The kernel takes the rings of a killed process down before it tells anybody of the end, on threads of its own that
+/// wait for a core like all others: on a loaded machine that was seen to take seconds. Of both sides here the first
+/// thread is the last to leave by itself, so that its end proves that somebody killed the process.
 pub(super) fn is_leaving(process: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     stat.rsplit(')')
