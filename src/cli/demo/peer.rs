@@ -105,7 +105,7 @@ fn receive(
     }
     let until = match rounds {
         Some(rounds) => Until {
-            rounds: rounds.max(plan::ROUNDS_MIN),
+            rounds: rounds.max(2),
             time: Duration::MAX,
         },
         None => Until {

@@ -30,8 +30,9 @@ const BATCH_TENSORS: usize = 4096;
 
 /// Rounds over a batch: with a dozen tensors, enough for twelve hand-overs beyond the 99.9th percentile.
 pub(super) const ROUNDS_MAX: u64 = 1000;
-/// The least: a first one, told apart because its keys are new and its caches cold, and one to measure.
-pub(super) const ROUNDS_MIN: u64 = 2;
+/// The least, for large files: a first one, told apart because its keys are new and its caches cold, and a median of
+/// three.
+pub(super) const ROUNDS_MIN: u64 = 4;
 /// Time for the rounds of all batches together, as far as the least number of rounds allows.
 const ROUNDS_TIME: Duration = Duration::from_millis(400);
 
