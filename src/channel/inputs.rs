@@ -164,7 +164,7 @@ impl<V: Payload> Channel<V> {
             point: writing.point,
             ordinal: writing.ordinal,
         };
-        // There is a slot: there are twice as many as offers and writes may be.
+        // There is a slot: there are as many as offers and writes together may be.
         let _ = self.offer(writing.key, subject, value, Some(writing.request));
     }
 

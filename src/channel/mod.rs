@@ -28,6 +28,7 @@ mod tests;
 pub use heard::{Demand, Heard, OfferHeard, PushHeard, RequestHeard, SmallHeard, Violation};
 pub use rules::{Rule, Rules};
 
+use crate::ground::limits::PARKED_REQUESTS;
 use crate::ground::{Incarnation, Nanos, Region, TensorMeta};
 use crate::rendezvous::KeyId;
 use crate::wire::{Point, Ticket};
@@ -204,8 +205,9 @@ impl<V: Payload> Channel<V> {
             learned: Learned::default(),
             requests: Slab::new(settings.requests),
             // Writes that failed come back as offers, beyond what may be offered.
-            offers: Slab::new(2 * settings.offers),
-            writes: Slab::new(settings.offers),
+            offers: Slab::new(settings.offers + PARKED_REQUESTS),
+            // Each serves a request of the peer: there is always room, so that an accepted offer never has to wait.
+            writes: Slab::new(PARKED_REQUESTS),
             parked: Vec::new(),
             consumed: 0,
             consumed_told: 0,

@@ -166,6 +166,10 @@ fn check(args: &BenchArgs) -> Result<(), CliError> {
                        use 'oneway' or 'pingpong' with --rate, or drop it";
         return Err(CliError::usage("OPTION_CONFLICT", message));
     }
+    if args.from == From::Thread && (args.pattern != Pattern::Pingpong || args.rate.is_some()) {
+        let message = "--from thread measures the closed pattern 'pingpong' only";
+        return Err(CliError::usage("OPTION_CONFLICT", message));
+    }
     if args.parked.is_some() && args.transport != Transport::Local {
         let message = "--parked keeps values in the table of one shard; use it with --transport local";
         return Err(CliError::usage("OPTION_CONFLICT", message));

@@ -50,9 +50,7 @@ impl Recv {
     /// `DeadlineExceeded`, the status the step ended with, `Unavailable` if the peer is gone, and what
     /// [`super::Step::send`] names for keys that are not ours to receive.
     pub fn wait(mut self) -> Result<Received, Status> {
-        if let Err(status) = self.begin() {
-            return Err(status);
-        }
+        self.begin()?;
         let State::Waiting(cell) = &self.state else { return Err(faults::cancelled()) };
         let outcome = block_on_cell(cell, None).unwrap_or_else(|| Err(faults::cancelled()));
         self.recycle();

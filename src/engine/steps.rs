@@ -110,7 +110,6 @@ impl Step {
     }
 
     /// Waits for a value: await it, or call [`Recv::wait`]. Dropping it cancels the receive.
-    #[must_use]
     pub fn recv(&self, key: &Key) -> Recv {
         Recv::new(Arc::clone(&self.engine), self.id, key.clone(), self.state.ended.get().cloned())
     }

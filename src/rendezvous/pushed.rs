@@ -66,7 +66,7 @@ impl<V, W: Copy> Table<V, W> {
     pub fn claim(&mut self, slot: &Slot, ordinal: u32) -> Option<W> {
         let at = self.existing(slot)?;
         let record = &mut self.records[at as usize];
-        if record.items != 0 || record.waiters == 0 || ordinal < record.next_ordinal || ordinal == u32::MAX {
+        if record.items != 0 || record.waiters == 0 || ordinal != record.next_ordinal || ordinal == u32::MAX {
             return None;
         }
         record.next_ordinal = ordinal + 1;

@@ -77,9 +77,10 @@ impl Core {
 
     fn arrive_unordered(&mut self, incoming: &Incoming, value: Value, bytes: u64) {
         use crate::rendezvous::{Arrival, Arrived};
+        let next = self.table.next_ordinal(incoming.slot);
         let item = Arrived::Value(value);
         if let Ok(Arrival::Matched { waiter, value }) =
-            self.table.arrive(self.now, incoming.slot, u32::MAX, item, bytes)
+            self.table.arrive(self.now, incoming.slot, next, item, bytes)
         {
             self.hand_over(waiter, value);
         }
@@ -245,7 +246,7 @@ impl Core {
             if demand.is_answered {
                 continue;
             }
-            let size = meta.size().or(demand.offer.map(|offer| offer.size)).unwrap_or(0);
+            let size = meta.size().or_else(|| demand.offer.map(|offer| offer.size)).unwrap_or(0);
             let room = self.enter(size, demand.offer.is_none());
             self.port_ops.push(PortOp::OpenAndAsk { link, ticket, meta, patience_ns: 0, room });
         }
@@ -270,7 +271,12 @@ impl Core {
             }
             (Ok(tensor), None) => {
                 let value = Value { tensor, is_dead: false, path: Path::Copy, lines: 0, link };
-                self.arrive(link, slot, demand.ordinal, value);
+                // Frames that were sent before may still be on their way, whether anything is asked or not.
+                if self.settings.rules.on(Rule::NoOrderBetweenLanes) {
+                    self.arrive_in_turn(link, slot, demand.ordinal, crate::rendezvous::Arrived::Value(value));
+                } else {
+                    self.arrive(link, slot, demand.ordinal, value);
+                }
             }
             // Shorter than its type and shape say: the peer wrote nonsense, and its value is lost.
             (Err(_), _) => self.violated(link, crate::channel::Violation::Requests),

@@ -67,6 +67,7 @@ impl Mailbox {
     }
 
     /// Puts a command in, or hands it back when there is no room or the shard has stopped.
+    #[allow(clippy::result_large_err)] // The command comes back by value: boxing it would allocate for each refusal.
     pub(crate) fn command(&self, command: Command) -> Result<(), Command> {
         if self.is_closed() {
             return Err(command);

@@ -5,6 +5,7 @@
 //! [`Shard::turn`] is the whole loop; `run.rs` calls it from a pinned thread, a simulation from its own.
 
 pub mod call;
+mod calling;
 pub mod clock;
 pub(crate) mod core;
 mod ending;
@@ -14,8 +15,10 @@ pub(crate) mod keys;
 mod local;
 pub(crate) mod mailbox;
 mod peers;
+mod posting;
 mod remote;
 pub mod run;
+mod settings;
 pub mod solo;
 pub mod task;
 pub(crate) mod value;
@@ -29,23 +32,23 @@ use std::sync::Arc;
 
 pub use call::{PendingItem, ShardStats};
 pub use clock::Clock;
+pub use settings::{Observer, Settings};
 pub use task::{PreparedKey, Task, TaskContext, TaskEvent};
 pub use value::{Path, Received};
 
-use self::core::{Core, Event, PortOp, Room, Wait};
-use call::{Call, Note};
+use self::core::{Core, Event, Wait};
+use call::Note;
 use keys::Keys;
 use mailbox::{Command, Mailbox, bytes_of};
 use value::{NO_LINK, Waiter};
 
-use crate::channel::Rules;
 use crate::channel::slab::Slab;
 use crate::fabric::spsc::{Consumer, Producer};
-use crate::fabric::{AnyPort, DownReason, Landing, Port, Refusal};
+use crate::fabric::{AnyPort, Port};
 use crate::ground::device::TaskName;
 use crate::ground::{FrameIter, Incarnation, Nanos, Status, StepId, limits};
 use crate::memory::{Leases, Pool, Tensor};
-use crate::rendezvous::{self, KeyId, Table};
+use crate::rendezvous::{KeyId, Table};
 
 /// What happened in a turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,80 +59,6 @@ pub enum Progress {
     Idle,
     /// The shard has stopped.
     Stopped,
-}
-
-/// A shard's settings.
-#[derive(Clone, Copy, Debug)]
-pub struct Settings {
-    /// Shards of this task.
-    pub shards: u16,
-    /// Bounds of the table.
-    pub table: rendezvous::Limits,
-    /// Keys known at once.
-    pub keys: usize,
-    /// Receives of application threads and neighbours that may wait.
-    pub waiters: usize,
-    /// Notes that may wait for a neighbour.
-    pub notes: usize,
-    /// Frames in flight towards this shard, for each link.
-    pub frame_window: u16,
-    /// Lines of unrequested values that may wait here, for each link.
-    pub line_window: u16,
-    /// Values up to this many bytes (with their dimensions) travel in a frame; longer ones by lease or landing.
-    pub inline_max: usize,
-    /// Read large values of peers of the same read domain in place.
-    pub lease: bool,
-    /// Leases held at once.
-    pub leases: u32,
-    /// Bytes of landings open at once.
-    pub landing_bytes: u64,
-    /// Keys with a number on one link, in each direction.
-    pub interned: usize,
-    /// Values of ours on offer on one link.
-    pub offers: usize,
-    /// How long an acknowledgement waits for a frame to ride on.
-    pub ack_delay_ns: u64,
-    /// How long a peer that a key names may take to be there.
-    pub connect_timeout_ns: u64,
-    /// Which rules of the protocol are on. All, outside simulations.
-    pub rules: Rules,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            shards: 1,
-            table: rendezvous::Limits::default(),
-            keys: limits::KEYS,
-            waiters: limits::WAITS,
-            notes: limits::NOTES,
-            frame_window: limits::FRAME_WINDOW,
-            line_window: limits::LINE_WINDOW,
-            inline_max: limits::INLINE_MAX,
-            lease: true,
-            leases: limits::LEASES,
-            landing_bytes: limits::LANDING_BYTES,
-            interned: limits::INTERNED_KEYS,
-            offers: limits::OFFERS,
-            ack_delay_ns: limits::ACK_DELAY_NS,
-            connect_timeout_ns: limits::CONNECT_TIMEOUT_NS,
-            rules: Rules::ALL,
-        }
-    }
-}
-
-/// What a shard tells those above it. Called on cold paths, from the shard's thread; must not block.
-pub trait Observer: Send + Sync {
-    /// A key names a task that is not connected: dial it.
-    fn peer_wanted(&self, task: &TaskName);
-    /// A step ended here, by a peer's word or a failure.
-    fn step_ended(&self, step: StepId, status: &Status);
-    /// A queue pair went down.
-    fn link_down(&self, task: &TaskName, reason: DownReason);
-    /// A peer broke the protocol.
-    fn violated(&self, task: &TaskName, status: &Status);
-    /// The shard's arena grew.
-    fn segment_added(&self, segment: Arc<crate::memory::Segment>);
 }
 
 /// A neighbour in the same process: a ring each way.
@@ -404,124 +333,6 @@ impl Shard {
         done
     }
 
-    fn transmit(&mut self) {
-        if !self.core.port_ops.is_empty() {
-            self.run_port_ops();
-        }
-        if !self.core.dirty.is_empty() {
-            let mut dirty = std::mem::take(&mut self.core.dirty);
-            for link in dirty.drain(..) {
-                if let Some(entry) = self.core.links.get_mut(link as usize) {
-                    entry.is_dirty = false;
-                }
-                self.transmit_link(link);
-            }
-            // What could not be posted now is dirty again, in the new list: keep the larger allocation.
-            if self.core.dirty.is_empty() {
-                self.core.dirty = dirty;
-            }
-        }
-        if self.core.notes_waiting > 0 {
-            for at in 0..self.core.notes.len() {
-                self.send_notes(at);
-            }
-        }
-    }
-
-    fn send_notes(&mut self, at: usize) {
-        let Some(Some(neighbour)) = self.neighbours.get_mut(at) else { return };
-        while let Some(note) = self.core.notes[at].pop_front() {
-            if let Err(note) = neighbour.to.push(note) {
-                self.core.notes[at].push_front(note);
-                return;
-            }
-            self.core.notes_waiting -= 1;
-        }
-    }
-
-    /// Posts what a link owes, and lets parked values follow while there is room.
-    #[inline]
-    fn transmit_link(&mut self, link: u32) {
-        let Self { core, ports, .. } = self;
-        let Core { links, keys, now, .. } = core;
-        let Some(entry) = links.get_mut(link as usize) else { return };
-        let Some((port, qp)) = entry.qp else { return };
-        let Some(port) = ports.get_mut(port) else { return };
-        self.has_posted = true;
-        entry.channel.transmit(*now, &|key| keys.text(key), &mut |frame, body| port.post_send(qp, frame, body).is_ok());
-        if !entry.parked.is_empty() && entry.channel.takes_push() {
-            core.pump(link);
-        }
-        // Credit that was refused is due as well, and no timer runs for it.
-        if core.links[link as usize].channel.must_transmit(core.now) {
-            core.touch(link);
-        }
-    }
-
-    #[cold]
-    fn run_port_ops(&mut self) {
-        let ops = std::mem::take(&mut self.core.port_ops);
-        for op in ops {
-            self.run_port_op(op);
-        }
-    }
-
-    fn run_port_op(&mut self, op: PortOp) {
-        match op {
-            PortOp::Write { link, write } => {
-                let Some((port, _)) = self.core.links.get(link as usize).and_then(|entry| entry.qp) else {
-                    return self.core.write_refused(link, write);
-                };
-                match self.ports[port].post_write(write) {
-                    Ok(()) => {}
-                    Err(refused) if refused.refusal == Refusal::Full => {
-                        self.core.port_ops.push(PortOp::Write { link, write: refused.write });
-                    }
-                    Err(refused) => self.core.write_refused(link, refused.write),
-                }
-            }
-            PortOp::OpenAndAsk { link, ticket, meta, patience_ns, room } => {
-                self.open_and_ask(link, ticket, meta, patience_ns, room);
-            }
-            PortOp::CloseLanding { port, qp, landing } => self.ports[port].close_landing(qp, landing),
-            PortOp::Close { port, qp } => self.ports[port].close(qp),
-            PortOp::Attach { link } => self.core.attach_next(link, &mut self.ports),
-        }
-    }
-
-    /// Opens a landing for a demand and sends its request.
-    fn open_and_ask(
-        &mut self,
-        link: u32,
-        ticket: crate::wire::Ticket,
-        meta: crate::ground::TensorMeta,
-        patience_ns: u64,
-        room: Room,
-    ) {
-        let Some(entry) = self.core.links.get(link as usize) else { return };
-        let demand = entry.channel.demand_at(ticket);
-        let is_wanted = demand.is_some_and(|demand| !demand.is_cancelled && !demand.has_landing);
-        let Some((port, qp)) = entry.qp.filter(|_| is_wanted) else {
-            // Taken back meanwhile; or without a connection, and then it is asked with the next.
-            return self.core.leave(room);
-        };
-        let Ok(buffer) = self.core.pool.buffer(room.bytes as usize) else {
-            self.core.leave(room);
-            return self.core.no_landing(link, ticket, room.bytes as usize);
-        };
-        let landing = Landing { index: ticket.index, generation: ticket.generation };
-        match self.ports[port].open_landing(qp, landing, buffer) {
-            Ok(region) => {
-                if let Some(entry) = self.core.links.get_mut(link as usize) {
-                    entry.channel.ask(ticket, patience_ns, Some((region, meta)));
-                }
-                self.core.touch(link);
-            }
-            // The queue pair is going down.
-            Err(_) => self.core.leave(room),
-        }
-    }
-
     fn deliver(&mut self) -> usize {
         let mut done = 0;
         if !self.again.is_empty() {
@@ -539,14 +350,6 @@ impl Shard {
             done += 1;
         }
         done
-    }
-
-    /// Rings the doorbells of peers that were posted to and may sleep.
-    fn flush(&mut self) {
-        self.has_posted = false;
-        for port in &mut self.ports {
-            port.flush();
-        }
     }
 
     #[inline]
@@ -636,70 +439,10 @@ impl Shard {
         self.core.next_timer = self.core.find_next_timer();
     }
 
-    /// Takes what the rings still hold, within what they can hold.
-    fn poll_last(&mut self) {
-        let most = 2 * limits::LINK_SLOTS as usize / ARRIVALS_PER_TURN;
-        for _ in 0..most {
-            if self.poll_fabric() == 0 {
-                return;
-            }
-        }
-    }
-
-    fn handle_call(&mut self, call: Call) {
-        match call {
-            Call::PeerUp(up) => {
-                self.core.peer_up(*up, &mut self.ports);
-                // The hello leaves before the peer's can be polled.
-                self.transmit();
-                self.flush();
-            }
-            Call::PeerLost { task, status } | Call::PeerUnreachable { task, status } => {
-                // What the peer had said before it went is still in the rings: it counts.
-                self.poll_last();
-                if let Some(at) = self.core.peers.iter().position(|peer| peer.task == task) {
-                    self.core.peer_lost(at as u32, &status);
-                }
-            }
-            Call::PeerSegment { task, segment } => self.core.peer_segment(&task, segment),
-            Call::Abort { step, status } => {
-                if self.core.abort(step, &status) {
-                    self.core.tell_neighbours(step, &status);
-                }
-            }
-            Call::Finish { step } => self.core.finish(step),
-            Call::Spawn { task } => {
-                let at = self.tasks.len() as u32;
-                self.tasks.push(Some(task));
-                self.call_task(at, TaskEvent::Started);
-            }
-            Call::Pending { answer } => answer.complete(Ok(self.core.pending())),
-            Call::Stats { answer } => answer.complete(Ok(self.stats())),
-            Call::Stop { deadline } => {
-                self.stopping = Some(deadline);
-                for task in 0..self.tasks.len() as u32 {
-                    self.call_task(task, TaskEvent::Stopping);
-                }
-                self.core.drain_for_stop();
-            }
-        }
-    }
-
     /// What was counted, and what is held now.
     #[must_use]
     pub fn stats(&self) -> ShardStats {
         self.core.stats()
-    }
-
-    /// True when the shard may end: nothing is owed any more, or the time is up.
-    fn may_stop(&mut self, deadline: Nanos) -> bool {
-        if self.core.now < deadline && !self.core.is_drained() {
-            return false;
-        }
-        self.core.end_everything(&faults::shutdown());
-        peers::close_all(&self.core.links, &mut self.ports);
-        self.mailbox.close(&faults::shutdown());
-        true
     }
 
     /// Before sleep, with the doorbell armed: true if there is nothing to do.

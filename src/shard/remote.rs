@@ -110,6 +110,9 @@ impl Core {
         if has_demands {
             self.settle_demands_of(link, slot);
         }
+        if !self.early.is_empty() {
+            self.release_early(link, slot);
+        }
     }
 
     fn park_small(&mut self, link: u32, slot: Slot, small: &SmallHeard<'_>, tensor: Tensor) {
@@ -147,7 +150,7 @@ impl Core {
     pub(super) fn take_in(&mut self, link: u32, slot: Slot, ordinal: u32, value: Value) {
         let bytes = value.parked_bytes();
         self.claim_step(slot);
-        let ordinal = if self.settings.rules.on(Rule::Duplicates) { ordinal } else { u32::MAX };
+        let ordinal = self.judge(slot, ordinal);
         match self.table.arrive(self.now, slot, ordinal, Arrived::Value(value), bytes) {
             Ok(Arrival::Matched { waiter, value }) => {
                 let is_watched = value.lines > 0;
@@ -203,12 +206,18 @@ impl Core {
 
     /// Ordinals have no gaps, so whatever is missing is on its way by another lane: what overtook it waits.
     #[cold]
-    fn arrive_in_turn(&mut self, link: u32, slot: Slot, ordinal: u32, item: Arrived<Value>) {
+    pub(super) fn arrive_in_turn(&mut self, link: u32, slot: Slot, ordinal: u32, item: Arrived<Value>) {
         if ordinal > self.table.next_ordinal(slot) && self.table_takes(slot) {
             self.early.push(Early { link, slot, ordinal, item });
             return self.watch_link(link);
         }
         self.take_item(link, slot, ordinal, item);
+        self.release_early(link, slot);
+    }
+
+    /// Whose turn has come goes on its way.
+    #[cold]
+    fn release_early(&mut self, link: u32, slot: Slot) {
         while let Some(at) = self.early.iter().position(|early| {
             early.slot == slot && early.link == link && early.ordinal <= self.table.next_ordinal(slot)
         }) {
@@ -235,6 +244,12 @@ impl Core {
                 at += 1;
             }
         }
+    }
+
+    /// With the rule off, a value that was here before is taken for a new one.
+    #[inline]
+    fn judge(&self, slot: Slot, ordinal: u32) -> u32 {
+        if self.settings.rules.on(Rule::Duplicates) { ordinal } else { ordinal.max(self.table.next_ordinal(slot)) }
     }
 
     /// With the rule off, a frame makes a step as a local use does: the harm a simulation shows.
@@ -354,7 +369,7 @@ impl Core {
 
     fn take_in_offer(&mut self, link: u32, slot: Slot, ordinal: u32, ticket: Ticket) {
         let token = u64::from(ticket.packed());
-        let ordinal = if self.settings.rules.on(Rule::Duplicates) { ordinal } else { u32::MAX };
+        let ordinal = self.judge(slot, ordinal);
         if !self.settings.rules.on(Rule::Ordinals) {
             // With the rule off the offer takes no place in line: later values overtake it.
             return self.fetch(ticket);

@@ -57,22 +57,65 @@ const TURNS_PER_YIELD: u32 = 64;
 /// The longest sleep: a bound on how late anything unforeseen is noticed.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
 
+/// Empty turns between two looks at whether somebody else ran on this core.
+const TURNS_PER_WATCH: u32 = 1024;
+
+/// Whether the core is shared with anybody, seen from within: a stretch of empty turns that takes as long as a
+/// scheduler's slice was not spent here.
+#[derive(Debug, Default)]
+struct Watch {
+    last: Nanos,
+    stolen: u32,
+    is_shared: bool,
+}
+
+impl Watch {
+    /// A thousand empty turns take some tens of microseconds; a slice of another thread at least one millisecond.
+    const STOLEN_NS: u64 = 1_000_000;
+    /// So many stolen slices are no accident of the host.
+    const STOLEN_MAX: u32 = 64;
+
+    fn look(&mut self, now: Nanos) {
+        if self.last != Nanos::ZERO && now - self.last > Self::STOLEN_NS && !self.is_shared {
+            self.stolen += 1;
+            if self.stolen == Self::STOLEN_MAX {
+                self.is_shared = true;
+                tracing::warn!("this shard's core is shared with another thread: the shard yields it from now on");
+            }
+        }
+        self.last = now;
+    }
+
+    /// What came between two looks was work or sleep, not theft.
+    const fn interrupt(&mut self) {
+        self.last = Nanos::ZERO;
+    }
+}
+
 /// Turns the shard until it stops.
 pub(crate) fn run(mut shard: Shard, running: &Running) -> Shard {
     let patience = running.policy.patience();
+    let mut watch = Watch { is_shared: running.is_shared, ..Watch::default() };
     let mut empty = 0u32;
     loop {
         match shard.turn() {
-            Progress::Busy => empty = 0,
+            Progress::Busy => {
+                watch.interrupt();
+                empty = 0;
+            }
             Progress::Stopped => return shard,
             Progress::Idle => {
-                empty = empty.saturating_add(1);
+                empty = empty.wrapping_add(1);
                 // No pause: on this core nobody else runs, and a pause costs as much as a message takes to come.
-                if running.is_shared && empty.is_multiple_of(TURNS_PER_YIELD) {
+                if empty.is_multiple_of(TURNS_PER_YIELD) && watch.is_shared {
                     std::thread::yield_now();
+                }
+                if empty.is_multiple_of(TURNS_PER_WATCH) {
+                    watch.look(shard.clock.stamp());
                 }
                 if empty >= patience && running.policy.may_sleep() {
                     sleep(&mut shard, &running.doorbell);
+                    watch.interrupt();
                     empty = 0;
                 }
             }

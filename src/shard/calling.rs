@@ -1,0 +1,69 @@
+//! Calls: what the control plane asks of a shard, done between two polls.
+//!
+//! Rare and cold; a call may allocate and format.
+
+use super::call::Call;
+use super::{ARRIVALS_PER_TURN, Shard, TaskEvent, faults, peers};
+use crate::ground::{Nanos, limits};
+
+impl Shard {
+    /// Takes what the rings still hold, within what they can hold.
+    pub(super) fn poll_last(&mut self) {
+        let most = 2 * limits::LINK_SLOTS as usize / ARRIVALS_PER_TURN;
+        for _ in 0..most {
+            if self.poll_fabric() == 0 {
+                return;
+            }
+        }
+    }
+
+    pub(super) fn handle_call(&mut self, call: Call) {
+        match call {
+            Call::PeerUp(up) => {
+                self.core.peer_up(*up, &mut self.ports);
+                // The hello leaves before the peer's can be polled.
+                self.transmit();
+                self.flush();
+            }
+            Call::PeerLost { task, status } | Call::PeerUnreachable { task, status } => {
+                // What the peer had said before it went is still in the rings: it counts.
+                self.poll_last();
+                if let Some(at) = self.core.peers.iter().position(|peer| peer.task == task) {
+                    self.core.peer_lost(at as u32, &status);
+                }
+            }
+            Call::PeerSegment { task, segment } => self.core.peer_segment(&task, segment),
+            Call::Abort { step, status } => {
+                if self.core.abort(step, &status) {
+                    self.core.tell_neighbours(step, &status);
+                }
+            }
+            Call::Finish { step } => self.core.finish(step),
+            Call::Spawn { task } => {
+                let at = self.tasks.len() as u32;
+                self.tasks.push(Some(task));
+                self.call_task(at, TaskEvent::Started);
+            }
+            Call::Pending { answer } => answer.complete(Ok(self.core.pending())),
+            Call::Stats { answer } => answer.complete(Ok(self.stats())),
+            Call::Stop { deadline } => {
+                self.stopping = Some(deadline);
+                for task in 0..self.tasks.len() as u32 {
+                    self.call_task(task, TaskEvent::Stopping);
+                }
+                self.core.drain_for_stop();
+            }
+        }
+    }
+
+    /// True when the shard may end: nothing is owed any more, or the time is up.
+    pub(super) fn may_stop(&mut self, deadline: Nanos) -> bool {
+        if self.core.now < deadline && !self.core.is_drained() {
+            return false;
+        }
+        self.core.end_everything(&faults::shutdown());
+        peers::close_all(&self.core.links, &mut self.ports);
+        self.mailbox.close(&faults::shutdown());
+        true
+    }
+}

@@ -1,0 +1,135 @@
+//! Posting: what goes from channels and tables to the ports and the neighbours, once nothing is being polled.
+//!
+//! It decides nothing: what is due was decided where it was put.
+
+use super::core::{Core, PortOp, Room};
+use super::Shard;
+use crate::fabric::{Landing, Port, Refusal};
+
+impl Shard {
+    pub(super) fn transmit(&mut self) {
+        if !self.core.port_ops.is_empty() {
+            self.run_port_ops();
+        }
+        if !self.core.dirty.is_empty() {
+            let mut dirty = std::mem::take(&mut self.core.dirty);
+            for link in dirty.drain(..) {
+                if let Some(entry) = self.core.links.get_mut(link as usize) {
+                    entry.is_dirty = false;
+                }
+                self.transmit_link(link);
+            }
+            // What could not be posted now is dirty again, in the new list: keep the larger allocation.
+            if self.core.dirty.is_empty() {
+                self.core.dirty = dirty;
+            }
+        }
+        if self.core.notes_waiting > 0 {
+            for at in 0..self.core.notes.len() {
+                self.send_notes(at);
+            }
+        }
+    }
+
+    pub(super) fn send_notes(&mut self, at: usize) {
+        let Some(Some(neighbour)) = self.neighbours.get_mut(at) else { return };
+        while let Some(note) = self.core.notes[at].pop_front() {
+            if let Err(note) = neighbour.to.push(note) {
+                self.core.notes[at].push_front(note);
+                return;
+            }
+            self.core.notes_waiting -= 1;
+        }
+    }
+
+    /// Posts what a link owes, and lets parked values follow while there is room.
+    #[inline]
+    pub(super) fn transmit_link(&mut self, link: u32) {
+        let Self { core, ports, .. } = self;
+        let Core { links, keys, now, .. } = core;
+        let Some(entry) = links.get_mut(link as usize) else { return };
+        let Some((port, qp)) = entry.qp else { return };
+        let Some(port) = ports.get_mut(port) else { return };
+        self.has_posted = true;
+        entry.channel.transmit(*now, &|key| keys.text(key), &mut |frame, body| port.post_send(qp, frame, body).is_ok());
+        if !entry.parked.is_empty() && entry.channel.takes_push() {
+            core.pump(link);
+        }
+        // Credit that was refused is due as well, and no timer runs for it.
+        if core.links[link as usize].channel.must_transmit(core.now) {
+            core.touch(link);
+        }
+    }
+
+    #[cold]
+    pub(super) fn run_port_ops(&mut self) {
+        let ops = std::mem::take(&mut self.core.port_ops);
+        for op in ops {
+            self.run_port_op(op);
+        }
+    }
+
+    pub(super) fn run_port_op(&mut self, op: PortOp) {
+        match op {
+            PortOp::Write { link, write } => {
+                let Some((port, _)) = self.core.links.get(link as usize).and_then(|entry| entry.qp) else {
+                    return self.core.write_refused(link, write);
+                };
+                match self.ports[port].post_write(write) {
+                    Ok(()) => {}
+                    Err(refused) if refused.refusal == Refusal::Full => {
+                        self.core.port_ops.push(PortOp::Write { link, write: refused.write });
+                    }
+                    Err(refused) => self.core.write_refused(link, refused.write),
+                }
+            }
+            PortOp::OpenAndAsk { link, ticket, meta, patience_ns, room } => {
+                self.open_and_ask(link, ticket, meta, patience_ns, room);
+            }
+            PortOp::CloseLanding { port, qp, landing } => self.ports[port].close_landing(qp, landing),
+            PortOp::Close { port, qp } => self.ports[port].close(qp),
+            PortOp::Attach { link } => self.core.attach_next(link, &mut self.ports),
+        }
+    }
+
+    /// Opens a landing for a demand and sends its request.
+    pub(super) fn open_and_ask(
+        &mut self,
+        link: u32,
+        ticket: crate::wire::Ticket,
+        meta: crate::ground::TensorMeta,
+        patience_ns: u64,
+        room: Room,
+    ) {
+        let Some(entry) = self.core.links.get(link as usize) else { return };
+        let demand = entry.channel.demand_at(ticket);
+        let is_wanted = demand.is_some_and(|demand| !demand.is_cancelled && !demand.has_landing);
+        let Some((port, qp)) = entry.qp.filter(|_| is_wanted) else {
+            // Taken back meanwhile; or without a connection, and then it is asked with the next.
+            return self.core.leave(room);
+        };
+        let Ok(buffer) = self.core.pool.buffer(room.bytes as usize) else {
+            self.core.leave(room);
+            return self.core.no_landing(link, ticket, room.bytes as usize);
+        };
+        let landing = Landing { index: ticket.index, generation: ticket.generation };
+        match self.ports[port].open_landing(qp, landing, buffer) {
+            Ok(region) => {
+                if let Some(entry) = self.core.links.get_mut(link as usize) {
+                    entry.channel.ask(ticket, patience_ns, Some((region, meta)));
+                }
+                self.core.touch(link);
+            }
+            // The queue pair is going down.
+            Err(_) => self.core.leave(room),
+        }
+    }
+
+    /// Rings the doorbells of peers that were posted to and may sleep.
+    pub(super) fn flush(&mut self) {
+        self.has_posted = false;
+        for port in &mut self.ports {
+            port.flush();
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! What a shard is told when it is made, and whom it tells of what happens.
+//!
+//! Plain values and one trait; nothing here decides anything.
+
+use std::sync::Arc;
+
+use crate::channel::Rules;
+use crate::fabric::DownReason;
+use crate::ground::device::TaskName;
+use crate::ground::{Status, StepId, limits};
+use crate::rendezvous;
+
+/// A shard's settings.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Shards of this task.
+    pub shards: u16,
+    /// Bounds of the table.
+    pub table: rendezvous::Limits,
+    /// Keys known at once.
+    pub keys: usize,
+    /// Receives of application threads and neighbours that may wait.
+    pub waiters: usize,
+    /// Notes that may wait for a neighbour.
+    pub notes: usize,
+    /// Frames in flight towards this shard, for each link.
+    pub frame_window: u16,
+    /// Lines of unrequested values that may wait here, for each link.
+    pub line_window: u16,
+    /// Values up to this many bytes (with their dimensions) travel in a frame; longer ones by lease or landing.
+    pub inline_max: usize,
+    /// Read large values of peers of the same read domain in place.
+    pub lease: bool,
+    /// Leases held at once.
+    pub leases: u32,
+    /// Bytes of landings open at once.
+    pub landing_bytes: u64,
+    /// Keys with a number on one link, in each direction.
+    pub interned: usize,
+    /// Values of ours on offer on one link.
+    pub offers: usize,
+    /// How long an acknowledgement waits for a frame to ride on.
+    pub ack_delay_ns: u64,
+    /// How long a peer that a key names may take to be there.
+    pub connect_timeout_ns: u64,
+    /// Which rules of the protocol are on. All, outside simulations.
+    pub rules: Rules,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            shards: 1,
+            table: rendezvous::Limits::default(),
+            keys: limits::KEYS,
+            waiters: limits::WAITS,
+            notes: limits::NOTES,
+            frame_window: limits::FRAME_WINDOW,
+            line_window: limits::LINE_WINDOW,
+            inline_max: limits::INLINE_MAX,
+            lease: true,
+            leases: limits::LEASES,
+            landing_bytes: limits::LANDING_BYTES,
+            interned: limits::INTERNED_KEYS,
+            offers: limits::OFFERS,
+            ack_delay_ns: limits::ACK_DELAY_NS,
+            connect_timeout_ns: limits::CONNECT_TIMEOUT_NS,
+            rules: Rules::ALL,
+        }
+    }
+}
+
+/// What a shard tells those above it. Called on cold paths, from the shard's thread; must not block.
+pub trait Observer: Send + Sync {
+    /// A key names a task that is not connected: dial it.
+    fn peer_wanted(&self, task: &TaskName);
+    /// A step ended here, by a peer's word or a failure.
+    fn step_ended(&self, step: StepId, status: &Status);
+    /// A queue pair went down.
+    fn link_down(&self, task: &TaskName, reason: DownReason);
+    /// A peer broke the protocol.
+    fn violated(&self, task: &TaskName, status: &Status);
+    /// The shard's arena grew.
+    fn segment_added(&self, segment: Arc<crate::memory::Segment>);
+}
