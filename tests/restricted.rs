@@ -27,46 +27,89 @@ struct Refused {
 
 #[test]
 fn the_demonstration_runs_without_rings_and_without_lockable_memory() {
-    let output = demo(Refused { io_uring: true, memory: true });
+    let output = demo(Refused {
+        io_uring: true,
+        memory: true,
+    });
     let shown = whole(&output);
-    let runtime = shown.lines().find(|line| line.starts_with("control ")).unwrap_or_default();
-    assert!(runtime.contains("Poll: "), "it must say what it runs on: {shown}");
+    let runtime = shown
+        .lines()
+        .find(|line| line.starts_with("control "))
+        .unwrap_or_default();
+    assert!(
+        runtime.contains("Poll: "),
+        "it must say what it runs on: {shown}"
+    );
     assert!(runtime.contains("io_uring"), "and why: {runtime}");
 }
 
 #[test]
 fn the_demonstration_runs_with_64_kib_of_lockable_memory() {
-    let output = demo(Refused { io_uring: false, memory: true });
+    let output = demo(Refused {
+        io_uring: false,
+        memory: true,
+    });
     let shown = whole(&output);
-    let runtime = shown.lines().find(|line| line.starts_with("control ")).unwrap_or_default();
-    // Whether rings count as locked memory is the kernel's to say: either runtime will do, but a reason must stand there.
-    assert!(runtime.contains("Poll: ") || runtime.contains("Glommio: "), "{shown}");
+    let runtime = shown
+        .lines()
+        .find(|line| line.starts_with("control "))
+        .unwrap_or_default();
+    // Whether rings count as locked memory is the kernel's to say: either runtime will do, with its reason.
+    assert!(
+        runtime.contains("Poll: ") || runtime.contains("Glommio: "),
+        "{shown}"
+    );
 }
 
 #[test]
 fn the_filter_is_in_force() {
     let mut command = Command::new("/bin/cat");
     command.args(["/proc/self/status", "/proc/self/limits"]);
-    restrict(&mut command, Refused { io_uring: true, memory: true });
+    restrict(
+        &mut command,
+        Refused {
+            io_uring: true,
+            memory: true,
+        },
+    );
     let shown = String::from_utf8(command.output().unwrap().stdout).unwrap();
-    let field = |name: &str| shown.lines().find_map(|line| line.strip_prefix(name)).map(str::trim).unwrap_or_default();
+    let field = |name: &str| {
+        shown
+            .lines()
+            .find_map(|line| line.strip_prefix(name))
+            .map(str::trim)
+            .unwrap_or_default()
+    };
     assert_eq!(field("Seccomp:"), "2", "{shown}");
     assert!(field("Max locked memory").starts_with("65536"), "{shown}");
     let capabilities = u64::from_str_radix(field("CapEff:"), 16).unwrap();
-    assert_eq!(capabilities & CapabilitySet::IPC_LOCK.bits(), 0, "without the limit in force the test shows nothing");
+    assert_eq!(
+        capabilities & CapabilitySet::IPC_LOCK.bits(),
+        0,
+        "without the limit in force the test shows nothing"
+    );
 }
 
 /// What a demonstration that went well has shown.
 fn whole(output: &Output) -> String {
     let shown = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{shown}{}", String::from_utf8_lossy(&output.stderr));
-    assert!(shown.contains("12 tensors") && shown.contains("every byte"), "{shown}");
+    assert!(
+        output.status.success(),
+        "{shown}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert!(
+        shown.contains("12 tensors") && shown.contains("every byte"),
+        "{shown}"
+    );
     shown
 }
 
 fn demo(refused: Refused) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rendez"));
-    command.args(["demo", "--rounds", "20"]).stdin(Stdio::null());
+    command
+        .args(["demo", "--rounds", "20"])
+        .stdin(Stdio::null());
     restrict(&mut command, refused);
     command.output().unwrap()
 }
@@ -75,7 +118,10 @@ fn restrict(command: &mut Command, refused: Refused) {
     let filter = filter();
     let prepare = move || {
         if refused.memory {
-            let limit = Rlimit { current: Some(MEMLOCK), maximum: Some(MEMLOCK) };
+            let limit = Rlimit {
+                current: Some(MEMLOCK),
+                maximum: Some(MEMLOCK),
+            };
             rustix::process::setrlimit(Resource::Memlock, limit)?;
             // Whoever may lock memory has no limit. What the bounding set lacks is gone after exec, even for root; who
             // may not change that set is not root, and has no such capability either.
@@ -97,8 +143,12 @@ fn restrict(command: &mut Command, refused: Refused) {
 /// Refuses rings with EPERM, as default container profiles do, and allows all else.
 fn filter() -> BpfProgram {
     let architecture = TargetArch::try_from(std::env::consts::ARCH).expect("a known architecture");
-    let rules = IO_URING.iter().map(|number| (*number, Vec::new())).collect();
+    let rules = IO_URING
+        .iter()
+        .map(|number| (*number, Vec::new()))
+        .collect();
     let refused = SeccompAction::Errno(1);
-    let filter = SeccompFilter::new(rules, SeccompAction::Allow, refused, architecture).expect("a filter");
+    let filter =
+        SeccompFilter::new(rules, SeccompAction::Allow, refused, architecture).expect("a filter");
     filter.try_into().expect("a program")
 }

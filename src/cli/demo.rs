@@ -72,7 +72,11 @@ pub trait Handover {
     ///
     /// # Errors
     /// The first thing that went wrong; a tensor whose bytes differ is `BYTES_DIFFER`.
-    fn hand_over(&mut self, weights: &Weights, each: &mut dyn FnMut(Handed)) -> Result<Outcome, CliError>;
+    fn hand_over(
+        &mut self,
+        weights: &Weights,
+        each: &mut dyn FnMut(Handed),
+    ) -> Result<Outcome, CliError>;
 }
 
 impl Handed {
@@ -80,12 +84,23 @@ impl Handed {
     fn summed_up(index: usize, first_ns: u64, mut rounds: Vec<(u64, Path)>) -> Self {
         let kinds = [Path::Inline, Path::Lease, Path::Copy, Path::Local];
         let count = |kind: Path| rounds.iter().filter(|(_, path)| *path == kind).count();
-        let mut counted: Vec<(usize, &'static str)> =
-            kinds.iter().map(|kind| (count(*kind), plan::path_name(*kind))).filter(|(count, _)| *count > 0).collect();
+        let mut counted: Vec<(usize, &'static str)> = kinds
+            .iter()
+            .map(|kind| (count(*kind), plan::path_name(*kind)))
+            .filter(|(count, _)| *count > 0)
+            .collect();
         counted.sort_unstable_by_key(|(count, _)| std::cmp::Reverse(*count));
-        let several = counted.iter().map(|(count, name)| format!("{name} {count}")).collect::<Vec<_>>().join(", ");
+        let several = counted
+            .iter()
+            .map(|(count, name)| format!("{name} {count}"))
+            .collect::<Vec<_>>()
+            .join(", ");
         let middle = rounds.len() / 2;
-        let latency_ns = if rounds.is_empty() { 0 } else { rounds.select_nth_unstable_by_key(middle, |r| r.0).1.0 };
+        let latency_ns = if rounds.is_empty() {
+            0
+        } else {
+            rounds.select_nth_unstable_by_key(middle, |r| r.0).1.0
+        };
         Self {
             index,
             path: counted.first().map_or("none", |(_, name)| name),
@@ -161,7 +176,8 @@ pub fn run(
     for (entry, arrived) in weights.entries().iter().zip(handed) {
         let lost = || {
             let (tensor, file) = (&entry.name, weights.name());
-            let message = format!("tensor '{tensor}' of '{file}' did not arrive; please report this");
+            let message =
+                format!("tensor '{tensor}' of '{file}' did not arrive; please report this");
             CliError::failure("TENSOR_LOST", message)
         };
         rows.push((entry, arrived.ok_or_else(lost)?));
@@ -209,7 +225,11 @@ fn write_json(
         latency_ns: outcome.latencies,
         first_ns: outcome.first,
         latency: LATENCY,
-        facts: outcome.facts.iter().map(|fact| (fact.name, &*fact.text)).collect(),
+        facts: outcome
+            .facts
+            .iter()
+            .map(|fact| (fact.name, &*fact.text))
+            .collect(),
         checked: true,
         machine: Machine::read(),
     };
@@ -218,7 +238,12 @@ fn write_json(
 }
 
 fn write_facts(outcome: &Outcome, terminal: &mut Terminal) -> Result<(), CliError> {
-    let widest = outcome.facts.iter().map(|fact| fact.name.len()).max().unwrap_or(0);
+    let widest = outcome
+        .facts
+        .iter()
+        .map(|fact| fact.name.len())
+        .max()
+        .unwrap_or(0);
     for Fact { name, text } in &outcome.facts {
         terminal.line(format_args!("{name:widest$}  {text}"))?;
     }
@@ -226,7 +251,9 @@ fn write_facts(outcome: &Outcome, terminal: &mut Terminal) -> Result<(), CliErro
 }
 
 fn write_table(rows: &[(&Entry, Handed)], terminal: &mut Terminal) -> Result<(), CliError> {
-    let heading = ["tensor", "dtype", "shape", "bytes", "path", "latency", "first", ""];
+    let heading = [
+        "tensor", "dtype", "shape", "bytes", "path", "latency", "first", "",
+    ];
     let mut lines = vec![heading.map(str::to_owned).to_vec()];
     for (entry, handed) in rows {
         lines.push(vec![
@@ -241,36 +268,76 @@ fn write_table(rows: &[(&Entry, Handed)], terminal: &mut Terminal) -> Result<(),
         ]);
     }
     terminal.line("")?;
-    terminal.line(lay_out(&lines, &[0, 1, 2, 4, 7], &[7, 6, 2, 1], terminal.width()))?;
+    terminal.line(lay_out(
+        &lines,
+        &[0, 1, 2, 4, 7],
+        &[7, 6, 2, 1],
+        terminal.width(),
+    ))?;
     terminal.line("")?;
     Ok(())
 }
 
-fn write_summary(rows: &[(&Entry, Handed)], outcome: &Outcome, terminal: &mut Terminal) -> Result<(), CliError> {
+fn write_summary(
+    rows: &[(&Entry, Handed)],
+    outcome: &Outcome,
+    terminal: &mut Terminal,
+) -> Result<(), CliError> {
     let (count, rounds) = (rows.len(), outcome.rounds);
-    terminal.line(format_args!("{count} tensors, {rounds} rounds: every byte of each compared with the file"))?;
-    let (bytes, took) = (show_bytes(outcome.bytes), show_nanos(outcome.elapsed.as_nanos() as f64));
+    terminal.line(format_args!(
+        "{count} tensors, {rounds} rounds: every byte of each compared with the file"
+    ))?;
+    let (bytes, took) = (
+        show_bytes(outcome.bytes),
+        show_nanos(outcome.elapsed.as_nanos() as f64),
+    );
     terminal.line(format_args!(
         "{} handed over, read and compared ({bytes} in {took})",
         show_bandwidth(bandwidth(outcome))
     ))?;
-    if let Some(Summary { p50, p99, p99_9, max, .. }) = outcome.latencies {
+    if let Some(Summary {
+        p50,
+        p99,
+        p99_9,
+        max,
+        ..
+    }) = outcome.latencies
+    {
         let [p50, p99, p99_9, max] = [p50, p99, p99_9, max].map(show_nanos);
-        terminal.line(format_args!("latency  p50 {p50}, p99 {p99}, p99.9 {p99_9}, max {max}"))?;
+        terminal.line(format_args!(
+            "latency  p50 {p50}, p99 {p99}, p99.9 {p99_9}, max {max}"
+        ))?;
     }
     // A dozen first rounds have no percentiles worth the name.
     if let Some(Summary { p50, max, .. }) = outcome.first {
-        terminal.line(format_args!("first    p50 {}, max {}", show_nanos(p50), show_nanos(max)))?;
+        terminal.line(format_args!(
+            "first    p50 {}, max {}",
+            show_nanos(p50),
+            show_nanos(max)
+        ))?;
     }
     Ok(())
 }
 
 /// The words of the table that a newcomer has not met.
-fn write_legend(rows: &[(&Entry, Handed)], outcome: &Outcome, terminal: &mut Terminal) -> Result<(), CliError> {
-    let took = |path: Path| rows.iter().any(|(_, handed)| handed.path == plan::path_name(path));
+fn write_legend(
+    rows: &[(&Entry, Handed)],
+    outcome: &Outcome,
+    terminal: &mut Terminal,
+) -> Result<(), CliError> {
+    let took = |path: Path| {
+        rows.iter()
+            .any(|(_, handed)| handed.path == plan::path_name(path))
+    };
     let paths = [
-        (Path::Inline, "small: the bytes travel in the shared ring itself"),
-        (Path::Lease, "read in place, in the producer's memory: nothing is copied"),
+        (
+            Path::Inline,
+            "small: the bytes travel in the shared ring itself",
+        ),
+        (
+            Path::Lease,
+            "read in place, in the producer's memory: nothing is copied",
+        ),
         (Path::Copy, "copied into the consumer's memory"),
     ];
     for (path, words) in paths.into_iter().filter(|(path, _)| took(*path)) {

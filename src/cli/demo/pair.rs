@@ -1,8 +1,8 @@
 //! The demonstration's two processes, seen from the first: it starts the second, has the tensors, and reports.
 //!
 //! Knows processes, engines and the plan; nothing of tables and terminals. The second process is this program again,
-//! under a hidden subcommand. All that outlives a process that is killed is memory the other has mapped, and an abstract
-//! socket's name goes with its socket: nothing has to be cleaned up.
+//! under a hidden subcommand. All that outlives a process that is killed is memory the other has mapped, and the name
+//! of an abstract socket goes with it: nothing has to be cleaned up.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::plan::{self, CONSUMER, Findings, PRODUCER, Plan};
 use super::tasks::{BatchKeys, Producer, numbers};
-use super::wait::{MEET_TIMEOUT, Waiting};
+use super::wait::{MEET_TIMEOUT, Waiting, is_leaving};
 use super::{Fact, Handed, Handover, Outcome};
 use crate::cli::error::CliError;
 use crate::cli::histogram::Recorder;
@@ -52,12 +52,21 @@ impl TwoProcesses {
     #[must_use]
     pub fn of(file: Option<PathBuf>, rounds: Option<u64>, linger: Duration) -> Self {
         // The link rather than the path it shows: the file may have been replaced or removed since we started.
-        Self { file, rounds, linger, program: "/proc/self/exe".into() }
+        Self {
+            file,
+            rounds,
+            linger,
+            program: "/proc/self/exe".into(),
+        }
     }
 }
 
 impl Handover for TwoProcesses {
-    fn hand_over(&mut self, weights: &Weights, each: &mut dyn FnMut(Handed)) -> Result<Outcome, CliError> {
+    fn hand_over(
+        &mut self,
+        weights: &Weights,
+        each: &mut dyn FnMut(Handed),
+    ) -> Result<Outcome, CliError> {
         let plan = Plan::of(weights);
         check_room(weights, &plan)?;
         let cores = machine::pair()?;
@@ -69,7 +78,10 @@ impl Handover for TwoProcesses {
         let engine = Engine::start(config)?;
         let facts = facts(&engine, &consumer, cores);
         let mut ended = || consumer.ended();
-        let mut producer = Side { waiting: Waiting::new(&engine, (PRODUCER, CONSUMER), &mut ended)?, engine: &engine };
+        let mut producer = Side {
+            waiting: Waiting::new(&engine, (PRODUCER, CONSUMER), &mut ended)?,
+            engine: &engine,
+        };
         let tallies = producer.hand_all_over(weights, &plan, self.linger, each)?;
         consumer.farewell()?;
         engine.shutdown(Duration::from_millis(200));
@@ -84,7 +96,11 @@ pub(super) fn config(job: &str, core: usize, is_shared: bool) -> Config {
     config.cores = vec![core];
     config.share_cores = is_shared;
     // A core of its own may be polled without end; a shared one must be given away when there is nothing to do.
-    config.poll = if is_shared { PollPolicy::Adaptive } else { PollPolicy::Busy };
+    config.poll = if is_shared {
+        PollPolicy::Adaptive
+    } else {
+        PollPolicy::Busy
+    };
     config.connect_timeout = MEET_TIMEOUT;
     config
 }
@@ -103,12 +119,20 @@ impl Side<'_> {
         linger: Duration,
         each: &mut dyn FnMut(Handed),
     ) -> Result<Tallies, CliError> {
-        let ready = self.waiting.hear(&plan::key(CONSUMER, PRODUCER, "ready")?)?;
+        let ready = self
+            .waiting
+            .hear(&plan::key(CONSUMER, PRODUCER, "ready")?)?;
         if ready.as_slice::<u64>().map_err(Status::from)? != [plan.fingerprint] {
-            let message = format!("'{}' changed while it was read: the two sides found other tensors", weights.name());
+            let message = format!(
+                "'{}' changed while it was read: the two sides found other tensors",
+                weights.name()
+            );
             return Err(CliError::failure("FILE_CHANGED", message));
         }
-        self.waiting.say(&plan::key(PRODUCER, CONSUMER, "begin")?, numbers(&[plan.fingerprint])?)?;
+        self.waiting.say(
+            &plan::key(PRODUCER, CONSUMER, "begin")?,
+            numbers(&[plan.fingerprint])?,
+        )?;
         let (more, since) = (plan::key(PRODUCER, CONSUMER, "more")?, Instant::now());
         loop {
             let mut tallies = Tallies::default();
@@ -140,13 +164,18 @@ impl Side<'_> {
             tensors.push((plan::tensor_key(index, &entry.name)?, builder.finish()));
         }
         let failure = self.waiting.failure.clone();
-        self.engine.spawn(0, Box::new(Producer::new(keys.clone(), tensors, failure)))?;
+        self.engine
+            .spawn(0, Box::new(Producer::new(keys.clone(), tensors, failure)))?;
         let sent = self.waiting.value_of(&keys.sent)?;
         let findings = self.waiting.value_of(&keys.findings)?;
         let sent = sent.as_slice::<u64>().map_err(Status::from)?;
-        let findings = Findings::parse(findings.as_slice::<u64>().map_err(Status::from)?).ok_or_else(nonsense)?;
+        let findings = Findings::parse(findings.as_slice::<u64>().map_err(Status::from)?)
+            .ok_or_else(nonsense)?;
         if let Some((index, at)) = findings.differs {
-            let name = weights.entries().get(batch.start + index).map_or("?", |entry| &*entry.name);
+            let name = weights
+                .entries()
+                .get(batch.start + index)
+                .map_or("?", |entry| &*entry.name);
             let message = format!(
                 "tensor '{name}' of '{}' differs from the file from its byte {at}: either the file changed while it \
                  was read, or memory is not to be trusted",
@@ -154,7 +183,10 @@ impl Side<'_> {
             );
             return Err(CliError::failure("BYTES_DIFFER", message));
         }
-        let bytes: u64 = weights.entries()[batch.clone()].iter().map(|entry| entry.len).sum();
+        let bytes: u64 = weights.entries()[batch.clone()]
+            .iter()
+            .map(|entry| entry.len)
+            .sum();
         tallies.add(batch, bytes, sent, &findings, each)
     }
 }
@@ -171,7 +203,13 @@ struct Tallies {
 impl Default for Tallies {
     fn default() -> Self {
         let (first, all) = (Recorder::nanos(), Recorder::nanos());
-        Self { first, all, rounds: u64::MAX, bytes: 0, elapsed: Duration::ZERO }
+        Self {
+            first,
+            all,
+            rounds: u64::MAX,
+            bytes: 0,
+            elapsed: Duration::ZERO,
+        }
     }
 }
 
@@ -198,7 +236,9 @@ impl Tallies {
             let mut hand_overs: Vec<(u64, Path)> = hand_overs.collect();
             let (first_ns, _) = hand_overs.remove(0);
             self.first.record(first_ns);
-            hand_overs.iter().for_each(|(latency, _)| self.all.record(*latency));
+            hand_overs
+                .iter()
+                .for_each(|(latency, _)| self.all.record(*latency));
             each(Handed::summed_up(index, first_ns, hand_overs));
         }
         let measured = rounds as u64 - 1;
@@ -210,7 +250,11 @@ impl Tallies {
 
     fn outcome(&self, facts: Vec<Fact>) -> Outcome {
         Outcome {
-            rounds: if self.rounds == u64::MAX { 0 } else { self.rounds },
+            rounds: if self.rounds == u64::MAX {
+                0
+            } else {
+                self.rounds
+            },
             bytes: self.bytes,
             elapsed: self.elapsed,
             first: self.first.summary(),
@@ -229,7 +273,12 @@ impl Consumer {
     fn spawn(how: &TwoProcesses, address: &Address, cores: Pair) -> Result<Self, CliError> {
         let mut command = Command::new(&how.program);
         command.arg(PEER_COMMAND);
-        command.args(["--parent", &std::process::id().to_string(), "--address", &address.to_string()]);
+        command.args([
+            "--parent",
+            &std::process::id().to_string(),
+            "--address",
+            &address.to_string(),
+        ]);
         command.args(["--core", &cores.far.to_string()]);
         if cores.is_shared() {
             command.arg("--shared-core");
@@ -244,7 +293,8 @@ impl Consumer {
         let spawned = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
         spawned.map(|process| Self { process }).map_err(|error| {
             let message = format!(
-                "cannot start the second process ({}): {error}; is the limit of processes reached, or /proc not mounted?",
+                "cannot start the second process ({}): {error}; is the limit of processes reached, \
+                 or /proc not mounted?",
                 how.program.display()
             );
             CliError::failure("PROCESS_REFUSED", message)
@@ -252,10 +302,6 @@ impl Consumer {
     }
 
     /// How the process ended, if it did.
-    ///
-    /// The kernel may take long to take the rings of a killed process down, on threads of its own that wait for a core
-    /// as all others do, and tells of the end only then. What it shows of the first thread is earlier and as sure: that
-    /// thread leaves last.
     fn ended(&mut self) -> Option<String> {
         use std::os::unix::process::ExitStatusExt;
         let id = self.process.id();
@@ -281,7 +327,8 @@ impl Consumer {
                     return Err(CliError::failure(catalogue::PEER_LOST, message));
                 }
                 _ if Instant::now() > until => {
-                    let message = "the consumer received everything and does not end; it is killed now";
+                    let message =
+                        "the consumer received everything and does not end; it is killed now";
                     return Err(CliError::failure(catalogue::PEER_LOST, message));
                 }
                 _ => std::thread::sleep(Duration::from_millis(1)),
@@ -301,21 +348,23 @@ impl Drop for Consumer {
     }
 }
 
-/// True if the first thread of a process has ended, though others may still be on their way out of the kernel.
-fn is_leaving(process: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with(['Z', 'X']))
-}
-
 /// The bytes of the largest batch.
 fn largest(weights: &Weights, plan: &Plan) -> u64 {
-    let bytes = |batch: &Range<usize>| weights.entries()[batch.clone()].iter().map(|entry| entry.len).sum();
+    let bytes = |batch: &Range<usize>| {
+        weights.entries()[batch.clone()]
+            .iter()
+            .map(|entry| entry.len)
+            .sum()
+    };
     plan.batches.iter().map(bytes).max().unwrap_or(0)
 }
 
 /// Both sides hold a batch, and its tensors are rounded up to whole pages.
 fn check_room(weights: &Weights, plan: &Plan) -> Result<(), CliError> {
-    let (needed, available) = (largest(weights, plan).saturating_mul(2), machine::available_bytes());
+    let (needed, available) = (
+        largest(weights, plan).saturating_mul(2),
+        machine::available_bytes(),
+    );
     if needed < available || available == 0 {
         return Ok(());
     }
@@ -329,15 +378,40 @@ fn check_room(weights: &Weights, plan: &Plan) -> Result<(), CliError> {
 }
 
 fn facts(engine: &Engine, consumer: &Consumer, cores: Pair) -> Vec<Fact> {
-    let polls = if cores.is_shared() { "polls, yields, then sleeps (adaptive)" } else { "polls and never sleeps (busy)" };
+    let polls = if cores.is_shared() {
+        "polls, yields, then sleeps (adaptive)"
+    } else {
+        "polls and never sleeps (busy)"
+    };
     let side = |process: u32, core: usize| format!("process {process} on core {core}, {polls}");
-    let control = engine.control_runtime().map(ToString::to_string).unwrap_or_default();
+    let control = engine
+        .control_runtime()
+        .map(ToString::to_string)
+        .unwrap_or_default();
     vec![
-        Fact { name: "producer", text: side(std::process::id(), cores.near) },
-        Fact { name: "consumer", text: side(consumer.process.id(), cores.far) },
-        Fact { name: "control", text: control },
-        Fact { name: "huge pages", text: pages(engine.huge_pages()) },
-        Fact { name: "clock", text: format!("CLOCK_MONOTONIC for both; latencies include one reading of {}", clock_cost()) },
+        Fact {
+            name: "producer",
+            text: side(std::process::id(), cores.near),
+        },
+        Fact {
+            name: "consumer",
+            text: side(consumer.process.id(), cores.far),
+        },
+        Fact {
+            name: "control",
+            text: control,
+        },
+        Fact {
+            name: "huge pages",
+            text: pages(engine.huge_pages()),
+        },
+        Fact {
+            name: "clock",
+            text: format!(
+                "CLOCK_MONOTONIC for both; latencies include one reading, {}",
+                clock_cost()
+            ),
+        },
     ]
 }
 
@@ -359,14 +433,19 @@ fn pages(report: HugePagesReport) -> String {
     };
     match report {
         HugePagesReport::Reserved { page_bytes } => format!("yes, of {}", show_bytes(page_bytes)),
-        HugePagesReport::Advised { errno } => format!("left to the kernel to merge: {}", why(errno)),
+        HugePagesReport::Advised { errno } => {
+            format!("left to the kernel to merge: {}", why(errno))
+        }
         HugePagesReport::Unavailable { errno } => format!("no: {}", why(errno)),
         _ => "off".to_owned(),
     }
 }
 
 fn nonsense() -> CliError {
-    CliError::failure(catalogue::PEER_STATUS, "the consumer reports what no consumer finds; please report this")
+    CliError::failure(
+        catalogue::PEER_STATUS,
+        "the consumer reports what no consumer finds; please report this",
+    )
 }
 
 #[cfg(test)]
@@ -376,7 +455,8 @@ mod tests {
     fn failing(program: &str) -> CliError {
         let mut pair = TwoProcesses::of(None, None, Duration::ZERO);
         pair.program = program.into();
-        pair.hand_over(&Weights::built_in().unwrap(), &mut |_| {}).unwrap_err()
+        pair.hand_over(&Weights::built_in().unwrap(), &mut |_| {})
+            .unwrap_err()
     }
 
     #[test]
@@ -390,6 +470,11 @@ mod tests {
     fn a_second_process_that_ends_at_once_is_noticed_before_any_hello() {
         let error = failing("/bin/false");
         assert_eq!(error.reason(), "PEER_LOST");
-        assert!(error.message().contains("ended with exit code 1 before the two had met"), "{error}");
+        assert!(
+            error
+                .message()
+                .contains("ended with exit code 1 before the two had met"),
+            "{error}"
+        );
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::pair::{PEER_COMMAND, config};
 use super::plan::{self, CONSUMER, PRODUCER, Plan};
 use super::tasks::{Awaited, BatchKeys, Consumer, Until, numbers};
-use super::wait::Waiting;
+use super::wait::{Waiting, is_leaving};
 use crate::cli::args::DemoPeerArgs;
 use crate::cli::error::CliError;
 use crate::cli::weights::{Entry, Weights};
@@ -20,30 +20,56 @@ use crate::ground::{Status, catalogue};
 /// # Errors
 /// `DEMO_PEER_MISUSED` if it was not started by a demonstration; `PEER_LOST` if the first process ends early.
 pub fn serve(args: &DemoPeerArgs) -> Result<(), CliError> {
-    let address: Address = args.address.parse().map_err(|error| misused(format!("{error}")))?;
+    let address: Address = args
+        .address
+        .parse()
+        .map_err(|error| misused(format!("{error}")))?;
     let parent = args.parent;
     // A process whose parent is gone is handed to another: our parent's number is ours to see and nobody's to reuse.
     let mut ended = || {
         let is_ours = rustix::process::Pid::as_raw(rustix::process::getppid()) == parent;
-        (!is_ours).then(|| format!("(process {parent}) is gone"))
+        (!is_ours || is_leaving(parent as u32)).then(|| format!("(process {parent}) is gone"))
     };
     if let Some(how) = ended() {
-        return Err(CliError::failure(catalogue::PEER_LOST, format!("the producer {how} before the two had met")));
+        return Err(CliError::failure(
+            catalogue::PEER_LOST,
+            format!("the producer {how} before the two had met"),
+        ));
     }
-    let weights = args.file.as_ref().map_or_else(Weights::built_in, |path| Weights::open(path))?;
+    let weights = args
+        .file
+        .as_ref()
+        .map_or_else(Weights::built_in, |path| Weights::open(path))?;
     let plan = Plan::of(&weights);
     let mut config = config(CONSUMER, args.core, args.shared_core);
-    config.peers.insert(format!("/job:{PRODUCER}/task:0"), address);
+    config
+        .peers
+        .insert(format!("/job:{PRODUCER}/task:0"), address);
     let engine = Engine::start(config)?;
     let mut waiting = Waiting::new(&engine, (CONSUMER, PRODUCER), &mut ended)?;
-    waiting.say(&plan::key(CONSUMER, PRODUCER, "ready")?, numbers(&[plan.fingerprint])?)?;
+    waiting.say(
+        &plan::key(CONSUMER, PRODUCER, "ready")?,
+        numbers(&[plan.fingerprint])?,
+    )?;
     waiting.hear(&plan::key(PRODUCER, CONSUMER, "begin")?)?;
     let more = plan::key(PRODUCER, CONSUMER, "more")?;
     loop {
         for batch in &plan.batches {
-            receive(&engine, &weights, batch.start, &weights.entries()[batch.clone()], args.rounds, &mut waiting)?;
+            receive(
+                &engine,
+                &weights,
+                batch.start,
+                &weights.entries()[batch.clone()],
+                args.rounds,
+                &mut waiting,
+            )?;
         }
-        if waiting.hear(&more)?.as_slice::<u64>().map_err(Status::from)? == [0] {
+        if waiting
+            .hear(&more)?
+            .as_slice::<u64>()
+            .map_err(Status::from)?
+            == [0]
+        {
             break;
         }
     }
@@ -61,8 +87,16 @@ fn receive(
 ) -> Result<(), CliError> {
     let (mut awaited, mut start) = (Vec::with_capacity(batch.len()), 0);
     for (place, entry) in batch.iter().enumerate() {
-        let (key, len) = (plan::tensor_key(first + place, &entry.name)?, entry.len as usize);
-        awaited.push(Awaited { key, meta: entry.meta, start, len });
+        let (key, len) = (
+            plan::tensor_key(first + place, &entry.name)?,
+            entry.len as usize,
+        );
+        awaited.push(Awaited {
+            key,
+            meta: entry.meta,
+            start,
+            len,
+        });
         start += len;
     }
     let mut expected = vec![0; start];
@@ -70,15 +104,30 @@ fn receive(
         weights.read_into(entry, &mut expected[awaited.start..][..awaited.len])?;
     }
     let until = match rounds {
-        Some(rounds) => Until { rounds: rounds.max(plan::ROUNDS_MIN), time: Duration::MAX },
-        None => Until { rounds: plan::ROUNDS_MAX, time: plan::rounds_time(batch, weights) },
+        Some(rounds) => Until {
+            rounds: rounds.max(2),
+            time: Duration::MAX,
+        },
+        None => Until {
+            rounds: plan::ROUNDS_MAX,
+            time: plan::rounds_time(batch, weights),
+        },
     };
     let keys = BatchKeys::new()?;
-    let task = Consumer::new(keys.clone(), awaited, expected, until, waiting.failure.clone());
+    let task = Consumer::new(
+        keys.clone(),
+        awaited,
+        expected,
+        until,
+        waiting.failure.clone(),
+    );
     engine.spawn(0, Box::new(task))?;
     waiting.value_of(&keys.over).map(drop)
 }
 
 fn misused(what: String) -> CliError {
-    CliError::failure("DEMO_PEER_MISUSED", format!("{what}; '{PEER_COMMAND}' is for 'rendez demo' only"))
+    CliError::failure(
+        "DEMO_PEER_MISUSED",
+        format!("{what}; '{PEER_COMMAND}' is for 'rendez demo' only"),
+    )
 }

@@ -1,7 +1,7 @@
 //! What both sides of a demonstration must agree on: the names of keys, the batches, and what a result holds.
 //!
-//! Knows files of weights and keys; nothing of processes and shards. Each side computes the plan from its own reading of
-//! the file, and the consumer's fingerprint tells the producer whether they read the same.
+//! Knows files of weights and keys; nothing of processes and shards. Each side computes the plan from its own reading
+//! of the file, and the consumer's fingerprint tells the producer whether they read the same.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -30,8 +30,9 @@ const BATCH_TENSORS: usize = 4096;
 
 /// Rounds over a batch: with a dozen tensors, enough for twelve hand-overs beyond the 99.9th percentile.
 pub(super) const ROUNDS_MAX: u64 = 1000;
-/// The least: a first one, told apart because its keys are new and its caches cold, and one to measure.
-pub(super) const ROUNDS_MIN: u64 = 2;
+/// The least, for large files: a first one, told apart because its keys are new and its caches cold, and a median of
+/// three.
+pub(super) const ROUNDS_MIN: u64 = 4;
 /// Time for the rounds of all batches together, as far as the least number of rounds allows.
 const ROUNDS_TIME: Duration = Duration::from_millis(400);
 
@@ -48,7 +49,9 @@ impl Plan {
         let mut batches = Vec::new();
         let (mut start, mut bytes) = (0, 0u64);
         for (index, entry) in entries.iter().enumerate() {
-            if index > start && (bytes.saturating_add(entry.len) > BATCH_BYTES || index - start == BATCH_TENSORS) {
+            if index > start
+                && (bytes.saturating_add(entry.len) > BATCH_BYTES || index - start == BATCH_TENSORS)
+            {
                 batches.push(start..index);
                 (start, bytes) = (index, 0);
             }
@@ -57,7 +60,10 @@ impl Plan {
         if start < entries.len() {
             batches.push(start..entries.len());
         }
-        Self { batches, fingerprint: fingerprint(entries) }
+        Self {
+            batches,
+            fingerprint: fingerprint(entries),
+        }
     }
 }
 
@@ -70,8 +76,14 @@ pub(super) fn rounds_time(batch: &[Entry], weights: &Weights) -> Duration {
 /// The key of a tensor: its name is the edge. A name that cannot be one (nothing, a semicolon, too long) is replaced by
 /// its number behind a `#`, and so is one that begins with that sign: no two tensors share a key.
 pub(super) fn tensor_key(index: usize, name: &str) -> Result<Key, CliError> {
-    let is_edge = (1..=EDGE_NAME_BYTES_MAX).contains(&name.len()) && !name.contains(';') && !name.starts_with('#');
-    let edge = if is_edge { Cow::Borrowed(name) } else { Cow::Owned(format!("#{index}")) };
+    let is_edge = (1..=EDGE_NAME_BYTES_MAX).contains(&name.len())
+        && !name.contains(';')
+        && !name.starts_with('#');
+    let edge = if is_edge {
+        Cow::Borrowed(name)
+    } else {
+        Cow::Owned(format!("#{index}"))
+    };
     key(PRODUCER, CONSUMER, &edge)
 }
 
@@ -91,7 +103,11 @@ fn fingerprint(entries: &[Entry]) -> u64 {
     for entry in entries {
         mix(entry.name.as_bytes());
         mix(entry.meta.dtype.name().as_bytes());
-        entry.meta.shape.dims().for_each(|dim| mix(&dim.to_le_bytes()));
+        entry
+            .meta
+            .shape
+            .dims()
+            .for_each(|dim| mix(&dim.to_le_bytes()));
         mix(&entry.offset.to_le_bytes());
         mix(&entry.len.to_le_bytes());
     }
@@ -119,28 +135,45 @@ impl Findings {
     const HEAD: usize = 4;
 
     pub(super) fn numbers(&self) -> Vec<u64> {
-        let (index, at) = self.differs.map_or((0, 0), |(index, at)| (index as u64 + 1, at));
+        let (index, at) = self
+            .differs
+            .map_or((0, 0), |(index, at)| (index as u64 + 1, at));
         let mut numbers = Vec::with_capacity(Self::HEAD + 2 * self.received.len());
         numbers.extend([index, at, self.began_ns, self.ended_ns]);
-        numbers.extend(self.received.iter().flat_map(|(at, path)| [*at, *path as u64]));
+        numbers.extend(
+            self.received
+                .iter()
+                .flat_map(|(at, path)| [*at, *path as u64]),
+        );
         numbers
     }
 
     /// `None` for numbers that no consumer writes.
     pub(super) fn parse(numbers: &[u64]) -> Option<Self> {
-        let (&[index, at, began_ns, ended_ns], pairs) = numbers.split_first_chunk::<{ Self::HEAD }>()?;
+        let (&[index, at, began_ns, ended_ns], pairs) =
+            numbers.split_first_chunk::<{ Self::HEAD }>()?;
         let (pairs, rest) = pairs.as_chunks::<2>();
         if !rest.is_empty() {
             return None;
         }
-        let received = pairs.iter().map(|[at, path]| Some((*at, path_of(*path)?))).collect::<Option<_>>()?;
+        let received = pairs
+            .iter()
+            .map(|[at, path]| Some((*at, path_of(*path)?)))
+            .collect::<Option<_>>()?;
         let differs = index.checked_sub(1).map(|index| (index as usize, at));
-        Some(Self { differs, began_ns, ended_ns, received })
+        Some(Self {
+            differs,
+            began_ns,
+            ended_ns,
+            received,
+        })
     }
 }
 
 fn path_of(number: u64) -> Option<Path> {
-    [Path::Local, Path::Inline, Path::Lease, Path::Copy].into_iter().find(|path| *path as u64 == number)
+    [Path::Local, Path::Inline, Path::Lease, Path::Copy]
+        .into_iter()
+        .find(|path| *path as u64 == number)
 }
 
 /// How a path is shown.
@@ -171,7 +204,10 @@ mod tests {
         for (index, name) in ["", "a;b", "#1", &long].into_iter().enumerate() {
             assert_eq!(tensor_key(index, name).unwrap().edge(), format!("#{index}"));
         }
-        assert_eq!(tensor_key(0, "layer.0/weight").unwrap().edge(), "layer.0/weight");
+        assert_eq!(
+            tensor_key(0, "layer.0/weight").unwrap().edge(),
+            "layer.0/weight"
+        );
     }
 
     #[test]
@@ -193,7 +229,8 @@ mod tests {
     fn batches_cover_the_file_and_readings_can_be_compared() {
         let weights = Weights::built_in().unwrap();
         let plan = Plan::of(&weights);
-        assert_eq!((plan.batches.len(), plan.batches[0].clone()), (1, 0..weights.entries().len()));
+        assert_eq!(plan.batches.len(), 1);
+        assert_eq!(plan.batches[0], 0..weights.entries().len());
         let mut entries = weights.entries().to_vec();
         entries[3].offset += 1;
         assert_ne!(fingerprint(&entries), plan.fingerprint);

@@ -72,12 +72,25 @@ pub(super) struct Producer {
 
 impl Producer {
     pub(super) fn new(keys: BatchKeys, tensors: Vec<(Key, Tensor)>, failure: Failure) -> Self {
-        let sent = Vec::with_capacity((tensors.len() * plan::ROUNDS_MAX as usize).min(RECORDS_ROOM));
-        Self { keys, tensors, failure, prepared: Vec::new(), go: None, next: 0, sent }
+        let sent =
+            Vec::with_capacity((tensors.len() * plan::ROUNDS_MAX as usize).min(RECORDS_ROOM));
+        Self {
+            keys,
+            tensors,
+            failure,
+            prepared: Vec::new(),
+            go: None,
+            next: 0,
+            sent,
+        }
     }
 
     fn start(&mut self, context: &mut TaskContext<'_>) -> Result<(), Status> {
-        self.prepared = self.tensors.iter().map(|(key, _)| context.prepare(key)).collect::<Result<_, _>>()?;
+        self.prepared = self
+            .tensors
+            .iter()
+            .map(|(key, _)| context.prepare(key))
+            .collect::<Result<_, _>>()?;
         let go = context.prepare(&self.keys.go)?;
         self.go = Some(go);
         context.recv(TENSORS, go, 0);
@@ -108,8 +121,13 @@ impl Task for Producer {
     fn handle(&mut self, event: TaskEvent, context: &mut TaskContext<'_>) {
         let done = match event {
             TaskEvent::Started => self.start(context),
-            TaskEvent::Received { outcome: Ok(said), .. } => self.serve(&said.tensor, context),
-            TaskEvent::Received { outcome: Err(status), .. } => Err(status),
+            TaskEvent::Received {
+                outcome: Ok(said), ..
+            } => self.serve(&said.tensor, context),
+            TaskEvent::Received {
+                outcome: Err(status),
+                ..
+            } => Err(status),
             _ => Ok(()),
         };
         give_up_on(done, &self.failure, context);
@@ -161,8 +179,13 @@ impl Consumer {
         until: Until,
         failure: Failure,
     ) -> Self {
-        let records = (awaited.len() as u64).saturating_mul(until.rounds).min(RECORDS_ROOM as u64) as usize;
-        let findings = Findings { received: Vec::with_capacity(records), ..Findings::default() };
+        let records = (awaited.len() as u64)
+            .saturating_mul(until.rounds)
+            .min(RECORDS_ROOM as u64) as usize;
+        let findings = Findings {
+            received: Vec::with_capacity(records),
+            ..Findings::default()
+        };
         Self {
             keys,
             awaited,
@@ -180,7 +203,11 @@ impl Consumer {
     }
 
     fn start(&mut self, context: &mut TaskContext<'_>) -> Result<(), Status> {
-        self.prepared = self.awaited.iter().map(|awaited| context.prepare(&awaited.key)).collect::<Result<_, _>>()?;
+        self.prepared = self
+            .awaited
+            .iter()
+            .map(|awaited| context.prepare(&awaited.key))
+            .collect::<Result<_, _>>()?;
         self.go = Some(context.prepare(&self.keys.go)?);
         self.started_ns = plan::now_ns();
         self.ask(context)
@@ -200,7 +227,9 @@ impl Consumer {
     }
 
     fn compare(&mut self, context: &mut TaskContext<'_>) -> Result<(), Status> {
-        let Some((tensor, from)) = self.current.take() else { return Ok(()) };
+        let Some((tensor, from)) = self.current.take() else {
+            return Ok(());
+        };
         let awaited = &self.awaited[self.at];
         let expected = &self.expected[awaited.start..][..awaited.len];
         let found = tensor.bytes();
@@ -209,7 +238,9 @@ impl Consumer {
         }
         let to = expected.len().min(from + COMPARED_PER_TURN);
         if found[from..to] != expected[from..to] {
-            let at = (from..to).find(|&at| found[at] != expected[at]).unwrap_or(from);
+            let at = (from..to)
+                .find(|&at| found[at] != expected[at])
+                .unwrap_or(from);
             return self.end(Some((self.at, at as u64)), context);
         }
         if to < expected.len() {
@@ -240,7 +271,11 @@ impl Consumer {
         self.ask(context)
     }
 
-    fn end(&mut self, differs: Option<(usize, u64)>, context: &mut TaskContext<'_>) -> Result<(), Status> {
+    fn end(
+        &mut self,
+        differs: Option<(usize, u64)>,
+        context: &mut TaskContext<'_>,
+    ) -> Result<(), Status> {
         self.findings.differs = differs;
         self.say(OVER, context)?;
         let findings = context.prepare(&self.keys.findings)?;
@@ -256,12 +291,18 @@ impl Task for Consumer {
     fn handle(&mut self, event: TaskEvent, context: &mut TaskContext<'_>) {
         let done = match event {
             TaskEvent::Started => self.start(context),
-            TaskEvent::Received { outcome: Ok(received), .. } => {
+            TaskEvent::Received {
+                outcome: Ok(received),
+                ..
+            } => {
                 self.findings.received.push((plan::now_ns(), received.path));
                 self.current = Some((received.tensor, 0));
                 self.compare(context)
             }
-            TaskEvent::Received { outcome: Err(status), .. } => Err(status),
+            TaskEvent::Received {
+                outcome: Err(status),
+                ..
+            } => Err(status),
             TaskEvent::Again => self.compare(context),
             _ => Ok(()),
         };

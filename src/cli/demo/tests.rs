@@ -11,21 +11,38 @@ struct Reading {
 }
 
 impl Handover for Reading {
-    fn hand_over(&mut self, weights: &Weights, each: &mut dyn FnMut(Handed)) -> Result<Outcome, CliError> {
+    fn hand_over(
+        &mut self,
+        weights: &Weights,
+        each: &mut dyn FnMut(Handed),
+    ) -> Result<Outcome, CliError> {
         for (index, entry) in weights.entries().iter().enumerate() {
             weights.read_into(entry, &mut vec![0; entry.len as usize])?;
             if self.lose != Some(index) {
-                each(Handed::summed_up(index, 9000, vec![(200, Path::Lease), (250, Path::Copy), (300, Path::Lease)]));
+                each(Handed::summed_up(
+                    index,
+                    9000,
+                    vec![(200, Path::Lease), (250, Path::Copy), (300, Path::Lease)],
+                ));
             }
         }
-        let figures = Summary { p50: 250.0, p90: 260.0, p99: 270.0, p99_9: 280.0, max: 290.0 };
+        let figures = Summary {
+            p50: 250.0,
+            p90: 260.0,
+            p99: 270.0,
+            p99_9: 280.0,
+            max: 290.0,
+        };
         Ok(Outcome {
             rounds: 3,
             bytes: 3 * weights.total_bytes(),
             elapsed: Duration::from_millis(3),
             first: Some(figures.times(10.0)),
             latencies: Some(figures),
-            facts: vec![Fact { name: "control", text: "by pigeon".into() }],
+            facts: vec![Fact {
+                name: "control",
+                text: "by pigeon".into(),
+            }],
         })
     }
 }
@@ -47,7 +64,12 @@ fn written(json: bool, lose: Option<usize>) -> (Result<(), CliError>, String) {
     let kept = Kept::default();
     let mut terminal = Terminal::into_writer(Box::new(kept.clone()), None);
     let result = run(
-        &DemoArgs { file: None, json, rounds: None, linger: Duration::ZERO },
+        &DemoArgs {
+            file: None,
+            json,
+            rounds: None,
+            linger: Duration::ZERO,
+        },
         &mut Reading { lose },
         &mut terminal,
     );
@@ -63,7 +85,15 @@ fn every_tensor_has_its_line() {
         .lines()
         .find(|line| line.starts_with("hidden.0.weight"))
         .unwrap();
-    for cell in ["f32", "[512,288]", "576KiB", "lease", "250ns", "9.00µs", "lease 2, copy 1"] {
+    for cell in [
+        "f32",
+        "[512,288]",
+        "576KiB",
+        "lease",
+        "250ns",
+        "9.00µs",
+        "lease 2, copy 1",
+    ] {
         assert!(line.contains(cell), "{cell} in {line}");
     }
     for told in [
@@ -87,8 +117,14 @@ fn json_is_an_object_a_line() {
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
     assert_eq!(lines.len(), 13);
-    assert_eq!((&lines[0]["latency_ns"], &lines[0]["first_ns"]), (&250.into(), &9000.into()));
-    assert_eq!((&lines[12]["rounds"], &lines[12]["facts"]["control"]), (&3.into(), &"by pigeon".into()));
+    assert_eq!(
+        (&lines[0]["latency_ns"], &lines[0]["first_ns"]),
+        (&250.into(), &9000.into())
+    );
+    assert_eq!(
+        (&lines[12]["rounds"], &lines[12]["facts"]["control"]),
+        (&3.into(), &"by pigeon".into())
+    );
     assert_eq!(
         (&lines[12]["tensors"], &lines[12]["checked"]),
         (&12.into(), &true.into())

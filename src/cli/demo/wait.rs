@@ -47,10 +47,21 @@ impl<'a> Waiting<'a> {
         (this, other): (&'static str, &'static str),
         ended: &'a mut dyn FnMut() -> Option<String>,
     ) -> Result<Self, CliError> {
-        let end = engine.step(plan::TALK).recv(&plan::key(other, this, "never")?);
+        let end = engine
+            .step(plan::TALK)
+            .recv(&plan::key(other, this, "never")?);
         let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
         let (failure, since) = (Failure::default(), Instant::now());
-        Ok(Self { engine, end, failure, has_met: false, since, ended, other, waker })
+        Ok(Self {
+            engine,
+            end,
+            failure,
+            has_met: false,
+            since,
+            ended,
+            other,
+            waker,
+        })
     }
 
     /// Waits for a tensor of the talk between the two sides.
@@ -116,7 +127,10 @@ impl<'a> Waiting<'a> {
         let until = Instant::now() + DYING;
         while status.reason() == catalogue::PEER_LOST {
             if let Some(how) = (self.ended)() {
-                return CliError::failure(status.reason(), format!("the {} {how}; {}", self.other, status.message()));
+                return CliError::failure(
+                    status.reason(),
+                    format!("the {} {how}; {}", self.other, status.message()),
+                );
             }
             if Instant::now() > until {
                 break;
@@ -125,6 +139,18 @@ impl<'a> Waiting<'a> {
         }
         CliError::from(status.clone())
     }
+}
+
+/// True if the first thread of a process has ended, though others may still be on their way out of the kernel.
+///
+/// The kernel takes the rings of a killed process down before it tells anybody of the end, on threads of its own that
+/// wait for a core like all others: on a loaded machine that was seen to take seconds. Of both sides here the first
+/// thread is the last to leave by itself, so that its end proves that somebody killed the process.
+pub(super) fn is_leaving(process: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    stat.rsplit(')')
+        .next()
+        .is_some_and(|rest| rest.trim_start().starts_with(['Z', 'X']))
 }
 
 struct Unpark(Thread);
@@ -140,5 +166,9 @@ impl Wake for Unpark {
 }
 
 fn never_came() -> Status {
-    Status::new(Code::Internal, catalogue::PEER_STATUS, "the other side sent what it never sends")
+    Status::new(
+        Code::Internal,
+        catalogue::PEER_STATUS,
+        "the other side sent what it never sends",
+    )
 }
