@@ -101,6 +101,14 @@ impl<V: Payload> Channel<V> {
         Ok(())
     }
 
+    /// True if the peer reads in place, and cannot read `value` so, though it is too long for a frame.
+    #[inline]
+    #[must_use]
+    pub fn must_copy(&self, value: &V) -> bool {
+        let is_offered = || Push::lead_len(&value.meta(), true) + value.data().len() > self.settings.inline_max;
+        self.settings.read_domain && self.is_up() && value.region().is_none() && is_offered()
+    }
+
     pub(super) fn offer(
         &mut self,
         key: KeyId,

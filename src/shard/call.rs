@@ -118,6 +118,8 @@ pub struct ShardStats {
     pub stale: u64,
     /// Connections closed because the peer broke the protocol.
     pub violations: u64,
+    /// Values copied into the arena, because their memory was not ours for a peer to read.
+    pub copied: u64,
     /// Recalls of leases heard.
     pub recalls: u64,
 }

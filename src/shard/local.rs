@@ -76,10 +76,14 @@ impl Core {
                             return Ok(NO_LINK);
                         }
                     }
-                    match entry.channel.push(slot.key, Self::point_of(slot), place.ordinal(), value, None) {
-                        Ok(()) => return Ok(link),
-                        Err(no) => return self.park(peer, link, slot, place, no.into_value()),
+                    let value = self.made_readable(link, value);
+                    if let Some(entry) = self.links.get_mut(link as usize) {
+                        match entry.channel.push(slot.key, point, place.ordinal(), value, None) {
+                            Ok(()) => return Ok(link),
+                            Err(no) => return self.park(peer, link, slot, place, no.into_value()),
+                        }
                     }
+                    return Ok(NO_LINK);
                 }
                 self.park(peer, link, slot, place, value)
             }
@@ -126,6 +130,7 @@ impl Core {
             // A value that a request has taken meanwhile leaves its slot here behind.
             let Some((value, ordinal, _)) = self.table.take_parked(slot) else { continue };
             let point = Self::point_of(slot);
+            let value = self.made_readable(link, value);
             let Some(entry) = self.links.get_mut(link as usize) else { return };
             if let Err(no) = entry.channel.push(slot.key, point, ordinal, value, None) {
                 debug_assert!(!matches!(no, NoPush::NotUp(_)), "takes_push said there was room");
@@ -134,6 +139,26 @@ impl Core {
             }
             self.touch(link);
         }
+    }
+
+    /// A value as the link's peer can read it in place: memory that is not ours to show (a peer's, or from outside the
+    /// engine) is copied into the arena, once. With no room there it stays what it is, and goes by a landing.
+    #[inline]
+    fn made_readable(&mut self, link: u32, value: Value) -> Value {
+        match self.links.get(link as usize) {
+            Some(entry) if entry.channel.must_copy(&value) => self.copied(value),
+            _ => value,
+        }
+    }
+
+    #[cold]
+    fn copied(&mut self, mut value: Value) -> Value {
+        if let Ok(tensor) = self.pool.tensor_from(value.tensor.meta(), value.tensor.bytes()) {
+            // A leased original lets its sender's memory go here.
+            value.tensor = tensor;
+            self.stats.copied += 1;
+        }
+        value
     }
 
     /// Puts back what could not be pushed after all, before all others.
@@ -190,6 +215,8 @@ impl Core {
             self.port_ops.push(PortOp::Write { link, write });
             return;
         }
+        let value = self.made_readable(link, value);
+        let Some(entry) = self.links.get_mut(link as usize) else { return };
         if let Err(no) = entry.channel.push(slot.key, point, ordinal, value, Some(request)) {
             // A request that cannot be served now waits again, its value first in line.
             let value = no.into_value();
