@@ -53,7 +53,10 @@ fn usage_errors_exit_2_with_a_reason_on_stderr() {
             1,
             "the reason stands once: {text}"
         );
-        assert!(!text.contains("-peer"), "what is hidden stays hidden: {text}");
+        assert!(
+            !text.contains("-peer"),
+            "what is hidden stays hidden: {text}"
+        );
     }
 }
 

@@ -24,7 +24,9 @@ fn engine(task: &str, change: impl FnOnce(&mut Config)) -> Engine {
 }
 
 fn content(seed: usize) -> Vec<u8> {
-    (0..LEN).map(|at| (at * 31 + at / 4096 + seed) as u8).collect()
+    (0..LEN)
+        .map(|at| (at * 31 + at / 4096 + seed) as u8)
+        .collect()
 }
 
 fn copied(engine: &Engine) -> u64 {
@@ -55,7 +57,11 @@ fn foreign_memory_is_copied_once_and_read_in_place() {
         let tensor = if round % 2 == 0 {
             Tensor::from_vec(bytes.clone(), shape).unwrap()
         } else {
-            Tensor::from_bytes(TensorMeta::new(DType::U8, shape).unwrap(), bytes.clone().into()).unwrap()
+            Tensor::from_bytes(
+                TensorMeta::new(DType::U8, shape).unwrap(),
+                bytes.clone().into(),
+            )
+            .unwrap()
         };
         assert!(tensor.region().is_none(), "it is not the engine's");
         let (from, to) = (a.step(STEP), b.step(STEP));
@@ -68,7 +74,9 @@ fn foreign_memory_is_copied_once_and_read_in_place() {
                 let key = key.clone();
                 move || to.recv(&key).deadline(PATIENCE).wait().unwrap()
             });
-            until("a receive that waits", || b.pending().iter().any(|item| item.is_waiting));
+            until("a receive that waits", || {
+                b.pending().iter().any(|item| item.is_waiting)
+            });
             from.send(&key, tensor).unwrap();
             waiting.join().unwrap()
         };
@@ -82,10 +90,17 @@ fn foreign_memory_is_copied_once_and_read_in_place() {
 
 #[test]
 fn a_lease_that_is_sent_on_lets_its_first_sender_go() {
-    let (a, b, c) = (engine("a", |_| {}), engine("b", |_| {}), engine("c", |_| {}));
+    let (a, b, c) = (
+        engine("a", |_| {}),
+        engine("b", |_| {}),
+        engine("c", |_| {}),
+    );
     a.connect_local(&b).unwrap();
     b.connect_local(&c).unwrap();
-    let (first, second) = (Key::between("a", "b", "first").unwrap(), Key::between("b", "c", "second").unwrap());
+    let (first, second) = (
+        Key::between("a", "b", "first").unwrap(),
+        Key::between("b", "c", "second").unwrap(),
+    );
     let bytes = content(3);
     let tensor = Tensor::from_vec(bytes.clone(), Shape::new(&[LEN as u64]).unwrap()).unwrap();
     a.step(STEP).send(&first, tensor).unwrap();
@@ -93,11 +108,19 @@ fn a_lease_that_is_sent_on_lets_its_first_sender_go() {
     assert!(leased.tensor.is_leased() && in_use(&a) >= LEN as u64);
     // The middle one keeps none of it: what it sends on is a copy of its own.
     b.step(STEP).send(&second, leased.tensor).unwrap();
-    let received = c.step(STEP).recv(&second).deadline(PATIENCE).wait().unwrap();
+    let received = c
+        .step(STEP)
+        .recv(&second)
+        .deadline(PATIENCE)
+        .wait()
+        .unwrap();
     assert_eq!(received.path, Path::Lease);
     assert!(received.tensor.bytes() == bytes);
     until("the first sender has its memory back", || in_use(&a) == 0);
-    assert!(received.tensor.bytes() == bytes, "the copy is the middle one's");
+    assert!(
+        received.tensor.bytes() == bytes,
+        "the copy is the middle one's"
+    );
     assert_eq!((copied(&a), copied(&b)), (1, 1));
     drop(received);
     until("the middle one has its memory back", || in_use(&b) == 0);
@@ -105,11 +128,15 @@ fn a_lease_that_is_sent_on_lets_its_first_sender_go() {
 
 #[test]
 fn a_full_arena_sends_the_bytes_the_long_way() {
-    let (a, b) = (engine("a", |config| config.arena.bytes_max = 4 << 20), engine("b", |_| {}));
+    let (a, b) = (
+        engine("a", |config| config.arena.bytes_max = 4 << 20),
+        engine("b", |_| {}),
+    );
     a.connect_local(&b).unwrap();
     // More than the sender's arena ever holds: no copy of it can be made.
     let bytes = content(5).repeat(5);
-    let tensor = Tensor::from_vec(bytes.clone(), Shape::new(&[bytes.len() as u64]).unwrap()).unwrap();
+    let tensor =
+        Tensor::from_vec(bytes.clone(), Shape::new(&[bytes.len() as u64]).unwrap()).unwrap();
     let key = Key::between("a", "b", "long").unwrap();
     a.step(STEP).send(&key, tensor).unwrap();
     let received = b.step(STEP).recv(&key).deadline(PATIENCE).wait().unwrap();
@@ -119,7 +146,10 @@ fn a_full_arena_sends_the_bytes_the_long_way() {
 
 #[test]
 fn where_nothing_is_read_in_place_nothing_is_copied_first() {
-    let (a, b) = (engine("a", |config| config.lease = false), engine("b", |config| config.lease = false));
+    let (a, b) = (
+        engine("a", |config| config.lease = false),
+        engine("b", |config| config.lease = false),
+    );
     a.connect_local(&b).unwrap();
     let bytes = content(7);
     let tensor = Tensor::from_vec(bytes.clone(), Shape::new(&[LEN as u64]).unwrap()).unwrap();

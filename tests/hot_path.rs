@@ -120,16 +120,32 @@ impl Task for Side {
 impl Side {
     fn start(&mut self, context: &mut TaskContext<'_>) -> Result<(), Status> {
         let [there, back] = &self.keys;
-        let (out, back) = if self.is_near { (there, back) } else { (back, there) };
+        let (out, back) = if self.is_near {
+            (there, back)
+        } else {
+            (back, there)
+        };
         self.out = Some(context.prepare(out)?);
         self.back = Some(context.prepare(back)?);
         self.wait(context);
-        if self.is_near { self.serve(context) } else { Ok(()) }
+        if self.is_near {
+            self.serve(context)
+        } else {
+            Ok(())
+        }
     }
 
-    fn hear(&mut self, outcome: Result<Received, Status>, context: &mut TaskContext<'_>) -> Result<(), Status> {
+    fn hear(
+        &mut self,
+        outcome: Result<Received, Status>,
+        context: &mut TaskContext<'_>,
+    ) -> Result<(), Status> {
         let received = outcome?;
-        let path = if self.meta.size() > Some(1024) { Path::Lease } else { Path::Inline };
+        let path = if self.meta.size() > Some(1024) {
+            Path::Lease
+        } else {
+            Path::Inline
+        };
         if received.path != path || received.tensor.bytes().last() != Some(&7) {
             self.fail(&format!("a value came by {:?}", received.path));
             return Ok(());
@@ -146,7 +162,9 @@ impl Side {
             self.heap_calls = CALLS.with(Cell::get);
         }
         if self.received == WARM_UP + COUNTED {
-            self.told.heap_calls.fetch_add(CALLS.with(Cell::get) - self.heap_calls, Ordering::SeqCst);
+            self.told
+                .heap_calls
+                .fetch_add(CALLS.with(Cell::get) - self.heap_calls, Ordering::SeqCst);
             self.told.ended.fetch_add(1, Ordering::SeqCst);
         }
         // The far side answers the last one too: the near side must hear as often.
@@ -182,13 +200,21 @@ impl Side {
     }
 
     fn fail(&self, why: &str) {
-        let mut failure = self.told.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failure = self
+            .told
+            .failure
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         failure.get_or_insert_with(|| why.to_owned());
     }
 }
 
 fn engines(way: Way) -> (Engine, Engine) {
-    let cores: Vec<usize> = core_affinity::get_core_ids().unwrap_or_default().iter().map(|core| core.id).collect();
+    let cores: Vec<usize> = core_affinity::get_core_ids()
+        .unwrap_or_default()
+        .iter()
+        .map(|core| core.id)
+        .collect();
     let is_shared = has_one_core();
     let config = |task: &str, at: usize| {
         let mut config = Config::new(task);
@@ -261,7 +287,12 @@ fn play(game: Game) -> Result<u64, String> {
 fn await_end(game: Game, told: &Told) -> Result<u64, String> {
     let began = Instant::now();
     loop {
-        if let Some(failure) = told.failure.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        if let Some(failure) = told
+            .failure
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+        {
             return Err(failure);
         }
         if let Some(call) = filter::caught() {
@@ -289,8 +320,18 @@ fn a_hand_over_takes_nothing_from_the_heap() {
     for way in [Way::Loopback, Way::Shm] {
         for bytes in [4, 64, 1024 - 64, 64 << 10] {
             for values in [Values::Ready, Values::New] {
-                let game = Game { way, bytes, values, is_filtered: false, is_guilty: false };
-                assert_eq!(play(game), Ok(0), "heap calls in {COUNTED} hand-overs each way of {game:?}");
+                let game = Game {
+                    way,
+                    bytes,
+                    values,
+                    is_filtered: false,
+                    is_guilty: false,
+                };
+                assert_eq!(
+                    play(game),
+                    Ok(0),
+                    "heap calls in {COUNTED} hand-overs each way of {game:?}"
+                );
             }
         }
     }
@@ -312,29 +353,50 @@ fn a_hand_over_makes_no_system_call() {
 fn the_filter_catches_and_names_what_is_called() {
     let _alone = alone();
     let (code, shown) = filtered("loopback 4 ready guilty");
-    assert!(code == Some(1) && shown.contains("caught: system call getppid"), "{code:?}: {shown}");
+    assert!(
+        code == Some(1) && shown.contains("caught: system call getppid"),
+        "{code:?}: {shown}"
+    );
 }
 
 /// A game under the filter, in a process of its own: its exit code and what it said.
 fn filtered(case: &str) -> (Option<i32>, String) {
     let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "under_the_filter", "--nocapture", "--test-threads=1"])
+        .args([
+            "--exact",
+            "under_the_filter",
+            "--nocapture",
+            "--test-threads=1",
+        ])
         .env("HOT_PATH_CASE", case)
         .output()
         .unwrap();
     let shown = [output.stdout, output.stderr].concat();
-    (output.status.code(), format!("{}: {}", output.status, String::from_utf8_lossy(&shown)))
+    (
+        output.status.code(),
+        format!("{}: {}", output.status, String::from_utf8_lossy(&shown)),
+    )
 }
 
 /// The body of the children of the tests above; nothing without their word.
 #[test]
 fn under_the_filter() {
-    let Ok(case) = std::env::var("HOT_PATH_CASE") else { return };
+    let Ok(case) = std::env::var("HOT_PATH_CASE") else {
+        return;
+    };
     let words: Vec<&str> = case.split(' ').collect();
     let game = Game {
-        way: if words[0] == "shm" { Way::Shm } else { Way::Loopback },
+        way: if words[0] == "shm" {
+            Way::Shm
+        } else {
+            Way::Loopback
+        },
         bytes: words[1].parse().unwrap(),
-        values: if words[2] == "new" { Values::New } else { Values::Ready },
+        values: if words[2] == "new" {
+            Values::New
+        } else {
+            Values::Ready
+        },
         is_filtered: true,
         is_guilty: words.len() > 3,
     };
@@ -363,7 +425,9 @@ mod filter {
         if super::has_one_core() {
             allowed.push((libc::SYS_sched_yield, vec![]));
         }
-        let target: TargetArch = std::env::consts::ARCH.try_into().expect("an architecture of seccomp's");
+        let target: TargetArch = std::env::consts::ARCH
+            .try_into()
+            .expect("an architecture of seccomp's");
         let filter = SeccompFilter::new(
             allowed.into_iter().collect(),
             SeccompAction::Trap,
@@ -389,7 +453,11 @@ mod filter {
     /// the address of the call.
     const CALL_AT: usize = 24;
 
-    extern "C" fn handle(_signal: libc::c_int, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
+    extern "C" fn handle(
+        _signal: libc::c_int,
+        info: *mut libc::siginfo_t,
+        _context: *mut libc::c_void,
+    ) {
         // SAFETY: the kernel gives a whole `siginfo_t`, 128 bytes, of which this is the first 24.
         let at = unsafe { info.cast::<u8>().add(CALL_AT) };
         // SAFETY: a SIGSYS of a filter has an initialised, aligned `int` there.

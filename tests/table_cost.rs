@@ -41,7 +41,11 @@ fn far_read() -> f64 {
 }
 
 fn slot(key: u32) -> Slot {
-    Slot { step: StepId(77), key: KeyId(key), at: FrameIter::default() }
+    Slot {
+        step: StepId(77),
+        key: KeyId(key),
+        at: FrameIter::default(),
+    }
 }
 
 fn value(number: u64) -> Value {
@@ -72,7 +76,12 @@ fn send_then_recv(table: &mut Table<Value, u64>, slots: &[Slot], rounds: usize) 
     nanos(start, rounds * slots.len())
 }
 
-fn recv_then_send(table: &mut Table<Value, u64>, slots: &[Slot], rounds: usize, deadline: Nanos) -> f64 {
+fn recv_then_send(
+    table: &mut Table<Value, u64>,
+    slots: &[Slot],
+    rounds: usize,
+    deadline: Nanos,
+) -> f64 {
     let start = Instant::now();
     for round in 0..rounds {
         for &slot in slots {
@@ -95,13 +104,19 @@ fn probe_parked(keys: u32, touch: bool) -> f64 {
     const BURST: usize = 32;
     let mut table = Table::<Value, u64>::new(Limits::default());
     for key in 0..keys {
-        assert!(table.send(Nanos(1), slot(key), value(u64::from(key)), 96).is_ok());
+        assert!(
+            table
+                .send(Nanos(1), slot(key), value(u64::from(key)), 96)
+                .is_ok()
+        );
     }
     let mut rng = Rng::new(9);
     let mut costs = Vec::new();
     let mut got: Vec<Option<Value>> = vec![None; BURST];
     for _ in 0..4000 {
-        let mut burst: Vec<u32> = (0..BURST).map(|_| rng.below(u64::from(keys)) as u32).collect();
+        let mut burst: Vec<u32> = (0..BURST)
+            .map(|_| rng.below(u64::from(keys)) as u32)
+            .collect();
         if keys as usize >= BURST * 100 {
             burst.sort_unstable();
             burst.dedup();
@@ -131,7 +146,11 @@ fn probe_parked(keys: u32, touch: bool) -> f64 {
         costs.push(nanos(start, repeat * slots.len()));
         if repeat == 1 {
             for (slot, got) in slots.iter().zip(&mut got) {
-                assert!(table.send(Nanos(1), *slot, got.take().expect("received"), 96).is_ok());
+                assert!(
+                    table
+                        .send(Nanos(1), *slot, got.take().expect("received"), 96)
+                        .is_ok()
+                );
             }
         }
     }
@@ -142,7 +161,11 @@ fn probe_parked(keys: u32, touch: bool) -> f64 {
 #[test]
 #[ignore = "measures, and holds nothing"]
 fn costs() {
-    eprintln!("a multiplication {:.2} ns, a far read {:.1} ns", multiplication(), far_read());
+    eprintln!(
+        "a multiplication {:.2} ns, a far read {:.1} ns",
+        multiplication(),
+        far_read()
+    );
     for keys in [1_u32, 64, 1024, 16_384] {
         let mut table = Table::new(Limits::default());
         let slots: Vec<Slot> = (0..keys).map(slot).collect();
@@ -158,6 +181,8 @@ fn costs() {
         let plain = probe_parked(keys, false);
         let touched = probe_parked(keys, true);
         let what = if keys == 1 { "recv+send" } else { "recv" };
-        eprintln!("{keys:>7} parked: {what} {plain:6.1} ns, after a touch of the burst {touched:6.1} ns (p50)");
+        eprintln!(
+            "{keys:>7} parked: {what} {plain:6.1} ns, after a touch of the burst {touched:6.1} ns (p50)"
+        );
     }
 }

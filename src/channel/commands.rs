@@ -105,7 +105,8 @@ impl<V: Payload> Channel<V> {
     #[inline]
     #[must_use]
     pub fn must_copy(&self, value: &V) -> bool {
-        let is_offered = || Push::lead_len(&value.meta(), true) + value.data().len() > self.settings.inline_max;
+        let is_offered =
+            || Push::lead_len(&value.meta(), true) + value.data().len() > self.settings.inline_max;
         self.settings.read_domain && self.is_up() && value.region().is_none() && is_offered()
     }
 

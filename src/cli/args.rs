@@ -245,7 +245,11 @@ impl BenchPeerArgs {
         option("bytes", self.bytes.to_string());
         option("warmup", self.warmup.to_string());
         option("duration", self.duration.to_string());
-        for (name, is_on) in [("shared-core", self.shared_core), ("check", self.check), ("touch", self.touch)] {
+        for (name, is_on) in [
+            ("shared-core", self.shared_core),
+            ("check", self.check),
+            ("touch", self.touch),
+        ] {
             if is_on {
                 arguments.push(format!("--{name}"));
             }

@@ -171,7 +171,8 @@ fn check(args: &BenchArgs) -> Result<(), CliError> {
         return Err(CliError::usage("OPTION_CONFLICT", message));
     }
     if args.parked.is_some() && args.transport != Transport::Local {
-        let message = "--parked keeps values in the table of one shard; use it with --transport local";
+        let message =
+            "--parked keeps values in the table of one shard; use it with --transport local";
         return Err(CliError::usage("OPTION_CONFLICT", message));
     }
     Ok(())

@@ -65,7 +65,8 @@ pub fn run(
 fn dispatch(command: &Command, terminal: &mut Terminal) -> Result<(), CliError> {
     match command {
         Command::Demo(args) => {
-            let mut pair = demo::pair::TwoProcesses::of(args.file.clone(), args.rounds, args.linger);
+            let mut pair =
+                demo::pair::TwoProcesses::of(args.file.clone(), args.rounds, args.linger);
             demo::run(args, &mut pair, terminal)
         }
         Command::DemoPeer(args) => demo::peer::serve(args),
@@ -76,7 +77,11 @@ fn dispatch(command: &Command, terminal: &mut Terminal) -> Result<(), CliError> 
 }
 
 /// Subcommands that the program runs itself under.
-const HIDDEN: [&str; 3] = [demo::pair::PEER_COMMAND, baseline::PEER_COMMAND, workload::PEER_COMMAND];
+const HIDDEN: [&str; 3] = [
+    demo::pair::PEER_COMMAND,
+    baseline::PEER_COMMAND,
+    workload::PEER_COMMAND,
+];
 
 /// Help and version are results; what is not understood is an error with a stable reason.
 fn show_usage(error: &clap::Error, terminal: &mut Terminal, errors: &mut dyn Write) -> u8 {
@@ -97,7 +102,9 @@ fn show_usage(error: &clap::Error, terminal: &mut Terminal, errors: &mut dyn Wri
                 .trim_start_matches("error: ")
                 .replace(&format!(" [{reason}]"), "");
             // Hidden subcommands are no answer to what may be asked for.
-            let text = HIDDEN.iter().fold(text, |text, name| text.replace(&format!("{name}, "), ""));
+            let text = HIDDEN
+                .iter()
+                .fold(text, |text, name| text.replace(&format!("{name}, "), ""));
             let _ = writeln!(errors, "error[{reason}]: {text}");
             EXIT_USAGE
         }

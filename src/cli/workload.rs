@@ -62,7 +62,8 @@ pub(crate) struct Keys {
 
 impl Keys {
     pub(crate) fn new() -> Result<Self, CliError> {
-        let key = |from, to, edge| Key::between(from, to, edge).map_err(|error| failed(&error.into()));
+        let key =
+            |from, to, edge| Key::between(from, to, edge).map_err(|error| failed(&error.into()));
         Ok(Self {
             there: key("near", "far", "there")?,
             back: key("far", "near", "back")?,
@@ -96,14 +97,18 @@ impl Workload for Engines {
             // In a thread of its own: it pins itself, and this one must stay free to place the next case.
             From::Thread => std::thread::scope(|scope| {
                 let caller = scope.spawn(|| thread::measure(&near, job, pair.near));
-                caller.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                caller
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             }),
         };
         drop(far);
         near.shutdown(Duration::from_millis(200));
         let mut measured = measured?;
         if near.placement().is_shared {
-            measured.notes.push("shard and caller, or both sides, take turns on one core".to_owned());
+            measured
+                .notes
+                .push("shard and caller, or both sides, take turns on one core".to_owned());
         }
         Ok(measured)
     }
@@ -125,15 +130,22 @@ impl Drop for Far {
 }
 
 /// One engine with one shard on `core`.
-pub(crate) fn engine(name: &str, core: usize, pair: &Pair, case: &Case) -> Result<Engine, CliError> {
+pub(crate) fn engine(
+    name: &str,
+    core: usize,
+    pair: &Pair,
+    case: &Case,
+) -> Result<Engine, CliError> {
     let mut config = Config::new(format!("/job:{name}/replica:0/task:0"));
     config.shards = 1;
     config.cores = vec![core];
     config.poll = case.poll;
     config.control = case.transport == Transport::Shm;
     // An application thread shares its shard's core where the machine has only these two.
-    config.share_cores = pair.is_shared() || (case.from == From::Thread && machine::affinity().len() < 4);
-    config.arena.segment_bytes = usize::try_from(case.bytes.saturating_mul(4).clamp(64 << 20, 1 << 30)).unwrap_or(1 << 30);
+    config.share_cores =
+        pair.is_shared() || (case.from == From::Thread && machine::affinity().len() < 4);
+    config.arena.segment_bytes =
+        usize::try_from(case.bytes.saturating_mul(4).clamp(64 << 20, 1 << 30)).unwrap_or(1 << 30);
     Engine::start(config).map_err(|status| failed(&status))
 }
 
@@ -156,7 +168,9 @@ pub(crate) fn since_stamp(bytes: &[u8], now: u64) -> Option<u64> {
         4..8 => {
             let mut low = [0; 4];
             low.copy_from_slice(&bytes[..4]);
-            Some(u64::from((now as u32).wrapping_sub(u32::from_le_bytes(low))))
+            Some(u64::from(
+                (now as u32).wrapping_sub(u32::from_le_bytes(low)),
+            ))
         }
         _ => {
             let mut all = [0; 8];
@@ -168,7 +182,9 @@ pub(crate) fn since_stamp(bytes: &[u8], now: u64) -> Option<u64> {
 
 /// A tensor for values that are sent again and again without being touched.
 pub(crate) fn ready_tensor(engine: &Engine, bytes: u64) -> Result<Tensor, CliError> {
-    let mut builder = engine.tensor(DType::U8, &[bytes]).map_err(|status| failed(&status))?;
+    let mut builder = engine
+        .tensor(DType::U8, &[bytes])
+        .map_err(|status| failed(&status))?;
     super::baseline::touch::write(builder.bytes_mut(), 1);
     Ok(builder.finish())
 }
@@ -202,9 +218,16 @@ impl Peer {
         // The link rather than the path it shows: the file may have been replaced since we started.
         let mut command = Command::new("/proc/self/exe");
         command.arg(PEER_COMMAND).args(args.to_arguments());
-        let child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().map_err(|error| {
-            CliError::failure("BENCH_PEER_DIED", format!("cannot start the other process: {error}"))
-        })?;
+        let child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .map_err(|error| {
+                CliError::failure(
+                    "BENCH_PEER_DIED",
+                    format!("cannot start the other process: {error}"),
+                )
+            })?;
         Ok(Self(child))
     }
 
@@ -233,7 +256,10 @@ pub(crate) struct Timing {
 impl Timing {
     pub(crate) fn new(job: Job) -> Self {
         let stopwatch = Stopwatch::calibrated();
-        Self { stopwatch, warmup: stopwatch.ticks(job.warmup), duration: stopwatch.ticks(job.duration) }
+        Self {
+            stopwatch,
+            warmup: stopwatch.ticks(job.warmup),
+            duration: stopwatch.ticks(job.duration),
+        }
     }
 }
-

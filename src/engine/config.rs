@@ -91,8 +91,13 @@ impl Config {
     /// `InvalidArgument` names the file or variable, the key, and what would be right.
     pub fn load() -> Result<Self, Status> {
         let named = std::env::var_os("RENDEZ_CONFIG_FILE").map(PathBuf::from);
-        let home = std::env::var_os("HOME").map(|home| Path::new(&home).join(".config/rendez/config.toml"));
-        let usual = [Some("rendez.toml".into()), home, Some("/etc/rendez/config.toml".into())];
+        let home = std::env::var_os("HOME")
+            .map(|home| Path::new(&home).join(".config/rendez/config.toml"));
+        let usual = [
+            Some("rendez.toml".into()),
+            home,
+            Some("/etc/rendez/config.toml".into()),
+        ];
         let found = named.or_else(|| usual.into_iter().flatten().find(|path| path.is_file()));
         let mut config = Self::new("/job:local/task:0");
         if let Some(path) = found {
@@ -109,9 +114,11 @@ impl Config {
     /// # Errors
     /// `InvalidArgument` names `origin` and what is wrong; unknown keys are errors.
     pub fn apply_toml(&mut self, text: &str, origin: &str) -> Result<(), Status> {
-        let file: File = toml::from_str(text).map_err(|error| invalid(format!("{origin}: {error}")))?;
+        let file: File =
+            toml::from_str(text).map_err(|error| invalid(format!("{origin}: {error}")))?;
         let address = |text: &str| -> Result<Address, Status> {
-            text.parse().map_err(|error| invalid(format!("{origin}: {error}")))
+            text.parse()
+                .map_err(|error| invalid(format!("{origin}: {error}")))
         };
         if let Some(task) = file.task {
             self.task = task;
@@ -138,7 +145,8 @@ impl Config {
             self.connect_timeout = Duration::from_millis(ms);
         }
         if let Some(pages) = file.huge_pages {
-            self.arena.huge_pages = huge_pages(&pages).map_err(|error| invalid(format!("{origin}: {error}")))?;
+            self.arena.huge_pages =
+                huge_pages(&pages).map_err(|error| invalid(format!("{origin}: {error}")))?;
         }
         Ok(())
     }
@@ -148,17 +156,21 @@ impl Config {
     /// # Errors
     /// `InvalidArgument` names the variable.
     pub fn apply_env(&mut self, variable: impl Fn(&str) -> Option<String>) -> Result<(), Status> {
-        let wrong = |name: &str, value: &str, right: &str| invalid(format!("{name}={value}: {right}"));
+        let wrong =
+            |name: &str, value: &str, right: &str| invalid(format!("{name}={value}: {right}"));
         if let Some(task) = variable("RENDEZ_TASK") {
             self.task = task;
         }
         if let Some(listen) = variable("RENDEZ_LISTEN") {
-            let address = listen.parse().map_err(|error| invalid(format!("RENDEZ_LISTEN={listen}: {error}")))?;
+            let address = listen
+                .parse()
+                .map_err(|error| invalid(format!("RENDEZ_LISTEN={listen}: {error}")))?;
             self.listen = Some(address);
         }
         if let Some(shards) = variable("RENDEZ_SHARDS") {
-            self.shards =
-                shards.parse().map_err(|_| wrong("RENDEZ_SHARDS", &shards, "a number; 0 is one for each core"))?;
+            self.shards = shards
+                .parse()
+                .map_err(|_| wrong("RENDEZ_SHARDS", &shards, "a number; 0 is one for each core"))?;
         }
         if let Some(poll) = variable("RENDEZ_POLL") {
             self.poll = match poll.as_str() {
@@ -169,7 +181,8 @@ impl Config {
             };
         }
         if let Some(pages) = variable("RENDEZ_HUGE_PAGES") {
-            self.arena.huge_pages = huge_pages(&pages).map_err(|error| wrong("RENDEZ_HUGE_PAGES", &pages, &error))?;
+            self.arena.huge_pages =
+                huge_pages(&pages).map_err(|error| wrong("RENDEZ_HUGE_PAGES", &pages, &error))?;
         }
         Ok(())
     }
@@ -197,10 +210,18 @@ impl Config {
     /// Checks what can be checked without the machine.
     pub(crate) fn check(&self) -> Result<(), Status> {
         if self.shards > limits::SHARDS {
-            return Err(invalid(format!("shards = {}: at most {}", self.shards, limits::SHARDS)));
+            return Err(invalid(format!(
+                "shards = {}: at most {}",
+                self.shards,
+                limits::SHARDS
+            )));
         }
         if self.inline_max < 64 || self.inline_max > limits::BODY_MAX {
-            return Err(invalid(format!("inline_max = {}: 64 to {}", self.inline_max, limits::BODY_MAX)));
+            return Err(invalid(format!(
+                "inline_max = {}: 64 to {}",
+                self.inline_max,
+                limits::BODY_MAX
+            )));
         }
         if self.mailbox < 2 {
             return Err(invalid(format!("mailbox = {}: at least 2", self.mailbox)));

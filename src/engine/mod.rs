@@ -95,15 +95,25 @@ impl Engine {
     /// `InvalidArgument` for dimensions that are no shape, `ResourceExhausted` when the arena is full.
     pub fn tensor(&self, dtype: DType, dims: &[u64]) -> Result<TensorBuilder, Status> {
         let unfit = |error: &dyn std::fmt::Display| {
-            Status::new(Code::InvalidArgument, catalogue::TENSOR_SHAPE, error.to_string())
+            Status::new(
+                Code::InvalidArgument,
+                catalogue::TENSOR_SHAPE,
+                error.to_string(),
+            )
         };
         let shape = Shape::new(dims).map_err(|error| unfit(&error))?;
         let meta = TensorMeta::new(dtype, shape).map_err(|error| unfit(&error))?;
-        let mut pool = self.inner.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pool = self
+            .inner
+            .pool
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let known = pool.segments().len();
         let builder = pool.builder(meta)?;
         for segment in &pool.segments()[known..] {
-            self.inner.wiring.segment_added(self.inner.app_arena(), Arc::clone(segment));
+            self.inner
+                .wiring
+                .segment_added(self.inner.app_arena(), Arc::clone(segment));
         }
         Ok(builder)
     }
@@ -115,7 +125,11 @@ impl Engine {
     pub fn spawn(&self, index: usize, task: Box<dyn Task>) -> Result<(), Status> {
         let mailbox = self.inner.mailboxes.get(index).ok_or_else(|| {
             let count = self.inner.mailboxes.len();
-            Status::new(Code::InvalidArgument, catalogue::CONFIG, format!("there is no shard {index}, only {count}"))
+            Status::new(
+                Code::InvalidArgument,
+                catalogue::CONFIG,
+                format!("there is no shard {index}, only {count}"),
+            )
         })?;
         mailbox.call(Call::Spawn { task });
         Ok(())
@@ -161,7 +175,12 @@ impl Engine {
     /// Which pages tensors of application threads lie in, and why not better ones.
     #[must_use]
     pub fn huge_pages(&self) -> HugePagesReport {
-        self.inner.pool.lock().unwrap_or_else(PoisonError::into_inner).stats().huge_pages
+        self.inner
+            .pool
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .stats()
+            .huge_pages
     }
 
     /// The clock that deadlines of in-shard tasks are read on.
@@ -209,7 +228,10 @@ impl Engine {
                 cell
             })
             .collect();
-        cells.iter().filter_map(|cell| block_on_cell(cell, Some(Duration::from_secs(5)))?.ok()).collect()
+        cells
+            .iter()
+            .filter_map(|cell| block_on_cell(cell, Some(Duration::from_secs(5)))?.ok())
+            .collect()
     }
 
     /// Stops in good order: what is on its way to peers may leave until `deadline` has passed, then everything that
@@ -226,7 +248,8 @@ impl Inner {
     }
 
     pub(crate) fn stop(&self, deadline: Duration) {
-        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        let threads =
+            std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         if threads.is_empty() {
             return;
         }
@@ -252,6 +275,9 @@ impl Drop for Inner {
 
 impl std::fmt::Debug for Inner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Inner").field("task", &self.task).field("placement", &self.placement).finish_non_exhaustive()
+        f.debug_struct("Inner")
+            .field("task", &self.task)
+            .field("placement", &self.placement)
+            .finish_non_exhaustive()
     }
 }

@@ -33,8 +33,20 @@ enum State {
 }
 
 impl Recv {
-    pub(super) const fn new(engine: Arc<Inner>, step: StepId, key: Key, ended: Option<Status>) -> Self {
-        Self { engine, step, key, deadline: None, ended, state: State::New }
+    pub(super) const fn new(
+        engine: Arc<Inner>,
+        step: StepId,
+        key: Key,
+        ended: Option<Status>,
+    ) -> Self {
+        Self {
+            engine,
+            step,
+            key,
+            deadline: None,
+            ended,
+            state: State::New,
+        }
     }
 
     /// Gives up after `patience`, counted from the first poll or wait, with `DeadlineExceeded`. The waiter is gone
@@ -51,7 +63,9 @@ impl Recv {
     /// [`super::Step::send`] names for keys that are not ours to receive.
     pub fn wait(mut self) -> Result<Received, Status> {
         self.begin()?;
-        let State::Waiting(cell) = &self.state else { return Err(faults::cancelled()) };
+        let State::Waiting(cell) = &self.state else {
+            return Err(faults::cancelled());
+        };
         let outcome = block_on_cell(cell, None).unwrap_or_else(|| Err(faults::cancelled()));
         self.recycle();
         outcome
@@ -66,9 +80,16 @@ impl Recv {
             self.state = State::Done;
             return Err(faults::foreign_destination(&self.key, &self.engine.task));
         }
-        let deadline = self.deadline.map_or(Nanos::NEVER, |patience| self.engine.clock.deadline(patience));
+        let deadline = self.deadline.map_or(Nanos::NEVER, |patience| {
+            self.engine.clock.deadline(patience)
+        });
         let cell = self.engine.cell();
-        let command = Command::Recv { key: self.key.clone(), step: self.step, deadline, cell: Arc::clone(&cell) };
+        let command = Command::Recv {
+            key: self.key.clone(),
+            step: self.step,
+            deadline,
+            cell: Arc::clone(&cell),
+        };
         let at = self.key.shard_of(self.engine.mailboxes.len() as u32) as usize;
         if self.engine.mailboxes[at].command(command).is_err() {
             self.state = State::Done;
@@ -95,7 +116,9 @@ impl Future for Recv {
         {
             return Poll::Ready(Err(status));
         }
-        let State::Waiting(cell) = &self.state else { return Poll::Ready(Err(faults::cancelled())) };
+        let State::Waiting(cell) = &self.state else {
+            return Poll::Ready(Err(faults::cancelled()));
+        };
         match cell.poll(context.waker()) {
             Poll::Ready(outcome) => {
                 self.recycle();
@@ -136,7 +159,10 @@ const LOOKS: u32 = 2_000;
 const LOOKS_PER_YIELD: u32 = 32;
 
 /// Waits for a cell's outcome: spins a little, then sleeps. `None` if `patience` ran out first.
-pub(crate) fn block_on_cell<T>(cell: &WaitCell<T>, patience: Option<Duration>) -> Option<Result<T, Status>> {
+pub(crate) fn block_on_cell<T>(
+    cell: &WaitCell<T>,
+    patience: Option<Duration>,
+) -> Option<Result<T, Status>> {
     for look in 1..=LOOKS {
         if let Some(outcome) = cell.take() {
             return Some(outcome);

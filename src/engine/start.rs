@@ -29,15 +29,22 @@ pub(crate) const LOOPBACK: usize = 1;
 pub(super) fn start(config: Config) -> Result<Arc<Inner>, Status> {
     config.check()?;
     let task = TaskName::parse(&config.task)?;
-    let incarnation = Incarnation(draw().ok_or_else(|| missing("the system gives no random numbers"))?);
+    let incarnation =
+        Incarnation(draw().ok_or_else(|| missing("the system gives no random numbers"))?);
     let (cores, is_shared) = place(&config)?;
     let count = cores.len();
     let clock = Clock::system();
     let doorbells = (0..count)
-        .map(|_| Doorbell::new().map(Arc::new).map_err(|error| missing(format!("a doorbell: {error}"))))
+        .map(|_| {
+            Doorbell::new()
+                .map(Arc::new)
+                .map_err(|error| missing(format!("a doorbell: {error}")))
+        })
         .collect::<Result<Vec<_>, _>>()?;
-    let mailboxes: Vec<_> =
-        doorbells.iter().map(|doorbell| Arc::new(Mailbox::new(config.mailbox, Arc::clone(doorbell)))).collect();
+    let mailboxes: Vec<_> = doorbells
+        .iter()
+        .map(|doorbell| Arc::new(Mailbox::new(config.mailbox, Arc::clone(doorbell))))
+        .collect();
     let pool = Pool::new(ArenaId(count as u16), config.arena)?;
     let wiring = Arc::new(Wiring::new(&config, count)?);
     for segment in pool.segments() {
@@ -60,19 +67,23 @@ pub(super) fn start(config: Config) -> Result<Arc<Inner>, Status> {
             observer: ShardObserver::new(&wiring, index as u16),
             core: cores[index],
         };
-        let running =
-            Running { policy: config.poll, doorbell: Arc::clone(&doorbells[index]), is_shared };
+        let running = Running {
+            policy: config.poll,
+            doorbell: Arc::clone(&doorbells[index]),
+            is_shared,
+        };
         let ready = ready.clone();
-        let thread = std::thread::Builder::new().name(format!("rendez-shard-{index}")).spawn(move || {
-            match seed.grow() {
+        let thread = std::thread::Builder::new()
+            .name(format!("rendez-shard-{index}"))
+            .spawn(move || match seed.grow() {
                 Ok((shard, segments)) => {
                     let _ = ready.send(Ok((index as u16, segments)));
                     drop(run(shard, &running));
                 }
                 Err(status) => drop(ready.send(Err(status))),
-            }
-        });
-        threads.push(thread.map_err(|error| missing(format!("a thread for shard {index}: {error}")))?);
+            });
+        threads
+            .push(thread.map_err(|error| missing(format!("a thread for shard {index}: {error}")))?);
     }
     let inner = Arc::new(Inner {
         parked_bytes: config.parked_bytes.min(config.parked_bytes_per_step),
@@ -92,7 +103,9 @@ pub(super) fn start(config: Config) -> Result<Arc<Inner>, Status> {
         config,
     });
     for _ in 0..count {
-        let (shard, segments) = started.recv().map_err(|_| missing("a shard's thread ended"))??;
+        let (shard, segments) = started
+            .recv()
+            .map_err(|_| missing("a shard's thread ended"))??;
         for segment in segments {
             is_huge &= segment.is_huge();
             wiring.segment_added(shard, segment);
@@ -108,7 +121,11 @@ pub(super) fn start(config: Config) -> Result<Arc<Inner>, Status> {
 
 fn start_control(inner: &Arc<Inner>) -> Result<(), Status> {
     let config = &inner.config;
-    let mut control = ControlConfig::new(inner.task.to_string(), inner.incarnation, inner.mailboxes.len() as u16);
+    let mut control = ControlConfig::new(
+        inner.task.to_string(),
+        inner.incarnation,
+        inner.mailboxes.len() as u16,
+    );
     control.listen.clone_from(&config.listen);
     control.force_runtime = config.runtime;
     control.poll_policy = match config.poll {
@@ -119,7 +136,8 @@ fn start_control(inner: &Arc<Inner>) -> Result<(), Status> {
     control.limits.frame_window = u32::from(limits::FRAME_WINDOW);
     control.limits.line_window = u32::from(limits::LINE_WINDOW);
     control.limits.body_max = limits::BODY_MAX as u32;
-    let started = Control::start(control, Arc::clone(&inner.wiring) as _).map_err(|error| error.status())?;
+    let started =
+        Control::start(control, Arc::clone(&inner.wiring) as _).map_err(|error| error.status())?;
     let _ = inner.control.set(started);
     inner.wiring.control_is_up();
     Ok(())
@@ -127,17 +145,29 @@ fn start_control(inner: &Arc<Inner>) -> Result<(), Status> {
 
 /// Which cores the shards get, and whether they share them.
 fn place(config: &Config) -> Result<(Vec<usize>, bool), Status> {
-    let mask: Vec<usize> = core_affinity::get_core_ids().unwrap_or_default().into_iter().map(|core| core.id).collect();
+    let mask: Vec<usize> = core_affinity::get_core_ids()
+        .unwrap_or_default()
+        .into_iter()
+        .map(|core| core.id)
+        .collect();
     if mask.is_empty() {
         return Err(missing("the affinity mask of this process names no core"));
     }
-    let cores = if config.cores.is_empty() { mask.clone() } else { config.cores.clone() };
+    let cores = if config.cores.is_empty() {
+        mask.clone()
+    } else {
+        config.cores.clone()
+    };
     if let Some(foreign) = cores.iter().find(|core| !mask.contains(core)) {
         return Err(super::config::invalid(format!(
             "cores: core {foreign} is not in this process's affinity mask {mask:?}"
         )));
     }
-    let shards = if config.shards == 0 { cores.len().min(limits::SHARDS) } else { config.shards };
+    let shards = if config.shards == 0 {
+        cores.len().min(limits::SHARDS)
+    } else {
+        config.shards
+    };
     if shards > cores.len() && !config.share_cores {
         return Err(Status::new(
             Code::InvalidArgument,
@@ -150,9 +180,15 @@ fn place(config: &Config) -> Result<(Vec<usize>, bool), Status> {
         ));
     }
     if shards > cores.len() {
-        tracing::warn!(shards, cores = cores.len(), "more shards than cores: they yield to each other");
+        tracing::warn!(
+            shards,
+            cores = cores.len(),
+            "more shards than cores: they yield to each other"
+        );
     }
-    let placed = (0..shards).map(|shard| cores[shard % cores.len()]).collect();
+    let placed = (0..shards)
+        .map(|shard| cores[shard % cores.len()])
+        .collect();
     Ok((placed, config.share_cores))
 }
 
@@ -161,8 +197,12 @@ fn neighbours(count: usize) -> Vec<Vec<Option<Neighbour>>> {
     if count == 1 {
         return vec![Vec::new()];
     }
-    let mut tos: Vec<Vec<_>> = (0..count).map(|_| (0..count).map(|_| None).collect()).collect();
-    let mut froms: Vec<Vec<_>> = (0..count).map(|_| (0..count).map(|_| None).collect()).collect();
+    let mut tos: Vec<Vec<_>> = (0..count)
+        .map(|_| (0..count).map(|_| None).collect())
+        .collect();
+    let mut froms: Vec<Vec<_>> = (0..count)
+        .map(|_| (0..count).map(|_| None).collect())
+        .collect();
     for from in 0..count {
         for to in (0..count).filter(|&to| to != from) {
             let (producer, consumer) = spsc::ring(limits::NOTE_RING);
@@ -173,7 +213,15 @@ fn neighbours(count: usize) -> Vec<Vec<Option<Neighbour>>> {
     tos.into_iter()
         .zip(froms)
         .map(|(tos, froms)| {
-            tos.into_iter().zip(froms).map(|(to, from)| Some(Neighbour { to: to?, from: from? })).collect()
+            tos.into_iter()
+                .zip(froms)
+                .map(|(to, from)| {
+                    Some(Neighbour {
+                        to: to?,
+                        from: from?,
+                    })
+                })
+                .collect()
         })
         .collect()
 }
@@ -207,7 +255,10 @@ impl Seed {
             settings: self.settings,
             clock: self.clock,
             pool,
-            ports: vec![AnyPort::Shm(ShmPort::new()), AnyPort::Loopback(LoopbackPort::new())],
+            ports: vec![
+                AnyPort::Shm(ShmPort::new()),
+                AnyPort::Loopback(LoopbackPort::new()),
+            ],
             mailbox: self.mailbox,
             neighbours: self.neighbours,
             observer: self.observer,
@@ -218,5 +269,9 @@ impl Seed {
 }
 
 fn missing(what: impl std::fmt::Display) -> Status {
-    Status::new(Code::ResourceExhausted, catalogue::CONFIG, format!("the engine cannot start: {what}"))
+    Status::new(
+        Code::ResourceExhausted,
+        catalogue::CONFIG,
+        format!("the engine cannot start: {what}"),
+    )
 }

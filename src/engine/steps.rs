@@ -95,23 +95,44 @@ impl Step {
         if !wanted.is_current() && wanted != self.engine.incarnation {
             return Err(faults::own_incarnation(wanted, self.engine.incarnation));
         }
-        let mailbox = &self.engine.mailboxes[key.shard_of(self.engine.mailboxes.len() as u32) as usize];
+        let mailbox =
+            &self.engine.mailboxes[key.shard_of(self.engine.mailboxes.len() as u32) as usize];
         let size = tensor.bytes().len() as u64;
         if !mailbox.wants_answer(size, self.engine.parked_bytes) {
-            let command = Command::Send { key: key.clone(), step: self.id, tensor, is_dead, answer: None };
-            return mailbox.command(command).map_err(|_| self.engine.refusal(mailbox));
+            let command = Command::Send {
+                key: key.clone(),
+                step: self.id,
+                tensor,
+                is_dead,
+                answer: None,
+            };
+            return mailbox
+                .command(command)
+                .map_err(|_| self.engine.refusal(mailbox));
         }
         // The shard holds so much that it may refuse: its answer is worth a few microseconds.
         let answer = Arc::new(WaitCell::default());
-        let command =
-            Command::Send { key: key.clone(), step: self.id, tensor, is_dead, answer: Some(Arc::clone(&answer)) };
-        mailbox.command(command).map_err(|_| self.engine.refusal(mailbox))?;
+        let command = Command::Send {
+            key: key.clone(),
+            step: self.id,
+            tensor,
+            is_dead,
+            answer: Some(Arc::clone(&answer)),
+        };
+        mailbox
+            .command(command)
+            .map_err(|_| self.engine.refusal(mailbox))?;
         block_on_cell(&answer, None).unwrap_or_else(|| Err(faults::shutdown()))
     }
 
     /// Waits for a value: await it, or call [`Recv::wait`]. Dropping it cancels the receive.
     pub fn recv(&self, key: &Key) -> Recv {
-        Recv::new(Arc::clone(&self.engine), self.id, key.clone(), self.state.ended.get().cloned())
+        Recv::new(
+            Arc::clone(&self.engine),
+            self.id,
+            key.clone(),
+            self.state.ended.get().cloned(),
+        )
     }
 
     /// Ends the step with `status`: everything that waits in it hears so, everything parked in it goes, and so it is
@@ -124,7 +145,11 @@ impl Step {
 
     /// The step is done here: its clean-up. What comes late is answered with `Aborted: Cleanup`.
     pub fn finish(&self) {
-        let status = Status::new(Code::Aborted, catalogue::STEP_FINISHED, format!("Cleanup {}", self.id));
+        let status = Status::new(
+            Code::Aborted,
+            catalogue::STEP_FINISHED,
+            format!("Cleanup {}", self.id),
+        );
         let _ = self.state.ended.set(status);
         for mailbox in &self.engine.mailboxes {
             mailbox.call(Call::Finish { step: self.id });
@@ -135,12 +160,19 @@ impl Step {
 impl Inner {
     /// Why a mailbox took nothing.
     pub(crate) fn refusal(&self, mailbox: &Mailbox) -> Status {
-        if mailbox.is_closed() { faults::shutdown() } else { faults::mailbox_full(self.config.mailbox) }
+        if mailbox.is_closed() {
+            faults::shutdown()
+        } else {
+            faults::mailbox_full(self.config.mailbox)
+        }
     }
 
     /// The step's home shard fixes the first status and tells the others.
     pub(crate) fn abort(&self, step: StepId, status: &Status) {
         let home = (step.0 % self.mailboxes.len() as u64) as usize;
-        self.mailboxes[home].call(Call::Abort { step, status: status.clone() });
+        self.mailboxes[home].call(Call::Abort {
+            step,
+            status: status.clone(),
+        });
     }
 }

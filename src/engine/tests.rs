@@ -37,7 +37,10 @@ fn pair(is_shm: bool) -> (Engine, Engine) {
 fn hands_over(is_shm: bool) {
     let (a, b) = pair(is_shm);
     let (out, back) = (a.step(StepId(7)), b.step(StepId(7)));
-    for (round, len) in [1usize, 4, 5, 100, 1000, 1100, 70_000, 3_000_000].into_iter().enumerate() {
+    for (round, len) in [1usize, 4, 5, 100, 1000, 1100, 70_000, 3_000_000]
+        .into_iter()
+        .enumerate()
+    {
         let key = Key::between("a", "b", &format!("edge{round}")).unwrap();
         let mut builder = a.tensor(DType::U8, &[len as u64]).unwrap();
         for (at, byte) in builder.bytes_mut().iter_mut().enumerate() {
@@ -92,8 +95,16 @@ fn an_abort_reaches_the_peer() {
     });
     let other = Key::between("a", "b", "once").unwrap();
     a.step(StepId(3)).send(&other, Tensor::scalar(1u8)).unwrap();
-    b.step(StepId(3)).recv(&other).deadline(PATIENCE).wait().unwrap();
-    a.step(StepId(3)).abort(Status::new(Code::Internal, "TEST", "it broke"));
+    b.step(StepId(3))
+        .recv(&other)
+        .deadline(PATIENCE)
+        .wait()
+        .unwrap();
+    a.step(StepId(3))
+        .abort(Status::new(Code::Internal, "TEST", "it broke"));
     let status = waiting.join().unwrap().unwrap_err();
-    assert_eq!((status.code(), status.message()), (Code::Internal, "it broke"));
+    assert_eq!(
+        (status.code(), status.message()),
+        (Code::Internal, "it broke")
+    );
 }

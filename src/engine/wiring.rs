@@ -12,11 +12,11 @@ use super::Inner;
 use super::config::Config;
 use super::start::{LOOPBACK, SHM};
 use crate::control::{
-    Address, DoorbellOffer, Handler, LinkOffer, LocalOffer, PeerGone, PeerHello, PeerId, PeerUp, PollPolicy,
-    SegmentOffer,
+    Address, DoorbellOffer, Handler, LinkOffer, LocalOffer, PeerGone, PeerHello, PeerId, PeerUp,
+    PollPolicy, SegmentOffer,
 };
-use crate::fabric::doorbell::PeerWake;
 use crate::fabric::Geometry;
+use crate::fabric::doorbell::PeerWake;
 use crate::fabric::shm::{Link, LinkConfig, Side};
 use crate::fabric::{AnyPort, Caps, DownReason, LoopbackPort};
 use crate::ground::device::TaskName;
@@ -55,7 +55,10 @@ impl Wiring {
             TaskName::parse(task).map(|task| (task.to_string(), address.clone()))
         };
         let addresses = config.peers.iter().map(in_full).collect::<Result<_, _>>()?;
-        let book = Book { addresses, ..Book::default() };
+        let book = Book {
+            addresses,
+            ..Book::default()
+        };
         Ok(Self {
             shards,
             connect_timeout: config.connect_timeout,
@@ -94,8 +97,12 @@ impl Wiring {
         let address = self.book().addresses.get(&task.to_string()).cloned();
         match (engine.control.get(), address) {
             (Some(control), Some(address)) => {
-                if let Err(status) = control.dial(&task.to_string(), address, self.connect_timeout) {
-                    engine.call_all(|| Call::PeerUnreachable { task: task.clone(), status: status.clone() });
+                if let Err(status) = control.dial(&task.to_string(), address, self.connect_timeout)
+                {
+                    engine.call_all(|| Call::PeerUnreachable {
+                        task: task.clone(),
+                        status: status.clone(),
+                    });
                 }
             }
             // The peer may dial us; if it does not, the shards give up at the connect deadline.
@@ -142,17 +149,33 @@ impl Inner {
     /// Engines of this process that are connected by loopback map a new segment of ours too.
     fn tell_local(&self, arena: u16, index: u16, len: u64) {
         let book = self.wiring.book();
-        let Some((_, segment)) = book.segments.iter().find(|(of, segment)| *of == arena && segment.index() == index)
+        let Some((_, segment)) = book
+            .segments
+            .iter()
+            .find(|(of, segment)| *of == arena && segment.index() == index)
         else {
             return;
         };
         let segment = Arc::clone(segment);
         drop(book);
-        let locals = self.locals.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let locals = self
+            .locals
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
         for other in locals.iter().filter_map(Weak::upgrade) {
-            let Some(mapped) = map(segment.fd(), len) else { continue };
-            let segment = PeerSegment { arena, index, mapped };
-            other.call_all(|| Call::PeerSegment { task: self.task.clone(), segment: segment.clone() });
+            let Some(mapped) = map(segment.fd(), len) else {
+                continue;
+            };
+            let segment = PeerSegment {
+                arena,
+                index,
+                mapped,
+            };
+            other.call_all(|| Call::PeerSegment {
+                task: self.task.clone(),
+                segment: segment.clone(),
+            });
         }
     }
 }
@@ -173,8 +196,14 @@ impl Handler for Wiring {
             // Two for each shard, in this order: the page with its flag, and the eventfd.
             for (shard, doorbell) in engine.doorbells.iter().enumerate() {
                 let (page, event) = doorbell.fds();
-                offer.doorbells.push(DoorbellOffer { shard: shard as u16, fd: copy(page)? });
-                offer.doorbells.push(DoorbellOffer { shard: shard as u16, fd: copy(event)? });
+                offer.doorbells.push(DoorbellOffer {
+                    shard: shard as u16,
+                    fd: copy(page)?,
+                });
+                offer.doorbells.push(DoorbellOffer {
+                    shard: shard as u16,
+                    fd: copy(event)?,
+                });
             }
         }
         Ok(offer)
@@ -183,7 +212,11 @@ impl Handler for Wiring {
     fn make_link(&self, peer: &PeerHello) -> Result<LinkOffer, Status> {
         let config = self.link_config(peer.shards);
         let link = Link::create(config).map_err(|error| link_status(&peer.task, &error))?;
-        let offer = LinkOffer { len: link.bytes(), numbers: numbers(&config), fd: copy(link.fd())? };
+        let offer = LinkOffer {
+            len: link.bytes(),
+            numbers: numbers(&config),
+            fd: copy(link.fd())?,
+        };
         self.book().links.insert(peer.task.clone(), link);
         Ok(offer)
     }
@@ -194,10 +227,16 @@ impl Handler for Wiring {
             return Err(Status::new(
                 Code::FailedPrecondition,
                 catalogue::PEER_REFUSED,
-                format!("the link's measures are {:?}, and ours {:?}", link.numbers, numbers(&config)),
+                format!(
+                    "the link's measures are {:?}, and ours {:?}",
+                    link.numbers,
+                    numbers(&config)
+                ),
             ));
         }
-        Link::open(copy(link.fd.as_fd())?, config).map(drop).map_err(|error| link_status(&peer.task, &error))
+        Link::open(copy(link.fd.as_fd())?, config)
+            .map(drop)
+            .map_err(|error| link_status(&peer.task, &error))
     }
 
     fn peer_up(&self, up: PeerUp) {
@@ -205,38 +244,60 @@ impl Handler for Wiring {
         if let Err(status) = self.connect(up) {
             tracing::error!(task, %status, "a greeted peer could not be wired");
             if let (Some(engine), Ok(task)) = (self.engine(), TaskName::parse(&task)) {
-                engine.call_all(|| Call::PeerUnreachable { task: task.clone(), status: status.clone() });
+                engine.call_all(|| Call::PeerUnreachable {
+                    task: task.clone(),
+                    status: status.clone(),
+                });
             }
         }
     }
 
     fn segment_added(&self, peer: PeerId, segment: SegmentOffer) {
         let task = self.book().connected.get(&peer).cloned();
-        let (Some(engine), Some(task)) = (self.engine(), task) else { return };
+        let (Some(engine), Some(task)) = (self.engine(), task) else {
+            return;
+        };
         match MappedSegment::open(segment.fd, segment.len) {
             Ok(mapped) => {
-                let segment =
-                    PeerSegment { arena: segment.arena, index: segment.segment, mapped: Arc::new(mapped) };
-                engine.call_all(|| Call::PeerSegment { task: task.clone(), segment: segment.clone() });
+                let segment = PeerSegment {
+                    arena: segment.arena,
+                    index: segment.segment,
+                    mapped: Arc::new(mapped),
+                };
+                engine.call_all(|| Call::PeerSegment {
+                    task: task.clone(),
+                    segment: segment.clone(),
+                });
             }
             Err(error) => {
                 let status = Status::from(error);
-                engine.call_all(|| Call::PeerLost { task: task.clone(), status: status.clone() });
+                engine.call_all(|| Call::PeerLost {
+                    task: task.clone(),
+                    status: status.clone(),
+                });
             }
         }
     }
 
     fn peer_gone(&self, peer: PeerId, why: PeerGone) {
         let task = self.book().connected.remove(&peer);
-        let (Some(engine), Some(task)) = (self.engine(), task) else { return };
+        let (Some(engine), Some(task)) = (self.engine(), task) else {
+            return;
+        };
         let status = why.status(&task.to_string());
         tracing::info!(%task, %status, "a peer is gone");
-        engine.call_all(|| Call::PeerLost { task: task.clone(), status: status.clone() });
+        engine.call_all(|| Call::PeerLost {
+            task: task.clone(),
+            status: status.clone(),
+        });
     }
 
     fn dial_failed(&self, task: &str, status: Status) {
         if let (Some(engine), Ok(task)) = (self.engine(), TaskName::parse(task)) {
-            engine.call_all(|| Call::PeerUnreachable { task: task.clone(), status: status.clone() });
+            engine.call_all(|| Call::PeerUnreachable {
+                task: task.clone(),
+                status: status.clone(),
+            });
         }
     }
 }
@@ -251,25 +312,45 @@ impl Wiring {
             _ => {
                 let config = self.link_config(up.hello.shards);
                 let opened = Link::open(up.descriptors.link.fd, config);
-                (opened.map_err(|error| link_status(&up.task, &error))?, Side::Opener)
+                (
+                    opened.map_err(|error| link_status(&up.task, &error))?,
+                    Side::Opener,
+                )
             }
         };
         let may_sleep = up.hello.poll_policy != PollPolicy::Busy;
-        let wakes = wakes(up.descriptors.doorbells, usize::from(up.hello.shards), may_sleep)?;
+        let wakes = wakes(
+            up.descriptors.doorbells,
+            usize::from(up.hello.shards),
+            may_sleep,
+        )?;
         let mut segments = Vec::new();
         if up.read_domain {
             for offer in up.descriptors.segments {
                 let mapped = Arc::new(MappedSegment::open(offer.fd, offer.len)?);
-                segments.push(PeerSegment { arena: offer.arena, index: offer.segment, mapped });
+                segments.push(PeerSegment {
+                    arena: offer.arena,
+                    index: offer.segment,
+                    mapped,
+                });
             }
         }
-        let caps = Caps { body_max: limits::BODY_MAX, one_sided: false, read_domain: up.read_domain };
-        let mut links: Vec<Vec<(u16, Attach)>> = engine.mailboxes.iter().map(|_| Vec::new()).collect();
-        for (channel, (ours, theirs)) in ordered_pairs(self.shards, usize::from(up.hello.shards), side).enumerate() {
+        let caps = Caps {
+            body_max: limits::BODY_MAX,
+            one_sided: false,
+            read_domain: up.read_domain,
+        };
+        let mut links: Vec<Vec<(u16, Attach)>> =
+            engine.mailboxes.iter().map(|_| Vec::new()).collect();
+        for (channel, (ours, theirs)) in
+            ordered_pairs(self.shards, usize::from(up.hello.shards), side).enumerate()
+        {
             let endpoint = link.endpoint(channel as u32, side).ok_or_else(gone)?;
             let wake = wakes[theirs].clone();
             let attach: Attach = Box::new(move |ports| match ports.get_mut(SHM) {
-                Some(AnyPort::Shm(port)) => port.attach(endpoint, wake, caps).ok().map(|qp| (SHM, qp)),
+                Some(AnyPort::Shm(port)) => {
+                    port.attach(endpoint, wake, caps).ok().map(|qp| (SHM, qp))
+                }
                 _ => None,
             });
             links[ours].push((theirs as u16, attach));
@@ -298,7 +379,10 @@ pub(crate) struct ShardObserver {
 
 impl ShardObserver {
     pub(crate) fn new(wiring: &Arc<Wiring>, index: u16) -> Arc<Self> {
-        Arc::new(Self { wiring: Arc::downgrade(wiring), index })
+        Arc::new(Self {
+            wiring: Arc::downgrade(wiring),
+            index,
+        })
     }
 }
 
@@ -333,9 +417,15 @@ impl Observer for ShardObserver {
 /// Connects two engines of one process by loopback.
 pub(crate) fn connect_local(one: &Arc<Inner>, other: &Arc<Inner>) -> Result<(), Status> {
     if one.task == other.task {
-        return Err(super::config::invalid(format!("both engines are {}", one.task)));
+        return Err(super::config::invalid(format!(
+            "both engines are {}",
+            one.task
+        )));
     }
-    let geometry = Geometry { slots: limits::LINK_SLOTS, payload_bytes: limits::LINK_PAYLOAD_BYTES };
+    let geometry = Geometry {
+        slots: limits::LINK_SLOTS,
+        payload_bytes: limits::LINK_PAYLOAD_BYTES,
+    };
     let mut ones: Vec<Vec<(u16, Attach)>> = one.mailboxes.iter().map(|_| Vec::new()).collect();
     let mut others: Vec<Vec<(u16, Attach)>> = other.mailboxes.iter().map(|_| Vec::new()).collect();
     for (ours, theirs) in pairs(one.mailboxes.len(), other.mailboxes.len()) {
@@ -344,7 +434,10 @@ pub(crate) fn connect_local(one: &Arc<Inner>, other: &Arc<Inner>) -> Result<(), 
         others[theirs].push((ours as u16, attach_local(opener, wake_of(one, ours))));
     }
     for (here, there, links) in [(one, other, ones), (other, one, others)] {
-        here.locals.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(there));
+        here.locals
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(Arc::downgrade(there));
         let segments = there.mapped_for_local()?;
         for (mailbox, links) in here.mailboxes.iter().zip(links) {
             mailbox.call(Call::PeerUp(Box::new(ShardPeerUp {
@@ -365,7 +458,11 @@ impl Inner {
         let mut segments = Vec::new();
         for (arena, segment) in &self.wiring.book().segments {
             let mapped = map(segment.fd(), segment.len() as u64).ok_or_else(gone)?;
-            segments.push(PeerSegment { arena: *arena, index: segment.index(), mapped });
+            segments.push(PeerSegment {
+                arena: *arena,
+                index: segment.index(),
+                mapped,
+            });
         }
         Ok(segments)
     }
@@ -379,17 +476,29 @@ fn attach_local(endpoint: crate::fabric::shm::Endpoint, wake: PeerWake) -> Attac
 }
 
 fn wake_of(engine: &Inner, shard: usize) -> PeerWake {
-    if engine.config.poll.may_sleep() { engine.doorbells[shard].wake() } else { PeerWake::NEVER_SLEEPS }
+    if engine.config.poll.may_sleep() {
+        engine.doorbells[shard].wake()
+    } else {
+        PeerWake::NEVER_SLEEPS
+    }
 }
 
 /// The shards that share a channel: those whose numbers agree modulo the greatest common divisor of both counts.
 fn pairs(ours: usize, theirs: usize) -> impl Iterator<Item = (usize, usize)> {
     let common = gcd(ours, theirs);
-    (0..ours).flat_map(move |i| (0..theirs).filter(move |j| i % common == j % common).map(move |j| (i, j)))
+    (0..ours).flat_map(move |i| {
+        (0..theirs)
+            .filter(move |j| i % common == j % common)
+            .map(move |j| (i, j))
+    })
 }
 
 /// The same pairs in the order both sides count channels by: the maker's shard first. Ours is first in each pair.
-fn ordered_pairs(ours: usize, theirs: usize, side: Side) -> Box<dyn Iterator<Item = (usize, usize)>> {
+fn ordered_pairs(
+    ours: usize,
+    theirs: usize,
+    side: Side,
+) -> Box<dyn Iterator<Item = (usize, usize)>> {
     match side {
         Side::Maker => Box::new(pairs(ours, theirs)),
         Side::Opener => Box::new(pairs(theirs, ours).map(|(theirs, ours)| (ours, theirs))),
@@ -397,7 +506,11 @@ fn ordered_pairs(ours: usize, theirs: usize, side: Side) -> Box<dyn Iterator<Ite
 }
 
 const fn gcd(a: usize, b: usize) -> usize {
-    if b == 0 { if a == 0 { 1 } else { a } } else { gcd(b, a % b) }
+    if b == 0 {
+        if a == 0 { 1 } else { a }
+    } else {
+        gcd(b, a % b)
+    }
 }
 
 const fn link_config(channels: usize) -> LinkConfig {
@@ -409,11 +522,19 @@ const fn link_config(channels: usize) -> LinkConfig {
 }
 
 fn numbers(config: &LinkConfig) -> Vec<u64> {
-    vec![u64::from(config.slots), u64::from(config.payload_bytes), u64::from(config.channels)]
+    vec![
+        u64::from(config.slots),
+        u64::from(config.payload_bytes),
+        u64::from(config.channels),
+    ]
 }
 
 /// The peer's doorbells by shard: page and eventfd follow each other.
-fn wakes(offers: Vec<DoorbellOffer>, shards: usize, may_sleep: bool) -> Result<Vec<PeerWake>, Status> {
+fn wakes(
+    offers: Vec<DoorbellOffer>,
+    shards: usize,
+    may_sleep: bool,
+) -> Result<Vec<PeerWake>, Status> {
     let mut wakes = vec![PeerWake::NEVER_SLEEPS; shards];
     if !may_sleep {
         return Ok(wakes);
@@ -421,9 +542,15 @@ fn wakes(offers: Vec<DoorbellOffer>, shards: usize, may_sleep: bool) -> Result<V
     let mut offers = offers.into_iter();
     let mut count = 0;
     while let (Some(page), Some(event)) = (offers.next(), offers.next()) {
-        let wake = wakes.get_mut(usize::from(page.shard)).filter(|_| page.shard == event.shard);
+        let wake = wakes
+            .get_mut(usize::from(page.shard))
+            .filter(|_| page.shard == event.shard);
         let opened = PeerWake::open(&page.fd, event.fd).map_err(|error| {
-            Status::new(Code::FailedPrecondition, catalogue::DESCRIPTOR_UNSEALED, error.to_string())
+            Status::new(
+                Code::FailedPrecondition,
+                catalogue::DESCRIPTOR_UNSEALED,
+                error.to_string(),
+            )
         })?;
         *wake.ok_or_else(gone)? = opened;
         count += 1;
@@ -439,17 +566,27 @@ fn wakes(offers: Vec<DoorbellOffer>, shards: usize, may_sleep: bool) -> Result<V
 }
 
 fn map(fd: BorrowedFd<'_>, len: u64) -> Option<Arc<MappedSegment>> {
-    MappedSegment::open(fd.try_clone_to_owned().ok()?, len).ok().map(Arc::new)
+    MappedSegment::open(fd.try_clone_to_owned().ok()?, len)
+        .ok()
+        .map(Arc::new)
 }
 
 fn copy(fd: BorrowedFd<'_>) -> Result<OwnedFd, Status> {
     fd.try_clone_to_owned().map_err(|error| {
-        Status::new(Code::ResourceExhausted, catalogue::CONFIG, format!("no descriptor is left: {error}"))
+        Status::new(
+            Code::ResourceExhausted,
+            catalogue::CONFIG,
+            format!("no descriptor is left: {error}"),
+        )
     })
 }
 
 fn link_status(task: &str, error: &crate::fabric::shm::LinkError) -> Status {
-    Status::new(Code::FailedPrecondition, error.reason(), format!("the link with {task}: {error}"))
+    Status::new(
+        Code::FailedPrecondition,
+        error.reason(),
+        format!("the link with {task}: {error}"),
+    )
 }
 
 fn gone() -> Status {

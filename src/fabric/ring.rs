@@ -190,7 +190,10 @@ impl<L: Lane> Producer<L> {
         }
         let slot = self.head & (self.lane.slot_count() - 1);
         let word = (frame.words[0] & !STAMP_MASK) | stamp(self.head);
-        let stale = self.head.checked_sub(self.lane.slot_count()).map_or(0, stamp);
+        let stale = self
+            .head
+            .checked_sub(self.lane.slot_count())
+            .map_or(0, stamp);
         if len == 0 {
             self.lane.put(slot, frame, stale, word);
         } else if len <= INLINE_BODY_MAX {
@@ -402,7 +405,11 @@ impl<L: Lane> Body<'_, L> {
     #[inline]
     #[must_use]
     pub fn in_tail(&self) -> Option<&[u8]> {
-        if self.len <= INLINE_BODY_MAX { self.tail.get(..self.len) } else { None }
+        if self.len <= INLINE_BODY_MAX {
+            self.tail.get(..self.len)
+        } else {
+            None
+        }
     }
 
     /// Copies the body out.

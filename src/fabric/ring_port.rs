@@ -286,7 +286,6 @@ impl RingPort {
             self.note_posted(index);
         }
     }
-
 }
 
 impl RingPort {

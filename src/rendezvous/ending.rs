@@ -12,7 +12,13 @@ use crate::ground::{Code, Nanos, Status, StepId, catalogue};
 impl<V, W: Copy> Table<V, W> {
     /// Ends a step with `status`: the first one wins, here and for all who come later. Everything that waits or is
     /// parked comes through `out`. An unknown step becomes a tombstone. False if the step had ended before.
-    pub fn abort(&mut self, now: Nanos, step: StepId, status: &Status, out: &mut impl FnMut(Ended<V, W>)) -> bool {
+    pub fn abort(
+        &mut self,
+        now: Nanos,
+        step: StepId,
+        status: &Status,
+        out: &mut impl FnMut(Ended<V, W>),
+    ) -> bool {
         self.end(now, step, State::Aborted(status.clone()), out)
     }
 
@@ -28,8 +34,14 @@ impl<V, W: Copy> Table<V, W> {
         match &self.steps.step(number).state {
             State::Aborted(status) => Some(status.clone()),
             state => {
-                let slot = Slot { step, key: KeyId(0), at: Default::default() };
-                state.refusal().map(|refusal| refusal.status(slot, &self.limits))
+                let slot = Slot {
+                    step,
+                    key: KeyId(0),
+                    at: Default::default(),
+                };
+                state
+                    .refusal()
+                    .map(|refusal| refusal.status(slot, &self.limits))
             }
         }
     }
@@ -38,7 +50,9 @@ impl<V, W: Copy> Table<V, W> {
     #[must_use]
     pub fn refusal_status(&self, refusal: Refusal, slot: Slot) -> Status {
         let ended = match refusal {
-            Refusal::Aborted | Refusal::Finished | Refusal::Unclaimed | Refusal::Stale => self.status_of(slot.step),
+            Refusal::Aborted | Refusal::Finished | Refusal::Unclaimed | Refusal::Stale => {
+                self.status_of(slot.step)
+            }
             _ => None,
         };
         ended.unwrap_or_else(|| refusal.status(slot, &self.limits))
@@ -49,7 +63,10 @@ impl<V, W: Copy> Table<V, W> {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Nanos> {
         let waiter = self.timers.next();
-        let grace = self.steps.oldest_grace().map(|(_, since)| since + self.limits.grace_ttl_ns);
+        let grace = self
+            .steps
+            .oldest_grace()
+            .map(|(_, since)| since + self.limits.grace_ttl_ns);
         match (waiter, grace) {
             (Some(waiter), Some(grace)) => Some(waiter.min(grace)),
             (waiter, grace) => waiter.or(grace),
@@ -67,13 +84,19 @@ impl<V, W: Copy> Table<V, W> {
             if since + self.limits.grace_ttl_ns > now {
                 break;
             }
-            self.end(now, step, State::Unclaimed, &mut |ended| out(Expired::Unclaimed(ended)));
+            self.end(now, step, State::Unclaimed, &mut |ended| {
+                out(Expired::Unclaimed(ended))
+            });
         }
     }
 
     /// A peer is lost: everything of the keys for which `lost` says yes ends, in all steps, and their ordinals start
     /// again. Values of keys that the peer would have produced go as well: the caller decides by the key.
-    pub fn fail_keys(&mut self, mut lost: impl FnMut(KeyId) -> bool, out: &mut impl FnMut(Ended<V, W>)) {
+    pub fn fail_keys(
+        &mut self,
+        mut lost: impl FnMut(KeyId) -> bool,
+        out: &mut impl FnMut(Ended<V, W>),
+    ) {
         for number in self.steps.numbers() {
             let mut before = NONE;
             let mut at = self.steps.step(number).records;
@@ -95,7 +118,13 @@ impl<V, W: Copy> Table<V, W> {
         }
     }
 
-    fn end(&mut self, now: Nanos, step: StepId, epitaph: State, out: &mut impl FnMut(Ended<V, W>)) -> bool {
+    fn end(
+        &mut self,
+        now: Nanos,
+        step: StepId,
+        epitaph: State,
+        out: &mut impl FnMut(Ended<V, W>),
+    ) -> bool {
         if let Some(number) = self.steps.find(step) {
             let mut at = std::mem::replace(&mut self.steps.step_mut(number).records, NONE);
             while at != NONE {
@@ -115,7 +144,11 @@ impl<V, W: Copy> Table<V, W> {
         while let Some(item) = self.pop_item(at) {
             let fetching = item.kind == Kind::Fetching;
             if let Some(token) = item.token() {
-                out(Ended::Offer { slot, token, fetching });
+                out(Ended::Offer {
+                    slot,
+                    token,
+                    fetching,
+                });
             } else if let Some(value) = item.into_value() {
                 out(Ended::Value(slot, value));
             }
@@ -127,5 +160,9 @@ impl<V, W: Copy> Table<V, W> {
 /// The status of a waiter whose deadline passed.
 #[must_use]
 pub fn deadline_status() -> Status {
-    Status::new(Code::DeadlineExceeded, catalogue::DEADLINE, "Timed out waiting for notification")
+    Status::new(
+        Code::DeadlineExceeded,
+        catalogue::DEADLINE,
+        "Timed out waiting for notification",
+    )
 }

@@ -20,7 +20,11 @@ const ENTRIES_MIN: usize = 512;
 
 impl Index {
     pub(super) fn new() -> Self {
-        Self { entries: vec![0; ENTRIES_MIN], mask: ENTRIES_MIN - 1, len: 0 }
+        Self {
+            entries: vec![0; ENTRIES_MIN],
+            mask: ENTRIES_MIN - 1,
+            len: 0,
+        }
     }
 
     /// The number with this tag for which `is` says yes.

@@ -14,7 +14,13 @@ impl<V, W: Copy> Table<V, W> {
     /// # Errors
     /// The step ended or a limit is reached: the value comes back, and took no ordinal.
     #[inline]
-    pub fn send(&mut self, now: Nanos, slot: Slot, value: V, bytes: u64) -> Result<Sent<V, W>, (Refusal, V)> {
+    pub fn send(
+        &mut self,
+        now: Nanos,
+        slot: Slot,
+        value: V,
+        bytes: u64,
+    ) -> Result<Sent<V, W>, (Refusal, V)> {
         let at = match self.local(now, &slot) {
             Ok(at) => at,
             Err(refusal) => return Err((refusal, value)),
@@ -28,7 +34,11 @@ impl<V, W: Copy> Table<V, W> {
             record.next_ordinal += 1;
             let oldest = record.waiters_head;
             let waiter = self.remove_waiter(oldest).1;
-            return Ok(Sent::Matched { waiter, value, ordinal });
+            return Ok(Sent::Matched {
+                waiter,
+                value,
+                ordinal,
+            });
         }
         if let Err(refusal) = self.may_park(at, bytes) {
             return Err((refusal, value));
@@ -43,7 +53,13 @@ impl<V, W: Copy> Table<V, W> {
     /// # Errors
     /// The step ended or a limit is reached: nothing waits.
     #[inline]
-    pub fn recv(&mut self, now: Nanos, slot: Slot, waiter: W, deadline: Nanos) -> Result<Received<V>, Refusal> {
+    pub fn recv(
+        &mut self,
+        now: Nanos,
+        slot: Slot,
+        waiter: W,
+        deadline: Nanos,
+    ) -> Result<Received<V>, Refusal> {
         let at = self.local(now, &slot)?;
         let record = &self.records[at as usize];
         let position = record.waiters;
@@ -87,6 +103,11 @@ impl<V, W: Copy> Table<V, W> {
         let Some(item) = self.item_at_mut(at, position) else {
             return Ok(Received::Waiting { id, ordinal });
         };
-        Ok(item.want().map_or(Received::Behind { id }, |token| Received::Fetch { id, token }))
+        Ok(item
+            .want()
+            .map_or(Received::Behind { id }, |token| Received::Fetch {
+                id,
+                token,
+            }))
     }
 }

@@ -84,7 +84,13 @@ impl<V, W: Copy> Table<V, W> {
             let slot = record.slot();
             if record.waiters > 0 {
                 let since = self.waiters[record.waiters_head as usize].since;
-                see(Pending { slot, kind: PendingKind::Waiting, count: record.waiters, since, bytes: 0 });
+                see(Pending {
+                    slot,
+                    kind: PendingKind::Waiting,
+                    count: record.waiters,
+                    since,
+                    bytes: 0,
+                });
             }
             let Some(front) = self.front(at) else {
                 return;
@@ -95,7 +101,13 @@ impl<V, W: Copy> Table<V, W> {
                 Kind::Fetching => PendingKind::Fetching,
             };
             let bytes = self.items(at).map(Item::bytes).sum();
-            see(Pending { slot, kind, count: record.items, since: front.since, bytes });
+            see(Pending {
+                slot,
+                kind,
+                count: record.items,
+                since: front.since,
+                bytes,
+            });
         });
     }
 
@@ -106,7 +118,12 @@ impl<V, W: Copy> Table<V, W> {
             let mut index = record.waiters_head;
             while index != NONE {
                 let waiter = &self.waiters[index as usize];
-                see(record.slot(), self.waiter_id(index), waiter.tag, waiter.ordinal);
+                see(
+                    record.slot(),
+                    self.waiter_id(index),
+                    waiter.tag,
+                    waiter.ordinal,
+                );
                 index = waiter.next;
             }
         });
@@ -122,7 +139,8 @@ impl<V, W: Copy> Table<V, W> {
     /// The ordinal of the slot's next value.
     #[must_use]
     pub fn next_ordinal(&self, slot: Slot) -> u32 {
-        self.existing(&slot).map_or(0, |at| self.records[at as usize].next_ordinal)
+        self.existing(&slot)
+            .map_or(0, |at| self.records[at as usize].next_ordinal)
     }
 
     /// Every slot that has a record, whether anything is pending there or not.

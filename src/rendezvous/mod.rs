@@ -34,7 +34,8 @@ mod timers;
 pub use ending::deadline_status;
 pub use look::{Pending, PendingKind, Stats};
 pub use names::{
-    Arrival, Arrived, Ended, Expired, KeyId, Limits, Pass, Received, Requested, Sent, Slot, Ticket, WaiterId, Withdrawn,
+    Arrival, Arrived, Ended, Expired, KeyId, Limits, Pass, Received, Requested, Sent, Slot, Ticket,
+    WaiterId, Withdrawn,
 };
 pub use refusal::Refusal;
 pub use table::Table;

@@ -52,7 +52,11 @@ impl<V, W: Copy> Table<V, W> {
         let (item, arrival) = match item {
             Arrived::Value(value) => (Item::value(value, bytes, now, ordinal), Arrival::Parked),
             Arrived::Offer(token) => {
-                let arrival = if wanted { Arrival::Wanted { token } } else { Arrival::Parked };
+                let arrival = if wanted {
+                    Arrival::Wanted { token }
+                } else {
+                    Arrival::Parked
+                };
                 (Item::offer(token, wanted, now, ordinal), arrival)
             }
         };
@@ -66,7 +70,11 @@ impl<V, W: Copy> Table<V, W> {
     pub fn claim(&mut self, slot: &Slot, ordinal: u32) -> Option<W> {
         let at = self.existing(slot)?;
         let record = &mut self.records[at as usize];
-        if record.items != 0 || record.waiters == 0 || ordinal != record.next_ordinal || ordinal == u32::MAX {
+        if record.items != 0
+            || record.waiters == 0
+            || ordinal != record.next_ordinal
+            || ordinal == u32::MAX
+        {
             return None;
         }
         record.next_ordinal = ordinal + 1;
@@ -105,7 +113,12 @@ impl<V, W: Copy> Table<V, W> {
 
     /// The peer takes an offer back, or fetching it failed. What that means for those who wait comes through `out`.
     /// False if no such offer stands here.
-    pub fn withdraw(&mut self, slot: Slot, token: u64, out: &mut impl FnMut(Withdrawn<V, W>)) -> bool {
+    pub fn withdraw(
+        &mut self,
+        slot: Slot,
+        token: u64,
+        out: &mut impl FnMut(Withdrawn<V, W>),
+    ) -> bool {
         let Some(at) = self.existing(&slot) else {
             return false;
         };
@@ -114,7 +127,9 @@ impl<V, W: Copy> Table<V, W> {
         };
         self.remove_item(at, position);
         let was_awaited = position < self.records[at as usize].waiters;
-        self.drain(at, &mut |waiter, value| out(Withdrawn::Matched(waiter, value)));
+        self.drain(at, &mut |waiter, value| {
+            out(Withdrawn::Matched(waiter, value))
+        });
         let record = &self.records[at as usize];
         if !was_awaited || record.waiters == 0 {
             return true;
@@ -122,7 +137,9 @@ impl<V, W: Copy> Table<V, W> {
         // Those who stood behind have all moved up by one: the last of them stands at a new place.
         let last = record.waiters - 1;
         if last >= record.items {
-            out(Withdrawn::Ask(record.next_ordinal.saturating_add(last - record.items)));
+            out(Withdrawn::Ask(
+                record.next_ordinal.saturating_add(last - record.items),
+            ));
         } else if let Some(token) = self.item_at_mut(at, last).and_then(Item::want) {
             out(Withdrawn::Wanted(token));
         }

@@ -89,28 +89,54 @@ pub(super) struct Waiter<W> {
 }
 
 impl<V> Item<V> {
-    const EMPTY: Self = Self { measure: 0, since: Nanos::ZERO, ordinal: 0, kind: Kind::Empty, value: None };
+    const EMPTY: Self = Self {
+        measure: 0,
+        since: Nanos::ZERO,
+        ordinal: 0,
+        kind: Kind::Empty,
+        value: None,
+    };
 
     /// A value, and the bytes it keeps occupied.
     pub(super) const fn value(value: V, bytes: u64, since: Nanos, ordinal: u32) -> Self {
-        Self { measure: bytes, since, ordinal, kind: Kind::Value, value: Some(value) }
+        Self {
+            measure: bytes,
+            since,
+            ordinal,
+            kind: Kind::Value,
+            value: Some(value),
+        }
     }
 
     /// An offer, `wanted` already or not.
     pub(super) const fn offer(token: u64, wanted: bool, since: Nanos, ordinal: u32) -> Self {
         let kind = if wanted { Kind::Fetching } else { Kind::Offer };
-        Self { measure: token, since, ordinal, kind, value: None }
+        Self {
+            measure: token,
+            since,
+            ordinal,
+            kind,
+            value: None,
+        }
     }
 
     /// Bytes that it keeps occupied here.
     #[inline]
     pub(super) const fn bytes(&self) -> u64 {
-        if matches!(self.kind, Kind::Value) { self.measure } else { 0 }
+        if matches!(self.kind, Kind::Value) {
+            self.measure
+        } else {
+            0
+        }
     }
 
     /// The token, if it is an offer.
     pub(super) const fn token(&self) -> Option<u64> {
-        if matches!(self.kind, Kind::Offer | Kind::Fetching) { Some(self.measure) } else { None }
+        if matches!(self.kind, Kind::Offer | Kind::Fetching) {
+            Some(self.measure)
+        } else {
+            None
+        }
     }
 
     /// The value, if it is one.
@@ -164,7 +190,11 @@ impl<V> Record<V> {
     }
 
     pub(super) const fn slot(&self) -> Slot {
-        Slot { step: self.step, key: self.key, at: self.at }
+        Slot {
+            step: self.step,
+            key: self.key,
+            at: self.at,
+        }
     }
 }
 
@@ -178,7 +208,10 @@ impl<V, W: Copy> Table<V, W> {
         if bytes > self.limits.parked_bytes - self.parked_bytes.min(self.limits.parked_bytes) {
             return Err(Refusal::ParkedBytes);
         }
-        let of_step = self.steps.step(self.records[at as usize].scope & !GRACE).bytes;
+        let of_step = self
+            .steps
+            .step(self.records[at as usize].scope & !GRACE)
+            .bytes;
         if bytes > self.limits.parked_bytes_per_step.saturating_sub(of_step) {
             return Err(Refusal::ParkedBytesOfStep);
         }
@@ -247,7 +280,11 @@ impl<V, W: Copy> Table<V, W> {
     #[inline]
     pub(super) fn front_kind(&self, at: u32) -> Kind {
         let kind = self.records[at as usize].first.kind;
-        if kind == Kind::Empty { self.front(at).map_or(kind, |item| item.kind) } else { kind }
+        if kind == Kind::Empty {
+            self.front(at).map_or(kind, |item| item.kind)
+        } else {
+            kind
+        }
     }
 
     /// Takes the front of the queue if it is a value: with its ordinal and bytes.
@@ -304,7 +341,9 @@ impl<V, W: Copy> Table<V, W> {
     pub(super) fn item_at_mut(&mut self, at: u32, position: u32) -> Option<&mut Item<V>> {
         let (node, first) = self.place_of(at, position)?;
         if first {
-            self.records.get_mut(at as usize).map(|record| &mut record.first)
+            self.records
+                .get_mut(at as usize)
+                .map(|record| &mut record.first)
         } else {
             self.nodes.get_mut(node as usize).map(|node| &mut node.item)
         }
@@ -325,7 +364,9 @@ impl<V, W: Copy> Table<V, W> {
 
     /// The position of an offer.
     pub(super) fn position_of(&self, at: u32, token: u64) -> Option<u32> {
-        self.items(at).position(|item| item.token() == Some(token)).and_then(|position| u32::try_from(position).ok())
+        self.items(at)
+            .position(|item| item.token() == Some(token))
+            .and_then(|position| u32::try_from(position).ok())
     }
 
     /// Takes the item at a position out of the queue.
@@ -347,7 +388,9 @@ impl<V, W: Copy> Table<V, W> {
     pub(super) fn charge(&mut self, at: u32, bytes: u64) {
         if bytes > 0 {
             self.parked_bytes += bytes;
-            self.steps.step_mut(self.records[at as usize].scope & !GRACE).bytes += bytes;
+            self.steps
+                .step_mut(self.records[at as usize].scope & !GRACE)
+                .bytes += bytes;
         }
     }
 
@@ -355,7 +398,9 @@ impl<V, W: Copy> Table<V, W> {
     fn discharge(&mut self, at: u32, bytes: u64) {
         if bytes > 0 {
             self.parked_bytes -= bytes;
-            self.steps.step_mut(self.records[at as usize].scope & !GRACE).bytes -= bytes;
+            self.steps
+                .step_mut(self.records[at as usize].scope & !GRACE)
+                .bytes -= bytes;
         }
     }
 
@@ -441,7 +486,16 @@ impl<V, W: Copy> Table<V, W> {
         let record = &mut self.records[at as usize];
         let tail = record.waiters_tail;
         let timed = is_timed(deadline);
-        let new = Waiter { tag, since: now, ordinal, record: at, next: NONE, prev: tail, generation: 0, timed };
+        let new = Waiter {
+            tag,
+            since: now,
+            ordinal,
+            record: at,
+            next: NONE,
+            prev: tail,
+            generation: 0,
+            timed,
+        };
         let index = self.free_waiter;
         let generation = if index == NONE {
             self.waiters.push(new);
@@ -453,7 +507,11 @@ impl<V, W: Copy> Table<V, W> {
             *entry = Waiter { generation, ..new };
             generation
         };
-        let index = if index == NONE { self.waiters.len() as u32 - 1 } else { index };
+        let index = if index == NONE {
+            self.waiters.len() as u32 - 1
+        } else {
+            index
+        };
         let record = &mut self.records[at as usize];
         record.waiters += 1;
         record.waiters_tail = index;
@@ -472,7 +530,11 @@ impl<V, W: Copy> Table<V, W> {
     #[inline]
     pub(super) fn pop_waiter(&mut self, at: u32) -> Option<W> {
         let record = &self.records[at as usize];
-        if record.waiters == 0 { None } else { Some(self.remove_waiter(record.waiters_head).1) }
+        if record.waiters == 0 {
+            None
+        } else {
+            Some(self.remove_waiter(record.waiters_head).1)
+        }
     }
 
     /// The waiter of this name, if it still waits.
@@ -483,7 +545,10 @@ impl<V, W: Copy> Table<V, W> {
 
     /// The name of a waiter.
     pub(super) fn waiter_id(&self, index: u32) -> WaiterId {
-        WaiterId { index, generation: self.waiters[index as usize].generation }
+        WaiterId {
+            index,
+            generation: self.waiters[index as usize].generation,
+        }
     }
 
     /// Unlinks and frees a waiter, wherever it stands; gives its record and its tag.

@@ -50,8 +50,14 @@ impl Refusal {
             Status::new(Code::ResourceExhausted, reason, message)
         };
         match self {
-            Self::Aborted => Status::new(Code::Aborted, "STEP_ABORTED", format!("Step {step} was aborted")),
-            Self::Finished => Status::new(Code::Aborted, "STEP_FINISHED", format!("Cleanup {step}")),
+            Self::Aborted => Status::new(
+                Code::Aborted,
+                "STEP_ABORTED",
+                format!("Step {step} was aborted"),
+            ),
+            Self::Finished => {
+                Status::new(Code::Aborted, "STEP_FINISHED", format!("Cleanup {step}"))
+            }
             Self::Unclaimed => {
                 let seconds = limits.grace_ttl_ns / 1_000_000_000;
                 let message = format!(
@@ -84,18 +90,24 @@ impl Refusal {
                 "records",
                 u64::from(limits.records),
             ),
-            Self::Waiters => {
-                exhausted("WAITERS", "too many receives wait in this shard", "waiters", u64::from(limits.waiters))
-            }
+            Self::Waiters => exhausted(
+                "WAITERS",
+                "too many receives wait in this shard",
+                "waiters",
+                u64::from(limits.waiters),
+            ),
             Self::WaitersOfKey => exhausted(
                 "WAITERS_OF_KEY",
                 "too many receives wait for this key",
                 "waiters_per_key",
                 u64::from(limits.waiters_per_key),
             ),
-            Self::Steps => {
-                exhausted("STEPS", "too many steps are alive in this shard", "steps", u64::from(limits.steps))
-            }
+            Self::Steps => exhausted(
+                "STEPS",
+                "too many steps are alive in this shard",
+                "steps",
+                u64::from(limits.steps),
+            ),
             Self::GraceSteps => exhausted(
                 "GRACE_STEPS",
                 "peers have begun too many steps that were not used here yet",
@@ -109,7 +121,8 @@ impl Refusal {
                 u64::from(u32::MAX),
             ),
             Self::Stale => {
-                let message = format!("Step {step} ended while a value was on its way to be parked");
+                let message =
+                    format!("Step {step} ended while a value was on its way to be parked");
                 Status::new(Code::Aborted, "STEP_ENDED", message)
             }
             Self::Direction => Status::new(

@@ -27,7 +27,11 @@ impl<V, W: Copy> Table<V, W> {
             return Err(Refusal::Ordinals);
         }
         record.next_ordinal += 1;
-        let ticket = Ticket { slot, record: at, ordinal };
+        let ticket = Ticket {
+            slot,
+            record: at,
+            ordinal,
+        };
         if record.items > 0 {
             return Ok(Pass::Behind(ticket));
         }
@@ -44,11 +48,19 @@ impl<V, W: Copy> Table<V, W> {
     /// # Errors
     /// A limit is reached, or the step ended since: the value comes back. Its ordinal is taken back if it was the
     /// slot's last, and is a gap otherwise, which receivers step over.
-    pub fn park(&mut self, now: Nanos, ticket: Ticket, value: V, bytes: u64) -> Result<u32, (Refusal, V)> {
+    pub fn park(
+        &mut self,
+        now: Nanos,
+        ticket: Ticket,
+        value: V,
+        bytes: u64,
+    ) -> Result<u32, (Refusal, V)> {
         let at = ticket.record;
         let ordinal = ticket.ordinal;
         let valid = self.records.get(at as usize).is_some_and(|record| {
-            record.is(&ticket.slot) && record.scope != super::steps::NONE && ordinal < record.next_ordinal
+            record.is(&ticket.slot)
+                && record.scope != super::steps::NONE
+                && ordinal < record.next_ordinal
         });
         if !valid {
             return Err((Refusal::Stale, value));
@@ -82,7 +94,9 @@ impl<V, W: Copy> Table<V, W> {
             Some(front) if front.kind != Kind::Value => Err(Refusal::Direction),
             Some(front) if ordinal < front.ordinal => Ok(Requested::AlreadySent),
             Some(_) => {
-                let front = self.pop_value(at).map(|(value, ordinal, _)| Requested::Ready { value, ordinal });
+                let front = self
+                    .pop_value(at)
+                    .map(|(value, ordinal, _)| Requested::Ready { value, ordinal });
                 front.ok_or(Refusal::Direction)
             }
             None if ordinal < self.records[at as usize].next_ordinal => Ok(Requested::AlreadySent),
@@ -104,7 +118,14 @@ impl<V, W: Copy> Table<V, W> {
     ///
     /// # Errors
     /// The value, back: its step ended since, or its ordinal is not from here.
-    pub fn put_back(&mut self, now: Nanos, slot: Slot, value: V, ordinal: u32, bytes: u64) -> Result<(), V> {
+    pub fn put_back(
+        &mut self,
+        now: Nanos,
+        slot: Slot,
+        value: V,
+        ordinal: u32,
+        bytes: u64,
+    ) -> Result<(), V> {
         let at = self.existing(&slot).filter(|&at| {
             let before_all = self.front(at).is_none_or(|front| ordinal < front.ordinal);
             before_all && ordinal < self.records[at as usize].next_ordinal

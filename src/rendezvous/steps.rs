@@ -95,11 +95,17 @@ impl Steps {
 
     /// The number of a step, whatever its state.
     pub(super) fn find(&self, id: StepId) -> Option<u32> {
-        self.index.find(self.tag(id), |number| self.steps[number as usize].id == id)
+        self.index
+            .find(self.tag(id), |number| self.steps[number as usize].id == id)
     }
 
     /// Makes a step live through local use. True if that was news for its records: it was in grace.
-    pub(super) fn open(&mut self, now: Nanos, id: StepId, limits: &Limits) -> Result<(u32, bool), Refusal> {
+    pub(super) fn open(
+        &mut self,
+        now: Nanos,
+        id: StepId,
+        limits: &Limits,
+    ) -> Result<(u32, bool), Refusal> {
         let known = self.find(id);
         if let Some(number) = known {
             let state = &self.steps[number as usize].state;
@@ -123,9 +129,17 @@ impl Steps {
     }
 
     /// The number of a step that a peer speaks of: as it is, or new and in grace.
-    pub(super) fn hear_of(&mut self, now: Nanos, id: StepId, limits: &Limits) -> Result<u32, Refusal> {
+    pub(super) fn hear_of(
+        &mut self,
+        now: Nanos,
+        id: StepId,
+        limits: &Limits,
+    ) -> Result<u32, Refusal> {
         if let Some(number) = self.find(id) {
-            return self.steps[number as usize].state.refusal().map_or(Ok(number), Err);
+            return self.steps[number as usize]
+                .state
+                .refusal()
+                .map_or(Ok(number), Err);
         }
         if self.grace.len >= limits.grace_steps {
             return Err(Refusal::GraceSteps);
@@ -189,7 +203,15 @@ impl Steps {
     }
 
     fn insert(&mut self, now: Nanos, id: StepId, state: State) -> u32 {
-        let step = Step { id, state, records: NONE, bytes: 0, since: now, prev: NONE, next: NONE };
+        let step = Step {
+            id,
+            state,
+            records: NONE,
+            bytes: 0,
+            since: now,
+            prev: NONE,
+            next: NONE,
+        };
         let number = if self.free == NONE {
             self.steps.push(step);
             self.steps.len() as u32 - 1
@@ -215,12 +237,19 @@ impl Steps {
     }
 
     fn tag(&self, id: StepId) -> u32 {
-        fold(id.0 ^ self.seed ^ 0x9e37_79b9_7f4a_7c15, 0xd6e8_feb8_6659_fd93) as u32
+        fold(
+            id.0 ^ self.seed ^ 0x9e37_79b9_7f4a_7c15,
+            0xd6e8_feb8_6659_fd93,
+        ) as u32
     }
 }
 
 impl List {
-    const EMPTY: Self = Self { head: NONE, tail: NONE, len: 0 };
+    const EMPTY: Self = Self {
+        head: NONE,
+        tail: NONE,
+        len: 0,
+    };
 
     fn push(&mut self, steps: &mut [Step], number: u32) {
         let tail = std::mem::replace(&mut self.tail, number);

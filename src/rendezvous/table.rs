@@ -104,18 +104,28 @@ impl<V, W: Copy> Table<V, W> {
             slot.step.0 ^ self.limits.hash_seed ^ 0x9e37_79b9_7f4a_7c15,
             u64::from(slot.key.0) ^ 0xd6e8_feb8_6659_fd93,
         );
-        let place = fold(slot.at.frame ^ 0xa076_1d64_78bd_642f, slot.at.iter ^ 0xe703_7ed1_a0b4_28db);
+        let place = fold(
+            slot.at.frame ^ 0xa076_1d64_78bd_642f,
+            slot.at.iter ^ 0xe703_7ed1_a0b4_28db,
+        );
         let mixed = scope ^ place;
         (mixed ^ mixed >> 32) as u32
     }
 
     #[inline]
     pub(super) fn probe(&self, tag: u32, slot: &Slot) -> Option<u32> {
-        self.index.find(tag, |at| self.records[at as usize].is(slot))
+        self.index
+            .find(tag, |at| self.records[at as usize].is(slot))
     }
 
     #[cold]
-    fn local_slowly(&mut self, now: Nanos, slot: &Slot, tag: u32, found: Option<u32>) -> Result<u32, Refusal> {
+    fn local_slowly(
+        &mut self,
+        now: Nanos,
+        slot: &Slot,
+        tag: u32,
+        found: Option<u32>,
+    ) -> Result<u32, Refusal> {
         let scope = self.open(now, slot.step)?;
         found.map_or_else(|| self.insert(slot, tag, scope), Ok)
     }
@@ -152,7 +162,11 @@ impl<V, W: Copy> Table<V, W> {
             return Err(Refusal::Records);
         }
         let head = &mut self.steps.step_mut(scope & !GRACE).records;
-        let at = if self.free_record == NONE { self.records.len() as u32 } else { self.free_record };
+        let at = if self.free_record == NONE {
+            self.records.len() as u32
+        } else {
+            self.free_record
+        };
         let record = Record::new(slot, scope, std::mem::replace(head, at));
         if self.free_record == NONE {
             self.records.push(record);

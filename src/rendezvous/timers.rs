@@ -73,7 +73,11 @@ impl Timers {
     /// Takes the deadline of `waiter` away; nothing happens if it has none.
     #[inline]
     pub(super) fn clear(&mut self, waiter: u32) {
-        if self.links.get(waiter as usize).is_some_and(|link| link.bucket != IDLE) {
+        if self
+            .links
+            .get(waiter as usize)
+            .is_some_and(|link| link.bucket != IDLE)
+        {
             self.unlink(waiter);
             self.count -= 1;
         }
@@ -188,7 +192,9 @@ impl Timers {
     }
 
     fn unlink(&mut self, waiter: u32) {
-        let Link { prev, next, bucket, .. } = self.links[waiter as usize];
+        let Link {
+            prev, next, bucket, ..
+        } = self.links[waiter as usize];
         self.links[waiter as usize].bucket = IDLE;
         if next != NONE {
             self.links[next as usize].prev = prev;
@@ -205,8 +211,14 @@ impl Timers {
 
     #[cold]
     fn grow(&mut self, index: usize) {
-        let idle = Link { deadline: Nanos::NEVER, prev: NONE, next: NONE, bucket: IDLE };
-        self.links.resize((index + 1).next_power_of_two().max(64), idle);
+        let idle = Link {
+            deadline: Nanos::NEVER,
+            prev: NONE,
+            next: NONE,
+            bucket: IDLE,
+        };
+        self.links
+            .resize((index + 1).next_power_of_two().max(64), idle);
     }
 }
 

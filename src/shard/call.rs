@@ -8,15 +8,16 @@ use std::sync::Arc;
 use super::task::Task;
 use super::wait::WaitCell;
 use crate::fabric::QpId;
-use crate::ground::{FrameIter, Incarnation, Key, Nanos, Status, StepId};
 use crate::ground::device::TaskName;
+use crate::ground::{FrameIter, Incarnation, Key, Nanos, Status, StepId};
 use crate::memory::{MappedSegment, Tensor};
 use crate::rendezvous::KeyId;
 
 use super::value::Received;
 
 /// How a link of a peer is made on this shard, in the shard's own thread, so that its pages are near.
-pub(crate) type Attach = Box<dyn FnOnce(&mut [crate::fabric::AnyPort]) -> Option<(usize, QpId)> + Send>;
+pub(crate) type Attach =
+    Box<dyn FnOnce(&mut [crate::fabric::AnyPort]) -> Option<(usize, QpId)> + Send>;
 
 /// A segment of a peer's arena, mapped.
 #[derive(Clone, Debug)]
@@ -47,7 +48,10 @@ pub(crate) enum Call {
     /// A peer could not be reached in time.
     PeerUnreachable { task: TaskName, status: Status },
     /// A peer's arena grew.
-    PeerSegment { task: TaskName, segment: PeerSegment },
+    PeerSegment {
+        task: TaskName,
+        segment: PeerSegment,
+    },
     /// A step ends.
     Abort { step: StepId, status: Status },
     /// A step is done: its clean-up.
@@ -55,7 +59,9 @@ pub(crate) enum Call {
     /// Run a task on this shard.
     Spawn { task: Box<dyn Task> },
     /// What is pending.
-    Pending { answer: Arc<WaitCell<Vec<PendingItem>>> },
+    Pending {
+        answer: Arc<WaitCell<Vec<PendingItem>>>,
+    },
     /// What was counted.
     Stats { answer: Arc<WaitCell<ShardStats>> },
     /// Stop: drain until the deadline, then fail what is left.
@@ -137,13 +143,28 @@ pub(crate) enum NoteKey {
 #[derive(Debug)]
 pub(crate) enum Note {
     /// Hand a value over for me.
-    Send { key: NoteKey, step: StepId, at: FrameIter, tensor: Tensor, is_dead: bool },
+    Send {
+        key: NoteKey,
+        step: StepId,
+        at: FrameIter,
+        tensor: Tensor,
+        is_dead: bool,
+    },
     /// Wait for a value for me; `wait` is my ticket, packed.
-    Recv { key: NoteKey, step: StepId, at: FrameIter, wait: u32, deadline: Nanos },
+    Recv {
+        key: NoteKey,
+        step: StepId,
+        at: FrameIter,
+        wait: u32,
+        deadline: Nanos,
+    },
     /// I wait no longer.
     Cancel { wait: u32 },
     /// What you waited for.
-    Deliver { wait: u32, outcome: Result<Received, Status> },
+    Deliver {
+        wait: u32,
+        outcome: Result<Received, Status>,
+    },
     /// My number for your key.
     Interned { theirs: KeyId, mine: KeyId },
     /// A step ended: the home shard has fixed the status.

@@ -33,7 +33,9 @@ impl Clock {
     #[must_use]
     pub fn system() -> Self {
         static SYSTEM: OnceLock<Clock> = OnceLock::new();
-        SYSTEM.get_or_init(|| Self(measure().unwrap_or_else(|| Source::Monotonic(Instant::now())))).clone()
+        SYSTEM
+            .get_or_init(|| Self(measure().unwrap_or_else(|| Source::Monotonic(Instant::now()))))
+            .clone()
     }
 
     /// A clock that shows what `now` holds.
@@ -52,7 +54,9 @@ impl Clock {
                 let ticks = ticks().wrapping_sub(*origin);
                 Nanos(((u128::from(ticks) * u128::from(*scale)) >> 32) as u64)
             }
-            Source::Monotonic(origin) => Nanos(u64::try_from(origin.elapsed().as_nanos()).unwrap_or(u64::MAX)),
+            Source::Monotonic(origin) => {
+                Nanos(u64::try_from(origin.elapsed().as_nanos()).unwrap_or(u64::MAX))
+            }
             Source::Virtual(now) => Nanos(now.load(Ordering::Relaxed)),
         }
     }
@@ -77,9 +81,9 @@ fn ticks() -> u64 {
 #[cfg(target_arch = "x86_64")]
 fn measure() -> Option<Source> {
     let steady = std::fs::read_to_string("/proc/cpuinfo").is_ok_and(|text| {
-        text.lines().find(|line| line.starts_with("flags")).is_some_and(|flags| {
-            flags.contains(" constant_tsc") && flags.contains(" nonstop_tsc")
-        })
+        text.lines()
+            .find(|line| line.starts_with("flags"))
+            .is_some_and(|flags| flags.contains(" constant_tsc") && flags.contains(" nonstop_tsc"))
     });
     if !steady {
         return None;
@@ -91,7 +95,10 @@ fn measure() -> Option<Source> {
     }
     let (nanos, ticks) = (began.elapsed().as_nanos(), ticks().wrapping_sub(origin));
     let scale = (nanos << 32).checked_div(u128::from(ticks))?;
-    Some(Source::Tsc { origin, scale: u64::try_from(scale).ok()? })
+    Some(Source::Tsc {
+        origin,
+        scale: u64::try_from(scale).ok()?,
+    })
 }
 
 #[cfg(not(target_arch = "x86_64"))]

@@ -24,11 +24,29 @@ use crate::wire::{Point, Ticket};
 /// What a port must be told, once it is not being polled.
 #[derive(Debug)]
 pub(crate) enum PortOp {
-    Write { link: u32, write: Write },
-    OpenAndAsk { link: u32, ticket: Ticket, meta: TensorMeta, patience_ns: u64, room: Room },
-    CloseLanding { port: usize, qp: QpId, landing: Landing },
-    Close { port: usize, qp: QpId },
-    Attach { link: u32 },
+    Write {
+        link: u32,
+        write: Write,
+    },
+    OpenAndAsk {
+        link: u32,
+        ticket: Ticket,
+        meta: TensorMeta,
+        patience_ns: u64,
+        room: Room,
+    },
+    CloseLanding {
+        port: usize,
+        qp: QpId,
+        landing: Landing,
+    },
+    Close {
+        port: usize,
+        qp: QpId,
+    },
+    Attach {
+        link: u32,
+    },
 }
 
 /// Something for a task, by `deliver`.
@@ -42,9 +60,16 @@ pub(crate) struct Event {
 #[derive(Debug)]
 pub(crate) enum Wait {
     /// An application thread; in the table here under this id.
-    Cell { cell: Arc<WaitCell<Received>>, id: Option<WaiterId> },
+    Cell {
+        cell: Arc<WaitCell<Received>>,
+        id: Option<WaiterId>,
+    },
     /// A neighbour, by its own ticket; in the table here under this id.
-    Neighbour { shard: u16, theirs: u32, id: Option<WaiterId> },
+    Neighbour {
+        shard: u16,
+        theirs: u32,
+        id: Option<WaiterId>,
+    },
     /// An in-shard task of ours, in the table of a neighbour.
     Away { shard: u16, task: u32, token: u64 },
 }
@@ -134,7 +159,10 @@ pub(crate) struct Core {
 
 impl std::fmt::Debug for Core {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Core").field("index", &self.index).field("task", &self.task).finish_non_exhaustive()
+        f.debug_struct("Core")
+            .field("index", &self.index)
+            .field("task", &self.task)
+            .finish_non_exhaustive()
     }
 }
 
@@ -157,7 +185,14 @@ impl Core {
             Route::Local | Route::Foreign => NO_LINK,
         };
         let key = key.at(FrameIter::default());
-        Ok(self.keys.insert(KeyEntry { key, route, owner, link, owner_id: None, is_pinned: false }))
+        Ok(self.keys.insert(KeyEntry {
+            key,
+            route,
+            owner,
+            link,
+            owner_id: None,
+            is_pinned: false,
+        }))
     }
 
     /// Which of the key's ends are here.
@@ -169,8 +204,12 @@ impl Core {
         };
         Ok(match (source == self.task, destination == self.task) {
             (true, true) => Route::Local,
-            (true, false) => Route::Out { peer: self.peer_of(&destination)? },
-            (false, true) => Route::In { peer: self.peer_of(&source)? },
+            (true, false) => Route::Out {
+                peer: self.peer_of(&destination)?,
+            },
+            (false, true) => Route::In {
+                peer: self.peer_of(&source)?,
+            },
             (false, false) => Route::Foreign,
         })
     }
@@ -200,14 +239,26 @@ impl Core {
     #[inline]
     pub(crate) fn complete(&mut self, waiter: Waiter, outcome: Result<Received, Status>) {
         match waiter {
-            Waiter::Task { task, token } => self.events.push_back(Event { task, event: TaskEvent::Received { token, outcome } }),
+            Waiter::Task { task, token } => self.events.push_back(Event {
+                task,
+                event: TaskEvent::Received { token, outcome },
+            }),
             Waiter::Wait(ticket) => match self.waits.remove(ticket) {
                 Some(Wait::Cell { cell, .. }) => cell.complete(outcome),
                 Some(Wait::Neighbour { shard, theirs, .. }) => {
-                    self.note(shard, Note::Deliver { wait: theirs, outcome });
+                    self.note(
+                        shard,
+                        Note::Deliver {
+                            wait: theirs,
+                            outcome,
+                        },
+                    );
                 }
                 Some(Wait::Away { task, token, .. }) => {
-                    self.events.push_back(Event { task, event: TaskEvent::Received { token, outcome } });
+                    self.events.push_back(Event {
+                        task,
+                        event: TaskEvent::Received { token, outcome },
+                    });
                 }
                 None => {}
             },
@@ -237,7 +288,11 @@ impl Core {
         if value.lines > 0 {
             self.return_lines(value.link, value.lines);
         }
-        Received { tensor: value.tensor, is_dead: value.is_dead, path: value.path }
+        Received {
+            tensor: value.tensor,
+            is_dead: value.is_dead,
+            path: value.path,
+        }
     }
 
     #[inline]
@@ -251,7 +306,9 @@ impl Core {
     /// The link has something to say, at once or by a time.
     #[inline]
     pub(crate) fn watch_link(&mut self, link: u32) {
-        let Some(entry) = self.links.get(link as usize) else { return };
+        let Some(entry) = self.links.get(link as usize) else {
+            return;
+        };
         let may_pump = !entry.parked.is_empty() && entry.channel.takes_push();
         if may_pump || entry.channel.must_transmit(self.now) {
             self.touch(link);
@@ -281,7 +338,11 @@ impl Core {
     /// How a neighbour knows a key of ours.
     pub(crate) fn note_key(&self, id: KeyId) -> Option<NoteKey> {
         let entry = self.keys.at(id)?;
-        Some(entry.owner_id.map_or_else(|| NoteKey::Key(entry.key.clone(), id), NoteKey::Id))
+        Some(
+            entry
+                .owner_id
+                .map_or_else(|| NoteKey::Key(entry.key.clone(), id), NoteKey::Id),
+        )
     }
 
     /// The full key of a slot, for messages to people.
@@ -291,6 +352,9 @@ impl Core {
 
     #[inline]
     pub(crate) const fn point_of(slot: Slot) -> Point {
-        Point { step: slot.step, at: slot.at }
+        Point {
+            step: slot.step,
+            at: slot.at,
+        }
     }
 }

@@ -43,7 +43,12 @@ impl Core {
 
     /// A write could not be posted: its queue pair is down.
     pub(crate) fn write_refused(&mut self, link: u32, write: Write) {
-        self.wrote(link, Ticket::unpack(write.token.0 as u32), WriteEnd::Failed, write.source);
+        self.wrote(
+            link,
+            Ticket::unpack(write.token.0 as u32),
+            WriteEnd::Failed,
+            write.source,
+        );
     }
 
     /// A write ended.
@@ -57,8 +62,12 @@ impl Core {
 
     /// No landing could be opened for a demand: without an offer it goes without one; with one it waits.
     pub(crate) fn no_landing(&mut self, link: u32, ticket: Ticket, len: usize) {
-        let Some(entry) = self.links.get_mut(link as usize) else { return };
-        let Some(demand) = entry.channel.demand_at(ticket).copied() else { return };
+        let Some(entry) = self.links.get_mut(link as usize) else {
+            return;
+        };
+        let Some(demand) = entry.channel.demand_at(ticket).copied() else {
+            return;
+        };
         if demand.offer.is_some() {
             entry.channel.settle(ticket);
             let offer = Ticket::unpack(demand.tag as u32);
@@ -66,8 +75,11 @@ impl Core {
                 self.fetch_backlog.push_front(offer);
             } else {
                 // Nothing is in the way that could go: the arena cannot hold this value.
-                let slot =
-                    crate::rendezvous::Slot { step: demand.point.step, key: demand.key, at: demand.point.at };
+                let slot = crate::rendezvous::Slot {
+                    step: demand.point.step,
+                    key: demand.key,
+                    at: demand.point.at,
+                };
                 let status = faults::arena_unfit(len);
                 self.observer.step_ended(slot.step, &status);
                 self.abort(slot.step, &status);
@@ -97,7 +109,12 @@ impl Core {
             .collect();
         for ticket in away {
             if let Some(Wait::Away { shard, .. }) = self.waits.remove(ticket) {
-                self.note(shard, Note::Cancel { wait: ticket.packed() });
+                self.note(
+                    shard,
+                    Note::Cancel {
+                        wait: ticket.packed(),
+                    },
+                );
             }
         }
     }
@@ -123,8 +140,9 @@ impl Core {
 
     /// True when every link that is up has been acknowledged all it owes and has given all it offered.
     pub(crate) fn is_drained(&self) -> bool {
-        self.links.iter().all(|link| !link.channel.is_up() || (link.channel.is_at_rest() && link.parked.is_empty()))
-            && self.notes.iter().all(std::collections::VecDeque::is_empty)
+        self.links.iter().all(|link| {
+            !link.channel.is_up() || (link.channel.is_at_rest() && link.parked.is_empty())
+        }) && self.notes.iter().all(std::collections::VecDeque::is_empty)
     }
 
     /// Everything that still waits hears `status`.
@@ -144,7 +162,9 @@ impl Core {
     pub(crate) fn pending(&self) -> Vec<PendingItem> {
         let mut items = Vec::new();
         self.table.pending(|pending| {
-            let Some(key) = self.key_of(pending.slot) else { return };
+            let Some(key) = self.key_of(pending.slot) else {
+                return;
+            };
             items.push(PendingItem {
                 step: pending.slot.step,
                 key,
@@ -162,7 +182,11 @@ impl Core {
     pub(crate) fn stats(&self) -> ShardStats {
         let table = self.table.stats();
         let pool = self.pool.stats();
-        let peers_up = self.peers.iter().filter(|peer| matches!(peer.state, PeerState::Up { .. })).count();
+        let peers_up = self
+            .peers
+            .iter()
+            .filter(|peer| matches!(peer.state, PeerState::Up { .. }))
+            .count();
         ShardStats {
             parked: u64::from(table.values),
             parked_bytes: table.parked_bytes,
@@ -172,8 +196,16 @@ impl Core {
             arena_in_use: pool.in_use_bytes,
             arena_mapped: pool.mapped_bytes,
             peers_up: peers_up as u64,
-            owed: self.links.iter().map(|link| link.channel.load().iter().sum::<usize>() as u64).sum(),
-            stale: self.links.iter().map(|link| link.channel.counters().stale).sum(),
+            owed: self
+                .links
+                .iter()
+                .map(|link| link.channel.load().iter().sum::<usize>() as u64)
+                .sum(),
+            stale: self
+                .links
+                .iter()
+                .map(|link| link.channel.counters().stale)
+                .sum(),
             ..self.stats
         }
     }

@@ -10,12 +10,18 @@ pub(crate) fn keys_exhausted(limit: usize) -> Status {
     Status::new(
         Code::ResourceExhausted,
         reason::KEYS,
-        format!("this shard knows {limit} keys that are in use, its limit; finish steps, or raise `keys`"),
+        format!(
+            "this shard knows {limit} keys that are in use, its limit; finish steps, or raise `keys`"
+        ),
     )
 }
 
 pub(crate) fn peers_exhausted(limit: usize) -> Status {
-    Status::new(Code::ResourceExhausted, reason::PEER_UNKNOWN, format!("keys name more than {limit} tasks"))
+    Status::new(
+        Code::ResourceExhausted,
+        reason::PEER_UNKNOWN,
+        format!("keys name more than {limit} tasks"),
+    )
 }
 
 pub(crate) fn waiters_exhausted(limit: usize) -> Status {
@@ -43,7 +49,11 @@ pub(crate) fn stale_key() -> Status {
 }
 
 pub(crate) fn stale_offer() -> Status {
-    Status::new(Code::FailedPrecondition, reason::STALE, "the offer is gone: it was taken, or its step ended")
+    Status::new(
+        Code::FailedPrecondition,
+        reason::STALE,
+        "the offer is gone: it was taken, or its step ended",
+    )
 }
 
 pub(crate) fn foreign_source(key: &Key, task: &TaskName) -> Status {
@@ -71,19 +81,32 @@ pub(crate) fn step_unclaimed() -> Status {
 }
 
 pub(crate) fn deadline(key: Option<&Key>, step: StepId) -> Status {
-    let of = key.map_or_else(String::new, |key| format!(": {} in step {step}", key.text()));
-    Status::new(Code::DeadlineExceeded, reason::DEADLINE, format!("Timed out waiting for notification{of}"))
+    let of = key.map_or_else(String::new, |key| {
+        format!(": {} in step {step}", key.text())
+    });
+    Status::new(
+        Code::DeadlineExceeded,
+        reason::DEADLINE,
+        format!("Timed out waiting for notification{of}"),
+    )
 }
 
 pub(crate) fn cancelled() -> Status {
-    Status::new(Code::Cancelled, reason::RECV_CANCELLED, "RecvAsync is cancelled.").derived()
+    Status::new(
+        Code::Cancelled,
+        reason::RECV_CANCELLED,
+        "RecvAsync is cancelled.",
+    )
+    .derived()
 }
 
 pub(crate) fn peer_restarted(task: &TaskName, expected: Incarnation, found: Incarnation) -> Status {
     Status::new(
         Code::Aborted,
         reason::PEER_RESTARTED,
-        format!("{task} came back as incarnation {found}; what was bound to {expected} is gone. Begin the step again"),
+        format!(
+            "{task} came back as incarnation {found}; what was bound to {expected} is gone. Begin the step again"
+        ),
     )
 }
 
@@ -102,19 +125,27 @@ pub(crate) fn own_incarnation(wanted: Incarnation, have: Incarnation) -> Status 
     Status::new(
         Code::Aborted,
         reason::PEER_RESTARTED,
-        format!("the key names source incarnation {wanted}, and this task is {have}: make the key again"),
+        format!(
+            "the key names source incarnation {wanted}, and this task is {have}: make the key again"
+        ),
     )
 }
 
 pub(crate) fn peer_left(task: &TaskName) -> Status {
-    Status::new(Code::Unavailable, reason::PEER_LOST, format!("{task} has left in good order"))
+    Status::new(
+        Code::Unavailable,
+        reason::PEER_LOST,
+        format!("{task} has left in good order"),
+    )
 }
 
 pub(crate) fn frame_malformed(task: &TaskName, violation: &crate::channel::Violation) -> Status {
     Status::new(
         Code::DataLoss,
         reason::FRAME_MALFORMED,
-        format!("the connection to {task} was closed: {violation}. Check that both run the same version"),
+        format!(
+            "the connection to {task} was closed: {violation}. Check that both run the same version"
+        ),
     )
 }
 
@@ -123,7 +154,11 @@ pub(crate) fn shutdown() -> Status {
 }
 
 pub(crate) fn step_finished(step: StepId) -> Status {
-    Status::new(Code::Aborted, reason::STEP_FINISHED, format!("Cleanup {step}"))
+    Status::new(
+        Code::Aborted,
+        reason::STEP_FINISHED,
+        format!("Cleanup {step}"),
+    )
 }
 
 pub(crate) fn arena_unfit(len: usize) -> Status {

@@ -30,14 +30,19 @@ impl Core {
             .clone();
         // An offer's ticket means nothing to the peer's next life.
         let life = u64::from(self.links.get(link as usize)?.channel.life() & LIFE_MASK);
-        let token = life << (32 + LINK_BITS) | u64::from(link) << 32 | u64::from(offer.ticket.packed());
+        let token =
+            life << (32 + LINK_BITS) | u64::from(link) << 32 | u64::from(offer.ticket.packed());
         self.leases.make(segment, region, offer.meta, token).ok()
     }
 
     /// A segment has been mapped: the offer that waited for it becomes a lease.
     pub(crate) fn read_in_place(&mut self, ticket: Ticket) {
-        let Some(incoming) = self.incoming.at(ticket).copied() else { return };
-        let Some(region) = incoming.region else { return };
+        let Some(incoming) = self.incoming.at(ticket).copied() else {
+            return;
+        };
+        let Some(region) = incoming.region else {
+            return;
+        };
         match self.lease(incoming.link, region, &incoming.offer) {
             Some(tensor) => {
                 self.incoming.remove(ticket);
@@ -53,18 +58,35 @@ impl Core {
 
     /// The bytes of an offer are here: it becomes a value in its place in line.
     pub(crate) fn supply(&mut self, incoming: &Incoming, ticket: Ticket, tensor: Tensor) {
-        let path = if tensor.is_leased() { Path::Lease } else { Path::Copy };
+        let path = if tensor.is_leased() {
+            Path::Lease
+        } else {
+            Path::Copy
+        };
         let Incoming { offer, link, .. } = *incoming;
-        let value = Value { tensor, is_dead: offer.is_dead, path, lines: offer.lines, link };
+        let value = Value {
+            tensor,
+            is_dead: offer.is_dead,
+            path,
+            lines: offer.lines,
+            link,
+        };
         let bytes = value.parked_bytes();
         if !self.settings.rules.on(Rule::Ordinals) {
             return self.arrive_unordered(incoming, value, bytes);
         }
         let mut matched = Vec::new();
         let token = u64::from(ticket.packed());
-        let left = self.table.supply(self.now, incoming.slot, token, value, bytes, &mut |waiter, value| {
-            matched.push((waiter, value));
-        });
+        let left = self.table.supply(
+            self.now,
+            incoming.slot,
+            token,
+            value,
+            bytes,
+            &mut |waiter, value| {
+                matched.push((waiter, value));
+            },
+        );
         if let Err(value) = left {
             self.stats.dropped += 1;
             drop(self.taken(value));
@@ -80,7 +102,8 @@ impl Core {
         let next = self.table.next_ordinal(incoming.slot);
         let item = Arrived::Value(value);
         if let Ok(Arrival::Matched { waiter, value }) =
-            self.table.arrive(self.now, incoming.slot, next, item, bytes)
+            self.table
+                .arrive(self.now, incoming.slot, next, item, bytes)
         {
             self.hand_over(waiter, value);
         }
@@ -88,7 +111,9 @@ impl Core {
 
     /// Somebody wants an offer's bytes: a landing is opened for them when there is budget.
     pub(crate) fn fetch(&mut self, ticket: Ticket) {
-        let Some(incoming) = self.incoming.at_mut(ticket) else { return };
+        let Some(incoming) = self.incoming.at_mut(ticket) else {
+            return;
+        };
         if std::mem::replace(&mut incoming.is_wanted, true) || incoming.region.is_some() {
             // A region is read in place as soon as its segment is mapped.
             return;
@@ -117,19 +142,33 @@ impl Core {
             demand.offer = Some(incoming.offer);
             demand.meta = Some(incoming.offer.meta);
             demand.wants_landing = true;
-            let Some(entry) = self.links.get_mut(incoming.link as usize) else { return };
-            let Ok(request) = entry.channel.demand(demand) else { return };
+            let Some(entry) = self.links.get_mut(incoming.link as usize) else {
+                return;
+            };
+            let Ok(request) = entry.channel.demand(demand) else {
+                return;
+            };
             self.fetch_backlog.pop_front();
             let room = self.enter(size, false);
             let (link, meta) = (incoming.link, incoming.offer.meta);
-            self.port_ops.push(PortOp::OpenAndAsk { link, ticket: request, meta, patience_ns: 0, room });
+            self.port_ops.push(PortOp::OpenAndAsk {
+                link,
+                ticket: request,
+                meta,
+                patience_ns: 0,
+                room,
+            });
         }
     }
 
     /// A receive waits for a peer's value: whether it must be asked for.
     #[inline]
     pub(crate) fn want(&mut self, peer: u32, link: u32, slot: Slot, ordinal: u32, deadline: Nanos) {
-        let Some(entry) = self.links.get(link as usize).filter(|entry| entry.channel.is_up()) else {
+        let Some(entry) = self
+            .links
+            .get(link as usize)
+            .filter(|entry| entry.channel.is_up())
+        else {
             return self.await_peer(peer);
         };
         if entry.channel.is_pressed() {
@@ -142,7 +181,9 @@ impl Core {
     /// A plain request: the peer may be out of push credit, and a requested value needs none.
     fn ask(&mut self, link: u32, slot: Slot, ordinal: u32, deadline: Nanos) {
         let patience_ns = self.patience(deadline);
-        let Some(entry) = self.links.get_mut(link as usize) else { return };
+        let Some(entry) = self.links.get_mut(link as usize) else {
+            return;
+        };
         let demand = Demand::new(u64::MAX, slot.key, Self::point_of(slot), ordinal);
         if let Ok(ticket) = entry.channel.demand(demand) {
             entry.channel.ask(ticket, patience_ns, None);
@@ -155,8 +196,12 @@ impl Core {
     fn ask_with_landing(&mut self, link: u32, slot: Slot, ordinal: u32, deadline: Nanos) {
         let patience_ns = self.patience(deadline);
         let limit = self.settings.landing_bytes;
-        let Some(entry) = self.links.get_mut(link as usize) else { return };
-        let Some(&meta) = entry.seen.get(&slot.key) else { return };
+        let Some(entry) = self.links.get_mut(link as usize) else {
+            return;
+        };
+        let Some(&meta) = entry.seen.get(&slot.key) else {
+            return;
+        };
         let Some(size) = meta.size() else { return };
         if self.ahead_bytes + size > limit / 2 && self.settings.rules.on(Rule::LandingBudget) {
             // Beyond the budget a request goes without a landing.
@@ -167,18 +212,30 @@ impl Core {
         demand.wants_landing = true;
         if let Ok(ticket) = entry.channel.demand(demand) {
             let room = self.enter(size, true);
-            self.port_ops.push(PortOp::OpenAndAsk { link, ticket, meta, patience_ns, room });
+            self.port_ops.push(PortOp::OpenAndAsk {
+                link,
+                ticket,
+                meta,
+                patience_ns,
+                room,
+            });
         }
     }
 
     const fn patience(&self, deadline: Nanos) -> u64 {
-        if deadline.0 == Nanos::NEVER.0 { 0 } else { deadline.0.saturating_sub(self.now.0) + 1 }
+        if deadline.0 == Nanos::NEVER.0 {
+            0
+        } else {
+            deadline.0.saturating_sub(self.now.0) + 1
+        }
     }
 
     /// Unwanted values hold so much of the peer's credit that a wanted one may not come by itself: every waiting
     /// receive of this link asks.
     pub(crate) fn ask_when_pressed(&mut self, link: u32) {
-        let Some(entry) = self.links.get_mut(link as usize) else { return };
+        let Some(entry) = self.links.get_mut(link as usize) else {
+            return;
+        };
         if !entry.channel.is_pressed() {
             entry.has_asked = false;
             return;
@@ -214,7 +271,9 @@ impl Core {
     /// As [`Core::settle_demands`], where the link is known.
     #[inline]
     pub(crate) fn settle_demands_of(&mut self, link: u32, slot: Slot) {
-        let Some(entry) = self.links.get_mut(link as usize) else { return };
+        let Some(entry) = self.links.get_mut(link as usize) else {
+            return;
+        };
         if entry.channel.load()[0] > 0 {
             self.settle_some(link, slot);
         }
@@ -225,14 +284,27 @@ impl Core {
         let point = Self::point_of(slot);
         let waiting = self.table.waiters_at(slot);
         let next = self.table.next_ordinal(slot);
-        let Some(entry) = self.links.get_mut(link as usize) else { return };
+        let Some(entry) = self.links.get_mut(link as usize) else {
+            return;
+        };
         let mut open = entry.channel.demands(|demand| {
-            demand.key == slot.key && demand.point == point && demand.offer.is_none() && !demand.is_cancelled
+            demand.key == slot.key
+                && demand.point == point
+                && demand.offer.is_none()
+                && !demand.is_cancelled
         });
-        let ordinal_of = |ticket| entry.channel.demand_at(ticket).map_or(0, |demand| demand.ordinal);
+        let ordinal_of = |ticket| {
+            entry
+                .channel
+                .demand_at(ticket)
+                .map_or(0, |demand| demand.ordinal)
+        };
         open.sort_by_key(|&ticket| ordinal_of(ticket));
         // Values that have come serve no demand any more; of the others as many stay as receives wait.
-        let moot = open.iter().filter(|&&ticket| ordinal_of(ticket) < next).count();
+        let moot = open
+            .iter()
+            .filter(|&&ticket| ordinal_of(ticket) < next)
+            .count();
         let surplus = open.split_off(open.len().min(moot + waiting));
         for ticket in open.into_iter().take(moot).chain(surplus) {
             entry.channel.cancel(ticket);
@@ -242,30 +314,52 @@ impl Core {
 
     /// A connection resumed: demands whose landing came home empty want another.
     pub(crate) fn renew_demands(&mut self, link: u32) {
-        let Some(entry) = self.links.get_mut(link as usize) else { return };
-        let bare = entry.channel.demands(|demand| demand.wants_landing && !demand.has_landing && !demand.is_cancelled);
+        let Some(entry) = self.links.get_mut(link as usize) else {
+            return;
+        };
+        let bare = entry
+            .channel
+            .demands(|demand| demand.wants_landing && !demand.has_landing && !demand.is_cancelled);
         for ticket in bare {
-            let Some(demand) = self.links[link as usize].channel.demand_at(ticket).copied() else { continue };
+            let Some(demand) = self.links[link as usize].channel.demand_at(ticket).copied() else {
+                continue;
+            };
             let Some(meta) = demand.meta else { continue };
             if demand.is_answered {
                 continue;
             }
-            let size = meta.size().or_else(|| demand.offer.map(|offer| offer.size)).unwrap_or(0);
+            let size = meta
+                .size()
+                .or_else(|| demand.offer.map(|offer| offer.size))
+                .unwrap_or(0);
             let room = self.enter(size, demand.offer.is_none());
-            self.port_ops.push(PortOp::OpenAndAsk { link, ticket, meta, patience_ns: 0, room });
+            self.port_ops.push(PortOp::OpenAndAsk {
+                link,
+                ticket,
+                meta,
+                patience_ns: 0,
+                room,
+            });
         }
     }
 
     /// A one-sided write into one of our landings is complete.
     pub(crate) fn landed(&mut self, link: u32, ticket: Ticket, len: u64, mut buffer: Buffer) {
         self.leave(self.room_of(link, ticket, buffer.len()));
-        let demand = self.links.get_mut(link as usize).and_then(|entry| entry.channel.landed(ticket));
+        let demand = self
+            .links
+            .get_mut(link as usize)
+            .and_then(|entry| entry.channel.landed(ticket));
         let (Some(demand), Some(meta)) = (demand, demand.and_then(|demand| demand.meta)) else {
             drop(buffer);
             return self.fetch_more();
         };
         buffer.truncate(len as usize);
-        let slot = Slot { step: demand.point.step, key: demand.key, at: demand.point.at };
+        let slot = Slot {
+            step: demand.point.step,
+            key: demand.key,
+            at: demand.point.at,
+        };
         match (buffer.into_tensor(meta), demand.offer) {
             (Ok(tensor), Some(_)) => {
                 let offer = Ticket::unpack(demand.tag as u32);
@@ -274,10 +368,21 @@ impl Core {
                 }
             }
             (Ok(tensor), None) => {
-                let value = Value { tensor, is_dead: false, path: Path::Copy, lines: 0, link };
+                let value = Value {
+                    tensor,
+                    is_dead: false,
+                    path: Path::Copy,
+                    lines: 0,
+                    link,
+                };
                 // Frames that were sent before may still be on their way, whether anything is asked or not.
                 if self.settings.rules.on(Rule::NoOrderBetweenLanes) {
-                    self.arrive_in_turn(link, slot, demand.ordinal, crate::rendezvous::Arrived::Value(value));
+                    self.arrive_in_turn(
+                        link,
+                        slot,
+                        demand.ordinal,
+                        crate::rendezvous::Arrived::Value(value),
+                    );
                 } else {
                     self.arrive(link, slot, demand.ordinal, value);
                 }
@@ -308,20 +413,32 @@ impl Core {
     /// A landing is home, or was not opened after all.
     pub(crate) const fn leave(&mut self, room: Room) {
         self.landing_bytes = self.landing_bytes.saturating_sub(room.bytes);
-        self.ahead_bytes = self.ahead_bytes.saturating_sub(if room.is_ahead { room.bytes } else { 0 });
+        self.ahead_bytes =
+            self.ahead_bytes
+                .saturating_sub(if room.is_ahead { room.bytes } else { 0 });
     }
 
     /// The share of a landing that came home.
     fn room_of(&self, link: u32, ticket: Ticket, bytes: usize) -> Room {
-        let demand = self.links.get(link as usize).and_then(|entry| entry.channel.demand_at(ticket));
-        Room { bytes: bytes as u64, is_ahead: demand.is_some_and(|demand| demand.offer.is_none()) }
+        let demand = self
+            .links
+            .get(link as usize)
+            .and_then(|entry| entry.channel.demand_at(ticket));
+        Room {
+            bytes: bytes as u64,
+            is_ahead: demand.is_some_and(|demand| demand.offer.is_none()),
+        }
     }
 
     /// A link's epoch is about to end: what its landings wait for comes no more.
     pub(crate) fn forget_ahead(&mut self, link: u32) {
-        let Some(Link { channel, .. }) = self.links.get(link as usize) else { return };
+        let Some(Link { channel, .. }) = self.links.get(link as usize) else {
+            return;
+        };
         for ticket in channel.demands(|demand| demand.has_landing && demand.offer.is_none()) {
-            let size = channel.demand_at(ticket).and_then(|demand| demand.meta?.size());
+            let size = channel
+                .demand_at(ticket)
+                .and_then(|demand| demand.meta?.size());
             self.ahead_bytes = self.ahead_bytes.saturating_sub(size.unwrap_or(0));
         }
     }
@@ -337,8 +454,18 @@ impl Core {
     }
 
     /// A write that served an accepted offer did not arrive: the value is on offer again, under another ticket.
-    pub(crate) fn offered_again(&mut self, link: u32, ticket: Ticket, accepted: &Accepted, offer: &OfferHeard) {
-        let again = Accepted { ticket: offer.offer, lines: accepted.lines, ..*accepted };
+    pub(crate) fn offered_again(
+        &mut self,
+        link: u32,
+        ticket: Ticket,
+        accepted: &Accepted,
+        offer: &OfferHeard,
+    ) {
+        let again = Accepted {
+            ticket: offer.offer,
+            lines: accepted.lines,
+            ..*accepted
+        };
         match self.incoming.at_mut(ticket) {
             Some(incoming) if incoming.offer.ticket == accepted.ticket => {
                 incoming.offer = again;
@@ -373,36 +500,60 @@ impl Core {
     fn ask_once(&mut self, link: u32, slot: Slot, ordinal: u32) {
         let point = Self::point_of(slot);
         let is_same = |demand: &Demand| {
-            demand.key == slot.key && demand.point == point && demand.ordinal == ordinal && !demand.is_cancelled
+            demand.key == slot.key
+                && demand.point == point
+                && demand.ordinal == ordinal
+                && !demand.is_cancelled
         };
-        if self.links[link as usize].channel.demands(is_same).is_empty() {
+        if self.links[link as usize]
+            .channel
+            .demands(is_same)
+            .is_empty()
+        {
             self.ask(link, slot, ordinal, Nanos::NEVER);
         }
     }
 
     /// The landing of a demand is closed; Landed or Quiet follows.
     pub(crate) fn close_landing(&mut self, link: u32, ticket: Ticket) {
-        let Some(entry) = self.links.get(link as usize) else { return };
+        let Some(entry) = self.links.get(link as usize) else {
+            return;
+        };
         if let Some((port, qp)) = entry.qp {
-            let landing = Landing { index: ticket.index, generation: ticket.generation };
-            self.port_ops.push(PortOp::CloseLanding { port, qp, landing });
+            let landing = Landing {
+                index: ticket.index,
+                generation: ticket.generation,
+            };
+            self.port_ops
+                .push(PortOp::CloseLanding { port, qp, landing });
         }
         if !self.settings.rules.on(Rule::Quiet) {
             // With the rule off the landing counts as home at once, though something may still write there.
-            let size = entry.channel.demand_at(ticket).and_then(|demand| demand.meta).and_then(|meta| meta.size());
+            let size = entry
+                .channel
+                .demand_at(ticket)
+                .and_then(|demand| demand.meta)
+                .and_then(|meta| meta.size());
             self.landing_bytes = self.landing_bytes.saturating_sub(size.unwrap_or(0));
         }
     }
 
     /// An offer we had accepted is gone at its sender.
     pub(crate) fn withdraw(&mut self, link: u32, slot: Slot, ticket: Ticket, offer: &Accepted) {
-        if self.incoming.at(ticket).is_none_or(|incoming| incoming.offer.ticket != offer.ticket) {
+        if self
+            .incoming
+            .at(ticket)
+            .is_none_or(|incoming| incoming.offer.ticket != offer.ticket)
+        {
             return;
         }
         self.incoming.remove(ticket);
         self.return_lines(link, offer.lines);
         let mut outcomes = Vec::new();
-        self.table.withdraw(slot, u64::from(ticket.packed()), &mut |outcome| outcomes.push(outcome));
+        self.table
+            .withdraw(slot, u64::from(ticket.packed()), &mut |outcome| {
+                outcomes.push(outcome)
+            });
         for outcome in outcomes {
             match outcome {
                 Withdrawn::Matched(waiter, value) => self.hand_over(waiter, value),
@@ -414,11 +565,17 @@ impl Core {
 
     /// An offer in the table ended with its step or its peer.
     pub(crate) fn drop_incoming(&mut self, ticket: Ticket) {
-        let Some(incoming) = self.incoming.remove(ticket) else { return };
+        let Some(incoming) = self.incoming.remove(ticket) else {
+            return;
+        };
         let tag = u64::from(ticket.packed());
-        let Some(entry) = self.links.get_mut(incoming.link as usize) else { return };
+        let Some(entry) = self.links.get_mut(incoming.link as usize) else {
+            return;
+        };
         entry.unmapped.retain(|&waiting| waiting != ticket);
-        let asked = entry.channel.demands(|demand| demand.tag == tag && demand.offer.is_some());
+        let asked = entry
+            .channel
+            .demands(|demand| demand.tag == tag && demand.offer.is_some());
         if asked.is_empty() {
             self.decline(incoming.link, &incoming.offer);
         } else {
@@ -435,7 +592,11 @@ impl Core {
         let gone: Vec<_> = self
             .incoming
             .tickets()
-            .filter(|&ticket| self.incoming.at(ticket).is_some_and(|incoming| incoming.link == link))
+            .filter(|&ticket| {
+                self.incoming
+                    .at(ticket)
+                    .is_some_and(|incoming| incoming.link == link)
+            })
             .collect();
         for ticket in gone {
             self.incoming.remove(ticket);
@@ -447,7 +608,11 @@ impl Core {
         let gone: Vec<_> = self
             .asked
             .tickets()
-            .filter(|&ticket| self.asked.at(ticket).is_some_and(|asked| asked.link == link))
+            .filter(|&ticket| {
+                self.asked
+                    .at(ticket)
+                    .is_some_and(|asked| asked.link == link)
+            })
             .collect();
         for ticket in gone {
             if let Some(id) = self.asked.remove(ticket).and_then(|asked| asked.id) {
@@ -465,9 +630,17 @@ impl Core {
 
     /// Leases whose last handle is gone, wherever it was dropped: the peers get their memory back.
     pub(crate) fn return_leases(&mut self) -> usize {
-        let Self { leases, links, dirty, .. } = self;
+        let Self {
+            leases,
+            links,
+            dirty,
+            ..
+        } = self;
         leases.reclaim(|token| {
-            let (link, life) = ((token >> 32) as u32 & LINK_MASK, (token >> (32 + LINK_BITS)) as u32);
+            let (link, life) = (
+                (token >> 32) as u32 & LINK_MASK,
+                (token >> (32 + LINK_BITS)) as u32,
+            );
             if let Some(entry) = links.get_mut(link as usize)
                 && entry.channel.life() & LIFE_MASK == life
             {

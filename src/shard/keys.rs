@@ -48,7 +48,13 @@ pub(crate) struct Keys {
 
 impl Keys {
     pub(crate) fn new(limit: usize) -> Self {
-        Self { entries: Vec::new(), index: vec![(0, 0); 64], free: Vec::new(), count: 0, limit }
+        Self {
+            entries: Vec::new(),
+            index: vec![(0, 0); 64],
+            free: Vec::new(),
+            count: 0,
+            limit,
+        }
     }
 
     /// The number of `key`, if it has one.
@@ -102,8 +108,9 @@ impl Keys {
     pub(crate) fn sweep(&mut self, in_use: impl Fn(KeyId) -> bool) -> usize {
         let before = self.count;
         for number in 0..self.entries.len() {
-            let goes =
-                self.entries[number].as_ref().is_some_and(|entry| !entry.is_pinned && !in_use(KeyId(number as u32)));
+            let goes = self.entries[number]
+                .as_ref()
+                .is_some_and(|entry| !entry.is_pinned && !in_use(KeyId(number as u32)));
             if goes {
                 self.entries[number] = None;
                 self.free.push(number as u32);
@@ -173,10 +180,20 @@ pub(crate) fn parse(text: &str) -> Option<Key> {
     if fields.next().is_some() {
         return None;
     }
-    Key::new(&source, Incarnation::CURRENT, &destination, edge, crate::ground::FrameIter::default()).ok()
+    Key::new(
+        &source,
+        Incarnation::CURRENT,
+        &destination,
+        edge,
+        crate::ground::FrameIter::default(),
+    )
+    .ok()
 }
 
 #[inline]
 fn is_same(a: &Key, b: &Key) -> bool {
-    a.hash() == b.hash() && a.edge() == b.edge() && a.source() == b.source() && a.destination() == b.destination()
+    a.hash() == b.hash()
+        && a.edge() == b.edge()
+        && a.source() == b.source()
+        && a.destination() == b.destination()
 }

@@ -30,7 +30,9 @@ impl Core {
         is_dead: bool,
     ) -> Result<u32, Status> {
         let slot = Slot { step, key: id, at };
-        let Some(entry) = self.keys.at(id) else { return Err(faults::stale_key()) };
+        let Some(entry) = self.keys.at(id) else {
+            return Err(faults::stale_key());
+        };
         let (route, owner, link) = (entry.route, entry.owner, entry.link);
         if owner != self.index {
             return self.send_to_owner(owner, slot, tensor, is_dead);
@@ -59,7 +61,15 @@ impl Core {
 
     /// The destination is a peer.
     #[inline]
-    fn send_out(&mut self, ports: &mut [AnyPort], peer: u32, link: u32, slot: Slot, tensor: Tensor, is_dead: bool) -> Result<u32, Status> {
+    fn send_out(
+        &mut self,
+        ports: &mut [AnyPort],
+        peer: u32,
+        link: u32,
+        slot: Slot,
+        tensor: Tensor,
+        is_dead: bool,
+    ) -> Result<u32, Status> {
         let value = Value::local(tensor, is_dead);
         match self.table.pass(self.now, slot) {
             Ok(Pass::Clear(place)) => {
@@ -67,10 +77,17 @@ impl Core {
                     // The usual case goes out before anything is written down.
                     let point = Self::point_of(slot);
                     if let Some((port, qp)) = entry.qp
-                        && let Some((frame, lead)) = entry.channel.compose(slot.key, point, place.ordinal(), &value)
+                        && let Some((frame, lead)) =
+                            entry
+                                .channel
+                                .compose(slot.key, point, place.ordinal(), &value)
                         && let Some(port) = ports.get_mut(port)
                     {
-                        let body = if frame.body_is_inline() { [&[][..], &[]] } else { [lead.as_bytes(), value.tensor.bytes()] };
+                        let body = if frame.body_is_inline() {
+                            [&[][..], &[]]
+                        } else {
+                            [lead.as_bytes(), value.tensor.bytes()]
+                        };
                         if port.post_send(qp, &frame, body).is_ok() {
                             entry.channel.posted(slot.key, frame, value);
                             return Ok(NO_LINK);
@@ -78,7 +95,10 @@ impl Core {
                     }
                     let value = self.made_readable(link, value);
                     if let Some(entry) = self.links.get_mut(link as usize) {
-                        match entry.channel.push(slot.key, point, place.ordinal(), value, None) {
+                        match entry
+                            .channel
+                            .push(slot.key, point, place.ordinal(), value, None)
+                        {
                             Ok(()) => return Ok(link),
                             Err(no) => return self.park(peer, link, slot, place, no.into_value()),
                         }
@@ -126,14 +146,23 @@ impl Core {
             if !entry.channel.takes_push() {
                 return;
             }
-            let Some(slot) = entry.parked.pop_front() else { return };
+            let Some(slot) = entry.parked.pop_front() else {
+                return;
+            };
             // A value that a request has taken meanwhile leaves its slot here behind.
-            let Some((value, ordinal, _)) = self.table.take_parked(slot) else { continue };
+            let Some((value, ordinal, _)) = self.table.take_parked(slot) else {
+                continue;
+            };
             let point = Self::point_of(slot);
             let value = self.made_readable(link, value);
-            let Some(entry) = self.links.get_mut(link as usize) else { return };
+            let Some(entry) = self.links.get_mut(link as usize) else {
+                return;
+            };
             if let Err(no) = entry.channel.push(slot.key, point, ordinal, value, None) {
-                debug_assert!(!matches!(no, NoPush::NotUp(_)), "takes_push said there was room");
+                debug_assert!(
+                    !matches!(no, NoPush::NotUp(_)),
+                    "takes_push said there was room"
+                );
                 self.park_again(link, slot, ordinal, no.into_value());
                 return;
             }
@@ -153,7 +182,10 @@ impl Core {
 
     #[cold]
     fn copied(&mut self, mut value: Value) -> Value {
-        if let Ok(tensor) = self.pool.tensor_from(value.tensor.meta(), value.tensor.bytes()) {
+        if let Ok(tensor) = self
+            .pool
+            .tensor_from(value.tensor.meta(), value.tensor.bytes())
+        {
             // A leased original lets its sender's memory go here.
             value.tensor = tensor;
             self.stats.copied += 1;
@@ -164,7 +196,10 @@ impl Core {
     /// Puts back what could not be pushed after all, before all others.
     fn park_again(&mut self, link: u32, slot: Slot, ordinal: u32, value: Value) {
         let bytes = value.parked_bytes();
-        if self.table.put_back(self.now, slot, value, ordinal, bytes).is_ok()
+        if self
+            .table
+            .put_back(self.now, slot, value, ordinal, bytes)
+            .is_ok()
             && let Some(entry) = self.links.get_mut(link as usize)
         {
             entry.parked.push_front(slot);
@@ -177,11 +212,25 @@ impl Core {
             // Only peers wait for values whose destination is a peer.
             return self.hand_over(waiter, value);
         };
-        let Some(asked) = self.asked.remove(ticket) else { return };
-        let Some(entry) = self.links.get_mut(asked.link as usize) else { return };
+        let Some(asked) = self.asked.remove(ticket) else {
+            return;
+        };
+        let Some(entry) = self.links.get_mut(asked.link as usize) else {
+            return;
+        };
         entry.channel.unpark_request(asked.request);
         let landing = asked.landing.filter(|_| asked.ordinal == ordinal);
-        self.serve(asked.link, asked.request, Target { landing, is_accepted: false }, slot, ordinal, value);
+        self.serve(
+            asked.link,
+            asked.request,
+            Target {
+                landing,
+                is_accepted: false,
+            },
+            slot,
+            ordinal,
+            value,
+        );
     }
 
     /// Serves a request: written into its landing where that fits, pushed or offered otherwise.
@@ -195,7 +244,9 @@ impl Core {
         value: Value,
     ) {
         let point = Self::point_of(slot);
-        let Some(entry) = self.links.get_mut(link as usize) else { return };
+        let Some(entry) = self.links.get_mut(link as usize) else {
+            return;
+        };
         let qp = entry.qp.filter(|_| entry.channel.is_up());
         self.touch(link);
         // Bytes do not say that they are of a dead value; an offer has.
@@ -204,20 +255,39 @@ impl Core {
                 && (target.is_accepted || !value.is_dead)
                 && region.len == value.tensor.bytes().len() as u64
         });
-        let Some(entry) = self.links.get_mut(link as usize) else { return };
+        let Some(entry) = self.links.get_mut(link as usize) else {
+            return;
+        };
         if fits
             && let (Some((_, qp)), Some((region, _))) = (qp, target.landing)
-            && let Some(token) = entry.channel.begin_write(request, slot.key, point, ordinal, value.is_dead)
+            && let Some(token) =
+                entry
+                    .channel
+                    .begin_write(request, slot.key, point, ordinal, value.is_dead)
         {
-            let landing = Landing { index: request.index, generation: request.generation };
+            let landing = Landing {
+                index: request.index,
+                generation: request.generation,
+            };
             let token = Token(u64::from(link) << 32 | u64::from(token.packed()));
-            let write = Write { qp, token, source: value.tensor, landing, region };
+            let write = Write {
+                qp,
+                token,
+                source: value.tensor,
+                landing,
+                region,
+            };
             self.port_ops.push(PortOp::Write { link, write });
             return;
         }
         let value = self.made_readable(link, value);
-        let Some(entry) = self.links.get_mut(link as usize) else { return };
-        if let Err(no) = entry.channel.push(slot.key, point, ordinal, value, Some(request)) {
+        let Some(entry) = self.links.get_mut(link as usize) else {
+            return;
+        };
+        if let Err(no) = entry
+            .channel
+            .push(slot.key, point, ordinal, value, Some(request))
+        {
             // A request that cannot be served now waits again, its value first in line.
             let value = no.into_value();
             self.park_again(link, slot, ordinal, value);
@@ -225,13 +295,31 @@ impl Core {
     }
 
     /// The key belongs to another shard of this process.
-    fn send_to_owner(&mut self, owner: u16, slot: Slot, tensor: Tensor, is_dead: bool) -> Result<u32, Status> {
+    fn send_to_owner(
+        &mut self,
+        owner: u16,
+        slot: Slot,
+        tensor: Tensor,
+        is_dead: bool,
+    ) -> Result<u32, Status> {
         let key = self.note_key(slot.key).ok_or_else(faults::stale_key)?;
-        let full = self.notes.get(usize::from(owner)).is_none_or(|queue| queue.len() >= self.settings.notes);
+        let full = self
+            .notes
+            .get(usize::from(owner))
+            .is_none_or(|queue| queue.len() >= self.settings.notes);
         if full {
             return Err(faults::mailbox_full(self.settings.notes));
         }
-        self.note(owner, Note::Send { key, step: slot.step, at: slot.at, tensor, is_dead });
+        self.note(
+            owner,
+            Note::Send {
+                key,
+                step: slot.step,
+                at: slot.at,
+                tensor,
+                is_dead,
+            },
+        );
         Ok(NO_LINK)
     }
 
@@ -296,7 +384,13 @@ impl Core {
     }
 
     /// An application thread waits.
-    pub(crate) fn recv_for_cell(&mut self, key: &Key, step: StepId, deadline: Nanos, cell: Arc<WaitCell<Received>>) {
+    pub(crate) fn recv_for_cell(
+        &mut self,
+        key: &Key,
+        step: StepId,
+        deadline: Nanos,
+        cell: Arc<WaitCell<Received>>,
+    ) {
         let id = match self.intern(key) {
             Ok(id) => id,
             Err(status) => return cell.complete(Err(status)),
@@ -309,7 +403,14 @@ impl Core {
             }
             Err(_) => return,
         };
-        let placed = self.recv(Some(key), step, id, key.frame_iter(), Waiter::Wait(ticket), deadline);
+        let placed = self.recv(
+            Some(key),
+            step,
+            id,
+            key.frame_iter(),
+            Waiter::Wait(ticket),
+            deadline,
+        );
         if let (Some(placed), Some(Wait::Cell { id, .. })) = (placed, self.waits.at_mut(ticket)) {
             *id = Some(placed);
         }
@@ -337,7 +438,9 @@ impl Core {
     /// A step ends with `status`: everything that waits in it hears so, everything parked in it goes.
     pub(crate) fn abort(&mut self, step: StepId, status: &Status) -> bool {
         let mut ended = Vec::new();
-        let is_first = self.table.abort(self.now, step, status, &mut |end| ended.push(end));
+        let is_first = self
+            .table
+            .abort(self.now, step, status, &mut |end| ended.push(end));
         let status = self.table.status_of(step).unwrap_or_else(|| status.clone());
         self.end_step(step, ended, &status, is_first);
         is_first
@@ -346,8 +449,12 @@ impl Core {
     /// A step is done.
     pub(crate) fn finish(&mut self, step: StepId) {
         let mut ended = Vec::new();
-        self.table.finish(self.now, step, &mut |end| ended.push(end));
-        let status = self.table.status_of(step).unwrap_or_else(|| faults::step_finished(step));
+        self.table
+            .finish(self.now, step, &mut |end| ended.push(end));
+        let status = self
+            .table
+            .status_of(step)
+            .unwrap_or_else(|| faults::step_finished(step));
         self.end_step(step, ended, &status, false);
     }
 
@@ -379,13 +486,17 @@ impl Core {
     }
 
     /// A request came up for a value that is parked here, or waits for one.
-    pub(crate) fn requested(
-        &mut self,
-        link: u32,
-        heard: &crate::channel::RequestHeard,
-    ) {
-        let slot = Slot { step: heard.point.step, key: heard.key, at: heard.point.at };
-        if !self.keys.at(slot.key).is_some_and(|entry| matches!(entry.route, Route::Out { .. })) {
+    pub(crate) fn requested(&mut self, link: u32, heard: &crate::channel::RequestHeard) {
+        let slot = Slot {
+            step: heard.point.step,
+            key: heard.key,
+            at: heard.point.at,
+        };
+        if !self
+            .keys
+            .at(slot.key)
+            .is_some_and(|entry| matches!(entry.route, Route::Out { .. }))
+        {
             return self.violated(link, Violation::ForeignKey);
         }
         let waits = self.links[link as usize].channel.parked_tag(heard.request);
@@ -394,7 +505,11 @@ impl Core {
             asked.landing = heard.landing;
             return;
         }
-        let deadline = if heard.patience_ns == 0 { Nanos::NEVER } else { self.now + heard.patience_ns };
+        let deadline = if heard.patience_ns == 0 {
+            Nanos::NEVER
+        } else {
+            self.now + heard.patience_ns
+        };
         let asked = super::core::Asked {
             link,
             request: heard.request,
@@ -404,17 +519,28 @@ impl Core {
         };
         let Ok(ticket) = self.asked.insert(asked) else {
             let status = faults::waiters_exhausted(self.settings.waiters);
-            self.links[link as usize].channel.fail_request(heard.request, &status);
+            self.links[link as usize]
+                .channel
+                .fail_request(heard.request, &status);
             return self.touch(link);
         };
-        let ordinal = if self.settings.rules.on(Rule::Ordinals) { heard.ordinal } else { u32::MAX };
-        match self.table.request(self.now, slot, ordinal, Waiter::Asked(ticket), deadline) {
+        let ordinal = if self.settings.rules.on(Rule::Ordinals) {
+            heard.ordinal
+        } else {
+            u32::MAX
+        };
+        match self
+            .table
+            .request(self.now, slot, ordinal, Waiter::Asked(ticket), deadline)
+        {
             Ok(Requested::Waiting { id }) => {
                 self.next_timer = self.next_timer.min(deadline);
                 if let Some(asked) = self.asked.at_mut(ticket) {
                     asked.id = Some(id);
                 }
-                self.links[link as usize].channel.park_request(heard.request, u64::from(ticket.packed()));
+                self.links[link as usize]
+                    .channel
+                    .park_request(heard.request, u64::from(ticket.packed()));
             }
             Ok(Requested::AlreadySent) => {
                 // The value is on its way, or was taken: it answers, or the cancel that follows is answered.
@@ -423,12 +549,24 @@ impl Core {
             Ok(Requested::Ready { value, ordinal }) => {
                 self.asked.remove(ticket);
                 let landing = heard.landing.filter(|_| heard.ordinal == ordinal);
-                self.serve(link, heard.request, Target { landing, is_accepted: false }, slot, ordinal, value);
+                self.serve(
+                    link,
+                    heard.request,
+                    Target {
+                        landing,
+                        is_accepted: false,
+                    },
+                    slot,
+                    ordinal,
+                    value,
+                );
             }
             Err(refusal) => {
                 self.asked.remove(ticket);
                 let status = self.refused(refusal, slot);
-                self.links[link as usize].channel.fail_request(heard.request, &status);
+                self.links[link as usize]
+                    .channel
+                    .fail_request(heard.request, &status);
                 self.touch(link);
             }
         }
@@ -441,11 +579,16 @@ impl Core {
         for end in expired {
             match end {
                 rendezvous::Expired::Waiter(slot, waiter) => {
-                    self.complete(waiter, Err(faults::deadline(self.key_of(slot).as_ref(), slot.step)));
+                    self.complete(
+                        waiter,
+                        Err(faults::deadline(self.key_of(slot).as_ref(), slot.step)),
+                    );
                     self.settle_demands(slot);
                 }
                 rendezvous::Expired::Unclaimed(end) => {
-                    if let rendezvous::Ended::Waiter(slot, _) | rendezvous::Ended::Value(slot, _) = &end {
+                    if let rendezvous::Ended::Waiter(slot, _) | rendezvous::Ended::Value(slot, _) =
+                        &end
+                    {
                         let step = slot.step;
                         self.drop_early(|early| early.slot.step == step);
                     }
@@ -458,8 +601,16 @@ impl Core {
     /// A note from a neighbour.
     pub(crate) fn heed(&mut self, ports: &mut [AnyPort], from: u16, note: Note) {
         match note {
-            Note::Send { key, step, at, tensor, is_dead } => {
-                let Some(id) = self.noted(from, key) else { return };
+            Note::Send {
+                key,
+                step,
+                at,
+                tensor,
+                is_dead,
+            } => {
+                let Some(id) = self.noted(from, key) else {
+                    return;
+                };
                 // A neighbour's send was accepted where it was made; a step that ended meanwhile drops it.
                 match self.send(ports, step, id, at, tensor, is_dead) {
                     Ok(NO_LINK) => {}
@@ -467,15 +618,35 @@ impl Core {
                     Err(_) => self.stats.dropped += 1,
                 }
             }
-            Note::Recv { key, step, at, wait, deadline } => {
-                let Some(id) = self.noted(from, key) else { return };
-                let entry = Wait::Neighbour { shard: from, theirs: wait, id: None };
+            Note::Recv {
+                key,
+                step,
+                at,
+                wait,
+                deadline,
+            } => {
+                let Some(id) = self.noted(from, key) else {
+                    return;
+                };
+                let entry = Wait::Neighbour {
+                    shard: from,
+                    theirs: wait,
+                    id: None,
+                };
                 let Ok(ticket) = self.waits.insert(entry) else {
                     let status = faults::waiters_exhausted(self.settings.waiters);
-                    return self.note(from, Note::Deliver { wait, outcome: Err(status) });
+                    return self.note(
+                        from,
+                        Note::Deliver {
+                            wait,
+                            outcome: Err(status),
+                        },
+                    );
                 };
                 let placed = self.recv(None, step, id, at, Waiter::Wait(ticket), deadline);
-                if let (Some(placed), Some(Wait::Neighbour { id, .. })) = (placed, self.waits.at_mut(ticket)) {
+                if let (Some(placed), Some(Wait::Neighbour { id, .. })) =
+                    (placed, self.waits.at_mut(ticket))
+                {
                     *id = Some(placed);
                 }
             }
@@ -490,7 +661,9 @@ impl Core {
                     self.unlink(id);
                 }
             }
-            Note::Deliver { wait, outcome } => self.complete(Waiter::Wait(Ticket::unpack(wait)), outcome),
+            Note::Deliver { wait, outcome } => {
+                self.complete(Waiter::Wait(Ticket::unpack(wait)), outcome)
+            }
             Note::Interned { theirs, mine } => {
                 if let Some(entry) = self.keys.at_mut(mine) {
                     entry.owner_id = Some(theirs);
@@ -510,7 +683,13 @@ impl Core {
                 if let Some(entry) = self.keys.at_mut(id) {
                     entry.is_pinned = true;
                 }
-                self.note(from, Note::Interned { theirs: id, mine: theirs });
+                self.note(
+                    from,
+                    Note::Interned {
+                        theirs: id,
+                        mine: theirs,
+                    },
+                );
                 Some(id)
             }
         }

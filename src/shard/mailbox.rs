@@ -29,7 +29,12 @@ pub(crate) enum Command {
         answer: Option<Arc<WaitCell<()>>>,
     },
     /// Wait for a value.
-    Recv { key: Key, step: StepId, deadline: Nanos, cell: Arc<WaitCell<Received>> },
+    Recv {
+        key: Key,
+        step: StepId,
+        deadline: Nanos,
+        cell: Arc<WaitCell<Received>>,
+    },
 }
 
 /// A shard's mailbox.
@@ -123,7 +128,8 @@ impl Mailbox {
 
     /// True if a send should wait for its answer: `size` more bytes could be refused.
     pub(crate) fn wants_answer(&self, size: u64, limit: u64) -> bool {
-        self.is_pressed.load(Ordering::Acquire) || self.bytes.load(Ordering::Acquire) + size > limit / 4
+        self.is_pressed.load(Ordering::Acquire)
+            || self.bytes.load(Ordering::Acquire) + size > limit / 4
     }
 
     // The shard's side.
@@ -131,7 +137,8 @@ impl Mailbox {
     /// True if there may be commands. Whoever stops before the last one calls [`Mailbox::more_commands`].
     #[inline]
     pub(crate) fn has_commands(&self) -> bool {
-        self.has_commands.load(Ordering::Relaxed) && self.has_commands.swap(false, Ordering::Acquire)
+        self.has_commands.load(Ordering::Relaxed)
+            && self.has_commands.swap(false, Ordering::Acquire)
     }
 
     /// Commands were left for the next turn.
@@ -178,7 +185,10 @@ impl Mailbox {
         self.is_closed.store(true, Ordering::SeqCst);
         while let Some(command) = self.commands.pop() {
             match command {
-                Command::Send { answer: Some(answer), .. } => answer.complete(Err(status.clone())),
+                Command::Send {
+                    answer: Some(answer),
+                    ..
+                } => answer.complete(Err(status.clone())),
                 Command::Send { .. } => {}
                 Command::Recv { cell, .. } => cell.complete(Err(status.clone())),
             }

@@ -106,7 +106,9 @@ pub struct Shard {
 
 impl std::fmt::Debug for Shard {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shard").field("core", &self.core).finish_non_exhaustive()
+        f.debug_struct("Shard")
+            .field("core", &self.core)
+            .finish_non_exhaustive()
     }
 }
 
@@ -155,7 +157,10 @@ impl Shard {
             early: Vec::new(),
             fetch_backlog: VecDeque::new(),
             observer: parts.observer,
-            stats: ShardStats { index: parts.index, ..ShardStats::default() },
+            stats: ShardStats {
+                index: parts.index,
+                ..ShardStats::default()
+            },
         };
         Self {
             core,
@@ -216,7 +221,9 @@ impl Shard {
         tensor: Tensor,
         is_dead: bool,
     ) -> Result<(), Status> {
-        let link = self.core.send(&mut self.ports, step, key, at, tensor, is_dead)?;
+        let link = self
+            .core
+            .send(&mut self.ports, step, key, at, tensor, is_dead)?;
         self.has_posted = true;
         if link != NO_LINK {
             self.transmit_link(link);
@@ -235,19 +242,39 @@ impl Shard {
         token: u64,
         deadline: Nanos,
     ) {
-        let owner = self.core.keys.at(key).map_or(self.core.index, |entry| entry.owner);
+        let owner = self
+            .core
+            .keys
+            .at(key)
+            .map_or(self.core.index, |entry| entry.owner);
         if owner == self.core.index {
-            self.core.recv(None, step, key, at, Waiter::Task { task, token }, deadline);
+            self.core
+                .recv(None, step, key, at, Waiter::Task { task, token }, deadline);
             return;
         }
         let waiter = Waiter::Task { task, token };
-        let Ok(ticket) = self.core.waits.insert(Wait::Away { shard: owner, task, token }) else {
+        let Ok(ticket) = self.core.waits.insert(Wait::Away {
+            shard: owner,
+            task,
+            token,
+        }) else {
             let status = faults::waiters_exhausted(self.core.settings.waiters);
             return self.core.complete(waiter, Err(status));
         };
         match self.core.note_key(key) {
-            Some(key) => self.core.note(owner, Note::Recv { key, step, at, wait: ticket.packed(), deadline }),
-            None => self.core.complete(Waiter::Wait(ticket), Err(faults::stale_key())),
+            Some(key) => self.core.note(
+                owner,
+                Note::Recv {
+                    key,
+                    step,
+                    at,
+                    wait: ticket.packed(),
+                    deadline,
+                },
+            ),
+            None => self
+                .core
+                .complete(Waiter::Wait(ticket), Err(faults::stale_key())),
         }
     }
 
@@ -275,7 +302,9 @@ impl Shard {
                 self.mailbox.more_commands();
                 break;
             }
-            let Some(command) = self.mailbox.next_command() else { break };
+            let Some(command) = self.mailbox.next_command() else {
+                break;
+            };
             let bytes = bytes_of(&command);
             self.handle_command(command);
             // The table counts these bytes from here on, so the mailbox may forget them only now.
@@ -287,8 +316,16 @@ impl Shard {
 
     fn handle_command(&mut self, command: Command) {
         match command {
-            Command::Send { key, step, tensor, is_dead, answer } => {
-                let sent = self.core.send_from_outside(&mut self.ports, &key, step, tensor, is_dead);
+            Command::Send {
+                key,
+                step,
+                tensor,
+                is_dead,
+                answer,
+            } => {
+                let sent =
+                    self.core
+                        .send_from_outside(&mut self.ports, &key, step, tensor, is_dead);
                 self.has_posted = true;
                 if let Ok(link) = sent
                     && link != NO_LINK
@@ -301,7 +338,12 @@ impl Shard {
                     (None, Ok(_)) => {}
                 }
             }
-            Command::Recv { key, step, deadline, cell } => {
+            Command::Recv {
+                key,
+                step,
+                deadline,
+                cell,
+            } => {
                 if cell.is_abandoned() {
                     return;
                 }
@@ -314,8 +356,12 @@ impl Shard {
         let mut done = 0;
         for from in 0..self.neighbours.len() {
             for _ in 0..NOTES_PER_TURN {
-                let Some(Some(neighbour)) = self.neighbours.get_mut(from) else { break };
-                let Some(note) = neighbour.from.pop() else { break };
+                let Some(Some(neighbour)) = self.neighbours.get_mut(from) else {
+                    break;
+                };
+                let Some(note) = neighbour.from.pop() else {
+                    break;
+                };
                 self.core.heed(&mut self.ports, from as u16, note);
                 done += 1;
             }
@@ -328,7 +374,9 @@ impl Shard {
         let Self { core, ports, .. } = self;
         let mut done = 0;
         for (index, port) in ports.iter_mut().enumerate() {
-            done += port.poll(core.now, ARRIVALS_PER_TURN, &mut |arrival| core.arrived(index, arrival));
+            done += port.poll(core.now, ARRIVALS_PER_TURN, &mut |arrival| {
+                core.arrived(index, arrival)
+            });
         }
         done
     }
@@ -345,7 +393,9 @@ impl Shard {
             self.called.clear();
         }
         while done < EVENTS_PER_TURN {
-            let Some(Event { task, event }) = self.core.events.pop_front() else { break };
+            let Some(Event { task, event }) = self.core.events.pop_front() else {
+                break;
+            };
             self.call_task(task, event);
             done += 1;
         }
@@ -354,7 +404,9 @@ impl Shard {
 
     #[inline]
     fn call_task(&mut self, task: u32, event: TaskEvent) {
-        let Some(mut body) = self.tasks.get_mut(task as usize).and_then(Option::take) else { return };
+        let Some(mut body) = self.tasks.get_mut(task as usize).and_then(Option::take) else {
+            return;
+        };
         body.handle(event, &mut TaskContext { shard: self, task });
         if self.finished.is_empty() {
             self.tasks[task as usize] = Some(body);
@@ -403,7 +455,11 @@ impl Shard {
         {
             return Progress::Stopped;
         }
-        if done > 0 { Progress::Busy } else { Progress::Idle }
+        if done > 0 {
+            Progress::Busy
+        } else {
+            Progress::Idle
+        }
     }
 
     /// What may wait for an empty turn: leases let go, segments to tell, landings that found no room.
@@ -452,7 +508,11 @@ impl Shard {
             && self.core.events.is_empty()
             && self.core.port_ops.is_empty()
             && self.core.dirty.is_empty()
-            && self.neighbours.iter().flatten().all(|neighbour| !neighbour.from.is_ready())
+            && self
+                .neighbours
+                .iter()
+                .flatten()
+                .all(|neighbour| !neighbour.from.is_ready())
             && self.ports.iter_mut().all(AnyPort::arm)
     }
 

@@ -97,7 +97,9 @@ impl Core {
     /// Something waits for the peer: if it is not there, control is asked to dial, and the wait has an end.
     pub(crate) fn await_peer(&mut self, at: u32) {
         let until = self.now + self.settings.connect_timeout_ns;
-        let Some(peer) = self.peers.get_mut(at as usize) else { return };
+        let Some(peer) = self.peers.get_mut(at as usize) else {
+            return;
+        };
         if peer.state == PeerState::Gone {
             peer.state = PeerState::Awaited { until };
             self.next_timer = self.next_timer.min(until);
@@ -118,7 +120,9 @@ impl Core {
 
     /// The link a key of that hash travels by.
     pub(crate) fn link_for(&self, peer: u32, hash: u64) -> u32 {
-        let Some(peer) = self.peers.get(peer as usize) else { return NO_LINK };
+        let Some(peer) = self.peers.get(peer as usize) else {
+            return NO_LINK;
+        };
         if peer.links.is_empty() {
             return NO_LINK;
         }
@@ -128,7 +132,9 @@ impl Core {
 
     /// Control has greeted the peer.
     pub(crate) fn peer_up(&mut self, up: PeerUp, ports: &mut [AnyPort]) {
-        let Ok(at) = self.peer_of(&up.task) else { return };
+        let Ok(at) = self.peer_of(&up.task) else {
+            return;
+        };
         let former = match self.peers[at as usize].state {
             PeerState::Up { incarnation } => Some(incarnation),
             _ => self.peers[at as usize].bound,
@@ -139,7 +145,9 @@ impl Core {
             self.peer_restarted(at, former, up.incarnation);
         }
         let peer = &mut self.peers[at as usize];
-        peer.state = PeerState::Up { incarnation: up.incarnation };
+        peer.state = PeerState::Up {
+            incarnation: up.incarnation,
+        };
         peer.bound = Some(up.incarnation);
         peer.read_domain = up.read_domain;
         peer.segments = up.segments;
@@ -207,11 +215,15 @@ impl Core {
 
     /// The next connection of a link begins.
     pub(crate) fn attach_next(&mut self, link: u32, ports: &mut [AnyPort]) {
-        let Some(entry) = self.links.get_mut(link as usize) else { return };
+        let Some(entry) = self.links.get_mut(link as usize) else {
+            return;
+        };
         if entry.qp.is_some() {
             return;
         }
-        let Some(qp) = entry.next.take().and_then(|Next(attach)| attach(ports)) else { return };
+        let Some(qp) = entry.next.take().and_then(|Next(attach)| attach(ports)) else {
+            return;
+        };
         entry.qp = Some(qp);
         entry.channel.connected();
         self.map_qp(qp, link);
@@ -231,7 +243,9 @@ impl Core {
     fn resolve_links(&mut self, at: u32) {
         let links = self.peers[at as usize].links.clone();
         for entry in self.keys.iter_mut() {
-            if matches!(entry.route, Route::Out { peer } | Route::In { peer } if peer == at) && !links.is_empty() {
+            if matches!(entry.route, Route::Out { peer } | Route::In { peer } if peer == at)
+                && !links.is_empty()
+            {
                 entry.link = links[(entry.key.hash() % links.len() as u64) as usize];
             }
         }
@@ -239,7 +253,9 @@ impl Core {
 
     /// A queue pair went down; everything it held has come back.
     pub(crate) fn link_down(&mut self, link: u32, reason: DownReason) {
-        let Some(entry) = self.links.get_mut(link as usize) else { return };
+        let Some(entry) = self.links.get_mut(link as usize) else {
+            return;
+        };
         entry.qp = None;
         entry.channel.disconnected();
         if entry.next.is_some() {
@@ -262,7 +278,9 @@ impl Core {
     /// The peer broke the protocol: its connection ends, nothing else does.
     pub(crate) fn violated(&mut self, link: u32, violation: channel::Violation) {
         self.stats.violations += 1;
-        let Some(entry) = self.links.get_mut(link as usize) else { return };
+        let Some(entry) = self.links.get_mut(link as usize) else {
+            return;
+        };
         let task = self.peers[entry.peer as usize].task.clone();
         if let Some((port, qp)) = entry.qp {
             self.port_ops.push(PortOp::Close { port, qp });
@@ -275,7 +293,9 @@ impl Core {
 
     /// The peer is given up: what waits for it or of it fails with `status`.
     pub(crate) fn peer_lost(&mut self, at: u32, status: &Status) {
-        let Some(peer) = self.peers.get_mut(at as usize) else { return };
+        let Some(peer) = self.peers.get_mut(at as usize) else {
+            return;
+        };
         peer.state = PeerState::Gone;
         // Who waits from now on waits for whatever life comes next.
         peer.bound = None;
@@ -292,7 +312,9 @@ impl Core {
     fn end_link(&mut self, link: u32) {
         self.forget_ahead(link);
         self.drop_early(|early| early.link == link);
-        let Some(entry) = self.links.get_mut(link as usize) else { return };
+        let Some(entry) = self.links.get_mut(link as usize) else {
+            return;
+        };
         if let Some((port, qp)) = entry.qp.take() {
             self.port_ops.push(PortOp::Close { port, qp });
         }
@@ -310,7 +332,9 @@ impl Core {
         if !self.settings.rules.on(Rule::Restarts) {
             return;
         }
-        let Some(peer) = self.peers.get(at as usize) else { return };
+        let Some(peer) = self.peers.get(at as usize) else {
+            return;
+        };
         let status = faults::peer_restarted(&peer.task, former, found);
         for link in peer.links.clone() {
             self.end_link(link);
@@ -323,8 +347,13 @@ impl Core {
 
     /// Every waiter and value of the peer's keys goes.
     pub(crate) fn fail_peer(&mut self, at: u32, status: &Status) {
-        self.fail_keys(status, |entry| matches!(entry.route, Route::Out { peer } | Route::In { peer } if peer == at));
-        let Some(peer) = self.peers.get(at as usize) else { return };
+        self.fail_keys(
+            status,
+            |entry| matches!(entry.route, Route::Out { peer } | Route::In { peer } if peer == at),
+        );
+        let Some(peer) = self.peers.get(at as usize) else {
+            return;
+        };
         for &link in &peer.links {
             if let Some(entry) = self.links.get_mut(link as usize) {
                 entry.channel.forget_lines();
@@ -336,7 +365,9 @@ impl Core {
     pub(crate) fn fail_keys(&mut self, status: &Status, fails: impl Fn(&KeyEntry) -> bool) {
         let mut ended = Vec::new();
         let Self { table, keys, .. } = self;
-        table.fail_keys(|id: KeyId| keys.at(id).is_some_and(&fails), &mut |end| ended.push(end));
+        table.fail_keys(|id: KeyId| keys.at(id).is_some_and(&fails), &mut |end| {
+            ended.push(end)
+        });
         self.end_all(ended, status);
     }
 
@@ -363,7 +394,9 @@ impl Core {
         let peer = &mut self.peers[at as usize];
         peer.segments.push(segment);
         for link in peer.links.clone() {
-            let Some(entry) = self.links.get_mut(link as usize) else { continue };
+            let Some(entry) = self.links.get_mut(link as usize) else {
+                continue;
+            };
             for ticket in std::mem::take(&mut entry.unmapped) {
                 self.read_in_place(ticket);
             }
@@ -377,23 +410,30 @@ impl Core {
             return None;
         }
         match self.peers.get(peer as usize)?.state {
-            PeerState::Up { incarnation } if incarnation != wanted => {
-                Some(faults::wrong_incarnation(&self.peers[peer as usize].task, wanted, incarnation))
-            }
+            PeerState::Up { incarnation } if incarnation != wanted => Some(
+                faults::wrong_incarnation(&self.peers[peer as usize].task, wanted, incarnation),
+            ),
             _ => None,
         }
     }
 
     /// When the next link wants to be called, and the table.
     pub(crate) fn find_next_timer(&self) -> Nanos {
-        let links = self.links.iter().map(|link| link.channel.poll_timeout()).min();
+        let links = self
+            .links
+            .iter()
+            .map(|link| link.channel.poll_timeout())
+            .min();
         let awaited = self.peers.iter().filter_map(|peer| match peer.state {
             PeerState::Awaited { until } => Some(until),
             _ => None,
         });
         let awaited = awaited.min().unwrap_or(Nanos::NEVER);
         let table = self.table.poll_timeout();
-        links.unwrap_or(Nanos::NEVER).min(table.unwrap_or(Nanos::NEVER)).min(awaited)
+        links
+            .unwrap_or(Nanos::NEVER)
+            .min(table.unwrap_or(Nanos::NEVER))
+            .min(awaited)
     }
 }
 

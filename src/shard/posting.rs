@@ -2,8 +2,8 @@
 //!
 //! It decides nothing: what is due was decided where it was put.
 
-use super::core::{Core, PortOp, Room};
 use super::Shard;
+use super::core::{Core, PortOp, Room};
 use crate::fabric::{Landing, Port, Refusal};
 
 impl Shard {
@@ -32,7 +32,9 @@ impl Shard {
     }
 
     pub(super) fn send_notes(&mut self, at: usize) {
-        let Some(Some(neighbour)) = self.neighbours.get_mut(at) else { return };
+        let Some(Some(neighbour)) = self.neighbours.get_mut(at) else {
+            return;
+        };
         while let Some(note) = self.core.notes[at].pop_front() {
             if let Err(note) = neighbour.to.push(note) {
                 self.core.notes[at].push_front(note);
@@ -46,12 +48,22 @@ impl Shard {
     #[inline]
     pub(super) fn transmit_link(&mut self, link: u32) {
         let Self { core, ports, .. } = self;
-        let Core { links, keys, now, .. } = core;
-        let Some(entry) = links.get_mut(link as usize) else { return };
+        let Core {
+            links, keys, now, ..
+        } = core;
+        let Some(entry) = links.get_mut(link as usize) else {
+            return;
+        };
         let Some((port, qp)) = entry.qp else { return };
-        let Some(port) = ports.get_mut(port) else { return };
+        let Some(port) = ports.get_mut(port) else {
+            return;
+        };
         self.has_posted = true;
-        entry.channel.transmit(*now, &|key| keys.text(key), &mut |frame, body| port.post_send(qp, frame, body).is_ok());
+        entry
+            .channel
+            .transmit(*now, &|key| keys.text(key), &mut |frame, body| {
+                port.post_send(qp, frame, body).is_ok()
+            });
         if !entry.parked.is_empty() && entry.channel.takes_push() {
             core.pump(link);
         }
@@ -72,21 +84,37 @@ impl Shard {
     pub(super) fn run_port_op(&mut self, op: PortOp) {
         match op {
             PortOp::Write { link, write } => {
-                let Some((port, _)) = self.core.links.get(link as usize).and_then(|entry| entry.qp) else {
+                let Some((port, _)) = self
+                    .core
+                    .links
+                    .get(link as usize)
+                    .and_then(|entry| entry.qp)
+                else {
                     return self.core.write_refused(link, write);
                 };
                 match self.ports[port].post_write(write) {
                     Ok(()) => {}
                     Err(refused) if refused.refusal == Refusal::Full => {
-                        self.core.port_ops.push(PortOp::Write { link, write: refused.write });
+                        self.core.port_ops.push(PortOp::Write {
+                            link,
+                            write: refused.write,
+                        });
                     }
                     Err(refused) => self.core.write_refused(link, refused.write),
                 }
             }
-            PortOp::OpenAndAsk { link, ticket, meta, patience_ns, room } => {
+            PortOp::OpenAndAsk {
+                link,
+                ticket,
+                meta,
+                patience_ns,
+                room,
+            } => {
                 self.open_and_ask(link, ticket, meta, patience_ns, room);
             }
-            PortOp::CloseLanding { port, qp, landing } => self.ports[port].close_landing(qp, landing),
+            PortOp::CloseLanding { port, qp, landing } => {
+                self.ports[port].close_landing(qp, landing)
+            }
             PortOp::Close { port, qp } => self.ports[port].close(qp),
             PortOp::Attach { link } => self.core.attach_next(link, &mut self.ports),
         }
@@ -101,7 +129,9 @@ impl Shard {
         patience_ns: u64,
         room: Room,
     ) {
-        let Some(entry) = self.core.links.get(link as usize) else { return };
+        let Some(entry) = self.core.links.get(link as usize) else {
+            return;
+        };
         let demand = entry.channel.demand_at(ticket);
         let is_wanted = demand.is_some_and(|demand| !demand.is_cancelled && !demand.has_landing);
         let Some((port, qp)) = entry.qp.filter(|_| is_wanted) else {
@@ -112,7 +142,10 @@ impl Shard {
             self.core.leave(room);
             return self.core.no_landing(link, ticket, room.bytes as usize);
         };
-        let landing = Landing { index: ticket.index, generation: ticket.generation };
+        let landing = Landing {
+            index: ticket.index,
+            generation: ticket.generation,
+        };
         match self.ports[port].open_landing(qp, landing, buffer) {
             Ok(region) => {
                 if let Some(entry) = self.core.links.get_mut(link as usize) {

@@ -8,7 +8,7 @@ use super::faults;
 use super::keys::{self, Route};
 use super::value::{NO_LINK, Path, Received, Value, Waiter};
 use crate::channel::heard::Accepted;
-use crate::channel::{SmallHeard, Demand, Heard, OfferHeard, PushHeard, Rule, Violation, WriteEnd};
+use crate::channel::{Demand, Heard, OfferHeard, PushHeard, Rule, SmallHeard, Violation, WriteEnd};
 use crate::fabric::{self, Outcome, QpId};
 use crate::ground::{Code, Incarnation, Status, StepId};
 use crate::memory::Tensor;
@@ -27,17 +27,41 @@ impl Core {
                     self.heard_frame(link, frame, body);
                 }
             }
-            fabric::Arrival::Landed { qp, landing, len, buffer } => {
-                let ticket = Ticket { index: landing.index, generation: landing.generation };
+            fabric::Arrival::Landed {
+                qp,
+                landing,
+                len,
+                buffer,
+            } => {
+                let ticket = Ticket {
+                    index: landing.index,
+                    generation: landing.generation,
+                };
                 self.landed(self.link_of(port, qp), ticket, len, buffer);
             }
-            fabric::Arrival::Quiet { qp, landing, buffer } => {
-                let ticket = Ticket { index: landing.index, generation: landing.generation };
+            fabric::Arrival::Quiet {
+                qp,
+                landing,
+                buffer,
+            } => {
+                let ticket = Ticket {
+                    index: landing.index,
+                    generation: landing.generation,
+                };
                 self.quiet(self.link_of(port, qp), ticket, buffer);
             }
-            fabric::Arrival::Wrote { token, source, outcome, .. } => {
+            fabric::Arrival::Wrote {
+                token,
+                source,
+                outcome,
+                ..
+            } => {
                 let link = (token.0 >> 32) as u32;
-                let end = if outcome == Outcome::Done { WriteEnd::Done } else { WriteEnd::Failed };
+                let end = if outcome == Outcome::Done {
+                    WriteEnd::Done
+                } else {
+                    WriteEnd::Failed
+                };
                 self.wrote(link, Ticket::unpack(token.0 as u32), end, source);
             }
             fabric::Arrival::Down { qp, reason } => {
@@ -51,9 +75,20 @@ impl Core {
 
     #[inline]
     pub(crate) fn link_of(&self, port: usize, qp: QpId) -> u32 {
-        let link = self.by_qp.get(port).and_then(|links| links.get(qp.0 as usize & 0xffff)).copied();
+        let link = self
+            .by_qp
+            .get(port)
+            .and_then(|links| links.get(qp.0 as usize & 0xffff))
+            .copied();
         match link {
-            Some(link) if self.links.get(link as usize).is_some_and(|entry| entry.qp == Some((port, qp))) => link,
+            Some(link)
+                if self
+                    .links
+                    .get(link as usize)
+                    .is_some_and(|entry| entry.qp == Some((port, qp))) =>
+            {
+                link
+            }
             _ => self.link_by_search(port, qp),
         }
     }
@@ -61,13 +96,18 @@ impl Core {
     /// The link of a queue pair whose place in its port another has taken already, though its Down is still to come.
     #[cold]
     fn link_by_search(&self, port: usize, qp: QpId) -> u32 {
-        let found = self.links.iter().position(|entry| entry.qp == Some((port, qp)));
+        let found = self
+            .links
+            .iter()
+            .position(|entry| entry.qp == Some((port, qp)));
         found.map_or(NO_LINK, |link| link as u32)
     }
 
     #[inline]
     pub(crate) fn heard_frame(&mut self, link: u32, frame: &Frame, body: &[u8]) {
-        let Some(entry) = self.links.get_mut(link as usize) else { return };
+        let Some(entry) = self.links.get_mut(link as usize) else {
+            return;
+        };
         if let Some(small) = entry.channel.handle_small(self.now, frame, body) {
             return self.heard_small(link, &small);
         }
@@ -82,7 +122,11 @@ impl Core {
     /// A value that lay in its frame: to its waiter at once, or the long way.
     #[inline]
     fn heard_small(&mut self, link: u32, small: &SmallHeard<'_>) {
-        let slot = Slot { step: small.point.step, key: small.key, at: small.point.at };
+        let slot = Slot {
+            step: small.point.step,
+            key: small.key,
+            at: small.point.at,
+        };
         let tensor = if small.long.is_empty() {
             Tensor::of_bytes(small.meta, small.inline, small.len)
         } else {
@@ -91,18 +135,34 @@ impl Core {
                 Err(error) => return self.no_room(link, slot, 0, &error.into()),
             }
         };
-        let claimed = if self.may_overtake(link) { None } else { self.table.claim(&slot, small.ordinal) };
+        let claimed = if self.may_overtake(link) {
+            None
+        } else {
+            self.table.claim(&slot, small.ordinal)
+        };
         let Some(waiter) = claimed else {
             return self.park_small(link, slot, small, tensor);
         };
-        let Some(entry) = self.links.get_mut(link as usize) else { return };
+        let Some(entry) = self.links.get_mut(link as usize) else {
+            return;
+        };
         entry.channel.pass_lines(self.now, small.lines);
         let has_demands = entry.channel.load()[0] > 0;
         self.stats.delivered += 1;
-        let received = Received { tensor, is_dead: small.is_dead, path: Path::Inline };
+        let received = Received {
+            tensor,
+            is_dead: small.is_dead,
+            path: Path::Inline,
+        };
         match waiter {
             Waiter::Task { task, token } => {
-                self.events.push_back(Event { task, event: TaskEvent::Received { token, outcome: Ok(received) } });
+                self.events.push_back(Event {
+                    task,
+                    event: TaskEvent::Received {
+                        token,
+                        outcome: Ok(received),
+                    },
+                });
             }
             waiter => self.complete(waiter, Ok(received)),
         }
@@ -116,17 +176,29 @@ impl Core {
     }
 
     fn park_small(&mut self, link: u32, slot: Slot, small: &SmallHeard<'_>, tensor: Tensor) {
-        let Some(entry) = self.links.get_mut(link as usize) else { return };
+        let Some(entry) = self.links.get_mut(link as usize) else {
+            return;
+        };
         if let Err(violation) = entry.channel.hold(small.lines) {
             return self.violated(link, violation);
         }
-        let value = Value { tensor, is_dead: small.is_dead, path: Path::Inline, lines: small.lines, link };
+        let value = Value {
+            tensor,
+            is_dead: small.is_dead,
+            path: Path::Inline,
+            lines: small.lines,
+            link,
+        };
         self.arrive(link, slot, small.ordinal, value);
     }
 
     #[inline]
     fn heard_push(&mut self, link: u32, push: &PushHeard<'_>) {
-        let slot = Slot { step: push.point.step, key: push.key, at: push.point.at };
+        let slot = Slot {
+            step: push.point.step,
+            key: push.key,
+            at: push.point.at,
+        };
         if push.demand.is_some() {
             self.answered(link, push.demand);
         }
@@ -134,7 +206,13 @@ impl Core {
             Ok(tensor) => tensor,
             Err(error) => return self.no_room(link, slot, push.lines, &error.into()),
         };
-        let value = Value { tensor, is_dead: push.is_dead, path: Path::Inline, lines: push.lines, link };
+        let value = Value {
+            tensor,
+            is_dead: push.is_dead,
+            path: Path::Inline,
+            lines: push.lines,
+            link,
+        };
         self.arrive(link, slot, push.ordinal, value);
     }
 
@@ -151,7 +229,10 @@ impl Core {
         let bytes = value.parked_bytes();
         self.claim_step(slot);
         let ordinal = self.judge(slot, ordinal);
-        match self.table.arrive(self.now, slot, ordinal, Arrived::Value(value), bytes) {
+        match self
+            .table
+            .arrive(self.now, slot, ordinal, Arrived::Value(value), bytes)
+        {
             Ok(Arrival::Matched { waiter, value }) => {
                 let is_watched = value.lines > 0;
                 self.hand_over(waiter, value);
@@ -191,7 +272,10 @@ impl Core {
     /// A value was dropped because a limit is reached: its step cannot be whole any more, and both sides hear why.
     #[cold]
     fn refused_arrival(&mut self, slot: Slot, refusal: Refusal) {
-        if !matches!(refusal, Refusal::Aborted | Refusal::Finished | Refusal::Unclaimed | Refusal::Stale) {
+        if !matches!(
+            refusal,
+            Refusal::Aborted | Refusal::Finished | Refusal::Unclaimed | Refusal::Stale
+        ) {
             let status = self.refused(refusal, slot);
             self.fail_step(slot.step, &status);
         }
@@ -200,15 +284,29 @@ impl Core {
     /// True if values of the link may come before others that were sent before them: some go by landings.
     #[inline]
     fn may_overtake(&self, link: u32) -> bool {
-        let asks = self.links.get(link as usize).is_some_and(|entry| entry.channel.load()[0] > 0);
+        let asks = self
+            .links
+            .get(link as usize)
+            .is_some_and(|entry| entry.channel.load()[0] > 0);
         (asks || !self.early.is_empty()) && self.settings.rules.on(Rule::NoOrderBetweenLanes)
     }
 
     /// Ordinals have no gaps, so whatever is missing is on its way by another lane: what overtook it waits.
     #[cold]
-    pub(super) fn arrive_in_turn(&mut self, link: u32, slot: Slot, ordinal: u32, item: Arrived<Value>) {
+    pub(super) fn arrive_in_turn(
+        &mut self,
+        link: u32,
+        slot: Slot,
+        ordinal: u32,
+        item: Arrived<Value>,
+    ) {
         if ordinal > self.table.next_ordinal(slot) && self.table_takes(slot) {
-            self.early.push(Early { link, slot, ordinal, item });
+            self.early.push(Early {
+                link,
+                slot,
+                ordinal,
+                item,
+            });
             return self.watch_link(link);
         }
         self.take_item(link, slot, ordinal, item);
@@ -219,7 +317,9 @@ impl Core {
     #[cold]
     fn release_early(&mut self, link: u32, slot: Slot) {
         while let Some(at) = self.early.iter().position(|early| {
-            early.slot == slot && early.link == link && early.ordinal <= self.table.next_ordinal(slot)
+            early.slot == slot
+                && early.link == link
+                && early.ordinal <= self.table.next_ordinal(slot)
         }) {
             let early = self.early.swap_remove(at);
             self.take_item(early.link, early.slot, early.ordinal, early.item);
@@ -229,7 +329,9 @@ impl Core {
     fn take_item(&mut self, link: u32, slot: Slot, ordinal: u32, item: Arrived<Value>) {
         match item {
             Arrived::Value(value) => self.take_in(link, slot, ordinal, value),
-            Arrived::Offer(token) => self.take_in_offer(link, slot, ordinal, Ticket::unpack(token as u32)),
+            Arrived::Offer(token) => {
+                self.take_in_offer(link, slot, ordinal, Ticket::unpack(token as u32))
+            }
         }
     }
 
@@ -249,7 +351,11 @@ impl Core {
     /// With the rule off, a value that was here before is taken for a new one.
     #[inline]
     fn judge(&self, slot: Slot, ordinal: u32) -> u32 {
-        if self.settings.rules.on(Rule::Duplicates) { ordinal } else { ordinal.max(self.table.next_ordinal(slot)) }
+        if self.settings.rules.on(Rule::Duplicates) {
+            ordinal
+        } else {
+            ordinal.max(self.table.next_ordinal(slot))
+        }
     }
 
     /// With the rule off, a frame makes a step as a local use does: the harm a simulation shows.
@@ -263,24 +369,52 @@ impl Core {
     fn heard_other(&mut self, link: u32, heard: Heard<'_, Value>) {
         match heard {
             Heard::Nothing | Heard::Push(_) => {}
-            Heard::Up { incarnation, former, .. } => self.heard_up(link, incarnation, former),
+            Heard::Up {
+                incarnation,
+                former,
+                ..
+            } => self.heard_up(link, incarnation, former),
             Heard::Offer(offer) => self.heard_offer(link, &offer),
             Heard::Request(request) => {
-                self.claim_step(Slot { step: request.point.step, key: request.key, at: request.point.at });
+                self.claim_step(Slot {
+                    step: request.point.step,
+                    key: request.key,
+                    at: request.point.at,
+                });
                 self.requested(link, &request);
             }
-            Heard::Write { request, key, point, ordinal, value, landing } => {
-                let slot = Slot { step: point.step, key, at: point.at };
-                let target = Target { landing: Some(landing), is_accepted: true };
+            Heard::Write {
+                request,
+                key,
+                point,
+                ordinal,
+                value,
+                landing,
+            } => {
+                let slot = Slot {
+                    step: point.step,
+                    key,
+                    at: point.at,
+                };
+                let target = Target {
+                    landing: Some(landing),
+                    is_accepted: true,
+                };
                 self.serve(link, request, target, slot, ordinal, value);
             }
             Heard::Stale(request) => {
                 let status = faults::stale_offer();
-                self.links[link as usize].channel.fail_request(request, &status);
+                self.links[link as usize]
+                    .channel
+                    .fail_request(request, &status);
                 self.touch(link);
             }
             Heard::Cancel { request, tag } => self.heard_cancel(link, request, tag),
-            Heard::Ended { ticket, demand, status } => self.heard_end(link, ticket, demand, status),
+            Heard::Ended {
+                ticket,
+                demand,
+                status,
+            } => self.heard_end(link, ticket, demand, status),
             Heard::Released(value) => drop(value),
             Heard::Recall(offer) => self.recalled(link, offer),
             Heard::Intern { number, text } => self.heard_intern(link, number, text),
@@ -309,7 +443,8 @@ impl Core {
             let entry = &mut self.links[link as usize];
             entry.parked.clear();
             entry.unmapped.clear();
-            let status = faults::peer_restarted(&self.peers[peer as usize].task, former, incarnation);
+            let status =
+                faults::peer_restarted(&self.peers[peer as usize].task, former, incarnation);
             if former == incarnation || self.settings.rules.on(Rule::Restarts) {
                 // The peer's other links have epochs of their own.
                 self.fail_keys(&status, |entry| entry.link == link);
@@ -324,7 +459,11 @@ impl Core {
     }
 
     fn heard_offer(&mut self, link: u32, offer: &OfferHeard) {
-        let slot = Slot { step: offer.point.step, key: offer.key, at: offer.point.at };
+        let slot = Slot {
+            step: offer.point.step,
+            key: offer.key,
+            at: offer.point.at,
+        };
         self.claim_step(slot);
         if offer.demand.is_some() {
             self.answered(link, offer.demand);
@@ -349,11 +488,23 @@ impl Core {
             && self.table_takes(slot)
             && let Some(tensor) = self.lease(link, region, &accepted)
         {
-            let value = Value { tensor, is_dead: offer.is_dead, path: Path::Lease, lines: offer.lines, link };
+            let value = Value {
+                tensor,
+                is_dead: offer.is_dead,
+                path: Path::Lease,
+                lines: offer.lines,
+                link,
+            };
             return self.arrive(link, slot, offer.ordinal, value);
         }
-        let incoming =
-            Incoming { link, slot, ordinal: offer.ordinal, offer: accepted, region: offer.region, is_wanted: false };
+        let incoming = Incoming {
+            link,
+            slot,
+            ordinal: offer.ordinal,
+            offer: accepted,
+            region: offer.region,
+            is_wanted: false,
+        };
         let Ok(ticket) = self.incoming.insert(incoming) else {
             return self.decline(link, &accepted);
         };
@@ -374,7 +525,10 @@ impl Core {
             // With the rule off the offer takes no place in line: later values overtake it.
             return self.fetch(ticket);
         }
-        match self.table.arrive(self.now, slot, ordinal, Arrived::Offer(token), 0) {
+        match self
+            .table
+            .arrive(self.now, slot, ordinal, Arrived::Offer(token), 0)
+        {
             Ok(Arrival::Wanted { .. }) => self.fetch(ticket),
             Ok(Arrival::Duplicate(item)) => self.drop_item(link, item),
             Err((refusal, item)) => {
@@ -433,11 +587,21 @@ impl Core {
         }
     }
 
-    fn heard_end(&mut self, link: u32, ticket: Ticket, demand: Demand, status: Option<StatusText<'_>>) {
+    fn heard_end(
+        &mut self,
+        link: u32,
+        ticket: Ticket,
+        demand: Demand,
+        status: Option<StatusText<'_>>,
+    ) {
         if demand.has_landing {
             self.close_landing(link, ticket);
         }
-        let slot = Slot { step: demand.point.step, key: demand.key, at: demand.point.at };
+        let slot = Slot {
+            step: demand.point.step,
+            key: demand.key,
+            at: demand.point.at,
+        };
         if let Some(accepted) = demand.offer {
             if status.is_none() {
                 // Taken back before it was served: the value still lies at its sender.
@@ -483,7 +647,13 @@ impl Core {
     pub(crate) fn tell_neighbours(&mut self, step: crate::ground::StepId, status: &Status) {
         for shard in 0..self.settings.shards {
             if shard != self.index {
-                self.note(shard, super::call::Note::Abort { step, status: status.clone() });
+                self.note(
+                    shard,
+                    super::call::Note::Abort {
+                        step,
+                        status: status.clone(),
+                    },
+                );
             }
         }
     }
@@ -513,4 +683,3 @@ impl Core {
 pub(crate) fn status_of(text: &StatusText<'_>) -> Status {
     Status::from_wire(text.code as u8, text.is_derived, text.message)
 }
-

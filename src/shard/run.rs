@@ -11,7 +11,9 @@ use crate::fabric::doorbell::Doorbell;
 use crate::ground::Nanos;
 
 /// How a shard waits for work.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, Hash, Debug, Default, serde::Serialize, serde::Deserialize,
+)]
 #[serde(rename_all = "lowercase")]
 #[repr(u8)]
 pub enum PollPolicy {
@@ -80,7 +82,9 @@ impl Watch {
             self.stolen += 1;
             if self.stolen == Self::STOLEN_MAX {
                 self.is_shared = true;
-                tracing::warn!("this shard's core is shared with another thread: the shard yields it from now on");
+                tracing::warn!(
+                    "this shard's core is shared with another thread: the shard yields it from now on"
+                );
             }
         }
         self.last = now;
@@ -95,7 +99,10 @@ impl Watch {
 /// Turns the shard until it stops.
 pub(crate) fn run(mut shard: Shard, running: &Running) -> Shard {
     let patience = running.policy.patience();
-    let mut watch = Watch { is_shared: running.is_shared, ..Watch::default() };
+    let mut watch = Watch {
+        is_shared: running.is_shared,
+        ..Watch::default()
+    };
     let mut empty = 0u32;
     loop {
         match shard.turn() {

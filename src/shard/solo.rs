@@ -14,7 +14,10 @@ use super::peers::Link;
 use super::task::{Task, TaskContext, TaskEvent};
 use super::value::Received;
 use super::wait::WaitCell;
-use super::{Clock, Mailbox, Neighbour, Observer, Parts, PendingItem, Progress, Settings, Shard, TURNS_PER_STAMP};
+use super::{
+    Clock, Mailbox, Neighbour, Observer, Parts, PendingItem, Progress, Settings, Shard,
+    TURNS_PER_STAMP,
+};
 use crate::fabric::doorbell::{Doorbell, PeerWake};
 use crate::fabric::{AnyPort, Endpoint, QpId, spsc};
 use crate::ground::device::TaskName;
@@ -139,7 +142,11 @@ impl Team {
             shard.segments_are_told();
             let heard = Arc::new(SegQueue::new());
             shard.tasks.push(Some(Box::new(Ear(Arc::clone(&heard)))));
-            solos.push(Solo { shard, mailbox, heard });
+            solos.push(Solo {
+                shard,
+                mailbox,
+                heard,
+            });
         }
         Ok(solos)
     }
@@ -158,7 +165,10 @@ impl Solo {
     /// comes by [`Solo::heard`].
     pub fn enter<R>(&mut self, body: impl FnOnce(&mut TaskContext<'_>) -> R) -> R {
         self.shard.core.now = self.shard.clock.stamp();
-        body(&mut TaskContext { shard: &mut self.shard, task: EAR })
+        body(&mut TaskContext {
+            shard: &mut self.shard,
+            task: EAR,
+        })
     }
 
     /// The next outcome of a receive made by [`Solo::enter`]: its token, and what came.
@@ -170,7 +180,9 @@ impl Solo {
     pub fn recv(&mut self, step: StepId, key: &Key, deadline: Nanos) -> Waiting {
         let cell = Arc::new(WaitCell::default());
         self.shard.core.now = self.shard.clock.stamp();
-        self.shard.core.recv_for_cell(key, step, deadline, Arc::clone(&cell));
+        self.shard
+            .core
+            .recv_for_cell(key, step, deadline, Arc::clone(&cell));
         Waiting(cell)
     }
 
@@ -192,39 +204,67 @@ impl Solo {
 
     /// A peer is there, or has new connections.
     pub fn peer_up(&mut self, greeting: Greeting) {
-        let links = greeting.links.into_iter().map(|(theirs, endpoint)| (theirs, attach(endpoint))).collect();
+        let links = greeting
+            .links
+            .into_iter()
+            .map(|(theirs, endpoint)| (theirs, attach(endpoint)))
+            .collect();
         let segments = greeting.segments.into_iter();
         self.mailbox.call(Call::PeerUp(Box::new(PeerUp {
             task: greeting.task,
             incarnation: greeting.incarnation,
             shards: greeting.shards,
             read_domain: greeting.read_domain,
-            segments: segments.map(|(arena, index, mapped)| PeerSegment { arena, index, mapped }).collect(),
+            segments: segments
+                .map(|(arena, index, mapped)| PeerSegment {
+                    arena,
+                    index,
+                    mapped,
+                })
+                .collect(),
             links,
         })));
     }
 
     /// A peer's arena grew.
-    pub fn peer_segment(&mut self, task: &TaskName, arena: u16, index: u16, mapped: Arc<MappedSegment>) {
-        let segment = PeerSegment { arena, index, mapped };
-        self.mailbox.call(Call::PeerSegment { task: task.clone(), segment });
+    pub fn peer_segment(
+        &mut self,
+        task: &TaskName,
+        arena: u16,
+        index: u16,
+        mapped: Arc<MappedSegment>,
+    ) {
+        let segment = PeerSegment {
+            arena,
+            index,
+            mapped,
+        };
+        self.mailbox.call(Call::PeerSegment {
+            task: task.clone(),
+            segment,
+        });
     }
 
     /// A peer is given up.
     pub fn peer_lost(&mut self, task: &TaskName, status: Status) {
-        self.mailbox.call(Call::PeerLost { task: task.clone(), status });
+        self.mailbox.call(Call::PeerLost {
+            task: task.clone(),
+            status,
+        });
     }
 
     /// True while there is a queue pair to that shard of a peer.
     #[must_use]
     pub fn is_linked(&self, task: &TaskName, theirs: u16) -> bool {
-        self.link(task, theirs).is_some_and(|link| link.qp.is_some())
+        self.link(task, theirs)
+            .is_some_and(|link| link.qp.is_some())
     }
 
     /// True once that shard of a peer has said hello on it.
     #[must_use]
     pub fn is_up(&self, task: &TaskName, theirs: u16) -> bool {
-        self.link(task, theirs).is_some_and(|link| link.channel.is_up())
+        self.link(task, theirs)
+            .is_some_and(|link| link.channel.is_up())
     }
 
     fn link(&self, task: &TaskName, theirs: u16) -> Option<&Link> {
@@ -247,7 +287,11 @@ impl Solo {
 
     /// The queue pairs in use now.
     pub fn queue_pairs(&self) -> impl Iterator<Item = QpId> + '_ {
-        self.shard.core.links.iter().filter_map(|link| link.qp.map(|(_, qp)| qp))
+        self.shard
+            .core
+            .links
+            .iter()
+            .filter_map(|link| link.qp.map(|(_, qp)| qp))
     }
 
     /// When [`Solo::turn`] is wanted again at the latest, if nothing arrives.
@@ -291,20 +335,31 @@ fn attach(endpoint: Endpoint) -> Attach {
             port = outer.inner_mut();
         }
         match port {
-            AnyPort::Loopback(port) => port.attach(endpoint, PeerWake::NEVER_SLEEPS).ok().map(|qp| (0, qp)),
+            AnyPort::Loopback(port) => port
+                .attach(endpoint, PeerWake::NEVER_SLEEPS)
+                .ok()
+                .map(|qp| (0, qp)),
             _ => None,
         }
     })
 }
 
 fn no_memory(error: &dyn std::fmt::Display) -> Status {
-    Status::new(Code::ResourceExhausted, catalogue::CONFIG, format!("a shard cannot be made: {error}"))
+    Status::new(
+        Code::ResourceExhausted,
+        catalogue::CONFIG,
+        format!("a shard cannot be made: {error}"),
+    )
 }
 
 /// A ring each way between every two shards of a task.
 fn neighbours(count: usize) -> Vec<Vec<Option<Neighbour>>> {
-    let mut tos: Vec<Vec<_>> = (0..count).map(|_| (0..count).map(|_| None).collect()).collect();
-    let mut froms: Vec<Vec<_>> = (0..count).map(|_| (0..count).map(|_| None).collect()).collect();
+    let mut tos: Vec<Vec<_>> = (0..count)
+        .map(|_| (0..count).map(|_| None).collect())
+        .collect();
+    let mut froms: Vec<Vec<_>> = (0..count)
+        .map(|_| (0..count).map(|_| None).collect())
+        .collect();
     for from in 0..count {
         for to in (0..count).filter(|&to| to != from) {
             let (producer, consumer) = spsc::ring(limits::NOTE_RING);
@@ -313,8 +368,18 @@ fn neighbours(count: usize) -> Vec<Vec<Option<Neighbour>>> {
         }
     }
     let ends = tos.into_iter().zip(froms);
-    ends.map(|(tos, froms)| tos.into_iter().zip(froms).map(|(to, from)| Some(Neighbour { to: to?, from: from? })).collect())
-        .collect()
+    ends.map(|(tos, froms)| {
+        tos.into_iter()
+            .zip(froms)
+            .map(|(to, from)| {
+                Some(Neighbour {
+                    to: to?,
+                    from: from?,
+                })
+            })
+            .collect()
+    })
+    .collect()
 }
 
 impl super::Core {
@@ -323,8 +388,13 @@ impl super::Core {
         let mut owed = [0; 4];
         let mut lines = [0; 2];
         for link in &self.links {
-            owed.iter_mut().zip(link.channel.load()).for_each(|(sum, load)| *sum += load);
-            lines.iter_mut().zip(link.channel.lines_out()).for_each(|(sum, lines)| *sum += lines);
+            owed.iter_mut()
+                .zip(link.channel.load())
+                .for_each(|(sum, load)| *sum += load);
+            lines
+                .iter_mut()
+                .zip(link.channel.lines_out())
+                .for_each(|(sum, lines)| *sum += lines);
         }
         Holdings {
             owed,

@@ -65,7 +65,10 @@ impl TaskContext<'_> {
         if let Some(entry) = self.shard.core.keys.at_mut(id) {
             entry.is_pinned = true;
         }
-        Ok(PreparedKey { id, at: key.frame_iter() })
+        Ok(PreparedKey {
+            id,
+            at: key.frame_iter(),
+        })
     }
 
     /// Hands a value over. Never blocks.
@@ -81,12 +84,23 @@ impl TaskContext<'_> {
     ///
     /// # Errors
     /// As [`TaskContext::send`].
-    pub fn send_dead(&mut self, step: StepId, key: PreparedKey, tensor: Tensor) -> Result<(), Status> {
+    pub fn send_dead(
+        &mut self,
+        step: StepId,
+        key: PreparedKey,
+        tensor: Tensor,
+    ) -> Result<(), Status> {
         self.send_value(step, key, tensor, true)
     }
 
     #[inline]
-    fn send_value(&mut self, step: StepId, key: PreparedKey, tensor: Tensor, is_dead: bool) -> Result<(), Status> {
+    fn send_value(
+        &mut self,
+        step: StepId,
+        key: PreparedKey,
+        tensor: Tensor,
+        is_dead: bool,
+    ) -> Result<(), Status> {
         self.shard.send(step, key.id, key.at, tensor, is_dead)
     }
 
@@ -99,7 +113,8 @@ impl TaskContext<'_> {
     /// As [`TaskContext::recv`], until `deadline` on the shard's clock.
     #[inline]
     pub fn recv_by(&mut self, step: StepId, key: PreparedKey, token: u64, deadline: Nanos) {
-        self.shard.recv_for_task(self.task, step, key.id, key.at, token, deadline);
+        self.shard
+            .recv_for_task(self.task, step, key.id, key.at, token, deadline);
     }
 
     /// Loads what the table holds of these keys, all at once: a burst of sends or receives at keys of a large table
@@ -107,10 +122,18 @@ impl TaskContext<'_> {
     #[inline]
     pub fn touch(&self, step: StepId, keys: &[PreparedKey]) {
         const BURST: usize = 32;
-        let mut slots = [Slot { step, key: KeyId(0), at: FrameIter::default() }; BURST];
+        let mut slots = [Slot {
+            step,
+            key: KeyId(0),
+            at: FrameIter::default(),
+        }; BURST];
         for burst in keys.chunks(BURST) {
             for (slot, key) in slots.iter_mut().zip(burst) {
-                *slot = Slot { step, key: key.id, at: key.at };
+                *slot = Slot {
+                    step,
+                    key: key.id,
+                    at: key.at,
+                };
             }
             std::hint::black_box(self.shard.core.table.touch(&slots[..burst.len()]));
         }

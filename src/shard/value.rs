@@ -22,13 +22,23 @@ pub(crate) struct Value {
 impl Value {
     #[inline]
     pub(crate) const fn local(tensor: Tensor, is_dead: bool) -> Self {
-        Self { tensor, is_dead, path: Path::Local, lines: 0, link: NO_LINK }
+        Self {
+            tensor,
+            is_dead,
+            path: Path::Local,
+            lines: 0,
+            link: NO_LINK,
+        }
     }
 
     /// Bytes it parks: what its memory holds here. A lease holds none of ours.
     #[inline]
     pub(crate) fn parked_bytes(&self) -> u64 {
-        if self.tensor.is_leased() { 0 } else { self.tensor.bytes().len() as u64 }
+        if self.tensor.is_leased() {
+            0
+        } else {
+            self.tensor.bytes().len() as u64
+        }
     }
 }
 

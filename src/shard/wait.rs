@@ -21,7 +21,11 @@ pub struct WaitCell<T> {
 
 impl<T> Default for WaitCell<T> {
     fn default() -> Self {
-        Self { outcome: ArrayQueue::new(1), is_abandoned: AtomicBool::new(false), waker: AtomicWaker::new() }
+        Self {
+            outcome: ArrayQueue::new(1),
+            is_abandoned: AtomicBool::new(false),
+            waker: AtomicWaker::new(),
+        }
     }
 }
 

@@ -8,8 +8,8 @@ mod model;
 use proptest::prelude::*;
 use rendez::ground::{Code, FrameIter, Nanos, Status, StepId};
 use rendez::rendezvous::{
-    Arrival, Arrived, Ended, Expired, KeyId, Pass, Pending, PendingKind, Received, Refusal, Requested, Sent, Slot,
-    Table, WaiterId, Withdrawn,
+    Arrival, Arrived, Ended, Expired, KeyId, Pass, Pending, PendingKind, Received, Refusal,
+    Requested, Sent, Slot, Table, WaiterId, Withdrawn,
 };
 
 use model::{Body, Item, LIMITS, Model, Step, Waiter, bytes_of};
@@ -32,7 +32,13 @@ fn sorted(mut all: Vec<String>) -> Vec<String> {
 
 impl Pair {
     fn new() -> Self {
-        Self { table: Table::new(LIMITS), model: Model::default(), ids: Vec::new(), offers: Vec::new(), fresh: 0 }
+        Self {
+            table: Table::new(LIMITS),
+            model: Model::default(),
+            ids: Vec::new(),
+            offers: Vec::new(),
+            fresh: 0,
+        }
     }
 
     fn fresh(&mut self) -> u64 {
@@ -44,9 +50,16 @@ impl Pair {
         let slot = Slot {
             step: StepId(u64::from(place % 7)),
             key: KeyId(u32::from(a % 3)),
-            at: FrameIter { frame: 0, iter: u64::from(place / 7 % 2) },
+            at: FrameIter {
+                frame: 0,
+                iter: u64::from(place / 7 % 2),
+            },
         };
-        let deadline = if b % 3 == 0 { Nanos::NEVER } else { self.model.now + u64::from(b) * 97 };
+        let deadline = if b % 3 == 0 {
+            Nanos::NEVER
+        } else {
+            self.model.now + u64::from(b) * 97
+        };
         match kind % 32 {
             0..=4 => self.send(slot, u64::from(b % 16)),
             5..=9 => self.recv(slot, deadline),
@@ -58,7 +71,10 @@ impl Pair {
             22..=24 => self.request(slot, u32::from(a / 3 % 8), deadline),
             25 => self.take_parked(slot, b),
             26 => self.end(slot.step, b),
-            27 => assert_eq!(self.table.open_step(self.model.now, slot.step), self.model.open(slot.step)),
+            27 => assert_eq!(
+                self.table.open_step(self.model.now, slot.step),
+                self.model.open(slot.step)
+            ),
             28 => self.fail_keys(slot.key),
             _ => self.advance(u64::from(b) * if a % 8 == 0 { 400 } else { 20 }),
         }
@@ -72,7 +88,12 @@ impl Pair {
         assert_eq!(self.table.send(now, slot, value, bytes), expected);
     }
 
-    fn expect_send(&mut self, slot: Slot, value: u64, bytes: u64) -> Result<Sent<u64, u64>, (Refusal, u64)> {
+    fn expect_send(
+        &mut self,
+        slot: Slot,
+        value: u64,
+        bytes: u64,
+    ) -> Result<Sent<u64, u64>, (Refusal, u64)> {
         let refused = |refusal| (refusal, value);
         let now = self.model.now;
         let point = self.model.local(slot).map_err(refused)?;
@@ -80,12 +101,20 @@ impl Pair {
         if point.items.is_empty() && !point.waiters.is_empty() {
             point.next += 1;
             let waiter = point.waiters.pop_front().expect("some").tag;
-            return Ok(Sent::Matched { waiter, value, ordinal });
+            return Ok(Sent::Matched {
+                waiter,
+                value,
+                ordinal,
+            });
         }
         self.model.may_park(slot, bytes).map_err(refused)?;
         let point = self.model.points.get_mut(&slot).expect("a point");
         point.next += 1;
-        point.items.push_back(Item { ordinal, since: now, body: Body::Value(value, bytes) });
+        point.items.push_back(Item {
+            ordinal,
+            since: now,
+            body: Body::Value(value, bytes),
+        });
         Ok(Sent::Parked { ordinal })
     }
 
@@ -97,8 +126,14 @@ impl Pair {
             Ok(point) => point,
             Err(refusal) => return assert_eq!(got, Err(refusal)),
         };
-        if let (Some(&Item { body: Body::Value(value, _), ordinal, .. }), true) =
-            (point.items.front(), point.waiters.is_empty())
+        if let (
+            Some(&Item {
+                body: Body::Value(value, _),
+                ordinal,
+                ..
+            }),
+            true,
+        ) = (point.items.front(), point.waiters.is_empty())
         {
             point.items.pop_front();
             return assert_eq!(got, Ok(Received::Ready { value, ordinal }));
@@ -114,16 +149,30 @@ impl Pair {
         let (id, expected) = match (&got, item.map(|item| &mut item.body)) {
             (Ok(Received::Fetch { id, .. }), Some(Body::Offer(token, wanted))) if !*wanted => {
                 *wanted = true;
-                (*id, Received::Fetch { id: *id, token: *token })
+                (
+                    *id,
+                    Received::Fetch {
+                        id: *id,
+                        token: *token,
+                    },
+                )
             }
             (Ok(Received::Behind { id }), Some(body)) if !matches!(body, Body::Offer(_, false)) => {
                 (*id, Received::Behind { id: *id })
             }
-            (Ok(Received::Waiting { id, .. }), None) => (*id, Received::Waiting { id: *id, ordinal }),
+            (Ok(Received::Waiting { id, .. }), None) => {
+                (*id, Received::Waiting { id: *id, ordinal })
+            }
             (_, item) => panic!("{got:?}, but {item:?} stands there"),
         };
         assert_eq!(got, Ok(expected));
-        point.waiters.push_back(Waiter { id, tag, ordinal, deadline, since: now });
+        point.waiters.push_back(Waiter {
+            id,
+            tag,
+            ordinal,
+            deadline,
+            since: now,
+        });
         self.ids.push(id);
     }
 
@@ -136,9 +185,17 @@ impl Pair {
         };
         let token = self.fresh();
         let offers = b.is_multiple_of(2);
-        let item = || if offers { Arrived::Offer(token) } else { Arrived::Value(token) };
+        let item = || {
+            if offers {
+                Arrived::Offer(token)
+            } else {
+                Arrived::Value(token)
+            }
+        };
         let bytes = u64::from(b % 16);
-        let got = self.table.arrive(self.model.now, slot, ordinal, item(), bytes);
+        let got = self
+            .table
+            .arrive(self.model.now, slot, ordinal, item(), bytes);
         let expected = self.expect_arrive(slot, ordinal, offers, token, bytes);
         if offers && matches!(expected, Ok(Arrival::Parked | Arrival::Wanted { .. })) {
             self.offers.push((slot, token));
@@ -157,26 +214,49 @@ impl Pair {
         let now = self.model.now;
         let point = self.model.foreign(slot)?;
         if ordinal < point.next {
-            return Ok(Arrival::Duplicate(if offers { Arrived::Offer(token) } else { Arrived::Value(token) }));
+            return Ok(Arrival::Duplicate(if offers {
+                Arrived::Offer(token)
+            } else {
+                Arrived::Value(token)
+            }));
         }
         let wanted = point.waiters.len() > point.items.len();
         if !offers && wanted && point.items.is_empty() {
             point.next = ordinal + 1;
-            return Ok(Arrival::Matched { waiter: point.waiters.pop_front().expect("some").tag, value: token });
+            return Ok(Arrival::Matched {
+                waiter: point.waiters.pop_front().expect("some").tag,
+                value: token,
+            });
         }
         self.model.may_park(slot, if offers { 0 } else { bytes })?;
         let point = self.model.points.get_mut(&slot).expect("a point");
         point.next = ordinal + 1;
-        let body = if offers { Body::Offer(token, wanted) } else { Body::Value(token, bytes) };
-        point.items.push_back(Item { ordinal, since: now, body });
-        Ok(if offers && wanted { Arrival::Wanted { token } } else { Arrival::Parked })
+        let body = if offers {
+            Body::Offer(token, wanted)
+        } else {
+            Body::Value(token, bytes)
+        };
+        point.items.push_back(Item {
+            ordinal,
+            since: now,
+            body,
+        });
+        Ok(if offers && wanted {
+            Arrival::Wanted { token }
+        } else {
+            Arrival::Parked
+        })
     }
 
     /// An offer by its age, and where it stands now, if it does.
     fn offer(&self, b: u8) -> Option<(Slot, u64, Option<usize>)> {
         let &(slot, token) = self.offers.iter().rev().nth(usize::from(b % 4))?;
         let is = |item: &Item| matches!(item.body, Body::Offer(other, _) if other == token);
-        let position = self.model.points.get(&slot).and_then(|point| point.items.iter().position(is));
+        let position = self
+            .model
+            .points
+            .get(&slot)
+            .and_then(|point| point.items.iter().position(is));
         Some((slot, token, position))
     }
 
@@ -186,7 +266,11 @@ impl Pair {
             return;
         };
         let mut out = Vec::new();
-        let got = self.table.supply(self.model.now, slot, token, value, bytes, &mut |w, v| out.push((w, v)));
+        let got = self
+            .table
+            .supply(self.model.now, slot, token, value, bytes, &mut |w, v| {
+                out.push((w, v))
+            });
         let Some(position) = position else {
             return assert_eq!((got, out), (Err(value), Vec::new()));
         };
@@ -210,12 +294,18 @@ impl Pair {
         let point = self.model.points.get_mut(&slot).expect("a point");
         point.items.remove(position);
         let served = position < point.waiters.len();
-        let mut expected: Vec<Withdrawn<u64, u64>> =
-            self.model.drain(slot).into_iter().map(|(w, v)| Withdrawn::Matched(w, v)).collect();
+        let mut expected: Vec<Withdrawn<u64, u64>> = self
+            .model
+            .drain(slot)
+            .into_iter()
+            .map(|(w, v)| Withdrawn::Matched(w, v))
+            .collect();
         let point = self.model.points.get_mut(&slot).expect("a point");
         let waiters = point.waiters.len();
         if served && waiters > point.items.len() {
-            expected.push(Withdrawn::Ask(point.next + (waiters - point.items.len() - 1) as u32));
+            expected.push(Withdrawn::Ask(
+                point.next + (waiters - point.items.len() - 1) as u32,
+            ));
         }
         for item in point.items.iter_mut().take(waiters) {
             if let Body::Offer(token, wanted @ false) = &mut item.body {
@@ -248,7 +338,10 @@ impl Pair {
         let ordinal = point.next;
         point.next += 1;
         let ticket = match got.expect("taken") {
-            Pass::Waiter { waiter, ordinal: given } => {
+            Pass::Waiter {
+                waiter,
+                ordinal: given,
+            } => {
                 assert!(point.items.is_empty());
                 let oldest = point.waiters.pop_front().expect("one waits");
                 return assert_eq!((waiter, given), (oldest.tag, ordinal));
@@ -271,10 +364,19 @@ impl Pair {
         let expected = self.model.may_park(slot, bytes);
         let point = self.model.points.get_mut(&slot).expect("a point");
         match expected {
-            Ok(()) => point.items.push_back(Item { ordinal, since: now, body: Body::Value(value, bytes) }),
+            Ok(()) => point.items.push_back(Item {
+                ordinal,
+                since: now,
+                body: Body::Value(value, bytes),
+            }),
             Err(_) => point.next -= 1,
         }
-        assert_eq!(parked, expected.map(|()| ordinal).map_err(|refusal| (refusal, value)));
+        assert_eq!(
+            parked,
+            expected
+                .map(|()| ordinal)
+                .map_err(|refusal| (refusal, value))
+        );
     }
 
     fn request(&mut self, slot: Slot, ordinal: u32, deadline: Nanos) {
@@ -287,9 +389,16 @@ impl Pair {
         };
         let front = point.items.front().copied();
         let expected = match front {
-            Some(Item { body: Body::Offer(..), .. }) => Err(Refusal::Direction),
+            Some(Item {
+                body: Body::Offer(..),
+                ..
+            }) => Err(Refusal::Direction),
             Some(front) if ordinal < front.ordinal => Ok(Requested::AlreadySent),
-            Some(Item { body: Body::Value(value, _), ordinal, .. }) => {
+            Some(Item {
+                body: Body::Value(value, _),
+                ordinal,
+                ..
+            }) => {
                 point.items.pop_front();
                 Ok(Requested::Ready { value, ordinal })
             }
@@ -297,8 +406,19 @@ impl Pair {
             None => match (self.model.may_wait(slot), &got) {
                 (Err(refusal), _) => Err(refusal),
                 (Ok(()), Ok(Requested::Waiting { id })) => {
-                    let waiter = Waiter { id: *id, tag, ordinal, deadline, since: now };
-                    self.model.points.get_mut(&slot).expect("a point").waiters.push_back(waiter);
+                    let waiter = Waiter {
+                        id: *id,
+                        tag,
+                        ordinal,
+                        deadline,
+                        since: now,
+                    };
+                    self.model
+                        .points
+                        .get_mut(&slot)
+                        .expect("a point")
+                        .waiters
+                        .push_back(waiter);
                     self.ids.push(*id);
                     Ok(Requested::Waiting { id: *id })
                 }
@@ -311,8 +431,15 @@ impl Pair {
     fn take_parked(&mut self, slot: Slot, b: u8) {
         let got = self.table.take_parked(slot);
         let point = self.model.points.get_mut(&slot);
-        let front = point.as_ref().and_then(|point| point.items.front().copied());
-        let Some(Item { ordinal, body: Body::Value(value, bytes), .. }) = front else {
+        let front = point
+            .as_ref()
+            .and_then(|point| point.items.front().copied());
+        let Some(Item {
+            ordinal,
+            body: Body::Value(value, bytes),
+            ..
+        }) = front
+        else {
             return assert_eq!(got, None);
         };
         assert_eq!(got, Some((value, ordinal, bytes)));
@@ -322,8 +449,15 @@ impl Pair {
         if b.is_multiple_of(2) && !waits {
             // It could not go after all: back to the front.
             let now = self.model.now;
-            assert_eq!(self.table.put_back(now, slot, value, ordinal, bytes), Ok(()));
-            point.items.push_front(Item { ordinal, since: now, body: Body::Value(value, bytes) });
+            assert_eq!(
+                self.table.put_back(now, slot, value, ordinal, bytes),
+                Ok(())
+            );
+            point.items.push_front(Item {
+                ordinal,
+                since: now,
+                body: Body::Value(value, bytes),
+            });
         }
     }
 
@@ -333,7 +467,10 @@ impl Pair {
         let mut take = |ended: Ended<u64, u64>| out.push(format!("{ended:?}"));
         let (ended, why) = if b.is_multiple_of(2) {
             let status = Status::new(Code::Aborted, "TEST", "first");
-            (self.table.abort(now, step, &status, &mut take), Refusal::Aborted)
+            (
+                self.table.abort(now, step, &status, &mut take),
+                Refusal::Aborted,
+            )
         } else {
             (self.table.finish(now, step, &mut take), Refusal::Finished)
         };
@@ -343,9 +480,20 @@ impl Pair {
 
     fn fail_keys(&mut self, key: KeyId) {
         let mut out = Vec::new();
-        self.table.fail_keys(|other| other == key, &mut |ended| out.push(format!("{ended:?}")));
-        let slots: Vec<Slot> = self.model.points.keys().filter(|slot| slot.key == key).copied().collect();
-        let all = slots.into_iter().flat_map(|slot| self.model.end_point(slot)).collect();
+        self.table.fail_keys(|other| other == key, &mut |ended| {
+            out.push(format!("{ended:?}"))
+        });
+        let slots: Vec<Slot> = self
+            .model
+            .points
+            .keys()
+            .filter(|slot| slot.key == key)
+            .copied()
+            .collect();
+        let all = slots
+            .into_iter()
+            .flat_map(|slot| self.model.end_point(slot))
+            .collect();
         assert_eq!(sorted(out), sorted(all));
     }
 
@@ -362,7 +510,13 @@ impl Pair {
         let mut expected = Vec::new();
         for (slot, point) in &mut self.model.points {
             let late = |waiter: &Waiter| waiter.deadline != Nanos::NEVER && waiter.deadline <= now;
-            expected.extend(point.waiters.iter().filter(|w| late(w)).map(|w| format!("late {slot:?} {}", w.tag)));
+            expected.extend(
+                point
+                    .waiters
+                    .iter()
+                    .filter(|w| late(w))
+                    .map(|w| format!("late {slot:?} {}", w.tag)),
+            );
             point.waiters.retain(|waiter| !late(waiter));
         }
         let mut over: Vec<(Nanos, StepId)> = Vec::new();
@@ -387,10 +541,26 @@ impl Pair {
         assert_eq!(stats.records as usize, model.points.len(), "records");
         assert_eq!(stats.values as usize, model.items().count(), "values");
         assert_eq!(stats.waiters as usize, model.waiter_count(), "waiters");
-        assert_eq!(stats.parked_bytes, model.items().map(|(_, item)| bytes_of(item)).sum::<u64>(), "bytes");
-        assert_eq!(stats.steps, model.count(|step| *step == Step::Live), "steps");
-        assert_eq!(stats.grace_steps, model.count(|step| matches!(step, Step::Grace(_))), "grace steps");
-        assert_eq!(stats.tombstones, model.count(|step| matches!(step, Step::Dead(_))), "tombstones");
+        assert_eq!(
+            stats.parked_bytes,
+            model.items().map(|(_, item)| bytes_of(item)).sum::<u64>(),
+            "bytes"
+        );
+        assert_eq!(
+            stats.steps,
+            model.count(|step| *step == Step::Live),
+            "steps"
+        );
+        assert_eq!(
+            stats.grace_steps,
+            model.count(|step| matches!(step, Step::Grace(_))),
+            "grace steps"
+        );
+        assert_eq!(
+            stats.tombstones,
+            model.count(|step| matches!(step, Step::Dead(_))),
+            "tombstones"
+        );
         for step in (0..7).map(StepId) {
             let reason = match model.steps.get(&step) {
                 Some(Step::Dead(Refusal::Aborted)) => Some("TEST"),
@@ -398,25 +568,42 @@ impl Pair {
                 Some(Step::Dead(_)) => Some("STEP_UNCLAIMED"),
                 _ => None,
             };
-            assert_eq!(self.table.status_of(step).map(|status| status.reason()), reason);
+            assert_eq!(
+                self.table.status_of(step).map(|status| status.reason()),
+                reason
+            );
         }
         self.compare_pending();
         let earliest = self.table.poll_timeout();
         for waiter in model.points.values().flat_map(|point| &point.waiters) {
-            assert!(waiter.deadline == Nanos::NEVER || earliest.is_some_and(|time| time <= waiter.deadline));
+            assert!(
+                waiter.deadline == Nanos::NEVER
+                    || earliest.is_some_and(|time| time <= waiter.deadline)
+            );
         }
     }
 
     fn compare_pending(&self) {
         let mut got: Vec<String> = Vec::new();
-        self.table.pending(|pending| got.push(format!("{pending:?}")));
-        self.table.waiting(|slot, id, tag, ordinal| got.push(format!("{slot:?} {id:?} {tag} {ordinal}")));
+        self.table
+            .pending(|pending| got.push(format!("{pending:?}")));
+        self.table
+            .waiting(|slot, id, tag, ordinal| got.push(format!("{slot:?} {id:?} {tag} {ordinal}")));
         let mut expected = Vec::new();
         for (&slot, point) in &self.model.points {
             if let Some(oldest) = point.waiters.front() {
                 let count = point.waiters.len() as u32;
                 let kind = PendingKind::Waiting;
-                expected.push(format!("{:?}", Pending { slot, kind, count, since: oldest.since, bytes: 0 }));
+                expected.push(format!(
+                    "{:?}",
+                    Pending {
+                        slot,
+                        kind,
+                        count,
+                        since: oldest.since,
+                        bytes: 0
+                    }
+                ));
             }
             if let Some(oldest) = point.items.front() {
                 let kind = match oldest.body {
@@ -426,10 +613,22 @@ impl Pair {
                 };
                 let bytes = point.items.iter().map(bytes_of).sum();
                 let count = point.items.len() as u32;
-                expected.push(format!("{:?}", Pending { slot, kind, count, since: oldest.since, bytes }));
+                expected.push(format!(
+                    "{:?}",
+                    Pending {
+                        slot,
+                        kind,
+                        count,
+                        since: oldest.since,
+                        bytes
+                    }
+                ));
             }
             for waiter in &point.waiters {
-                expected.push(format!("{slot:?} {:?} {} {}", waiter.id, waiter.tag, waiter.ordinal));
+                expected.push(format!(
+                    "{slot:?} {:?} {} {}",
+                    waiter.id, waiter.tag, waiter.ordinal
+                ));
             }
         }
         assert_eq!(sorted(got), sorted(expected));

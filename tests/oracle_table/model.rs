@@ -64,12 +64,18 @@ pub(crate) struct Model {
 }
 
 pub(crate) fn bytes_of(item: &Item) -> u64 {
-    if let Body::Value(_, bytes) = item.body { bytes } else { 0 }
+    if let Body::Value(_, bytes) = item.body {
+        bytes
+    } else {
+        0
+    }
 }
 
 impl Model {
     pub(crate) fn items(&self) -> impl Iterator<Item = (&Slot, &Item)> {
-        self.points.iter().flat_map(|(slot, point)| point.items.iter().map(move |item| (slot, item)))
+        self.points
+            .iter()
+            .flat_map(|(slot, point)| point.items.iter().map(move |item| (slot, item)))
     }
 
     pub(crate) fn waiter_count(&self) -> usize {
@@ -119,8 +125,11 @@ impl Model {
 
     pub(crate) fn may_park(&self, slot: Slot, bytes: u64) -> Result<(), Refusal> {
         let all: u64 = self.items().map(|(_, item)| bytes_of(item)).sum();
-        let of_step: u64 =
-            self.items().filter(|(other, _)| other.step == slot.step).map(|(_, item)| bytes_of(item)).sum();
+        let of_step: u64 = self
+            .items()
+            .filter(|(other, _)| other.step == slot.step)
+            .map(|(_, item)| bytes_of(item))
+            .sum();
         if self.items().count() >= LIMITS.values as usize {
             Err(Refusal::Values)
         } else if all + bytes > LIMITS.parked_bytes.max(all) && bytes > 0 {
@@ -147,8 +156,16 @@ impl Model {
         if let Some(Step::Dead(_)) = self.steps.get(&step) {
             return (false, Vec::new());
         }
-        let slots: Vec<Slot> = self.points.keys().filter(|slot| slot.step == step).copied().collect();
-        let out = slots.into_iter().flat_map(|slot| self.end_point(slot)).collect();
+        let slots: Vec<Slot> = self
+            .points
+            .keys()
+            .filter(|slot| slot.step == step)
+            .copied()
+            .collect();
+        let out = slots
+            .into_iter()
+            .flat_map(|slot| self.end_point(slot))
+            .collect();
         self.steps.insert(step, Step::Dead(why));
         self.graves.push_back(step);
         if self.graves.len() > LIMITS.tombstones as usize {
@@ -160,20 +177,35 @@ impl Model {
 
     pub(crate) fn end_point(&mut self, slot: Slot) -> Vec<String> {
         let point = self.points.remove(&slot).expect("a point");
-        let waiters = point.waiters.iter().map(|waiter| Ended::<u64, u64>::Waiter(slot, waiter.tag));
+        let waiters = point
+            .waiters
+            .iter()
+            .map(|waiter| Ended::<u64, u64>::Waiter(slot, waiter.tag));
         let items = point.items.iter().map(|item| match item.body {
             Body::Value(value, _) => Ended::Value(slot, value),
-            Body::Offer(token, fetching) => Ended::Offer { slot, token, fetching },
+            Body::Offer(token, fetching) => Ended::Offer {
+                slot,
+                token,
+                fetching,
+            },
         });
-        waiters.chain(items).map(|ended| format!("{ended:?}")).collect()
+        waiters
+            .chain(items)
+            .map(|ended| format!("{ended:?}"))
+            .collect()
     }
 
     /// Serves waiters from the front, as far as values go.
     pub(crate) fn drain(&mut self, slot: Slot) -> Vec<(u64, u64)> {
         let point = self.points.get_mut(&slot).expect("a point");
         let mut out = Vec::new();
-        while let (Some(Item { body: Body::Value(value, _), .. }), Some(_)) =
-            (point.items.front(), point.waiters.front())
+        while let (
+            Some(Item {
+                body: Body::Value(value, _),
+                ..
+            }),
+            Some(_),
+        ) = (point.items.front(), point.waiters.front())
         {
             let value = *value;
             point.items.pop_front();

@@ -51,8 +51,15 @@ impl Dials {
             seed,
             shards: vec![1, 1],
             settings: settings(),
-            faults: Faults { latency_min_ns: 1_000, latency_max_ns: 5_000, ..Faults::default() },
-            geometry: Geometry { slots: 512, payload_bytes: 1 << 16 },
+            faults: Faults {
+                latency_min_ns: 1_000,
+                latency_max_ns: 5_000,
+                ..Faults::default()
+            },
+            geometry: Geometry {
+                slots: 512,
+                payload_bytes: 1 << 16,
+            },
             read_domain: false,
             steps: 4,
             steps_at_once: 2,
@@ -77,7 +84,9 @@ impl Dials {
         let mut dials = Self::calm(seed);
         let pick = |rng: &mut Rng, of: &[u64]| of[rng.below(of.len() as u64) as usize];
         let tasks = pick(&mut rng, &[2, 2, 2, 3]);
-        dials.shards = (0..tasks).map(|_| pick(&mut rng, &[1, 1, 2, 3]) as u16).collect();
+        dials.shards = (0..tasks)
+            .map(|_| pick(&mut rng, &[1, 1, 2, 3]) as u16)
+            .collect();
         dials.read_domain = rng.one_in(2);
         let settings = &mut dials.settings;
         settings.lease = dials.read_domain && !rng.one_in(4);

@@ -97,7 +97,10 @@ impl Flow {
 
     /// Receives that are not over.
     pub fn open(&self) -> usize {
-        self.receives.iter().filter(|receive| !receive.is_over).count()
+        self.receives
+            .iter()
+            .filter(|receive| !receive.is_over)
+            .count()
     }
 
     /// All values are where they belong.
@@ -108,9 +111,16 @@ impl Flow {
     /// The bytes of the next value.
     pub fn next(&mut self, incarnation: u64, step: u64, len: usize, is_dead: bool) -> Vec<u8> {
         let text = self.key.text().to_string();
-        let name = text.bytes().fold(step, |sum, byte| sum.rotate_left(7) ^ u64::from(byte));
-        let pattern = Rng::new(name ^ incarnation.rotate_left(32) ^ (self.sent.len() as u64) << 48).next_u64();
-        let sent = Sent { pattern, len, is_dead };
+        let name = text
+            .bytes()
+            .fold(step, |sum, byte| sum.rotate_left(7) ^ u64::from(byte));
+        let pattern = Rng::new(name ^ incarnation.rotate_left(32) ^ (self.sent.len() as u64) << 48)
+            .next_u64();
+        let sent = Sent {
+            pattern,
+            len,
+            is_dead,
+        };
         let bytes = sent.bytes();
         self.sent.push(sent);
         bytes
@@ -118,7 +128,9 @@ impl Flow {
 
     fn find(&self, received: &Received) -> Option<usize> {
         let bytes = received.tensor.bytes();
-        let is = |sent: &Sent| sent.len == bytes.len() && sent.is_dead == received.is_dead && sent.bytes() == bytes;
+        let is = |sent: &Sent| {
+            sent.len == bytes.len() && sent.is_dead == received.is_dead && sent.bytes() == bytes
+        };
         // The place it should have, first: the search is for the message.
         let expected = (self.taken..self.sent.len()).find(|&at| is(&self.sent[at]));
         expected.or_else(|| (0..self.taken).find(|&at| is(&self.sent[at])))
@@ -139,7 +151,13 @@ impl Sent {
 
 impl Step {
     /// A receive of a flow ended.
-    pub fn ended(&mut self, flow: usize, at: usize, now: u64, outcome: &Result<Received, Status>) -> Result<(), String> {
+    pub fn ended(
+        &mut self,
+        flow: usize,
+        at: usize,
+        now: u64,
+        outcome: &Result<Received, Status>,
+    ) -> Result<(), String> {
         let place = format!("step {} flow {flow} receive {at}", self.id);
         let is_strict = !self.is_dirty;
         let may_fail = self.is_dirty || self.has_ended;
@@ -150,24 +168,36 @@ impl Step {
         }
         match outcome {
             Err(status) if status.code() == Code::DeadlineExceeded => {
-                let deadline = receive.deadline.ok_or_else(|| format!("{place}: {status} and it has no deadline"))?;
+                let deadline = receive
+                    .deadline
+                    .ok_or_else(|| format!("{place}: {status} and it has no deadline"))?;
                 if now < deadline || now > deadline + GRACE_NS {
                     return Err(format!("{place}: deadline {deadline}, ended {now}"));
                 }
                 Ok(())
             }
             Err(_) if may_fail => Ok(()),
-            Err(status) => Err(format!("{place}: failed with {status:?}, though nothing was wrong")),
+            Err(status) => Err(format!(
+                "{place}: failed with {status:?}, though nothing was wrong"
+            )),
             Ok(received) => {
                 let Some(found) = flow.find(received) else {
                     let (len, is_dead) = (received.tensor.bytes().len(), received.is_dead);
-                    return Err(format!("{place}: bytes of no value of this key ({len} bytes, dead: {is_dead})"));
+                    return Err(format!(
+                        "{place}: bytes of no value of this key ({len} bytes, dead: {is_dead})"
+                    ));
                 };
                 if found < flow.taken {
-                    return Err(format!("{place}: value {found} again or out of order, {} was next", flow.taken));
+                    return Err(format!(
+                        "{place}: value {found} again or out of order, {} was next",
+                        flow.taken
+                    ));
                 }
                 if found > flow.taken && is_strict {
-                    return Err(format!("{place}: value {found} came, {} was next", flow.taken));
+                    return Err(format!(
+                        "{place}: value {found} came, {} was next",
+                        flow.taken
+                    ));
                 }
                 if flow.last.is_some_and(|last| last > at) {
                     return Err(format!("{place}: a later receive got an earlier value"));

@@ -24,7 +24,9 @@ fn needs(rule: Rule, worlds: impl Iterator<Item = Dials>) {
         }
     }
     std::panic::set_hook(hook);
-    let Some((seed, harm, with)) = shown else { panic!("{count} worlds, and none of them needs {rule:?}") };
+    let Some((seed, harm, with)) = shown else {
+        panic!("{count} worlds, and none of them needs {rule:?}")
+    };
     println!("{rule:?}: seed {seed}, without it: {harm}");
     assert_eq!(with, Ok(()), "seed {seed} fails with all rules on");
 }
@@ -46,21 +48,53 @@ macro_rules! rule {
     };
 }
 
-rule!(rule_01_requested_needs_no_credit, RequestedNeedsNoCredit, |dials| dials.settings.line_window = 20);
-rule!(rule_02_ordinals, Ordinals, |dials| dials.read_domain = false);
-rule!(rule_03_cancel_answered, CancelAnswered, |dials| dials.cancel_one_in = 3);
-rule!(rule_04_write_spends_grant, WriteSpendsGrant, |dials| dials.bytes_max = 8_000);
+rule!(
+    rule_01_requested_needs_no_credit,
+    RequestedNeedsNoCredit,
+    |dials| dials.settings.line_window = 20
+);
+rule!(rule_02_ordinals, Ordinals, |dials| dials.read_domain =
+    false);
+rule!(rule_03_cancel_answered, CancelAnswered, |dials| dials
+    .cancel_one_in =
+    3);
+rule!(rule_04_write_spends_grant, WriteSpendsGrant, |dials| {
+    dials.bytes_max = 8_000
+});
 rule!(rule_05_quiet, Quiet, |dials| dials.cancel_one_in = 3);
 rule!(rule_06_lease_stays, LeaseStays, |dials| {
     dials.read_domain = true;
     dials.settings.lease = true;
 });
-rule!(rule_08_kept_until_acknowledged, KeptUntilAcknowledged, |dials| dials.faults.reset_one_in = 300);
-rule!(rule_09_restarts, Restarts, |dials| dials.restart_one_in = 100);
-rule!(rule_10_interning, Interning, |dials| dials.faults.reset_one_in = 300);
-rule!(rule_11_abort_told, AbortTold, |dials| dials.abort_one_in = 1);
+rule!(
+    rule_08_kept_until_acknowledged,
+    KeptUntilAcknowledged,
+    |dials| dials.faults.reset_one_in = 300
+);
+rule!(rule_09_restarts, Restarts, |dials| dials.restart_one_in =
+    100);
+rule!(rule_10_interning, Interning, |dials| dials
+    .faults
+    .reset_one_in =
+    300);
+rule!(rule_11_abort_told, AbortTold, |dials| dials.abort_one_in =
+    1);
 rule!(rule_12_grace, Grace, |dials| dials.one_sided_one_in = 2);
-rule!(rule_13_parks_until_connected, ParksUntilConnected, |dials| dials.hurry = 32);
-rule!(rule_14_no_order_between_lanes, NoOrderBetweenLanes, |dials| dials.bytes_max = 8_000);
-rule!(rule_15_landing_budget, LandingBudget, |dials| dials.settings.landing_bytes = 1 << 12);
-rule!(rule_16_duplicates, Duplicates, |dials| dials.faults.reset_one_in = 300);
+rule!(
+    rule_13_parks_until_connected,
+    ParksUntilConnected,
+    |dials| dials.hurry = 32
+);
+rule!(
+    rule_14_no_order_between_lanes,
+    NoOrderBetweenLanes,
+    |dials| dials.bytes_max = 8_000
+);
+rule!(rule_15_landing_budget, LandingBudget, |dials| dials
+    .settings
+    .landing_bytes =
+    1 << 12);
+rule!(rule_16_duplicates, Duplicates, |dials| dials
+    .faults
+    .reset_one_in =
+    300);

@@ -45,7 +45,12 @@ struct Wire {
 
 /// What a shard's observer saw.
 enum Seen {
-    Segment { node: usize, incarnation: Incarnation, shard: u16, segment: Arc<Segment> },
+    Segment {
+        node: usize,
+        incarnation: Incarnation,
+        shard: u16,
+        segment: Arc<Segment>,
+    },
     Violation(String),
 }
 
@@ -61,15 +66,22 @@ impl Observer for Watch {
     fn step_ended(&self, _: StepId, _: &Status) {}
     fn link_down(&self, task: &TaskName, reason: DownReason) {
         if reason == DownReason::Corrupt {
-            self.seen.push(Seen::Violation(format!("the link to {task} was corrupt")));
+            self.seen
+                .push(Seen::Violation(format!("the link to {task} was corrupt")));
         }
     }
     fn violated(&self, task: &TaskName, status: &Status) {
-        self.seen.push(Seen::Violation(format!("{task} is accused: {status}")));
+        self.seen
+            .push(Seen::Violation(format!("{task} is accused: {status}")));
     }
     fn segment_added(&self, segment: Arc<Segment>) {
         let (node, incarnation, shard) = (self.node, self.incarnation, self.shard);
-        self.seen.push(Seen::Segment { node, incarnation, shard, segment });
+        self.seen.push(Seen::Segment {
+            node,
+            incarnation,
+            shard,
+            segment,
+        });
     }
 }
 
@@ -119,7 +131,12 @@ impl World {
                     for j in (0..theirs).filter(|j| i % common == j % common) {
                         let ends = [(a, i), (b, j)];
                         let reconnect_at = Some(1 + world.rng.below(100_000));
-                        world.wires.push(Wire { ends, reconnect_at, is_disturbed: true, is_new: false });
+                        world.wires.push(Wire {
+                            ends,
+                            reconnect_at,
+                            is_disturbed: true,
+                            is_new: false,
+                        });
                     }
                 }
             }
@@ -137,7 +154,11 @@ impl World {
             incarnation,
             settings,
             clock: Clock::simulated(Arc::clone(&self.clock)),
-            arena: ArenaConfig { segment_bytes: 1 << 20, bytes_max: 64 << 20, huge_pages: HugePages::Off },
+            arena: ArenaConfig {
+                segment_bytes: 1 << 20,
+                bytes_max: 64 << 20,
+                huge_pages: HugePages::Off,
+            },
         };
         let (rng, faults, seen) = (&mut self.rng, self.dials.faults, &self.seen);
         let port = |_| {
@@ -145,10 +166,19 @@ impl World {
             AnyPort::Faulty(Box::new(FaultyPort::new(inner, faults, rng.next_u64())))
         };
         let watch = |shard| {
-            Arc::new(Watch { node: at, incarnation, shard, seen: Arc::clone(seen) }) as Arc<dyn Observer>
+            Arc::new(Watch {
+                node: at,
+                incarnation,
+                shard,
+                seen: Arc::clone(seen),
+            }) as Arc<dyn Observer>
         };
         let solos = team.muster(port, watch).unwrap();
-        Node { task: team.task, incarnation, solos }
+        Node {
+            task: team.task,
+            incarnation,
+            solos,
+        }
     }
 
     pub fn now(&self) -> u64 {
@@ -166,7 +196,8 @@ impl World {
         let mut idle = 0;
         for _ in 0..TICKS_MAX {
             while self.begun < self.dials.steps
-                && self.steps.iter().filter(|step| !step.is_closed).count() < self.dials.steps_at_once
+                && self.steps.iter().filter(|step| !step.is_closed).count()
+                    < self.dials.steps_at_once
             {
                 self.begin_step();
             }
@@ -196,8 +227,13 @@ impl World {
             for solo in &mut node.solos {
                 if let AnyPort::Faulty(port) = solo.port_mut() {
                     let faults = self.dials.faults;
-                    let (latency_min_ns, latency_max_ns) = (faults.latency_min_ns, faults.latency_max_ns);
-                    port.set_faults(Faults { latency_min_ns, latency_max_ns, ..Faults::default() });
+                    let (latency_min_ns, latency_max_ns) =
+                        (faults.latency_min_ns, faults.latency_max_ns);
+                    port.set_faults(Faults {
+                        latency_min_ns,
+                        latency_max_ns,
+                        ..Faults::default()
+                    });
                 }
             }
         }
@@ -218,10 +254,16 @@ impl World {
             for (index, solo) in node.solos.iter().enumerate() {
                 let holdings = solo.holdings();
                 if holdings != Holdings::default() {
-                    return Err(format!("at rest t{at}/{index} holds {holdings:?}; {:?}", solo.pending()));
+                    return Err(format!(
+                        "at rest t{at}/{index} holds {holdings:?}; {:?}",
+                        solo.pending()
+                    ));
                 }
                 if solo.stats().violations > 0 {
-                    return Err(format!("t{at}/{index} counts {} violations", solo.stats().violations));
+                    return Err(format!(
+                        "t{at}/{index} counts {} violations",
+                        solo.stats().violations
+                    ));
                 }
             }
         }
@@ -231,7 +273,12 @@ impl World {
     fn stuck(&self) -> String {
         let mut text = String::from("stuck:");
         for step in self.steps.iter().filter(|step| !step.is_closed) {
-            for (at, flow) in step.flows.iter().enumerate().filter(|(_, flow)| !flow.is_whole()) {
+            for (at, flow) in step
+                .flows
+                .iter()
+                .enumerate()
+                .filter(|(_, flow)| !flow.is_whole())
+            {
                 text += &format!(
                     "\n  step {} {:?} flow {at}: t{}/{} -> t{}/{}, {} sent, {} received of {}, {} wait",
                     step.id,
@@ -251,9 +298,16 @@ impl World {
             let [one, other] = wire.ends;
             let state = |from: (usize, usize), to: (usize, usize)| {
                 let (solo, task) = (&self.nodes[from.0].solos[from.1], &self.nodes[to.0].task);
-                (solo.is_linked(task, to.1 as u16), solo.is_up(task, to.1 as u16))
+                (
+                    solo.is_linked(task, to.1 as u16),
+                    solo.is_up(task, to.1 as u16),
+                )
             };
-            text += &format!("\n  {wire:?} {:?} {:?}", state(one, other), state(other, one));
+            text += &format!(
+                "\n  {wire:?} {:?} {:?}",
+                state(one, other),
+                state(other, one)
+            );
         }
         for (at, node) in self.nodes.iter().enumerate() {
             for (index, solo) in node.solos.iter().enumerate() {
@@ -274,7 +328,12 @@ impl World {
         if std::env::var("TRACE").is_ok() {
             for (at, node) in self.nodes.iter().enumerate() {
                 for (index, solo) in node.solos.iter().enumerate() {
-                    eprintln!("{now} t{at}/{index} timer {} {:?} {:?}", solo.next_timer().0, solo.holdings(), solo.pending());
+                    eprintln!(
+                        "{now} t{at}/{index} timer {} {:?} {:?}",
+                        solo.next_timer().0,
+                        solo.holdings(),
+                        solo.pending()
+                    );
                 }
             }
         }
@@ -303,7 +362,9 @@ impl World {
                     if receive.is_over {
                         continue;
                     }
-                    let Some(waiting) = &receive.waiting else { continue };
+                    let Some(waiting) = &receive.waiting else {
+                        continue;
+                    };
                     if let Some(outcome) = waiting.take() {
                         step.ended(flow, at, now, &outcome)?;
                         did = true;
@@ -339,7 +400,11 @@ impl World {
         }
         let now = self.now();
         // While there is work it goes in small steps: a user who is slow by a minute is another test.
-        let next = if self.is_settling { next } else { next.min(now + 2_000_000) };
+        let next = if self.is_settling {
+            next
+        } else {
+            next.min(now + 2_000_000)
+        };
         if next > now {
             // The tick that follows adds at least one.
             self.clock.store(next - 1, Ordering::Relaxed);
@@ -354,7 +419,12 @@ impl World {
         while let Some(seen) = self.seen.pop() {
             match seen {
                 Seen::Violation(text) => return Err(text),
-                Seen::Segment { node, incarnation, shard, segment } => self.tell_segment(node, incarnation, shard, &segment),
+                Seen::Segment {
+                    node,
+                    incarnation,
+                    shard,
+                    segment,
+                } => self.tell_segment(node, incarnation, shard, &segment),
             }
             did = true;
         }
@@ -378,7 +448,9 @@ impl World {
                     self.wires[at].reconnect_at = Some(now + delay);
                     did = true;
                 }
-                None if wire.is_new && is_up(one, other) && is_up(other, one) => self.wires[at].is_disturbed = false,
+                None if wire.is_new && is_up(one, other) && is_up(other, one) => {
+                    self.wires[at].is_disturbed = false
+                }
                 None => {}
             }
         }
@@ -395,7 +467,11 @@ impl World {
             let mut segments = Vec::new();
             if self.dials.read_domain {
                 for (arena, solo) in peer.solos.iter().enumerate() {
-                    segments.extend(solo.segments().iter().map(|segment| (arena as u16, segment.index(), map(segment))));
+                    segments.extend(
+                        solo.segments()
+                            .iter()
+                            .map(|segment| (arena as u16, segment.index(), map(segment))),
+                    );
                 }
             }
             let greeting = Greeting {
@@ -410,7 +486,13 @@ impl World {
         }
     }
 
-    fn tell_segment(&mut self, node: usize, incarnation: Incarnation, shard: u16, segment: &Segment) {
+    fn tell_segment(
+        &mut self,
+        node: usize,
+        incarnation: Incarnation,
+        shard: u16,
+        segment: &Segment,
+    ) {
         if self.nodes[node].incarnation != incarnation || !self.dials.read_domain {
             return;
         }
@@ -448,7 +530,11 @@ impl World {
         let node = self.muster(at);
         self.nodes[at] = node;
         let now = self.now();
-        for wire in self.wires.iter_mut().filter(|wire| wire.ends.iter().any(|end| end.0 == at)) {
+        for wire in self
+            .wires
+            .iter_mut()
+            .filter(|wire| wire.ends.iter().any(|end| end.0 == at))
+        {
             wire.reconnect_at = Some(now + self.rng.below(300_000));
         }
         if self.rng.one_in(2) {
@@ -495,7 +581,8 @@ impl World {
         for flow in 0..1 + self.rng.below(self.dials.flows_per_step) {
             let from = self.rng.below(self.nodes.len() as u64) as usize;
             let to = self.rng.below(self.nodes.len() as u64) as usize;
-            let key = Key::between(&format!("t{from}"), &format!("t{to}"), &format!("e{flow}")).unwrap();
+            let key =
+                Key::between(&format!("t{from}"), &format!("t{to}"), &format!("e{flow}")).unwrap();
             let by_cell = self.rng.one_in(2);
             let from_shard = self.rng.below(self.nodes[from].solos.len() as u64) as usize;
             let to_shard = if by_cell {
@@ -504,7 +591,13 @@ impl World {
                 self.rng.below(self.nodes[to].solos.len() as u64) as usize
             };
             let wanted = 1 + self.rng.below(self.dials.values_per_flow);
-            step.flows.push(Flow::new(key, [from, to], [from_shard, to_shard], by_cell, wanted));
+            step.flows.push(Flow::new(
+                key,
+                [from, to],
+                [from_shard, to_shard],
+                by_cell,
+                wanted,
+            ));
         }
         self.steps.push(step);
     }
@@ -523,7 +616,9 @@ impl World {
             let at = self.rng.below(self.nodes.len() as u64) as usize;
             self.restart(at);
         }
-        let open: Vec<_> = (0..self.steps.len()).filter(|&at| !self.steps[at].is_closed).collect();
+        let open: Vec<_> = (0..self.steps.len())
+            .filter(|&at| !self.steps[at].is_closed)
+            .collect();
         if open.is_empty() {
             return Ok(false);
         }
@@ -541,7 +636,11 @@ impl World {
             self.end_early(at, flow);
             return Ok(true);
         }
-        if self.rng.one_in(2) { self.send(at, flow) } else { self.receive(at, flow) }
+        if self.rng.one_in(2) {
+            self.send(at, flow)
+        } else {
+            self.receive(at, flow)
+        }
     }
 
     fn end_early(&mut self, at: usize, flow: usize) {
@@ -553,7 +652,11 @@ impl World {
         // Who has never been greeted cannot be told: then whoever runs the step must tell all.
         self.steps[at].is_dirty |= self.wires.iter().any(|wire| wire.is_disturbed);
         let flow = &self.steps[at].flows[flow];
-        let (node, shard) = if self.rng.one_in(2) { (flow.from, flow.from_shard) } else { (flow.to, flow.to_shard) };
+        let (node, shard) = if self.rng.one_in(2) {
+            (flow.from, flow.from_shard)
+        } else {
+            (flow.to, flow.to_shard)
+        };
         self.nodes[node].solos[shard].abort(id, Status::new(Code::Internal, "SIM", "it broke"));
     }
 
@@ -587,7 +690,12 @@ impl World {
             return Ok(false);
         }
         let flow = &mut step.flows[flow];
-        let bytes = flow.next(self.nodes[flow.from].incarnation.0, id, len as usize, is_dead);
+        let bytes = flow.next(
+            self.nodes[flow.from].incarnation.0,
+            id,
+            len as usize,
+            is_dead,
+        );
         let meta = TensorMeta::new(DType::U8, Shape::new(&[bytes.len() as u64]).unwrap()).unwrap();
         let solo = &mut self.nodes[flow.from].solos[flow.from_shard];
         let sent = solo.enter(|context| {
@@ -595,7 +703,11 @@ impl World {
             let mut builder = context.builder(meta)?;
             builder.bytes_mut().copy_from_slice(&bytes);
             let tensor = builder.finish();
-            if is_dead { context.send_dead(StepId(id), key, tensor) } else { context.send(StepId(id), key, tensor) }
+            if is_dead {
+                context.send_dead(StepId(id), key, tensor)
+            } else {
+                context.send(StepId(id), key, tensor)
+            }
         });
         match sent {
             Err(status) if !step.is_dirty => Err(format!("step {id}: send refused: {status}")),
@@ -613,7 +725,10 @@ impl World {
         }
         let is_fickle = target.receives.len() < wanted + GIVEN_UP_MAX;
         if is_fickle
-            && let Some(victim) = target.receives.iter_mut().find(|receive| !receive.is_over && receive.waiting.is_some())
+            && let Some(victim) = target
+                .receives
+                .iter_mut()
+                .find(|receive| !receive.is_over && receive.waiting.is_some())
             && !victim.is_cancelled
             && self.rng.one_in(self.dials.cancel_one_in)
             && let Some(waiting) = &victim.waiting
@@ -625,7 +740,8 @@ impl World {
         if open + count >= wanted {
             return Ok(false);
         }
-        let deadline = (is_fickle && self.rng.one_in(self.dials.deadline_one_in)).then(|| now + 1 + self.rng.below(400_000));
+        let deadline = (is_fickle && self.rng.one_in(self.dials.deadline_one_in))
+            .then(|| now + 1 + self.rng.below(400_000));
         let until = deadline.map_or(Nanos::NEVER, Nanos);
         let solo = &mut self.nodes[target.to].solos[target.to_shard];
         let index = target.receives.len();
@@ -642,7 +758,12 @@ impl World {
             asked.map_err(|status| format!("step {id}: {status}"))?;
             None
         };
-        target.receives.push(Receive { waiting, deadline, is_cancelled: false, is_over: false });
+        target.receives.push(Receive {
+            waiting,
+            deadline,
+            is_cancelled: false,
+            is_over: false,
+        });
         Ok(true)
     }
 
@@ -658,7 +779,13 @@ impl World {
                 _ if step.has_ended => step.flows.iter().all(|flow| flow.open() == 0),
                 Fate::OneSided => {
                     let is_sent = |flow: &Flow| flow.sent.len() as u64 == flow.wanted;
-                    step.flows.iter().all(|flow| if flow.from == flow.to { flow.is_whole() } else { is_sent(flow) })
+                    step.flows.iter().all(|flow| {
+                        if flow.from == flow.to {
+                            flow.is_whole()
+                        } else {
+                            is_sent(flow)
+                        }
+                    })
                 }
                 _ => step.flows.iter().all(Flow::is_whole),
             };

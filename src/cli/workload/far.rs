@@ -40,9 +40,28 @@ pub fn serve(args: &BenchPeerArgs) -> Result<(), CliError> {
         check: case.check,
         touch: case.touch,
     };
-    let pair = Pair { near: args.core, far: args.core, note: None };
-    let far = engine("far", args.core, &Pair { near: if args.shared_core { args.core } else { usize::MAX }, ..pair }, &case)?;
-    let address = args.connect.parse().map_err(|error| CliError::usage("CONTROL_ADDRESS", format!("{error}")))?;
+    let pair = Pair {
+        near: args.core,
+        far: args.core,
+        note: None,
+    };
+    let far = engine(
+        "far",
+        args.core,
+        &Pair {
+            near: if args.shared_core {
+                args.core
+            } else {
+                usize::MAX
+            },
+            ..pair
+        },
+        &case,
+    )?;
+    let address = args
+        .connect
+        .parse()
+        .map_err(|error| CliError::usage("CONTROL_ADDRESS", format!("{error}")))?;
     let keys = Keys::new()?;
     far.add_peer(keys.there.source_task().clone(), address);
     begin(&far, job, case.from, args.core)?;
@@ -54,13 +73,24 @@ pub fn serve(args: &BenchPeerArgs) -> Result<(), CliError> {
 
 fn begin(far: &Engine, job: Job, from: From, core: usize) -> Result<(), CliError> {
     let keys = Keys::new()?;
-    let tensor = if job.touch { Tensor::scalar(1u32) } else { ready_tensor(far, job.bytes)? };
+    let tensor = if job.touch {
+        Tensor::scalar(1u32)
+    } else {
+        ready_tensor(far, job.bytes)?
+    };
     if from == From::Thread {
         thread::serve(far, job, tensor, core);
         return Ok(());
     }
     let task: Box<dyn Task> = match job.pattern {
-        Pattern::Pingpong => Box::new(Ponger { job, keys, tensor, there: None, back: None, count: 0 }),
+        Pattern::Pingpong => Box::new(Ponger {
+            job,
+            keys,
+            tensor,
+            there: None,
+            back: None,
+            count: 0,
+        }),
         Pattern::Oneway | Pattern::Rate => Box::new(Sink::new(job, keys)),
     };
     far.spawn(0, task).map_err(|status| failed(&status))
@@ -86,18 +116,29 @@ impl Task for Ponger {
                     context.recv(STEP, there, 0);
                 }
             }
-            TaskEvent::Received { outcome: Ok(received), .. } if !received.is_dead => {
+            TaskEvent::Received {
+                outcome: Ok(received),
+                ..
+            } if !received.is_dead => {
                 self.count += 1;
-                if self.job.touch && touch::read(received.tensor.bytes()) != touch::expected(received.tensor.bytes().len(), self.count) {
+                if self.job.touch
+                    && touch::read(received.tensor.bytes())
+                        != touch::expected(received.tensor.bytes().len(), self.count)
+                {
                     context.finish();
                     return;
                 }
-                let (Some(there), Some(back)) = (self.there, self.back) else { return };
+                let (Some(there), Some(back)) = (self.there, self.back) else {
+                    return;
+                };
                 if context.send(STEP, back, self.tensor.clone()).is_err() {
                     return context.finish();
                 }
                 context.recv(STEP, there, 0);
-                if self.job.check && !self.job.touch && received.tensor.bytes() != self.tensor.bytes() {
+                if self.job.check
+                    && !self.job.touch
+                    && received.tensor.bytes() != self.tensor.bytes()
+                {
                     context.finish();
                 }
             }
@@ -159,7 +200,9 @@ impl Sink {
     }
 
     fn take(&mut self, received: &Received, context: &mut TaskContext<'_>) -> Result<(), Status> {
-        let (Some(there), Some(back)) = (self.there, self.back) else { return Ok(()) };
+        let (Some(there), Some(back)) = (self.there, self.back) else {
+            return Ok(());
+        };
         context.recv(STEP, there, 0);
         self.count += 1;
         if self.job.touch {
@@ -167,7 +210,12 @@ impl Sink {
         }
         if self.job.check {
             self.wrong |= received.tensor.bytes().len() as u64 != self.job.bytes
-                || received.tensor.bytes().iter().skip(8).any(|&byte| byte != 1);
+                || received
+                    .tensor
+                    .bytes()
+                    .iter()
+                    .skip(8)
+                    .any(|&byte| byte != 1);
         }
         if self.count.is_multiple_of(self.per_acknowledgement) {
             context.send(STEP, back, Tensor::scalar(self.count))?;
@@ -175,7 +223,8 @@ impl Sink {
         if self.is_measuring && self.job.pattern == Pattern::Oneway {
             let now = self.timing.stopwatch.stamp();
             if let Some(ticks) = since_stamp(received.tensor.bytes(), now.0) {
-                self.latency.record(self.timing.stopwatch.nanos(Stamp(0), Stamp(ticks)));
+                self.latency
+                    .record(self.timing.stopwatch.nanos(Stamp(0), Stamp(ticks)));
             }
         }
         if self.count.is_multiple_of(self.per_record) {
@@ -229,7 +278,10 @@ impl Task for Sink {
                     context.recv(STEP, there, 0);
                 }
             }
-            TaskEvent::Received { outcome: Ok(received), .. } if !received.is_dead => {
+            TaskEvent::Received {
+                outcome: Ok(received),
+                ..
+            } if !received.is_dead => {
                 if self.take(&received, context).is_err() {
                     context.finish();
                 }
@@ -260,21 +312,35 @@ impl Report {
         bytes.extend_from_slice(&latency);
         bytes.extend_from_slice(&per_operation);
         let shape = Shape::new(&[bytes.len() as u64]).map_err(|_| near::wrong())?;
-        let meta = TensorMeta { dtype: DType::U8, shape };
+        let meta = TensorMeta {
+            dtype: DType::U8,
+            shape,
+        };
         Tensor::from_bytes(meta, bytes.into()).map_err(|_| near::wrong())
     }
 
     pub(super) fn read(bytes: &[u8]) -> Result<Self, Status> {
-        let broken = || Status::new(Code::DataLoss, catalogue::DATA_MISMATCH, "the far side's report is not one");
-        let number = |at: usize| {
-            bytes.get(8 * at..8 * at + 8).and_then(|eight| eight.try_into().ok()).map(u64::from_le_bytes)
+        let broken = || {
+            Status::new(
+                Code::DataLoss,
+                catalogue::DATA_MISMATCH,
+                "the far side's report is not one",
+            )
         };
-        let (Some(count), Some(allocations), Some(split)) = (number(0), number(1), number(2)) else {
+        let number = |at: usize| {
+            bytes
+                .get(8 * at..8 * at + 8)
+                .and_then(|eight| eight.try_into().ok())
+                .map(u64::from_le_bytes)
+        };
+        let (Some(count), Some(allocations), Some(split)) = (number(0), number(1), number(2))
+        else {
             return Err(broken());
         };
         let rest = bytes.get(24..).ok_or_else(broken)?;
-        let (latency, per_operation) =
-            rest.split_at_checked(usize::try_from(split).map_err(|_| broken())?).ok_or_else(broken)?;
+        let (latency, per_operation) = rest
+            .split_at_checked(usize::try_from(split).map_err(|_| broken())?)
+            .ok_or_else(broken)?;
         Ok(Self {
             count,
             allocations,

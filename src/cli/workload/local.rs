@@ -29,7 +29,16 @@ pub(super) fn measure(case: &Case) -> Result<Measured, CliError> {
         touch: case.touch,
     };
     let core = machine::pair()?.near;
-    let engine = engine("near", core, &Pair { near: core, far: usize::MAX, note: None }, case)?;
+    let engine = engine(
+        "near",
+        core,
+        &Pair {
+            near: core,
+            far: usize::MAX,
+            note: None,
+        },
+        case,
+    )?;
     let (done, outcome) = mpsc::channel();
     let task = Pairs {
         tensor: ready_tensor(&engine, case.bytes)?,
@@ -47,7 +56,9 @@ pub(super) fn measure(case: &Case) -> Result<Measured, CliError> {
         allocations: 0,
         done: Some(done),
     };
-    engine.spawn(0, Box::new(task)).map_err(|status| failed(&status))?;
+    engine
+        .spawn(0, Box::new(task))
+        .map_err(|status| failed(&status))?;
     let outcome = await_outcome(&outcome, job);
     engine.shutdown(Duration::from_millis(100));
     outcome
@@ -102,9 +113,14 @@ impl Task for Pairs {
 
 impl Pairs {
     fn fill(&mut self, context: &mut TaskContext<'_>) -> Result<(), Status> {
-        let Some(key) = self.prepared else { return Ok(()) };
+        let Some(key) = self.prepared else {
+            return Ok(());
+        };
         for _ in 0..FILL.min(self.parked - self.count) {
-            let at = FrameIter { frame: 0, iter: self.count };
+            let at = FrameIter {
+                frame: 0,
+                iter: self.count,
+            };
             context.send(STEP, key.at(at), self.tensor.clone())?;
             self.count += 1;
         }
@@ -115,13 +131,22 @@ impl Pairs {
     /// A batch of pairs, and the time they took: the deliveries of the batch before are part of it.
     #[inline]
     fn batch(&mut self, context: &mut TaskContext<'_>) -> Result<(), Status> {
-        let Some(key) = self.prepared else { return Ok(()) };
+        let Some(key) = self.prepared else {
+            return Ok(());
+        };
         let now = self.timing.stopwatch.stamp();
         let began = *self.began.get_or_insert(now);
         if self.measured {
-            self.recorder.record(self.timing.stopwatch.picos(self.last, now) / BATCH);
+            self.recorder
+                .record(self.timing.stopwatch.picos(self.last, now) / BATCH);
         }
-        if now.0 - began.0 >= if self.measured { self.timing.duration } else { self.timing.warmup } {
+        if now.0 - began.0
+            >= if self.measured {
+                self.timing.duration
+            } else {
+                self.timing.warmup
+            }
+        {
             self.next_phase(now, context);
         }
         self.last = now;
@@ -133,7 +158,10 @@ impl Pairs {
         } else {
             let mut slots = [key; BATCH as usize];
             for slot in &mut slots {
-                *slot = key.at(FrameIter { frame: 0, iter: self.rng.below(self.parked) });
+                *slot = key.at(FrameIter {
+                    frame: 0,
+                    iter: self.rng.below(self.parked),
+                });
             }
             context.touch(STEP, &slots);
             for slot in slots {
@@ -157,7 +185,8 @@ impl Pairs {
             let measured = Measured {
                 count: self.received,
                 per_operation: Some(self.recorder.clone()),
-                allocations: allocations::is_counting().then(|| allocations::count() - self.allocations),
+                allocations: allocations::is_counting()
+                    .then(|| allocations::count() - self.allocations),
                 ..Measured::default()
             };
             let _ = done.send(Ok(measured));

@@ -126,7 +126,9 @@ impl Pinger {
 
     #[inline]
     fn ping(&mut self, context: &mut TaskContext<'_>) -> Result<(), Status> {
-        let (Some(there), Some(back)) = (self.there, self.back) else { return Ok(()) };
+        let (Some(there), Some(back)) = (self.there, self.back) else {
+            return Ok(());
+        };
         self.sent += 1;
         let tensor = value(context, &self.job, self.meta, &self.tensor, self.sent)?;
         context.send(STEP, there, tensor)?;
@@ -152,10 +154,17 @@ impl Pinger {
         }
         drop(received);
         if self.is_measuring {
-            self.recorder.record(self.timing.stopwatch.nanos(self.last, now));
+            self.recorder
+                .record(self.timing.stopwatch.nanos(self.last, now));
         }
         self.last = now;
-        if now.0 - self.began.0 >= if self.is_measuring { self.timing.duration } else { self.timing.warmup } {
+        if now.0 - self.began.0
+            >= if self.is_measuring {
+                self.timing.duration
+            } else {
+                self.timing.warmup
+            }
+        {
             self.next_phase(now, context);
         }
         Ok(())
@@ -172,7 +181,8 @@ impl Pinger {
             self.allocations = allocations::count();
             return;
         }
-        let allocations = allocations::is_counting().then(|| allocations::count() - self.allocations);
+        let allocations =
+            allocations::is_counting().then(|| allocations::count() - self.allocations);
         let measured = Measured {
             count: self.recorder.count(),
             round_trips: Some(self.recorder.clone()),
@@ -183,7 +193,11 @@ impl Pinger {
     }
 
     /// Open loop: the answer's latency counts from when its ping was due.
-    fn pong_when_due(&mut self, received: &Received, context: &mut TaskContext<'_>) -> Result<(), Status> {
+    fn pong_when_due(
+        &mut self,
+        received: &Received,
+        context: &mut TaskContext<'_>,
+    ) -> Result<(), Status> {
         let now = self.timing.stopwatch.stamp();
         if self.job.check && received.tensor.bytes() != self.tensor.bytes() {
             return Err(wrong());
@@ -192,7 +206,8 @@ impl Pinger {
             && self.due > 0
         {
             let elapsed = self.timing.stopwatch.nanos(self.began, now);
-            self.recorder.record(schedule.latency_ns(self.due - 1, elapsed));
+            self.recorder
+                .record(schedule.latency_ns(self.due - 1, elapsed));
         }
         if now.0 - self.began.0 >= self.timing.duration {
             self.next_phase(now, context);
@@ -202,8 +217,13 @@ impl Pinger {
     }
 
     fn ping_when_due(&mut self, context: &mut TaskContext<'_>) -> Result<(), Status> {
-        let Some(schedule) = &self.schedule else { return Ok(()) };
-        let elapsed = self.timing.stopwatch.nanos(self.began, self.timing.stopwatch.stamp());
+        let Some(schedule) = &self.schedule else {
+            return Ok(());
+        };
+        let elapsed = self
+            .timing
+            .stopwatch
+            .nanos(self.began, self.timing.stopwatch.stamp());
         if elapsed < schedule.due_ns(self.due) {
             context.again();
             return Ok(());
@@ -253,7 +273,10 @@ impl Task for Streamer {
     fn handle(&mut self, event: TaskEvent, context: &mut TaskContext<'_>) {
         let handled = match event {
             TaskEvent::Started => self.start(context),
-            TaskEvent::Received { token: REPORT, outcome } => self.reported(outcome, context),
+            TaskEvent::Received {
+                token: REPORT,
+                outcome,
+            } => self.reported(outcome, context),
             TaskEvent::Received { outcome, .. } => self.acknowledge(outcome, context),
             TaskEvent::Again => self.stream(context),
             TaskEvent::Stopping => Ok(()),
@@ -273,7 +296,10 @@ impl Streamer {
         if let Some(back) = self.back {
             context.recv(STEP, back, ACKNOWLEDGEMENT);
         }
-        self.schedule = self.job.rate.map(|rate| (self.timing.stopwatch.stamp(), Schedule::new(0, rate)));
+        self.schedule = self
+            .job
+            .rate
+            .map(|rate| (self.timing.stopwatch.stamp(), Schedule::new(0, rate)));
         context.again();
         Ok(())
     }
@@ -294,7 +320,9 @@ impl Streamer {
     }
 
     fn stream(&mut self, context: &mut TaskContext<'_>) -> Result<(), Status> {
-        let Some(there) = self.there else { return Ok(()) };
+        let Some(there) = self.there else {
+            return Ok(());
+        };
         if self.is_done {
             return Ok(());
         }
@@ -307,10 +335,21 @@ impl Streamer {
                 None => self.timing.stopwatch.stamp(),
                 Some((began, schedule)) => {
                     let due = schedule.due_ns(self.sent);
-                    if self.timing.stopwatch.nanos(*began, self.timing.stopwatch.stamp()) < due {
+                    if self
+                        .timing
+                        .stopwatch
+                        .nanos(*began, self.timing.stopwatch.stamp())
+                        < due
+                    {
                         break;
                     }
-                    Stamp(began.0 + self.timing.stopwatch.ticks(std::time::Duration::from_nanos(due)))
+                    Stamp(
+                        began.0
+                            + self
+                                .timing
+                                .stopwatch
+                                .ticks(std::time::Duration::from_nanos(due)),
+                    )
                 }
             };
             let tensor = self.stamped(stamp, context)?;
@@ -345,8 +384,12 @@ impl Streamer {
     ) -> Result<(), Status> {
         let received = outcome?;
         self.is_done = true;
-        let ours = self.allocations.filter(|_| allocations::is_counting()).map(|began| allocations::count() - began);
-        let measured = Report::read(received.tensor.bytes()).map(|report| report.measured(self.job, ours));
+        let ours = self
+            .allocations
+            .filter(|_| allocations::is_counting())
+            .map(|began| allocations::count() - began);
+        let measured =
+            Report::read(received.tensor.bytes()).map(|report| report.measured(self.job, ours));
         self.end(measured, context);
         Ok(())
     }
@@ -361,5 +404,9 @@ impl Streamer {
 
 pub(super) fn wrong() -> Status {
     use crate::ground::{Code, catalogue};
-    Status::new(Code::DataLoss, catalogue::DATA_MISMATCH, "a tensor came with other bytes than were sent")
+    Status::new(
+        Code::DataLoss,
+        catalogue::DATA_MISMATCH,
+        "a tensor came with other bytes than were sent",
+    )
 }

@@ -15,7 +15,10 @@ use crate::memory::Tensor;
 
 pub(super) fn measure(engine: &Engine, job: Job, core: usize) -> Result<Measured, CliError> {
     if job.pattern != Pattern::Pingpong || job.rate.is_some() {
-        return Err(CliError::usage("OPTION_CONFLICT", "--from thread measures the closed pattern 'pingpong' only"));
+        return Err(CliError::usage(
+            "OPTION_CONFLICT",
+            "--from thread measures the closed pattern 'pingpong' only",
+        ));
     }
     let keys = Keys::new()?;
     let tensor = ready_tensor(engine, job.bytes)?;
@@ -27,8 +30,12 @@ pub(super) fn measure(engine: &Engine, job: Job, core: usize) -> Result<Measured
     let mut last = began;
     let mut counted = None;
     loop {
-        step.send(&keys.there, tensor.clone()).map_err(|status| failed(&status))?;
-        let received = step.recv(&keys.back).wait().map_err(|status| failed(&status))?;
+        step.send(&keys.there, tensor.clone())
+            .map_err(|status| failed(&status))?;
+        let received = step
+            .recv(&keys.back)
+            .wait()
+            .map_err(|status| failed(&status))?;
         let now = timing.stopwatch.stamp();
         if job.check && received.tensor.bytes() != tensor.bytes() {
             return Err(failed(&super::near::wrong()));
@@ -44,7 +51,8 @@ pub(super) fn measure(engine: &Engine, job: Job, core: usize) -> Result<Measured
                 if now.0 - began.0 >= timing.duration {
                     // The far side may be gone already.
                     let _ = step.send_dead(&keys.there, Tensor::scalar(0u8));
-                    let allocations = allocations::is_counting().then(|| allocations::count() - before);
+                    let allocations =
+                        allocations::is_counting().then(|| allocations::count() - before);
                     return Ok(Measured {
                         count: recorder.count(),
                         round_trips: Some(recorder),

@@ -10,7 +10,11 @@ impl RingPort {
         let mut done = 0;
         let count = self.hot_count;
         // Counted and not divided: this runs in every turn.
-        self.turn = if self.turn + 1 < count { self.turn + 1 } else { 0 };
+        self.turn = if self.turn + 1 < count {
+            self.turn + 1
+        } else {
+            0
+        };
         for step in 0..count {
             // A ring that goes down in this loop leaves the list, and the last takes its place: looked at next time.
             let at = self.turn + step;
@@ -36,7 +40,11 @@ impl RingPort {
 
     /// Looks at the next ring that is not hot.
     #[inline]
-    pub(super) fn poll_cold<S: FnMut(Arrival<'_>)>(&mut self, budget: usize, sink: &mut S) -> usize {
+    pub(super) fn poll_cold<S: FnMut(Arrival<'_>)>(
+        &mut self,
+        budget: usize,
+        sink: &mut S,
+    ) -> usize {
         if budget == 0 || self.open.len() == self.hot_count {
             return 0;
         }
@@ -95,10 +103,17 @@ impl RingPort {
     /// True if every ring is hot and none has brought anything: the usual empty turn, in a handful of loads.
     #[inline]
     pub(super) fn is_silent(&mut self) -> bool {
-        let Self { places, hot, hot_count, .. } = self;
+        let Self {
+            places,
+            hot,
+            hot_count,
+            ..
+        } = self;
         let mut is_settled = true;
         for hot in &mut hot[..*hot_count] {
-            let Some(queue_pair) = &places[hot.place as usize].queue_pair else { return false };
+            let Some(queue_pair) = &places[hot.place as usize].queue_pair else {
+                return false;
+            };
             if queue_pair.is_ready() {
                 return false;
             }

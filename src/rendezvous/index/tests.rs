@@ -8,7 +8,12 @@ use crate::ground::rng::Rng;
 #[test]
 fn finds_what_a_map_finds_however_the_tags_crowd() {
     // Few tags make long runs; tags near the top of the mask make runs that wrap around the end.
-    for (seed, tags, first) in [(1, 3, 0), (2, 40, 500), (3, 100_000, 0), (4, 8, 0xffff_fffa)] {
+    for (seed, tags, first) in [
+        (1, 3, 0),
+        (2, 40, 500),
+        (3, 100_000, 0),
+        (4, 8, 0xffff_fffa),
+    ] {
         let mut rng = Rng::new(seed);
         let mut index = Index::new();
         let mut model: BTreeMap<u32, u32> = BTreeMap::new();
@@ -25,13 +30,19 @@ fn finds_what_a_map_finds_however_the_tags_crowd() {
             assert_eq!(index.len(), model.len());
             let asked = rng.below(400) as u32;
             let tag = model.get(&asked).copied();
-            assert_eq!(index.find(tag.unwrap_or(first), |number| number == asked), tag.map(|_| asked));
+            assert_eq!(
+                index.find(tag.unwrap_or(first), |number| number == asked),
+                tag.map(|_| asked)
+            );
         }
         for (&number, &tag) in &model {
             assert_eq!(index.find(tag, |other| other == number), Some(number));
             index.remove(tag, number);
         }
-        assert!(index.entries.iter().all(|&entry| entry == 0), "removal leaves no graves");
+        assert!(
+            index.entries.iter().all(|&entry| entry == 0),
+            "removal leaves no graves"
+        );
     }
 }
 
@@ -43,6 +54,9 @@ fn grows_without_asking_for_the_numbers() {
     }
     assert!(index.capacity() >= 50_000);
     for number in 0..50_000_u32 {
-        assert_eq!(index.find(number.wrapping_mul(0x9e37_79b9), |other| other == number), Some(number));
+        assert_eq!(
+            index.find(number.wrapping_mul(0x9e37_79b9), |other| other == number),
+            Some(number)
+        );
     }
 }

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use super::Table;
 use crate::ground::{Code, FrameIter, Nanos, Status, StepId};
 use crate::rendezvous::{
-    Arrival, Arrived, Ended, Expired, KeyId, Limits, Pass, Received, Refusal, Requested, Sent, Slot, WaiterId,
-    Withdrawn,
+    Arrival, Arrived, Ended, Expired, KeyId, Limits, Pass, Received, Refusal, Requested, Sent,
+    Slot, WaiterId, Withdrawn,
 };
 
 type Words = Table<&'static str, u32>;
@@ -33,12 +33,18 @@ fn slot(key: u32) -> Slot {
 }
 
 fn slot_of(step: StepId, key: u32) -> Slot {
-    Slot { step, key: KeyId(key), at: FrameIter::default() }
+    Slot {
+        step,
+        key: KeyId(key),
+        at: FrameIter::default(),
+    }
 }
 
 fn wait(table: &mut Words, slot: Slot, waiter: u32) -> WaiterId {
     match table.recv(NOW, slot, waiter, Nanos::NEVER) {
-        Ok(Received::Waiting { id, .. } | Received::Fetch { id, .. } | Received::Behind { id }) => id,
+        Ok(Received::Waiting { id, .. } | Received::Fetch { id, .. } | Received::Behind { id }) => {
+            id
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -64,20 +70,45 @@ fn values_and_waiters_are_first_in_first_out() {
     let mut table = Words::new(SMALL);
     for (ordinal, value) in ["a", "b", "c"].into_iter().enumerate() {
         let parked = table.send(NOW, slot(1), value, 1);
-        assert_eq!(parked, Ok(Sent::Parked { ordinal: ordinal as u32 }));
+        assert_eq!(
+            parked,
+            Ok(Sent::Parked {
+                ordinal: ordinal as u32
+            })
+        );
     }
     for (ordinal, value) in ["a", "b", "c"].into_iter().enumerate() {
         let ready = table.recv(NOW, slot(1), 0, Nanos::NEVER);
-        assert_eq!(ready, Ok(Received::Ready { value, ordinal: ordinal as u32 }));
+        assert_eq!(
+            ready,
+            Ok(Received::Ready {
+                value,
+                ordinal: ordinal as u32
+            })
+        );
     }
     for waiter in [1, 2, 3] {
         wait(&mut table, slot(1), waiter);
     }
     for (waiter, value) in [(1, "d"), (2, "e"), (3, "f")] {
         let ordinal = waiter + 2;
-        assert_eq!(table.send(NOW, slot(1), value, 1), Ok(Sent::Matched { waiter, value, ordinal }));
+        assert_eq!(
+            table.send(NOW, slot(1), value, 1),
+            Ok(Sent::Matched {
+                waiter,
+                value,
+                ordinal
+            })
+        );
     }
-    assert_eq!((table.stats().values, table.stats().waiters, table.stats().parked_bytes), (0, 0, 0));
+    assert_eq!(
+        (
+            table.stats().values,
+            table.stats().waiters,
+            table.stats().parked_bytes
+        ),
+        (0, 0, 0)
+    );
 }
 
 /// Matching by the hash alone hands a tensor to a stranger.
@@ -92,14 +123,27 @@ fn slots_that_share_a_hash_do_not_match() {
         }
     }
     // 300 000² ÷ 2³³ ≈ 10 pairs are to be expected of a good 32-bit hash; a hundred would be a bad one.
-    assert!((1..100).contains(&collisions.len()), "{} collisions", collisions.len());
+    assert!(
+        (1..100).contains(&collisions.len()),
+        "{} collisions",
+        collisions.len()
+    );
     for (one, other) in collisions {
         table.send(NOW, one, "mine", 1).expect("parked");
         wait(&mut table, other, 9);
         assert_eq!(table.stats().waiters, 1);
         let ready = table.recv(NOW, one, 8, Nanos::NEVER);
-        assert_eq!(ready, Ok(Received::Ready { value: "mine", ordinal: 0 }));
-        assert!(matches!(table.send(NOW, other, "yours", 1), Ok(Sent::Matched { waiter: 9, .. })));
+        assert_eq!(
+            ready,
+            Ok(Received::Ready {
+                value: "mine",
+                ordinal: 0
+            })
+        );
+        assert!(matches!(
+            table.send(NOW, other, "yours", 1),
+            Ok(Sent::Matched { waiter: 9, .. })
+        ));
     }
 }
 
@@ -107,14 +151,33 @@ fn slots_that_share_a_hash_do_not_match() {
 fn each_part_of_a_slot_tells_it_from_others() {
     let mut table = Words::new(Limits::default());
     let at = |frame, iter| FrameIter { frame, iter };
-    let one = Slot { step: StepId(1), key: KeyId(1), at: at(1, 1) };
+    let one = Slot {
+        step: StepId(1),
+        key: KeyId(1),
+        at: at(1, 1),
+    };
     table.send(NOW, one, "value", 1).expect("parked");
     for other in [
-        Slot { step: StepId(2), ..one },
-        Slot { key: KeyId(2), ..one },
-        Slot { at: at(2, 1), ..one },
-        Slot { at: at(1, 2), ..one },
-        Slot { at: at(0, 0), ..one },
+        Slot {
+            step: StepId(2),
+            ..one
+        },
+        Slot {
+            key: KeyId(2),
+            ..one
+        },
+        Slot {
+            at: at(2, 1),
+            ..one
+        },
+        Slot {
+            at: at(1, 2),
+            ..one
+        },
+        Slot {
+            at: at(0, 0),
+            ..one
+        },
     ] {
         wait(&mut table, other, 1);
     }
@@ -136,7 +199,10 @@ fn a_waiter_past_its_deadline_is_unlinked_and_ends_once() {
     table.expire(NOW + 200, &mut |expired| out.push(expired));
     assert_eq!(out, vec![Expired::Waiter(slot(1), 5)]);
     assert_eq!(table.cancel(id), None);
-    assert_eq!(table.send(NOW + 200, slot(1), "late", 1), Ok(Sent::Parked { ordinal: 0 }));
+    assert_eq!(
+        table.send(NOW + 200, slot(1), "late", 1),
+        Ok(Sent::Parked { ordinal: 0 })
+    );
     assert_eq!(abort(&mut table, STEP), vec![Ended::Value(slot(1), "late")]);
 }
 
@@ -147,10 +213,20 @@ fn a_cancelled_waiter_is_passed_over() {
     wait(&mut table, slot(1), 2);
     assert_eq!(table.cancel(first), Some((slot(1), 1)));
     assert_eq!(table.cancel(first), None, "once");
-    assert!(matches!(table.send(NOW, slot(1), "a", 1), Ok(Sent::Matched { waiter: 2, .. })));
-    assert!(matches!(table.send(NOW, slot(1), "b", 1), Ok(Sent::Parked { .. })), "delivery after cancel parks");
+    assert!(matches!(
+        table.send(NOW, slot(1), "a", 1),
+        Ok(Sent::Matched { waiter: 2, .. })
+    ));
+    assert!(
+        matches!(table.send(NOW, slot(1), "b", 1), Ok(Sent::Parked { .. })),
+        "delivery after cancel parks"
+    );
     let successor = wait(&mut table, slot(2), 3);
-    assert_eq!(table.cancel(first), None, "a stale name is not its successor's");
+    assert_eq!(
+        table.cancel(first),
+        None,
+        "a stale name is not its successor's"
+    );
     assert_eq!(table.cancel(successor), Some((slot(2), 3)));
 }
 
@@ -166,13 +242,29 @@ fn nothing_joins_a_step_after_its_abort() {
     };
     let mut ended = abort(&mut table, STEP);
     ended.sort_by_key(|ended| matches!(ended, Ended::Value(..)));
-    assert_eq!(ended, vec![Ended::Waiter(slot(1), 1), Ended::Value(slot(2), "a")]);
-    assert_eq!(table.park(NOW, ticket, "b", 1), Err((Refusal::Stale, "b")), "passed before, parked after");
+    assert_eq!(
+        ended,
+        vec![Ended::Waiter(slot(1), 1), Ended::Value(slot(2), "a")]
+    );
+    assert_eq!(
+        table.park(NOW, ticket, "b", 1),
+        Err((Refusal::Stale, "b")),
+        "passed before, parked after"
+    );
     for key in [1, 2, 9] {
-        assert_eq!(table.send(NOW, slot(key), "c", 1), Err((Refusal::Aborted, "c")));
-        assert_eq!(table.recv(NOW, slot(key), 2, Nanos::NEVER), Err(Refusal::Aborted));
+        assert_eq!(
+            table.send(NOW, slot(key), "c", 1),
+            Err((Refusal::Aborted, "c"))
+        );
+        assert_eq!(
+            table.recv(NOW, slot(key), 2, Nanos::NEVER),
+            Err(Refusal::Aborted)
+        );
         assert_eq!(table.pass(NOW, slot(key)), Err(Refusal::Aborted));
-        assert_eq!(table.request(NOW, slot(key), 0, 2, Nanos::NEVER), Err(Refusal::Aborted));
+        assert_eq!(
+            table.request(NOW, slot(key), 0, 2, Nanos::NEVER),
+            Err(Refusal::Aborted)
+        );
         let arrived = table.arrive(NOW, slot(key), 0, Arrived::Value("d"), 1);
         assert_eq!(arrived, Err((Refusal::Aborted, Arrived::Value("d"))));
     }
@@ -197,11 +289,23 @@ fn a_late_request_meets_the_tombstone() {
     let mut table = Words::new(SMALL);
     table.open_step(NOW, STEP).expect("opened");
     assert_eq!(finish(&mut table, STEP), Vec::new());
-    assert_eq!(table.request(NOW, slot(1), 0, 1, Nanos::NEVER), Err(Refusal::Finished));
-    assert_eq!(table.recv(NOW, slot(1), 1, Nanos::NEVER), Err(Refusal::Finished));
-    assert_eq!(table.send(NOW, slot(1), "late", 1), Err((Refusal::Finished, "late")));
+    assert_eq!(
+        table.request(NOW, slot(1), 0, 1, Nanos::NEVER),
+        Err(Refusal::Finished)
+    );
+    assert_eq!(
+        table.recv(NOW, slot(1), 1, Nanos::NEVER),
+        Err(Refusal::Finished)
+    );
+    assert_eq!(
+        table.send(NOW, slot(1), "late", 1),
+        Err((Refusal::Finished, "late"))
+    );
     let status = table.status_of(STEP).expect("a tombstone");
-    assert_eq!((status.code(), status.message()), (Code::Aborted, "Cleanup 7"));
+    assert_eq!(
+        (status.code(), status.message()),
+        (Code::Aborted, "Cleanup 7")
+    );
 }
 
 /// Keeping every aborted step alive, so that it can be found, is a leak.
@@ -214,8 +318,15 @@ fn tombstones_are_bounded_and_the_oldest_goes_first() {
     }
     assert_eq!(table.status_of(StepId(997)), None);
     assert!(table.status_of(StepId(998)).is_some() && table.status_of(StepId(999)).is_some());
-    assert_eq!(table.open_step(NOW, StepId(0)), Ok(()), "a number whose tombstone went may be a fresh step");
-    assert!(table.steps.numbers().len() <= 5, "and the places are used again");
+    assert_eq!(
+        table.open_step(NOW, StepId(0)),
+        Ok(()),
+        "a number whose tombstone went may be a fresh step"
+    );
+    assert!(
+        table.steps.numbers().len() <= 5,
+        "and the places are used again"
+    );
 }
 
 /// A request that overtook its step, kept aside and then forgotten by abort and clean-up, hangs.
@@ -242,11 +353,22 @@ fn a_deferred_request_ends_with_its_step() {
     let mut out = Vec::new();
     table.expire(NOW + SMALL.grace_ttl_ns, &mut |expired| out.push(expired));
     assert_eq!(out, vec![Expired::Unclaimed(Ended::Waiter(slot(1), 4))]);
-    assert_eq!(table.send(NOW, slot(1), "late", 1), Err((Refusal::Unclaimed, "late")), "told, not left to wait");
+    assert_eq!(
+        table.send(NOW, slot(1), "late", 1),
+        Err((Refusal::Unclaimed, "late")),
+        "told, not left to wait"
+    );
 
     let mut table = Words::new(SMALL);
     deferred(&mut table);
-    assert_eq!(table.pass(NOW, slot(1)), Ok(Pass::Waiter { waiter: 4, ordinal: 0 }), "served once the step is live");
+    assert_eq!(
+        table.pass(NOW, slot(1)),
+        Ok(Pass::Waiter {
+            waiter: 4,
+            ordinal: 0
+        }),
+        "served once the step is live"
+    );
     assert_eq!((table.stats().grace_steps, table.stats().steps), (0, 1));
     assert_eq!(table.poll_timeout(), None, "and its time is up no more");
 }
@@ -254,13 +376,28 @@ fn a_deferred_request_ends_with_its_step() {
 #[test]
 fn a_frame_makes_no_step_beyond_the_grace_table() {
     let mut table = Words::new(SMALL);
-    let push = |table: &mut Words, step| table.arrive(NOW, slot_of(StepId(step), 1), 0, Arrived::Value("a"), 1);
+    let push = |table: &mut Words, step| {
+        table.arrive(NOW, slot_of(StepId(step), 1), 0, Arrived::Value("a"), 1)
+    };
     assert_eq!(push(&mut table, 1), Ok(Arrival::Parked));
-    assert_eq!(push(&mut table, 2), Err((Refusal::GraceSteps, Arrived::Value("a"))));
+    assert_eq!(
+        push(&mut table, 2),
+        Err((Refusal::GraceSteps, Arrived::Value("a")))
+    );
     table.open_step(NOW, StepId(1)).expect("opened");
-    assert_eq!(push(&mut table, 2), Ok(Arrival::Parked), "a claimed step is in grace no more");
+    assert_eq!(
+        push(&mut table, 2),
+        Ok(Arrival::Parked),
+        "a claimed step is in grace no more"
+    );
     let ready = table.recv(NOW, slot_of(StepId(1), 1), 1, Nanos::NEVER);
-    assert_eq!(ready, Ok(Received::Ready { value: "a", ordinal: 0 }));
+    assert_eq!(
+        ready,
+        Ok(Received::Ready {
+            value: "a",
+            ordinal: 0
+        })
+    );
 }
 
 #[test]
@@ -270,7 +407,10 @@ fn a_frame_that_is_refused_leaves_no_step_behind() {
         wait(&mut table, slot(key), 1);
     }
     let strange = slot_of(StepId(99), 1);
-    assert_eq!(table.request(NOW, strange, 0, 1, Nanos::NEVER), Err(Refusal::Records));
+    assert_eq!(
+        table.request(NOW, strange, 0, 1, Nanos::NEVER),
+        Err(Refusal::Records)
+    );
     assert_eq!(table.stats().grace_steps, 0);
 }
 
@@ -280,35 +420,76 @@ fn an_ordinal_arrives_once() {
     let mut table = Words::new(SMALL);
     let mut arrive = |ordinal, value| table.arrive(NOW, slot(1), ordinal, Arrived::Value(value), 1);
     assert_eq!(arrive(0, "a"), Ok(Arrival::Parked));
-    assert_eq!(arrive(0, "again"), Ok(Arrival::Duplicate(Arrived::Value("again"))));
-    assert_eq!(arrive(5, "f"), Ok(Arrival::Parked), "what is between failed at the sender");
+    assert_eq!(
+        arrive(0, "again"),
+        Ok(Arrival::Duplicate(Arrived::Value("again")))
+    );
+    assert_eq!(
+        arrive(5, "f"),
+        Ok(Arrival::Parked),
+        "what is between failed at the sender"
+    );
     assert_eq!(arrive(3, "d"), Ok(Arrival::Duplicate(Arrived::Value("d"))));
-    assert_eq!(arrive(u32::MAX, "x"), Err((Refusal::Ordinals, Arrived::Value("x"))), "a hostile jump");
+    assert_eq!(
+        arrive(u32::MAX, "x"),
+        Err((Refusal::Ordinals, Arrived::Value("x"))),
+        "a hostile jump"
+    );
     for (value, ordinal) in [("a", 0), ("f", 5)] {
-        assert_eq!(table.recv(NOW, slot(1), 1, Nanos::NEVER), Ok(Received::Ready { value, ordinal }));
+        assert_eq!(
+            table.recv(NOW, slot(1), 1, Nanos::NEVER),
+            Ok(Received::Ready { value, ordinal })
+        );
     }
     let waiting = table.recv(NOW, slot(1), 1, Nanos::NEVER);
-    assert!(matches!(waiting, Ok(Received::Waiting { ordinal: 6, .. })), "asks for what comes next: {waiting:?}");
+    assert!(
+        matches!(waiting, Ok(Received::Waiting { ordinal: 6, .. })),
+        "asks for what comes next: {waiting:?}"
+    );
 }
 
 #[test]
 fn offers_keep_their_place_and_drain_in_order() {
     let mut table = Words::new(SMALL);
-    assert_eq!(table.arrive(NOW, slot(1), 0, Arrived::Offer(70), 0), Ok(Arrival::Parked));
-    assert_eq!(table.arrive(NOW, slot(1), 1, Arrived::Value("b"), 1), Ok(Arrival::Parked));
+    assert_eq!(
+        table.arrive(NOW, slot(1), 0, Arrived::Offer(70), 0),
+        Ok(Arrival::Parked)
+    );
+    assert_eq!(
+        table.arrive(NOW, slot(1), 1, Arrived::Value("b"), 1),
+        Ok(Arrival::Parked)
+    );
     let first = table.recv(NOW, slot(1), 1, Nanos::NEVER);
-    assert!(matches!(first, Ok(Received::Fetch { token: 70, .. })), "{first:?}");
+    assert!(
+        matches!(first, Ok(Received::Fetch { token: 70, .. })),
+        "{first:?}"
+    );
     let second = table.recv(NOW, slot(1), 2, Nanos::NEVER);
     assert!(matches!(second, Ok(Received::Behind { .. })), "{second:?}");
     let third = table.recv(NOW, slot(1), 3, Nanos::NEVER);
-    assert!(matches!(third, Ok(Received::Waiting { ordinal: 2, .. })), "{third:?}");
-    assert_eq!(table.arrive(NOW, slot(1), 2, Arrived::Offer(71), 0), Ok(Arrival::Wanted { token: 71 }));
+    assert!(
+        matches!(third, Ok(Received::Waiting { ordinal: 2, .. })),
+        "{third:?}"
+    );
+    assert_eq!(
+        table.arrive(NOW, slot(1), 2, Arrived::Offer(71), 0),
+        Ok(Arrival::Wanted { token: 71 })
+    );
     let mut out = Vec::new();
-    assert_eq!(table.supply(NOW, slot(1), 71, "c", 1, &mut |w, v| out.push((w, v))), Ok(()));
+    assert_eq!(
+        table.supply(NOW, slot(1), 71, "c", 1, &mut |w, v| out.push((w, v))),
+        Ok(())
+    );
     assert_eq!(out, Vec::new(), "the first is still on its way");
-    assert_eq!(table.supply(NOW, slot(1), 70, "a", 1, &mut |w, v| out.push((w, v))), Ok(()));
+    assert_eq!(
+        table.supply(NOW, slot(1), 70, "a", 1, &mut |w, v| out.push((w, v))),
+        Ok(())
+    );
     assert_eq!(out, vec![(1, "a"), (2, "b"), (3, "c")]);
-    assert_eq!(table.supply(NOW, slot(1), 70, "again", 1, &mut |_, _| {}), Err("again"));
+    assert_eq!(
+        table.supply(NOW, slot(1), 70, "again", 1, &mut |_, _| {}),
+        Err("again")
+    );
 }
 
 #[test]
@@ -321,7 +502,9 @@ fn a_withdrawn_offer_leaves_nobody_waiting_in_vain() {
                 Arrived::Value(value) => Arrived::Value(*value),
                 Arrived::Offer(token) => Arrived::Offer(*token),
             };
-            table.arrive(NOW, slot(1), ordinal as u32, item, 1).expect("parked");
+            table
+                .arrive(NOW, slot(1), ordinal as u32, item, 1)
+                .expect("parked");
         }
         wait(&mut table, slot(1), 9);
         let mut out = Vec::new();
@@ -330,28 +513,66 @@ fn a_withdrawn_offer_leaves_nobody_waiting_in_vain() {
         out
     };
     assert_eq!(withdrawn(&[Arrived::Offer(70)]), vec![Withdrawn::Ask(1)]);
-    assert_eq!(withdrawn(&[Arrived::Offer(70), Arrived::Offer(71)]), vec![Withdrawn::Wanted(71)]);
-    assert_eq!(withdrawn(&[Arrived::Offer(70), Arrived::Value("b")]), vec![Withdrawn::Matched(9, "b")]);
-    assert_eq!(withdrawn(&[Arrived::Offer(71), Arrived::Offer(70)]), Vec::new(), "nobody had come so far");
+    assert_eq!(
+        withdrawn(&[Arrived::Offer(70), Arrived::Offer(71)]),
+        vec![Withdrawn::Wanted(71)]
+    );
+    assert_eq!(
+        withdrawn(&[Arrived::Offer(70), Arrived::Value("b")]),
+        vec![Withdrawn::Matched(9, "b")]
+    );
+    assert_eq!(
+        withdrawn(&[Arrived::Offer(71), Arrived::Offer(70)]),
+        Vec::new(),
+        "nobody had come so far"
+    );
 }
 
 #[test]
 fn an_ordinal_is_given_once_and_none_is_lost() {
     let mut table = Words::new(SMALL);
-    let Ok(Pass::Clear(ticket)) = table.pass(NOW, slot(1)) else { panic!("nothing is queued") };
+    let Ok(Pass::Clear(ticket)) = table.pass(NOW, slot(1)) else {
+        panic!("nothing is queued")
+    };
     assert_eq!(ticket.ordinal(), 0, "pushed");
-    let Ok(Pass::Clear(ticket)) = table.pass(NOW, slot(1)) else { panic!("nothing is queued") };
-    assert_eq!(table.park(NOW, ticket, "too long", 1_000), Err((Refusal::ParkedBytes, "too long")));
-    let Ok(Pass::Clear(ticket)) = table.pass(NOW, slot(1)) else { panic!("nothing is queued") };
-    assert_eq!(table.park(NOW, ticket, "b", 10), Ok(1), "the refused value's ordinal");
-    let Ok(Pass::Behind(ticket)) = table.pass(NOW, slot(1)) else { panic!("one is parked") };
+    let Ok(Pass::Clear(ticket)) = table.pass(NOW, slot(1)) else {
+        panic!("nothing is queued")
+    };
+    assert_eq!(
+        table.park(NOW, ticket, "too long", 1_000),
+        Err((Refusal::ParkedBytes, "too long"))
+    );
+    let Ok(Pass::Clear(ticket)) = table.pass(NOW, slot(1)) else {
+        panic!("nothing is queued")
+    };
+    assert_eq!(
+        table.park(NOW, ticket, "b", 10),
+        Ok(1),
+        "the refused value's ordinal"
+    );
+    let Ok(Pass::Behind(ticket)) = table.pass(NOW, slot(1)) else {
+        panic!("one is parked")
+    };
     assert_eq!(table.park(NOW, ticket, "c", 10), Ok(2));
-    assert_eq!(table.request(NOW, slot(1), 0, 1, Nanos::NEVER), Ok(Requested::AlreadySent));
+    assert_eq!(
+        table.request(NOW, slot(1), 0, 1, Nanos::NEVER),
+        Ok(Requested::AlreadySent)
+    );
     assert_eq!(table.take_parked(slot(1)), Some(("b", 1, 10)));
-    assert_eq!(table.put_back(NOW, slot(1), "b", 1, 10), Ok(()), "no credit after all");
+    assert_eq!(
+        table.put_back(NOW, slot(1), "b", 1, 10),
+        Ok(()),
+        "no credit after all"
+    );
     assert_eq!(table.put_back(NOW, slot(1), "x", 9, 10), Err("x"));
     let ready = table.request(NOW, slot(1), 1, 1, Nanos::NEVER);
-    assert_eq!(ready, Ok(Requested::Ready { value: "b", ordinal: 1 }));
+    assert_eq!(
+        ready,
+        Ok(Requested::Ready {
+            value: "b",
+            ordinal: 1
+        })
+    );
     assert_eq!(table.take_parked(slot(1)), Some(("c", 2, 10)));
     assert_eq!(table.take_parked(slot(1)), None);
 }
@@ -359,24 +580,59 @@ fn an_ordinal_is_given_once_and_none_is_lost() {
 #[test]
 fn every_limit_is_refused_and_nothing_is_lost() {
     let mut table = Words::new(SMALL);
-    assert_eq!(table.send(NOW, slot(0), "a", 61), Err((Refusal::ParkedBytesOfStep, "a")));
+    assert_eq!(
+        table.send(NOW, slot(0), "a", 61),
+        Err((Refusal::ParkedBytesOfStep, "a"))
+    );
     table.send(NOW, slot(0), "a", 60).expect("fits");
-    assert_eq!(table.send(NOW, slot_of(StepId(8), 0), "b", 41), Err((Refusal::ParkedBytes, "b")));
+    assert_eq!(
+        table.send(NOW, slot_of(StepId(8), 0), "b", 41),
+        Err((Refusal::ParkedBytes, "b"))
+    );
     assert_eq!(table.open_step(NOW, StepId(9)), Err(Refusal::Steps));
     for value in ["b", "c", "d"] {
         table.send(NOW, slot(0), value, 0).expect("fits");
     }
-    assert_eq!(table.send(NOW, slot(0), "e", 0), Err((Refusal::Values, "e")));
+    assert_eq!(
+        table.send(NOW, slot(0), "e", 0),
+        Err((Refusal::Values, "e"))
+    );
     for waiter in 0..3 {
         wait(&mut table, slot(1), waiter);
     }
-    assert_eq!(table.recv(NOW, slot(1), 3, Nanos::NEVER), Err(Refusal::WaitersOfKey));
+    assert_eq!(
+        table.recv(NOW, slot(1), 3, Nanos::NEVER),
+        Err(Refusal::WaitersOfKey)
+    );
     wait(&mut table, slot(2), 3);
-    assert_eq!(table.recv(NOW, slot(2), 4, Nanos::NEVER), Err(Refusal::Waiters));
-    assert_eq!(table.recv(NOW, slot(3), 4, Nanos::NEVER), Err(Refusal::Records));
-    assert_eq!(table.recv(NOW, slot(0), 4, Nanos::NEVER), Ok(Received::Ready { value: "a", ordinal: 0 }));
-    assert_eq!(abort(&mut table, STEP).len(), 7, "four waiters and three values");
-    assert_eq!((table.stats().values, table.stats().waiters, table.stats().parked_bytes), (0, 0, 0));
+    assert_eq!(
+        table.recv(NOW, slot(2), 4, Nanos::NEVER),
+        Err(Refusal::Waiters)
+    );
+    assert_eq!(
+        table.recv(NOW, slot(3), 4, Nanos::NEVER),
+        Err(Refusal::Records)
+    );
+    assert_eq!(
+        table.recv(NOW, slot(0), 4, Nanos::NEVER),
+        Ok(Received::Ready {
+            value: "a",
+            ordinal: 0
+        })
+    );
+    assert_eq!(
+        abort(&mut table, STEP).len(),
+        7,
+        "four waiters and three values"
+    );
+    assert_eq!(
+        (
+            table.stats().values,
+            table.stats().waiters,
+            table.stats().parked_bytes
+        ),
+        (0, 0, 0)
+    );
 }
 
 #[test]
@@ -384,15 +640,26 @@ fn a_lost_peer_takes_its_keys_and_no_others() {
     let mut table = Words::new(SMALL);
     wait(&mut table, slot(1), 1);
     table.send(NOW, slot(2), "kept", 3).expect("parked");
-    table.arrive(NOW, slot(3), 8, Arrived::Value("lost"), 3).expect("parked");
+    table
+        .arrive(NOW, slot(3), 8, Arrived::Value("lost"), 3)
+        .expect("parked");
     let mut out = Vec::new();
     table.fail_keys(|key| key.0 != 2, &mut |ended| out.push(ended));
     out.sort_by_key(|ended| matches!(ended, Ended::Value(..)));
-    assert_eq!(out, vec![Ended::Waiter(slot(1), 1), Ended::Value(slot(3), "lost")]);
+    assert_eq!(
+        out,
+        vec![Ended::Waiter(slot(1), 1), Ended::Value(slot(3), "lost")]
+    );
     assert_eq!((table.stats().records, table.stats().parked_bytes), (1, 3));
     let again = table.arrive(NOW, slot(3), 0, Arrived::Value("anew"), 3);
     assert_eq!(again, Ok(Arrival::Parked), "its ordinals start again");
-    assert_eq!(table.recv(NOW, slot(2), 1, Nanos::NEVER), Ok(Received::Ready { value: "kept", ordinal: 0 }));
+    assert_eq!(
+        table.recv(NOW, slot(2), 1, Nanos::NEVER),
+        Ok(Received::Ready {
+            value: "kept",
+            ordinal: 0
+        })
+    );
 }
 
 /// A value that nobody received keeps its step, as long as the step is not ended.
@@ -400,7 +667,15 @@ fn a_lost_peer_takes_its_keys_and_no_others() {
 fn a_value_may_be_received_long_after_it_was_sent() {
     let mut table = Words::new(SMALL);
     table.send(NOW, slot(1), "old", 1).expect("parked");
-    table.expire(NOW + 3_600_000_000_000, &mut |_| panic!("nothing has a deadline"));
+    table.expire(NOW + 3_600_000_000_000, &mut |_| {
+        panic!("nothing has a deadline")
+    });
     let ready = table.recv(NOW + 3_600_000_000_000, slot(1), 1, Nanos::NEVER);
-    assert_eq!(ready, Ok(Received::Ready { value: "old", ordinal: 0 }));
+    assert_eq!(
+        ready,
+        Ok(Received::Ready {
+            value: "old",
+            ordinal: 0
+        })
+    );
 }

@@ -30,7 +30,11 @@ fn fires_what_a_map_fires() {
                 1 | 2 => {
                     // Near and far, in the past too, and right at the end of time.
                     let ahead = rng.next_u64() >> rng.below(64);
-                    let deadline = if rng.one_in(10) { Nanos(now.0 / 2) } else { now + ahead };
+                    let deadline = if rng.one_in(10) {
+                        Nanos(now.0 / 2)
+                    } else {
+                        now + ahead
+                    };
                     if deadline != Nanos::NEVER && !model.contains_key(&waiter) {
                         timers.set(waiter, deadline);
                         model.insert(waiter, deadline);
@@ -41,11 +45,17 @@ fn fires_what_a_map_fires() {
                         Some(next) if rng.one_in(2) => next.max(now),
                         _ => now + (rng.next_u64() >> rng.below(64)) / 8,
                     };
-                    let expected: Vec<u32> =
-                        model.iter().filter(|(_, deadline)| **deadline <= now).map(|(waiter, _)| *waiter).collect();
+                    let expected: Vec<u32> = model
+                        .iter()
+                        .filter(|(_, deadline)| **deadline <= now)
+                        .map(|(waiter, _)| *waiter)
+                        .collect();
                     model.retain(|_, deadline| *deadline > now);
                     assert_eq!(due(&mut timers, now), expected, "seed {seed} at {now:?}");
-                    assert!(timers.next().is_none_or(|next| next > now), "asked again only later");
+                    assert!(
+                        timers.next().is_none_or(|next| next > now),
+                        "asked again only later"
+                    );
                 }
             }
             let earliest = model.values().min().copied();
@@ -69,5 +79,8 @@ fn following_its_own_time_it_arrives_at_the_deadline() {
             break;
         }
     }
-    assert!(asked <= 10, "woken {asked} times, and once a level would do");
+    assert!(
+        asked <= 10,
+        "woken {asked} times, and once a level would do"
+    );
 }
