@@ -1,8 +1,11 @@
 //! After warm-up a hand-over touches neither the heap nor the kernel: counted, and enforced by a filter.
 //!
-//! Two engines of this process play ping-pong with in-shard tasks. Heap calls are counted for each thread on its own, so
-//! that the test's other threads do not disturb. For system calls a child of this test puts a filter on each of its shards'
-//! threads, from inside the task, that turns every system call into a signal; the signal's handler writes down which call it
+//! Two engines of this process play ping-pong with in-shard tasks. Heap calls are counted for each thread on its
+//! own, so
+//! that the test's other threads do not disturb. For system calls a child of this test puts a filter on each of its
+//! shards'
+//! threads, from inside the task, that turns every system call into a signal; the signal's handler writes down which
+//! call it
 //! was, since the thread itself cannot say anything any more.
 #![allow(unsafe_code)]
 

@@ -45,7 +45,8 @@ const _: () = assert!(TABLE_VALUES as u64 * 4096 == PARKED_BYTES);
 const _: () = assert!(PARKED_BYTES_PER_STEP < PARKED_BYTES && GRACE_STEPS < STEPS);
 const _: () = assert!(WAITERS_PER_KEY < TABLE_WAITERS && TABLE_RECORDS < 1 << 31);
 
-/// Bytes of one control message. The longest is a batch of descriptors: 32 entries, one of them a link with 32 numbers of
+/// Bytes of one control message. The longest is a batch of descriptors: 32 entries, one of them a link with 32
+/// numbers of
 /// ten bytes, the rest under 32 bytes; a hello is under 8 KiB. 64 KiB leaves room for lists to come, and 64 greeted
 /// connections that stall in mid-message hold 4 MiB.
 pub const CONTROL_MESSAGE_MAX: usize = 64 << 10;
