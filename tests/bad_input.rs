@@ -68,10 +68,26 @@ fn assert_works(engine: &Engine) {
 #[test]
 fn malformed_keys_are_refused_by_their_text() {
     let good = own_key("x").text().to_string();
-    for text in ["", ";;;;", "a;b", &good[1..], &good.replace(";x;", ";"), &format!("{good};0"), &good.replace("0:0", "0:x")] {
+    for text in [
+        "",
+        ";;;;",
+        "a;b",
+        &good[1..],
+        &good.replace(";x;", ";"),
+        &format!("{good};0"),
+        &good.replace("0:0", "0:x"),
+    ] {
         let error = Key::parse(text).unwrap_err();
-        assert_eq!(error.to_string(), format!("Invalid  rendezvous key: {text}"));
-        assert_status(&Status::from(error), Code::InvalidArgument, catalogue::KEY_MALFORMED, &[]);
+        assert_eq!(
+            error.to_string(),
+            format!("Invalid  rendezvous key: {text}")
+        );
+        assert_status(
+            &Status::from(error),
+            Code::InvalidArgument,
+            catalogue::KEY_MALFORMED,
+            &[],
+        );
     }
     assert!(Key::between("a b", "a", "x").is_err() && Key::between("a", "a", "x;y").is_err());
     assert_eq!(Key::parse(&good).unwrap(), own_key("x"));
@@ -83,11 +99,35 @@ fn foreign_keys_are_refused_to_both_sides() {
     let step = engine.step(StepId(1));
     let key = Key::between("b", "c", "x").unwrap();
     let sent = step.send(&key, Tensor::scalar(1u8)).unwrap_err();
-    assert_status(&sent, Code::InvalidArgument, catalogue::DEVICE_FOREIGN_SOURCE, &[]);
-    assert_eq!(sent.message(), format!("Invalid rendezvous key (src): {} @ {}", key.text(), engine.task()));
+    assert_status(
+        &sent,
+        Code::InvalidArgument,
+        catalogue::DEVICE_FOREIGN_SOURCE,
+        &[],
+    );
+    assert_eq!(
+        sent.message(),
+        format!(
+            "Invalid rendezvous key (src): {} @ {}",
+            key.text(),
+            engine.task()
+        )
+    );
     let received = step.recv(&key).wait().map(drop).unwrap_err();
-    assert_status(&received, Code::InvalidArgument, catalogue::DEVICE_FOREIGN_DESTINATION, &[]);
-    assert_eq!(received.message(), format!("Invalid rendezvous key (dst): {} @ {}", key.text(), engine.task()));
+    assert_status(
+        &received,
+        Code::InvalidArgument,
+        catalogue::DEVICE_FOREIGN_DESTINATION,
+        &[],
+    );
+    assert_eq!(
+        received.message(),
+        format!(
+            "Invalid rendezvous key (dst): {} @ {}",
+            key.text(),
+            engine.task()
+        )
+    );
     assert_works(&engine);
 }
 
@@ -100,23 +140,58 @@ fn settings_that_make_no_sense_are_named() {
         Engine::start(config).map(drop).unwrap_err()
     };
     let status = start(&|config| (config.shards, config.share_cores) = (cores + 1, false));
-    assert_status(&status, Code::InvalidArgument, catalogue::SHARDS_OVER_CORES, &["share_cores"]);
+    assert_status(
+        &status,
+        Code::InvalidArgument,
+        catalogue::SHARDS_OVER_CORES,
+        &["share_cores"],
+    );
     let status = start(&|config| config.cores = vec![100_000]);
-    assert_status(&status, Code::InvalidArgument, catalogue::CONFIG, &["100000", "affinity"]);
+    assert_status(
+        &status,
+        Code::InvalidArgument,
+        catalogue::CONFIG,
+        &["100000", "affinity"],
+    );
     let status = start(&|config| config.mailbox = 1);
-    assert_status(&status, Code::InvalidArgument, catalogue::CONFIG, &["mailbox = 1"]);
+    assert_status(
+        &status,
+        Code::InvalidArgument,
+        catalogue::CONFIG,
+        &["mailbox = 1"],
+    );
     let status = start(&|config| config.inline_max = 1 << 30);
-    assert_status(&status, Code::InvalidArgument, catalogue::CONFIG, &["inline_max"]);
+    assert_status(
+        &status,
+        Code::InvalidArgument,
+        catalogue::CONFIG,
+        &["inline_max"],
+    );
     let status = start(&|config| config.arena.bytes_max = 0);
-    assert_status(&status, Code::ResourceExhausted, catalogue::ARENA_UNFIT, &[]);
+    assert_status(
+        &status,
+        Code::ResourceExhausted,
+        catalogue::ARENA_UNFIT,
+        &[],
+    );
     let status = start(&|config| config.task = "nobody/at:all".into());
     assert_eq!(status.code(), Code::InvalidArgument);
     let mut config = config("a");
     let status = config.apply_toml("shardz = 2", "here.toml").unwrap_err();
-    assert_status(&status, Code::InvalidArgument, catalogue::CONFIG, &["here.toml", "shardz"]);
+    assert_status(
+        &status,
+        Code::InvalidArgument,
+        catalogue::CONFIG,
+        &["here.toml", "shardz"],
+    );
     let poll = |name: &str| (name == "RENDEZ_POLL").then(|| "often".to_owned());
     let status = config.apply_env(poll).unwrap_err();
-    assert_status(&status, Code::InvalidArgument, catalogue::CONFIG, &["RENDEZ_POLL=often", "adaptive, busy or park"]);
+    assert_status(
+        &status,
+        Code::InvalidArgument,
+        catalogue::CONFIG,
+        &["RENDEZ_POLL=often", "adaptive, busy or park"],
+    );
 }
 
 #[test]
@@ -137,10 +212,14 @@ fn an_address_is_listened_on_once() {
 
 #[test]
 fn an_arena_holds_what_it_holds() {
-    let engine = engine(|config| (config.arena.segment_bytes, config.arena.bytes_max) = (1 << 20, 2 << 20));
+    let engine =
+        engine(|config| (config.arena.segment_bytes, config.arena.bytes_max) = (1 << 20, 2 << 20));
     let unfit = engine.tensor(DType::U8, &[8 << 20]).map(drop).unwrap_err();
     assert_status(&unfit, Code::ResourceExhausted, catalogue::ARENA_UNFIT, &[]);
-    let shape = engine.tensor(DType::U8, &[u64::MAX, 3]).map(drop).unwrap_err();
+    let shape = engine
+        .tensor(DType::U8, &[u64::MAX, 3])
+        .map(drop)
+        .unwrap_err();
     assert_eq!(shape.code(), Code::InvalidArgument, "{shape}");
     let mut held = Vec::new();
     let full = loop {
@@ -152,20 +231,39 @@ fn an_arena_holds_what_it_holds() {
     };
     assert_status(&full, Code::ResourceExhausted, catalogue::ARENA_FULL, &[]);
     drop(held);
-    assert!(engine.tensor(DType::U8, &[512 << 10]).is_ok(), "what was dropped can be had again");
+    assert!(
+        engine.tensor(DType::U8, &[512 << 10]).is_ok(),
+        "what was dropped can be had again"
+    );
     assert_works(&engine);
 }
 
 #[test]
 fn a_peer_nobody_knows_is_waited_for_no_longer_than_said() {
     for control in [false, true] {
-        let engine = engine(|config| (config.control, config.connect_timeout) = (control, Duration::from_millis(50)));
+        let engine = engine(|config| {
+            (config.control, config.connect_timeout) = (control, Duration::from_millis(50))
+        });
         if control {
-            engine.add_peer("/job:b/task:0".parse_task(), "unix:@nobody-listens-here".parse().unwrap());
+            engine.add_peer(
+                "/job:b/task:0".parse_task(),
+                "unix:@nobody-listens-here".parse().unwrap(),
+            );
         }
         let key = Key::between("b", "a", "x").unwrap();
-        let status = engine.step(StepId(1)).recv(&key).deadline(PATIENCE).wait().map(drop).unwrap_err();
-        assert_status(&status, Code::Unavailable, catalogue::CONNECT_DEADLINE, &["/job:b"]);
+        let status = engine
+            .step(StepId(1))
+            .recv(&key)
+            .deadline(PATIENCE)
+            .wait()
+            .map(drop)
+            .unwrap_err();
+        assert_status(
+            &status,
+            Code::Unavailable,
+            catalogue::CONNECT_DEADLINE,
+            &["/job:b"],
+        );
         assert!(engine.pending().is_empty());
         assert_works(&engine);
     }
@@ -194,7 +292,8 @@ fn parked_bytes_are_bounded_and_the_bound_is_named() {
             }
         });
         let (step, key) = (engine.step(StepId(1)), own_key("much"));
-        let value = || Tensor::from_vec(vec![1u8; LEN], Shape::new(&[LEN as u64]).unwrap()).unwrap();
+        let value =
+            || Tensor::from_vec(vec![1u8; LEN], Shape::new(&[LEN as u64]).unwrap()).unwrap();
         for _ in 0..4 {
             step.send(&key, value()).unwrap();
         }
@@ -204,11 +303,29 @@ fn parked_bytes_are_bounded_and_the_bound_is_named() {
         } else {
             (catalogue::PARKED_BYTES, "`parked_bytes`")
         };
-        assert_status(&status, Code::ResourceExhausted, reason, &[setting, "1048576"]);
+        assert_status(
+            &status,
+            Code::ResourceExhausted,
+            reason,
+            &[setting, "1048576"],
+        );
         let other = engine.step(StepId(2)).send(&key, value());
-        assert_eq!(other.is_ok(), is_step, "another step has bytes of its own, but not another shard");
+        assert_eq!(
+            other.is_ok(),
+            is_step,
+            "another step has bytes of its own, but not another shard"
+        );
         for _ in 0..4 {
-            assert_eq!(step.recv(&key).deadline(PATIENCE).wait().unwrap().tensor.bytes().len(), LEN);
+            assert_eq!(
+                step.recv(&key)
+                    .deadline(PATIENCE)
+                    .wait()
+                    .unwrap()
+                    .tensor
+                    .bytes()
+                    .len(),
+                LEN
+            );
         }
         step.send(&key, value()).unwrap();
         assert_works(&engine);
@@ -236,8 +353,14 @@ impl Task for Holding {
 #[test]
 fn a_full_mailbox_refuses_and_empties() {
     let engine = engine(|config| config.mailbox = 4);
-    let (holds, may_go) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    let task = Holding { holds: Arc::clone(&holds), may_go: Arc::clone(&may_go) };
+    let (holds, may_go) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicBool::new(false)),
+    );
+    let task = Holding {
+        holds: Arc::clone(&holds),
+        may_go: Arc::clone(&may_go),
+    };
     engine.spawn(0, Box::new(task)).unwrap();
     until("a held shard", || holds.load(Ordering::SeqCst));
     let (step, key) = (engine.step(StepId(1)), own_key("x"));
@@ -245,11 +368,23 @@ fn a_full_mailbox_refuses_and_empties() {
         step.send(&key, Tensor::scalar(value)).unwrap();
     }
     let sent = step.send(&key, Tensor::scalar(9u32)).unwrap_err();
-    assert_status(&sent, Code::ResourceExhausted, catalogue::MAILBOX_FULL, &["4 requests", "`mailbox`"]);
+    assert_status(
+        &sent,
+        Code::ResourceExhausted,
+        catalogue::MAILBOX_FULL,
+        &["4 requests", "`mailbox`"],
+    );
     let received = step.recv(&key).wait().map(drop).unwrap_err();
-    assert_status(&received, Code::ResourceExhausted, catalogue::MAILBOX_FULL, &[]);
+    assert_status(
+        &received,
+        Code::ResourceExhausted,
+        catalogue::MAILBOX_FULL,
+        &[],
+    );
     may_go.store(true, Ordering::SeqCst);
-    until("room in the mailbox", || engine.pending().iter().map(|item| item.count).sum::<u32>() == 4);
+    until("room in the mailbox", || {
+        engine.pending().iter().map(|item| item.count).sum::<u32>() == 4
+    });
     for value in 0..4u32 {
         let received = step.recv(&key).deadline(PATIENCE).wait().unwrap();
         assert_eq!(received.tensor.as_slice::<u32>().unwrap(), [value]);
@@ -267,7 +402,12 @@ fn too_many_receives_of_one_key_are_refused() {
         assert!(poll(receive).is_pending());
     }
     let status = step.recv(&key).wait().map(drop).unwrap_err();
-    assert_status(&status, Code::ResourceExhausted, catalogue::WAITERS_OF_KEY, &["4096", "`waiters_per_key`"]);
+    assert_status(
+        &status,
+        Code::ResourceExhausted,
+        catalogue::WAITERS_OF_KEY,
+        &["4096", "`waiters_per_key`"],
+    );
     assert_works(&engine);
     drop(receives);
     until("nobody waits", || engine.pending().is_empty());
@@ -284,17 +424,28 @@ fn ended_steps_answer_with_how_they_ended() {
     assert!(poll(&mut waiting).is_pending());
     let why = Status::new(Code::Internal, catalogue::STEP_ABORTED, "it broke");
     aborted.abort(why);
-    aborted.abort(Status::new(Code::Aborted, catalogue::STEP_ABORTED, "too late"));
+    aborted.abort(Status::new(
+        Code::Aborted,
+        catalogue::STEP_ABORTED,
+        "too late",
+    ));
     let mut outcome = Poll::Pending;
     until("the waiting receive's end", || {
         outcome = poll(&mut waiting);
         outcome.is_ready()
     });
-    let Poll::Ready(Err(heard)) = outcome else { panic!("no value was sent") };
+    let Poll::Ready(Err(heard)) = outcome else {
+        panic!("no value was sent")
+    };
     let sent = aborted.send(&key, Tensor::scalar(1u8)).unwrap_err();
     let received = aborted.recv(&key).wait().map(drop).unwrap_err();
     for status in [heard, sent, received] {
-        assert_status(&status, Code::Internal, catalogue::STEP_ABORTED, &["it broke"]);
+        assert_status(
+            &status,
+            Code::Internal,
+            catalogue::STEP_ABORTED,
+            &["it broke"],
+        );
     }
     let finished = engine.step(StepId(8));
     finished.finish();
@@ -303,7 +454,13 @@ fn ended_steps_answer_with_how_they_ended() {
     assert_status(&status, Code::Aborted, catalogue::STEP_FINISHED, &[&text]);
     // Whoever comes with a new handle hears it from the shard's tombstone.
     drop(finished);
-    let status = engine.step(StepId(8)).recv(&key).deadline(PATIENCE).wait().map(drop).unwrap_err();
+    let status = engine
+        .step(StepId(8))
+        .recv(&key)
+        .deadline(PATIENCE)
+        .wait()
+        .map(drop)
+        .unwrap_err();
     assert_status(&status, Code::Aborted, catalogue::STEP_FINISHED, &[&text]);
     assert_works(&engine);
 }
@@ -312,11 +469,24 @@ fn ended_steps_answer_with_how_they_ended() {
 fn a_deadline_leaves_no_waiter_and_a_late_value_stays() {
     let engine = engine(|_| {});
     let (step, key) = (engine.step(StepId(1)), own_key("late"));
-    let status = step.recv(&key).deadline(Duration::from_millis(5)).wait().map(drop).unwrap_err();
+    let status = step
+        .recv(&key)
+        .deadline(Duration::from_millis(5))
+        .wait()
+        .map(drop)
+        .unwrap_err();
     assert_status(&status, Code::DeadlineExceeded, catalogue::DEADLINE, &[]);
     assert!(engine.pending().is_empty());
     step.send(&key, Tensor::scalar(5u8)).unwrap();
-    assert_eq!(step.recv(&key).deadline(PATIENCE).wait().unwrap().tensor.bytes(), [5]);
+    assert_eq!(
+        step.recv(&key)
+            .deadline(PATIENCE)
+            .wait()
+            .unwrap()
+            .tensor
+            .bytes(),
+        [5]
+    );
 }
 
 #[test]
@@ -325,9 +495,19 @@ fn a_dropped_receive_is_cancelled() {
     let (step, key) = (engine.step(StepId(1)), own_key("given up"));
     let mut receive = step.recv(&key);
     assert!(poll(&mut receive).is_pending());
-    until("a waiter", || engine.pending().iter().any(|item| item.is_waiting));
+    until("a waiter", || {
+        engine.pending().iter().any(|item| item.is_waiting)
+    });
     drop(receive);
     until("no waiter", || engine.pending().is_empty());
     step.send(&key, Tensor::scalar(6u8)).unwrap();
-    assert_eq!(step.recv(&key).deadline(PATIENCE).wait().unwrap().tensor.bytes(), [6]);
+    assert_eq!(
+        step.recv(&key)
+            .deadline(PATIENCE)
+            .wait()
+            .unwrap()
+            .tensor
+            .bytes(),
+        [6]
+    );
 }

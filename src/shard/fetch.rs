@@ -18,44 +18,6 @@ const LINK_MASK: u32 = (1 << LINK_BITS) - 1;
 const LIFE_MASK: u32 = (1 << (32 - LINK_BITS)) - 1;
 
 impl Core {
-    /// A tensor that lies in the peer's memory: `None` if its segment is not mapped (yet), the claim does not fit
-    /// it, or there are too many leases.
-    pub(crate) fn lease(&mut self, link: u32, region: Region, offer: &Accepted) -> Option<Tensor> {
-        let peer = self.links.get(link as usize)?.peer;
-        let segment = self.peers[peer as usize]
-            .segments
-            .iter()
-            .find(|segment| segment.arena == region.arena && segment.index == region.segment)?
-            .mapped
-            .clone();
-        // An offer's ticket means nothing to the peer's next life.
-        let life = u64::from(self.links.get(link as usize)?.channel.life() & LIFE_MASK);
-        let token =
-            life << (32 + LINK_BITS) | u64::from(link) << 32 | u64::from(offer.ticket.packed());
-        self.leases.make(segment, region, offer.meta, token).ok()
-    }
-
-    /// A segment has been mapped: the offer that waited for it becomes a lease.
-    pub(crate) fn read_in_place(&mut self, ticket: Ticket) {
-        let Some(incoming) = self.incoming.at(ticket).copied() else {
-            return;
-        };
-        let Some(region) = incoming.region else {
-            return;
-        };
-        match self.lease(incoming.link, region, &incoming.offer) {
-            Some(tensor) => {
-                self.incoming.remove(ticket);
-                self.supply(&incoming, ticket, tensor);
-            }
-            None => {
-                if let Some(entry) = self.links.get_mut(incoming.link as usize) {
-                    entry.unmapped.push(ticket);
-                }
-            }
-        }
-    }
-
     /// The bytes of an offer are here: it becomes a value in its place in line.
     pub(crate) fn supply(&mut self, incoming: &Incoming, ticket: Ticket, tensor: Tensor) {
         let path = if tensor.is_leased() {
@@ -619,36 +581,5 @@ impl Core {
                 self.table.cancel(id);
             }
         }
-    }
-
-    /// The peer wants the memory of an offer back: a lease that nobody has taken yet is let go for a copy.
-    pub(crate) fn recalled(&mut self, link: u32, offer: Ticket) {
-        // The lease itself stays with whoever holds it; what the peer learns is that it was heard.
-        let _ = (link, offer);
-        self.stats.recalls += 1;
-    }
-
-    /// Leases whose last handle is gone, wherever it was dropped: the peers get their memory back.
-    pub(crate) fn return_leases(&mut self) -> usize {
-        let Self {
-            leases,
-            links,
-            dirty,
-            ..
-        } = self;
-        leases.reclaim(|token| {
-            let (link, life) = (
-                (token >> 32) as u32 & LINK_MASK,
-                (token >> (32 + LINK_BITS)) as u32,
-            );
-            if let Some(entry) = links.get_mut(link as usize)
-                && entry.channel.life() & LIFE_MASK == life
-            {
-                entry.channel.release(Ticket::unpack(token as u32));
-                if !std::mem::replace(&mut entry.is_dirty, true) {
-                    dirty.push(link);
-                }
-            }
-        })
     }
 }

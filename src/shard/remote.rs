@@ -254,65 +254,6 @@ impl Core {
         self.watch_link(link);
     }
 
-    /// A value of an ended step, or one that was here before: it goes, and its credit back.
-    fn drop_item(&mut self, link: u32, item: Arrived<Value>) {
-        match item {
-            Arrived::Value(value) => {
-                self.stats.dropped += 1;
-                drop(self.taken(value));
-            }
-            Arrived::Offer(token) => {
-                if let Some(incoming) = self.incoming.remove(Ticket::unpack(token as u32)) {
-                    self.decline(link, &incoming.offer);
-                }
-            }
-        }
-    }
-
-    /// A value was dropped because a limit is reached: its step cannot be whole any more, and both sides hear why.
-    #[cold]
-    fn refused_arrival(&mut self, slot: Slot, refusal: Refusal) {
-        if !matches!(
-            refusal,
-            Refusal::Aborted | Refusal::Finished | Refusal::Unclaimed | Refusal::Stale
-        ) {
-            let status = self.refused(refusal, slot);
-            self.fail_step(slot.step, &status);
-        }
-    }
-
-    /// True if values of the link may come before others that were sent before them: some go by landings.
-    #[inline]
-    fn may_overtake(&self, link: u32) -> bool {
-        let asks = self
-            .links
-            .get(link as usize)
-            .is_some_and(|entry| entry.channel.load()[0] > 0);
-        (asks || !self.early.is_empty()) && self.settings.rules.on(Rule::NoOrderBetweenLanes)
-    }
-
-    /// Ordinals have no gaps, so whatever is missing is on its way by another lane: what overtook it waits.
-    #[cold]
-    pub(super) fn arrive_in_turn(
-        &mut self,
-        link: u32,
-        slot: Slot,
-        ordinal: u32,
-        item: Arrived<Value>,
-    ) {
-        if ordinal > self.table.next_ordinal(slot) && self.table_takes(slot) {
-            self.early.push(Early {
-                link,
-                slot,
-                ordinal,
-                item,
-            });
-            return self.watch_link(link);
-        }
-        self.take_item(link, slot, ordinal, item);
-        self.release_early(link, slot);
-    }
-
     /// Whose turn has come goes on its way.
     #[cold]
     fn release_early(&mut self, link: u32, slot: Slot) {
@@ -323,28 +264,6 @@ impl Core {
         }) {
             let early = self.early.swap_remove(at);
             self.take_item(early.link, early.slot, early.ordinal, early.item);
-        }
-    }
-
-    fn take_item(&mut self, link: u32, slot: Slot, ordinal: u32, item: Arrived<Value>) {
-        match item {
-            Arrived::Value(value) => self.take_in(link, slot, ordinal, value),
-            Arrived::Offer(token) => {
-                self.take_in_offer(link, slot, ordinal, Ticket::unpack(token as u32))
-            }
-        }
-    }
-
-    /// What waits for its turn and is picked by `goes` waits for nothing any more.
-    pub(crate) fn drop_early(&mut self, goes: impl Fn(&Early) -> bool) {
-        let mut at = 0;
-        while at < self.early.len() {
-            if goes(&self.early[at]) {
-                let early = self.early.swap_remove(at);
-                self.drop_item(early.link, early.item);
-            } else {
-                at += 1;
-            }
         }
     }
 
@@ -655,22 +574,6 @@ impl Core {
                     },
                 );
             }
-        }
-    }
-
-    /// There is no memory for a value that came: whoever waits hears so; the peer is not to blame.
-    #[cold]
-    fn no_room(&mut self, link: u32, slot: Slot, lines: u32, status: &Status) {
-        self.return_lines(link, lines);
-        self.stats.dropped += 1;
-        self.fail_step(slot.step, status);
-    }
-
-    /// A step ends by a failure of this shard.
-    fn fail_step(&mut self, step: StepId, status: &Status) {
-        self.observer.step_ended(step, status);
-        if self.abort(step, status) {
-            self.tell_neighbours(step, status);
         }
     }
 

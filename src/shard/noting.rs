@@ -1,0 +1,117 @@
+//! Notes: what a neighbour in the same process asks of this shard, as its own tasks would.
+//!
+//! It decides nothing of its own: each note is a send, a receive or an end made elsewhere.
+
+use std::sync::Arc;
+
+use super::call::{Note, NoteKey};
+use super::core::{Core, PortOp, Target, Wait};
+use super::faults;
+use super::keys::Route;
+use super::value::{NO_LINK, Received, Value, Waiter};
+use super::wait::WaitCell;
+use crate::channel::{NoPush, Rule, Violation};
+use crate::fabric::{AnyPort, Landing, Port, Token, Write};
+use crate::ground::{FrameIter, Key, Nanos, Status, StepId};
+use crate::memory::Tensor;
+use crate::rendezvous::{self, KeyId, Pass, Refusal, Requested, Sent, Slot, WaiterId};
+use crate::wire::Ticket;
+
+impl Core {
+    /// A note from a neighbour.
+    pub(crate) fn heed(&mut self, ports: &mut [AnyPort], from: u16, note: Note) {
+        match note {
+            Note::Send {
+                key,
+                step,
+                at,
+                tensor,
+                is_dead,
+            } => {
+                let Some(id) = self.noted(from, key) else {
+                    return;
+                };
+                // A neighbour's send was accepted where it was made; a step that ended meanwhile drops it.
+                match self.send(ports, step, id, at, tensor, is_dead) {
+                    Ok(NO_LINK) => {}
+                    Ok(link) => self.touch(link),
+                    Err(_) => self.stats.dropped += 1,
+                }
+            }
+            Note::Recv {
+                key,
+                step,
+                at,
+                wait,
+                deadline,
+            } => {
+                let Some(id) = self.noted(from, key) else {
+                    return;
+                };
+                let entry = Wait::Neighbour {
+                    shard: from,
+                    theirs: wait,
+                    id: None,
+                };
+                let Ok(ticket) = self.waits.insert(entry) else {
+                    let status = faults::waiters_exhausted(self.settings.waiters);
+                    return self.note(
+                        from,
+                        Note::Deliver {
+                            wait,
+                            outcome: Err(status),
+                        },
+                    );
+                };
+                let placed = self.recv(None, step, id, at, Waiter::Wait(ticket), deadline);
+                if let (Some(placed), Some(Wait::Neighbour { id, .. })) =
+                    (placed, self.waits.at_mut(ticket))
+                {
+                    *id = Some(placed);
+                }
+            }
+            Note::Cancel { wait } => {
+                let found = self.waits.tickets().find(|&ticket| {
+                    matches!(self.waits.at(ticket),
+                        Some(Wait::Neighbour { shard, theirs, .. }) if *shard == from && *theirs == wait)
+                });
+                if let Some(ticket) = found
+                    && let Some(Wait::Neighbour { id: Some(id), .. }) = self.waits.remove(ticket)
+                {
+                    self.unlink(id);
+                }
+            }
+            Note::Deliver { wait, outcome } => {
+                self.complete(Waiter::Wait(Ticket::unpack(wait)), outcome)
+            }
+            Note::Interned { theirs, mine } => {
+                if let Some(entry) = self.keys.at_mut(mine) {
+                    entry.owner_id = Some(theirs);
+                }
+            }
+            Note::Abort { step, status } => {
+                self.abort(step, &status);
+            }
+        }
+    }
+
+    pub(super) fn noted(&mut self, from: u16, key: NoteKey) -> Option<KeyId> {
+        match key {
+            NoteKey::Id(id) => Some(id),
+            NoteKey::Key(key, theirs) => {
+                let id = self.intern(&key).ok()?;
+                if let Some(entry) = self.keys.at_mut(id) {
+                    entry.is_pinned = true;
+                }
+                self.note(
+                    from,
+                    Note::Interned {
+                        theirs: id,
+                        mine: theirs,
+                    },
+                );
+                Some(id)
+            }
+        }
+    }
+}

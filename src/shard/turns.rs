@@ -1,0 +1,88 @@
+//! Turns: values of one key that came by different lanes are taken in the order of their ordinals.
+//!
+//! It knows no lanes: ordinals have no gaps, so whatever is missing is still on its way.
+
+use super::TaskEvent;
+use super::core::{Core, Early, Event, Incoming, Target};
+use super::faults;
+use super::keys::{self, Route};
+use super::value::{NO_LINK, Path, Received, Value, Waiter};
+use crate::channel::heard::Accepted;
+use crate::channel::{Demand, Heard, OfferHeard, PushHeard, Rule, SmallHeard, Violation, WriteEnd};
+use crate::fabric::{self, Outcome, QpId};
+use crate::ground::{Code, Incarnation, Status, StepId};
+use crate::memory::Tensor;
+use crate::rendezvous::{Arrival, Arrived, Refusal, Slot};
+use crate::wire::message::StatusText;
+use crate::wire::{Frame, Ticket};
+
+impl Core {
+    /// Ordinals have no gaps, so whatever is missing is on its way by another lane: what overtook it waits.
+    #[cold]
+    pub(super) fn arrive_in_turn(
+        &mut self,
+        link: u32,
+        slot: Slot,
+        ordinal: u32,
+        item: Arrived<Value>,
+    ) {
+        if ordinal > self.table.next_ordinal(slot) && self.table_takes(slot) {
+            self.early.push(Early {
+                link,
+                slot,
+                ordinal,
+                item,
+            });
+            return self.watch_link(link);
+        }
+        self.take_item(link, slot, ordinal, item);
+        self.release_early(link, slot);
+    }
+
+    pub(super) fn take_item(&mut self, link: u32, slot: Slot, ordinal: u32, item: Arrived<Value>) {
+        match item {
+            Arrived::Value(value) => self.take_in(link, slot, ordinal, value),
+            Arrived::Offer(token) => {
+                self.take_in_offer(link, slot, ordinal, Ticket::unpack(token as u32))
+            }
+        }
+    }
+
+    /// What waits for its turn and is picked by `goes` waits for nothing any more.
+    pub(crate) fn drop_early(&mut self, goes: impl Fn(&Early) -> bool) {
+        let mut at = 0;
+        while at < self.early.len() {
+            if goes(&self.early[at]) {
+                let early = self.early.swap_remove(at);
+                self.drop_item(early.link, early.item);
+            } else {
+                at += 1;
+            }
+        }
+    }
+
+    /// A value of an ended step, or one that was here before: it goes, and its credit back.
+    pub(super) fn drop_item(&mut self, link: u32, item: Arrived<Value>) {
+        match item {
+            Arrived::Value(value) => {
+                self.stats.dropped += 1;
+                drop(self.taken(value));
+            }
+            Arrived::Offer(token) => {
+                if let Some(incoming) = self.incoming.remove(Ticket::unpack(token as u32)) {
+                    self.decline(link, &incoming.offer);
+                }
+            }
+        }
+    }
+
+    /// True if values of the link may come before others that were sent before them: some go by landings.
+    #[inline]
+    pub(super) fn may_overtake(&self, link: u32) -> bool {
+        let asks = self
+            .links
+            .get(link as usize)
+            .is_some_and(|entry| entry.channel.load()[0] > 0);
+        (asks || !self.early.is_empty()) && self.settings.rules.on(Rule::NoOrderBetweenLanes)
+    }
+}
