@@ -7,7 +7,7 @@ use super::value::{NO_LINK, Path, Value, Waiter};
 use crate::channel::heard::Accepted;
 use crate::channel::{Demand, OfferHeard, Rule};
 use crate::fabric::Landing;
-use crate::ground::{Nanos, Region};
+use crate::ground::Nanos;
 use crate::memory::{Buffer, Tensor};
 use crate::rendezvous::{Slot, Withdrawn};
 use crate::wire::Ticket;

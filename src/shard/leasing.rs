@@ -2,15 +2,10 @@
 //!
 //! It maps nothing: segments come mapped from above, and a claim that does not fit one is no lease.
 
-use super::core::{Core, Incoming, PortOp, Room};
-use super::peers::Link;
-use super::value::{NO_LINK, Path, Value, Waiter};
+use super::core::Core;
 use crate::channel::heard::Accepted;
-use crate::channel::{Demand, OfferHeard, Rule};
-use crate::fabric::Landing;
-use crate::ground::{Nanos, Region};
-use crate::memory::{Buffer, Tensor};
-use crate::rendezvous::{Slot, Withdrawn};
+use crate::ground::Region;
+use crate::memory::Tensor;
 use crate::wire::Ticket;
 
 /// A lease's token: its link, of which a port has no more than 4096 at once, and as much of its life as is left.

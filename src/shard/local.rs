@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use super::call::{Note, NoteKey};
+use super::call::Note;
 use super::core::{Core, PortOp, Target, Wait};
 use super::faults;
 use super::keys::Route;

@@ -2,19 +2,12 @@
 //!
 //! It decides nothing of its own: each note is a send, a receive or an end made elsewhere.
 
-use std::sync::Arc;
-
 use super::call::{Note, NoteKey};
-use super::core::{Core, PortOp, Target, Wait};
+use super::core::{Core, Wait};
 use super::faults;
-use super::keys::Route;
-use super::value::{NO_LINK, Received, Value, Waiter};
-use super::wait::WaitCell;
-use crate::channel::{NoPush, Rule, Violation};
-use crate::fabric::{AnyPort, Landing, Port, Token, Write};
-use crate::ground::{FrameIter, Key, Nanos, Status, StepId};
-use crate::memory::Tensor;
-use crate::rendezvous::{self, KeyId, Pass, Refusal, Requested, Sent, Slot, WaiterId};
+use super::value::{NO_LINK, Waiter};
+use crate::fabric::AnyPort;
+use crate::rendezvous::KeyId;
 use crate::wire::Ticket;
 
 impl Core {

@@ -3,16 +3,16 @@
 //! It runs while the port is being polled, so it posts nothing: answers are left in channels and `port_ops`.
 
 use super::TaskEvent;
-use super::core::{Core, Early, Event, Incoming, Target};
+use super::core::{Core, Event, Incoming, Target};
 use super::faults;
 use super::keys::{self, Route};
 use super::value::{NO_LINK, Path, Received, Value, Waiter};
 use crate::channel::heard::Accepted;
 use crate::channel::{Demand, Heard, OfferHeard, PushHeard, Rule, SmallHeard, Violation, WriteEnd};
 use crate::fabric::{self, Outcome, QpId};
-use crate::ground::{Code, Incarnation, Status, StepId};
+use crate::ground::{Code, Incarnation, Status};
 use crate::memory::Tensor;
-use crate::rendezvous::{Arrival, Arrived, Refusal, Slot};
+use crate::rendezvous::{Arrival, Arrived, Slot};
 use crate::wire::message::StatusText;
 use crate::wire::{Frame, Ticket};
 
@@ -256,7 +256,7 @@ impl Core {
 
     /// Whose turn has come goes on its way.
     #[cold]
-    fn release_early(&mut self, link: u32, slot: Slot) {
+    pub(super) fn release_early(&mut self, link: u32, slot: Slot) {
         while let Some(at) = self.early.iter().position(|early| {
             early.slot == slot
                 && early.link == link
@@ -437,7 +437,7 @@ impl Core {
         self.take_in_offer(link, slot, offer.ordinal, ticket);
     }
 
-    fn take_in_offer(&mut self, link: u32, slot: Slot, ordinal: u32, ticket: Ticket) {
+    pub(super) fn take_in_offer(&mut self, link: u32, slot: Slot, ordinal: u32, ticket: Ticket) {
         let token = u64::from(ticket.packed());
         let ordinal = self.judge(slot, ordinal);
         if !self.settings.rules.on(Rule::Ordinals) {
@@ -577,7 +577,7 @@ impl Core {
         }
     }
 
-    fn table_takes(&self, slot: Slot) -> bool {
+    pub(super) fn table_takes(&self, slot: Slot) -> bool {
         self.table.status_of(slot.step).is_none()
     }
 }

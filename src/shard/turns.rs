@@ -2,19 +2,11 @@
 //!
 //! It knows no lanes: ordinals have no gaps, so whatever is missing is still on its way.
 
-use super::TaskEvent;
-use super::core::{Core, Early, Event, Incoming, Target};
-use super::faults;
-use super::keys::{self, Route};
-use super::value::{NO_LINK, Path, Received, Value, Waiter};
-use crate::channel::heard::Accepted;
-use crate::channel::{Demand, Heard, OfferHeard, PushHeard, Rule, SmallHeard, Violation, WriteEnd};
-use crate::fabric::{self, Outcome, QpId};
-use crate::ground::{Code, Incarnation, Status, StepId};
-use crate::memory::Tensor;
-use crate::rendezvous::{Arrival, Arrived, Refusal, Slot};
-use crate::wire::message::StatusText;
-use crate::wire::{Frame, Ticket};
+use super::core::{Core, Early};
+use super::value::Value;
+use crate::channel::Rule;
+use crate::rendezvous::{Arrived, Slot};
+use crate::wire::Ticket;
 
 impl Core {
     /// Ordinals have no gaps, so whatever is missing is on its way by another lane: what overtook it waits.
