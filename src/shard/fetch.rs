@@ -12,11 +12,6 @@ use crate::memory::{Buffer, Tensor};
 use crate::rendezvous::{Slot, Withdrawn};
 use crate::wire::Ticket;
 
-/// A lease's token: its link, of which a port has no more than 4096 at once, and as much of its life as is left.
-const LINK_BITS: u32 = 20;
-const LINK_MASK: u32 = (1 << LINK_BITS) - 1;
-const LIFE_MASK: u32 = (1 << (32 - LINK_BITS)) - 1;
-
 impl Core {
     /// The bytes of an offer are here: it becomes a value in its place in line.
     pub(crate) fn supply(&mut self, incoming: &Incoming, ticket: Ticket, tensor: Tensor) {
