@@ -22,13 +22,17 @@ pub(crate) struct Slab<T> {
     limit: usize,
 }
 
+/// Places there are from the start: several times what is out when releases come home only every 64th turn, so that
+/// a peer that is late once costs the hot path no heap. Pages nobody comes to are never touched.
+const WARM: usize = 512;
+
 impl<T> Slab<T> {
-    /// An empty slab; memory grows with use up to the limit, which fits a ticket's index.
+    /// An empty slab with room for a usual load; memory grows with use up to the limit, which fits a ticket's index.
     pub(crate) fn new(limit: usize) -> Self {
         let limit = limit.min(1 << Ticket::INDEX_BITS);
         Self {
-            entries: Vec::new(),
-            free: Vec::new(),
+            entries: Vec::with_capacity(limit.min(WARM)),
+            free: Vec::with_capacity(limit.min(WARM)),
             limit,
         }
     }
