@@ -1,11 +1,8 @@
 //! After warm-up a hand-over touches neither the heap nor the kernel: counted, and enforced by a filter.
 //!
-//! Two engines of this process play ping-pong with in-shard tasks. Heap calls are counted for each thread on its
-//! own, so
-//! that the test's other threads do not disturb. For system calls a child of this test puts a filter on each of its
-//! shards'
-//! threads, from inside the task, that turns every system call into a signal; the signal's handler writes down which
-//! call it
+//! Two engines of this process play ping-pong with in-shard tasks. Heap calls are counted for each thread on its own, so
+//! that the test's other threads do not disturb. For system calls a child of this test puts a filter on each of its shards'
+//! threads, from inside the task, that turns every system call into a signal; the signal's handler writes down which call it
 //! was, since the thread itself cannot say anything any more.
 #![allow(unsafe_code)]
 
@@ -37,9 +34,15 @@ fn count() {
     // A thread that is ending has no counter any more, and is not measured.
     let _ = CALLS.try_with(|calls| calls.set(calls.get() + 1));
     // The stack takes heap itself: that is not counted.
-    if IS_COUNTED.try_with(|is_counted| is_counted.replace(false)).unwrap_or(false) {
+    if IS_COUNTED
+        .try_with(|is_counted| is_counted.replace(false))
+        .unwrap_or(false)
+    {
         let stack = std::backtrace::Backtrace::force_capture().to_string();
-        FIRST.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(stack);
+        FIRST
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get_or_insert(stack);
     }
 }
 
@@ -150,13 +153,6 @@ impl Side {
         }
     }
 
-<<<<<<< HEAD
-    fn hear(
-        &mut self,
-        outcome: Result<Received, Status>,
-        context: &mut TaskContext<'_>,
-    ) -> Result<(), Status> {
-=======
     /// The arena grows to more than is ever out at once: a peer that was late once gives many blocks back together, and
     /// only the first time is it a matter for the heap.
     fn raise_the_tide(&self, context: &mut TaskContext<'_>) -> Result<(), Status> {
@@ -164,8 +160,11 @@ impl Side {
         held.map(drop).map_err(Status::from)
     }
 
-    fn hear(&mut self, outcome: Result<Received, Status>, context: &mut TaskContext<'_>) -> Result<(), Status> {
->>>>>>> hotpath
+    fn hear(
+        &mut self,
+        outcome: Result<Received, Status>,
+        context: &mut TaskContext<'_>,
+    ) -> Result<(), Status> {
         let received = outcome?;
         let path = if self.meta.size() > Some(1024) {
             Path::Lease
@@ -189,14 +188,10 @@ impl Side {
             IS_COUNTED.set(!self.is_filtered);
         }
         if self.received == WARM_UP + COUNTED {
-<<<<<<< HEAD
+            IS_COUNTED.set(false);
             self.told
                 .heap_calls
                 .fetch_add(CALLS.with(Cell::get) - self.heap_calls, Ordering::SeqCst);
-=======
-            IS_COUNTED.set(false);
-            self.told.heap_calls.fetch_add(CALLS.with(Cell::get) - self.heap_calls, Ordering::SeqCst);
->>>>>>> hotpath
             self.told.ended.fetch_add(1, Ordering::SeqCst);
         }
         // The far side answers the last one too: the near side must hear as often.
@@ -352,7 +347,6 @@ fn a_hand_over_takes_nothing_from_the_heap() {
     for way in [Way::Loopback, Way::Shm] {
         for bytes in [4, 64, 1024 - 64, 64 << 10] {
             for values in [Values::Ready, Values::New] {
-<<<<<<< HEAD
                 let game = Game {
                     way,
                     bytes,
@@ -360,17 +354,17 @@ fn a_hand_over_takes_nothing_from_the_heap() {
                     is_filtered: false,
                     is_guilty: false,
                 };
-                assert_eq!(
-                    play(game),
-                    Ok(0),
-                    "heap calls in {COUNTED} hand-overs each way of {game:?}"
-                );
-=======
-                let game = Game { way, bytes, values, is_filtered: false, is_guilty: false };
                 let heap_calls = play(game);
-                let first = FIRST.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_default();
-                assert_eq!(heap_calls, Ok(0), "in {COUNTED} hand-overs each way of {game:?}; the first:\n{first}");
->>>>>>> hotpath
+                let first = FIRST
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .take()
+                    .unwrap_or_default();
+                assert_eq!(
+                    heap_calls,
+                    Ok(0),
+                    "in {COUNTED} hand-overs each way of {game:?}; the first:\n{first}"
+                );
             }
         }
     }
