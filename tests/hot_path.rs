@@ -1,8 +1,11 @@
 //! After warm-up a hand-over touches neither the heap nor the kernel: counted, and enforced by a filter.
 //!
-//! Two engines of this process play ping-pong with in-shard tasks. Heap calls are counted for each thread on its own, so
-//! that the test's other threads do not disturb. For system calls a child of this test puts a filter on each of its shards'
-//! threads, from inside the task, that turns every system call into a signal; the signal's handler writes down which call it
+//! Two engines of this process play ping-pong with in-shard tasks. Heap calls are counted for each thread on its
+//! own, so
+//! that the test's other threads do not disturb. For system calls a child of this test puts a filter on each of
+//! its shards'
+//! threads, from inside the task, that turns every system call into a signal; the signal's handler writes down
+//! which call it
 //! was, since the thread itself cannot say anything any more.
 #![allow(unsafe_code)]
 
@@ -153,7 +156,8 @@ impl Side {
         }
     }
 
-    /// The arena grows to more than is ever out at once: a peer that was late once gives many blocks back together, and
+    /// The arena grows to more than is ever out at once: a peer that was late once gives many blocks back
+    /// together, and
     /// only the first time is it a matter for the heap.
     fn raise_the_tide(&self, context: &mut TaskContext<'_>) -> Result<(), Status> {
         let held: Result<Vec<_>, _> = (0..TIDE).map(|_| context.builder(self.meta)).collect();
@@ -476,13 +480,15 @@ mod filter {
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
         action.sa_sigaction = handle as extern "C" fn(_, _, _) as usize;
         action.sa_flags = libc::SA_SIGINFO;
-        // SAFETY: `action` is initialised and its handler has the signature that SA_SIGINFO asks for; the old action is
+        // SAFETY: `action` is initialised and its handler has the signature that SA_SIGINFO asks for; the old
+        // action is
         // not asked for.
         let set = unsafe { libc::sigaction(libc::SIGSYS, &raw const action, std::ptr::null_mut()) };
         assert_eq!(set, 0, "a handler for SIGSYS");
     }
 
-    /// Where the kernel puts the number of the call in a SIGSYS's `siginfo_t`: after three integers, their padding and
+    /// Where the kernel puts the number of the call in a SIGSYS's `siginfo_t`: after three integers, their padding
+    /// and
     /// the address of the call.
     const CALL_AT: usize = 24;
 
