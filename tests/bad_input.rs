@@ -1,4 +1,5 @@
-//! Bad input through the public handle: each case gets its own error with a stable reason, and costs that operation only.
+//! Bad input through the public handle: each case gets its own error with a stable reason, and costs that operation
+//! only.
 //!
 //! What peers, files and descriptors can do wrong is tested beside those who read them; here is what a program can.
 
