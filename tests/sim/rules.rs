@@ -27,7 +27,7 @@ fn needs(rule: Rule, worlds: impl Iterator<Item = Dials>) {
     let Some((seed, harm, with)) = shown else {
         panic!("{count} worlds, and none of them needs {rule:?}")
     };
-    println!("{rule:?}: seed {seed}, without it: {harm}");
+    eprintln!("{rule:?}: seed {seed}, without it: {harm}");
     assert_eq!(with, Ok(()), "seed {seed} fails with all rules on");
 }
 
