@@ -59,7 +59,8 @@ impl Core {
         self.stats.recalls += 1;
     }
 
-    /// Leases whose last handle is gone, wherever it was dropped: the peers get their memory back.
+    /// Leases whose last handle is gone, wherever it was dropped: the peers get their memory back, and
+    /// offers that found no lease free try again. Returns how many there were.
     pub(crate) fn return_leases(&mut self) -> usize {
         let Self {
             leases,
@@ -67,7 +68,7 @@ impl Core {
             dirty,
             ..
         } = self;
-        leases.reclaim(|token| {
+        let count = leases.reclaim(|token| {
             let (link, life) = (
                 (token >> 32) as u32 & LINK_MASK,
                 (token >> (32 + LINK_BITS)) as u32,
@@ -80,6 +81,10 @@ impl Core {
                     dirty.push(link);
                 }
             }
-        })
+        });
+        if count > 0 {
+            self.lease_more();
+        }
+        count
     }
 }

@@ -161,6 +161,16 @@ impl Solo {
         self.shard.turn()
     }
 
+    /// One turn as a pinned thread takes it: the clock is read when it is due, and not before.
+    pub fn spin(&mut self) -> Progress {
+        self.shard.turn()
+    }
+
+    /// Runs a task of its owner's inside the shard.
+    pub fn spawn(&mut self, task: Box<dyn Task>) {
+        self.mailbox.call(Call::Spawn { task });
+    }
+
     /// Runs `body` inside the shard, as an in-shard task: to prepare keys, send, and receive. What its receives hear
     /// comes by [`Solo::heard`].
     pub fn enter<R>(&mut self, body: impl FnOnce(&mut TaskContext<'_>) -> R) -> R {
