@@ -192,8 +192,12 @@ impl<V: Payload> Channel<V> {
             return;
         };
         if !demand.is_asked {
-            // Nobody has heard of it.
+            // Nobody has heard of it; an offer that it was to accept still lies at the peer.
+            let offer = demand.offer;
             self.requests.remove(ticket);
+            if let Some(offer) = offer {
+                self.release(offer.ticket);
+            }
         } else if !std::mem::replace(&mut demand.is_cancelled, true) {
             self.queue(Message::Cancel(ticket), None);
         }
