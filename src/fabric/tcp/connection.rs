@@ -20,7 +20,7 @@ use crate::fabric::writes::Outbound;
 use crate::fabric::{
     Arrival, BODY_MAX, Caps, DownReason, FABRIC_KIND_MIN, Landing, QpId, Refusal, Write,
 };
-use crate::ground::limits::{FRAME_BYTES, STREAM_CHUNK_MAX};
+use crate::ground::limits::{FRAME_BYTES, STREAM_CHUNK_MAX, STREAM_RECEIVE_BYTES};
 use crate::ground::{Nanos, Region};
 use crate::memory::Buffer;
 use crate::wire::Frame;
@@ -53,7 +53,7 @@ pub(super) struct Connection {
     is_pending: bool,
     /// Why nothing can be sent any more; what the peer sent before is still received.
     broken: Option<DownReason>,
-    /// Closed on this side: until when it may take to say so.
+    /// Closed on this side: until when it may take to say so. What comes meanwhile is dropped.
     leaving: Option<Nanos>,
     has_said_bye: bool,
     down: Option<DownReason>,
@@ -361,6 +361,7 @@ impl Connection {
         if let Some(until) = self.leaving
             && self.down.is_none()
         {
+            self.discard(pipe);
             let has_left = self.has_said_bye && self.writer.is_empty();
             if !has_left && self.broken.is_none() && now < until {
                 return (0, moved, Left::Something);
@@ -388,6 +389,22 @@ impl Connection {
         }
         sink(Arrival::Down { qp, reason });
         (given + 1, moved, Left::Gone)
+    }
+
+    /// Receives what nobody wants any more: a peer that leaves as well, and waits for room, would wait in vain; and a
+    /// socket closed with bytes unread sends a reset, which may overtake our BYE.
+    fn discard<P: Pipe>(&mut self, pipe: &mut P) {
+        for _ in 0..BYTES_PER_LOOK / STREAM_RECEIVE_BYTES {
+            self.reader.clear();
+            match pipe.receive([self.reader.room(usize::MAX), &mut []]) {
+                Ok(_) => {}
+                Err(Stop::NotNow) => return,
+                Err(Stop::Over(reason)) => {
+                    self.broken = Some(reason);
+                    return;
+                }
+            }
+        }
     }
 
     /// True if something waits that only `work` or another look moves on.

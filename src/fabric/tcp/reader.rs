@@ -102,6 +102,11 @@ impl Reader {
         debug_assert!(self.end <= self.buffer.len());
     }
 
+    /// Forgets what was received: nobody wants it any more.
+    pub(super) fn clear(&mut self) {
+        (self.start, self.end) = (0, 0);
+    }
+
     /// Bytes of the chunk under way that were neither given nor passed by.
     pub(super) const fn chunk_left(&self) -> usize {
         self.chunk_left
