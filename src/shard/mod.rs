@@ -32,6 +32,7 @@ pub mod wait;
 mod tests;
 
 use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 pub use call::{PendingItem, ShardStats};
@@ -537,6 +538,11 @@ impl Shard {
         }
         self.core.now = self.clock.stamp();
         self.core.stats.sleeps += 1;
+    }
+
+    /// What it must wait for in its sleep beside its doorbell.
+    pub(crate) fn wake_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.ports.iter().filter_map(AnyPort::wake_fd)
     }
 
     /// When the shard must be called again at the latest.
