@@ -239,6 +239,11 @@ impl Handler for Wiring {
             .map_err(|error| link_status(&peer.task, &error))
     }
 
+    fn data_channels(&self, _peer: &PeerHello) -> Result<u32, Status> {
+        let message = "this engine has no TCP path";
+        Err(Status::of(catalogue::PATH_REFUSED, message))
+    }
+
     fn peer_up(&self, up: PeerUp) {
         let task = up.task.clone();
         if let Err(status) = self.connect(up) {
@@ -311,7 +316,8 @@ impl Wiring {
             Some(link) if up.dialler => (link, Side::Maker),
             _ => {
                 let config = self.link_config(up.hello.shards);
-                let opened = Link::open(up.descriptors.link.fd, config);
+                let link = up.descriptors.link.ok_or_else(gone)?.fd;
+                let opened = Link::open(link, config);
                 (
                     opened.map_err(|error| link_status(&up.task, &error))?,
                     Side::Opener,
