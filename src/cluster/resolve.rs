@@ -10,6 +10,7 @@ mod ranks;
 mod slurm;
 mod tf_config;
 mod torchrun;
+mod view;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,6 +20,7 @@ use super::quoted::shown;
 use super::spec::ClusterSpec;
 use super::variables;
 use crate::ground::{Status, TaskName, catalogue};
+use view::View;
 
 /// Everything a resolver may look at, gathered by whoever may do I/O.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -48,6 +50,8 @@ pub struct Flags {
     pub world_size: Option<u32>,
     /// The port of tasks whose launcher names none.
     pub port: Option<u16>,
+    /// The subdomain of a Kubernetes job's pods.
+    pub subdomain: Option<String>,
 }
 
 /// A configuration file.
@@ -150,9 +154,10 @@ pub enum Source {
 /// `CLUSTER_UNRESOLVED` lists why no source applies: this process is alone. Any other status says what is wrong with
 /// the source that does apply.
 pub fn resolve(surroundings: &Surroundings) -> Result<Resolved, Status> {
+    let view = View::new(surroundings)?;
     let mut passed_over = Vec::new();
     for source in Source::ALL {
-        match source.ask(surroundings)? {
+        match source.ask(&view)? {
             Answer::Absent(why) => passed_over.push(PassedOver { source, why }),
             Answer::Found(found) => return found.checked(source, passed_over),
         }
@@ -203,15 +208,15 @@ impl Source {
         }
     }
 
-    fn ask(self, surroundings: &Surroundings) -> Result<Answer, Status> {
+    fn ask(self, view: &View<'_>) -> Result<Answer, Status> {
         match self {
-            Self::Given => given::ask(surroundings),
-            Self::File => file::ask(surroundings),
-            Self::TfConfig => tf_config::ask(surroundings),
-            Self::Torchrun => torchrun::ask(surroundings),
-            Self::Mpi => mpi::ask(surroundings),
-            Self::Slurm => slurm::ask(surroundings),
-            Self::Kubernetes => kubernetes::ask(surroundings),
+            Self::Given => given::ask(view),
+            Self::File => file::ask(view),
+            Self::TfConfig => tf_config::ask(view),
+            Self::Torchrun => torchrun::ask(view),
+            Self::Mpi => mpi::ask(view),
+            Self::Slurm => slurm::ask(view),
+            Self::Kubernetes => kubernetes::ask(view),
         }
     }
 }
@@ -287,60 +292,6 @@ impl Found {
 
 fn absent(why: impl Into<String>) -> Result<Answer, Status> {
     Ok(Answer::Absent(why.into()))
-}
-
-impl Surroundings {
-    /// The variable, if it is set to anything.
-    fn variable(&self, name: &str) -> Option<&str> {
-        self.environment
-            .get(name)
-            .map(|value| value.trim())
-            .filter(|value| !value.is_empty())
-    }
-
-    /// The variable as a number from 0 on.
-    fn number(&self, name: &str) -> Result<Option<u32>, Status> {
-        let Some(value) = self.variable(name) else {
-            return Ok(None);
-        };
-        let digits = value.bytes().all(|byte| byte.is_ascii_digit());
-        let number = value.parse().ok().filter(|_| digits);
-        let number = number.ok_or_else(|| wrong(name, value, "it should be a number from 0 on"))?;
-        Ok(Some(number))
-    }
-
-    /// Where tasks listen whose launcher does not say.
-    fn port(&self) -> Result<u16, Status> {
-        if let Some(port) = self.flags.port {
-            return Ok(port);
-        }
-        match self.number(variables::PORT)? {
-            None => Ok(crate::ground::limits::TASK_PORT),
-            Some(port) => u16::try_from(port).map_err(|_| {
-                wrong(
-                    variables::PORT,
-                    &port.to_string(),
-                    "a port is at most 65535",
-                )
-            }),
-        }
-    }
-
-    /// Where rank 0 listens, if flags or environment say so beside the launcher.
-    fn root(&self) -> Result<Option<HostPort>, Status> {
-        match (&self.flags.root, self.variable(variables::ROOT)) {
-            (Some(root), _) => Ok(Some(root.clone())),
-            (None, Some(root)) => root.parse().map(Some),
-            (None, None) => Ok(None),
-        }
-    }
-
-    /// The first of `names` that is set.
-    fn first_of<'a>(&self, names: &[&'a str]) -> Option<(&'a str, &str)> {
-        names
-            .iter()
-            .find_map(|&name| Some((name, self.variable(name)?)))
-    }
 }
 
 /// A variable of a launcher that makes no sense.

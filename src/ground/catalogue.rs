@@ -268,6 +268,28 @@ catalogue! {
     HOST_LIST_TOO_LONG: ResourceExhausted,
         "A list of hosts stands for more hosts than a cluster may have.",
         "Correct the range if it is a mistake; otherwise make several clusters.";
+    // ── Units ───────────────────────────────────────────────────────────────────────────────────────────────────
+    SIZE_MALFORMED: InvalidArgument,
+        "The text is not a size.",
+        "Write bytes as in 4, 64KiB, 16MiB or 1g.";
+    SIZE_OUT_OF_RANGE: OutOfRange,
+        "The size is smaller or larger than may be.",
+        "Stay within the range that the message names.";
+    SIZE_RANGE: InvalidArgument,
+        "The text is not a range of sizes.",
+        "Write from:to:xFactor, as in 8:64MiB:x4.";
+    DURATION_MALFORMED: InvalidArgument,
+        "The text is not a duration.",
+        "Write it with its unit, as in 50ms, 2s or 1.5m.";
+    DURATION_OUT_OF_RANGE: OutOfRange,
+        "The duration is shorter or longer than may be.",
+        "Stay within the range that the message names.";
+    RATE_MALFORMED: InvalidArgument,
+        "The text is not a rate.",
+        "Write operations a second, as in 1e6, 100k or 2.5M.";
+    RATE_OUT_OF_RANGE: OutOfRange,
+        "The rate is smaller or larger than may be.",
+        "Stay within the range that the message names.";
     // ── Settings and life ───────────────────────────────────────────────────────────────────────────────────────
     SHARDS_OVER_CORES: InvalidArgument,
         "More shards were asked for than there are cores they may run on.",

@@ -1,61 +1,59 @@
-//! The configuration file: its `[cluster]`, and the `task` that stands above it.
+//! The configuration file: its `[cluster]`, and the keys that stand above it.
 //!
-//! Reads these two and leaves the other keys to the settings. Flags and environment say which task this is, if they
-//! do, so that one file serves all tasks.
+//! Reads what describes the cluster and leaves the other keys to the settings. Flags and environment say which task
+//! this is, if they do, so that one file serves all tasks.
 
-use super::{Answer, File, Found, Membership, Surroundings, absent, given};
-use crate::cluster::spec::{ClusterSpec, check_length};
+use super::ranks::Ranks;
+use super::{Answer, File, Found, Membership, View, absent, given};
+use crate::cluster::spec::ClusterSpec;
 use crate::ground::{Status, TaskName, catalogue};
 
-pub(super) fn ask(surroundings: &Surroundings) -> Result<Answer, Status> {
-    let Some(file) = &surroundings.file else {
+pub(super) fn ask(view: &View<'_>) -> Result<Answer, Status> {
+    let Some(file) = &view.surroundings.file else {
         return absent("there is none");
     };
-    let (task, cluster) = read(file)?;
-    let Some(cluster) = cluster else {
-        return absent(format!("{} has no [cluster]", file.path));
-    };
-    let task = match (given::task(surroundings)?, task) {
-        (Some(task), _) | (None, Some(task)) => task,
-        (None, None) => cluster.only(None, None)?,
-    };
-    Found::new(Membership::Known(cluster), task, file.path.as_str()).found()
+    if let Some(cluster) = cluster(file, &view.table)? {
+        let task = match (given::task(view)?, view.table.get("task")) {
+            (Some(task), _) => task,
+            (None, Some(toml::Value::String(text))) => {
+                TaskName::parse(text).map_err(|error| placed(file, &error.into()))?
+            }
+            (None, _) => cluster.only(None, None)?,
+        };
+        let membership = Membership::Known(cluster);
+        return Found::new(membership, task, file.path.as_str()).found();
+    }
+    // With all three from elsewhere, nobody would ask here.
+    match (view.root()?, view.rank()?, view.size()?) {
+        (Some(root), Some(rank), Some(size)) => {
+            let ranks = Ranks::new(("rank", rank), ("world_size", size))?;
+            ranks.rooted(root, file.path.as_str())?.found()
+        }
+        _ => absent(format!(
+            "{} has neither a [cluster] nor root, rank and world_size",
+            file.path
+        )),
+    }
 }
 
-fn read(file: &File) -> Result<(Option<TaskName>, Option<ClusterSpec>), Status> {
-    let malformed = |why: &dyn std::fmt::Display| {
-        let message = format!("{}: {why}", file.path);
-        Status::of(catalogue::CLUSTER_FILE_MALFORMED, message)
-    };
-    check_length(&file.text)?;
-    let table: toml::Table = file
-        .text
-        .parse()
-        .map_err(|error| malformed(&error as &toml::de::Error))?;
-    // What is wrong with a job or an address has a reason of its own; here it gets its place.
-    let placed = |status: Status| {
-        Status::of(
-            status.reason(),
-            format!("{}: {}", file.path, status.message()),
-        )
-    };
+fn cluster(file: &File, table: &toml::Table) -> Result<Option<ClusterSpec>, Status> {
     let cluster = match table.get("cluster") {
-        None => None,
-        Some(toml::Value::Table(jobs)) => Some(ClusterSpec::from_toml(jobs).map_err(placed)?),
-        Some(toml::Value::String(text)) => Some(ClusterSpec::parse(text).map_err(placed)?),
+        None => return Ok(None),
+        Some(toml::Value::Table(jobs)) => ClusterSpec::from_toml(jobs),
+        Some(toml::Value::String(text)) => ClusterSpec::parse(text),
         Some(other) => {
-            let why = format!(
+            let message = format!(
                 "`cluster` is a {}, and should be a table of jobs",
                 other.type_str()
             );
-            return Err(malformed(&why));
+            Err(Status::of(catalogue::CLUSTER_FILE_MALFORMED, message))
         }
     };
-    let task = match table.get("task") {
-        Some(toml::Value::String(text)) if cluster.is_some() => {
-            Some(TaskName::parse(text).map_err(|error| placed(error.into()))?)
-        }
-        _ => None,
-    };
-    Ok((task, cluster))
+    cluster.map(Some).map_err(|status| placed(file, &status))
+}
+
+/// What is wrong with a job or an address has a reason of its own; here it gets its place.
+fn placed(file: &File, status: &Status) -> Status {
+    let message = format!("{}: {}", file.path, status.message());
+    Status::of(status.reason(), message)
 }

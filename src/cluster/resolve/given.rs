@@ -3,27 +3,26 @@
 //! A flag beats the variable of the same name, one by one.
 
 use super::ranks::Ranks;
-use super::{Answer, Found, Membership, Surroundings, absent};
+use super::{Answer, Found, Membership, View, absent};
 use crate::cluster::spec::ClusterSpec;
 use crate::cluster::variables;
 use crate::ground::{Status, TaskName};
 
-pub(super) fn ask(surroundings: &Surroundings) -> Result<Answer, Status> {
-    let flags = &surroundings.flags;
-    let (cluster, origin) = match (&flags.cluster, surroundings.variable(variables::CLUSTER)) {
+pub(super) fn ask(view: &View<'_>) -> Result<Answer, Status> {
+    let flags = &view.surroundings.flags;
+    let (cluster, origin) = match (&flags.cluster, view.variable(variables::CLUSTER)) {
         (Some(cluster), _) => (Some(cluster.clone()), "--cluster"),
         (None, Some(text)) => (Some(ClusterSpec::parse(text)?), variables::CLUSTER),
         (None, None) => (None, ""),
     };
     if let Some(cluster) = cluster {
-        let task = match task(surroundings)? {
+        let task = match task(view)? {
             Some(task) => task,
             None => cluster.only(None, None)?,
         };
         return Found::new(Membership::Known(cluster), task, origin).found();
     }
-    let (rank, size) = (rank(surroundings)?, size(surroundings)?);
-    match (surroundings.root()?, rank, size) {
+    match (view.given_root()?, view.given_rank()?, view.given_size()?) {
         (Some(root), Some(rank), Some(size)) => {
             let ranks = Ranks::new((variables::RANK, rank), (variables::WORLD_SIZE, size))?;
             let origin = format!(
@@ -55,29 +54,13 @@ pub(super) fn ask(surroundings: &Surroundings) -> Result<Answer, Status> {
 }
 
 /// This task, if flags or environment say.
-pub(super) fn task(surroundings: &Surroundings) -> Result<Option<TaskName>, Status> {
+pub(super) fn task(view: &View<'_>) -> Result<Option<TaskName>, Status> {
     match (
-        &surroundings.flags.task,
-        surroundings.variable(variables::TASK),
+        &view.surroundings.flags.task,
+        view.variable(variables::TASK),
     ) {
         (Some(task), _) => Ok(Some(task.clone())),
         (None, Some(text)) => Ok(Some(TaskName::parse(text)?)),
         (None, None) => Ok(None),
-    }
-}
-
-/// This task's rank, if flags or environment say.
-pub(super) fn rank(surroundings: &Surroundings) -> Result<Option<u32>, Status> {
-    match surroundings.flags.rank {
-        None => surroundings.number(variables::RANK),
-        rank => Ok(rank),
-    }
-}
-
-/// How many ranks there are, if flags or environment say.
-pub(super) fn size(surroundings: &Surroundings) -> Result<Option<u32>, Status> {
-    match surroundings.flags.world_size {
-        None => surroundings.number(variables::WORLD_SIZE),
-        size => Ok(size),
     }
 }

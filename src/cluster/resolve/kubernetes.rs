@@ -5,29 +5,29 @@
 //! * An indexed Job's pods are `job-0.service`; the service's name is nowhere in the pod's environment.
 
 use super::ranks::{JOB, Ranks};
-use super::{Answer, Epoch, Found, Membership, Surroundings, absent, given, wrong};
+use super::{Answer, Epoch, Found, Membership, View, absent, wrong};
 use crate::cluster::address::HostPort;
 use crate::cluster::spec::ClusterSpec;
 use crate::cluster::variables::{self, kubernetes as names, torchrun};
 use crate::ground::{Status, TaskName, catalogue};
 
-pub(super) fn ask(surroundings: &Surroundings) -> Result<Answer, Status> {
-    if let Some(leader) = surroundings.variable(names::LEADER_ADDRESS) {
-        return leader_worker_set(surroundings, leader);
+pub(super) fn ask(view: &View<'_>) -> Result<Answer, Status> {
+    if let Some(leader) = view.variable(names::LEADER_ADDRESS) {
+        return leader_worker_set(view, leader);
     }
-    let Some(index) = surroundings.number(names::COMPLETION_INDEX)? else {
+    let Some(index) = view.number(names::COMPLETION_INDEX)? else {
         return absent("neither LWS_LEADER_ADDRESS nor JOB_COMPLETION_INDEX is set");
     };
-    match surroundings.variable(names::JOBSET_NAME) {
-        Some(set) => job_set(surroundings, set, index),
-        None => indexed_job(surroundings, index),
+    match view.variable(names::JOBSET_NAME) {
+        Some(set) => job_set(view, set, index),
+        None => indexed_job(view, index),
     }
 }
 
-fn leader_worker_set(surroundings: &Surroundings, leader: &str) -> Result<Answer, Status> {
+fn leader_worker_set(view: &View<'_>, leader: &str) -> Result<Answer, Status> {
     let (index, size) = (
-        surroundings.number(names::WORKER_INDEX)?,
-        surroundings.number(names::GROUP_SIZE)?,
+        view.number(names::WORKER_INDEX)?,
+        view.number(names::GROUP_SIZE)?,
     );
     let (Some(index), Some(size)) = (index, size) else {
         return absent("LWS_LEADER_ADDRESS is set, but LWS_WORKER_INDEX or LWS_GROUP_SIZE is not");
@@ -41,7 +41,7 @@ fn leader_worker_set(surroundings: &Surroundings, leader: &str) -> Result<Answer
         0 => leader.to_owned(),
         index => format!("{name}-{index}.{domain}"),
     };
-    let spec = pods(surroundings, JOB, (0..size).map(pod))?;
+    let spec = pods(view, JOB, (0..size).map(pod))?;
     let origin = format!(
         "{}, {} and {}",
         names::LEADER_ADDRESS,
@@ -51,18 +51,18 @@ fn leader_worker_set(surroundings: &Surroundings, leader: &str) -> Result<Answer
     Found::new(Membership::Known(spec), ranks.task()?, origin).found()
 }
 
-fn job_set(surroundings: &Surroundings, set: &str, index: u32) -> Result<Answer, Status> {
-    let Some(job) = surroundings.variable(names::REPLICATED_JOB) else {
+fn job_set(view: &View<'_>, set: &str, index: u32) -> Result<Answer, Status> {
+    let Some(job) = view.variable(names::REPLICATED_JOB) else {
         return absent("JOBSET_NAME is set, but REPLICATED_JOB_NAME is not");
     };
-    let job_index = surroundings.number(names::JOB_INDEX)?.unwrap_or(0);
-    let replicas = surroundings.number(names::REPLICAS)?;
+    let job_index = view.number(names::JOB_INDEX)?.unwrap_or(0);
+    let replicas = view.number(names::REPLICAS)?;
     let jobs = replicas.map_or_else(|| job_index.saturating_add(1), |jobs| jobs.max(1));
     if job_index >= jobs {
         let why = format!("a job's number is below {}={jobs}", names::REPLICAS);
         return Err(wrong(names::JOB_INDEX, &job_index.to_string(), &why));
     }
-    let (size_name, size) = size(surroundings, "the JobSet")?;
+    let (size_name, size) = size(view, "the JobSet")?;
     if !size.is_multiple_of(jobs) {
         let why = format!("it should be a multiple of {}={jobs}", names::REPLICAS);
         return Err(wrong(size_name, &size.to_string(), &why));
@@ -74,11 +74,12 @@ fn job_set(surroundings: &Surroundings, set: &str, index: u32) -> Result<Answer,
     }
     let rank = job_index * per_job + index;
     let ranks = Ranks::new((names::COMPLETION_INDEX, rank), (size_name, size))?;
-    let domain = surroundings.variable(variables::SUBDOMAIN).unwrap_or(set);
+    let domain = view.subdomain();
+    let domain = domain.as_deref().unwrap_or(set);
     let pod = |rank: u32| format!("{set}-{job}-{}-{}.{domain}", rank / per_job, rank % per_job);
     // Kubernetes' names have hyphens, which a job's name in a device name cannot have.
     let task = TaskName::new(&job.replace('-', "_"), 0, ranks.rank)?;
-    let spec = pods(surroundings, task.job(), (0..size).map(pod))?;
+    let spec = pods(view, task.job(), (0..size).map(pod))?;
     let origin = format!(
         "{}, {}, {}, {} and {size_name}",
         names::JOBSET_NAME,
@@ -95,23 +96,21 @@ fn job_set(surroundings: &Surroundings, set: &str, index: u32) -> Result<Answer,
     found.notes.push(format!(
         "other replicated jobs than {job} of JobSet {set} are not in the cluster"
     ));
-    found.epoch = surroundings
-        .number(names::RESTART_ATTEMPT)?
-        .map(|restart| Epoch {
-            run: set.to_owned(),
-            restart: restart.into(),
-        });
+    found.epoch = view.number(names::RESTART_ATTEMPT)?.map(|restart| Epoch {
+        run: set.to_owned(),
+        restart: restart.into(),
+    });
     found.found()
 }
 
-fn indexed_job(surroundings: &Surroundings, index: u32) -> Result<Answer, Status> {
-    let Some(domain) = surroundings.variable(variables::SUBDOMAIN) else {
+fn indexed_job(view: &View<'_>, index: u32) -> Result<Answer, Status> {
+    let Some(domain) = view.subdomain() else {
         return absent(
             "this looks like an indexed Job of Kubernetes: name its headless service in RENDEZ_SUBDOMAIN, and its \
              number of pods in RENDEZ_WORLD_SIZE",
         );
     };
-    let host = surroundings.host_name.as_deref().unwrap_or("");
+    let host = view.surroundings.host_name.as_deref().unwrap_or("");
     let pod = host.split('.').next().unwrap_or("");
     let Some(job) = pod
         .strip_suffix(&format!("-{index}"))
@@ -120,10 +119,10 @@ fn indexed_job(surroundings: &Surroundings, index: u32) -> Result<Answer, Status
         let why = format!("the pod's host name should end in -{index}, and is '{pod}'");
         return Err(wrong(names::COMPLETION_INDEX, &index.to_string(), &why));
     };
-    let (size_name, size) = size(surroundings, "the indexed Job")?;
+    let (size_name, size) = size(view, "the indexed Job")?;
     let ranks = Ranks::new((names::COMPLETION_INDEX, index), (size_name, size))?;
     let spec = pods(
-        surroundings,
+        view,
         JOB,
         (0..size).map(|index| format!("{job}-{index}.{domain}")),
     )?;
@@ -136,12 +135,12 @@ fn indexed_job(surroundings: &Surroundings, index: u32) -> Result<Answer, Status
 }
 
 /// How many pods there are, and which variable says so: Kubernetes itself does not.
-fn size<'a>(surroundings: &Surroundings, what: &str) -> Result<(&'a str, u32), Status> {
-    if let Some(size) = given::size(surroundings)? {
+fn size<'a>(view: &View<'_>, what: &str) -> Result<(&'a str, u32), Status> {
+    if let Some(size) = view.size()? {
         return Ok((variables::WORLD_SIZE, size));
     }
     for name in [torchrun::WORLD_SIZE, names::NODES] {
-        if let Some(size) = surroundings.number(name)? {
+        if let Some(size) = view.number(name)? {
             return Ok((name, size));
         }
     }
@@ -151,11 +150,11 @@ fn size<'a>(surroundings: &Surroundings, what: &str) -> Result<(&'a str, u32), S
 }
 
 fn pods(
-    surroundings: &Surroundings,
+    view: &View<'_>,
     job: &str,
     names: impl Iterator<Item = String>,
 ) -> Result<ClusterSpec, Status> {
-    let port = surroundings.port()?;
+    let port = view.port()?;
     let addresses = names.map(|name| HostPort::new(&name, port));
     ClusterSpec::of_job(job, addresses.collect::<Result<Vec<_>, Status>>()?)
 }

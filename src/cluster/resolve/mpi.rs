@@ -4,7 +4,7 @@
 //! this machine if all ranks are here, or on the first node of the Slurm allocation that `mpirun` spreads over.
 
 use super::ranks::{Ranks, rootless};
-use super::{Answer, Epoch, Local, Surroundings, absent};
+use super::{Answer, Epoch, Local, View, absent};
 use crate::cluster::variables::{mpi as names, slurm, torchrun};
 use crate::cluster::{HostPort, host_list};
 use crate::ground::Status;
@@ -35,52 +35,50 @@ const FAMILIES: [Family; 2] = [
     },
 ];
 
-pub(super) fn ask(surroundings: &Surroundings) -> Result<Answer, Status> {
+pub(super) fn ask(view: &View<'_>) -> Result<Answer, Status> {
     let said = |family: &&Family| {
-        surroundings.variable(family.rank).is_some() && surroundings.variable(family.size).is_some()
+        view.variable(family.rank).is_some() && view.variable(family.size).is_some()
     };
     let Some(family) = FAMILIES.iter().find(said) else {
-        return absent(if surroundings.variable(names::PMIX_RANK).is_some() {
+        return absent(if view.variable(names::PMIX_RANK).is_some() {
             "PMIX_RANK is set, but nothing beside it says how many ranks there are"
         } else {
             "neither OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE nor PMI_RANK and PMI_SIZE are set"
         });
     };
     // `srun` sets PMI's variables too, and knows the nodes.
-    if family.rank == names::PMI_RANK && surroundings.variable(slurm::STEP_ID).is_some() {
+    if family.rank == names::PMI_RANK && view.variable(slurm::STEP_ID).is_some() {
         return absent("PMI_RANK is set by srun, which says more itself");
     }
-    let rank = surroundings.number(family.rank)?.unwrap_or(0);
-    let size = surroundings.number(family.size)?.unwrap_or(0);
+    let rank = view.number(family.rank)?.unwrap_or(0);
+    let size = view.number(family.size)?.unwrap_or(0);
     let ranks = Ranks::new((family.rank, rank), (family.size, size))?;
-    let local_size = surroundings.number(family.local_size)?;
-    let (root, note) = root(surroundings, ranks, family.who, local_size)?;
+    let local_size = view.number(family.local_size)?;
+    let (root, note) = root(view, ranks, family.who, local_size)?;
     let mut found = ranks.rooted(root, format!("{} and {}", family.rank, family.size))?;
     found.notes.extend(note);
-    found.local = surroundings.number(family.local_rank)?.map(|rank| Local {
+    found.local = view.number(family.local_rank)?.map(|rank| Local {
         rank,
         size: local_size,
     });
-    found.epoch = surroundings
-        .variable(names::PMIX_NAMESPACE)
-        .map(|run| Epoch {
-            run: run.to_owned(),
-            restart: 0,
-        });
+    found.epoch = view.variable(names::PMIX_NAMESPACE).map(|run| Epoch {
+        run: run.to_owned(),
+        restart: 0,
+    });
     found.found()
 }
 
 fn root(
-    surroundings: &Surroundings,
+    view: &View<'_>,
     ranks: Ranks,
     who: &str,
     local_size: Option<u32>,
 ) -> Result<(HostPort, Option<String>), Status> {
-    if let Some(root) = surroundings.root()? {
+    if let Some(root) = view.root()? {
         return Ok((root, None));
     }
-    let port = surroundings.port()?;
-    if let Some(host) = surroundings.variable(torchrun::MASTER_ADDR) {
+    let port = view.port()?;
+    if let Some(host) = view.variable(torchrun::MASTER_ADDR) {
         let note = format!("rank 0 is on MASTER_ADDR {host}");
         return Ok((HostPort::new(host, port)?, Some(note)));
     }
@@ -88,7 +86,7 @@ fn root(
         let note = "all ranks are on this machine".to_owned();
         return Ok((HostPort::new("127.0.0.1", port)?, Some(note)));
     }
-    if let Some((name, nodes)) = surroundings.first_of(&[slurm::JOB_NODES, slurm::NODES])
+    if let Some((name, nodes)) = view.first_of(&[slurm::JOB_NODES, slurm::NODES])
         && let Some(first) = host_list::expand(nodes)?.first()
     {
         let note = format!("rank 0 is taken to be on {first}, the first of {name}");

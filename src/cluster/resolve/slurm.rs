@@ -4,7 +4,7 @@
 //! addresses are known, one port after the other on each node. Otherwise only rank 0's node is.
 
 use super::ranks::Ranks;
-use super::{Answer, Epoch, Found, Local, Membership, Surroundings, absent, wrong};
+use super::{Answer, Epoch, Found, Local, Membership, View, absent, wrong};
 use crate::cluster::spec::ClusterSpec;
 use crate::cluster::variables::slurm as names;
 use crate::cluster::{HostPort, host_list};
@@ -14,40 +14,38 @@ use crate::ground::{Status, catalogue};
 /// Steps from this number on are Slurm's own: batch scripts, interactive shells, containers of processes.
 const OWN_STEPS: u32 = 0xffff_fff0;
 
-pub(super) fn ask(surroundings: &Surroundings) -> Result<Answer, Status> {
-    let Some(job) = surroundings.variable(names::JOB_ID) else {
+pub(super) fn ask(view: &View<'_>) -> Result<Answer, Status> {
+    let Some(job) = view.variable(names::JOB_ID) else {
         return absent("SLURM_JOB_ID is not set");
     };
-    let step = surroundings.number(names::STEP_ID)?;
+    let step = view.number(names::STEP_ID)?;
     let (Some(step), Some(rank)) = (
         step.filter(|step| *step < OWN_STEPS),
-        surroundings.number(names::PROC_ID)?,
+        view.number(names::PROC_ID)?,
     ) else {
         return absent(
             "this is a Slurm job's script or shell and no task of a step: start tasks with srun",
         );
     };
     let sizes = [names::STEP_TASKS, names::TASKS];
-    let size_name = surroundings
-        .first_of(&sizes)
-        .map_or(names::TASKS, |(name, _)| name);
-    let Some(size) = surroundings.number(size_name)? else {
+    let size_name = view.first_of(&sizes).map_or(names::TASKS, |(name, _)| name);
+    let Some(size) = view.number(size_name)? else {
         return absent("SLURM_NTASKS is not set");
     };
     let ranks = Ranks::new((names::PROC_ID, rank), (size_name, size))?;
     let node_lists = [names::STEP_NODES, names::JOB_NODES, names::NODES];
-    let Some((nodes_name, nodes)) = surroundings.first_of(&node_lists) else {
+    let Some((nodes_name, nodes)) = view.first_of(&node_lists) else {
         return absent("SLURM_JOB_NODELIST is not set");
     };
     let nodes = host_list::expand(nodes)?;
-    let local = surroundings.number(names::LOCAL_ID)?;
-    let place = (surroundings.number(names::NODE_ID)?, local);
+    let local = view.number(names::LOCAL_ID)?;
+    let place = (view.number(names::NODE_ID)?, local);
 
-    let mut found = match deal(surroundings, ranks, size_name, &nodes)? {
+    let mut found = match deal(view, ranks, size_name, &nodes)? {
         Ok(places) if agrees(&places, rank, place) => {
-            let spec = addresses(&places, &nodes, surroundings.port()?)?;
+            let spec = addresses(&places, &nodes, view.port()?)?;
             let origin = format!("{}, {size_name} and {nodes_name}", names::PROC_ID);
-            match surroundings.root()? {
+            match view.root()? {
                 Some(root) => ranks.rooted(root, origin)?,
                 None => Found::new(Membership::Known(spec), ranks.task()?, origin),
             }
@@ -57,9 +55,9 @@ pub(super) fn ask(surroundings: &Surroundings) -> Result<Answer, Status> {
                 "the node and place that Slurm says this task has are not those of its rank".into()
             });
             let first = nodes.first().map_or("", String::as_str);
-            let root = match surroundings.root()? {
+            let root = match view.root()? {
                 Some(root) => root,
-                None => HostPort::new(first, surroundings.port()?)?,
+                None => HostPort::new(first, view.port()?)?,
             };
             let origin = format!("{}, {size_name} and {nodes_name}", names::PROC_ID);
             let mut found = ranks.rooted(root, origin)?;
@@ -72,10 +70,7 @@ pub(super) fn ask(surroundings: &Surroundings) -> Result<Answer, Status> {
     found.local = local.map(|rank| Local { rank, size: None });
     found.epoch = Some(Epoch {
         run: format!("slurm {job}.{step}"),
-        restart: surroundings
-            .number(names::RESTART_COUNT)?
-            .unwrap_or(0)
-            .into(),
+        restart: view.number(names::RESTART_COUNT)?.unwrap_or(0).into(),
     });
     found.found()
 }
@@ -85,13 +80,13 @@ type Place = (usize, u32);
 
 /// The place of each rank, or why that cannot be said.
 fn deal(
-    surroundings: &Surroundings,
+    view: &View<'_>,
     ranks: Ranks,
     size_name: &str,
     nodes: &[String],
 ) -> Result<Result<Vec<Place>, String>, Status> {
     let counts_names = [names::STEP_TASKS_PER_NODE, names::TASKS_PER_NODE];
-    let Some((counts_name, text)) = surroundings.first_of(&counts_names) else {
+    let Some((counts_name, text)) = view.first_of(&counts_names) else {
         return Ok(Err("SLURM_TASKS_PER_NODE is not set".into()));
     };
     let counts = host_list::counts(text)?;
@@ -104,9 +99,7 @@ fn deal(
         );
         return Err(wrong(counts_name, text, &why));
     }
-    let distribution = surroundings
-        .variable(names::DISTRIBUTION)
-        .unwrap_or("block");
+    let distribution = view.variable(names::DISTRIBUTION).unwrap_or("block");
     let places = match distribution.split([',', ':']).next() {
         Some("block") => in_blocks(&counts),
         Some("cyclic") => in_turn(&counts),

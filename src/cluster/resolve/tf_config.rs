@@ -8,7 +8,7 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 
-use super::{Answer, Found, Membership, Surroundings, absent};
+use super::{Answer, Found, Membership, View, absent};
 use crate::cluster::spec::{ClusterSpec, check_length, index};
 use crate::cluster::{HostPort, variables};
 use crate::ground::{Status, TaskName, catalogue};
@@ -16,8 +16,8 @@ use crate::ground::{Status, TaskName, catalogue};
 /// The task that evaluates beside the others.
 const EVALUATOR: &str = "evaluator";
 
-pub(super) fn ask(surroundings: &Surroundings) -> Result<Answer, Status> {
-    let Some(text) = surroundings.variable(variables::TF_CONFIG) else {
+pub(super) fn ask(view: &View<'_>) -> Result<Answer, Status> {
+    let Some(text) = view.variable(variables::TF_CONFIG) else {
         return absent("TF_CONFIG is not set");
     };
     check_length(text)?;

@@ -4,16 +4,16 @@
 //! torchrun's own store, which runs while we do; the root listens one port beside it.
 
 use super::ranks::Ranks;
-use super::{Answer, Epoch, Local, Surroundings, absent, wrong};
+use super::{Answer, Epoch, Local, View, absent, wrong};
 use crate::cluster::HostPort;
 use crate::cluster::variables::torchrun as names;
 use crate::ground::Status;
 
-pub(super) fn ask(surroundings: &Surroundings) -> Result<Answer, Status> {
-    let rank = surroundings.number(names::RANK)?;
-    let size = surroundings.number(names::WORLD_SIZE)?;
-    let host = surroundings.variable(names::MASTER_ADDR);
-    let port = surroundings.number(names::MASTER_PORT)?;
+pub(super) fn ask(view: &View<'_>) -> Result<Answer, Status> {
+    let rank = view.number(names::RANK)?;
+    let size = view.number(names::WORLD_SIZE)?;
+    let host = view.variable(names::MASTER_ADDR);
+    let port = view.number(names::MASTER_PORT)?;
     let (Some(rank), Some(size), Some(host), Some(port)) = (rank, size, host, port) else {
         let missing: Vec<&str> = [
             (rank.is_none(), names::RANK),
@@ -28,7 +28,7 @@ pub(super) fn ask(surroundings: &Surroundings) -> Result<Answer, Status> {
     };
     let ranks = Ranks::new((names::RANK, rank), (names::WORLD_SIZE, size))?;
     let mut notes = Vec::new();
-    let root = match surroundings.root()? {
+    let root = match view.root()? {
         Some(root) => root,
         None => {
             let port = match u16::try_from(port) {
@@ -53,23 +53,23 @@ pub(super) fn ask(surroundings: &Surroundings) -> Result<Answer, Status> {
     };
     let origin = "RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT";
     let mut found = ranks.rooted(root, origin)?;
-    found.epoch = surroundings
+    found.epoch = view
         .variable(names::RUN_ID)
         .map(|run| {
-            let restart = surroundings.number(names::RESTART_COUNT)?.unwrap_or(0);
+            let restart = view.number(names::RESTART_COUNT)?.unwrap_or(0);
             Ok::<_, Status>(Epoch {
                 run: run.to_owned(),
                 restart: restart.into(),
             })
         })
         .transpose()?;
-    found.local = surroundings
+    found.local = view
         .number(names::LOCAL_RANK)?
         .map(|rank| Local { rank, size: None });
     if let Some(local) = &mut found.local {
-        local.size = surroundings.number(names::LOCAL_WORLD_SIZE)?;
+        local.size = view.number(names::LOCAL_WORLD_SIZE)?;
     }
-    if let Some(group) = surroundings.number(names::GROUP_RANK)? {
+    if let Some(group) = view.number(names::GROUP_RANK)? {
         notes.push(format!("machine {group} of the run"));
     }
     found.notes = notes;

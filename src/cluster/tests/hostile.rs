@@ -144,7 +144,7 @@ fn a_malformed_file_says_where() {
     refused(
         &with_file("shards = 1"),
         "CLUSTER_UNRESOLVED",
-        "no [cluster]",
+        "neither a [cluster]",
     );
 }
 

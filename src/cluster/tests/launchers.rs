@@ -226,6 +226,29 @@ fn a_file_serves_all_tasks() {
 }
 
 #[test]
+fn a_file_may_name_the_root_and_what_launchers_leave_out() {
+    let rooted = with_file("root = \"r:1\"\nrank = 1\nworld_size = 3\n");
+    let resolved = resolve(&rooted).unwrap();
+    assert_eq!(resolved.source, Source::File);
+    assert_eq!(root(&resolved), ("r:1".into(), 1, 3));
+
+    let mut beside =
+        with_file("root = \"r:1\"\nport = 5\nsubdomain = \"trainers\"\nworld_size = 3\n");
+    beside.environment = environment(sample!("openmpi4"));
+    assert_eq!(root(&resolve(&beside).unwrap()), ("r:1".into(), 2, 4));
+    beside.environment = BTreeMap::from([("JOB_COMPLETION_INDEX".into(), "1".into())]);
+    beside.host_name = Some("train-1".into());
+    let resolved = resolve(&beside).unwrap();
+    assert_eq!(
+        resolved.address().unwrap().to_string(),
+        "train-1.trainers:5"
+    );
+    refused(&with_file("root = \"r\""), "CLUSTER_ADDRESS", "\"r\"");
+    let wrong = with_file("root = \"r:1\"\nrank = -1\nworld_size = 3\n");
+    refused(&wrong, "LAUNCHER_ENVIRONMENT", "rank=-1");
+}
+
+#[test]
 fn the_first_who_says_anything_is_believed() {
     let mut all = with_file("[cluster]\nps = [\"file:1\"]\n");
     all.environment = environment(sample!("slurm"));
