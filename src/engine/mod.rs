@@ -12,7 +12,12 @@ mod wiring;
 #[cfg(test)]
 mod tests;
 
-pub use config::Config;
+#[doc = include_str!("CONFIG.md")]
+pub mod configuration {}
+
+pub use config::{
+    Config, Loaded, Origin, Origins, Require, SETTINGS, Setting, Sources, Taker, reference_page,
+};
 pub use recv::Recv;
 pub use steps::Step;
 

@@ -268,3 +268,21 @@ pub const STREAM_LINGER_NS: u64 = 100_000_000;
 
 /// How long bytes may wait for a peer's acknowledgement, or a silent peer for a probe's, unless configured: 10 s.
 pub const TCP_USER_TIMEOUT_MS: u32 = 10_000;
+
+// ── Clusters ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+/// Tasks of a cluster: as many as keys may name.
+pub const CLUSTER_TASKS_MAX: usize = PEERS;
+
+/// Bytes of a host's name, as the domain name system has it.
+pub const HOST_NAME_BYTES_MAX: usize = 253;
+
+/// Bytes of a cluster's description: each task with the longest name, a port of five digits, brackets, quotes and a
+/// number of ten digits; and as much again for layout.
+pub const CLUSTER_TEXT_BYTES_MAX: usize = 2 * CLUSTER_TASKS_MAX * (HOST_NAME_BYTES_MAX + 5 + 32);
+
+const _: () = assert!(CLUSTER_TEXT_BYTES_MAX < 4 << 20);
+
+/// Where a task listens whose launcher names no port: below the range that systems deal out to callers, and none of
+/// those that rendezvous stores and metrics of this field commonly take.
+pub const TASK_PORT: u16 = 29_700;
