@@ -12,7 +12,7 @@ use rendez::fabric::{AnyPort, DownReason, Geometry, LoopbackPort};
 use rendez::ground::device::TaskName;
 use rendez::ground::{DType, Incarnation, Key, Shape, Status, StepId, TensorMeta, limits};
 use rendez::memory::{ArenaConfig, MappedSegment, Segment, Tensor};
-use rendez::shard::solo::{Greeting, Solo, Team};
+use rendez::shard::solo::{End, Greeting, Solo, Team};
 use rendez::shard::{Clock, Observer, PreparedKey, Settings, Task, TaskContext, TaskEvent};
 
 const STEP: StepId = StepId(7);
@@ -23,7 +23,7 @@ struct Deaf;
 impl Observer for Deaf {
     fn peer_wanted(&self, _: &TaskName) {}
     fn step_ended(&self, _: StepId, _: &Status) {}
-    fn link_down(&self, _: &TaskName, _: DownReason) {}
+    fn link_down(&self, _: &TaskName, _: u32, _: DownReason) {}
     fn violated(&self, task: &TaskName, status: &Status) {
         panic!("{task}: {status}");
     }
@@ -67,7 +67,7 @@ fn pair() -> [Solo; 2] {
             shards: 1,
             read_domain: true,
             segments: segments.collect(),
-            links: vec![(0, end)],
+            links: vec![(0, End::Loopback(end))],
         };
         solos[at].peer_up(greeting);
     }

@@ -15,6 +15,11 @@ impl<V: Payload> Channel<V> {
         self.state = State::Greeting { hello_sent: false };
     }
 
+    /// Whether the peer reads our arenas in place, from the connection that is coming on.
+    pub const fn set_read_domain(&mut self, read_domain: bool) {
+        self.settings.read_domain = read_domain;
+    }
+
     /// The connection is gone, and every buffer of it has come back. What is owed waits for the next one.
     pub fn disconnected(&mut self) {
         self.state = State::Down;

@@ -251,6 +251,9 @@ const _: () = assert!(LINK_SLOTS >= 2 * FRAME_WINDOW as u32);
 /// How long a peer that a key names may take to be there, unless configured: 10 s.
 pub const CONNECT_TIMEOUT_NS: u64 = 10_000_000_000;
 
+/// Bytes of a file with a secret, a key or certificates: a chain of a dozen of the largest certificates.
+pub const SECRET_FILE_BYTES_MAX: u64 = 1 << 17;
+
 // ── Byte streams ────────────────────────────────────────────────────────────────────────────────────────────────
 
 /// Bytes that wait to be sent on one connection, frames and bodies: three of the longest, or sixty of the usual. 256

@@ -235,6 +235,7 @@ impl Solo {
             incarnation: greeting.incarnation,
             shards: greeting.shards,
             read_domain: greeting.read_domain,
+            connection: 0,
             segments: segments
                 .map(|(arena, index, mapped)| PeerSegment {
                     arena,

@@ -65,7 +65,7 @@ struct Watch {
 impl Observer for Watch {
     fn peer_wanted(&self, _: &TaskName) {}
     fn step_ended(&self, _: StepId, _: &Status) {}
-    fn link_down(&self, task: &TaskName, reason: DownReason) {
+    fn link_down(&self, task: &TaskName, _: u32, reason: DownReason) {
         if reason == DownReason::Corrupt {
             self.seen
                 .push(Seen::Violation(format!("the link to {task} was corrupt")));
