@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use crate::channel::Rules;
 use crate::cluster::{ClusterSpec, HostPort};
-use crate::control::{Address, RuntimeKind};
+use crate::control::{Address, PathWish, RuntimeKind};
 use crate::ground::{Code, Status, catalogue, limits};
 use crate::memory::ArenaConfig;
 use crate::shard::Settings;
@@ -101,8 +101,6 @@ pub struct Config {
     pub drain_timeout: Duration,
     /// How long sent bytes may stay unacknowledged before a connection is given up.
     pub tcp_user_timeout: Duration,
-    /// How long a connection may be idle before the kernel asks for the peer.
-    pub tcp_keepalive: Duration,
     /// Where the values come from, as far as they were loaded.
     pub origins: Origins,
 }
@@ -158,11 +156,29 @@ impl Config {
             tls_key: None,
             tls_ca: None,
             insecure: false,
-            failure_detection: Duration::from_millis(300),
+            failure_detection: Duration::from_secs(2),
             drain_timeout: Duration::from_secs(5),
             tcp_user_timeout: Duration::from_secs(10),
-            tcp_keepalive: Duration::from_secs(5),
             origins: Origins::default(),
+        }
+    }
+
+    /// How long a lost connection may take to be made again.
+    pub(crate) const fn resume_timeout(&self) -> Duration {
+        self.failure_detection
+    }
+
+    /// The way that connections are to go.
+    pub(crate) fn path_wish(&self) -> Result<PathWish, Status> {
+        match self.require {
+            Require::None => Ok(PathWish::Auto),
+            Require::Shm => Ok(PathWish::Shm),
+            Require::Tcp => Ok(PathWish::Tcp),
+            Require::Verbs => Err(Status::new(
+                Code::FailedPrecondition,
+                catalogue::PATH_REFUSED,
+                "require = \"verbs\": this build has no path over RDMA; use shm or tcp, or require nothing",
+            )),
         }
     }
 
@@ -180,7 +196,8 @@ impl Config {
             inline_max: self.inline_max,
             lease: self.lease,
             landing_bytes: self.landing_bytes,
-            connect_timeout_ns: u64::try_from(self.connect_timeout.as_nanos()).unwrap_or(u64::MAX),
+            connect_timeout_ns: nanos(self.connect_timeout),
+            resume_timeout_ns: nanos(self.failure_detection),
             rules: self.rules,
             ..Settings::default()
         }
@@ -207,6 +224,10 @@ impl Config {
         }
         Ok(())
     }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Sixty-four bits from the system, never zero.

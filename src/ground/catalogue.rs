@@ -178,6 +178,33 @@ catalogue! {
     CONTROL_SYSTEM: Internal,
         "The operating system refused the control plane something; the message says what.",
         "Look the error number up in the call's manual page.";
+    CONTROL_EXPOSED: PermissionDenied,
+        "The control plane would be open to other machines with nothing to keep strangers out.",
+        "Give all tasks one cluster secret or TLS certificates, listen on a loopback address, or allow `insecure`.";
+    SECRET_UNFIT: InvalidArgument,
+        "The file of the cluster secret cannot be used: it is missing, others may read it, or its secret is too short.",
+        "Make one with `head -c 32 /dev/urandom | base64 > secret && chmod 600 secret`, and give it to all tasks.";
+    SECRET_WRONG: PermissionDenied,
+        "The peer did not prove that it knows this cluster's secret, or we did not to the peer.",
+        "Give all tasks the same secret file; if they have it, somebody else is knocking.";
+    HANDSHAKE_REPLAYED: PermissionDenied,
+        "Somebody played back a recorded handshake. It was of no use to them.",
+        "Look for who listens on the network between the tasks.";
+    TLS_REFUSED: PermissionDenied,
+        "TLS is set on one side only, or one side did not take the other's certificate.",
+        "Give all tasks certificates of the same authority, or none.";
+    TICKET_UNKNOWN: PermissionDenied,
+        "A data connection came with a ticket that this task did not give out, or that its owner did not sign.",
+        "Nothing if the peers connect; otherwise look for who else dials this port.";
+    TICKET_EXPIRED: DeadlineExceeded,
+        "A data connection came after its greeting was over.",
+        "Nothing if the peers connect at a later try; otherwise raise the greeting's deadline.";
+    TICKET_REUSED: PermissionDenied,
+        "A data connection came with a ticket that had been used.",
+        "Look for who listens on the network between the tasks.";
+    PATH_REFUSED: FailedPrecondition,
+        "The path that is demanded to a peer is not to be had; the message says why.",
+        "Mend what the message names, or allow the path to be chosen.";
     CONTROL_BUSY: ResourceExhausted,
         "As many commands wait for the control plane as may.",
         "Give fewer at once.";

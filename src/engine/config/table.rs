@@ -131,7 +131,8 @@ settings! {
     // ── The engine ──────────────────────────────────────────────────────────────────────────────────────────────
     task: Text task, Engine, "This task, as `/job:worker/task:0`.";
     listen: Itself listen, Engine,
-        "Where to be dialled: `unix:@name` or `unix:/absolute/path`. Without it a name is made up at start.";
+        "Where to be dialled: `host:port`, `unix:@name` or `unix:/absolute/path`. Without it a Unix name is made up at \
+         start, and only this machine can dial.";
     peers: Peers peers, Engine, "Where other tasks listen, by task name.";
     shards: Count shards, Engine, "Shards; 0 is one for each core of the affinity mask. At most 64.";
     cores: Cores cores, Engine, "The cores to use; none named means those of the affinity mask, in order.";
@@ -164,19 +165,19 @@ settings! {
     // ── The server ──────────────────────────────────────────────────────────────────────────────────────────────
     protocol: Text protocol, Server,
         "How tasks speak: `auto`, `shm`, `tcp` or `verbs`; `grpc` and its kin are mapped, or refused with the reason.";
-    require: Choice require, Server, "The path that peers must be reached by; another is refused instead of taken.";
-    cluster_secret_file: File cluster_secret_file, Server,
+    require: Choice require, Engine, "The path that peers must be reached by; another is refused instead of taken.";
+    cluster_secret_file: File cluster_secret_file, Engine,
         "The file with the cluster's secret, readable by nobody else.";
-    tls_cert: File tls_cert, Server, "This task's certificate, PEM.";
-    tls_key: File tls_key, Server, "The certificate's key, PEM.";
-    tls_ca: File tls_ca, Server, "The authority that the certificates of peers must come from, PEM.";
-    insecure: Switch insecure, Server, "Allow an address beyond this machine without a secret and without TLS.";
-    failure_detection: Time failure_detection, Server, "How long a peer may be silent before it counts as lost.";
+    tls_cert: File tls_cert, Engine, "This task's certificate, PEM.";
+    tls_key: File tls_key, Engine, "The certificate's key, PEM.";
+    tls_ca: File tls_ca, Engine, "The authority that the certificates of peers must come from, PEM.";
+    insecure: Switch insecure, Engine, "Allow an address beyond this machine without a secret and without TLS.";
+    failure_detection: Time failure_detection, Engine,
+        "Bounds how long waiters wait for a lost peer: over TCP its silence counts as loss after half of it, and it is given \
+         up if nothing brings it back in all of it. A process that dies on this machine is told at once.";
     drain_timeout: Time drain_timeout, Server, "How long a stop waits for what is on its way.";
-    tcp_user_timeout: Time tcp_user_timeout, Server,
+    tcp_user_timeout: Time tcp_user_timeout, Engine,
         "How long sent bytes may stay unacknowledged before a connection is given up.";
-    tcp_keepalive: Time tcp_keepalive, Server,
-        "How long a connection may be idle before the kernel asks for the peer.";
 }
 
 /// Lets the field's type say which `Codec` of the kind is meant.
