@@ -5,5 +5,8 @@ mod leaks;
 mod pairs;
 mod raw;
 mod refusals;
+mod relay;
+mod security;
+mod strangers;
 mod support;
 mod tcp;
