@@ -1,5 +1,6 @@
 //! The control plane from outside: pairs of it in one process, in several, and against peers that break its rules.
 
+mod calls;
 mod children;
 mod leaks;
 mod pairs;
