@@ -267,3 +267,42 @@ const _: () = assert!(LINK_SLOTS >= 2 * FRAME_WINDOW as u32);
 
 /// How long a peer that a key names may take to be there, unless configured: 10 s.
 pub const CONNECT_TIMEOUT_NS: u64 = 10_000_000_000;
+
+/// Bytes of a file with a secret, a key or certificates: a chain of a dozen of the largest certificates.
+pub const SECRET_FILE_BYTES_MAX: u64 = 1 << 17;
+
+// ── Byte streams ────────────────────────────────────────────────────────────────────────────────────────────────
+
+/// Bytes that wait to be sent on one connection, frames and bodies: three of the longest, or sixty of the usual. 256
+/// peers hold 16 MiB at most, and idle ones a page each.
+pub const STREAM_SEND_BYTES: usize = 64 << 10;
+
+/// Bytes received on one connection and not given on: the longest frame with its body fits twice, but for its head.
+pub const STREAM_RECEIVE_BYTES: usize = 32 << 10;
+
+/// Bytes of one chunk of a write: a quarter of a millisecond at 4 GB/s, for which frames behind it wait.
+pub const STREAM_CHUNK_MAX: usize = 1 << 20;
+
+/// How long a closed connection may take to send what it began and to say goodbye: 100 ms.
+pub const STREAM_LINGER_NS: u64 = 100_000_000;
+
+/// How long bytes may wait for a peer's acknowledgement, or a silent peer for a probe's, unless configured: 10 s.
+pub const TCP_USER_TIMEOUT_MS: u32 = 10_000;
+
+// ── Clusters ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+/// Tasks of a cluster: as many as keys may name.
+pub const CLUSTER_TASKS_MAX: usize = PEERS;
+
+/// Bytes of a host's name, as the domain name system has it.
+pub const HOST_NAME_BYTES_MAX: usize = 253;
+
+/// Bytes of a cluster's description: each task with the longest name, a port of five digits, brackets, quotes and a
+/// number of ten digits; and as much again for layout.
+pub const CLUSTER_TEXT_BYTES_MAX: usize = 2 * CLUSTER_TASKS_MAX * (HOST_NAME_BYTES_MAX + 5 + 32);
+
+const _: () = assert!(CLUSTER_TEXT_BYTES_MAX < 4 << 20);
+
+/// Where a task listens whose launcher names no port: below the range that systems deal out to callers, and none of
+/// those that rendezvous stores and metrics of this field commonly take.
+pub const TASK_PORT: u16 = 29_700;

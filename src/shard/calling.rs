@@ -32,6 +32,7 @@ impl Shard {
                     self.core.peer_lost(at as u32, &status);
                 }
             }
+            Call::PeerAway { task, status } => self.core.peer_away(&task, status),
             Call::PeerSegment { task, segment } => self.core.peer_segment(&task, segment),
             Call::Abort { step, status } => {
                 if self.core.abort(step, &status) {

@@ -13,22 +13,42 @@ const LINK_BITS: u32 = 20;
 const LINK_MASK: u32 = (1 << LINK_BITS) - 1;
 const LIFE_MASK: u32 = (1 << (32 - LINK_BITS)) - 1;
 
+/// Why an offer cannot be read in place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum NoLease {
+    /// Its segment is not mapped yet: the news of it is on its way.
+    Unmapped,
+    /// There are too many leases, or the claim does not fit its segment: the bytes must be copied. To wait for a lease
+    /// would be wrong: those that are out may be of values that wait behind this one.
+    Never,
+}
+
 impl Core {
-    /// A tensor that lies in the peer's memory: `None` if its segment is not mapped (yet), the claim does not fit
-    /// it, or there are too many leases.
-    pub(crate) fn lease(&mut self, link: u32, region: Region, offer: &Accepted) -> Option<Tensor> {
-        let peer = self.links.get(link as usize)?.peer;
-        let segment = self.peers[peer as usize]
+    /// A tensor that lies in the peer's memory.
+    ///
+    /// # Errors
+    /// [`NoLease`] says whether a lease may be had later.
+    pub(crate) fn lease(
+        &mut self,
+        link: u32,
+        region: Region,
+        offer: &Accepted,
+    ) -> Result<Tensor, NoLease> {
+        let entry = self.links.get(link as usize).ok_or(NoLease::Never)?;
+        let segment = self.peers[entry.peer as usize]
             .segments
             .iter()
-            .find(|segment| segment.arena == region.arena && segment.index == region.segment)?
+            .find(|segment| segment.arena == region.arena && segment.index == region.segment)
+            .ok_or(NoLease::Unmapped)?
             .mapped
             .clone();
         // An offer's ticket means nothing to the peer's next life.
-        let life = u64::from(self.links.get(link as usize)?.channel.life() & LIFE_MASK);
+        let life = u64::from(entry.channel.life() & LIFE_MASK);
         let token =
             life << (32 + LINK_BITS) | u64::from(link) << 32 | u64::from(offer.ticket.packed());
-        self.leases.make(segment, region, offer.meta, token).ok()
+        self.leases
+            .make(segment, region, offer.meta, token)
+            .map_err(|_| NoLease::Never)
     }
 
     /// A segment has been mapped: the offer that waited for it becomes a lease.
@@ -40,13 +60,22 @@ impl Core {
             return;
         };
         match self.lease(incoming.link, region, &incoming.offer) {
-            Some(tensor) => {
+            Ok(tensor) => {
                 self.incoming.remove(ticket);
                 self.supply(&incoming, ticket, tensor);
             }
-            None => {
+            Err(NoLease::Unmapped) => {
                 if let Some(entry) = self.links.get_mut(incoming.link as usize) {
                     entry.unmapped.push(ticket);
+                }
+            }
+            Err(NoLease::Never) => {
+                if let Some(incoming) = self.incoming.at_mut(ticket) {
+                    incoming.region = None;
+                    incoming.is_wanted = false;
+                }
+                if incoming.is_wanted {
+                    self.fetch(ticket);
                 }
             }
         }
