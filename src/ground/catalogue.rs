@@ -205,6 +205,24 @@ catalogue! {
     PATH_REFUSED: FailedPrecondition,
         "The path that is demanded to a peer is not to be had; the message says why.",
         "Mend what the message names, or allow the path to be chosen.";
+    CALL_UNKNOWN: Unimplemented,
+        "The peer has no service of this number.",
+        "Run the same release on all tasks, and register the service before the task starts.";
+    CALL_BUSY: ResourceExhausted,
+        "As many calls wait, here or at the peer, as may.",
+        "Call again later, or wait for answers before calling on.";
+    CALL_TOO_LONG: ResourceExhausted,
+        "A call or its answer is longer than a control message may be.",
+        "Send large values as tensors.";
+    CALL_CANCELLED: Cancelled,
+        "The call was given up before its answer came.",
+        "Nothing: whoever made it gave it up.";
+    CALL_DEADLINE: DeadlineExceeded,
+        "The answer to a call did not come before its deadline.",
+        "See whether the peer runs; raise the deadline if the service is just slow.";
+    SERVICE_FAILED: Internal,
+        "A service broke down while it carried out a call.",
+        "See the log of the task that was called.";
     CONTROL_BUSY: ResourceExhausted,
         "As many commands wait for the control plane as may.",
         "Give fewer at once.";
