@@ -161,6 +161,13 @@ impl Wiring {
         self.admission.features()
     }
 
+    /// Tasks whose address is known.
+    pub(crate) fn addressed(&self) -> Vec<TaskName> {
+        let book = self.book();
+        let names = book.addresses.keys();
+        names.filter_map(|name| TaskName::parse(name).ok()).collect()
+    }
+
     /// The connections that stand.
     pub(crate) fn connected(&self) -> Vec<Connected> {
         self.book().connected.values().cloned().collect()
@@ -283,6 +290,10 @@ impl Handler for Wiring {
     fn data_channels(&self, peer: &PeerHello) -> Result<u32, Status> {
         self.admission.judge(peer)?;
         Ok(pairs(self.shards, usize::from(peer.shards)).count() as u32)
+    }
+
+    fn services(&self) -> crate::control::Services {
+        super::services::of(self.engine.get().cloned().unwrap_or_default())
     }
 
     fn peer_up(&self, up: PeerUp) {
