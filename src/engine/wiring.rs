@@ -11,6 +11,7 @@ use std::time::Duration;
 use super::Inner;
 use super::config::Config;
 use super::start::{LOOPBACK, SHM};
+use crate::channel::{Rule, Rules};
 use crate::control::{
     Address, DoorbellOffer, Handler, LinkOffer, LocalOffer, PeerGone, PeerHello, PeerId, PeerUp,
     PollPolicy, SegmentOffer,
@@ -20,7 +21,7 @@ use crate::fabric::doorbell::PeerWake;
 use crate::fabric::shm::{Link, LinkConfig, Side};
 use crate::fabric::{AnyPort, Caps, DownReason, LoopbackPort};
 use crate::ground::device::TaskName;
-use crate::ground::{Code, Status, StepId, catalogue, limits};
+use crate::ground::{Code, Incarnation, Status, StepId, catalogue, limits};
 use crate::memory::{MappedSegment, Segment};
 use crate::shard::Observer;
 use crate::shard::call::{Attach, Call, PeerSegment, PeerUp as ShardPeerUp};
@@ -30,6 +31,7 @@ use crate::shard::call::{Attach, Call, PeerSegment, PeerUp as ShardPeerUp};
 pub(crate) struct Wiring {
     shards: usize,
     connect_timeout: Duration,
+    rules: Rules,
     engine: OnceLock<Weak<Inner>>,
     book: Mutex<Book>,
 }
@@ -46,6 +48,8 @@ struct Book {
     links: BTreeMap<String, Link>,
     /// Who each connection is with.
     connected: BTreeMap<PeerId, TaskName>,
+    /// Whose exit is still to be told, whether connected or not: only where it can be proved.
+    followed: BTreeMap<PeerId, (TaskName, Incarnation)>,
 }
 
 impl Wiring {
@@ -62,6 +66,7 @@ impl Wiring {
         Ok(Self {
             shards,
             connect_timeout: config.connect_timeout,
+            rules: config.rules,
             engine: OnceLock::new(),
             book: Mutex::new(book),
         })
@@ -257,7 +262,7 @@ impl Handler for Wiring {
         let (Some(engine), Some(task)) = (self.engine(), task) else {
             return;
         };
-        match MappedSegment::open(segment.fd, segment.len) {
+        match MappedSegment::open_if(segment.fd, segment.len, self.rules.on(Rule::Sealed)) {
             Ok(mapped) => {
                 let segment = PeerSegment {
                     arena: segment.arena,
@@ -280,16 +285,26 @@ impl Handler for Wiring {
     }
 
     fn peer_gone(&self, peer: PeerId, why: PeerGone) {
-        let task = self.book().connected.remove(&peer);
-        let (Some(engine), Some(task)) = (self.engine(), task) else {
-            return;
-        };
-        let status = why.status(&task.to_string());
-        tracing::info!(%task, %status, "a peer is gone");
-        engine.call_all(|| Call::PeerLost {
-            task: task.clone(),
-            status: status.clone(),
-        });
+        let Some(engine) = self.engine() else { return };
+        let connected = self.book().connected.remove(&peer);
+        if let Some(task) = connected {
+            let status = why.status(&task.to_string());
+            tracing::info!(%task, %status, "a peer is gone");
+            engine.call_all(|| Call::PeerLost {
+                task: task.clone(),
+                status: status.clone(),
+            });
+        }
+        let exited = why
+            .is_proof()
+            .then(|| self.book().followed.remove(&peer))
+            .flatten();
+        if let Some((task, incarnation)) = exited {
+            engine.call_all(|| Call::PeerExited {
+                task: task.clone(),
+                incarnation,
+            });
+        }
     }
 
     fn dial_failed(&self, task: &str, status: Status) {
@@ -324,10 +339,11 @@ impl Wiring {
             usize::from(up.hello.shards),
             may_sleep,
         )?;
+        let must_be_sealed = self.rules.on(Rule::Sealed);
         let mut segments = Vec::new();
         if up.read_domain {
             for offer in up.descriptors.segments {
-                let mapped = Arc::new(MappedSegment::open(offer.fd, offer.len)?);
+                let mapped = Arc::new(MappedSegment::open_if(offer.fd, offer.len, must_be_sealed)?);
                 segments.push(PeerSegment {
                     arena: offer.arena,
                     index: offer.segment,
@@ -356,6 +372,10 @@ impl Wiring {
             links[ours].push((theirs as u16, attach));
         }
         self.book().connected.insert(up.peer, task.clone());
+        if up.exit_provable {
+            let followed = (task.clone(), up.incarnation);
+            self.book().followed.insert(up.peer, followed);
+        }
         for (mailbox, links) in engine.mailboxes.iter().zip(links) {
             mailbox.call(Call::PeerUp(Box::new(ShardPeerUp {
                 task: task.clone(),
