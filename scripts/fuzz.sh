@@ -68,6 +68,16 @@ make_seeds() {
             printf 'task = "/job:a/task:1"\nshards = 2\npoll = "park"\n[peers]\n"/job:b/task:0" = "unix:@b"\n' >"$1/file"
             printf 'busy' >"$1/word"
             ;;
+        host_list) local text; for text in 'node[01-04,7],login' 'r[0-1]n[1,3]' '2(x3),1'; do printf '%s' "$text" >"$1/${#text}"; done ;;
+        tf_config)
+            for file in tests/data/launchers/tf_config_*.env; do
+                sed -n 's/^TF_CONFIG=//p' "$file" | tr -d '\n' >"$1/$(basename "$file")"
+            done
+            ;;
+        cluster_file)
+            printf 'task = "/job:ps/task:0"\n[cluster]\nps = ["a:1"]\nworker = { 3 = "[::1]:2" }\n' >"$1/file"
+            printf 'ps=a:1,3@b:2;worker=[::1]:2' >"$1/text"
+            ;;
         addresses) printf 'unix:@rendez' >"$1/abstract"; printf 'unix:/run/rendez' >"$1/path" ;;
         control) printf '\4\0\0\0\10\1\102\0\4\0\0\0\10\1\112\0' >"$1/pings" ;;
     esac

@@ -103,6 +103,7 @@
 //!
 //! * Floor 0: [`ground`], the plain values that everything is made of. [`sync`], the atomics.
 //! * Floor 1: [`wire`], the hot frames as bytes. [`proto`], the control plane's messages.
+//! * Floor 2: [`cluster`], which tasks there are and which of them this is. Pure, as the column above it.
 //! * Floor 3, the pure column: [`rendezvous`], the matching table, and [`channel`], the protocol with one peer. No
 //!   clock, no I/O, no `unsafe`.
 //! * Floor 3, the machine column: [`memory`], where tensors lie, and [`fabric`], which moves frames and bytes.
@@ -124,6 +125,8 @@ pub mod ground;
 
 pub mod proto;
 pub mod wire;
+
+pub mod cluster;
 
 pub mod channel;
 pub mod rendezvous;

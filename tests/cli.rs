@@ -60,6 +60,77 @@ fn usage_errors_exit_2_with_a_reason_on_stderr() {
     }
 }
 
+/// The command in a directory without a configuration, and in no environment but this.
+fn rendez_in(environment: &[(&str, &str)], arguments: &[&str]) -> Output {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rendez"));
+    command
+        .args(arguments)
+        .env_clear()
+        .envs(environment.iter().copied())
+        .current_dir(directory.path())
+        .stdin(Stdio::null())
+        .output()
+        .expect("the command starts")
+}
+
+#[test]
+fn config_show_is_a_configuration_and_says_where_values_come_from() {
+    let shown = rendez_in(
+        &[("RENDEZ_SHARDS", "2")],
+        &["config", "show", "--poll", "park"],
+    );
+    assert_eq!(shown.status.code(), Some(0), "{}", stderr(&shown));
+    let mut config = rendez::engine::Config::new("/job:a/task:0");
+    config
+        .apply_toml(&stdout(&shown), "shown")
+        .expect("it is a configuration");
+    assert_eq!(config.shards, 2);
+
+    let arguments = ["config", "show", "--json", "--poll", "park", "--insecure"];
+    let json = rendez_in(&[("RENDEZ_SHARDS", "2"), ("RENDEZ_SHART", "2")], &arguments);
+    let report: Value = serde_json::from_slice(&json.stdout).expect("JSON");
+    let of = |key: &str| {
+        let settings = report["settings"].as_array().expect("settings");
+        let found = settings.iter().find(|setting| setting["key"] == key);
+        found.expect("the setting").clone()
+    };
+    assert_eq!(
+        (&of("shards")["value"], &of("shards")["origin"]),
+        (&2.into(), &"RENDEZ_SHARDS".into())
+    );
+    assert_eq!(
+        (&of("poll")["value"], &of("poll")["origin"]),
+        (&"park".into(), &"--poll".into())
+    );
+    assert_eq!(
+        (&of("insecure")["value"], &of("insecure")["taker"]),
+        (&true.into(), &"server".into())
+    );
+    assert_eq!(of("lease")["origin"], "default");
+    assert!(
+        report["warnings"][0]
+            .as_str()
+            .expect("a warning")
+            .contains("RENDEZ_SHART")
+    );
+
+    let wrong = rendez_in(&[("RENDEZ_SHARDS", "many")], &["config", "show"]);
+    assert_eq!(wrong.status.code(), Some(1));
+    assert!(
+        stderr(&wrong).starts_with("error[CONFIG]: ")
+            && stderr(&wrong).contains("RENDEZ_SHARDS=many")
+    );
+    for arguments in [
+        ["--shards", "many"],
+        ["--config", "/nowhere"],
+        ["--task", "3"],
+    ] {
+        let wrong = rendez_in(&[], &[&["config", "show"][..], &arguments].concat());
+        assert_ne!(wrong.status.code(), Some(0), "{arguments:?}");
+    }
+}
+
 #[test]
 fn help_and_version_are_results() {
     for arguments in [&["--help"][..], &["bench", "--help"], &["demo", "--help"]] {

@@ -17,6 +17,11 @@ impl<V: Payload> Channel<V> {
         self.state = State::Greeting { hello_sent: false };
     }
 
+    /// Whether the peer reads our arenas in place, from the connection that is coming on.
+    pub const fn set_read_domain(&mut self, read_domain: bool) {
+        self.settings.read_domain = read_domain;
+    }
+
     /// The connection is gone, and every buffer of it has come back. What is owed waits for the next one.
     pub fn disconnected(&mut self) {
         self.state = State::Down;
@@ -196,8 +201,12 @@ impl<V: Payload> Channel<V> {
             return;
         };
         if !demand.is_asked {
-            // Nobody has heard of it.
+            // Nobody has heard of it; an offer that it was to accept still lies at the peer.
+            let offer = demand.offer;
             self.requests.remove(ticket);
+            if let Some(offer) = offer {
+                self.release(offer.ticket);
+            }
         } else if !std::mem::replace(&mut demand.is_cancelled, true) {
             self.queue(Message::Cancel(ticket), None);
         }

@@ -22,6 +22,7 @@ Examples:
   rendez demo                                  hand a small file of weights from one process to another
   rendez demo model.safetensors                the same with a file of yours
   rendez bench --size 4,64,1KiB --baseline     half round trips beside the machine's own limit
+  rendez config show --origin                  every setting, and where its value comes from
 
 Exit codes: 0 ok, 1 failure, 2 usage. Errors go to standard error as 'error[REASON]: …'; reasons are stable.";
 
@@ -62,6 +63,9 @@ pub enum Command {
     /// Measure hand-overs: latency, rate and bandwidth by size.
     #[command(after_help = BENCH_EXAMPLES)]
     Bench(BenchArgs),
+    /// Print settings, where they come from, and what there are.
+    #[command(subcommand)]
+    Config(super::config::ConfigCommand),
     /// The other side of a demonstration.
     #[command(name = super::demo::pair::PEER_COMMAND, hide = true)]
     DemoPeer(DemoPeerArgs),

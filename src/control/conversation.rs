@@ -10,8 +10,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::{pending, poll_fn};
 use std::io;
-use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
+use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 use std::time::Instant;
@@ -26,14 +25,14 @@ use crate::proto::{self, Envelope};
 
 use super::config::ControlConfig;
 use super::credentials::is_ready;
+use super::exchange::{Seals, frame_refusal, protocol_refusal};
 use super::frame::{self, FrameError};
-use super::greet::{
-    accept_segment, describe_segment, frame_refusal, lane_refusal, protocol_refusal,
-};
+use super::greet::{accept_segment, describe_segment, lane_refusal};
 use super::hello::{Refusal, clip, status_from_wire};
 use super::lane::Lane;
-use super::peer::{Handler, PeerGone, PeerHello, PeerId, SegmentOffer};
+use super::peer::{Handler, Path, PeerGone, PeerHello, PeerId, SegmentOffer};
 use super::runtime::Runtime;
+use super::secret::Seal;
 use super::signal::Signal;
 
 /// One connected peer.
@@ -47,8 +46,15 @@ pub(crate) struct Conversation {
     /// Set once the end has begun, whatever it is.
     is_ending: Cell<bool>,
     has_said_bye: Cell<bool>,
-    socket: UnixStream,
-    lane: RefCell<Lane>,
+    /// Set, with the reason, once we are told to end it.
+    hung_up: Signal,
+    hang_up_why: RefCell<String>,
+    path: Path,
+    socket: OwnedFd,
+    /// None over TCP.
+    lane: RefCell<Option<Lane>>,
+    /// Taken by the loops that read and write.
+    seals: RefCell<Seals>,
     /// Our segments the peer has or will have.
     offered: RefCell<BTreeSet<(u16, u16)>>,
     /// The peer's segments we have.
@@ -85,8 +91,10 @@ pub(crate) struct Opening {
     pub(crate) peer: PeerId,
     pub(crate) hello: PeerHello,
     pub(crate) read_domain: bool,
-    pub(crate) socket: UnixStream,
-    pub(crate) lane: Lane,
+    pub(crate) path: Path,
+    pub(crate) socket: OwnedFd,
+    pub(crate) lane: Option<Lane>,
+    pub(crate) seals: Seals,
     pub(crate) offered: BTreeSet<(u16, u16)>,
     pub(crate) known: BTreeSet<(u16, u16)>,
 }
@@ -98,8 +106,10 @@ impl Conversation {
             peer,
             hello,
             read_domain,
+            path,
             socket,
             lane,
+            seals,
             offered,
             known,
         } = opening;
@@ -110,8 +120,12 @@ impl Conversation {
             exited: Signal::default(),
             is_ending: Cell::new(false),
             has_said_bye: Cell::new(false),
+            hung_up: Signal::default(),
+            hang_up_why: RefCell::default(),
+            path,
             socket,
             lane: RefCell::new(lane),
+            seals: RefCell::new(seals),
             offered: RefCell::new(offered),
             known: RefCell::new(known),
             outbox: Outbox::default(),
@@ -136,10 +150,16 @@ impl Conversation {
             self.exited.wait().await;
             PeerGone::ProcessExited
         };
-        let reading = self.read(&mut reader, handler);
-        let writing = self.write(&mut writer);
+        let hang_up = async {
+            self.hung_up.wait().await;
+            let why = self.hang_up_why.borrow().clone();
+            PeerGone::ConnectionLost(Refusal::later("PEER_LOST", why).status)
+        };
+        let Seals { incoming, outgoing } = self.seals.take();
+        let reading = self.read(&mut reader, incoming, handler);
+        let writing = self.write(&mut writer, outgoing);
         let asking = self.ask(runtime, config, handler);
-        let gone = or(or(reading, exit), or(writing, asking)).await;
+        let gone = or(or(reading, or(exit, hang_up)), or(writing, asking)).await;
         self.is_ending.set(true);
         self.waiting.borrow_mut().clear();
         self.shut_down();
@@ -180,10 +200,16 @@ impl Conversation {
         .await;
     }
 
+    /// Ends the connection, as if it were lost for this reason.
+    pub(crate) fn hang_up(&self, why: &str) {
+        *self.hang_up_why.borrow_mut() = clip(why);
+        self.hung_up.set();
+    }
+
     /// Ends the connection for both sides at once.
     pub(crate) fn shut_down(&self) {
         // Fails only if it is over already.
-        let _ = self.socket.shutdown(std::net::Shutdown::Both);
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
     }
 
     /// True if the end has begun or the other end of the socket is gone, though we may not have got there yet.
@@ -193,15 +219,25 @@ impl Conversation {
             || is_ready(self.socket.as_fd(), PollFlags::HUP | PollFlags::RDHUP)
     }
 
+    /// True if the peer may be gone without a word: nothing proves it over TCP, but it was not heard for long.
+    pub(crate) fn is_doubtful(&self, config: &ControlConfig) -> bool {
+        self.path == Path::Tcp && self.heard.get().elapsed() >= config.paused_after
+    }
+
     /// True if it is we who leave.
     pub(crate) fn has_said_bye(&self) -> bool {
         self.has_said_bye.get()
     }
 
     /// Reads and answers until the end.
-    async fn read<R: AsyncRead + Unpin>(&self, reader: &mut R, handler: &dyn Handler) -> PeerGone {
+    async fn read<R: AsyncRead + Unpin>(
+        &self,
+        reader: &mut R,
+        mut seal: Option<Seal>,
+        handler: &dyn Handler,
+    ) -> PeerGone {
         loop {
-            let envelope = match frame::read(reader).await {
+            let envelope = match frame::read(reader, seal.as_mut()).await {
                 Ok(envelope) => envelope,
                 Err(error) => {
                     return PeerGone::ConnectionLost(
@@ -265,9 +301,11 @@ impl Conversation {
 
     fn take_segment(&self, added: &proto::SegmentAdded) -> Result<SegmentOffer, Refusal> {
         let task = &self.hello.task;
-        let mut taken = self
-            .lane
-            .borrow_mut()
+        let mut lane = self.lane.borrow_mut();
+        let lane = lane
+            .as_mut()
+            .ok_or_else(|| protocol_refusal(task, "a segment over TCP"))?;
+        let mut taken = lane
             .receive(added.batch, 1)
             .map_err(|error| lane_refusal(task, &error))?;
         let (Some(fd), Some(arena)) = (taken.pop(), &added.arena) else {
@@ -318,7 +356,11 @@ impl Conversation {
             let Some(segment) = self.waiting.borrow_mut().pop_front() else {
                 return;
             };
-            let sent = self.lane.borrow_mut().send(&[segment.fd.as_fd()]);
+            let sent = match self.lane.borrow_mut().as_mut() {
+                Some(lane) => lane.send(&[segment.fd.as_fd()]),
+                // Over TCP there is no read domain, so none waits.
+                None => return,
+            };
             match sent {
                 Ok(batch) => {
                     let arena = Some(describe_segment(&segment));
@@ -348,10 +390,14 @@ impl Conversation {
     }
 
     /// Writes what is queued until the stream fails.
-    async fn write<W: AsyncWrite + Unpin>(&self, writer: &mut W) -> PeerGone {
+    async fn write<W: AsyncWrite + Unpin>(
+        &self,
+        writer: &mut W,
+        mut seal: Option<Seal>,
+    ) -> PeerGone {
         loop {
             let envelope = self.outbox.take().await;
-            match frame::write(writer, &envelope).await {
+            match frame::write(writer, &envelope, seal.as_mut()).await {
                 Ok(()) => self.outbox.written(),
                 // The peer's last words may still lie unread: the reader finds them, and after them the end.
                 Err(FrameError::System(error)) if is_hang_up(&error) => {
@@ -368,7 +414,8 @@ impl Conversation {
     }
 
     /// Asks every so often whether the peer runs, and says so when it stops or starts to answer. Silence proves
-    /// nothing, so it never ends a connection.
+    /// nothing, so where a process handle will tell of the end it ends no connection; over TCP nothing else tells of a
+    /// machine that is gone, and silence ends it after its time.
     async fn ask(
         &self,
         runtime: &Runtime,
@@ -391,6 +438,13 @@ impl Conversation {
                 && !self.is_paused.replace(true)
             {
                 handler.peer_paused(self.peer, true);
+            }
+            if self.path == Path::Tcp && self.heard.get().elapsed() >= config.lost_after {
+                let why = format!(
+                    "nothing was heard of {} for {:?}",
+                    self.hello.task, config.lost_after
+                );
+                return PeerGone::ConnectionLost(Refusal::later("PEER_LOST", why).status);
             }
         }
     }

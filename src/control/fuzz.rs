@@ -9,7 +9,7 @@ use prost::Message;
 use super::config::ControlConfig;
 use super::credentials::Credentials;
 use super::frame;
-use super::hello::{Identity, judge};
+use super::hello::{Evidence, Identity, judge};
 use crate::ground::Incarnation;
 use crate::proto;
 
@@ -18,7 +18,7 @@ use crate::proto;
 pub fn envelopes(bytes: &[u8]) -> usize {
     let mut stream = Cursor::new(bytes);
     let mut count = 0;
-    while let Ok(envelope) = block_on(frame::read(&mut stream)) {
+    while let Ok(envelope) = block_on(frame::read(&mut stream, None)) {
         // Fields that this version does not know are dropped, so what goes out is never longer.
         assert!(
             frame::encode(&envelope).is_ok(),
@@ -45,5 +45,9 @@ pub fn hello(bytes: &[u8]) -> bool {
         pidfd: None,
     };
     let config = ControlConfig::new("/job:a/replica:0/task:0", Incarnation(1), 1);
-    judge(&hello, &config, &identity, &credentials).is_ok()
+    let evidence = Evidence::Socket {
+        credentials: &credentials,
+        has_proved: false,
+    };
+    judge(&hello, &config, &identity, evidence).is_ok()
 }

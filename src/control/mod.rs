@@ -27,30 +27,48 @@ mod address;
 mod config;
 mod conversation;
 mod credentials;
+mod data;
+mod dial;
+mod errand;
+mod exchange;
 mod frame;
 #[doc(hidden)]
 pub mod fuzz;
+mod gate;
 mod greet;
+mod greet_tcp;
+mod handshake;
 mod hello;
 mod lane;
 mod mailbox;
+mod meet;
+mod meet_tcp;
+mod newcomers;
 mod peer;
 mod plane;
+mod preamble;
 mod registry;
 mod runtime;
+mod secret;
 mod signal;
+mod tcp;
+mod tickets;
+mod tls;
 mod watch;
 
 pub use address::{Address, AddressError};
 pub use config::{ControlConfig, ControlError, ForeignUsers};
 pub use hello::PROTOCOL_VERSION;
 pub use peer::{
-    Descriptors, DoorbellOffer, Handler, LinkOffer, LocalOffer, PeerGone, PeerHello, PeerId,
-    PeerLimits, PeerUp, PollPolicy, SegmentOffer,
+    DataSocket, Descriptors, DoorbellOffer, Handler, LinkOffer, LocalOffer, Path, PathWish,
+    PeerGone, PeerHello, PeerId, PeerLimits, PeerUp, PollPolicy, SegmentOffer,
 };
 pub use runtime::{RuntimeKind, RuntimeReport, probe};
+pub use secret::Secret;
+pub use tls::Tls;
 
 use std::fmt;
+use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
@@ -71,7 +89,9 @@ const DROP_DEADLINE: Duration = Duration::from_millis(200);
 pub struct Control {
     task: String,
     address: Address,
+    tcp_address: Option<Address>,
     runtime: RuntimeReport,
+    path_wish: PathWish,
     commands: Sender<Command>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -88,6 +108,7 @@ impl Control {
     ) -> Result<Self, ControlError> {
         config.check().map_err(ControlError::Config)?;
         let task = config.task.clone();
+        let path_wish = config.path_wish;
         let address = config
             .listen
             .get_or_insert_with(|| Address::unique(&task))
@@ -102,11 +123,16 @@ impl Control {
                 why: error.to_string(),
             },
         })?;
+        let tcp = config.tcp_listen.as_ref();
+        let tcp = tcp
+            .map(|address| listen_tcp(&config, address))
+            .transpose()?;
+        let (tcp, tcp_address) = tcp.unzip();
         let (commands, receiver) = mailbox::mailbox();
         let sights = commands.clone();
         // The watch bounds what it tells: by its permits, and by the peers it was told to follow.
         let tell = move |sight| sights.send(Command::Sight(sight)).is_ok();
-        let watch = Watch::start(listening, config.greet_deadline, tell).map_err(|error| {
+        let watch = Watch::start(listening, tcp, config.greet_deadline, tell).map_err(|error| {
             ControlError::System {
                 call: "start the watch thread",
                 error,
@@ -114,10 +140,11 @@ impl Control {
         })?;
         let wanted = probe(config.force_runtime);
         let (report, reported) = mpsc::channel();
+        let local = address.clone();
         let body = move || {
             let started = move |runtime| drop(report.send(runtime));
             runtime::run(wanted, started, |runtime| {
-                Plane::new(config, handler, watch, runtime).run(receiver)
+                Plane::new(config, handler, watch, local, runtime).run(receiver)
             });
         };
         let thread = std::thread::Builder::new()
@@ -131,11 +158,14 @@ impl Control {
             call: "start the control runtime",
             error: std::io::Error::other("the thread ended"),
         })?;
-        tracing::info!(task, %address, %runtime, "the control plane listens");
+        let tcp = tcp_address.as_ref().map(ToString::to_string);
+        tracing::info!(task, %address, tcp, %runtime, "the control plane listens");
         Ok(Self {
             task,
             address,
+            tcp_address,
             runtime,
+            path_wish,
             commands,
             thread: Mutex::new(Some(thread)),
         })
@@ -145,10 +175,27 @@ impl Control {
     /// [`Handler::peer_up`], by whichever side's dial, or [`Handler::dial_failed`]. Nothing happens if `task` is
     /// connected or being dialled already.
     ///
+    /// The way is the one that [`ControlConfig::path_wish`] says. A lost connection is not dialled again by itself: who
+    /// wants it back dials, also from within [`Handler::peer_gone`].
+    ///
     /// # Errors
     /// `InvalidArgument` for our own name or none that is one; `ResourceExhausted` if too many commands wait;
     /// `FailedPrecondition` after [`Control::stop`].
     pub fn dial(&self, task: &str, address: Address, deadline: Duration) -> Result<(), Status> {
+        self.dial_by(task, address, self.path_wish, deadline)
+    }
+
+    /// The same, by the way that `wish` says.
+    ///
+    /// # Errors
+    /// As for [`Control::dial`].
+    pub fn dial_by(
+        &self,
+        task: &str,
+        address: Address,
+        wish: PathWish,
+        deadline: Duration,
+    ) -> Result<(), Status> {
         config::check_task(task)?;
         if task == self.task {
             let message = format!("{task} is this task itself: its keys never leave the process");
@@ -162,7 +209,21 @@ impl Control {
         self.command(Command::Dial {
             task: task.to_owned(),
             address,
+            wish,
             deadline,
+        })
+    }
+
+    /// Ends a connection as if it were lost: both handlers hear of [`PeerGone::ConnectionLost`], this one with `why`.
+    /// For one whose data connections are broken: with a new dial the same lives meet again, over fresh ones. Nothing
+    /// happens if it is over already.
+    ///
+    /// # Errors
+    /// `ResourceExhausted` if too many commands wait; `FailedPrecondition` after [`Control::stop`].
+    pub fn hang_up(&self, peer: PeerId, why: &str) -> Result<(), Status> {
+        self.command(Command::HangUp {
+            peer,
+            why: why.to_owned(),
         })
     }
 
@@ -210,10 +271,16 @@ impl Control {
         }
     }
 
-    /// Where this task listens.
+    /// Where this task listens on its machine.
     #[must_use]
     pub const fn address(&self) -> &Address {
         &self.address
+    }
+
+    /// Where this task listens for other machines, with the port it got; `None` if it does not.
+    #[must_use]
+    pub const fn tcp_address(&self) -> Option<&Address> {
+        self.tcp_address.as_ref()
     }
 
     /// What the control plane runs on, and why.
@@ -238,6 +305,33 @@ impl Control {
                 ),
             })
     }
+}
+
+/// Listens at a TCP address, unless strangers could reach it and nothing kept them out.
+fn listen_tcp(
+    config: &ControlConfig,
+    address: &Address,
+) -> Result<(TcpListener, Address), ControlError> {
+    let failed = |error: std::io::Error| match error.kind() {
+        std::io::ErrorKind::AddrInUse => ControlError::AddressTaken {
+            address: address.clone(),
+            task: config.task.clone(),
+        },
+        _ => ControlError::Address {
+            address: address.clone(),
+            why: error.to_string(),
+        },
+    };
+    let addresses = tcp::resolve(address).map_err(|error| ControlError::Address {
+        address: address.clone(),
+        why: error.to_string(),
+    })?;
+    for address in &addresses {
+        config.check_exposure(*address)?;
+    }
+    let listener = tcp::listen(&addresses).map_err(failed)?;
+    let bound = listener.local_addr().map_err(failed)?;
+    Ok((listener, Address::of_socket(bound)))
 }
 
 impl Drop for Control {

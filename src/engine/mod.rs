@@ -5,6 +5,7 @@
 
 mod config;
 mod recv;
+mod secrets;
 mod start;
 mod steps;
 mod wiring;
@@ -12,9 +13,15 @@ mod wiring;
 #[cfg(test)]
 mod tests;
 
-pub use config::Config;
+#[doc = include_str!("CONFIG.md")]
+pub mod configuration {}
+
+pub use config::{
+    Config, Loaded, Origin, Origins, Require, SETTINGS, Setting, Sources, Taker, reference_page,
+};
 pub use recv::Recv;
 pub use steps::Step;
+pub use wiring::Connected;
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
@@ -193,6 +200,23 @@ impl Engine {
     #[must_use]
     pub fn address(&self) -> Option<&Address> {
         self.inner.control.get().map(Control::address)
+    }
+
+    /// Where this task can be dialled from other machines, with the port it got; `None` if it listens for none.
+    #[must_use]
+    pub fn tcp_address(&self) -> Option<&Address> {
+        self.inner.control.get().and_then(Control::tcp_address)
+    }
+
+    /// The peers that are connected now, and the way to each.
+    #[must_use]
+    pub fn connected(&self) -> Vec<Connected> {
+        self.inner.wiring.connected()
+    }
+
+    /// Connects to a peer before a key names it. Nothing happens if it is connected, or nobody said where it listens.
+    pub fn connect(&self, task: &TaskName) {
+        self.inner.wiring.connect_early(task);
     }
 
     /// What the control plane runs on, and why.

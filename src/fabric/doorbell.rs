@@ -34,6 +34,9 @@ use crate::ground::Nanos;
 
 const PAGE: usize = 4096;
 
+/// Descriptors that a sleeper may wait for beside its doorbell: one for each kind of fabric.
+pub const OTHERS_MAX: usize = 4;
+
 /// Why a doorbell could not be made or opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -103,11 +106,32 @@ impl Doorbell {
     /// # Errors
     /// [`DoorbellError::Os`] when poll fails other than by a signal.
     pub fn wait(&self, timeout: Option<Nanos>) -> Result<bool, DoorbellError> {
+        self.wait_beside([], timeout)
+    }
+
+    /// The same, and until one of `others` is readable: the first [`OTHERS_MAX`] of them are looked at.
+    ///
+    /// # Errors
+    /// As [`Doorbell::wait`].
+    pub fn wait_beside<'a>(
+        &'a self,
+        others: impl IntoIterator<Item = BorrowedFd<'a>>,
+        timeout: Option<Nanos>,
+    ) -> Result<bool, DoorbellError> {
         let timeout = timeout.map(|Nanos(total)| Timespec {
             tv_sec: (total / 1_000_000_000) as i64,
             tv_nsec: (total % 1_000_000_000) as i64,
         });
-        let mut fds = [PollFd::new(&*self.event, PollFlags::IN)];
+        let mut others = others.into_iter();
+        // Places without another descriptor name the eventfd again: poll does not mind.
+        let mut fds: [_; 1 + OTHERS_MAX] = std::array::from_fn(|at| {
+            let other = if at == 0 { None } else { others.next() };
+            PollFd::from_borrowed_fd(other.unwrap_or_else(|| self.event.as_fd()), PollFlags::IN)
+        });
+        debug_assert!(
+            others.next().is_none(),
+            "more descriptors than are looked at"
+        );
         match poll(&mut fds, timeout.as_ref()) {
             Ok(count) => Ok(count > 0),
             Err(Errno::INTR) => Ok(false),

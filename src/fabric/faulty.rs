@@ -9,6 +9,7 @@
 //! until they are quiet, connections are reset and lose what was on its way, a side stands still for a while.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::BorrowedFd;
 
 use super::{
     AnyPort, Arrival, Caps, DownReason, Landing, Outcome, Port, QpId, Refusal, RefusedWrite, Token,
@@ -501,5 +502,9 @@ impl Port for FaultyPort {
 
     fn disarm(&mut self) {
         self.inner.disarm();
+    }
+
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.inner.wake_fd()
     }
 }

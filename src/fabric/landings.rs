@@ -1,13 +1,13 @@
 //! Landings: buffers open for the peer's writes, and the writes that come in as chunks (see `queue_pair.rs`).
 //!
-//! Knows frames and buffers of one queue pair; nothing of its own writes. Every field of a chunk is an allegation: the
-//! range is checked once, when a write begins, against a landing that this side opened.
+//! Knows frames and buffers of one queue pair; nothing of its own writes, nor what brings a chunk's bytes. Every
+//! field of a chunk is an allegation: the range is checked once, when a write begins, against a landing that this side
+//! opened.
 
 use std::collections::VecDeque;
 
-use super::lane::MemoryLane;
-use super::queue_pair::{ANSWER, DONE, FOR_BYE, REFUSED, fabric_frame, place_word, sequence_of};
-use super::ring::{Body, PostError, Producer};
+use super::queue_pair::{ANSWER, DONE, REFUSED, fabric_frame, place_word, sequence_of};
+use super::ring::PostError;
 use super::{Arrival, DownReason, LANDINGS_MAX, Landing, QpId, WRITES_MAX};
 use crate::ground::Region;
 use crate::memory::Buffer;
@@ -21,6 +21,8 @@ pub(super) struct Inbound {
     granted: Vec<Option<u32>>,
     /// Writes that named a landing, or a range of it, that was never theirs on this connection.
     pub(super) ungranted: u64,
+    /// How many of them are open.
+    open: usize,
     /// Closed landings on their way back.
     pub(super) quiet: VecDeque<(Landing, Buffer)>,
     /// The write whose chunks are coming.
@@ -68,6 +70,7 @@ impl Inbound {
             generation: landing.generation,
             buffer,
         });
+        self.open += 1;
         Ok(region)
     }
 
@@ -79,6 +82,7 @@ impl Inbound {
     }
 
     pub(super) fn close_all(&mut self) {
+        self.open = 0;
         for (index, place) in self.landings.iter_mut().enumerate() {
             if let Some(open) = place.take() {
                 let landing = Landing {
@@ -97,6 +101,7 @@ impl Inbound {
 
     fn take(&mut self, landing: Landing) -> Option<Buffer> {
         self.find(landing)?;
+        self.open -= 1;
         self.landings[landing.index as usize]
             .take()
             .map(|open| open.buffer)
@@ -119,35 +124,57 @@ impl Inbound {
         count
     }
 
-    /// A chunk of a write. Everything in the frame is an allegation.
-    pub(super) fn chunk<S: FnMut(Arrival<'_>)>(
-        &mut self,
-        qp: QpId,
-        frame: &Frame,
-        body: &Body<'_, MemoryLane>,
-        sink: &mut S,
-    ) -> Result<(), DownReason> {
-        let mut write = match self.current.take() {
+    /// True if a landing is open: a write may come at any time.
+    pub(super) const fn has_landings(&self) -> bool {
+        self.open > 0
+    }
+
+    /// A chunk's head, of `len` bytes. Everything in the frame is an allegation.
+    pub(super) fn begin_chunk(&mut self, frame: &Frame, len: usize) -> Result<(), DownReason> {
+        let write = match self.current.take() {
             Some(write) if write.sequence == sequence_of(frame) => write,
             Some(write) if !write.is_refused => return Err(DownReason::Corrupt),
             _ => self.begin(frame)?,
         };
         let rest = write.total - write.received;
-        if body.len() > rest || (body.is_empty() && rest > 0) {
+        if len > rest || (len == 0 && rest > 0) {
             return Err(DownReason::Corrupt);
         }
-        if !write.is_refused {
-            let at = write.start + write.received;
-            // The landing may have been closed since the last chunk; its range was checked when the write began.
-            match self.find(write.landing) {
-                Some(buffer) => body.copy_to(&mut buffer[at..at + body.len()]),
-                None => {
-                    write.is_refused = true;
-                    self.answer(write.sequence, REFUSED)?;
-                }
-            }
+        self.current = Some(write);
+        Ok(())
+    }
+
+    /// Where the next `len` bytes of the chunk go, which are no more than it has left; `None` if they are dropped.
+    pub(super) fn target(&mut self, len: usize) -> Result<Option<&mut [u8]>, DownReason> {
+        let Some(write) = self.current.filter(|write| !write.is_refused) else {
+            return Ok(None);
+        };
+        // The landing may have been closed since the last bytes; its range was checked when the write began.
+        if self.find(write.landing).is_none() {
+            self.answer(write.sequence, REFUSED)?;
+            self.current = Some(Incoming {
+                is_refused: true,
+                ..write
+            });
+            return Ok(None);
         }
-        write.received += body.len();
+        let at = write.start + write.received;
+        Ok(self
+            .find(write.landing)
+            .map(|buffer| &mut buffer[at..at + len]))
+    }
+
+    /// `len` bytes of the chunk are where they belong.
+    pub(super) fn advance<S: FnMut(Arrival<'_>)>(
+        &mut self,
+        qp: QpId,
+        len: usize,
+        sink: &mut S,
+    ) -> Result<(), DownReason> {
+        let Some(mut write) = self.current.take() else {
+            return Err(DownReason::Corrupt);
+        };
+        write.received += len;
         if write.received < write.total {
             self.current = Some(write);
         } else if !write.is_refused {
@@ -207,15 +234,16 @@ impl Inbound {
         Ok(())
     }
 
+    /// Posts answers as far as there is room; true if any went.
     pub(super) fn push_answers(
         &mut self,
-        tx: &mut Producer<MemoryLane>,
+        mut post: impl FnMut(&Frame) -> Result<(), PostError>,
     ) -> Result<bool, PostError> {
         let mut any = false;
         while let Some(&(sequence, outcome)) = self.answers.front() {
             let mut frame = fabric_frame(ANSWER, sequence);
             frame.words[2] = outcome;
-            match tx.post(&frame, [&[], &[]], FOR_BYE) {
+            match post(&frame) {
                 Ok(()) => any = true,
                 Err(PostError::Full) => break,
                 Err(error) => return Err(error),

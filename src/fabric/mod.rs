@@ -12,8 +12,8 @@
 //! | a buffer in `open_landing` | `Arrival::Landed` or `Arrival::Quiet`, one of them; or in the refusal |
 //!
 //! A one-sided write puts bytes into a buffer that the receiver has opened as a landing. Where the fabric has no such
-//! thing of its own (loopback, shm) it is emulated: the bytes travel as the fabric's own chunk frames, and the
-//! receiver's port copies them into the landing that it holds (`landings.rs`, `writes.rs`).
+//! thing of its own (loopback, shm, tcp) it is emulated: the bytes travel as the fabric's own chunk frames, and the
+//! receiver's port puts them into the landing that it holds (`landings.rs`, `writes.rs`).
 //!
 //! | file | |
 //! |---|---|
@@ -21,10 +21,13 @@
 //! | `link.rs` | shared memory for channels between two processes |
 //! | `ring_port.rs`, `queue_pair.rs`, `landings.rs`, `writes.rs` | a port over rings: loopback and shm in common |
 //! | `loopback.rs`, `shm.rs` | the two of them |
+//! | `tcp.rs`, `tcp/` | a port over sockets, and the frames as a byte stream |
 //! | `faulty.rs` | a port that misbehaves, by seed, for simulations |
 //! | `doorbell.rs` | waking who sleeps |
 //! | `spsc.rs` | the typed queue between two shards of one process |
 #![allow(clippy::result_large_err)] // A refusal hands the item back by value: a box would allocate.
+
+use std::os::fd::BorrowedFd;
 
 use crate::ground::{Nanos, Region};
 use crate::memory::{Buffer, Tensor};
@@ -44,6 +47,7 @@ pub mod spsc;
 #[cfg(test)]
 #[path = "spsc/tests.rs"]
 mod spsc_tests; // Not within `spsc.rs`, which a loom test includes by path.
+pub mod tcp;
 mod writes;
 
 pub use doorbell::{Doorbell, DoorbellError, PeerWake};
@@ -53,12 +57,13 @@ pub use link::{Endpoint, Side};
 pub use loopback::LoopbackPort;
 pub use ring_port::PortStats;
 pub use shm::ShmPort;
+pub use tcp::{TcpConfig, TcpError, TcpPort};
 
 /// Frame kinds (byte 4 of word 0) from here on are the fabric's own, and never shown above it.
 pub const FABRIC_KIND_MIN: u8 = 0xf0;
 
-/// The longest body of a frame on rings. What is longer goes by a write, or by a lease: from some 16 KiB on a copy
-/// costs more than the extra frame of either.
+/// The longest body of a frame, on rings and on streams. What is longer goes by a write, or by a lease: from some
+/// 16 KiB on a copy costs more than the extra frame of either.
 pub const BODY_MAX: usize = 16 << 10;
 
 /// Landings open at once in one queue pair: indices are below it. Those above name a landing by the request it is
@@ -161,8 +166,10 @@ pub enum DownReason {
     PeerClosed,
     /// The peer broke the ring's or the fabric's rules.
     Corrupt,
-    /// The connection broke.
+    /// The connection broke, or the peer's process ended without a word.
     Reset,
+    /// The peer acknowledged nothing for as long as a peer may.
+    TimedOut,
 }
 
 /// What a poll brings.
@@ -268,6 +275,12 @@ pub trait Port {
 
     /// After sleep.
     fn disarm(&mut self);
+
+    /// What a sleeper must wait for beside its doorbell: readable as long as anything has come that `arm` does not
+    /// know of, or something that was left unsent can go. `None` where all who post ring the doorbell.
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 }
 
 /// Any port: matched once per burst, so that the shard needs neither `dyn` nor a type parameter.
@@ -278,6 +291,8 @@ pub enum AnyPort {
     Loopback(LoopbackPort),
     /// Between processes of a machine.
     Shm(ShmPort),
+    /// Between machines, or wherever a socket goes.
+    Tcp(TcpPort),
     /// Any other, misbehaving.
     Faulty(Box<FaultyPort>),
 }
@@ -287,6 +302,7 @@ macro_rules! each {
         match $any {
             AnyPort::Loopback($port) => $call,
             AnyPort::Shm($port) => $call,
+            AnyPort::Tcp($port) => $call,
             AnyPort::Faulty($port) => $call,
         }
     };
@@ -336,5 +352,9 @@ impl Port for AnyPort {
 
     fn disarm(&mut self) {
         each!(self, port => port.disarm());
+    }
+
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        each!(self, port => port.wake_fd())
     }
 }

@@ -15,6 +15,8 @@
 //! answers each write once: done when the last byte is in, or refused at the first chunk that has no landing to go
 //! to. A writer that reads "refused" sends no more of that write. Answers come in the order of the writes.
 //!
+//! A byte stream carries the same frames (`tcp/connection.rs`).
+//!
 //! Chunks take at most half of the ring, so that small frames never wait behind a large write; the last free slot is
 //! kept for BYE, so that a close can always be told.
 
@@ -22,7 +24,7 @@ use super::doorbell::PeerWake;
 use super::landings::Inbound;
 use super::lane::MemoryLane;
 use super::link::Endpoint;
-use super::ring::{Consumer, PostError, Producer, Reserve, body_max};
+use super::ring::{Body, Consumer, PostError, Producer, Reserve, body_max};
 use super::writes::Outbound;
 use super::{Arrival, BODY_MAX, Caps, DownReason, FABRIC_KIND_MIN, Landing, QpId, Refusal, Write};
 use crate::ground::Region;
@@ -32,7 +34,7 @@ use crate::wire::frame::INLINE_BODY_MAX;
 
 pub(super) const CHUNK: u8 = FABRIC_KIND_MIN;
 pub(super) const ANSWER: u8 = FABRIC_KIND_MIN + 1;
-const BYE: u8 = FABRIC_KIND_MIN + 2;
+pub(super) const BYE: u8 = FABRIC_KIND_MIN + 2;
 
 pub(super) const DONE: u64 = 0;
 pub(super) const REFUSED: u64 = 1;
@@ -191,7 +193,7 @@ impl QueuePair {
                     });
                     Ok(())
                 }
-                CHUNK => inbound.chunk(qp, frame, &body, sink),
+                CHUNK => chunk(inbound, qp, frame, &body, sink),
                 ANSWER => outbound.answer(qp, frame, sink),
                 BYE => Err(DownReason::PeerClosed),
                 _ => Err(DownReason::Corrupt),
@@ -263,7 +265,9 @@ impl QueuePair {
 
     /// Sends answers and chunks as far as there is room; true if any went.
     pub(super) fn push(&mut self) -> bool {
-        let pushed = match self.inbound.push_answers(&mut self.tx) {
+        let tx = &mut self.tx;
+        let post = |answer: &Frame| tx.post(answer, [&[], &[]], FOR_BYE);
+        let pushed = match self.inbound.push_answers(post) {
             Ok(answers) => self
                 .outbound
                 .push_chunks(&mut self.tx)
@@ -291,6 +295,21 @@ impl QueuePair {
     pub(super) fn lanes(&self) -> (&MemoryLane, &MemoryLane) {
         (self.tx.lane(), self.rx.lane())
     }
+}
+
+/// A chunk, copied from the ring to where it belongs.
+fn chunk<S: FnMut(Arrival<'_>)>(
+    inbound: &mut Inbound,
+    qp: QpId,
+    frame: &Frame,
+    body: &Body<'_, MemoryLane>,
+    sink: &mut S,
+) -> Result<(), DownReason> {
+    inbound.begin_chunk(frame, body.len())?;
+    if let Some(target) = inbound.target(body.len())? {
+        body.copy_to(target);
+    }
+    inbound.advance(qp, body.len(), sink)
 }
 
 const fn kind(frame: &Frame) -> u8 {

@@ -1,6 +1,8 @@
 //! Writes: one-sided writes of this side, sent as chunks and ended by the peer's answers (see `queue_pair.rs`).
 //!
-//! Knows the sources it was lent and what of them was sent; nothing of landings here.
+//! Knows the sources it was lent and what of them was sent; nothing of landings here. A ring takes a chunk at once. A
+//! byte stream takes its head, and then its bytes as they fit: until the last of them has gone the source stays here,
+//! even if the peer says meanwhile that it does not want them.
 
 use std::collections::VecDeque;
 
@@ -9,6 +11,7 @@ use super::queue_pair::{CHUNK, DONE, REFUSED, fabric_frame, place_word, sequence
 use super::ring::{Lane, PostError, Producer, Reserve};
 use super::{Arrival, DownReason, Outcome, QpId, WRITES_MAX, Write};
 use crate::wire::Frame;
+use crate::wire::frame::INLINE_BODY_MAX;
 
 /// Chunk bytes one queue pair sends per poll: 1 µs of copying, so that a large write does not hold the loop up.
 const CHUNKS_PER_POLL: usize = 32 << 10;
@@ -30,6 +33,10 @@ struct Outgoing {
     write: Write,
     sequence: u32,
     sent: usize,
+    /// Up to where the heads of chunks have promised bytes; more than `sent` only on a stream.
+    promised: usize,
+    /// The peer refused it while bytes were still promised.
+    is_refused: bool,
 }
 
 impl Outbound {
@@ -41,6 +48,8 @@ impl Outbound {
             write,
             sequence: self.sequence,
             sent: 0,
+            promised: 0,
+            is_refused: false,
         });
         self.sequence = self.sequence.wrapping_add(1);
         Ok(())
@@ -76,12 +85,69 @@ impl Outbound {
             }
             // A header counts as a line, so that a queue of empty writes is bounded per poll as well.
             pushed += chunk.len() + 64;
-            outgoing.sent += chunk.len();
-            if chunk.len() == rest.len() {
+            let (len, is_last) = (chunk.len(), chunk.len() == rest.len());
+            outgoing.sent += len;
+            outgoing.promised = outgoing.sent;
+            if is_last {
                 self.sending += 1;
             }
         }
         Ok(any)
+    }
+
+    /// The head of a stream's next chunk, of up to `len_max` bytes, and how many bytes it promises. Up to sixteen lie
+    /// in the frame's tail already. To be called only when all that was promised before is sent.
+    pub(super) fn begin_chunk(&mut self, len_max: usize) -> Option<(Frame, usize)> {
+        let outgoing = self.writes.get_mut(self.sending)?;
+        if outgoing.is_refused {
+            return None;
+        }
+        let rest = &outgoing.write.source.bytes()[outgoing.sent..];
+        let chunk = &rest[..rest.len().min(len_max)];
+        let len = chunk.len();
+        let mut frame = outgoing.frame(len);
+        if len <= INLINE_BODY_MAX {
+            frame.set_tail([chunk, &[]]);
+        }
+        outgoing.promised = outgoing.sent + len;
+        if len <= INLINE_BODY_MAX {
+            self.chunk_sent(len);
+            return Some((frame, 0));
+        }
+        Some((frame, len))
+    }
+
+    /// The promised bytes that are not sent.
+    pub(super) fn chunk_bytes(&self) -> &[u8] {
+        self.writes
+            .get(self.sending)
+            .map_or(&[], |of| &of.write.source.bytes()[of.sent..of.promised])
+    }
+
+    /// So many of them went.
+    pub(super) fn chunk_sent(&mut self, len: usize) {
+        if let Some(outgoing) = self.writes.get_mut(self.sending) {
+            outgoing.sent += len;
+            if outgoing.sent == outgoing.write.source.bytes().len() {
+                self.sending += 1;
+            }
+        }
+    }
+
+    /// True if the oldest write was refused and nothing of it is promised any more.
+    pub(super) fn has_refused(&self) -> bool {
+        self.writes
+            .front()
+            .is_some_and(|of| of.is_refused && of.sent == of.promised)
+    }
+
+    /// Gives such a write back.
+    pub(super) fn give_refused<S: FnMut(Arrival<'_>)>(&mut self, qp: QpId, sink: &mut S) -> usize {
+        if !self.has_refused() {
+            return 0;
+        }
+        self.pop(qp, Outcome::Refused, sink);
+        1
     }
 
     /// The peer's answer to the oldest write that has none.
@@ -97,21 +163,30 @@ impl Outbound {
             REFUSED => Outcome::Refused,
             _ => return Err(DownReason::Corrupt),
         };
-        // Refused comes after the first chunk; nothing is answered before it was begun.
-        let begun = |outgoing: &mut Outgoing| {
-            outgoing.sequence == sequence_of(frame) && (is_sent || outgoing.sent > 0)
-        };
-        let Some(Outgoing { write, .. }) = self.writes.pop_front_if(begun) else {
+        // Refused comes after the first chunk, and once; nothing is answered before it was begun.
+        let Some(oldest) = self.writes.front_mut().filter(|of| {
+            of.sequence == sequence_of(frame) && (is_sent || of.promised > 0) && !of.is_refused
+        }) else {
             return Err(DownReason::Corrupt);
         };
-        self.sending = self.sending.saturating_sub(1);
-        sink(Arrival::Wrote {
-            qp,
-            token: write.token,
-            source: write.source,
-            outcome,
-        });
+        if oldest.sent < oldest.promised {
+            oldest.is_refused = true;
+        } else {
+            self.pop(qp, outcome, sink);
+        }
         Ok(())
+    }
+
+    fn pop<S: FnMut(Arrival<'_>)>(&mut self, qp: QpId, outcome: Outcome, sink: &mut S) {
+        if let Some(Outgoing { write, .. }) = self.writes.pop_front() {
+            self.sending = self.sending.saturating_sub(1);
+            sink(Arrival::Wrote {
+                qp,
+                token: write.token,
+                source: write.source,
+                outcome,
+            });
+        }
     }
 
     pub(super) fn flush<S: FnMut(Arrival<'_>)>(

@@ -93,7 +93,40 @@ pub const FEATURE_NAME_MAX: usize = 64;
 /// Bytes of text that a refusal, an error or a bye may carry.
 pub const CONTROL_TEXT_MAX: usize = 1024;
 
+/// Bytes of a host's name, as the domain name system has it.
+pub const HOST_NAME_MAX: usize = 253;
+/// Addresses of one host that a dial tries in turn: a few cards, each with both versions of the protocol.
+pub const ADDRESSES_OF_HOST_MAX: usize = 8;
+/// Dials that may block at once, each on a thread of its own: half a cluster of 64 tasks coming up, with 64 KiB of
+/// touched stack each 2 MiB.
+pub const ERRANDS_MAX: usize = 32;
+/// Bytes of a cluster secret: 128 bits cannot be guessed from a recorded handshake; above 4 KiB it is another file.
+pub const SECRET_BYTES_MIN: usize = 16;
+/// Bytes of a cluster secret, at most.
+pub const SECRET_BYTES_MAX: usize = 4096;
+/// TCP connections that have not said what they are for: 512 × under 256 B, and a descriptor each. A task of 64 that
+/// come up at once meets 63 dials and 8 data connections of each.
+pub const NEWCOMERS_MAX: usize = 512;
+/// Of them, those from one address: half, so that nobody can take the door from all others.
+pub const NEWCOMERS_PER_SOURCE_MAX: usize = NEWCOMERS_MAX / 2;
+/// TCP conversations whose greeting is not over; further ones wait among the newcomers.
+pub const TCP_GREETINGS_MAX: usize = GREETINGS_MAX;
+/// Of them, those from one address.
+pub const TCP_GREETINGS_PER_SOURCE_MAX: usize = TCP_GREETINGS_MAX / 2;
+/// Data connections of one peer: a channel for each pair of 64 shards.
+pub const DATA_CHANNELS_MAX: u32 = 64 * 64;
+/// Data connections dialled at once for one peer: enough to hide a round trip, few enough not to look like a flood.
+pub const DATA_DIALS_WINDOW: usize = 8;
+/// Sets of data connections awaited at once: one for each greeting.
+pub const TICKET_SETS_MAX: usize = TCP_GREETINGS_MAX;
+/// Sets of data connections that are over and remembered, to tell latecomers why: 1024 × under 512 B.
+pub const TICKETS_ENDED_MAX: usize = 1024;
+/// Handshakes remembered, to tell a replay from a mistake: 4096 × 32 B. An older replay fails as any wrong proof does.
+pub const NONCES_MAX: usize = 4096;
+
 const _: () = assert!(DESCRIPTORS_PER_BATCH <= 253);
+const _: () = assert!(DATA_CHANNELS_MAX as usize == SHARDS * SHARDS);
+const _: () = assert!(ERRANDS_MAX * DATA_DIALS_WINDOW <= NEWCOMERS_PER_SOURCE_MAX);
 const _: () = assert!(DESCRIPTOR_WINDOW + 2 <= CONTROL_REQUESTS_MAX);
 const _: () = assert!(2 * CONTROL_REQUESTS_MAX <= CONTROL_QUEUE_MAX);
 const _: () =
@@ -220,3 +253,42 @@ const _: () = assert!(LINK_SLOTS >= 2 * FRAME_WINDOW as u32);
 
 /// How long a peer that a key names may take to be there, unless configured: 10 s.
 pub const CONNECT_TIMEOUT_NS: u64 = 10_000_000_000;
+
+/// Bytes of a file with a secret, a key or certificates: a chain of a dozen of the largest certificates.
+pub const SECRET_FILE_BYTES_MAX: u64 = 1 << 17;
+
+// ── Byte streams ────────────────────────────────────────────────────────────────────────────────────────────────
+
+/// Bytes that wait to be sent on one connection, frames and bodies: three of the longest, or sixty of the usual. 256
+/// peers hold 16 MiB at most, and idle ones a page each.
+pub const STREAM_SEND_BYTES: usize = 64 << 10;
+
+/// Bytes received on one connection and not given on: the longest frame with its body fits twice, but for its head.
+pub const STREAM_RECEIVE_BYTES: usize = 32 << 10;
+
+/// Bytes of one chunk of a write: a quarter of a millisecond at 4 GB/s, for which frames behind it wait.
+pub const STREAM_CHUNK_MAX: usize = 1 << 20;
+
+/// How long a closed connection may take to send what it began and to say goodbye: 100 ms.
+pub const STREAM_LINGER_NS: u64 = 100_000_000;
+
+/// How long bytes may wait for a peer's acknowledgement, or a silent peer for a probe's, unless configured: 10 s.
+pub const TCP_USER_TIMEOUT_MS: u32 = 10_000;
+
+// ── Clusters ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+/// Tasks of a cluster: as many as keys may name.
+pub const CLUSTER_TASKS_MAX: usize = PEERS;
+
+/// Bytes of a host's name, as the domain name system has it.
+pub const HOST_NAME_BYTES_MAX: usize = 253;
+
+/// Bytes of a cluster's description: each task with the longest name, a port of five digits, brackets, quotes and a
+/// number of ten digits; and as much again for layout.
+pub const CLUSTER_TEXT_BYTES_MAX: usize = 2 * CLUSTER_TASKS_MAX * (HOST_NAME_BYTES_MAX + 5 + 32);
+
+const _: () = assert!(CLUSTER_TEXT_BYTES_MAX < 4 << 20);
+
+/// Where a task listens whose launcher names no port: below the range that systems deal out to callers, and none of
+/// those that rendezvous stores and metrics of this field commonly take.
+pub const TASK_PORT: u16 = 29_700;

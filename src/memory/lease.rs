@@ -126,6 +126,13 @@ impl Leases {
         found.is_some()
     }
 
+    /// The lease that came home last and is not reclaimed yet, as a number to compare; zero for none.
+    #[inline]
+    #[must_use]
+    pub fn latest(&self) -> usize {
+        self.owner.latest()
+    }
+
     /// Leases that are out and not reclaimed.
     #[must_use]
     pub const fn out(&self) -> usize {

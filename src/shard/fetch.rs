@@ -380,16 +380,6 @@ impl Core {
         }
     }
 
-    /// Leases came back: offers that found none free are tried again.
-    #[cold]
-    pub(crate) fn lease_more(&mut self) {
-        for link in 0..self.links.len() {
-            for ticket in std::mem::take(&mut self.links[link].unmapped) {
-                self.read_in_place(ticket);
-            }
-        }
-    }
-
     /// A write that served an accepted offer did not arrive: the value is on offer again, under another ticket.
     pub(crate) fn offered_again(
         &mut self,
@@ -407,8 +397,8 @@ impl Core {
             Some(incoming) if incoming.offer.ticket == accepted.ticket => {
                 incoming.offer = again;
                 incoming.region = offer.region;
-                incoming.is_wanted = false;
-                if offer.region.is_some() {
+                incoming.is_wanted = offer.region.is_some();
+                if incoming.is_wanted {
                     self.read_in_place(ticket);
                 } else {
                     self.fetch(ticket);

@@ -24,21 +24,40 @@ const fn parts(token: u64) -> (u32, u32) {
     )
 }
 
+/// Why an offer cannot be read in place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum NoLease {
+    /// Its segment is not mapped yet: the news of it is on its way.
+    Unmapped,
+    /// There are too many leases, or the claim does not fit its segment: the bytes must be copied. To wait for a lease
+    /// would be wrong: those that are out may be of values that wait behind this one.
+    Never,
+}
+
 impl Core {
-    /// A tensor that lies in the peer's memory: `None` if its segment is not mapped (yet), the claim does not fit
-    /// it, or there are too many leases.
-    pub(crate) fn lease(&mut self, link: u32, region: Region, offer: &Accepted) -> Option<Tensor> {
-        let peer = self.links.get(link as usize)?.peer;
-        let segment = self.peers[peer as usize]
+    /// A tensor that lies in the peer's memory.
+    ///
+    /// # Errors
+    /// [`NoLease`] says whether a lease may be had later.
+    pub(crate) fn lease(
+        &mut self,
+        link: u32,
+        region: Region,
+        offer: &Accepted,
+    ) -> Result<Tensor, NoLease> {
+        let entry = self.links.get(link as usize).ok_or(NoLease::Never)?;
+        let segment = self.peers[entry.peer as usize]
             .segments
             .iter()
-            .find(|segment| segment.arena == region.arena && segment.index == region.segment)?
+            .find(|segment| segment.arena == region.arena && segment.index == region.segment)
+            .ok_or(NoLease::Unmapped)?
             .mapped
             .clone();
         // An offer's ticket means nothing to the peer's next life.
-        let life = self.links.get(link as usize)?.channel.life();
-        let token = token(link, life, offer.ticket);
-        self.leases.make(segment, region, offer.meta, token).ok()
+        let token = token(link, entry.channel.life(), offer.ticket);
+        self.leases
+            .make(segment, region, offer.meta, token)
+            .map_err(|_| NoLease::Never)
     }
 
     /// A segment has been mapped: the offer that waited for it becomes a lease.
@@ -50,13 +69,22 @@ impl Core {
             return;
         };
         match self.lease(incoming.link, region, &incoming.offer) {
-            Some(tensor) => {
+            Ok(tensor) => {
                 self.incoming.remove(ticket);
                 self.supply(&incoming, ticket, tensor);
             }
-            None => {
+            Err(NoLease::Unmapped) => {
                 if let Some(entry) = self.links.get_mut(incoming.link as usize) {
                     entry.unmapped.push(ticket);
+                }
+            }
+            Err(NoLease::Never) => {
+                if let Some(incoming) = self.incoming.at_mut(ticket) {
+                    incoming.region = None;
+                    incoming.is_wanted = false;
+                }
+                if incoming.is_wanted {
+                    self.fetch(ticket);
                 }
             }
         }

@@ -130,15 +130,15 @@ pub(crate) fn run(mut shard: Shard, running: &Running) -> Shard {
     }
 }
 
-/// Sleeps until somebody rings or a timer is due. The doorbell is armed before the last look, so that whoever
-/// posts after that look sees it armed and rings.
+/// Sleeps until somebody rings, a port's own descriptor is readable, or a timer is due. The doorbell is armed before
+/// the last look, so that whoever posts after that look sees it armed and rings.
 fn sleep(shard: &mut Shard, doorbell: &Doorbell) {
     doorbell.arm();
     if shard.arm() {
         let now = shard.clock.stamp();
         let until = shard.next_timer().min(now.after(SLEEP_MAX));
         // An error of the wait only shortens it: the loop looks again.
-        let _ = doorbell.wait(Some(Nanos(until - now)));
+        let _ = doorbell.wait_beside(shard.wake_fds(), Some(Nanos(until - now)));
     }
     doorbell.disarm();
     shard.disarm();

@@ -5,6 +5,7 @@
 //!
 //! The same checks hold as in an engine: nothing that can be done here lets a shard hand over what it should not.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use crossbeam::queue::SegQueue;
@@ -19,7 +20,7 @@ use super::{
     TURNS_PER_STAMP,
 };
 use crate::fabric::doorbell::{Doorbell, PeerWake};
-use crate::fabric::{AnyPort, Endpoint, QpId, spsc};
+use crate::fabric::{AnyPort, Caps, Endpoint, QpId, spsc};
 use crate::ground::device::TaskName;
 use crate::ground::{Code, Incarnation, Key, Nanos, Status, StepId, catalogue, limits};
 use crate::memory::{ArenaConfig, ArenaId, MappedSegment, Pool, Segment};
@@ -64,8 +65,17 @@ pub struct Greeting {
     pub read_domain: bool,
     /// Its arenas, mapped: arena, segment, mapping.
     pub segments: Vec<(u16, u16, Arc<MappedSegment>)>,
-    /// New connections: the peer's shard, and our end of a loopback channel.
-    pub links: Vec<(u16, Endpoint)>,
+    /// New connections: the peer's shard, and our end.
+    pub links: Vec<(u16, End)>,
+}
+
+/// Our end of a connection, for the port that the shard has.
+#[derive(Debug)]
+pub enum End {
+    /// Of a loopback channel.
+    Loopback(Endpoint),
+    /// Of a connected stream socket.
+    Stream(OwnedFd),
 }
 
 /// What a shard still holds or owes. All zero for one at rest, but for `stale`-like counters, which are not here.
@@ -161,6 +171,16 @@ impl Solo {
         self.shard.turn()
     }
 
+    /// One turn as a pinned thread takes it: the clock is read when it is due, and not before.
+    pub fn spin(&mut self) -> Progress {
+        self.shard.turn()
+    }
+
+    /// Runs a task of its owner's inside the shard.
+    pub fn spawn(&mut self, task: Box<dyn Task>) {
+        self.mailbox.call(Call::Spawn { task });
+    }
+
     /// Runs `body` inside the shard, as an in-shard task: to prepare keys, send, and receive. What its receives hear
     /// comes by [`Solo::heard`].
     pub fn enter<R>(&mut self, body: impl FnOnce(&mut TaskContext<'_>) -> R) -> R {
@@ -207,7 +227,7 @@ impl Solo {
         let links = greeting
             .links
             .into_iter()
-            .map(|(theirs, endpoint)| (theirs, attach(endpoint)))
+            .map(|(theirs, end)| (theirs, attach(end)))
             .collect();
         let segments = greeting.segments.into_iter();
         self.mailbox.call(Call::PeerUp(Box::new(PeerUp {
@@ -215,6 +235,7 @@ impl Solo {
             incarnation: greeting.incarnation,
             shards: greeting.shards,
             read_domain: greeting.read_domain,
+            connection: 0,
             segments: segments
                 .map(|(arena, index, mapped)| PeerSegment {
                     arena,
@@ -335,20 +356,28 @@ impl Waiting {
     }
 }
 
-/// Attaches our end of a loopback channel to the first port, through whatever misbehaves around it.
-fn attach(endpoint: Endpoint) -> Attach {
+/// Attaches our end to the first port, through whatever misbehaves around it.
+fn attach(end: End) -> Attach {
     Box::new(move |ports| {
         let mut port = ports.first_mut()?;
         while let AnyPort::Faulty(outer) = port {
             port = outer.inner_mut();
         }
-        match port {
-            AnyPort::Loopback(port) => port
-                .attach(endpoint, PeerWake::NEVER_SLEEPS)
-                .ok()
-                .map(|qp| (0, qp)),
+        let qp = match (port, end) {
+            (AnyPort::Loopback(port), End::Loopback(endpoint)) => {
+                port.attach(endpoint, PeerWake::NEVER_SLEEPS).ok()
+            }
+            (AnyPort::Tcp(port), End::Stream(socket)) => {
+                let caps = Caps {
+                    body_max: usize::MAX,
+                    one_sided: false,
+                    read_domain: true,
+                };
+                port.attach(socket, caps).ok()
+            }
             _ => None,
-        }
+        };
+        qp.map(|qp| (0, qp))
     })
 }
 

@@ -7,10 +7,10 @@ use rendez::ground::Nanos;
 use crate::world::{Event, World, frame, pattern, tensor};
 
 fn world(faults: Faults, seed: u64) -> World {
-    let (ports, qps) = crate::loopback();
+    let (ports, qps, window) = crate::loopback();
     let [one, other] = ports;
     let wrap = |port, seed| AnyPort::Faulty(Box::new(FaultyPort::new(port, faults, seed)));
-    World::new(([wrap(one, seed), wrap(other, seed + 1)], qps))
+    World::new(([wrap(one, seed), wrap(other, seed + 1)], qps, window))
 }
 
 const WILD: Faults = Faults {

@@ -9,10 +9,15 @@ mod stress;
 mod suite;
 mod world;
 
+use std::iter;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+
 use rendez::fabric::shm::{Link, LinkConfig};
 use rendez::fabric::{
-    AnyPort, Caps, FaultyPort, Geometry, LoopbackPort, PeerWake, QpId, ShmPort, Side,
-    faulty::Faults,
+    AnyPort, Caps, FaultyPort, Geometry, LoopbackPort, PeerWake, QpId, ShmPort, Side, TcpConfig,
+    TcpError, TcpPort, faulty::Faults,
 };
 
 /// Frames each way of the pairs under test: small, so that "full" is near.
@@ -20,8 +25,8 @@ const SLOTS: u32 = 32;
 /// Payload each way: the longest body is a quarter of it.
 const PAYLOAD: u32 = 16 << 10;
 
-/// Two connected ports and the queue pair of each.
-type Pair = ([AnyPort; 2], [QpId; 2]);
+/// Two connected ports, the queue pair of each, and how many frames there is room for between them.
+type Pair = ([AnyPort; 2], [QpId; 2], u64);
 
 fn loopback() -> Pair {
     let (mut one, mut other) = (LoopbackPort::new(), LoopbackPort::new());
@@ -34,6 +39,7 @@ fn loopback() -> Pair {
     (
         [AnyPort::Loopback(one), AnyPort::Loopback(other)],
         [first, second],
+        u64::from(SLOTS),
     )
 }
 
@@ -61,12 +67,16 @@ fn shm() -> Pair {
         .attach(opener, PeerWake::NEVER_SLEEPS, caps)
         .expect("room");
     // Both links go here: queue pairs keep the memory they need.
-    ([AnyPort::Shm(one), AnyPort::Shm(other)], [first, second])
+    (
+        [AnyPort::Shm(one), AnyPort::Shm(other)],
+        [first, second],
+        u64::from(SLOTS),
+    )
 }
 
 /// Loopback that is late and refuses, but breaks nothing.
 fn faulty() -> Pair {
-    let (ports, qps) = loopback();
+    let (ports, qps, window) = loopback();
     let faults = Faults {
         latency_max_ns: 50_000,
         refuse_one_in: 5,
@@ -79,7 +89,60 @@ fn faulty() -> Pair {
         seed += 1;
         AnyPort::Faulty(Box::new(FaultyPort::new(port, faults, seed)))
     });
-    (ports, qps)
+    (ports, qps, window)
+}
+
+/// Two ports over real sockets: `address` is the loopback of a family.
+fn sockets(address: IpAddr, config: TcpConfig) -> Pair {
+    let listener = TcpListener::bind((address, 0)).expect("a free port");
+    let near = TcpStream::connect(listener.local_addr().expect("bound")).expect("loopback");
+    let (far, _) = listener.accept().expect("it connects");
+    streams([near.into(), far.into()], || TcpPort::new(config))
+}
+
+fn streams(fds: [OwnedFd; 2], port: impl FnMut() -> Result<TcpPort, TcpError>) -> Pair {
+    let caps = Caps {
+        body_max: usize::MAX,
+        one_sided: false,
+        read_domain: false,
+    };
+    let ports = iter::repeat_with(port).map(|port| port.expect("epoll"));
+    let mut ends = ports.zip(fds).map(|(mut port, fd)| {
+        let qp = port.attach(fd, caps).expect("a connected stream");
+        (AnyPort::Tcp(port), qp)
+    });
+    let ends: [_; 2] = std::array::from_fn(|_| ends.next().expect("two"));
+    let qps = [ends[0].1, ends[1].1];
+    // A frame is 64 bytes, and nothing is sent before a flush.
+    let window = TcpConfig::default().send_bytes as u64 / 64;
+    (ends.map(|(port, _)| port), qps, window)
+}
+
+fn tcp4() -> Pair {
+    sockets(Ipv4Addr::LOCALHOST.into(), TcpConfig::default())
+}
+
+fn tcp6() -> Pair {
+    sockets(Ipv6Addr::LOCALHOST.into(), TcpConfig::default())
+}
+
+/// Kernel buffers so small that no large write is sent or received whole.
+fn tcp_narrow() -> Pair {
+    let config = TcpConfig {
+        socket_bytes: Some(64 << 10),
+        ..TcpConfig::default()
+    };
+    sockets(Ipv4Addr::LOCALHOST.into(), config)
+}
+
+/// A stream cut anywhere.
+fn tcp_cut() -> Pair {
+    let (near, far) = UnixStream::pair().expect("a pair");
+    let mut seed = 20;
+    streams([near.into(), far.into()], || {
+        seed += 1;
+        TcpPort::cutting(TcpConfig::default(), seed)
+    })
 }
 
 macro_rules! conformance {
@@ -130,4 +193,4 @@ macro_rules! conformance {
     )*};
 }
 
-conformance! { loopback shm faulty }
+conformance! { loopback shm faulty tcp4 tcp6 tcp_narrow tcp_cut }

@@ -39,7 +39,9 @@ pub(crate) fn storm(mut world: World, seed: u64) {
             2 => open(&mut world, &mut expected[side], side, &mut rng),
             3 => write(&mut world, &mut expected, side, &mut rng),
             4 if rng.one_in(4) => close_landing(&mut world, &mut expected[side], side, &mut rng),
-            _ => world.turn(),
+            _ => {
+                world.turn();
+            }
         }
         settle(&mut world, &mut expected);
     }

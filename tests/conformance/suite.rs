@@ -64,7 +64,10 @@ pub(crate) fn full(world: &mut World) {
                         refused += 1;
                     }
                 }
-                assert!(sent - seen <= 32, "more posted than there are slots");
+                assert!(
+                    sent - seen <= world.window,
+                    "more posted than there is room for"
+                );
             }
             assert!(
                 sent - seen >= 2,

@@ -41,12 +41,14 @@ pub(crate) struct World {
     pub(crate) qps: [QpId; 2],
     pub(crate) pool: Pool,
     pub(crate) now: u64,
+    /// Frames that may be on their way at once.
+    pub(crate) window: u64,
     /// What each side was given, oldest first.
     pub(crate) log: [Vec<Event>; 2],
 }
 
 impl World {
-    pub(crate) fn new((ports, qps): ([AnyPort; 2], [QpId; 2])) -> Self {
+    pub(crate) fn new((ports, qps, window): crate::Pair) -> Self {
         let config = ArenaConfig {
             segment_bytes: 16 << 20,
             bytes_max: 256 << 20,
@@ -58,16 +60,15 @@ impl World {
             qps,
             pool,
             now: 0,
+            window,
             log: [Vec::new(), Vec::new()],
         }
     }
 
-    /// Polls both sides once, a microsecond later.
-    pub(crate) fn turn(&mut self) {
+    /// Polls both sides once, a microsecond later; how much was done.
+    pub(crate) fn turn(&mut self) -> usize {
         self.now += 1_000;
-        for side in 0..2 {
-            self.poll(side, 16);
-        }
+        (0..2).map(|side| self.poll(side, 16)).sum()
     }
 
     pub(crate) fn poll(&mut self, side: usize, budget: usize) -> usize {
@@ -148,8 +149,9 @@ impl World {
 
     /// Turns for long enough that everything on its way has come.
     pub(crate) fn rest(&mut self) {
-        for _ in 0..1_000 {
-            self.turn();
+        let mut idle = 0;
+        while idle < 1_000 {
+            idle = if self.turn() > 0 { 0 } else { idle + 1 };
         }
     }
 
@@ -159,7 +161,9 @@ impl World {
         loop {
             match self.ports[side].post_send(self.qps[side], frame, body) {
                 Ok(()) => return,
-                Err(Refusal::Full) => self.turn(),
+                Err(Refusal::Full) => {
+                    self.turn();
+                }
                 Err(refusal) => panic!("{refusal}"),
             }
             turns += 1;

@@ -262,7 +262,7 @@ fn another_user_is_refused_or_gets_no_memory() {
     let mut process = another(&a, "open-peer");
     let up = a.up();
     assert!(!up.read_domain && up.descriptors.segments.is_empty());
-    assert_eq!(up.hello.user, 65_534);
+    assert_eq!(up.hello.user, Some(65_534));
     assert_eq!(process.hear(), "up with 0 segments");
     process.finish();
 }

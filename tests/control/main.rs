@@ -6,3 +6,4 @@ mod pairs;
 mod raw;
 mod refusals;
 mod support;
+mod tcp;

@@ -36,6 +36,9 @@ pub(crate) struct Answers {
     pub(crate) segments: u16,
     pub(crate) refuse_link: Option<Status>,
     pub(crate) refuse_local: Option<Status>,
+    pub(crate) refuse_tcp: Option<Status>,
+    /// Data connections over TCP.
+    pub(crate) channels: u32,
 }
 
 #[derive(Debug)]
@@ -176,6 +179,11 @@ impl Handler for Notes {
             Some(status) => Err(status.clone()),
             None => Ok(()),
         }
+    }
+
+    fn data_channels(&self, _peer: &PeerHello) -> Result<u32, Status> {
+        let answers = self.answers.lock().expect("no panic");
+        answers.refuse_tcp.clone().map_or(Ok(answers.channels), Err)
     }
 
     fn peer_up(&self, up: PeerUp) {

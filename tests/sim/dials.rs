@@ -16,6 +16,8 @@ pub struct Dials {
     pub settings: Settings,
     pub faults: Faults,
     pub geometry: Geometry,
+    /// Tasks meet over byte streams, cut anywhere, and not over rings.
+    pub is_stream: bool,
     /// Tasks may read each other's memory.
     pub read_domain: bool,
     pub steps: u64,
@@ -66,6 +68,7 @@ impl Dials {
                 slots: 512,
                 payload_bytes: 1 << 16,
             },
+            is_stream: false,
             read_domain: false,
             steps: 4,
             steps_at_once: 2,
@@ -132,6 +135,7 @@ impl Dials {
         dials.one_sided_one_in = pick(&mut rng, &[0, 4]);
         dials.hurry = pick(&mut rng, &[1, 4, 32]);
         dials.tick_ns = pick(&mut rng, &[500, 10_000, TICK_NS_MAX]);
+        dials.is_stream = rng.one_in(3);
         dials.hold_one_in = pick(&mut rng, &[0, 4, 2]);
         dials
     }

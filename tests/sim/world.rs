@@ -3,18 +3,19 @@
 //! It plays what is above and below the shards: the control plane (who is connected, lost, back again), the
 //! application (sends, receives, aborts), the clock. Everything follows from the seed.
 
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam::queue::SegQueue;
 use rendez::channel::Rule;
 use rendez::fabric::faulty::Faults;
-use rendez::fabric::{AnyPort, DownReason, FaultyPort, LoopbackPort};
+use rendez::fabric::{AnyPort, DownReason, FaultyPort, LoopbackPort, TcpConfig, TcpPort};
 use rendez::ground::device::TaskName;
 use rendez::ground::rng::Rng;
 use rendez::ground::{Code, DType, Incarnation, Key, Nanos, Shape, Status, StepId, TensorMeta};
 use rendez::memory::{ArenaConfig, HugePages, MappedSegment, Segment};
-use rendez::shard::solo::{Greeting, Holdings, Solo, Team};
+use rendez::shard::solo::{End, Greeting, Holdings, Solo, Team};
 use rendez::shard::{Clock, Observer, Path, Progress, Received};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
@@ -70,7 +71,7 @@ struct Watch {
 impl Observer for Watch {
     fn peer_wanted(&self, _: &TaskName) {}
     fn step_ended(&self, _: StepId, _: &Status) {}
-    fn link_down(&self, task: &TaskName, reason: DownReason) {
+    fn link_down(&self, task: &TaskName, _: u32, reason: DownReason) {
         if reason == DownReason::Corrupt {
             self.seen
                 .push(Seen::Violation(format!("the link to {task} was corrupt")));
@@ -180,9 +181,15 @@ impl World {
             },
         };
         let (rng, faults, seen) = (&mut self.rng, self.dials.faults, &self.seen);
+        let is_stream = self.dials.is_stream;
         let port = |_| {
-            let inner = AnyPort::Loopback(LoopbackPort::new());
-            AnyPort::Faulty(Box::new(FaultyPort::new(inner, faults, rng.next_u64())))
+            let seed = rng.next_u64();
+            let inner = if is_stream {
+                AnyPort::Tcp(TcpPort::cutting(TcpConfig::default(), seed).unwrap())
+            } else {
+                AnyPort::Loopback(LoopbackPort::new())
+            };
+            AnyPort::Faulty(Box::new(FaultyPort::new(inner, faults, seed)))
         };
         let watch = |shard| {
             Arc::new(Watch {
@@ -551,7 +558,14 @@ impl World {
         self.wires[at].reconnect_at = None;
         self.wires[at].is_new = true;
         let [one, other] = self.wires[at].ends;
-        let (maker, opener) = LoopbackPort::endpoints(self.dials.geometry).unwrap();
+        let (maker, opener) = if self.dials.is_stream {
+            // A Unix stream has its bytes at the other end at once: the same seed, the same story.
+            let (maker, opener) = UnixStream::pair().unwrap();
+            (End::Stream(maker.into()), End::Stream(opener.into()))
+        } else {
+            let (maker, opener) = LoopbackPort::endpoints(self.dials.geometry).unwrap();
+            (End::Loopback(maker), End::Loopback(opener))
+        };
         for (here, there, endpoint) in [(one, other, maker), (other, one, opener)] {
             let mut segments = Vec::new();
             for arena in 0..self.nodes[there.0].solos.len() {

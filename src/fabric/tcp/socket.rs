@@ -1,0 +1,177 @@
+//! A connected stream socket: sends and receives what it can at once, and never waits.
+//!
+//! Knows descriptors and the system's errors; not what the bytes mean. For simulations its sends and receives are cut
+//! short by a seed, so that a stream comes in every fragmentation there is.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SendAncillaryBuffer, SendFlags, SocketType, sockopt};
+
+use super::{TcpConfig, TcpError};
+use crate::fabric::DownReason;
+use crate::ground::rng::Rng;
+
+/// What a connection sends through and receives from. The one seam between the protocol and the system.
+pub(super) trait Pipe {
+    /// Sends what goes at once, from the front; how many bytes went.
+    fn send(&mut self, parts: [&[u8]; 3]) -> Result<usize, Stop>;
+    /// Receives what is there, into the first and then the second; never zero bytes.
+    fn receive(&mut self, into: [&mut [u8]; 2]) -> Result<usize, Stop>;
+}
+
+/// Why no byte went.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Stop {
+    /// No room, or nothing there, now.
+    NotNow,
+    /// The connection is over.
+    Over(DownReason),
+}
+
+#[derive(Debug)]
+pub(super) struct Socket {
+    fd: OwnedFd,
+    cuts: Option<Rng>,
+}
+
+impl Socket {
+    /// Readies a connected stream socket for a port.
+    pub(super) fn new(
+        fd: OwnedFd,
+        config: &TcpConfig,
+        cuts: Option<Rng>,
+    ) -> Result<Self, TcpError> {
+        let os = |what| move |errno| TcpError::Os(what, errno);
+        if sockopt::socket_type(&fd).map_err(os("getsockopt(SO_TYPE)"))? != SocketType::STREAM {
+            return Err(TcpError::NoStream);
+        }
+        rustix::net::getpeername(&fd).map_err(|_| TcpError::NotConnected)?;
+        rustix::io::ioctl_fionbio(&fd, true).map_err(os("ioctl(FIONBIO)"))?;
+        if let Some(bytes) = config.socket_bytes {
+            sockopt::set_socket_send_buffer_size(&fd, bytes)
+                .map_err(os("setsockopt(SO_SNDBUF)"))?;
+            sockopt::set_socket_recv_buffer_size(&fd, bytes)
+                .map_err(os("setsockopt(SO_RCVBUF)"))?;
+        }
+        let family = sockopt::socket_domain(&fd).map_err(os("getsockopt(SO_DOMAIN)"))?;
+        if matches!(family, AddressFamily::INET | AddressFamily::INET6) {
+            set_tcp(&fd, config.user_timeout_ms)?;
+        }
+        Ok(Self { fd, cuts })
+    }
+
+    /// Tells the peer that nothing more comes, at once rather than when the descriptor's last copy is closed.
+    pub(super) fn shut(&self) {
+        // An error is that it is over already.
+        let _ = rustix::net::shutdown(&self.fd, rustix::net::Shutdown::Both);
+    }
+}
+
+/// The options of TCP: no waiting to fill a packet, and a bound on how long a silent peer passes for a living one.
+fn set_tcp(fd: &OwnedFd, user_timeout_ms: u32) -> Result<(), TcpError> {
+    let os = |what| move |errno| TcpError::Os(what, errno);
+    sockopt::set_tcp_nodelay(fd, true).map_err(os("setsockopt(TCP_NODELAY)"))?;
+    sockopt::set_socket_keepalive(fd, true).map_err(os("setsockopt(SO_KEEPALIVE)"))?;
+    // With a user timeout set the kernel asks it, and not the count of probes, when to give up (tcp(7)).
+    let quarter = Duration::from_secs(u64::from(user_timeout_ms / 4000).max(1));
+    sockopt::set_tcp_keepidle(fd, quarter).map_err(os("setsockopt(TCP_KEEPIDLE)"))?;
+    sockopt::set_tcp_keepintvl(fd, quarter).map_err(os("setsockopt(TCP_KEEPINTVL)"))?;
+    sockopt::set_tcp_user_timeout(fd, user_timeout_ms).map_err(os("setsockopt(TCP_USER_TIMEOUT)"))
+}
+
+impl Pipe for Socket {
+    #[inline]
+    fn send(&mut self, parts: [&[u8]; 3]) -> Result<usize, Stop> {
+        let parts = self.cut(parts)?;
+        let slices = parts.map(IoSlice::new);
+        let used = if parts[1].is_empty() { 1 } else { 3 };
+        loop {
+            // No signal for a broken pipe: an error is enough.
+            let sent = rustix::net::sendmsg(
+                &self.fd,
+                &slices[..used],
+                &mut SendAncillaryBuffer::default(),
+                SendFlags::NOSIGNAL,
+            );
+            match sent {
+                Ok(count) => return Ok(count),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(stop(errno)),
+            }
+        }
+    }
+
+    #[inline]
+    fn receive(&mut self, into: [&mut [u8]; 2]) -> Result<usize, Stop> {
+        let [mut first, mut second] = into;
+        if let Some(rng) = &mut self.cuts {
+            if rng.one_in(4) {
+                return Err(Stop::NotNow);
+            }
+            let keep = cut(rng, first.len() + second.len());
+            let of_first = keep.min(first.len());
+            second = &mut second[..keep - of_first];
+            first = &mut first[..of_first];
+        }
+        loop {
+            let received = if first.is_empty() {
+                rustix::io::read(&self.fd, &mut *second)
+            } else if second.is_empty() {
+                rustix::io::read(&self.fd, &mut *first)
+            } else {
+                let mut slices = [IoSliceMut::new(first), IoSliceMut::new(second)];
+                rustix::io::readv(&self.fd, &mut slices)
+            };
+            match received {
+                // An end without a BYE: the process is gone, or something between us is.
+                Ok(0) => return Err(Stop::Over(DownReason::Reset)),
+                Ok(count) => return Ok(count),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(stop(errno)),
+            }
+        }
+    }
+}
+
+impl Socket {
+    /// What of `parts` a simulation lets through.
+    fn cut<'a>(&mut self, parts: [&'a [u8]; 3]) -> Result<[&'a [u8]; 3], Stop> {
+        let Some(rng) = &mut self.cuts else {
+            return Ok(parts);
+        };
+        if rng.one_in(4) {
+            return Err(Stop::NotNow);
+        }
+        let mut keep = cut(rng, parts.iter().map(|part| part.len()).sum());
+        Ok(parts.map(|part| {
+            let of_part = keep.min(part.len());
+            keep -= of_part;
+            &part[..of_part]
+        }))
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// A length from one to `len`: often a few bytes, so that heads are cut too.
+fn cut(rng: &mut Rng, len: usize) -> usize {
+    let most = if rng.one_in(2) { len.min(100) } else { len };
+    (1 + rng.below(most as u64) as usize).min(len)
+}
+
+const fn stop(errno: Errno) -> Stop {
+    match errno {
+        Errno::AGAIN => Stop::NotNow,
+        Errno::TIMEDOUT | Errno::HOSTUNREACH | Errno::NETUNREACH => {
+            Stop::Over(DownReason::TimedOut)
+        }
+        _ => Stop::Over(DownReason::Reset),
+    }
+}

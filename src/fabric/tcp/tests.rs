@@ -1,0 +1,242 @@
+//! What only sockets have: ends without a word, resets, peers that do not read, garbage, sleep.
+
+use std::io::{Read, Write as _};
+use std::net::{TcpListener, TcpStream};
+
+use super::*;
+use crate::fabric::Doorbell;
+
+const CAPS: Caps = Caps {
+    body_max: usize::MAX,
+    one_sided: false,
+    read_domain: false,
+};
+
+/// A port and the bare socket at its other end.
+fn port() -> (TcpPort, QpId, TcpStream) {
+    let mut port = TcpPort::new(TcpConfig::default()).expect("epoll");
+    let (qp, far) = connect(&mut port);
+    (port, qp, far)
+}
+
+fn connect(port: &mut TcpPort) -> (QpId, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let near = TcpStream::connect(listener.local_addr().expect("bound")).expect("loopback");
+    let (far, _) = listener.accept().expect("it connects");
+    (port.attach(near.into(), CAPS).expect("connected"), far)
+}
+
+fn frame(number: u64, len: usize) -> Frame {
+    let mut frame = Frame::default();
+    frame.words[0] = 1 << 32;
+    frame.words[1] = (len as u64) << 32;
+    frame.words[2] = number;
+    frame
+}
+
+/// Polls until the connection is down; how many frames came before.
+fn until_down(port: &mut TcpPort) -> (u64, DownReason) {
+    let (mut frames, mut down) = (0, None);
+    for turn in 0..10_000_000u64 {
+        port.poll(Nanos(turn * 1000), 16, &mut |arrival| match arrival {
+            Arrival::Frame { .. } => frames += 1,
+            Arrival::Down { reason, .. } => down = Some(reason),
+            other => panic!("{other:?}"),
+        });
+        if let Some(reason) = down {
+            return (frames, reason);
+        }
+    }
+    panic!("never down");
+}
+
+#[test]
+fn an_end_without_a_word_is_a_reset() {
+    for cut in [0, 1, 63] {
+        let (mut port, qp, mut far) = port();
+        far.write_all(&frame(1, 0).to_bytes()).expect("room");
+        far.write_all(&frame(2, 0).to_bytes()[..cut]).expect("room");
+        drop(far);
+        assert_eq!(until_down(&mut port), (1, DownReason::Reset), "{cut}");
+        assert_eq!(port.caps(qp).body_max, 0);
+    }
+}
+
+#[test]
+fn a_goodbye_is_one() {
+    let (mut port, _, mut far) = port();
+    far.write_all(&super::super::queue_pair::fabric_frame(0xf2, 0).to_bytes())
+        .expect("room");
+    assert_eq!(until_down(&mut port), (0, DownReason::PeerClosed));
+}
+
+#[test]
+fn a_reset_is_told_whoever_notices_it() {
+    let (mut port, qp, far) = port();
+    port.post_send(qp, &frame(1, 0), [&[], &[]]).expect("room");
+    port.flush();
+    // Unread bytes make the kernel send a reset.
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    drop(far);
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    port.post_send(qp, &frame(2, 0), [&[], &[]]).expect("room");
+    assert_eq!(until_down(&mut port), (0, DownReason::Reset));
+}
+
+#[test]
+fn garbage_is_corrupt() {
+    let mut stamped = frame(1, 0);
+    stamped.words[0] |= 7;
+    let mut chunk = super::super::queue_pair::fabric_frame(0xf0, 0);
+    chunk.words[1] |= 0xffff_ffff << 32;
+    let mut answer = super::super::queue_pair::fabric_frame(0xf1, 9);
+    answer.words[2] = 1;
+    let garbage = [
+        vec![0xff; 64],
+        stamped.to_bytes().to_vec(),
+        chunk.to_bytes().to_vec(),
+        answer.to_bytes().to_vec(),
+        frame(1, crate::fabric::BODY_MAX + 1).to_bytes().to_vec(),
+        b"GET / HTTP/1.1\r\nHost: localhost:1234\r\nUser-Agent: somebody who is lost\r\n\r\n"
+            .to_vec(),
+    ];
+    for bytes in garbage {
+        let (mut port, _, mut far) = port();
+        far.write_all(&bytes).expect("room");
+        assert_eq!(
+            until_down(&mut port),
+            (0, DownReason::Corrupt),
+            "{bytes:x?}"
+        );
+        let mut rest = Vec::new();
+        let closed = far.read_to_end(&mut rest);
+        assert!(rest.is_empty() && closed.is_ok_and(|count| count == 0) || rest.is_empty());
+    }
+}
+
+#[test]
+fn a_peer_that_does_not_read_fills_a_bounded_buffer_and_then_posts_are_refused() {
+    let (mut port, qp, far) = port();
+    let body = [7; 4096];
+    let mut posted = 0u64;
+    let mut refusals = 0;
+    while refusals < 1000 {
+        match port.post_send(qp, &frame(posted, 4096), [&body, &[]]) {
+            Ok(()) => posted += 1,
+            Err(refusal) => {
+                assert_eq!(refusal, Refusal::Full);
+                refusals += 1;
+                port.poll(Nanos(0), 16, &mut |arrival| panic!("{arrival:?}"));
+            }
+        }
+    }
+    assert_eq!(port.stats().stalls, 1, "the system is asked to say when");
+    assert!(port.arm(), "and nothing keeps the shard awake");
+    port.disarm();
+    // It reads at last: everything comes, whole and in order.
+    let reader = std::thread::spawn(move || {
+        let mut far = far;
+        let mut next = [0; 64 + 4096];
+        for number in 0..posted {
+            far.read_exact(&mut next).expect("it is there");
+            let head = Frame::from_bytes(next.first_chunk().expect("64"));
+            assert_eq!(head.words[2], number);
+            assert!(next[64..].iter().all(|&byte| byte == 7));
+        }
+    });
+    while !reader.is_finished() {
+        port.poll(Nanos(0), 16, &mut |arrival| panic!("{arrival:?}"));
+    }
+    reader.join().expect("all of it");
+}
+
+#[test]
+fn closing_while_the_peer_does_not_read_ends_within_the_bound() {
+    let (mut port, qp, _far) = port();
+    let body = [7; 4096];
+    while port.stats().stalls == 0 {
+        let _ = port.post_send(qp, &frame(0, 4096), [&body, &[]]);
+        port.poll(Nanos(5), 16, &mut |arrival| panic!("{arrival:?}"));
+    }
+    port.close(qp);
+    port.poll(Nanos(STREAM_LINGER_NS), 16, &mut |arrival| {
+        panic!("{arrival:?}")
+    });
+    let mut down = None;
+    port.poll(Nanos(STREAM_LINGER_NS + 5), 16, &mut |arrival| {
+        down = Some(format!("{arrival:?}"));
+    });
+    assert!(down.is_some_and(|text| text.contains("Closed")));
+}
+
+#[test]
+fn idle_peers_cost_a_poll_nothing() {
+    let mut port = TcpPort::new(TcpConfig::default()).expect("epoll");
+    let mut far: Vec<_> = (0..40).map(|_| connect(&mut port)).collect();
+    let (_, busy) = &mut far[33];
+    let before = port.stats();
+    let (mut seen, mut turns) = (0, 0);
+    for number in 0..500 {
+        busy.write_all(&frame(number, 0).to_bytes()).expect("room");
+        while seen == number {
+            turns += 1;
+            port.poll(Nanos(0), 16, &mut |_| seen += 1);
+        }
+    }
+    let after = port.stats();
+    assert!(
+        after.reads - before.reads <= turns * 4 + 600,
+        "{after:?} in {turns}"
+    );
+    // All others are cold by now: one read, and the question, in eight looks.
+    assert!(after.epolls - before.epolls <= turns / 8 + 40, "{after:?}");
+}
+
+#[test]
+fn a_sleeper_is_woken_by_a_socket_and_by_its_doorbell() {
+    let (mut port, _, mut far) = port();
+    let bell = Doorbell::new().expect("doorbell");
+    let sleep = |port: &mut TcpPort, ns| {
+        bell.arm();
+        assert!(port.arm());
+        let woken = bell.wait_beside(port.wake_fd(), Some(Nanos(ns)));
+        bell.disarm();
+        port.disarm();
+        woken.expect("poll")
+    };
+    assert!(!sleep(&mut port, 1_000_000), "nothing came");
+    let late = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        far.write_all(&frame(1, 0).to_bytes()).expect("room");
+        far
+    });
+    assert!(sleep(&mut port, 10_000_000_000), "a frame came");
+    let mut frames = 0;
+    port.poll(Nanos(0), 16, &mut |_| frames += 1);
+    assert_eq!(frames, 1);
+    let _far = late.join().expect("sent");
+    let wake = bell.wake();
+    let ringer = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        wake.ring();
+    });
+    assert!(sleep(&mut port, 10_000_000_000), "somebody rang");
+    ringer.join().expect("rang");
+}
+
+#[test]
+fn only_connected_streams_are_attached() {
+    let mut port = TcpPort::new(TcpConfig::default()).expect("epoll");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    assert_eq!(
+        port.attach(listener.into(), CAPS),
+        Err(TcpError::NotConnected)
+    );
+    let datagrams = std::net::UdpSocket::bind("127.0.0.1:0").expect("a free port");
+    assert_eq!(port.attach(datagrams.into(), CAPS), Err(TcpError::NoStream));
+    let file = std::fs::File::open("/dev/null").expect("it is there");
+    assert!(matches!(
+        port.attach(file.into(), CAPS),
+        Err(TcpError::Os(..))
+    ));
+}
