@@ -79,6 +79,13 @@ make_seeds() {
             printf 'ps=a:1,3@b:2;worker=[::1]:2' >"$1/text"
             ;;
         addresses) printf 'unix:@rendez' >"$1/abstract"; printf 'unix:/run/rendez' >"$1/path" ;;
+        tcp_stream)
+            # The golden stream, received whole, and one cut into single bytes.
+            local hex
+            hex="$(sed 's/#.*//' tests/golden/stream_v1.hex | tr -d ' \n')"
+            perl -e 'print pack("H*", "01ff" . $ARGV[0])' "$hex" >"$1/whole"
+            perl -e 'print pack("H*", "00" . $ARGV[0])' "$hex" >"$1/bytes"
+            ;;
         control) printf '\4\0\0\0\10\1\102\0\4\0\0\0\10\1\112\0' >"$1/pings" ;;
     esac
 }

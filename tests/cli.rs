@@ -332,23 +332,34 @@ fn the_raw_reference_runs_between_two_processes() {
             ("pingpong", 64),
             ("write_signal_read", 4),
             ("memcpy", 4),
+            ("pingpong", 4),
+            ("oneway", 4),
             ("write_signal_read", 1000),
-            ("memcpy", 1000)
+            ("memcpy", 1000),
+            ("pingpong", 1000),
+            ("oneway", 1000)
         ]
     );
     for row in &rows {
         assert!(row["count"].as_u64().unwrap() > 0, "{row}");
         assert!(
-            row["machine"]["cpu"].is_string() && row["transport"] == "raw",
+            row["machine"]["cpu"].is_string()
+                && row["transport"].as_str().unwrap().starts_with("raw"),
             "{row}"
         );
     }
+    let tcp: Vec<_> = rows
+        .iter()
+        .filter(|row| row["transport"] == "raw_tcp")
+        .collect();
+    assert_eq!(tcp.len(), 4);
+    assert!(tcp[0]["half_rtt_ns"]["p50"].is_number() && tcp[1]["bytes_per_s"]["p50"].is_number());
     let (half, whole) = (&rows[0]["half_rtt_ns"]["p50"], &rows[0]["rtt_ns"]["p50"]);
     assert_eq!(half.as_f64().unwrap() * 2.0, whole.as_f64().unwrap());
     assert!(
         std::fs::read_to_string(log)
             .unwrap()
-            .contains("Tag=raw-write_signal_read-1000,")
+            .contains("Tag=raw_tcp-oneway-1000,")
     );
 }
 

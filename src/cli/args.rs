@@ -192,6 +192,9 @@ pub struct BaselinePeerArgs {
     /// The measuring side runs there too.
     #[arg(long)]
     pub shared_core: bool,
+    /// Standard input is a connected TCP socket, and not shared memory.
+    #[arg(long)]
+    pub tcp: bool,
 }
 
 /// Options of the far side of a measurement.

@@ -80,7 +80,9 @@ fn dispatch(command: &Command, terminal: &mut Terminal) -> Result<(), CliError> 
         Command::DemoPeer(args) => demo::peer::serve(args),
         Command::Bench(args) => bench::run(args, &mut workload::Engines, terminal).map(|_| ()),
         Command::BenchPeer(args) => workload::serve(args),
-        Command::BaselinePeer(args) => baseline::serve(args.parent, args.core, args.shared_core),
+        Command::BaselinePeer(args) => {
+            baseline::serve(args.parent, args.core, args.shared_core, args.tcp)
+        }
     }
 }
 

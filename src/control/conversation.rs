@@ -23,6 +23,7 @@ use crate::ground::limits::{CONTROL_QUEUE_MAX, CONTROL_REQUESTS_MAX, DESCRIPTOR_
 use crate::proto::envelope::Body;
 use crate::proto::{self, Envelope};
 
+use super::calls::Calls;
 use super::config::ControlConfig;
 use super::credentials::is_ready;
 use super::exchange::{Seals, frame_refusal, protocol_refusal};
@@ -63,6 +64,9 @@ pub(crate) struct Conversation {
     /// Segments that wait for room in the window.
     waiting: RefCell<VecDeque<Rc<SegmentOffer>>>,
     requests: RefCell<BTreeMap<u64, Asked>>,
+    /// Calls of ours on this connection: the number of the envelope, and of the request.
+    called: RefCell<BTreeMap<u64, u64>>,
+    calls: Rc<Calls>,
     next_id: Cell<u64>,
     heard: Cell<Instant>,
     is_paused: Cell<bool>,
@@ -95,6 +99,7 @@ pub(crate) struct Opening {
     pub(crate) socket: OwnedFd,
     pub(crate) lane: Option<Lane>,
     pub(crate) seals: Seals,
+    pub(crate) calls: Rc<Calls>,
     pub(crate) offered: BTreeSet<(u16, u16)>,
     pub(crate) known: BTreeSet<(u16, u16)>,
 }
@@ -110,6 +115,7 @@ impl Conversation {
             socket,
             lane,
             seals,
+            calls,
             offered,
             known,
         } = opening;
@@ -131,6 +137,8 @@ impl Conversation {
             outbox: Outbox::default(),
             waiting: RefCell::default(),
             requests: RefCell::default(),
+            called: RefCell::default(),
+            calls,
             next_id: Cell::new(1),
             heard: Cell::new(Instant::now()),
             is_paused: Cell::new(false),
@@ -177,6 +185,35 @@ impl Conversation {
             self.waiting.borrow_mut().push_back(segment);
             self.send_segments();
         }
+    }
+
+    /// Asks a service of the peer's.
+    pub(crate) fn call(&self, request: u64, call: proto::Call) {
+        let id = self.request(Body::Call(call));
+        self.called.borrow_mut().insert(id, request);
+    }
+
+    /// Answers a request of the peer's that was not answered at once.
+    pub(crate) fn reply(&self, id: u64, body: Body) {
+        if self.is_open() {
+            self.outbox.put(Envelope {
+                id,
+                reply: true,
+                body: Some(body),
+            });
+        }
+    }
+
+    /// Says something that is not answered.
+    pub(crate) fn tell(&self, body: Body) {
+        if self.is_open() {
+            let _ = self.request(body);
+        }
+    }
+
+    /// True while more may be said.
+    pub(crate) fn is_open(&self) -> bool {
+        !self.is_ending.get() && !self.has_said_bye.get()
     }
 
     /// Says goodbye; nothing is said after it.
@@ -256,6 +293,7 @@ impl Conversation {
                         reason: clip(&bye.reason),
                     };
                 }
+                Some(Body::CallReply(answer)) if reply => self.take_answer(id, answer),
                 Some(body) if reply => self.take_reply(id, &body),
                 Some(body) => self.take_request(id, body, handler),
                 None => Err(protocol_refusal(
@@ -273,6 +311,19 @@ impl Conversation {
         let answer = match body {
             Body::Ping(_) => Body::Pong(proto::Pong {}),
             Body::PendingRequest(_) => Body::PendingReply(proto::PendingReply::default()),
+            Body::Call(call) => match self.calls.serve(self, id, call)? {
+                Some(answer) => answer,
+                // It will be answered when it is carried out.
+                None => return Ok(()),
+            },
+            Body::CallCancel(cancel) => {
+                self.calls.cancel(self, cancel.request);
+                return Ok(());
+            }
+            Body::CallDone(done) => {
+                self.calls.acknowledge(self, &done.requests);
+                return Ok(());
+            }
             Body::SegmentAdded(added) => {
                 let segment = self.take_segment(&added)?;
                 handler.segment_added(self.peer, segment);
@@ -318,6 +369,15 @@ impl Conversation {
             ));
         }
         accept_segment(arena, fd, &self.hello, &mut self.known.borrow_mut())
+    }
+
+    fn take_answer(&self, id: u64, answer: proto::CallReply) -> Result<(), Refusal> {
+        let request = self.called.borrow_mut().remove(&id);
+        let request = request.ok_or_else(|| {
+            protocol_refusal(&self.hello.task, "an answer to no call that was made")
+        })?;
+        self.calls.answered(self, request, answer);
+        Ok(())
     }
 
     fn take_reply(&self, id: u64, body: &Body) -> Result<(), Refusal> {

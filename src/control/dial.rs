@@ -68,6 +68,7 @@ impl Plane {
     /// Connects to `task`, again and again until `deadline`, and converses.
     pub(super) async fn dial(self: Rc<Self>, task: String, mut route: Route, deadline: Instant) {
         let mut pause = self.config.backoff_min;
+        let mut before: Option<Refusal> = None;
         let status = loop {
             let refusal = match self.attempt(&task, &mut route, deadline).await {
                 Ok(established) => {
@@ -85,6 +86,8 @@ impl Plane {
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
+                // The last attempt may have had no time for more than to be late; the one before says why.
+                let refusal = before.unwrap_or(refusal);
                 let message = format!(
                     "no connection to task {task} at {} by the deadline; {}",
                     route.address,
@@ -94,6 +97,7 @@ impl Plane {
             }
             self.runtime.sleep(self.jitter(pause).min(left)).await;
             pause = (pause * 2).min(self.config.backoff_max);
+            before = Some(refusal);
         };
         self.dials.borrow_mut().remove(&task);
         self.handler.dial_failed(&task, status);

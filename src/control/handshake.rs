@@ -124,6 +124,11 @@ async fn receive<S: AsyncRead + Unpin, const N: usize>(stream: &mut S) -> Result
 }
 
 fn lost(error: std::io::Error) -> Refusal {
+    // The peer's judgement of our certificate is the first that is read after our own side of TLS is done.
+    if error.kind() == std::io::ErrorKind::InvalidData {
+        let why = format!("the peer ended TLS: {error}");
+        return Refusal::fatal(Code::PermissionDenied, catalogue::TLS_REFUSED, why);
+    }
     Refusal::later(
         catalogue::PEER_LOST,
         format!("the connection ended in the handshake: {error}"),

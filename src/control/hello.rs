@@ -6,6 +6,7 @@ use crate::ground::limits::CONTROL_TEXT_MAX;
 use crate::ground::{Code, Incarnation, Status};
 use crate::proto;
 
+use super::calls::ABILITY;
 use super::config::{ControlConfig, ForeignUsers, check_features, check_numbers, check_task};
 use super::credentials::Credentials;
 use super::peer::{PeerHello, PeerLimits, PollPolicy};
@@ -167,6 +168,7 @@ pub(crate) fn our_hello(
         user_id: identity.user,
         machine: identity.machine.clone(),
         path: proto::PathWish::Auto.into(),
+        abilities: ABILITY,
     }
 }
 
@@ -284,6 +286,7 @@ fn check_hello(hello: &proto::Hello, evidence: Evidence<'_>) -> Result<PeerHello
         poll_policy,
         limits,
         features: hello.features.clone(),
+        abilities: hello.abilities,
         user: credentials.map(|credentials| credentials.user),
         process: credentials.and_then(|credentials| credentials.process),
     })

@@ -24,6 +24,9 @@
 //! process is followed further; silence proves less than nothing, and only makes a peer count as paused.
 
 mod address;
+mod answers;
+mod call;
+mod calls;
 mod config;
 mod conversation;
 mod credentials;
@@ -50,6 +53,7 @@ mod preamble;
 mod registry;
 mod runtime;
 mod secret;
+mod service;
 mod signal;
 mod tcp;
 mod tickets;
@@ -57,6 +61,7 @@ mod tls;
 mod watch;
 
 pub use address::{Address, AddressError};
+pub use call::PendingCall;
 pub use config::{ControlConfig, ControlError, ForeignUsers};
 pub use hello::PROTOCOL_VERSION;
 pub use peer::{
@@ -65,25 +70,32 @@ pub use peer::{
 };
 pub use runtime::{RuntimeKind, RuntimeReport, probe};
 pub use secret::Secret;
+pub use service::{Incoming, Services};
 pub use tls::Tls;
 
 use std::fmt;
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::ground::limits::CONTROL_COMMANDS_MAX;
-use crate::ground::{Code, Status};
+use crate::ground::limits::{CALL_PAYLOAD_MAX, CONTROL_COMMANDS_MAX};
+use crate::ground::{Code, Status, catalogue};
 
 use self::address::ListenError;
+use self::calls::{Asked, Calls};
 use self::mailbox::{Refused, Sender};
 use self::plane::{Command, Plane};
+use self::service::Pool;
 use self::watch::Watch;
 
 /// How long a control plane that is dropped without a [`Control::stop`] takes for its goodbyes.
 const DROP_DEADLINE: Duration = Duration::from_millis(200);
+
+/// As good as for ever.
+const YEAR: Duration = Duration::from_secs(365 * 86_400);
 
 /// The control plane of one task.
 pub struct Control {
@@ -93,6 +105,7 @@ pub struct Control {
     runtime: RuntimeReport,
     path_wish: PathWish,
     commands: Sender<Command>,
+    requests: AtomicU64,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -129,6 +142,11 @@ impl Control {
             .transpose()?;
         let (tcp, tcp_address) = tcp.unzip();
         let (commands, receiver) = mailbox::mailbox();
+        let pool = Pool::start(handler.services()).map_err(|error| ControlError::System {
+            call: "start the threads of services",
+            error,
+        })?;
+        let served = commands.clone();
         let sights = commands.clone();
         // The watch bounds what it tells: by its permits, and by the peers it was told to follow.
         let tell = move |sight| sights.send(Command::Sight(sight)).is_ok();
@@ -144,7 +162,8 @@ impl Control {
         let body = move || {
             let started = move |runtime| drop(report.send(runtime));
             runtime::run(wanted, started, |runtime| {
-                Plane::new(config, handler, watch, local, runtime).run(receiver)
+                let calls = Calls::new(pool, served);
+                Plane::new(config, handler, watch, local, calls, runtime).run(receiver)
             });
         };
         let thread = std::thread::Builder::new()
@@ -167,6 +186,7 @@ impl Control {
             runtime,
             path_wish,
             commands,
+            requests: AtomicU64::new(1),
             thread: Mutex::new(Some(thread)),
         })
     }
@@ -203,9 +223,7 @@ impl Control {
         }
         let now = Instant::now();
         // A deadline beyond the clock is a year: no dial lasts as long.
-        let deadline = now
-            .checked_add(deadline)
-            .unwrap_or(now + Duration::from_secs(365 * 86_400));
+        let deadline = now.checked_add(deadline).unwrap_or(now + YEAR);
         self.command(Command::Dial {
             task: task.to_owned(),
             address,
@@ -225,6 +243,64 @@ impl Control {
             peer,
             why: why.to_owned(),
         })
+    }
+
+    /// Calls service `method` of `task` with `payload`, and gives the call to be waited for. It waits for a connection
+    /// if there is none, and makes none; over connections that come and go to the same life of the task it is carried
+    /// out once. `trace` ties together what belongs together.
+    ///
+    /// # Errors
+    /// `ResourceExhausted` if the payload is longer than [`CALL_PAYLOAD_MAX`], or too many commands wait;
+    /// `FailedPrecondition` after [`Control::stop`].
+    pub fn begin_call(
+        &self,
+        task: &str,
+        method: u32,
+        payload: &[u8],
+        trace: u64,
+        deadline: Duration,
+    ) -> Result<PendingCall, Status> {
+        if payload.len() > CALL_PAYLOAD_MAX {
+            let message = format!(
+                "the call has {} bytes, the limit CALL_PAYLOAD_MAX is {CALL_PAYLOAD_MAX}",
+                payload.len()
+            );
+            return Err(Status::of(catalogue::CALL_TOO_LONG, message));
+        }
+        let now = Instant::now();
+        let deadline = now.checked_add(deadline).unwrap_or(now + YEAR);
+        let request = self.requests.fetch_add(1, Ordering::Relaxed);
+        let (outcome, receiver) = mpsc::sync_channel(1);
+        let asked = Asked {
+            task: task.to_owned(),
+            method,
+            trace,
+            payload: payload.to_vec(),
+            deadline,
+            outcome,
+        };
+        self.command(Command::Call { request, asked })?;
+        Ok(PendingCall {
+            request,
+            deadline,
+            outcome: receiver,
+            commands: self.commands.clone(),
+            is_over: false,
+        })
+    }
+
+    /// The same, and waits for the answer. Not for the handler's thread, which brings it.
+    ///
+    /// # Errors
+    /// As for [`Control::begin_call`] and [`PendingCall::wait`].
+    pub fn call(
+        &self,
+        task: &str,
+        method: u32,
+        payload: &[u8],
+        deadline: Duration,
+    ) -> Result<Vec<u8>, Status> {
+        self.begin_call(task, method, payload, 0, deadline)?.wait()
     }
 
     /// Tells all peers of our read domain of a new segment: `len` bytes in the sealed memory file `fd`. Those being

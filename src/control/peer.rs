@@ -7,6 +7,8 @@ use std::os::fd::OwnedFd;
 
 use crate::ground::{Code, Incarnation, Status};
 
+use super::service::Services;
+
 /// One connection with one peer. A peer that comes back has another.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct PeerId(pub u32);
@@ -71,6 +73,8 @@ pub struct PeerHello {
     pub limits: PeerLimits,
     /// Its optional abilities, as it named them.
     pub features: Vec<String>,
+    /// The abilities of its control plane, one bit each. Bits that are not known here mean nothing.
+    pub abilities: u64,
     /// Its user, by the kernel's word; `None` over TCP.
     pub user: Option<u32>,
     /// Its process, by the kernel's word, as numbered here; `None` for a process outside our process namespace, and
@@ -255,6 +259,11 @@ pub trait Handler: Send + Sync + 'static {
     /// # Errors
     /// A status refuses the path.
     fn data_channels(&self, peer: &PeerHello) -> Result<u32, Status>;
+
+    /// The services that peers may call; asked once, at the start.
+    fn services(&self) -> Services {
+        Services::new()
+    }
 
     /// A peer is connected.
     fn peer_up(&self, up: PeerUp);

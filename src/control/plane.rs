@@ -20,6 +20,8 @@ use crate::ground::limits::DEPARTED_MAX;
 use crate::ground::rng::Rng;
 
 use super::address::Address;
+use super::answers::CallKey;
+use super::calls::{Asked, Calls};
 use super::config::ControlConfig;
 use super::conversation::{Conversation, Opening};
 use super::credentials::Credentials;
@@ -34,6 +36,7 @@ use super::meet_tcp::Nonces;
 use super::peer::{Handler, Path, PathWish, PeerGone, PeerHello, PeerId, PeerUp, SegmentOffer};
 use super::registry::Registry;
 use super::runtime::Runtime;
+use super::service::Outcome;
 use super::signal::Signal;
 use super::tickets::Tickets;
 use super::watch::{Sight, Watch};
@@ -50,6 +53,12 @@ pub(crate) enum Command {
         wish: PathWish,
         deadline: Instant,
     },
+    /// Ask a service of a task.
+    Call { request: u64, asked: Asked },
+    /// Wait for the answer no longer.
+    GiveUp(u64),
+    /// A service of ours is done.
+    Served { key: CallKey, outcome: Outcome },
     /// End a connection as if it were lost.
     HangUp { peer: PeerId, why: String },
     /// Tell all peers of a segment.
@@ -67,6 +76,7 @@ pub(crate) struct Plane {
     pub(super) watch: Watch,
     /// Where this task listens on its machine.
     pub(super) local: Address,
+    calls: Rc<Calls>,
     pub(super) errands: Errands,
     pub(super) tickets: Rc<RefCell<Tickets<OwnedFd>>>,
     /// The nonces of the last handshakes.
@@ -145,6 +155,7 @@ impl Plane {
         handler: Arc<dyn Handler>,
         watch: Watch,
         local: Address,
+        calls: Rc<Calls>,
         runtime: Runtime,
     ) -> Rc<Self> {
         let mut seed = [0u8; 8];
@@ -162,6 +173,7 @@ impl Plane {
             runtime,
             watch,
             local,
+            calls,
             errands: Errands::default(),
             nonces: RefCell::default(),
             began: Instant::now(),
@@ -194,6 +206,9 @@ impl Plane {
                     wish,
                     deadline,
                 } => self.handle_dial(task, address, wish, deadline),
+                Command::Call { request, asked } => self.calls.begin(request, asked),
+                Command::GiveUp(request) => self.calls.give_up(request),
+                Command::Served { key, outcome } => self.calls.finish(&key, outcome),
                 Command::HangUp { peer, why } => self.handle_hang_up(peer, &why),
                 Command::Announce(segment) => self.handle_announce(segment),
                 Command::Stop { reason, deadline } => {
@@ -302,6 +317,7 @@ impl Plane {
             socket,
             lane,
             seals,
+            calls: Rc::clone(&self.calls),
             offered,
             known,
         };
@@ -325,6 +341,7 @@ impl Plane {
         if self.announced.get() != announced {
             self.offer_again(&conversation);
         }
+        self.calls.up(&conversation);
         Established {
             conversation,
             claim,
@@ -356,6 +373,7 @@ impl Plane {
             gone = proof.map_or(gone, |()| PeerGone::ProcessExited);
         }
         self.peers.borrow_mut().remove(&peer);
+        self.calls.down(peer);
         // The proof may have come while its goodbye was still to be read: it comes only once, so it is passed on here.
         let is_late_proof = conversation.exited.is_set() && !gone.is_proof();
         if exit_provable && !gone.is_proof() && !is_late_proof {

@@ -3,6 +3,7 @@
 //!
 //! It knows shards by their mailboxes only. Nothing here is on the path of a value that an in-shard task sends.
 
+mod admission;
 mod config;
 mod recv;
 mod secrets;
@@ -16,6 +17,7 @@ mod tests;
 #[doc = include_str!("CONFIG.md")]
 pub mod configuration {}
 
+pub use admission::OBSERVER_JOB;
 pub use config::{
     Config, Loaded, Origin, Origins, Require, SETTINGS, Setting, Sources, Taker, reference_page,
 };

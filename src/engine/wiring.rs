@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use super::Inner;
+use super::admission::Admission;
 use super::config::Config;
 use super::start::{LOOPBACK, SHM, TCP};
 use crate::control::{
@@ -31,6 +32,7 @@ pub(crate) struct Wiring {
     shards: usize,
     connect_timeout: Duration,
     resume_timeout: Duration,
+    admission: Admission,
     engine: OnceLock<Weak<Inner>>,
     book: Mutex<Book>,
 }
@@ -81,6 +83,7 @@ impl Wiring {
             shards,
             connect_timeout: config.connect_timeout,
             resume_timeout: config.resume_timeout(),
+            admission: Admission::new(config)?,
             engine: OnceLock::new(),
             book: Mutex::new(book),
         })
@@ -153,6 +156,11 @@ impl Wiring {
         }
     }
 
+    /// What this task tells peers of itself beside its numbers.
+    pub(crate) fn features(&self) -> Vec<String> {
+        self.admission.features()
+    }
+
     /// The connections that stand.
     pub(crate) fn connected(&self) -> Vec<Connected> {
         self.book().connected.values().cloned().collect()
@@ -213,7 +221,8 @@ impl Inner {
 }
 
 impl Handler for Wiring {
-    fn local(&self, _peer: &PeerHello) -> Result<LocalOffer, Status> {
+    fn local(&self, peer: &PeerHello) -> Result<LocalOffer, Status> {
+        self.admission.judge(peer)?;
         let engine = self.engine().ok_or_else(gone)?;
         let mut offer = LocalOffer::default();
         for (arena, segment) in &self.book().segments {
@@ -272,6 +281,7 @@ impl Handler for Wiring {
     }
 
     fn data_channels(&self, peer: &PeerHello) -> Result<u32, Status> {
+        self.admission.judge(peer)?;
         Ok(pairs(self.shards, usize::from(peer.shards)).count() as u32)
     }
 

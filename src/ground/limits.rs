@@ -121,6 +121,23 @@ pub const TICKETS_ENDED_MAX: usize = 1024;
 /// Handshakes remembered, to tell a replay from a mistake: 4096 × 32 B. An older replay fails as any wrong proof does.
 pub const NONCES_MAX: usize = 4096;
 
+/// Bytes that a call or its answer carries: a control message less its other fields and a status text.
+pub const CALL_PAYLOAD_MAX: usize = CONTROL_MESSAGE_MAX - 2 * CONTROL_TEXT_MAX;
+/// Calls of one peer carried out at once, and asked of one peer at once; further ones of ours wait.
+pub const CALL_WINDOW: usize = 64;
+/// Calls of ours that wait or are asked, over all peers: 4096 × at most 62 KiB is 248 MiB, of the application's own.
+pub const CALLS_MAX: usize = 4096;
+/// Calls of all peers that wait for a thread to carry them out.
+pub const SERVICE_QUEUE_MAX: usize = 1024;
+/// Threads that carry out calls. They may block, so there are a few more than a control plane has cores.
+pub const SERVICE_THREADS: usize = 4;
+/// Answers kept for callers that have not acknowledged them: the oldest goes first.
+pub const ANSWERS_MAX: usize = 1024;
+/// Bytes of such answers.
+pub const ANSWER_BYTES_MAX: usize = 16 << 20;
+
+const _: () = assert!(CALL_WINDOW <= CONTROL_QUEUE_MAX / 2);
+const _: () = assert!(ANSWER_BYTES_MAX >= CALL_WINDOW * CALL_PAYLOAD_MAX);
 const _: () = assert!(DESCRIPTORS_PER_BATCH <= 253);
 const _: () = assert!(DATA_CHANNELS_MAX as usize == SHARDS * SHARDS);
 const _: () = assert!(ERRANDS_MAX * DATA_DIALS_WINDOW <= NEWCOMERS_PER_SOURCE_MAX);

@@ -99,6 +99,7 @@ pub(crate) fn hello(task: &str, dialled: &str, incarnation: u64) -> proto::Hello
         user_id: 0,
         machine: machine.trim().into(),
         path: proto::PathWish::Auto.into(),
+        abilities: 0,
     }
 }
 
