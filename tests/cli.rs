@@ -87,7 +87,16 @@ fn config_show_is_a_configuration_and_says_where_values_come_from() {
         .expect("it is a configuration");
     assert_eq!(config.shards, 2);
 
-    let arguments = ["config", "show", "--json", "--poll", "park", "--insecure"];
+    let arguments = [
+        "config",
+        "show",
+        "--json",
+        "--poll",
+        "park",
+        "--insecure",
+        "--drain-timeout",
+        "1s",
+    ];
     let json = rendez_in(&[("RENDEZ_SHARDS", "2"), ("RENDEZ_SHART", "2")], &arguments);
     let report: Value = serde_json::from_slice(&json.stdout).expect("JSON");
     let of = |key: &str| {
@@ -104,7 +113,7 @@ fn config_show_is_a_configuration_and_says_where_values_come_from() {
         (&"park".into(), &"--poll".into())
     );
     assert_eq!(
-        (&of("insecure")["value"], &of("insecure")["taker"]),
+        (&of("insecure")["value"], &of("drain_timeout")["taker"]),
         (&true.into(), &"server".into())
     );
     assert_eq!(of("lease")["origin"], "default");
