@@ -34,6 +34,24 @@ Examples:
   rendez demo model.safetensors
   rendez demo --json | jq -s 'map(.latency_ns) | max'";
 
+const SERVE_EXAMPLES: &str = "\
+Examples:
+  rendez serve --cluster 'ps=10.0.0.1:29700;worker=10.0.0.2:29700' --job ps --task 0 --cluster-secret-file secret
+  rendez serve                                   under torchrun, Slurm, Kubernetes, mpirun, or with TF_CONFIG
+  rendez serve --check --once                    hand a small file to every other task, check every byte, and end";
+
+const UP_EXAMPLES: &str = "\
+Examples:
+  rendez up cluster.toml                         a process for each task; Ctrl-C stops all
+  rendez up cluster.toml --check --once          every task hands a small file to every other
+  rendez up cluster.toml --require tcp --check   the same by TCP
+  rendez up cluster.toml -- ./program            your program, once for each task, with RENDEZ_TASK set";
+
+const PUSH_EXAMPLES: &str = "\
+Examples, of a cluster that a file, a variable or a launcher describes:
+  rendez push model.safetensors --job a --task 0 --to /job:b/task:0
+  rendez pull --job b --task 0 --from /job:a/task:0 --out copy.safetensors";
+
 const DOCTOR_EXAMPLES: &str = "\
 Examples:
   rendez doctor
@@ -81,6 +99,24 @@ pub enum Command {
     /// Look at this machine: what was found, what is wanted, how to mend it and what it costs not to.
     #[command(after_help = DOCTOR_EXAMPLES)]
     Doctor(super::doctor::DoctorArgs),
+    /// Be one task of a cluster, until told to stop.
+    #[command(after_help = SERVE_EXAMPLES)]
+    Serve(super::serve::ServeArgs),
+    /// Start a whole cluster on this machine, a process for each task, from one file.
+    #[command(after_help = UP_EXAMPLES)]
+    Up(super::up::UpArgs),
+    /// Hand a file's tensors to another task, which pulls them.
+    #[command(after_help = PUSH_EXAMPLES)]
+    Push(super::push::PushArgs),
+    /// Take a file's tensors from another task, which pushes them.
+    #[command(after_help = PUSH_EXAMPLES)]
+    Pull(super::push::PullArgs),
+    /// Time round trips to running tasks.
+    Ping(super::ask::PingArgs),
+    /// Print the path between tasks, why it was taken, and why no better one.
+    Explain(super::ask::QuestionArgs),
+    /// Print everything that waits in a cluster, and on whom.
+    Pending(super::ask::QuestionArgs),
     /// The other side of a demonstration.
     #[command(name = super::demo::pair::PEER_COMMAND, hide = true)]
     DemoPeer(DemoPeerArgs),

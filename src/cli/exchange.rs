@@ -65,13 +65,14 @@ impl Cargo {
         let mut tensors = Vec::new();
         let mut described = Vec::new();
         for entry in weights.entries() {
-            let mut builder = engine.tensor(entry.meta.dtype, entry.meta.shape.dims())?;
+            let dims: Vec<u64> = entry.meta.shape.dims().collect();
+            let mut builder = engine.tensor(entry.meta.dtype, &dims)?;
             weights.read_into(entry, builder.bytes_mut())?;
             let tensor = builder.finish();
             described.push(Described {
                 name: entry.name.clone(),
                 dtype: entry.meta.dtype.name().to_owned(),
-                shape: entry.meta.shape.dims().to_vec(),
+                shape: dims,
                 digest: digest(tensor.bytes()),
             });
             tensors.push(tensor);
@@ -142,15 +143,15 @@ pub(super) fn take(
             .wait()
     };
     let manifest = recv(MANIFEST)?;
-    let manifest: Manifest = serde_json::from_slice(manifest.tensor.bytes())
-        .map_err(|error| malformed(from, &error))?;
+    let manifest: Manifest =
+        serde_json::from_slice(manifest.tensor.bytes()).map_err(|error| malformed(from, &error))?;
     for (index, described) in manifest.tensors.iter().enumerate() {
         let began = Instant::now();
         let received = recv(&edge(index))?;
         let took = began.elapsed();
         let meta = received.tensor.meta();
         let is_same = meta.dtype.name() == described.dtype
-            && meta.shape.dims() == described.shape
+            && meta.shape.dims().eq(described.shape.iter().copied())
             && digest(received.tensor.bytes()) == described.digest;
         if !is_same {
             let message = format!("tensor {} of {from} is not what was sent", described.name);
@@ -192,7 +193,11 @@ fn digest(bytes: &[u8]) -> u64 {
 
 fn malformed(task: &TaskName, what: &dyn std::fmt::Display) -> Status {
     let message = format!("what {task} sent is no file: {what}");
-    Status::new(Code::InvalidArgument, catalogue::SAFETENSORS_MALFORMED, message)
+    Status::new(
+        Code::InvalidArgument,
+        catalogue::SAFETENSORS_MALFORMED,
+        message,
+    )
 }
 
 /// The data type of that name, for files that are written.
@@ -209,7 +214,7 @@ pub(super) fn safetensors_dtype(dtype: DType) -> Option<safetensors::Dtype> {
         DType::U64 => To::U64,
         DType::I64 => To::I64,
         DType::F16 => To::F16,
-        DType::Bf16 => To::BF16,
+        DType::BF16 => To::BF16,
         DType::F32 => To::F32,
         DType::F64 => To::F64,
         _ => return None,

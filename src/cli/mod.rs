@@ -5,6 +5,7 @@
 
 pub mod allocations;
 pub mod args;
+pub mod ask;
 pub mod baseline;
 pub mod bench;
 pub mod cluster;
@@ -12,12 +13,16 @@ pub mod config;
 pub mod demo;
 pub mod doctor;
 pub mod error;
+mod exchange;
 pub mod histogram;
 pub mod machine;
+pub mod push;
 pub mod report;
+pub mod serve;
 pub mod settings;
 pub mod stopwatch;
 pub mod terminal;
+pub mod up;
 pub mod weights;
 pub mod workload;
 
@@ -77,6 +82,13 @@ fn dispatch(command: &Command, terminal: &mut Terminal) -> Result<(), CliError> 
         Command::Config(command) => config::run(command, terminal),
         Command::Cluster(command) => cluster::run(command, terminal),
         Command::Doctor(args) => doctor::run(args, terminal),
+        Command::Serve(args) => serve::run(args, terminal),
+        Command::Up(args) => up::run(args, terminal),
+        Command::Push(args) => push::push(args, terminal),
+        Command::Pull(args) => push::pull(args, terminal),
+        Command::Ping(args) => ask::ping(args, terminal),
+        Command::Explain(args) => ask::explain(args, terminal),
+        Command::Pending(args) => ask::pending(args, terminal),
         Command::DemoPeer(args) => demo::peer::serve(args),
         Command::Bench(args) => bench::run(args, &mut workload::Engines, terminal).map(|_| ()),
         Command::BenchPeer(args) => workload::serve(args),

@@ -1,0 +1,176 @@
+//! `rendez serve`: one task of a cluster, until it is told to stop.
+//!
+//! Knows servers and signals; what it serves beside its engine's services is nothing: other programs are tasks by
+//! using the library.
+
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use rustix::process::Signal;
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use super::error::CliError;
+use super::exchange::{self, Cargo};
+use super::settings::SettingArgs;
+use super::terminal::Terminal;
+use super::units;
+use super::weights::Weights;
+use crate::cluster::{Resolved, resolve};
+use crate::engine::Engine;
+use crate::ground::TaskName;
+use crate::server::Server;
+use crate::shard::Path;
+
+/// Options of `serve`.
+#[derive(Args, Clone, PartialEq, Debug)]
+pub struct ServeArgs {
+    /// First hand a small real file to every other task and take it from each, and check every byte.
+    #[arg(long)]
+    pub check: bool,
+    /// End when that is done.
+    #[arg(long, requires = "check")]
+    pub once: bool,
+    /// How long the other tasks may take to come, where it matters.
+    #[arg(long, value_parser = units::positive_duration, default_value = "60s", value_name = "TIME")]
+    pub patience: Duration,
+    /// End when the process that started this one ends.
+    #[arg(long, hide = true)]
+    pub with_parent: bool,
+    /// The settings.
+    #[command(flatten)]
+    pub settings: SettingArgs,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// What is wrong with the settings or the cluster; what a check found.
+pub fn run(args: &ServeArgs, terminal: &mut Terminal) -> Result<(), CliError> {
+    let signals = signals()?;
+    if args.with_parent {
+        // Refused by no kernel that rendez runs on; the parent also stops its children in good order.
+        let _ = rustix::process::set_parent_process_death_signal(Some(Signal::TERM));
+    }
+    let (server, resolved) = start(&args.settings, Some(args.patience))?;
+    let engine = server.engine()?;
+    let target = server.target();
+    terminal.line(format!(
+        "{} of {} tasks ({}: {}), {}",
+        server.task(),
+        server.cluster().len(),
+        resolved.source,
+        resolved.origin,
+        target.map_or_else(
+            || "for this machine only".into(),
+            |target| format!("at {target}")
+        )
+    ))?;
+    let checked = if args.check {
+        check(&server, &engine, args.patience, terminal)
+    } else {
+        Ok(())
+    };
+    if checked.is_ok() && !args.once {
+        // Whoever waits here does nothing: the shards, the control plane and this thread sleep.
+        let _ = signals.recv();
+        terminal.line(format!("{} stops", server.task()))?;
+    }
+    server.stop(None);
+    checked
+}
+
+/// Starts the task that settings and surroundings describe. `patience` replaces the usual wait for peers.
+pub(super) fn start(
+    settings: &SettingArgs,
+    patience: Option<Duration>,
+) -> Result<(Server, Resolved), CliError> {
+    let loaded = settings.load()?;
+    for warning in &loaded.warnings {
+        tracing::warn!("{warning}");
+    }
+    let resolved = resolve(&loaded.surroundings()?)?;
+    let mut config = loaded.config;
+    if let Some(patience) = patience {
+        config.connect_timeout = config.connect_timeout.max(patience);
+    }
+    let builder = Server::builder().config(config).resolved(&resolved);
+    let server = builder.build()?;
+    server.start()?;
+    Ok((server, resolved))
+}
+
+/// Interrupts and requests to end, one message each.
+pub(super) fn signals() -> Result<std::sync::mpsc::Receiver<i32>, CliError> {
+    let failed = |error: std::io::Error| {
+        CliError::failure(
+            "CONTROL_SYSTEM",
+            format!("signals cannot be handled: {error}"),
+        )
+    };
+    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
+    let (told, heard) = std::sync::mpsc::channel();
+    let body = move || {
+        for signal in &mut signals {
+            if told.send(signal).is_err() {
+                return;
+            }
+        }
+    };
+    let thread = std::thread::Builder::new().name("rendez-signals".into());
+    thread.spawn(body).map_err(failed)?;
+    Ok(heard)
+}
+
+/// Hands the built-in file to every other task and takes it from each.
+fn check(
+    server: &Server,
+    engine: &Engine,
+    patience: Duration,
+    terminal: &mut Terminal,
+) -> Result<(), CliError> {
+    let weights = Weights::built_in()?;
+    let cargo = Cargo::load(engine, &weights)?;
+    let others: Vec<TaskName> = server
+        .cluster()
+        .tasks()
+        .map(|(task, _)| task)
+        .filter(|task| task != server.task())
+        .collect();
+    for other in &others {
+        cargo.send(engine, other)?;
+    }
+    for other in &others {
+        let (mut count, mut bytes, mut leased) = (0, 0, 0);
+        let began = Instant::now();
+        exchange::take(engine, other, patience, &mut |taken| {
+            count += 1;
+            bytes += taken.received.tensor.bytes().len() as u64;
+            leased += usize::from(taken.received.path == Path::Lease);
+            Ok(())
+        })?;
+        let took = began.elapsed();
+        let connected = engine.connected();
+        let way = connected
+            .iter()
+            .find(|peer| peer.task == *other)
+            .map_or("?", |peer| path_name(peer.path));
+        terminal.line(format!(
+            "{other} → {}: {count} tensors, {}, every byte right, over {way} ({leased} read in place), {:.1} ms",
+            server.task(),
+            units::show_bytes(bytes),
+            took.as_secs_f64() * 1e3
+        ))?;
+    }
+    for other in &others {
+        cargo.await_done(engine, other, patience)?;
+    }
+    Ok(())
+}
+
+/// The path's name, as settings spell it.
+pub(super) const fn path_name(path: crate::control::Path) -> &'static str {
+    match path {
+        crate::control::Path::Shm => "shm",
+        crate::control::Path::Tcp => "tcp",
+    }
+}
