@@ -1,8 +1,18 @@
-//! Compiles `rendez.proto` in Rust, so that no `protoc` need be on the machine.
+//! Compiles the messages in Rust, so that no `protoc` need be on the machine.
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    println!("cargo::rerun-if-changed=proto/rendez.proto");
-    let descriptors = protox::compile(["proto/rendez.proto"], ["proto"])?;
-    prost_build::Config::new().compile_fds(descriptors)?;
+    const FILES: [&str; 3] = [
+        "proto/rendez.proto",
+        "proto/services.proto",
+        "proto/cluster.proto",
+    ];
+    for file in FILES {
+        println!("cargo::rerun-if-changed={file}");
+    }
+    let descriptors = protox::compile(FILES, ["proto"])?;
+    prost_build::Config::new()
+        // In order of task, so that equal clusters are equal bytes.
+        .btree_map([".tensorflow"])
+        .compile_fds(descriptors)?;
     Ok(())
 }

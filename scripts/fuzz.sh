@@ -68,13 +68,31 @@ make_seeds() {
             printf 'task = "/job:a/task:1"\nshards = 2\npoll = "park"\n[peers]\n"/job:b/task:0" = "unix:@b"\n' >"$1/file"
             printf 'busy' >"$1/word"
             ;;
-        addresses) printf 'unix:@rendez' >"$1/abstract"; printf 'unix:/run/rendez' >"$1/path" ;;
+        host_list) local text; for text in 'node[01-04,7],login' 'r[0-1]n[1,3]' '2(x3),1'; do printf '%s' "$text" >"$1/${#text}"; done ;;
+        tf_config)
+            for file in tests/data/launchers/tf_config_*.env; do
+                sed -n 's/^TF_CONFIG=//p' "$file" | tr -d '\n' >"$1/$(basename "$file")"
+            done
+            ;;
+        cluster_file)
+            printf 'task = "/job:ps/task:0"\n[cluster]\nps = ["a:1"]\nworker = { 3 = "[::1]:2" }\n' >"$1/file"
+            printf 'ps=a:1,3@b:2;worker=[::1]:2' >"$1/text"
+            ;;
         tcp_stream)
             # The golden stream, received whole, and one cut into single bytes.
             local hex
             hex="$(sed 's/#.*//' tests/golden/stream_v1.hex | tr -d ' \n')"
             perl -e 'print pack("H*", "01ff" . $ARGV[0])' "$hex" >"$1/whole"
             perl -e 'print pack("H*", "00" . $ARGV[0])' "$hex" >"$1/bytes"
+            ;;
+        addresses)
+            printf 'unix:@rendez' >"$1/abstract"; printf 'unix:/run/rendez' >"$1/path"
+            printf 'host-0.net:2222' >"$1/name"; printf '[fe80::1%%eth0]:80' >"$1/v6"
+            ;;
+        newcomers)
+            printf 'rendezC\1' >"$1/control"
+            { printf 'rendezD\1\1\0\0\0\0\0\0\0\2\0\0\0\0\0\0\0'; printf '\1%.0s' {1..16}; printf '\350\3\0\0\0\0\0\0'; head -c 32 /dev/zero; } >"$1/ticket"
+            { printf '\1\0\0\0\0\0\0\0'; head -c 64 /dev/zero; } >"$1/handshake"
             ;;
         control) printf '\4\0\0\0\10\1\102\0\4\0\0\0\10\1\112\0' >"$1/pings" ;;
     esac

@@ -103,11 +103,13 @@
 //!
 //! * Floor 0: [`ground`], the plain values that everything is made of. [`sync`], the atomics.
 //! * Floor 1: [`wire`], the hot frames as bytes. [`proto`], the control plane's messages.
+//! * Floor 2: [`cluster`], which tasks there are and which of them this is. Pure, as the column above it.
 //! * Floor 3, the pure column: [`rendezvous`], the matching table, and [`channel`], the protocol with one peer. No
 //!   clock, no I/O, no `unsafe`.
 //! * Floor 3, the machine column: [`memory`], where tensors lie, and [`fabric`], which moves frames and bytes.
 //! * Floor 4: [`shard`], the loop. One thread per core, and the only room where the columns meet.
 //! * Floor 5: [`control`], how tasks meet and watch each other. [`engine`], the public handle.
+//! * Floor 6: [`server`], one task of a cluster from its description to a clean end.
 //! * Floor 8: [`cli`], the command.
 
 #[doc = include_str!("ARCHITECTURE.md")]
@@ -125,6 +127,8 @@ pub mod ground;
 pub mod proto;
 pub mod wire;
 
+pub mod cluster;
+
 pub mod channel;
 pub mod rendezvous;
 
@@ -135,5 +139,7 @@ pub mod shard;
 
 pub mod control;
 pub mod engine;
+
+pub mod server;
 
 pub mod cli;

@@ -60,6 +60,187 @@ fn usage_errors_exit_2_with_a_reason_on_stderr() {
     }
 }
 
+/// The command in a directory without a configuration, and in no environment but this.
+fn rendez_in(environment: &[(&str, &str)], arguments: &[&str]) -> Output {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rendez"));
+    command
+        .args(arguments)
+        .env_clear()
+        .envs(environment.iter().copied())
+        .current_dir(directory.path())
+        .stdin(Stdio::null())
+        .output()
+        .expect("the command starts")
+}
+
+#[test]
+fn config_show_is_a_configuration_and_says_where_values_come_from() {
+    let shown = rendez_in(
+        &[("RENDEZ_SHARDS", "2")],
+        &["config", "show", "--poll", "park"],
+    );
+    assert_eq!(shown.status.code(), Some(0), "{}", stderr(&shown));
+    let mut config = rendez::engine::Config::new("/job:a/task:0");
+    config
+        .apply_toml(&stdout(&shown), "shown")
+        .expect("it is a configuration");
+    assert_eq!(config.shards, 2);
+
+    let arguments = [
+        "config",
+        "show",
+        "--json",
+        "--poll",
+        "park",
+        "--insecure",
+        "--drain-timeout",
+        "1s",
+    ];
+    let json = rendez_in(&[("RENDEZ_SHARDS", "2"), ("RENDEZ_SHART", "2")], &arguments);
+    let report: Value = serde_json::from_slice(&json.stdout).expect("JSON");
+    let of = |key: &str| {
+        let settings = report["settings"].as_array().expect("settings");
+        let found = settings.iter().find(|setting| setting["key"] == key);
+        found.expect("the setting").clone()
+    };
+    assert_eq!(
+        (&of("shards")["value"], &of("shards")["origin"]),
+        (&2.into(), &"RENDEZ_SHARDS".into())
+    );
+    assert_eq!(
+        (&of("poll")["value"], &of("poll")["origin"]),
+        (&"park".into(), &"--poll".into())
+    );
+    assert_eq!(
+        (&of("insecure")["value"], &of("drain_timeout")["taker"]),
+        (&true.into(), &"server".into())
+    );
+    assert_eq!(of("lease")["origin"], "default");
+    assert!(
+        report["warnings"][0]
+            .as_str()
+            .expect("a warning")
+            .contains("RENDEZ_SHART")
+    );
+
+    let wrong = rendez_in(&[("RENDEZ_SHARDS", "many")], &["config", "show"]);
+    assert_eq!(wrong.status.code(), Some(1));
+    assert!(
+        stderr(&wrong).starts_with("error[CONFIG]: ")
+            && stderr(&wrong).contains("RENDEZ_SHARDS=many")
+    );
+    for arguments in [
+        ["--shards", "many"],
+        ["--config", "/nowhere"],
+        ["--task", "3"],
+    ] {
+        let wrong = rendez_in(&[], &[&["config", "show"][..], &arguments].concat());
+        assert_ne!(wrong.status.code(), Some(0), "{arguments:?}");
+    }
+}
+
+#[test]
+fn cluster_show_names_who_said_so() {
+    let config = r#"{"cluster": {"ps": ["ps0:2222"], "worker": ["w0:2222", "w1:2222"]},
+                     "task": {"type": "worker", "index": 1}}"#;
+    let shown = rendez_in(&[("TF_CONFIG", config)], &["cluster", "show"]);
+    assert_eq!(shown.status.code(), Some(0), "{}", stderr(&shown));
+    let text = stdout(&shown);
+    for part in [
+        "/job:ps/replica:0/task:0",
+        "w1:2222   this task",
+        "TF_CONFIG",
+        "configuration file: there is none",
+    ] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+
+    let torchrun = [
+        ("RANK", "1"),
+        ("WORLD_SIZE", "4"),
+        ("MASTER_ADDR", "a"),
+        ("MASTER_PORT", "29500"),
+        ("TORCHELASTIC_RUN_ID", "run"),
+    ];
+    let json = rendez_in(&torchrun, &["cluster", "show", "--json"]);
+    let report: Value = serde_json::from_slice(&json.stdout).expect("JSON");
+    assert_eq!(
+        (&report["source"], &report["address"]),
+        (&"torchrun".into(), &Value::Null)
+    );
+    let rooted = &report["membership"]["rooted"];
+    assert_eq!(
+        (&rooted["root"], &rooted["size"]),
+        (&"a:29501".into(), &4.into())
+    );
+    assert_eq!(report["epoch"]["run"], "run");
+    assert_eq!(report["passed_over"].as_array().map(Vec::len), Some(3));
+
+    let text = "ps=a:1;worker=b:1,c:1";
+    let arguments = [
+        "cluster",
+        "show",
+        "--cluster",
+        text,
+        "--job",
+        "worker",
+        "--task",
+        "1",
+    ];
+    assert!(stdout(&rendez_in(&torchrun, &arguments)).contains("c:1      this task"));
+
+    for (arguments, code, reason) in [
+        (&["cluster", "show"][..], 1, "CLUSTER_UNRESOLVED"),
+        (
+            &["cluster", "show", "--cluster", text, "--task", "1"],
+            2,
+            "USAGE",
+        ),
+        (&["cluster", "show", "--cluster", "worker"], 2, "USAGE"),
+        (
+            &[
+                "cluster",
+                "show",
+                "--cluster",
+                text,
+                "--task",
+                "/job:worker/task:7",
+            ],
+            1,
+            "CLUSTER_TASK_UNDEFINED",
+        ),
+    ] {
+        let failed = rendez_in(&[], arguments);
+        assert_eq!(failed.status.code(), Some(code), "{arguments:?}");
+        assert!(
+            stderr(&failed).starts_with(&format!("error[{reason}]")),
+            "{}",
+            stderr(&failed)
+        );
+    }
+}
+
+#[test]
+fn the_doctor_finds_this_machine_able() {
+    let output = rendez_in(&[], &["doctor", "--json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(report["able"], true);
+    for finding in report["findings"].as_array().expect("findings") {
+        assert!(
+            finding["found"].is_string() && finding["wanted"].is_string(),
+            "{finding}"
+        );
+        assert_eq!(
+            finding["mend"].is_string(),
+            finding["cost"].is_string(),
+            "{finding}"
+        );
+    }
+    assert!(stdout(&rendez_in(&[], &["doctor"])).contains("clock source"));
+}
+
 #[test]
 fn help_and_version_are_results() {
     for arguments in [&["--help"][..], &["bench", "--help"], &["demo", "--help"]] {

@@ -22,6 +22,9 @@ Examples:
   rendez demo                                  hand a small file of weights from one process to another
   rendez demo model.safetensors                the same with a file of yours
   rendez bench --size 4,64,1KiB --baseline     half round trips beside the machine's own limit
+  rendez config show --origin                  every setting, and where its value comes from
+  rendez cluster show                          the cluster that a launcher or a file describes
+  rendez doctor                                what this machine lacks, and what that costs
 
 Exit codes: 0 ok, 1 failure, 2 usage. Errors go to standard error as 'error[REASON]: …'; reasons are stable.";
 
@@ -30,6 +33,13 @@ Examples:
   rendez demo
   rendez demo model.safetensors
   rendez demo --json | jq -s 'map(.latency_ns) | max'";
+
+const DOCTOR_EXAMPLES: &str = "\
+Examples:
+  rendez doctor
+  rendez doctor --json | jq '.findings[] | select(.state == \"poor\")'
+
+The exit code is 0 unless something makes rendez unable to run here.";
 
 const BENCH_EXAMPLES: &str = "\
 Examples:
@@ -62,6 +72,15 @@ pub enum Command {
     /// Measure hand-overs: latency, rate and bandwidth by size.
     #[command(after_help = BENCH_EXAMPLES)]
     Bench(BenchArgs),
+    /// Print settings, where they come from, and what there are.
+    #[command(subcommand)]
+    Config(super::config::ConfigCommand),
+    /// Print the cluster, and who says what it is.
+    #[command(subcommand)]
+    Cluster(super::cluster::ClusterCommand),
+    /// Look at this machine: what was found, what is wanted, how to mend it and what it costs not to.
+    #[command(after_help = DOCTOR_EXAMPLES)]
+    Doctor(super::doctor::DoctorArgs),
     /// The other side of a demonstration.
     #[command(name = super::demo::pair::PEER_COMMAND, hide = true)]
     DemoPeer(DemoPeerArgs),

@@ -1,22 +1,27 @@
 //! The `rendez` command: what `src/bin/rendez.rs` calls, and nothing else does.
 //!
-//! Knows the engine only through two seams, [`bench::Workload`] and [`demo::Handover`]. Results go to standard output,
-//! errors and progress to standard error; exit codes are 0 ok, 1 failure, 2 usage.
+//! Knows a running engine only through two seams, [`bench::Workload`] and [`demo::Handover`]. Results go to standard
+//! output, errors and progress to standard error; exit codes are 0 ok, 1 failure, 2 usage.
 
 pub mod allocations;
 pub mod args;
 pub mod baseline;
 pub mod bench;
+pub mod cluster;
+pub mod config;
 pub mod demo;
+pub mod doctor;
 pub mod error;
 pub mod histogram;
 pub mod machine;
 pub mod report;
+pub mod settings;
 pub mod stopwatch;
 pub mod terminal;
-pub mod units;
 pub mod weights;
 pub mod workload;
+
+pub use crate::ground::units;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -69,6 +74,9 @@ fn dispatch(command: &Command, terminal: &mut Terminal) -> Result<(), CliError> 
                 demo::pair::TwoProcesses::of(args.file.clone(), args.rounds, args.linger);
             demo::run(args, &mut pair, terminal)
         }
+        Command::Config(command) => config::run(command, terminal),
+        Command::Cluster(command) => cluster::run(command, terminal),
+        Command::Doctor(args) => doctor::run(args, terminal),
         Command::DemoPeer(args) => demo::peer::serve(args),
         Command::Bench(args) => bench::run(args, &mut workload::Engines, terminal).map(|_| ()),
         Command::BenchPeer(args) => workload::serve(args),

@@ -3,10 +3,12 @@
 //! Knows sockets and paths, and nothing of what is said over them.
 //!
 //! `unix:@name` is an abstract name: it dies with its last socket, so nothing is left behind by `kill -9`.
+//! `host:port` and `[v6]:port` are TCP; a name is resolved anew at each dial, elsewhere.
 //! `unix:/path` is a socket file. A file whose owner is dead answers `ECONNREFUSED` and is replaced; the look and the
 //! replacement happen under a lock of the directory, so that of two starters only one can win.
 
 use std::fmt;
+use std::net::{Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -16,6 +18,8 @@ use std::str::FromStr;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+use crate::ground::limits::HOST_NAME_MAX;
 
 /// Bytes of a Unix socket's name: `sun_path` has 108, one of which marks an abstract name or ends a path.
 const NAME_MAX: usize = 107;
@@ -29,12 +33,19 @@ pub enum Address {
     Abstract(String),
     /// `unix:/path`: a socket file.
     Path(PathBuf),
+    /// `host:port` or `[v6]:port`: TCP.
+    Tcp {
+        /// A name or an address, without brackets.
+        host: String,
+        /// The port; zero, where one listens, is any that is free.
+        port: u16,
+    },
 }
 
 /// A text that is no address.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "could not interpret {text:?} as an address ({why}); use unix:@name or unix:/absolute/path"
+    "could not interpret {text:?} as an address ({why}); use unix:@name, unix:/absolute/path, host:port or [v6]:port"
 )]
 pub struct AddressError {
     text: String,
@@ -79,10 +90,24 @@ impl Address {
         Self::Abstract(format!("rendez/{task}/{:016x}", u64::from_le_bytes(random)))
     }
 
-    /// Listens here.
+    /// True if other machines may reach it.
+    #[must_use]
+    pub const fn is_tcp(&self) -> bool {
+        matches!(self, Self::Tcp { .. })
+    }
+
+    /// The TCP address of a socket.
+    pub(crate) fn of_socket(address: SocketAddr) -> Self {
+        Self::Tcp {
+            host: address.ip().to_string(),
+            port: address.port(),
+        }
+    }
+
+    /// Listens here, at a Unix address.
     pub(crate) fn listen(&self) -> Result<Listening, ListenError> {
         let (socket, file) = match self {
-            Self::Abstract(_) => (self.bind()?, None),
+            Self::Abstract(_) | Self::Tcp { .. } => (self.bind()?, None),
             Self::Path(path) => {
                 let (socket, file) = self.bind_file(path)?;
                 (socket, Some(file))
@@ -95,7 +120,7 @@ impl Address {
         })
     }
 
-    /// Connects to whoever listens here; never blocks. A full backlog is `EAGAIN`.
+    /// Connects to whoever listens here, at a Unix address; never blocks. A full backlog is `EAGAIN`.
     pub(crate) fn connect(&self) -> Result<UnixStream, Errno> {
         let socket = new_socket()?;
         rustix::net::connect(&socket, &self.to_system()?)?;
@@ -163,6 +188,7 @@ impl Address {
         match self {
             Self::Abstract(name) => SocketAddrUnix::new_abstract_name(name.as_bytes()),
             Self::Path(path) => SocketAddrUnix::new(path.as_path()),
+            Self::Tcp { .. } => Err(Errno::AFNOSUPPORT),
         }
     }
 }
@@ -189,9 +215,9 @@ impl FromStr for Address {
             text: text.to_owned(),
             why,
         };
-        let name = text
-            .strip_prefix("unix:")
-            .ok_or_else(|| fail("unknown scheme"))?;
+        let Some(name) = text.strip_prefix("unix:") else {
+            return parse_tcp(text).map_err(fail);
+        };
         if name.contains('\0') {
             return Err(fail("a NUL within"));
         }
@@ -214,8 +240,46 @@ impl fmt::Display for Address {
         match self {
             Self::Abstract(name) => write!(f, "unix:@{name}"),
             Self::Path(path) => write!(f, "unix:{}", path.display()),
+            Self::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Self::Tcp { host, port } => write!(f, "{host}:{port}"),
         }
     }
+}
+
+/// A host and a port, in the one spelling that [`Address`] is displayed in.
+fn parse_tcp(text: &str) -> Result<Address, &'static str> {
+    let (host, port) = match text.strip_prefix('[') {
+        Some(rest) => {
+            let (host, port) = rest.split_once("]:").ok_or("no closing bracket and port")?;
+            // A scope, as in fe80::1%eth0, is resolved with the rest.
+            let (address, _) = host.split_once('%').unwrap_or((host, ""));
+            if address.parse::<Ipv6Addr>().is_err() {
+                return Err("no IPv6 address in the brackets");
+            }
+            (host, port)
+        }
+        None => text
+            .split_once(':')
+            .ok_or("neither a scheme nor a host and a port")?,
+    };
+    if host.is_empty() || host.len() > HOST_NAME_MAX {
+        return Err("a host has 1 to 253 characters");
+    }
+    let is_word = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:%".contains(&byte);
+    if !host.bytes().all(is_word) {
+        return Err("a character that no host name has");
+    }
+    if port.is_empty()
+        || (port.len() > 1 && port.starts_with('0'))
+        || !port.bytes().all(|byte| byte.is_ascii_digit())
+    {
+        return Err("the port is no number");
+    }
+    let port = port.parse().map_err(|_| "the port is beyond 65535")?;
+    Ok(Address::Tcp {
+        host: host.to_owned(),
+        port,
+    })
 }
 
 fn new_socket() -> Result<OwnedFd, Errno> {

@@ -2,17 +2,21 @@
 //!
 //! Knows the limits; reads no file and no environment.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::ground::limits::{
     BODY_MAX_MAX, FEATURE_NAME_MAX, FEATURES_MAX, FRAME_WINDOW_MAX, LINE_WINDOW_MAX,
     SEGMENT_BYTES_MAX, SHARDS_MAX, TASK_NAME_MAX,
 };
-use crate::ground::{Code, Incarnation, Status};
+use crate::ground::{Code, Incarnation, Status, catalogue};
 
 use super::address::Address;
-use super::peer::{PeerLimits, PollPolicy};
+use super::peer::{PathWish, PeerLimits, PollPolicy};
 use super::runtime::RuntimeKind;
+use super::secret::Secret;
+use super::tcp::is_loopback;
+use super::tls::Tls;
 
 /// What to do with a peer of another user.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -31,8 +35,18 @@ pub struct ControlConfig {
     pub task: String,
     /// This life of it; not zero.
     pub incarnation: Incarnation,
-    /// Where to listen; `None` makes an abstract name up.
+    /// Where to listen on this machine, a Unix address; `None` makes an abstract name up.
     pub listen: Option<Address>,
+    /// Where to listen for other machines, a TCP address; `None` for nowhere. Port zero is any that is free.
+    pub tcp_listen: Option<Address>,
+    /// What the tasks of the cluster share and prove to each other, if anything.
+    pub secret: Option<Secret>,
+    /// What makes conversations over TCP private and both ends certain, if anything.
+    pub tls: Option<Tls>,
+    /// Allows a TCP address that other machines can reach although neither a secret nor TLS keeps strangers out.
+    pub insecure: bool,
+    /// The way all connections are to go, whoever dials; each dial may narrow it.
+    pub path_wish: PathWish,
     /// The task's shards, at least one.
     pub shards: u16,
     /// How they wait.
@@ -53,6 +67,8 @@ pub struct ControlConfig {
     pub ping_every: Duration,
     /// How long an answer may take until the peer counts as paused.
     pub paused_after: Duration,
+    /// How long a peer over TCP may be silent until its connection counts as lost.
+    pub lost_after: Duration,
     /// How long after the end of a connection its process may take to be proved gone, before the loss is told without
     /// proof.
     pub proof_grace: Duration,
@@ -67,6 +83,11 @@ impl ControlConfig {
             task: task.into(),
             incarnation,
             listen: None,
+            tcp_listen: None,
+            secret: None,
+            tls: None,
+            insecure: false,
+            path_wish: PathWish::default(),
             shards,
             poll_policy: PollPolicy::default(),
             limits: PeerLimits::default(),
@@ -77,6 +98,7 @@ impl ControlConfig {
             backoff_max: Duration::from_secs(1),
             ping_every: Duration::from_secs(1),
             paused_after: Duration::from_secs(3),
+            lost_after: Duration::from_secs(10),
             proof_grace: Duration::from_millis(100),
             force_runtime: None,
         }
@@ -86,7 +108,42 @@ impl ControlConfig {
     pub(crate) fn check(&self) -> Result<(), Status> {
         check_task(&self.task)?;
         check_numbers(self.incarnation.0, u32::from(self.shards), &self.limits)?;
-        check_features(&self.features)
+        check_features(&self.features)?;
+        if self.lost_after < 2 * self.ping_every {
+            let message = format!(
+                "lost_after is {:?}, less than two of ping_every, {:?}: every peer would be lost",
+                self.lost_after, self.ping_every
+            );
+            return Err(Status::new(
+                Code::InvalidArgument,
+                catalogue::CONFIG,
+                message,
+            ));
+        }
+        let wrong = |name: &str, address: &Address, right: &str| {
+            let message = format!("{name} is {address}, which is no {right} address");
+            Err(Status::new(
+                Code::InvalidArgument,
+                catalogue::CONTROL_ADDRESS,
+                message,
+            ))
+        };
+        match (&self.listen, &self.tcp_listen) {
+            (Some(address), _) if address.is_tcp() => wrong("listen", address, "Unix"),
+            (_, Some(address)) if !address.is_tcp() => wrong("tcp_listen", address, "TCP"),
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses to be reached by strangers at `bound` with nothing to keep them out.
+    pub(crate) fn check_exposure(&self, bound: SocketAddr) -> Result<(), ControlError> {
+        let is_kept = self.secret.is_some() || self.tls.is_some() || self.insecure;
+        match is_kept || is_loopback(bound.ip()) {
+            true => Ok(()),
+            false => Err(ControlError::Exposed {
+                address: Address::of_socket(bound),
+            }),
+        }
     }
 }
 
@@ -106,6 +163,15 @@ pub enum ControlError {
         address: Address,
         /// Our task.
         task: String,
+    },
+    /// The address can be reached by other machines, and nothing keeps strangers out.
+    #[error(
+        "{address} can be reached from other machines, and there is neither a cluster secret nor TLS: set one, \
+         listen on a loopback address, or set `insecure` if the network itself keeps strangers out"
+    )]
+    Exposed {
+        /// The address.
+        address: Address,
     },
     /// The address cannot be listened at.
     #[error("cannot listen at {address}: {why}")]
@@ -134,6 +200,11 @@ impl ControlError {
             Self::AddressTaken { .. } => {
                 Status::new(Code::AlreadyExists, "PEER_DUPLICATE_NAME", self.to_string())
             }
+            Self::Exposed { .. } => Status::new(
+                Code::PermissionDenied,
+                catalogue::CONTROL_EXPOSED,
+                self.to_string(),
+            ),
             Self::Address { .. } => {
                 Status::new(Code::InvalidArgument, "CONTROL_ADDRESS", self.to_string())
             }

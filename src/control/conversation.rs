@@ -10,8 +10,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::{pending, poll_fn};
 use std::io;
-use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
+use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 use std::time::Instant;
@@ -24,16 +23,17 @@ use crate::ground::limits::{CONTROL_QUEUE_MAX, CONTROL_REQUESTS_MAX, DESCRIPTOR_
 use crate::proto::envelope::Body;
 use crate::proto::{self, Envelope};
 
+use super::calls::Calls;
 use super::config::ControlConfig;
 use super::credentials::is_ready;
+use super::exchange::{Seals, frame_refusal, protocol_refusal};
 use super::frame::{self, FrameError};
-use super::greet::{
-    accept_segment, describe_segment, frame_refusal, lane_refusal, protocol_refusal,
-};
+use super::greet::{accept_segment, describe_segment, lane_refusal};
 use super::hello::{Refusal, clip, status_from_wire};
 use super::lane::Lane;
-use super::peer::{Handler, PeerGone, PeerHello, PeerId, SegmentOffer};
+use super::peer::{Handler, Path, PeerGone, PeerHello, PeerId, SegmentOffer};
 use super::runtime::Runtime;
+use super::secret::Seal;
 use super::signal::Signal;
 
 /// One connected peer.
@@ -47,8 +47,15 @@ pub(crate) struct Conversation {
     /// Set once the end has begun, whatever it is.
     is_ending: Cell<bool>,
     has_said_bye: Cell<bool>,
-    socket: UnixStream,
-    lane: RefCell<Lane>,
+    /// Set, with the reason, once we are told to end it.
+    hung_up: Signal,
+    hang_up_why: RefCell<String>,
+    path: Path,
+    socket: OwnedFd,
+    /// None over TCP.
+    lane: RefCell<Option<Lane>>,
+    /// Taken by the loops that read and write.
+    seals: RefCell<Seals>,
     /// Our segments the peer has or will have.
     offered: RefCell<BTreeSet<(u16, u16)>>,
     /// The peer's segments we have.
@@ -57,6 +64,9 @@ pub(crate) struct Conversation {
     /// Segments that wait for room in the window.
     waiting: RefCell<VecDeque<Rc<SegmentOffer>>>,
     requests: RefCell<BTreeMap<u64, Asked>>,
+    /// Calls of ours on this connection: the number of the envelope, and of the request.
+    called: RefCell<BTreeMap<u64, u64>>,
+    calls: Rc<Calls>,
     next_id: Cell<u64>,
     heard: Cell<Instant>,
     is_paused: Cell<bool>,
@@ -85,8 +95,11 @@ pub(crate) struct Opening {
     pub(crate) peer: PeerId,
     pub(crate) hello: PeerHello,
     pub(crate) read_domain: bool,
-    pub(crate) socket: UnixStream,
-    pub(crate) lane: Lane,
+    pub(crate) path: Path,
+    pub(crate) socket: OwnedFd,
+    pub(crate) lane: Option<Lane>,
+    pub(crate) seals: Seals,
+    pub(crate) calls: Rc<Calls>,
     pub(crate) offered: BTreeSet<(u16, u16)>,
     pub(crate) known: BTreeSet<(u16, u16)>,
 }
@@ -98,8 +111,11 @@ impl Conversation {
             peer,
             hello,
             read_domain,
+            path,
             socket,
             lane,
+            seals,
+            calls,
             offered,
             known,
         } = opening;
@@ -110,13 +126,19 @@ impl Conversation {
             exited: Signal::default(),
             is_ending: Cell::new(false),
             has_said_bye: Cell::new(false),
+            hung_up: Signal::default(),
+            hang_up_why: RefCell::default(),
+            path,
             socket,
             lane: RefCell::new(lane),
+            seals: RefCell::new(seals),
             offered: RefCell::new(offered),
             known: RefCell::new(known),
             outbox: Outbox::default(),
             waiting: RefCell::default(),
             requests: RefCell::default(),
+            called: RefCell::default(),
+            calls,
             next_id: Cell::new(1),
             heard: Cell::new(Instant::now()),
             is_paused: Cell::new(false),
@@ -136,10 +158,16 @@ impl Conversation {
             self.exited.wait().await;
             PeerGone::ProcessExited
         };
-        let reading = self.read(&mut reader, handler);
-        let writing = self.write(&mut writer);
+        let hang_up = async {
+            self.hung_up.wait().await;
+            let why = self.hang_up_why.borrow().clone();
+            PeerGone::ConnectionLost(Refusal::later("PEER_LOST", why).status)
+        };
+        let Seals { incoming, outgoing } = self.seals.take();
+        let reading = self.read(&mut reader, incoming, handler);
+        let writing = self.write(&mut writer, outgoing);
         let asking = self.ask(runtime, config, handler);
-        let gone = or(or(reading, exit), or(writing, asking)).await;
+        let gone = or(or(reading, or(exit, hang_up)), or(writing, asking)).await;
         self.is_ending.set(true);
         self.waiting.borrow_mut().clear();
         self.shut_down();
@@ -157,6 +185,35 @@ impl Conversation {
             self.waiting.borrow_mut().push_back(segment);
             self.send_segments();
         }
+    }
+
+    /// Asks a service of the peer's.
+    pub(crate) fn call(&self, request: u64, call: proto::Call) {
+        let id = self.request(Body::Call(call));
+        self.called.borrow_mut().insert(id, request);
+    }
+
+    /// Answers a request of the peer's that was not answered at once.
+    pub(crate) fn reply(&self, id: u64, body: Body) {
+        if self.is_open() {
+            self.outbox.put(Envelope {
+                id,
+                reply: true,
+                body: Some(body),
+            });
+        }
+    }
+
+    /// Says something that is not answered.
+    pub(crate) fn tell(&self, body: Body) {
+        if self.is_open() {
+            let _ = self.request(body);
+        }
+    }
+
+    /// True while more may be said.
+    pub(crate) fn is_open(&self) -> bool {
+        !self.is_ending.get() && !self.has_said_bye.get()
     }
 
     /// Says goodbye; nothing is said after it.
@@ -180,10 +237,16 @@ impl Conversation {
         .await;
     }
 
+    /// Ends the connection, as if it were lost for this reason.
+    pub(crate) fn hang_up(&self, why: &str) {
+        *self.hang_up_why.borrow_mut() = clip(why);
+        self.hung_up.set();
+    }
+
     /// Ends the connection for both sides at once.
     pub(crate) fn shut_down(&self) {
         // Fails only if it is over already.
-        let _ = self.socket.shutdown(std::net::Shutdown::Both);
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
     }
 
     /// True if the end has begun or the other end of the socket is gone, though we may not have got there yet.
@@ -193,15 +256,25 @@ impl Conversation {
             || is_ready(self.socket.as_fd(), PollFlags::HUP | PollFlags::RDHUP)
     }
 
+    /// True if the peer may be gone without a word: nothing proves it over TCP, but it was not heard for long.
+    pub(crate) fn is_doubtful(&self, config: &ControlConfig) -> bool {
+        self.path == Path::Tcp && self.heard.get().elapsed() >= config.paused_after
+    }
+
     /// True if it is we who leave.
     pub(crate) fn has_said_bye(&self) -> bool {
         self.has_said_bye.get()
     }
 
     /// Reads and answers until the end.
-    async fn read<R: AsyncRead + Unpin>(&self, reader: &mut R, handler: &dyn Handler) -> PeerGone {
+    async fn read<R: AsyncRead + Unpin>(
+        &self,
+        reader: &mut R,
+        mut seal: Option<Seal>,
+        handler: &dyn Handler,
+    ) -> PeerGone {
         loop {
-            let envelope = match frame::read(reader).await {
+            let envelope = match frame::read(reader, seal.as_mut()).await {
                 Ok(envelope) => envelope,
                 Err(error) => {
                     return PeerGone::ConnectionLost(
@@ -220,6 +293,7 @@ impl Conversation {
                         reason: clip(&bye.reason),
                     };
                 }
+                Some(Body::CallReply(answer)) if reply => self.take_answer(id, answer),
                 Some(body) if reply => self.take_reply(id, &body),
                 Some(body) => self.take_request(id, body, handler),
                 None => Err(protocol_refusal(
@@ -237,6 +311,19 @@ impl Conversation {
         let answer = match body {
             Body::Ping(_) => Body::Pong(proto::Pong {}),
             Body::PendingRequest(_) => Body::PendingReply(proto::PendingReply::default()),
+            Body::Call(call) => match self.calls.serve(self, id, call)? {
+                Some(answer) => answer,
+                // It will be answered when it is carried out.
+                None => return Ok(()),
+            },
+            Body::CallCancel(cancel) => {
+                self.calls.cancel(self, cancel.request);
+                return Ok(());
+            }
+            Body::CallDone(done) => {
+                self.calls.acknowledge(self, &done.requests);
+                return Ok(());
+            }
             Body::SegmentAdded(added) => {
                 let segment = self.take_segment(&added)?;
                 handler.segment_added(self.peer, segment);
@@ -265,9 +352,11 @@ impl Conversation {
 
     fn take_segment(&self, added: &proto::SegmentAdded) -> Result<SegmentOffer, Refusal> {
         let task = &self.hello.task;
-        let mut taken = self
-            .lane
-            .borrow_mut()
+        let mut lane = self.lane.borrow_mut();
+        let lane = lane
+            .as_mut()
+            .ok_or_else(|| protocol_refusal(task, "a segment over TCP"))?;
+        let mut taken = lane
             .receive(added.batch, 1)
             .map_err(|error| lane_refusal(task, &error))?;
         let (Some(fd), Some(arena)) = (taken.pop(), &added.arena) else {
@@ -280,6 +369,15 @@ impl Conversation {
             ));
         }
         accept_segment(arena, fd, &self.hello, &mut self.known.borrow_mut())
+    }
+
+    fn take_answer(&self, id: u64, answer: proto::CallReply) -> Result<(), Refusal> {
+        let request = self.called.borrow_mut().remove(&id);
+        let request = request.ok_or_else(|| {
+            protocol_refusal(&self.hello.task, "an answer to no call that was made")
+        })?;
+        self.calls.answered(self, request, answer);
+        Ok(())
     }
 
     fn take_reply(&self, id: u64, body: &Body) -> Result<(), Refusal> {
@@ -318,7 +416,11 @@ impl Conversation {
             let Some(segment) = self.waiting.borrow_mut().pop_front() else {
                 return;
             };
-            let sent = self.lane.borrow_mut().send(&[segment.fd.as_fd()]);
+            let sent = match self.lane.borrow_mut().as_mut() {
+                Some(lane) => lane.send(&[segment.fd.as_fd()]),
+                // Over TCP there is no read domain, so none waits.
+                None => return,
+            };
             match sent {
                 Ok(batch) => {
                     let arena = Some(describe_segment(&segment));
@@ -348,10 +450,14 @@ impl Conversation {
     }
 
     /// Writes what is queued until the stream fails.
-    async fn write<W: AsyncWrite + Unpin>(&self, writer: &mut W) -> PeerGone {
+    async fn write<W: AsyncWrite + Unpin>(
+        &self,
+        writer: &mut W,
+        mut seal: Option<Seal>,
+    ) -> PeerGone {
         loop {
             let envelope = self.outbox.take().await;
-            match frame::write(writer, &envelope).await {
+            match frame::write(writer, &envelope, seal.as_mut()).await {
                 Ok(()) => self.outbox.written(),
                 // The peer's last words may still lie unread: the reader finds them, and after them the end.
                 Err(FrameError::System(error)) if is_hang_up(&error) => {
@@ -368,7 +474,8 @@ impl Conversation {
     }
 
     /// Asks every so often whether the peer runs, and says so when it stops or starts to answer. Silence proves
-    /// nothing, so it never ends a connection.
+    /// nothing, so where a process handle will tell of the end it ends no connection; over TCP nothing else tells of a
+    /// machine that is gone, and silence ends it after its time.
     async fn ask(
         &self,
         runtime: &Runtime,
@@ -391,6 +498,13 @@ impl Conversation {
                 && !self.is_paused.replace(true)
             {
                 handler.peer_paused(self.peer, true);
+            }
+            if self.path == Path::Tcp && self.heard.get().elapsed() >= config.lost_after {
+                let why = format!(
+                    "nothing was heard of {} for {:?}",
+                    self.hello.task, config.lost_after
+                );
+                return PeerGone::ConnectionLost(Refusal::later("PEER_LOST", why).status);
             }
         }
     }

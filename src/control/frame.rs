@@ -9,6 +9,8 @@ use prost::Message;
 use crate::ground::limits::CONTROL_MESSAGE_MAX;
 use crate::proto::Envelope;
 
+use super::secret::{MAC, Seal};
+
 /// Bytes of the length that goes before each envelope.
 const HEADER: usize = 4;
 
@@ -30,6 +32,9 @@ pub(crate) enum FrameError {
     /// Bytes that are no envelope.
     #[error("a control message that cannot be parsed: {0}")]
     Malformed(#[from] prost::DecodeError),
+    /// Bytes that were not sealed by the peer, or not as the next of its messages.
+    #[error("a control message that somebody else made, changed or repeated")]
+    Unsealed,
     /// The system refused.
     #[error("{0}")]
     System(#[from] std::io::Error),
@@ -47,19 +52,28 @@ pub(crate) fn encode(envelope: &Envelope) -> Result<Vec<u8>, FrameError> {
     Ok(bytes)
 }
 
-/// Writes `envelope`.
+/// Writes `envelope`, sealed if there is a seal.
 pub(crate) async fn write<W: AsyncWrite + Unpin>(
     stream: &mut W,
     envelope: &Envelope,
+    seal: Option<&mut Seal>,
 ) -> Result<(), FrameError> {
-    let bytes = encode(envelope)?;
+    let mut bytes = encode(envelope)?;
+    if let Some(seal) = seal {
+        let mac = seal.seal(&bytes);
+        bytes.extend_from_slice(&mac);
+    }
     stream.write_all(&bytes).await?;
     stream.flush().await?;
     Ok(())
 }
 
-/// Reads one envelope. Dropped half way it has eaten bytes: the stream is of no use then.
-pub(crate) async fn read<R: AsyncRead + Unpin>(stream: &mut R) -> Result<Envelope, FrameError> {
+/// Reads one envelope, with its seal if there is one. Dropped half way it has eaten bytes: the stream is of no use
+/// then.
+pub(crate) async fn read<R: AsyncRead + Unpin>(
+    stream: &mut R,
+    seal: Option<&mut Seal>,
+) -> Result<Envelope, FrameError> {
     let mut header = [0u8; HEADER];
     let mut filled = 0;
     while filled < HEADER {
@@ -76,15 +90,30 @@ pub(crate) async fn read<R: AsyncRead + Unpin>(stream: &mut R) -> Result<Envelop
     else {
         return Err(FrameError::TooLong(u64::from(len)));
     };
-    let mut bytes = vec![0; len];
+    let mut bytes = vec![0; HEADER + len];
+    bytes[..HEADER].copy_from_slice(&header);
+    read_all(stream, &mut bytes[HEADER..]).await?;
+    if let Some(seal) = seal {
+        let mut mac = [0; MAC];
+        read_all(stream, &mut mac).await?;
+        if !seal.is_sealed(&bytes, &mac) {
+            return Err(FrameError::Unsealed);
+        }
+    }
+    Ok(Envelope::decode(&bytes[HEADER..])?)
+}
+
+async fn read_all<R: AsyncRead + Unpin>(
+    stream: &mut R,
+    bytes: &mut [u8],
+) -> Result<(), FrameError> {
     stream
-        .read_exact(&mut bytes)
+        .read_exact(bytes)
         .await
         .map_err(|error| match error.kind() {
             std::io::ErrorKind::UnexpectedEof => FrameError::Truncated,
             _ => FrameError::System(error),
-        })?;
-    Ok(Envelope::decode(bytes.as_slice())?)
+        })
 }
 
 #[cfg(test)]

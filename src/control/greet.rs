@@ -1,4 +1,4 @@
-//! The greeting: what both sides of a fresh connection say until it counts, on any stream.
+//! The greeting: what both sides of a fresh connection with a lane say until it counts, on any stream.
 //!
 //! Knows messages, lanes and the handler; no runtime, no registry (asked through `admit`), no deadline (kept by the
 //! caller, who drops the greeting when it is over).
@@ -23,12 +23,11 @@ use crate::ground::limits::{
 };
 use crate::ground::{Code, Status};
 use crate::proto::envelope::Body;
-use crate::proto::{self, Envelope, descriptor::Kind, hello_reply::Outcome};
+use crate::proto::{self, descriptor::Kind, hello_reply::Outcome};
 
 use super::config::ControlConfig;
-use super::credentials::Credentials;
-use super::frame::{self, FrameError};
-use super::hello::{self, Identity, Refusal, status_from_wire};
+use super::exchange::{Exchange, Seals, protocol_refusal};
+use super::hello::{self, Evidence, Identity, Refusal};
 use super::lane::{Lane, LaneError};
 use super::peer::{
     Descriptors, DoorbellOffer, Handler, LinkOffer, LocalOffer, PeerHello, SegmentOffer,
@@ -40,6 +39,8 @@ pub(crate) struct Local<'a> {
     pub(crate) config: &'a ControlConfig,
     pub(crate) identity: &'a Identity,
     pub(crate) handler: &'a dyn Handler,
+    /// The way we wish to go, if we dial.
+    pub(crate) path: proto::PathWish,
 }
 
 /// A greeting that succeeded.
@@ -56,13 +57,10 @@ pub(crate) struct Greeted {
 
 /// A greeting in progress.
 pub(crate) struct Greeting<'a, S> {
-    stream: &'a mut S,
+    exchange: Exchange<'a, S>,
     lane: &'a mut Lane,
     local: Local<'a>,
-    credentials: &'a Credentials,
-    /// The peer's task, as far as it is known: for messages.
-    task: String,
-    next_id: u64,
+    evidence: Evidence<'a>,
 }
 
 /// What has come of the peer's descriptors.
@@ -76,20 +74,18 @@ struct Collected {
 }
 
 impl<'a, S: AsyncRead + AsyncWrite + Unpin> Greeting<'a, S> {
-    /// A greeting over `stream` and `lane` with whom `credentials` tell of.
+    /// A greeting over `stream` and `lane` with whom `evidence` tells of.
     pub(crate) fn new(
         stream: &'a mut S,
         lane: &'a mut Lane,
         local: Local<'a>,
-        credentials: &'a Credentials,
+        evidence: Evidence<'a>,
     ) -> Self {
         Self {
-            stream,
+            exchange: Exchange::new(stream, Seals::default()),
             lane,
             local,
-            credentials,
-            task: String::from("(unnamed)"),
-            next_id: 1,
+            evidence,
         }
     }
 
@@ -99,40 +95,27 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Greeting<'a, S> {
         task: &str,
         confirm: impl FnOnce(&PeerHello) -> Result<C, Refusal>,
     ) -> Result<(Greeted, C), Refusal> {
-        task.clone_into(&mut self.task);
-        let hello = hello::our_hello(self.local.config, self.local.identity, task);
-        let (hello, read_domain) = match self.call(Body::Hello(hello)).await? {
-            Body::HelloReply(proto::HelloReply {
-                outcome: Some(Outcome::Accepted(hello)),
-            }) => hello::judge(
-                &hello,
-                self.local.config,
-                self.local.identity,
-                self.credentials,
-            )?,
-            Body::HelloReply(proto::HelloReply {
-                outcome: Some(Outcome::Refused(refusal)),
-            }) => {
-                return Err(Refusal::from_wire(task, &refusal));
-            }
-            _ => return Err(self.broken("an answer to a hello that is none")),
-        };
-        if hello.task != task {
-            let message = format!("dialled {task}, but {} answers at that address", hello.task);
-            return Err(Refusal::fatal(Code::NotFound, "PEER_UNKNOWN", message));
-        }
+        task.clone_into(&mut self.exchange.task);
+        let (hello, read_domain) =
+            match say_hello(&mut self.exchange, self.local, self.evidence, task).await? {
+                Answer::Accepted(hello, read_domain) => (hello, read_domain),
+                Answer::Elsewhere(_) => {
+                    return Err(self.exchange.broken("sent elsewhere from a Unix socket"));
+                }
+            };
         let link = self.local.handler.make_link(&hello)?;
         let offered = self.offer(&hello, read_domain, Some(&link)).await?;
         let (collected, last) = self.collect(&hello, read_domain, false).await?;
         let confirmed = match confirm(&hello) {
             Ok(confirmed) => confirmed,
-            Err(refusal) => return Err(self.fail(last, refusal).await),
+            Err(refusal) => return Err(self.exchange.fail(last, refusal).await),
         };
-        self.answer(last, Body::Ack(proto::Ack {})).await?;
+        self.exchange.answer(last, Body::Ack(proto::Ack {})).await?;
         let descriptors = Descriptors {
             segments: collected.segments,
             doorbells: collected.doorbells,
-            link,
+            link: Some(link),
+            sockets: Vec::new(),
         };
         Ok((
             Greeted {
@@ -151,40 +134,44 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Greeting<'a, S> {
         mut self,
         admit: impl FnOnce(&PeerHello) -> Result<A, Refusal>,
     ) -> Result<(Greeted, A), Refusal> {
-        let (id, body) = self.request().await?;
+        let (id, body) = self.exchange.request().await?;
         let Body::Hello(hello) = body else {
-            return Err(self.broken("a connection that does not begin with a hello"));
+            return Err(self
+                .exchange
+                .broken("a connection that does not begin with a hello"));
         };
-        let judged = self
-            .judge_dialler(&hello)
+        let judged = judge_dialler(&hello, self.local, self.evidence)
             .and_then(|(hello, domain)| Ok((admit(&hello)?, hello, domain)));
         let (admitted, hello, read_domain) = match judged {
             Ok(judged) => judged,
             Err(refusal) => {
                 let outcome = Some(Outcome::Refused(refusal.to_wire()));
-                self.answer(id, Body::HelloReply(proto::HelloReply { outcome }))
+                self.exchange
+                    .answer(id, Body::HelloReply(proto::HelloReply { outcome }))
                     .await?;
                 return Err(refusal);
             }
         };
-        hello.task.clone_into(&mut self.task);
+        hello.task.clone_into(&mut self.exchange.task);
         let accepted = hello::our_hello(self.local.config, self.local.identity, "");
         let outcome = Some(Outcome::Accepted(accepted));
-        self.answer(id, Body::HelloReply(proto::HelloReply { outcome }))
+        self.exchange
+            .answer(id, Body::HelloReply(proto::HelloReply { outcome }))
             .await?;
         let (collected, last) = self.collect(&hello, read_domain, true).await?;
         let Some(link) = collected.link else {
-            return Err(self.broken("a greeting without a link"));
+            return Err(self.exchange.broken("a greeting without a link"));
         };
         if let Err(status) = self.local.handler.accept_link(&hello, &link) {
-            return Err(self.fail(last, status.into()).await);
+            return Err(self.exchange.fail(last, status.into()).await);
         }
-        self.answer(last, Body::Ack(proto::Ack {})).await?;
+        self.exchange.answer(last, Body::Ack(proto::Ack {})).await?;
         let offered = self.offer(&hello, read_domain, None).await?;
         let descriptors = Descriptors {
             segments: collected.segments,
             doorbells: collected.doorbells,
-            link,
+            link: Some(link),
+            sockets: Vec::new(),
         };
         Ok((
             Greeted {
@@ -196,24 +183,6 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Greeting<'a, S> {
             },
             admitted,
         ))
-    }
-
-    fn judge_dialler(&self, hello: &proto::Hello) -> Result<(PeerHello, bool), Refusal> {
-        let judged = hello::judge(
-            hello,
-            self.local.config,
-            self.local.identity,
-            self.credentials,
-        )?;
-        let own = &self.local.config.task;
-        if hello.dialled != *own {
-            let message = format!(
-                "dialled {:?}, but this is {own}",
-                hello::clip(&hello.dialled)
-            );
-            return Err(Refusal::fatal(Code::NotFound, "PEER_UNKNOWN", message));
-        }
-        Ok(judged)
     }
 
     /// Sends what we offer, batch by batch, each after the answer to the one before.
@@ -228,7 +197,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Greeting<'a, S> {
             doorbells,
         } = match self.local.handler.local(peer) {
             Ok(offer) => offer,
-            Err(status) => return Err(self.fail(0, status.into()).await),
+            Err(status) => return Err(self.exchange.fail(0, status.into()).await),
         };
         let segments = if read_domain { segments } else { Vec::new() };
         let mut all: Vec<(Kind, BorrowedFd<'_>)> = Vec::new();
@@ -254,7 +223,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Greeting<'a, S> {
             let number = self
                 .lane
                 .send(&descriptors)
-                .map_err(|error| lane_refusal(&self.task, &error))?;
+                .map_err(|error| lane_refusal(&self.exchange.task, &error))?;
             let entries = batch
                 .iter()
                 .map(|(kind, _)| proto::Descriptor {
@@ -266,8 +235,8 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Greeting<'a, S> {
                 entries,
                 last: rest.is_empty(),
             });
-            let Body::Ack(_) = self.call(body).await? else {
-                return Err(self.broken("an answer that is no ack"));
+            let Body::Ack(_) = self.exchange.call(body).await? else {
+                return Err(self.exchange.broken("an answer that is no ack"));
             };
             if rest.is_empty() {
                 return Ok(segments
@@ -287,22 +256,22 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Greeting<'a, S> {
     ) -> Result<(Collected, u64), Refusal> {
         let mut collected = Collected::default();
         loop {
-            let (id, body) = self.request().await?;
+            let (id, body) = self.exchange.request().await?;
             let Body::Descriptors(batch) = body else {
-                return Err(self.broken("a request that names no descriptors"));
+                return Err(self.exchange.broken("a request that names no descriptors"));
             };
             let is_last = batch.last;
             if let Err(refusal) = self.take(&mut collected, batch, peer, read_domain, wants_link) {
-                return Err(self.fail(id, refusal).await);
+                return Err(self.exchange.fail(id, refusal).await);
             }
             if is_last && wants_link != collected.link.is_some() {
-                let refusal = self.broken("a greeting without a link");
-                return Err(self.fail(id, refusal).await);
+                let refusal = self.exchange.broken("a greeting without a link");
+                return Err(self.exchange.fail(id, refusal).await);
             }
             if is_last {
                 return Ok((collected, id));
             }
-            self.answer(id, Body::Ack(proto::Ack {})).await?;
+            self.exchange.answer(id, Body::Ack(proto::Ack {})).await?;
         }
     }
 
@@ -319,7 +288,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Greeting<'a, S> {
         let descriptors = self
             .lane
             .receive(batch.batch, count)
-            .map_err(|error| lane_refusal(&self.task, &error))?;
+            .map_err(|error| lane_refusal(&self.exchange.task, &error))?;
         collected.count += count;
         if collected.count > DESCRIPTORS_PER_GREETING {
             let message = format!(
@@ -342,7 +311,9 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Greeting<'a, S> {
                     )?);
                 }
                 Some(Kind::Arena(_)) => {
-                    return Err(self.broken("a segment from outside our read domain"));
+                    return Err(self
+                        .exchange
+                        .broken("a segment from outside our read domain"));
                 }
                 Some(Kind::Doorbell(bell)) => {
                     collected.doorbells.push(accept_doorbell(&bell, fd, peer)?)
@@ -350,108 +321,70 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Greeting<'a, S> {
                 Some(Kind::Link(link)) if wants_link && collected.link.is_none() => {
                     collected.link = Some(accept_link(link, fd)?);
                 }
-                Some(Kind::Link(_)) => return Err(self.broken("a link that nobody asked for")),
-                None => return Err(self.broken("a descriptor of no kind we know")),
+                Some(Kind::Link(_)) => {
+                    return Err(self.exchange.broken("a link that nobody asked for"));
+                }
+                None => return Err(self.exchange.broken("a descriptor of no kind we know")),
             }
         }
         Ok(())
     }
+}
 
-    /// A request, and the answer to it.
-    async fn call(&mut self, body: Body) -> Result<Body, Refusal> {
-        let id = self.next_id;
-        self.next_id += 1;
-        self.write(Envelope {
-            id,
-            reply: false,
-            body: Some(body),
-        })
-        .await?;
-        let Envelope {
-            id: answered,
-            reply,
-            body,
-        } = self.read().await?;
-        match body {
-            Some(Body::Error(error)) if answered == id || answered == 0 => {
-                Err(status_from_wire(&self.task, error.code, &error.reason, &error.message).into())
-            }
-            Some(Body::Bye(bye)) => Err(self.left(&bye)),
-            Some(body) if reply && answered == id => Ok(body),
-            _ => Err(self.broken("something else than the answer that is due")),
-        }
-    }
+/// What becomes of a hello that was said.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    /// The peer, and whether it is of our read domain.
+    Accepted(PeerHello, bool),
+    /// The peer would rather be dialled at this Unix address.
+    Elsewhere(String),
+}
 
-    /// The peer's next request.
-    async fn request(&mut self) -> Result<(u64, Body), Refusal> {
-        let Envelope { id, reply, body } = self.read().await?;
-        match body {
-            Some(Body::Bye(bye)) => Err(self.left(&bye)),
-            Some(Body::Error(error)) => {
-                Err(status_from_wire(&self.task, error.code, &error.reason, &error.message).into())
-            }
-            Some(body) if !reply && id != 0 => Ok((id, body)),
-            _ => Err(self.broken("something else than the request that is due")),
-        }
+/// Says hello to `task` and judges the answer.
+pub(crate) async fn say_hello<S: AsyncRead + AsyncWrite + Unpin>(
+    exchange: &mut Exchange<'_, S>,
+    local: Local<'_>,
+    evidence: Evidence<'_>,
+    task: &str,
+) -> Result<Answer, Refusal> {
+    let hello = proto::Hello {
+        path: local.path.into(),
+        ..hello::our_hello(local.config, local.identity, task)
+    };
+    let Body::HelloReply(proto::HelloReply { outcome }) = exchange.call(Body::Hello(hello)).await?
+    else {
+        return Err(exchange.broken("an answer to a hello that is none"));
+    };
+    let accepted = match outcome {
+        Some(Outcome::Accepted(accepted)) => accepted,
+        Some(Outcome::Refused(refusal)) => return Err(Refusal::from_wire(task, &refusal)),
+        Some(Outcome::Elsewhere(address)) => return Ok(Answer::Elsewhere(hello::clip(&address))),
+        None => return Err(exchange.broken("an answer to a hello that is none")),
+    };
+    let (hello, read_domain) = hello::judge(&accepted, local.config, local.identity, evidence)?;
+    if hello.task != task {
+        let message = format!("dialled {task}, but {} answers at that address", hello.task);
+        return Err(Refusal::fatal(Code::NotFound, "PEER_UNKNOWN", message));
     }
+    Ok(Answer::Accepted(hello, read_domain))
+}
 
-    async fn answer(&mut self, id: u64, body: Body) -> Result<(), Refusal> {
-        self.write(Envelope {
-            id,
-            reply: true,
-            body: Some(body),
-        })
-        .await
+/// Judges the hello of one who dialled, and whether it was us it meant.
+pub(crate) fn judge_dialler(
+    hello: &proto::Hello,
+    local: Local<'_>,
+    evidence: Evidence<'_>,
+) -> Result<(PeerHello, bool), Refusal> {
+    let judged = hello::judge(hello, local.config, local.identity, evidence)?;
+    let own = &local.config.task;
+    if hello.dialled != *own {
+        let message = format!(
+            "dialled {:?}, but this is {own}",
+            hello::clip(&hello.dialled)
+        );
+        return Err(Refusal::fatal(Code::NotFound, "PEER_UNKNOWN", message));
     }
-
-    /// Answers request `id`, or none if it is zero, with an error and gives the refusal back. That the answer cannot
-    /// be written changes nothing.
-    async fn fail(&mut self, id: u64, refusal: Refusal) -> Refusal {
-        let proto::Refusal {
-            code,
-            reason,
-            message,
-            ..
-        } = refusal.to_wire();
-        let _ = self
-            .answer(
-                id,
-                Body::Error(proto::Error {
-                    code,
-                    reason,
-                    message,
-                }),
-            )
-            .await;
-        refusal
-    }
-
-    async fn read(&mut self) -> Result<Envelope, Refusal> {
-        frame::read(self.stream)
-            .await
-            .map_err(|error| frame_refusal(&self.task, &error))
-    }
-
-    async fn write(&mut self, envelope: Envelope) -> Result<(), Refusal> {
-        frame::write(self.stream, &envelope)
-            .await
-            .map_err(|error| frame_refusal(&self.task, &error))
-    }
-
-    fn left(&self, bye: &proto::Bye) -> Refusal {
-        Refusal::later(
-            "PEER_LOST",
-            format!(
-                "task {} left in the greeting: {}",
-                self.task,
-                hello::clip(&bye.reason)
-            ),
-        )
-    }
-
-    fn broken(&self, what: &str) -> Refusal {
-        protocol_refusal(&self.task, what)
-    }
+    Ok(judged)
 }
 
 /// A segment as it is named on the wire.
@@ -538,28 +471,6 @@ fn accept_doorbell(
             &peer.task,
             "a doorbell of a shard it does not have",
         )),
-    }
-}
-
-/// `task` broke the protocol.
-pub(crate) fn protocol_refusal(task: &str, what: &str) -> Refusal {
-    Refusal::fatal(
-        Code::Internal,
-        "PEER_PROTOCOL",
-        format!("task {task} broke the protocol: {what}"),
-    )
-}
-
-/// The stream of `task` failed: for good if it holds no messages, for now if it ended.
-pub(crate) fn frame_refusal(task: &str, error: &FrameError) -> Refusal {
-    match error {
-        FrameError::TooLong(_) | FrameError::Malformed(_) => {
-            protocol_refusal(task, &error.to_string())
-        }
-        FrameError::Ended | FrameError::Truncated | FrameError::System(_) => Refusal::later(
-            "PEER_LOST",
-            format!("the connection to task {task}: {error}"),
-        ),
     }
 }
 

@@ -6,6 +6,7 @@ use crate::ground::limits::CONTROL_TEXT_MAX;
 use crate::ground::{Code, Incarnation, Status};
 use crate::proto;
 
+use super::calls::ABILITY;
 use super::config::{ControlConfig, ForeignUsers, check_features, check_numbers, check_task};
 use super::credentials::Credentials;
 use super::peer::{PeerHello, PeerLimits, PollPolicy};
@@ -14,7 +15,7 @@ use super::peer::{PeerHello, PeerLimits, PollPolicy};
 pub const PROTOCOL_VERSION: u32 = 1;
 
 /// The reasons this room puts into statuses. A reason from the wire is one of them or counts as `PEER_REFUSED`.
-const REASONS: [&str; 9] = [
+const REASONS: [&str; 12] = [
     "PEER_VERSION",
     "PEER_DUPLICATE_NAME",
     "PEER_UNKNOWN",
@@ -23,8 +24,23 @@ const REASONS: [&str; 9] = [
     "PEER_SELF",
     "PEER_BUSY",
     "CONNECT_DEADLINE",
+    "PATH_REFUSED",
+    "SECRET_WRONG",
+    "TLS_REFUSED",
     "PEER_REFUSED",
 ];
+
+/// What is known of a peer beside its own words.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Evidence<'a> {
+    /// The kernel tells of it; and whether it proved the cluster secret.
+    Socket {
+        credentials: &'a Credentials,
+        has_proved: bool,
+    },
+    /// Nothing but what its handshake proved.
+    Network,
+}
 
 /// A no to a hello or in a greeting, and whether it may be a yes later.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -151,6 +167,8 @@ pub(crate) fn our_hello(
         features: config.features.clone(),
         user_id: identity.user,
         machine: identity.machine.clone(),
+        path: proto::PathWish::Auto.into(),
+        abilities: ABILITY,
     }
 }
 
@@ -160,7 +178,7 @@ pub(crate) fn judge(
     hello: &proto::Hello,
     config: &ControlConfig,
     identity: &Identity,
-    credentials: &Credentials,
+    evidence: Evidence<'_>,
 ) -> Result<(PeerHello, bool), Refusal> {
     if hello.protocol_version != PROTOCOL_VERSION {
         let message = format!(
@@ -184,8 +202,14 @@ pub(crate) fn judge(
         );
         return Err(Refusal::fatal(Code::InvalidArgument, "PEER_SELF", message));
     }
-    let read_domain = judge_user(hello, config, identity, credentials)?;
-    let peer = check_hello(hello, credentials)?;
+    let read_domain = match evidence {
+        Evidence::Network => false,
+        Evidence::Socket {
+            credentials,
+            has_proved,
+        } => judge_user(hello, config, identity, credentials, has_proved)?,
+    };
+    let peer = check_hello(hello, evidence)?;
     Ok((peer, read_domain))
 }
 
@@ -195,10 +219,11 @@ fn judge_user(
     config: &ControlConfig,
     identity: &Identity,
     credentials: &Credentials,
+    has_proved: bool,
 ) -> Result<bool, Refusal> {
-    if credentials.user == identity.user {
-        // One user, and a Unix socket: one machine. A hello that names another boot was relayed, and shares no
-        // memory.
+    if credentials.user == identity.user || has_proved {
+        // One user or one secret, and a Unix socket: one machine. A hello that names another boot was relayed, and
+        // shares no memory.
         return Ok(hello.machine == identity.machine);
     }
     match config.foreign_users {
@@ -206,7 +231,8 @@ fn judge_user(
         ForeignUsers::Refuse => {
             let message = format!(
                 "task {} runs as user {}, the peer {} as user {}; \
-                 only the same user may connect unless foreign_users allows it",
+                 only the same user, or one that knows the same cluster secret, may connect unless \
+                 foreign_users allows it",
                 config.task, identity.user, hello.task, credentials.user
             );
             Err(Refusal::fatal(
@@ -218,7 +244,7 @@ fn judge_user(
     }
 }
 
-fn check_hello(hello: &proto::Hello, credentials: &Credentials) -> Result<PeerHello, Refusal> {
+fn check_hello(hello: &proto::Hello, evidence: Evidence<'_>) -> Result<PeerHello, Refusal> {
     let poll_policy = match proto::PollPolicy::try_from(hello.poll_policy) {
         Ok(proto::PollPolicy::Adaptive) => PollPolicy::Adaptive,
         Ok(proto::PollPolicy::Busy) => PollPolicy::Busy,
@@ -249,6 +275,10 @@ fn check_hello(hello: &proto::Hello, credentials: &Credentials) -> Result<PeerHe
     };
     check_numbers(hello.incarnation, hello.shards, &limits)?;
     check_features(&hello.features)?;
+    let credentials = match evidence {
+        Evidence::Socket { credentials, .. } => Some(credentials),
+        Evidence::Network => None,
+    };
     Ok(PeerHello {
         task: hello.task.clone(),
         incarnation: Incarnation(hello.incarnation),
@@ -256,8 +286,9 @@ fn check_hello(hello: &proto::Hello, credentials: &Credentials) -> Result<PeerHe
         poll_policy,
         limits,
         features: hello.features.clone(),
-        user: credentials.user,
-        process: credentials.process,
+        abilities: hello.abilities,
+        user: credentials.map(|credentials| credentials.user),
+        process: credentials.and_then(|credentials| credentials.process),
     })
 }
 

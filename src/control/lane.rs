@@ -32,6 +32,18 @@ use crate::ground::limits::DESCRIPTORS_PER_BATCH;
 /// The first bytes of every connection: a name and a version of this very layout.
 pub(crate) const PREAMBLE: [u8; 8] = *b"rendez\0\x01";
 
+/// The same, of a dialler who has a cluster secret: the handshake comes before the greeting.
+const PREAMBLE_HANDSHAKE: [u8; 8] = *b"rendez\0\x02";
+
+/// What follows a preamble.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Then {
+    /// The greeting.
+    Greeting,
+    /// The handshake, and then the greeting.
+    Handshake,
+}
+
 /// One more than we take, so that one too many is seen rather than cut off.
 const SPACE: usize = rustix::cmsg_space!(ScmRights(DESCRIPTORS_PER_BATCH + 1));
 
@@ -77,7 +89,7 @@ pub(crate) struct Lane {
 
 impl Lane {
     /// Makes a lane over the fresh connection `stream` and sends its other end along: the dialler's first act.
-    pub(crate) fn open(stream: BorrowedFd<'_>) -> Result<Self, LaneError> {
+    pub(crate) fn open(stream: BorrowedFd<'_>, then: Then) -> Result<Self, LaneError> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (ours, theirs) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
@@ -85,8 +97,12 @@ impl Lane {
                     call: "socketpair",
                     errno,
                 })?;
-        let sent = send(stream, &PREAMBLE, &[theirs.as_fd()])?;
-        if sent == PREAMBLE.len() {
+        let preamble = match then {
+            Then::Greeting => PREAMBLE,
+            Then::Handshake => PREAMBLE_HANDSHAKE,
+        };
+        let sent = send(stream, &preamble, &[theirs.as_fd()])?;
+        if sent == preamble.len() {
             Ok(Self::new(ours))
         } else {
             Err(LaneError::Full)
@@ -94,14 +110,16 @@ impl Lane {
     }
 
     /// Takes the preamble from `stream` once it is readable: the acceptor's first act. `None` if it was not readable.
-    pub(crate) fn take(stream: BorrowedFd<'_>) -> Result<Option<Self>, LaneError> {
+    pub(crate) fn take(stream: BorrowedFd<'_>) -> Result<Option<(Self, Then)>, LaneError> {
         let mut bytes = [0u8; PREAMBLE.len()];
         let Some((len, mut descriptors)) = receive(stream, &mut bytes)? else {
             return Ok(None);
         };
-        if len != PREAMBLE.len() || bytes != PREAMBLE {
-            return Err(LaneError::NotRendez);
-        }
+        let then = match (len == PREAMBLE.len(), bytes) {
+            (true, PREAMBLE) => Then::Greeting,
+            (true, PREAMBLE_HANDSHAKE) => Then::Handshake,
+            _ => return Err(LaneError::NotRendez),
+        };
         let found = descriptors.len();
         let (1, Some(socket)) = (found, descriptors.pop()) else {
             return Err(LaneError::Miscounted { named: 1, found });
@@ -109,7 +127,7 @@ impl Lane {
         let is_lane = rustix::net::sockopt::socket_domain(&socket) == Ok(AddressFamily::UNIX)
             && rustix::net::sockopt::socket_type(&socket) == Ok(SocketType::SEQPACKET);
         if is_lane {
-            Ok(Some(Self::new(socket)))
+            Ok(Some((Self::new(socket), then)))
         } else {
             Err(LaneError::NotALane)
         }

@@ -7,6 +7,8 @@ use std::os::fd::OwnedFd;
 
 use crate::ground::{Code, Incarnation, Status};
 
+use super::service::Services;
+
 /// One connection with one peer. A peer that comes back has another.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct PeerId(pub u32);
@@ -71,9 +73,12 @@ pub struct PeerHello {
     pub limits: PeerLimits,
     /// Its optional abilities, as it named them.
     pub features: Vec<String>,
-    /// Its user, by the kernel's word.
-    pub user: u32,
-    /// Its process, by the kernel's word, as numbered here; `None` for a process outside our process namespace.
+    /// The abilities of its control plane, one bit each. Bits that are not known here mean nothing.
+    pub abilities: u64,
+    /// Its user, by the kernel's word; `None` over TCP.
+    pub user: Option<u32>,
+    /// Its process, by the kernel's word, as numbered here; `None` for a process outside our process namespace, and
+    /// over TCP.
     pub process: Option<i32>,
 }
 
@@ -126,8 +131,41 @@ pub struct Descriptors {
     pub segments: Vec<SegmentOffer>,
     /// The peer's doorbells.
     pub doorbells: Vec<DoorbellOffer>,
-    /// The link: ours if we dialled, else the peer's.
-    pub link: LinkOffer,
+    /// The link, on the path of shared memory: ours if we dialled, else the peer's.
+    pub link: Option<LinkOffer>,
+    /// The data connections, on the path of TCP: one for each channel, in order.
+    pub sockets: Vec<DataSocket>,
+}
+
+/// A connected TCP socket for one channel: non-blocking, without delay, given up by the system after a silence of
+/// [`super::ControlConfig::lost_after`]. Nothing has been said on it that the other side has not read.
+#[derive(Debug)]
+pub struct DataSocket {
+    /// The channel, counted as both sides count the channels of a link: the dialler's shard first.
+    pub channel: u32,
+    /// The socket.
+    pub fd: OwnedFd,
+}
+
+/// The way to a peer.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Path {
+    /// Memory that both map: proved to be one machine by descriptors that came through.
+    Shm,
+    /// One TCP connection for each channel.
+    Tcp,
+}
+
+/// The way that a dial is to go.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum PathWish {
+    /// Shared memory where it is to be had, else TCP.
+    #[default]
+    Auto,
+    /// Shared memory or nothing.
+    Shm,
+    /// TCP or nothing.
+    Tcp,
 }
 
 /// A peer is connected.
@@ -141,6 +179,10 @@ pub struct PeerUp {
     pub incarnation: Incarnation,
     /// All it said of itself.
     pub hello: PeerHello,
+    /// The way to it.
+    pub path: Path,
+    /// Why this way and no better one: for people.
+    pub path_why: String,
     /// The descriptors of both.
     pub descriptors: Descriptors,
     /// True if we dialled.
@@ -210,6 +252,18 @@ pub trait Handler: Send + Sync + 'static {
     /// # Errors
     /// A status refuses the peer.
     fn accept_link(&self, peer: &PeerHello, link: &LinkOffer) -> Result<(), Status>;
+
+    /// How many data connections the path of TCP with `peer` has: the channels between both tasks' shards, a number on
+    /// which both sides must agree.
+    ///
+    /// # Errors
+    /// A status refuses the path.
+    fn data_channels(&self, peer: &PeerHello) -> Result<u32, Status>;
+
+    /// The services that peers may call; asked once, at the start.
+    fn services(&self) -> Services {
+        Services::new()
+    }
 
     /// A peer is connected.
     fn peer_up(&self, up: PeerUp);

@@ -8,32 +8,39 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
-use std::io;
-use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_lite::future::or;
+use futures_lite::io::{AsyncRead, AsyncWrite};
 
 use crate::ground::limits::DEPARTED_MAX;
 use crate::ground::rng::Rng;
-use crate::ground::{Code, Status};
 
 use super::address::Address;
+use super::answers::CallKey;
+use super::calls::{Asked, Calls};
+use super::complaints::Complaints;
 use super::config::ControlConfig;
 use super::conversation::{Conversation, Opening};
 use super::credentials::Credentials;
-use super::greet::{Greeted, Greeting, Local, lane_refusal};
+use super::dial::Route;
+use super::errand::Errands;
+use super::exchange::Seals;
+use super::greet::Greeted;
 use super::hello::{Identity, Refusal};
 use super::lane::Lane;
 use super::mailbox::Receiver;
-use super::peer::{Handler, PeerGone, PeerHello, PeerId, PeerUp, SegmentOffer};
+use super::meet_tcp::Nonces;
+use super::peer::{Handler, Path, PathWish, PeerGone, PeerHello, PeerId, PeerUp, SegmentOffer};
 use super::registry::Registry;
-use super::runtime::{Runtime, Stream};
+use super::runtime::Runtime;
+use super::service::Outcome;
 use super::signal::Signal;
-use super::watch::{Arrived, Sight, Watch};
+use super::tickets::Tickets;
+use super::watch::{Sight, Watch};
 
 /// What other threads want of the control thread.
 #[derive(Debug)]
@@ -44,8 +51,17 @@ pub(crate) enum Command {
     Dial {
         task: String,
         address: Address,
+        wish: PathWish,
         deadline: Instant,
     },
+    /// Ask a service of a task.
+    Call { request: u64, asked: Asked },
+    /// Wait for the answer no longer.
+    GiveUp(u64),
+    /// A service of ours is done.
+    Served { key: CallKey, outcome: Outcome },
+    /// End a connection as if it were lost.
+    HangUp { peer: PeerId, why: String },
     /// Tell all peers of a segment.
     Announce(SegmentOffer),
     /// Say goodbye and end.
@@ -54,20 +70,29 @@ pub(crate) enum Command {
 
 /// The control thread's state.
 pub(crate) struct Plane {
-    config: ControlConfig,
-    identity: Identity,
-    handler: Arc<dyn Handler>,
-    runtime: Runtime,
-    watch: Watch,
-    registry: RefCell<Registry>,
-    peers: RefCell<BTreeMap<PeerId, Rc<Conversation>>>,
+    pub(super) config: ControlConfig,
+    pub(super) identity: Identity,
+    pub(super) handler: Arc<dyn Handler>,
+    pub(super) runtime: Runtime,
+    pub(super) watch: Watch,
+    /// Where this task listens on its machine.
+    pub(super) local: Address,
+    calls: Rc<Calls>,
+    pub(super) errands: Errands,
+    pub(super) tickets: Rc<RefCell<Tickets<OwnedFd>>>,
+    /// The nonces of the last handshakes.
+    pub(super) nonces: RefCell<Nonces>,
+    pub(super) complaints: Complaints,
+    began: Instant,
+    pub(super) registry: RefCell<Registry>,
+    pub(super) peers: RefCell<BTreeMap<PeerId, Rc<Conversation>>>,
     /// Peers whose connection is over and whose process is still followed.
-    departed: RefCell<BTreeSet<PeerId>>,
-    dials: RefCell<BTreeSet<String>>,
-    next_peer: Cell<u32>,
+    pub(super) departed: RefCell<BTreeSet<PeerId>>,
+    pub(super) dials: RefCell<BTreeSet<String>>,
+    pub(super) next_peer: Cell<u32>,
     /// Counts announcements, so that a greeting sees whether it missed one.
-    announced: Cell<u64>,
-    rng: RefCell<Rng>,
+    pub(super) announced: Cell<u64>,
+    pub(super) rng: RefCell<Rng>,
     /// Set when all tasks must end.
     closing: Signal,
     tasks: Cell<usize>,
@@ -76,31 +101,47 @@ pub(crate) struct Plane {
 }
 
 /// A connection that counts, before its conversation runs.
-struct Established {
-    conversation: Rc<Conversation>,
-    claim: Claim,
-    reader: Stream,
-    writer: Stream,
-    exit_provable: bool,
+pub(super) struct Established {
+    pub(super) conversation: Rc<Conversation>,
+    pub(super) claim: Claim,
+    pub(super) reader: Reader,
+    pub(super) writer: Writer,
+    pub(super) exit_provable: bool,
 }
 
-/// What a connection consists of before it is greeted.
-struct Fresh {
-    socket: UnixStream,
-    lane: Lane,
-    credentials: Credentials,
-    deadline: Instant,
+/// Half of a stream.
+pub(super) type Reader = Box<dyn AsyncRead + Unpin>;
+/// The other half.
+pub(super) type Writer = Box<dyn AsyncWrite + Unpin>;
+
+/// A greeting that succeeded, and what is left of it.
+pub(super) struct Met {
+    pub(super) peer: PeerId,
+    pub(super) greeted: Greeted,
+    pub(super) claim: Claim,
+    pub(super) is_dialler: bool,
+    pub(super) path: Path,
+    pub(super) path_why: String,
+    pub(super) socket: OwnedFd,
+    pub(super) lane: Option<Lane>,
+    pub(super) seals: Seals,
+    pub(super) reader: Reader,
+    pub(super) writer: Writer,
+    /// The kernel's word of the peer, if it has one.
+    pub(super) credentials: Option<Credentials>,
+    /// Announcements when the greeting began.
+    pub(super) announced: u64,
 }
 
 /// Something the registry counts for a task; dropped, it counts no more.
-struct Claim {
+pub(super) struct Claim {
     plane: Rc<Plane>,
     task: String,
     kind: ClaimKind,
 }
 
 #[derive(Clone, Copy)]
-enum ClaimKind {
+pub(super) enum ClaimKind {
     Accept,
     Dial,
     Up(PeerId),
@@ -115,6 +156,8 @@ impl Plane {
         config: ControlConfig,
         handler: Arc<dyn Handler>,
         watch: Watch,
+        local: Address,
+        calls: Rc<Calls>,
         runtime: Runtime,
     ) -> Rc<Self> {
         let mut seed = [0u8; 8];
@@ -126,10 +169,17 @@ impl Plane {
             registry: RefCell::new(Registry::new(&config.task)),
             identity: Identity::read(),
             rng: RefCell::new(Rng::new(u64::from_le_bytes(seed))),
+            tickets: Rc::new(RefCell::new(Tickets::new(config.incarnation))),
             config,
             handler,
             runtime,
             watch,
+            local,
+            calls,
+            errands: Errands::default(),
+            nonces: RefCell::default(),
+            complaints: Complaints::default(),
+            began: Instant::now(),
             peers: RefCell::default(),
             departed: RefCell::default(),
             dials: RefCell::default(),
@@ -148,12 +198,21 @@ impl Plane {
                 Command::Sight(Sight::Arrived(arrived)) => {
                     self.spawn(Rc::clone(&self).welcome(arrived))
                 }
+                Command::Sight(Sight::Called(called)) => {
+                    self.spawn(Rc::clone(&self).welcome_tcp(called))
+                }
+                Command::Sight(Sight::Data(data)) => self.handle_data(data),
                 Command::Sight(Sight::Exited(peer)) => self.handle_exit(peer),
                 Command::Dial {
                     task,
                     address,
+                    wish,
                     deadline,
-                } => self.handle_dial(task, address, deadline),
+                } => self.handle_dial(task, address, wish, deadline),
+                Command::Call { request, asked } => self.calls.begin(request, asked),
+                Command::GiveUp(request) => self.calls.give_up(request),
+                Command::Served { key, outcome } => self.calls.finish(&key, outcome),
+                Command::HangUp { peer, why } => self.handle_hang_up(peer, &why),
                 Command::Announce(segment) => self.handle_announce(segment),
                 Command::Stop { reason, deadline } => {
                     drop(commands);
@@ -176,11 +235,25 @@ impl Plane {
         }
     }
 
-    fn handle_dial(self: &Rc<Self>, task: String, address: Address, deadline: Instant) {
+    fn handle_dial(
+        self: &Rc<Self>,
+        task: String,
+        address: Address,
+        wish: PathWish,
+        deadline: Instant,
+    ) {
         if self.registry.borrow().is_up(&task) || !self.dials.borrow_mut().insert(task.clone()) {
             return;
         }
-        self.spawn(Rc::clone(self).dial(task, address, deadline));
+        let route = Route::new(address, wish);
+        self.spawn(Rc::clone(self).dial(task, route, deadline));
+    }
+
+    fn handle_hang_up(&self, peer: PeerId, why: &str) {
+        let conversation = self.peers.borrow().get(&peer).cloned();
+        if let Some(conversation) = conversation {
+            conversation.hang_up(why);
+        }
     }
 
     fn handle_announce(&self, segment: SegmentOffer) {
@@ -215,164 +288,23 @@ impl Plane {
         self.peers.borrow_mut().clear();
     }
 
-    /// Greets somebody who dialled us, and converses.
-    async fn welcome(self: Rc<Self>, arrived: Arrived) {
-        let Arrived {
+    /// A greeting succeeded: the handler knows now.
+    pub(super) fn establish(&self, met: Met) -> Established {
+        let Met {
+            peer,
+            greeted,
+            claim,
+            is_dialler,
+            path,
+            path_why,
             socket,
             lane,
+            seals,
+            reader,
+            writer,
             credentials,
-            deadline,
-            permit,
-        } = arrived;
-        let fresh = Fresh {
-            socket,
-            lane,
-            credentials,
-            deadline,
-        };
-        let greeted = self.greet(fresh, None).await;
-        drop(permit);
-        match greeted {
-            Ok(established) => self.converse(established).await,
-            // The one who dialled was told, if it could be; on our side nobody waits for it.
-            Err(refusal) => {
-                tracing::info!(task = %self.config.task, refusal = %refusal.status, "a connection was refused")
-            }
-        }
-    }
-
-    /// Connects to `task`, again and again until `deadline`, and converses.
-    async fn dial(self: Rc<Self>, task: String, address: Address, deadline: Instant) {
-        let mut pause = self.config.backoff_min;
-        let status = loop {
-            let refusal = match self.attempt(&task, &address, deadline).await {
-                Ok(established) => {
-                    self.dials.borrow_mut().remove(&task);
-                    return self.converse(established).await;
-                }
-                Err(refusal) => refusal,
-            };
-            if self.registry.borrow().is_up(&task) {
-                self.dials.borrow_mut().remove(&task);
-                return;
-            }
-            if !refusal.retry && !self.registry.borrow().is_accepting(&task) {
-                break refusal.status;
-            }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                let message = format!(
-                    "no connection to task {task} at {address} by the deadline; {}",
-                    refusal.status.message()
-                );
-                break Status::new(Code::Unavailable, "CONNECT_DEADLINE", message);
-            }
-            self.runtime.sleep(self.jitter(pause).min(left)).await;
-            pause = (pause * 2).min(self.config.backoff_max);
-        };
-        self.dials.borrow_mut().remove(&task);
-        self.handler.dial_failed(&task, status);
-    }
-
-    /// One attempt to connect and be greeted.
-    async fn attempt(
-        self: &Rc<Self>,
-        task: &str,
-        address: &Address,
-        deadline: Instant,
-    ) -> Result<Established, Refusal> {
-        if self.registry.borrow().is_up(task) {
-            return Err(Refusal::later("PEER_BUSY", "connected from the other side"));
-        }
-        let unreachable = |errno: io::Error| {
-            Refusal::later("CONNECT_DEADLINE", format!("the last attempt: {errno}"))
-        };
-        let socket = address
-            .connect()
-            .map_err(|errno| unreachable(errno.into()))?;
-        let credentials = Credentials::of(socket.as_fd()).map_err(unreachable)?;
-        self.registry.borrow_mut().begin_dial(task)?;
-        let claim = self.claim(task, ClaimKind::Dial);
-        let lane = Lane::open(socket.as_fd()).map_err(|error| {
-            let refusal = lane_refusal(task, &error);
-            // Whatever befell a connection this young may be over by the next.
-            Refusal {
-                retry: true,
-                ..refusal
-            }
-        })?;
-        let deadline = deadline.min(Instant::now() + self.config.greet_deadline);
-        let outcome = self
-            .greet(
-                Fresh {
-                    socket,
-                    lane,
-                    credentials,
-                    deadline,
-                },
-                Some(task),
-            )
-            .await;
-        drop(claim);
-        outcome
-    }
-
-    /// Greets over a fresh connection, as dialler if there is a task that was dialled. Once it counts, the handler
-    /// knows.
-    async fn greet(
-        self: &Rc<Self>,
-        fresh: Fresh,
-        dialled: Option<&str>,
-    ) -> Result<Established, Refusal> {
-        let Fresh {
-            socket,
-            mut lane,
-            credentials,
-            deadline,
-        } = fresh;
-        let no_stream = |error: io::Error| {
-            Refusal::later(
-                "PEER_REFUSED",
-                format!("a socket could not be used: {error}"),
-            )
-        };
-        let mut reader = self.adopt(&socket).map_err(no_stream)?;
-        let writer = self.adopt(&socket).map_err(no_stream)?;
-        let peer = PeerId(self.next_peer.replace(self.next_peer.get().wrapping_add(1)));
-        let announced = self.announced.get();
-        let local = Local {
-            config: &self.config,
-            identity: &self.identity,
-            handler: &*self.handler,
-        };
-        let greeting = Greeting::new(&mut reader, &mut lane, local, &credentials);
-        let whole = async {
-            match dialled {
-                Some(task) => {
-                    greeting
-                        .dial(task, |hello| self.count(peer, hello, true))
-                        .await
-                }
-                None => {
-                    let (greeted, accepting) = greeting.accept(|hello| self.admit(hello)).await?;
-                    let counted = self.count(peer, &greeted.hello, false)?;
-                    drop(accepting);
-                    Ok((greeted, counted))
-                }
-            }
-        };
-        let time = deadline.saturating_duration_since(Instant::now());
-        let late = || {
-            Err(Refusal::later(
-                "PEER_LOST",
-                "the greeting was not over by its deadline",
-            ))
-        };
-        let (greeted, claim) = self
-            .runtime
-            .within(time, whole)
-            .await
-            .unwrap_or_else(late)?;
+            announced,
+        } = met;
         let Greeted {
             hello,
             read_domain,
@@ -384,8 +316,11 @@ impl Plane {
             peer,
             hello: hello.clone(),
             read_domain,
+            path,
             socket,
             lane,
+            seals,
+            calls: Rc::clone(&self.calls),
             offered,
             known,
         };
@@ -393,31 +328,34 @@ impl Plane {
         self.peers
             .borrow_mut()
             .insert(peer, Rc::clone(&conversation));
-        let exit_provable = self.follow(peer, credentials);
+        let exit_provable = credentials.is_some_and(|credentials| self.follow(peer, credentials));
         self.handler.peer_up(PeerUp {
             peer,
             task: hello.task.clone(),
             incarnation: hello.incarnation,
             hello,
+            path,
+            path_why,
             descriptors,
-            dialler: dialled.is_some(),
+            dialler: is_dialler,
             read_domain,
             exit_provable,
         });
         if self.announced.get() != announced {
             self.offer_again(&conversation);
         }
-        Ok(Established {
+        self.calls.up(&conversation);
+        Established {
             conversation,
             claim,
             reader,
             writer,
             exit_provable,
-        })
+        }
     }
 
     /// Converses until the end, and tells it.
-    async fn converse(self: Rc<Self>, established: Established) {
+    pub(super) async fn converse(self: Rc<Self>, established: Established) {
         let Established {
             conversation,
             claim,
@@ -438,6 +376,7 @@ impl Plane {
             gone = proof.map_or(gone, |()| PeerGone::ProcessExited);
         }
         self.peers.borrow_mut().remove(&peer);
+        self.calls.down(peer);
         // The proof may have come while its goodbye was still to be read: it comes only once, so it is passed on here.
         let is_late_proof = conversation.exited.is_set() && !gone.is_proof();
         if exit_provable && !gone.is_proof() && !is_late_proof {
@@ -453,14 +392,13 @@ impl Plane {
     }
 
     /// May a hello be greeted?
-    fn admit(self: &Rc<Self>, hello: &PeerHello) -> Result<Claim, Refusal> {
+    pub(super) fn admit(self: &Rc<Self>, hello: &PeerHello) -> Result<Claim, Refusal> {
         let is_ending = |peer: PeerId| {
             // One that counts but has no conversation is just beginning or just over: asked again, the answer is
             // clear.
-            self.peers
-                .borrow()
-                .get(&peer)
-                .is_none_or(|conversation| conversation.is_ending())
+            self.peers.borrow().get(&peer).is_none_or(|conversation| {
+                conversation.is_ending() || conversation.is_doubtful(&self.config)
+            })
         };
         self.registry
             .borrow_mut()
@@ -469,7 +407,7 @@ impl Plane {
     }
 
     /// Does a greeted connection count?
-    fn count(
+    pub(super) fn count(
         self: &Rc<Self>,
         peer: PeerId,
         hello: &PeerHello,
@@ -481,7 +419,7 @@ impl Plane {
         Ok(self.claim(&hello.task, ClaimKind::Up(peer)))
     }
 
-    fn claim(self: &Rc<Self>, task: &str, kind: ClaimKind) -> Claim {
+    pub(super) fn claim(self: &Rc<Self>, task: &str, kind: ClaimKind) -> Claim {
         Claim {
             plane: Rc::clone(self),
             task: task.to_owned(),
@@ -529,8 +467,14 @@ impl Plane {
         }
     }
 
-    fn adopt(&self, socket: &UnixStream) -> io::Result<Stream> {
-        self.runtime.adopt(socket.try_clone()?)
+    /// A number for the next connection.
+    pub(super) fn number(&self) -> PeerId {
+        PeerId(self.next_peer.replace(self.next_peer.get().wrapping_add(1)))
+    }
+
+    /// Milliseconds of this control plane's life.
+    pub(super) fn now_ms(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
     fn conversations(&self) -> Vec<Rc<Conversation>> {
@@ -538,7 +482,7 @@ impl Plane {
     }
 
     /// A time between half of `pause` and all of it, so that tasks started together do not stay in step.
-    fn jitter(&self, pause: Duration) -> Duration {
+    pub(super) fn jitter(&self, pause: Duration) -> Duration {
         let nanos = u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX);
         Duration::from_nanos(nanos / 2 + self.rng.borrow_mut().below(nanos / 2 + 1))
     }

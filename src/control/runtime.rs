@@ -13,6 +13,7 @@
 use std::fmt;
 use std::future::Future;
 use std::io;
+use std::net::TcpStream;
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -170,6 +171,21 @@ impl Runtime {
             Inner::Poll(_) => Stream(StreamInner::Poll(async_io::Async::new(socket)?)),
         })
     }
+
+    /// The same for a TCP connection.
+    pub(crate) fn adopt_tcp(&self, socket: TcpStream) -> io::Result<Stream> {
+        socket.set_nonblocking(true)?;
+        Ok(match &self.0 {
+            Inner::Glommio => {
+                let socket = OwnedFd::from(socket).into_raw_fd();
+                // SAFETY: `socket` was an `OwnedFd` until this line, so it is open and nobody else owns it; it is a
+                // connected TCP socket, as `TcpStream` requires; and we are on a glommio executor's thread.
+                let stream = unsafe { glommio::net::TcpStream::from_raw_fd(socket) };
+                Stream(StreamInner::GlommioTcp(stream))
+            }
+            Inner::Poll(_) => Stream(StreamInner::PollTcp(async_io::Async::new(socket)?)),
+        })
+    }
 }
 
 /// A connected stream of whichever runtime.
@@ -180,6 +196,8 @@ pub(crate) struct Stream(StreamInner);
 enum StreamInner {
     Glommio(glommio::net::UnixStream),
     Poll(async_io::Async<UnixStream>),
+    GlommioTcp(glommio::net::TcpStream),
+    PollTcp(async_io::Async<TcpStream>),
 }
 
 impl AsyncRead for Stream {
@@ -191,6 +209,8 @@ impl AsyncRead for Stream {
         match &mut self.0 {
             StreamInner::Glommio(stream) => Pin::new(stream).poll_read(cx, buffer),
             StreamInner::Poll(stream) => Pin::new(stream).poll_read(cx, buffer),
+            StreamInner::GlommioTcp(stream) => Pin::new(stream).poll_read(cx, buffer),
+            StreamInner::PollTcp(stream) => Pin::new(stream).poll_read(cx, buffer),
         }
     }
 }
@@ -204,6 +224,8 @@ impl AsyncWrite for Stream {
         match &mut self.0 {
             StreamInner::Glommio(stream) => Pin::new(stream).poll_write(cx, bytes),
             StreamInner::Poll(stream) => Pin::new(stream).poll_write(cx, bytes),
+            StreamInner::GlommioTcp(stream) => Pin::new(stream).poll_write(cx, bytes),
+            StreamInner::PollTcp(stream) => Pin::new(stream).poll_write(cx, bytes),
         }
     }
 
@@ -211,6 +233,8 @@ impl AsyncWrite for Stream {
         match &mut self.0 {
             StreamInner::Glommio(stream) => Pin::new(stream).poll_flush(cx),
             StreamInner::Poll(stream) => Pin::new(stream).poll_flush(cx),
+            StreamInner::GlommioTcp(stream) => Pin::new(stream).poll_flush(cx),
+            StreamInner::PollTcp(stream) => Pin::new(stream).poll_flush(cx),
         }
     }
 
@@ -218,6 +242,8 @@ impl AsyncWrite for Stream {
         match &mut self.0 {
             StreamInner::Glommio(stream) => Pin::new(stream).poll_close(cx),
             StreamInner::Poll(stream) => Pin::new(stream).poll_close(cx),
+            StreamInner::GlommioTcp(stream) => Pin::new(stream).poll_close(cx),
+            StreamInner::PollTcp(stream) => Pin::new(stream).poll_close(cx),
         }
     }
 }

@@ -6,6 +6,7 @@
 //! that exits is told within the time of a wake-up.
 
 use std::io;
+use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,7 +21,9 @@ use crate::ground::limits::GREETINGS_MAX;
 
 use super::address::Listening;
 use super::credentials::Credentials;
-use super::lane::Lane;
+use super::gate::Pass;
+use super::lane::{Lane, Then};
+use super::newcomers::{Called, Data, Newcomers};
 use super::peer::PeerId;
 
 /// Pause after an `accept` that failed for want of descriptors or memory: the connection stays in the backlog, so a
@@ -32,6 +35,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 pub(crate) struct Arrived {
     pub(crate) socket: UnixStream,
     pub(crate) lane: Lane,
+    pub(crate) then: Then,
     pub(crate) credentials: Credentials,
     /// When its greeting must be over.
     pub(crate) deadline: Instant,
@@ -43,13 +47,21 @@ pub(crate) struct Arrived {
 pub(crate) enum Sight {
     /// Somebody connected.
     Arrived(Arrived),
+    /// Somebody connected over TCP, to converse.
+    Called(Called),
+    /// Somebody connected over TCP, to carry data.
+    Data(Data),
     /// The process of a followed peer has exited.
     Exited(PeerId),
 }
 
-/// The right to be greeted: at most [`GREETINGS_MAX`] are out.
+/// The right to be greeted: at most [`GREETINGS_MAX`] are out, and as many for TCP as its gate lets.
 #[derive(Debug)]
-pub(crate) struct Permit(Arc<Shared>);
+pub(crate) struct Permit {
+    shared: Arc<Shared>,
+    /// Of the gate for TCP; those of Unix sockets are counted here.
+    pass: Option<Pass>,
+}
 
 /// A handle of the watch.
 #[derive(Debug)]
@@ -84,6 +96,7 @@ impl Watch {
     /// Starts watching `listening`; what is seen goes to `tell`, which says whether anybody still listens.
     pub(crate) fn start(
         listening: Listening,
+        tcp: Option<TcpListener>,
         greet_deadline: Duration,
         tell: impl Fn(Sight) -> bool + Send + 'static,
     ) -> io::Result<Self> {
@@ -96,9 +109,11 @@ impl Watch {
         let mut round = Round {
             shared: Arc::clone(&shared),
             listening,
+            tcp,
             greet_deadline,
             accept_after: None,
             silent: Vec::new(),
+            newcomers: Newcomers::new(greet_deadline),
             followed: Vec::new(),
             tell,
         };
@@ -132,10 +147,25 @@ impl Drop for Watch {
     }
 }
 
+impl Permit {
+    fn new(shared: &Arc<Shared>, pass: Option<Pass>) -> Self {
+        if pass.is_none() {
+            shared.permits.fetch_add(1, Ordering::Relaxed);
+        }
+        Self {
+            shared: Arc::clone(shared),
+            pass,
+        }
+    }
+}
+
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.0.permits.fetch_sub(1, Ordering::Relaxed);
-        self.0.wake();
+        if self.pass.take().is_none() {
+            self.shared.permits.fetch_sub(1, Ordering::Relaxed);
+        }
+        // Whoever waited for it has room now.
+        self.shared.wake();
     }
 }
 
@@ -162,7 +192,9 @@ impl Shared {
 #[derive(Debug)]
 struct Woken {
     is_calling: bool,
+    is_calling_tcp: bool,
     silent: Vec<bool>,
+    newcomers: Vec<bool>,
     followed: Vec<bool>,
 }
 
@@ -170,10 +202,12 @@ struct Woken {
 struct Round<T> {
     shared: Arc<Shared>,
     listening: Listening,
+    tcp: Option<TcpListener>,
     greet_deadline: Duration,
     /// Set while accepting rests after a failure.
     accept_after: Option<Instant>,
     silent: Vec<Silent>,
+    newcomers: Newcomers,
     followed: Vec<(PeerId, OwnedFd)>,
     tell: T,
 }
@@ -185,9 +219,14 @@ impl<T: Fn(Sight) -> bool> Round<T> {
         let mut counter = [0u8; 8];
         // Empty is fine: the poll may have returned for another reason.
         let _ = rustix::io::read(&self.shared.wake, &mut counter);
-        let listens = self.take_exits(&woken.followed) && self.take_preambles(&woken.silent);
+        let listens = self.take_exits(&woken.followed)
+            && self.take_preambles(&woken.silent)
+            && self.take_openings(&woken.newcomers);
         if woken.is_calling {
             self.accept();
+        }
+        if woken.is_calling_tcp {
+            self.accept_tcp();
         }
         listens && self.take_orders()
     }
@@ -197,14 +236,19 @@ impl<T: Fn(Sight) -> bool> Round<T> {
         if self.accept_after.is_some_and(|at| at <= now) {
             self.accept_after = None;
         }
-        let accepts = self.shared.has_room() && self.accept_after.is_none();
-        let listened = if accepts {
-            PollFlags::IN
-        } else {
-            PollFlags::empty()
+        let rests = self.accept_after.is_some();
+        let accepts = self.shared.has_room() && !rests;
+        let accepts_tcp = self.newcomers.has_room() && !rests;
+        let listened = |accepts| match accepts {
+            true => PollFlags::IN,
+            false => PollFlags::empty(),
         };
         let wake = std::iter::once(PollFd::new(&self.shared.wake, PollFlags::IN));
-        let listener = std::iter::once(PollFd::new(&self.listening.socket, listened));
+        let listener = std::iter::once(PollFd::new(&self.listening.socket, listened(accepts)));
+        let tcp = self
+            .tcp
+            .iter()
+            .map(|tcp| PollFd::new(tcp, listened(accepts_tcp)));
         let silent = self
             .silent
             .iter()
@@ -213,13 +257,19 @@ impl<T: Fn(Sight) -> bool> Round<T> {
             .followed
             .iter()
             .map(|(_, pidfd)| PollFd::new(pidfd, PollFlags::IN));
-        let mut polled: Vec<PollFd<'_>> =
-            wake.chain(listener).chain(silent).chain(followed).collect();
+        let mut polled: Vec<PollFd<'_>> = wake
+            .chain(listener)
+            .chain(tcp)
+            .chain(silent)
+            .chain(self.newcomers.polled())
+            .chain(followed)
+            .collect();
         let deadline = self
             .silent
             .iter()
             .map(|silent| silent.deadline)
             .chain(self.accept_after)
+            .chain(self.newcomers.deadline())
             .min();
         let timeout = deadline.map(|at| to_timespec(at.saturating_duration_since(now)));
         // An interrupted poll fills nothing in: nothing is ready then, and the next turn asks again.
@@ -229,10 +279,14 @@ impl<T: Fn(Sight) -> bool> Round<T> {
             .map(|polled| !polled.revents().is_empty())
             .skip(1);
         let is_calling = ready.next().unwrap_or(false) && accepts;
+        let is_calling_tcp = self.tcp.is_some() && ready.next().unwrap_or(false) && accepts_tcp;
         let silent = ready.by_ref().take(self.silent.len()).collect();
+        let newcomers = ready.by_ref().take(self.newcomers.len()).collect();
         Woken {
             is_calling,
+            is_calling_tcp,
             silent,
+            newcomers,
             followed: ready.collect(),
         }
     }
@@ -244,8 +298,7 @@ impl<T: Fn(Sight) -> bool> Round<T> {
                 rustix::net::SocketFlags::CLOEXEC,
             ) {
                 Ok(socket) => {
-                    self.shared.permits.fetch_add(1, Ordering::Relaxed);
-                    let permit = Permit(Arc::clone(&self.shared));
+                    let permit = Permit::new(&self.shared, None);
                     let deadline = Instant::now() + self.greet_deadline;
                     self.silent.push(Silent {
                         socket: UnixStream::from(socket),
@@ -263,6 +316,31 @@ impl<T: Fn(Sight) -> bool> Round<T> {
         }
     }
 
+    fn accept_tcp(&mut self) {
+        let Some(listener) = &self.tcp else { return };
+        while self.newcomers.has_room() {
+            match listener.accept() {
+                Ok((socket, from)) => self.newcomers.enter(socket, from),
+                Err(error) => match error.raw_os_error().map(Errno::from_raw_os_error) {
+                    Some(Errno::AGAIN) => return,
+                    // What befell a connection before it was accepted is told by its accept.
+                    Some(Errno::CONNABORTED | Errno::INTR | Errno::PROTO | Errno::NETDOWN) => {}
+                    _ => {
+                        self.accept_after = Some(Instant::now() + ACCEPT_PAUSE);
+                        return;
+                    }
+                },
+            }
+        }
+    }
+
+    /// Hands over whose first bytes are there, and closes who said something else or nothing for too long.
+    fn take_openings(&mut self, ready: &[bool]) -> bool {
+        let shared = &self.shared;
+        let permit = |pass| Permit::new(shared, Some(pass));
+        self.newcomers.take(ready, permit, &self.tell)
+    }
+
     /// Hands over who has introduced itself, and closes who said something else or nothing for too long.
     fn take_preambles(&mut self, ready: &[bool]) -> bool {
         let now = Instant::now();
@@ -275,7 +353,7 @@ impl<T: Fn(Sight) -> bool> Round<T> {
                 Ok(None) if now < silent.deadline => self.silent.push(silent),
                 // Too late, or not one of us: closed without a word, since no word would be understood.
                 Ok(None) | Err(_) => {}
-                Ok(Some(lane)) => {
+                Ok(Some((lane, then))) => {
                     let Ok(credentials) = Credentials::of(silent.socket.as_fd()) else {
                         continue;
                     };
@@ -287,6 +365,7 @@ impl<T: Fn(Sight) -> bool> Round<T> {
                     if !(self.tell)(Sight::Arrived(Arrived {
                         socket,
                         lane,
+                        then,
                         credentials,
                         deadline,
                         permit,

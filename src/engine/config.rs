@@ -1,20 +1,34 @@
-//! The settings of an engine: one value, filled by code, a TOML file and the environment, in that order of birth
+//! The settings of an engine: one value, filled by code, a TOML file, the environment and flags, in that order of birth
 //! and the reverse order of force.
 //!
-//! It reads files and environment when asked to, and touches nothing else.
+//! What settings there are stands in one table, `config/table.rs`: from it come keys, variables, flags and the
+//! reference page. Files and environment are read when asked to, by `config/sources.rs`; nothing else is touched.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+mod codec;
+mod layers;
+mod page;
+mod sources;
+mod table;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use serde::Deserialize;
-
 use crate::channel::Rules;
-use crate::control::{Address, RuntimeKind};
+use crate::cluster::{ClusterSpec, HostPort};
+use crate::control::{Address, PathWish, RuntimeKind};
 use crate::ground::{Code, Status, catalogue, limits};
-use crate::memory::{ArenaConfig, HugePages};
+use crate::memory::ArenaConfig;
 use crate::shard::Settings;
 use crate::shard::run::PollPolicy;
+
+pub use layers::{Origin, Origins};
+pub use page::reference_page;
+pub use sources::{Loaded, Sources};
+pub use table::{SETTINGS, Setting, Taker};
 
 /// The settings of an engine.
 #[derive(Clone, Debug)]
@@ -37,7 +51,8 @@ pub struct Config {
     pub control: bool,
     /// Which control runtime to use; `None` for what the machine allows.
     pub runtime: Option<RuntimeKind>,
-    /// How long a peer that a key names may take to be there.
+    /// How long a peer that a key names may take to be there. What waits for it then fails with `CONNECT_DEADLINE`,
+    /// but for receives with a deadline of their own: they wait until that, and the peer is dialled again.
     pub connect_timeout: Duration,
     /// Each shard's arena, and the one of application threads.
     pub arena: ArenaConfig,
@@ -55,6 +70,60 @@ pub struct Config {
     pub landing_bytes: u64,
     /// Rules of the protocol: all of them, outside simulations.
     pub rules: Rules,
+    /// Meet none but `peers`, those `known`, and observers.
+    pub closed: bool,
+    /// Peers whose address is not known (yet).
+    pub known: BTreeSet<String>,
+    /// Which life of its job this task belongs to: it meets none of another.
+    pub epoch: Option<String>,
+    /// The cluster, if it is given here; see [`cluster`](crate::cluster) for who else may say.
+    pub cluster: Option<ClusterSpec>,
+    /// Where rank 0 listens, for clusters whose tasks find one another at a root.
+    pub root: Option<HostPort>,
+    /// This task's rank, with `root`.
+    pub rank: Option<u32>,
+    /// How many ranks there are.
+    pub world_size: Option<u32>,
+    /// Where tasks listen whose launcher names no port.
+    pub port: u16,
+    /// The subdomain of a Kubernetes job's pods.
+    pub subdomain: Option<String>,
+    /// How tasks speak, as `auto`, `tcp` or `grpc+verbs`. Taken by the server, as all that follow.
+    pub protocol: String,
+    /// The path that peers must be reached by.
+    pub require: Require,
+    /// The file with the cluster's secret.
+    pub cluster_secret_file: Option<PathBuf>,
+    /// This task's certificate.
+    pub tls_cert: Option<PathBuf>,
+    /// The certificate's key.
+    pub tls_key: Option<PathBuf>,
+    /// The authority of peers' certificates.
+    pub tls_ca: Option<PathBuf>,
+    /// Allow an address beyond this machine without a secret and without TLS.
+    pub insecure: bool,
+    /// How long a peer may be silent before it counts as lost.
+    pub failure_detection: Duration,
+    /// How long a stop waits for what is on its way.
+    pub drain_timeout: Duration,
+    /// How long sent bytes may stay unacknowledged before a connection is given up.
+    pub tcp_user_timeout: Duration,
+    /// Where the values come from, as far as they were loaded.
+    pub origins: Origins,
+}
+
+/// The path that peers must be reached by.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Require {
+    /// The best there is.
+    #[default]
+    None,
+    /// Shared memory.
+    Shm,
+    /// TCP.
+    Tcp,
+    /// RDMA.
+    Verbs,
 }
 
 impl Config {
@@ -81,110 +150,46 @@ impl Config {
             lease: true,
             landing_bytes: limits::LANDING_BYTES,
             rules: Rules::ALL,
+            closed: false,
+            known: BTreeSet::new(),
+            epoch: None,
+            cluster: None,
+            root: None,
+            rank: None,
+            world_size: None,
+            port: limits::TASK_PORT,
+            subdomain: None,
+            protocol: "auto".into(),
+            require: Require::None,
+            cluster_secret_file: None,
+            tls_cert: None,
+            tls_key: None,
+            tls_ca: None,
+            insecure: false,
+            failure_detection: Duration::from_secs(2),
+            drain_timeout: Duration::from_secs(5),
+            tcp_user_timeout: Duration::from_secs(10),
+            origins: Origins::default(),
         }
     }
 
-    /// The settings of the first file there is of `RENDEZ_CONFIG_FILE`, `./rendez.toml`,
-    /// `~/.config/rendez/config.toml` and `/etc/rendez/config.toml`, with `RENDEZ_*` variables over them.
-    ///
-    /// # Errors
-    /// `InvalidArgument` names the file or variable, the key, and what would be right.
-    pub fn load() -> Result<Self, Status> {
-        let named = std::env::var_os("RENDEZ_CONFIG_FILE").map(PathBuf::from);
-        let home = std::env::var_os("HOME")
-            .map(|home| Path::new(&home).join(".config/rendez/config.toml"));
-        let usual = [
-            Some("rendez.toml".into()),
-            home,
-            Some("/etc/rendez/config.toml".into()),
-        ];
-        let found = named.or_else(|| usual.into_iter().flatten().find(|path| path.is_file()));
-        let mut config = Self::new("/job:local/task:0");
-        if let Some(path) = found {
-            let text = std::fs::read_to_string(&path)
-                .map_err(|error| invalid(format!("cannot read {}: {error}", path.display())))?;
-            config.apply_toml(&text, &path.display().to_string())?;
-        }
-        config.apply_env(|name| std::env::var(name).ok())?;
-        Ok(config)
+    /// How long a lost connection may take to be made again.
+    pub(crate) const fn resume_timeout(&self) -> Duration {
+        self.failure_detection
     }
 
-    /// Lets a TOML text override.
-    ///
-    /// # Errors
-    /// `InvalidArgument` names `origin` and what is wrong; unknown keys are errors.
-    pub fn apply_toml(&mut self, text: &str, origin: &str) -> Result<(), Status> {
-        let file: File =
-            toml::from_str(text).map_err(|error| invalid(format!("{origin}: {error}")))?;
-        let address = |text: &str| -> Result<Address, Status> {
-            text.parse()
-                .map_err(|error| invalid(format!("{origin}: {error}")))
-        };
-        if let Some(task) = file.task {
-            self.task = task;
+    /// The way that connections are to go.
+    pub(crate) fn path_wish(&self) -> Result<PathWish, Status> {
+        match self.require {
+            Require::None => Ok(PathWish::Auto),
+            Require::Shm => Ok(PathWish::Shm),
+            Require::Tcp => Ok(PathWish::Tcp),
+            Require::Verbs => Err(Status::new(
+                Code::FailedPrecondition,
+                catalogue::PATH_REFUSED,
+                "require = \"verbs\": this build has no path over RDMA; use shm or tcp, or require nothing",
+            )),
         }
-        if let Some(listen) = file.listen {
-            self.listen = Some(address(&listen)?);
-        }
-        for (task, at) in file.peers {
-            self.peers.insert(task, address(&at)?);
-        }
-        set(&mut self.shards, file.shards);
-        set(&mut self.cores, file.cores);
-        set(&mut self.share_cores, file.share_cores);
-        set(&mut self.poll, file.poll);
-        set(&mut self.lease, file.lease);
-        set(&mut self.mailbox, file.mailbox);
-        set(&mut self.inline_max, file.inline_max);
-        set(&mut self.parked_bytes, file.parked_bytes);
-        set(&mut self.parked_bytes_per_step, file.parked_bytes_per_step);
-        set(&mut self.landing_bytes, file.landing_bytes);
-        set(&mut self.arena.segment_bytes, file.arena_segment_bytes);
-        set(&mut self.arena.bytes_max, file.arena_bytes);
-        if let Some(ms) = file.connect_timeout_ms {
-            self.connect_timeout = Duration::from_millis(ms);
-        }
-        if let Some(pages) = file.huge_pages {
-            self.arena.huge_pages =
-                huge_pages(&pages).map_err(|error| invalid(format!("{origin}: {error}")))?;
-        }
-        Ok(())
-    }
-
-    /// Lets `RENDEZ_TASK`, `RENDEZ_LISTEN`, `RENDEZ_SHARDS`, `RENDEZ_POLL` and `RENDEZ_HUGE_PAGES` override.
-    ///
-    /// # Errors
-    /// `InvalidArgument` names the variable.
-    pub fn apply_env(&mut self, variable: impl Fn(&str) -> Option<String>) -> Result<(), Status> {
-        let wrong =
-            |name: &str, value: &str, right: &str| invalid(format!("{name}={value}: {right}"));
-        if let Some(task) = variable("RENDEZ_TASK") {
-            self.task = task;
-        }
-        if let Some(listen) = variable("RENDEZ_LISTEN") {
-            let address = listen
-                .parse()
-                .map_err(|error| invalid(format!("RENDEZ_LISTEN={listen}: {error}")))?;
-            self.listen = Some(address);
-        }
-        if let Some(shards) = variable("RENDEZ_SHARDS") {
-            self.shards = shards
-                .parse()
-                .map_err(|_| wrong("RENDEZ_SHARDS", &shards, "a number; 0 is one for each core"))?;
-        }
-        if let Some(poll) = variable("RENDEZ_POLL") {
-            self.poll = match poll.as_str() {
-                "adaptive" => PollPolicy::Adaptive,
-                "busy" => PollPolicy::Busy,
-                "park" => PollPolicy::Park,
-                _ => return Err(wrong("RENDEZ_POLL", &poll, "adaptive, busy or park")),
-            };
-        }
-        if let Some(pages) = variable("RENDEZ_HUGE_PAGES") {
-            self.arena.huge_pages =
-                huge_pages(&pages).map_err(|error| wrong("RENDEZ_HUGE_PAGES", &pages, &error))?;
-        }
-        Ok(())
     }
 
     /// What each shard is told.
@@ -201,7 +206,8 @@ impl Config {
             inline_max: self.inline_max,
             lease: self.lease,
             landing_bytes: self.landing_bytes,
-            connect_timeout_ns: u64::try_from(self.connect_timeout.as_nanos()).unwrap_or(u64::MAX),
+            connect_timeout_ns: nanos(self.connect_timeout),
+            resume_timeout_ns: nanos(self.failure_detection),
             rules: self.rules,
             ..Settings::default()
         }
@@ -230,6 +236,10 @@ impl Config {
     }
 }
 
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// Sixty-four bits from the system, never zero.
 pub(crate) fn draw() -> Option<u64> {
     loop {
@@ -241,44 +251,6 @@ pub(crate) fn draw() -> Option<u64> {
     }
 }
 
-fn set<T>(setting: &mut T, value: Option<T>) {
-    if let Some(value) = value {
-        *setting = value;
-    }
-}
-
-fn huge_pages(text: &str) -> Result<HugePages, String> {
-    match text {
-        "auto" => Ok(HugePages::Auto),
-        "off" => Ok(HugePages::Off),
-        "require" => Ok(HugePages::Require),
-        other => Err(format!("huge_pages is auto, off or require, not {other}")),
-    }
-}
-
 pub(crate) fn invalid(message: impl Into<std::sync::Arc<str>>) -> Status {
     Status::new(Code::InvalidArgument, catalogue::CONFIG, message)
-}
-
-/// The keys of a file.
-#[derive(Deserialize, Default)]
-#[serde(deny_unknown_fields, default)]
-struct File {
-    task: Option<String>,
-    listen: Option<String>,
-    peers: BTreeMap<String, String>,
-    shards: Option<usize>,
-    cores: Option<Vec<usize>>,
-    share_cores: Option<bool>,
-    poll: Option<PollPolicy>,
-    lease: Option<bool>,
-    mailbox: Option<usize>,
-    inline_max: Option<usize>,
-    parked_bytes: Option<u64>,
-    parked_bytes_per_step: Option<u64>,
-    landing_bytes: Option<u64>,
-    arena_segment_bytes: Option<usize>,
-    arena_bytes: Option<u64>,
-    huge_pages: Option<String>,
-    connect_timeout_ms: Option<u64>,
 }

@@ -3,8 +3,11 @@
 //!
 //! It knows shards by their mailboxes only. Nothing here is on the path of a value that an in-shard task sends.
 
+mod admission;
 mod config;
 mod recv;
+mod secrets;
+pub mod services;
 mod start;
 mod steps;
 mod wiring;
@@ -12,9 +15,16 @@ mod wiring;
 #[cfg(test)]
 mod tests;
 
-pub use config::Config;
+#[doc = include_str!("CONFIG.md")]
+pub mod configuration {}
+
+pub use admission::OBSERVER_JOB;
+pub use config::{
+    Config, Loaded, Origin, Origins, Require, SETTINGS, Setting, Sources, Taker, reference_page,
+};
 pub use recv::Recv;
 pub use steps::Step;
+pub use wiring::Connected;
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
@@ -193,6 +203,43 @@ impl Engine {
     #[must_use]
     pub fn address(&self) -> Option<&Address> {
         self.inner.control.get().map(Control::address)
+    }
+
+    /// Where this task can be dialled from other machines, with the port it got; `None` if it listens for none.
+    #[must_use]
+    pub fn tcp_address(&self) -> Option<&Address> {
+        self.inner.control.get().and_then(Control::tcp_address)
+    }
+
+    /// The peers that are connected now, and the way to each.
+    #[must_use]
+    pub fn connected(&self) -> Vec<Connected> {
+        self.inner.wiring.connected()
+    }
+
+    /// Connects to a peer before a key names it. Nothing happens if it is connected, or nobody said where it listens.
+    pub fn connect(&self, task: &TaskName) {
+        self.inner.wiring.connect_early(task);
+    }
+
+    /// Calls a service of another task, over whatever connection there is or will be by the deadline. See
+    /// [`services`] for those that every engine has.
+    ///
+    /// # Errors
+    /// The service's status; `DeadlineExceeded` if no answer or no connection came in time; `FailedPrecondition`
+    /// without a control plane.
+    pub fn call(
+        &self,
+        task: &TaskName,
+        method: u32,
+        payload: &[u8],
+        deadline: Duration,
+    ) -> Result<Vec<u8>, Status> {
+        let control = self.inner.control.get().ok_or_else(|| {
+            let message = "this engine has no control plane";
+            Status::new(Code::FailedPrecondition, catalogue::CONTROL_STOPPED, message)
+        })?;
+        control.call(&task.to_string(), method, payload, deadline)
     }
 
     /// What the control plane runs on, and why.

@@ -8,11 +8,13 @@ use core_affinity::CoreId;
 use crossbeam::queue::ArrayQueue;
 
 use super::config::{Config, draw};
+use super::secrets;
 use super::steps::Steps;
 use super::wiring::{ShardObserver, Wiring};
 use super::{Inner, Placement};
 use crate::control::{Control, ControlConfig, PollPolicy as ControlPolicy};
 use crate::fabric::doorbell::Doorbell;
+use crate::fabric::tcp::{TcpConfig, TcpPort};
 use crate::fabric::{AnyPort, LoopbackPort, ShmPort, spsc};
 use crate::ground::device::TaskName;
 use crate::ground::{Code, Incarnation, Status, catalogue, limits};
@@ -25,6 +27,8 @@ use crate::shard::{Clock, Neighbour, Parts, Shard};
 pub(crate) const SHM: usize = 0;
 /// Loopback second.
 pub(crate) const LOOPBACK: usize = 1;
+/// TCP third.
+pub(crate) const TCP: usize = 2;
 
 pub(super) fn start(config: Config) -> Result<Arc<Inner>, Status> {
     config.check()?;
@@ -62,6 +66,11 @@ pub(super) fn start(config: Config) -> Result<Arc<Inner>, Status> {
             settings,
             clock: clock.clone(),
             arena: config.arena,
+            tcp: TcpConfig {
+                user_timeout_ms: u32::try_from(config.tcp_user_timeout.as_millis())
+                    .unwrap_or(u32::MAX),
+                ..TcpConfig::default()
+            },
             mailbox: Arc::clone(&mailboxes[index]),
             neighbours,
             observer: ShardObserver::new(&wiring, index as u16),
@@ -126,7 +135,19 @@ fn start_control(inner: &Arc<Inner>) -> Result<(), Status> {
         inner.incarnation,
         inner.mailboxes.len() as u16,
     );
-    control.listen.clone_from(&config.listen);
+    match &config.listen {
+        Some(address) if address.is_tcp() => control.tcp_listen = Some(address.clone()),
+        listen => control.listen.clone_from(listen),
+    }
+    control.secret = secrets::secret(config)?;
+    control.tls = secrets::tls(config)?;
+    control.features = inner.wiring.features();
+    control.insecure = config.insecure;
+    control.path_wish = config.path_wish()?;
+    // Lost after half of the time, and given up when the other half and as much again have brought no other connection.
+    control.lost_after = config.failure_detection / 2;
+    control.ping_every = control.lost_after / 4;
+    control.paused_after = control.lost_after / 2;
     control.force_runtime = config.runtime;
     control.poll_policy = match config.poll {
         PollPolicy::Adaptive => ControlPolicy::Adaptive,
@@ -234,6 +255,7 @@ struct Seed {
     settings: crate::shard::Settings,
     clock: Clock,
     arena: crate::memory::ArenaConfig,
+    tcp: TcpConfig,
     mailbox: Arc<Mailbox>,
     neighbours: Vec<Option<Neighbour>>,
     observer: Arc<ShardObserver>,
@@ -248,6 +270,8 @@ impl Seed {
         }
         let pool = Pool::new(ArenaId(self.index), self.arena)?;
         let segments = pool.segments().to_vec();
+        let tcp =
+            TcpPort::new(self.tcp).map_err(|error| missing(format!("a port for TCP: {error}")))?;
         let mut shard = Shard::new(Parts {
             index: self.index,
             task: self.task,
@@ -258,6 +282,7 @@ impl Seed {
             ports: vec![
                 AnyPort::Shm(ShmPort::new()),
                 AnyPort::Loopback(LoopbackPort::new()),
+                AnyPort::Tcp(tcp),
             ],
             mailbox: self.mailbox,
             neighbours: self.neighbours,

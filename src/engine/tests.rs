@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Config, Engine};
+use super::{Config, Engine, Require};
 use crate::ground::{Code, DType, Key, Status, StepId};
 use crate::memory::Tensor;
 
@@ -16,26 +16,44 @@ fn config(task: &str) -> Config {
     config
 }
 
-/// Two engines that are connected: by loopback, or through control and shared memory.
-fn pair(is_shm: bool) -> (Engine, Engine) {
-    if is_shm {
-        let a = Engine::start(config("/job:a/task:0")).unwrap();
-        let b = Engine::start(config("/job:b/task:0")).unwrap();
-        a.add_peer(b.task().clone(), b.address().unwrap().clone());
-        (a, b)
-    } else {
-        let mut one = config("/job:a/task:0");
-        let mut other = config("/job:b/task:0");
-        one.control = false;
-        other.control = false;
-        let (a, b) = (Engine::start(one).unwrap(), Engine::start(other).unwrap());
-        a.connect_local(&b).unwrap();
-        (a, b)
+/// How two engines are connected.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Loopback,
+    Shm,
+    Tcp,
+}
+
+/// Two engines that are connected, or will be when a key wants it.
+fn pair(way: Way) -> (Engine, Engine) {
+    let (mut one, mut other) = (config("/job:a/task:0"), config("/job:b/task:0"));
+    match way {
+        Way::Loopback => {
+            one.control = false;
+            other.control = false;
+            let (a, b) = (Engine::start(one).unwrap(), Engine::start(other).unwrap());
+            a.connect_local(&b).unwrap();
+            (a, b)
+        }
+        Way::Shm => {
+            let (a, b) = (Engine::start(one).unwrap(), Engine::start(other).unwrap());
+            a.add_peer(b.task().clone(), b.address().unwrap().clone());
+            (a, b)
+        }
+        Way::Tcp => {
+            for config in [&mut one, &mut other] {
+                config.listen = Some("127.0.0.1:0".parse().unwrap());
+                config.require = Require::Tcp;
+            }
+            let (a, b) = (Engine::start(one).unwrap(), Engine::start(other).unwrap());
+            a.add_peer(b.task().clone(), b.tcp_address().unwrap().clone());
+            (a, b)
+        }
     }
 }
 
-fn hands_over(is_shm: bool) {
-    let (a, b) = pair(is_shm);
+fn hands_over(way: Way) {
+    let (a, b) = pair(way);
     let (out, back) = (a.step(StepId(7)), b.step(StepId(7)));
     for (round, len) in [1usize, 4, 5, 100, 1000, 1100, 70_000, 3_000_000]
         .into_iter()
@@ -67,12 +85,77 @@ fn hands_over(is_shm: bool) {
 
 #[test]
 fn loopback_hands_over() {
-    hands_over(false);
+    hands_over(Way::Loopback);
 }
 
 #[test]
 fn shared_memory_hands_over() {
-    hands_over(true);
+    hands_over(Way::Shm);
+}
+
+#[test]
+fn tcp_hands_over() {
+    hands_over(Way::Tcp);
+}
+
+#[test]
+fn tcp_is_named_as_the_way_and_why() {
+    let (a, b) = pair(Way::Tcp);
+    let key = Key::between("a", "b", "edge").unwrap();
+    a.step(StepId(1)).send(&key, Tensor::scalar(1u8)).unwrap();
+    let got = b
+        .step(StepId(1))
+        .recv(&key)
+        .deadline(PATIENCE)
+        .wait()
+        .unwrap();
+    assert_eq!(got.tensor.bytes(), [1]);
+    for engine in [&a, &b] {
+        let connected = engine.connected();
+        assert_eq!(connected.len(), 1);
+        assert_eq!(connected[0].path, crate::control::Path::Tcp);
+        assert!(!connected[0].why.is_empty());
+    }
+}
+
+/// Streams values while the connections are broken again and again: each comes once, in order.
+#[test]
+fn broken_tcp_connections_are_made_again_and_lose_nothing() {
+    let (a, b) = pair(Way::Tcp);
+    let key = Key::between("a", "b", "stream").unwrap();
+    let (out, back) = (a.step(StepId(3)), b.step(StepId(3)));
+    for count in 0..600_u32 {
+        if count % 200 == 100 {
+            a.inner.wiring.break_connections();
+        }
+        let bytes = if count % 50 == 0 { 300_000 } else { 8 };
+        let mut value = vec![0u8; bytes];
+        value[..4].copy_from_slice(&count.to_le_bytes());
+        let shape = crate::ground::Shape::row(bytes as u64).unwrap();
+        let tensor = Tensor::from_vec(value.clone(), shape).unwrap();
+        out.send(&key, tensor).unwrap();
+        let got = back.recv(&key).deadline(PATIENCE).wait();
+        let got = got.unwrap_or_else(|status| panic!("value {count}: {status}"));
+        assert_eq!(got.tensor.bytes(), value, "value {count}");
+    }
+}
+
+#[test]
+fn a_peer_that_does_not_come_back_is_given_up_in_time() {
+    let (a, b) = pair(Way::Tcp);
+    let key = Key::between("b", "a", "edge").unwrap();
+    b.step(StepId(1)).send(&key, Tensor::scalar(1u8)).unwrap();
+    a.step(StepId(1))
+        .recv(&key)
+        .deadline(PATIENCE)
+        .wait()
+        .unwrap();
+    let waiting = a.step(StepId(2)).recv(&key);
+    // Dropped without a goodbye to speak of: nobody listens there any more.
+    b.shutdown(Duration::ZERO);
+    drop(b);
+    let status = waiting.deadline(PATIENCE).wait().unwrap_err();
+    assert_eq!(status.reason(), "PEER_LOST", "{status}");
 }
 
 #[test]
@@ -87,7 +170,7 @@ fn a_local_key_needs_no_peer() {
 
 #[test]
 fn an_abort_reaches_the_peer() {
-    let (a, b) = pair(true);
+    let (a, b) = pair(Way::Shm);
     let key = Key::between("a", "b", "never").unwrap();
     let waiting = std::thread::spawn({
         let (step, key) = (b.step(StepId(3)), key.clone());

@@ -9,18 +9,20 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use super::Inner;
+use super::admission::Admission;
 use super::config::Config;
-use super::start::{LOOPBACK, SHM};
+use super::start::{LOOPBACK, SHM, TCP};
+use crate::channel::{Rule, Rules};
 use crate::control::{
-    Address, DoorbellOffer, Handler, LinkOffer, LocalOffer, PeerGone, PeerHello, PeerId, PeerUp,
-    PollPolicy, SegmentOffer,
+    Address, DoorbellOffer, Handler, LinkOffer, LocalOffer, Path, PeerGone, PeerHello, PeerId,
+    PeerUp, PollPolicy, SegmentOffer,
 };
 use crate::fabric::Geometry;
 use crate::fabric::doorbell::PeerWake;
 use crate::fabric::shm::{Link, LinkConfig, Side};
 use crate::fabric::{AnyPort, Caps, DownReason, LoopbackPort};
 use crate::ground::device::TaskName;
-use crate::ground::{Code, Status, StepId, catalogue, limits};
+use crate::ground::{Code, Incarnation, Status, StepId, catalogue, limits};
 use crate::memory::{MappedSegment, Segment};
 use crate::shard::Observer;
 use crate::shard::call::{Attach, Call, PeerSegment, PeerUp as ShardPeerUp};
@@ -30,6 +32,9 @@ use crate::shard::call::{Attach, Call, PeerSegment, PeerUp as ShardPeerUp};
 pub(crate) struct Wiring {
     shards: usize,
     connect_timeout: Duration,
+    rules: Rules,
+    resume_timeout: Duration,
+    admission: Admission,
     engine: OnceLock<Weak<Inner>>,
     book: Mutex<Book>,
 }
@@ -45,7 +50,26 @@ struct Book {
     /// Links we made for peers we dialled.
     links: BTreeMap<String, Link>,
     /// Who each connection is with.
-    connected: BTreeMap<PeerId, TaskName>,
+    connected: BTreeMap<PeerId, Connected>,
+    /// Whose exit is still to be told, whether connected or not: only where it can be proved.
+    followed: BTreeMap<PeerId, (TaskName, Incarnation)>,
+}
+
+/// A connection that stands.
+#[derive(Clone, Debug)]
+pub struct Connected {
+    /// With whom.
+    pub task: TaskName,
+    /// The peer's life.
+    pub incarnation: Incarnation,
+    /// The peer's shards.
+    pub shards: u16,
+    /// The way to it.
+    pub path: Path,
+    /// Why this way and no better one: for people.
+    pub why: String,
+    /// Each side may map the other's memory.
+    pub read_domain: bool,
 }
 
 impl Wiring {
@@ -62,6 +86,9 @@ impl Wiring {
         Ok(Self {
             shards,
             connect_timeout: config.connect_timeout,
+            rules: config.rules,
+            resume_timeout: config.resume_timeout(),
+            admission: Admission::new(config)?,
             engine: OnceLock::new(),
             book: Mutex::new(book),
         })
@@ -89,6 +116,14 @@ impl Wiring {
         };
         if was_wanted {
             self.want(&task);
+        }
+    }
+
+    /// Dials a task before a key names it.
+    pub(crate) fn connect_early(&self, task: &TaskName) {
+        let is_up = |connected: &Connected| connected.task == *task;
+        if !self.book().connected.values().any(is_up) {
+            self.want(task);
         }
     }
 
@@ -124,6 +159,23 @@ impl Wiring {
         if let Some(engine) = self.engine() {
             engine.tell_local(arena, index, len);
         }
+    }
+
+    /// What this task tells peers of itself beside its numbers.
+    pub(crate) fn features(&self) -> Vec<String> {
+        self.admission.features()
+    }
+
+    /// Tasks whose address is known.
+    pub(crate) fn addressed(&self) -> Vec<TaskName> {
+        let book = self.book();
+        let names = book.addresses.keys();
+        names.filter_map(|name| TaskName::parse(name).ok()).collect()
+    }
+
+    /// The connections that stand.
+    pub(crate) fn connected(&self) -> Vec<Connected> {
+        self.book().connected.values().cloned().collect()
     }
 
     fn engine(&self) -> Option<Arc<Inner>> {
@@ -181,7 +233,8 @@ impl Inner {
 }
 
 impl Handler for Wiring {
-    fn local(&self, _peer: &PeerHello) -> Result<LocalOffer, Status> {
+    fn local(&self, peer: &PeerHello) -> Result<LocalOffer, Status> {
+        self.admission.judge(peer)?;
         let engine = self.engine().ok_or_else(gone)?;
         let mut offer = LocalOffer::default();
         for (arena, segment) in &self.book().segments {
@@ -239,6 +292,15 @@ impl Handler for Wiring {
             .map_err(|error| link_status(&peer.task, &error))
     }
 
+    fn data_channels(&self, peer: &PeerHello) -> Result<u32, Status> {
+        self.admission.judge(peer)?;
+        Ok(pairs(self.shards, usize::from(peer.shards)).count() as u32)
+    }
+
+    fn services(&self) -> crate::control::Services {
+        super::services::of(self.engine.get().cloned().unwrap_or_default())
+    }
+
     fn peer_up(&self, up: PeerUp) {
         let task = up.task.clone();
         if let Err(status) = self.connect(up) {
@@ -253,11 +315,15 @@ impl Handler for Wiring {
     }
 
     fn segment_added(&self, peer: PeerId, segment: SegmentOffer) {
-        let task = self.book().connected.get(&peer).cloned();
+        let task = self
+            .book()
+            .connected
+            .get(&peer)
+            .map(|connected| connected.task.clone());
         let (Some(engine), Some(task)) = (self.engine(), task) else {
             return;
         };
-        match MappedSegment::open(segment.fd, segment.len) {
+        match MappedSegment::open_if(segment.fd, segment.len, self.rules.on(Rule::Sealed)) {
             Ok(mapped) => {
                 let segment = PeerSegment {
                     arena: segment.arena,
@@ -280,16 +346,21 @@ impl Handler for Wiring {
     }
 
     fn peer_gone(&self, peer: PeerId, why: PeerGone) {
-        let task = self.book().connected.remove(&peer);
-        let (Some(engine), Some(task)) = (self.engine(), task) else {
-            return;
-        };
-        let status = why.status(&task.to_string());
-        tracing::info!(%task, %status, "a peer is gone");
-        engine.call_all(|| Call::PeerLost {
-            task: task.clone(),
-            status: status.clone(),
-        });
+        let Some(engine) = self.engine() else { return };
+        let former = self.book().connected.remove(&peer);
+        if let Some(Connected { task, path, .. }) = former {
+            self.connection_gone(&engine, task, path, &why);
+        }
+        let exited = why
+            .is_proof()
+            .then(|| self.book().followed.remove(&peer))
+            .flatten();
+        if let Some((task, incarnation)) = exited {
+            engine.call_all(|| Call::PeerExited {
+                task: task.clone(),
+                incarnation,
+            });
+        }
     }
 
     fn dial_failed(&self, task: &str, status: Status) {
@@ -307,11 +378,79 @@ impl Wiring {
         let engine = self.engine().ok_or_else(gone)?;
         let task = TaskName::parse(&up.task)?;
         let made = self.book().links.remove(&up.task);
+        let connected = Connected {
+            task: task.clone(),
+            incarnation: up.incarnation,
+            shards: up.hello.shards,
+            path: up.path,
+            why: up.path_why.clone(),
+            read_domain: up.read_domain,
+        };
+        tracing::info!(%task, path = ?up.path, why = %up.path_why, "a peer is connected");
+        let peer = up.peer;
+        let exit_provable = up.exit_provable;
+        let (segments, links) = match up.path {
+            Path::Shm => self.connect_shm(&engine, up, made)?,
+            Path::Tcp => (Vec::new(), self.connect_tcp(&engine, up)),
+        };
+        let mut book = self.book();
+        book.connected.insert(peer, connected.clone());
+        if exit_provable {
+            book.followed
+                .insert(peer, (task.clone(), connected.incarnation));
+        }
+        drop(book);
+        for (mailbox, links) in engine.mailboxes.iter().zip(links) {
+            mailbox.call(Call::PeerUp(Box::new(ShardPeerUp {
+                task: task.clone(),
+                incarnation: connected.incarnation,
+                shards: connected.shards,
+                read_domain: connected.read_domain,
+                connection: peer.0,
+                segments: segments.clone(),
+                links,
+            })));
+        }
+        Ok(())
+    }
+
+    /// One data connection for each channel.
+    fn connect_tcp(&self, engine: &Inner, up: PeerUp) -> Links {
+        let side = if up.dialler {
+            Side::Maker
+        } else {
+            Side::Opener
+        };
+        let caps = Caps {
+            body_max: limits::BODY_MAX,
+            one_sided: false,
+            read_domain: false,
+        };
+        let mut links: Links = engine.mailboxes.iter().map(|_| Vec::new()).collect();
+        let channels = ordered_pairs(self.shards, usize::from(up.hello.shards), side);
+        for ((ours, theirs), socket) in channels.zip(up.descriptors.sockets) {
+            let attach: Attach = Box::new(move |ports| match ports.get_mut(TCP) {
+                Some(AnyPort::Tcp(port)) => port.attach(socket.fd, caps).ok().map(|qp| (TCP, qp)),
+                _ => None,
+            });
+            links[ours].push((theirs as u16, attach));
+        }
+        links
+    }
+
+    /// A ring each way for each channel, in memory that both map.
+    fn connect_shm(
+        &self,
+        engine: &Inner,
+        up: PeerUp,
+        made: Option<Link>,
+    ) -> Result<(Vec<PeerSegment>, Links), Status> {
         let (mut link, side) = match made {
             Some(link) if up.dialler => (link, Side::Maker),
             _ => {
                 let config = self.link_config(up.hello.shards);
-                let opened = Link::open(up.descriptors.link.fd, config);
+                let link = up.descriptors.link.ok_or_else(gone)?.fd;
+                let opened = Link::open(link, config);
                 (
                     opened.map_err(|error| link_status(&up.task, &error))?,
                     Side::Opener,
@@ -324,10 +463,11 @@ impl Wiring {
             usize::from(up.hello.shards),
             may_sleep,
         )?;
+        let must_be_sealed = self.rules.on(Rule::Sealed);
         let mut segments = Vec::new();
         if up.read_domain {
             for offer in up.descriptors.segments {
-                let mapped = Arc::new(MappedSegment::open(offer.fd, offer.len)?);
+                let mapped = Arc::new(MappedSegment::open_if(offer.fd, offer.len, must_be_sealed)?);
                 segments.push(PeerSegment {
                     arena: offer.arena,
                     index: offer.segment,
@@ -340,8 +480,7 @@ impl Wiring {
             one_sided: false,
             read_domain: up.read_domain,
         };
-        let mut links: Vec<Vec<(u16, Attach)>> =
-            engine.mailboxes.iter().map(|_| Vec::new()).collect();
+        let mut links: Links = engine.mailboxes.iter().map(|_| Vec::new()).collect();
         for (channel, (ours, theirs)) in
             ordered_pairs(self.shards, usize::from(up.hello.shards), side).enumerate()
         {
@@ -355,20 +494,70 @@ impl Wiring {
             });
             links[ours].push((theirs as u16, attach));
         }
-        self.book().connected.insert(up.peer, task.clone());
-        for (mailbox, links) in engine.mailboxes.iter().zip(links) {
-            mailbox.call(Call::PeerUp(Box::new(ShardPeerUp {
+        Ok((segments, links))
+    }
+
+    /// A connection is over: over the network it is made again, in memory nothing could have broken it.
+    fn connection_gone(&self, engine: &Inner, task: TaskName, path: Path, why: &PeerGone) {
+        let status = why.status(&task.to_string());
+        if path == Path::Tcp && matches!(why, PeerGone::ConnectionLost(_)) {
+            tracing::info!(%task, %status, "a connection is lost, and is made again");
+            engine.call_all(|| Call::PeerAway {
                 task: task.clone(),
-                incarnation: up.incarnation,
-                shards: up.hello.shards,
-                read_domain: up.read_domain,
-                segments: segments.clone(),
-                links,
-            })));
+                status: status.clone(),
+            });
+            return self.resume(engine, &task);
         }
-        Ok(())
+        tracing::info!(%task, %status, "a peer is gone");
+        engine.call_all(|| Call::PeerLost {
+            task: task.clone(),
+            status: status.clone(),
+        });
+    }
+
+    /// Dials a peer whose connection was lost, if it is known where it listens; who cannot dial waits to be dialled.
+    /// The shards know by themselves when to give it up.
+    fn resume(&self, engine: &Inner, task: &TaskName) {
+        let address = self.book().addresses.get(&task.to_string()).cloned();
+        if let (Some(control), Some(address)) = (engine.control.get(), address)
+            && let Err(status) = control.dial(&task.to_string(), address, self.resume_timeout)
+        {
+            tracing::warn!(%task, %status, "a lost peer cannot be dialled");
+        }
+    }
+
+    /// Hangs up on everybody, as a broken network would.
+    #[cfg(test)]
+    pub(crate) fn break_connections(&self) {
+        let peers: Vec<_> = self.book().connected.keys().copied().collect();
+        if let Some(engine) = self.engine()
+            && let Some(control) = engine.control.get()
+        {
+            for peer in peers {
+                control.hang_up(peer, "a test breaks it").unwrap();
+            }
+        }
+    }
+
+    /// A link went down and nothing took its place: on a path whose links can break alone, the whole is made again.
+    fn renew(&self, task: &TaskName, connection: u32, reason: DownReason) {
+        let peer = PeerId(connection);
+        let is_current = self
+            .book()
+            .connected
+            .get(&peer)
+            .is_some_and(|now| now.path == Path::Tcp && now.task == *task);
+        if let Some(engine) = self.engine().filter(|_| is_current)
+            && let Some(control) = engine.control.get()
+        {
+            // Refused only by a control plane that ends.
+            let _ = control.hang_up(peer, &format!("a data connection went down: {reason:?}"));
+        }
     }
 }
+
+/// For each of our shards: the peer's shards it shares a channel with, and how the link is made.
+type Links = Vec<Vec<(u16, Attach)>>;
 
 /// One shard's observer.
 #[derive(Debug)]
@@ -399,8 +588,13 @@ impl Observer for ShardObserver {
         }
     }
 
-    fn link_down(&self, task: &TaskName, reason: DownReason) {
+    fn link_down(&self, task: &TaskName, connection: u32, reason: DownReason) {
         tracing::debug!(shard = self.index, %task, ?reason, "a link is down");
+        if reason != DownReason::Closed
+            && let Some(wiring) = self.wiring.upgrade()
+        {
+            wiring.renew(task, connection, reason);
+        }
     }
 
     fn violated(&self, task: &TaskName, status: &Status) {
@@ -426,8 +620,8 @@ pub(crate) fn connect_local(one: &Arc<Inner>, other: &Arc<Inner>) -> Result<(), 
         slots: limits::LINK_SLOTS,
         payload_bytes: limits::LINK_PAYLOAD_BYTES,
     };
-    let mut ones: Vec<Vec<(u16, Attach)>> = one.mailboxes.iter().map(|_| Vec::new()).collect();
-    let mut others: Vec<Vec<(u16, Attach)>> = other.mailboxes.iter().map(|_| Vec::new()).collect();
+    let mut ones: Links = one.mailboxes.iter().map(|_| Vec::new()).collect();
+    let mut others: Links = other.mailboxes.iter().map(|_| Vec::new()).collect();
     for (ours, theirs) in pairs(one.mailboxes.len(), other.mailboxes.len()) {
         let (maker, opener) = LoopbackPort::endpoints(geometry).ok_or_else(gone)?;
         ones[ours].push((theirs as u16, attach_local(maker, wake_of(other, theirs))));
@@ -445,6 +639,7 @@ pub(crate) fn connect_local(one: &Arc<Inner>, other: &Arc<Inner>) -> Result<(), 
                 incarnation: there.incarnation,
                 shards: there.mailboxes.len() as u16,
                 read_domain: true,
+                connection: u32::MAX,
                 segments: segments.clone(),
                 links,
             })));

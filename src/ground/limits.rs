@@ -30,7 +30,9 @@ pub const PARKED_BYTES_PER_STEP: u64 = PARKED_BYTES / 2;
 /// Steps alive in one shard: a master keeps a few in flight, a shard may serve hundreds of masters.
 pub const STEPS: u32 = 1 << 12;
 
-/// Ended steps that a shard remembers to refuse latecomers: at 1000 steps a second, the last minute.
+/// Ended steps that a shard remembers to refuse latecomers: at 1000 steps a second, the last minute. Many times the
+/// steps alive: an abort is told on by whoever has not heard of it, so one that is forgotten while it is still on its
+/// way would go round for ever.
 pub const TOMBSTONES: u32 = 1 << 16;
 
 /// Steps that only peers have spoken of: a quarter of those alive. Frames of peers that run ahead
@@ -43,6 +45,7 @@ pub const GRACE_TTL_NS: u64 = 60_000_000_000;
 
 const _: () = assert!(TABLE_VALUES as u64 * 4096 == PARKED_BYTES);
 const _: () = assert!(PARKED_BYTES_PER_STEP < PARKED_BYTES && GRACE_STEPS < STEPS);
+const _: () = assert!(TOMBSTONES >= 8 * (STEPS + GRACE_STEPS));
 const _: () = assert!(WAITERS_PER_KEY < TABLE_WAITERS && TABLE_RECORDS < 1 << 31);
 
 /// Bytes of one control message. The longest is a batch of descriptors: 32 entries, one of them a link with 32
@@ -90,7 +93,57 @@ pub const FEATURE_NAME_MAX: usize = 64;
 /// Bytes of text that a refusal, an error or a bye may carry.
 pub const CONTROL_TEXT_MAX: usize = 1024;
 
+/// Bytes of a host's name, as the domain name system has it.
+pub const HOST_NAME_MAX: usize = 253;
+/// Addresses of one host that a dial tries in turn: a few cards, each with both versions of the protocol.
+pub const ADDRESSES_OF_HOST_MAX: usize = 8;
+/// Dials that may block at once, each on a thread of its own: half a cluster of 64 tasks coming up, with 64 KiB of
+/// touched stack each 2 MiB.
+pub const ERRANDS_MAX: usize = 32;
+/// Bytes of a cluster secret: 128 bits cannot be guessed from a recorded handshake; above 4 KiB it is another file.
+pub const SECRET_BYTES_MIN: usize = 16;
+/// Bytes of a cluster secret, at most.
+pub const SECRET_BYTES_MAX: usize = 4096;
+/// TCP connections that have not said what they are for: 512 × under 256 B, and a descriptor each. A task of 64 that
+/// come up at once meets 63 dials and 8 data connections of each.
+pub const NEWCOMERS_MAX: usize = 512;
+/// Of them, those from one address: half, so that nobody can take the door from all others.
+pub const NEWCOMERS_PER_SOURCE_MAX: usize = NEWCOMERS_MAX / 2;
+/// TCP conversations whose greeting is not over; further ones wait among the newcomers.
+pub const TCP_GREETINGS_MAX: usize = GREETINGS_MAX;
+/// Of them, those from one address.
+pub const TCP_GREETINGS_PER_SOURCE_MAX: usize = TCP_GREETINGS_MAX / 2;
+/// Data connections of one peer: a channel for each pair of 64 shards.
+pub const DATA_CHANNELS_MAX: u32 = 64 * 64;
+/// Data connections dialled at once for one peer: enough to hide a round trip, few enough not to look like a flood.
+pub const DATA_DIALS_WINDOW: usize = 8;
+/// Sets of data connections awaited at once: one for each greeting.
+pub const TICKET_SETS_MAX: usize = TCP_GREETINGS_MAX;
+/// Sets of data connections that are over and remembered, to tell latecomers why: 1024 × under 512 B.
+pub const TICKETS_ENDED_MAX: usize = 1024;
+/// Handshakes remembered, to tell a replay from a mistake: 4096 × 32 B. An older replay fails as any wrong proof does.
+pub const NONCES_MAX: usize = 4096;
+
+/// Bytes that a call or its answer carries: a control message less its other fields and a status text.
+pub const CALL_PAYLOAD_MAX: usize = CONTROL_MESSAGE_MAX - 2 * CONTROL_TEXT_MAX;
+/// Calls of one peer carried out at once, and asked of one peer at once; further ones of ours wait.
+pub const CALL_WINDOW: usize = 64;
+/// Calls of ours that wait or are asked, over all peers: 4096 × at most 62 KiB is 248 MiB, of the application's own.
+pub const CALLS_MAX: usize = 4096;
+/// Calls of all peers that wait for a thread to carry them out.
+pub const SERVICE_QUEUE_MAX: usize = 1024;
+/// Threads that carry out calls. They may block, so there are a few more than a control plane has cores.
+pub const SERVICE_THREADS: usize = 4;
+/// Answers kept for callers that have not acknowledged them: the oldest goes first.
+pub const ANSWERS_MAX: usize = 1024;
+/// Bytes of such answers.
+pub const ANSWER_BYTES_MAX: usize = 16 << 20;
+
+const _: () = assert!(CALL_WINDOW <= CONTROL_QUEUE_MAX / 2);
+const _: () = assert!(ANSWER_BYTES_MAX >= CALL_WINDOW * CALL_PAYLOAD_MAX);
 const _: () = assert!(DESCRIPTORS_PER_BATCH <= 253);
+const _: () = assert!(DATA_CHANNELS_MAX as usize == SHARDS * SHARDS);
+const _: () = assert!(ERRANDS_MAX * DATA_DIALS_WINDOW <= NEWCOMERS_PER_SOURCE_MAX);
 const _: () = assert!(DESCRIPTOR_WINDOW + 2 <= CONTROL_REQUESTS_MAX);
 const _: () = assert!(2 * CONTROL_REQUESTS_MAX <= CONTROL_QUEUE_MAX);
 const _: () =
@@ -218,6 +271,9 @@ const _: () = assert!(LINK_SLOTS >= 2 * FRAME_WINDOW as u32);
 /// How long a peer that a key names may take to be there, unless configured: 10 s.
 pub const CONNECT_TIMEOUT_NS: u64 = 10_000_000_000;
 
+/// Bytes of a file with a secret, a key or certificates: a chain of a dozen of the largest certificates.
+pub const SECRET_FILE_BYTES_MAX: u64 = 1 << 17;
+
 // ── Byte streams ────────────────────────────────────────────────────────────────────────────────────────────────
 
 /// Bytes that wait to be sent on one connection, frames and bodies: three of the longest, or sixty of the usual. 256
@@ -235,3 +291,21 @@ pub const STREAM_LINGER_NS: u64 = 100_000_000;
 
 /// How long bytes may wait for a peer's acknowledgement, or a silent peer for a probe's, unless configured: 10 s.
 pub const TCP_USER_TIMEOUT_MS: u32 = 10_000;
+
+// ── Clusters ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+/// Tasks of a cluster: as many as keys may name.
+pub const CLUSTER_TASKS_MAX: usize = PEERS;
+
+/// Bytes of a host's name, as the domain name system has it.
+pub const HOST_NAME_BYTES_MAX: usize = 253;
+
+/// Bytes of a cluster's description: each task with the longest name, a port of five digits, brackets, quotes and a
+/// number of ten digits; and as much again for layout.
+pub const CLUSTER_TEXT_BYTES_MAX: usize = 2 * CLUSTER_TASKS_MAX * (HOST_NAME_BYTES_MAX + 5 + 32);
+
+const _: () = assert!(CLUSTER_TEXT_BYTES_MAX < 4 << 20);
+
+/// Where a task listens whose launcher names no port: below the range that systems deal out to callers, and none of
+/// those that rendezvous stores and metrics of this field commonly take.
+pub const TASK_PORT: u16 = 29_700;

@@ -13,6 +13,7 @@ pub mod shape;
 pub mod status;
 pub mod step;
 pub mod time;
+pub mod units;
 
 pub use device::{DeviceName, TaskName};
 pub use dtype::DType;

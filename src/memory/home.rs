@@ -121,6 +121,13 @@ impl<N: Node> Owner<N> {
         self.out -= 1;
     }
 
+    /// The node that came home last and was not taken, as a number to compare; zero for none.
+    #[inline]
+    pub(crate) fn latest(&self) -> usize {
+        // SAFETY: the owner keeps the home alive until its own `drop`.
+        unsafe { self.home.as_ref() }.returns.latest()
+    }
+
     /// How many nodes are given out and not taken home yet.
     pub(crate) const fn out(&self) -> usize {
         self.out

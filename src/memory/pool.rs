@@ -270,15 +270,12 @@ impl Pool {
             limit: self.config.bytes_max,
         };
         let count = u32::try_from(len.div_ceil(PAGE_BYTES)).map_err(|_| unfit)?;
+        // First what came home: the pages written last are the ones that caches still hold.
+        self.reclaim();
         self.check_fits(count)?;
-        let page = match self.pages.take(count) {
-            Some(page) => page,
-            None => {
-                self.reclaim();
-                self.find_pages(count)
-                    .inspect_err(|_| self.account.refused += 1)?
-            }
-        };
+        let page = self
+            .find_pages(count)
+            .inspect_err(|_| self.account.refused += 1)?;
         let block = self.spare_header();
         // SAFETY: the header lies in the owner's estate, which outlives this call.
         let header = unsafe { block.as_ref() };

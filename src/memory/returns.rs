@@ -95,6 +95,12 @@ impl<N: Linked> ReturnList<N> {
         }
     }
 
+    /// The address of the last node that came home and was not taken; zero for none. It says nothing of the node.
+    #[inline]
+    pub(crate) fn latest(&self) -> usize {
+        self.head.load(Ordering::Relaxed).addr()
+    }
+
     /// Takes every node that has come home and refuses all that come later.
     ///
     /// Release as well as Acquire: what the owner wrote before it left (how many nodes are still out, what must

@@ -33,6 +33,8 @@ pub(crate) struct PeerUp {
     pub(crate) incarnation: Incarnation,
     pub(crate) shards: u16,
     pub(crate) read_domain: bool,
+    /// Which connection this is: told back when a link of it goes down.
+    pub(crate) connection: u32,
     /// The peer's arenas, mapped.
     pub(crate) segments: Vec<PeerSegment>,
     /// For each shard of the peer that shares a link with this one: its index and how to attach.
@@ -43,8 +45,15 @@ pub(crate) struct PeerUp {
 pub(crate) enum Call {
     /// A peer is there.
     PeerUp(Box<PeerUp>),
+    /// A peer's connection is lost, and is made again if it can be: what waits goes on waiting for a while.
+    PeerAway { task: TaskName, status: Status },
     /// A peer is gone for good: it exited, or was given up.
     PeerLost { task: TaskName, status: Status },
+    /// A life of a peer is proved over: it reads nothing of ours any more.
+    PeerExited {
+        task: TaskName,
+        incarnation: Incarnation,
+    },
     /// A peer could not be reached in time.
     PeerUnreachable { task: TaskName, status: Status },
     /// A peer's arena grew.

@@ -19,6 +19,7 @@ mod noting;
 mod peers;
 mod posting;
 mod remote;
+mod renewing;
 pub mod run;
 mod settings;
 pub mod solo;
@@ -58,9 +59,9 @@ use crate::rendezvous::{KeyId, Table};
 /// What happened in a turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Progress {
-    /// Something was done.
+    /// Something was done, or is left for the next turn.
     Busy,
-    /// Nothing was there to do.
+    /// Nothing was there to do, and nothing will be before the next timer or arrival.
     Idle,
     /// The shard has stopped.
     Stopped,
@@ -100,6 +101,8 @@ pub struct Shard {
     called: Vec<u32>,
     pub(crate) finished: Vec<u32>,
     segments_told: usize,
+    /// The lease that was let go last when the running task was called.
+    let_go: usize,
     /// Something was posted since doorbells were rung.
     has_posted: bool,
     /// Turns since the clock was read.
@@ -129,6 +132,8 @@ const EVENTS_PER_TURN: usize = 256;
 const TURNS_PER_STAMP: u32 = 64;
 /// Turns between two rounds of giving memory back.
 const TURNS_PER_TIDY: u32 = 64;
+/// Leases that may be out before those let go are told in a busy turn: told together they cost a third.
+const LEASES_PER_TELL: usize = 8;
 
 impl Shard {
     pub(crate) fn new(parts: Parts) -> Self {
@@ -160,6 +165,7 @@ impl Shard {
             landing_bytes: 0,
             ahead_bytes: 0,
             early: Vec::new(),
+            renewals: VecDeque::new(),
             fetch_backlog: VecDeque::new(),
             observer: parts.observer,
             stats: ShardStats {
@@ -178,6 +184,7 @@ impl Shard {
             called: Vec::new(),
             finished: Vec::new(),
             segments_told: 0,
+            let_go: 0,
             has_posted: false,
             unstamped: 0,
             untidied: 0,
@@ -226,6 +233,10 @@ impl Shard {
         tensor: Tensor,
         is_dead: bool,
     ) -> Result<(), Status> {
+        // What this task let go before it sends is told first: who hears the value has that memory back already.
+        if self.core.leases.latest() != self.let_go {
+            self.core.return_leases();
+        }
         let link = self
             .core
             .send(&mut self.ports, step, key, at, tensor, is_dead)?;
@@ -412,6 +423,7 @@ impl Shard {
         let Some(mut body) = self.tasks.get_mut(task as usize).and_then(Option::take) else {
             return;
         };
+        self.let_go = self.core.leases.latest();
         body.handle(event, &mut TaskContext { shard: self, task });
         if self.finished.is_empty() {
             self.tasks[task as usize] = Some(body);
@@ -451,16 +463,21 @@ impl Shard {
         if done == 0 || self.untidied > TURNS_PER_TIDY {
             self.untidied = 0;
             self.tidy();
+        } else if self.core.leases.out() > LEASES_PER_TELL && self.core.return_leases() > 0 {
+            self.transmit();
+            self.flush();
         }
+        let mut ended = 0;
         if self.core.now >= self.core.next_timer {
-            self.poll_timers();
+            ended = self.poll_timers();
         }
         if let Some(deadline) = self.stopping
             && self.may_stop(deadline)
         {
             return Progress::Stopped;
         }
-        if done > 0 {
+        // What time ended is still to be told, here or by a neighbour: this turn was not idle.
+        if done + ended > 0 || !self.core.events.is_empty() {
             Progress::Busy
         } else {
             Progress::Idle
@@ -470,9 +487,7 @@ impl Shard {
     /// What may wait for an empty turn: leases let go, segments to tell, landings that found no room.
     #[cold]
     fn tidy(&mut self) {
-        if self.core.return_leases() > 0 {
-            self.core.lease_more();
-        }
+        self.core.return_leases();
         self.core.pool.reclaim();
         self.core.fetch_more();
         let segments = self.core.pool.segments();
@@ -487,8 +502,8 @@ impl Shard {
     }
 
     #[cold]
-    fn poll_timers(&mut self) {
-        self.core.expire();
+    fn poll_timers(&mut self) -> usize {
+        let ended = self.core.expire();
         self.core.give_up_awaited();
         for link in 0..self.core.links.len() as u32 {
             if self.core.links[link as usize].channel.poll_timeout() <= self.core.now {
@@ -498,6 +513,7 @@ impl Shard {
         self.transmit();
         self.flush();
         self.core.next_timer = self.core.find_next_timer();
+        ended
     }
 
     /// What was counted, and what is held now.
@@ -513,6 +529,7 @@ impl Shard {
             && self.core.events.is_empty()
             && self.core.port_ops.is_empty()
             && self.core.dirty.is_empty()
+            && self.core.notes_waiting == 0
             && self
                 .neighbours
                 .iter()

@@ -59,6 +59,10 @@ pub(crate) struct Peer {
     pub(crate) parked: VecDeque<Slot>,
     /// The incarnation that parked values are bound to.
     pub(crate) bound: Option<Incarnation>,
+    /// The connection it came up by last.
+    pub(crate) connection: u32,
+    /// While it is away: what those who wait hear when it does not come back.
+    pub(crate) away: Option<Status>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,6 +71,8 @@ pub(crate) enum PeerState {
     Awaited { until: Nanos },
     /// There.
     Up { incarnation: Incarnation },
+    /// Its connection is lost; it is given up at this time. Channels keep what they owe, and go on where they were.
+    Away { until: Nanos },
     /// Gone; it may come back as another.
     Gone,
 }
@@ -88,6 +94,8 @@ impl Core {
             segments: Vec::new(),
             parked: VecDeque::new(),
             bound: None,
+            connection: 0,
+            away: None,
         });
         let at = (self.peers.len() - 1) as u32;
         self.await_peer(at);
@@ -111,10 +119,66 @@ impl Core {
     pub(crate) fn give_up_awaited(&mut self) {
         for at in 0..self.peers.len() as u32 {
             let peer = &self.peers[at as usize];
-            if matches!(peer.state, PeerState::Awaited { until } if until <= self.now) {
-                let status = faults::connect_deadline(&peer.task, self.settings.connect_timeout_ns);
-                self.peer_lost(at, &status);
+            match peer.state {
+                PeerState::Awaited { until } if until <= self.now => {
+                    let status =
+                        faults::connect_deadline(&peer.task, self.settings.connect_timeout_ns);
+                    self.give_up(at, &status);
+                }
+                PeerState::Away { until } if until <= self.now => {
+                    let status = peer.away.clone().unwrap_or_else(faults::shutdown);
+                    self.peer_lost(at, &status);
+                }
+                _ => {}
             }
+        }
+    }
+
+    /// A peer was not there in time. Receives with a deadline of their own wait until that one, and for them control
+    /// goes on dialling; all else that waits for it fails.
+    pub(crate) fn give_up(&mut self, at: u32, status: &Status) {
+        if !matches!(self.peers[at as usize].state, PeerState::Awaited { .. }) {
+            return;
+        }
+        let mut impatient = Vec::new();
+        let mut is_awaited = false;
+        let Self { table, keys, .. } = &*self;
+        table.waiting(|slot, id, _, _| {
+            let route = keys.at(slot.key).map(|entry| entry.route);
+            if matches!(route, Some(Route::In { peer }) if peer == at) {
+                if table.has_deadline(id) {
+                    is_awaited = true;
+                } else {
+                    impatient.push(id);
+                }
+            }
+        });
+        if !is_awaited {
+            return self.peer_lost(at, status);
+        }
+        for id in impatient {
+            if let Some((_, waiter)) = self.table.cancel(id) {
+                self.complete(waiter, Err(status.clone()));
+            }
+        }
+        self.peers[at as usize].parked.clear();
+        self.fail_keys(
+            status,
+            |entry| matches!(entry.route, Route::Out { peer } if peer == at),
+        );
+        self.peers[at as usize].state = PeerState::Gone;
+        self.await_peer(at);
+    }
+
+    /// The connection is lost, which says nothing about the peer: it may come back, in the same life, for a while.
+    pub(crate) fn peer_away(&mut self, task: &TaskName, status: Status) {
+        let until = self.now + self.settings.resume_timeout_ns;
+        if let Some(peer) = self.peers.iter_mut().find(|peer| peer.task == *task)
+            && matches!(peer.state, PeerState::Up { .. })
+        {
+            peer.state = PeerState::Away { until };
+            peer.away = Some(status);
+            self.next_timer = self.next_timer.min(until);
         }
     }
 
@@ -148,6 +212,8 @@ impl Core {
         peer.state = PeerState::Up {
             incarnation: up.incarnation,
         };
+        peer.away = None;
+        peer.connection = up.connection;
         peer.bound = Some(up.incarnation);
         peer.read_domain = up.read_domain;
         peer.segments = up.segments;
@@ -158,7 +224,9 @@ impl Core {
         };
         for (theirs, attach) in up.links {
             let link = self.link_with(at, theirs, up.read_domain);
+            let reads_in_place = up.read_domain && self.settings.lease;
             let entry = &mut self.links[link as usize];
+            entry.channel.set_read_domain(reads_in_place);
             entry.next = Some(Next(attach));
             if let Some((port, qp)) = entry.qp {
                 // What the former connection holds comes home first.
@@ -258,13 +326,17 @@ impl Core {
         };
         entry.qp = None;
         entry.channel.disconnected();
-        if entry.next.is_some() {
+        let is_orphaned = entry.next.is_none();
+        if !is_orphaned {
             self.port_ops.push(PortOp::Attach { link });
         }
-        let task = self.peers[entry.peer as usize].task.clone();
+        let peer = &self.peers[entry.peer as usize];
+        let (task, connection) = (peer.task.clone(), peer.connection);
         let parked: Vec<_> = self.asked.tickets().collect();
         for ticket in parked {
-            if let Some(asked) = self.asked.at_mut(ticket).filter(|asked| asked.link == link) {
+            if let Some(asked) = self.asked.at_mut(ticket).filter(|asked| asked.link == link)
+                && self.settings.rules.on(Rule::WriteSpendsGrant)
+            {
                 // Landings are a connection's.
                 asked.landing = None;
             }
@@ -272,7 +344,9 @@ impl Core {
         if reason == DownReason::Corrupt {
             self.stats.violations += 1;
         }
-        self.observer.link_down(&task, reason);
+        if is_orphaned {
+            self.observer.link_down(&task, connection, reason);
+        }
     }
 
     /// The peer broke the protocol: its connection ends, nothing else does.
@@ -297,6 +371,7 @@ impl Core {
             return;
         };
         peer.state = PeerState::Gone;
+        peer.away = None;
         // Who waits from now on waits for whatever life comes next.
         peer.bound = None;
         peer.parked.clear();
@@ -306,6 +381,21 @@ impl Core {
             self.end_link(link);
         }
         self.fail_peer(at, status);
+    }
+
+    /// A life of the peer is proved over: what it may have been reading comes home.
+    pub(crate) fn peer_exited(&mut self, task: &TaskName, incarnation: Incarnation) {
+        let Some(at) = self.peers.iter().position(|peer| peer.task == *task) else {
+            return;
+        };
+        if self.peers[at].state == (PeerState::Up { incarnation }) {
+            // Nothing more may be offered to it.
+            let status = faults::peer_exited(task);
+            self.peer_lost(at as u32, &status);
+        }
+        for link in self.links.iter_mut().filter(|link| link.peer == at as u32) {
+            link.channel.exited(incarnation);
+        }
     }
 
     /// The connection of a link is closed, and its epoch is over.
@@ -425,7 +515,7 @@ impl Core {
             .map(|link| link.channel.poll_timeout())
             .min();
         let awaited = self.peers.iter().filter_map(|peer| match peer.state {
-            PeerState::Awaited { until } => Some(until),
+            PeerState::Awaited { until } | PeerState::Away { until } => Some(until),
             _ => None,
         });
         let awaited = awaited.min().unwrap_or(Nanos::NEVER);

@@ -6,6 +6,7 @@ use super::TaskEvent;
 use super::core::{Core, Event, Incoming, Target};
 use super::faults;
 use super::keys::{self, Route};
+use super::leasing::NoLease;
 use super::value::{NO_LINK, Path, Received, Value, Waiter};
 use crate::channel::heard::Accepted;
 use crate::channel::{Demand, Heard, OfferHeard, PushHeard, Rule, SmallHeard, Violation, WriteEnd};
@@ -403,10 +404,14 @@ impl Core {
             is_dead: offer.is_dead,
             lines: offer.lines,
         };
-        if let Some(region) = offer.region
-            && self.table_takes(slot)
-            && let Some(tensor) = self.lease(link, region, &accepted)
-        {
+        let mut region = offer.region;
+        let leased = region
+            .filter(|_| self.table_takes(slot))
+            .map(|region| self.lease(link, region, &accepted));
+        if matches!(leased, Some(Err(NoLease::Never))) {
+            region = None;
+        }
+        if let Some(Ok(tensor)) = leased {
             let value = Value {
                 tensor,
                 is_dead: offer.is_dead,
@@ -421,13 +426,13 @@ impl Core {
             slot,
             ordinal: offer.ordinal,
             offer: accepted,
-            region: offer.region,
+            region,
             is_wanted: false,
         };
         let Ok(ticket) = self.incoming.insert(incoming) else {
             return self.decline(link, &accepted);
         };
-        if offer.region.is_some() {
+        if region.is_some() {
             self.links[link as usize].unmapped.push(ticket);
         }
         if self.may_overtake(link) {

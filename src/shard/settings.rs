@@ -41,8 +41,11 @@ pub struct Settings {
     pub offers: usize,
     /// How long an acknowledgement waits for a frame to ride on.
     pub ack_delay_ns: u64,
-    /// How long a peer that a key names may take to be there.
+    /// How long a peer that a key names may take to be there: what waits for it then fails, but for receives with a
+    /// deadline of their own, which wait until that.
     pub connect_timeout_ns: u64,
+    /// How long a peer whose connection was lost may take to be connected again.
+    pub resume_timeout_ns: u64,
     /// Which rules of the protocol are on. All, outside simulations.
     pub rules: Rules,
 }
@@ -65,6 +68,7 @@ impl Default for Settings {
             offers: limits::OFFERS,
             ack_delay_ns: limits::ACK_DELAY_NS,
             connect_timeout_ns: limits::CONNECT_TIMEOUT_NS,
+            resume_timeout_ns: limits::CONNECT_TIMEOUT_NS,
             rules: Rules::ALL,
         }
     }
@@ -76,8 +80,8 @@ pub trait Observer: Send + Sync {
     fn peer_wanted(&self, task: &TaskName);
     /// A step ended here, by a peer's word or a failure.
     fn step_ended(&self, step: StepId, status: &Status);
-    /// A queue pair went down.
-    fn link_down(&self, task: &TaskName, reason: DownReason);
+    /// A queue pair of that connection went down, and no other is there to take its place.
+    fn link_down(&self, task: &TaskName, connection: u32, reason: DownReason);
     /// A peer broke the protocol.
     fn violated(&self, task: &TaskName, status: &Status);
     /// The shard's arena grew.

@@ -93,7 +93,7 @@ pub struct Holdings {
     pub early: usize,
     /// Receives of application threads and neighbours.
     pub waits: usize,
-    /// Offers that wait for landing budget.
+    /// Offers and demands that wait for landing budget.
     pub backlog: usize,
     /// Values and waiters in the table.
     pub table: [u32; 2],
@@ -171,6 +171,16 @@ impl Solo {
         self.shard.turn()
     }
 
+    /// One turn as a pinned thread takes it: the clock is read when it is due, and not before.
+    pub fn spin(&mut self) -> Progress {
+        self.shard.turn()
+    }
+
+    /// Runs a task of its owner's inside the shard.
+    pub fn spawn(&mut self, task: Box<dyn Task>) {
+        self.mailbox.call(Call::Spawn { task });
+    }
+
     /// Runs `body` inside the shard, as an in-shard task: to prepare keys, send, and receive. What its receives hear
     /// comes by [`Solo::heard`].
     pub fn enter<R>(&mut self, body: impl FnOnce(&mut TaskContext<'_>) -> R) -> R {
@@ -225,6 +235,7 @@ impl Solo {
             incarnation: greeting.incarnation,
             shards: greeting.shards,
             read_domain: greeting.read_domain,
+            connection: 0,
             segments: segments
                 .map(|(arena, index, mapped)| PeerSegment {
                     arena,
@@ -260,6 +271,14 @@ impl Solo {
         self.mailbox.call(Call::PeerLost {
             task: task.clone(),
             status,
+        });
+    }
+
+    /// A life of a peer is proved over.
+    pub fn peer_exited(&mut self, task: &TaskName, incarnation: Incarnation) {
+        self.mailbox.call(Call::PeerExited {
+            task: task.clone(),
+            incarnation,
         });
     }
 
@@ -421,7 +440,7 @@ impl super::Core {
             incoming: self.incoming.len(),
             early: self.early.len(),
             waits: self.waits.len(),
-            backlog: self.fetch_backlog.len(),
+            backlog: self.fetch_backlog.len() + self.renewals.len(),
             table: [table.values, table.waiters],
             steps: [table.steps, table.grace_steps],
             leases: self.leases.out() as u64,

@@ -1,8 +1,13 @@
 //! The control plane from outside: pairs of it in one process, in several, and against peers that break its rules.
 
+mod calls;
 mod children;
 mod leaks;
 mod pairs;
 mod raw;
 mod refusals;
+mod relay;
+mod security;
+mod strangers;
 mod support;
+mod tcp;

@@ -48,6 +48,7 @@ fn two_tasks_exchange_all_they_offer() {
                 "nobody can be told of the own process' exit"
             );
             for link in [&at_a.descriptors.link, &at_b.descriptors.link] {
+                let link = link.as_ref().expect("a link");
                 assert_eq!(contents(&link.fd), "link a b");
                 assert_eq!(link.numbers, [1, 2, u64::MAX]);
             }

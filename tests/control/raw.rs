@@ -98,6 +98,8 @@ pub(crate) fn hello(task: &str, dialled: &str, incarnation: u64) -> proto::Hello
         features: vec!["x".into()],
         user_id: 0,
         machine: machine.trim().into(),
+        path: proto::PathWish::Auto.into(),
+        abilities: 0,
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rendez::control::{
     Control, ControlConfig, DoorbellOffer, Handler, LinkOffer, LocalOffer, PeerGone, PeerHello,
-    PeerId, PeerUp, RuntimeKind, SegmentOffer,
+    PeerId, PeerUp, RuntimeKind, SegmentOffer, Services,
 };
 use rendez::ground::{Incarnation, Status};
 use rustix::event::EventfdFlags;
@@ -36,6 +36,10 @@ pub(crate) struct Answers {
     pub(crate) segments: u16,
     pub(crate) refuse_link: Option<Status>,
     pub(crate) refuse_local: Option<Status>,
+    pub(crate) refuse_tcp: Option<Status>,
+    /// Data connections over TCP.
+    pub(crate) channels: u32,
+    pub(crate) services: Services,
 }
 
 #[derive(Debug)]
@@ -176,6 +180,16 @@ impl Handler for Notes {
             Some(status) => Err(status.clone()),
             None => Ok(()),
         }
+    }
+
+    fn data_channels(&self, _peer: &PeerHello) -> Result<u32, Status> {
+        let answers = self.answers.lock().expect("no panic");
+        answers.refuse_tcp.clone().map_or(Ok(answers.channels), Err)
+    }
+
+    fn services(&self) -> Services {
+        let answers = self.answers.lock().expect("no panic");
+        answers.services.clone()
     }
 
     fn peer_up(&self, up: PeerUp) {

@@ -121,7 +121,9 @@ impl Task for Ponger {
                 ..
             } if !received.is_dead => {
                 self.count += 1;
+                let mut received = Some(received);
                 if self.job.touch
+                    && let Some(received) = received.take()
                     && touch::read(received.tensor.bytes())
                         != touch::expected(received.tensor.bytes().len(), self.count)
                 {
@@ -136,8 +138,8 @@ impl Task for Ponger {
                 }
                 context.recv(STEP, there, 0);
                 if self.job.check
-                    && !self.job.touch
-                    && received.tensor.bytes() != self.tensor.bytes()
+                    && received
+                        .is_some_and(|received| received.tensor.bytes() != self.tensor.bytes())
                 {
                     context.finish();
                 }

@@ -22,7 +22,7 @@ fn read_all(bytes: &[u8]) -> (Vec<Envelope>, FrameError) {
     let mut stream = Cursor::new(bytes);
     let mut read = Vec::new();
     loop {
-        match block_on(super::read(&mut stream)) {
+        match block_on(super::read(&mut stream, None)) {
             Ok(envelope) => read.push(envelope),
             Err(error) => return (read, error),
         }
@@ -39,7 +39,7 @@ fn what_is_written_is_read() {
     let all = [bye("one"), ping, Envelope::default(), bye("")];
     let mut bytes = Vec::new();
     for envelope in &all {
-        block_on(write(&mut bytes, envelope)).expect("written");
+        block_on(write(&mut bytes, envelope, None)).expect("written");
     }
     let (read, error) = read_all(&bytes);
     assert_eq!(read, all);

@@ -8,8 +8,12 @@ use futures_lite::future::block_on;
 use proptest::prelude::*;
 
 use super::*;
+use crate::control::credentials::Credentials;
+use crate::control::frame;
+use crate::control::lane::Then;
 use crate::control::peer::{PeerGone, PeerId, PeerUp};
 use crate::ground::Incarnation;
+use crate::proto::Envelope;
 
 /// Reads from a list of bytes and forgets what is written.
 struct Script<'a>(&'a [u8]);
@@ -61,6 +65,10 @@ impl Handler for Nothing {
         Ok(())
     }
 
+    fn data_channels(&self, _: &PeerHello) -> Result<u32, Status> {
+        Ok(0)
+    }
+
     fn peer_up(&self, _: PeerUp) {}
     fn segment_added(&self, _: PeerId, _: SegmentOffer) {}
     fn peer_gone(&self, _: PeerId, _: PeerGone) {}
@@ -69,8 +77,8 @@ impl Handler for Nothing {
 
 fn accept(bytes: &[u8]) -> Result<(Greeted, ()), Refusal> {
     let (ours, theirs) = UnixStream::pair().expect("a pair");
-    let _dialler = Lane::open(ours.as_fd()).expect("opened");
-    let mut lane = Lane::take(theirs.as_fd())
+    let _dialler = Lane::open(ours.as_fd(), Then::Greeting).expect("opened");
+    let (mut lane, _) = Lane::take(theirs.as_fd())
         .expect("no error")
         .expect("there");
     let config = ControlConfig::new("a", Incarnation(1), 1);
@@ -87,9 +95,14 @@ fn accept(bytes: &[u8]) -> Result<(Greeted, ()), Refusal> {
         config: &config,
         identity: &identity,
         handler: &Nothing,
+        path: proto::PathWish::Auto,
+    };
+    let evidence = Evidence::Socket {
+        credentials: &credentials,
+        has_proved: false,
     };
     let mut stream = Script(bytes);
-    block_on(Greeting::new(&mut stream, &mut lane, local, &credentials).accept(|_| Ok(())))
+    block_on(Greeting::new(&mut stream, &mut lane, local, evidence).accept(|_| Ok(())))
 }
 
 fn hello() -> Vec<u8> {

@@ -11,6 +11,13 @@ fn identity() -> Identity {
     }
 }
 
+const fn socket(credentials: &Credentials) -> Evidence<'_> {
+    Evidence::Socket {
+        credentials,
+        has_proved: false,
+    }
+}
+
 fn credentials(user: u32) -> Credentials {
     Credentials {
         user,
@@ -33,8 +40,13 @@ fn hello_of_b() -> proto::Hello {
 
 #[test]
 fn our_own_hello_is_accepted_by_another() {
-    let (peer, read_domain) =
-        judge(&hello_of_b(), &config(), &identity(), &credentials(1000)).expect("accepted");
+    let (peer, read_domain) = judge(
+        &hello_of_b(),
+        &config(),
+        &identity(),
+        socket(&credentials(1000)),
+    )
+    .expect("accepted");
     assert!(read_domain);
     let theirs = ControlConfig::new("b", Incarnation(2), 4);
     assert_eq!(
@@ -45,7 +57,7 @@ fn our_own_hello_is_accepted_by_another() {
         (peer.poll_policy, peer.limits, peer.features),
         (theirs.poll_policy, theirs.limits, theirs.features)
     );
-    assert_eq!((peer.user, peer.process), (1000, Some(5)));
+    assert_eq!((peer.user, peer.process), (Some(1000), Some(5)));
 }
 
 #[test]
@@ -54,8 +66,8 @@ fn the_read_domain_is_one_user_on_one_machine_by_the_kernels_word() {
         user_id: 1000,
         ..hello_of_b()
     };
-    let refusal =
-        judge(&lying, &config(), &identity(), &credentials(1001)).expect_err("another user");
+    let refusal = judge(&lying, &config(), &identity(), socket(&credentials(1001)))
+        .expect_err("another user");
     assert_eq!(
         (refusal.status.code(), refusal.retry),
         (Code::PermissionDenied, false)
@@ -63,7 +75,7 @@ fn the_read_domain_is_one_user_on_one_machine_by_the_kernels_word() {
     let mut open = config();
     open.foreign_users = ForeignUsers::WithoutReadDomain;
     assert!(
-        !judge(&lying, &open, &identity(), &credentials(1001))
+        !judge(&lying, &open, &identity(), socket(&credentials(1001)))
             .expect("let in")
             .1
     );
@@ -72,7 +84,7 @@ fn the_read_domain_is_one_user_on_one_machine_by_the_kernels_word() {
         ..hello_of_b()
     };
     assert!(
-        !judge(&relayed, &config(), &identity(), &credentials(1000))
+        !judge(&relayed, &config(), &identity(), socket(&credentials(1000)))
             .expect("let in")
             .1
     );
@@ -84,8 +96,8 @@ fn the_version_is_judged_before_all_else() {
         protocol_version: 2,
         ..proto::Hello::default()
     };
-    let refusal =
-        judge(&foreign, &config(), &identity(), &credentials(1)).expect_err("another version");
+    let refusal = judge(&foreign, &config(), &identity(), socket(&credentials(1)))
+        .expect_err("another version");
     assert_eq!(refusal.status.reason(), "PEER_VERSION");
 }
 
@@ -114,4 +126,19 @@ proptest! {
         prop_assert!(cut.len() <= CONTROL_TEXT_MAX && text.starts_with(&cut));
         prop_assert!(cut.len() == text.len() || cut.len() + 4 > CONTROL_TEXT_MAX);
     }
+}
+
+#[test]
+fn a_common_secret_makes_a_read_domain_and_the_network_none() {
+    let kindred = credentials(1001);
+    let proved = Evidence::Socket {
+        credentials: &kindred,
+        has_proved: true,
+    };
+    let (peer, read_domain) =
+        judge(&hello_of_b(), &config(), &identity(), proved).expect("accepted");
+    assert!(read_domain && peer.user == Some(1001));
+    let (peer, read_domain) =
+        judge(&hello_of_b(), &config(), &identity(), Evidence::Network).expect("accepted");
+    assert!(!read_domain && peer.user.is_none() && peer.process.is_none());
 }

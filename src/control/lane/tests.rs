@@ -7,12 +7,13 @@ use super::*;
 /// Two ends of one lane.
 fn pair() -> (Lane, Lane) {
     let (ours, theirs) = UnixStream::pair().expect("a pair");
-    let lane = Lane::open(ours.as_fd()).expect("opened");
+    let lane = Lane::open(ours.as_fd(), Then::Greeting).expect("opened");
     (
         lane,
         Lane::take(theirs.as_fd())
             .expect("no error")
-            .expect("there"),
+            .expect("there")
+            .0,
     )
 }
 

@@ -155,3 +155,20 @@ proptest! {
         prop_assert_eq!(bytes(&format!("{size}")), Ok(size));
     }
 }
+
+#[test]
+fn what_is_shown_exactly_reads_back() {
+    for bytes in [0, 1, 1064, 1 << 10, (1 << 20) + 1, 64 << 20, 1 << 59] {
+        assert_eq!(any_bytes(&exact_bytes(bytes)), Ok(bytes));
+    }
+    assert_eq!(exact_bytes(64 << 20), "64MiB");
+    assert_eq!(
+        any_bytes("17179869184TiB").unwrap_err().reason(),
+        "SIZE_OUT_OF_RANGE"
+    );
+    for nanos in [0, 1, 1_500, 300_000_000, 10_000_000_000, 1_500_000_000] {
+        let found = Duration::from_nanos(nanos);
+        assert_eq!(duration(&exact_duration(found)), Ok(found));
+    }
+    assert_eq!(exact_duration(Duration::from_millis(1500)), "1500ms");
+}

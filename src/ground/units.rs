@@ -1,6 +1,6 @@
 //! Sizes, durations and rates as people write them, and as people read them.
 //!
-//! Knows nothing of the command's options: one pure function per kind of value, each with an error that says what was
+//! Knows nothing of options and settings: one pure function per kind of value, each with an error that says what was
 //! wrong with which text and what would have been right.
 
 use std::time::Duration;
@@ -39,6 +39,21 @@ pub struct Sizes(pub Vec<u64>);
 /// # Errors
 /// `SIZE_MALFORMED` for what is no size, `SIZE_OUT_OF_RANGE` for zero and for more than [`SIZE_BYTES_MAX`].
 pub fn bytes(text: &str) -> Result<u64, UnitError> {
+    match any_bytes(text) {
+        Ok(size) if size != 0 && size <= SIZE_BYTES_MAX => Ok(size),
+        Err(error) if error.reason != "SIZE_OUT_OF_RANGE" => Err(error),
+        _ => Err(UnitError {
+            reason: "SIZE_OUT_OF_RANGE",
+            message: format!("'{text}' is out of range: a size is from 1 B to 64 GiB"),
+        }),
+    }
+}
+
+/// As [`bytes()`], from nothing to what 64 bits count.
+///
+/// # Errors
+/// `SIZE_MALFORMED` for what is no size, `SIZE_OUT_OF_RANGE` for more.
+pub fn any_bytes(text: &str) -> Result<u64, UnitError> {
     let malformed = |why: &str| {
         let message =
             format!("'{text}' is not a size: {why}; write bytes as in 4, 64KiB, 16MiB or 1g");
@@ -62,14 +77,10 @@ pub fn bytes(text: &str) -> Result<u64, UnitError> {
     };
     let size =
         scaled(number, scale).ok_or_else(|| malformed("it needs a number of whole bytes"))?;
-    if size == 0 || size > u128::from(SIZE_BYTES_MAX) {
-        let message = format!("'{text}' is out of range: a size is from 1 B to 64 GiB");
-        return Err(UnitError {
-            reason: "SIZE_OUT_OF_RANGE",
-            message,
-        });
-    }
-    Ok(size as u64)
+    u64::try_from(size).map_err(|_| UnitError {
+        reason: "SIZE_OUT_OF_RANGE",
+        message: format!("'{text}' is out of range: 64 bits do not count so many bytes"),
+    })
 }
 
 /// Sizes: a list `4,64,1KiB`, a range `8:64MiB:x4`, or both mixed. A range always ends with its last size, even when
@@ -203,6 +214,34 @@ pub fn show_bytes(bytes: u64) -> String {
         }
     }
     format!("{bytes}B")
+}
+
+/// A duration as [`duration`] reads it, without loss: `300ms`, `10s`, `1500us`.
+#[must_use]
+pub fn exact_duration(duration: Duration) -> String {
+    let nanos = duration.as_nanos();
+    let scales: [(&str, u128); 3] = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000)];
+    let fits = |(_, scale): &&(&str, u128)| nanos.is_multiple_of(*scale);
+    match scales.iter().find(fits) {
+        Some((unit, scale)) => format!("{}{unit}", nanos / scale),
+        None => format!("{nanos}ns"),
+    }
+}
+
+/// Bytes as [`any_bytes`] reads them, without loss: `64MiB`, `1064`.
+#[must_use]
+pub fn exact_bytes(bytes: u64) -> String {
+    let scales = [
+        ("TiB", 1u64 << 40),
+        ("GiB", 1 << 30),
+        ("MiB", 1 << 20),
+        ("KiB", 1 << 10),
+    ];
+    let fits = |(_, scale): &&(&str, u64)| bytes >= *scale && bytes.is_multiple_of(*scale);
+    match scales.iter().find(fits) {
+        Some((unit, scale)) => format!("{}{unit}", bytes / scale),
+        None => bytes.to_string(),
+    }
 }
 
 /// Nanoseconds for people, with three significant digits: `45.5ns`, `1.23µs`, `344µs`, `4.89ms`, `1.20s`.

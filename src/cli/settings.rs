@@ -1,0 +1,117 @@
+//! The settings as options of a subcommand: `--config`, one flag for each setting of the table, and `--job` with
+//! `--task` for the task.
+//!
+//! Knows the table of settings; what a value means is read there.
+
+use std::path::PathBuf;
+
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
+
+use super::error::CliError;
+use crate::engine::{Config, Loaded, SETTINGS, Setting, Sources};
+
+/// What the options say of the settings.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct SettingArgs {
+    /// The configuration file.
+    pub file: Option<PathBuf>,
+    /// Settings that were given, and their values.
+    pub flags: Vec<(&'static str, String)>,
+}
+
+impl SettingArgs {
+    /// The settings of these flags, the process's environment and the file there is.
+    ///
+    /// # Errors
+    /// What is wrong with the file or a variable, and where.
+    pub fn load(&self) -> Result<Loaded, CliError> {
+        let sources = Sources {
+            file: self.file.clone(),
+            flags: self.flags.clone(),
+            ..Sources::of_process()
+        };
+        Ok(sources.load()?)
+    }
+}
+
+impl Args for SettingArgs {
+    fn augment_args(command: Command) -> Command {
+        let heading = "Settings (beat RENDEZ_* variables, which beat the file)";
+        let command = command
+            .next_help_heading(heading)
+            .arg(
+                Arg::new("config")
+                    .long("config")
+                    .value_name("FILE")
+                    .value_parser(clap::value_parser!(PathBuf))
+                    .help("The configuration file; others are not looked for"),
+            )
+            .arg(
+                Arg::new("job")
+                    .long("job")
+                    .value_name("JOB")
+                    .requires("task")
+                    .help("The job of which --task is the number"),
+            );
+        let flag = |setting: &'static Setting| {
+            let check = move |text: &str| {
+                let mut config = Config::new("/job:local/task:0");
+                match config.apply_flag(setting, text) {
+                    Ok(()) => Ok(text.to_owned()),
+                    Err(status) => Err(status.message().to_owned()),
+                }
+            };
+            let is_switch = setting.expects() == "true or false";
+            Arg::new(setting.key)
+                .long(setting.flag())
+                .action(ArgAction::Set)
+                .num_args(if is_switch { 0..=1 } else { 1..=1 })
+                .require_equals(is_switch)
+                .default_missing_value("true")
+                .value_name("VALUE")
+                .value_parser(check)
+                .help(setting.meaning.trim_end_matches('.').to_owned())
+                .hide_short_help(setting.key != "task")
+        };
+        SETTINGS
+            .iter()
+            .fold(command, |command, setting| command.arg(flag(setting)))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for SettingArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let given = |setting: &'static Setting| {
+            let value = matches.get_one::<String>(setting.key)?;
+            Some((setting.key, value.clone()))
+        };
+        let mut flags: Vec<(&'static str, String)> = SETTINGS.iter().filter_map(given).collect();
+        for (_, task) in flags.iter_mut().filter(|(key, _)| *key == "task") {
+            let is_number = task.bytes().all(|byte| byte.is_ascii_digit());
+            match matches.get_one::<String>("job") {
+                Some(job) if is_number => *task = format!("/job:{job}/task:{task}"),
+                None if !is_number => {}
+                _ => {
+                    let message = "write --job worker --task 0, or --task /job:worker/task:0 alone";
+                    return Err(clap::Error::raw(
+                        clap::error::ErrorKind::ValueValidation,
+                        message,
+                    ));
+                }
+            }
+        }
+        Ok(Self {
+            file: matches.get_one("config").cloned(),
+            flags,
+        })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}

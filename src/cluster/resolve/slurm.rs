@@ -1,0 +1,156 @@
+//! Slurm: a step's nodes, how many tasks each has, and which this is.
+//!
+//! From these every task's node and place on it follow, if ranks are dealt out in blocks or in turn; then all
+//! addresses are known, one port after the other on each node. Otherwise only rank 0's node is.
+
+use super::ranks::Ranks;
+use super::{Answer, Epoch, Found, Local, Membership, View, absent, wrong};
+use crate::cluster::spec::ClusterSpec;
+use crate::cluster::variables::slurm as names;
+use crate::cluster::{HostPort, host_list};
+use crate::ground::limits::CLUSTER_TASKS_MAX;
+use crate::ground::{Status, catalogue};
+
+/// Steps from this number on are Slurm's own: batch scripts, interactive shells, containers of processes.
+const OWN_STEPS: u32 = 0xffff_fff0;
+
+pub(super) fn ask(view: &View<'_>) -> Result<Answer, Status> {
+    let Some(job) = view.variable(names::JOB_ID) else {
+        return absent("SLURM_JOB_ID is not set");
+    };
+    let step = view.number(names::STEP_ID)?;
+    let (Some(step), Some(rank)) = (
+        step.filter(|step| *step < OWN_STEPS),
+        view.number(names::PROC_ID)?,
+    ) else {
+        return absent(
+            "this is a Slurm job's script or shell and no task of a step: start tasks with srun",
+        );
+    };
+    let sizes = [names::STEP_TASKS, names::TASKS];
+    let size_name = view.first_of(&sizes).map_or(names::TASKS, |(name, _)| name);
+    let Some(size) = view.number(size_name)? else {
+        return absent("SLURM_NTASKS is not set");
+    };
+    let ranks = Ranks::new((names::PROC_ID, rank), (size_name, size))?;
+    let node_lists = [names::STEP_NODES, names::JOB_NODES, names::NODES];
+    let Some((nodes_name, nodes)) = view.first_of(&node_lists) else {
+        return absent("SLURM_JOB_NODELIST is not set");
+    };
+    let nodes = host_list::expand(nodes)?;
+    let local = view.number(names::LOCAL_ID)?;
+    let place = (view.number(names::NODE_ID)?, local);
+
+    let mut found = match deal(view, ranks, size_name, &nodes)? {
+        Ok(places) if agrees(&places, rank, place) => {
+            let spec = addresses(&places, &nodes, view.port()?)?;
+            let origin = format!("{}, {size_name} and {nodes_name}", names::PROC_ID);
+            match view.root()? {
+                Some(root) => ranks.rooted(root, origin)?,
+                None => Found::new(Membership::Known(spec), ranks.task()?, origin),
+            }
+        }
+        other => {
+            let why = other.err().unwrap_or_else(|| {
+                "the node and place that Slurm says this task has are not those of its rank".into()
+            });
+            let first = nodes.first().map_or("", String::as_str);
+            let root = match view.root()? {
+                Some(root) => root,
+                None => HostPort::new(first, view.port()?)?,
+            };
+            let origin = format!("{}, {size_name} and {nodes_name}", names::PROC_ID);
+            let mut found = ranks.rooted(root, origin)?;
+            found.notes.push(format!(
+                "{why}: the others are learnt from rank 0, taken to be on {first}"
+            ));
+            found
+        }
+    };
+    found.local = local.map(|rank| Local { rank, size: None });
+    found.epoch = Some(Epoch {
+        run: format!("slurm {job}.{step}"),
+        restart: view.number(names::RESTART_COUNT)?.unwrap_or(0).into(),
+    });
+    found.found()
+}
+
+/// A rank's node, and its place on it.
+type Place = (usize, u32);
+
+/// The place of each rank, or why that cannot be said.
+fn deal(
+    view: &View<'_>,
+    ranks: Ranks,
+    size_name: &str,
+    nodes: &[String],
+) -> Result<Result<Vec<Place>, String>, Status> {
+    let counts_names = [names::STEP_TASKS_PER_NODE, names::TASKS_PER_NODE];
+    let Some((counts_name, text)) = view.first_of(&counts_names) else {
+        return Ok(Err("SLURM_TASKS_PER_NODE is not set".into()));
+    };
+    let counts = host_list::counts(text)?;
+    let total: u64 = counts.iter().map(|&count| u64::from(count)).sum();
+    if counts.len() != nodes.len() || total != u64::from(ranks.size) {
+        let why = format!(
+            "it should have a count for each of {} nodes, and sum up to {size_name}={}",
+            nodes.len(),
+            ranks.size
+        );
+        return Err(wrong(counts_name, text, &why));
+    }
+    let distribution = view.variable(names::DISTRIBUTION).unwrap_or("block");
+    let places = match distribution.split([',', ':']).next() {
+        Some("block") => in_blocks(&counts),
+        Some("cyclic") => in_turn(&counts),
+        _ => {
+            return Ok(Err(format!(
+                "ranks are dealt out as {}",
+                crate::cluster::quoted::shown(distribution)
+            )));
+        }
+    };
+    Ok(Ok(places))
+}
+
+fn in_blocks(counts: &[u32]) -> Vec<Place> {
+    let block = |(node, &count): (usize, &u32)| (0..count).map(move |place| (node, place));
+    counts.iter().enumerate().flat_map(block).collect()
+}
+
+fn in_turn(counts: &[u32]) -> Vec<Place> {
+    let rounds = counts.iter().copied().max().unwrap_or(0);
+    let round = |place: u32| {
+        let with_room = counts
+            .iter()
+            .enumerate()
+            .filter(move |(_, count)| **count > place);
+        with_room.map(move |(node, _)| (node, place))
+    };
+    (0..rounds).flat_map(round).collect()
+}
+
+/// True unless Slurm says that `rank` is elsewhere.
+fn agrees(places: &[Place], rank: u32, (node, local): (Option<u32>, Option<u32>)) -> bool {
+    places.get(rank as usize).is_some_and(|place| {
+        node.is_none_or(|node| node as usize == place.0)
+            && local.is_none_or(|local| local == place.1)
+    })
+}
+
+fn addresses(places: &[Place], nodes: &[String], port: u16) -> Result<ClusterSpec, Status> {
+    debug_assert!(places.len() <= CLUSTER_TASKS_MAX);
+    let addresses = places
+        .iter()
+        .map(|&(node, place)| {
+            let port = u16::try_from(u32::from(port) + place).map_err(|_| {
+                let message = format!(
+                    "port {port} and {place} more is no port: give RENDEZ_PORT a lower one"
+                );
+                Status::of(catalogue::CLUSTER_ADDRESS, message)
+            })?;
+            HostPort::new(&nodes[node], port)
+        })
+        .collect::<Result<Vec<_>, Status>>()?;
+    ClusterSpec::of_job(super::ranks::JOB, addresses)
+}

@@ -1,0 +1,168 @@
+//! Dials: the way to one task, tried again and again until somebody answers or the time is over.
+//!
+//! Knows addresses, refusals and wishes; what is said once there is a connection stands elsewhere.
+//!
+//! A dial of a TCP address whose task turns out to be on this machine is sent elsewhere, to the task's Unix address:
+//! reaching it there is the proof, and gives shared memory. A machine's name proves nothing, nor does its boot: two
+//! containers share one and cannot reach each other's memory. So what does not come through goes back to TCP.
+
+use std::rc::Rc;
+use std::time::Instant;
+
+use crate::ground::{Code, Status, catalogue};
+use crate::proto;
+
+use super::address::Address;
+use super::hello::Refusal;
+use super::peer::PathWish;
+use super::plane::{Established, Plane};
+
+/// The way to one task, as far as it is known.
+#[derive(Debug)]
+pub(super) struct Route {
+    address: Address,
+    wish: PathWish,
+    /// The peer's Unix address, once it has named it, until that has failed.
+    near: Option<Address>,
+    /// Why there is no shared memory, once that is known.
+    pub(super) no_shm: Option<String>,
+}
+
+/// What one attempt came to.
+pub(super) enum Attempt {
+    Established(Established),
+    /// The peer may be on this machine, at this address.
+    Near(Address),
+}
+
+impl Route {
+    pub(super) const fn new(address: Address, wish: PathWish) -> Self {
+        Self {
+            address,
+            wish,
+            near: None,
+            no_shm: None,
+        }
+    }
+
+    /// What our hello wishes for.
+    pub(super) const fn wish(&self) -> proto::PathWish {
+        match (self.wish, &self.no_shm) {
+            (PathWish::Shm, _) => proto::PathWish::Shm,
+            (PathWish::Tcp, _) | (PathWish::Auto, Some(_)) => proto::PathWish::Tcp,
+            (PathWish::Auto, None) => proto::PathWish::Auto,
+        }
+    }
+
+    /// Why the way is TCP.
+    pub(super) fn why_tcp(&self) -> String {
+        match (&self.no_shm, self.wish) {
+            (Some(why), _) => why.clone(),
+            (None, PathWish::Tcp) => "TCP is demanded".into(),
+            (None, _) => "the peer runs on another machine, or demands TCP".into(),
+        }
+    }
+}
+
+impl Plane {
+    /// Connects to `task`, again and again until `deadline`, and converses.
+    pub(super) async fn dial(self: Rc<Self>, task: String, mut route: Route, deadline: Instant) {
+        let mut pause = self.config.backoff_min;
+        let mut before: Option<Refusal> = None;
+        let status = loop {
+            let refusal = match self.attempt(&task, &mut route, deadline).await {
+                Ok(established) => {
+                    self.dials.borrow_mut().remove(&task);
+                    return self.converse(established).await;
+                }
+                Err(refusal) => refusal,
+            };
+            if self.registry.borrow().is_up(&task) {
+                self.dials.borrow_mut().remove(&task);
+                return;
+            }
+            if !refusal.retry && !self.registry.borrow().is_accepting(&task) {
+                break refusal.status;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                // The last attempt may have had no time for more than to be late; the one before says why.
+                let refusal = before.unwrap_or(refusal);
+                let message = format!(
+                    "no connection to task {task} at {} by the deadline; {}",
+                    route.address,
+                    refusal.status.message()
+                );
+                break Status::new(Code::Unavailable, "CONNECT_DEADLINE", message);
+            }
+            self.runtime.sleep(self.jitter(pause).min(left)).await;
+            pause = (pause * 2).min(self.config.backoff_max);
+            before = Some(refusal);
+        };
+        self.dials.borrow_mut().remove(&task);
+        self.handler.dial_failed(&task, status);
+    }
+
+    /// One attempt to connect and be greeted, wherever the route leads.
+    async fn attempt(
+        self: &Rc<Self>,
+        task: &str,
+        route: &mut Route,
+        deadline: Instant,
+    ) -> Result<Established, Refusal> {
+        if !route.address.is_tcp() {
+            if route.wish == PathWish::Tcp {
+                let message = format!(
+                    "TCP is demanded to {task}, but {} is no TCP address",
+                    route.address
+                );
+                return Err(refused(message));
+            }
+            return self.attempt_near(task, &route.address, deadline).await;
+        }
+        // What failed last time may do now: the peer may be another life of its task, elsewhere.
+        route.no_shm = None;
+        loop {
+            if let Some(near) = route.near.take() {
+                match self.attempt_near(task, &near, deadline).await {
+                    Err(refusal) if is_busy(&refusal) => {
+                        route.near = Some(near);
+                        return Err(refusal);
+                    }
+                    Err(refusal) => {
+                        let why = format!(
+                            "{task} cannot be greeted at {near}, so descriptors do not get through: {}",
+                            refusal.status.message()
+                        );
+                        if route.wish == PathWish::Shm {
+                            return Err(refused(format!("shared memory is demanded; {why}")));
+                        }
+                        tracing::info!(
+                            task,
+                            why,
+                            "no shared memory on one machine: the way is TCP"
+                        );
+                        route.no_shm = Some(why);
+                    }
+                    established => return established,
+                }
+            }
+            match self
+                .attempt_tcp(task, &route.address, route, deadline)
+                .await?
+            {
+                Attempt::Established(established) => return Ok(established),
+                Attempt::Near(near) => route.near = Some(near),
+            }
+        }
+    }
+}
+
+fn refused(message: String) -> Refusal {
+    Refusal::fatal(Code::FailedPrecondition, catalogue::PATH_REFUSED, message)
+}
+
+/// True for a no that says nothing about the way.
+fn is_busy(refusal: &Refusal) -> bool {
+    refusal.retry && refusal.status.reason() == catalogue::PEER_BUSY
+}

@@ -1,0 +1,223 @@
+//! Meetings over Unix sockets: from a fresh connection with its lane to one that counts, on either side.
+//!
+//! Knows sockets, lanes and the kernel's word of who is at their other end; what is said stands in the greeting.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::rc::Rc;
+use std::time::Instant;
+
+use crate::proto;
+
+use super::address::Address;
+use super::credentials::Credentials;
+use super::exchange::Seals;
+use super::greet::{Greeting, Local, lane_refusal};
+use super::handshake::{self, Terms};
+use super::hello::{Evidence, Refusal};
+use super::lane::{Lane, Then};
+use super::peer::Path;
+use super::plane::{ClaimKind, Established, Met, Plane};
+use super::runtime::Stream;
+use super::watch::Arrived;
+
+/// What a connection consists of before it is greeted.
+struct Fresh {
+    socket: UnixStream,
+    lane: Lane,
+    then: Then,
+    credentials: Credentials,
+    deadline: Instant,
+}
+
+impl Plane {
+    /// Greets somebody who dialled us, and converses.
+    pub(super) async fn welcome(self: Rc<Self>, arrived: Arrived) {
+        let Arrived {
+            socket,
+            lane,
+            then,
+            credentials,
+            deadline,
+            permit,
+        } = arrived;
+        let fresh = Fresh {
+            socket,
+            lane,
+            then,
+            credentials,
+            deadline,
+        };
+        let greeted = self.greet(fresh, None).await;
+        drop(permit);
+        match greeted {
+            Ok(established) => self.converse(established).await,
+            // The one who dialled was told, if it could be; on our side nobody waits for it.
+            Err(refusal) => {
+                tracing::info!(task = %self.config.task, refusal = %refusal.status, "a connection was refused")
+            }
+        }
+    }
+
+    /// One attempt to connect to a Unix address and be greeted there.
+    pub(super) async fn attempt_near(
+        self: &Rc<Self>,
+        task: &str,
+        address: &Address,
+        deadline: Instant,
+    ) -> Result<Established, Refusal> {
+        if self.registry.borrow().is_up(task) {
+            return Err(Refusal::later("PEER_BUSY", "connected from the other side"));
+        }
+        let unreachable = |errno: io::Error| {
+            Refusal::later("CONNECT_DEADLINE", format!("the last attempt: {errno}"))
+        };
+        let socket = address
+            .connect()
+            .map_err(|errno| unreachable(errno.into()))?;
+        let credentials = Credentials::of(socket.as_fd()).map_err(unreachable)?;
+        self.registry.borrow_mut().begin_dial(task)?;
+        let claim = self.claim(task, ClaimKind::Dial);
+        let then = match self.config.secret {
+            Some(_) => Then::Handshake,
+            None => Then::Greeting,
+        };
+        let lane = Lane::open(socket.as_fd(), then).map_err(|error| {
+            let refusal = lane_refusal(task, &error);
+            // Whatever befell a connection this young may be over by the next.
+            Refusal {
+                retry: true,
+                ..refusal
+            }
+        })?;
+        let fresh = Fresh {
+            socket,
+            lane,
+            then,
+            credentials,
+            deadline: deadline.min(Instant::now() + self.config.greet_deadline),
+        };
+        let outcome = self.greet(fresh, Some(task)).await;
+        drop(claim);
+        outcome
+    }
+
+    /// What greetings need of this side.
+    pub(super) fn our_side(&self, path: proto::PathWish) -> Local<'_> {
+        Local {
+            config: &self.config,
+            identity: &self.identity,
+            handler: &*self.handler,
+            path,
+        }
+    }
+
+    /// Greets over a fresh connection, as dialler if there is a task that was dialled. Once it counts, the handler
+    /// knows.
+    async fn greet(
+        self: &Rc<Self>,
+        fresh: Fresh,
+        dialled: Option<&str>,
+    ) -> Result<Established, Refusal> {
+        let Fresh {
+            socket,
+            mut lane,
+            then,
+            credentials,
+            deadline,
+        } = fresh;
+        let mut reader = self.adopt(&socket).map_err(no_stream)?;
+        let writer = self.adopt(&socket).map_err(no_stream)?;
+        let peer = self.number();
+        let announced = self.announced.get();
+        let whole = async {
+            let has_proved = self
+                .shake_hands(&mut reader, then, dialled.is_some())
+                .await?;
+            let evidence = Evidence::Socket {
+                credentials: &credentials,
+                has_proved,
+            };
+            let local = self.our_side(proto::PathWish::Auto);
+            let greeting = Greeting::new(&mut reader, &mut lane, local, evidence);
+            match dialled {
+                Some(task) => {
+                    greeting
+                        .dial(task, |hello| self.count(peer, hello, true))
+                        .await
+                }
+                None => {
+                    let (greeted, accepting) = greeting.accept(|hello| self.admit(hello)).await?;
+                    let counted = self.count(peer, &greeted.hello, false)?;
+                    drop(accepting);
+                    Ok((greeted, counted))
+                }
+            }
+        };
+        let time = deadline.saturating_duration_since(Instant::now());
+        let (greeted, claim) = self
+            .runtime
+            .within(time, whole)
+            .await
+            .unwrap_or_else(late)?;
+        Ok(self.establish(Met {
+            peer,
+            greeted,
+            claim,
+            is_dialler: dialled.is_some(),
+            path: Path::Shm,
+            path_why: "one machine: descriptors came through".into(),
+            socket: OwnedFd::from(socket),
+            lane: Some(lane),
+            // The kernel keeps everybody else out of a Unix socket.
+            seals: Seals::default(),
+            reader: Box::new(reader),
+            writer: Box::new(writer),
+            credentials: Some(credentials),
+            announced,
+        }))
+    }
+
+    /// True if both sides proved the secret. Without it, what the kernel says of both must do.
+    async fn shake_hands(
+        &self,
+        stream: &mut Stream,
+        then: Then,
+        is_dialler: bool,
+    ) -> Result<bool, Refusal> {
+        let terms = Terms {
+            secret: self.config.secret.as_ref(),
+            binding: [0; 32],
+            may_go_without: true,
+        };
+        let session = match (then, is_dialler) {
+            (Then::Greeting, _) => None,
+            (Then::Handshake, true) => handshake::dial(stream, terms).await?,
+            (Then::Handshake, false) => {
+                handshake::accept(stream, terms, |nonce| self.is_new(nonce)).await?
+            }
+        };
+        Ok(session.is_some())
+    }
+
+    fn adopt(&self, socket: &UnixStream) -> io::Result<Stream> {
+        self.runtime.adopt(socket.try_clone()?)
+    }
+}
+
+/// A socket that no stream can be made of.
+pub(super) fn no_stream(error: io::Error) -> Refusal {
+    Refusal::later(
+        "PEER_REFUSED",
+        format!("a socket could not be used: {error}"),
+    )
+}
+
+/// A greeting that took too long.
+pub(super) fn late<T>() -> Result<T, Refusal> {
+    Err(Refusal::later(
+        "PEER_LOST",
+        "the greeting was not over by its deadline",
+    ))
+}

@@ -1,0 +1,477 @@
+//! Meetings over TCP: from a fresh connection to one that counts and has its data connections, on either side.
+//!
+//! Knows sockets, TLS, handshakes and tickets, and the order in which they follow each other; what is said stands in
+//! the greeting.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::io;
+use std::net::TcpStream;
+use std::os::fd::OwnedFd;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use futures_lite::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use futures_rustls::TlsStream;
+
+use crate::ground::limits::NONCES_MAX;
+use crate::ground::{Code, catalogue};
+use crate::proto;
+
+use super::address::Address;
+use super::data::{self, DataDial};
+use super::dial::{Attempt, Route};
+use super::errand::ErrandError;
+use super::exchange::{Exchange, Seals};
+use super::greet_tcp::{self, Dialled, Door, Expected};
+use super::handshake::{self, Terms};
+use super::hello::Refusal;
+use super::meet::{late, no_stream};
+use super::newcomers::{Called, Data};
+use super::peer::Path;
+use super::plane::{ClaimKind, Met, Plane, Reader, Writer};
+use super::preamble::{self, Kind, OPENING, VERSION, Verdict};
+use super::runtime::Stream;
+use super::secret::{Role, Session};
+use super::tcp;
+
+/// The nonces of the last handshakes, to know one that is played back.
+#[derive(Debug, Default)]
+pub(super) struct Nonces {
+    seen: BTreeSet<[u8; 32]>,
+    order: VecDeque<[u8; 32]>,
+}
+
+/// A conversation's stream, in the clear or under TLS.
+enum Wire {
+    Plain { reader: Stream, writer: Stream },
+    Tls(Box<TlsStream<Stream>>),
+}
+
+/// A stream on which both sides know who they talk to.
+struct Trusted {
+    wire: Wire,
+    seals: Seals,
+    /// What signs tickets.
+    session: Option<Session>,
+}
+
+impl Plane {
+    /// Greets somebody who dialled us over TCP, and converses.
+    pub(super) async fn welcome_tcp(self: Rc<Self>, called: Called) {
+        let Called {
+            socket,
+            from,
+            is_tls,
+            deadline,
+            permit,
+        } = called;
+        let time = deadline.saturating_duration_since(Instant::now());
+        let met = self.accept_tcp(socket, is_tls, deadline);
+        let met = self.runtime.within(time, met).await.unwrap_or_else(late);
+        drop(permit);
+        match met {
+            Ok(Some(met)) => {
+                let established = self.establish(met);
+                self.converse(established).await;
+            }
+            // Sent elsewhere.
+            Ok(None) => {}
+            Err(refusal) => {
+                let reason = refusal.status.reason();
+                if let Some(more) = self.complaints.add(reason, Instant::now()) {
+                    tracing::warn!(
+                        task = %self.config.task,
+                        %from,
+                        reason,
+                        more,
+                        refusal = %refusal.status,
+                        "a connection was refused"
+                    );
+                }
+            }
+        }
+    }
+
+    /// Judges somebody who wants to carry data.
+    pub(super) fn handle_data(&self, data: Data) {
+        let place = self.tickets.borrow().judge(&data.preamble, self.now_ms());
+        let verdict = place.err().unwrap_or(Verdict::Welcome);
+        let is_told = data::answer(&data.socket, verdict);
+        match place {
+            Ok(place) => {
+                let tuned = tcp::tune(&data.socket, self.config.lost_after);
+                // One that fails so early is missed by the one who dialled, too.
+                if is_told && tuned.is_ok() {
+                    self.tickets
+                        .borrow_mut()
+                        .put(place, OwnedFd::from(data.socket));
+                }
+            }
+            Err(verdict) => {
+                let (reason, why) = data::refusal(verdict);
+                if let Some(more) = self.complaints.add(reason, Instant::now()) {
+                    tracing::warn!(
+                        task = %self.config.task,
+                        from = %data.from,
+                        reason,
+                        more,
+                        why,
+                        "a data connection was refused"
+                    );
+                }
+            }
+        }
+    }
+
+    /// True if no handshake has used this nonce, as far as is remembered.
+    pub(super) fn is_new(&self, nonce: [u8; 32]) -> bool {
+        self.nonces.borrow_mut().insert(nonce)
+    }
+
+    /// One attempt to connect to a TCP address and be greeted there.
+    pub(super) async fn attempt_tcp(
+        self: &Rc<Self>,
+        task: &str,
+        address: &Address,
+        route: &Route,
+        deadline: Instant,
+    ) -> Result<Attempt, Refusal> {
+        if self.registry.borrow().is_up(task) {
+            return Err(Refusal::later("PEER_BUSY", "connected from the other side"));
+        }
+        let deadline = deadline.min(Instant::now() + self.config.greet_deadline);
+        let time = deadline.saturating_duration_since(Instant::now());
+        let whole = async {
+            let address = address.clone();
+            let work = move || tcp::connect(&address, deadline);
+            let socket = self
+                .errands
+                .begin(work)
+                .map_err(no_errand)?
+                .receive()
+                .await
+                .map_err(|error| {
+                    Refusal::later("CONNECT_DEADLINE", format!("the last attempt: {error}"))
+                })?;
+            self.registry.borrow_mut().begin_dial(task)?;
+            let claim = self.claim(task, ClaimKind::Dial);
+            let attempt = self.dial_tcp(socket, task, route, deadline).await;
+            drop(claim);
+            attempt
+        };
+        self.runtime.within(time, whole).await.unwrap_or_else(late)
+    }
+
+    /// The dialler's side of a fresh connection.
+    async fn dial_tcp(
+        self: &Rc<Self>,
+        socket: TcpStream,
+        task: &str,
+        route: &Route,
+        deadline: Instant,
+    ) -> Result<Attempt, Refusal> {
+        let wire = self.adopt_tcp(&socket).map_err(no_stream)?;
+        let Trusted {
+            mut wire,
+            seals,
+            session,
+        } = self.trust_dialled(wire).await?;
+        let peer = self.number();
+        let announced = self.announced.get();
+        let to = socket.peer_addr().map_err(no_stream)?;
+        let mut exchange = Exchange::new(&mut wire, seals);
+        let open = async |expected: Expected| {
+            let work = DataDial {
+                to,
+                preambles: data::preambles(expected, session.as_ref()),
+                deadline,
+                lost_after: self.config.lost_after,
+            };
+            let errand = self.errands.begin(move || work.run());
+            let sockets = errand.map_err(no_errand)?.receive().await;
+            sockets.map_err(|error| error.refusal())
+        };
+        let dialled = greet_tcp::dial(
+            &mut exchange,
+            self.our_side(route.wish()),
+            task,
+            open,
+            |hello| self.count(peer, hello, true),
+        )
+        .await?;
+        let seals = exchange.into_seals();
+        let (greeted, claim) = match dialled {
+            Dialled::Here(greeted, claim) => (greeted, claim),
+            Dialled::Elsewhere(near) => return Ok(Attempt::Near(near)),
+        };
+        let (reader, writer) = wire.split();
+        let established = self.establish(Met {
+            peer,
+            greeted,
+            claim,
+            is_dialler: true,
+            path: Path::Tcp,
+            path_why: route.why_tcp(),
+            socket: OwnedFd::from(socket),
+            lane: None,
+            seals,
+            reader,
+            writer,
+            credentials: None,
+            announced,
+        });
+        Ok(Attempt::Established(established))
+    }
+
+    /// The acceptor's side of a fresh connection; nothing if it was sent elsewhere.
+    async fn accept_tcp(
+        self: &Rc<Self>,
+        socket: TcpStream,
+        is_tls: bool,
+        deadline: Instant,
+    ) -> Result<Option<Met>, Refusal> {
+        let wire = self.adopt_tcp(&socket).map_err(no_stream)?;
+        let Trusted {
+            mut wire,
+            seals,
+            session,
+        } = self.trust_accepted(wire, is_tls).await?;
+        let peer = self.number();
+        let announced = self.announced.get();
+        let left = deadline.saturating_duration_since(Instant::now());
+        let left = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
+        let door = Door {
+            tickets: &self.tickets,
+            session,
+            expires_ms: self.now_ms().saturating_add(left),
+            local: &self.local,
+        };
+        let mut exchange = Exchange::new(&mut wire, seals);
+        let greeted = greet_tcp::accept(
+            &mut exchange,
+            self.our_side(proto::PathWish::Auto),
+            door,
+            |hello| self.admit(hello),
+            |hello| self.count(peer, hello, false),
+        )
+        .await?;
+        let seals = exchange.into_seals();
+        let Some((greeted, claim)) = greeted else {
+            return Ok(None);
+        };
+        let (reader, writer) = wire.split();
+        Ok(Some(Met {
+            peer,
+            greeted,
+            claim,
+            is_dialler: false,
+            path: Path::Tcp,
+            path_why: "the peer came over TCP: from another machine, or by demand".into(),
+            socket: OwnedFd::from(socket),
+            lane: None,
+            seals,
+            reader,
+            writer,
+            credentials: None,
+            announced,
+        }))
+    }
+
+    /// Says what we want, hears the verdict, and proves what is to be proved.
+    async fn trust_dialled(&self, mut wire: Wire) -> Result<Trusted, Refusal> {
+        let kind = match self.config.tls {
+            Some(_) => Kind::Tls,
+            None => Kind::Control,
+        };
+        let mut verdict = [0; OPENING];
+        let asked = async {
+            wire.write_all(&preamble::opening(kind)).await?;
+            wire.flush().await?;
+            wire.read_exact(&mut verdict).await
+        };
+        asked.await.map_err(|error| {
+            Refusal::later(
+                "PEER_LOST",
+                format!("nobody of ours answers at that address: {error}"),
+            )
+        })?;
+        match preamble::read_answer(verdict) {
+            Some(Verdict::Welcome) => {}
+            Some(Verdict::OtherVersion(other)) => {
+                let message = format!(
+                    "task {} opens connections in version {VERSION}, the peer in version {other}; \
+                     run the same release on both sides",
+                    self.config.task
+                );
+                return Err(Refusal::fatal(
+                    Code::FailedPrecondition,
+                    "PEER_VERSION",
+                    message,
+                ));
+            }
+            Some(Verdict::WantsTls) => return Err(no_tls("the peer has it, this task has not")),
+            Some(Verdict::NoTls) => return Err(no_tls("this task has it, the peer has not")),
+            _ => {
+                return Err(Refusal::fatal(
+                    Code::Internal,
+                    "PEER_PROTOCOL",
+                    "something else than rendez answers at that address",
+                ));
+            }
+        }
+        let (mut wire, binding) = match (&self.config.tls, wire) {
+            (Some(tls), Wire::Plain { reader, .. }) => {
+                let (stream, binding) = tls.connect(reader).await?;
+                (Wire::Tls(Box::new(stream)), Some(binding))
+            }
+            (_, wire) => (wire, None),
+        };
+        let session = handshake::dial(&mut wire, self.terms(binding)).await?;
+        Ok(Trusted::new(wire, session, binding, Role::Dialler))
+    }
+
+    /// Gives the verdict, and proves what is to be proved.
+    async fn trust_accepted(&self, mut wire: Wire, is_tls: bool) -> Result<Trusted, Refusal> {
+        let (verdict, mismatch) = match (&self.config.tls, is_tls) {
+            (Some(_), true) | (None, false) => (Verdict::Welcome, None),
+            (Some(_), false) => (
+                Verdict::WantsTls,
+                Some("this task has it, the peer has not"),
+            ),
+            (None, true) => (Verdict::NoTls, Some("the peer has it, this task has not")),
+        };
+        let told = async {
+            wire.write_all(&preamble::answer(verdict)).await?;
+            wire.flush().await
+        };
+        told.await.map_err(no_stream)?;
+        if let Some(mismatch) = mismatch {
+            return Err(no_tls(mismatch));
+        }
+        let (mut wire, binding) = match (&self.config.tls, wire) {
+            (Some(tls), Wire::Plain { reader, .. }) => {
+                let (stream, binding) = tls.accept(reader).await?;
+                (Wire::Tls(Box::new(stream)), Some(binding))
+            }
+            (_, wire) => (wire, None),
+        };
+        let is_new = |nonce| self.is_new(nonce);
+        let session = handshake::accept(&mut wire, self.terms(binding), is_new).await?;
+        Ok(Trusted::new(wire, session, binding, Role::Acceptor))
+    }
+
+    fn terms(&self, binding: Option<[u8; 32]>) -> Terms<'_> {
+        Terms {
+            secret: self.config.secret.as_ref(),
+            binding: binding.unwrap_or_default(),
+            may_go_without: false,
+        }
+    }
+
+    fn adopt_tcp(&self, socket: &TcpStream) -> io::Result<Wire> {
+        tcp::tune(socket, self.config.lost_after)?;
+        Ok(Wire::Plain {
+            reader: self.runtime.adopt_tcp(socket.try_clone()?)?,
+            writer: self.runtime.adopt_tcp(socket.try_clone()?)?,
+        })
+    }
+}
+
+impl Trusted {
+    fn new(wire: Wire, proved: Option<Session>, binding: Option<[u8; 32]>, role: Role) -> Self {
+        let seals = match (&proved, binding) {
+            (Some(session), None) => Seals::new(session, role),
+            // TLS seals better, and without a secret there is nothing to seal with.
+            _ => Seals::default(),
+        };
+        let session = proved.or_else(|| binding.as_ref().map(Session::new));
+        Self {
+            wire,
+            seals,
+            session,
+        }
+    }
+}
+
+impl Nonces {
+    /// Remembers a nonce, and says whether it is new.
+    fn insert(&mut self, nonce: [u8; 32]) -> bool {
+        if !self.seen.insert(nonce) {
+            return false;
+        }
+        self.order.push_back(nonce);
+        if self.order.len() > NONCES_MAX
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.seen.remove(&oldest);
+        }
+        true
+    }
+}
+
+impl Wire {
+    /// Both halves, for a conversation that reads and writes at once.
+    fn split(self) -> (Reader, Writer) {
+        match self {
+            Self::Plain { reader, writer } => (Box::new(reader), Box::new(writer)),
+            Self::Tls(stream) => {
+                let (reader, writer) = futures_lite::io::split(stream);
+                (Box::new(reader), Box::new(writer))
+            }
+        }
+    }
+
+    fn stream(&mut self) -> Pin<&mut dyn ReadWrite> {
+        match self {
+            Self::Plain { reader, .. } => Pin::new(reader),
+            Self::Tls(stream) => Pin::new(&mut **stream),
+        }
+    }
+}
+
+/// Both directions of one stream.
+trait ReadWrite: AsyncRead + AsyncWrite + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> ReadWrite for S {}
+
+impl AsyncRead for Wire {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        self.stream().poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for Wire {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.stream().poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stream().poll_flush(cx)
+    }
+
+    fn poll_close(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stream().poll_close(cx)
+    }
+}
+
+fn no_errand(error: ErrandError) -> Refusal {
+    Refusal::later(catalogue::PEER_BUSY, error.to_string())
+}
+
+fn no_tls(why: &str) -> Refusal {
+    Refusal::fatal(
+        Code::PermissionDenied,
+        catalogue::TLS_REFUSED,
+        format!("no TLS between the two: {why}"),
+    )
+}

@@ -1,0 +1,45 @@
+//! Names, addresses and the sockets between them.
+
+use super::*;
+
+fn address(text: &str) -> Address {
+    text.parse().expect("an address")
+}
+
+#[test]
+fn a_name_is_resolved_and_reached() {
+    for name in ["127.0.0.1:0", "[::1]:0", "localhost:0"] {
+        let Ok(listener) = listen(&resolve(&address(name)).expect("resolved")) else {
+            // A machine without IPv6.
+            continue;
+        };
+        let bound = Address::of_socket(listener.local_addr().expect("bound"));
+        let stream = connect(&bound, Instant::now() + Duration::from_secs(5)).expect("reached");
+        tune(&stream, Duration::from_secs(10)).expect("tuned");
+        assert!(stream.nodelay().expect("asked"));
+        assert_eq!(sockopt::tcp_user_timeout(&stream).expect("asked"), 10_000);
+        assert!(sockopt::socket_keepalive(&stream).expect("asked"));
+    }
+}
+
+#[test]
+fn what_cannot_be_reached_says_why() {
+    let soon = || Instant::now() + Duration::from_secs(5);
+    let listener = listen(&resolve(&address("127.0.0.1:0")).expect("resolved")).expect("bound");
+    let bound = Address::of_socket(listener.local_addr().expect("bound"));
+    drop(listener);
+    let error = connect(&bound, soon()).expect_err("nobody is there");
+    assert!(error.to_string().contains("127.0.0.1"), "{error}");
+    let error = connect(&address("name.invalid:5"), soon()).expect_err("no such name");
+    assert!(matches!(error, DialError::Unresolved { .. }), "{error}");
+    assert!(error.to_string().contains("name.invalid"), "{error}");
+    let error = connect(&Address::unique("a"), soon()).expect_err("no TCP address");
+    assert!(matches!(error, DialError::NotTcp(_)), "{error}");
+}
+
+#[test]
+fn loopback_is_known_in_every_spelling() {
+    let is = |text: &str| is_loopback(text.parse().expect("an address"));
+    assert!(is("127.0.0.1") && is("127.9.9.9") && is("::1") && is("::ffff:127.0.0.1"));
+    assert!(!is("0.0.0.0") && !is("::") && !is("10.0.0.1") && !is("::ffff:10.0.0.1"));
+}

@@ -1,0 +1,208 @@
+//! TLS 1.3 around conversations over TCP: both sides show a certificate of the cluster's authority.
+//!
+//! Knows certificates and streams; not what is said. Which files they come from is the settings' business; here they
+//! are PEM texts. A certificate names no task: whoever holds one that the authority has signed belongs to the cluster.
+//! The provider of the primitives is ring, which needs no more than a C compiler to be built.
+
+use std::fmt;
+use std::sync::Arc;
+
+use futures_lite::io::{AsyncRead, AsyncWrite};
+use futures_rustls::{TlsAcceptor, TlsConnector, TlsStream};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::verify_server_cert_signed_by_trust_anchor;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::{NoServerSessionStorage, ParsedCertificate, WebPkiClientVerifier};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme};
+
+use crate::ground::{Code, Status, catalogue};
+
+use super::hello::Refusal;
+
+/// What the exporter is asked for; its value is the same on both ends of one connection and on no other.
+const BINDING_LABEL: &[u8] = b"EXPORTER-rendez-control-1";
+
+/// A task's certificate, its key, and the authority that signs all tasks'.
+#[derive(Clone)]
+pub struct Tls {
+    connector: TlsConnector,
+    acceptor: TlsAcceptor,
+}
+
+impl Tls {
+    /// From PEM texts: this task's certificate chain, its private key, and the certificates of the authorities that
+    /// peers' certificates must be signed by.
+    ///
+    /// # Errors
+    /// `InvalidArgument` says which of them is not what it should be.
+    pub fn from_pem(certificates: &[u8], key: &[u8], authorities: &[u8]) -> Result<Self, Status> {
+        let chain = read_certificates("certificate", certificates)?;
+        let key = PrivateKeyDer::from_pem_slice(key)
+            .map_err(|error| unfit("private key", &error.to_string()))?;
+        let mut roots = RootCertStore::empty();
+        for authority in read_certificates("authority", authorities)? {
+            roots
+                .add(authority)
+                .map_err(|error| unfit("authority", &error.to_string()))?;
+        }
+        let roots = Arc::new(roots);
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let clients =
+            WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider))
+                .build()
+                .map_err(|error| unfit("authority", &error.to_string()))?;
+        let fits = |error: rustls::Error| unfit("certificate or key", &error.to_string());
+        let mut server = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(fits)?
+            .with_client_cert_verifier(clients)
+            .with_single_cert(chain.clone(), key.clone_key())
+            .map_err(fits)?;
+        // Each connection is a full handshake: a certificate that is no longer good opens no old session.
+        server.session_storage = Arc::new(NoServerSessionStorage {});
+        server.send_tls13_tickets = 0;
+        let mut client = ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(fits)?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(AnyNameVerifier { roots, provider }))
+            .with_client_auth_cert(chain, key)
+            .map_err(fits)?;
+        client.resumption = rustls::client::Resumption::disabled();
+        Ok(Self {
+            connector: TlsConnector::from(Arc::new(client)),
+            acceptor: TlsAcceptor::from(Arc::new(server)),
+        })
+    }
+
+    /// The dialler's handshake, and what binds a proof to this very connection.
+    pub(crate) async fn connect<S: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        stream: S,
+    ) -> Result<(TlsStream<S>, [u8; 32]), Refusal> {
+        // A name is asked for, and none is sent or checked: tasks move between hosts.
+        let name = ServerName::IpAddress(std::net::Ipv4Addr::UNSPECIFIED.into());
+        let stream = self
+            .connector
+            .connect(name, stream)
+            .await
+            .map_err(|error| refused(&error))?;
+        let binding = stream
+            .get_ref()
+            .1
+            .export_keying_material([0; 32], BINDING_LABEL, None)
+            .map_err(|error| refused(&std::io::Error::other(error)))?;
+        Ok((TlsStream::Client(stream), binding))
+    }
+
+    /// The acceptor's.
+    pub(crate) async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        stream: S,
+    ) -> Result<(TlsStream<S>, [u8; 32]), Refusal> {
+        let stream = self
+            .acceptor
+            .accept(stream)
+            .await
+            .map_err(|error| refused(&error))?;
+        let binding = stream
+            .get_ref()
+            .1
+            .export_keying_material([0; 32], BINDING_LABEL, None)
+            .map_err(|error| refused(&std::io::Error::other(error)))?;
+        Ok((TlsStream::Server(stream), binding))
+    }
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Tls(…)")
+    }
+}
+
+/// Takes any server that the authority has signed, whatever its host is called.
+#[derive(Debug)]
+struct AnyNameVerifier {
+    roots: Arc<RootCertStore>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for AnyNameVerifier {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        _name: &ServerName<'_>,
+        _ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let certificate = ParsedCertificate::try_from(certificate)?;
+        verify_server_cert_signed_by_trust_anchor(
+            &certificate,
+            &self.roots,
+            intermediates,
+            now,
+            self.provider.signature_verification_algorithms.all,
+        )?;
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let known = &self.provider.signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, certificate, signed, known)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let known = &self.provider.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, certificate, signed, known)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider
+            .signature_verification_algorithms
+            .supported_schemes()
+    }
+}
+
+fn read_certificates(what: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, Status> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    match found {
+        Ok(found) if found.is_empty() => Err(unfit(what, "the file holds none")),
+        Ok(found) => Ok(found),
+        Err(error) => Err(unfit(what, &error.to_string())),
+    }
+}
+
+fn unfit(what: &str, why: &str) -> Status {
+    Status::new(
+        Code::InvalidArgument,
+        catalogue::CONFIG,
+        format!("tls: the {what} cannot be used: {why}"),
+    )
+}
+
+fn refused(error: &std::io::Error) -> Refusal {
+    // What rustls judged is for good; what befell the connection is not.
+    let is_judged = error.kind() == std::io::ErrorKind::InvalidData;
+    let status = Status::new(
+        Code::PermissionDenied,
+        catalogue::TLS_REFUSED,
+        format!("the TLS handshake failed: {error}"),
+    );
+    Refusal {
+        status,
+        retry: !is_judged,
+    }
+}

@@ -1,0 +1,188 @@
+//! Where settings are found: the file, the environment, this machine's name.
+//!
+//! The only part of the settings that reads anything from the system.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use super::layers::{UNNAMED, hint};
+use super::table::{SETTINGS, Setting};
+use super::{Config, Origin, invalid};
+use crate::cluster::{self, Flags, Surroundings};
+use crate::ground::limits::CLUSTER_TEXT_BYTES_MAX;
+use crate::ground::{Status, TaskName};
+
+/// Names the file; if it is set, the usual places are not looked at.
+const FILE_VARIABLE: &str = "RENDEZ_CONFIG_FILE";
+
+/// Variables that begin as settings do and are none: the file's name, and those of builds and tests.
+const NO_SETTINGS: [&str; 2] = [FILE_VARIABLE, "RENDEZ_VERSION"];
+const OF_TESTS: &str = "RENDEZ_TEST_";
+
+/// What the command line says of the settings, and the environment they are read from.
+#[derive(Clone, Debug, Default)]
+pub struct Sources {
+    /// The file that `--config` names: no other is looked for.
+    pub file: Option<PathBuf>,
+    /// Flags: keys of the table and their values, as texts.
+    pub flags: Vec<(&'static str, String)>,
+    /// The environment.
+    pub environment: BTreeMap<String, String>,
+}
+
+/// Settings as they were found.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// The settings.
+    pub config: Config,
+    /// The file, if there was one.
+    pub file: Option<cluster::File>,
+    /// The environment.
+    pub environment: BTreeMap<String, String>,
+    /// What is odd, and no error: unknown variables that look like ours.
+    pub warnings: Vec<String>,
+}
+
+impl Sources {
+    /// The process's own environment, and no flags.
+    #[must_use]
+    pub fn of_process() -> Self {
+        let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
+            Some((name.into_string().ok()?, value.into_string().ok()?))
+        };
+        Self {
+            environment: std::env::vars_os().filter_map(text).collect(),
+            ..Self::default()
+        }
+    }
+
+    /// Finds and reads them.
+    ///
+    /// # Errors
+    /// `InvalidArgument` names the file with its line, the variable or the flag, and what would be right.
+    pub fn load(self) -> Result<Loaded, Status> {
+        let mut config = Config::new(UNNAMED);
+        let file = self.find().map(|path| read(&path)).transpose()?;
+        if let Some(file) = &file {
+            config.apply_toml(&file.text, &file.path)?;
+        }
+        config.apply_env(|name| self.environment.get(name).cloned())?;
+        for (key, text) in &self.flags {
+            let setting = Setting::find(key)
+                .ok_or_else(|| invalid(format!("there is no setting `{key}`")))?;
+            config.apply_flag(setting, text)?;
+        }
+        Ok(Loaded {
+            warnings: self.unknown_variables(),
+            config,
+            file,
+            environment: self.environment,
+        })
+    }
+
+    /// The first of the places there is.
+    fn find(&self) -> Option<PathBuf> {
+        let named = |name: &str| self.environment.get(name).filter(|value| !value.is_empty());
+        if let Some(file) = self
+            .file
+            .clone()
+            .or_else(|| named(FILE_VARIABLE).map(PathBuf::from))
+        {
+            return Some(file);
+        }
+        let home = named("HOME").map(|home| Path::new(home).join(".config/rendez/config.toml"));
+        let usual = [
+            Some("rendez.toml".into()),
+            home,
+            Some("/etc/rendez/config.toml".into()),
+        ];
+        usual.into_iter().flatten().find(|path| path.is_file())
+    }
+
+    fn unknown_variables(&self) -> Vec<String> {
+        let variables: Vec<&str> = SETTINGS.iter().map(Setting::variable).collect();
+        let is_unknown = |name: &&String| {
+            name.starts_with("RENDEZ_")
+                && !variables.contains(&name.as_str())
+                && !NO_SETTINGS.contains(&name.as_str())
+                && !name.starts_with(OF_TESTS)
+        };
+        let unknown = self.environment.keys().filter(is_unknown);
+        unknown
+            .map(|name| {
+                let hint = hint(name, variables.iter().copied(), str::to_owned);
+                format!("{name} is set, and there is no such setting{hint}")
+            })
+            .collect()
+    }
+}
+
+impl Loaded {
+    /// What the cluster's resolvers look at: what flags say, then the environment, then the file.
+    ///
+    /// # Errors
+    /// `DEVICE_MALFORMED` if a flag's task is none.
+    pub fn surroundings(&self) -> Result<Surroundings, Status> {
+        let config = &self.config;
+        let by_flag = |key: &str| {
+            let setting = Setting::find(key);
+            setting.is_some_and(|setting| matches!(config.origin(setting), Origin::Flag(_)))
+        };
+        let task = by_flag("task").then(|| TaskName::parse(&config.task));
+        let flags = Flags {
+            task: task.transpose()?,
+            cluster: config.cluster.clone().filter(|_| by_flag("cluster")),
+            root: config.root.clone().filter(|_| by_flag("root")),
+            rank: config.rank.filter(|_| by_flag("rank")),
+            world_size: config.world_size.filter(|_| by_flag("world_size")),
+            port: by_flag("port").then_some(config.port),
+            subdomain: config.subdomain.clone().filter(|_| by_flag("subdomain")),
+        };
+        let host_name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
+        Ok(Surroundings {
+            flags,
+            environment: self.environment.clone(),
+            file: self.file.clone(),
+            host_name: host_name.map(|name| name.trim().to_owned()),
+        })
+    }
+}
+
+impl Config {
+    /// The settings of the first file there is of `RENDEZ_CONFIG_FILE`, `./rendez.toml`,
+    /// `~/.config/rendez/config.toml` and `/etc/rendez/config.toml`, with `RENDEZ_*` variables over them.
+    ///
+    /// Settings that only a server takes are named in the log: an engine alone does without.
+    ///
+    /// # Errors
+    /// `InvalidArgument` names the file or variable, the key, and what would be right.
+    pub fn load() -> Result<Self, Status> {
+        let loaded = Sources::of_process().load()?;
+        for warning in &loaded.warnings {
+            tracing::warn!("{warning}");
+        }
+        for (setting, origin) in loaded.config.for_servers() {
+            tracing::warn!(%origin, "`{}` is taken by servers, and means nothing to an engine alone", setting.key);
+        }
+        Ok(loaded.config)
+    }
+}
+
+/// Reads a file that is a configuration by its size.
+fn read(path: &Path) -> Result<cluster::File, Status> {
+    let unreadable =
+        |why: &dyn std::fmt::Display| invalid(format!("cannot read {}: {why}", path.display()));
+    let file = std::fs::File::open(path).map_err(|error| unreadable(&error))?;
+    let mut text = String::new();
+    let mut some = file.take(CLUSTER_TEXT_BYTES_MAX as u64 + 1);
+    some.read_to_string(&mut text)
+        .map_err(|error| unreadable(&error))?;
+    if text.len() > CLUSTER_TEXT_BYTES_MAX {
+        let why =
+            format!("it has more than {CLUSTER_TEXT_BYTES_MAX} bytes (CLUSTER_TEXT_BYTES_MAX)");
+        return Err(unreadable(&why));
+    }
+    let path = path.display().to_string();
+    Ok(cluster::File { path, text })
+}

@@ -1,0 +1,248 @@
+//! What a hop costs its two shards, in nanoseconds of one core: both turn in one thread, so no cache line travels and
+//! nobody waits. What is left is rendez's own work. Ignored: it measures, and holds nothing.
+//!
+//! `cargo test --release --test hop_cost -- --ignored --nocapture`
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use rendez::channel::Rules;
+use rendez::fabric::{AnyPort, DownReason, Geometry, LoopbackPort};
+use rendez::ground::device::TaskName;
+use rendez::ground::{DType, Incarnation, Key, Shape, Status, StepId, TensorMeta, limits};
+use rendez::memory::{ArenaConfig, MappedSegment, Segment, Tensor};
+use rendez::shard::solo::{End, Greeting, Solo, Team};
+use rendez::shard::{Clock, Observer, PreparedKey, Settings, Task, TaskContext, TaskEvent};
+
+const STEP: StepId = StepId(7);
+const TASKS: [&str; 2] = ["/job:a/task:0", "/job:b/task:0"];
+
+struct Deaf;
+
+impl Observer for Deaf {
+    fn peer_wanted(&self, _: &TaskName) {}
+    fn step_ended(&self, _: StepId, _: &Status) {}
+    fn link_down(&self, _: &TaskName, _: u32, _: DownReason) {}
+    fn violated(&self, task: &TaskName, status: &Status) {
+        panic!("{task}: {status}");
+    }
+    fn segment_added(&self, _: Arc<Segment>) {}
+}
+
+/// Two connected shards of two tasks.
+fn pair() -> [Solo; 2] {
+    let settings = Settings {
+        shards: 1,
+        rules: Rules::ALL,
+        ..Settings::default()
+    };
+    let teams = TASKS.map(|task| Team {
+        task: TaskName::parse(task).unwrap(),
+        incarnation: Incarnation(1 + u64::from(task == TASKS[1])),
+        settings,
+        clock: Clock::system(),
+        arena: ArenaConfig::default(),
+    });
+    let mut solos = teams.each_ref().map(|team| {
+        let port = |_| AnyPort::Loopback(LoopbackPort::new());
+        let mut solos = team.muster(port, |_| Arc::new(Deaf) as _).unwrap();
+        solos.pop().unwrap()
+    });
+    let geometry = Geometry {
+        slots: limits::LINK_SLOTS,
+        payload_bytes: limits::LINK_PAYLOAD_BYTES,
+    };
+    let (one, other) = LoopbackPort::endpoints(geometry).unwrap();
+    for (at, end) in [one, other].into_iter().enumerate() {
+        let them = 1 - at;
+        let segments = solos[them].segments().iter().map(|segment| {
+            let fd = segment.fd().try_clone_to_owned().unwrap();
+            let mapped = MappedSegment::open(fd, segment.len() as u64).unwrap();
+            (0, segment.index(), Arc::new(mapped))
+        });
+        let greeting = Greeting {
+            task: teams[them].task.clone(),
+            incarnation: teams[them].incarnation,
+            shards: 1,
+            read_domain: true,
+            segments: segments.collect(),
+            links: vec![(0, End::Loopback(end))],
+        };
+        solos[at].peer_up(greeting);
+    }
+    solos
+}
+
+fn keys() -> [Key; 2] {
+    [
+        Key::between("a", "b", "there").unwrap(),
+        Key::between("b", "a", "back").unwrap(),
+    ]
+}
+
+/// Sends back what it hears.
+struct Player {
+    meta: TensorMeta,
+    is_first: bool,
+    keys: [Key; 2],
+    prepared: Option<[PreparedKey; 2]>,
+    tensor: Option<Tensor>,
+    count: Arc<AtomicU64>,
+}
+
+impl Task for Player {
+    fn handle(&mut self, event: TaskEvent, context: &mut TaskContext<'_>) {
+        match event {
+            TaskEvent::Started => {
+                let [out, back] = self
+                    .keys
+                    .each_ref()
+                    .map(|key| context.prepare(key).unwrap());
+                self.prepared = Some([out, back]);
+                self.tensor = Some(context.builder(self.meta).unwrap().finish());
+                context.recv(STEP, back, 0);
+                if self.is_first {
+                    context
+                        .send(STEP, out, self.tensor.clone().unwrap())
+                        .unwrap();
+                }
+            }
+            TaskEvent::Received { outcome, .. } => {
+                let received = outcome.unwrap();
+                let [out, back] = self.prepared.unwrap();
+                context
+                    .send(STEP, out, self.tensor.clone().unwrap())
+                    .unwrap();
+                context.recv(STEP, back, 0);
+                drop(received);
+                self.count.fetch_add(1, Ordering::Relaxed);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Keeps a burst on its way, or takes it.
+struct Streamer {
+    meta: TensorMeta,
+    key: Key,
+    is_source: bool,
+    sent: u64,
+    prepared: Option<PreparedKey>,
+    tensor: Option<Tensor>,
+    count: Arc<AtomicU64>,
+}
+
+const BURST: u64 = 64;
+
+impl Task for Streamer {
+    fn handle(&mut self, event: TaskEvent, context: &mut TaskContext<'_>) {
+        match event {
+            TaskEvent::Started => {
+                let key = context.prepare(&self.key).unwrap();
+                self.prepared = Some(key);
+                self.tensor = Some(context.builder(self.meta).unwrap().finish());
+                if self.is_source {
+                    context.again();
+                } else {
+                    context.recv(STEP, key, 0);
+                }
+            }
+            TaskEvent::Again => {
+                while self.sent - self.count.load(Ordering::Relaxed) < BURST {
+                    self.sent += 1;
+                    let tensor = self.tensor.clone().unwrap();
+                    context.send(STEP, self.prepared.unwrap(), tensor).unwrap();
+                }
+                context.again();
+            }
+            TaskEvent::Received { outcome, .. } => {
+                drop(outcome.unwrap());
+                context.recv(STEP, self.prepared.unwrap(), 0);
+                self.count.fetch_add(1, Ordering::Relaxed);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Turns both until `count` has grown by `hops`; nanoseconds for one, the least of several batches.
+fn nanos(solos: &mut [Solo; 2], count: &AtomicU64, hops: u64) -> f64 {
+    let mut least = f64::MAX;
+    for _ in 0..30 {
+        let (start, first) = (Instant::now(), count.load(Ordering::Relaxed));
+        while count.load(Ordering::Relaxed) - first < hops {
+            solos[0].spin();
+            solos[1].spin();
+        }
+        let done = count.load(Ordering::Relaxed) - first;
+        least = least.min(start.elapsed().as_nanos() as f64 / done as f64);
+    }
+    least
+}
+
+/// `BYTES=4` measures that size alone, for a profiler.
+fn sizes(usual: &[u64]) -> Vec<u64> {
+    let one = std::env::var("BYTES")
+        .ok()
+        .and_then(|bytes| bytes.parse().ok());
+    one.map_or_else(|| usual.to_vec(), |bytes| vec![bytes])
+}
+
+fn meta(bytes: u64) -> TensorMeta {
+    TensorMeta::new(DType::U8, Shape::new(&[bytes]).unwrap()).unwrap()
+}
+
+#[test]
+#[ignore = "measures"]
+fn of_a_ping_pong() {
+    for bytes in sizes(&[4, 64, 1024, 65_536]) {
+        let mut solos = pair();
+        let count = Arc::new(AtomicU64::new(0));
+        for (at, solo) in solos.iter_mut().enumerate() {
+            let [there, back] = keys();
+            solo.spawn(Box::new(Player {
+                meta: meta(bytes),
+                is_first: at == 0,
+                keys: if at == 0 {
+                    [there, back]
+                } else {
+                    [back, there]
+                },
+                prepared: None,
+                tensor: None,
+                count: Arc::clone(&count),
+            }));
+        }
+        println!(
+            "{bytes:>6} B: {:6.1} ns a hop",
+            nanos(&mut solos, &count, 20_000)
+        );
+    }
+}
+
+#[test]
+#[ignore = "measures"]
+fn of_a_stream() {
+    for bytes in sizes(&[4, 64, 1024]) {
+        let mut solos = pair();
+        let count = Arc::new(AtomicU64::new(0));
+        for (at, solo) in solos.iter_mut().enumerate() {
+            let [key, _] = keys();
+            solo.spawn(Box::new(Streamer {
+                meta: meta(bytes),
+                key,
+                is_source: at == 0,
+                sent: 0,
+                prepared: None,
+                tensor: None,
+                count: Arc::clone(&count),
+            }));
+        }
+        println!(
+            "{bytes:>6} B: {:6.1} ns a value, both sides together",
+            nanos(&mut solos, &count, 100_000)
+        );
+    }
+}
