@@ -4,6 +4,7 @@
 
 mod faults;
 mod speed;
+mod speed_tcp;
 mod storm;
 mod stress;
 mod suite;

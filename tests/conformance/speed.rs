@@ -12,16 +12,16 @@ use rendez::ground::Nanos;
 
 use crate::world::frame;
 
-const WARM: u64 = 4_000;
-const ROUNDS: u64 = 64_000;
+pub(crate) const WARM: u64 = 4_000;
+pub(crate) const ROUNDS: u64 = 64_000;
 
-fn pin(core: usize) {
+pub(crate) fn pin(core: usize) {
     core_affinity::set_for_current(core_affinity::CoreId { id: core });
 }
 
 /// Runs `near` here and `far` on the other core; gives half a round trip in nanoseconds. The lowest decile over
 /// batches of sixteen: on a shared machine most batches contain somebody else's work.
-fn half_round_trip(mut near: impl FnMut(u64), far: impl FnOnce() + Send) -> f64 {
+pub(crate) fn half_round_trip(mut near: impl FnMut(u64), far: impl FnOnce() + Send) -> f64 {
     const BATCH: u64 = 16;
     std::thread::scope(|scope| {
         scope.spawn(|| {

@@ -1,7 +1,7 @@
 //! A bare TCP socket between two processes: what bytes cost over the kernel's own loopback, without rendez.
 //!
-//! Knows nothing of clocks, rows or rendez. Non-blocking sockets, spun upon, `TCP_NODELAY`, kernel buffers as the kernel
-//! makes them, one buffer that is sent from and received into: nothing here is left to save.
+//! Knows nothing of clocks, rows or rendez. Non-blocking sockets, spun upon, `TCP_NODELAY`, kernel buffers as the
+//! kernel makes them, one buffer that is sent from and received into: nothing here is left to save.
 //!
 //! Near says first what it wants, in sixteen bytes: 0 for a ping-pong or 1 for a stream, and the length of a message.
 //! Then far sends each message back, or sends them without end. It is over when near closes the socket.
