@@ -109,6 +109,17 @@ impl ControlConfig {
         check_task(&self.task)?;
         check_numbers(self.incarnation.0, u32::from(self.shards), &self.limits)?;
         check_features(&self.features)?;
+        if self.lost_after < 2 * self.ping_every {
+            let message = format!(
+                "lost_after is {:?}, less than two of ping_every, {:?}: every peer would be lost",
+                self.lost_after, self.ping_every
+            );
+            return Err(Status::new(
+                Code::InvalidArgument,
+                catalogue::CONFIG,
+                message,
+            ));
+        }
         let wrong = |name: &str, address: &Address, right: &str| {
             let message = format!("{name} is {address}, which is no {right} address");
             Err(Status::new(

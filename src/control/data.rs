@@ -7,8 +7,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+use crate::ground::catalogue;
 use crate::ground::limits::DATA_DIALS_WINDOW;
-use crate::ground::{Code, catalogue};
 
 use super::greet_tcp::Expected;
 use super::hello::Refusal;
@@ -38,7 +38,7 @@ pub(crate) enum DataError {
         error: io::Error,
     },
     /// The peer's no.
-    #[error("data connection {channel} to {to}: {}", refusal(*verdict).2)]
+    #[error("data connection {channel} to {to}: {}", refusal(*verdict).1)]
     Refused {
         channel: usize,
         to: SocketAddr,
@@ -73,26 +73,16 @@ pub(crate) fn answer(mut socket: &TcpStream, verdict: Verdict) -> bool {
     matches!(socket.write(&preamble::answer(verdict)), Ok(OPENING))
 }
 
-/// What a no to a data connection is called.
-pub(crate) const fn refusal(verdict: Verdict) -> (Code, &'static str, &'static str) {
+/// What a no to a data connection is called, and why it was given.
+pub(crate) const fn refusal(verdict: Verdict) -> (&'static str, &'static str) {
     match verdict {
-        Verdict::ExpiredTicket => (
-            Code::DeadlineExceeded,
-            catalogue::TICKET_EXPIRED,
-            "its ticket had expired",
-        ),
-        Verdict::ReusedTicket => (
-            Code::PermissionDenied,
-            catalogue::TICKET_REUSED,
-            "its ticket had been used",
-        ),
+        Verdict::ExpiredTicket => (catalogue::TICKET_EXPIRED, "its ticket had expired"),
+        Verdict::ReusedTicket => (catalogue::TICKET_REUSED, "its ticket had been used"),
         Verdict::UnknownTicket => (
-            Code::PermissionDenied,
             catalogue::TICKET_UNKNOWN,
             "its ticket is not known, or somebody else signed it",
         ),
         _ => (
-            Code::Internal,
             catalogue::PEER_PROTOCOL,
             "it was answered as no data connection is",
         ),
@@ -165,11 +155,8 @@ impl DataError {
     pub(crate) fn refusal(&self) -> Refusal {
         let reason = match self {
             Self::System { .. } => catalogue::PEER_LOST,
-            Self::Refused { verdict, .. } => refusal(*verdict).1,
+            Self::Refused { verdict, .. } => refusal(*verdict).0,
         };
         Refusal::later(reason, self.to_string())
     }
 }
-
-#[cfg(test)]
-mod tests;

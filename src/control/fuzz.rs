@@ -2,14 +2,22 @@
 //!
 //! Not part of the interface: it knows no socket, and says only whether the bytes were taken.
 
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
 use futures_lite::future::block_on;
-use futures_lite::io::Cursor;
+use futures_lite::io::{AsyncRead, AsyncWrite, Cursor};
 use prost::Message;
 
 use super::config::ControlConfig;
 use super::credentials::Credentials;
 use super::frame;
+use super::handshake::{Terms, accept, dial};
 use super::hello::{Evidence, Identity, judge};
+use super::preamble::{self, Opening, Verdict};
+use super::secret::{Secret, Session};
+use super::tickets::Tickets;
 use crate::ground::Incarnation;
 use crate::proto;
 
@@ -50,4 +58,89 @@ pub fn hello(bytes: &[u8]) -> bool {
         has_proved: false,
     };
     judge(&hello, &config, &identity, evidence).is_ok()
+}
+
+/// Whether a TCP connection that begins with these bytes would get further than its first ones.
+#[must_use]
+pub fn opening(bytes: &[u8]) -> bool {
+    let head = bytes.first_chunk().copied();
+    let opening = head.map_or(Opening::Stranger, preamble::read_opening);
+    if let Some(verdict) = head.and_then(preamble::read_answer) {
+        let again = preamble::answer(verdict);
+        assert!(preamble::read_answer(again) == Some(verdict), "one verdict");
+    }
+    if let Opening::Known(kind) = opening {
+        assert!(preamble::may_be_opening(bytes), "no part of it was refused");
+        assert_eq!(head, Some(preamble::opening(kind)), "one spelling");
+    }
+    opening != Opening::Stranger
+}
+
+/// Whether a data preamble would be taken by somebody who waits for channels 0 to 3 of a set that it may name.
+#[must_use]
+pub fn ticket(bytes: &[u8]) -> bool {
+    let Some(bytes) = bytes.first_chunk::<{ preamble::TICKET }>() else {
+        return false;
+    };
+    let mut tickets = Tickets::new(Incarnation(1));
+    let session = Session::new(&[1; 32]);
+    let _ = tickets.issue([1; 16], 4, None, 1000);
+    let _ = tickets.issue([2; 16], 4, Some(session), 1000);
+    let Ok(place) = tickets.judge(bytes, 500) else {
+        return false;
+    };
+    tickets.put(place, ());
+    assert_eq!(
+        tickets.judge(bytes, 500),
+        Err(Verdict::ReusedTicket),
+        "taken once"
+    );
+    true
+}
+
+/// Whether somebody who says these bytes proves the secret, as acceptor or as dialler.
+#[must_use]
+pub fn handshake(bytes: &[u8]) -> bool {
+    let Ok(secret) = Secret::new(b"a secret that no bytes can guess") else {
+        return false;
+    };
+    let terms = Terms {
+        secret: Some(&secret),
+        binding: [0; 32],
+        may_go_without: false,
+    };
+    let accepted = block_on(accept(&mut Says(Cursor::new(bytes)), terms, |_| true));
+    let dialled = block_on(dial(&mut Says(Cursor::new(bytes)), terms));
+    accepted.is_ok() || dialled.is_ok()
+}
+
+/// Reads from its bytes, and forgets what is written.
+struct Says<'a>(Cursor<&'a [u8]>);
+
+impl AsyncRead for Says<'_> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for Says<'_> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
 }

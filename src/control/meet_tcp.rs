@@ -78,13 +78,19 @@ impl Plane {
             }
             // Sent elsewhere.
             Ok(None) => {}
-            Err(refusal) => tracing::warn!(
-                task = %self.config.task,
-                %from,
-                reason = refusal.status.reason(),
-                refusal = %refusal.status,
-                "a connection was refused"
-            ),
+            Err(refusal) => {
+                let reason = refusal.status.reason();
+                if let Some(more) = self.complaints.add(reason, Instant::now()) {
+                    tracing::warn!(
+                        task = %self.config.task,
+                        %from,
+                        reason,
+                        more,
+                        refusal = %refusal.status,
+                        "a connection was refused"
+                    );
+                }
+            }
         }
     }
 
@@ -104,15 +110,17 @@ impl Plane {
                 }
             }
             Err(verdict) => {
-                let (code, reason, why) = data::refusal(verdict);
-                tracing::warn!(
-                    task = %self.config.task,
-                    from = %data.from,
-                    ?code,
-                    reason,
-                    why,
-                    "a data connection was refused"
-                );
+                let (reason, why) = data::refusal(verdict);
+                if let Some(more) = self.complaints.add(reason, Instant::now()) {
+                    tracing::warn!(
+                        task = %self.config.task,
+                        from = %data.from,
+                        reason,
+                        more,
+                        why,
+                        "a data connection was refused"
+                    );
+                }
             }
         }
     }

@@ -3,30 +3,37 @@
 //! Floor 5. Knows ground and proto. It may not know what travels later: arenas, links and doorbells are descriptors,
 //! numbers and texts here, and no message of this room is ever in the path of a tensor. Its two threads are
 //! asynchronous within; nothing asynchronous leaves: [`Control`] takes calls from any thread, [`Handler`] is called
-//! from the control thread.
+//! from the control thread. Who may come in, and what each setting keeps out, stands in the [threat model](threat_model).
 //!
 //! ```text
 //!            Control (any thread)          Handler (the engine)
 //!               │ mailbox                       ▲
 //!   ┌───────────▼───────────────────────────────┴────────────┐
 //!   │ control thread (glommio, or poll: runtime)             │
-//!   │   plane: dials, greetings (greet), conversations       │──── stream: envelopes (frame, hello)
-//!   │   registry: who is connected, whose dial wins          │──── lane: descriptors
+//!   │   plane: what is begun, counted and buried             │
+//!   │   dial, meet, meet_tcp: from an address to a greeting  │──── stream: envelopes (frame, hello, secret, tls)
+//!   │   greet, greet_tcp: hellos, and what is handed over    │──── lane: descriptors; or TCP: data connections
+//!   │   conversation, calls, answers: what is said after     │
+//!   │   registry: who is connected, whose dial wins          │──── errands: threads for what blocks; services
 //!   └───────────▲───────────────────────────────┬────────────┘
 //!               │ arrivals, exits               │ follow
 //!   ┌───────────┴───────────────────────────────▼────────────┐
-//!   │ watch thread: one poll over listener, newcomers, pidfds│
+//!   │ watch thread: one poll over listeners, newcomers,      │
+//!   │ process handles                                        │
 //!   └────────────────────────────────────────────────────────┘
 //! ```
 //!
 //! What a peer's end proves: a process handle that turns readable proves that nothing of it runs
 //! ([`PeerGone::ProcessExited`]); the end of a connection proves nothing ([`PeerGone::ConnectionLost`]), so the
-//! process is followed further; silence proves less than nothing, and only makes a peer count as paused.
+//! process is followed further; silence proves less than nothing, and only makes a peer count as paused. Over TCP there
+//! is no handle, so there a long silence ends the connection: as [`PeerGone::ConnectionLost`], which proves nothing
+//! still. Who wants the peer back dials again; if the same life answers, it is the same peer over other connections.
 
 mod address;
 mod answers;
 mod call;
 mod calls;
+mod complaints;
 mod config;
 mod conversation;
 mod credentials;
@@ -59,6 +66,9 @@ mod tcp;
 mod tickets;
 mod tls;
 mod watch;
+
+#[doc = include_str!("THREAT_MODEL.md")]
+pub mod threat_model {}
 
 pub use address::{Address, AddressError};
 pub use call::PendingCall;

@@ -22,6 +22,7 @@ use crate::ground::rng::Rng;
 use super::address::Address;
 use super::answers::CallKey;
 use super::calls::{Asked, Calls};
+use super::complaints::Complaints;
 use super::config::ControlConfig;
 use super::conversation::{Conversation, Opening};
 use super::credentials::Credentials;
@@ -81,6 +82,7 @@ pub(crate) struct Plane {
     pub(super) tickets: Rc<RefCell<Tickets<OwnedFd>>>,
     /// The nonces of the last handshakes.
     pub(super) nonces: RefCell<Nonces>,
+    pub(super) complaints: Complaints,
     began: Instant,
     pub(super) registry: RefCell<Registry>,
     pub(super) peers: RefCell<BTreeMap<PeerId, Rc<Conversation>>>,
@@ -176,6 +178,7 @@ impl Plane {
             calls,
             errands: Errands::default(),
             nonces: RefCell::default(),
+            complaints: Complaints::default(),
             began: Instant::now(),
             peers: RefCell::default(),
             departed: RefCell::default(),

@@ -206,6 +206,3 @@ fn refused(error: &std::io::Error) -> Refusal {
         retry: !is_judged,
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -51,7 +51,8 @@ pub struct Config {
     pub control: bool,
     /// Which control runtime to use; `None` for what the machine allows.
     pub runtime: Option<RuntimeKind>,
-    /// How long a peer that a key names may take to be there.
+    /// How long a peer that a key names may take to be there. What waits for it then fails with `CONNECT_DEADLINE`,
+    /// but for receives with a deadline of their own: they wait until that, and the peer is dialled again.
     pub connect_timeout: Duration,
     /// Each shard's arena, and the one of application threads.
     pub arena: ArenaConfig,

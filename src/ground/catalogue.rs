@@ -208,6 +208,9 @@ catalogue! {
     CALL_UNKNOWN: Unimplemented,
         "The peer has no service of this number.",
         "Run the same release on all tasks, and register the service before the task starts.";
+    CALL_MALFORMED: InvalidArgument,
+        "The payload of a call is not what its service takes, or that of an answer not what it gives.",
+        "Call with the messages of the same version of rendez.";
     CALL_BUSY: ResourceExhausted,
         "As many calls wait, here or at the peer, as may.",
         "Call again later, or wait for answers before calling on.";

@@ -13,6 +13,7 @@ use rustix::thread::CapabilitySet;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
 
 use super::support::{Answers, BOTH, Event, PATIENCE, Task, config, start, start_with};
+use super::tcp::secret;
 
 const ROLE: &str = "RENDEZ_TEST_ROLE";
 /// The number of `io_uring_setup`, the same on every machine that has it.
@@ -32,8 +33,10 @@ fn child() {
             .expect("an address")
     };
     match role.as_str() {
-        "peer" => peer(address(), ForeignUsers::Refuse),
-        "open-peer" => peer(address(), ForeignUsers::WithoutReadDomain),
+        "peer" => peer(address(), ForeignUsers::Refuse, None),
+        "open-peer" => peer(address(), ForeignUsers::WithoutReadDomain, None),
+        "kindred-peer" => peer(address(), ForeignUsers::Refuse, Some("one")),
+        "false-peer" => peer(address(), ForeignUsers::Refuse, Some("two")),
         "stranger" => stranger(address()),
         "no-ring" => no_ring(),
         "no-memory" => no_memory(),
@@ -43,9 +46,10 @@ fn child() {
 }
 
 /// Connects as task `b`, says so, and lives until its standard input ends.
-fn peer(address: Address, foreign_users: ForeignUsers) {
+fn peer(address: Address, foreign_users: ForeignUsers, known: Option<&str>) {
     let mut config = config("b", u64::from(std::process::id()), RuntimeKind::Poll);
     config.foreign_users = foreign_users;
+    config.secret = known.map(secret);
     let b = start(config);
     b.control.dial("a", address, PATIENCE).expect("taken");
     match b.next() {
@@ -264,6 +268,27 @@ fn another_user_is_refused_or_gets_no_memory() {
     assert!(!up.read_domain && up.descriptors.segments.is_empty());
     assert_eq!(up.hello.user, Some(65_534));
     assert_eq!(process.hear(), "up with 0 segments");
+    process.finish();
+    // A common secret makes a read domain of two users; another one is worse than none.
+    let mut kindred = config("a", 3, RuntimeKind::Glommio);
+    kindred.secret = Some(secret("one"));
+    let a = start_with(
+        kindred,
+        Answers {
+            segments: 3,
+            ..Answers::default()
+        },
+    );
+    for (role, reason) in [("false-peer", "SECRET_WRONG"), ("peer", "PEER_REFUSED")] {
+        let mut refused = another(&a, role);
+        assert_eq!(refused.hear(), format!("refused {reason}"));
+        refused.finish();
+    }
+    let mut process = another(&a, "kindred-peer");
+    let up = a.up();
+    assert!(up.read_domain);
+    assert_eq!(up.hello.user, Some(65_534));
+    assert_eq!(process.hear(), "up with 3 segments");
     process.finish();
 }
 

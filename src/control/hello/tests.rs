@@ -127,3 +127,18 @@ proptest! {
         prop_assert!(cut.len() == text.len() || cut.len() + 4 > CONTROL_TEXT_MAX);
     }
 }
+
+#[test]
+fn a_common_secret_makes_a_read_domain_and_the_network_none() {
+    let kindred = credentials(1001);
+    let proved = Evidence::Socket {
+        credentials: &kindred,
+        has_proved: true,
+    };
+    let (peer, read_domain) =
+        judge(&hello_of_b(), &config(), &identity(), proved).expect("accepted");
+    assert!(read_domain && peer.user == Some(1001));
+    let (peer, read_domain) =
+        judge(&hello_of_b(), &config(), &identity(), Evidence::Network).expect("accepted");
+    assert!(!read_domain && peer.user.is_none() && peer.process.is_none());
+}
