@@ -1,7 +1,11 @@
 //! Compiles the messages in Rust, so that no `protoc` need be on the machine.
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    const FILES: [&str; 2] = ["proto/rendez.proto", "proto/cluster.proto"];
+    const FILES: [&str; 3] = [
+        "proto/rendez.proto",
+        "proto/services.proto",
+        "proto/cluster.proto",
+    ];
     for file in FILES {
         println!("cargo::rerun-if-changed={file}");
     }

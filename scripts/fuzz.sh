@@ -78,6 +78,13 @@ make_seeds() {
             printf 'task = "/job:ps/task:0"\n[cluster]\nps = ["a:1"]\nworker = { 3 = "[::1]:2" }\n' >"$1/file"
             printf 'ps=a:1,3@b:2;worker=[::1]:2' >"$1/text"
             ;;
+        tcp_stream)
+            # The golden stream, received whole, and one cut into single bytes.
+            local hex
+            hex="$(sed 's/#.*//' tests/golden/stream_v1.hex | tr -d ' \n')"
+            perl -e 'print pack("H*", "01ff" . $ARGV[0])' "$hex" >"$1/whole"
+            perl -e 'print pack("H*", "00" . $ARGV[0])' "$hex" >"$1/bytes"
+            ;;
         addresses)
             printf 'unix:@rendez' >"$1/abstract"; printf 'unix:/run/rendez' >"$1/path"
             printf 'host-0.net:2222' >"$1/name"; printf '[fe80::1%%eth0]:80' >"$1/v6"

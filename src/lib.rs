@@ -109,6 +109,7 @@
 //! * Floor 3, the machine column: [`memory`], where tensors lie, and [`fabric`], which moves frames and bytes.
 //! * Floor 4: [`shard`], the loop. One thread per core, and the only room where the columns meet.
 //! * Floor 5: [`control`], how tasks meet and watch each other. [`engine`], the public handle.
+//! * Floor 6: [`server`], one task of a cluster from its description to a clean end.
 //! * Floor 8: [`cli`], the command.
 
 #[doc = include_str!("ARCHITECTURE.md")]
@@ -138,5 +139,7 @@ pub mod shard;
 
 pub mod control;
 pub mod engine;
+
+pub mod server;
 
 pub mod cli;

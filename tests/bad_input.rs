@@ -252,19 +252,25 @@ fn a_peer_nobody_knows_is_waited_for_no_longer_than_said() {
             );
         }
         let key = Key::between("b", "a", "x").unwrap();
-        let status = engine
-            .step(StepId(1))
-            .recv(&key)
-            .deadline(PATIENCE)
-            .wait()
-            .map(drop)
-            .unwrap_err();
+        let step = engine.step(StepId(1));
+        let status = step.recv(&key).wait().map(drop).unwrap_err();
         assert_status(
             &status,
             Code::Unavailable,
             catalogue::CONNECT_DEADLINE,
             &["/job:b"],
         );
+        // Who says how long it waits, waits that long.
+        let begun = std::time::Instant::now();
+        let patient = step.recv(&key).deadline(Duration::from_millis(200));
+        let status = patient.wait().map(drop).unwrap_err();
+        assert_status(
+            &status,
+            Code::DeadlineExceeded,
+            catalogue::DEADLINE,
+            &["/job:b"],
+        );
+        assert!(begun.elapsed() >= Duration::from_millis(200));
         assert!(engine.pending().is_empty());
         assert_works(&engine);
     }

@@ -87,7 +87,16 @@ fn config_show_is_a_configuration_and_says_where_values_come_from() {
         .expect("it is a configuration");
     assert_eq!(config.shards, 2);
 
-    let arguments = ["config", "show", "--json", "--poll", "park", "--insecure"];
+    let arguments = [
+        "config",
+        "show",
+        "--json",
+        "--poll",
+        "park",
+        "--insecure",
+        "--drain-timeout",
+        "1s",
+    ];
     let json = rendez_in(&[("RENDEZ_SHARDS", "2"), ("RENDEZ_SHART", "2")], &arguments);
     let report: Value = serde_json::from_slice(&json.stdout).expect("JSON");
     let of = |key: &str| {
@@ -104,7 +113,7 @@ fn config_show_is_a_configuration_and_says_where_values_come_from() {
         (&"park".into(), &"--poll".into())
     );
     assert_eq!(
-        (&of("insecure")["value"], &of("insecure")["taker"]),
+        (&of("insecure")["value"], &of("drain_timeout")["taker"]),
         (&true.into(), &"server".into())
     );
     assert_eq!(of("lease")["origin"], "default");
@@ -129,6 +138,107 @@ fn config_show_is_a_configuration_and_says_where_values_come_from() {
         let wrong = rendez_in(&[], &[&["config", "show"][..], &arguments].concat());
         assert_ne!(wrong.status.code(), Some(0), "{arguments:?}");
     }
+}
+
+#[test]
+fn cluster_show_names_who_said_so() {
+    let config = r#"{"cluster": {"ps": ["ps0:2222"], "worker": ["w0:2222", "w1:2222"]},
+                     "task": {"type": "worker", "index": 1}}"#;
+    let shown = rendez_in(&[("TF_CONFIG", config)], &["cluster", "show"]);
+    assert_eq!(shown.status.code(), Some(0), "{}", stderr(&shown));
+    let text = stdout(&shown);
+    for part in [
+        "/job:ps/replica:0/task:0",
+        "w1:2222   this task",
+        "TF_CONFIG",
+        "configuration file: there is none",
+    ] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+
+    let torchrun = [
+        ("RANK", "1"),
+        ("WORLD_SIZE", "4"),
+        ("MASTER_ADDR", "a"),
+        ("MASTER_PORT", "29500"),
+        ("TORCHELASTIC_RUN_ID", "run"),
+    ];
+    let json = rendez_in(&torchrun, &["cluster", "show", "--json"]);
+    let report: Value = serde_json::from_slice(&json.stdout).expect("JSON");
+    assert_eq!(
+        (&report["source"], &report["address"]),
+        (&"torchrun".into(), &Value::Null)
+    );
+    let rooted = &report["membership"]["rooted"];
+    assert_eq!(
+        (&rooted["root"], &rooted["size"]),
+        (&"a:29501".into(), &4.into())
+    );
+    assert_eq!(report["epoch"]["run"], "run");
+    assert_eq!(report["passed_over"].as_array().map(Vec::len), Some(3));
+
+    let text = "ps=a:1;worker=b:1,c:1";
+    let arguments = [
+        "cluster",
+        "show",
+        "--cluster",
+        text,
+        "--job",
+        "worker",
+        "--task",
+        "1",
+    ];
+    assert!(stdout(&rendez_in(&torchrun, &arguments)).contains("c:1      this task"));
+
+    for (arguments, code, reason) in [
+        (&["cluster", "show"][..], 1, "CLUSTER_UNRESOLVED"),
+        (
+            &["cluster", "show", "--cluster", text, "--task", "1"],
+            2,
+            "USAGE",
+        ),
+        (&["cluster", "show", "--cluster", "worker"], 2, "USAGE"),
+        (
+            &[
+                "cluster",
+                "show",
+                "--cluster",
+                text,
+                "--task",
+                "/job:worker/task:7",
+            ],
+            1,
+            "CLUSTER_TASK_UNDEFINED",
+        ),
+    ] {
+        let failed = rendez_in(&[], arguments);
+        assert_eq!(failed.status.code(), Some(code), "{arguments:?}");
+        assert!(
+            stderr(&failed).starts_with(&format!("error[{reason}]")),
+            "{}",
+            stderr(&failed)
+        );
+    }
+}
+
+#[test]
+fn the_doctor_finds_this_machine_able() {
+    let output = rendez_in(&[], &["doctor", "--json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(report["able"], true);
+    for finding in report["findings"].as_array().expect("findings") {
+        assert!(
+            finding["found"].is_string() && finding["wanted"].is_string(),
+            "{finding}"
+        );
+        assert_eq!(
+            finding["mend"].is_string(),
+            finding["cost"].is_string(),
+            "{finding}"
+        );
+    }
+    assert!(stdout(&rendez_in(&[], &["doctor"])).contains("clock source"));
 }
 
 #[test]
@@ -222,23 +332,34 @@ fn the_raw_reference_runs_between_two_processes() {
             ("pingpong", 64),
             ("write_signal_read", 4),
             ("memcpy", 4),
+            ("pingpong", 4),
+            ("oneway", 4),
             ("write_signal_read", 1000),
-            ("memcpy", 1000)
+            ("memcpy", 1000),
+            ("pingpong", 1000),
+            ("oneway", 1000)
         ]
     );
     for row in &rows {
         assert!(row["count"].as_u64().unwrap() > 0, "{row}");
         assert!(
-            row["machine"]["cpu"].is_string() && row["transport"] == "raw",
+            row["machine"]["cpu"].is_string()
+                && row["transport"].as_str().unwrap().starts_with("raw"),
             "{row}"
         );
     }
+    let tcp: Vec<_> = rows
+        .iter()
+        .filter(|row| row["transport"] == "raw_tcp")
+        .collect();
+    assert_eq!(tcp.len(), 4);
+    assert!(tcp[0]["half_rtt_ns"]["p50"].is_number() && tcp[1]["bytes_per_s"]["p50"].is_number());
     let (half, whole) = (&rows[0]["half_rtt_ns"]["p50"], &rows[0]["rtt_ns"]["p50"]);
     assert_eq!(half.as_f64().unwrap() * 2.0, whole.as_f64().unwrap());
     assert!(
         std::fs::read_to_string(log)
             .unwrap()
-            .contains("Tag=raw-write_signal_read-1000,")
+            .contains("Tag=raw_tcp-oneway-1000,")
     );
 }
 

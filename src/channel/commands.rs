@@ -3,8 +3,10 @@
 //! It knows no connection: whether there is one is the channel's state, and posting is `outputs.rs`.
 
 use super::stream::{Due, Load};
-use super::{Channel, Demand, NoPush, Offered, Payload, Rule, State, Violation, Writing, lines};
-use crate::ground::{Nanos, Region, Status, StepId, TensorMeta};
+use super::{
+    Channel, Demand, NoPush, Offered, Payload, Rule, Rules, State, Violation, Writing, lines,
+};
+use crate::ground::{Incarnation, Nanos, Region, Status, StepId, TensorMeta};
 use crate::rendezvous::KeyId;
 use crate::wire::message::{Offer, Push, Request, StatusText, Subject};
 use crate::wire::{Message, Point, Ticket};
@@ -136,6 +138,8 @@ impl<V: Payload> Channel<V> {
             point: subject.point,
             ordinal: subject.ordinal,
             is_readable: region.is_some(),
+            reader: self.peer_incarnation(),
+            is_kept: false,
         };
         let offer = match self.offers.insert(offered) {
             Ok(offer) => offer,
@@ -294,18 +298,55 @@ impl<V: Payload> Channel<V> {
         self.queue(Message::Release(offer), None);
     }
 
-    /// Asks the peer to let go of every value of ours that it may read in place.
-    pub fn recall_all(&mut self) {
+    /// An epoch ends: what is on offer goes, but for what the peer may be reading. Giving it up proves nothing about
+    /// its process, so that memory stays as it is until the peer releases it, or is proved gone.
+    pub(super) fn keep_leases(&mut self) {
+        let tickets: Vec<_> = self.offers.tickets().collect();
+        for ticket in tickets {
+            let Some(offered) = self.offers.at_mut(ticket) else {
+                continue;
+            };
+            if offered.may_be_leased(self.settings.rules) {
+                self.kept += usize::from(!std::mem::replace(&mut offered.is_kept, true));
+            } else {
+                self.offers.remove(ticket);
+            }
+        }
+    }
+
+    /// Asks the peer, of whom a new epoch begins, what it reads of the ones before: it releases what it does not.
+    pub(super) fn recall_kept(&mut self, reader: Incarnation) {
         let tickets: Vec<_> = self.offers.tickets().collect();
         for ticket in tickets {
             if self
                 .offers
                 .at(ticket)
-                .is_some_and(|offered| offered.is_readable)
+                .is_some_and(|offered| offered.is_kept && offered.reader == Some(reader))
             {
                 self.queue(Message::Recall(ticket), None);
             }
         }
+    }
+
+    /// A life of the peer is proved over: nothing that was offered to it is read any more.
+    pub fn exited(&mut self, reader: Incarnation) {
+        let tickets: Vec<_> = self.offers.tickets().collect();
+        for ticket in tickets {
+            if self
+                .offers
+                .at(ticket)
+                .is_some_and(|offered| offered.reader == Some(reader))
+            {
+                self.take_offer(ticket);
+            }
+        }
+    }
+
+    /// Takes an offer out, whichever epoch it is of.
+    pub(super) fn take_offer(&mut self, ticket: Ticket) -> Option<Offered<V>> {
+        let offered = self.offers.remove(ticket)?;
+        self.kept -= usize::from(offered.is_kept);
+        Some(offered)
     }
 
     /// A value that waited here unrequested has been taken (or dropped): its lines are the peer's again.
@@ -335,8 +376,7 @@ impl<V: Payload> Channel<V> {
             let Some(offered) = self.offers.at(ticket) else {
                 continue;
             };
-            let may_be_leased = offered.is_readable && self.settings.rules.on(Rule::LeaseStays);
-            if offered.point.step == step && !may_be_leased {
+            if offered.point.step == step && !offered.may_be_leased(self.settings.rules) {
                 self.offers.remove(ticket);
             }
         }
@@ -370,6 +410,13 @@ impl<V: Payload> Channel<V> {
             _ => Load::Fields(body),
         };
         self.stream.push(Due { frame, key, load });
+    }
+}
+
+impl<V> Offered<V> {
+    /// True if the peer may be reading it.
+    const fn may_be_leased(&self, rules: Rules) -> bool {
+        self.is_readable && rules.on(Rule::LeaseStays)
     }
 }
 

@@ -209,7 +209,7 @@ pub enum Heard<'a, V> {
     },
     /// A value of ours is no longer needed by the peer.
     Released(V),
-    /// The peer wants the memory of an offer back.
+    /// The peer asks whether an offer of an ended epoch is still read here: if not, `release` it.
     Recall(Ticket),
     /// The peer gives a key a number: call `interned`, or close the connection if the text is no key of ours.
     Intern {

@@ -199,10 +199,17 @@ impl<V: Payload> Channel<V> {
         } else {
             self.stream.forget_posted();
         }
-        self.stream.drop_of_connection();
-        self.given.clear();
+        self.stream
+            .drop_of_connection(self.settings.rules.on(Rule::WriteSpendsGrant));
         if self.settings.rules.on(Rule::Interning) {
+            self.given.clear();
             self.learned.clear();
+        }
+        if self.met.is_none_or(|(met, _)| met != hello.incarnation) {
+            self.met = Some((hello.incarnation, self.life));
+        }
+        if self.kept > 0 && (former.is_none() || is_other_epoch) {
+            self.recall_kept(hello.incarnation);
         }
         if self.consumed > 0 || self.lines_taken > 0 {
             // What was told last may have been lost with the connection: it is told again at once.
@@ -310,7 +317,7 @@ impl<V: Payload> Channel<V> {
             },
             Message::Cancelled(request) => self.handle_end(request, None),
             Message::Failed(request, status) => self.handle_end(request, Some(status)),
-            Message::Release(offer) => match self.offers.remove(offer) {
+            Message::Release(offer) => match self.take_offer(offer) {
                 Some(offered) => Heard::Released(offered.value),
                 None => self.stale(),
             },
@@ -377,7 +384,7 @@ impl<V: Payload> Channel<V> {
         let Some(landing) = request.landing else {
             return Err(Violation::Requests);
         };
-        let Some(offered) = self.offers.remove(offer) else {
+        let Some(offered) = self.take_offer(offer) else {
             self.counters.stale += 1;
             return Ok(Heard::Stale(request.request));
         };

@@ -4,6 +4,7 @@
 //! has its own table: the sender of frames gives the numbers, the receiver learns them. Both are bounded; the least
 //! recently used number is given to another key with its next generation. Both start empty with every connection.
 
+use super::rules::{Rule, Rules};
 use crate::ground::limits::INTERNED_KEYS;
 use crate::rendezvous::KeyId;
 use crate::wire::Ticket;
@@ -130,17 +131,25 @@ impl Given {
 }
 
 /// The numbers the peer gave.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Learned {
     slots: Vec<(u32, Option<KeyId>)>,
+    rules: Rules,
 }
 
 impl Learned {
+    pub(crate) const fn new(rules: Rules) -> Self {
+        Self {
+            slots: Vec::new(),
+            rules,
+        }
+    }
+
     /// The key of a number; `None` if the peer never gave it, or gave it to another key since.
     #[inline]
     pub(crate) fn key(&self, number: Ticket) -> Option<KeyId> {
         let (generation, key) = self.slots.get(number.index as usize)?;
-        if *generation == number.generation {
+        if *generation == number.generation || !self.rules.on(Rule::Interning) {
             *key
         } else {
             None

@@ -101,6 +101,10 @@ struct Offered<V> {
     point: Point,
     ordinal: u32,
     is_readable: bool,
+    /// The life of the peer it was offered to.
+    reader: Option<Incarnation>,
+    /// Its epoch is over, and the peer may read it all the same.
+    is_kept: bool,
 }
 
 /// A one-sided write on its way.
@@ -184,6 +188,10 @@ pub struct Channel<V> {
     counters: Counters,
     /// How many epochs, of either side, have ended.
     life: u32,
+    /// Whom this channel last heard a hello of, and `life` when it first did.
+    met: Option<(Incarnation, u32)>,
+    /// Values of ended epochs that the peer may still read.
+    kept: usize,
 }
 
 /// Lines of 64 bytes that an unrequested body costs: one for its frame and its place in the table, and its bytes.
@@ -202,7 +210,7 @@ impl<V: Payload> Channel<V> {
             peer: None,
             stream: Stream::new(usize::from(settings.frame_window)),
             given: Given::new(settings.interned),
-            learned: Learned::default(),
+            learned: Learned::new(settings.rules),
             requests: Slab::new(settings.requests),
             // Writes that failed come back as offers, beyond what may be offered.
             offers: Slab::new(settings.offers + PARKED_REQUESTS),
@@ -219,6 +227,8 @@ impl<V: Payload> Channel<V> {
             ack_at: Nanos::NEVER,
             counters: Counters::default(),
             life: 0,
+            met: None,
+            kept: 0,
             settings,
         }
     }
@@ -290,7 +300,7 @@ impl<V: Payload> Channel<V> {
     pub fn is_at_rest(&self) -> bool {
         self.stream.is_empty()
             && self.requests.len() == 0
-            && self.offers.len() == 0
+            && self.offers.len() == self.kept
             && self.writes.len() == 0
     }
 
@@ -365,12 +375,19 @@ impl<V: Payload> Channel<V> {
         self.life
     }
 
+    /// How many of those ended while the peer was what it is now: tickets of its own of that time still mean to it
+    /// what they did.
+    #[must_use]
+    pub fn lives_of_peer(&self) -> u32 {
+        self.met.map_or(0, |(_, life)| self.life.wrapping_sub(life))
+    }
+
     pub(super) fn forget_epoch(&mut self) {
         self.life = self.life.wrapping_add(1);
         self.stream.restart();
         self.given.clear();
         self.requests.drain();
-        self.offers.drain();
+        self.keep_leases();
         self.writes.drain();
         self.parked.clear();
         self.lines_pushed = 0;

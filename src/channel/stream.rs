@@ -132,8 +132,9 @@ impl<V> Stream<V> {
     }
 
     /// Takes out what means nothing on a new connection: interns, since it gives its own numbers, and the former
-    /// one's requests with a landing, since that went with its queue pair and its demand asks anew.
-    pub(crate) fn drop_of_connection(&mut self) {
+    /// one's requests with a landing, since that went with its queue pair and its demand asks anew. A simulation can
+    /// keep those.
+    pub(crate) fn drop_of_connection(&mut self, drops_landings: bool) {
         const INTERN: u8 = Kind::Intern as u8;
         const REQUEST: u8 = Kind::Request as u8;
         let mut former = std::mem::take(&mut self.former);
@@ -142,7 +143,7 @@ impl<V> Stream<V> {
             former = former.saturating_sub(1);
             match due.frame.kind() {
                 INTERN => false,
-                REQUEST => !(is_former && due.frame.flags().has(Flags::REGION)),
+                REQUEST => !(drops_landings && is_former && due.frame.flags().has(Flags::REGION)),
                 _ => true,
             }
         });

@@ -23,6 +23,8 @@ Examples:
   rendez demo model.safetensors                the same with a file of yours
   rendez bench --size 4,64,1KiB --baseline     half round trips beside the machine's own limit
   rendez config show --origin                  every setting, and where its value comes from
+  rendez cluster show                          the cluster that a launcher or a file describes
+  rendez doctor                                what this machine lacks, and what that costs
 
 Exit codes: 0 ok, 1 failure, 2 usage. Errors go to standard error as 'error[REASON]: …'; reasons are stable.";
 
@@ -31,6 +33,13 @@ Examples:
   rendez demo
   rendez demo model.safetensors
   rendez demo --json | jq -s 'map(.latency_ns) | max'";
+
+const DOCTOR_EXAMPLES: &str = "\
+Examples:
+  rendez doctor
+  rendez doctor --json | jq '.findings[] | select(.state == \"poor\")'
+
+The exit code is 0 unless something makes rendez unable to run here.";
 
 const BENCH_EXAMPLES: &str = "\
 Examples:
@@ -66,6 +75,12 @@ pub enum Command {
     /// Print settings, where they come from, and what there are.
     #[command(subcommand)]
     Config(super::config::ConfigCommand),
+    /// Print the cluster, and who says what it is.
+    #[command(subcommand)]
+    Cluster(super::cluster::ClusterCommand),
+    /// Look at this machine: what was found, what is wanted, how to mend it and what it costs not to.
+    #[command(after_help = DOCTOR_EXAMPLES)]
+    Doctor(super::doctor::DoctorArgs),
     /// The other side of a demonstration.
     #[command(name = super::demo::pair::PEER_COMMAND, hide = true)]
     DemoPeer(DemoPeerArgs),
@@ -177,6 +192,9 @@ pub struct BaselinePeerArgs {
     /// The measuring side runs there too.
     #[arg(long)]
     pub shared_core: bool,
+    /// Standard input is a connected TCP socket, and not shared memory.
+    #[arg(long)]
+    pub tcp: bool,
 }
 
 /// Options of the far side of a measurement.

@@ -7,6 +7,7 @@
 //! * **Write-signal-read:** one side writes the bytes in place, signals, the other reads them all in place and signals
 //!   back: the whole cycle is what a producer and a consumer pay at least when nothing is copied.
 //! * **memcpy:** one core copies the bytes.
+//! * **TCP:** a ping-pong, and a stream counted at its receiver, over a bare socket (see `socket.rs`).
 //!
 //! How a round trip is timed: one stamp per round trip, taken just *after* signalling, while the line travels, so that
 //! reading the clock is hidden in the wait; the difference of two stamps is one whole round trip. Nothing is
@@ -14,14 +15,16 @@
 //! Stamps go to a plain array, and into the histogram only between batches.
 
 pub mod line;
+pub mod socket;
 pub mod touch;
 
 use std::hint::black_box;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
 use self::line::{Far, Near, Waiting};
+use self::socket::Mode;
 use super::error::CliError;
 use super::histogram::{Interval, Recorder};
 use super::machine::{self, Pair};
@@ -109,11 +112,101 @@ pub fn measure(bytes: u64, duration: Duration) -> Result<References, CliError> {
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// The other side: answers on the memory behind standard input until the measuring side quits or dies.
+/// The references of a bare TCP socket at one size.
+#[derive(Clone, Debug)]
+pub struct TcpReferences {
+    /// The ping-pong of a message of that size.
+    pub pingpong: Reference,
+    /// A stream of such messages, at its receiver.
+    pub stream: Reference,
+}
+
+/// Measures a bare TCP socket on loopback at `bytes`, each reference for `duration`; the other side is a process on its
+/// own core, as in [`measure`].
+///
+/// # Errors
+/// As [`measure`], and `BASELINE_NO_LOOPBACK`.
+pub fn measure_tcp(bytes: u64, duration: Duration) -> Result<TcpReferences, CliError> {
+    let pair = machine::pair()?;
+    let size = check_room(bytes.max(1))?;
+    let measuring = std::thread::Builder::new()
+        .name("baseline".into())
+        .spawn(move || {
+            Ok(TcpReferences {
+                pingpong: tcp(Mode::PingPong, size, duration, pair)?,
+                stream: tcp(Mode::Stream, size, duration, pair)?,
+            })
+        });
+    let thread = measuring.map_err(|error| {
+        CliError::failure("THREAD_REFUSED", format!("cannot start a thread: {error}"))
+    })?;
+    thread
+        .join()
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// One reference over a socket of its own.
+fn tcp(mode: Mode, size: usize, duration: Duration, pair: Pair) -> Result<Reference, CliError> {
+    let (mut near, far) = socket::pair(waiting(pair.is_shared()), size).map_err(|error| {
+        CliError::failure(
+            "BASELINE_NO_LOOPBACK",
+            format!("cannot connect two sockets of this machine: {error}; is its loopback up?"),
+        )
+    })?;
+    let _peer = Peer::spawn(far, pair, true)?;
+    machine::pin(pair.near)?;
+    let watch = Stopwatch::calibrated();
+    let gone = |_| peer_died("while it was measured");
+    near.ask(mode).map_err(gone)?;
+    let mut message = || {
+        // As in the cycles above: the stamp is taken while the message travels.
+        if mode == Mode::PingPong {
+            near.send().map_err(gone)?;
+        }
+        let stamp = watch.stamp();
+        near.receive().map_err(gone)?;
+        Ok::<_, CliError>(stamp)
+    };
+    let mut rounds = |duration, mut recorder: Option<&mut Recorder>| {
+        let mut last = message()?;
+        let end = Stamp(last.0.saturating_add(watch.ticks(duration)));
+        while last < end {
+            let stamp = message()?;
+            if let Some(recorder) = recorder.as_deref_mut() {
+                recorder.record(watch.nanos(last, stamp));
+            }
+            last = stamp;
+        }
+        Ok::<(), CliError>(())
+    };
+    rounds(duration / 10, None)?;
+    let (start, mut recorder) = (SystemTime::now(), Recorder::nanos());
+    rounds(duration, Some(&mut recorder))?;
+    let times = recorder.summary();
+    let mut row = Row {
+        transport: "raw_tcp",
+        bytes: size as u64,
+        count: recorder.count(),
+        notes: pair.note.map(str::to_owned).into_iter().collect(),
+        ..Row::default()
+    };
+    if mode == Mode::PingPong {
+        row.pattern = "pingpong";
+        row.rtt_ns = times;
+        row.half_rtt_ns = times.map(|rtt| rtt.times(0.5));
+    } else {
+        row.pattern = "oneway";
+        row.bytes_per_s = recorder.rates(size as f64);
+    }
+    Ok(Reference::new(row, start, duration, recorder))
+}
+
+/// The other side: answers on the memory behind standard input until the measuring side quits or dies; on the socket
+/// there, if `is_tcp` says that it is one.
 ///
 /// # Errors
 /// `BASELINE_PEER_MISUSED` if it was not started by [`measure`].
-pub fn serve(parent: i32, core: usize, is_shared: bool) -> Result<(), CliError> {
+pub fn serve(parent: i32, core: usize, is_shared: bool, is_tcp: bool) -> Result<(), CliError> {
     let misused = |what: String| {
         CliError::failure(
             "BASELINE_PEER_MISUSED",
@@ -132,6 +225,12 @@ pub fn serve(parent: i32, core: usize, is_shared: bool) -> Result<(), CliError> 
         )));
     }
     machine::pin(core)?;
+    if is_tcp {
+        let socket = std::io::stdin().as_fd().try_clone_to_owned();
+        let room = usize::try_from(machine::available_bytes()).unwrap_or(usize::MAX);
+        let served = socket.and_then(|socket| socket::serve(socket, waiting(is_shared), room));
+        return served.map_err(|error| misused(format!("standard input is no socket: {error}")));
+    }
     let far = Far::open(std::io::stdin(), waiting(is_shared));
     let far =
         far.map_err(|error| misused(format!("standard input is not the shared memory: {error}")))?;
@@ -162,7 +261,7 @@ impl Raw {
             );
             CliError::failure("BASELINE_TOO_LARGE", message)
         })?;
-        let mut peer = Peer::spawn(fd, pair)?;
+        let mut peer = Peer::spawn(fd, pair, false)?;
         machine::pin(pair.near)?;
         let watch = Stopwatch::calibrated();
         let deadline = Instant::now() + START_TIMEOUT;
@@ -257,7 +356,7 @@ impl Raw {
 }
 
 impl Peer {
-    fn spawn(memory: OwnedFd, pair: Pair) -> Result<Self, CliError> {
+    fn spawn(input: OwnedFd, pair: Pair, is_tcp: bool) -> Result<Self, CliError> {
         let cannot = |error: std::io::Error| {
             CliError::failure(
                 "BASELINE_PEER_DIED",
@@ -276,8 +375,11 @@ impl Peer {
         if pair.is_shared() {
             command.arg("--shared-core");
         }
+        if is_tcp {
+            command.arg("--tcp");
+        }
         command
-            .stdin(Stdio::from(memory))
+            .stdin(Stdio::from(input))
             .stdout(Stdio::null())
             .spawn()
             .map(Self)
@@ -298,7 +400,7 @@ impl Drop for Peer {
 
 impl Reference {
     fn new(row: Row, start: SystemTime, duration: Duration, recorder: Recorder) -> Self {
-        let tag = format!("raw-{}-{}", row.pattern, row.bytes);
+        let tag = format!("{}-{}-{}", row.transport, row.pattern, row.bytes);
         Self {
             row,
             interval: Interval {

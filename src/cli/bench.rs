@@ -102,9 +102,10 @@ pub fn run(
     for &bytes in &args.size.0 {
         let reference_time = args.duration.min(REFERENCE_MAX);
         let references = if args.baseline || args.baseline_only {
+            let count = if args.baseline_only { 5 } else { 3 };
             progress.begin(
                 format_args!("raw reference at {}", show_bytes(bytes)),
-                reference_time * 3,
+                reference_time * count,
             );
             Some(baseline::measure(bytes, reference_time)?)
         } else {
@@ -120,9 +121,9 @@ pub fn run(
                 // The line is the same at every size: once is enough for a reader.
                 let line = (!has_line).then_some(pingpong);
                 has_line = true;
-                for Reference { row, interval } in
-                    line.into_iter().chain([write_signal_read, memcpy])
-                {
+                let tcp = baseline::measure_tcp(bytes, reference_time)?;
+                let bytes_alone = [write_signal_read, memcpy, tcp.pingpong, tcp.stream];
+                for Reference { row, interval } in line.into_iter().chain(bytes_alone) {
                     progress.suspend(|| output.take(terminal, row, &[&interval]))?;
                 }
             }

@@ -190,7 +190,7 @@ fn choose(cores: &[usize], siblings: impl Fn(usize) -> Vec<usize>) -> Option<Pai
 }
 
 /// `0-2,8` as 0, 1, 2, 8. What is no number is left out.
-fn cpu_list(text: &str) -> Vec<usize> {
+pub(super) fn cpu_list(text: &str) -> Vec<usize> {
     let span = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         Some(first.trim().parse().ok()?..=last.trim().parse().ok()?)

@@ -7,8 +7,10 @@ pub mod allocations;
 pub mod args;
 pub mod baseline;
 pub mod bench;
+pub mod cluster;
 pub mod config;
 pub mod demo;
+pub mod doctor;
 pub mod error;
 pub mod histogram;
 pub mod machine;
@@ -73,10 +75,14 @@ fn dispatch(command: &Command, terminal: &mut Terminal) -> Result<(), CliError> 
             demo::run(args, &mut pair, terminal)
         }
         Command::Config(command) => config::run(command, terminal),
+        Command::Cluster(command) => cluster::run(command, terminal),
+        Command::Doctor(args) => doctor::run(args, terminal),
         Command::DemoPeer(args) => demo::peer::serve(args),
         Command::Bench(args) => bench::run(args, &mut workload::Engines, terminal).map(|_| ()),
         Command::BenchPeer(args) => workload::serve(args),
-        Command::BaselinePeer(args) => baseline::serve(args.parent, args.core, args.shared_core),
+        Command::BaselinePeer(args) => {
+            baseline::serve(args.parent, args.core, args.shared_core, args.tcp)
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use super::units::{show_bandwidth, show_bytes, show_nanos, show_rate};
 pub struct Row {
     /// `pingpong`, `oneway`, `rate`; of raw references `write_signal_read` and `memcpy` too.
     pub pattern: &'static str,
-    /// `loopback`, `shm`; `raw` for a reference that has no rendez in it.
+    /// `loopback`, `shm`; `raw` and `raw_tcp` for references that have no rendez in them.
     pub transport: &'static str,
     /// Bytes of a tensor.
     pub bytes: u64,

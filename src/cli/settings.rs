@@ -96,8 +96,7 @@ impl FromArgMatches for SettingArgs {
                 Some(job) if is_number => *task = format!("/job:{job}/task:{task}"),
                 None if !is_number => {}
                 _ => {
-                    let message =
-                        "write --job worker --task 0, or --task /job:worker/task:0 alone\n";
+                    let message = "write --job worker --task 0, or --task /job:worker/task:0 alone";
                     return Err(clap::Error::raw(
                         clap::error::ErrorKind::ValueValidation,
                         message,

@@ -13,7 +13,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -51,7 +51,8 @@ pub struct Config {
     pub control: bool,
     /// Which control runtime to use; `None` for what the machine allows.
     pub runtime: Option<RuntimeKind>,
-    /// How long a peer that a key names may take to be there.
+    /// How long a peer that a key names may take to be there. What waits for it then fails with `CONNECT_DEADLINE`,
+    /// but for receives with a deadline of their own: they wait until that, and the peer is dialled again.
     pub connect_timeout: Duration,
     /// Each shard's arena, and the one of application threads.
     pub arena: ArenaConfig,
@@ -69,6 +70,12 @@ pub struct Config {
     pub landing_bytes: u64,
     /// Rules of the protocol: all of them, outside simulations.
     pub rules: Rules,
+    /// Meet none but `peers`, those `known`, and observers.
+    pub closed: bool,
+    /// Peers whose address is not known (yet).
+    pub known: BTreeSet<String>,
+    /// Which life of its job this task belongs to: it meets none of another.
+    pub epoch: Option<String>,
     /// The cluster, if it is given here; see [`cluster`](crate::cluster) for who else may say.
     pub cluster: Option<ClusterSpec>,
     /// Where rank 0 listens, for clusters whose tasks find one another at a root.
@@ -143,6 +150,9 @@ impl Config {
             lease: true,
             landing_bytes: limits::LANDING_BYTES,
             rules: Rules::ALL,
+            closed: false,
+            known: BTreeSet::new(),
+            epoch: None,
             cluster: None,
             root: None,
             rank: None,

@@ -3,9 +3,11 @@
 //!
 //! It knows shards by their mailboxes only. Nothing here is on the path of a value that an in-shard task sends.
 
+mod admission;
 mod config;
 mod recv;
 mod secrets;
+pub mod services;
 mod start;
 mod steps;
 mod wiring;
@@ -16,6 +18,7 @@ mod tests;
 #[doc = include_str!("CONFIG.md")]
 pub mod configuration {}
 
+pub use admission::OBSERVER_JOB;
 pub use config::{
     Config, Loaded, Origin, Origins, Require, SETTINGS, Setting, Sources, Taker, reference_page,
 };
@@ -217,6 +220,26 @@ impl Engine {
     /// Connects to a peer before a key names it. Nothing happens if it is connected, or nobody said where it listens.
     pub fn connect(&self, task: &TaskName) {
         self.inner.wiring.connect_early(task);
+    }
+
+    /// Calls a service of another task, over whatever connection there is or will be by the deadline. See
+    /// [`services`] for those that every engine has.
+    ///
+    /// # Errors
+    /// The service's status; `DeadlineExceeded` if no answer or no connection came in time; `FailedPrecondition`
+    /// without a control plane.
+    pub fn call(
+        &self,
+        task: &TaskName,
+        method: u32,
+        payload: &[u8],
+        deadline: Duration,
+    ) -> Result<Vec<u8>, Status> {
+        let control = self.inner.control.get().ok_or_else(|| {
+            let message = "this engine has no control plane";
+            Status::new(Code::FailedPrecondition, catalogue::CONTROL_STOPPED, message)
+        })?;
+        control.call(&task.to_string(), method, payload, deadline)
     }
 
     /// What the control plane runs on, and why.

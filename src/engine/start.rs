@@ -141,6 +141,7 @@ fn start_control(inner: &Arc<Inner>) -> Result<(), Status> {
     }
     control.secret = secrets::secret(config)?;
     control.tls = secrets::tls(config)?;
+    control.features = inner.wiring.features();
     control.insecure = config.insecure;
     control.path_wish = config.path_wish()?;
     // Lost after half of the time, and given up when the other half and as much again have brought no other connection.

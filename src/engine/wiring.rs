@@ -9,8 +9,10 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use super::Inner;
+use super::admission::Admission;
 use super::config::Config;
 use super::start::{LOOPBACK, SHM, TCP};
+use crate::channel::{Rule, Rules};
 use crate::control::{
     Address, DoorbellOffer, Handler, LinkOffer, LocalOffer, Path, PeerGone, PeerHello, PeerId,
     PeerUp, PollPolicy, SegmentOffer,
@@ -30,7 +32,9 @@ use crate::shard::call::{Attach, Call, PeerSegment, PeerUp as ShardPeerUp};
 pub(crate) struct Wiring {
     shards: usize,
     connect_timeout: Duration,
+    rules: Rules,
     resume_timeout: Duration,
+    admission: Admission,
     engine: OnceLock<Weak<Inner>>,
     book: Mutex<Book>,
 }
@@ -47,6 +51,8 @@ struct Book {
     links: BTreeMap<String, Link>,
     /// Who each connection is with.
     connected: BTreeMap<PeerId, Connected>,
+    /// Whose exit is still to be told, whether connected or not: only where it can be proved.
+    followed: BTreeMap<PeerId, (TaskName, Incarnation)>,
 }
 
 /// A connection that stands.
@@ -80,7 +86,9 @@ impl Wiring {
         Ok(Self {
             shards,
             connect_timeout: config.connect_timeout,
+            rules: config.rules,
             resume_timeout: config.resume_timeout(),
+            admission: Admission::new(config)?,
             engine: OnceLock::new(),
             book: Mutex::new(book),
         })
@@ -153,6 +161,18 @@ impl Wiring {
         }
     }
 
+    /// What this task tells peers of itself beside its numbers.
+    pub(crate) fn features(&self) -> Vec<String> {
+        self.admission.features()
+    }
+
+    /// Tasks whose address is known.
+    pub(crate) fn addressed(&self) -> Vec<TaskName> {
+        let book = self.book();
+        let names = book.addresses.keys();
+        names.filter_map(|name| TaskName::parse(name).ok()).collect()
+    }
+
     /// The connections that stand.
     pub(crate) fn connected(&self) -> Vec<Connected> {
         self.book().connected.values().cloned().collect()
@@ -213,7 +233,8 @@ impl Inner {
 }
 
 impl Handler for Wiring {
-    fn local(&self, _peer: &PeerHello) -> Result<LocalOffer, Status> {
+    fn local(&self, peer: &PeerHello) -> Result<LocalOffer, Status> {
+        self.admission.judge(peer)?;
         let engine = self.engine().ok_or_else(gone)?;
         let mut offer = LocalOffer::default();
         for (arena, segment) in &self.book().segments {
@@ -272,7 +293,12 @@ impl Handler for Wiring {
     }
 
     fn data_channels(&self, peer: &PeerHello) -> Result<u32, Status> {
+        self.admission.judge(peer)?;
         Ok(pairs(self.shards, usize::from(peer.shards)).count() as u32)
+    }
+
+    fn services(&self) -> crate::control::Services {
+        super::services::of(self.engine.get().cloned().unwrap_or_default())
     }
 
     fn peer_up(&self, up: PeerUp) {
@@ -297,7 +323,7 @@ impl Handler for Wiring {
         let (Some(engine), Some(task)) = (self.engine(), task) else {
             return;
         };
-        match MappedSegment::open(segment.fd, segment.len) {
+        match MappedSegment::open_if(segment.fd, segment.len, self.rules.on(Rule::Sealed)) {
             Ok(mapped) => {
                 let segment = PeerSegment {
                     arena: segment.arena,
@@ -320,24 +346,21 @@ impl Handler for Wiring {
     }
 
     fn peer_gone(&self, peer: PeerId, why: PeerGone) {
+        let Some(engine) = self.engine() else { return };
         let former = self.book().connected.remove(&peer);
-        let (Some(engine), Some(Connected { task, path, .. })) = (self.engine(), former) else {
-            return;
-        };
-        let status = why.status(&task.to_string());
-        if path == Path::Tcp && matches!(why, PeerGone::ConnectionLost(_)) {
-            tracing::info!(%task, %status, "a connection is lost, and is made again");
-            engine.call_all(|| Call::PeerAway {
-                task: task.clone(),
-                status: status.clone(),
-            });
-            return self.resume(&engine, &task);
+        if let Some(Connected { task, path, .. }) = former {
+            self.connection_gone(&engine, task, path, &why);
         }
-        tracing::info!(%task, %status, "a peer is gone");
-        engine.call_all(|| Call::PeerLost {
-            task: task.clone(),
-            status: status.clone(),
-        });
+        let exited = why
+            .is_proof()
+            .then(|| self.book().followed.remove(&peer))
+            .flatten();
+        if let Some((task, incarnation)) = exited {
+            engine.call_all(|| Call::PeerExited {
+                task: task.clone(),
+                incarnation,
+            });
+        }
     }
 
     fn dial_failed(&self, task: &str, status: Status) {
@@ -365,11 +388,18 @@ impl Wiring {
         };
         tracing::info!(%task, path = ?up.path, why = %up.path_why, "a peer is connected");
         let peer = up.peer;
+        let exit_provable = up.exit_provable;
         let (segments, links) = match up.path {
             Path::Shm => self.connect_shm(&engine, up, made)?,
             Path::Tcp => (Vec::new(), self.connect_tcp(&engine, up)),
         };
-        self.book().connected.insert(peer, connected.clone());
+        let mut book = self.book();
+        book.connected.insert(peer, connected.clone());
+        if exit_provable {
+            book.followed
+                .insert(peer, (task.clone(), connected.incarnation));
+        }
+        drop(book);
         for (mailbox, links) in engine.mailboxes.iter().zip(links) {
             mailbox.call(Call::PeerUp(Box::new(ShardPeerUp {
                 task: task.clone(),
@@ -433,10 +463,11 @@ impl Wiring {
             usize::from(up.hello.shards),
             may_sleep,
         )?;
+        let must_be_sealed = self.rules.on(Rule::Sealed);
         let mut segments = Vec::new();
         if up.read_domain {
             for offer in up.descriptors.segments {
-                let mapped = Arc::new(MappedSegment::open(offer.fd, offer.len)?);
+                let mapped = Arc::new(MappedSegment::open_if(offer.fd, offer.len, must_be_sealed)?);
                 segments.push(PeerSegment {
                     arena: offer.arena,
                     index: offer.segment,
@@ -464,6 +495,24 @@ impl Wiring {
             links[ours].push((theirs as u16, attach));
         }
         Ok((segments, links))
+    }
+
+    /// A connection is over: over the network it is made again, in memory nothing could have broken it.
+    fn connection_gone(&self, engine: &Inner, task: TaskName, path: Path, why: &PeerGone) {
+        let status = why.status(&task.to_string());
+        if path == Path::Tcp && matches!(why, PeerGone::ConnectionLost(_)) {
+            tracing::info!(%task, %status, "a connection is lost, and is made again");
+            engine.call_all(|| Call::PeerAway {
+                task: task.clone(),
+                status: status.clone(),
+            });
+            return self.resume(engine, &task);
+        }
+        tracing::info!(%task, %status, "a peer is gone");
+        engine.call_all(|| Call::PeerLost {
+            task: task.clone(),
+            status: status.clone(),
+        });
     }
 
     /// Dials a peer whose connection was lost, if it is known where it listens; who cannot dial waits to be dialled.

@@ -72,6 +72,8 @@ pub struct FaultyPort {
     known: BTreeSet<QpId>,
     resetting: BTreeSet<QpId>,
     paused_until: u64,
+    /// Bytes of landings it was lent and has not given back.
+    lent: u64,
 }
 
 #[derive(Clone, Copy, Default, Debug)]
@@ -138,6 +140,7 @@ impl FaultyPort {
             known: BTreeSet::new(),
             resetting: BTreeSet::new(),
             paused_until: 0,
+            lent: 0,
         }
     }
 
@@ -171,6 +174,12 @@ impl FaultyPort {
         self.held
             .first_key_value()
             .map(|(&(due, _), _)| Nanos(due.max(self.paused_until)))
+    }
+
+    /// Bytes of landings it was lent and has not given back: counted here, whatever the owner believes.
+    #[must_use]
+    pub const fn lent_bytes(&self) -> u64 {
+        self.lent
     }
 
     /// What it has done.
@@ -362,6 +371,13 @@ impl Held {
         }
     }
 
+    fn lent_bytes(&self) -> u64 {
+        match self {
+            Self::Landed { buffer, .. } | Self::Quiet { buffer, .. } => buffer.len() as u64,
+            _ => 0,
+        }
+    }
+
     fn deliver<S: FnMut(Arrival<'_>)>(self, sink: &mut S) {
         match self {
             Self::Frame { qp, frame, body } => sink(Arrival::Frame {
@@ -441,7 +457,10 @@ impl Port for FaultyPort {
         landing: Landing,
         buffer: Buffer,
     ) -> Result<Region, Buffer> {
-        self.inner.open_landing(qp, landing, buffer)
+        let len = buffer.len() as u64;
+        let opened = self.inner.open_landing(qp, landing, buffer);
+        self.lent += if opened.is_ok() { len } else { 0 };
+        opened
     }
 
     fn close_landing(&mut self, qp: QpId, landing: Landing) {
@@ -457,7 +476,11 @@ impl Port for FaultyPort {
         self.land(now.0);
         for _ in 0..budget {
             match self.held.first_entry() {
-                Some(entry) if entry.key().0 <= now.0 => entry.remove().deliver(sink),
+                Some(entry) if entry.key().0 <= now.0 => {
+                    let held = entry.remove();
+                    self.lent -= held.lent_bytes();
+                    held.deliver(sink);
+                }
                 _ => break,
             }
             done += 1;

@@ -17,6 +17,10 @@ use crate::wire::Frame;
 #[derive(Debug, Default)]
 pub(super) struct Inbound {
     landings: Vec<Option<OpenLanding>>,
+    /// By index: the generation last opened here. A write to that one may have crossed its end; to any other, none can.
+    granted: Vec<Option<u32>>,
+    /// Writes that named a landing, or a range of it, that was never theirs on this connection.
+    pub(super) ungranted: u64,
     /// How many of them are open.
     open: usize,
     /// Closed landings on their way back.
@@ -54,12 +58,14 @@ impl Inbound {
         let index = landing.index as usize;
         if self.landings.len() <= index {
             self.landings.resize_with(index + 1, || None);
+            self.granted.resize(index + 1, None);
         }
         let place = &mut self.landings[index];
         if place.is_some() {
             return Err(buffer);
         }
         let region = buffer.region();
+        self.granted[index] = Some(landing.generation);
         *place = Some(OpenLanding {
             generation: landing.generation,
             buffer,
@@ -211,6 +217,10 @@ impl Inbound {
             is_refused: start.is_none(),
         };
         if write.is_refused {
+            let granted = self.granted.get(landing.index as usize).copied().flatten();
+            if self.find(landing).is_some() || granted != Some(landing.generation) {
+                self.ungranted += 1;
+            }
             self.answer(write.sequence, REFUSED)?;
         }
         Ok(write)

@@ -219,6 +219,11 @@ impl QueuePair {
         self.rx.told().slots
     }
 
+    /// Writes of the peer to what was never granted it.
+    pub(super) const fn ungranted(&self) -> u64 {
+        self.inbound.ungranted
+    }
+
     /// Tells the peer what it was not told yet; true if there was any.
     pub(super) fn settle(&mut self) -> bool {
         self.rx.is_unsettled() && self.rx.settle()

@@ -48,6 +48,9 @@ pub struct PortStats {
     pub doorbells: u64,
     /// Posts refused for want of room.
     pub refused_full: u64,
+    /// Writes of peers to what was never granted them on their connection. No correct peer posts one: a fabric whose
+    /// writes consume receive entries would have broken the connection.
+    pub ungranted_writes: u64,
 }
 
 /// The port.
@@ -132,8 +135,16 @@ impl RingPort {
         Ok(self.id(place))
     }
 
-    pub(super) const fn stats(&self) -> PortStats {
-        self.stats
+    pub(super) fn stats(&self) -> PortStats {
+        let open = self
+            .places
+            .iter()
+            .filter_map(|place| place.queue_pair.as_ref());
+        let ungranted = open.map(QueuePair::ungranted).sum::<u64>();
+        PortStats {
+            ungranted_writes: self.stats.ungranted_writes + ungranted,
+            ..self.stats
+        }
     }
 
     fn id(&self, place: u32) -> QpId {
@@ -247,6 +258,7 @@ impl RingPort {
         let place = &mut self.places[index as usize];
         if let Some(queue_pair) = place.queue_pair.take() {
             queue_pair.wake.ring();
+            self.stats.ungranted_writes += queue_pair.ungranted();
         }
         place.generation = place.generation.wrapping_add(1);
         self.free.push(index);

@@ -208,6 +208,9 @@ catalogue! {
     CALL_UNKNOWN: Unimplemented,
         "The peer has no service of this number.",
         "Run the same release on all tasks, and register the service before the task starts.";
+    CALL_MALFORMED: InvalidArgument,
+        "The payload of a call is not what its service takes, or that of an answer not what it gives.",
+        "Call with the messages of the same version of rendez.";
     CALL_BUSY: ResourceExhausted,
         "As many calls wait, here or at the peer, as may.",
         "Call again later, or wait for answers before calling on.";
@@ -313,6 +316,25 @@ catalogue! {
     HOST_LIST_TOO_LONG: ResourceExhausted,
         "A list of hosts stands for more hosts than a cluster may have.",
         "Correct the range if it is a mistake; otherwise make several clusters.";
+    CLUSTER_INCOMPLETE: Unavailable,
+        "Tasks that know only their root did not all meet there in time.",
+        "Start the ranks that the message names, or raise `connect_timeout` if they start far apart.";
+    PEER_NOT_OF_CLUSTER: PermissionDenied,
+        "The task that knocks is not in the cluster.",
+        "Add it to the cluster of every task; if it is nobody's, somebody has the secret who should not.";
+    PEER_OTHER_EPOCH: FailedPrecondition,
+        "The peer belongs to another run of the job, or to another restart of it.",
+        "Wait until the launcher has ended what is left of it; this run goes on without it.";
+    // ── Servers ─────────────────────────────────────────────────────────────────────────────────────────────────
+    SERVER_STOPPED: FailedPrecondition,
+        "The server does not run: it was never started, or it has stopped for good.",
+        "Start it before it is used; make another after it has stopped.";
+    PROTOCOL_UNKNOWN: NotFound,
+        "No protocol has that name.",
+        "Take one of those that the message lists.";
+    PROTOCOL_REFUSED: FailedPrecondition,
+        "The protocol is known and not to be had; the message says why.",
+        "Take `auto`, or the path that the message names.";
     // ── Units ───────────────────────────────────────────────────────────────────────────────────────────────────
     SIZE_MALFORMED: InvalidArgument,
         "The text is not a size.",

@@ -30,7 +30,9 @@ pub const PARKED_BYTES_PER_STEP: u64 = PARKED_BYTES / 2;
 /// Steps alive in one shard: a master keeps a few in flight, a shard may serve hundreds of masters.
 pub const STEPS: u32 = 1 << 12;
 
-/// Ended steps that a shard remembers to refuse latecomers: at 1000 steps a second, the last minute.
+/// Ended steps that a shard remembers to refuse latecomers: at 1000 steps a second, the last minute. Many times the
+/// steps alive: an abort is told on by whoever has not heard of it, so one that is forgotten while it is still on its
+/// way would go round for ever.
 pub const TOMBSTONES: u32 = 1 << 16;
 
 /// Steps that only peers have spoken of: a quarter of those alive. Frames of peers that run ahead
@@ -43,6 +45,7 @@ pub const GRACE_TTL_NS: u64 = 60_000_000_000;
 
 const _: () = assert!(TABLE_VALUES as u64 * 4096 == PARKED_BYTES);
 const _: () = assert!(PARKED_BYTES_PER_STEP < PARKED_BYTES && GRACE_STEPS < STEPS);
+const _: () = assert!(TOMBSTONES >= 8 * (STEPS + GRACE_STEPS));
 const _: () = assert!(WAITERS_PER_KEY < TABLE_WAITERS && TABLE_RECORDS < 1 << 31);
 
 /// Bytes of one control message. The longest is a batch of descriptors: 32 entries, one of them a link with 32

@@ -109,6 +109,23 @@ impl Leases {
         count
     }
 
+    /// Gives the lease that is out under a token `is_it` says yes to another token: what [`Leases::reclaim`] will
+    /// tell. False if there is none. Looks at every entry.
+    pub fn retag(&mut self, is_it: impl Fn(u64) -> bool, token: u64) -> bool {
+        let Entries(entries) = self.owner.estate();
+        // SAFETY: the entries lie in the owner's estate, which outlives this call.
+        let entries = unsafe { entries.as_ref() };
+        let found = entries.iter().find(|entry| {
+            // Only the owner changes either, and it is here: an entry with a mapping is out, or on its way home.
+            !entry.mapped.load(Ordering::Relaxed).is_null()
+                && is_it(entry.token.load(Ordering::Relaxed))
+        });
+        if let Some(entry) = found {
+            entry.token.store(token, Ordering::Relaxed);
+        }
+        found.is_some()
+    }
+
     /// The lease that came home last and is not reclaimed yet, as a number to compare; zero for none.
     #[inline]
     #[must_use]

@@ -36,11 +36,25 @@ impl MappedSegment {
     /// [`MemoryError::Unsealed`] unless it is sealed against shrinking and against new writers;
     /// [`MemoryError::Short`] if it holds less than `expected_len`, or that is zero; [`MemoryError::System`].
     pub fn open(fd: OwnedFd, expected_len: u64) -> Result<Self, MemoryError> {
+        Self::open_if(fd, expected_len, true)
+    }
+
+    /// As [`MappedSegment::open`]; with debug assertions and `must_be_sealed` false it maps whatever it is given, so
+    /// that a simulation can show what the seals are for.
+    ///
+    /// # Errors
+    /// As [`MappedSegment::open`].
+    pub fn open_if(
+        fd: OwnedFd,
+        expected_len: u64,
+        must_be_sealed: bool,
+    ) -> Result<Self, MemoryError> {
+        let must_be_sealed = must_be_sealed || !cfg!(debug_assertions);
         // A file that cannot be sealed at all (not a memfd) answers EINVAL: it has no seals.
         let seals = rustix::fs::fcntl_get_seals(&fd).unwrap_or(SealFlags::empty());
-        if !seals.contains(SealFlags::SHRINK)
-            || !seals.intersects(SealFlags::WRITE | SealFlags::FUTURE_WRITE)
-        {
+        let is_sealed = seals.contains(SealFlags::SHRINK)
+            && seals.intersects(SealFlags::WRITE | SealFlags::FUTURE_WRITE);
+        if must_be_sealed && !is_sealed {
             return Err(MemoryError::Unsealed {
                 seals: seals.bits(),
             });

@@ -1,4 +1,4 @@
-//! Proto: the control plane's messages, as compiled from `proto/rendez.proto`, and TensorFlow's of a cluster, as
+//! Proto: the control plane's messages, as compiled from `proto/rendez.proto`, those of services from `proto/services.proto`, and TensorFlow's of a cluster, as
 //! compiled from `proto/cluster.proto`.
 //!
 //! Plain data: nothing here knows of sockets, tasks or threads, and nothing here is ever in a hot frame.
@@ -8,6 +8,13 @@
 #[allow(clippy::all, unreachable_pub, missing_docs)]
 pub mod v1 {
     include!(concat!(env!("OUT_DIR"), "/rendez.v1.rs"));
+}
+
+/// What tasks answer each other.
+// Generated code: its style is the generator's.
+#[allow(clippy::all, unreachable_pub, missing_docs)]
+pub mod services {
+    include!(concat!(env!("OUT_DIR"), "/rendez.services.v1.rs"));
 }
 
 /// TensorFlow's messages of a cluster.

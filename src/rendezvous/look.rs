@@ -129,6 +129,12 @@ impl<V, W: Copy> Table<V, W> {
         });
     }
 
+    /// True if a waiter is given up at a time of its own.
+    #[must_use]
+    pub fn has_deadline(&self, id: WaiterId) -> bool {
+        self.timers.is_set(id.index)
+    }
+
     /// How many wait at a slot.
     #[must_use]
     pub fn waiters_at(&self, slot: Slot) -> usize {

@@ -83,6 +83,12 @@ impl Timers {
         }
     }
 
+    /// True if `waiter` has a deadline.
+    pub(super) fn is_set(&self, waiter: u32) -> bool {
+        let link = self.links.get(waiter as usize);
+        link.is_some_and(|link| link.bucket != IDLE)
+    }
+
     /// When to ask again: never later than the earliest deadline, and seldom much earlier.
     #[inline]
     pub(super) fn next(&self) -> Option<Nanos> {

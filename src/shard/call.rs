@@ -49,6 +49,11 @@ pub(crate) enum Call {
     PeerAway { task: TaskName, status: Status },
     /// A peer is gone for good: it exited, or was given up.
     PeerLost { task: TaskName, status: Status },
+    /// A life of a peer is proved over: it reads nothing of ours any more.
+    PeerExited {
+        task: TaskName,
+        incarnation: Incarnation,
+    },
     /// A peer could not be reached in time.
     PeerUnreachable { task: TaskName, status: Status },
     /// A peer's arena grew.

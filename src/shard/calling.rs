@@ -4,6 +4,7 @@
 
 use super::call::Call;
 use super::{ARRIVALS_PER_TURN, Shard, TaskEvent, faults, peers};
+use crate::ground::catalogue::CONNECT_DEADLINE;
 use crate::ground::{Nanos, limits};
 
 impl Shard {
@@ -25,6 +26,11 @@ impl Shard {
                 self.transmit();
                 self.flush();
             }
+            Call::PeerUnreachable { task, status } if status.reason() == CONNECT_DEADLINE => {
+                if let Some(at) = self.core.peers.iter().position(|peer| peer.task == task) {
+                    self.core.give_up(at as u32, &status);
+                }
+            }
             Call::PeerLost { task, status } | Call::PeerUnreachable { task, status } => {
                 // What the peer had said before it went is still in the rings: it counts.
                 self.poll_last();
@@ -32,6 +38,7 @@ impl Shard {
                     self.core.peer_lost(at as u32, &status);
                 }
             }
+            Call::PeerExited { task, incarnation } => self.core.peer_exited(&task, incarnation),
             Call::PeerAway { task, status } => self.core.peer_away(&task, status),
             Call::PeerSegment { task, segment } => self.core.peer_segment(&task, segment),
             Call::Abort { step, status } => {

@@ -151,6 +151,8 @@ pub(crate) struct Core {
     pub(crate) ahead_bytes: u64,
     /// What came before its turn. It is little and short: what it overtook is on its way.
     pub(crate) early: Vec<Early>,
+    /// Demands whose landing went with a connection, by link: each wants another.
+    pub(crate) renewals: VecDeque<(u32, Ticket)>,
     /// Offers that are wanted and wait for landing budget or arena room.
     pub(crate) fetch_backlog: VecDeque<Ticket>,
     pub(crate) observer: Arc<dyn Observer>,

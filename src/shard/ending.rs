@@ -69,11 +69,15 @@ impl Core {
             return;
         };
         if demand.offer.is_some() {
-            entry.channel.settle(ticket);
             let offer = Ticket::unpack(demand.tag as u32);
-            if self.landing_bytes > 0 {
+            if self.landing_bytes > 0 && demand.is_asked {
+                // The peer knows its ticket, and may answer it yet.
+                self.renewals.push_front((link, ticket));
+            } else if self.landing_bytes > 0 {
+                entry.channel.settle(ticket);
                 self.fetch_backlog.push_front(offer);
             } else {
+                entry.channel.settle(ticket);
                 // Nothing is in the way that could go: the arena cannot hold this value.
                 let slot = crate::rendezvous::Slot {
                     step: demand.point.step,
@@ -86,8 +90,7 @@ impl Core {
                 self.tell_neighbours(slot.step, &status);
             }
         } else {
-            entry.channel.ask(ticket, 0, None);
-            self.touch(link);
+            self.ask_bare(link, ticket);
         }
     }
 

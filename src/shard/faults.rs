@@ -139,6 +139,14 @@ pub(crate) fn peer_left(task: &TaskName) -> Status {
     )
 }
 
+pub(crate) fn peer_exited(task: &TaskName) -> Status {
+    Status::new(
+        Code::Unavailable,
+        reason::PEER_LOST,
+        format!("task {task} is gone: its process has exited"),
+    )
+}
+
 pub(crate) fn frame_malformed(task: &TaskName, violation: &crate::channel::Violation) -> Status {
     Status::new(
         Code::DataLoss,

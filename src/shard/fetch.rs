@@ -81,16 +81,16 @@ impl Core {
 
     /// Opens landings for wanted offers, oldest first, while there is budget.
     pub(crate) fn fetch_more(&mut self) {
+        if !self.renew_more() {
+            return;
+        }
         while let Some(&ticket) = self.fetch_backlog.front() {
             let Some(incoming) = self.incoming.at(ticket).copied() else {
                 self.fetch_backlog.pop_front();
                 continue;
             };
             let size = incoming.offer.size;
-            // Landings ahead of their values have the other half: they may wait for the very receive that this feeds.
-            let fetching = self.landing_bytes - self.ahead_bytes;
-            let has_budget = fetching == 0 || fetching + size <= self.settings.landing_bytes / 2;
-            if !has_budget && self.settings.rules.on(Rule::LandingBudget) {
+            if !self.has_budget(size, false) {
                 return;
             }
             let point = Self::point_of(incoming.slot);
@@ -152,21 +152,19 @@ impl Core {
     /// value comes in one trip.
     fn ask_with_landing(&mut self, link: u32, slot: Slot, ordinal: u32, deadline: Nanos) {
         let patience_ns = self.patience(deadline);
-        let limit = self.settings.landing_bytes;
-        let Some(entry) = self.links.get_mut(link as usize) else {
-            return;
-        };
-        let Some(&meta) = entry.seen.get(&slot.key) else {
+        let seen = self.links.get(link as usize).map(|entry| &entry.seen);
+        let Some(&meta) = seen.and_then(|seen| seen.get(&slot.key)) else {
             return;
         };
         let Some(size) = meta.size() else { return };
-        if self.ahead_bytes + size > limit / 2 && self.settings.rules.on(Rule::LandingBudget) {
+        if !self.has_budget(size, true) {
             // Beyond the budget a request goes without a landing.
             return self.ask(link, slot, ordinal, deadline);
         }
         let mut demand = Demand::new(u64::MAX, slot.key, Self::point_of(slot), ordinal);
         demand.meta = Some(meta);
         demand.wants_landing = true;
+        let entry = &mut self.links[link as usize];
         if let Ok(ticket) = entry.channel.demand(demand) {
             let room = self.enter(size, true);
             self.port_ops.push(PortOp::OpenAndAsk {
@@ -269,37 +267,6 @@ impl Core {
         self.touch(link);
     }
 
-    /// A connection resumed: demands whose landing came home empty want another.
-    pub(crate) fn renew_demands(&mut self, link: u32) {
-        let Some(entry) = self.links.get_mut(link as usize) else {
-            return;
-        };
-        let bare = entry
-            .channel
-            .demands(|demand| demand.wants_landing && !demand.has_landing && !demand.is_cancelled);
-        for ticket in bare {
-            let Some(demand) = self.links[link as usize].channel.demand_at(ticket).copied() else {
-                continue;
-            };
-            let Some(meta) = demand.meta else { continue };
-            if demand.is_answered {
-                continue;
-            }
-            let size = meta
-                .size()
-                .or_else(|| demand.offer.map(|offer| offer.size))
-                .unwrap_or(0);
-            let room = self.enter(size, demand.offer.is_none());
-            self.port_ops.push(PortOp::OpenAndAsk {
-                link,
-                ticket,
-                meta,
-                patience_ns: 0,
-                room,
-            });
-        }
-    }
-
     /// A one-sided write into one of our landings is complete.
     pub(crate) fn landed(&mut self, link: u32, ticket: Ticket, len: u64, mut buffer: Buffer) {
         self.leave(self.room_of(link, ticket, buffer.len()));
@@ -360,8 +327,21 @@ impl Core {
         self.fetch_more();
     }
 
+    /// True if a landing of so many bytes may be opened. Those ahead of their values have half of the budget for
+    /// themselves: they may wait for the very receive that the other half feeds.
+    pub(super) fn has_budget(&self, bytes: u64, is_ahead: bool) -> bool {
+        let half = self.settings.landing_bytes / 2;
+        let fetching = self.landing_bytes - self.ahead_bytes;
+        let fits = if is_ahead {
+            self.ahead_bytes + bytes <= half
+        } else {
+            fetching == 0 || fetching + bytes <= half
+        };
+        fits || !self.settings.rules.on(Rule::LandingBudget)
+    }
+
     /// A landing is given its share of the budget.
-    fn enter(&mut self, bytes: u64, is_ahead: bool) -> Room {
+    pub(super) fn enter(&mut self, bytes: u64, is_ahead: bool) -> Room {
         self.landing_bytes += bytes;
         self.ahead_bytes += if is_ahead { bytes } else { 0 };
         Room { bytes, is_ahead }

@@ -2,7 +2,7 @@
 //!
 //! It maps nothing: segments come mapped from above, and a claim that does not fit one is no lease.
 
-use super::core::Core;
+use super::core::{Core, Incoming};
 use crate::channel::heard::Accepted;
 use crate::ground::Region;
 use crate::memory::Tensor;
@@ -12,6 +12,17 @@ use crate::wire::Ticket;
 const LINK_BITS: u32 = 20;
 const LINK_MASK: u32 = (1 << LINK_BITS) - 1;
 const LIFE_MASK: u32 = (1 << (32 - LINK_BITS)) - 1;
+
+const fn token(link: u32, life: u32, offer: Ticket) -> u64 {
+    ((life & LIFE_MASK) as u64) << (32 + LINK_BITS) | (link as u64) << 32 | offer.packed() as u64
+}
+
+const fn parts(token: u64) -> (u32, u32) {
+    (
+        (token >> 32) as u32 & LINK_MASK,
+        (token >> (32 + LINK_BITS)) as u32,
+    )
+}
 
 /// Why an offer cannot be read in place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,9 +54,7 @@ impl Core {
             .mapped
             .clone();
         // An offer's ticket means nothing to the peer's next life.
-        let life = u64::from(entry.channel.life() & LIFE_MASK);
-        let token =
-            life << (32 + LINK_BITS) | u64::from(link) << 32 | u64::from(offer.ticket.packed());
+        let token = token(link, entry.channel.life(), offer.ticket);
         self.leases
             .make(segment, region, offer.meta, token)
             .map_err(|_| NoLease::Never)
@@ -81,11 +90,33 @@ impl Core {
         }
     }
 
-    /// The peer wants the memory of an offer back: a lease that nobody has taken yet is let go for a copy.
+    /// The peer asks whether we still read what it offered in an epoch that is over: a lease of it is released when
+    /// its last handle goes, as if it were of this epoch; without one the offer is released now.
     pub(crate) fn recalled(&mut self, link: u32, offer: Ticket) {
-        // The lease itself stays with whoever holds it; what the peer learns is that it was heard.
-        let _ = (link, offer);
         self.stats.recalls += 1;
+        let Some(entry) = self.links.get_mut(link as usize) else {
+            return;
+        };
+        let is_of_now =
+            |incoming: &Incoming| incoming.link == link && incoming.offer.ticket == offer;
+        if self
+            .incoming
+            .tickets()
+            .any(|ticket| self.incoming.at(ticket).is_some_and(is_of_now))
+        {
+            return;
+        }
+        let life = entry.channel.life() & LIFE_MASK;
+        let lives = entry.channel.lives_of_peer().min(LIFE_MASK);
+        let is_it = |token: u64| {
+            let (of, then) = parts(token);
+            let age = life.wrapping_sub(then) & LIFE_MASK;
+            of == link && Ticket::unpack(token as u32) == offer && age <= lives
+        };
+        if !self.leases.retag(is_it, token(link, life, offer)) {
+            entry.channel.release(offer);
+        }
+        self.touch(link);
     }
 
     /// Leases whose last handle is gone, wherever it was dropped: the peers get their memory back.
@@ -97,10 +128,7 @@ impl Core {
             ..
         } = self;
         leases.reclaim(|token| {
-            let (link, life) = (
-                (token >> 32) as u32 & LINK_MASK,
-                (token >> (32 + LINK_BITS)) as u32,
-            );
+            let (link, life) = parts(token);
             if let Some(entry) = links.get_mut(link as usize)
                 && entry.channel.life() & LIFE_MASK == life
             {

@@ -19,6 +19,7 @@ mod noting;
 mod peers;
 mod posting;
 mod remote;
+mod renewing;
 pub mod run;
 mod settings;
 pub mod solo;
@@ -58,9 +59,9 @@ use crate::rendezvous::{KeyId, Table};
 /// What happened in a turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Progress {
-    /// Something was done.
+    /// Something was done, or is left for the next turn.
     Busy,
-    /// Nothing was there to do.
+    /// Nothing was there to do, and nothing will be before the next timer or arrival.
     Idle,
     /// The shard has stopped.
     Stopped,
@@ -164,6 +165,7 @@ impl Shard {
             landing_bytes: 0,
             ahead_bytes: 0,
             early: Vec::new(),
+            renewals: VecDeque::new(),
             fetch_backlog: VecDeque::new(),
             observer: parts.observer,
             stats: ShardStats {
@@ -465,15 +467,17 @@ impl Shard {
             self.transmit();
             self.flush();
         }
+        let mut ended = 0;
         if self.core.now >= self.core.next_timer {
-            self.poll_timers();
+            ended = self.poll_timers();
         }
         if let Some(deadline) = self.stopping
             && self.may_stop(deadline)
         {
             return Progress::Stopped;
         }
-        if done > 0 {
+        // What time ended is still to be told, here or by a neighbour: this turn was not idle.
+        if done + ended > 0 || !self.core.events.is_empty() {
             Progress::Busy
         } else {
             Progress::Idle
@@ -498,8 +502,8 @@ impl Shard {
     }
 
     #[cold]
-    fn poll_timers(&mut self) {
-        self.core.expire();
+    fn poll_timers(&mut self) -> usize {
+        let ended = self.core.expire();
         self.core.give_up_awaited();
         for link in 0..self.core.links.len() as u32 {
             if self.core.links[link as usize].channel.poll_timeout() <= self.core.now {
@@ -509,6 +513,7 @@ impl Shard {
         self.transmit();
         self.flush();
         self.core.next_timer = self.core.find_next_timer();
+        ended
     }
 
     /// What was counted, and what is held now.
@@ -524,6 +529,7 @@ impl Shard {
             && self.core.events.is_empty()
             && self.core.port_ops.is_empty()
             && self.core.dirty.is_empty()
+            && self.core.notes_waiting == 0
             && self
                 .neighbours
                 .iter()

@@ -123,7 +123,7 @@ impl Core {
                 PeerState::Awaited { until } if until <= self.now => {
                     let status =
                         faults::connect_deadline(&peer.task, self.settings.connect_timeout_ns);
-                    self.peer_lost(at, &status);
+                    self.give_up(at, &status);
                 }
                 PeerState::Away { until } if until <= self.now => {
                     let status = peer.away.clone().unwrap_or_else(faults::shutdown);
@@ -132,6 +132,42 @@ impl Core {
                 _ => {}
             }
         }
+    }
+
+    /// A peer was not there in time. Receives with a deadline of their own wait until that one, and for them control
+    /// goes on dialling; all else that waits for it fails.
+    pub(crate) fn give_up(&mut self, at: u32, status: &Status) {
+        if !matches!(self.peers[at as usize].state, PeerState::Awaited { .. }) {
+            return;
+        }
+        let mut impatient = Vec::new();
+        let mut is_awaited = false;
+        let Self { table, keys, .. } = &*self;
+        table.waiting(|slot, id, _, _| {
+            let route = keys.at(slot.key).map(|entry| entry.route);
+            if matches!(route, Some(Route::In { peer }) if peer == at) {
+                if table.has_deadline(id) {
+                    is_awaited = true;
+                } else {
+                    impatient.push(id);
+                }
+            }
+        });
+        if !is_awaited {
+            return self.peer_lost(at, status);
+        }
+        for id in impatient {
+            if let Some((_, waiter)) = self.table.cancel(id) {
+                self.complete(waiter, Err(status.clone()));
+            }
+        }
+        self.peers[at as usize].parked.clear();
+        self.fail_keys(
+            status,
+            |entry| matches!(entry.route, Route::Out { peer } if peer == at),
+        );
+        self.peers[at as usize].state = PeerState::Gone;
+        self.await_peer(at);
     }
 
     /// The connection is lost, which says nothing about the peer: it may come back, in the same life, for a while.
@@ -298,7 +334,9 @@ impl Core {
         let (task, connection) = (peer.task.clone(), peer.connection);
         let parked: Vec<_> = self.asked.tickets().collect();
         for ticket in parked {
-            if let Some(asked) = self.asked.at_mut(ticket).filter(|asked| asked.link == link) {
+            if let Some(asked) = self.asked.at_mut(ticket).filter(|asked| asked.link == link)
+                && self.settings.rules.on(Rule::WriteSpendsGrant)
+            {
                 // Landings are a connection's.
                 asked.landing = None;
             }
@@ -343,6 +381,21 @@ impl Core {
             self.end_link(link);
         }
         self.fail_peer(at, status);
+    }
+
+    /// A life of the peer is proved over: what it may have been reading comes home.
+    pub(crate) fn peer_exited(&mut self, task: &TaskName, incarnation: Incarnation) {
+        let Some(at) = self.peers.iter().position(|peer| peer.task == *task) else {
+            return;
+        };
+        if self.peers[at].state == (PeerState::Up { incarnation }) {
+            // Nothing more may be offered to it.
+            let status = faults::peer_exited(task);
+            self.peer_lost(at as u32, &status);
+        }
+        for link in self.links.iter_mut().filter(|link| link.peer == at as u32) {
+            link.channel.exited(incarnation);
+        }
     }
 
     /// The connection of a link is closed, and its epoch is over.

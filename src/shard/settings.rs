@@ -41,7 +41,8 @@ pub struct Settings {
     pub offers: usize,
     /// How long an acknowledgement waits for a frame to ride on.
     pub ack_delay_ns: u64,
-    /// How long a peer that a key names may take to be there.
+    /// How long a peer that a key names may take to be there: what waits for it then fails, but for receives with a
+    /// deadline of their own, which wait until that.
     pub connect_timeout_ns: u64,
     /// How long a peer whose connection was lost may take to be connected again.
     pub resume_timeout_ns: u64,

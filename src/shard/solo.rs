@@ -93,7 +93,7 @@ pub struct Holdings {
     pub early: usize,
     /// Receives of application threads and neighbours.
     pub waits: usize,
-    /// Offers that wait for landing budget.
+    /// Offers and demands that wait for landing budget.
     pub backlog: usize,
     /// Values and waiters in the table.
     pub table: [u32; 2],
@@ -274,6 +274,14 @@ impl Solo {
         });
     }
 
+    /// A life of a peer is proved over.
+    pub fn peer_exited(&mut self, task: &TaskName, incarnation: Incarnation) {
+        self.mailbox.call(Call::PeerExited {
+            task: task.clone(),
+            incarnation,
+        });
+    }
+
     /// True while there is a queue pair to that shard of a peer.
     #[must_use]
     pub fn is_linked(&self, task: &TaskName, theirs: u16) -> bool {
@@ -432,7 +440,7 @@ impl super::Core {
             incoming: self.incoming.len(),
             early: self.early.len(),
             waits: self.waits.len(),
-            backlog: self.fetch_backlog.len(),
+            backlog: self.fetch_backlog.len() + self.renewals.len(),
             table: [table.values, table.waiters],
             steps: [table.steps, table.grace_steps],
             leases: self.leases.out() as u64,

@@ -60,9 +60,10 @@ impl Core {
     }
 
     /// A waiter's time is up, or a step that only peers spoke of was never used.
-    pub(crate) fn expire(&mut self) {
+    pub(crate) fn expire(&mut self) -> usize {
         let mut expired = Vec::new();
         self.table.expire(self.now, &mut |end| expired.push(end));
+        let count = expired.len();
         for end in expired {
             match end {
                 rendezvous::Expired::Waiter(slot, waiter) => {
@@ -83,6 +84,7 @@ impl Core {
                 }
             }
         }
+        count
     }
 
     /// There is no memory for a value that came: whoever waits hears so; the peer is not to blame.

@@ -179,7 +179,7 @@ pub enum Message<'a> {
     Failed(Ticket, StatusText<'a>),
     /// The receiver needs the offered value no more.
     Release(Ticket),
-    /// The sender wants the offered value's memory back.
+    /// The sender asks who still reads a value that it offered in an epoch that is over: who does not, releases it.
     Recall(Ticket),
     /// Credit only.
     Credit,

@@ -1,6 +1,8 @@
 //! Two threads, a million messages: what single-threaded tests cannot see.
 
-use rendez::fabric::{Arrival, Doorbell, Geometry, LoopbackPort, PeerWake, Port, Refusal};
+use rendez::fabric::{
+    AnyPort, Arrival, Doorbell, Geometry, LoopbackPort, PeerWake, Port, QpId, Refusal,
+};
 use rendez::ground::Nanos;
 
 use crate::world::frame;
@@ -64,32 +66,40 @@ fn a_million_messages_cross_threads_in_order_and_whole() {
     sender.join().expect("the sender's own checks");
 }
 
-/// Two sides that sleep whenever they have nothing to do pass a token to and fro. A lost wake hangs the test.
 #[test]
 fn no_wake_is_lost() {
-    const ROUNDS: u64 = 20_000;
-    let bells = [
-        Doorbell::new().expect("doorbell"),
-        Doorbell::new().expect("doorbell"),
-    ];
+    let bells = [(); 2].map(|()| Doorbell::new().expect("doorbell"));
     let wakes = [bells[1].wake(), bells[0].wake()];
     let (maker, opener) = LoopbackPort::endpoints(geometry()).expect("valid");
+    let mut ends = [maker, opener].into_iter().zip(wakes);
+    let ports = [(); 2].map(|()| {
+        let mut port = LoopbackPort::new();
+        let (endpoint, wake) = ends.next().expect("two");
+        let qp = port.attach(endpoint, wake).expect("room");
+        (AnyPort::Loopback(port), qp)
+    });
+    pass_a_token(20_000, bells, ports);
+}
+
+#[test]
+fn no_wake_of_a_socket_is_lost() {
+    let bells = [(); 2].map(|()| Doorbell::new().expect("doorbell"));
+    let ([one, other], [first, second], _) = crate::tcp4();
+    pass_a_token(5_000, bells, [(one, first), (other, second)]);
+}
+
+/// Two sides that sleep whenever they have nothing to do pass a token to and fro. A lost wake hangs the test.
+fn pass_a_token(rounds: u64, bells: [Doorbell; 2], ports: [(AnyPort, QpId); 2]) {
     let mut sides = Vec::new();
-    for (first, (bell, (endpoint, wake))) in bells
-        .into_iter()
-        .zip([maker, opener].into_iter().zip(wakes))
-        .enumerate()
-    {
+    for (first, (bell, (mut port, qp))) in bells.into_iter().zip(ports).enumerate() {
         sides.push(std::thread::spawn(move || {
-            let mut port = LoopbackPort::new();
-            let qp = port.attach(endpoint, wake).expect("room");
             let (mut seen, mut slept) = (0, 0);
             if first == 0 {
                 port.post_send(qp, &frame(1, 0, 0), [&[], &[]])
                     .expect("an empty ring");
                 port.flush();
             }
-            while seen < ROUNDS {
+            while seen < rounds {
                 let mut came = 0;
                 port.poll(Nanos(0), 8, &mut |_| came += 1);
                 for _ in 0..came {
@@ -102,7 +112,7 @@ fn no_wake_is_lost() {
                     bell.arm();
                     if port.arm() {
                         slept += 1;
-                        bell.wait(None).expect("poll");
+                        bell.wait_beside(port.wake_fd(), None).expect("poll");
                     }
                     bell.disarm();
                     port.disarm();

@@ -37,6 +37,12 @@ pub struct Dials {
     pub abort_one_in: u64,
     pub finish_one_in: u64,
     pub one_sided_one_in: u64,
+    /// One leased tensor in so many is held for a while.
+    pub hold_one_in: u64,
+    /// Tasks do not seal their memory, and cut it short when it has been mapped.
+    pub is_unsealed: bool,
+    /// Before this nobody is connected.
+    pub apart_ns: u64,
     /// Operations between two ticks, at most.
     pub hurry: u64,
     /// Nanoseconds of a tick, at most.
@@ -76,6 +82,9 @@ impl Dials {
             abort_one_in: 0,
             finish_one_in: 0,
             one_sided_one_in: 0,
+            hold_one_in: 0,
+            is_unsealed: false,
+            apart_ns: 0,
             hurry: 4,
             tick_ns: 10_000,
         }
@@ -127,6 +136,7 @@ impl Dials {
         dials.hurry = pick(&mut rng, &[1, 4, 32]);
         dials.tick_ns = pick(&mut rng, &[500, 10_000, TICK_NS_MAX]);
         dials.is_stream = rng.one_in(3);
+        dials.hold_one_in = pick(&mut rng, &[0, 4, 2]);
         dials
     }
 

@@ -4,14 +4,17 @@
 //! cargo test --test sim                    a few hundred seeds, the regressions, and one world for each rule
 //! SEEDS=10000 cargo test --test sim seeds  more of them
 //! SEED=42 cargo test --test sim seeds      one of them again
+//! SEEDS=10000 FIRST=5000 …                 those from 5000 on
 //! ```
 
 #![allow(unreachable_pub)] // The modules of a test are its own.
 
 mod dials;
+mod held;
 mod model;
 mod regressions;
 mod rules;
+mod waiting;
 mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

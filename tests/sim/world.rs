@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam::queue::SegQueue;
+use rendez::channel::Rule;
 use rendez::fabric::faulty::Faults;
 use rendez::fabric::{AnyPort, DownReason, FaultyPort, LoopbackPort, TcpConfig, TcpPort};
 use rendez::ground::device::TaskName;
@@ -15,13 +16,18 @@ use rendez::ground::rng::Rng;
 use rendez::ground::{Code, DType, Incarnation, Key, Nanos, Shape, Status, StepId, TensorMeta};
 use rendez::memory::{ArenaConfig, HugePages, MappedSegment, Segment};
 use rendez::shard::solo::{End, Greeting, Holdings, Solo, Team};
-use rendez::shard::{Clock, Observer, Progress};
+use rendez::shard::{Clock, Observer, Path, Progress, Received};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
 use crate::dials::{Dials, TICK_NS_MAX};
+use crate::held::Held;
 use crate::model::{Fate, Flow, Receive, Step};
 
 /// Ticks after which a world that does not come to rest is stuck in a loop.
 const TICKS_MAX: u64 = 100_000;
+
+/// Leased tensors held at once.
+const HELD_MAX: usize = 16;
 
 /// Receives of a flow that may be given up; those after wait for as long as it takes.
 const GIVEN_UP_MAX: usize = 30;
@@ -99,6 +105,11 @@ pub struct World {
     incarnations: u64,
     begun: u64,
     is_settling: bool,
+    held: Held,
+    /// When which life of which task is proved over.
+    exits: Vec<(u64, usize, Incarnation)>,
+    /// Descriptors that were not mapped.
+    pub refused: usize,
 }
 
 fn gcd(a: usize, b: usize) -> usize {
@@ -118,8 +129,15 @@ impl World {
             incarnations: 0,
             begun: 0,
             is_settling: false,
+            held: Held::default(),
+            exits: Vec::new(),
+            refused: 0,
             dials,
         };
+        if world.dials.is_unsealed && world.cut_short(1 << 20).is_none() {
+            // Tasks that do not trust each other's memory are no read domain.
+            world.dials.read_domain = false;
+        }
         for at in 0..world.dials.shards.len() {
             let node = world.muster(at);
             world.nodes.push(node);
@@ -131,7 +149,8 @@ impl World {
                 for i in 0..ours {
                     for j in (0..theirs).filter(|j| i % common == j % common) {
                         let ends = [(a, i), (b, j)];
-                        let reconnect_at = Some(1 + world.rng.below(100_000));
+                        let apart_ns = world.dials.apart_ns + world.rng.below(100_000);
+                        let reconnect_at = Some(1 + apart_ns);
                         world.wires.push(Wire {
                             ends,
                             reconnect_at,
@@ -218,9 +237,12 @@ impl World {
                 return Ok(());
             }
             idle = if did > 0 { 0 } else { idle + 1 };
-            if idle > 3 && self.leap() {
+            if idle > 3 && self.held.drop_one(&mut self.rng)? {
+                // Others may wait for what a lease holds.
                 idle = 0;
-            } else if idle > 200 {
+            } else if idle > 3 && self.leap() {
+                idle = 0;
+            } else if idle > 2_000 {
                 return Err(self.stuck());
             }
         }
@@ -230,6 +252,7 @@ impl World {
     /// Rest: nothing goes wrong any more, nothing is asked; what was owed is paid, and nothing is left.
     pub fn settle(&mut self) -> Result<(), String> {
         self.is_settling = true;
+        while self.held.drop_one(&mut self.rng)? {}
         for node in &mut self.nodes {
             for solo in &mut node.solos {
                 if let AnyPort::Faulty(port) = solo.port_mut() {
@@ -352,17 +375,68 @@ impl World {
                 while let Some((token, outcome)) = self.nodes[node].solos[solo].heard() {
                     let (step, flow, receive) = self.tokens[token as usize];
                     self.steps[step].ended(flow, receive, now, &outcome)?;
+                    self.hold(step, flow, &outcome);
                     did = true;
                 }
             }
         }
         did |= self.poll_cells(now)?;
+        self.check_ports()?;
+        if self.held.len() > HELD_MAX || self.rng.one_in(self.dials.hold_one_in * 8) {
+            did |= self.held.drop_one(&mut self.rng)?;
+        }
         Ok(did)
+    }
+
+    /// What the fabric saw of both ends: bytes lent for landings, and writes to what was never lent.
+    fn check_ports(&mut self) -> Result<(), String> {
+        let budget = self.dials.settings.landing_bytes;
+        // Half for values that were offered, or one that is larger than that; half for landings ahead of their values.
+        let lent_max = (budget / 2).max(4 + self.dials.bytes_max) + budget / 2;
+        for (at, node) in self.nodes.iter_mut().enumerate() {
+            for (index, solo) in node.solos.iter_mut().enumerate() {
+                let AnyPort::Faulty(port) = solo.port_mut() else {
+                    continue;
+                };
+                let lent = port.lent_bytes();
+                if lent > lent_max {
+                    return Err(format!(
+                        "t{at}/{index} has landings of {lent} bytes, and a budget of {budget}"
+                    ));
+                }
+                if let AnyPort::Loopback(inner) = port.inner_mut()
+                    && inner.stats().ungranted_writes > 0
+                {
+                    return Err(format!(
+                        "t{at}/{index} was written to where it granted nothing"
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Some of what is read in place is read for long.
+    fn hold(&mut self, step: usize, flow: usize, outcome: &Result<Received, Status>) {
+        if let Ok(received) = outcome
+            && received.path == Path::Lease
+            && !self.is_settling
+            && self.rng.one_in(self.dials.hold_one_in)
+        {
+            let place = format!("step {} flow {flow}", self.steps[step].id);
+            let node = self.steps[step].flows[flow].to;
+            self.held.keep(node, place, &received.tensor);
+        }
     }
 
     fn poll_cells(&mut self, now: u64) -> Result<bool, String> {
         let mut did = false;
-        for step in self.steps.iter_mut().filter(|step| !step.is_closed) {
+        for at_step in 0..self.steps.len() {
+            let step = &mut self.steps[at_step];
+            if step.is_closed {
+                continue;
+            }
+            let mut came = Vec::new();
             for flow in 0..step.flows.len() {
                 for at in 0..step.flows[flow].receives.len() {
                     let receive = &mut step.flows[flow].receives[at];
@@ -374,6 +448,7 @@ impl World {
                     };
                     if let Some(outcome) = waiting.take() {
                         step.ended(flow, at, now, &outcome)?;
+                        came.push((flow, outcome));
                         did = true;
                     } else if receive.is_cancelled {
                         // The owner has turned since: nothing comes any more.
@@ -381,6 +456,9 @@ impl World {
                         did = true;
                     }
                 }
+            }
+            for (flow, outcome) in came {
+                self.hold(at_step, flow, &outcome);
             }
         }
         Ok(did)
@@ -400,6 +478,7 @@ impl World {
         for wire in &self.wires {
             next = next.min(wire.reconnect_at.unwrap_or(u64::MAX));
         }
+        next = self.exits.iter().fold(next, |next, exit| next.min(exit.0));
         if next == u64::MAX {
             // A port that stands still says nothing: time goes on all the same.
             self.clock.fetch_add(TICK_NS_MAX, Ordering::Relaxed);
@@ -432,6 +511,17 @@ impl World {
                     shard,
                     segment,
                 } => self.tell_segment(node, incarnation, shard, &segment),
+            }
+            did = true;
+        }
+        let (due, later) = self.exits.iter().partition(|exit| exit.0 <= now);
+        self.exits = later;
+        for (_, gone, incarnation) in due {
+            let task = self.nodes[gone].task.clone();
+            for at in (0..self.nodes.len()).filter(|&at| at != gone) {
+                for solo in &mut self.nodes[at].solos {
+                    solo.peer_exited(&task, incarnation);
+                }
             }
             did = true;
         }
@@ -477,17 +567,14 @@ impl World {
             (End::Loopback(maker), End::Loopback(opener))
         };
         for (here, there, endpoint) in [(one, other, maker), (other, one, opener)] {
-            let peer = &self.nodes[there.0];
             let mut segments = Vec::new();
-            if self.dials.read_domain {
-                for (arena, solo) in peer.solos.iter().enumerate() {
-                    segments.extend(
-                        solo.segments()
-                            .iter()
-                            .map(|segment| (arena as u16, segment.index(), map(segment))),
-                    );
+            for arena in 0..self.nodes[there.0].solos.len() {
+                for segment in self.nodes[there.0].solos[arena].segments().to_vec() {
+                    let mapped = self.map(&segment);
+                    segments.extend(mapped.map(|mapped| (arena as u16, segment.index(), mapped)));
                 }
             }
+            let peer = &self.nodes[there.0];
             let greeting = Greeting {
                 task: peer.task.clone(),
                 incarnation: peer.incarnation,
@@ -507,15 +594,44 @@ impl World {
         shard: u16,
         segment: &Segment,
     ) {
-        if self.nodes[node].incarnation != incarnation || !self.dials.read_domain {
+        if self.nodes[node].incarnation != incarnation {
             return;
         }
+        let Some(mapped) = self.map(segment) else {
+            return;
+        };
         let task = self.nodes[node].task.clone();
         for at in (0..self.nodes.len()).filter(|&at| at != node) {
             for solo in &mut self.nodes[at].solos {
-                solo.peer_segment(&task, shard, segment.index(), map(segment));
+                solo.peer_segment(&task, shard, segment.index(), Arc::clone(&mapped));
             }
         }
+    }
+
+    /// A task's memory as its peers map it, if they do.
+    fn map(&mut self, segment: &Segment) -> Option<Arc<MappedSegment>> {
+        if !self.dials.read_domain {
+            return None;
+        }
+        if self.dials.is_unsealed {
+            return self.cut_short(segment.len());
+        }
+        let fd = segment.fd().try_clone_to_owned().unwrap();
+        Some(Arc::new(
+            MappedSegment::open(fd, segment.len() as u64).unwrap(),
+        ))
+    }
+
+    /// A peer that sends a descriptor without seals, and makes the file shorter as soon as it has been judged.
+    fn cut_short(&mut self, len: usize) -> Option<Arc<MappedSegment>> {
+        let fd = memfd_create("sim-unsealed", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&fd, len as u64).unwrap();
+        let theirs = fd.try_clone().unwrap();
+        let must_be_sealed = self.dials.settings.rules.on(Rule::Sealed);
+        let judged = MappedSegment::open_if(fd, len as u64, must_be_sealed);
+        self.refused += usize::from(judged.is_err());
+        ftruncate(&theirs, 0).unwrap();
+        judged.ok().map(Arc::new)
     }
 
     /// One task gives another up; perhaps the other does the same.
@@ -528,7 +644,10 @@ impl World {
     }
 
     /// A task dies and begins anew.
-    pub fn restart(&mut self, at: usize) {
+    pub fn restart(&mut self, at: usize) -> Result<(), String> {
+        self.held.drop_of(at)?;
+        let proved_at = self.now() + self.rng.below(300_000);
+        self.exits.push((proved_at, at, self.nodes[at].incarnation));
         for other in (0..self.nodes.len()).filter(|&other| other != at) {
             self.disturb(at, other);
         }
@@ -559,6 +678,7 @@ impl World {
                 }
             }
         }
+        Ok(())
     }
 
     fn disturb(&mut self, one: usize, other: usize) {
@@ -628,7 +748,7 @@ impl World {
         }
         if self.rng.one_in(self.dials.restart_one_in) {
             let at = self.rng.below(self.nodes.len() as u64) as usize;
-            self.restart(at);
+            self.restart(at)?;
         }
         let open: Vec<_> = (0..self.steps.len())
             .filter(|&at| !self.steps[at].is_closed)
@@ -813,9 +933,4 @@ impl World {
         }
         done
     }
-}
-
-pub fn map(segment: &Segment) -> Arc<MappedSegment> {
-    let fd = segment.fd().try_clone_to_owned().unwrap();
-    Arc::new(MappedSegment::open(fd, segment.len() as u64).unwrap())
 }

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::{Given, Learned};
+use super::{Given, Learned, Rules};
 use crate::ground::limits::INTERNED_KEYS;
 use crate::rendezvous::KeyId;
 use crate::wire::Ticket;
@@ -11,7 +11,7 @@ proptest! {
     #[test]
     fn the_oldest_goes_first(limit in 1..6_usize, uses in prop::collection::vec(0..9_u32, 0..200)) {
         let mut given = Given::new(limit);
-        let mut learned = Learned::default();
+        let mut learned = Learned::new(Rules::ALL);
         let mut newest_last: Vec<u32> = vec![];
         for key in uses {
             let number = given.number(KeyId(key));
@@ -39,7 +39,7 @@ proptest! {
 #[test]
 fn a_number_of_an_earlier_key_means_nothing() {
     let mut given = Given::new(1);
-    let mut learned = Learned::default();
+    let mut learned = Learned::new(Rules::ALL);
     let old = given.give(KeyId(0));
     learned.learn(old, KeyId(0)).expect("within the bound");
     let new = given.give(KeyId(1));
@@ -61,7 +61,7 @@ fn generations_wrap_within_a_ticket() {
 #[test]
 fn a_cleared_table_knows_nothing() {
     let mut given = Given::new(3);
-    let mut learned = Learned::default();
+    let mut learned = Learned::new(Rules::ALL);
     let number = given.give(KeyId(5));
     learned.learn(number, KeyId(5)).expect("within the bound");
     given.clear();
@@ -73,7 +73,7 @@ fn a_cleared_table_knows_nothing() {
 
 #[test]
 fn a_peer_cannot_make_the_table_grow_beyond_its_bound() {
-    let mut learned = Learned::default();
+    let mut learned = Learned::new(Rules::ALL);
     let beyond = Ticket {
         index: INTERNED_KEYS as u32,
         generation: 0,

@@ -219,20 +219,41 @@ fn an_offer_that_is_heard_holds_one_line_and_names_the_demand_it_answers() {
 }
 
 #[test]
-fn recall_asks_only_for_what_the_peer_may_be_reading() {
+fn what_a_lost_peer_may_read_is_kept_until_it_says_or_is_proved_otherwise() {
     let mut channel = up();
-    offered(&mut channel, value(999));
-    let readable = offered(&mut channel, readable(999));
-    channel.recall_all();
+    let copied = offered(&mut channel, value(999));
+    let tickets = [(); 3].map(|()| offered(&mut channel, readable(999)));
+    channel.lose();
+    assert_eq!((channel.load()[1], channel.is_at_rest()), (3, true));
+    greet(&mut channel, hello_of_theirs());
     let sent = out(&mut channel);
     assert_eq!(
         sent.iter().map(Sent::message).collect::<Vec<_>>(),
-        [Message::Recall(readable)]
+        tickets.map(Message::Recall)
     );
+    for (ticket, is_there) in [(tickets[0], true), (copied, false)] {
+        let release = Sent::of(&Message::Release(ticket));
+        let heard = hear(&mut channel, &release).expect("a release");
+        assert_eq!(matches!(heard, Heard::Released(_)), is_there);
+    }
+    // Another life of the peer has nothing to say about it; the proof that the first is over has.
+    channel.lose();
+    let other = Hello {
+        incarnation: Incarnation(99),
+        ..hello_of_theirs()
+    };
+    greet(&mut channel, other);
+    assert_eq!(kinds(&out(&mut channel)), []);
+    channel.exited(Incarnation(99));
+    assert_eq!(channel.load()[1], 2);
+    channel.exited(THEIRS);
+    assert_eq!(channel.load()[1], 0);
+}
+
+#[test]
+fn a_recall_is_heard() {
     let recall = Sent::of(&Message::Recall(ticket(2, 2)));
-    assert!(
-        matches!(hear(&mut channel, &recall), Ok(Heard::Recall(offer)) if offer == ticket(2, 2))
-    );
+    assert!(matches!(hear(&mut up(), &recall), Ok(Heard::Recall(offer)) if offer == ticket(2, 2)));
 }
 
 // ── Requests ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -482,7 +503,7 @@ fn nothing_is_told_to_a_peer_that_was_never_met() {
 #[test]
 fn a_lost_peer_leaves_nothing_behind() {
     let mut channel = up_knowing_key();
-    offered(&mut channel, readable(999));
+    offered(&mut channel, value(999));
     asked(&mut channel, Some(landing(9)));
     channel
         .begin_write(ticket(1, 1), KEY, point(1), 0, false)

@@ -282,3 +282,38 @@ fn pods_that_make_no_sense_are_refused() {
     );
     refused(&leader("a .b", "0"), "CLUSTER_ADDRESS", "host-port");
 }
+
+/// Pieces of what the parsers read, so that random texts get past their first character.
+const PIECES: &str = r#"(cluster|task|worker|type|index|ps|a:1|\[::1\]:2|node|[0-9]{1,5}|\(x|[\[\]{}"',:;=@()#.\n -]|.){0,24}"#;
+
+proptest::proptest! {
+    #[test]
+    fn no_text_does_harm(text in PIECES) {
+        for (name, beside) in [
+            ("TF_CONFIG", ""),
+            ("RENDEZ_CLUSTER", ""),
+            ("RENDEZ_TASK", ""),
+            ("SLURM_JOB_NODELIST", include_str!("../../../tests/data/launchers/slurm.env")),
+            ("SLURM_STEP_TASKS_PER_NODE", include_str!("../../../tests/data/launchers/slurm.env")),
+            ("MASTER_ADDR", include_str!("../../../tests/data/launchers/torchrun.env")),
+            ("LWS_LEADER_ADDRESS", include_str!("../../../tests/data/launchers/leader_worker_set.env")),
+            ("JOBSET_NAME", include_str!("../../../tests/data/launchers/jobset.env")),
+        ] {
+            let mut given = of_sample(beside);
+            given.environment.insert(name.into(), text.clone());
+            let _ = resolve(&given);
+        }
+        let _ = resolve(&with_file(&text));
+        let _ = resolve(&with_file(&format!("[cluster]\n{text}")));
+        let _ = host_list::counts(&text);
+        if let Ok(hosts) = host_list::expand(&text) {
+            proptest::prop_assert!(hosts.len() <= crate::ground::limits::CLUSTER_TASKS_MAX);
+        }
+        if let Ok(spec) = ClusterSpec::parse(&text) {
+            proptest::prop_assert_eq!(ClusterSpec::parse(&spec.to_string()), Ok(spec));
+        }
+        if let Ok(address) = text.parse::<HostPort>() {
+            proptest::prop_assert_eq!(address.to_string().parse::<HostPort>(), Ok(address));
+        }
+    }
+}

@@ -267,7 +267,8 @@ pub(super) trait Called {
 }
 
 impl Called for Address {
-    const WHAT: &'static str = "an address, as \"unix:@name\" or \"unix:/absolute/path\"";
+    const WHAT: &'static str =
+        "an address, as \"host:port\", \"unix:@name\" or \"unix:/absolute/path\"";
 }
 
 impl Called for HostPort {

@@ -471,3 +471,6 @@ fn land<S: FnMut(Arrival<'_>)>(
 }
 
 const _: () = assert!(CHUNK_BYTES <= STREAM_CHUNK_MAX);
+
+#[cfg(test)]
+mod tests;

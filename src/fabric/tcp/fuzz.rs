@@ -4,7 +4,9 @@
 
 use super::connection::Connection;
 use super::socket::{Pipe, Stop};
+use crate::fabric::queue_pair::Left;
 use crate::fabric::{Arrival, BODY_MAX, Caps, DownReason, Landing, QpId, Write};
+use crate::ground::Nanos;
 use crate::ground::limits::STREAM_SEND_BYTES;
 use crate::memory::Buffer;
 use crate::wire::Frame;
@@ -94,6 +96,11 @@ impl Lone {
         self.0.post_write(write).is_ok()
     }
 
+    /// Closes it: what is sent from here on ends with BYE.
+    pub fn close(&mut self) {
+        self.0.leave(Nanos::NEVER);
+    }
+
     /// Everything that is to be sent, as bytes, taken in pieces as `cuts` says.
     #[must_use]
     pub fn sent(&mut self, cuts: &[u8]) -> Vec<u8> {
@@ -113,10 +120,18 @@ impl Lone {
         loop {
             let received = self.0.receive(QP, 4, &mut pipe, sink);
             if let Some(reason) = received.down {
+                while self.0.push(&mut pipe) {}
                 return (reason, pipe.sent);
             }
-            self.0.push(&mut pipe);
+            self.0.work(QP, Nanos::ZERO, 4, &mut pipe, sink);
         }
+    }
+
+    /// Goes down: everything that it holds comes back.
+    pub fn go_down<S: FnMut(Arrival<'_>)>(mut self, sink: &mut S) {
+        let mut pipe = bytes(&[], &[]);
+        self.0.go_down(DownReason::Closed);
+        while self.0.work(QP, Nanos::ZERO, 4, &mut pipe, sink).2 != Left::Gone {}
     }
 }
 

@@ -1,0 +1,133 @@
+//! What is looked at: the files under `/proc` and `/sys`, and what the system says when it is asked.
+//!
+//! Knows no verdict. The files lie under a root, so that a test can lay out a machine of its own.
+
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::process::Resource;
+use rustix::thread::CapabilitySet;
+
+use super::rings::{self, Ring};
+use crate::cli::machine;
+
+/// A machine, as this process sees it.
+#[derive(Clone, Debug)]
+pub(super) struct Host {
+    pub(super) root: PathBuf,
+    /// Cores this process may run on.
+    pub(super) affinity: Vec<usize>,
+    /// Bytes that may be locked; `None` is no limit.
+    pub(super) memlock_bytes: Option<u64>,
+    /// Whether the process may lock more than that.
+    pub(super) may_lock: bool,
+    /// Open files allowed, now and at most; `None` is no limit.
+    pub(super) descriptors: (Option<u64>, Option<u64>),
+    /// Why sealed shared memory is not to be had.
+    pub(super) memfd_refusal: Option<String>,
+    /// What rings there are.
+    pub(super) ring: Ring,
+}
+
+impl Host {
+    /// This one.
+    pub(super) fn read() -> Self {
+        let files = rustix::process::getrlimit(Resource::Nofile);
+        Self {
+            root: "/".into(),
+            affinity: machine::affinity(),
+            memlock_bytes: rustix::process::getrlimit(Resource::Memlock).current,
+            may_lock: rustix::thread::capabilities(None)
+                .is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK)),
+            descriptors: (files.current, files.maximum),
+            memfd_refusal: memfd().err().map(|errno| errno.to_string()),
+            ring: rings::probe(),
+        }
+    }
+
+    /// A file's text without the blanks around it, if it can be read.
+    pub(super) fn text(&self, path: &str) -> Option<String> {
+        let text = std::fs::read_to_string(self.at(path)).ok()?;
+        Some(text.trim().to_owned())
+    }
+
+    /// What a link points to.
+    pub(super) fn link(&self, path: &str) -> Option<String> {
+        let target = std::fs::read_link(self.at(path)).ok()?;
+        Some(target.to_string_lossy().into_owned())
+    }
+
+    /// The names in a directory, in order.
+    pub(super) fn names(&self, path: &str) -> Vec<String> {
+        let entries = std::fs::read_dir(self.at(path))
+            .into_iter()
+            .flatten()
+            .flatten();
+        let mut names: Vec<String> = entries
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .collect();
+        names.sort();
+        names
+    }
+
+    /// Whether there is such a file.
+    pub(super) fn has(&self, path: &str) -> bool {
+        self.at(path).exists()
+    }
+
+    /// The value of a line `name: value`.
+    pub(super) fn field(&self, path: &str, name: &str) -> Option<String> {
+        let text = self.text(path)?;
+        let value = |line: &str| {
+            let (key, value) = line.split_once(':')?;
+            (key.trim() == name).then(|| value.trim().to_owned())
+        };
+        text.lines().find_map(value)
+    }
+
+    /// The files called `name` of this process's control group and those above it, nearest first: of the unified
+    /// hierarchy, or of the `controller`'s own.
+    pub(super) fn of_group(&self, controller: &str, name: &str) -> Vec<String> {
+        let groups = self.text("/proc/self/cgroup").unwrap_or_default();
+        let mut found = Vec::new();
+        for line in groups.lines() {
+            let mut parts = line.splitn(3, ':');
+            let (Some(_), Some(controllers), Some(path)) =
+                (parts.next(), parts.next(), parts.next())
+            else {
+                continue;
+            };
+            let mount = if controllers.is_empty() {
+                "/sys/fs/cgroup".to_owned()
+            } else if controllers.split(',').any(|name| name == controller) {
+                format!("/sys/fs/cgroup/{controllers}")
+            } else {
+                continue;
+            };
+            for above in Path::new(path).ancestors() {
+                let file = format!(
+                    "{mount}{}/{name}",
+                    above.display().to_string().trim_end_matches('/')
+                );
+                found.extend(self.text(&file));
+            }
+        }
+        found
+    }
+
+    fn at(&self, path: &str) -> PathBuf {
+        self.root.join(path.trim_start_matches('/'))
+    }
+}
+
+/// Makes memory as the engine does, and gives it back.
+fn memfd() -> rustix::io::Result<()> {
+    let flags = MemfdFlags::ALLOW_SEALING | MemfdFlags::CLOEXEC;
+    let memory = rustix::fs::memfd_create(c"rendez-doctor", flags)?;
+    rustix::fs::ftruncate(&memory, 1 << 20)?;
+    rustix::fs::fallocate(&memory, rustix::fs::FallocateFlags::empty(), 0, 1 << 20)?;
+    rustix::fs::fcntl_add_seals(
+        &memory,
+        SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL,
+    )
+}

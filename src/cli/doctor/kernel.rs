@@ -1,0 +1,70 @@
+//! The kernel: rings, and the clock.
+
+use super::host::Host;
+use super::{Finding, State};
+
+pub(super) fn io_uring(host: &Host) -> Finding {
+    const WANTED: &str = "rings with a single issuer and cooperative task run";
+    let finding = |state, found: String| Finding::new("io_uring", state, found, WANTED);
+    let cost =
+        "the control plane runs on poll, and tcp on sockets: more system calls, the same results";
+    if let Some(why) = &host.ring.refusal {
+        let disabled = host.text("/proc/sys/kernel/io_uring_disabled");
+        let seccomp = host.field("/proc/self/status", "Seccomp");
+        let (who, mend) = match (disabled.as_deref(), seccomp.as_deref()) {
+            (Some("1"), _) => (
+                "kernel.io_uring_disabled is 1: only CAP_SYS_ADMIN and a group may",
+                "sysctl kernel.io_uring_disabled=0, or name the group in kernel.io_uring_group",
+            ),
+            (Some("2"), _) => (
+                "kernel.io_uring_disabled is 2",
+                "sysctl kernel.io_uring_disabled=0",
+            ),
+            (_, Some("2")) => (
+                "a seccomp filter is set, as containers have",
+                "a seccomp profile that allows io_uring_setup, io_uring_enter and io_uring_register",
+            ),
+            _ if why.contains("(os error 38)") => ("this kernel has none", "Linux 6.0 or newer"),
+            _ => (
+                "neither sysctl nor seccomp: perhaps too little memory to lock",
+                "see memlock",
+            ),
+        };
+        return finding(State::Poor, format!("refused ({why}): {who}")).mend(mend, cost);
+    }
+    if host.ring.missing.is_empty() {
+        return finding(State::Good, "all that is wanted".into());
+    }
+    let found = format!("without {}", host.ring.missing.join(", "));
+    finding(State::Poor, found).mend("Linux 6.0 or newer", cost)
+}
+
+pub(super) fn clock(host: &Host) -> Finding {
+    let source = host.text("/sys/devices/system/clocksource/clocksource0/current_clocksource");
+    let flags = host.field("/proc/cpuinfo", "flags").unwrap_or_default();
+    let has = |name: &str| flags.split(' ').any(|flag| flag == name);
+    let steady = has("constant_tsc") && has("nonstop_tsc");
+    let found = format!(
+        "{}; the processor's counter is {}",
+        source.as_deref().unwrap_or("unknown"),
+        if steady {
+            "steady"
+        } else {
+            "not known to be steady"
+        }
+    );
+    // These are read without a system call.
+    let is_cheap = matches!(
+        source.as_deref(),
+        Some("tsc" | "kvm-clock" | "hyperv_clocksource_tsc_page" | "arch_sys_counter")
+    );
+    let state = if steady || is_cheap {
+        State::Good
+    } else {
+        State::Poor
+    };
+    Finding::new("clock source", state, found, "a steady counter, or tsc").mend(
+        "boot with tsc=reliable if the machine's counter is one; in a virtual machine let the host pass it on",
+        "each reading of the clock is a system call, of which a busy shard makes one for every burst",
+    )
+}

@@ -1,0 +1,221 @@
+//! Machines laid out in a directory, and what the doctor says of them.
+
+use std::path::Path;
+
+use super::rings::Ring;
+use super::*;
+
+/// A machine that wants for nothing, with these files.
+fn host(root: &Path, files: &[(&str, &str)]) -> Host {
+    for (path, text) in files {
+        let path = root.join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+    Host {
+        root: root.into(),
+        affinity: vec![2, 3],
+        memlock_bytes: None,
+        may_lock: false,
+        descriptors: (Some(8192), None),
+        memfd_refusal: None,
+        ring: Ring::default(),
+    }
+}
+
+const GOOD: &[(&str, &str)] = &[
+    (
+        "proc/meminfo",
+        "MemAvailable: 33554432 kB\nHugePages_Total: 8\nHugePages_Free: 8\n",
+    ),
+    ("proc/cpuinfo", "flags : fpu constant_tsc nonstop_tsc\n"),
+    ("proc/loadavg", "0.50 0.1 0.1 1/100 7\n"),
+    ("proc/self/cgroup", "0::/a/b\n"),
+    ("sys/fs/cgroup/a/b/cpu.max", "max 100000\n"),
+    ("sys/fs/cgroup/a/b/cpuset.cpus.effective", "2-7\n"),
+    ("sys/fs/cgroup/a/memory.max", "max\n"),
+    ("sys/devices/system/cpu/online", "0-7\n"),
+    ("sys/devices/system/cpu/isolated", "2-7\n"),
+    ("sys/devices/system/cpu/nohz_full", "2-7\n"),
+    (
+        "sys/devices/system/cpu/cpu2/topology/thread_siblings_list",
+        "2\n",
+    ),
+    (
+        "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
+        "performance\n",
+    ),
+    (
+        "sys/devices/system/clocksource/clocksource0/current_clocksource",
+        "tsc\n",
+    ),
+    ("sys/class/infiniband/mlx5_0/ports/1/state", "4: ACTIVE\n"),
+    (
+        "sys/class/infiniband/mlx5_0/ports/1/rate",
+        "400 Gb/sec (4X NDR)\n",
+    ),
+    ("dev/infiniband/uverbs0", ""),
+    (
+        "proc/driver/nvidia/gpus/0000:01:00.0/information",
+        "Model: \t NVIDIA H100\n",
+    ),
+    ("sys/class/net/eth0/operstate", "up\n"),
+    ("sys/class/net/eth0/mtu", "9000\n"),
+    ("sys/class/net/lo/operstate", "unknown\n"),
+    ("sys/class/net/lo/mtu", "65536\n"),
+];
+
+#[track_caller]
+fn state_of<'a>(findings: &'a [Finding], name: &str) -> (State, &'a str) {
+    let finding = findings.iter().find(|finding| finding.name == name);
+    let finding = finding.expect("it is looked at");
+    (finding.state, finding.found.as_str())
+}
+
+#[test]
+fn a_machine_that_wants_for_nothing_is_good() {
+    let directory = tempfile::tempdir().unwrap();
+    let findings = look(&host(directory.path(), GOOD));
+    for finding in &findings {
+        assert_eq!(finding.state, State::Good, "{finding:?}");
+        assert!(finding.mend.is_none() && finding.cost.is_none());
+    }
+    assert_eq!(state_of(&findings, "gpu").1, "NVIDIA H100");
+    assert_eq!(
+        state_of(&findings, "rdma").1,
+        "mlx5_0/1 ACTIVE 400 Gb/sec (4X NDR)"
+    );
+}
+
+#[test]
+fn a_machine_that_tells_nothing_is_no_trouble() {
+    let directory = tempfile::tempdir().unwrap();
+    let findings = look(&host(directory.path(), &[]));
+    assert!(
+        findings
+            .iter()
+            .all(|finding| finding.state != State::Broken),
+        "{findings:?}"
+    );
+    for finding in findings
+        .iter()
+        .filter(|finding| finding.state == State::Poor)
+    {
+        assert!(
+            finding.mend.is_some() && finding.cost.is_some(),
+            "{finding:?}"
+        );
+    }
+}
+
+#[test]
+fn a_container_is_told_what_holds_it_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut poor = host(directory.path(), GOOD);
+    for (path, text) in [
+        ("sys/fs/cgroup/a/cpu.max", "150000 100000\n"),
+        ("sys/fs/cgroup/a/b/cpuset.cpus.effective", "2,5\n"),
+        ("sys/fs/cgroup/a/memory.max", "1073741824\n"),
+        ("sys/class/net/eth0/mtu", "1450\n"),
+        ("sys/class/infiniband/mlx5_0/ports/1/state", "1: DOWN\n"),
+        (
+            "sys/devices/system/cpu/cpu2/topology/thread_siblings_list",
+            "2,6\n",
+        ),
+        (
+            "sys/devices/system/clocksource/clocksource0/current_clocksource",
+            "hpet\n",
+        ),
+        ("proc/cpuinfo", "flags : fpu\n"),
+        (
+            "proc/meminfo",
+            "MemAvailable: 33554432 kB\nHugePages_Free: 0\n",
+        ),
+        ("proc/self/status", "Name: x\nSeccomp:\t2\n"),
+    ] {
+        std::fs::write(directory.path().join(path), text).unwrap();
+    }
+    poor.memlock_bytes = Some(64 << 10);
+    poor.descriptors = (Some(1024), Some(4096));
+    poor.ring.refusal = Some("Operation not permitted (os error 1)".into());
+    let findings = look(&poor);
+    for (name, part) in [
+        ("memlock", "64KiB, too little for io_uring"),
+        ("huge pages", "0 of 0"),
+        ("memory", "1GiB for 3 arenas"),
+        ("sharing", "1 of 2"),
+        ("processor time", "1.50 cores"),
+        ("cpuset", "1 of the mask"),
+        ("open files", "1024 now, 4096 at most"),
+        ("io_uring", "seccomp"),
+        ("clock source", "hpet"),
+        ("rdma", "DOWN"),
+        ("mtu", "eth0 1450"),
+    ] {
+        let (state, found) = state_of(&findings, name);
+        assert_eq!(state, State::Poor, "{name}");
+        assert!(found.contains(part), "{part} in {found}");
+    }
+    std::fs::create_dir_all(directory.path().join("proc/sys/kernel")).unwrap();
+    std::fs::write(
+        directory.path().join("proc/sys/kernel/io_uring_disabled"),
+        "2\n",
+    )
+    .unwrap();
+    assert!(
+        kernel::io_uring(&poor)
+            .found
+            .contains("io_uring_disabled is 2")
+    );
+}
+
+#[test]
+fn older_control_groups_are_read_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let files = [
+        (
+            "proc/self/cgroup",
+            "3:cpu,cpuacct:/box\n4:memory:/box\n0::/\n",
+        ),
+        ("sys/fs/cgroup/cpu,cpuacct/box/cpu.cfs_quota_us", "-1\n"),
+        (
+            "sys/fs/cgroup/cpu,cpuacct/box/cpu.cfs_period_us",
+            "100000\n",
+        ),
+        ("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "50000\n"),
+        ("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n"),
+        (
+            "sys/fs/cgroup/memory/box/memory.limit_in_bytes",
+            "1048576\n",
+        ),
+    ];
+    let host = host(directory.path(), &files);
+    assert_eq!(limits::cpu_time(&host).found, "0.50 cores' worth");
+    assert!(memory::bytes(&host).found.starts_with("1MiB"));
+}
+
+#[test]
+fn only_what_makes_it_unable_fails() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut broken = host(directory.path(), GOOD);
+    assert!(report(&look(&broken), false, &mut sink()).is_ok());
+    broken.memfd_refusal = Some("Function not implemented".into());
+    broken.affinity.clear();
+    let error = report(&look(&broken), true, &mut sink()).unwrap_err();
+    assert_eq!((error.reason(), error.exit()), ("DOCTOR_UNABLE", 1));
+    assert!(
+        error.message().contains("shared memory, affinity"),
+        "{error}"
+    );
+}
+
+#[test]
+fn this_machine_is_looked_at() {
+    let findings = look(&Host::read());
+    assert_eq!(findings.len(), CHECKS.len());
+    assert!(report(&findings, true, &mut sink()).is_ok(), "{findings:?}");
+}
+
+fn sink() -> Terminal {
+    Terminal::into_writer(Box::new(std::io::sink()), None)
+}

@@ -1,0 +1,202 @@
+//! Server: one task of a cluster, from its description to a clean end.
+//!
+//! Floor 6. Knows the cluster, the engine and how protocols are spelled; not who resolved the cluster, and nothing of
+//! what travels. States, texts and codes are those of TensorFlow's server, but for its missing clean stop.
+//!
+//! ```text
+//!   new ── start ──▶ started ── stop ──▶ stopped        stop of a new server goes there at once
+//! ```
+//!
+//! | file | |
+//! |---|---|
+//! | `builder.rs` | what a server is made of, checked before anything is started |
+//! | `protocol.rs` | the registry of protocols, with the spellings of other systems |
+//! | `join.rs` | how ranks that know only their root learn of each other |
+
+mod builder;
+mod join;
+mod protocol;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+pub use builder::Builder;
+pub use protocol::Protocol;
+
+use crate::cluster::{ClusterSpec, HostPort, Membership};
+use crate::engine::{Config, Engine};
+use crate::ground::{Code, Status, TaskName, catalogue};
+
+/// One task of a cluster. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Server {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    config: Config,
+    task: TaskName,
+    membership: Membership,
+    protocol: Protocol,
+    stage: Mutex<Stage>,
+    changed: Condvar,
+}
+
+/// Where a server is in its life, and what it has there.
+#[derive(Clone, Debug)]
+enum Stage {
+    New,
+    Started { engine: Engine, spec: ClusterSpec },
+    Stopped,
+}
+
+/// Where a server is in its life.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// Made, not started.
+    New,
+    /// Its engine runs.
+    Started,
+    /// Over: it cannot be started again.
+    Stopped,
+}
+
+impl Server {
+    /// Begins a server.
+    #[must_use]
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// Starts the engine, and learns of the other tasks. Nothing happens if it runs already.
+    ///
+    /// With a cluster that is known this is done as soon as the task listens: peers may come up in any order and at any
+    /// time. Ranks of a rooted cluster wait for each other here.
+    ///
+    /// # Errors
+    /// `FailedPrecondition` after [`Server::stop`]; what [`Engine::start`] names; `Unavailable` names the ranks that did
+    /// not come in time.
+    pub fn start(&self) -> Result<(), Status> {
+        let mut stage = self.stage();
+        match &*stage {
+            Stage::Started { .. } => {
+                tracing::info!(task = %self.inner.task, "the server is started already");
+                return Ok(());
+            }
+            Stage::Stopped => {
+                return Err(Status::new(
+                    Code::FailedPrecondition,
+                    catalogue::SERVER_STOPPED,
+                    "Server has stopped.",
+                ));
+            }
+            Stage::New => {}
+        }
+        let engine = Engine::start(self.inner.config.clone())?;
+        let spec = match &self.inner.membership {
+            Membership::Known(spec) => spec.clone(),
+            Membership::Rooted { root, rank, size } => {
+                let patience = self.inner.config.connect_timeout;
+                join::join(&engine, root, *rank, *size, patience)?
+            }
+        };
+        *stage = Stage::Started { engine, spec };
+        Ok(())
+    }
+
+    /// Stops in good order: what is on its way may leave until `deadline` has passed, then everything that still waits
+    /// hears so. The deadline is that of the settings if none is given. Nothing happens if it has stopped already.
+    pub fn stop(&self, deadline: Option<Duration>) {
+        let stage = std::mem::replace(&mut *self.stage(), Stage::Stopped);
+        if let Stage::Started { engine, .. } = stage {
+            engine.shutdown(deadline.unwrap_or(self.inner.config.drain_timeout));
+        }
+        self.inner.changed.notify_all();
+    }
+
+    /// Waits until somebody stops the server.
+    pub fn join(&self) {
+        let mut stage = self.stage();
+        while !matches!(*stage, Stage::Stopped) {
+            let waited = self.inner.changed.wait(stage);
+            stage = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Where it is in its life.
+    #[must_use]
+    pub fn state(&self) -> State {
+        match *self.stage() {
+            Stage::New => State::New,
+            Stage::Started { .. } => State::Started,
+            Stage::Stopped => State::Stopped,
+        }
+    }
+
+    /// The engine, while it runs.
+    ///
+    /// # Errors
+    /// `FailedPrecondition` before [`Server::start`] and after [`Server::stop`].
+    pub fn engine(&self) -> Result<Engine, Status> {
+        let message = match &*self.stage() {
+            Stage::Started { engine, .. } => return Ok(engine.clone()),
+            Stage::New => "Server has not been started.",
+            Stage::Stopped => "Server has stopped.",
+        };
+        Err(Status::new(
+            Code::FailedPrecondition,
+            catalogue::SERVER_STOPPED,
+            message,
+        ))
+    }
+
+    /// All tasks of the cluster: as it was given, or, of a rooted one, as it was learnt; empty before that.
+    #[must_use]
+    pub fn cluster(&self) -> ClusterSpec {
+        match (&*self.stage(), &self.inner.membership) {
+            (Stage::Started { spec, .. }, _) | (_, Membership::Known(spec)) => spec.clone(),
+            _ => ClusterSpec::default(),
+        }
+    }
+
+    /// Which task it is.
+    #[must_use]
+    pub fn task(&self) -> &TaskName {
+        &self.inner.task
+    }
+
+    /// How it reaches its peers.
+    #[must_use]
+    pub fn protocol(&self) -> Protocol {
+        self.inner.protocol
+    }
+
+    /// What a client connects to: `rendez://host:port`, with the port it got. `None` unless it runs and listens for
+    /// other machines.
+    #[must_use]
+    pub fn target(&self) -> Option<String> {
+        let engine = self.engine().ok()?;
+        engine
+            .tcp_address()
+            .map(|address| format!("rendez://{address}"))
+    }
+
+    fn stage(&self) -> std::sync::MutexGuard<'_, Stage> {
+        self.inner
+            .stage
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The address as the control plane has it.
+pub(crate) fn dialled(address: &HostPort) -> crate::control::Address {
+    crate::control::Address::Tcp {
+        host: address.host().to_owned(),
+        port: address.port(),
+    }
+}
