@@ -38,7 +38,7 @@ use super::tickets::{Awaited, Tickets};
 #[derive(Debug)]
 pub(crate) enum Dialled<C> {
     /// Connected.
-    Here(Greeted, C),
+    Here(Box<Greeted>, C),
     /// The peer may be on this machine: dial it at this Unix address.
     Elsewhere(Address),
 }
@@ -111,7 +111,7 @@ pub(crate) async fn dial<S: AsyncRead + AsyncWrite + Unpin, C>(
     let Body::Ack(_) = exchange.call(Body::DataReady(proto::DataReady {})).await? else {
         return Err(exchange.broken("an answer that is no ack"));
     };
-    Ok(Dialled::Here(greeted(hello, sockets), confirmed))
+    Ok(Dialled::Here(Box::new(greeted(hello, sockets)), confirmed))
 }
 
 /// The acceptor's side. `admit` is asked once the hello is judged, `confirm` before the peer counts. Nothing comes of

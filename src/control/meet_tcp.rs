@@ -45,7 +45,10 @@ pub(super) struct Nonces {
 
 /// A conversation's stream, in the clear or under TLS.
 enum Wire {
-    Plain { reader: Stream, writer: Stream },
+    Plain {
+        reader: Box<Stream>,
+        writer: Box<Stream>,
+    },
     Tls(Box<TlsStream<Stream>>),
 }
 
@@ -203,7 +206,7 @@ impl Plane {
         .await?;
         let seals = exchange.into_seals();
         let (greeted, claim) = match dialled {
-            Dialled::Here(greeted, claim) => (greeted, claim),
+            Dialled::Here(greeted, claim) => (*greeted, claim),
             Dialled::Elsewhere(near) => return Ok(Attempt::Near(near)),
         };
         let (reader, writer) = wire.split();
@@ -323,7 +326,7 @@ impl Plane {
         }
         let (mut wire, binding) = match (&self.config.tls, wire) {
             (Some(tls), Wire::Plain { reader, .. }) => {
-                let (stream, binding) = tls.connect(reader).await?;
+                let (stream, binding) = tls.connect(*reader).await?;
                 (Wire::Tls(Box::new(stream)), Some(binding))
             }
             (_, wire) => (wire, None),
@@ -352,7 +355,7 @@ impl Plane {
         }
         let (mut wire, binding) = match (&self.config.tls, wire) {
             (Some(tls), Wire::Plain { reader, .. }) => {
-                let (stream, binding) = tls.accept(reader).await?;
+                let (stream, binding) = tls.accept(*reader).await?;
                 (Wire::Tls(Box::new(stream)), Some(binding))
             }
             (_, wire) => (wire, None),
@@ -373,8 +376,8 @@ impl Plane {
     fn adopt_tcp(&self, socket: &TcpStream) -> io::Result<Wire> {
         tcp::tune(socket, self.config.lost_after)?;
         Ok(Wire::Plain {
-            reader: self.runtime.adopt_tcp(socket.try_clone()?)?,
-            writer: self.runtime.adopt_tcp(socket.try_clone()?)?,
+            reader: Box::new(self.runtime.adopt_tcp(socket.try_clone()?)?),
+            writer: Box::new(self.runtime.adopt_tcp(socket.try_clone()?)?),
         })
     }
 }
@@ -415,7 +418,7 @@ impl Wire {
     /// Both halves, for a conversation that reads and writes at once.
     fn split(self) -> (Reader, Writer) {
         match self {
-            Self::Plain { reader, writer } => (Box::new(reader), Box::new(writer)),
+            Self::Plain { reader, writer } => (reader, writer),
             Self::Tls(stream) => {
                 let (reader, writer) = futures_lite::io::split(stream);
                 (Box::new(reader), Box::new(writer))
@@ -425,7 +428,7 @@ impl Wire {
 
     fn stream(&mut self) -> Pin<&mut dyn ReadWrite> {
         match self {
-            Self::Plain { reader, .. } => Pin::new(reader),
+            Self::Plain { reader, .. } => Pin::new(&mut **reader),
             Self::Tls(stream) => Pin::new(&mut **stream),
         }
     }

@@ -3,7 +3,8 @@
 //! Floor 5. Knows ground and proto. It may not know what travels later: arenas, links and doorbells are descriptors,
 //! numbers and texts here, and no message of this room is ever in the path of a tensor. Its two threads are
 //! asynchronous within; nothing asynchronous leaves: [`Control`] takes calls from any thread, [`Handler`] is called
-//! from the control thread. Who may come in, and what each setting keeps out, stands in the [threat model](threat_model).
+//! from the control thread. Who may come in, and what each setting keeps out, stands in the
+//! [threat model](threat_model).
 //!
 //! ```text
 //!            Control (any thread)          Handler (the engine)
