@@ -18,6 +18,9 @@ mod tests;
 #[doc = include_str!("CONFIG.md")]
 pub mod configuration {}
 
+#[doc = include_str!("FAILURE_MODEL.md")]
+pub mod failure_model {}
+
 pub use admission::OBSERVER_JOB;
 pub use config::{
     Config, Loaded, Origin, Origins, Require, SETTINGS, Setting, Sources, Taker, reference_page,
