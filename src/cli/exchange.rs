@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::CliError;
 use super::weights::Weights;
-use crate::engine::Engine;
+use crate::engine::{Engine, Recv};
 use crate::ground::{Code, DType, Key, Shape, Status, StepId, TaskName, catalogue};
 use crate::memory::Tensor;
 use crate::shard::Received;
@@ -111,15 +111,20 @@ impl Cargo {
         Ok(())
     }
 
-    /// Waits until `to` has taken everything.
-    pub(super) fn await_done(
-        &self,
+    /// Begins to wait until `to` has taken everything. That is the last it sends, and it may go as soon as it has said
+    /// so: who begins too late waits in vain.
+    pub(super) fn expect_done(
         engine: &Engine,
         to: &TaskName,
         patience: Duration,
-    ) -> Result<(), Status> {
+    ) -> Result<Recv, Status> {
         let done = key(to, engine.task(), DONE)?;
-        let got = engine.step(STEP).recv(&done).deadline(patience).wait()?;
+        engine.step(STEP).recv(&done).deadline(patience).start()
+    }
+
+    /// Waits until `to` has taken everything, as was expected.
+    pub(super) fn await_done(&self, done: Recv, to: &TaskName) -> Result<(), Status> {
+        let got = done.wait()?;
         match got.tensor.as_slice::<u64>() {
             Ok([count]) if *count == self.tensors.len() as u64 => Ok(()),
             _ => Err(malformed(to, &"it did not take every tensor")),

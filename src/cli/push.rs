@@ -69,9 +69,10 @@ pub fn push(args: &PushArgs, terminal: &mut Terminal) -> Result<(), CliError> {
     let engine = server.engine()?;
     let cargo = Cargo::load(&engine, &weights)?;
     let began = Instant::now();
-    let pushed = cargo
-        .send(&engine, &to)
-        .and_then(|()| cargo.await_done(&engine, &to, args.patience));
+    let pushed = Cargo::expect_done(&engine, &to, args.patience).and_then(|done| {
+        cargo.send(&engine, &to)?;
+        cargo.await_done(done, &to)
+    });
     let took = began.elapsed();
     let way = way_to(&engine.connected(), &to);
     server.stop(None);

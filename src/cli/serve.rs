@@ -136,6 +136,10 @@ fn check(
         .map(|(task, _)| task)
         .filter(|task| task != server.task())
         .collect();
+    let mut dones = Vec::new();
+    for other in &others {
+        dones.push(Cargo::expect_done(engine, other, patience)?);
+    }
     for other in &others {
         cargo.send(engine, other)?;
     }
@@ -161,8 +165,8 @@ fn check(
             took.as_secs_f64() * 1e3
         ))?;
     }
-    for other in &others {
-        cargo.await_done(engine, other, patience)?;
+    for (other, done) in others.iter().zip(dones) {
+        cargo.await_done(done, other)?;
     }
     Ok(())
 }

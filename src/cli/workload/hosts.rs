@@ -4,8 +4,9 @@
 //! one engine for all who come. Each errand has a step of its own, named by the near side's incarnation, so nothing of
 //! one measurement can meet the next.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use futures_lite::future::{block_on, poll_once};
 use serde::{Deserialize, Serialize};
 
 use super::super::args::{BenchArgs, From};
@@ -220,17 +221,19 @@ fn run_errand(
         let _ = told.and_then(|why| step.send_dead(&lobby.ready, why));
         return format!("{what}: refused: {error}");
     }
+    let until = length + 2 * PATIENCE;
+    // Begun before anything is said: it is the last that the near side sends before it goes.
+    let over = step.recv(&lobby.over).deadline(until).start();
     let ready = step.send(&lobby.ready, Tensor::scalar(u8::from(is_one_clock)));
-    let until = Instant::now() + length + 2 * PATIENCE;
-    let ended = ready.and_then(|()| {
+    let ended = ready.and(over).and_then(|mut over| {
         loop {
-            match step.recv(&lobby.over).deadline(LOOK_EVERY).wait() {
-                Err(status)
-                    if status.code() == Code::DeadlineExceeded
-                        && Instant::now() < until
-                        && !is_over() => {}
-                ended => break ended.map(drop),
+            if let Some(ended) = block_on(poll_once(&mut over)) {
+                return ended.map(drop);
             }
+            if is_over() {
+                return Err(Status::of(catalogue::SHUTDOWN, "interrupted"));
+            }
+            std::thread::sleep(LOOK_EVERY / 4);
         }
     });
     let said = match &ended {
