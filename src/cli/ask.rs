@@ -86,7 +86,10 @@ impl Observer {
         config.task = name;
         config.listen = None;
         (config.shards, config.share_cores) = (1, true);
-        config.poll = crate::shard::run::PollPolicy::Park;
+        // Who measures says how to wait; who only asks sleeps.
+        if !args.settings.flags.iter().any(|(key, _)| *key == "poll") {
+            config.poll = crate::shard::run::PollPolicy::Park;
+        }
         config.arena.segment_bytes = 1 << 20;
         config.closed = false;
         let engine = Engine::start(config)?;

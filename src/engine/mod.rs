@@ -311,7 +311,12 @@ impl Inner {
         for mailbox in &self.mailboxes {
             mailbox.call(Call::Stop { deadline: until });
         }
-        for thread in threads {
+        // The last owner may be a shard that was about to ask the engine for something: it ends by itself then.
+        let own = std::thread::current().id();
+        for thread in threads
+            .into_iter()
+            .filter(|thread| thread.thread().id() != own)
+        {
             // A panic of a shard was told by the panic hook; there is nothing left to stop.
             let _ = thread.join();
         }
