@@ -237,7 +237,11 @@ impl Engine {
     ) -> Result<Vec<u8>, Status> {
         let control = self.inner.control.get().ok_or_else(|| {
             let message = "this engine has no control plane";
-            Status::new(Code::FailedPrecondition, catalogue::CONTROL_STOPPED, message)
+            Status::new(
+                Code::FailedPrecondition,
+                catalogue::CONTROL_STOPPED,
+                message,
+            )
         })?;
         control.call(&task.to_string(), method, payload, deadline)
     }

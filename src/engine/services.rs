@@ -45,7 +45,10 @@ pub(super) fn of(engine: Weak<Inner>) -> Services {
             let until = Instant::now() + Duration::from_millis(asked.probe_ms);
             Ok(who_is_connected(&engine, until.min(call.deadline)).encode_to_vec())
         })
-        .on(PENDING, move |_| Ok(what_waits(&pending()?).encode_to_vec()))
+        .on(
+            PENDING,
+            move |_| Ok(what_waits(&pending()?).encode_to_vec()),
+        )
 }
 
 fn who_is_connected(engine: &Engine, until: Instant) -> ConnectedReply {

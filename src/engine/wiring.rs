@@ -170,7 +170,9 @@ impl Wiring {
     pub(crate) fn addressed(&self) -> Vec<TaskName> {
         let book = self.book();
         let names = book.addresses.keys();
-        names.filter_map(|name| TaskName::parse(name).ok()).collect()
+        names
+            .filter_map(|name| TaskName::parse(name).ok())
+            .collect()
     }
 
     /// The connections that stand.
