@@ -258,6 +258,8 @@ fn a_call_to_a_life_that_ended_fails() {
     eventually("it is under way", || seen.slow.load(Ordering::SeqCst) == 1);
     a.stop();
     drop(held);
+    // A dial of who is connected is nothing, and until then it is.
+    let _ = b.gone();
     let (again, _) = serve(open("a", 3, RuntimeKind::Poll));
     b.control
         .dial_by("a", address(&again), PathWish::Tcp, PATIENCE)
