@@ -11,11 +11,12 @@
 
 use std::time::{Duration, Instant};
 
+use futures_lite::future::{block_on, poll_once};
 use serde::{Deserialize, Serialize};
 
 use super::error::CliError;
 use super::weights::Weights;
-use crate::engine::Engine;
+use crate::engine::{Engine, Recv};
 use crate::ground::{Code, DType, Key, Shape, Status, StepId, TaskName, catalogue};
 use crate::memory::Tensor;
 use crate::shard::Received;
@@ -50,6 +51,17 @@ pub(super) struct Taken {
     pub(super) received: Received,
     /// From the receive to the value.
     pub(super) took: Duration,
+}
+
+/// What was sent to a task, until it has taken everything.
+#[derive(Debug)]
+#[must_use = "whoever does not wait does not know whether it was taken"]
+pub(super) struct Delivery {
+    to: TaskName,
+    count: u64,
+    done: Recv,
+    /// What the last word was, if it was there at the first look.
+    early: Option<Result<Received, Status>>,
 }
 
 /// A file's tensors, read once and handed to any number of tasks.
@@ -97,10 +109,24 @@ impl Cargo {
         self.tensors.len()
     }
 
-    /// Sends everything to `to`: it never waits for a receiver.
-    pub(super) fn send(&self, engine: &Engine, to: &TaskName) -> Result<(), Status> {
+    /// Sends everything to `to`, which never waits for a receiver, and begins to listen for its last word: once it has
+    /// taken everything it may leave, and what nobody waits for goes with it.
+    pub(super) fn send(
+        &self,
+        engine: &Engine,
+        to: &TaskName,
+        patience: Duration,
+    ) -> Result<Delivery, Status> {
         let step = engine.step(STEP);
         let from = engine.task();
+        let mut done = step.recv(&key(to, from, DONE)?).deadline(patience);
+        let early = block_on(poll_once(&mut done));
+        let delivery = Delivery {
+            to: to.clone(),
+            count: self.tensors.len() as u64,
+            done,
+            early,
+        };
         let text = serde_json::to_vec(&self.manifest).map_err(|error| malformed(from, &error))?;
         let shape = Shape::row(text.len() as u64).ok_or_else(|| malformed(from, &"too long"))?;
         let manifest = Tensor::from_vec(text, shape).map_err(|error| malformed(from, &error))?;
@@ -108,21 +134,17 @@ impl Cargo {
         for (index, tensor) in self.tensors.iter().enumerate() {
             step.send(&key(from, to, &edge(index))?, tensor.clone())?;
         }
-        Ok(())
+        Ok(delivery)
     }
+}
 
-    /// Waits until `to` has taken everything.
-    pub(super) fn await_done(
-        &self,
-        engine: &Engine,
-        to: &TaskName,
-        patience: Duration,
-    ) -> Result<(), Status> {
-        let done = key(to, engine.task(), DONE)?;
-        let got = engine.step(STEP).recv(&done).deadline(patience).wait()?;
+impl Delivery {
+    /// Waits until everything was taken.
+    pub(super) fn wait(self) -> Result<(), Status> {
+        let got = self.early.unwrap_or_else(|| block_on(self.done))?;
         match got.tensor.as_slice::<u64>() {
-            Ok([count]) if *count == self.tensors.len() as u64 => Ok(()),
-            _ => Err(malformed(to, &"it did not take every tensor")),
+            Ok([count]) if *count == self.count => Ok(()),
+            _ => Err(malformed(&self.to, &"it did not take every tensor")),
         }
     }
 }

@@ -70,8 +70,8 @@ pub fn push(args: &PushArgs, terminal: &mut Terminal) -> Result<(), CliError> {
     let cargo = Cargo::load(&engine, &weights)?;
     let began = Instant::now();
     let pushed = cargo
-        .send(&engine, &to)
-        .and_then(|()| cargo.await_done(&engine, &to, args.patience));
+        .send(&engine, &to, args.patience)
+        .and_then(|delivery| delivery.wait());
     let took = began.elapsed();
     let way = way_to(&engine.connected(), &to);
     server.stop(None);

@@ -136,8 +136,9 @@ fn check(
         .map(|(task, _)| task)
         .filter(|task| task != server.task())
         .collect();
+    let mut deliveries = Vec::new();
     for other in &others {
-        cargo.send(engine, other)?;
+        deliveries.push(cargo.send(engine, other, patience)?);
     }
     for other in &others {
         let (mut count, mut bytes, mut leased) = (0, 0, 0);
@@ -161,8 +162,8 @@ fn check(
             took.as_secs_f64() * 1e3
         ))?;
     }
-    for other in &others {
-        cargo.await_done(engine, other, patience)?;
+    for delivery in deliveries {
+        delivery.wait()?;
     }
     Ok(())
 }

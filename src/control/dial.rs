@@ -125,7 +125,7 @@ impl Plane {
         loop {
             if let Some(near) = route.near.take() {
                 match self.attempt_near(task, &near, deadline).await {
-                    Err(refusal) if is_busy(&refusal) => {
+                    Err(refusal) if refusal.is_busy() => {
                         route.near = Some(near);
                         return Err(refusal);
                     }
@@ -160,9 +160,4 @@ impl Plane {
 
 fn refused(message: String) -> Refusal {
     Refusal::fatal(Code::FailedPrecondition, catalogue::PATH_REFUSED, message)
-}
-
-/// True for a no that says nothing about the way.
-fn is_busy(refusal: &Refusal) -> bool {
-    refusal.retry && refusal.status.reason() == catalogue::PEER_BUSY
 }

@@ -54,6 +54,9 @@ impl Plane {
         match greeted {
             Ok(established) => self.converse(established).await,
             // The one who dialled was told, if it could be; on our side nobody waits for it.
+            Err(refusal) if refusal.is_busy() => {
+                tracing::debug!(task = %self.config.task, refusal = %refusal.status, "a connection was put off")
+            }
             Err(refusal) => {
                 tracing::info!(task = %self.config.task, refusal = %refusal.status, "a connection was refused")
             }

@@ -81,6 +81,10 @@ impl Plane {
             }
             // Sent elsewhere.
             Ok(None) => {}
+            // Two that dial each other meet halfway, and one gives way: nothing is wrong.
+            Err(refusal) if refusal.is_busy() => {
+                tracing::debug!(task = %self.config.task, %from, refusal = %refusal.status, "a connection was put off")
+            }
             Err(refusal) => {
                 let reason = refusal.status.reason();
                 if let Some(more) = self.complaints.add(reason, Instant::now()) {
