@@ -5,6 +5,7 @@
 
 mod admission;
 mod config;
+mod links;
 mod recv;
 mod secrets;
 pub mod services;
@@ -153,7 +154,7 @@ impl Engine {
     /// # Errors
     /// `InvalidArgument` if both are the same task.
     pub fn connect_local(&self, other: &Self) -> Result<(), Status> {
-        wiring::connect_local(&self.inner, &other.inner)
+        links::connect_local(&self.inner, &other.inner)
     }
 
     /// Tells where a task listens, so that keys that name it can be dialled.

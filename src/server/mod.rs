@@ -67,7 +67,6 @@ pub enum State {
 
 impl Server {
     /// Begins a server.
-    #[must_use]
     pub fn builder() -> Builder {
         Builder::default()
     }
