@@ -11,7 +11,8 @@
 
 use std::time::{Duration, Instant};
 
-use futures_lite::future::{block_on, poll_once};
+use async_io::Timer;
+use futures_lite::future::{block_on, or, poll_once};
 use serde::{Deserialize, Serialize};
 
 use super::error::CliError;
@@ -26,6 +27,9 @@ const STEP: StepId = StepId(u64::MAX - 1);
 
 const MANIFEST: &str = "rendez.push.manifest";
 const DONE: &str = "rendez.push.done";
+
+/// How much longer a receive is waited for than a dial: who is not there is told by the dial, which knows why.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// What a file holds, as its source says.
 #[derive(Serialize, Deserialize, Debug)]
@@ -59,6 +63,7 @@ pub(super) struct Taken {
 pub(super) struct Delivery {
     to: TaskName,
     count: u64,
+    until: Instant,
     done: Recv,
     /// What the last word was, if it was there at the first look.
     early: Option<Result<Received, Status>>,
@@ -119,11 +124,13 @@ impl Cargo {
     ) -> Result<Delivery, Status> {
         let step = engine.step(STEP);
         let from = engine.task();
-        let mut done = step.recv(&key(to, from, DONE)?).deadline(patience);
+        let until = Instant::now() + patience + GRACE;
+        let mut done = step.recv(&key(to, from, DONE)?);
         let early = block_on(poll_once(&mut done));
         let delivery = Delivery {
             to: to.clone(),
             count: self.tensors.len() as u64,
+            until,
             done,
             early,
         };
@@ -141,7 +148,9 @@ impl Cargo {
 impl Delivery {
     /// Waits until everything was taken.
     pub(super) fn wait(self) -> Result<(), Status> {
-        let got = self.early.unwrap_or_else(|| block_on(self.done))?;
+        let got = self
+            .early
+            .unwrap_or_else(|| wait(self.done, &self.to, self.until))?;
         match got.tensor.as_slice::<u64>() {
             Ok([count]) if *count == self.count => Ok(()),
             _ => Err(malformed(&self.to, &"it did not take every tensor")),
@@ -156,13 +165,10 @@ pub(super) fn take(
     patience: Duration,
     each: &mut dyn FnMut(Taken) -> Result<(), CliError>,
 ) -> Result<String, CliError> {
-    let until = Instant::now() + patience;
-    let left = || until.saturating_duration_since(Instant::now());
+    let until = Instant::now() + patience + GRACE;
     let step = engine.step(STEP);
     let recv = |edge: &str| -> Result<Received, Status> {
-        step.recv(&key(from, engine.task(), edge)?)
-            .deadline(left())
-            .wait()
+        wait(step.recv(&key(from, engine.task(), edge)?), from, until)
     };
     let manifest = recv(MANIFEST)?;
     let manifest: Manifest =
@@ -188,6 +194,15 @@ pub(super) fn take(
     let count = Tensor::scalar(manifest.tensors.len() as u64);
     step.send(&key(engine.task(), from, DONE)?, count)?;
     Ok(manifest.file)
+}
+
+/// Waits for what `from` sends. The receive has no deadline of its own: so it ends with the dial, if that fails.
+fn wait(receive: Recv, from: &TaskName, until: Instant) -> Result<Received, Status> {
+    block_on(or(receive, async {
+        Timer::at(until).await;
+        let message = format!("{from} is connected, and did not send all it should in time");
+        Err(Status::of(catalogue::DEADLINE, message))
+    }))
 }
 
 fn key(from: &TaskName, to: &TaskName, edge: &str) -> Result<Key, Status> {

@@ -137,11 +137,6 @@ impl Plane {
                         if route.wish == PathWish::Shm {
                             return Err(refused(format!("shared memory is demanded; {why}")));
                         }
-                        tracing::info!(
-                            task,
-                            why,
-                            "no shared memory on one machine: the way is TCP"
-                        );
                         route.no_shm = Some(why);
                     }
                     established => return established,

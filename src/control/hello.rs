@@ -177,6 +177,7 @@ pub(crate) fn our_hello(
         machine: identity.machine.clone(),
         path: proto::PathWish::Auto.into(),
         abilities: ABILITY,
+        no_shm: String::new(),
     }
 }
 
@@ -295,6 +296,7 @@ fn check_hello(hello: &proto::Hello, evidence: Evidence<'_>) -> Result<PeerHello
         limits,
         features: hello.features.clone(),
         abilities: hello.abilities,
+        no_shm: clip(&hello.no_shm),
         user: credentials.map(|credentials| credentials.user),
         process: credentials.and_then(|credentials| credentials.process),
     })
