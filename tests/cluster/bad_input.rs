@@ -8,6 +8,9 @@ use super::support::{Place, Process, free_ports, text};
 /// A command line, the exit code, the reason, and what the message must name.
 type Case<'a> = (&'a [&'a str], i32, &'a str, &'a [&'a str]);
 
+/// A launcher's variables, the reason, and what the message must name.
+type Launched<'a> = (Vec<(&'a str, &'a str)>, &'a str, &'a [&'a str]);
+
 const OF_B: [&str; 5] = ["serve", "--job", "b", "--task", "0"];
 
 #[test]
@@ -168,7 +171,7 @@ fn launchers_that_say_what_cannot_be_are_refused_by_the_variable() {
     };
     let tf_config = |text: &'static str| vec![("TF_CONFIG", text)];
     let undefined = r#"{"cluster":{"worker":["a:1"]},"task":{"type":"worker","index":7}}"#;
-    let cases: [(Vec<(&str, &str)>, &str, &[&str]); 9] = [
+    let cases: [Launched; 9] = [
         (
             tf_config("{\"cluster\""),
             "TF_CONFIG_MALFORMED",
