@@ -20,16 +20,19 @@ use crate::control::{
 use crate::fabric::DownReason;
 use crate::fabric::shm::{Link, LinkConfig};
 use crate::ground::device::TaskName;
-use crate::ground::{Code, Incarnation, Status, StepId, catalogue};
+use crate::ground::{Code, Incarnation, Status, StepId, catalogue, limits};
 use crate::memory::{MappedSegment, Segment};
 use crate::shard::Observer;
 use crate::shard::call::{Call, PeerSegment, PeerUp as ShardPeerUp};
+
+/// At most how much earlier than the shards a dial gives up.
+const DIAL_LEAD: Duration = Duration::from_millis(200);
 
 /// The state behind both sides.
 #[derive(Debug)]
 pub(crate) struct Wiring {
     shards: usize,
-    connect_timeout: Duration,
+    dial_timeout: Duration,
     rules: Rules,
     resume_timeout: Duration,
     admission: Admission,
@@ -49,8 +52,25 @@ struct Book {
     links: BTreeMap<String, Link>,
     /// Who each connection is with.
     connected: BTreeMap<PeerId, Connected>,
+    /// To whom the way was not the best one of this machine, by name: bounded by the peers there may be.
+    fallbacks: BTreeMap<TaskName, Fallback>,
     /// Whose exit is still to be told, whether connected or not: only where it can be proved.
     followed: BTreeMap<PeerId, (TaskName, Incarnation)>,
+}
+
+/// A path that was taken because a better one was not to be had.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Fallback {
+    /// The peer.
+    pub task: TaskName,
+    /// What was tried.
+    pub from: Path,
+    /// What was taken.
+    pub to: Path,
+    /// Why, the last time: for people.
+    pub why: String,
+    /// How many of its connections came about so.
+    pub count: u64,
 }
 
 /// A connection that stands.
@@ -66,6 +86,8 @@ pub struct Connected {
     pub path: Path,
     /// Why this way and no better one: for people.
     pub why: String,
+    /// Shared memory was tried and not to be had, as `why` says.
+    pub fell_back: bool,
     /// Each side may map the other's memory.
     pub read_domain: bool,
 }
@@ -83,7 +105,8 @@ impl Wiring {
         };
         Ok(Self {
             shards,
-            connect_timeout: config.connect_timeout,
+            // Who waits is told by the dial why nobody is there; the shards, who would give up next, do not know.
+            dial_timeout: config.connect_timeout - (config.connect_timeout / 8).min(DIAL_LEAD),
             rules: config.rules,
             resume_timeout: config.resume_timeout(),
             admission: Admission::new(config)?,
@@ -130,8 +153,7 @@ impl Wiring {
         let address = self.book().addresses.get(&task.to_string()).cloned();
         match (engine.control.get(), address) {
             (Some(control), Some(address)) => {
-                if let Err(status) = control.dial(&task.to_string(), address, self.connect_timeout)
-                {
+                if let Err(status) = control.dial(&task.to_string(), address, self.dial_timeout) {
                     engine.call_all(|| Call::PeerUnreachable {
                         task: task.clone(),
                         status: status.clone(),
@@ -181,6 +203,36 @@ impl Wiring {
     /// The connections that stand.
     pub(crate) fn connected(&self) -> Vec<Connected> {
         self.book().connected.values().cloned().collect()
+    }
+
+    /// The paths that were taken for want of a better one.
+    pub(crate) fn fallbacks(&self) -> Vec<Fallback> {
+        self.book().fallbacks.values().cloned().collect()
+    }
+
+    /// Counts a fallback, and tells the first with each peer.
+    fn fell_back(&self, connected: &Connected) {
+        let (task, why) = (connected.task.clone(), connected.why.clone());
+        let mut book = self.book();
+        if !book.fallbacks.contains_key(&task) && book.fallbacks.len() >= limits::PEERS_MAX {
+            return;
+        }
+        let fallback = book
+            .fallbacks
+            .entry(task)
+            .or_insert_with_key(|task| Fallback {
+                task: task.clone(),
+                from: Path::Shm,
+                to: connected.path,
+                why: String::new(),
+                count: 0,
+            });
+        fallback.count += 1;
+        fallback.why = why;
+        if fallback.count == 1 {
+            let Fallback { task, why, .. } = fallback;
+            tracing::warn!(%task, %why, "no shared memory on one machine: the way is TCP, and nothing more is said of that");
+        }
     }
 
     fn engine(&self) -> Option<Arc<Inner>> {
@@ -389,9 +441,13 @@ impl Wiring {
             shards: up.hello.shards,
             path: up.path,
             why: up.path_why.clone(),
+            fell_back: up.fell_back,
             read_domain: up.read_domain,
         };
         tracing::info!(%task, path = ?up.path, why = %up.path_why, "a peer is connected");
+        if up.fell_back {
+            self.fell_back(&connected);
+        }
         let peer = up.peer;
         let exit_provable = up.exit_provable;
         let (segments, links) = match up.path {
