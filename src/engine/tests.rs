@@ -198,3 +198,22 @@ fn an_abort_reaches_the_peer() {
         (Code::Internal, "it broke")
     );
 }
+
+/// What a task sends last, before it goes, is received by who began to wait in time.
+#[test]
+fn a_receive_that_was_started_hears_the_last_word_of_a_peer_that_goes() {
+    let (a, b) = pair(Way::Shm);
+    let key = Key::between("a", "b", "last").unwrap();
+    let last = b.step(StepId(1)).recv(&key).deadline(PATIENCE);
+    let last = last.start().unwrap();
+    a.step(StepId(1)).send(&key, Tensor::scalar(7u8)).unwrap();
+    let deadline = std::time::Instant::now() + PATIENCE;
+    while a.connected().is_empty() && std::time::Instant::now() < deadline {
+        std::thread::yield_now();
+    }
+    a.shutdown(PATIENCE);
+    while !b.connected().is_empty() && std::time::Instant::now() < deadline {
+        std::thread::yield_now();
+    }
+    assert_eq!(last.wait().unwrap().tensor.bytes(), [7]);
+}
