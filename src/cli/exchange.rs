@@ -11,6 +11,8 @@
 
 use std::time::{Duration, Instant};
 
+use async_io::Timer;
+use futures_lite::future::{block_on, or, poll_once};
 use serde::{Deserialize, Serialize};
 
 use super::error::CliError;
@@ -25,6 +27,9 @@ const STEP: StepId = StepId(u64::MAX - 1);
 
 const MANIFEST: &str = "rendez.push.manifest";
 const DONE: &str = "rendez.push.done";
+
+/// How much longer a receive is waited for than a dial: who is not there is told by the dial, which knows why.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// What a file holds, as its source says.
 #[derive(Serialize, Deserialize, Debug)]
@@ -50,6 +55,18 @@ pub(super) struct Taken {
     pub(super) received: Received,
     /// From the receive to the value.
     pub(super) took: Duration,
+}
+
+/// What was sent to a task, until it has taken everything.
+#[derive(Debug)]
+#[must_use = "whoever does not wait does not know whether it was taken"]
+pub(super) struct Delivery {
+    to: TaskName,
+    count: u64,
+    until: Instant,
+    done: Recv,
+    /// What the last word was, if it was there at the first look.
+    early: Option<Result<Received, Status>>,
 }
 
 /// A file's tensors, read once and handed to any number of tasks.
@@ -97,10 +114,26 @@ impl Cargo {
         self.tensors.len()
     }
 
-    /// Sends everything to `to`: it never waits for a receiver.
-    pub(super) fn send(&self, engine: &Engine, to: &TaskName) -> Result<(), Status> {
+    /// Sends everything to `to`, which never waits for a receiver, and begins to listen for its last word: once it has
+    /// taken everything it may leave, and what nobody waits for goes with it.
+    pub(super) fn send(
+        &self,
+        engine: &Engine,
+        to: &TaskName,
+        patience: Duration,
+    ) -> Result<Delivery, Status> {
         let step = engine.step(STEP);
         let from = engine.task();
+        let until = Instant::now() + patience + GRACE;
+        let mut done = step.recv(&key(to, from, DONE)?);
+        let early = block_on(poll_once(&mut done));
+        let delivery = Delivery {
+            to: to.clone(),
+            count: self.tensors.len() as u64,
+            until,
+            done,
+            early,
+        };
         let text = serde_json::to_vec(&self.manifest).map_err(|error| malformed(from, &error))?;
         let shape = Shape::row(text.len() as u64).ok_or_else(|| malformed(from, &"too long"))?;
         let manifest = Tensor::from_vec(text, shape).map_err(|error| malformed(from, &error))?;
@@ -108,26 +141,19 @@ impl Cargo {
         for (index, tensor) in self.tensors.iter().enumerate() {
             step.send(&key(from, to, &edge(index))?, tensor.clone())?;
         }
-        Ok(())
+        Ok(delivery)
     }
+}
 
-    /// Begins to wait until `to` has taken everything. That is the last it sends, and it may go as soon as it has said
-    /// so: who begins too late waits in vain.
-    pub(super) fn expect_done(
-        engine: &Engine,
-        to: &TaskName,
-        patience: Duration,
-    ) -> Result<Recv, Status> {
-        let done = key(to, engine.task(), DONE)?;
-        engine.step(STEP).recv(&done).deadline(patience).start()
-    }
-
-    /// Waits until `to` has taken everything, as was expected.
-    pub(super) fn await_done(&self, done: Recv, to: &TaskName) -> Result<(), Status> {
-        let got = done.wait()?;
+impl Delivery {
+    /// Waits until everything was taken.
+    pub(super) fn wait(self) -> Result<(), Status> {
+        let got = self
+            .early
+            .unwrap_or_else(|| wait(self.done, &self.to, self.until))?;
         match got.tensor.as_slice::<u64>() {
-            Ok([count]) if *count == self.tensors.len() as u64 => Ok(()),
-            _ => Err(malformed(to, &"it did not take every tensor")),
+            Ok([count]) if *count == self.count => Ok(()),
+            _ => Err(malformed(&self.to, &"it did not take every tensor")),
         }
     }
 }
@@ -139,13 +165,10 @@ pub(super) fn take(
     patience: Duration,
     each: &mut dyn FnMut(Taken) -> Result<(), CliError>,
 ) -> Result<String, CliError> {
-    let until = Instant::now() + patience;
-    let left = || until.saturating_duration_since(Instant::now());
+    let until = Instant::now() + patience + GRACE;
     let step = engine.step(STEP);
     let recv = |edge: &str| -> Result<Received, Status> {
-        step.recv(&key(from, engine.task(), edge)?)
-            .deadline(left())
-            .wait()
+        wait(step.recv(&key(from, engine.task(), edge)?), from, until)
     };
     let manifest = recv(MANIFEST)?;
     let manifest: Manifest =
@@ -171,6 +194,15 @@ pub(super) fn take(
     let count = Tensor::scalar(manifest.tensors.len() as u64);
     step.send(&key(engine.task(), from, DONE)?, count)?;
     Ok(manifest.file)
+}
+
+/// Waits for what `from` sends. The receive has no deadline of its own: so it ends with the dial, if that fails.
+fn wait(receive: Recv, from: &TaskName, until: Instant) -> Result<Received, Status> {
+    block_on(or(receive, async {
+        Timer::at(until).await;
+        let message = format!("{from} is connected, and did not send all it should in time");
+        Err(Status::of(catalogue::DEADLINE, message))
+    }))
 }
 
 fn key(from: &TaskName, to: &TaskName, edge: &str) -> Result<Key, Status> {

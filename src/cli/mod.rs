@@ -15,6 +15,7 @@ pub mod doctor;
 pub mod error;
 mod exchange;
 pub mod histogram;
+mod logs;
 pub mod machine;
 pub mod push;
 pub mod report;
@@ -73,6 +74,10 @@ pub fn run(
 }
 
 fn dispatch(command: &Command, terminal: &mut Terminal) -> Result<(), CliError> {
+    logs::begin(match command {
+        Command::Serve(_) => "rendez=info",
+        _ => "rendez=warn",
+    });
     match command {
         Command::Demo(args) => {
             let mut pair =

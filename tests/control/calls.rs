@@ -55,6 +55,8 @@ fn services(seen: &Arc<Seen>) -> Services {
             while call.payload == b"until given up" && began.elapsed() < PATIENCE {
                 if call.is_given_up() {
                     slow.given_up.fetch_add(1, Ordering::SeqCst);
+                    // Both sides have the same deadline: an answer at once might still be in time.
+                    std::thread::sleep(Duration::from_millis(200));
                     break;
                 }
                 std::thread::sleep(Duration::from_millis(1));
@@ -256,6 +258,8 @@ fn a_call_to_a_life_that_ended_fails() {
     eventually("it is under way", || seen.slow.load(Ordering::SeqCst) == 1);
     a.stop();
     drop(held);
+    // A dial of who is connected is nothing, and until then it is.
+    let _ = b.gone();
     let (again, _) = serve(open("a", 3, RuntimeKind::Poll));
     b.control
         .dial_by("a", address(&again), PathWish::Tcp, PATIENCE)

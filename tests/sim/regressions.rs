@@ -12,7 +12,11 @@ fn passes(seed: u64, change: impl FnOnce(&mut Dials)) {
 /// task of the same shard, or of a neighbour.
 #[test]
 fn a_turn_that_ended_a_receive_was_not_idle() {
-    passes(219, |dials| dials.one_sided_one_in = 2);
+    passes(219, |dials| {
+        dials.one_sided_one_in = 2;
+        dials.hold_one_in = 0;
+        dials.is_stream = false;
+    });
     passes(3061, |_| {});
 }
 

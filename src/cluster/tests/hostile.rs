@@ -284,7 +284,8 @@ fn pods_that_make_no_sense_are_refused() {
 }
 
 /// Pieces of what the parsers read, so that random texts get past their first character.
-const PIECES: &str = r#"(cluster|task|worker|type|ps|a:1|\[::1\]:2|node|[0-9]{1,5}|\(x|[\[\]{}"',:;=@()#.\n -]|.){0,24}"#;
+const PIECES: &str =
+    r#"(cluster|task|worker|ps|a:1|\[::1\]:2|node|[0-9]{1,5}|\(x|[\[\]{}"',:;=@()#.\n -]|.){0,24}"#;
 
 proptest::proptest! {
     #[test]

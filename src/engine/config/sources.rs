@@ -17,7 +17,7 @@ use crate::ground::{Status, TaskName};
 const FILE_VARIABLE: &str = "RENDEZ_CONFIG_FILE";
 
 /// Variables that begin as settings do and are none: the file's name, and those of builds and tests.
-const NO_SETTINGS: [&str; 2] = [FILE_VARIABLE, "RENDEZ_VERSION"];
+const NO_SETTINGS: [&str; 3] = [FILE_VARIABLE, "RENDEZ_VERSION", "RENDEZ_LOG"];
 const OF_TESTS: &str = "RENDEZ_TEST_";
 
 /// What the command line says of the settings, and the environment they are read from.
