@@ -12,7 +12,7 @@
 use std::time::{Duration, Instant};
 
 use async_io::Timer;
-use futures_lite::future::{block_on, or, poll_once};
+use futures_lite::future::{block_on, or};
 use serde::{Deserialize, Serialize};
 
 use super::error::CliError;
@@ -65,8 +65,6 @@ pub(super) struct Delivery {
     count: u64,
     until: Instant,
     done: Recv,
-    /// What the last word was, if it was there at the first look.
-    early: Option<Result<Received, Status>>,
 }
 
 /// A file's tensors, read once and handed to any number of tasks.
@@ -125,14 +123,12 @@ impl Cargo {
         let step = engine.step(STEP);
         let from = engine.task();
         let until = Instant::now() + patience + GRACE;
-        let mut done = step.recv(&key(to, from, DONE)?);
-        let early = block_on(poll_once(&mut done));
+        let done = step.recv(&key(to, from, DONE)?).start()?;
         let delivery = Delivery {
             to: to.clone(),
             count: self.tensors.len() as u64,
             until,
             done,
-            early,
         };
         let text = serde_json::to_vec(&self.manifest).map_err(|error| malformed(from, &error))?;
         let shape = Shape::row(text.len() as u64).ok_or_else(|| malformed(from, &"too long"))?;
@@ -148,9 +144,7 @@ impl Cargo {
 impl Delivery {
     /// Waits until everything was taken.
     pub(super) fn wait(self) -> Result<(), Status> {
-        let got = self
-            .early
-            .unwrap_or_else(|| wait(self.done, &self.to, self.until))?;
+        let got = wait(self.done, &self.to, self.until)?;
         match got.tensor.as_slice::<u64>() {
             Ok([count]) if *count == self.count => Ok(()),
             _ => Err(malformed(&self.to, &"it did not take every tensor")),

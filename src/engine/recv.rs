@@ -13,7 +13,8 @@ use crate::shard::mailbox::Command;
 use crate::shard::wait::WaitCell;
 use crate::shard::{Received, faults};
 
-/// A receive. It begins when it is started, or first polled or waited for; dropping it cancels it and unlinks the waiter.
+/// A receive. It begins when it is started, or first polled or waited for; dropping it cancels it and unlinks the
+/// waiter.
 #[derive(Debug)]
 #[must_use = "a receive does nothing until it is awaited or waited for"]
 pub struct Recv {

@@ -231,7 +231,7 @@ impl Wiring {
         fallback.why = why;
         if fallback.count == 1 {
             let Fallback { task, why, .. } = fallback;
-            tracing::warn!(%task, %why, "no shared memory on one machine: the way is TCP, and nothing more is said of that");
+            tracing::warn!(%task, %why, "no shared memory on one machine: the way is TCP, and that is told once");
         }
     }
 
