@@ -22,7 +22,7 @@ control_calls() {
     kill -TERM "$served"
     wait "$served" || true
     rm -rf "$directory"
-    cargo run --release --quiet --manifest-path bench/tonic/Cargo.toml
+    cargo run --release --quiet --manifest-path bench/tonic/Cargo.toml --target-dir target/tonic
 }
 
 for run in $(seq "${RUNS:-1}"); do

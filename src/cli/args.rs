@@ -185,8 +185,8 @@ pub struct BenchArgs {
     #[arg(long, value_enum)]
     pub transport: Option<Transport>,
     /// Be the far side of measurements that come from other machines, one after another, until interrupted.
-    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["pattern", "size", "transport", "from", "duration", "warmup",
-        "rate", "touch", "parked", "check", "hdr_log", "baseline", "baseline_only", "json"])]
+    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["pattern", "size", "transport", "from", "duration",
+        "warmup", "rate", "touch", "parked", "check", "hdr_log", "baseline", "baseline_only", "json"])]
     pub listen: Option<Address>,
     /// Measure with the far side that listens there.
     #[arg(long, value_name = "HOST:PORT", conflicts_with_all = ["listen", "baseline", "baseline_only"])]
