@@ -141,10 +141,14 @@ impl Core {
         }
     }
 
-    /// True when every link that is up has been acknowledged all it owes and has given all it offered.
+    /// True when every link that has a connection, or may soon have one again, has been acknowledged all it owes and
+    /// has given all it offered.
     pub(crate) fn is_drained(&self) -> bool {
         self.links.iter().all(|link| {
-            !link.channel.is_up() || (link.channel.is_at_rest() && link.parked.is_empty())
+            let peer = self.peers.get(link.peer as usize);
+            let is_away = peer.is_some_and(|peer| matches!(peer.state, PeerState::Away { .. }));
+            let may_leave = link.qp.is_some() || link.next.is_some() || is_away;
+            !may_leave || (link.channel.is_at_rest() && link.parked.is_empty())
         }) && self.notes.iter().all(std::collections::VecDeque::is_empty)
     }
 
