@@ -1,7 +1,7 @@
 //! `rendez doctor`: what this machine, and what this process may have of it, means for rendez. For each thing: what was
 //! found, what is wanted, how to mend it and what it costs not to.
 //!
-//! Knows what the engine needs, and starts none. Everything is read through a [`Host`], so that a test can be one.
+//! Knows what the engine needs, and starts none. Everything is read through a `Host`, so that a test can be one.
 
 mod cores;
 mod devices;

@@ -14,7 +14,7 @@
 //!
 //! Sockets are spun upon and not driven by an io_uring ring: reading one in vain costs less than a submission, a ring's
 //! round trip of 64 bytes was measured no shorter, and a readiness model knows no receive that is still under way when
-//! a landing is closed. [`socket::Pipe`] is the seam where another driver would go.
+//! a landing is closed. `socket::Pipe` is the seam where another driver would go.
 //!
 //! Epoll is level-triggered and holds every socket always, for reading; for writing only where a send found no room for
 //! a while. So a sleeper needs no last look at its sockets: it waits for [`Port::wake_fd`] beside its doorbell, which
