@@ -59,6 +59,9 @@ pub fn counts(text: &str) -> Result<Vec<u32>, Status> {
         let (Some(count), Some(times)) = (number(count), times) else {
             return Err(malformed(text, "a count is a number, as 2, or 2(x3)"));
         };
+        if times == 0 {
+            return Err(malformed(text, "a count is repeated at least once"));
+        }
         if times as usize > CLUSTER_TASKS_MAX - counts.len() {
             return Err(too_long(text));
         }

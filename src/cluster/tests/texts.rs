@@ -112,4 +112,6 @@ fn host_lists_expand_as_slurm_does() {
     assert_eq!(host_list::expand("n[1-4096]").unwrap().len(), 4096);
     assert_eq!(host_list::counts("2(x3),1").unwrap(), [2, 2, 2, 1]);
     assert_eq!(host_list::counts("64(x2)").unwrap(), [64, 64]);
+    // As often as never is no list.
+    assert!(host_list::counts("2(x0)").is_err());
 }
