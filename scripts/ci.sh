@@ -2,9 +2,10 @@
 # The one entry of all checks, for a bare Debian 12 with Rust as for a developer's machine.
 #   scripts/ci.sh              everything
 #   scripts/ci.sh fmt test     only these steps
-#   SEEDS=1000 scripts/ci.sh   more simulations
+#   SEEDS=1000 FUZZ_SECONDS=60 scripts/ci.sh   more simulations, longer fuzzing
 # Changes nothing but target/, and installs what is missing: gcc and git (apt), rustfmt and clippy (rustup),
-# cargo-deny (built once into target/tools, some five minutes on two cores).
+# iproute2 (apt, as root), cargo-deny and, where there is a nightly toolchain, cargo-fuzz (built once into target/tools, some
+# five minutes each on two cores).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -14,7 +15,7 @@ export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-never}"
 deny_version=0.20.2
 seeds="${SEEDS:-300}"
 
-steps=(tools fmt clippy test doc sim deny)
+steps=(tools fmt clippy test doc sim fuzz deny)
 timings=""
 warnings=""
 current="arguments"
@@ -35,6 +36,8 @@ step_tools() {
     local packages=()
     command -v cc >/dev/null || packages+=(gcc libc6-dev)
     command -v git >/dev/null || packages+=(git)
+    # Only a test of several hosts wants it; it says so itself where it is not to be had.
+    if [ "$(id -u)" -eq 0 ]; then command -v ip >/dev/null || packages+=(iproute2); fi
     if [ "${#packages[@]}" -gt 0 ]; then
         echo "missing: ${packages[*]}"
         as_root apt-get update -qq
@@ -74,6 +77,15 @@ step_sim() {
     SEEDS="$seeds" cargo test --locked --release --test sim
 }
 
+# Every parser, for a few seconds: enough to find what a change has just broken. Needs a nightly toolchain.
+step_fuzz() {
+    if ! cargo +nightly --version >/dev/null 2>&1; then
+        warn "fuzzing skipped: there is no nightly toolchain"
+        return
+    fi
+    scripts/fuzz.sh "${FUZZ_SECONDS:-5}"
+}
+
 # Licences, bans and sources need no network and are always checked. The advisories lie in a git repository: where it
 # cannot be reached this says so, at its place and again at the end, and still fails if what was fetched before objects.
 step_deny() {
@@ -92,7 +104,7 @@ step_deny() {
 if [ $# -gt 0 ]; then steps=("$@"); fi
 for step in "${steps[@]}"; do
     case "$step" in
-        tools | fmt | clippy | test | doc | sim | deny) ;;
+        tools | fmt | clippy | test | doc | sim | fuzz | deny) ;;
         *) echo "ci: no such step: $step" >&2; exit 2 ;;
     esac
     current="$step"

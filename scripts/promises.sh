@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Measures every promise of bench/PROMISES.md on this machine, in the order they stand there, and prints what the
-# commands print. Takes about a minute and a half. Needs two free cores: whatever else runs shows in p99 and above.
+# commands print. Takes about three minutes after it is built. Needs two free cores: whatever else runs shows in p99 and above.
 #   scripts/promises.sh            all of them
 #   RUNS=3 scripts/promises.sh     three times: machines are noisy, quote the best
 set -euo pipefail
@@ -10,6 +10,20 @@ cargo build --release --locked --quiet
 rendez=target/release/rendez
 
 say() { printf '\n== %s\n' "$*"; }
+
+# One task that serves, and a client that spins; nothing is left behind.
+control_calls() {
+    local directory served
+    directory="$(mktemp -d)"
+    printf 'shards = 1\nshare_cores = true\n[cluster]\na = ["127.0.0.1:%d"]\n' "${BASE:-21000}" > "$directory/cluster.toml"
+    $rendez serve --config "$directory/cluster.toml" --job a --task 0 --poll busy > /dev/null &
+    served=$!
+    $rendez ping --config "$directory/cluster.toml" --require tcp --poll busy --count 10000 || true
+    kill -TERM "$served"
+    wait "$served" || true
+    rm -rf "$directory"
+    cargo run --release --quiet --manifest-path bench/tonic/Cargo.toml --target-dir target/tonic
+}
 
 for run in $(seq "${RUNS:-1}"); do
     printf '\n#### run %s, load %s\n' "$run" "$(cut -d' ' -f1 /proc/loadavg)"
@@ -32,4 +46,17 @@ for run in $(seq "${RUNS:-1}"); do
     $rendez bench rate --transport local --size 4 --parked 1000000 --duration 2s
     say "11   rendez demo"
     ( TIMEFORMAT='%R s wall'; time $rendez demo >/dev/null )
+
+    say "across machines 1     tcp, 64 B: half round trips against bare spinning sockets"
+    $rendez bench --transport tcp --size 64 --baseline --duration 2s
+    say "across machines 2     tcp, 16 MiB stream at its receiver against a bare socket's"
+    $rendez bench rate --transport tcp --size 16MiB --baseline --duration 3s
+    say "across machines 3     a TCP port with 255 idle peers beside the busy one"
+    cargo test --release --locked --quiet --test conformance bare_socket -- --ignored --nocapture
+    say "across machines 4     a call of the control plane, 64 B, whole round trips; and tonic's, half round trips"
+    control_calls
+    say "across machines 5-6   connect with a secret, and with TLS"
+    cargo test --release --locked --quiet --test connect_cost -- --ignored --nocapture
+    say "across machines 7     64 tasks, fully meshed"
+    scripts/mesh.sh 64
 done

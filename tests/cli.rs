@@ -363,6 +363,140 @@ fn the_raw_reference_runs_between_two_processes() {
     );
 }
 
+fn rows(output: &Output) -> Vec<Value> {
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(output));
+    let rows = stdout(output);
+    let rows = rows.lines().map(serde_json::from_str);
+    rows.collect::<Result<_, _>>().expect("JSON")
+}
+
+/// Options that make a measurement short.
+const SHORT: [&str; 5] = ["--duration", "20ms", "--warmup", "5ms", "--json"];
+
+#[test]
+fn bench_goes_by_tcp_beside_a_bare_socket() {
+    for (pattern, options) in [
+        ("pingpong", &["--check"][..]),
+        ("pingpong", &["--touch"]),
+        ("pingpong", &["--from", "thread"]),
+        ("oneway", &["--check"]),
+        ("rate", &["--baseline"]),
+    ] {
+        let case = [
+            "bench",
+            pattern,
+            "--transport",
+            "tcp",
+            "--size",
+            "64,200KiB",
+        ];
+        let output = rendez(&[&case, &SHORT[..], options].concat());
+        for row in rows(&output) {
+            assert_eq!(row["transport"], "tcp", "{row}");
+            assert!(row["count"].as_u64().unwrap() > 0, "{row}");
+            assert!(
+                row["allocations_per_op"].is_number() || pattern != "pingpong",
+                "{row}"
+            );
+            if options == ["--baseline"] {
+                assert_eq!(row["baseline"]["transport"], "raw_tcp", "{row}");
+                assert!(
+                    row["baseline"]["stream"]["bytes_per_s"]["p50"].is_number(),
+                    "{row}"
+                );
+            }
+        }
+    }
+}
+
+/// The far side of measurements between hosts, interrupted when the test is over.
+struct FarSide {
+    child: std::process::Child,
+    address: String,
+}
+
+impl FarSide {
+    fn start(options: &[&str]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rendez"));
+        command
+            .args(["bench", "--listen", "127.0.0.1:0"])
+            .args(options);
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("it starts");
+        let mut line = String::new();
+        let mut said = std::io::BufReader::new(child.stdout.as_mut().expect("piped"));
+        std::io::BufRead::read_line(&mut said, &mut line).expect("it says where");
+        let address = line.trim_start_matches("waits at ").split(';').next();
+        let address = address.expect("an address").to_owned();
+        Self { child, address }
+    }
+}
+
+impl Drop for FarSide {
+    fn drop(&mut self) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it lives");
+        let status = self.child.wait().expect("it ends");
+        if !std::thread::panicking() {
+            assert!(status.success(), "{status}");
+        }
+    }
+}
+
+#[test]
+fn one_far_side_serves_one_near_side_after_another() {
+    let far = FarSide::start(&["--poll", "adaptive"]);
+    for pattern in ["pingpong", "oneway", "rate"] {
+        let case = [
+            "bench",
+            pattern,
+            "--connect",
+            &far.address,
+            "--size",
+            "64,200KiB",
+        ];
+        for row in rows(&rendez(&[&case, &SHORT[..]].concat())) {
+            assert_eq!(
+                (&row["transport"], &row["pattern"]),
+                (&"tcp".into(), &pattern.into())
+            );
+            assert!(row["count"].as_u64().unwrap() > 0, "{row}");
+        }
+    }
+    let output = rendez(&["bench", "--connect", &far.address, "--duration", "5h"]);
+    assert!(
+        stderr(&output).starts_with("error[BENCH_FAR_REFUSED]: "),
+        "{}",
+        stderr(&output)
+    );
+}
+
+#[test]
+fn a_far_side_with_a_secret_serves_nobody_without_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let secret = |name: &str, byte: char| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, byte.to_string().repeat(64)).unwrap();
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600))
+            .unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let (ours, theirs) = (secret("ours", 'a'), secret("theirs", 'b'));
+    let far = FarSide::start(&["--cluster-secret-file", &ours, "--poll", "adaptive"]);
+    let case = ["bench", "--connect", &far.address, "--size", "64"];
+    let with =
+        |secret: &str| rendez(&[&case, &SHORT[..], &["--cluster-secret-file", secret]].concat());
+    assert_eq!(with(&theirs).status.code(), Some(1));
+    assert_eq!(rows(&with(&ours)).len(), 1);
+}
+
+#[test]
+fn a_far_side_beyond_this_machine_wants_proof_or_consent() {
+    let output = rendez_in(&[], &["bench", "--listen", "0.0.0.0:0"]);
+    assert_eq!(output.status.code(), Some(1));
+    let text = stderr(&output);
+    assert!(text.contains("insecure"), "{text}");
+}
+
 #[test]
 fn the_hidden_side_refuses_to_run_alone() {
     let output = rendez(&["baseline-peer", "--core", "0", "--parent", "1"]);

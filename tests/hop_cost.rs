@@ -215,7 +215,7 @@ fn of_a_ping_pong() {
                 count: Arc::clone(&count),
             }));
         }
-        println!(
+        eprintln!(
             "{bytes:>6} B: {:6.1} ns a hop",
             nanos(&mut solos, &count, 20_000)
         );
@@ -240,7 +240,7 @@ fn of_a_stream() {
                 count: Arc::clone(&count),
             }));
         }
-        println!(
+        eprintln!(
             "{bytes:>6} B: {:6.1} ns a value, both sides together",
             nanos(&mut solos, &count, 100_000)
         );

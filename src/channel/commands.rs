@@ -2,7 +2,7 @@
 //!
 //! It knows no connection: whether there is one is the channel's state, and posting is `outputs.rs`.
 
-use super::stream::{Due, Load};
+use super::stream::Load;
 use super::{
     Channel, Demand, NoPush, Offered, Payload, Rule, Rules, State, Violation, Writing, lines,
 };
@@ -92,18 +92,11 @@ impl<V: Payload> Channel<V> {
         let (mut frame, _) = push.emit();
         if frame.body_is_inline() {
             // The value is kept no longer than its bytes: they are in the frame.
-            self.stream.push(Due {
-                frame,
-                key: Some(key),
-                load: Load::Nothing,
-            });
+            self.stream.push(frame, Some(key));
         } else {
             frame.words[6] = request.map_or(0, |request| u64::from(request.packed()));
-            self.stream.push(Due {
-                frame,
-                key: Some(key),
-                load: Load::Value(value),
-            });
+            self.stream
+                .push_loaded(frame, Some(key), Load::Value(value));
         }
         Ok(())
     }
@@ -401,15 +394,17 @@ impl<V: Payload> Channel<V> {
 
     pub(super) fn queue(&mut self, message: Message<'_>, key: Option<KeyId>) {
         let (frame, body) = message.emit();
+        if frame.body_is_inline() {
+            return self.stream.push(frame, key);
+        }
         let load = match message {
-            _ if frame.body_is_inline() => Load::Nothing,
             Message::Failed(..) | Message::Abort(..) | Message::Intern(..) => {
                 // The emitted frame counts exactly the bytes of `trailing`, clipped on a character's border.
                 Load::Text(String::from_utf8_lossy(message.trailing()).into())
             }
             _ => Load::Fields(body),
         };
-        self.stream.push(Due { frame, key, load });
+        self.stream.push_loaded(frame, key, load);
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! It knows neither queue pairs nor keys' texts; both are the caller's closures.
 
-use super::stream::{Due, Load};
+use super::stream::Load;
 use super::{Channel, Payload, State, lines};
 use crate::ground::{Incarnation, Nanos};
 use crate::rendezvous::KeyId;
@@ -89,16 +89,12 @@ impl<V: Payload> Channel<V> {
     #[inline]
     pub fn posted(&mut self, key: KeyId, frame: Frame, value: V) {
         self.lines_pushed += u64::from(lines(frame.body_len() as usize));
-        let load = if frame.body_is_inline() {
-            Load::Nothing
+        if frame.body_is_inline() {
+            self.stream.push(frame, Some(key));
         } else {
-            Load::Value(value)
-        };
-        self.stream.push(Due {
-            frame,
-            key: Some(key),
-            load,
-        });
+            self.stream
+                .push_loaded(frame, Some(key), Load::Value(value));
+        }
         self.stream.mark_posted();
         self.counters.frames_sent += 1;
         self.mark_told();
@@ -137,7 +133,7 @@ impl<V: Payload> Channel<V> {
         let (frames, lines) = (self.consumed as u16, self.lines_taken as u16);
         let mut count = 0;
         while self.stream.in_flight() < window {
-            let Some(due) = self.stream.next_mut() else {
+            let Some((due, load)) = self.stream.next_mut() else {
                 break;
             };
             if let Some(key) = due.key {
@@ -147,17 +143,13 @@ impl<V: Payload> Channel<V> {
                         let number = self.given.give(key);
                         let text = text(key);
                         let (frame, _) = Message::Intern(number, &text).emit();
-                        self.stream.insert_next(Due {
-                            frame,
-                            key: None,
-                            load: Load::Text(text),
-                        });
+                        self.stream.insert_next(frame, Load::Text(text));
                         continue;
                     }
                 }
             }
             due.frame.set_credit(frames, lines);
-            if !post_due(due, post) {
+            if !post_due(&due.frame, load, post) {
                 break;
             }
             self.stream.mark_posted();
@@ -198,18 +190,22 @@ impl<V: Payload> Channel<V> {
 
 /// Posts one frame with what belongs to it.
 #[inline]
-fn post_due<V: Payload>(due: &Due<V>, post: &mut impl FnMut(&Frame, [&[u8]; 2]) -> bool) -> bool {
-    match &due.load {
-        Load::Nothing => post(&due.frame, [&[], &[]]),
-        Load::Value(value) => {
-            let mut frame = due.frame;
+fn post_due<V: Payload>(
+    due: &Frame,
+    load: Option<&Load<V>>,
+    post: &mut impl FnMut(&Frame, [&[u8]; 2]) -> bool,
+) -> bool {
+    match load {
+        None => post(due, [&[], &[]]),
+        Some(Load::Value(value)) => {
+            let mut frame = *due;
             let is_solicited = frame.flags().has(Flags::SOLICITED);
             let request = is_solicited.then(|| Ticket::unpack(frame.words[6] as u32));
             frame.words[6] = 0;
             let lead = Push::lead(&value.meta(), request);
             post(&frame, [lead.as_bytes(), value.data()])
         }
-        Load::Fields(body) => post(&due.frame, [body.as_bytes(), &[]]),
-        Load::Text(text) => post(&due.frame, [text.as_bytes(), &[]]),
+        Some(Load::Fields(body)) => post(due, [body.as_bytes(), &[]]),
+        Some(Load::Text(text)) => post(due, [text.as_bytes(), &[]]),
     }
 }

@@ -15,20 +15,19 @@ use std::collections::VecDeque;
 use crate::rendezvous::KeyId;
 use crate::wire::{Body, Flags, Frame, Kind};
 
-/// A frame and what belongs to it.
-#[derive(Debug)]
-pub(crate) struct Due<V> {
+/// A frame that is due. Plain: what belongs to it beside lies in a queue of its own, so that a frame which carries
+/// everything itself (the usual one) is written and forgotten without a look at what it might have carried.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Due {
     pub(crate) frame: Frame,
     /// The key whose number stands in the frame: renewed when a connection begins.
     pub(crate) key: Option<KeyId>,
-    pub(crate) load: Load<V>,
+    has_load: bool,
 }
 
 /// What a frame carries beside itself.
 #[derive(Debug)]
 pub(crate) enum Load<V> {
-    /// Nothing, or it fits the tail.
-    Nothing,
     /// A value, whose dimensions are made anew when it is posted.
     Value(V),
     /// A few fields.
@@ -39,8 +38,12 @@ pub(crate) enum Load<V> {
 
 #[derive(Debug)]
 pub(crate) struct Stream<V> {
-    queue: VecDeque<Due<V>>,
+    queue: VecDeque<Due>,
+    /// What belongs to those of the queue that have something, in their order.
+    loads: VecDeque<Load<V>>,
     posted: usize,
+    /// How many of the loads belong to frames that are posted.
+    posted_loads: usize,
     /// Frames at the front that a connection before this one left.
     former: usize,
     /// Frames acknowledged since the epoch began.
@@ -51,15 +54,33 @@ impl<V> Stream<V> {
     pub(crate) fn new(warm: usize) -> Self {
         Self {
             queue: VecDeque::with_capacity(warm),
+            loads: VecDeque::with_capacity(warm),
             posted: 0,
+            posted_loads: 0,
             former: 0,
             acknowledged: 0,
         }
     }
 
+    /// A frame that carries everything itself.
     #[inline]
-    pub(crate) fn push(&mut self, due: Due<V>) {
-        self.queue.push_back(due);
+    pub(crate) fn push(&mut self, frame: Frame, key: Option<KeyId>) {
+        self.queue.push_back(Due {
+            frame,
+            key,
+            has_load: false,
+        });
+    }
+
+    /// A frame and what belongs to it.
+    #[inline]
+    pub(crate) fn push_loaded(&mut self, frame: Frame, key: Option<KeyId>, load: Load<V>) {
+        self.loads.push_back(load);
+        self.queue.push_back(Due {
+            frame,
+            key,
+            has_load: true,
+        });
     }
 
     /// Frames posted and not acknowledged.
@@ -83,20 +104,33 @@ impl<V> Stream<V> {
         self.queue.iter().filter_map(|due| due.key)
     }
 
-    /// The next frame to post.
+    /// The next frame to post, and what belongs to it.
     #[inline]
-    pub(crate) fn next_mut(&mut self) -> Option<&mut Due<V>> {
-        self.queue.get_mut(self.posted)
+    pub(crate) fn next_mut(&mut self) -> Option<(&mut Due, Option<&Load<V>>)> {
+        let due = self.queue.get_mut(self.posted)?;
+        let load = if due.has_load {
+            self.loads.get(self.posted_loads)
+        } else {
+            None
+        };
+        Some((due, load))
     }
 
-    /// Puts a frame in front of the next one: an intern that must go first.
-    pub(crate) fn insert_next(&mut self, due: Due<V>) {
+    /// Puts a frame with its load in front of the next one: an intern that must go first.
+    pub(crate) fn insert_next(&mut self, frame: Frame, load: Load<V>) {
+        let due = Due {
+            frame,
+            key: None,
+            has_load: true,
+        };
         self.queue.insert(self.posted, due);
+        self.loads.insert(self.posted_loads, load);
     }
 
     #[inline]
     pub(crate) fn mark_posted(&mut self) {
         debug_assert!(self.posted < self.queue.len());
+        self.posted_loads += usize::from(self.queue[self.posted].has_load);
         self.posted += 1;
     }
 
@@ -123,6 +157,7 @@ impl<V> Stream<V> {
         }
         self.drop_front(new);
         self.posted = 0;
+        self.posted_loads = 0;
         Ok(())
     }
 
@@ -138,15 +173,27 @@ impl<V> Stream<V> {
         const INTERN: u8 = Kind::Intern as u8;
         const REQUEST: u8 = Kind::Request as u8;
         let mut former = std::mem::take(&mut self.former);
-        self.queue.retain(|due| {
+        let (mut queue, mut loads) = (VecDeque::new(), VecDeque::new());
+        for due in self.queue.drain(..) {
+            let load = if due.has_load {
+                self.loads.pop_front()
+            } else {
+                None
+            };
             let is_former = former > 0;
             former = former.saturating_sub(1);
-            match due.frame.kind() {
+            let stays = match due.frame.kind() {
                 INTERN => false,
                 REQUEST => !(drops_landings && is_former && due.frame.flags().has(Flags::REGION)),
                 _ => true,
+            };
+            if stays {
+                queue.push_back(due);
+                loads.extend(load);
             }
-        });
+        }
+        self.queue.append(&mut queue);
+        self.loads.append(&mut loads);
     }
 
     /// Drops what was posted without waiting for its acknowledgement. Only a simulation does this.
@@ -155,18 +202,28 @@ impl<V> Stream<V> {
         self.drop_front(posted);
     }
 
-    /// An epoch begins: nothing is owed any more. Hands back what was.
-    pub(crate) fn restart(&mut self) -> VecDeque<Due<V>> {
+    /// An epoch begins: nothing is owed any more.
+    pub(crate) fn restart(&mut self) {
+        self.queue.clear();
+        self.loads.clear();
         self.posted = 0;
+        self.posted_loads = 0;
         self.former = 0;
         self.acknowledged = 0;
-        std::mem::take(&mut self.queue)
     }
 
     #[inline]
     fn drop_front(&mut self, count: usize) {
-        self.queue.drain(..count);
+        let mut with_load = 0;
+        for _ in 0..count {
+            let has_load = self.queue.pop_front().is_some_and(|due| due.has_load);
+            with_load += usize::from(has_load);
+        }
+        for _ in 0..with_load {
+            self.loads.pop_front();
+        }
         self.posted -= count;
+        self.posted_loads -= with_load;
         self.former = self.former.saturating_sub(count);
         self.acknowledged += count as u64;
     }

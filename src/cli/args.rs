@@ -6,9 +6,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use serde::{Deserialize, Serialize};
 
 use super::bench::Case;
 use super::units::{self, Sizes};
+use crate::control::Address;
 use crate::shard::run::PollPolicy;
 
 /// Version and, where the build knew it, commit: `0.1.0 (84260ca)`.
@@ -66,6 +68,9 @@ Examples:
   rendez bench rate --size 16 --duration 5s           how many small tensors a second
   rendez bench oneway --size 1KiB --rate 100k         open loop: latency counts from when a send was due
   rendez bench --transport loopback --from thread     within one process, from an application's thread
+  rendez bench --transport tcp --baseline             the same by TCP, beside a bare socket
+  rendez bench --listen 10.0.0.2:29800 --insecure     the far side on another machine, and from here:
+  rendez bench rate --connect 10.0.0.2:29800 --size 16MiB --insecure
   rendez bench --json --hdr-log run.hlog              for programs, with whole distributions
   rendez bench --baseline-only --size 4,1KiB,16MiB    the machine alone: the floor under any engine
 
@@ -181,9 +186,23 @@ pub struct BenchArgs {
     /// Sizes: a list (4,64,1KiB) or a range from:to:xFactor (8:64MiB:x4), whose end is always measured.
     #[arg(long, value_name = "SIZES", value_parser = units::sizes, default_value = "4,64,1KiB,64KiB,1MiB,16MiB")]
     pub size: Sizes,
-    /// Between two processes (shm), between two cores of one (loopback), or within one shard (local).
-    #[arg(long, value_enum, default_value_t = Transport::Shm)]
-    pub transport: Transport,
+    /// Between two processes (shm, tcp), between two cores of one (loopback), or within one shard (local) [default:
+    /// shm; tcp with --connect].
+    #[arg(long, value_enum)]
+    pub transport: Option<Transport>,
+    /// Be the far side of measurements that come from other machines, one after another, until interrupted.
+    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["pattern", "size", "transport", "from", "duration",
+        "warmup", "rate", "touch", "parked", "check", "hdr_log", "baseline", "baseline_only", "json"])]
+    pub listen: Option<Address>,
+    /// Measure with the far side that listens there.
+    #[arg(long, value_name = "HOST:PORT", conflicts_with_all = ["listen", "baseline", "baseline_only"])]
+    pub connect: Option<Address>,
+    /// With --listen or --connect: the file with the secret that both sides must prove.
+    #[arg(long, value_name = "FILE")]
+    pub cluster_secret_file: Option<PathBuf>,
+    /// With --listen or --connect: go beyond this machine without a secret and without TLS.
+    #[arg(long)]
+    pub insecure: bool,
     /// Who sends and receives: a task within the shard, or a thread of the application.
     #[arg(long, value_enum, default_value_t = From::Shard)]
     pub from: From,
@@ -196,7 +215,7 @@ pub struct BenchArgs {
     /// Open loop: sends a second, due at fixed times; latency counts from then (no coordinated omission).
     #[arg(long, value_name = "PER_SECOND", value_parser = units::rate)]
     pub rate: Option<f64>,
-    /// How the shards wait for work.
+    /// How the shards wait for work; with --listen, how the far side's does.
     #[arg(long, value_enum, default_value_t = Poll::Busy)]
     pub poll: Poll,
     /// Write every byte in place before each send, and read every byte in place at the receiver.
@@ -220,6 +239,19 @@ pub struct BenchArgs {
     /// One JSON object a line for each size.
     #[arg(long)]
     pub json: bool,
+}
+
+impl BenchArgs {
+    /// What carries it, given or implied.
+    #[must_use]
+    pub fn transport(&self) -> Transport {
+        let implied = if self.connect.is_some() {
+            Transport::Tcp
+        } else {
+            Transport::Shm
+        };
+        self.transport.unwrap_or(implied)
+    }
 }
 
 /// Options of the other side of a raw reference.
@@ -256,6 +288,9 @@ pub struct BenchPeerArgs {
     pub pattern: Pattern,
     /// As in `bench`.
     #[arg(value_enum, long)]
+    pub transport: Transport,
+    /// As in `bench`.
+    #[arg(value_enum, long)]
     pub from: From,
     /// As in `bench`.
     #[arg(value_enum, long)]
@@ -286,6 +321,7 @@ impl BenchPeerArgs {
             core,
             shared_core,
             pattern: case.pattern,
+            transport: case.transport,
             from: case.from,
             poll: case.poll.into(),
             bytes: case.bytes,
@@ -304,6 +340,7 @@ impl BenchPeerArgs {
         option("connect", self.connect.clone());
         option("core", self.core.to_string());
         option("pattern", self.pattern.name().to_owned());
+        option("transport", self.transport.name().to_owned());
         option("from", self.from.name().to_owned());
         option("poll", self.poll.name().to_owned());
         option("bytes", self.bytes.to_string());
@@ -326,7 +363,7 @@ impl BenchPeerArgs {
     pub fn case(&self) -> Case {
         Case {
             pattern: self.pattern,
-            transport: Transport::Shm,
+            transport: self.transport,
             from: self.from,
             bytes: self.bytes,
             warmup: Duration::from_micros(self.warmup),
@@ -388,7 +425,8 @@ impl std::convert::From<PollPolicy> for Poll {
 }
 
 /// What is measured.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(ValueEnum, Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
+#[serde(rename_all = "lowercase")]
 pub enum Pattern {
     /// There and back: half of a round trip.
     Pingpong,
@@ -405,6 +443,8 @@ pub enum Transport {
     Loopback,
     /// Between two processes, through shared memory.
     Shm,
+    /// Between two processes, of one machine or of two, through a socket.
+    Tcp,
     /// Within one shard: the table alone.
     Local,
 }
@@ -448,6 +488,7 @@ impl Transport {
         match self {
             Self::Loopback => "loopback",
             Self::Shm => "shm",
+            Self::Tcp => "tcp",
             Self::Local => "local",
         }
     }

@@ -37,6 +37,7 @@ pub struct AskArgs {
 #[derive(Args, Clone, PartialEq, Debug)]
 pub struct PingArgs {
     /// Whom; everybody in the cluster without it.
+    #[arg(id = "whom", value_name = "TASK")]
     pub task: Option<String>,
     /// How often.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100_000))]
@@ -50,6 +51,7 @@ pub struct PingArgs {
 #[derive(Args, Clone, PartialEq, Debug)]
 pub struct QuestionArgs {
     /// Whom to ask; everybody in the cluster without it.
+    #[arg(id = "whom", value_name = "TASK")]
     pub task: Option<String>,
     /// The rest.
     #[command(flatten)]
@@ -86,7 +88,10 @@ impl Observer {
         config.task = name;
         config.listen = None;
         (config.shards, config.share_cores) = (1, true);
-        config.poll = crate::shard::run::PollPolicy::Park;
+        // Who measures says how to wait; who only asks sleeps.
+        if !args.settings.flags.iter().any(|(key, _)| *key == "poll") {
+            config.poll = crate::shard::run::PollPolicy::Park;
+        }
         config.arena.segment_bytes = 1 << 20;
         config.closed = false;
         let engine = Engine::start(config)?;
@@ -172,7 +177,7 @@ pub fn ping(args: &PingArgs, terminal: &mut Terminal) -> Result<(), CliError> {
                     .iter()
                     .find(|peer| peer.task == *task)
                     .map_or("", |peer| super::serve::path_name(peer.path));
-                let at = |index: usize| times[index.min(times.len() - 1)].as_nanos() as f64;
+                let at = |index: usize| times[index.min(times.len() - 1)].as_nanos() as u64;
                 if args.ask.json {
                     let object = serde_json::json!({
                         "task": task.to_string(), "path": path, "connect_ns": first.as_nanos() as u64,
@@ -184,7 +189,9 @@ pub fn ping(args: &PingArgs, terminal: &mut Terminal) -> Result<(), CliError> {
                 }
                 let mut line = vec![task.to_string(), path.into()];
                 line.push(show_nanos(first.as_nanos() as f64));
-                line.extend([0, times.len() / 2, times.len()].map(|index| show_nanos(at(index))));
+                line.extend(
+                    [0, times.len() / 2, times.len()].map(|index| show_nanos(at(index) as f64)),
+                );
                 lines.push(line);
             }
             Err(status) => {
@@ -279,6 +286,8 @@ struct Explained<'a> {
     large: &'a str,
     why: &'a str,
     not: &'a str,
+    /// How many connections came about for want of shared memory on one machine.
+    fallbacks: u64,
 }
 
 fn explained(
@@ -290,13 +299,18 @@ fn explained(
 ) -> Result<(), CliError> {
     const NO_VERBS: &str = "verbs: this build has no path over RDMA";
     for peer in &reply.connected {
+        let no_shm = format!("shm: {}; {NO_VERBS}", peer.why);
         let (large, not) = match (peer.path.as_str(), peer.read_domain) {
             ("shm", true) => ("lease: read in place, no copy", "nothing is better"),
             ("shm", false) => (
                 "copy through shared memory",
                 "lease: the tasks are of different users and proved no common secret",
             ),
-            _ => ("received straight into place", NO_VERBS),
+            _ => ("received straight into place", no_shm.as_str()),
+        };
+        let why = match peer.fell_back {
+            true => "one machine, but its shared memory is not to be had",
+            false => peer.why.as_str(),
         };
         let explained = Explained {
             from: task.to_string(),
@@ -305,8 +319,9 @@ fn explained(
             small_max: reply.inline_max,
             small: "inline, in one frame",
             large,
-            why: &peer.why,
+            why,
             not,
+            fallbacks: peer.fallbacks,
         };
         if json {
             terminal.line(serde_json::to_string(&explained).unwrap_or_default())?;

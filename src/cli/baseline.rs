@@ -76,8 +76,9 @@ impl References {
     pub fn baseline(&self) -> Baseline {
         Baseline {
             pingpong: self.pingpong.row.clone(),
-            write_signal_read: self.write_signal_read.row.clone(),
-            memcpy: self.memcpy.row.clone(),
+            write_signal_read: Some(self.write_signal_read.row.clone()),
+            memcpy: Some(self.memcpy.row.clone()),
+            stream: None,
         }
     }
 }
@@ -119,6 +120,19 @@ pub struct TcpReferences {
     pub pingpong: Reference,
     /// A stream of such messages, at its receiver.
     pub stream: Reference,
+}
+
+impl TcpReferences {
+    /// The rows, as a report carries them.
+    #[must_use]
+    pub fn baseline(&self) -> Baseline {
+        Baseline {
+            pingpong: self.pingpong.row.clone(),
+            write_signal_read: None,
+            memcpy: None,
+            stream: Some(self.stream.row.clone()),
+        }
+    }
 }
 
 /// Measures a bare TCP socket on loopback at `bytes`, each reference for `duration`; the other side is a process on its

@@ -6,11 +6,11 @@
 use std::time::{Duration, SystemTime};
 
 use super::args::{BenchArgs, From, Pattern, Transport};
-use super::baseline::{self, Reference, References};
+use super::baseline::{self, Reference, References, TcpReferences};
 use super::error::CliError;
 use super::histogram::{HdrLog, Interval, Recorder};
 use super::machine::{self, Machine};
-use super::report::{Row, TIMES, table};
+use super::report::{Baseline, Row, TIMES, table};
 use super::terminal::Terminal;
 use super::units::show_bytes;
 use crate::shard::run::PollPolicy;
@@ -101,33 +101,37 @@ pub fn run(
     let mut has_line = false;
     for &bytes in &args.size.0 {
         let reference_time = args.duration.min(REFERENCE_MAX);
-        let references = if args.baseline || args.baseline_only {
-            let count = if args.baseline_only { 5 } else { 3 };
+        let of_tcp = args.baseline_only || args.transport() == Transport::Tcp;
+        let of_memory = args.baseline_only || !of_tcp;
+        let (mut memory, mut tcp) = (None, None);
+        if args.baseline || args.baseline_only {
             progress.begin(
                 format_args!("raw reference at {}", show_bytes(bytes)),
-                reference_time * count,
+                reference_time * (3 * u32::from(of_memory) + 2 * u32::from(of_tcp)),
             );
-            Some(baseline::measure(bytes, reference_time)?)
-        } else {
-            None
-        };
-        match references {
-            Some(references) if args.baseline_only => {
+            if of_memory {
+                memory = Some(baseline::measure(bytes, reference_time)?);
+            }
+            if of_tcp {
+                tcp = Some(baseline::measure_tcp(bytes, reference_time)?);
+            }
+        }
+        match (memory, tcp) {
+            (Some(memory), Some(tcp)) => {
                 let References {
                     pingpong,
                     write_signal_read,
                     memcpy,
-                } = references;
+                } = memory;
                 // The line is the same at every size: once is enough for a reader.
                 let line = (!has_line).then_some(pingpong);
                 has_line = true;
-                let tcp = baseline::measure_tcp(bytes, reference_time)?;
                 let bytes_alone = [write_signal_read, memcpy, tcp.pingpong, tcp.stream];
                 for Reference { row, interval } in line.into_iter().chain(bytes_alone) {
                     progress.suspend(|| output.take(terminal, row, &[&interval]))?;
                 }
             }
-            references => {
+            (memory, tcp) => {
                 let case = case(args, bytes);
                 let what = format_args!(
                     "{} over {} at {}",
@@ -139,16 +143,15 @@ pub fn run(
                 let start = SystemTime::now();
                 let measured = workload.measure(&case)?;
                 let interval = interval(&case, &measured, start);
-                let row = row(&case, measured, references.as_ref());
-                let logs: Vec<&Interval> = references
+                let of_memory = memory.as_ref().map(References::baseline);
+                let baseline = of_memory.or_else(|| tcp.as_ref().map(TcpReferences::baseline));
+                let row = row(&case, measured, baseline);
+                let raw = memory
                     .iter()
-                    .flat_map(|raw| {
-                        [
-                            &raw.pingpong.interval,
-                            &raw.write_signal_read.interval,
-                            &raw.memcpy.interval,
-                        ]
-                    })
+                    .flat_map(|raw| [&raw.pingpong, &raw.write_signal_read, &raw.memcpy]);
+                let logs: Vec<&Interval> = raw
+                    .chain(tcp.iter().flat_map(|raw| [&raw.pingpong, &raw.stream]))
+                    .map(|reference| &reference.interval)
                     .chain(&interval)
                     .collect();
                 progress.suspend(|| output.take(terminal, row, &logs))?;
@@ -161,7 +164,7 @@ pub fn run(
 }
 
 /// What options say together that they may not say together.
-fn check(args: &BenchArgs) -> Result<(), CliError> {
+pub(super) fn check(args: &BenchArgs) -> Result<(), CliError> {
     if args.rate.is_some() && args.pattern == Pattern::Rate {
         let message = "--rate is the rate of an open loop, and the pattern 'rate' sends as fast as it can; \
                        use 'oneway' or 'pingpong' with --rate, or drop it";
@@ -171,7 +174,17 @@ fn check(args: &BenchArgs) -> Result<(), CliError> {
         let message = "--from thread measures the closed pattern 'pingpong' only";
         return Err(CliError::usage("OPTION_CONFLICT", message));
     }
-    if args.parked.is_some() && args.transport != Transport::Local {
+    if args.connect.is_some() && args.transport() != Transport::Tcp {
+        let message = "--connect measures by TCP, to wherever the far side is; drop --transport";
+        return Err(CliError::usage("OPTION_CONFLICT", message));
+    }
+    let has_far_host = args.connect.is_some() || args.listen.is_some();
+    if !has_far_host && (args.insecure || args.cluster_secret_file.is_some()) {
+        let message =
+            "--insecure and --cluster-secret-file are for two hosts: with --listen and --connect";
+        return Err(CliError::usage("OPTION_CONFLICT", message));
+    }
+    if args.parked.is_some() && args.transport() != Transport::Local {
         let message =
             "--parked keeps values in the table of one shard; use it with --transport local";
         return Err(CliError::usage("OPTION_CONFLICT", message));
@@ -182,7 +195,7 @@ fn check(args: &BenchArgs) -> Result<(), CliError> {
 fn case(args: &BenchArgs, bytes: u64) -> Case {
     Case {
         pattern: args.pattern,
-        transport: args.transport,
+        transport: args.transport(),
         from: args.from,
         bytes,
         warmup: args.warmup,
@@ -195,7 +208,7 @@ fn case(args: &BenchArgs, bytes: u64) -> Case {
     }
 }
 
-fn row(case: &Case, measured: Measured, references: Option<&References>) -> Row {
+fn row(case: &Case, measured: Measured, baseline: Option<Baseline>) -> Row {
     let rtt = measured.round_trips.as_ref().and_then(Recorder::summary);
     let per_operation = measured.per_operation.as_ref();
     Row {
@@ -214,7 +227,7 @@ fn row(case: &Case, measured: Measured, references: Option<&References>) -> Row 
             .map(|count| count as f64 / measured.count.max(1) as f64),
         notes: measured.notes,
         machine: None,
-        baseline: references.map(|references| Box::new(references.baseline())),
+        baseline: baseline.map(Box::new),
     }
 }
 

@@ -11,11 +11,13 @@
 
 use std::time::{Duration, Instant};
 
+use async_io::Timer;
+use futures_lite::future::{block_on, or};
 use serde::{Deserialize, Serialize};
 
 use super::error::CliError;
 use super::weights::Weights;
-use crate::engine::Engine;
+use crate::engine::{Engine, Recv};
 use crate::ground::{Code, DType, Key, Shape, Status, StepId, TaskName, catalogue};
 use crate::memory::Tensor;
 use crate::shard::Received;
@@ -25,6 +27,9 @@ const STEP: StepId = StepId(u64::MAX - 1);
 
 const MANIFEST: &str = "rendez.push.manifest";
 const DONE: &str = "rendez.push.done";
+
+/// How much longer a receive is waited for than a dial: who is not there is told by the dial, which knows why.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// What a file holds, as its source says.
 #[derive(Serialize, Deserialize, Debug)]
@@ -50,6 +55,16 @@ pub(super) struct Taken {
     pub(super) received: Received,
     /// From the receive to the value.
     pub(super) took: Duration,
+}
+
+/// What was sent to a task, until it has taken everything.
+#[derive(Debug)]
+#[must_use = "whoever does not wait does not know whether it was taken"]
+pub(super) struct Delivery {
+    to: TaskName,
+    count: u64,
+    until: Instant,
+    done: Recv,
 }
 
 /// A file's tensors, read once and handed to any number of tasks.
@@ -97,10 +112,24 @@ impl Cargo {
         self.tensors.len()
     }
 
-    /// Sends everything to `to`: it never waits for a receiver.
-    pub(super) fn send(&self, engine: &Engine, to: &TaskName) -> Result<(), Status> {
+    /// Sends everything to `to`, which never waits for a receiver, and begins to listen for its last word: once it has
+    /// taken everything it may leave, and what nobody waits for goes with it.
+    pub(super) fn send(
+        &self,
+        engine: &Engine,
+        to: &TaskName,
+        patience: Duration,
+    ) -> Result<Delivery, Status> {
         let step = engine.step(STEP);
         let from = engine.task();
+        let until = Instant::now() + patience + GRACE;
+        let done = step.recv(&key(to, from, DONE)?).start()?;
+        let delivery = Delivery {
+            to: to.clone(),
+            count: self.tensors.len() as u64,
+            until,
+            done,
+        };
         let text = serde_json::to_vec(&self.manifest).map_err(|error| malformed(from, &error))?;
         let shape = Shape::row(text.len() as u64).ok_or_else(|| malformed(from, &"too long"))?;
         let manifest = Tensor::from_vec(text, shape).map_err(|error| malformed(from, &error))?;
@@ -108,21 +137,17 @@ impl Cargo {
         for (index, tensor) in self.tensors.iter().enumerate() {
             step.send(&key(from, to, &edge(index))?, tensor.clone())?;
         }
-        Ok(())
+        Ok(delivery)
     }
+}
 
-    /// Waits until `to` has taken everything.
-    pub(super) fn await_done(
-        &self,
-        engine: &Engine,
-        to: &TaskName,
-        patience: Duration,
-    ) -> Result<(), Status> {
-        let done = key(to, engine.task(), DONE)?;
-        let got = engine.step(STEP).recv(&done).deadline(patience).wait()?;
+impl Delivery {
+    /// Waits until everything was taken.
+    pub(super) fn wait(self) -> Result<(), Status> {
+        let got = wait(self.done, &self.to, self.until)?;
         match got.tensor.as_slice::<u64>() {
-            Ok([count]) if *count == self.tensors.len() as u64 => Ok(()),
-            _ => Err(malformed(to, &"it did not take every tensor")),
+            Ok([count]) if *count == self.count => Ok(()),
+            _ => Err(malformed(&self.to, &"it did not take every tensor")),
         }
     }
 }
@@ -134,13 +159,10 @@ pub(super) fn take(
     patience: Duration,
     each: &mut dyn FnMut(Taken) -> Result<(), CliError>,
 ) -> Result<String, CliError> {
-    let until = Instant::now() + patience;
-    let left = || until.saturating_duration_since(Instant::now());
+    let until = Instant::now() + patience + GRACE;
     let step = engine.step(STEP);
     let recv = |edge: &str| -> Result<Received, Status> {
-        step.recv(&key(from, engine.task(), edge)?)
-            .deadline(left())
-            .wait()
+        wait(step.recv(&key(from, engine.task(), edge)?), from, until)
     };
     let manifest = recv(MANIFEST)?;
     let manifest: Manifest =
@@ -166,6 +188,15 @@ pub(super) fn take(
     let count = Tensor::scalar(manifest.tensors.len() as u64);
     step.send(&key(engine.task(), from, DONE)?, count)?;
     Ok(manifest.file)
+}
+
+/// Waits for what `from` sends. The receive has no deadline of its own: so it ends with the dial, if that fails.
+fn wait(receive: Recv, from: &TaskName, until: Instant) -> Result<Received, Status> {
+    block_on(or(receive, async {
+        Timer::at(until).await;
+        let message = format!("{from} is connected, and did not send all it should in time");
+        Err(Status::of(catalogue::DEADLINE, message))
+    }))
 }
 
 fn key(from: &TaskName, to: &TaskName, edge: &str) -> Result<Key, Status> {

@@ -96,7 +96,10 @@ fn dispatch(command: &Command, terminal: &mut Terminal) -> Result<(), CliError> 
         Command::Explain(args) => ask::explain(args, terminal),
         Command::Pending(args) => ask::pending(args, terminal),
         Command::DemoPeer(args) => demo::peer::serve(args),
-        Command::Bench(args) => bench::run(args, &mut workload::Engines, terminal).map(|_| ()),
+        Command::Bench(args) if args.listen.is_some() => workload::listen(args, terminal),
+        Command::Bench(args) => {
+            bench::run(args, &mut workload::Engines::of(args)?, terminal).map(|_| ())
+        }
         Command::BenchPeer(args) => workload::serve(args),
         Command::NemesisPeer(args) => nemesis::peer(args),
         Command::NemesisCheck(args) => nemesis::check(args, terminal),

@@ -27,7 +27,7 @@ pub struct PushArgs {
     /// Who takes it: a task that runs `rendez pull`, now or later.
     #[arg(long, value_name = "TASK")]
     pub to: String,
-    /// How long the other task may take.
+    /// How long the other task may take; instead of connect_timeout.
     #[arg(long, value_parser = units::positive_duration, default_value = "60s", value_name = "TIME")]
     pub patience: Duration,
     /// The settings.
@@ -44,7 +44,7 @@ pub struct PullArgs {
     /// Write the tensors into this file (safetensors).
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
-    /// How long the other task may take.
+    /// How long the other task may take; instead of connect_timeout.
     #[arg(long, value_parser = units::positive_duration, default_value = "60s", value_name = "TIME")]
     pub patience: Duration,
     /// One JSON object a line for each tensor.
@@ -65,13 +65,13 @@ pub fn push(args: &PushArgs, terminal: &mut Terminal) -> Result<(), CliError> {
         Some(file) => Weights::open(file)?,
         None => Weights::built_in()?,
     };
-    let (server, _) = serve::start(&args.settings, Some(args.patience))?;
+    let (server, _) = serve::start(&args.settings, args.patience)?;
     let engine = server.engine()?;
     let cargo = Cargo::load(&engine, &weights)?;
     let began = Instant::now();
     let pushed = cargo
-        .send(&engine, &to)
-        .and_then(|()| cargo.await_done(&engine, &to, args.patience));
+        .send(&engine, &to, args.patience)
+        .and_then(|delivery| delivery.wait());
     let took = began.elapsed();
     let way = way_to(&engine.connected(), &to);
     server.stop(None);
@@ -92,7 +92,7 @@ pub fn push(args: &PushArgs, terminal: &mut Terminal) -> Result<(), CliError> {
 /// As [`push`]; `DATA_MISMATCH` if a tensor is not what was sent.
 pub fn pull(args: &PullArgs, terminal: &mut Terminal) -> Result<(), CliError> {
     let from = TaskName::parse(&args.from).map_err(Status::from)?;
-    let (server, _) = serve::start(&args.settings, Some(args.patience))?;
+    let (server, _) = serve::start(&args.settings, args.patience)?;
     let engine = server.engine()?;
     let mut all = Vec::new();
     let taken = exchange::take(&engine, &from, args.patience, &mut |taken| {
@@ -152,7 +152,7 @@ fn show(all: &[Taken], json: bool, terminal: &mut Terminal) -> Result<(), CliErr
         if json {
             let object = serde_json::json!({
                 "tensor": taken.name, "dtype": dtype, "shape": shape,
-                "bytes": tensor.bytes().len(), "path": path, "time_ns": nanos,
+                "bytes": tensor.bytes().len(), "path": path, "time_ns": taken.took.as_nanos() as u64,
             });
             terminal.line(object)?;
             continue;

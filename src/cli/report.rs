@@ -14,7 +14,7 @@ use super::units::{show_bandwidth, show_bytes, show_nanos, show_rate};
 pub struct Row {
     /// `pingpong`, `oneway`, `rate`; of raw references `write_signal_read` and `memcpy` too.
     pub pattern: &'static str,
-    /// `loopback`, `shm`; `raw` and `raw_tcp` for references that have no rendez in them.
+    /// `loopback`, `shm`, `tcp`; `raw` and `raw_tcp` for references that have no rendez in them.
     pub transport: &'static str,
     /// Bytes of a tensor.
     pub bytes: u64,
@@ -52,17 +52,22 @@ pub struct Row {
     pub baseline: Option<Box<Baseline>>,
 }
 
-/// The raw references of the same machine in the same run: the ping-pong of a cache line as a row of its own shape, and
-/// beside it what the bytes alone cost.
+/// The raw references of the same machine in the same run: the ping-pong as a row of its own shape, of a cache line or,
+/// beside TCP, of the message over a bare socket; and what the bytes alone cost.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Baseline {
     /// The ping-pong.
     #[serde(flatten)]
     pub pingpong: Row,
     /// The producer writes the bytes in place, signals, the consumer reads them in place and signals back.
-    pub write_signal_read: Row,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub write_signal_read: Option<Row>,
     /// One core copies the bytes.
-    pub memcpy: Row,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memcpy: Option<Row>,
+    /// Messages one way over a bare socket, at their receiver.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stream: Option<Row>,
 }
 
 /// The figure of a row that a table shows, and what it is.
@@ -101,7 +106,8 @@ impl Row {
 /// The heading of [`table`], which says what its times are.
 pub const TIMES: &str = "times: '½ rtt' is half of a round trip, 'rtt' a whole one (of a write-signal-read cycle, the \
                          whole cycle), 'one way' is from due to received, 'time' one operation without a message; \
-                         rates and bandwidth are medians, counted at the receiver";
+                         rates and bandwidth are medians, counted at the receiver; '× raw' is the median over the raw \
+                         reference's, of a time or, where there is none, of the bandwidth";
 
 /// The rows as a table of at most `width` columns.
 #[must_use]
@@ -179,13 +185,17 @@ const LEFT: [usize; 4] = [0, 1, 3, 13];
 /// Columns that a narrow terminal does without, the first to go first: what is left still says what was measured.
 const DROPPED_FIRST: [usize; 8] = [12, 11, 5, 1, 7, 9, 10, 8];
 
-/// The row's median over the like reference's: half round trip over the ping-pong's, whole over the ping-pong's whole.
+/// The row's median over the like reference's: half round trip over the ping-pong's, whole over the ping-pong's whole,
+/// bandwidth over the stream's.
 fn raw_ratio(row: &Row) -> Option<f64> {
-    let raw = &row.baseline.as_ref()?.pingpong;
+    let baseline = row.baseline.as_ref()?;
+    let raw = &baseline.pingpong;
+    let stream = baseline.stream.as_ref();
     let pairs = [
         (row.half_rtt_ns, raw.half_rtt_ns),
         (row.one_way_ns, raw.half_rtt_ns),
         (row.rtt_ns, raw.rtt_ns),
+        (row.bytes_per_s, stream.and_then(|raw| raw.bytes_per_s)),
     ];
     pairs
         .into_iter()

@@ -30,7 +30,7 @@ pub struct ServeArgs {
     /// End when that is done.
     #[arg(long, requires = "check")]
     pub once: bool,
-    /// How long the other tasks may take to come, where it matters.
+    /// How long the other tasks may take to come; instead of connect_timeout.
     #[arg(long, value_parser = units::positive_duration, default_value = "60s", value_name = "TIME")]
     pub patience: Duration,
     /// End when the process that started this one ends.
@@ -51,7 +51,7 @@ pub fn run(args: &ServeArgs, terminal: &mut Terminal) -> Result<(), CliError> {
         // Refused by no kernel that rendez runs on; the parent also stops its children in good order.
         let _ = rustix::process::set_parent_process_death_signal(Some(Signal::TERM));
     }
-    let (server, resolved) = start(&args.settings, Some(args.patience))?;
+    let (server, resolved) = start(&args.settings, args.patience)?;
     let engine = server.engine()?;
     let target = server.target();
     terminal.line(format!(
@@ -79,10 +79,11 @@ pub fn run(args: &ServeArgs, terminal: &mut Terminal) -> Result<(), CliError> {
     checked
 }
 
-/// Starts the task that settings and surroundings describe. `patience` replaces the usual wait for peers.
+/// Starts the task that settings and surroundings describe. `patience` replaces the usual wait for peers: who waits for
+/// one that is not there then hears from the dial, which knows why.
 pub(super) fn start(
     settings: &SettingArgs,
-    patience: Option<Duration>,
+    patience: Duration,
 ) -> Result<(Server, Resolved), CliError> {
     let loaded = settings.load()?;
     for warning in &loaded.warnings {
@@ -90,9 +91,7 @@ pub(super) fn start(
     }
     let resolved = resolve(&loaded.surroundings()?)?;
     let mut config = loaded.config;
-    if let Some(patience) = patience {
-        config.connect_timeout = config.connect_timeout.max(patience);
-    }
+    config.connect_timeout = patience;
     let builder = Server::builder().config(config).resolved(&resolved);
     let server = builder.build()?;
     server.start()?;
@@ -136,8 +135,9 @@ fn check(
         .map(|(task, _)| task)
         .filter(|task| task != server.task())
         .collect();
+    let mut deliveries = Vec::new();
     for other in &others {
-        cargo.send(engine, other)?;
+        deliveries.push(cargo.send(engine, other, patience)?);
     }
     for other in &others {
         let (mut count, mut bytes, mut leased) = (0, 0, 0);
@@ -161,8 +161,8 @@ fn check(
             took.as_secs_f64() * 1e3
         ))?;
     }
-    for other in &others {
-        cargo.await_done(engine, other, patience)?;
+    for delivery in deliveries {
+        delivery.wait()?;
     }
     Ok(())
 }

@@ -44,7 +44,8 @@ pub struct UpArgs {
     /// How long tasks may take to come.
     #[arg(long, value_parser = units::positive_duration, default_value = "60s", value_name = "TIME")]
     pub patience: Duration,
-    /// The program of each task, which finds its place in RENDEZ_TASK and RENDEZ_CONFIG_FILE; `rendez serve` without one.
+    /// The program of each task, which finds its place in RENDEZ_TASK and RENDEZ_CONFIG_FILE; without one `rendez
+    /// serve`.
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<String>,
     /// The settings.

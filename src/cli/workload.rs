@@ -2,43 +2,57 @@
 //!
 //! Knows the engine's public face only: what is measured here is what a user of the library can have. The near side
 //! runs in this process, in its shard 0 or in an application thread; the far side is this program again under a
-//! hidden subcommand, or, over loopback, a second engine of this process.
+//! hidden subcommand, or, over loopback, a second engine of this process, or this program on another machine.
 
 mod far;
+mod hosts;
 mod local;
 mod near;
 mod thread;
 
+use std::net::Ipv4Addr;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-pub use far::serve;
+use serde::{Deserialize, Serialize};
 
-use super::args::{BenchPeerArgs, From, Pattern, Transport};
+pub use far::serve;
+pub use hosts::listen;
+
+use self::hosts::FarHost;
+use super::args::{BenchArgs, BenchPeerArgs, From, Pattern, Transport};
 use super::bench::{Case, Measured, Workload};
 use super::error::CliError;
 use super::machine::{self, Pair};
 use super::stopwatch::Stopwatch;
-use crate::engine::{Config, Engine};
+use crate::control::Address;
+use crate::engine::{Config, Engine, Require};
+use crate::ground::limits::INLINE_MAX;
 use crate::ground::{DType, Key, Shape, Status, StepId, TensorMeta};
 use crate::memory::Tensor;
 
 /// The hidden subcommand of the far side.
 pub const PEER_COMMAND: &str = "bench-peer";
 
-/// The step everything happens in.
+/// The step everything happens in, where engines serve one measurement only.
 pub(crate) const STEP: StepId = StepId(1);
 
 /// How long the far side may take to say anything, beyond the time it measures.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// Larger values are large: they go by landings or leases, and few of them are on their way at once.
+pub(crate) const SMALL_MAX: u64 = 65_536;
+
 /// The engine, as a workload.
-#[derive(Debug, Default)]
-pub struct Engines;
+#[derive(Debug)]
+pub struct Engines {
+    /// Where the far side is, if not on this machine.
+    far_host: Option<FarHost>,
+}
 
 /// What both sides of a measurement are told.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Job {
     pub(crate) pattern: Pattern,
     pub(crate) bytes: u64,
@@ -47,11 +61,36 @@ pub(crate) struct Job {
     pub(crate) rate: Option<f64>,
     pub(crate) check: bool,
     pub(crate) touch: bool,
+    /// Receives that the far side of a stream has open at once.
+    pub(crate) receives: u64,
 }
 
-/// The keys of a measurement.
+impl Job {
+    pub(crate) const fn of(case: &Case) -> Self {
+        // By TCP the next landing must be open before the one before is full; a lease has nothing to wait for.
+        let receives = match case.transport {
+            Transport::Tcp if case.bytes > SMALL_MAX => 4,
+            Transport::Tcp if case.bytes > INLINE_MAX as u64 => 16,
+            _ => 1,
+        };
+        Self {
+            pattern: case.pattern,
+            bytes: case.bytes,
+            warmup: case.warmup,
+            duration: case.duration,
+            rate: case.rate,
+            check: case.check,
+            touch: case.touch,
+            receives,
+        }
+    }
+}
+
+/// The step and the keys of a measurement.
 #[derive(Clone, Debug)]
 pub(crate) struct Keys {
+    /// Where all of it happens.
+    pub(crate) step: StepId,
     /// What is measured, near to far.
     pub(crate) there: Key,
     /// What comes back.
@@ -61,13 +100,27 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    pub(crate) fn new() -> Result<Self, CliError> {
+    pub(crate) fn new(step: StepId) -> Result<Self, CliError> {
         let key =
             |from, to, edge| Key::between(from, to, edge).map_err(|error| failed(&error.into()));
         Ok(Self {
+            step,
             there: key("near", "far", "there")?,
             back: key("far", "near", "back")?,
             report: key("far", "near", "report")?,
+        })
+    }
+}
+
+impl Engines {
+    /// For these options.
+    ///
+    /// # Errors
+    /// What is wrong with the secret and other settings of two hosts.
+    pub fn of(args: &BenchArgs) -> Result<Self, CliError> {
+        let far_host = args.connect.as_ref().map(|at| FarHost::of(args, at));
+        Ok(Self {
+            far_host: far_host.transpose()?,
         })
     }
 }
@@ -77,31 +130,39 @@ impl Workload for Engines {
         if case.transport == Transport::Local {
             return local::measure(case);
         }
-        let job = Job {
-            pattern: case.pattern,
-            bytes: case.bytes,
-            warmup: case.warmup,
-            duration: case.duration,
-            rate: case.rate,
-            check: case.check,
-            touch: case.touch,
-        };
+        let job = Job::of(case);
         let pair = machine::pair()?;
-        let near = engine("near", pair.near, &pair, case)?;
-        let far = match case.transport {
-            Transport::Loopback => Far::Here(far::start(&near, &pair, case, job)?),
-            _ => Far::There(Peer::start(&near, &pair, case)?),
+        let mut config = config("near", pair.near, &pair, case);
+        if let Some(far_host) = &self.far_host {
+            far_host.settle(&mut config);
+        }
+        let near = Engine::start(config).map_err(|status| failed(&status))?;
+        let mut keys = Keys::new(STEP)?;
+        let far = match (&self.far_host, case.transport) {
+            (Some(far_host), _) => {
+                let visit = far_host.visit(&near, job)?;
+                keys = visit.keys().clone();
+                Far::Elsewhere(visit)
+            }
+            (None, Transport::Loopback) => Far::Here(far::start(&near, &pair, case, job)?),
+            (None, _) => Far::There(Peer::start(&near, &pair, case)?),
         };
         let measured = match case.from {
-            From::Shard => near::measure(&near, job),
+            From::Shard => near::measure(&near, job, keys),
             // In a thread of its own: it pins itself, and this one must stay free to place the next case.
             From::Thread => std::thread::scope(|scope| {
-                let caller = scope.spawn(|| thread::measure(&near, job, pair.near));
+                let caller = scope.spawn(|| thread::measure(&near, job, &keys, pair.near));
                 caller
                     .join()
                     .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             }),
         };
+        let measured = measured.map(|mut measured| {
+            if let Far::Elsewhere(visit) = &far {
+                visit.correct(&mut measured);
+            }
+            measured
+        });
         drop(far);
         near.shutdown(Duration::from_millis(200));
         let mut measured = measured?;
@@ -118,6 +179,7 @@ impl Workload for Engines {
 enum Far {
     Here(Engine),
     There(Peer),
+    Elsewhere(hosts::Visit),
 }
 
 impl Drop for Far {
@@ -125,6 +187,7 @@ impl Drop for Far {
         match self {
             Self::Here(engine) => engine.shutdown(Duration::from_millis(200)),
             Self::There(peer) => peer.end(),
+            Self::Elsewhere(visit) => visit.end(),
         }
     }
 }
@@ -136,17 +199,28 @@ pub(crate) fn engine(
     pair: &Pair,
     case: &Case,
 ) -> Result<Engine, CliError> {
+    Engine::start(config(name, core, pair, case)).map_err(|status| failed(&status))
+}
+
+fn config(name: &str, core: usize, pair: &Pair, case: &Case) -> Config {
     let mut config = Config::new(format!("/job:{name}/replica:0/task:0"));
     config.shards = 1;
     config.cores = vec![core];
     config.poll = case.poll;
-    config.control = case.transport == Transport::Shm;
+    config.control = matches!(case.transport, Transport::Shm | Transport::Tcp);
+    if case.transport == Transport::Tcp {
+        config.require = Require::Tcp;
+        config.listen = Some(Address::Tcp {
+            host: Ipv4Addr::LOCALHOST.to_string(),
+            port: 0,
+        });
+    }
     // An application thread shares its shard's core where the machine has only these two.
     config.share_cores =
         pair.is_shared() || (case.from == From::Thread && machine::affinity().len() < 4);
     config.arena.segment_bytes =
         usize::try_from(case.bytes.saturating_mul(4).clamp(64 << 20, 1 << 30)).unwrap_or(1 << 30);
-    Engine::start(config).map_err(|status| failed(&status))
+    config
 }
 
 /// The metadata of a tensor of `bytes` bytes.
@@ -213,7 +287,11 @@ struct Peer(Child);
 
 impl Peer {
     fn start(near: &Engine, pair: &Pair, case: &Case) -> Result<Self, CliError> {
-        let address = near.address().map(ToString::to_string).unwrap_or_default();
+        let address = match case.transport {
+            Transport::Tcp => near.tcp_address(),
+            _ => near.address(),
+        };
+        let address = address.map(ToString::to_string).unwrap_or_default();
         let args = BenchPeerArgs::of(case, address, pair.far, pair.is_shared());
         // The link rather than the path it shows: the file may have been replaced since we started.
         let mut command = Command::new("/proc/self/exe");

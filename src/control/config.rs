@@ -63,7 +63,7 @@ pub struct ControlConfig {
     pub backoff_min: Duration,
     /// Longest pause between two attempts to connect.
     pub backoff_max: Duration,
-    /// How often a connected peer is asked whether it runs.
+    /// How often a peer over TCP that is silent is asked whether it runs; one of this machine four times as rarely.
     pub ping_every: Duration,
     /// How long an answer may take until the peer counts as paused.
     pub paused_after: Duration,

@@ -36,6 +36,10 @@ use super::runtime::Runtime;
 use super::secret::Seal;
 use super::signal::Signal;
 
+/// How much more rarely a peer on this machine is asked whether it runs: among many tasks of one machine the questions
+/// would be most of what they do.
+const PING_EVERY_NEAR: u32 = 4;
+
 /// One connected peer.
 #[derive(Debug)]
 pub(crate) struct Conversation {
@@ -476,20 +480,28 @@ impl Conversation {
     /// Asks every so often whether the peer runs, and says so when it stops or starts to answer. Silence proves
     /// nothing, so where a process handle will tell of the end it ends no connection; over TCP nothing else tells of a
     /// machine that is gone, and silence ends it after its time.
+    ///
+    /// Who was heard of just now is not asked: of two that ask each other, one is enough. And where a process handle
+    /// tells of the end, only a pause is left to be seen, which may take longer.
     async fn ask(
         &self,
         runtime: &Runtime,
         config: &ControlConfig,
         handler: &dyn Handler,
     ) -> PeerGone {
+        let every = match self.path {
+            Path::Tcp => config.ping_every,
+            Path::Shm => PING_EVERY_NEAR * config.ping_every,
+        };
         loop {
-            runtime.sleep(config.ping_every).await;
+            runtime.sleep(every).await;
             let is_asked = self
                 .requests
                 .borrow()
                 .values()
                 .any(|asked| *asked == Asked::Ping);
-            if !is_asked && self.requests.borrow().len() < CONTROL_REQUESTS_MAX {
+            let is_silent = self.heard.get().elapsed() >= every / 2;
+            if !is_asked && is_silent && self.requests.borrow().len() < CONTROL_REQUESTS_MAX {
                 let id = self.request(Body::Ping(proto::Ping {}));
                 self.requests.borrow_mut().insert(id, Asked::Ping);
             }

@@ -125,7 +125,7 @@ impl Plane {
         loop {
             if let Some(near) = route.near.take() {
                 match self.attempt_near(task, &near, deadline).await {
-                    Err(refusal) if is_busy(&refusal) => {
+                    Err(refusal) if refusal.is_busy() => {
                         route.near = Some(near);
                         return Err(refusal);
                     }
@@ -137,11 +137,6 @@ impl Plane {
                         if route.wish == PathWish::Shm {
                             return Err(refused(format!("shared memory is demanded; {why}")));
                         }
-                        tracing::info!(
-                            task,
-                            why,
-                            "no shared memory on one machine: the way is TCP"
-                        );
                         route.no_shm = Some(why);
                     }
                     established => return established,
@@ -160,9 +155,4 @@ impl Plane {
 
 fn refused(message: String) -> Refusal {
     Refusal::fatal(Code::FailedPrecondition, catalogue::PATH_REFUSED, message)
-}
-
-/// True for a no that says nothing about the way.
-fn is_busy(refusal: &Refusal) -> bool {
-    refusal.retry && refusal.status.reason() == catalogue::PEER_BUSY
 }

@@ -41,6 +41,8 @@ pub(crate) struct Local<'a> {
     pub(crate) handler: &'a dyn Handler,
     /// The way we wish to go, if we dial.
     pub(crate) path: proto::PathWish,
+    /// Why there is no shared memory, if we dial and have tried.
+    pub(crate) no_shm: &'a str,
 }
 
 /// A greeting that succeeded.
@@ -349,6 +351,7 @@ pub(crate) async fn say_hello<S: AsyncRead + AsyncWrite + Unpin>(
 ) -> Result<Answer, Refusal> {
     let hello = proto::Hello {
         path: local.path.into(),
+        no_shm: hello::clip(local.no_shm),
         ..hello::our_hello(local.config, local.identity, task)
     };
     let Body::HelloReply(proto::HelloReply { outcome }) = exchange.call(Body::Hello(hello)).await?

@@ -3,7 +3,7 @@
 //! Pure: knows messages, settings and what the kernel said of the peer; no socket, no clock.
 
 use crate::ground::limits::CONTROL_TEXT_MAX;
-use crate::ground::{Code, Incarnation, Status};
+use crate::ground::{Code, Incarnation, Status, catalogue};
 use crate::proto;
 
 use super::calls::ABILITY;
@@ -14,8 +14,9 @@ use super::peer::{PeerHello, PeerLimits, PollPolicy};
 /// The version of everything spoken after the hello. A peer of another one is refused.
 pub const PROTOCOL_VERSION: u32 = 1;
 
-/// The reasons this room puts into statuses. A reason from the wire is one of them or counts as `PEER_REFUSED`.
-const REASONS: [&str; 12] = [
+/// The reasons a greeting ends with, this room's and its handlers'. A reason from the wire is one of them or counts as
+/// `PEER_REFUSED`.
+const REASONS: [&str; 14] = [
     "PEER_VERSION",
     "PEER_DUPLICATE_NAME",
     "PEER_UNKNOWN",
@@ -27,6 +28,8 @@ const REASONS: [&str; 12] = [
     "PATH_REFUSED",
     "SECRET_WRONG",
     "TLS_REFUSED",
+    "PEER_NOT_OF_CLUSTER",
+    "PEER_OTHER_EPOCH",
     "PEER_REFUSED",
 ];
 
@@ -85,6 +88,11 @@ impl Refusal {
             status: Status::new(Code::Unavailable, reason, message.into()),
             retry: true,
         }
+    }
+
+    /// True for a no that says nothing about the two or the way between them: only that the time was wrong.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.retry && self.status.reason() == catalogue::PEER_BUSY
     }
 
     /// As it goes on the wire.
@@ -169,6 +177,7 @@ pub(crate) fn our_hello(
         machine: identity.machine.clone(),
         path: proto::PathWish::Auto.into(),
         abilities: ABILITY,
+        no_shm: String::new(),
     }
 }
 
@@ -287,6 +296,7 @@ fn check_hello(hello: &proto::Hello, evidence: Evidence<'_>) -> Result<PeerHello
         limits,
         features: hello.features.clone(),
         abilities: hello.abilities,
+        no_shm: clip(&hello.no_shm),
         user: credentials.map(|credentials| credentials.user),
         process: credentials.and_then(|credentials| credentials.process),
     })

@@ -54,6 +54,9 @@ impl Plane {
         match greeted {
             Ok(established) => self.converse(established).await,
             // The one who dialled was told, if it could be; on our side nobody waits for it.
+            Err(refusal) if refusal.is_busy() => {
+                tracing::debug!(task = %self.config.task, refusal = %refusal.status, "a connection was put off")
+            }
             Err(refusal) => {
                 tracing::info!(task = %self.config.task, refusal = %refusal.status, "a connection was refused")
             }
@@ -104,12 +107,13 @@ impl Plane {
     }
 
     /// What greetings need of this side.
-    pub(super) fn our_side(&self, path: proto::PathWish) -> Local<'_> {
+    pub(super) fn our_side<'a>(&'a self, path: proto::PathWish, no_shm: &'a str) -> Local<'a> {
         Local {
             config: &self.config,
             identity: &self.identity,
             handler: &*self.handler,
             path,
+            no_shm,
         }
     }
 
@@ -139,7 +143,7 @@ impl Plane {
                 credentials: &credentials,
                 has_proved,
             };
-            let local = self.our_side(proto::PathWish::Auto);
+            let local = self.our_side(proto::PathWish::Auto, "");
             let greeting = Greeting::new(&mut reader, &mut lane, local, evidence);
             match dialled {
                 Some(task) => {
@@ -168,6 +172,7 @@ impl Plane {
             is_dialler: dialled.is_some(),
             path: Path::Shm,
             path_why: "one machine: descriptors came through".into(),
+            fell_back: false,
             socket: OwnedFd::from(socket),
             lane: Some(lane),
             // The kernel keeps everybody else out of a Unix socket.

@@ -81,6 +81,10 @@ impl Plane {
             }
             // Sent elsewhere.
             Ok(None) => {}
+            // Two that dial each other meet halfway, and one gives way: nothing is wrong.
+            Err(refusal) if refusal.is_busy() => {
+                tracing::debug!(task = %self.config.task, %from, refusal = %refusal.status, "a connection was put off")
+            }
             Err(refusal) => {
                 let reason = refusal.status.reason();
                 if let Some(more) = self.complaints.add(reason, Instant::now()) {
@@ -198,7 +202,7 @@ impl Plane {
         };
         let dialled = greet_tcp::dial(
             &mut exchange,
-            self.our_side(route.wish()),
+            self.our_side(route.wish(), route.no_shm.as_deref().unwrap_or_default()),
             task,
             open,
             |hello| self.count(peer, hello, true),
@@ -217,6 +221,7 @@ impl Plane {
             is_dialler: true,
             path: Path::Tcp,
             path_why: route.why_tcp(),
+            fell_back: route.no_shm.is_some(),
             socket: OwnedFd::from(socket),
             lane: None,
             seals,
@@ -254,7 +259,7 @@ impl Plane {
         let mut exchange = Exchange::new(&mut wire, seals);
         let greeted = greet_tcp::accept(
             &mut exchange,
-            self.our_side(proto::PathWish::Auto),
+            self.our_side(proto::PathWish::Auto, ""),
             door,
             |hello| self.admit(hello),
             |hello| self.count(peer, hello, false),
@@ -265,13 +270,22 @@ impl Plane {
             return Ok(None);
         };
         let (reader, writer) = wire.split();
+        let told = &greeted.hello.no_shm;
+        let (fell_back, path_why) = match told.is_empty() {
+            true => (
+                false,
+                "the peer came over TCP: from another machine, or by demand".into(),
+            ),
+            false => (true, format!("the peer says: {told}")),
+        };
         Ok(Some(Met {
             peer,
             greeted,
             claim,
             is_dialler: false,
             path: Path::Tcp,
-            path_why: "the peer came over TCP: from another machine, or by demand".into(),
+            path_why,
+            fell_back,
             socket: OwnedFd::from(socket),
             lane: None,
             seals,

@@ -75,6 +75,8 @@ pub struct PeerHello {
     pub features: Vec<String>,
     /// The abilities of its control plane, one bit each. Bits that are not known here mean nothing.
     pub abilities: u64,
+    /// Why it found no shared memory between the two, if it dialled us and tried; else empty.
+    pub no_shm: String,
     /// Its user, by the kernel's word; `None` over TCP.
     pub user: Option<u32>,
     /// Its process, by the kernel's word, as numbered here; `None` for a process outside our process namespace, and
@@ -183,6 +185,8 @@ pub struct PeerUp {
     pub path: Path,
     /// Why this way and no better one: for people.
     pub path_why: String,
+    /// True if shared memory was tried and not to be had: `path_why` says why.
+    pub fell_back: bool,
     /// The descriptors of both.
     pub descriptors: Descriptors,
     /// True if we dialled.

@@ -5,6 +5,7 @@
 
 mod admission;
 mod config;
+mod links;
 mod recv;
 mod secrets;
 pub mod services;
@@ -27,7 +28,7 @@ pub use config::{
 };
 pub use recv::Recv;
 pub use steps::Step;
-pub use wiring::Connected;
+pub use wiring::{Connected, Fallback};
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
@@ -153,7 +154,7 @@ impl Engine {
     /// # Errors
     /// `InvalidArgument` if both are the same task.
     pub fn connect_local(&self, other: &Self) -> Result<(), Status> {
-        wiring::connect_local(&self.inner, &other.inner)
+        links::connect_local(&self.inner, &other.inner)
     }
 
     /// Tells where a task listens, so that keys that name it can be dialled.
@@ -218,6 +219,13 @@ impl Engine {
     #[must_use]
     pub fn connected(&self) -> Vec<Connected> {
         self.inner.wiring.connected()
+    }
+
+    /// The peers of this machine that shared memory was tried with and not to be had, so far; the log was told of each
+    /// once.
+    #[must_use]
+    pub fn fallbacks(&self) -> Vec<Fallback> {
+        self.inner.wiring.fallbacks()
     }
 
     /// Connects to a peer before a key names it. Nothing happens if it is connected, or nobody said where it listens.
@@ -311,7 +319,12 @@ impl Inner {
         for mailbox in &self.mailboxes {
             mailbox.call(Call::Stop { deadline: until });
         }
-        for thread in threads {
+        // The last owner may be a shard that was about to ask the engine for something: it ends by itself then.
+        let own = std::thread::current().id();
+        for thread in threads
+            .into_iter()
+            .filter(|thread| thread.thread().id() != own)
+        {
             // A panic of a shard was told by the panic hook; there is nothing left to stop.
             let _ = thread.join();
         }

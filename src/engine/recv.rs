@@ -13,7 +13,8 @@ use crate::shard::mailbox::Command;
 use crate::shard::wait::WaitCell;
 use crate::shard::{Received, faults};
 
-/// A receive. It begins when it is first polled or waited for; dropping it cancels it and unlinks the waiter.
+/// A receive. It begins when it is started, or first polled or waited for; dropping it cancels it and unlinks the
+/// waiter.
 #[derive(Debug)]
 #[must_use = "a receive does nothing until it is awaited or waited for"]
 pub struct Recv {
@@ -49,11 +50,21 @@ impl Recv {
         }
     }
 
-    /// Gives up after `patience`, counted from the first poll or wait, with `DeadlineExceeded`. The waiter is gone
+    /// Gives up after `patience`, counted from when it begins, with `DeadlineExceeded`. The waiter is gone
     /// then: a value that comes later stays for the next receive.
     pub const fn deadline(mut self, patience: Duration) -> Self {
         self.deadline = Some(patience);
         self
+    }
+
+    /// Begins now, and is waited for later. What a peer sends last, before it goes, is sure to be received only by
+    /// who waits already: a peer that is gone takes with it what nobody has received.
+    ///
+    /// # Errors
+    /// As [`Recv::wait`], as far as it is known at once.
+    pub fn start(mut self) -> Result<Self, Status> {
+        self.begin()?;
+        Ok(self)
     }
 
     /// Blocks this thread until the value is here.
@@ -72,6 +83,9 @@ impl Recv {
     }
 
     fn begin(&mut self) -> Result<(), Status> {
+        if !matches!(self.state, State::New) {
+            return Ok(());
+        }
         if let Some(status) = self.ended.take() {
             self.state = State::Done;
             return Err(status);
@@ -111,9 +125,7 @@ impl Future for Recv {
     type Output = Result<Received, Status>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        if matches!(self.state, State::New)
-            && let Err(status) = self.begin()
-        {
+        if let Err(status) = self.begin() {
             return Poll::Ready(Err(status));
         }
         let State::Waiting(cell) = &self.state else {

@@ -65,6 +65,11 @@ fn who_is_connected(engine: &Engine, until: Instant) -> ConnectedReply {
     while until > Instant::now() && !absent(engine).is_empty() {
         std::thread::sleep(LOOK_EVERY);
     }
+    let fallbacks = engine.fallbacks();
+    let fallbacks_to = |task: &TaskName| {
+        let fallback = fallbacks.iter().find(|fallback| fallback.task == *task);
+        fallback.map_or(0, |fallback| fallback.count)
+    };
     let mut connected: Vec<_> = engine
         .connected()
         .into_iter()
@@ -80,6 +85,8 @@ fn who_is_connected(engine: &Engine, until: Instant) -> ConnectedReply {
             .into(),
             why: peer.why,
             read_domain: peer.read_domain,
+            fell_back: peer.fell_back,
+            fallbacks: fallbacks_to(&peer.task),
         })
         .collect();
     connected.sort_by(|one, other| one.task.cmp(&other.task));

@@ -198,3 +198,60 @@ fn an_abort_reaches_the_peer() {
         (Code::Internal, "it broke")
     );
 }
+
+/// What a task sends last, before it goes, is received by who began to wait in time.
+#[test]
+fn a_receive_that_was_started_hears_the_last_word_of_a_peer_that_goes() {
+    let (a, b) = pair(Way::Shm);
+    let key = Key::between("a", "b", "last").unwrap();
+    let last = b.step(StepId(1)).recv(&key).deadline(PATIENCE);
+    let last = last.start().unwrap();
+    a.step(StepId(1)).send(&key, Tensor::scalar(7u8)).unwrap();
+    let deadline = std::time::Instant::now() + PATIENCE;
+    while a.connected().is_empty() && std::time::Instant::now() < deadline {
+        std::thread::yield_now();
+    }
+    a.shutdown(PATIENCE);
+    while !b.connected().is_empty() && std::time::Instant::now() < deadline {
+        std::thread::yield_now();
+    }
+    assert_eq!(last.wait().unwrap().tensor.bytes(), [7]);
+}
+
+/// A shard may be the last that holds the engine, for the moment in which it asks for a connection to be made again.
+#[test]
+fn an_engine_whose_last_owner_is_its_shard_ends() {
+    let engine = Engine::start(config("/job:a/task:0")).unwrap();
+    let inner = std::sync::Arc::clone(&engine.inner);
+    let (told, ended) = std::sync::mpsc::channel();
+    struct Last(
+        Option<std::sync::Arc<super::Inner>>,
+        std::sync::mpsc::Sender<()>,
+    );
+    impl crate::shard::Task for Last {
+        fn handle(
+            &mut self,
+            event: crate::shard::TaskEvent,
+            context: &mut crate::shard::TaskContext<'_>,
+        ) {
+            match event {
+                crate::shard::TaskEvent::Started => context.again(),
+                crate::shard::TaskEvent::Again => {
+                    let is_last = self
+                        .0
+                        .as_ref()
+                        .is_some_and(|inner| std::sync::Arc::strong_count(inner) == 1);
+                    if !is_last {
+                        return context.again();
+                    }
+                    self.0 = None;
+                    self.1.send(()).unwrap();
+                }
+                _ => {}
+            }
+        }
+    }
+    engine.spawn(0, Box::new(Last(Some(inner), told))).unwrap();
+    drop(engine);
+    ended.recv_timeout(PATIENCE).unwrap();
+}

@@ -4,34 +4,35 @@
 //! endings. Everything here is cold.
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use super::Inner;
 use super::admission::Admission;
 use super::config::Config;
-use super::start::{LOOPBACK, SHM, TCP};
+use super::links::{self, copy, gone, link_config, link_status, map, numbers, pairs};
 use crate::channel::{Rule, Rules};
 use crate::control::{
     Address, DoorbellOffer, Handler, LinkOffer, LocalOffer, Path, PeerGone, PeerHello, PeerId,
-    PeerUp, PollPolicy, SegmentOffer,
+    PeerUp, SegmentOffer,
 };
-use crate::fabric::Geometry;
-use crate::fabric::doorbell::PeerWake;
-use crate::fabric::shm::{Link, LinkConfig, Side};
-use crate::fabric::{AnyPort, Caps, DownReason, LoopbackPort};
+use crate::fabric::DownReason;
+use crate::fabric::shm::{Link, LinkConfig};
 use crate::ground::device::TaskName;
 use crate::ground::{Code, Incarnation, Status, StepId, catalogue, limits};
 use crate::memory::{MappedSegment, Segment};
 use crate::shard::Observer;
-use crate::shard::call::{Attach, Call, PeerSegment, PeerUp as ShardPeerUp};
+use crate::shard::call::{Call, PeerSegment, PeerUp as ShardPeerUp};
+
+/// At most how much earlier than the shards a dial gives up.
+const DIAL_LEAD: Duration = Duration::from_millis(200);
 
 /// The state behind both sides.
 #[derive(Debug)]
 pub(crate) struct Wiring {
     shards: usize,
-    connect_timeout: Duration,
+    dial_timeout: Duration,
     rules: Rules,
     resume_timeout: Duration,
     admission: Admission,
@@ -51,8 +52,25 @@ struct Book {
     links: BTreeMap<String, Link>,
     /// Who each connection is with.
     connected: BTreeMap<PeerId, Connected>,
+    /// To whom the way was not the best one of this machine, by name: bounded by the peers there may be.
+    fallbacks: BTreeMap<TaskName, Fallback>,
     /// Whose exit is still to be told, whether connected or not: only where it can be proved.
     followed: BTreeMap<PeerId, (TaskName, Incarnation)>,
+}
+
+/// A path that was taken because a better one was not to be had.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Fallback {
+    /// The peer.
+    pub task: TaskName,
+    /// What was tried.
+    pub from: Path,
+    /// What was taken.
+    pub to: Path,
+    /// Why, the last time: for people.
+    pub why: String,
+    /// How many of its connections came about so.
+    pub count: u64,
 }
 
 /// A connection that stands.
@@ -68,6 +86,8 @@ pub struct Connected {
     pub path: Path,
     /// Why this way and no better one: for people.
     pub why: String,
+    /// Shared memory was tried and not to be had, as `why` says.
+    pub fell_back: bool,
     /// Each side may map the other's memory.
     pub read_domain: bool,
 }
@@ -85,7 +105,8 @@ impl Wiring {
         };
         Ok(Self {
             shards,
-            connect_timeout: config.connect_timeout,
+            // Who waits is told by the dial why nobody is there; the shards, who would give up next, do not know.
+            dial_timeout: config.connect_timeout - (config.connect_timeout / 8).min(DIAL_LEAD),
             rules: config.rules,
             resume_timeout: config.resume_timeout(),
             admission: Admission::new(config)?,
@@ -132,8 +153,7 @@ impl Wiring {
         let address = self.book().addresses.get(&task.to_string()).cloned();
         match (engine.control.get(), address) {
             (Some(control), Some(address)) => {
-                if let Err(status) = control.dial(&task.to_string(), address, self.connect_timeout)
-                {
+                if let Err(status) = control.dial(&task.to_string(), address, self.dial_timeout) {
                     engine.call_all(|| Call::PeerUnreachable {
                         task: task.clone(),
                         status: status.clone(),
@@ -161,6 +181,11 @@ impl Wiring {
         }
     }
 
+    /// Our memory, in the order it was made: arena and segment.
+    pub(super) fn segments(&self) -> Vec<(u16, Arc<Segment>)> {
+        self.book().segments.clone()
+    }
+
     /// What this task tells peers of itself beside its numbers.
     pub(crate) fn features(&self) -> Vec<String> {
         self.admission.features()
@@ -178,6 +203,36 @@ impl Wiring {
     /// The connections that stand.
     pub(crate) fn connected(&self) -> Vec<Connected> {
         self.book().connected.values().cloned().collect()
+    }
+
+    /// The paths that were taken for want of a better one.
+    pub(crate) fn fallbacks(&self) -> Vec<Fallback> {
+        self.book().fallbacks.values().cloned().collect()
+    }
+
+    /// Counts a fallback, and tells the first with each peer.
+    fn fell_back(&self, connected: &Connected) {
+        let (task, why) = (connected.task.clone(), connected.why.clone());
+        let mut book = self.book();
+        if !book.fallbacks.contains_key(&task) && book.fallbacks.len() >= limits::PEERS_MAX {
+            return;
+        }
+        let fallback = book
+            .fallbacks
+            .entry(task)
+            .or_insert_with_key(|task| Fallback {
+                task: task.clone(),
+                from: Path::Shm,
+                to: connected.path,
+                why: String::new(),
+                count: 0,
+            });
+        fallback.count += 1;
+        fallback.why = why;
+        if fallback.count == 1 {
+            let Fallback { task, why, .. } = fallback;
+            tracing::warn!(%task, %why, "no shared memory on one machine: the way is TCP, and that is told once");
+        }
     }
 
     fn engine(&self) -> Option<Arc<Inner>> {
@@ -386,14 +441,18 @@ impl Wiring {
             shards: up.hello.shards,
             path: up.path,
             why: up.path_why.clone(),
+            fell_back: up.fell_back,
             read_domain: up.read_domain,
         };
         tracing::info!(%task, path = ?up.path, why = %up.path_why, "a peer is connected");
+        if up.fell_back {
+            self.fell_back(&connected);
+        }
         let peer = up.peer;
         let exit_provable = up.exit_provable;
         let (segments, links) = match up.path {
-            Path::Shm => self.connect_shm(&engine, up, made)?,
-            Path::Tcp => (Vec::new(), self.connect_tcp(&engine, up)),
+            Path::Shm => links::over_shm(&engine, up, made)?,
+            Path::Tcp => (Vec::new(), links::over_tcp(&engine, up)),
         };
         let mut book = self.book();
         book.connected.insert(peer, connected.clone());
@@ -414,89 +473,6 @@ impl Wiring {
             })));
         }
         Ok(())
-    }
-
-    /// One data connection for each channel.
-    fn connect_tcp(&self, engine: &Inner, up: PeerUp) -> Links {
-        let side = if up.dialler {
-            Side::Maker
-        } else {
-            Side::Opener
-        };
-        let caps = Caps {
-            body_max: limits::BODY_MAX,
-            one_sided: false,
-            read_domain: false,
-        };
-        let mut links: Links = engine.mailboxes.iter().map(|_| Vec::new()).collect();
-        let channels = ordered_pairs(self.shards, usize::from(up.hello.shards), side);
-        for ((ours, theirs), socket) in channels.zip(up.descriptors.sockets) {
-            let attach: Attach = Box::new(move |ports| match ports.get_mut(TCP) {
-                Some(AnyPort::Tcp(port)) => port.attach(socket.fd, caps).ok().map(|qp| (TCP, qp)),
-                _ => None,
-            });
-            links[ours].push((theirs as u16, attach));
-        }
-        links
-    }
-
-    /// A ring each way for each channel, in memory that both map.
-    fn connect_shm(
-        &self,
-        engine: &Inner,
-        up: PeerUp,
-        made: Option<Link>,
-    ) -> Result<(Vec<PeerSegment>, Links), Status> {
-        let (mut link, side) = match made {
-            Some(link) if up.dialler => (link, Side::Maker),
-            _ => {
-                let config = self.link_config(up.hello.shards);
-                let link = up.descriptors.link.ok_or_else(gone)?.fd;
-                let opened = Link::open(link, config);
-                (
-                    opened.map_err(|error| link_status(&up.task, &error))?,
-                    Side::Opener,
-                )
-            }
-        };
-        let may_sleep = up.hello.poll_policy != PollPolicy::Busy;
-        let wakes = wakes(
-            up.descriptors.doorbells,
-            usize::from(up.hello.shards),
-            may_sleep,
-        )?;
-        let must_be_sealed = self.rules.on(Rule::Sealed);
-        let mut segments = Vec::new();
-        if up.read_domain {
-            for offer in up.descriptors.segments {
-                let mapped = Arc::new(MappedSegment::open_if(offer.fd, offer.len, must_be_sealed)?);
-                segments.push(PeerSegment {
-                    arena: offer.arena,
-                    index: offer.segment,
-                    mapped,
-                });
-            }
-        }
-        let caps = Caps {
-            body_max: limits::BODY_MAX,
-            one_sided: false,
-            read_domain: up.read_domain,
-        };
-        let mut links: Links = engine.mailboxes.iter().map(|_| Vec::new()).collect();
-        for (channel, (ours, theirs)) in
-            ordered_pairs(self.shards, usize::from(up.hello.shards), side).enumerate()
-        {
-            let endpoint = link.endpoint(channel as u32, side).ok_or_else(gone)?;
-            let wake = wakes[theirs].clone();
-            let attach: Attach = Box::new(move |ports| match ports.get_mut(SHM) {
-                Some(AnyPort::Shm(port)) => {
-                    port.attach(endpoint, wake, caps).ok().map(|qp| (SHM, qp))
-                }
-                _ => None,
-            });
-            links[ours].push((theirs as u16, attach));
-        }
-        Ok((segments, links))
     }
 
     /// A connection is over: over the network it is made again, in memory nothing could have broken it.
@@ -558,9 +534,6 @@ impl Wiring {
     }
 }
 
-/// For each of our shards: the peer's shards it shares a channel with, and how the link is made.
-type Links = Vec<Vec<(u16, Attach)>>;
-
 /// One shard's observer.
 #[derive(Debug)]
 pub(crate) struct ShardObserver {
@@ -608,184 +581,4 @@ impl Observer for ShardObserver {
             wiring.segment_added(self.index, segment);
         }
     }
-}
-
-/// Connects two engines of one process by loopback.
-pub(crate) fn connect_local(one: &Arc<Inner>, other: &Arc<Inner>) -> Result<(), Status> {
-    if one.task == other.task {
-        return Err(super::config::invalid(format!(
-            "both engines are {}",
-            one.task
-        )));
-    }
-    let geometry = Geometry {
-        slots: limits::LINK_SLOTS,
-        payload_bytes: limits::LINK_PAYLOAD_BYTES,
-    };
-    let mut ones: Links = one.mailboxes.iter().map(|_| Vec::new()).collect();
-    let mut others: Links = other.mailboxes.iter().map(|_| Vec::new()).collect();
-    for (ours, theirs) in pairs(one.mailboxes.len(), other.mailboxes.len()) {
-        let (maker, opener) = LoopbackPort::endpoints(geometry).ok_or_else(gone)?;
-        ones[ours].push((theirs as u16, attach_local(maker, wake_of(other, theirs))));
-        others[theirs].push((ours as u16, attach_local(opener, wake_of(one, ours))));
-    }
-    for (here, there, links) in [(one, other, ones), (other, one, others)] {
-        here.locals
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(Arc::downgrade(there));
-        let segments = there.mapped_for_local()?;
-        for (mailbox, links) in here.mailboxes.iter().zip(links) {
-            mailbox.call(Call::PeerUp(Box::new(ShardPeerUp {
-                task: there.task.clone(),
-                incarnation: there.incarnation,
-                shards: there.mailboxes.len() as u16,
-                read_domain: true,
-                connection: u32::MAX,
-                segments: segments.clone(),
-                links,
-            })));
-        }
-    }
-    Ok(())
-}
-
-impl Inner {
-    fn mapped_for_local(&self) -> Result<Vec<PeerSegment>, Status> {
-        let mut segments = Vec::new();
-        for (arena, segment) in &self.wiring.book().segments {
-            let mapped = map(segment.fd(), segment.len() as u64).ok_or_else(gone)?;
-            segments.push(PeerSegment {
-                arena: *arena,
-                index: segment.index(),
-                mapped,
-            });
-        }
-        Ok(segments)
-    }
-}
-
-fn attach_local(endpoint: crate::fabric::shm::Endpoint, wake: PeerWake) -> Attach {
-    Box::new(move |ports| match ports.get_mut(LOOPBACK) {
-        Some(AnyPort::Loopback(port)) => port.attach(endpoint, wake).ok().map(|qp| (LOOPBACK, qp)),
-        _ => None,
-    })
-}
-
-fn wake_of(engine: &Inner, shard: usize) -> PeerWake {
-    if engine.config.poll.may_sleep() {
-        engine.doorbells[shard].wake()
-    } else {
-        PeerWake::NEVER_SLEEPS
-    }
-}
-
-/// The shards that share a channel: those whose numbers agree modulo the greatest common divisor of both counts.
-fn pairs(ours: usize, theirs: usize) -> impl Iterator<Item = (usize, usize)> {
-    let common = gcd(ours, theirs);
-    (0..ours).flat_map(move |i| {
-        (0..theirs)
-            .filter(move |j| i % common == j % common)
-            .map(move |j| (i, j))
-    })
-}
-
-/// The same pairs in the order both sides count channels by: the maker's shard first. Ours is first in each pair.
-fn ordered_pairs(
-    ours: usize,
-    theirs: usize,
-    side: Side,
-) -> Box<dyn Iterator<Item = (usize, usize)>> {
-    match side {
-        Side::Maker => Box::new(pairs(ours, theirs)),
-        Side::Opener => Box::new(pairs(theirs, ours).map(|(theirs, ours)| (ours, theirs))),
-    }
-}
-
-const fn gcd(a: usize, b: usize) -> usize {
-    if b == 0 {
-        if a == 0 { 1 } else { a }
-    } else {
-        gcd(b, a % b)
-    }
-}
-
-const fn link_config(channels: usize) -> LinkConfig {
-    LinkConfig {
-        slots: limits::LINK_SLOTS,
-        payload_bytes: limits::LINK_PAYLOAD_BYTES,
-        channels: channels as u32,
-    }
-}
-
-fn numbers(config: &LinkConfig) -> Vec<u64> {
-    vec![
-        u64::from(config.slots),
-        u64::from(config.payload_bytes),
-        u64::from(config.channels),
-    ]
-}
-
-/// The peer's doorbells by shard: page and eventfd follow each other.
-fn wakes(
-    offers: Vec<DoorbellOffer>,
-    shards: usize,
-    may_sleep: bool,
-) -> Result<Vec<PeerWake>, Status> {
-    let mut wakes = vec![PeerWake::NEVER_SLEEPS; shards];
-    if !may_sleep {
-        return Ok(wakes);
-    }
-    let mut offers = offers.into_iter();
-    let mut count = 0;
-    while let (Some(page), Some(event)) = (offers.next(), offers.next()) {
-        let wake = wakes
-            .get_mut(usize::from(page.shard))
-            .filter(|_| page.shard == event.shard);
-        let opened = PeerWake::open(&page.fd, event.fd).map_err(|error| {
-            Status::new(
-                Code::FailedPrecondition,
-                catalogue::DESCRIPTOR_UNSEALED,
-                error.to_string(),
-            )
-        })?;
-        *wake.ok_or_else(gone)? = opened;
-        count += 1;
-    }
-    if count != shards {
-        return Err(Status::new(
-            Code::FailedPrecondition,
-            catalogue::PEER_REFUSED,
-            format!("{count} doorbells came for {shards} shards that may sleep"),
-        ));
-    }
-    Ok(wakes)
-}
-
-fn map(fd: BorrowedFd<'_>, len: u64) -> Option<Arc<MappedSegment>> {
-    MappedSegment::open(fd.try_clone_to_owned().ok()?, len)
-        .ok()
-        .map(Arc::new)
-}
-
-fn copy(fd: BorrowedFd<'_>) -> Result<OwnedFd, Status> {
-    fd.try_clone_to_owned().map_err(|error| {
-        Status::new(
-            Code::ResourceExhausted,
-            catalogue::CONFIG,
-            format!("no descriptor is left: {error}"),
-        )
-    })
-}
-
-fn link_status(task: &str, error: &crate::fabric::shm::LinkError) -> Status {
-    Status::new(
-        Code::FailedPrecondition,
-        error.reason(),
-        format!("the link with {task}: {error}"),
-    )
-}
-
-fn gone() -> Status {
-    Status::new(Code::FailedPrecondition, catalogue::SHUTDOWN, "Shutdown")
 }

@@ -1,5 +1,5 @@
-//! Proto: the control plane's messages, as compiled from `proto/rendez.proto`, those of services from `proto/services.proto`, and TensorFlow's of a cluster, as
-//! compiled from `proto/cluster.proto`.
+//! Proto: the control plane's messages, as compiled from `proto/rendez.proto`, those of services from
+//! `proto/services.proto`, and TensorFlow's of a cluster from `proto/cluster.proto`.
 //!
 //! Plain data: nothing here knows of sockets, tasks or threads, and nothing here is ever in a hot frame.
 

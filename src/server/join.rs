@@ -121,12 +121,11 @@ pub(super) fn own_host(root: &HostPort) -> Result<String, Status> {
     Err(failed(why))
 }
 
+/// A rank, and where it listens, or why it did not say so.
+type Heard = (u32, Result<String, Status>);
+
 /// Waits for the addresses of all `ranks` at once; gives what each said.
-fn hear_all(
-    engine: &Engine,
-    ranks: &[u32],
-    patience: Duration,
-) -> Result<Vec<(u32, Result<String, Status>)>, Status> {
+fn hear_all(engine: &Engine, ranks: &[u32], patience: Duration) -> Result<Vec<Heard>, Status> {
     let job = engine.task().job();
     let mut waiting = Vec::new();
     for &rank in ranks {

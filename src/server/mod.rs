@@ -67,19 +67,18 @@ pub enum State {
 
 impl Server {
     /// Begins a server.
-    #[must_use]
     pub fn builder() -> Builder {
         Builder::default()
     }
 
     /// Starts the engine, and learns of the other tasks. Nothing happens if it runs already.
     ///
-    /// With a cluster that is known this is done as soon as the task listens: peers may come up in any order and at any
+    /// With a cluster that is known this is done as soon as the task listens: peers may come up in any order, at any
     /// time. Ranks of a rooted cluster wait for each other here.
     ///
     /// # Errors
-    /// `FailedPrecondition` after [`Server::stop`]; what [`Engine::start`] names; `Unavailable` names the ranks that did
-    /// not come in time.
+    /// `FailedPrecondition` after [`Server::stop`]; what [`Engine::start`] names; `Unavailable` names the ranks that
+    /// did not come in time.
     pub fn start(&self) -> Result<(), Status> {
         let mut stage = self.stage();
         match &*stage {

@@ -100,6 +100,7 @@ pub(crate) fn hello(task: &str, dialled: &str, incarnation: u64) -> proto::Hello
         machine: machine.trim().into(),
         path: proto::PathWish::Auto.into(),
         abilities: 0,
+        no_shm: String::new(),
     }
 }
 

@@ -89,6 +89,21 @@ fn an_open_loop_at_full_speed_is_a_contradiction() {
 }
 
 #[test]
+fn a_far_host_is_reached_by_tcp_and_nothing_else() {
+    let (_, cases) = run_with(&["--connect", "there:1", "--size", "4"]);
+    assert_eq!(cases[0].transport, Transport::Tcp);
+    for options in [
+        &["--connect", "there:1", "--transport", "shm"][..],
+        &["--insecure"],
+        &["--cluster-secret-file", "secret"],
+    ] {
+        let (rows, cases) = run_with(options);
+        assert_eq!(rows.unwrap_err().reason(), "OPTION_CONFLICT");
+        assert!(cases.is_empty());
+    }
+}
+
+#[test]
 fn a_log_is_written_beside_the_rows() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("run.hlog");

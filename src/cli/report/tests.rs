@@ -41,16 +41,17 @@ fn raw(pattern: &'static str) -> Row {
 fn with_baseline() -> Row {
     let baseline = Baseline {
         pingpong: raw("pingpong"),
-        write_signal_read: Row {
+        write_signal_read: Some(Row {
             half_rtt_ns: None,
             rtt_ns: Some(summary(200.0)),
             ..raw("write_signal_read")
-        },
-        memcpy: Row {
+        }),
+        memcpy: Some(Row {
             half_rtt_ns: None,
             time_ns: Some(summary(2.0)),
             ..raw("memcpy")
-        },
+        }),
+        stream: None,
     };
     Row {
         baseline: Some(Box::new(baseline)),
@@ -138,6 +139,34 @@ fn a_ratio_is_shown_where_there_is_a_reference() {
         "{text}"
     );
     assert!(!table(&[row()], None).contains("× raw"));
+}
+
+#[test]
+fn a_stream_is_compared_with_a_stream() {
+    let stream = Row {
+        half_rtt_ns: None,
+        bytes_per_s: Some(summary(4e9)),
+        ..raw("oneway")
+    };
+    let baseline = Baseline {
+        pingpong: raw("pingpong"),
+        write_signal_read: None,
+        memcpy: None,
+        stream: Some(stream),
+    };
+    let streamed = Row {
+        pattern: "rate",
+        half_rtt_ns: None,
+        rtt_ns: None,
+        bytes_per_s: Some(summary(3e9)),
+        baseline: Some(Box::new(baseline)),
+        ..row()
+    };
+    let text = table(std::slice::from_ref(&streamed), None);
+    assert!(text.trim_end().ends_with("0.75"), "{text}");
+    let value: Value = serde_json::from_str(&streamed.json()).unwrap();
+    assert_eq!(value["baseline"]["stream"]["bytes_per_s"]["p50"], 4e9);
+    assert!(value["baseline"].get("memcpy").is_none());
 }
 
 #[test]

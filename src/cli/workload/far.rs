@@ -11,7 +11,9 @@ use super::super::error::CliError;
 use super::super::histogram::Recorder;
 use super::super::machine::Pair;
 use super::super::stopwatch::Stamp;
-use super::{Job, Keys, STEP, Timing, engine, failed, near, ready_tensor, since_stamp, thread};
+use super::{
+    Job, Keys, SMALL_MAX, STEP, Timing, engine, failed, near, ready_tensor, since_stamp, thread,
+};
 use crate::engine::Engine;
 use crate::ground::{Code, DType, Shape, Status, TensorMeta, catalogue};
 use crate::memory::Tensor;
@@ -21,7 +23,7 @@ use crate::shard::{PreparedKey, Received, Task, TaskContext, TaskEvent};
 pub(super) fn start(near: &Engine, pair: &Pair, case: &Case, job: Job) -> Result<Engine, CliError> {
     let far = engine("far", pair.far, pair, case)?;
     near.connect_local(&far).map_err(|status| failed(&status))?;
-    begin(&far, job, case.from, pair.far)?;
+    begin(&far, job, Keys::new(STEP)?, case.from, pair.far)?;
     Ok(far)
 }
 
@@ -31,15 +33,7 @@ pub(super) fn start(near: &Engine, pair: &Pair, case: &Case, job: Job) -> Result
 /// The engine's, or the address's.
 pub fn serve(args: &BenchPeerArgs) -> Result<(), CliError> {
     let case = args.case();
-    let job = Job {
-        pattern: case.pattern,
-        bytes: case.bytes,
-        warmup: case.warmup,
-        duration: case.duration,
-        rate: None,
-        check: case.check,
-        touch: case.touch,
-    };
+    let job = Job::of(&case);
     let pair = Pair {
         near: args.core,
         far: args.core,
@@ -62,24 +56,30 @@ pub fn serve(args: &BenchPeerArgs) -> Result<(), CliError> {
         .connect
         .parse()
         .map_err(|error| CliError::usage("CONTROL_ADDRESS", format!("{error}")))?;
-    let keys = Keys::new()?;
+    let keys = Keys::new(STEP)?;
     far.add_peer(keys.there.source_task().clone(), address);
-    begin(&far, job, case.from, args.core)?;
+    begin(&far, job, keys, case.from, args.core)?;
     // Anything on standard input is meaningless; its end is the near side's.
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
     far.shutdown(Duration::from_millis(100));
     Ok(())
 }
 
-fn begin(far: &Engine, job: Job, from: From, core: usize) -> Result<(), CliError> {
-    let keys = Keys::new()?;
+/// Begins to answer, in the shard or in a thread of its own.
+pub(super) fn begin(
+    far: &Engine,
+    job: Job,
+    keys: Keys,
+    from: From,
+    core: usize,
+) -> Result<(), CliError> {
     let tensor = if job.touch {
         Tensor::scalar(1u32)
     } else {
         ready_tensor(far, job.bytes)?
     };
     if from == From::Thread {
-        thread::serve(far, job, tensor, core);
+        thread::serve(far, keys, tensor, core);
         return Ok(());
     }
     let task: Box<dyn Task> = match job.pattern {
@@ -113,7 +113,7 @@ impl Task for Ponger {
                 self.there = context.prepare(&self.keys.there).ok();
                 self.back = context.prepare(&self.keys.back).ok();
                 if let Some(there) = self.there {
-                    context.recv(STEP, there, 0);
+                    context.recv(self.keys.step, there, 0);
                 }
             }
             TaskEvent::Received {
@@ -133,10 +133,13 @@ impl Task for Ponger {
                 let (Some(there), Some(back)) = (self.there, self.back) else {
                     return;
                 };
-                if context.send(STEP, back, self.tensor.clone()).is_err() {
+                if context
+                    .send(self.keys.step, back, self.tensor.clone())
+                    .is_err()
+                {
                     return context.finish();
                 }
-                context.recv(STEP, there, 0);
+                context.recv(self.keys.step, there, 0);
                 if self.job.check
                     && received
                         .is_some_and(|received| received.tensor.bytes() != self.tensor.bytes())
@@ -179,7 +182,7 @@ struct Sink {
 
 impl Sink {
     fn new(job: Job, keys: Keys) -> Self {
-        let is_large = job.bytes > 65_536;
+        let is_large = job.bytes > SMALL_MAX;
         Self {
             job,
             keys,
@@ -205,7 +208,7 @@ impl Sink {
         let (Some(there), Some(back)) = (self.there, self.back) else {
             return Ok(());
         };
-        context.recv(STEP, there, 0);
+        context.recv(self.keys.step, there, 0);
         self.count += 1;
         if self.job.touch {
             std::hint::black_box(touch::read(received.tensor.bytes()));
@@ -220,7 +223,7 @@ impl Sink {
                     .any(|&byte| byte != 1);
         }
         if self.count.is_multiple_of(self.per_acknowledgement) {
-            context.send(STEP, back, Tensor::scalar(self.count))?;
+            context.send(self.keys.step, back, Tensor::scalar(self.count))?;
         }
         if self.is_measuring && self.job.pattern == Pattern::Oneway {
             let now = self.timing.stopwatch.stamp();
@@ -255,7 +258,7 @@ impl Sink {
             self.is_done = true;
             if self.wrong {
                 let key = context.prepare(&self.keys.report)?;
-                return context.send_dead(STEP, key, Tensor::scalar(0u8));
+                return context.send_dead(self.keys.step, key, Tensor::scalar(0u8));
             }
             let report = Report {
                 count: self.count - self.measured_from,
@@ -264,7 +267,7 @@ impl Sink {
                 per_operation: self.per_operation.clone(),
             };
             let key = context.prepare(&self.keys.report)?;
-            context.send(STEP, key, report.write()?)?;
+            context.send(self.keys.step, key, report.write()?)?;
         }
         Ok(())
     }
@@ -277,7 +280,9 @@ impl Task for Sink {
                 self.there = context.prepare(&self.keys.there).ok();
                 self.back = context.prepare(&self.keys.back).ok();
                 if let Some(there) = self.there {
-                    context.recv(STEP, there, 0);
+                    for _ in 0..self.job.receives {
+                        context.recv(self.keys.step, there, 0);
+                    }
                 }
             }
             TaskEvent::Received {

@@ -19,15 +19,7 @@ use crate::memory::Tensor;
 use crate::shard::{PreparedKey, Task, TaskContext, TaskEvent};
 
 pub(super) fn measure(case: &Case) -> Result<Measured, CliError> {
-    let job = Job {
-        pattern: case.pattern,
-        bytes: case.bytes,
-        warmup: case.warmup,
-        duration: case.duration,
-        rate: None,
-        check: case.check,
-        touch: case.touch,
-    };
+    let job = Job::of(case);
     let core = machine::pair()?.near;
     let engine = engine(
         "near",

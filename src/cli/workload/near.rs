@@ -13,15 +13,14 @@ use super::super::error::CliError;
 use super::super::histogram::{Recorder, Schedule};
 use super::super::stopwatch::Stamp;
 use super::far::Report;
-use super::{Job, Keys, STEP, Timing, await_outcome, failed, meta, put_stamp, ready_tensor};
+use super::{Job, Keys, SMALL_MAX, Timing, await_outcome, failed, meta, put_stamp, ready_tensor};
 use crate::engine::Engine;
 use crate::ground::{Status, TensorMeta};
 use crate::memory::Tensor;
 use crate::shard::{PreparedKey, Received, Task, TaskContext, TaskEvent};
 
-pub(super) fn measure(engine: &Engine, job: Job) -> Result<Measured, CliError> {
+pub(super) fn measure(engine: &Engine, job: Job, keys: Keys) -> Result<Measured, CliError> {
     let (done, outcome) = mpsc::channel();
-    let keys = Keys::new()?;
     let tensor = ready_tensor(engine, job.bytes)?;
     let meta = meta(job.bytes)?;
     let timing = Timing::new(job);
@@ -131,8 +130,8 @@ impl Pinger {
         };
         self.sent += 1;
         let tensor = value(context, &self.job, self.meta, &self.tensor, self.sent)?;
-        context.send(STEP, there, tensor)?;
-        context.recv(STEP, back, 0);
+        context.send(self.keys.step, there, tensor)?;
+        context.recv(self.keys.step, back, 0);
         Ok(())
     }
 
@@ -235,7 +234,7 @@ impl Pinger {
     fn end(&mut self, outcome: Result<Measured, Status>, context: &mut TaskContext<'_>) {
         if let Some(done) = self.done.take() {
             if let Some(there) = self.there {
-                let _ = context.send_dead(STEP, there, Tensor::scalar(0u8));
+                let _ = context.send_dead(self.keys.step, there, Tensor::scalar(0u8));
             }
             // Whoever waited may have given up.
             let _ = done.send(outcome);
@@ -292,9 +291,9 @@ impl Streamer {
         self.there = Some(context.prepare(&self.keys.there)?);
         self.back = Some(context.prepare(&self.keys.back)?);
         let report = context.prepare(&self.keys.report)?;
-        context.recv(STEP, report, REPORT);
+        context.recv(self.keys.step, report, REPORT);
         if let Some(back) = self.back {
-            context.recv(STEP, back, ACKNOWLEDGEMENT);
+            context.recv(self.keys.step, back, ACKNOWLEDGEMENT);
         }
         self.schedule = self
             .job
@@ -314,7 +313,7 @@ impl Streamer {
             self.acknowledged = *count;
         }
         if let Some(back) = self.back {
-            context.recv(STEP, back, ACKNOWLEDGEMENT);
+            context.recv(self.keys.step, back, ACKNOWLEDGEMENT);
         }
         Ok(())
     }
@@ -326,7 +325,11 @@ impl Streamer {
         if self.is_done {
             return Ok(());
         }
-        let window = if self.job.bytes > 65_536 { 16 } else { WINDOW };
+        let window = if self.job.bytes > SMALL_MAX {
+            16
+        } else {
+            WINDOW
+        };
         for _ in 0..BURST {
             if self.sent - self.acknowledged >= window {
                 break;
@@ -353,7 +356,7 @@ impl Streamer {
                 }
             };
             let tensor = self.stamped(stamp, context)?;
-            context.send(STEP, there, tensor)?;
+            context.send(self.keys.step, there, tensor)?;
             self.sent += 1;
         }
         if self.allocations.is_none() && self.sent > 4 * WINDOW {
@@ -370,7 +373,10 @@ impl Streamer {
             return Ok(self.tensor.clone());
         }
         let mut builder = context.builder(self.meta)?;
-        if self.job.touch {
+        if self.job.check {
+            // What a checking receiver expects of every value.
+            touch::write(builder.bytes_mut(), 1);
+        } else if self.job.touch {
             touch::write(builder.bytes_mut(), self.sent);
         }
         put_stamp(builder.bytes_mut(), stamp.0);
@@ -383,6 +389,9 @@ impl Streamer {
         context: &mut TaskContext<'_>,
     ) -> Result<(), Status> {
         let received = outcome?;
+        if received.is_dead {
+            return Err(wrong());
+        }
         self.is_done = true;
         let ours = self
             .allocations

@@ -9,22 +9,26 @@ use super::super::bench::Measured;
 use super::super::error::CliError;
 use super::super::histogram::Recorder;
 use super::super::machine;
-use super::{Job, Keys, STEP, Timing, failed, ready_tensor};
+use super::{Job, Keys, Timing, failed, ready_tensor};
 use crate::engine::Engine;
 use crate::memory::Tensor;
 
-pub(super) fn measure(engine: &Engine, job: Job, core: usize) -> Result<Measured, CliError> {
+pub(super) fn measure(
+    engine: &Engine,
+    job: Job,
+    keys: &Keys,
+    core: usize,
+) -> Result<Measured, CliError> {
     if job.pattern != Pattern::Pingpong || job.rate.is_some() {
         return Err(CliError::usage(
             "OPTION_CONFLICT",
             "--from thread measures the closed pattern 'pingpong' only",
         ));
     }
-    let keys = Keys::new()?;
     let tensor = ready_tensor(engine, job.bytes)?;
     let timing = Timing::new(job);
     pin_if_narrow(core);
-    let step = engine.step(STEP);
+    let step = engine.step(keys.step);
     let mut recorder = Recorder::nanos();
     let mut began = timing.stopwatch.stamp();
     let mut last = began;
@@ -67,12 +71,11 @@ pub(super) fn measure(engine: &Engine, job: Job, core: usize) -> Result<Measured
 }
 
 /// The far side: answers until a dead value, or an error, comes.
-pub(super) fn serve(engine: &Engine, _job: Job, tensor: Tensor, core: usize) {
+pub(super) fn serve(engine: &Engine, keys: Keys, tensor: Tensor, core: usize) {
     let engine = engine.clone();
     std::thread::spawn(move || {
         pin_if_narrow(core);
-        let Ok(keys) = Keys::new() else { return };
-        let step = engine.step(STEP);
+        let step = engine.step(keys.step);
         while let Ok(received) = step.recv(&keys.there).wait() {
             if received.is_dead || step.send(&keys.back, tensor.clone()).is_err() {
                 return;

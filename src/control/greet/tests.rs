@@ -96,6 +96,7 @@ fn accept(bytes: &[u8]) -> Result<(Greeted, ()), Refusal> {
         identity: &identity,
         handler: &Nothing,
         path: proto::PathWish::Auto,
+        no_shm: "",
     };
     let evidence = Evidence::Socket {
         credentials: &credentials,

@@ -46,6 +46,7 @@ fn chosen(theirs: proto::PathWish, ours: PathWish, is_near: bool) -> Option<bool
         identity: &here,
         handler: &Nothing,
         path: proto::PathWish::Auto,
+        no_shm: "",
     };
     let other = ControlConfig::new("b", Incarnation(2), 1);
     let mut hello = hello::our_hello(&other, &there, "a");

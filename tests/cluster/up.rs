@@ -1,0 +1,194 @@
+//! `rendez up` with the cluster of the README, and the questions that are asked of it while it runs.
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::support::{Ended, Place, Process, free_ports, text, until};
+
+const PS: &str = "/job:ps/replica:0/task:0";
+const WORKERS: [&str; 2] = [
+    "/job:worker/replica:0/task:0",
+    "/job:worker/replica:0/task:1",
+];
+
+/// The README's file, with ports that are free.
+fn example(place: &Place) -> String {
+    let readme = include_str!("../../README.md");
+    let begin = readme.find("shards = 1 ").expect("the example");
+    let file = &readme[begin..];
+    let mut file = file[..file.find("```").expect("its end")].to_owned();
+    for (port, free) in [29700, 29701, 29702].into_iter().zip(free_ports::<3>()) {
+        assert!(file.contains(&port.to_string()), "{file}");
+        file = file.replace(&port.to_string(), &free.to_string());
+    }
+    text(&place.file("cluster.toml", &file)).to_owned()
+}
+
+/// Started, and every task is there.
+fn running(place: &Place, file: &str) -> Process {
+    let up = place.start(&["up", file]);
+    for task in [PS, WORKERS[0], WORKERS[1]] {
+        up.await_said(&format!("{task} of 3 tasks"));
+    }
+    up
+}
+
+#[test]
+fn every_pair_hands_over_by_shared_memory_and_by_tcp_where_it_is_demanded() {
+    let place = Place::new();
+    let file = example(&place);
+    let mut all = Vec::new();
+    for (more, path) in [(&[][..], "shm"), (&["--require", "tcp"][..], "tcp")] {
+        let mut arguments = vec!["up", &*file, "--check", "--once"];
+        arguments.extend(more);
+        let ended = place.run(&arguments).well();
+        let mut pairs = Vec::new();
+        for (from, to, over, what) in ended.handed_over() {
+            assert_eq!(over, path, "{}", ended.said);
+            pairs.push((from, to, what));
+        }
+        assert_eq!(pairs.len(), 6, "{}", ended.said);
+        // Nobody is told of anything that is not worth telling.
+        assert!(!ended.said.contains("WARN"), "{}", ended.said);
+        all.push(pairs);
+        place.await_nobody();
+    }
+    assert_eq!(all[0], all[1], "the same tensors and bytes");
+}
+
+#[test]
+fn a_running_cluster_answers_and_an_interrupt_ends_it() {
+    let place = Place::new();
+    let file = example(&place);
+    let up = running(&place, &file);
+
+    let pinged = place.run(&["ping", "--config", &file, "--json"]).well();
+    let objects = pinged.objects();
+    let of = |field: &str| -> Vec<&str> {
+        objects
+            .iter()
+            .map(|object| object[field].as_str().expect("a text"))
+            .collect()
+    };
+    assert_eq!(of("task"), [PS, WORKERS[0], WORKERS[1]]);
+    assert_eq!(of("path"), ["shm"; 3]);
+    for object in &objects {
+        assert_eq!(object["count"], 10);
+        assert!(object["rtt_ns"]["p50"].as_u64() > Some(0), "{object}");
+    }
+
+    let explained = place.run(&["explain", "--config", &file, "--json"]).well();
+    let objects = explained.objects();
+    assert_eq!(objects.len(), 6, "{}", explained.said);
+    for object in &objects {
+        assert_eq!(object["path"], "shm", "{object}");
+        assert_eq!(object["fallbacks"], 0);
+        let why = object["why"].as_str();
+        assert_eq!(why, Some("one machine: descriptors came through"));
+    }
+    // One task alone, by a shorter name.
+    let one = ["explain", "/job:ps/task:0", "--config", &file, "--json"];
+    assert_eq!(place.run(&one).well().objects().len(), 2);
+    let table = place.run(&["explain", "--config", &file]).well();
+    assert_eq!(table.said.matches("descriptors came through").count(), 6);
+
+    let pending = place.run(&["pending", "--config", &file, "--json"]).well();
+    assert_eq!(pending.objects().len(), 0, "{}", pending.said);
+    up.signal(Signal::INT);
+    let ended = up.finish().well();
+    for task in [PS, WORKERS[0], WORKERS[1]] {
+        assert!(
+            ended.said.contains(&format!("{task} stops")),
+            "{}",
+            ended.said
+        );
+    }
+    place.await_nobody();
+}
+
+#[test]
+fn what_waits_is_told_and_comes_when_it_is_pushed() {
+    let place = Place::new();
+    let [a, b] = free_ports();
+    let cluster = format!("a=127.0.0.1:{a};b=127.0.0.1:{b}");
+    let of_b = ["--cluster", &*cluster, "--job", "b", "--task", "0"];
+    let out = place.file("copy.safetensors", "");
+    let mut pull = vec!["pull", "--from", "/job:a/task:0", "--out", text(&out)];
+    pull.extend(of_b);
+    let pull = place.start(&pull);
+    // Nobody but the task that asks is there yet.
+    until("the receive is told of", || {
+        let asked = place.run(&["pending", "/job:b/task:0", "--json", "--cluster", &cluster]);
+        asked
+            .objects()
+            .iter()
+            .any(|item| item["waits_for"] == "/job:a/replica:0/task:0" && item["what"] == "receive")
+    });
+    let mut push = vec!["push", "--to", "/job:b/task:0"];
+    push.extend(["--cluster", &*cluster, "--job", "a", "--task", "0"]);
+    let pushed = place.run(&push).well();
+    assert!(
+        pushed
+            .said
+            .contains("taken by /job:b/replica:0/task:0 over shm"),
+        "{}",
+        pushed.said
+    );
+    let pulled = pull.finish().well();
+    assert!(pulled.said.contains("every byte right"), "{}", pulled.said);
+    let copy = rendez::cli::weights::Weights::open(&out).expect("a file of weights");
+    let original = rendez::cli::weights::Weights::built_in().expect("the program's own");
+    assert_eq!(copy.entries().len(), original.entries().len());
+}
+
+#[test]
+fn a_task_that_dies_ends_all_and_is_named() {
+    let place = Place::new();
+    let up = running(&place, &example(&place));
+    let pid = place.process_with(&format!("RENDEZ_TASK={}", WORKERS[1]));
+    let pid = Pid::from_raw(pid as i32).expect("a process");
+    kill_process(pid, Signal::KILL).expect("killed");
+    up.finish()
+        .refused(1, "TASK_FAILED", &["worker:1 ended: signal: 9"]);
+    place.await_nobody();
+}
+
+#[test]
+fn a_killed_up_leaves_nobody_behind() {
+    let place = Place::new();
+    let up = running(&place, &example(&place));
+    up.signal(Signal::KILL);
+    up.finish();
+    place.await_nobody();
+}
+
+#[test]
+fn a_program_of_ones_own_is_told_who_it_is() {
+    let place = Place::new();
+    let file = example(&place);
+    let script = "echo \"I am $RENDEZ_TASK of $RENDEZ_CONFIG_FILE, with $1 and $RENDEZ_REQUIRE\"";
+    let program = [
+        "up",
+        &*file,
+        "--require",
+        "tcp",
+        "--",
+        "/bin/sh",
+        "-c",
+        script,
+        "sh",
+        "an argument",
+    ];
+    let Ended { said, .. } = place.run(&program).well();
+    for (name, task) in ["ps:0    ", "worker:0", "worker:1"]
+        .into_iter()
+        .zip([PS, WORKERS[0], WORKERS[1]])
+    {
+        let line = format!("{name} │ I am {task} of {file}, with an argument and tcp\n");
+        assert!(said.contains(&line), "{line} in {said}");
+    }
+    let missing = place.run(&["up", &file, "--", "./no-such-program"]);
+    missing.refused(1, "CONTROL_SYSTEM", &["cannot start ./no-such-program"]);
+    let failing = place.run(&["up", &file, "--", "/bin/sh", "-c", "exit 3"]);
+    failing.refused(1, "TASK_FAILED", &["exit status: 3"]);
+    place.await_nobody();
+}
