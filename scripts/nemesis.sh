@@ -283,6 +283,7 @@ done
 kill "$sampler"
 wait "$sampler" 2>/dev/null || true
 sampler=
-"$rendez" nemesis-check --failure-detection "${detection_ms}ms" --resident-max-kib 400000 --descriptors-max 200 \
+# Both arenas of a task, full: what runs beside them is small.
+"$rendez" nemesis-check --failure-detection "${detection_ms}ms" --resident-max-kib $((2 * 128 * 1024)) --descriptors-max 200 \
     "$work"/*.history || fail "the judge found what should not be"
 say "passed (SEED=$seed)"
