@@ -17,6 +17,7 @@ mod exchange;
 pub mod histogram;
 mod logs;
 pub mod machine;
+pub mod nemesis;
 pub mod push;
 pub mod report;
 pub mod serve;
@@ -100,6 +101,8 @@ fn dispatch(command: &Command, terminal: &mut Terminal) -> Result<(), CliError> 
             bench::run(args, &mut workload::Engines::of(args)?, terminal).map(|_| ())
         }
         Command::BenchPeer(args) => workload::serve(args),
+        Command::NemesisPeer(args) => nemesis::peer(args),
+        Command::NemesisCheck(args) => nemesis::check(args, terminal),
         Command::BaselinePeer(args) => {
             baseline::serve(args.parent, args.core, args.shared_core, args.tcp)
         }
@@ -107,10 +110,12 @@ fn dispatch(command: &Command, terminal: &mut Terminal) -> Result<(), CliError> 
 }
 
 /// Subcommands that the program runs itself under.
-const HIDDEN: [&str; 3] = [
+const HIDDEN: [&str; 5] = [
     demo::pair::PEER_COMMAND,
     baseline::PEER_COMMAND,
     workload::PEER_COMMAND,
+    nemesis::PEER_COMMAND,
+    nemesis::CHECK_COMMAND,
 ];
 
 /// Help and version are results; what is not understood is an error with a stable reason.

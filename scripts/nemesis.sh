@@ -1,0 +1,289 @@
+#!/usr/bin/env bash
+# Four tasks on three hosts exchange tensors while their world is broken: processes are killed and stopped, links are
+# cut both ways and one way, addresses change, descriptors run out. Then a judge reads what every task saw: every
+# value at most once, right, in order and of the right life; every receive ended by its deadline; every loss told in
+# time; nothing failed while nothing was broken; memory and descriptors bounded. Hosts are network namespaces; it needs
+# root and iproute2, and leaves nothing behind.
+#   scripts/nemesis.sh [SECONDS]              30 by default; builds the release program first
+#   SEED=7 scripts/nemesis.sh                 the same faults in the same order
+#   RENDEZ=path/to/rendez scripts/nemesis.sh
+#   KEEP=folder scripts/nemesis.sh            copies histories and logs there, whatever they show
+# The clock of the day is one for a whole machine, so it is not moved. The clock that engines read can be, where the
+# kernel has time namespaces: each life of a task then starts with another idea of how long the machine has been up.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+seconds="${1:-30}"
+seed="${SEED:-$((RANDOM * 32768 + RANDOM))}"
+RANDOM=$((seed % 32768))
+detection_ms=1000
+
+rendez="${RENDEZ:-}"
+if [ -z "$rendez" ]; then
+    cargo build --release --locked --quiet
+    rendez="$PWD/target/release/rendez"
+fi
+
+id="nm$$"
+work="$(mktemp -d)"
+faults="$work/faults.history"
+sampler=
+# By task: its host, its port, its life, and the process that started it.
+hosts=(a a b c)
+ports=(29700 29701 29700 29700)
+lives=(0 0 0 0)
+starters=(0 0 0 0)
+names=(a b c)
+
+cleanup() {
+    local pid host
+    [ -z "$sampler" ] || kill "$sampler" 2>/dev/null || true
+    # Whoever started a task takes it along, stopped or not.
+    for pid in "${starters[@]}"; do [ "$pid" = 0 ] || kill -9 "$pid" 2>/dev/null || true; done
+    wait 2>/dev/null || true
+    [ -z "${KEEP:-}" ] || { mkdir -p "$KEEP"; cp "$work"/*.history "$work"/*.log "$KEEP"/ 2>/dev/null || true; }
+    for host in "${names[@]}" switch; do
+        ip netns del "$id-$host" 2>/dev/null || true
+        rm -rf "/etc/netns/$id-$host"
+    done
+    rmdir /etc/netns 2>/dev/null || true
+    rm -rf "$work"
+}
+trap cleanup EXIT
+
+say() { printf 'nemesis: %s\n' "$*"; }
+fail() {
+    say "FAILED (SEED=$seed): $*" >&2
+    local file
+    for file in "$work"/*.log; do printf -- '--- %s\n' "${file##*/}" >&2; tail -n 8 "$file" >&2; done
+    exit 1
+}
+on() { local host="$1"; shift; ip netns exec "$id-$host" "$@"; }
+pick() { local -n from="$1"; picked="${from[RANDOM % ${#from[@]}]}"; }
+
+# A line of the script's own history.
+note() {
+    local up
+    read -r up _ </proc/uptime
+    printf '%s0000000 %s\n' "${up/./}" "$*" >>"$faults"
+}
+break_it() { say "fault $*"; note "fault $*"; }
+mend_it() { note "healed $*"; }
+
+# The tasks on a host, as histories name them.
+tasks_on() {
+    local task
+    on_host=()
+    for task in "${!hosts[@]}"; do [ "${hosts[task]}" != "$1" ] || on_host+=("$task"); done
+}
+
+# ── hosts ──
+declare -A addresses=()
+tell_names() {
+    local host text="127.0.0.1 localhost"
+    for host in "${names[@]}"; do text+=$'\n'"${addresses[$host]} host-$host"; done
+    # In place: running processes see this very file.
+    for host in "${names[@]}"; do printf '%s\n' "$text" >"/etc/netns/$id-$host/hosts"; done
+}
+ip netns add "$id-switch"
+on switch ip link add switch type bridge
+on switch ip link set switch up
+next_address=10
+for host in "${names[@]}"; do
+    next_address=$((next_address + 1))
+    addresses[$host]="10.78.0.$next_address"
+    mkdir -p "/etc/netns/$id-$host"
+    ip netns add "$id-$host"
+    ip link add "to-$host" netns "$id-switch" type veth peer name eth0 netns "$id-$host"
+    on switch ip link set "to-$host" master switch up
+    on "$host" ip address add "${addresses[$host]}/24" dev eth0
+    on "$host" ip link set eth0 up
+    on "$host" ip link set lo up
+done
+tell_names
+head -c 32 /dev/urandom | base64 >"$work/secret"
+chmod 600 "$work/secret"
+cat >"$work/cluster.toml" <<TOML
+shards = 1
+share_cores = true
+poll = "park"
+failure_detection = "${detection_ms}ms"
+arena_segment_bytes = "16MiB"
+arena_bytes = "128MiB"
+parked_bytes = "64MiB"
+parked_bytes_per_step = "32MiB"
+landing_bytes = "32MiB"
+drain_timeout = "500ms"
+[cluster]
+n = ["host-a:29700", "host-a:29701", "host-b:29700", "host-c:29700"]
+TOML
+unshare_clock=()
+if unshare --time --monotonic 1000 --fork true 2>/dev/null; then unshare_clock=(yes); else
+    say "no time namespaces here: all tasks read one clock"
+fi
+
+# ── tasks ──
+start_task() {
+    local task="$1" life="${lives[$1]}" ahead
+    printf '%s\n' "${lives[*]}" >"$work/lives.new"
+    mv "$work/lives.new" "$work/lives"
+    ahead=$((RANDOM * 3000))
+    local clock=()
+    [ -z "${unshare_clock[*]}" ] || clock=(--time --monotonic "$ahead")
+    (exec ip netns exec "$id-${hosts[task]}" env RENDEZ_LOG="${RENDEZ_LOG:-rendez=info}" \
+        unshare "${clock[@]}" --fork --kill-child "$rendez" nemesis-peer \
+        --config "$work/cluster.toml" --cluster-secret-file "$work/secret" --job n --task "$task" \
+        --listen "0.0.0.0:${ports[task]}" --life "$life" --lives "$work/lives" \
+        --history "$work/task-$task-$life.history" >"$work/task-$task-$life.log" 2>&1) &
+    starters[task]=$!
+}
+# Waits until a task has begun; its process is $process.
+await_task() {
+    local task="$1" tries file="$work/task-$1-${lives[$1]}.history" word
+    for ((tries = 0; tries < 200; tries++)); do
+        if read -r _ word _ _ process _ <"$file" && [ "$word" = begin ]; then
+            printf '%s %s\n' "${lives[task]}" "$process" >"$work/process-$task"
+            return
+        fi 2>/dev/null
+        sleep 0.05
+    done
+    fail "task $task did not begin its life ${lives[task]}"
+}
+process_of() { read -r _ process <"$work/process-$1"; }
+
+# What every process holds, twice a second.
+sample() {
+    local task life process resident up descriptors
+    while sleep 0.5; do
+        for task in "${!hosts[@]}"; do
+            read -r life process <"$work/process-$task" || continue
+            resident="$(awk '/^VmRSS:/ { print $2 }' "/proc/$process/status")" || continue
+            descriptors=("/proc/$process/fd"/*)
+            [ -n "$resident" ] || continue
+            read -r up _ </proc/uptime
+            printf '%s0000000 used %s %s %s %s\n' "${up/./}" "$task" "$life" "$resident" "${#descriptors[@]}" \
+                >>"$work/uses.history"
+        done
+    done 2>/dev/null
+}
+
+# ── faults ──
+lasting=(0.1 0.3 0.6 1.2 2.5 3.5)
+cut_for() {
+    local host="$1" lasts="$2"
+    tasks_on "$host"
+    break_it cut "${on_host[@]}"
+    on switch ip link set "to-$host" down
+    sleep "$lasts"
+    on switch ip link set "to-$host" up
+    mend_it cut "${on_host[@]}"
+}
+one_way_for() {
+    local what="$1" host="$2" lasts="$3" at=switch port="to-$2"
+    [ "$what" = deaf ] || { at="$host"; port=eth0; }
+    tasks_on "$host"
+    break_it "$what" "${on_host[@]}"
+    on "$at" tc qdisc replace dev "$port" root blackhole
+    sleep "$lasts"
+    on "$at" tc qdisc del dev "$port" root
+    mend_it "$what" "${on_host[@]}"
+}
+fault_kill() {
+    local task=$((RANDOM % ${#hosts[@]}))
+    process_of "$task"
+    break_it kill "$task"
+    kill -9 "$process"
+    wait "${starters[task]}" 2>/dev/null || true
+    pick lasting
+    sleep "$picked"
+    lives[task]=$((lives[task] + 1))
+    start_task "$task"
+    await_task "$task"
+    mend_it kill "$task"
+}
+fault_stop() {
+    local task=$((RANDOM % ${#hosts[@]}))
+    process_of "$task"
+    pick lasting
+    break_it stop "$task"
+    kill -STOP "$process"
+    sleep "$picked"
+    kill -CONT "$process"
+    mend_it stop "$task"
+}
+fault_cut() { pick names; local host="$picked"; pick lasting; cut_for "$host" "$picked"; }
+fault_deaf() { pick names; local host="$picked"; pick lasting; one_way_for deaf "$host" "$picked"; }
+fault_mute() { pick names; local host="$picked"; pick lasting; one_way_for mute "$host" "$picked"; }
+fault_address() {
+    pick names
+    local host="$picked"
+    pick lasting
+    tasks_on "$host"
+    break_it address "${on_host[@]}"
+    on "$host" ip address flush dev eth0
+    sleep "$picked"
+    next_address=$((next_address >= 250 ? 10 : next_address + 1))
+    addresses[$host]="10.78.0.$next_address"
+    on "$host" ip address add "${addresses[$host]}/24" dev eth0
+    tell_names
+    mend_it address "${on_host[@]}"
+}
+# None left, and connections to be made again.
+fault_descriptors() {
+    local task=$((RANDOM % ${#hosts[@]})) of limit open
+    process_of "$task"
+    of="$process"
+    limit="$(prlimit --pid "$of" --nofile --noheadings --output SOFT)"
+    open=("/proc/$of/fd"/*)
+    break_it descriptors "$task"
+    prlimit --pid "$of" --nofile="${#open[@]}":
+    cut_for "${hosts[task]}" 0.8
+    sleep 1
+    prlimit --pid "$of" --nofile="$limit":
+    mend_it descriptors "$task"
+}
+
+# ── the run ──
+say "SEED=$seed, $seconds s, failure_detection = $detection_ms ms"
+for host in "${names[@]}"; do tasks_on "$host"; note host "${on_host[@]}"; done
+for task in "${!hosts[@]}"; do start_task "$task"; done
+for task in "${!hosts[@]}"; do await_task "$task"; done
+sample &
+sampler=$!
+sleep 3.5
+pauses=(0.1 1 4.5)
+began=$SECONDS
+deck=()
+while [ $((SECONDS - began)) -lt $((seconds - 8)) ]; do
+    # All kinds before one comes again.
+    [ "${#deck[@]}" -gt 0 ] || deck=(kill stop cut deaf mute address descriptors)
+    at=$((RANDOM % ${#deck[@]}))
+    what="${deck[at]}"
+    unset "deck[at]"
+    deck=("${deck[@]}")
+    "fault_$what"
+    pick pauses
+    sleep "$picked"
+    for task in "${!hosts[@]}"; do
+        kill -0 "${starters[task]}" 2>/dev/null || fail "task $task ended by itself"
+    done
+done
+sleep 5
+note fault over "${!hosts[@]}"
+for task in "${!hosts[@]}"; do process_of "$task"; kill "$process"; done
+for task in "${!hosts[@]}"; do
+    for ((tries = 0; tries < 100; tries++)); do
+        kill -0 "${starters[task]}" 2>/dev/null || break
+        sleep 0.1
+    done
+    ! kill -0 "${starters[task]}" 2>/dev/null || fail "task $task does not end"
+    wait "${starters[task]}" || fail "task $task did not end well"
+    starters[task]=0
+done
+kill "$sampler"
+wait "$sampler" 2>/dev/null || true
+sampler=
+# Both arenas of a task, full: what runs beside them is small.
+"$rendez" nemesis-check --failure-detection "${detection_ms}ms" --resident-max-kib $((2 * 128 * 1024)) --descriptors-max 200 \
+    "$work"/*.history || fail "the judge found what should not be"
+say "passed (SEED=$seed)"

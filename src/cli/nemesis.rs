@@ -1,0 +1,115 @@
+//! Nemesis: tasks that exchange tensors while their world is broken, and the judge of what they saw.
+//!
+//! `scripts/nemesis.sh` starts the tasks and breaks things; neither is known here. Each task writes a history, and so
+//! does the script; the judge reads all of them and knows nothing of a running engine.
+//!
+//! | file | |
+//! |---|---|
+//! | `scope.rs` | which step two lives of two tasks use at a time, and what they exchange in it |
+//! | `value.rs` | what a tensor carries, so that a wrong one is known |
+//! | `history.rs` | events as lines of text, and how they are kept |
+//! | `peer.rs` | a task |
+//! | `story.rs` | all histories put together |
+//! | `judge.rs` | what must hold, and what does not |
+
+mod history;
+mod judge;
+mod peer;
+mod scope;
+mod story;
+mod value;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::error::CliError;
+use super::settings::SettingArgs;
+use super::terminal::Terminal;
+use super::units;
+
+pub use peer::run as peer;
+
+/// The hidden subcommand of a task.
+pub const PEER_COMMAND: &str = "nemesis-peer";
+/// The hidden subcommand of the judge.
+pub const CHECK_COMMAND: &str = "nemesis-check";
+
+/// Options of a task.
+#[derive(Args, Clone, PartialEq, Debug)]
+pub struct NemesisPeerArgs {
+    /// Which life of the task this is.
+    #[arg(long)]
+    pub life: u32,
+    /// The file with the lives of all tasks, in their order.
+    #[arg(long)]
+    pub lives: PathBuf,
+    /// The file for the history of this life.
+    #[arg(long)]
+    pub history: PathBuf,
+    /// The settings.
+    #[command(flatten)]
+    pub settings: SettingArgs,
+}
+
+/// Options of the judge.
+#[derive(Args, Clone, PartialEq, Debug)]
+pub struct NemesisCheckArgs {
+    /// Histories: one of each life of each task, and that of the faults.
+    #[arg(required = true)]
+    pub histories: Vec<PathBuf>,
+    /// The setting that the tasks ran with.
+    #[arg(long, value_parser = units::positive_duration)]
+    pub failure_detection: Duration,
+    /// How late the machine may let anybody run.
+    #[arg(long, value_parser = units::positive_duration, default_value = "500ms")]
+    pub slack: Duration,
+    /// How long after a fault everything works again.
+    #[arg(long, value_parser = units::positive_duration, default_value = "3s")]
+    pub settle: Duration,
+    /// The most memory a task may hold, in KiB.
+    #[arg(long)]
+    pub resident_max_kib: u64,
+    /// The most descriptors a task may hold.
+    #[arg(long)]
+    pub descriptors_max: u64,
+}
+
+/// Reads the histories and says what they show.
+///
+/// # Errors
+/// `NEMESIS_FOUND` if anything is not as promised; `FILE_UNREADABLE`, or a history that is none.
+pub fn check(args: &NemesisCheckArgs, terminal: &mut Terminal) -> Result<(), CliError> {
+    let mut story = story::Story::default();
+    for path in &args.histories {
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            let message = format!("cannot read the history {}: {error}", path.display());
+            CliError::failure("FILE_UNREADABLE", message)
+        })?;
+        story.read(&path.display().to_string(), &text)?;
+    }
+    let bounds = judge::Bounds {
+        failure_detection_ns: nanos(args.failure_detection),
+        slack_ns: nanos(args.slack),
+        settle_ns: nanos(args.settle),
+        resident_max_kib: args.resident_max_kib,
+        descriptors_max: args.descriptors_max,
+    };
+    let verdict = judge::judge(&story, &bounds);
+    for line in &verdict.summary {
+        terminal.line(line)?;
+    }
+    if verdict.findings.is_empty() {
+        return Ok(());
+    }
+    for finding in verdict.findings.iter().take(60) {
+        terminal.line(format!("FOUND {finding}"))?;
+    }
+    let message = format!("{} promises were not kept", verdict.findings.len());
+    Err(CliError::failure("NEMESIS_FOUND", message))
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

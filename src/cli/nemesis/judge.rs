@@ -1,0 +1,467 @@
+//! Judge: what must hold of a run, whatever was broken in it, and where it does not.
+//!
+//! Knows stories only. A pair of tasks is *calm* while nothing between them is broken, nor was within the time that
+//! mending takes: then nothing may fail at all. Otherwise receives may fail, but never late, never without a known
+//! reason, and never with a wrong value.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::history::Claim;
+use super::scope::{Kind, SLOT_NS, Scope, WATCH_SLOT};
+use super::story::{Fault, Outcome, Receive, Story};
+
+#[cfg(test)]
+mod tests;
+
+/// What is promised, in numbers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    pub(super) failure_detection_ns: u64,
+    /// How late the machine may let anybody run.
+    pub(super) slack_ns: u64,
+    /// How long after a fault everything works again.
+    pub(super) settle_ns: u64,
+    pub(super) resident_max_kib: u64,
+    pub(super) descriptors_max: u64,
+}
+
+/// How soon a death on the same machine is told.
+const NEAR_DEATH_NS: u64 = 50_000_000;
+/// How exactly the script knows when it broke something.
+const SCRIPT_NS: u64 = 20_000_000;
+/// How much sooner than its deadline a receive may give up.
+const EARLY_NS: u64 = 1_000_000;
+
+/// Why a receive or a send may fail while something is broken.
+const EXCUSES: [&str; 11] = [
+    "PEER_LOST",
+    "PEER_RESTARTED",
+    "CONNECT_DEADLINE",
+    "DEADLINE",
+    "STEP_ABORTED",
+    "STEP_FINISHED",
+    "STEP_ENDED",
+    "STEP_UNCLAIMED",
+    "ARENA_FULL",
+    "SHUTDOWN",
+    // What a peer says of a step, in its own words.
+    "PEER_STATUS",
+];
+
+/// What became of a run.
+#[derive(Debug, Default)]
+pub(super) struct Verdict {
+    /// What is not as promised, with its evidence.
+    pub(super) findings: Vec<String>,
+    /// What happened, in numbers.
+    pub(super) summary: Vec<String>,
+}
+
+/// Judges a run.
+pub(super) fn judge(story: &Story, bounds: &Bounds) -> Verdict {
+    let mut judge = Judge {
+        story,
+        bounds,
+        troubles: BTreeMap::new(),
+        verdict: Verdict::default(),
+    };
+    judge.lives();
+    judge.values();
+    judge.ends();
+    judge.failures();
+    judge.detection();
+    judge.uses();
+    judge.traffic();
+    judge.verdict
+}
+
+struct Judge<'a> {
+    story: &'a Story,
+    bounds: &'a Bounds,
+    /// When a pair is not calm, as far as it was asked for.
+    troubles: BTreeMap<(u32, u32), Vec<(u64, u64)>>,
+    verdict: Verdict,
+}
+
+impl Judge<'_> {
+    /// A life ends by a kill or in good order, never by itself.
+    fn lives(&mut self) {
+        for by in self.story.lives.keys() {
+            if self.story.death_ns(*by).is_none() {
+                let what = format!("task {} died by itself in its life {}", by.0, by.1);
+                self.verdict.findings.push(what);
+            }
+        }
+    }
+
+    /// Right bytes, of the right life, once, in order.
+    fn values(&mut self) {
+        let mut seen = BTreeSet::new();
+        let mut last: BTreeMap<_, (u32, u32)> = BTreeMap::new();
+        for receive in &self.story.receives {
+            let Some((got_ns, Outcome::Got(claim, _))) = &receive.end else {
+                continue;
+            };
+            let mut wrong = self.mistakes(receive, claim);
+            let lane = (receive.by.0, receive.lane);
+            if !seen.insert((lane, claim.ordinal)) {
+                wrong.push("it was received before".to_owned());
+            }
+            let place = (receive.nth, claim.ordinal);
+            let before = last.insert(lane, place);
+            if before.is_some_and(|before| before.0 < place.0 && before.1 >= place.1) {
+                wrong.push(format!("it comes after {before:?}, out of order"));
+            }
+            let slot_ns = Scope::of(receive.lane.step).slot * SLOT_NS;
+            let is_aborted = self.story.aborted.contains(&receive.lane.step);
+            if claim.ordinal != receive.nth
+                && !is_aborted
+                && self.is_calm(receive.by.0, receive.lane.other, slot_ns, *got_ns)
+            {
+                wrong.push("values before it were lost, and nothing was broken".to_owned());
+            }
+            for what in wrong {
+                let what = format!("value: {what}: {}", show(receive));
+                self.verdict.findings.push(what);
+            }
+        }
+    }
+
+    fn mistakes(&self, receive: &Receive, claim: &Claim) -> Vec<String> {
+        let mut wrong = Vec::new();
+        if !claim.is_right {
+            wrong.push("its bytes are not those of a value of this key and step".to_owned());
+            return wrong;
+        }
+        let scope = Scope::of(receive.lane.step);
+        let expected = scope.life_of(receive.lane.other);
+        if claim.life != expected {
+            wrong.push(format!("it is from life {}, not {expected}", claim.life));
+        }
+        if claim.meant_for != receive.by.1 {
+            wrong.push(format!(
+                "it was meant for life {} of its receiver",
+                claim.meant_for
+            ));
+        }
+        let sender = self.story.lives.get(&(receive.lane.other, claim.life));
+        if sender.is_none_or(|sender| sender.incarnation != claim.incarnation) {
+            wrong.push("its sender's incarnation is not that of the life".to_owned());
+        }
+        let lane = receive.lane;
+        let value = (
+            lane.step,
+            lane.other,
+            receive.by.0,
+            lane.kind,
+            claim.ordinal,
+        );
+        match self.story.sent.get(&value) {
+            None => wrong.push("nobody sent it".to_owned()),
+            Some(sum) if *sum != claim.sum => {
+                wrong.push("its bytes are not those that were sent".to_owned());
+            }
+            Some(_) => {}
+        }
+        wrong
+    }
+
+    /// Every receive ends by its deadline, and none gives up before.
+    fn ends(&mut self) {
+        for receive in &self.story.receives {
+            let due_ns = receive.asked_ns + receive.patience_ns;
+            let latest_ns = self.excused(receive.by.0, due_ns) + self.bounds.slack_ns;
+            let what = match &receive.end {
+                Some((end_ns, _)) if *end_ns > latest_ns => {
+                    format!("it ended {} after its deadline", show_ns(end_ns - due_ns))
+                }
+                Some((end_ns, Outcome::Failed(reason)))
+                    if reason == "DEADLINE" && *end_ns + EARLY_NS < due_ns =>
+                {
+                    format!("it gave up {} too soon", show_ns(due_ns - end_ns))
+                }
+                None if self.lived_until(receive.by, latest_ns) => "it never ended".to_owned(),
+                _ => continue,
+            };
+            let what = format!("deadline: {what}: {}", show(receive));
+            self.verdict.findings.push(what);
+        }
+    }
+
+    /// What fails has a reason; while nothing is broken, only what was aborted on purpose fails.
+    fn failures(&mut self) {
+        for receive in &self.story.receives {
+            let Some((end_ns, Outcome::Failed(reason))) = &receive.end else {
+                continue;
+            };
+            let scope = Scope::of(receive.lane.step);
+            let is_watch = scope.slot == WATCH_SLOT;
+            let from_ns = if is_watch {
+                receive.asked_ns
+            } else {
+                receive.asked_ns.min(scope.slot * SLOT_NS)
+            };
+            let is_meant = match reason.as_str() {
+                "DEADLINE" => is_watch,
+                "STEP_ABORTED" | "PEER_STATUS" => self.story.aborted.contains(&receive.lane.step),
+                _ => false,
+            };
+            let is_excused = is_meant
+                || (EXCUSES.contains(&reason.as_str())
+                    && !self.is_calm(receive.by.0, receive.lane.other, from_ns, *end_ns));
+            if !is_excused {
+                let what = format!("failure: {reason} without a cause: {}", show(receive));
+                self.verdict.findings.push(what);
+            }
+        }
+        for refused in &self.story.refused {
+            let is_meant = ["STEP_ABORTED", "PEER_STATUS"].contains(&refused.reason.as_str())
+                && self.story.aborted.contains(&refused.lane.step);
+            let from_ns = refused.at_ns.saturating_sub(SLOT_NS);
+            let is_excused = is_meant
+                || (EXCUSES.contains(&refused.reason.as_str())
+                    && !self.is_calm(refused.by, refused.lane.other, from_ns, refused.at_ns));
+            if !is_excused {
+                let what = format!(
+                    "failure: a send was refused without a cause: {} at {}: {:?}",
+                    refused.reason, refused.at_ns, refused.lane
+                );
+                self.verdict.findings.push(what);
+            }
+        }
+    }
+
+    /// Whoever waits for a task that is lost hears so in time.
+    fn detection(&mut self) {
+        let mut worst: BTreeMap<&str, u64> = BTreeMap::new();
+        let bound_ns = self.bounds.failure_detection_ns * 3 / 2 + self.bounds.slack_ns;
+        for fault in &self.story.faults {
+            for receive in &self.story.receives {
+                let Some((bound_ns, name)) = self.bound(fault, receive, bound_ns) else {
+                    continue;
+                };
+                let latest_ns = self.excused(receive.by.0, fault.from_ns + bound_ns);
+                match &receive.end {
+                    Some((end_ns, outcome)) => {
+                        let took_ns = end_ns - fault.from_ns;
+                        let is_told = matches!(outcome, Outcome::Failed(reason)
+                            if reason == "PEER_LOST" || reason == "PEER_RESTARTED");
+                        if is_told {
+                            let so_far = worst.entry(name).or_default();
+                            *so_far = took_ns.max(*so_far);
+                        }
+                        if *end_ns <= latest_ns {
+                            continue;
+                        }
+                    }
+                    None if !self.lived_until(receive.by, latest_ns) => continue,
+                    None => {}
+                }
+                let what = format!(
+                    "detection: not told within {} of {} at {}: {}",
+                    show_ns(bound_ns),
+                    fault.what,
+                    fault.from_ns,
+                    show(receive)
+                );
+                self.verdict.findings.push(what);
+            }
+        }
+        for (name, took_ns) in worst {
+            let line = format!("worst detection {name}: {}", show_ns(took_ns));
+            self.verdict.summary.push(line);
+        }
+    }
+
+    /// Within which time of a fault a receive must have ended, if it must, and what to call that.
+    fn bound(&self, fault: &Fault, receive: &Receive, far_ns: u64) -> Option<(u64, &'static str)> {
+        let (by, other) = (receive.by.0, receive.lane.other);
+        let is_waiting = receive.asked_ns < fault.from_ns
+            && receive
+                .end
+                .as_ref()
+                .is_none_or(|(end_ns, _)| *end_ns > fault.from_ns);
+        if !is_waiting || !self.story.strikes(fault, by, other) {
+            return None;
+        }
+        let lasts = fault.until_ns - fault.from_ns >= far_ns;
+        let is_near = self.story.are_near(by, other);
+        match fault.what.as_str() {
+            "kill" if fault.tasks.contains(&by) => None,
+            "kill" if is_near => Some((
+                NEAR_DEATH_NS + self.bounds.slack_ns,
+                "of a death on the same machine",
+            )),
+            "kill" => Some((far_ns, "of a death on another machine")),
+            "cut" if lasts => Some((far_ns, "of a link cut both ways")),
+            "deaf" | "mute" if lasts => Some((far_ns, "of a link cut one way")),
+            "stop" if lasts && !is_near && !fault.tasks.contains(&by) => {
+                Some((far_ns, "of a process stopped on another machine"))
+            }
+            _ => None,
+        }
+    }
+
+    /// No process holds more than it may.
+    fn uses(&mut self) {
+        let (mut resident_kib, mut descriptors) = (0, 0);
+        for used in &self.story.uses {
+            resident_kib = used.resident_kib.max(resident_kib);
+            descriptors = used.descriptors.max(descriptors);
+            if used.resident_kib > self.bounds.resident_max_kib
+                || used.descriptors > self.bounds.descriptors_max
+            {
+                let what = format!(
+                    "use: task {} life {} holds {} KiB and {} descriptors",
+                    used.by.0, used.by.1, used.resident_kib, used.descriptors
+                );
+                self.verdict.findings.push(what);
+            }
+        }
+        if self.story.uses.is_empty() {
+            let what = "use: nobody looked at what processes hold".to_owned();
+            self.verdict.findings.push(what);
+        }
+        let line = format!("peak: {resident_kib} KiB resident, {descriptors} descriptors");
+        self.verdict.summary.push(line);
+    }
+
+    /// Every task has received of every other: a run in which nothing happens proves nothing.
+    fn traffic(&mut self) {
+        let mut ways: BTreeMap<String, u64> = BTreeMap::new();
+        let mut pairs = BTreeSet::new();
+        let mut again: BTreeMap<(u32, u32), u64> = BTreeMap::new();
+        for receive in &self.story.receives {
+            let name = match &receive.end {
+                Some((at_ns, Outcome::Got(claim, way))) => {
+                    pairs.insert((receive.lane.other, receive.by.0, receive.lane.kind));
+                    if claim.life > 0
+                        && self.story.death_ns(receive.by).is_none_or(|ns| ns > *at_ns)
+                    {
+                        let first = again
+                            .entry((receive.lane.other, claim.life))
+                            .or_insert(u64::MAX);
+                        *first = (*first).min(*at_ns);
+                    }
+                    format!("got {way}")
+                }
+                Some((_, Outcome::Failed(reason))) if receive.lane.kind == Kind::Watch => {
+                    format!("watch {reason}")
+                }
+                Some((_, Outcome::Failed(reason))) => format!("failed {reason}"),
+                None => "cut off by a kill".to_owned(),
+            };
+            *ways.entry(name).or_default() += 1;
+        }
+        let tasks: BTreeSet<u32> = self.story.lives.keys().map(|life| life.0).collect();
+        for from in &tasks {
+            for to in tasks.iter().filter(|to| *to != from) {
+                for kind in Kind::SENT {
+                    if !pairs.contains(&(*from, *to, kind)) {
+                        let kind = kind.name();
+                        let what = format!("traffic: nothing {kind} came from {from} to {to}");
+                        self.verdict.findings.push(what);
+                    }
+                }
+            }
+        }
+        let flows = again.iter().filter_map(|(life, first_ns)| {
+            let began_ns = self.story.lives.get(life)?.began_ns;
+            Some(first_ns.saturating_sub(began_ns))
+        });
+        if let Some(worst_ns) = flows.max() {
+            let line = format!(
+                "worst first value of a restarted task: {}",
+                show_ns(worst_ns)
+            );
+            self.verdict.summary.push(line);
+        }
+        let mut faults: BTreeMap<&str, u32> = BTreeMap::new();
+        for fault in &self.story.faults {
+            *faults.entry(&fault.what).or_default() += 1;
+        }
+        let list = |names: Vec<String>| names.join(", ");
+        let faults = faults.iter().map(|(what, count)| format!("{what} {count}"));
+        let ways = ways.iter().map(|(what, count)| format!("{what} {count}"));
+        let lines = [
+            format!("faults: {}", list(faults.collect())),
+            format!(
+                "sent {}, refused {}; receives: {}",
+                self.story.sent.len(),
+                self.story.refused.len(),
+                list(ways.collect())
+            ),
+            format!("lives: {}", self.story.lives.len()),
+        ];
+        self.verdict.summary.extend(lines);
+    }
+
+    /// True if nothing between the two was broken, or being mended, at any time from then to then.
+    fn is_calm(&mut self, one: u32, other: u32, from_ns: u64, until_ns: u64) -> bool {
+        let pair = (one.min(other), one.max(other));
+        let (story, settle_ns) = (self.story, self.bounds.settle_ns);
+        let troubles = self.troubles.entry(pair).or_insert_with(|| {
+            let faults = story.faults.iter();
+            let faults = faults
+                .filter(|fault| story.strikes(fault, one, other))
+                .map(|fault| (fault.from_ns, fault.until_ns));
+            // A task that just began is being met by the others.
+            let begins = story.lives.iter();
+            let begins = begins
+                .filter(|((task, _), _)| *task == one || *task == other)
+                .map(|(_, life)| (life.began_ns.saturating_sub(settle_ns), life.began_ns));
+            faults
+                .chain(begins)
+                .map(|(from, until)| {
+                    (
+                        from.saturating_sub(SCRIPT_NS),
+                        until.saturating_add(settle_ns),
+                    )
+                })
+                .collect()
+        });
+        !troubles
+            .iter()
+            .any(|trouble| trouble.0 <= until_ns && from_ns <= trouble.1)
+    }
+
+    /// By when a task can do what is due then: not while it is stopped.
+    fn excused(&self, task: u32, due_ns: u64) -> u64 {
+        let stops = self.story.faults.iter();
+        let stops = stops.filter(|fault| fault.what == "stop" && fault.tasks.contains(&task));
+        let stops = stops.filter(|fault| fault.from_ns <= due_ns && due_ns <= fault.until_ns);
+        stops.map(|fault| fault.until_ns).fold(due_ns, u64::max)
+    }
+
+    fn lived_until(&self, by: (u32, u32), at_ns: u64) -> bool {
+        let death_ns = self.story.death_ns(by);
+        death_ns.is_none_or(|death_ns| death_ns > at_ns)
+            || self
+                .story
+                .lives
+                .get(&by)
+                .is_some_and(|life| life.ended_ns.is_some())
+    }
+}
+
+fn show(receive: &Receive) -> String {
+    let scope = Scope::of(receive.lane.step);
+    format!(
+        "task {} life {} from task {} life {}, {} {} of slot {} (step {}), asked at {} for {}: {:?}",
+        receive.by.0,
+        receive.by.1,
+        receive.lane.other,
+        scope.life_of(receive.lane.other),
+        receive.lane.kind.name(),
+        receive.nth,
+        scope.slot,
+        receive.lane.step,
+        receive.asked_ns,
+        show_ns(receive.patience_ns),
+        receive.end
+    )
+}
+
+fn show_ns(nanos: u64) -> String {
+    format!("{:.1} ms", nanos as f64 / 1e6)
+}

@@ -1,0 +1,358 @@
+//! The judge against histories in which one thing is wrong: each must be found, and a good one not.
+
+use super::*;
+
+const MS: u64 = 1_000_000;
+/// The slot that everything is in, and its beginning, long after the tasks began.
+const SLOT: u64 = 400;
+const START: u64 = SLOT * SLOT_NS / MS;
+
+const BOUNDS: Bounds = Bounds {
+    failure_detection_ns: 1_000 * MS,
+    slack_ns: 500 * MS,
+    settle_ns: 3_000 * MS,
+    resident_max_kib: 1_000,
+    descriptors_max: 100,
+};
+
+/// Two tasks that exchange one value of each kind, and the script's history.
+struct Run {
+    histories: [Vec<String>; 2],
+    script: Vec<String>,
+}
+
+fn step() -> u64 {
+    Scope::new((0, 0), (1, 0), SLOT).step().0
+}
+
+fn line(at_ms: u64, text: &str) -> String {
+    format!("{} {text}", at_ms * MS)
+}
+
+impl Run {
+    fn good() -> Self {
+        let step = step();
+        let history = |me: u64| {
+            let other = 1 - me;
+            let mut lines = vec![line(1_000, &format!("begin {me} 0 {me} 1{me}"))];
+            for (kind, count) in [("small", 3), ("middle", 1), ("large", 1)] {
+                for at in 0..count {
+                    let now = START + 10 * at;
+                    lines.push(line(now, &format!("sent {step} {other} {kind} {at} a{at}")));
+                    let lane = format!("{step} {other} {kind} {at}");
+                    lines.push(line(now, &format!("asked {lane} {}", 2_000 * MS)));
+                    let claim = format!("right 0 0 {at} 1{other} a{at} inline");
+                    lines.push(line(now + 5, &format!("got {lane} {claim}")));
+                }
+            }
+            lines.push(line(200_000, "end"));
+            lines
+        };
+        let script = vec![
+            line(500, "host 0"),
+            line(500, "host 1"),
+            line(2_000, "used 0 0 900 50"),
+        ];
+        Self {
+            histories: [history(0), history(1)],
+            script,
+        }
+    }
+
+    /// A run in which `text` stands in task 1's history instead of the line with `old` in it.
+    fn with(old: &str, text: &str) -> Self {
+        let mut run = Self::good();
+        let lines = &mut run.histories[1];
+        let at = lines.iter().position(|line| line.contains(old));
+        let at = at.unwrap_or_else(|| panic!("no line has '{old}'"));
+        lines.splice(at..=at, text.lines().map(str::to_owned));
+        run
+    }
+
+    /// A run that something happened in.
+    fn and(mut self, script: &[(u64, &str)]) -> Self {
+        let lines = script.iter().map(|(at_ms, text)| line(*at_ms, text));
+        self.script.extend(lines);
+        self
+    }
+
+    /// A watch of task 1 that began before the value, and how it ended.
+    fn watched(asked_ms: u64, ended: Option<(u64, &str)>) -> Self {
+        let watch = Scope::new((0, 0), (1, 0), WATCH_SLOT).step().0;
+        let mut run = Self::good();
+        let end = run.histories[1].pop().expect("it ends");
+        let lane = format!("{watch} 0 watch 0");
+        let patience = 4_000 * MS;
+        run.histories[1].push(line(asked_ms, &format!("asked {lane} {patience}")));
+        if let Some((at_ms, reason)) = ended {
+            run.histories[1].push(line(at_ms, &format!("failed {lane} {reason}")));
+        }
+        run.histories[1].push(end);
+        run
+    }
+
+    fn findings(&self) -> Vec<String> {
+        let mut story = Story::default();
+        let [one, other] = &self.histories;
+        for lines in [one, other, &self.script] {
+            let text = lines.join("\n") + "\n";
+            story.read("history", &text).expect("it is a history");
+        }
+        judge(&story, &BOUNDS).findings
+    }
+
+    /// Exactly one finding, which says so.
+    fn finds(&self, what: &str) {
+        let findings = self.findings();
+        assert_eq!(findings.len(), 1, "{findings:#?}");
+        assert!(findings[0].contains(what), "{findings:#?}");
+    }
+
+    fn finds_nothing(&self) {
+        assert_eq!(self.findings(), Vec::<String>::new());
+    }
+}
+
+fn got(nth: u32, claim: &str) -> String {
+    let at = START + 10 * u64::from(nth) + 5;
+    line(at, &format!("got {} 0 small {nth} {claim}", step()))
+}
+
+fn second(what: &str) -> String {
+    format!("{what} {} 0 small 1", step())
+}
+
+#[test]
+fn a_good_run_passes() {
+    Run::good().finds_nothing();
+}
+
+#[test]
+fn a_value_that_comes_twice_is_found() {
+    let twice = got(1, "right 0 0 0 10 a0 inline");
+    let findings = Run::with(&second("got"), &twice).findings();
+    assert!(
+        findings
+            .iter()
+            .any(|found| found.contains("received before"))
+    );
+    assert!(findings.iter().any(|found| found.contains("out of order")));
+}
+
+#[test]
+fn wrong_bytes_are_found() {
+    let wrong = got(1, "wrong 0 0 0 0 0 inline");
+    let findings = Run::with(&second("got"), &wrong).findings();
+    assert!(
+        findings
+            .iter()
+            .any(|found| found.contains("not those of a value"))
+    );
+    let other_sum = got(1, "right 0 0 1 10 bad inline");
+    Run::with(&second("got"), &other_sum).finds("not those that were sent");
+}
+
+#[test]
+fn values_of_another_life_are_found() {
+    let of_another = got(1, "right 1 0 1 10 a1 inline");
+    let findings = Run::with(&second("got"), &of_another).findings();
+    assert!(
+        findings
+            .iter()
+            .any(|found| found.contains("from life 1, not 0"))
+    );
+    let for_another = got(1, "right 0 1 1 10 a1 inline");
+    Run::with(&second("got"), &for_another).finds("meant for life 1");
+    let incarnation = got(1, "right 0 0 1 99 a1 inline");
+    Run::with(&second("got"), &incarnation).finds("incarnation");
+}
+
+#[test]
+fn values_that_nobody_sent_or_that_went_missing_are_found() {
+    let more = got(2, "right 0 0 3 10 a3 inline");
+    let findings = Run::with(&format!("got {} 0 small 2", step()), &more).findings();
+    assert!(
+        findings
+            .iter()
+            .any(|found| found.contains("nobody sent it"))
+    );
+    assert!(findings.iter().any(|found| found.contains("were lost")));
+}
+
+#[test]
+fn disorder_is_found_whatever_was_broken() {
+    let run = Run::with(&second("got"), &got(1, "right 0 0 2 10 a2 inline"));
+    let mut run = run.and(&[(START, "fault cut 0"), (START + 10, "healed cut 0")]);
+    let last = format!("got {} 0 small 2", step());
+    let at = run.histories[1]
+        .iter()
+        .position(|line| line.contains(&last));
+    run.histories[1][at.expect("it is there")] = got(2, "right 0 0 1 10 a1 inline");
+    run.finds("out of order");
+}
+
+#[test]
+fn a_failure_without_a_cause_is_found_and_one_with_a_cause_is_not() {
+    let failed = line(START + 15, &second("failed"));
+    let lost = format!("{failed} PEER_LOST");
+    Run::with(&second("got"), &lost).finds("PEER_LOST without a cause");
+    let cut = [(START + 2, "fault cut 1"), (START + 12, "healed cut 1")];
+    Run::with(&second("got"), &lost).and(&cut).finds_nothing();
+    // Long ago is no excuse, nor is what was broken elsewhere, nor a reason that nobody knows.
+    let before = [
+        (START - 5_000, "fault cut 1"),
+        (START - 4_000, "healed cut 1"),
+    ];
+    assert!(
+        !Run::with(&second("got"), &lost)
+            .and(&before)
+            .findings()
+            .is_empty()
+    );
+    let elsewhere = [(START + 2, "fault cut 2"), (START + 12, "healed cut 2")];
+    assert!(
+        !Run::with(&second("got"), &lost)
+            .and(&elsewhere)
+            .findings()
+            .is_empty()
+    );
+    let odd = format!("{failed} FRAME_MALFORMED");
+    Run::with(&second("got"), &odd)
+        .and(&cut)
+        .finds("FRAME_MALFORMED without a cause");
+}
+
+#[test]
+fn an_abort_is_a_cause() {
+    let mut run = Run::with(
+        &second("got"),
+        &format!("{} STEP_ABORTED", line(START + 15, &second("failed"))),
+    );
+    assert!(!run.findings().is_empty());
+    let end = run.histories[0].pop().expect("it ends");
+    run.histories[0].push(line(START + 14, &format!("aborted {}", step())));
+    run.histories[0].push(end);
+    run.finds_nothing();
+}
+
+#[test]
+fn refusals_need_a_cause_too() {
+    let mut run = Run::good();
+    let end = run.histories[0].pop().expect("it ends");
+    let refused = format!("refused {} 1 small 2 ARENA_FULL", step());
+    run.histories[0].push(line(START + 20, &refused));
+    run.histories[0].push(end);
+    run.finds("refused without a cause");
+}
+
+#[test]
+fn late_and_early_ends_are_found() {
+    Run::watched(START, Some((START + 4_001, "DEADLINE"))).finds_nothing();
+    Run::watched(START, Some((START + 4_501, "DEADLINE"))).finds("after its deadline");
+    Run::watched(START, Some((START + 3_900, "DEADLINE"))).finds("too soon");
+    Run::watched(START, None).finds("it never ended");
+}
+
+#[test]
+fn a_stop_excuses_the_stopped_alone() {
+    let late = Run::watched(START, Some((START + 5_400, "DEADLINE")));
+    let stop = [
+        (START + 3_900, "fault stop 1"),
+        (START + 5_000, "healed stop 1"),
+    ];
+    late.and(&stop).finds_nothing();
+    let late = Run::watched(START, Some((START + 5_400, "DEADLINE")));
+    let stop = [
+        (START + 3_900, "fault stop 0"),
+        (START + 5_000, "healed stop 0"),
+    ];
+    late.and(&stop).finds("after its deadline");
+}
+
+#[test]
+fn a_loss_that_is_told_late_is_found() {
+    for (what, lasts_ms) in [
+        ("cut", 2_500),
+        ("deaf", 2_500),
+        ("mute", 2_500),
+        ("stop", 2_500),
+    ] {
+        let (fault, healed) = (format!("fault {what} 0"), format!("healed {what} 0"));
+        let script = [
+            (START + 100, fault.as_str()),
+            (START + 100 + lasts_ms, healed.as_str()),
+        ];
+        let told = |after_ms: u64| {
+            Run::watched(START, Some((START + 100 + after_ms, "PEER_LOST"))).and(&script)
+        };
+        told(1_999).finds_nothing();
+        told(2_001).finds("detection: not told within");
+    }
+}
+
+#[test]
+fn a_short_cut_need_not_be_told() {
+    let script = [(START + 100, "fault cut 0"), (START + 600, "healed cut 0")];
+    Run::watched(START, Some((START + 4_000, "DEADLINE")))
+        .and(&script)
+        .finds_nothing();
+}
+
+#[test]
+fn a_death_is_told_sooner_on_the_same_machine() {
+    let script = [
+        (START + 100, "fault kill 0"),
+        (START + 3_000, "healed kill 0"),
+    ];
+    let killed = |after_ms: u64, host: &str| {
+        let ended = Some((START + 100 + after_ms, "PEER_LOST"));
+        let mut run = Run::watched(START, ended).and(&script).and(&[(500, host)]);
+        run.histories[0].pop();
+        run
+    };
+    killed(1_900, "host 2").finds_nothing();
+    killed(500, "host 0 1").finds_nothing();
+    killed(600, "host 0 1").finds("detection: not told within 550.0 ms");
+}
+
+#[test]
+fn a_task_that_dies_by_itself_is_found() {
+    let mut run = Run::good();
+    run.histories[0].pop();
+    run.finds("died by itself");
+    let dead = [(START + 1_000, "fault kill 0")];
+    run.and(&dead).finds_nothing();
+}
+
+#[test]
+fn use_beyond_the_bounds_is_found() {
+    let run = Run::good().and(&[(3_000, "used 1 0 1001 50")]);
+    run.finds("task 1 life 0 holds 1001 KiB");
+    let run = Run::good().and(&[(3_000, "used 1 0 900 101")]);
+    run.finds("101 descriptors");
+    let mut run = Run::good();
+    run.script.pop();
+    run.finds("nobody looked");
+}
+
+#[test]
+fn a_run_without_traffic_is_found() {
+    let mut run = Run::good();
+    run.histories[1].retain(|line| !line.contains("large") || line.contains("sent"));
+    run.finds("nothing large came from 0 to 1");
+}
+
+#[test]
+fn a_history_that_is_none_is_refused() {
+    let mut story = Story::default();
+    for text in [
+        "17 end\n",
+        "x\n",
+        "17 healed cut 1\n",
+        "17 sent 1 1 small 0 a\n",
+    ] {
+        assert!(story.read("history", text).is_err(), "{text}");
+    }
+    // What a killed writer left unfinished is no error.
+    assert!(story.read("history", "1000 begin 5 0 1 1\n2000 as").is_ok());
+}

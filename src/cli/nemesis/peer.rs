@@ -1,0 +1,340 @@
+//! Peer: one life of a task under test. It hands values to every other task and takes theirs, and writes down both.
+//!
+//! Knows a server and the public engine; judges nothing. For every other task there are a thread that sends, one for
+//! each kind of value that receives, and one that waits for what never comes.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use super::NemesisPeerArgs;
+use super::history::{Claim, Event, Lane, Log, now_ns};
+use super::scope::{Kind, SLOT_NS, Scope, WATCH_SLOT, mixed};
+use super::value::{self, Label};
+use crate::cli::error::CliError;
+use crate::cli::serve;
+use crate::engine::Engine;
+use crate::ground::{Code, DType, Key, Status, StepId, TaskName, catalogue};
+use crate::shard::{Path, Received};
+
+/// How long a receive waits: longer than any delay of a machine that is whole.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How long one waits for what never comes: longer than the loss of a peer may go untold.
+const WATCH_PATIENCE: Duration = Duration::from_secs(4);
+/// Slots after which a step is over: all its receives have ended by then.
+const SLOTS_KEPT: u64 = 16;
+const _: () = assert!(SLOTS_KEPT * SLOT_NS > 3_500_000_000);
+
+/// What all threads share.
+struct Shared {
+    engine: Engine,
+    me: u32,
+    life: u32,
+    lives: PathBuf,
+    log: Log,
+    is_over: AtomicBool,
+}
+
+/// Another task, as this one deals with it.
+struct Other {
+    index: u32,
+    name: TaskName,
+    /// Steps that were used with it and have not been finished.
+    used: Mutex<BTreeSet<(u64, StepId)>>,
+    /// Its life, as it was last known.
+    life: Mutex<u32>,
+}
+
+/// Runs until it is told to end.
+///
+/// # Errors
+/// What is wrong with the settings or the files.
+pub fn run(args: &NemesisPeerArgs) -> Result<(), CliError> {
+    let signals = serve::signals()?;
+    let log = Log::create(&args.history).map_err(|error| {
+        let message = format!("cannot make {}: {error}", args.history.display());
+        CliError::failure("FILE_UNWRITABLE", message)
+    })?;
+    let (server, _) = serve::start(&args.settings, None)?;
+    let engine = server.engine()?;
+    let mut me = 0;
+    let mut others = Vec::new();
+    for (index, (name, _)) in server.cluster().tasks().enumerate() {
+        if name == *server.task() {
+            me = index as u32;
+            continue;
+        }
+        others.push(Other {
+            index: index as u32,
+            name,
+            used: Mutex::default(),
+            life: Mutex::new(0),
+        });
+    }
+    log.add(&Event::Begin {
+        task: me,
+        life: args.life,
+        pid: std::process::id(),
+        incarnation: engine.incarnation().0,
+    });
+    let shared = Shared {
+        engine,
+        me,
+        life: args.life,
+        lives: args.lives.clone(),
+        log,
+        is_over: AtomicBool::new(false),
+    };
+    std::thread::scope(|scope| {
+        for other in &others {
+            let shared = &shared;
+            scope.spawn(move || shared.send_to(other));
+            scope.spawn(move || shared.watch(other));
+            for kind in Kind::SENT {
+                scope.spawn(move || shared.receive_from(other, kind));
+            }
+        }
+        // A sender of signals that is gone is an end too.
+        let _ = signals.recv();
+        shared.is_over.store(true, Ordering::Release);
+        // Whoever waits hears of it, so that all threads end.
+        server.stop(Some(Duration::from_millis(500)));
+    });
+    shared.log.add(&Event::End);
+    Ok(())
+}
+
+impl Shared {
+    /// Sends a step's values, spread over its slot; aborts some; finishes old ones.
+    fn send_to(&self, other: &Other) {
+        let mut last = 0;
+        while let Some(slot) = self.next_slot(&mut last) {
+            let scope = self.scope(other, slot);
+            let step = self.use_step(other, &scope);
+            let mut turns: Vec<(Kind, u32)> = Kind::SENT
+                .into_iter()
+                .flat_map(|kind| (0..kind.count()).map(move |ordinal| (kind, ordinal)))
+                .collect();
+            // Values of one kind stay in order; which kind comes when changes.
+            turns.sort_by_key(|(kind, ordinal)| {
+                let width = 1_000_000 / u64::from(kind.count());
+                u64::from(*ordinal) * width + mixed(slot ^ *kind as u64) % width
+            });
+            let count = turns.len() as u64;
+            let abort_at = mixed(scope.step().0 ^ 1) % count;
+            for (turn, (kind, ordinal)) in turns.into_iter().enumerate() {
+                if self.is_over() {
+                    return;
+                }
+                let is_mine = self.me == scope.tasks.0;
+                if is_mine && scope.is_to_be_aborted() && turn as u64 == abort_at {
+                    let step = scope.step();
+                    self.log.add(&Event::Aborted { step: step.0 });
+                    self.engine.step(step).abort(Status::new(
+                        Code::Aborted,
+                        catalogue::STEP_ABORTED,
+                        "on purpose",
+                    ));
+                }
+                self.send(other, &scope, kind, ordinal);
+                // Most of the slot: what is left of it is for those who come late.
+                std::thread::sleep(Duration::from_nanos(SLOT_NS * 3 / 4 / count));
+            }
+            drop(step);
+            other.finish_before(&self.engine, slot.saturating_sub(SLOTS_KEPT));
+        }
+    }
+
+    fn send(&self, other: &Other, scope: &Scope, kind: Kind, ordinal: u32) {
+        let lane = Lane {
+            step: scope.step().0,
+            other: other.index,
+            kind,
+        };
+        let label = Label {
+            step: lane.step,
+            from: self.me,
+            to: other.index,
+            kind,
+            ordinal,
+            life: self.life,
+            meant_for: scope.life_of(other.index),
+            incarnation: self.engine.incarnation().0,
+        };
+        let words = kind.words(mixed(lane.step ^ (u64::from(ordinal) << 32)));
+        let sent = Key::between(
+            &self.engine.task().to_string(),
+            &other.name.to_string(),
+            kind.name(),
+        )
+        .map_err(Status::from)
+        .and_then(|key| {
+            let mut builder = self.engine.tensor(DType::U64, &[words])?;
+            let sum = value::fill(builder.bytes_mut(), &label);
+            self.log.add(&Event::Sent { lane, ordinal, sum });
+            let step = self.engine.step(scope.step());
+            step.send(&key, builder.finish())
+        });
+        if let Err(status) = sent {
+            let reason = status.reason().to_owned();
+            self.log.add(&Event::Refused {
+                lane,
+                ordinal,
+                reason,
+            });
+        }
+    }
+
+    /// Receives one kind of a step's values, one after the other.
+    fn receive_from(&self, other: &Other, kind: Kind) {
+        let mut last = 0;
+        while let Some(slot) = self.next_slot(&mut last) {
+            let scope = self.scope(other, slot);
+            let step = self.use_step(other, &scope);
+            for nth in 0..kind.count() {
+                self.receive(other, &scope, kind, nth, PATIENCE);
+            }
+            drop(step);
+        }
+    }
+
+    /// Waits for what never comes.
+    fn watch(&self, other: &Other) {
+        let mut before = None;
+        let mut nth = 0;
+        while !self.is_over() {
+            let scope = self.scope(other, WATCH_SLOT);
+            if before.is_some_and(|before| before != scope) {
+                let over: Option<Scope> = before;
+                if let Some(over) = over {
+                    self.engine.step(over.step()).finish();
+                }
+                nth = 0;
+            }
+            before = Some(scope);
+            self.receive(other, &scope, Kind::Watch, nth, WATCH_PATIENCE);
+            nth += 1;
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn receive(&self, other: &Other, scope: &Scope, kind: Kind, nth: u32, patience: Duration) {
+        if self.is_over() {
+            return;
+        }
+        let lane = Lane {
+            step: scope.step().0,
+            other: other.index,
+            kind,
+        };
+        let patience_ns = super::nanos(patience);
+        self.log.add(&Event::Asked {
+            lane,
+            nth,
+            patience_ns,
+        });
+        let received = Key::between(
+            &other.name.to_string(),
+            &self.engine.task().to_string(),
+            kind.name(),
+        )
+        .map_err(Status::from)
+        .and_then(|key| {
+            let step = self.engine.step(scope.step());
+            step.recv(&key).deadline(patience).wait()
+        });
+        let event = match received {
+            Ok(received) => Event::Got {
+                lane,
+                nth,
+                claim: self.claim(&lane, &received),
+                way: way(received.path).to_owned(),
+            },
+            Err(status) => Event::Failed {
+                lane,
+                nth,
+                reason: status.reason().to_owned(),
+            },
+        };
+        self.log.add(&event);
+    }
+
+    /// What a value says of itself, compared with what it came under.
+    fn claim(&self, lane: &Lane, received: &Received) -> Claim {
+        let Some((label, sum)) = value::read(received.tensor.bytes()) else {
+            return Claim {
+                is_right: false,
+                life: 0,
+                meant_for: 0,
+                ordinal: 0,
+                incarnation: 0,
+                sum: 0,
+            };
+        };
+        let is_right = (label.step, label.from, label.to, label.kind)
+            == (lane.step, lane.other, self.me, lane.kind);
+        Claim {
+            is_right,
+            life: label.life,
+            meant_for: label.meant_for,
+            ordinal: label.ordinal,
+            incarnation: label.incarnation,
+            sum,
+        }
+    }
+
+    /// Waits for the next slot, or takes the present one if it is late; `None` if all is over.
+    fn next_slot(&self, last: &mut u64) -> Option<u64> {
+        let now = now_ns();
+        let slot = (now / SLOT_NS).max(*last + 1);
+        *last = slot;
+        let wait = (slot * SLOT_NS).saturating_sub(now);
+        std::thread::sleep(Duration::from_nanos(wait));
+        (!self.is_over()).then_some(slot)
+    }
+
+    fn scope(&self, other: &Other, slot: u64) -> Scope {
+        let mut life = other.life.lock().unwrap_or_else(PoisonError::into_inner);
+        // A file that cannot be opened, as when there are no descriptors, changes nothing.
+        let text = std::fs::read_to_string(&self.lives).unwrap_or_default();
+        let mut lives = text.split_whitespace();
+        if let Some(Ok(now)) = lives.nth(other.index as usize).map(str::parse) {
+            *life = now;
+        }
+        Scope::new((self.me, self.life), (other.index, *life), slot)
+    }
+
+    /// Holds the step's handle while it is used, and notes that it must be finished.
+    fn use_step(&self, other: &Other, scope: &Scope) -> crate::engine::Step {
+        let step = scope.step();
+        let mut used = other.used.lock().unwrap_or_else(PoisonError::into_inner);
+        used.insert((scope.slot, step));
+        drop(used);
+        self.engine.step(step)
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
+    }
+}
+
+impl Other {
+    fn finish_before(&self, engine: &Engine, slot: u64) {
+        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(&(of, step)) = used.first().filter(|(of, _)| *of < slot) {
+            used.remove(&(of, step));
+            engine.step(step).finish();
+        }
+    }
+}
+
+const fn way(path: Path) -> &'static str {
+    match path {
+        Path::Local => "local",
+        Path::Inline => "inline",
+        Path::Lease => "lease",
+        Path::Copy => "copy",
+    }
+}

@@ -1,0 +1,159 @@
+//! Scope: which step two lives of two tasks use at a time, and what each hands the other in it.
+//!
+//! Knows no engine and no clock. Both sides compute the same number from the time and from what they know of each
+//! other's life, so a task that was away needs nobody to tell it where the others are. Two lives of one task never
+//! share a step, so no judge can confuse them.
+
+use crate::ground::StepId;
+
+/// How long a step is filled.
+pub(super) const SLOT_NS: u64 = 250_000_000;
+
+/// The most tasks of a cluster under test, and lives of one.
+const TASK_BITS: u32 = 4;
+const LIFE_BITS: u32 = 10;
+const SLOT_BITS: u32 = 36;
+const _: () = assert!(2 * TASK_BITS + 2 * LIFE_BITS + SLOT_BITS == 64);
+
+/// The slot of receives that nothing is ever sent to: they measure how soon a loss is told.
+pub(super) const WATCH_SLOT: u64 = (1 << SLOT_BITS) - 1;
+
+/// A kind of value: each has a key of its own in each direction.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(super) enum Kind {
+    /// Travels in its frame.
+    Small,
+    /// Some pages.
+    Middle,
+    /// About a mebibyte.
+    Large,
+    /// Is never sent.
+    Watch,
+}
+
+impl Kind {
+    /// Those that are sent.
+    pub(super) const SENT: [Self; 3] = [Self::Small, Self::Middle, Self::Large];
+
+    /// As it stands in histories and keys.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Small => "small",
+            Self::Middle => "middle",
+            Self::Large => "large",
+            Self::Watch => "watch",
+        }
+    }
+
+    /// The kind of that name.
+    pub(super) fn of(name: &str) -> Option<Self> {
+        let all = [Self::Small, Self::Middle, Self::Large, Self::Watch];
+        all.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// Values of a step, each way.
+    pub(super) const fn count(self) -> u32 {
+        match self {
+            Self::Small => 8,
+            Self::Middle => 3,
+            Self::Large => 1,
+            Self::Watch => 0,
+        }
+    }
+
+    /// Words of a value: sizes change, so that no receiver can guess them.
+    pub(super) const fn words(self, dice: u64) -> u64 {
+        match self {
+            Self::Small | Self::Watch => 8 + dice % 24,
+            Self::Middle => 256 + dice % 1024,
+            Self::Large => (1 << 17) + dice % 512,
+        }
+    }
+}
+
+/// Two tasks, the lower first, with their lives, at a time.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(super) struct Scope {
+    pub(super) tasks: (u32, u32),
+    pub(super) lives: (u32, u32),
+    pub(super) slot: u64,
+}
+
+impl Scope {
+    /// The scope of two tasks, each with its life, in any order.
+    pub(super) fn new(one: (u32, u32), other: (u32, u32), slot: u64) -> Self {
+        let (low, high) = (one.min(other), one.max(other));
+        Self {
+            tasks: (low.0, high.0),
+            lives: (low.1, high.1),
+            slot,
+        }
+    }
+
+    /// The step's number.
+    pub(super) const fn step(&self) -> StepId {
+        let mut bits = self.tasks.0 as u64;
+        bits = (bits << TASK_BITS) | self.tasks.1 as u64;
+        bits = (bits << LIFE_BITS) | self.lives.0 as u64;
+        bits = (bits << LIFE_BITS) | self.lives.1 as u64;
+        StepId((bits << SLOT_BITS) | (self.slot & WATCH_SLOT))
+    }
+
+    /// What that number says.
+    pub(super) const fn of(step: u64) -> Self {
+        let high_life = SLOT_BITS;
+        let low_life = high_life + LIFE_BITS;
+        let high_task = low_life + LIFE_BITS;
+        let low_task = high_task + TASK_BITS;
+        Self {
+            tasks: (
+                part(step, low_task, TASK_BITS),
+                part(step, high_task, TASK_BITS),
+            ),
+            lives: (
+                part(step, low_life, LIFE_BITS),
+                part(step, high_life, LIFE_BITS),
+            ),
+            slot: step & WATCH_SLOT,
+        }
+    }
+
+    /// The life of one of the two.
+    pub(super) const fn life_of(&self, task: u32) -> u32 {
+        if task == self.tasks.0 {
+            self.lives.0
+        } else {
+            self.lives.1
+        }
+    }
+
+    /// True if the lower task ends the step on purpose in the middle of it: one step of six.
+    pub(super) const fn is_to_be_aborted(&self) -> bool {
+        self.slot != WATCH_SLOT && mixed(self.step().0).is_multiple_of(6)
+    }
+}
+
+const fn part(step: u64, shift: u32, bits: u32) -> u32 {
+    ((step >> shift) & ((1 << bits) - 1)) as u32
+}
+
+/// `SplitMix64`'s finaliser: dice that both sides throw alike.
+pub(super) const fn mixed(seed: u64) -> u64 {
+    let mut word = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ (word >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_says_who_uses_it() {
+        let scope = Scope::new((3, 7), (1, 900), 123_456);
+        assert_eq!(scope.tasks, (1, 3));
+        assert_eq!(Scope::of(scope.step().0), scope);
+        assert_eq!((scope.life_of(3), scope.life_of(1)), (7, 900));
+    }
+}

@@ -1,0 +1,241 @@
+//! Story: all histories of a run put together: which lives there were, what each received, and what was broken when.
+//!
+//! Knows how histories hang together, and no promise.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::history::{Claim, Event, Lane};
+use super::scope::Kind;
+use crate::cli::error::CliError;
+
+/// Everything that is known of a run.
+#[derive(Debug, Default)]
+pub(super) struct Story {
+    /// By task and life.
+    pub(super) lives: BTreeMap<(u32, u32), Life>,
+    pub(super) receives: Vec<Receive>,
+    /// Checksums of what was sent: step, sender, receiver, kind, ordinal.
+    pub(super) sent: BTreeMap<(u64, u32, u32, Kind, u32), u64>,
+    pub(super) refused: Vec<Refused>,
+    /// Steps that were ended on purpose.
+    pub(super) aborted: BTreeSet<u64>,
+    pub(super) faults: Vec<Fault>,
+    pub(super) hosts: Vec<Vec<u32>>,
+    pub(super) uses: Vec<Use>,
+}
+
+/// A life of a task.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Life {
+    pub(super) began_ns: u64,
+    pub(super) incarnation: u64,
+    /// It ended in good order.
+    pub(super) ended_ns: Option<u64>,
+}
+
+/// A receive.
+#[derive(Clone, Debug)]
+pub(super) struct Receive {
+    /// Whose: a task and its life.
+    pub(super) by: (u32, u32),
+    pub(super) lane: Lane,
+    pub(super) nth: u32,
+    pub(super) asked_ns: u64,
+    pub(super) patience_ns: u64,
+    pub(super) end: Option<(u64, Outcome)>,
+}
+
+/// What a receive ended with.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Outcome {
+    /// A value, and the way it came.
+    Got(Claim, String),
+    /// The reason.
+    Failed(String),
+}
+
+/// A send that was refused.
+#[derive(Clone, Debug)]
+pub(super) struct Refused {
+    pub(super) by: u32,
+    pub(super) at_ns: u64,
+    pub(super) lane: Lane,
+    pub(super) reason: String,
+}
+
+/// Something that was broken for a while.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Fault {
+    pub(super) what: String,
+    pub(super) tasks: Vec<u32>,
+    pub(super) from_ns: u64,
+    /// `u64::MAX` if it never healed.
+    pub(super) until_ns: u64,
+}
+
+/// What a process held at some time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Use {
+    pub(super) by: (u32, u32),
+    pub(super) resident_kib: u64,
+    pub(super) descriptors: u64,
+}
+
+/// What is in the making while one history is read.
+#[derive(Default)]
+struct Reading {
+    by: Option<(u32, u32)>,
+    open: BTreeMap<(Lane, u32), usize>,
+}
+
+impl Story {
+    /// Adds a history. Its last line may be cut short, as a killed writer leaves it; no other.
+    ///
+    /// # Errors
+    /// `NEMESIS_HISTORY` with name, line and what is wrong.
+    pub(super) fn read(&mut self, name: &str, text: &str) -> Result<(), CliError> {
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        let mut reading = Reading::default();
+        for (at, line) in whole.lines().enumerate() {
+            let taken = Event::parse(line)
+                .ok_or("is no event")
+                .and_then(|(at_ns, event)| self.take(&mut reading, at_ns, event));
+            taken.map_err(|why| {
+                let message = format!("{name}:{}: '{line}' {why}", at + 1);
+                CliError::failure("NEMESIS_HISTORY", message)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// When that life was over, if it was: by a kill, or in good order.
+    pub(super) fn death_ns(&self, by: (u32, u32)) -> Option<u64> {
+        let life = self.lives.get(&by)?;
+        let kill = self
+            .faults
+            .iter()
+            .filter(|fault| fault.what == "kill" && fault.tasks.contains(&by.0))
+            .map(|fault| fault.from_ns)
+            .filter(|killed_ns| *killed_ns > life.began_ns)
+            .min();
+        kill.into_iter().chain(life.ended_ns).min()
+    }
+
+    /// True if the two run on one host.
+    pub(super) fn are_near(&self, one: u32, other: u32) -> bool {
+        let both = |host: &Vec<u32>| host.contains(&one) && host.contains(&other);
+        self.hosts.iter().any(both)
+    }
+
+    /// True if the fault is between those two, and not elsewhere or behind both.
+    pub(super) fn strikes(&self, fault: &Fault, one: u32, other: u32) -> bool {
+        let struck = [one, other].map(|task| fault.tasks.contains(&task));
+        match fault.what.as_str() {
+            "cut" | "deaf" | "mute" | "address" => struck[0] != struck[1],
+            _ => struck[0] || struck[1],
+        }
+    }
+
+    fn take(
+        &mut self,
+        reading: &mut Reading,
+        at_ns: u64,
+        event: Event,
+    ) -> Result<(), &'static str> {
+        let by = reading.by.ok_or("comes before a life began");
+        match event {
+            Event::Begin {
+                task,
+                life,
+                incarnation,
+                ..
+            } => {
+                reading.by = Some((task, life));
+                let life_begun = Life {
+                    began_ns: at_ns,
+                    incarnation,
+                    ended_ns: None,
+                };
+                if self.lives.insert((task, life), life_begun).is_some() {
+                    return Err("begins a life that there was");
+                }
+            }
+            Event::Sent { lane, ordinal, sum } => {
+                let value = (lane.step, by?.0, lane.other, lane.kind, ordinal);
+                if self.sent.insert(value, sum).is_some() {
+                    return Err("sends what was sent before");
+                }
+            }
+            Event::Refused { lane, reason, .. } => self.refused.push(Refused {
+                by: by?.0,
+                at_ns,
+                lane,
+                reason,
+            }),
+            Event::Asked {
+                lane,
+                nth,
+                patience_ns,
+            } => {
+                let before = reading.open.insert((lane, nth), self.receives.len());
+                if before.is_some() {
+                    return Err("asks again");
+                }
+                self.receives.push(Receive {
+                    by: by?,
+                    lane,
+                    nth,
+                    asked_ns: at_ns,
+                    patience_ns,
+                    end: None,
+                });
+            }
+            Event::Got {
+                lane,
+                nth,
+                claim,
+                way,
+            } => {
+                let of = reading.open.remove(&(lane, nth)).ok_or("was not asked")?;
+                self.receives[of].end = Some((at_ns, Outcome::Got(claim, way)));
+            }
+            Event::Failed { lane, nth, reason } => {
+                let of = reading.open.remove(&(lane, nth)).ok_or("was not asked")?;
+                self.receives[of].end = Some((at_ns, Outcome::Failed(reason)));
+            }
+            Event::Aborted { step } => {
+                by?;
+                self.aborted.insert(step);
+            }
+            Event::End => {
+                let life = self.lives.get_mut(&by?).ok_or("ends no life")?;
+                life.ended_ns = Some(at_ns);
+            }
+            Event::Host { tasks } => self.hosts.push(tasks),
+            Event::Fault { what, tasks } => self.faults.push(Fault {
+                what,
+                tasks,
+                from_ns: at_ns,
+                until_ns: u64::MAX,
+            }),
+            Event::Healed { what, tasks } => {
+                let is_it = |fault: &&mut Fault| {
+                    fault.what == what && fault.tasks == tasks && fault.until_ns == u64::MAX
+                };
+                let fault = self.faults.iter_mut().rev().find(is_it);
+                fault.ok_or("heals no fault")?.until_ns = at_ns;
+            }
+            Event::Used {
+                task,
+                life,
+                resident_kib,
+                descriptors,
+            } => self.uses.push(Use {
+                by: (task, life),
+                resident_kib,
+                descriptors,
+            }),
+        }
+        Ok(())
+    }
+}
