@@ -47,6 +47,9 @@ struct Other {
     life: Mutex<u32>,
 }
 
+/// How long peers may take to come, and to come back: as the settings have it.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// Runs until it is told to end.
 ///
 /// # Errors
@@ -57,7 +60,7 @@ pub fn run(args: &NemesisPeerArgs) -> Result<(), CliError> {
         let message = format!("cannot make {}: {error}", args.history.display());
         CliError::failure("FILE_UNWRITABLE", message)
     })?;
-    let (server, _) = serve::start(&args.settings, None)?;
+    let (server, _) = serve::start(&args.settings, CONNECT_TIMEOUT)?;
     let engine = server.engine()?;
     let mut me = 0;
     let mut others = Vec::new();
