@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Measures every promise of bench/PROMISES.md on this machine, in the order they stand there, and prints what the
-# commands print. Takes about three minutes after it is built. Needs two free cores: whatever else runs shows in p99 and above.
+# Measures every promise of bench/PROMISES.md on this machine, in the order they stand there, and runs every test that
+# measures and is therefore ignored; prints what they print. Takes about three minutes after it is built. Needs two free
+# cores: whatever else runs shows in p99 and above.
 #   scripts/promises.sh            all of them
 #   RUNS=3 scripts/promises.sh     three times: machines are noisy, quote the best
 set -euo pipefail
@@ -57,6 +58,13 @@ for run in $(seq "${RUNS:-1}"); do
     control_calls
     say "across machines 5-6   connect with a secret, and with TLS"
     cargo test --release --locked --quiet --test connect_cost -- --ignored --nocapture
-    say "across machines 7     64 tasks, fully meshed"
+    say "across machines 7-8   16 and 64 tasks, fully meshed, and what they hold"
+    scripts/mesh.sh 16
     scripts/mesh.sh 64
+
+    say "parts                 rings, the table, a tensor's life, a hop's own work"
+    cargo test --release --locked --quiet --test conformance raw_cache_line -- --ignored --nocapture
+    cargo test --release --locked --quiet --test table_cost -- --ignored --nocapture
+    cargo test --release --locked --quiet --test bench_memory -- --ignored --nocapture
+    cargo test --release --locked --quiet --test hop_cost -- --ignored --nocapture
 done

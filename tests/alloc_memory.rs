@@ -1,54 +1,9 @@
 //! After warm-up neither giving memory out nor taking it home touches the heap: counted, in a process of its own.
-#![allow(unsafe_code)]
+mod counting;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
+use counting::calls;
 use rendez::ground::{DType, Shape, TensorMeta};
 use rendez::memory::{ArenaConfig, ArenaId, HugePages, Leases, MappedSegment, Pool, Tensor};
-
-/// The system's allocator, counting what each thread asks of it.
-struct Counting;
-
-thread_local! {
-    static CALLS: Cell<u64> = const { Cell::new(0) };
-}
-
-fn count() {
-    // A thread that is ending has no counter any more, and is not measured.
-    let _ = CALLS.try_with(|calls| calls.set(calls.get() + 1));
-}
-
-// SAFETY: every call is passed on to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
-        // SAFETY: the caller's promises are the callee's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        count();
-        // SAFETY: the caller's promises are the callee's.
-        unsafe { System.dealloc(at, layout) };
-    }
-
-    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count();
-        // SAFETY: the caller's promises are the callee's.
-        unsafe { System.realloc(at, layout, size) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-/// Calls to the heap that `work` makes on this thread.
-fn calls(mut work: impl FnMut()) -> u64 {
-    let before = CALLS.with(Cell::get);
-    work();
-    CALLS.with(Cell::get) - before
-}
 
 fn pool() -> Pool {
     let config = ArenaConfig {

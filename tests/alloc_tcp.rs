@@ -1,50 +1,12 @@
 //! After warm-up the TCP port touches the heap no more, whatever it carries: counted, in a process of its own.
-#![allow(unsafe_code)]
+mod counting;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::net::{TcpListener, TcpStream};
 
 use rendez::fabric::{Arrival, Caps, Landing, Port, QpId, TcpConfig, TcpPort, Token, Write};
 use rendez::ground::{DType, Nanos, Shape, TensorMeta};
 use rendez::memory::{ArenaConfig, ArenaId, HugePages, Pool, Tensor};
 use rendez::wire::Frame;
-
-/// The system's allocator, counting what each thread asks of it.
-struct Counting;
-
-thread_local! {
-    static CALLS: Cell<u64> = const { Cell::new(0) };
-}
-
-fn count() {
-    // A thread that is ending has no counter any more, and is not measured.
-    let _ = CALLS.try_with(|calls| calls.set(calls.get() + 1));
-}
-
-// SAFETY: every call is passed on to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
-        // SAFETY: the caller's promises are the callee's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        count();
-        // SAFETY: the caller's promises are the callee's.
-        unsafe { System.dealloc(at, layout) };
-    }
-
-    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count();
-        // SAFETY: the caller's promises are the callee's.
-        unsafe { System.realloc(at, layout, size) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 const BYTES: usize = 3 << 20;
 
@@ -149,13 +111,10 @@ fn a_warm_port_leaves_the_heap_alone() {
     for number in 0..50 {
         round(&mut pair, number);
     }
-    let before = CALLS.with(Cell::get);
-    for number in 50..150 {
-        round(&mut pair, number);
-    }
-    assert_eq!(
-        CALLS.with(Cell::get) - before,
-        0,
-        "heap calls in 100 rounds"
-    );
+    let calls = counting::calls(|| {
+        for number in 50..150 {
+            round(&mut pair, number);
+        }
+    });
+    assert_eq!(calls, 0, "heap calls in 100 rounds");
 }

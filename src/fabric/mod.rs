@@ -31,7 +31,7 @@ use std::os::fd::BorrowedFd;
 
 use crate::ground::{Nanos, Region};
 use crate::memory::{Buffer, Tensor};
-use crate::wire::Frame;
+use crate::wire::{Frame, INLINE_BODY_MAX};
 
 pub mod doorbell;
 pub mod faulty;
@@ -93,6 +93,18 @@ pub struct Caps {
     pub one_sided: bool,
     /// The peer's arenas may be mapped, so that leases are possible.
     pub read_domain: bool,
+}
+
+impl Caps {
+    /// True for a frame that a queue pair takes: none of the fabric's own, with a body as long as it says, and not too
+    /// long. A body in the tail needs no slices.
+    #[inline]
+    pub(crate) const fn takes(&self, frame: &Frame, body: [&[u8]; 2]) -> bool {
+        let len = body[0].len() + body[1].len();
+        let told = frame.body_len() as usize;
+        let agrees = len == told || (len == 0 && told <= INLINE_BODY_MAX);
+        frame.kind() < FABRIC_KIND_MIN && agrees && told <= self.body_max
+    }
 }
 
 /// Why a post was refused. Nothing was taken.

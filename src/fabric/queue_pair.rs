@@ -30,7 +30,6 @@ use super::{Arrival, BODY_MAX, Caps, DownReason, FABRIC_KIND_MIN, Landing, QpId,
 use crate::ground::Region;
 use crate::memory::Buffer;
 use crate::wire::Frame;
-use crate::wire::frame::INLINE_BODY_MAX;
 
 pub(super) const CHUNK: u8 = FABRIC_KIND_MIN;
 pub(super) const ANSWER: u8 = FABRIC_KIND_MIN + 1;
@@ -107,10 +106,7 @@ impl QueuePair {
     }
 
     pub(super) fn post_send(&mut self, frame: &Frame, body: [&[u8]; 2]) -> Result<(), Refusal> {
-        let len = body[0].len() + body[1].len();
-        let told = frame.body_len() as usize;
-        let agrees = len == told || (len == 0 && told <= INLINE_BODY_MAX);
-        if kind(frame) >= FABRIC_KIND_MIN || !agrees || told > self.caps.body_max {
+        if !self.caps.takes(frame, body) {
             return Err(Refusal::Malformed);
         }
         self.tx

@@ -31,7 +31,7 @@ pub(crate) struct Link {
     pub(crate) seen: BTreeMap<KeyId, TensorMeta>,
     /// True while every waiting receive of this link has asked.
     pub(crate) has_asked: bool,
-    /// Offers whose segment is not mapped yet, or that found no lease free.
+    /// Offers whose segment is not mapped yet.
     pub(crate) unmapped: Vec<Ticket>,
     /// The next connection: it begins when the one before is quiet.
     pub(crate) next: Option<Next>,

@@ -101,10 +101,7 @@ impl Connection {
 
     #[inline]
     pub(super) fn post_send(&mut self, frame: &Frame, body: [&[u8]; 2]) -> Result<(), Refusal> {
-        let len = body[0].len() + body[1].len();
-        let told = frame.body_len() as usize;
-        let agrees = len == told || (len == 0 && told <= INLINE_BODY_MAX);
-        if frame.kind() >= FABRIC_KIND_MIN || !agrees || told > self.caps.body_max {
+        if !self.caps.takes(frame, body) {
             return Err(Refusal::Malformed);
         }
         self.writer.post(frame, body)
