@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # The one entry of all checks, for a bare Debian 12 with Rust as for a developer's machine.
-#   scripts/ci.sh              everything
+#   scripts/ci.sh              everything that every change must pass
 #   scripts/ci.sh fmt test     only these steps
+#   scripts/ci.sh sanitize     what is for a night, not for every change: the address sanitizer,
+#   scripts/ci.sh mutants      and whether the simulation finds what is broken on purpose
 #   SEEDS=1000 FUZZ_SECONDS=60 scripts/ci.sh   more simulations, longer fuzzing
 # Changes nothing but target/, and installs what is missing: gcc and git (apt), rustfmt and clippy (rustup),
 # iproute2 (apt, as root), cargo-deny and, where there is a nightly toolchain, cargo-fuzz (built once into target/tools, some
@@ -86,6 +88,20 @@ step_fuzz() {
     scripts/fuzz.sh "${FUZZ_SECONDS:-5}"
 }
 
+# Each sanitizer wants a build of everything, its own: minutes on two cores, so it is no step of every run.
+step_sanitize() {
+    if ! cargo +nightly --version >/dev/null 2>&1; then
+        warn "sanitizers skipped: there is no nightly toolchain"
+        return
+    fi
+    scripts/sanitize.sh
+}
+
+# A build for each mutant: minutes again.
+step_mutants() {
+    scripts/mutants.sh
+}
+
 # Licences, bans and sources need no network and are always checked. The advisories lie in a git repository: where it
 # cannot be reached this says so, at its place and again at the end, and still fails if what was fetched before objects.
 step_deny() {
@@ -104,14 +120,14 @@ step_deny() {
 if [ $# -gt 0 ]; then steps=("$@"); fi
 for step in "${steps[@]}"; do
     case "$step" in
-        tools | fmt | clippy | test | doc | sim | fuzz | deny) ;;
+        tools | fmt | clippy | test | doc | sim | fuzz | deny | sanitize | mutants) ;;
         *) echo "ci: no such step: $step" >&2; exit 2 ;;
     esac
     current="$step"
     printf '\n== %s\n' "$step"
     began=$SECONDS
     "step_$step"
-    timings+="$(printf '  %-7s %4d s' "$step" $((SECONDS - began)))"$'\n'
+    timings+="$(printf '  %-8s %4d s' "$step" $((SECONDS - began)))"$'\n'
 done
 current="done"
 printf '\nci: passed\n%s' "$timings"

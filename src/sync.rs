@@ -1,11 +1,16 @@
-//! The atomics and cells of every concurrent structure, named once so that a model checker can swap them.
+//! The atomics, cells and queues of every concurrent structure, named once so that a model checker can swap them.
 //!
 //! Knows nothing of who uses it. A file that imports its atomics from `crate::sync` and nowhere else can be
 //! included (`#[path]`) by a test whose root holds a `mod sync` that re-exports loom's types under the same
 //! names: the model checker then explores the very source that runs in production.
 
-pub(crate) use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+pub(crate) use core::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+};
 pub(crate) use std::sync::Arc;
+
+pub(crate) use atomic_waker::AtomicWaker;
+pub(crate) use crossbeam::queue::{ArrayQueue, SegQueue};
 
 /// A cell of unsynchronised memory with loom's access by closure, so that loom can watch every access.
 ///

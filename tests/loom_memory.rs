@@ -1,18 +1,43 @@
-//! The return list and the counted handles of `src/memory`, under loom: every interleaving of the very source.
+//! The return list, the counted handles and the leases of `src/memory`, under loom: every interleaving of the very
+//! source.
 //!
-//! `returns.rs` and `home.rs` import their atomics from `crate::sync`; here that is loom. What is checked: a node whose
-//! last handle is dropped comes home exactly once, with everything its holders did before; if the owner leaves first,
-//! the estate is freed exactly once, after the last handle, whoever that is.
+//! `returns.rs`, `home.rs` and `lease.rs` import their atomics from `crate::sync`; here that is loom. What is checked:
+//! a node whose last handle is dropped comes home exactly once, with everything its holders did before; if the owner
+//! leaves first, the estate is freed exactly once, after the last handle, whoever that is. A lease is told ended once,
+//! under the token it was given last, also when a recall crosses its last drop; its mapping outlives its last reader,
+//! also when the peer was proved dead and the table left.
+//!
+//! Each of these was weakened, and a model failed:
+//!
+//! | weakened | what fails, among others |
+//! |---|---|
+//! | Release of the push to `ReturnList` | `a_node_given_out_again_…`, `a_mapping_outlives_its_reader_…` |
+//! | Acquire of `take_all` | `a_node_given_out_again_…` |
+//! | Release or Acquire of the count in `Handle::drop` | `clones_and_a_leaving_owner_…`, `a_mapping_outlives_…` |
+//! | Release and Acquire of `settle` | `the_owner_may_leave_first_…`, `a_mapping_outlives_…` |
+//! | `reclaim` keeps the mapping | `a_lease_dropped_on_two_threads_…`, `a_recall_that_crosses_…` |
+//! | `retag` leaves the token | `a_recall_that_crosses_…` |
+//!
+//! Not seen to fail: the Release of `close` and the Acquire of `was_closed`. They keep a count of `settle` behind the
+//! owner's own store to `orphans`, and loom has every read-modify-write see the latest store.
 #![allow(unsafe_code)]
 
 mod sync {
     pub(crate) use loom::cell::UnsafeCell;
-    pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+    pub(crate) use loom::sync::Arc;
+    pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+}
+
+mod ground {
+    pub(crate) use rendez::ground::{Region, TensorMeta};
 }
 
 #[allow(dead_code)]
 #[path = "../src/memory/home.rs"]
 mod home;
+#[allow(dead_code, unreachable_pub)]
+#[path = "../src/memory/lease.rs"]
+mod lease;
 #[allow(dead_code)]
 #[path = "../src/memory/returns.rs"]
 mod returns;
@@ -20,6 +45,7 @@ mod returns;
 use std::ptr::{self, NonNull};
 
 use home::{Handle, Home, Node, Owner};
+use lease::{Lease, Leases};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicUsize;
@@ -237,4 +263,193 @@ fn take_home(owner: &mut Owner<Cell>) -> usize {
         count += 1;
     }
     count
+}
+
+// What `lease.rs` names beside its atomics, as little as it needs.
+
+/// A peer's segment: a read by a holder and the end of the mapping race unless the hand-over orders them.
+#[derive(Debug)]
+#[repr(C)]
+struct MappedSegment {
+    /// At the front, so that a tensor's address is its segment's.
+    bytes: [u8; 8],
+    pages: UnsafeCell<u64>,
+    unmapped: Arc<AtomicUsize>,
+}
+
+impl MappedSegment {
+    fn slice(&self, _: ground::Region) -> Result<&[u8], MemoryError> {
+        Ok(&self.bytes)
+    }
+}
+
+impl Drop for MappedSegment {
+    fn drop(&mut self) {
+        self.unmapped.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: loom fails the test if any other access is concurrent.
+        self.pages.with_mut(|pages| unsafe { *pages = 0 });
+    }
+}
+
+// SAFETY: `pages` is what loom watches for races.
+unsafe impl Send for MappedSegment {}
+// SAFETY: as above.
+unsafe impl Sync for MappedSegment {}
+
+#[derive(Debug)]
+#[allow(dead_code)]
+enum MemoryError {
+    LeasesOut { capacity: u32 },
+}
+
+mod tensor {
+    pub(crate) fn check_len(
+        _: super::ground::TensorMeta,
+        _: usize,
+    ) -> Result<(), super::MemoryError> {
+        Ok(())
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Tensor {
+    segment: *const MappedSegment,
+    _lease: Handle<Lease>,
+}
+
+// SAFETY: the segment lives as long as the lease is out.
+unsafe impl Send for Tensor {}
+
+impl Tensor {
+    fn of_lease(_: ground::TensorMeta, bytes: &[u8], lease: Handle<Lease>) -> Self {
+        Self {
+            segment: bytes.as_ptr().cast(),
+            _lease: lease,
+        }
+    }
+
+    fn read(&self) -> u64 {
+        // SAFETY: the lease keeps its segment, and the bytes stand at its front.
+        let pages = unsafe { &(*self.segment).pages };
+        // SAFETY: loom fails the test if a write is concurrent.
+        pages.with(|pages| unsafe { *pages })
+    }
+}
+
+fn segment() -> (Arc<MappedSegment>, Arc<AtomicUsize>) {
+    let unmapped = Arc::new(AtomicUsize::new(0));
+    let segment = MappedSegment {
+        bytes: [0; 8],
+        pages: UnsafeCell::new(9),
+        unmapped: unmapped.clone(),
+    };
+    (Arc::new(segment), unmapped)
+}
+
+fn take_lease(leases: &mut Leases, segment: Arc<MappedSegment>, token: u64) -> Tensor {
+    let meta = ground::TensorMeta::new(
+        rendez::ground::DType::U8,
+        rendez::ground::Shape::new(&[8]).expect("a shape"),
+    );
+    leases
+        .make(
+            segment,
+            ground::Region::default(),
+            meta.expect("it fits"),
+            token,
+        )
+        .expect("an entry")
+}
+
+#[test]
+fn a_lease_dropped_on_two_threads_ends_once_and_then_lets_go() {
+    loom::model(|| {
+        let (segment, unmapped) = segment();
+        let mut leases = Leases::new(1);
+        let first = take_lease(&mut leases, segment, 5);
+        let threads = [first.clone(), first].map(|tensor| {
+            thread::spawn(move || {
+                assert_eq!(tensor.read(), 9);
+                drop(tensor);
+            })
+        });
+        let mut tokens = Vec::new();
+        leases.reclaim(|token| tokens.push(token));
+        threads
+            .into_iter()
+            .for_each(|thread| thread.join().expect("joined"));
+        leases.reclaim(|token| tokens.push(token));
+        assert_eq!((tokens, leases.out()), (vec![5], 0));
+        assert_eq!(unmapped.load(Ordering::Relaxed), 1);
+    });
+}
+
+#[test]
+fn a_recall_that_crosses_the_last_drop_is_answered_once() {
+    loom::model(|| {
+        let (segment, unmapped) = segment();
+        let mut leases = Leases::new(1);
+        let tensor = take_lease(&mut leases, segment, 5);
+        let reader = thread::spawn(move || {
+            assert_eq!(tensor.read(), 9);
+            drop(tensor);
+        });
+        let mut tokens = Vec::new();
+        leases.reclaim(|token| tokens.push(token));
+        // The peer asks in its new epoch: what is out is released under that, and what is not is answered at once.
+        let is_out = leases.retag(|token| token == 5, 6);
+        assert_eq!(is_out, tokens.is_empty(), "out, or told before");
+        reader.join().expect("joined");
+        leases.reclaim(|token| tokens.push(token));
+        assert_eq!(tokens, [if is_out { 6 } else { 5 }]);
+        assert_eq!(unmapped.load(Ordering::Relaxed), 1);
+    });
+}
+
+#[test]
+fn an_entry_used_again_tells_each_token_once() {
+    loom::model(|| {
+        let ((one, _), (other, unmapped)) = (segment(), segment());
+        let mut leases = Leases::new(1);
+        let tensor = take_lease(&mut leases, one, 5);
+        let reader = thread::spawn(move || drop(tensor));
+        let mut tokens = Vec::new();
+        leases.reclaim(|token| tokens.push(token));
+        if !tokens.is_empty() {
+            let tensor = take_lease(&mut leases, other, 6);
+            assert!(!leases.retag(|token| token == 5, 7), "it ended");
+            assert_eq!(tensor.read(), 9);
+        } else {
+            drop(other);
+            tokens.push(6);
+        }
+        reader.join().expect("joined");
+        leases.reclaim(|token| tokens.push(token));
+        tokens.sort_unstable();
+        assert_eq!(tokens, [5, 6]);
+        assert_eq!(unmapped.load(Ordering::Relaxed), 1);
+    });
+}
+
+/// The owner's own handle of the mapping goes with the peer that was proved dead, and the whole table with its shard;
+/// whoever still reads, reads.
+#[test]
+fn a_mapping_outlives_its_reader_and_goes_once() {
+    loom::model(|| {
+        let (segment, unmapped) = segment();
+        let mut leases = Leases::new(1);
+        let first = take_lease(&mut leases, segment.clone(), 5);
+        let readers = [first.clone(), first].map(|tensor| {
+            thread::spawn(move || {
+                assert_eq!(tensor.read(), 9);
+                drop(tensor);
+            })
+        });
+        drop(segment);
+        drop(leases);
+        readers
+            .into_iter()
+            .for_each(|thread| thread.join().expect("joined"));
+        assert_eq!(unmapped.load(Ordering::Relaxed), 1);
+    });
 }

@@ -45,14 +45,38 @@ pub enum Rule {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rules(u32);
 
+macro_rules! broken {
+    ($($rule:ident = $mutant:tt,)*) => {
+        $((cfg!(rendez_mutant = $mutant) as u32) << Rule::$rule as u32)|*
+    };
+}
+
+/// The rule that a build broken on purpose is without (`scripts/mutants.sh`); none in any other build.
+const BROKEN: u32 = broken! {
+    RequestedNeedsNoCredit = "credit_needed_for_requested",
+    Ordinals = "ordinals_ignored",
+    CancelAnswered = "cancel_unanswered",
+    WriteSpendsGrant = "grant_not_spent_by_write",
+    Quiet = "landing_freed_at_its_deadline",
+    LeaseStays = "lease_reclaimed_on_expiry",
+    KeptUntilAcknowledged = "frames_not_kept",
+    Restarts = "restart_unnoticed",
+    Interning = "interning_unchecked",
+    AbortTold = "abort_not_told",
+    ParksUntilConnected = "refused_until_connected",
+    NoOrderBetweenLanes = "lanes_taken_as_ordered",
+    LandingBudget = "landings_unbudgeted",
+    Duplicates = "duplicates_delivered",
+};
+
 impl Rules {
     /// Every rule on: the only setting outside tests.
-    pub const ALL: Self = Self(!0);
+    pub const ALL: Self = Self(!BROKEN);
 
     /// All but `rule`. Has no effect without debug assertions.
     #[must_use]
     pub const fn without(rule: Rule) -> Self {
-        Self(!(1 << rule as u32))
+        Self(!BROKEN & !(1 << rule as u32))
     }
 
     /// True if `rule` is on.

@@ -14,6 +14,13 @@ struct Entry<T> {
     value: Option<T>,
 }
 
+impl<T> Entry<T> {
+    #[inline]
+    const fn is_of(&self, ticket: Ticket) -> bool {
+        self.generation == ticket.generation || cfg!(rendez_mutant = "generation_unchecked")
+    }
+}
+
 /// A slab of at most `limit` values.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
@@ -68,7 +75,7 @@ impl<T> Slab<T> {
 
     pub(crate) fn at(&self, ticket: Ticket) -> Option<&T> {
         let entry = self.entries.get(ticket.index as usize)?;
-        if entry.generation == ticket.generation {
+        if entry.is_of(ticket) {
             entry.value.as_ref()
         } else {
             None
@@ -77,7 +84,7 @@ impl<T> Slab<T> {
 
     pub(crate) fn at_mut(&mut self, ticket: Ticket) -> Option<&mut T> {
         let entry = self.entries.get_mut(ticket.index as usize)?;
-        if entry.generation == ticket.generation {
+        if entry.is_of(ticket) {
             entry.value.as_mut()
         } else {
             None
@@ -87,7 +94,7 @@ impl<T> Slab<T> {
     /// Takes a value out; its ticket is stale from here on.
     pub(crate) fn remove(&mut self, ticket: Ticket) -> Option<T> {
         let entry = self.entries.get_mut(ticket.index as usize)?;
-        if entry.generation != ticket.generation {
+        if !entry.is_of(ticket) {
             return None;
         }
         let value = entry.value.take()?;

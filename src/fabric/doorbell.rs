@@ -21,7 +21,6 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::{
@@ -31,6 +30,9 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::ground::Nanos;
+use crate::sync::AtomicU64;
+
+mod word;
 
 const PAGE: usize = 4096;
 
@@ -87,14 +89,12 @@ impl Doorbell {
 
     /// Says "about to sleep". After it the owner must look at all its rings once more, and only then wait.
     pub fn arm(&self) {
-        self.page.sleeping().store(1, Ordering::Relaxed);
-        // Pairs with the fence in `PeerWake::ring`; see the head.
-        fence(Ordering::SeqCst);
+        word::arm(self.page.sleeping());
     }
 
     /// Says "awake", and forgets the rings so far.
     pub fn disarm(&self) {
-        self.page.sleeping().store(0, Ordering::Relaxed);
+        word::disarm(self.page.sleeping());
         let mut count = [0; 8];
         // An error is EAGAIN: nobody rang.
         let _ = rustix::io::read(&*self.event, &mut count);
@@ -247,9 +247,7 @@ impl Page {
 
     #[inline]
     fn ring(&self, event: &OwnedFd) {
-        // Pairs with the fence in `Doorbell::arm`; see the head.
-        fence(Ordering::SeqCst);
-        if self.sleeping().load(Ordering::Relaxed) != 0 {
+        if word::must_ring(self.sleeping()) {
             // An error is EAGAIN: the counter is full, so the sleeper is being woken already.
             let _ = rustix::io::write(event, &1u64.to_ne_bytes());
         }

@@ -8,13 +8,12 @@
 #![allow(unsafe_code)]
 
 use std::ptr::{self, NonNull};
-use std::sync::Arc;
 
 use super::home::{Home, Node, Owner};
 use super::returns::Linked;
 use super::{MappedSegment, MemoryError, Tensor, tensor};
 use crate::ground::{Region, TensorMeta};
-use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use crate::sync::{Arc, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 /// A shard's table of leases, all entries made beforehand. May be dropped before the tensors.
 #[derive(Debug)]
@@ -221,6 +220,3 @@ impl Drop for Entries {
 
 // SAFETY: not automatic because of the pointer, which owns its entries as a `Box` would; `Lease` is `Send` and `Sync`.
 unsafe impl Send for Entries {}
-
-#[cfg(test)]
-mod tests;

@@ -25,6 +25,9 @@ mod element;
 mod error;
 mod home;
 mod lease;
+#[cfg(test)]
+#[path = "lease/tests.rs"]
+mod lease_tests; // Not within `lease.rs`, which a loom test includes by path.
 mod mapped;
 mod pages;
 mod pool;

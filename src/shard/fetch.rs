@@ -461,7 +461,8 @@ impl Core {
                 .demand_at(ticket)
                 .and_then(|demand| demand.meta)
                 .and_then(|meta| meta.size());
-            self.landing_bytes = self.landing_bytes.saturating_sub(size.unwrap_or(0));
+            let room = self.room_of(link, ticket, size.unwrap_or(0) as usize);
+            self.leave(room);
         }
     }
 

@@ -5,9 +5,7 @@
 //! costs the kernel only when the shard sleeps.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crossbeam::queue::{ArrayQueue, SegQueue};
 use crossbeam::utils::CachePadded;
 
 use super::call::Call;
@@ -16,6 +14,7 @@ use super::wait::WaitCell;
 use crate::fabric::doorbell::Doorbell;
 use crate::ground::{Key, Nanos, Status, StepId};
 use crate::memory::Tensor;
+use crate::sync::{ArrayQueue, AtomicBool, AtomicU64, Ordering, SegQueue};
 
 /// What an application thread asks of a shard.
 #[derive(Debug)]

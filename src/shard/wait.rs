@@ -3,13 +3,10 @@
 //! It knows neither tables nor keys. The shard completes it once; the waiter takes the outcome once, or gives it
 //! up. Whichever comes second finds out, so that nothing is completed twice and no waker is lost.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Poll, Waker};
 
-use atomic_waker::AtomicWaker;
-use crossbeam::queue::ArrayQueue;
-
 use crate::ground::Status;
+use crate::sync::{ArrayQueue, AtomicBool, AtomicWaker, Ordering};
 
 /// One outcome on its way from a shard to whoever waits.
 #[derive(Debug)]

@@ -5,6 +5,7 @@
 //! SEEDS=10000 cargo test --test sim seeds  more of them
 //! SEED=42 cargo test --test sim seeds      one of them again
 //! SEEDS=10000 FIRST=5000 …                 those from 5000 on
+//! FAILURES=1 …                             no further than to the first that fails
 //! ```
 
 #![allow(unreachable_pub)] // The modules of a test are its own.
@@ -56,7 +57,7 @@ fn seeds() {
             eprintln!("SEED={seed} cargo test --test sim seeds  # {fault}");
             failed.push(seed);
         }
-        if failed.len() >= 20 {
+        if failed.len() as u64 >= number("FAILURES").unwrap_or(20) {
             break;
         }
     }

@@ -1,10 +1,10 @@
 //! Tests of `lease.rs`: tokens come back once, the mapping lives as long as it is read, tables end early.
 
+use std::sync::Arc;
 use std::thread;
 
-use super::super::{ArenaConfig, ArenaId, HugePages, Pool};
-use super::*;
-use crate::ground::{DType, Shape};
+use super::{ArenaConfig, ArenaId, HugePages, Leases, MappedSegment, MemoryError, Pool, Tensor};
+use crate::ground::{DType, Region, Shape, TensorMeta};
 
 /// A pool, a written buffer of 1000 bytes of it, and the mapping a peer would have.
 fn peer() -> (Pool, Tensor, Arc<MappedSegment>) {

@@ -1,0 +1,143 @@
+#!/usr/bin/env bash
+# Proof that the proofs work: builds that are broken on purpose, each at one spot of src/, must be caught.
+#   scripts/mutants.sh                     all of them: some minutes
+#   scripts/mutants.sh abort_not_told      only these
+#   scripts/mutants.sh --list              which there are, and what should catch each
+#   SEEDS=2000 scripts/mutants.sh          looks further before it says that a mutant lives
+# A mutant is a `cfg!(rendez_mutant = "name")` in the source; no other build sets it, and there it is `false` before
+# anything is compiled. First the same checks must pass with nothing broken. Then each mutant is built and shown to the
+# check that is for it, which must fail, and by saying what is wrong: a mutant that does not build, hangs, or just
+# dies was not caught. The builds lie in target/mutants; one after another, only what a mutant changes is compiled.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-never}"
+
+seeds="${SEEDS:-300}"
+# Seconds of one check.
+patience=240
+
+# Name, check, and what is broken. A check is a test of tests/sim, or of the library if it has a path.
+mutants=(
+    "generation_unchecked            seeds           tickets of an earlier life of their slot are taken for this one's"
+    "landing_freed_at_its_deadline   seeds           a landing is free when its receive ends, though a write may come yet"
+    "deferred_receives_not_aborted   seeds           receives that wait do not end with their step"
+    "lease_reclaimed_on_expiry       seeds           memory is used again though a peer may read it"
+    "credit_needed_for_requested     seeds           values that were asked for need push credit"
+    "acknowledgement_ignored_on_reconnect seeds      a new connection repeats what the peer has had"
+    "frames_not_kept                 seeds           a new connection repeats nothing"
+    "restart_unnoticed               seeds           what was bound to a peer's former life goes on"
+    "abort_not_told                  seeds           an abort stays where it was said"
+    "tombstones_forgotten            seeds           nobody remembers that a step ended"
+    "deadline_ignored                seeds           receives outlast their deadline"
+    "ordinals_ignored                seeds           values of one key come in any order"
+    "duplicates_delivered            seeds           a value that was had comes again"
+    "cancel_unanswered               seeds           a cancel is answered only by what was under way"
+    "interning_unchecked             seeds           key numbers outlive their connection"
+    "grant_not_spent_by_write        seeds           a request for a landing outlives its connection"
+    "lanes_taken_as_ordered          seeds           a write is taken to come after the frames before it"
+    "refused_until_connected         seeds           a value for a peer that is not there yet is refused"
+    "landings_unbudgeted             seeds           landings are opened without end"
+    "landing_generation_unchecked    seeds           a write for a landing that is gone goes into the next one there"
+    "seals_unchecked                 memory::mapped  memory that can be cut short is mapped"
+    "region_bounds_unchecked         memory::mapped  a region beyond its segment is read"
+)
+
+names=() checks=() breaks=()
+for row in "${mutants[@]}"; do
+    read -r name check what <<<"$row"
+    names+=("$name") checks+=("$check") breaks+=("$what")
+done
+known() {
+    local at
+    for at in "${!names[@]}"; do [ "${names[at]}" != "$1" ] || { found="$at"; return 0; }; done
+    return 1
+}
+# The list here, the one in Cargo.toml and the spots in the source are one.
+for name in $(grep -rhoE '(rendez_mutant = |^    [A-Z][A-Za-z]+ = )"[a-z_]+"' src | grep -oE '"[a-z_]+"' | tr -d '"' | sort -u); do
+    known "$name" || { echo "mutants: src/ has a mutant '$name' that no check is given for here" >&2; exit 2; }
+done
+for name in "${names[@]}"; do
+    grep -q "\"$name\"" Cargo.toml || { echo "mutants: Cargo.toml does not know '$name'" >&2; exit 2; }
+    grep -rqF "\"$name\"" src || { echo "mutants: nothing in src/ is broken by '$name'" >&2; exit 2; }
+done
+if [ "${1:-}" = --list ]; then
+    for at in "${!names[@]}"; do printf '%-38s %-16s %s\n' "${names[at]}" "${checks[at]}" "${breaks[at]}"; done
+    exit
+fi
+chosen=()
+for name in "$@"; do
+    known "$name" || { echo "mutants: no mutant '$name'; --list shows them" >&2; exit 2; }
+    chosen+=("$found")
+done
+[ $# -gt 0 ] || chosen=("${!names[@]}")
+
+# What wraps the compiler for this package alone. Its path stays and its content changes, so that the compiler finds
+# what it made last time; cargo does not look at the content, so it is told that nothing here is fresh.
+target="$PWD/target/mutants"
+wrapper="$target/rustc"
+log="$target/log"
+export CARGO_TARGET_DIR="$target" RUSTC_WORKSPACE_WRAPPER="$wrapper" CARGO_INCREMENTAL=1 CARGO_PROFILE_DEV_DEBUG=0
+mkdir -p "$target"
+# Builds a test with a mutant, or with none: its program is $program.
+build() {
+    local mutant="$1" check="$2" which=(--test sim) made
+    case "$check" in *::*) which=(--lib) ;; esac
+    # `cfg` is written for the shell that reads it, not for this one.
+    printf '#!/bin/sh\nexec "$@" %s\n' "${mutant:+--cfg 'rendez_mutant=\"$mutant\"'}" >"$wrapper"
+    chmod +x "$wrapper"
+    for made in "$target"/debug/.fingerprint/rendez-*/{lib,bin,test}-*; do
+        [ ! -e "$made" ] || rm -rf "${made%/*}"
+    done
+    cargo test --locked --no-run "${which[@]}" >"$log" 2>&1 || { tail -n 40 "$log" >&2; return 1; }
+    program="$(sed -n 's/^ *Executable .*(\(.*\))$/\1/p' "$log" | tail -n 1)"
+    [ -x "$program" ]
+}
+# Runs a check; what it said is in $log.
+run() {
+    local which=("$1")
+    case "$1" in *::*) ;; *) which+=(--exact) ;; esac
+    SEEDS="$seeds" FAILURES=1 RUST_BACKTRACE=0 timeout "$patience" "$program" "${which[@]}" --nocapture >"$log" 2>&1
+}
+
+for check in seeds memory::mapped; do
+    for at in "${chosen[@]}"; do
+        [ "${checks[at]}" = "$check" ] || continue
+        began=$SECONDS
+        build "" "$check" || { echo "mutants: the tree itself does not build" >&2; exit 1; }
+        run "$check" || { tail -n 40 "$log" >&2; echo "mutants: $check fails with nothing broken" >&2; exit 1; }
+        printf 'nothing broken: %s passes, %d s\n' "$check" $((SECONDS - began))
+        break
+    done
+done
+
+alive=()
+for at in "${chosen[@]}"; do
+    name="${names[at]}" check="${checks[at]}" outcome="" after=""
+    if ! build "$name" "$check"; then
+        outcome="DOES NOT BUILD"
+    else
+        began=$SECONDS status=0
+        run "$check" || status=$?
+        after="$((SECONDS - began)) s"
+        # A failing world says its seed and what it saw; a failing test, what it expected.
+        said="$(sed -n '/^SEED=/{/:$/{N;s/\n */ /};s/^SEED=\([0-9]*\) .*  # \(.*\)/seed \1: \2/p;q}' "$log")"
+        case "$check" in *::*) said="$(grep -A 3 'panicked at' "$log" | head -n 4 | tr '\n' ' ')" ;; esac
+        case "$status" in
+            0) outcome="LIVES" ;;
+            101) [ -n "$said" ] || outcome="FAILS WITHOUT A WORD" ;;
+            124) outcome="HANGS" ;;
+            *) outcome="DIES with status $status" ;;
+        esac
+    fi
+    if [ -n "$outcome" ]; then
+        alive+=("$name")
+        cp "$log" "$target/$name.log"
+        said="$outcome; see target/mutants/$name.log"
+    fi
+    printf '%-38s %-15s %6s  %s\n' "$name" "$check" "$after" "${said:0:160}"
+done
+if [ "${#alive[@]}" -gt 0 ]; then
+    printf 'mutants: NOT CAUGHT: %s\n' "${alive[*]}" >&2
+    exit 1
+fi
+printf 'mutants: all %d are caught\n' "${#chosen[@]}"
