@@ -4,7 +4,7 @@
 #   scripts/ci.sh fmt test     only these steps
 #   scripts/ci.sh sanitize     what is for a night, not for every change: the address sanitizer,
 #   scripts/ci.sh mutants      and whether the simulation finds what is broken on purpose
-#   SEEDS=1000 FUZZ_SECONDS=60 scripts/ci.sh   more simulations, longer fuzzing
+#   SEEDS=1000 FUZZ_SECONDS=60 NEMESIS_SECONDS=600 scripts/ci.sh   more simulations, longer fuzzing, more faults
 # Changes nothing but target/, and installs what is missing: gcc and git (apt), rustfmt and clippy (rustup),
 # iproute2 (apt, as root), cargo-deny and, where there is a nightly toolchain, cargo-fuzz (built once into target/tools, some
 # five minutes each on two cores).
@@ -17,7 +17,7 @@ export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-never}"
 deny_version=0.20.2
 seeds="${SEEDS:-300}"
 
-steps=(tools fmt clippy test doc sim fuzz deny)
+steps=(tools fmt clippy test doc sim nemesis fuzz deny)
 timings=""
 warnings=""
 current="arguments"
@@ -79,6 +79,19 @@ step_sim() {
     SEEDS="$seeds" cargo test --locked --release --test sim
 }
 
+# Real processes under real faults, with the program that the tests have built. The same faults each time: a seed that
+# fails is to be found by whoever looks for it, not by whoever changed something else.
+step_nemesis() {
+    local probe="nm-probe-$$"
+    if [ "$(id -u)" -ne 0 ] || ! ip netns add "$probe" 2>/dev/null; then
+        warn "nemesis skipped: there are no network namespaces here (they need root and iproute2)"
+        return
+    fi
+    ip netns del "$probe"
+    cargo build --locked --quiet
+    RENDEZ="$PWD/target/debug/rendez" SEED="${NEMESIS_SEED:-1}" scripts/nemesis.sh "${NEMESIS_SECONDS:-30}"
+}
+
 # Every parser, for a few seconds: enough to find what a change has just broken. Needs a nightly toolchain.
 step_fuzz() {
     if ! cargo +nightly --version >/dev/null 2>&1; then
@@ -120,7 +133,7 @@ step_deny() {
 if [ $# -gt 0 ]; then steps=("$@"); fi
 for step in "${steps[@]}"; do
     case "$step" in
-        tools | fmt | clippy | test | doc | sim | fuzz | deny | sanitize | mutants) ;;
+        tools | fmt | clippy | test | doc | sim | nemesis | fuzz | deny | sanitize | mutants) ;;
         *) echo "ci: no such step: $step" >&2; exit 2 ;;
     esac
     current="$step"

@@ -1,22 +1,25 @@
 #!/usr/bin/env bash
 # Four tasks on three hosts exchange tensors while their world is broken: processes are killed and stopped, links are
-# cut both ways and one way, addresses change, descriptors run out. Then a judge reads what every task saw: every
-# value at most once, right, in order and of the right life; every receive ended by its deadline; every loss told in
-# time; nothing failed while nothing was broken; memory and descriptors bounded. Hosts are network namespaces; it needs
+# cut both ways and one way, addresses change, the clock of the day jumps, descriptors run out. Then a judge reads what
+# every task saw: every value at most once, right, in order and of the right life; every receive ended by its deadline;
+# every loss told in time; traffic again within a second of a task's next life; nothing failed while nothing was broken;
+# memory and descriptors bounded, also with senders that outrun their receivers. Hosts are network namespaces; it needs
 # root and iproute2, and leaves nothing behind.
 #   scripts/nemesis.sh [SECONDS]              30 by default; builds the release program first
 #   SEED=7 scripts/nemesis.sh                 the same faults in the same order
+#   DETECTION=1000 scripts/nemesis.sh         with another failure_detection, in milliseconds
 #   RENDEZ=path/to/rendez scripts/nemesis.sh
 #   KEEP=folder scripts/nemesis.sh            copies histories and logs there, whatever they show
-# The clock of the day is one for a whole machine, so it is not moved. The clock that engines read can be, where the
-# kernel has time namespaces: each life of a task then starts with another idea of how long the machine has been up.
+# The clock of the day is one for a whole machine, so it is moved in what a task's own C library says of it: by a small
+# library that is loaded before it, where there is a C compiler. The clock that engines read cannot jump while they run,
+# and differs from life to life where the kernel has time namespaces.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 seconds="${1:-30}"
 seed="${SEED:-$((RANDOM * 32768 + RANDOM))}"
 RANDOM=$((seed % 32768))
-detection_ms=1000
+detection_ms="${DETECTION:-300}"
 
 rendez="${RENDEZ:-}"
 if [ -z "$rendez" ]; then
@@ -111,7 +114,8 @@ failure_detection = "${detection_ms}ms"
 arena_segment_bytes = "16MiB"
 arena_bytes = "128MiB"
 parked_bytes = "64MiB"
-parked_bytes_per_step = "32MiB"
+parked_bytes_per_step = "4MiB"
+inline_max = 4096
 landing_bytes = "32MiB"
 drain_timeout = "500ms"
 [cluster]
@@ -122,6 +126,62 @@ if unshare --time --monotonic 1000 --fork true 2>/dev/null; then unshare_clock=(
     say "no time namespaces here: all tasks read one clock"
 fi
 
+# ── the clock of the day ──
+# What is added to it, in seconds, stands in a file for each task.
+if command -v cc >/dev/null; then
+    cat >"$work/day.c" <<'C'
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+static volatile long *ahead;
+__attribute__((constructor)) static void begin(void) {
+    const char *path = getenv("NEMESIS_DAY");
+    int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    if (fd < 0) return;
+    void *page = mmap(0, sizeof *ahead, PROT_READ, MAP_SHARED, fd, 0);
+    if (page != MAP_FAILED) ahead = page;
+    close(fd);
+}
+int clock_gettime(clockid_t clock, struct timespec *now) {
+    static int (*of_system)(clockid_t, struct timespec *);
+    if (!of_system) of_system = (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");
+    int answer = of_system(clock, now);
+    if (!answer && ahead && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) now->tv_sec += *ahead;
+    return answer;
+}
+int gettimeofday(struct timeval *now, void *zone) {
+    struct timespec day;
+    (void)zone;
+    if (clock_gettime(CLOCK_REALTIME, &day)) return -1;
+    now->tv_sec = day.tv_sec;
+    now->tv_usec = day.tv_nsec / 1000;
+    return 0;
+}
+time_t time(time_t *now) {
+    struct timespec day;
+    clock_gettime(CLOCK_REALTIME, &day);
+    if (now) *now = day.tv_sec;
+    return day.tv_sec;
+}
+C
+    cc -shared -fPIC -O1 -o "$work/day.so" "$work/day.c" -ldl
+    for task in "${!hosts[@]}"; do printf '\0\0\0\0\0\0\0\0' >"$work/day-$task"; done
+else
+    say "no C compiler here: the clock of the day stays as it is"
+fi
+# Adds so many seconds to a task's day, in one write.
+set_day() {
+    local task="$1" seconds="$2" bytes="" at
+    for ((at = 0; at < 8; at++)); do bytes+="$(printf '\\x%02x' $(((seconds >> (8 * at)) & 255)))"; done
+    # shellcheck disable=SC2059 # the bytes are the format
+    printf "$bytes" | dd of="$work/day-$task" conv=notrunc status=none
+}
+
 # ── tasks ──
 start_task() {
     local task="$1" life="${lives[$1]}" ahead
@@ -130,8 +190,10 @@ start_task() {
     ahead=$((RANDOM * 3000))
     local clock=()
     [ -z "${unshare_clock[*]}" ] || clock=(--time --monotonic "$ahead")
+    local day=()
+    [ ! -e "$work/day.so" ] || day=(LD_PRELOAD="$work/day.so" NEMESIS_DAY="$work/day-$task")
     (exec ip netns exec "$id-${hosts[task]}" env RENDEZ_LOG="${RENDEZ_LOG:-rendez=info}" \
-        unshare "${clock[@]}" --fork --kill-child "$rendez" nemesis-peer \
+        unshare "${clock[@]}" --fork --kill-child env "${day[@]}" "$rendez" nemesis-peer \
         --config "$work/cluster.toml" --cluster-secret-file "$work/secret" --job n --task "$task" \
         --listen "0.0.0.0:${ports[task]}" --life "$life" --lives "$work/lives" \
         --history "$work/task-$task-$life.history" >"$work/task-$task-$life.log" 2>&1) &
@@ -228,6 +290,17 @@ fault_address() {
     tell_names
     mend_it address "${on_host[@]}"
 }
+# An hour back, or years on.
+days=(3600 -3600 315360000 -315360000 86400 -1000000)
+fault_clock() {
+    [ -e "$work/day.so" ] || return 0
+    local task=$((RANDOM % ${#hosts[@]}))
+    pick days
+    break_it clock "$task"
+    set_day "$task" "$picked"
+    sleep 0.5
+    mend_it clock "$task"
+}
 # None left, and connections to be made again.
 fault_descriptors() {
     local task=$((RANDOM % ${#hosts[@]})) of limit open
@@ -256,7 +329,7 @@ began=$SECONDS
 deck=()
 while [ $((SECONDS - began)) -lt $((seconds - 8)) ]; do
     # All kinds before one comes again.
-    [ "${#deck[@]}" -gt 0 ] || deck=(kill stop cut deaf mute address descriptors)
+    [ "${#deck[@]}" -gt 0 ] || deck=(kill stop cut deaf mute address clock descriptors)
     at=$((RANDOM % ${#deck[@]}))
     what="${deck[at]}"
     unset "deck[at]"
@@ -285,5 +358,5 @@ wait "$sampler" 2>/dev/null || true
 sampler=
 # Both arenas of a task, full: what runs beside them is small.
 "$rendez" nemesis-check --failure-detection "${detection_ms}ms" --resident-max-kib $((2 * 128 * 1024)) --descriptors-max 200 \
-    "$work"/*.history || fail "the judge found what should not be"
+    --logs "$work"/task-*.log -- "$work"/*.history || fail "the judge found what should not be"
 say "passed (SEED=$seed)"

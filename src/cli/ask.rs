@@ -125,7 +125,32 @@ impl Observer {
             Status::of(catalogue::CALL_MALFORMED, message)
         })
     }
+
+    /// Asks everybody at once, so that those who are silent keep nobody waiting twice.
+    fn ask_all<T: Message + Default>(
+        &self,
+        method: u32,
+        question: &impl Message,
+    ) -> Vec<(&TaskName, Result<T, Status>)> {
+        let mut answers = Vec::with_capacity(self.tasks.len());
+        for tasks in self.tasks.chunks(ASKED_AT_ONCE) {
+            std::thread::scope(|scope| {
+                let asked: Vec<_> = tasks
+                    .iter()
+                    .map(|task| (task, scope.spawn(|| self.ask(task, method, question))))
+                    .collect();
+                for (task, answer) in asked {
+                    let lost = || Err(Status::of(catalogue::SHUTDOWN, "Shutdown"));
+                    answers.push((task, answer.join().unwrap_or_else(|_| lost())));
+                }
+            });
+        }
+        answers
+    }
 }
+
+/// At most so many tasks are asked at once, each on a thread of its own.
+const ASKED_AT_ONCE: usize = 64;
 
 /// The first task that any source's cluster has, for sources that leave open which one this is.
 fn first(surroundings: &crate::cluster::Surroundings) -> Result<Option<TaskName>, Status> {
@@ -363,12 +388,21 @@ pub fn pending(args: &QuestionArgs, terminal: &mut Terminal) -> Result<(), CliEr
     let observer = Observer::new(&args.ask, args.task.as_deref())?;
     let mut items = Vec::new();
     let mut silent = None;
-    for task in &observer.tasks {
-        let reply: Result<PendingReply, Status> =
-            observer.ask(task, services::PENDING, &PendingRequest {});
+    for (task, reply) in observer.ask_all::<PendingReply>(services::PENDING, &PendingRequest {}) {
         match reply {
             Ok(reply) => items.extend(reply.items.into_iter().map(|item| (task, item))),
-            Err(status) => silent = Some(unanswered(task, &status)),
+            Err(status) => {
+                let status = unanswered(task, &status);
+                if args.ask.json {
+                    let object = serde_json::json!({
+                        "at": task.to_string(), "what": "unanswered", "why": status.message(),
+                    });
+                    terminal.line(object)?;
+                } else {
+                    terminal.line(status.message())?;
+                }
+                silent = Some(status);
+            }
         }
     }
     items.sort_by_key(|(_, item)| std::cmp::Reverse(item.age_ns));
@@ -392,6 +426,7 @@ pub fn pending(args: &QuestionArgs, terminal: &mut Terminal) -> Result<(), CliEr
             let object = serde_json::json!({
                 "at": task.to_string(), "what": what, "key": item.key, "step": item.step,
                 "age_ns": item.age_ns, "count": item.count, "bytes": item.bytes, "waits_for": item.on,
+                "connected": item.is_connected,
             });
             terminal.line(object)?;
             continue;
@@ -404,7 +439,10 @@ pub fn pending(args: &QuestionArgs, terminal: &mut Terminal) -> Result<(), CliEr
             show_nanos(item.age_ns as f64),
             item.count.to_string(),
             show_bytes(item.bytes),
-            item.on.clone(),
+            match item.is_connected {
+                true => item.on.clone(),
+                false => format!("{} (not connected)", item.on),
+            },
         ]);
     }
     if !args.ask.json {

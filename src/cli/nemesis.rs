@@ -10,7 +10,7 @@
 //! | `history.rs` | events as lines of text, and how they are kept |
 //! | `peer.rs` | a task |
 //! | `story.rs` | all histories put together |
-//! | `judge.rs` | what must hold, and what does not |
+//! | `judge.rs` | what must hold, and what does not: values and failures; `judge/times.rs`, `judge/uses.rs` the rest |
 
 mod history;
 mod judge;
@@ -19,12 +19,13 @@ mod scope;
 mod story;
 mod value;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
 
 use super::error::CliError;
+use super::report::lay_out;
 use super::settings::SettingArgs;
 use super::terminal::Terminal;
 use super::units;
@@ -62,7 +63,10 @@ pub struct NemesisCheckArgs {
     /// The setting that the tasks ran with.
     #[arg(long, value_parser = units::positive_duration)]
     pub failure_detection: Duration,
-    /// How late the machine may let anybody run.
+    /// The logs of the tasks, named `task-<index>-<life>.log`.
+    #[arg(long, num_args = 1..)]
+    pub logs: Vec<PathBuf>,
+    /// How late a receive may end after its own deadline.
     #[arg(long, value_parser = units::positive_duration, default_value = "500ms")]
     pub slack: Duration,
     /// How long after a fault everything works again.
@@ -83,11 +87,14 @@ pub struct NemesisCheckArgs {
 pub fn check(args: &NemesisCheckArgs, terminal: &mut Terminal) -> Result<(), CliError> {
     let mut story = story::Story::default();
     for path in &args.histories {
-        let text = std::fs::read_to_string(path).map_err(|error| {
-            let message = format!("cannot read the history {}: {error}", path.display());
-            CliError::failure("FILE_UNREADABLE", message)
-        })?;
-        story.read(&path.display().to_string(), &text)?;
+        story.read(&path.display().to_string(), &read(path)?)?;
+    }
+    for path in &args.logs {
+        let name = path.file_stem().and_then(|name| name.to_str());
+        let mut parts = name.unwrap_or_default().split('-').skip(1).map(str::parse);
+        if let (Some(Ok(task)), Some(Ok(life)), None) = (parts.next(), parts.next(), parts.next()) {
+            story.read_log((task, life), &read(path)?);
+        }
     }
     let bounds = judge::Bounds {
         failure_detection_ns: nanos(args.failure_detection),
@@ -100,6 +107,9 @@ pub fn check(args: &NemesisCheckArgs, terminal: &mut Terminal) -> Result<(), Cli
     for line in &verdict.summary {
         terminal.line(line)?;
     }
+    let mut rows = vec![["what", "worst", "bound"].map(str::to_owned).to_vec()];
+    rows.extend(verdict.rows.iter().map(|row| row.to_vec()));
+    terminal.line(lay_out(&rows, &[0], &[], terminal.width()))?;
     if verdict.findings.is_empty() {
         return Ok(());
     }
@@ -108,6 +118,13 @@ pub fn check(args: &NemesisCheckArgs, terminal: &mut Terminal) -> Result<(), Cli
     }
     let message = format!("{} promises were not kept", verdict.findings.len());
     Err(CliError::failure("NEMESIS_FOUND", message))
+}
+
+fn read(path: &Path) -> Result<String, CliError> {
+    std::fs::read_to_string(path).map_err(|error| {
+        let message = format!("cannot read {}: {error}", path.display());
+        CliError::failure("FILE_UNREADABLE", message)
+    })
 }
 
 fn nanos(duration: Duration) -> u64 {

@@ -59,15 +59,19 @@ pub struct ControlConfig {
     pub foreign_users: ForeignUsers,
     /// Time for a greeting, from the connection to the last descriptor.
     pub greet_deadline: Duration,
+    /// Time for the first attempt to reach an address over TCP, before anything is said; it doubles with each further
+    /// one, up to half a second.
+    pub reach_min: Duration,
     /// First pause between two attempts to connect; it doubles up to `backoff_max`, each time with jitter.
     pub backoff_min: Duration,
     /// Longest pause between two attempts to connect.
     pub backoff_max: Duration,
-    /// How often a peer over TCP that is silent is asked whether it runs; one of this machine four times as rarely.
+    /// How often a peer over TCP is asked whether it runs; one of this machine four times as rarely, and only if it is
+    /// silent.
     pub ping_every: Duration,
     /// How long an answer may take until the peer counts as paused.
     pub paused_after: Duration,
-    /// How long a peer over TCP may be silent until its connection counts as lost.
+    /// How long a peer over TCP may leave questions unanswered until its connection counts as lost.
     pub lost_after: Duration,
     /// How long after the end of a connection its process may take to be proved gone, before the loss is told without
     /// proof.
@@ -94,8 +98,9 @@ impl ControlConfig {
             features: Vec::new(),
             foreign_users: ForeignUsers::default(),
             greet_deadline: Duration::from_secs(5),
+            reach_min: Duration::from_millis(250),
             backoff_min: Duration::from_millis(2),
-            backoff_max: Duration::from_secs(1),
+            backoff_max: Duration::from_millis(250),
             ping_every: Duration::from_secs(1),
             paused_after: Duration::from_secs(3),
             lost_after: Duration::from_secs(10),

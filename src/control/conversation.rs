@@ -13,7 +13,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::task::{Poll, Waker};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures_lite::future::or;
 use futures_lite::io::{AsyncRead, AsyncWrite};
@@ -39,6 +39,8 @@ use super::signal::Signal;
 /// How much more rarely a peer on this machine is asked whether it runs: among many tasks of one machine the questions
 /// would be most of what they do.
 const PING_EVERY_NEAR: u32 = 4;
+/// So that what is due is due when it is looked at.
+const SHORTEST_SLEEP: Duration = Duration::from_millis(1);
 
 /// One connected peer.
 #[derive(Debug)]
@@ -73,6 +75,8 @@ pub(crate) struct Conversation {
     calls: Rc<Calls>,
     next_id: Cell<u64>,
     heard: Cell<Instant>,
+    /// When the last question went out that was answered: then, at the latest, the peer heard us and lived.
+    proved: Cell<Instant>,
     is_paused: Cell<bool>,
 }
 
@@ -80,7 +84,8 @@ pub(crate) struct Conversation {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Asked {
     Segment,
-    Ping,
+    /// And when.
+    Ping(Instant),
 }
 
 /// Messages to be written, in order, and who waits for them.
@@ -145,6 +150,7 @@ impl Conversation {
             calls,
             next_id: Cell::new(1),
             heard: Cell::new(Instant::now()),
+            proved: Cell::new(Instant::now()),
             is_paused: Cell::new(false),
         }
     }
@@ -263,6 +269,11 @@ impl Conversation {
     /// True if the peer may be gone without a word: nothing proves it over TCP, but it was not heard for long.
     pub(crate) fn is_doubtful(&self, config: &ControlConfig) -> bool {
         self.path == Path::Tcp && self.heard.get().elapsed() >= config.paused_after
+    }
+
+    /// When the peer was last proved to live and to hear us.
+    pub(crate) fn proved(&self) -> Instant {
+        self.proved.get()
     }
 
     /// True if it is we who leave.
@@ -387,7 +398,10 @@ impl Conversation {
     fn take_reply(&self, id: u64, body: &Body) -> Result<(), Refusal> {
         let asked = self.requests.borrow_mut().remove(&id);
         match (asked, body) {
-            (Some(Asked::Ping), Body::Pong(_)) => Ok(()),
+            (Some(Asked::Ping(at)), Body::Pong(_)) => {
+                self.proved.set(at);
+                Ok(())
+            }
             (Some(Asked::Segment), Body::Ack(_)) => {
                 self.send_segments();
                 Ok(())
@@ -481,29 +495,45 @@ impl Conversation {
     /// nothing, so where a process handle will tell of the end it ends no connection; over TCP nothing else tells of a
     /// machine that is gone, and silence ends it after its time.
     ///
-    /// Who was heard of just now is not asked: of two that ask each other, one is enough. And where a process handle
-    /// tells of the end, only a pause is left to be seen, which may take longer.
+    /// Over TCP only an answer counts, and for the moment of its question: what a peer says by itself does not prove
+    /// that it hears. So a way that is broken in one direction is broken for both sides, from one moment on. Where a
+    /// process handle tells of the end, only a pause is left to be seen: who was heard of just now is not asked, and
+    /// all may take longer.
     async fn ask(
         &self,
         runtime: &Runtime,
         config: &ControlConfig,
         handler: &dyn Handler,
     ) -> PeerGone {
-        let every = match self.path {
-            Path::Tcp => config.ping_every,
-            Path::Shm => PING_EVERY_NEAR * config.ping_every,
+        let is_far = self.path == Path::Tcp;
+        let every = match is_far {
+            true => config.ping_every,
+            false => PING_EVERY_NEAR * config.ping_every,
         };
         loop {
-            runtime.sleep(every).await;
+            let began = Instant::now();
+            let left = config
+                .lost_after
+                .saturating_sub(self.proved.get().elapsed());
+            let time = match is_far {
+                true => every.min(left).max(SHORTEST_SLEEP),
+                false => every,
+            };
+            runtime.sleep(time).await;
+            if began.elapsed() >= time + every {
+                // It is we who did not run: what came meanwhile is read first.
+                runtime.sleep(every / 4).await;
+            }
             let is_asked = self
                 .requests
                 .borrow()
                 .values()
-                .any(|asked| *asked == Asked::Ping);
-            let is_silent = self.heard.get().elapsed() >= every / 2;
+                .any(|asked| matches!(asked, Asked::Ping(_)));
+            let is_silent = is_far || self.heard.get().elapsed() >= every / 2;
             if !is_asked && is_silent && self.requests.borrow().len() < CONTROL_REQUESTS_MAX {
+                let at = Instant::now();
                 let id = self.request(Body::Ping(proto::Ping {}));
-                self.requests.borrow_mut().insert(id, Asked::Ping);
+                self.requests.borrow_mut().insert(id, Asked::Ping(at));
             }
             if is_asked
                 && self.heard.get().elapsed() >= config.paused_after
@@ -511,9 +541,9 @@ impl Conversation {
             {
                 handler.peer_paused(self.peer, true);
             }
-            if self.path == Path::Tcp && self.heard.get().elapsed() >= config.lost_after {
+            if is_far && self.proved.get().elapsed() >= config.lost_after {
                 let why = format!(
-                    "nothing was heard of {} for {:?}",
+                    "nothing was answered by {} for {:?}",
                     self.hello.task, config.lost_after
                 );
                 return PeerGone::ConnectionLost(Refusal::later("PEER_LOST", why).status);

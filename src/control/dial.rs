@@ -7,7 +7,7 @@
 //! containers share one and cannot reach each other's memory. So what does not come through goes back to TCP.
 
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::ground::{Code, Status, catalogue};
 use crate::proto;
@@ -16,6 +16,9 @@ use super::address::Address;
 use super::hello::Refusal;
 use super::peer::PathWish;
 use super::plane::{Established, Plane};
+
+/// The longest time for an attempt to reach an address: a way that is mended is tried again within this.
+const REACH_MAX: Duration = Duration::from_millis(500);
 
 /// The way to one task, as far as it is known.
 #[derive(Debug)]
@@ -65,12 +68,15 @@ impl Route {
 }
 
 impl Plane {
-    /// Connects to `task`, again and again until `deadline`, and converses.
-    pub(super) async fn dial(self: Rc<Self>, task: String, mut route: Route, deadline: Instant) {
+    /// Connects to `task`, again and again until its time is over, and converses. An attempt that gets no answer at
+    /// all is not given the whole time: a packet that was lost is sent again by the system only after a second.
+    pub(super) async fn dial(self: Rc<Self>, task: String, mut route: Route) {
         let mut pause = self.config.backoff_min;
+        let mut reach = self.config.reach_min;
         let mut before: Option<Refusal> = None;
         let status = loop {
-            let refusal = match self.attempt(&task, &mut route, deadline).await {
+            let deadline = self.dialled_until(&task);
+            let refusal = match self.attempt(&task, &mut route, reach, deadline).await {
                 Ok(established) => {
                     self.dials.borrow_mut().remove(&task);
                     return self.converse(established).await;
@@ -84,6 +90,7 @@ impl Plane {
             if !refusal.retry && !self.registry.borrow().is_accepting(&task) {
                 break refusal.status;
             }
+            let deadline = self.dialled_until(&task);
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 // The last attempt may have had no time for more than to be late; the one before says why.
@@ -97,10 +104,17 @@ impl Plane {
             }
             self.runtime.sleep(self.jitter(pause).min(left)).await;
             pause = (pause * 2).min(self.config.backoff_max);
+            reach = (reach * 2).min(REACH_MAX);
             before = Some(refusal);
         };
         self.dials.borrow_mut().remove(&task);
         self.handler.dial_failed(&task, status);
+    }
+
+    /// When a dial gives up. Whoever wants the same again meanwhile may move it.
+    fn dialled_until(&self, task: &str) -> Instant {
+        let until = self.dials.borrow().get(task).copied();
+        until.unwrap_or_else(Instant::now)
     }
 
     /// One attempt to connect and be greeted, wherever the route leads.
@@ -108,6 +122,7 @@ impl Plane {
         self: &Rc<Self>,
         task: &str,
         route: &mut Route,
+        reach: Duration,
         deadline: Instant,
     ) -> Result<Established, Refusal> {
         if !route.address.is_tcp() {
@@ -143,7 +158,7 @@ impl Plane {
                 }
             }
             match self
-                .attempt_tcp(task, &route.address, route, deadline)
+                .attempt_tcp(task, &route.address, route, reach, deadline)
                 .await?
             {
                 Attempt::Established(established) => return Ok(established),

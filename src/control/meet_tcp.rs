@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures_lite::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use futures_rustls::TlsStream;
@@ -137,12 +137,13 @@ impl Plane {
         self.nonces.borrow_mut().insert(nonce)
     }
 
-    /// One attempt to connect to a TCP address and be greeted there.
+    /// One attempt to connect to a TCP address within `reach`, and be greeted there.
     pub(super) async fn attempt_tcp(
         self: &Rc<Self>,
         task: &str,
         address: &Address,
         route: &Route,
+        reach: Duration,
         deadline: Instant,
     ) -> Result<Attempt, Refusal> {
         if self.registry.borrow().is_up(task) {
@@ -152,7 +153,8 @@ impl Plane {
         let time = deadline.saturating_duration_since(Instant::now());
         let whole = async {
             let address = address.clone();
-            let work = move || tcp::connect(&address, deadline);
+            let reached_by = deadline.min(Instant::now() + reach);
+            let work = move || tcp::connect(&address, reached_by);
             let socket = self
                 .errands
                 .begin(work)

@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::os::fd::OwnedFd;
+use std::time::Instant;
 
 use crate::ground::{Code, Incarnation, Status};
 
@@ -276,8 +277,9 @@ pub trait Handler: Send + Sync + 'static {
     fn segment_added(&self, peer: PeerId, segment: SegmentOffer);
 
     /// A connection is over. After [`PeerGone::ConnectionLost`] and [`PeerGone::Said`] a second call with the same
-    /// `peer` may bring [`PeerGone::ProcessExited`]; after that none.
-    fn peer_gone(&self, peer: PeerId, gone: PeerGone);
+    /// `peer` may bring [`PeerGone::ProcessExited`]; after that none. `proved` is the last moment of which it is proved
+    /// that the peer lived and heard us: whoever gives it up after a time counts from there.
+    fn peer_gone(&self, peer: PeerId, gone: PeerGone, proved: Instant);
 
     /// A connected peer does not answer, though its process lives (`true`), or answers again (`false`). A stopped
     /// process is paused, not gone.

@@ -88,7 +88,8 @@ pub(crate) struct Plane {
     pub(super) peers: RefCell<BTreeMap<PeerId, Rc<Conversation>>>,
     /// Peers whose connection is over and whose process is still followed.
     pub(super) departed: RefCell<BTreeSet<PeerId>>,
-    pub(super) dials: RefCell<BTreeSet<String>>,
+    /// Who is being dialled, and until when.
+    pub(super) dials: RefCell<BTreeMap<String, Instant>>,
     pub(super) next_peer: Cell<u32>,
     /// Counts announcements, so that a greeting sees whether it missed one.
     pub(super) announced: Cell<u64>,
@@ -230,7 +231,8 @@ impl Plane {
             None => {
                 let is_followed = self.departed.borrow_mut().remove(&peer);
                 if is_followed {
-                    self.handler.peer_gone(peer, PeerGone::ProcessExited);
+                    let now = Instant::now();
+                    self.handler.peer_gone(peer, PeerGone::ProcessExited, now);
                 }
             }
         }
@@ -243,11 +245,16 @@ impl Plane {
         wish: PathWish,
         deadline: Instant,
     ) {
-        if self.registry.borrow().is_up(&task) || !self.dials.borrow_mut().insert(task.clone()) {
+        if self.registry.borrow().is_up(&task) {
             return;
         }
-        let route = Route::new(address, wish);
-        self.spawn(Rc::clone(self).dial(task, route, deadline));
+        let before = self.dials.borrow().get(&task).copied();
+        let until = before.map_or(deadline, |before| before.max(deadline));
+        self.dials.borrow_mut().insert(task.clone(), until);
+        if before.is_none() {
+            let route = Route::new(address, wish);
+            self.spawn(Rc::clone(self).dial(task, route));
+        }
     }
 
     fn handle_hang_up(&self, peer: PeerId, why: &str) {
@@ -386,9 +393,11 @@ impl Plane {
             self.keep_following(peer);
         }
         if !conversation.has_said_bye() {
-            self.handler.peer_gone(peer, gone);
+            let proved = conversation.proved();
+            self.handler.peer_gone(peer, gone, proved);
             if is_late_proof {
-                self.handler.peer_gone(peer, PeerGone::ProcessExited);
+                self.handler
+                    .peer_gone(peer, PeerGone::ProcessExited, proved);
             }
         }
         drop(claim);

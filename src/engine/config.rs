@@ -166,16 +166,27 @@ impl Config {
             tls_key: None,
             tls_ca: None,
             insecure: false,
-            failure_detection: Duration::from_secs(2),
+            failure_detection: Duration::from_millis(300),
             drain_timeout: Duration::from_secs(5),
             tcp_user_timeout: Duration::from_secs(10),
             origins: Origins::default(),
         }
     }
 
-    /// How long a lost connection may take to be made again.
-    pub(crate) const fn resume_timeout(&self) -> Duration {
-        self.failure_detection
+    /// How often a peer over TCP is asked whether it lives.
+    pub(crate) fn ask_every(&self) -> Duration {
+        self.failure_detection / 8
+    }
+
+    /// How long its last proof of life may be ago before its connection is made again.
+    pub(crate) fn lost_after(&self) -> Duration {
+        self.failure_detection * 5 / 6
+    }
+
+    /// How long its last proof of life may be ago before it is given up. What is left of one and a half times
+    /// `failure_detection`, the bound that is promised, is for a machine that lets nobody run.
+    pub(crate) fn given_up_after(&self) -> Duration {
+        self.failure_detection * 5 / 4
     }
 
     /// The way that connections are to go.
@@ -207,7 +218,6 @@ impl Config {
             lease: self.lease,
             landing_bytes: self.landing_bytes,
             connect_timeout_ns: nanos(self.connect_timeout),
-            resume_timeout_ns: nanos(self.failure_detection),
             rules: self.rules,
             ..Settings::default()
         }
@@ -232,11 +242,18 @@ impl Config {
         if self.mailbox < 2 {
             return Err(invalid(format!("mailbox = {}: at least 2", self.mailbox)));
         }
+        let least = Duration::from_millis(limits::FAILURE_DETECTION_MIN_MS);
+        if self.failure_detection < least {
+            return Err(invalid(format!(
+                "failure_detection = {:?}: at least {least:?}",
+                self.failure_detection
+            )));
+        }
         Ok(())
     }
 }
 
-fn nanos(time: Duration) -> u64 {
+pub(crate) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 

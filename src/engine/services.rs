@@ -100,6 +100,7 @@ fn who_is_connected(engine: &Engine, until: Instant) -> ConnectedReply {
 }
 
 fn what_waits(engine: &Engine) -> PendingReply {
+    let connected = engine.connected();
     let items = engine.pending().into_iter().map(|item| {
         let other = if item.is_waiting {
             item.key.source_task()
@@ -114,6 +115,8 @@ fn what_waits(engine: &Engine) -> PendingReply {
             bytes: item.bytes,
             count: item.count,
             on: other.to_string(),
+            is_connected: other == engine.task()
+                || connected.iter().any(|connected| connected.task == *other),
         }
     });
     PendingReply {

@@ -3,6 +3,7 @@
 //! A shard's thread is pinned first and then makes its arena and ports, so that their pages are near its core.
 
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
+use std::time::Duration;
 
 use core_affinity::CoreId;
 use crossbeam::queue::ArrayQueue;
@@ -22,6 +23,9 @@ use crate::memory::{ArenaId, Pool, Segment};
 use crate::shard::mailbox::Mailbox;
 use crate::shard::run::{PollPolicy, Running, run};
 use crate::shard::{Clock, Neighbour, Parts, Shard};
+
+/// The least time for a greeting: for machines that start many tasks at once.
+const GREETING_MIN: Duration = Duration::from_secs(1);
 
 /// The ports of every shard, by index: shared memory first.
 pub(crate) const SHM: usize = 0;
@@ -144,10 +148,13 @@ fn start_control(inner: &Arc<Inner>) -> Result<(), Status> {
     control.features = inner.wiring.features();
     control.insecure = config.insecure;
     control.path_wish = config.path_wish()?;
-    // Lost after half of the time, and given up when the other half and as much again have brought no other connection.
-    control.lost_after = config.failure_detection / 2;
-    control.ping_every = control.lost_after / 4;
+    control.lost_after = config.lost_after();
+    control.ping_every = config.ask_every();
     control.paused_after = control.lost_after / 2;
+    control.reach_min = config.ask_every();
+    // A greeting that a broken way left unfinished keeps its task out as long as this.
+    let greeting = config.failure_detection.max(GREETING_MIN);
+    control.greet_deadline = control.greet_deadline.min(greeting);
     control.force_runtime = config.runtime;
     control.poll_policy = match config.poll {
         PollPolicy::Adaptive => ControlPolicy::Adaptive,

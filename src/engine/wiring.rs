@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::Inner;
 use super::admission::Admission;
-use super::config::Config;
+use super::config::{Config, nanos};
 use super::links::{self, copy, gone, link_config, link_status, map, numbers, pairs};
 use crate::channel::{Rule, Rules};
 use crate::control::{
@@ -34,7 +34,7 @@ pub(crate) struct Wiring {
     shards: usize,
     dial_timeout: Duration,
     rules: Rules,
-    resume_timeout: Duration,
+    given_up_after: Duration,
     admission: Admission,
     engine: OnceLock<Weak<Inner>>,
     book: Mutex<Book>,
@@ -54,6 +54,8 @@ struct Book {
     connected: BTreeMap<PeerId, Connected>,
     /// To whom the way was not the best one of this machine, by name: bounded by the peers there may be.
     fallbacks: BTreeMap<TaskName, Fallback>,
+    /// The last life of each task that was connected, so that a return is known: bounded by the peers there may be.
+    lives: BTreeMap<TaskName, Incarnation>,
     /// Whose exit is still to be told, whether connected or not: only where it can be proved.
     followed: BTreeMap<PeerId, (TaskName, Incarnation)>,
 }
@@ -108,7 +110,7 @@ impl Wiring {
             // Who waits is told by the dial why nobody is there; the shards, who would give up next, do not know.
             dial_timeout: config.connect_timeout - (config.connect_timeout / 8).min(DIAL_LEAD),
             rules: config.rules,
-            resume_timeout: config.resume_timeout(),
+            given_up_after: config.given_up_after(),
             admission: Admission::new(config)?,
             engine: OnceLock::new(),
             book: Mutex::new(book),
@@ -233,6 +235,21 @@ impl Wiring {
             let Fallback { task, why, .. } = fallback;
             tracing::warn!(%task, %why, "no shared memory on one machine: the way is TCP, and that is told once");
         }
+    }
+
+    /// Says who is connected, and whether it was before.
+    fn tell_who_came(&self, connected: &Connected) {
+        let (task, life, why) = (&connected.task, connected.incarnation, &connected.why);
+        let mut book = self.book();
+        let is_kept = task.job() != super::OBSERVER_JOB
+            && (book.lives.len() < limits::PEERS_MAX || book.lives.contains_key(task));
+        let former = is_kept.then(|| book.lives.insert(task.clone(), life));
+        let what = match former.flatten() {
+            None => "a peer is connected",
+            Some(former) if former == life => "a peer is connected again",
+            Some(_) => "a peer has returned in another life",
+        };
+        tracing::info!(%task, incarnation = %life, path = ?connected.path, %why, "{what}");
     }
 
     fn engine(&self) -> Option<Arc<Inner>> {
@@ -402,11 +419,11 @@ impl Handler for Wiring {
         }
     }
 
-    fn peer_gone(&self, peer: PeerId, why: PeerGone) {
+    fn peer_gone(&self, peer: PeerId, why: PeerGone, proved: Instant) {
         let Some(engine) = self.engine() else { return };
         let former = self.book().connected.remove(&peer);
-        if let Some(Connected { task, path, .. }) = former {
-            self.connection_gone(&engine, task, path, &why);
+        if let Some(former) = former {
+            self.connection_gone(&engine, &former, &why, proved);
         }
         let exited = why
             .is_proof()
@@ -444,7 +461,7 @@ impl Wiring {
             fell_back: up.fell_back,
             read_domain: up.read_domain,
         };
-        tracing::info!(%task, path = ?up.path, why = %up.path_why, "a peer is connected");
+        self.tell_who_came(&connected);
         if up.fell_back {
             self.fell_back(&connected);
         }
@@ -475,16 +492,21 @@ impl Wiring {
         Ok(())
     }
 
-    /// A connection is over: over the network it is made again, in memory nothing could have broken it.
-    fn connection_gone(&self, engine: &Inner, task: TaskName, path: Path, why: &PeerGone) {
+    /// A connection is over: over the network it is made again, in memory nothing could have broken it. When the peer
+    /// is given up was settled by its last proof of life; nothing that is tried until then moves it.
+    fn connection_gone(&self, engine: &Inner, of: &Connected, why: &PeerGone, proved: Instant) {
+        let (task, path) = (&of.task, of.path);
         let status = why.status(&task.to_string());
-        if path == Path::Tcp && matches!(why, PeerGone::ConnectionLost(_)) {
-            tracing::info!(%task, %status, "a connection is lost, and is made again");
+        let left = self.given_up_after.saturating_sub(proved.elapsed());
+        if path == Path::Tcp && matches!(why, PeerGone::ConnectionLost(_)) && !left.is_zero() {
+            tracing::info!(%task, %status, ?left, "a connection is lost, and is made again");
+            let until = engine.clock.stamp() + nanos(left);
             engine.call_all(|| Call::PeerAway {
                 task: task.clone(),
                 status: status.clone(),
+                until,
             });
-            return self.resume(engine, &task);
+            return self.resume(engine, task, left);
         }
         tracing::info!(%task, %status, "a peer is gone");
         engine.call_all(|| Call::PeerLost {
@@ -495,10 +517,10 @@ impl Wiring {
 
     /// Dials a peer whose connection was lost, if it is known where it listens; who cannot dial waits to be dialled.
     /// The shards know by themselves when to give it up.
-    fn resume(&self, engine: &Inner, task: &TaskName) {
+    fn resume(&self, engine: &Inner, task: &TaskName, left: Duration) {
         let address = self.book().addresses.get(&task.to_string()).cloned();
         if let (Some(control), Some(address)) = (engine.control.get(), address)
-            && let Err(status) = control.dial(&task.to_string(), address, self.resume_timeout)
+            && let Err(status) = control.dial(&task.to_string(), address, left)
         {
             tracing::warn!(%task, %status, "a lost peer cannot be dialled");
         }

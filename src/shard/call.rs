@@ -45,8 +45,12 @@ pub(crate) struct PeerUp {
 pub(crate) enum Call {
     /// A peer is there.
     PeerUp(Box<PeerUp>),
-    /// A peer's connection is lost, and is made again if it can be: what waits goes on waiting for a while.
-    PeerAway { task: TaskName, status: Status },
+    /// A peer's connection is lost, and is made again if it can be: what waits goes on waiting until then.
+    PeerAway {
+        task: TaskName,
+        status: Status,
+        until: Nanos,
+    },
     /// A peer is gone for good: it exited, or was given up.
     PeerLost { task: TaskName, status: Status },
     /// A life of a peer is proved over: it reads nothing of ours any more.

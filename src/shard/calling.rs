@@ -39,7 +39,11 @@ impl Shard {
                 }
             }
             Call::PeerExited { task, incarnation } => self.core.peer_exited(&task, incarnation),
-            Call::PeerAway { task, status } => self.core.peer_away(&task, status),
+            Call::PeerAway {
+                task,
+                status,
+                until,
+            } => self.core.peer_away(&task, status, until),
             Call::PeerSegment { task, segment } => self.core.peer_segment(&task, segment),
             Call::Abort { step, status } => {
                 if self.core.abort(step, &status) {

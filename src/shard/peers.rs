@@ -170,9 +170,8 @@ impl Core {
         self.await_peer(at);
     }
 
-    /// The connection is lost, which says nothing about the peer: it may come back, in the same life, for a while.
-    pub(crate) fn peer_away(&mut self, task: &TaskName, status: Status) {
-        let until = self.now + self.settings.resume_timeout_ns;
+    /// The connection is lost, which says nothing about the peer: it may come back, in the same life, until then.
+    pub(crate) fn peer_away(&mut self, task: &TaskName, status: Status, until: Nanos) {
         if let Some(peer) = self.peers.iter_mut().find(|peer| peer.task == *task)
             && matches!(peer.state, PeerState::Up { .. })
         {

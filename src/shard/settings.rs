@@ -44,8 +44,6 @@ pub struct Settings {
     /// How long a peer that a key names may take to be there: what waits for it then fails, but for receives with a
     /// deadline of their own, which wait until that.
     pub connect_timeout_ns: u64,
-    /// How long a peer whose connection was lost may take to be connected again.
-    pub resume_timeout_ns: u64,
     /// Which rules of the protocol are on. All, outside simulations.
     pub rules: Rules,
 }
@@ -68,7 +66,6 @@ impl Default for Settings {
             offers: limits::OFFERS,
             ack_delay_ns: limits::ACK_DELAY_NS,
             connect_timeout_ns: limits::CONNECT_TIMEOUT_NS,
-            resume_timeout_ns: limits::CONNECT_TIMEOUT_NS,
             rules: Rules::ALL,
         }
     }

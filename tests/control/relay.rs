@@ -13,6 +13,8 @@ use rendez::control::Address;
 pub(crate) struct Habits {
     /// Passes nothing on while set, in either direction; connections stay open.
     pub(crate) is_cut: AtomicBool,
+    /// Passes nothing of the dialler's on while set, and everything that is said to it.
+    pub(crate) is_mute: AtomicBool,
     /// The byte of the first connection to be changed, counted from the dialler; zero for none.
     pub(crate) changed_byte: AtomicUsize,
     /// What the dialler said on the first connection.
@@ -46,8 +48,8 @@ impl Relay {
                 };
                 let ((near_in, far_out), (near_out, far_in)) = (ends(), ends());
                 let (out, back) = (Arc::clone(&shared), Arc::clone(&shared));
-                std::thread::spawn(move || carry(near_in, far_out, &out, index == 0));
-                std::thread::spawn(move || carry(far_in, near_out, &back, false));
+                std::thread::spawn(move || carry(near_in, far_out, &out, index == 0, true));
+                std::thread::spawn(move || carry(far_in, near_out, &back, false, false));
             }
         });
         Self {
@@ -61,11 +63,13 @@ impl Relay {
     }
 }
 
-fn carry(mut from: TcpStream, mut to: TcpStream, habits: &Habits, is_first: bool) {
+fn carry(mut from: TcpStream, mut to: TcpStream, habits: &Habits, is_first: bool, is_out: bool) {
     let mut buffer = [0; 4096];
     let mut passed = 0;
     while let Ok(count @ 1..) = from.read(&mut buffer) {
-        while habits.is_cut.load(Ordering::SeqCst) {
+        while habits.is_cut.load(Ordering::SeqCst)
+            || (is_out && habits.is_mute.load(Ordering::SeqCst))
+        {
             std::thread::sleep(Duration::from_millis(1));
         }
         let bytes = &mut buffer[..count];

@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use prost::Message;
@@ -368,6 +369,40 @@ fn a_cut_link_is_told_and_mended() {
         assert_eq!(second_b.incarnation, Incarnation(1));
         assert_ne!(second_a.peer, first_a.peer);
         assert_joined(second_a, second_b);
+    }
+}
+
+/// A way that is broken in one direction only is broken for both sides from one moment on: what the deaf side still
+/// says to the mute one proves nothing to it.
+#[test]
+fn a_one_way_cut_counts_from_one_moment_at_both_sides() {
+    for kind in BOTH {
+        let quick = |task, incarnation| {
+            let mut config = open(task, incarnation, kind);
+            config.ping_every = Duration::from_millis(40);
+            config.paused_after = Duration::from_millis(200);
+            config.lost_after = Duration::from_millis(500);
+            start(config)
+        };
+        let (a, b) = (quick("a", 1), quick("b", 2));
+        let relay = Relay::to(&address(&b));
+        a.control
+            .dial_by("b", relay.address.clone(), PathWish::Tcp, PATIENCE)
+            .expect("taken");
+        let met = Instant::now();
+        assert_joined(a.up(), b.up());
+        std::thread::sleep(Duration::from_millis(200));
+        relay.habits.is_mute.store(true, Ordering::SeqCst);
+        let muted = Instant::now();
+        for task in [&a, &b] {
+            assert_eq!(lost(task).1.reason(), "PEER_LOST");
+            let proved = task.handler.proofs.lock().expect("no panic")[0];
+            assert!(
+                met < proved && proved <= muted,
+                "{kind:?}: proved {:?} after it was mute",
+                proved.saturating_duration_since(muted)
+            );
+        }
     }
 }
 

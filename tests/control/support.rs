@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rendez::control::{
     Control, ControlConfig, DoorbellOffer, Handler, LinkOffer, LocalOffer, PeerGone, PeerHello,
@@ -45,6 +45,8 @@ pub(crate) struct Answers {
 #[derive(Debug)]
 pub(crate) struct Notes {
     events: Mutex<Sender<Event>>,
+    /// The last proof of life of each connection that was over, in turn.
+    pub(crate) proofs: Mutex<Vec<Instant>>,
     pub(crate) answers: Mutex<Answers>,
     task: String,
 }
@@ -72,6 +74,7 @@ pub(crate) fn start_with(config: ControlConfig, answers: Answers) -> Task {
     let task = config.task.clone();
     let handler = Arc::new(Notes {
         events: Mutex::new(events),
+        proofs: Mutex::default(),
         answers: Mutex::new(answers),
         task,
     });
@@ -200,7 +203,8 @@ impl Handler for Notes {
         self.tell(Event::Segment(peer, segment));
     }
 
-    fn peer_gone(&self, peer: PeerId, gone: PeerGone) {
+    fn peer_gone(&self, peer: PeerId, gone: PeerGone, proved: Instant) {
+        self.proofs.lock().expect("no panic").push(proved);
         self.tell(Event::Gone(peer, gone));
     }
 

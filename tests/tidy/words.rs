@@ -92,8 +92,19 @@ const BANS: &[Ban] = &[
     Ban {
         rule: "clock",
         rooms: BELOW_CONTROL,
-        words: &["Instant", "SystemTime", "UNIX_EPOCH"],
+        words: &["Instant"],
         remedy: "time is an argument (`Nanos`); only src/shard/clock.rs reads a clock",
+    },
+    Ban {
+        rule: "day",
+        rooms: LIBRARY,
+        words: &[
+            "SystemTime",
+            "UNIX_EPOCH",
+            "ClockId :: Realtime",
+            "CLOCK_REALTIME",
+        ],
+        remedy: "the clock of the day jumps: measure with `Instant`; only logs, certificates and figures have a date",
     },
     Ban {
         rule: "print",

@@ -74,6 +74,10 @@ pub(super) enum Event {
         nth: u32,
         reason: String,
     },
+    /// A thread that only sleeps woke up so much too late: the machine let the task wait.
+    Late { for_ns: u64 },
+    /// The clock of the day was moved under the task.
+    Jumped { by_s: i64 },
     /// The task is about to abort a step.
     Aborted { step: u64 },
     /// The life ended in good order.
@@ -148,6 +152,8 @@ impl Event {
                 nth,
                 reason,
             } => format!("failed {} {nth} {reason}", lane(of)),
+            Self::Late { for_ns } => format!("late {for_ns}"),
+            Self::Jumped { by_s } => format!("jumped {by_s}"),
             Self::Aborted { step } => format!("aborted {step}"),
             Self::End => "end".into(),
             Self::Host { tasks: of } => format!("host {}", tasks(of)),
@@ -233,6 +239,10 @@ impl Event {
                 lane: lane()?,
                 nth: small(3)?,
                 reason: word(4)?,
+            },
+            ("late", 1) => Self::Late { for_ns: number(0)? },
+            ("jumped", 1) => Self::Jumped {
+                by_s: words.first()?.parse().ok()?,
             },
             ("aborted", 1) => Self::Aborted { step: number(0)? },
             ("end", 0) => Self::End,
@@ -340,6 +350,8 @@ mod tests {
                 nth: 1,
                 reason: "PEER_LOST".into(),
             },
+            Event::Late { for_ns: 12 },
+            Event::Jumped { by_s: -3600 },
             Event::Aborted { step: 9 },
             Event::End,
             Event::Host { tasks: vec![0, 1] },

@@ -8,7 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::history::Claim;
 use super::scope::{Kind, SLOT_NS, Scope, WATCH_SLOT};
-use super::story::{Fault, Outcome, Receive, Story};
+use super::story::{Outcome, Receive, Story};
+
+mod times;
+mod uses;
 
 #[cfg(test)]
 mod tests;
@@ -17,7 +20,7 @@ mod tests;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     pub(super) failure_detection_ns: u64,
-    /// How late the machine may let anybody run.
+    /// How late a receive may end after its own deadline.
     pub(super) slack_ns: u64,
     /// How long after a fault everything works again.
     pub(super) settle_ns: u64,
@@ -25,8 +28,6 @@ pub(super) struct Bounds {
     pub(super) descriptors_max: u64,
 }
 
-/// How soon a death on the same machine is told.
-const NEAR_DEATH_NS: u64 = 50_000_000;
 /// How exactly the script knows when it broke something.
 const SCRIPT_NS: u64 = 20_000_000;
 /// How much sooner than its deadline a receive may give up.
@@ -48,6 +49,13 @@ const EXCUSES: [&str; 11] = [
     "PEER_STATUS",
 ];
 
+/// The most values of one flood that an engine takes: those that fill `parked_bytes_per_step`, which is 4 MiB in the
+/// script, and its receiver's credit of 1 MiB, with something to spare.
+const FLOOD_VALUES: usize = 1600;
+
+/// Why a send may be refused to a task that sends more than is received.
+const FULL: [&str; 3] = ["PARKED_BYTES", "PARKED_BYTES_OF_STEP", "PARKED_VALUES"];
+
 /// What became of a run.
 #[derive(Debug, Default)]
 pub(super) struct Verdict {
@@ -55,6 +63,8 @@ pub(super) struct Verdict {
     pub(super) findings: Vec<String>,
     /// What happened, in numbers.
     pub(super) summary: Vec<String>,
+    /// What is promised: what, the worst that was seen of it, and the bound.
+    pub(super) rows: Vec<[String; 3]>,
 }
 
 /// Judges a run.
@@ -63,6 +73,8 @@ pub(super) fn judge(story: &Story, bounds: &Bounds) -> Verdict {
         story,
         bounds,
         troubles: BTreeMap::new(),
+        taken: taken(story),
+        met: met(story),
         verdict: Verdict::default(),
     };
     judge.lives();
@@ -70,6 +82,9 @@ pub(super) fn judge(story: &Story, bounds: &Bounds) -> Verdict {
     judge.ends();
     judge.failures();
     judge.detection();
+    judge.neighbours();
+    judge.flows();
+    judge.clocks();
     judge.uses();
     judge.traffic();
     judge.verdict
@@ -80,6 +95,10 @@ struct Judge<'a> {
     bounds: &'a Bounds,
     /// When a pair is not calm, as far as it was asked for.
     troubles: BTreeMap<(u32, u32), Vec<(u64, u64)>>,
+    /// Of each flood (step, sender, receiver): which values the engine took, in turn, and when.
+    taken: BTreeMap<(u64, u32, u32), Vec<(u32, u64)>>,
+    /// When values came, by pair, in order.
+    met: BTreeMap<(u32, u32), Vec<u64>>,
     verdict: Verdict,
 }
 
@@ -112,9 +131,9 @@ impl Judge<'_> {
             if before.is_some_and(|before| before.0 < place.0 && before.1 >= place.1) {
                 wrong.push(format!("it comes after {before:?}, out of order"));
             }
-            let slot_ns = Scope::of(receive.lane.step).slot * SLOT_NS;
+            let slot_ns = Scope::of(receive.lane.step).begins_ns();
             let is_aborted = self.story.aborted.contains(&receive.lane.step);
-            if claim.ordinal != receive.nth
+            if claim.ordinal != self.due(receive).map_or(receive.nth, |due| due.0)
                 && !is_aborted
                 && self.is_calm(receive.by.0, receive.lane.other, slot_ns, *got_ns)
             {
@@ -158,12 +177,36 @@ impl Judge<'_> {
         );
         match self.story.sent.get(&value) {
             None => wrong.push("nobody sent it".to_owned()),
-            Some(sum) if *sum != claim.sum => {
+            Some(sending) if sending.sum != claim.sum => {
                 wrong.push("its bytes are not those that were sent".to_owned());
             }
             Some(_) => {}
         }
         wrong
+    }
+
+    /// True if the value that a receive waited for was sent in good time. A sender that the machine did not let run
+    /// leaves out what it is too late for.
+    fn was_there(&self, receive: &Receive) -> bool {
+        if receive.lane.kind == Kind::Flood {
+            return self
+                .due(receive)
+                .is_some_and(|due| due.1 <= receive.asked_ns);
+        }
+        let lane = receive.lane;
+        let value = (lane.step, lane.other, receive.by.0, lane.kind, receive.nth);
+        let until_ns = receive.asked_ns + receive.patience_ns - receive.patience_ns / 4;
+        self.story
+            .sent
+            .get(&value)
+            .is_some_and(|sending| sending.at_ns <= until_ns)
+    }
+
+    /// Of a flood: which value it is to receive, and when that was sent.
+    fn due(&self, receive: &Receive) -> Option<(u32, u64)> {
+        let lane = (receive.lane.step, receive.lane.other, receive.by.0);
+        let taken = self.taken.get(&lane)?;
+        taken.get(receive.nth as usize).copied()
     }
 
     /// Every receive ends by its deadline, and none gives up before.
@@ -199,10 +242,13 @@ impl Judge<'_> {
             let from_ns = if is_watch {
                 receive.asked_ns
             } else {
-                receive.asked_ns.min(scope.slot * SLOT_NS)
+                receive.asked_ns.min(scope.begins_ns())
             };
+            let is_missed = !self.was_there(receive);
+            let is_end = is_missed && receive.lane.kind == Kind::Flood;
             let is_meant = match reason.as_str() {
-                "DEADLINE" => is_watch,
+                "DEADLINE" => is_watch || is_missed,
+                "STEP_FINISHED" | "PEER_STATUS" if is_end => true,
                 "STEP_ABORTED" | "PEER_STATUS" => self.story.aborted.contains(&receive.lane.step),
                 _ => false,
             };
@@ -215,8 +261,11 @@ impl Judge<'_> {
             }
         }
         for refused in &self.story.refused {
-            let is_meant = ["STEP_ABORTED", "PEER_STATUS"].contains(&refused.reason.as_str())
+            let is_aborted = ["STEP_ABORTED", "PEER_STATUS"].contains(&refused.reason.as_str())
                 && self.story.aborted.contains(&refused.lane.step);
+            let is_full =
+                refused.lane.kind == Kind::Flood && FULL.contains(&refused.reason.as_str());
+            let is_meant = is_aborted || is_full;
             let from_ns = refused.at_ns.saturating_sub(SLOT_NS);
             let is_excused = is_meant
                 || (EXCUSES.contains(&refused.reason.as_str())
@@ -231,118 +280,20 @@ impl Judge<'_> {
         }
     }
 
-    /// Whoever waits for a task that is lost hears so in time.
-    fn detection(&mut self) {
-        let mut worst: BTreeMap<&str, u64> = BTreeMap::new();
-        let bound_ns = self.bounds.failure_detection_ns * 3 / 2 + self.bounds.slack_ns;
-        for fault in &self.story.faults {
-            for receive in &self.story.receives {
-                let Some((bound_ns, name)) = self.bound(fault, receive, bound_ns) else {
-                    continue;
-                };
-                let latest_ns = self.excused(receive.by.0, fault.from_ns + bound_ns);
-                match &receive.end {
-                    Some((end_ns, outcome)) => {
-                        let took_ns = end_ns - fault.from_ns;
-                        let is_told = matches!(outcome, Outcome::Failed(reason)
-                            if reason == "PEER_LOST" || reason == "PEER_RESTARTED");
-                        if is_told {
-                            let so_far = worst.entry(name).or_default();
-                            *so_far = took_ns.max(*so_far);
-                        }
-                        if *end_ns <= latest_ns {
-                            continue;
-                        }
-                    }
-                    None if !self.lived_until(receive.by, latest_ns) => continue,
-                    None => {}
-                }
-                let what = format!(
-                    "detection: not told within {} of {} at {}: {}",
-                    show_ns(bound_ns),
-                    fault.what,
-                    fault.from_ns,
-                    show(receive)
-                );
-                self.verdict.findings.push(what);
-            }
-        }
-        for (name, took_ns) in worst {
-            let line = format!("worst detection {name}: {}", show_ns(took_ns));
-            self.verdict.summary.push(line);
-        }
-    }
-
-    /// Within which time of a fault a receive must have ended, if it must, and what to call that.
-    fn bound(&self, fault: &Fault, receive: &Receive, far_ns: u64) -> Option<(u64, &'static str)> {
-        let (by, other) = (receive.by.0, receive.lane.other);
-        let is_waiting = receive.asked_ns < fault.from_ns
-            && receive
-                .end
-                .as_ref()
-                .is_none_or(|(end_ns, _)| *end_ns > fault.from_ns);
-        if !is_waiting || !self.story.strikes(fault, by, other) {
-            return None;
-        }
-        let lasts = fault.until_ns - fault.from_ns >= far_ns;
-        let is_near = self.story.are_near(by, other);
-        match fault.what.as_str() {
-            "kill" if fault.tasks.contains(&by) => None,
-            "kill" if is_near => Some((
-                NEAR_DEATH_NS + self.bounds.slack_ns,
-                "of a death on the same machine",
-            )),
-            "kill" => Some((far_ns, "of a death on another machine")),
-            "cut" if lasts => Some((far_ns, "of a link cut both ways")),
-            "deaf" | "mute" if lasts => Some((far_ns, "of a link cut one way")),
-            "stop" if lasts && !is_near && !fault.tasks.contains(&by) => {
-                Some((far_ns, "of a process stopped on another machine"))
-            }
-            _ => None,
-        }
-    }
-
-    /// No process holds more than it may.
-    fn uses(&mut self) {
-        let (mut resident_kib, mut descriptors) = (0, 0);
-        for used in &self.story.uses {
-            resident_kib = used.resident_kib.max(resident_kib);
-            descriptors = used.descriptors.max(descriptors);
-            if used.resident_kib > self.bounds.resident_max_kib
-                || used.descriptors > self.bounds.descriptors_max
-            {
-                let what = format!(
-                    "use: task {} life {} holds {} KiB and {} descriptors",
-                    used.by.0, used.by.1, used.resident_kib, used.descriptors
-                );
-                self.verdict.findings.push(what);
-            }
-        }
-        if self.story.uses.is_empty() {
-            let what = "use: nobody looked at what processes hold".to_owned();
-            self.verdict.findings.push(what);
-        }
-        let line = format!("peak: {resident_kib} KiB resident, {descriptors} descriptors");
-        self.verdict.summary.push(line);
+    fn row(&mut self, what: &str, seen: String, bound: String) {
+        self.verdict.rows.push([what.to_owned(), seen, bound]);
     }
 
     /// Every task has received of every other: a run in which nothing happens proves nothing.
     fn traffic(&mut self) {
         let mut ways: BTreeMap<String, u64> = BTreeMap::new();
         let mut pairs = BTreeSet::new();
-        let mut again: BTreeMap<(u32, u32), u64> = BTreeMap::new();
+        let mut received = 0_u64;
         for receive in &self.story.receives {
             let name = match &receive.end {
-                Some((at_ns, Outcome::Got(claim, way))) => {
+                Some((_, Outcome::Got(_, way))) => {
                     pairs.insert((receive.lane.other, receive.by.0, receive.lane.kind));
-                    if claim.life > 0
-                        && self.story.death_ns(receive.by).is_none_or(|ns| ns > *at_ns)
-                    {
-                        let first = again
-                            .entry((receive.lane.other, claim.life))
-                            .or_insert(u64::MAX);
-                        *first = (*first).min(*at_ns);
-                    }
+                    received += 1;
                     format!("got {way}")
                 }
                 Some((_, Outcome::Failed(reason))) if receive.lane.kind == Kind::Watch => {
@@ -365,17 +316,34 @@ impl Judge<'_> {
                 }
             }
         }
-        let flows = again.iter().filter_map(|(life, first_ns)| {
-            let began_ns = self.story.lives.get(life)?.began_ns;
-            Some(first_ns.saturating_sub(began_ns))
-        });
-        if let Some(worst_ns) = flows.max() {
-            let line = format!(
-                "worst first value of a restarted task: {}",
-                show_ns(worst_ns)
-            );
-            self.verdict.summary.push(line);
+        let is_full = |refused: &&super::story::Refused| FULL.contains(&refused.reason.as_str());
+        let full = self.story.refused.iter().filter(is_full).count();
+        let mut most = 0;
+        for ((_, from, to), values) in std::mem::take(&mut self.taken) {
+            let (first, last) = (values.first(), values.last());
+            // What is meant for a peer that is given up is dropped, and makes room.
+            if let (Some((_, first_ns)), Some((_, last_ns))) = (first, last)
+                && self.is_calm(from, to, *first_ns, *last_ns)
+            {
+                most = most.max(values.len());
+            }
         }
+        if most > FLOOD_VALUES {
+            let what = format!("use: {most} values of one flood were taken");
+            self.verdict.findings.push(what);
+        }
+        let (most, bound) = (most.to_string(), FLOOD_VALUES.to_string());
+        self.row("values taken for one who does not receive", most, bound);
+        let wrong = self.verdict.findings.iter();
+        let wrong = wrong.filter(|what| what.starts_with("value:")).count();
+        let values = format!(
+            "values sent and received: {} and {received}",
+            self.story.sent.len()
+        );
+        self.verdict.summary.push(values);
+        let row = ["wrong, lost, repeated values", "", "0"].map(str::to_owned);
+        self.verdict.rows.insert(0, row);
+        self.verdict.rows[0][1] = wrong.to_string();
         let mut faults: BTreeMap<&str, u32> = BTreeMap::new();
         for fault in &self.story.faults {
             *faults.entry(&fault.what).or_default() += 1;
@@ -386,8 +354,7 @@ impl Judge<'_> {
         let lines = [
             format!("faults: {}", list(faults.collect())),
             format!(
-                "sent {}, refused {}; receives: {}",
-                self.story.sent.len(),
+                "refused {}, of them {full} for want of room; receives: {}",
                 self.story.refused.len(),
                 list(ways.collect())
             ),
@@ -442,6 +409,32 @@ impl Judge<'_> {
                 .get(&by)
                 .is_some_and(|life| life.ended_ns.is_some())
     }
+}
+
+fn taken(story: &Story) -> BTreeMap<(u64, u32, u32), Vec<(u32, u64)>> {
+    let mut taken: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    let floods = story
+        .sent
+        .iter()
+        .filter(|(of, sending)| of.3 == Kind::Flood && !sending.is_refused);
+    for ((step, from, to, _, ordinal), sending) in floods {
+        let lane = taken.entry((*step, *from, *to)).or_default();
+        lane.push((*ordinal, sending.at_ns));
+    }
+    taken
+}
+
+fn met(story: &Story) -> BTreeMap<(u32, u32), Vec<u64>> {
+    let mut met: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for receive in &story.receives {
+        if let Some((at_ns, Outcome::Got(..))) = &receive.end {
+            let (one, other) = (receive.by.0, receive.lane.other);
+            let pair = met.entry((one.min(other), one.max(other))).or_default();
+            pair.push(*at_ns);
+        }
+    }
+    met.values_mut().for_each(|pair| pair.sort_unstable());
+    met
 }
 
 fn show(receive: &Receive) -> String {

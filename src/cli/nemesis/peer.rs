@@ -1,17 +1,22 @@
 //! Peer: one life of a task under test. It hands values to every other task and takes theirs, and writes down both.
 //!
 //! Knows a server and the public engine; judges nothing. For every other task there are a thread that sends, one for
-//! each kind of value that receives, and one that waits for what never comes.
+//! each kind of value that receives, and one that waits for what never comes; between neighbours in the order of tasks
+//! there is one that sends all it may, and one that does not receive it for a while. One thread only sleeps, and notes
+//! how late it wakes.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use super::NemesisPeerArgs;
 use super::history::{Claim, Event, Lane, Log, now_ns};
-use super::scope::{Kind, SLOT_NS, Scope, WATCH_SLOT, mixed};
+use super::scope::{
+    FLOOD_LEFT_NS, FLOOD_NS, FLOOD_SENT_NS, FLOOD_SLOT, FLOOD_TAKEN_NS, Kind, SLOT_NS, Scope,
+    WATCH_SLOT, mixed,
+};
 use super::value::{self, Label};
 use crate::cli::error::CliError;
 use crate::cli::serve;
@@ -21,11 +26,22 @@ use crate::shard::{Path, Received};
 
 /// How long a receive waits: longer than any delay of a machine that is whole.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a receive waits in the first slot of two lives.
+const FIRST_PATIENCE: Duration = Duration::from_millis(250);
 /// How long one waits for what never comes: longer than the loss of a peer may go untold.
 const WATCH_PATIENCE: Duration = Duration::from_secs(4);
 /// Slots after which a step is over: all its receives have ended by then.
 const SLOTS_KEPT: u64 = 16;
 const _: () = assert!(SLOTS_KEPT * SLOT_NS > 3_500_000_000);
+
+/// How long the last value of a flood may take.
+const FLOOD_PATIENCE: Duration = Duration::from_millis(500);
+/// How long the thread sleeps that notes how late it wakes, and what counts as late.
+const BEAT_NS: u64 = 5_000_000;
+/// How often a task looks whether another has begun a new life.
+const RENEW_EVERY: Duration = Duration::from_millis(20);
+/// What counts as a clock that was moved.
+const JUMP_S: i64 = 2;
 
 /// What all threads share.
 struct Shared {
@@ -91,8 +107,18 @@ pub fn run(args: &NemesisPeerArgs) -> Result<(), CliError> {
         is_over: AtomicBool::new(false),
     };
     std::thread::scope(|scope| {
+        let count = others.len() as u32 + 1;
+        let beating = &shared;
+        scope.spawn(move || beating.beat());
         for other in &others {
             let shared = &shared;
+            if other.index == (me + 1) % count {
+                scope.spawn(move || shared.flood(other));
+            }
+            if me == (other.index + 1) % count {
+                scope.spawn(move || shared.drain(other));
+            }
+            scope.spawn(move || shared.renew(other));
             scope.spawn(move || shared.send_to(other));
             scope.spawn(move || shared.watch(other));
             for kind in Kind::SENT {
@@ -113,7 +139,7 @@ impl Shared {
     /// Sends a step's values, spread over its slot; aborts some; finishes old ones.
     fn send_to(&self, other: &Other) {
         let mut last = 0;
-        while let Some(slot) = self.next_slot(&mut last) {
+        while let Some(slot) = self.next_slot(&mut last, SLOT_NS) {
             let scope = self.scope(other, slot);
             let step = self.use_step(other, &scope);
             let mut turns: Vec<(Kind, u32)> = Kind::SENT
@@ -150,7 +176,8 @@ impl Shared {
         }
     }
 
-    fn send(&self, other: &Other, scope: &Scope, kind: Kind, ordinal: u32) {
+    /// True if the engine took it.
+    fn send(&self, other: &Other, scope: &Scope, kind: Kind, ordinal: u32) -> bool {
         let lane = Lane {
             step: scope.step().0,
             other: other.index,
@@ -187,17 +214,108 @@ impl Shared {
                 ordinal,
                 reason,
             });
+            return false;
+        }
+        true
+    }
+
+    /// Finishes the steps of a life that is over, as whoever hears of its end would: nobody waits in them any more.
+    fn renew(&self, other: &Other) {
+        let mut before = 0;
+        while !self.is_over() {
+            std::thread::sleep(RENEW_EVERY);
+            let life = self.life_of(other);
+            if life != std::mem::replace(&mut before, life) {
+                other.finish_if(&self.engine, |step| {
+                    Scope::of(step.0).life_of(other.index) != life
+                });
+            }
+        }
+    }
+
+    /// Sends as much as is taken, and more, to one that does not receive it yet.
+    fn flood(&self, other: &Other) {
+        let mut last = now_ns() / FLOOD_NS;
+        let mut before = None;
+        while let Some(slot) = self.next_slot(&mut last, FLOOD_NS) {
+            let scope = self.begin_flood(other, slot, &mut before);
+            let _step = self.engine.step(scope.step());
+            let mut ordinal = 0;
+            while !self.is_over() && now_ns() < slot * FLOOD_NS + FLOOD_SENT_NS {
+                if !self.send(other, &scope, Kind::Flood, ordinal) {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                ordinal += 1;
+            }
+        }
+    }
+
+    /// Takes, late, what was sent so.
+    fn drain(&self, other: &Other) {
+        let mut last = now_ns() / FLOOD_NS;
+        let mut before = None;
+        while let Some(slot) = self.next_slot(&mut last, FLOOD_NS) {
+            let scope = self.begin_flood(other, slot, &mut before);
+            let _step = self.engine.step(scope.step());
+            let wait = (slot * FLOOD_NS + FLOOD_TAKEN_NS).saturating_sub(now_ns());
+            std::thread::sleep(Duration::from_nanos(wait));
+            let mut nth = 0;
+            // Its sender finishes it with the next one.
+            while now_ns() < slot * FLOOD_NS + FLOOD_LEFT_NS
+                && self.receive(other, &scope, Kind::Flood, nth, FLOOD_PATIENCE)
+            {
+                nth += 1;
+            }
+        }
+    }
+
+    /// The scope of a flood; the one before it is over.
+    fn begin_flood(&self, other: &Other, slot: u64, before: &mut Option<Scope>) -> Scope {
+        let scope = self.scope(other, FLOOD_SLOT + slot);
+        if let Some(over) = before.replace(scope) {
+            self.engine.step(over.step()).finish();
+        }
+        scope
+    }
+
+    /// Sleeps, and notes how late it wakes, and whether the clock of the day was moved meanwhile.
+    fn beat(&self) {
+        let day = || {
+            let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+            now.map_or(0, |now| now.as_secs() as i64)
+        };
+        let mut offset_s = day() - (now_ns() / 1_000_000_000) as i64;
+        while !self.is_over() {
+            let began_ns = now_ns();
+            std::thread::sleep(Duration::from_nanos(BEAT_NS));
+            let for_ns = (now_ns() - began_ns).saturating_sub(BEAT_NS);
+            if for_ns > BEAT_NS {
+                self.log.add(&Event::Late { for_ns });
+            }
+            let now_s = day() - (now_ns() / 1_000_000_000) as i64;
+            if (now_s - offset_s).abs() >= JUMP_S {
+                let by_s = now_s - offset_s;
+                self.log.add(&Event::Jumped { by_s });
+                offset_s = now_s;
+            }
         }
     }
 
     /// Receives one kind of a step's values, one after the other.
     fn receive_from(&self, other: &Other, kind: Kind) {
         let mut last = 0;
-        while let Some(slot) = self.next_slot(&mut last) {
+        let mut before = None;
+        while let Some(slot) = self.next_slot(&mut last, SLOT_NS) {
             let scope = self.scope(other, slot);
             let step = self.use_step(other, &scope);
+            // In their first slot two lives may not have known of each other yet.
+            let is_first = before.replace(scope.lives) != Some(scope.lives);
+            let patience = if is_first { FIRST_PATIENCE } else { PATIENCE };
             for nth in 0..kind.count() {
-                self.receive(other, &scope, kind, nth, PATIENCE);
+                let is_here = self.receive(other, &scope, kind, nth, patience);
+                if is_first && !is_here {
+                    break;
+                }
             }
             drop(step);
         }
@@ -223,9 +341,17 @@ impl Shared {
         }
     }
 
-    fn receive(&self, other: &Other, scope: &Scope, kind: Kind, nth: u32, patience: Duration) {
+    /// True if a value came.
+    fn receive(
+        &self,
+        other: &Other,
+        scope: &Scope,
+        kind: Kind,
+        nth: u32,
+        patience: Duration,
+    ) -> bool {
         if self.is_over() {
-            return;
+            return false;
         }
         let lane = Lane {
             step: scope.step().0,
@@ -262,6 +388,7 @@ impl Shared {
             },
         };
         self.log.add(&event);
+        matches!(event, Event::Got { .. })
     }
 
     /// What a value says of itself, compared with what it came under.
@@ -288,17 +415,25 @@ impl Shared {
         }
     }
 
-    /// Waits for the next slot, or takes the present one if it is late; `None` if all is over.
-    fn next_slot(&self, last: &mut u64) -> Option<u64> {
+    /// Waits for the next slot of that length, or takes the present one if it is late; `None` if all is over.
+    fn next_slot(&self, last: &mut u64, slot_ns: u64) -> Option<u64> {
         let now = now_ns();
-        let slot = (now / SLOT_NS).max(*last + 1);
+        let slot = (now / slot_ns).max(*last + 1);
         *last = slot;
-        let wait = (slot * SLOT_NS).saturating_sub(now);
+        let wait = (slot * slot_ns).saturating_sub(now);
         std::thread::sleep(Duration::from_nanos(wait));
         (!self.is_over()).then_some(slot)
     }
 
     fn scope(&self, other: &Other, slot: u64) -> Scope {
+        Scope::new(
+            (self.me, self.life),
+            (other.index, self.life_of(other)),
+            slot,
+        )
+    }
+
+    fn life_of(&self, other: &Other) -> u32 {
         let mut life = other.life.lock().unwrap_or_else(PoisonError::into_inner);
         // A file that cannot be opened, as when there are no descriptors, changes nothing.
         let text = std::fs::read_to_string(&self.lives).unwrap_or_default();
@@ -306,7 +441,7 @@ impl Shared {
         if let Some(Ok(now)) = lives.nth(other.index as usize).map(str::parse) {
             *life = now;
         }
-        Scope::new((self.me, self.life), (other.index, *life), slot)
+        *life
     }
 
     /// Holds the step's handle while it is used, and notes that it must be finished.
@@ -325,11 +460,18 @@ impl Shared {
 
 impl Other {
     fn finish_before(&self, engine: &Engine, slot: u64) {
+        self.finish_if(engine, |step| Scope::of(step.0).slot < slot);
+    }
+
+    fn finish_if(&self, engine: &Engine, is_over: impl Fn(StepId) -> bool) {
         let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
-        while let Some(&(of, step)) = used.first().filter(|(of, _)| *of < slot) {
-            used.remove(&(of, step));
-            engine.step(step).finish();
-        }
+        used.retain(|(_, step)| {
+            let is_over = is_over(*step);
+            if is_over {
+                engine.step(*step).finish();
+            }
+            !is_over
+        });
     }
 }
 

@@ -18,6 +18,17 @@ const _: () = assert!(2 * TASK_BITS + 2 * LIFE_BITS + SLOT_BITS == 64);
 /// The slot of receives that nothing is ever sent to: they measure how soon a loss is told.
 pub(super) const WATCH_SLOT: u64 = (1 << SLOT_BITS) - 1;
 
+/// Slots from here on are those in which a task sends as much as it may to one that does not receive for a while.
+pub(super) const FLOOD_SLOT: u64 = 1 << (SLOT_BITS - 1);
+/// How long such a step lasts, how long of it is sent, and when its receiver begins and leaves.
+pub(super) const FLOOD_NS: u64 = 4_000_000_000;
+/// See there.
+pub(super) const FLOOD_SENT_NS: u64 = 2_000_000_000;
+/// See there.
+pub(super) const FLOOD_TAKEN_NS: u64 = 2_300_000_000;
+/// See there.
+pub(super) const FLOOD_LEFT_NS: u64 = 3_200_000_000;
+
 /// A kind of value: each has a key of its own in each direction.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(super) enum Kind {
@@ -27,12 +38,14 @@ pub(super) enum Kind {
     Middle,
     /// About a mebibyte.
     Large,
+    /// Is sent faster than it is received.
+    Flood,
     /// Is never sent.
     Watch,
 }
 
 impl Kind {
-    /// Those that are sent.
+    /// Those that are sent in every step.
     pub(super) const SENT: [Self; 3] = [Self::Small, Self::Middle, Self::Large];
 
     /// As it stands in histories and keys.
@@ -41,13 +54,20 @@ impl Kind {
             Self::Small => "small",
             Self::Middle => "middle",
             Self::Large => "large",
+            Self::Flood => "flood",
             Self::Watch => "watch",
         }
     }
 
     /// The kind of that name.
     pub(super) fn of(name: &str) -> Option<Self> {
-        let all = [Self::Small, Self::Middle, Self::Large, Self::Watch];
+        let all = [
+            Self::Small,
+            Self::Middle,
+            Self::Large,
+            Self::Flood,
+            Self::Watch,
+        ];
         all.into_iter().find(|kind| kind.name() == name)
     }
 
@@ -57,7 +77,7 @@ impl Kind {
             Self::Small => 8,
             Self::Middle => 3,
             Self::Large => 1,
-            Self::Watch => 0,
+            Self::Flood | Self::Watch => 0,
         }
     }
 
@@ -67,6 +87,7 @@ impl Kind {
             Self::Small | Self::Watch => 8 + dice % 24,
             Self::Middle => 256 + dice % 1024,
             Self::Large => (1 << 17) + dice % 512,
+            Self::Flood => 448 + dice % 32,
         }
     }
 }
@@ -127,9 +148,18 @@ impl Scope {
         }
     }
 
+    /// When it begins.
+    pub(super) const fn begins_ns(&self) -> u64 {
+        match self.slot {
+            WATCH_SLOT => 0,
+            FLOOD_SLOT.. => (self.slot - FLOOD_SLOT) * FLOOD_NS,
+            _ => self.slot * SLOT_NS,
+        }
+    }
+
     /// True if the lower task ends the step on purpose in the middle of it: one step of six.
     pub(super) const fn is_to_be_aborted(&self) -> bool {
-        self.slot != WATCH_SLOT && mixed(self.step().0).is_multiple_of(6)
+        self.slot < FLOOD_SLOT && mixed(self.step().0).is_multiple_of(6)
     }
 }
 
@@ -155,5 +185,7 @@ mod tests {
         assert_eq!(scope.tasks, (1, 3));
         assert_eq!(Scope::of(scope.step().0), scope);
         assert_eq!((scope.life_of(3), scope.life_of(1)), (7, 900));
+        let flood = Scope::new((3, 7), (1, 900), FLOOD_SLOT + 9);
+        assert_eq!(Scope::of(flood.step().0).begins_ns(), 9 * FLOOD_NS);
     }
 }

@@ -8,20 +8,41 @@ use super::history::{Claim, Event, Lane};
 use super::scope::Kind;
 use crate::cli::error::CliError;
 
+/// What an engine says of a peer that is there again as another.
+const RETURNED: &str = "a peer has returned in another life";
+
 /// Everything that is known of a run.
 #[derive(Debug, Default)]
 pub(super) struct Story {
     /// By task and life.
     pub(super) lives: BTreeMap<(u32, u32), Life>,
     pub(super) receives: Vec<Receive>,
-    /// Checksums of what was sent: step, sender, receiver, kind, ordinal.
-    pub(super) sent: BTreeMap<(u64, u32, u32, Kind, u32), u64>,
+    /// What was sent: by step, sender, receiver, kind and ordinal.
+    pub(super) sent: BTreeMap<Sent, Sending>,
     pub(super) refused: Vec<Refused>,
     /// Steps that were ended on purpose.
     pub(super) aborted: BTreeSet<u64>,
     pub(super) faults: Vec<Fault>,
     pub(super) hosts: Vec<Vec<u32>>,
     pub(super) uses: Vec<Use>,
+    /// When a life was not let run by its machine: from when to when.
+    pub(super) lates: BTreeMap<(u32, u32), Vec<(u64, u64)>>,
+    /// When a life saw the clock of the day move.
+    pub(super) jumps: BTreeMap<(u32, u32), Vec<u64>>,
+    /// Incarnations of which a life said that a peer has returned in them.
+    pub(super) returns: BTreeSet<((u32, u32), u64)>,
+}
+
+/// Step, sender, receiver, kind and ordinal.
+pub(super) type Sent = (u64, u32, u32, Kind, u32);
+
+/// How a value was sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sending {
+    pub(super) at_ns: u64,
+    pub(super) sum: u64,
+    /// The engine did not take it.
+    pub(super) is_refused: bool,
 }
 
 /// A life of a task.
@@ -76,6 +97,7 @@ pub(super) struct Fault {
 /// What a process held at some time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Use {
+    pub(super) at_ns: u64,
     pub(super) by: (u32, u32),
     pub(super) resident_kib: u64,
     pub(super) descriptors: u64,
@@ -108,6 +130,28 @@ impl Story {
         Ok(())
     }
 
+    /// Adds what the engine of a life said.
+    pub(super) fn read_log(&mut self, by: (u32, u32), text: &str) {
+        let returns = text.lines().filter(|line| line.contains(RETURNED));
+        for line in returns {
+            let mut words = line.split_whitespace();
+            let incarnation = words.find_map(|word| word.strip_prefix("incarnation="));
+            let incarnation = incarnation.map(|word| u64::from_str_radix(word, 16));
+            if let Some(Ok(incarnation)) = incarnation {
+                self.returns.insert((by, incarnation));
+            }
+        }
+    }
+
+    /// For how much of that time the machine did not let a life run.
+    pub(super) fn late_ns(&self, by: (u32, u32), from_ns: u64, until_ns: u64) -> u64 {
+        let lates = self.lates.get(&by).map_or(&[][..], Vec::as_slice);
+        let shares = lates
+            .iter()
+            .map(|(from, until)| until_ns.min(*until).saturating_sub(from_ns.max(*from)));
+        shares.sum()
+    }
+
     /// When that life was over, if it was: by a kill, or in good order.
     pub(super) fn death_ns(&self, by: (u32, u32)) -> Option<u64> {
         let life = self.lives.get(&by)?;
@@ -132,6 +176,8 @@ impl Story {
         let struck = [one, other].map(|task| fault.tasks.contains(&task));
         match fault.what.as_str() {
             "cut" | "deaf" | "mute" | "address" => struck[0] != struck[1],
+            // What time of day it is concerns nobody.
+            "clock" => false,
             _ => struck[0] || struck[1],
         }
     }
@@ -162,16 +208,37 @@ impl Story {
             }
             Event::Sent { lane, ordinal, sum } => {
                 let value = (lane.step, by?.0, lane.other, lane.kind, ordinal);
-                if self.sent.insert(value, sum).is_some() {
+                let sending = Sending {
+                    at_ns,
+                    sum,
+                    is_refused: false,
+                };
+                if self.sent.insert(value, sending).is_some() {
                     return Err("sends what was sent before");
                 }
             }
-            Event::Refused { lane, reason, .. } => self.refused.push(Refused {
-                by: by?.0,
-                at_ns,
+            Event::Refused {
                 lane,
+                ordinal,
                 reason,
-            }),
+            } => {
+                let value = (lane.step, by?.0, lane.other, lane.kind, ordinal);
+                // Without memory for it there was nothing to be sent.
+                if let Some(sending) = self.sent.get_mut(&value) {
+                    sending.is_refused = true;
+                }
+                self.refused.push(Refused {
+                    by: by?.0,
+                    at_ns,
+                    lane,
+                    reason,
+                });
+            }
+            Event::Late { for_ns } => {
+                let lates = self.lates.entry(by?).or_default();
+                lates.push((at_ns.saturating_sub(for_ns), at_ns));
+            }
+            Event::Jumped { .. } => self.jumps.entry(by?).or_default().push(at_ns),
             Event::Asked {
                 lane,
                 nth,
@@ -231,6 +298,7 @@ impl Story {
                 resident_kib,
                 descriptors,
             } => self.uses.push(Use {
+                at_ns,
                 by: (task, life),
                 resident_kib,
                 descriptors,

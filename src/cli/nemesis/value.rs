@@ -69,7 +69,7 @@ pub(super) fn read(bytes: &[u8]) -> Option<(Label, u64)> {
         len,
         carried_sum,
     ] = carried;
-    let kind = [Kind::Small, Kind::Middle, Kind::Large]
+    let kind = [Kind::Small, Kind::Middle, Kind::Large, Kind::Flood]
         .into_iter()
         .find(|kind| *kind as u64 == who & 0xff)?;
     let label = Label {

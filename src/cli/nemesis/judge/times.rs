@@ -1,0 +1,315 @@
+//! Times: how soon losses are told, who is not to be given up, and how soon a task that is back is back for all.
+//!
+//! Time in which the machine did not let a task run, as that task itself noted, is counted for nobody.
+
+use std::collections::BTreeMap;
+
+use super::super::story::{Fault, Outcome, Receive};
+use super::{Judge, show, show_ns};
+
+/// How soon a death on the same machine is told.
+const NEAR_DEATH_NS: u64 = 50_000_000;
+
+/// How soon values flow again after a task that was killed has begun its next life.
+const FLOWS_NS: u64 = 1_000_000_000;
+
+/// How soon a task sees that the clock of the day was moved.
+const JUMP_SEEN_NS: u64 = 1_000_000_000;
+
+/// A task and its life.
+type Life = (u32, u32);
+
+impl Judge<'_> {
+    /// Whoever waits for a task that is lost hears so in time. Time in which the machine did not let the waiting task
+    /// run, as that task itself noted, is not counted.
+    pub(super) fn detection(&mut self) {
+        let mut worst: BTreeMap<&str, (u64, u64, u64)> = BTreeMap::new();
+        let far_ns = self.bounds.failure_detection_ns * 3 / 2;
+        for fault in &self.story.faults {
+            for receive in &self.story.receives {
+                let Some((bound_ns, name)) = self.bound(fault, receive, far_ns) else {
+                    continue;
+                };
+                let latest_ns = self.excused(receive.by.0, fault.from_ns + bound_ns);
+                match &receive.end {
+                    Some((end_ns, outcome)) => {
+                        // A neighbour's death is told by the neighbour's own last turns: for it the machine counts,
+                        // and that is what any of the tasks noted.
+                        let mut late_ns = self.story.late_ns(receive.by, fault.from_ns, *end_ns);
+                        if bound_ns == NEAR_DEATH_NS {
+                            let of =
+                                |by: &(u32, u32)| self.story.late_ns(*by, fault.from_ns, *end_ns);
+                            late_ns = self.story.lives.keys().map(of).max().unwrap_or(late_ns);
+                        }
+                        let took_ns = (end_ns - fault.from_ns).saturating_sub(late_ns);
+                        let is_told = matches!(outcome, Outcome::Failed(reason)
+                            if reason == "PEER_LOST" || reason == "PEER_RESTARTED");
+                        if is_told && latest_ns == fault.from_ns + bound_ns {
+                            let so_far = worst.entry(name).or_insert((0, 0, bound_ns));
+                            if took_ns > so_far.0 {
+                                *so_far = (took_ns, late_ns, bound_ns);
+                            }
+                        }
+                        if took_ns <= bound_ns || *end_ns <= latest_ns {
+                            continue;
+                        }
+                    }
+                    None if !self.lived_until(receive.by, latest_ns) => continue,
+                    None => {}
+                }
+                let what = format!(
+                    "detection: not told within {} of {} at {}: {}",
+                    show_ns(bound_ns),
+                    fault.what,
+                    fault.from_ns,
+                    show(receive)
+                );
+                self.verdict.findings.push(what);
+            }
+        }
+        let detection_ns = self.bounds.failure_detection_ns as f64;
+        for (name, (took_ns, late_ns, bound_ns)) in worst {
+            let seen = match bound_ns == far_ns {
+                true => format!("{:.2} of it", took_ns as f64 / detection_ns),
+                false => show_ns(took_ns),
+            };
+            let seen = match late_ns {
+                0 => seen,
+                _ => format!("{seen} (and {} not let run)", show_ns(late_ns)),
+            };
+            let bound = match bound_ns == far_ns {
+                true => "1.50".to_owned(),
+                false => show_ns(bound_ns),
+            };
+            self.row(&format!("told of {name}"), seen, bound);
+        }
+    }
+
+    /// Within which time of a fault a receive must have ended, if it must, and what to call that.
+    fn bound(&self, fault: &Fault, receive: &Receive, far_ns: u64) -> Option<(u64, &'static str)> {
+        let (by, other) = (receive.by.0, receive.lane.other);
+        let is_waiting = receive.asked_ns < fault.from_ns
+            && receive
+                .end
+                .as_ref()
+                .is_none_or(|(end_ns, _)| *end_ns > fault.from_ns);
+        if !is_waiting
+            || !self.story.strikes(fault, by, other)
+            || !self.were_connected(fault, by, other)
+        {
+            return None;
+        }
+        let lasts = fault.until_ns - fault.from_ns >= far_ns;
+        let is_near = self.story.are_near(by, other);
+        match fault.what.as_str() {
+            "kill" if fault.tasks.contains(&by) => None,
+            "kill" if is_near => Some((NEAR_DEATH_NS, "a death on the same machine")),
+            "kill" => Some((far_ns, "a death on another machine")),
+            "cut" if lasts => Some((far_ns, "a link cut both ways")),
+            "deaf" if lasts && fault.tasks.contains(&by) => {
+                Some((far_ns, "a deaf link, at the deaf"))
+            }
+            "deaf" if lasts => Some((far_ns, "a deaf link, at the others")),
+            "mute" if lasts && fault.tasks.contains(&by) => {
+                Some((far_ns, "a mute link, at the mute"))
+            }
+            "mute" if lasts => Some((far_ns, "a mute link, at the others")),
+            "stop" if lasts && !is_near && !fault.tasks.contains(&by) => {
+                Some((far_ns, "a process stopped on another machine"))
+            }
+            _ => None,
+        }
+    }
+
+    /// True if values came between the two since the last fault before that one, or since either began: who waits for
+    /// a task that is not there waits for it to come.
+    fn were_connected(&self, fault: &Fault, one: u32, other: u32) -> bool {
+        let at_ns = fault.from_ns;
+        let strikes = self.story.faults.iter();
+        let strikes = strikes.filter(|other_fault| {
+            *other_fault != fault
+                && other_fault.from_ns <= at_ns
+                && self.story.strikes(other_fault, one, other)
+        });
+        let begins = self.story.lives.iter();
+        let begins = begins
+            .filter(|((task, _), life)| (*task == one || *task == other) && life.began_ns <= at_ns);
+        let since_ns = strikes.map(|fault| fault.until_ns);
+        let since_ns = since_ns.chain(begins.map(|(_, life)| life.began_ns)).max();
+        let met = self.met.get(&(one.min(other), one.max(other)));
+        let met = met.map_or(&[][..], Vec::as_slice);
+        let before = met.partition_point(|met_ns| *met_ns < at_ns);
+        before > 0 && since_ns.is_none_or(|since_ns| met[before - 1] > since_ns)
+    }
+
+    /// A process of the same machine that is only stopped is not given up.
+    pub(super) fn neighbours(&mut self) {
+        let mut given_up = 0_u64;
+        for receive in &self.story.receives {
+            let Some((end_ns, Outcome::Failed(reason))) = &receive.end else {
+                continue;
+            };
+            let (by, other) = (receive.by.0, receive.lane.other);
+            let is_loss = reason == "PEER_LOST" || reason == "PEER_RESTARTED";
+            if !is_loss || !self.story.are_near(by, other) {
+                continue;
+            }
+            let from_ns = receive.asked_ns.saturating_sub(self.bounds.settle_ns);
+            let is_dead = self.story.faults.iter().any(|fault| {
+                let is_end = fault.what == "kill" || fault.what == "over";
+                let is_one = fault.tasks.contains(&by) || fault.tasks.contains(&other);
+                is_end && is_one && fault.from_ns <= *end_ns && fault.until_ns >= from_ns
+            });
+            if !is_dead {
+                given_up += 1;
+                let what = format!("given up, and its process lives: {}", show(receive));
+                self.verdict.findings.push(what);
+            }
+        }
+        let is_near = |fault: &&Fault| {
+            let tasks = self.story.lives.keys().map(|life| life.0);
+            let mut others = tasks.filter(|task| !fault.tasks.contains(task));
+            fault.what == "stop" && others.any(|task| self.story.are_near(task, fault.tasks[0]))
+        };
+        let stops = self.story.faults.iter().filter(is_near).count();
+        let seen = format!("{given_up} of {stops} stops");
+        self.row("living neighbours given up", seen, "0".to_owned());
+    }
+
+    /// Values flow both ways between a task that was killed and began again and every other, and whoever knew its
+    /// former life says that it is back.
+    pub(super) fn flows(&mut self) {
+        let mut firsts: BTreeMap<(Life, Life), u64> = BTreeMap::new();
+        let mut knew: BTreeMap<(Life, u32), (u64, u32)> = BTreeMap::new();
+        for receive in &self.story.receives {
+            if let Some((at_ns, Outcome::Got(claim, _))) = &receive.end {
+                let from = (receive.lane.other, claim.life);
+                let first = firsts.entry((from, receive.by)).or_insert(u64::MAX);
+                *first = (*first).min(*at_ns);
+                let known = knew.entry((receive.by, from.0)).or_insert((u64::MAX, 0));
+                *known = (*known).min((*at_ns, from.1));
+            }
+        }
+        let mut worst: Option<(u64, u64)> = None;
+        let (mut returns, mut untold) = (0_u64, 0_u64);
+        for (one, life) in self.story.lives.iter().filter(|(one, _)| one.1 > 0) {
+            for (other, others_life) in &self.story.lives {
+                let until_ns = life.began_ns + FLOWS_NS;
+                let is_meeting = one.0 != other.0
+                    && others_life.began_ns < life.began_ns
+                    && self.lived_until(*one, until_ns + FLOWS_NS)
+                    && self.lived_until(*other, until_ns + FLOWS_NS)
+                    && self.is_whole(*one, other.0, life.began_ns, until_ns);
+                if !is_meeting {
+                    continue;
+                }
+                for way in [(*one, *other), (*other, *one)] {
+                    let first_ns = firsts.get(&way).copied().unwrap_or(u64::MAX);
+                    let took_ns = first_ns.saturating_sub(life.began_ns);
+                    let end_ns = first_ns.min(until_ns + FLOWS_NS);
+                    let late_ns = self.story.late_ns(*one, life.began_ns, end_ns)
+                        + self.story.late_ns(*other, life.began_ns, end_ns);
+                    let took_ns = took_ns.saturating_sub(late_ns);
+                    worst = worst.max(Some((took_ns, late_ns)));
+                    if took_ns > FLOWS_NS {
+                        let what = format!(
+                            "restart: nothing came from {:?} to {:?} within {} of {}",
+                            way.0,
+                            way.1,
+                            show_ns(FLOWS_NS),
+                            life.began_ns
+                        );
+                        self.verdict.findings.push(what);
+                    }
+                }
+                let has_known = knew
+                    .get(&(*other, one.0))
+                    .is_some_and(|known| known.1 < one.1);
+                if has_known {
+                    returns += 1;
+                    if !self.story.returns.contains(&(*other, life.incarnation)) {
+                        untold += 1;
+                        let what = format!("return: {other:?} does not say that {one:?} is back");
+                        self.verdict.findings.push(what);
+                    }
+                }
+            }
+        }
+        if let Some((took_ns, late_ns)) = worst {
+            let seen = match late_ns {
+                0 => show_ns(took_ns),
+                _ => format!(
+                    "{} (and {} not let run)",
+                    show_ns(took_ns),
+                    show_ns(late_ns)
+                ),
+            };
+            self.row(
+                "a task began again: first value each way",
+                seen,
+                show_ns(FLOWS_NS),
+            );
+            let seen = format!("{untold} of {returns}");
+            self.row("returns that an engine did not log", seen, "0".to_owned());
+        }
+    }
+
+    /// True if nothing but the kill that ended its former life is broken between a life and another task.
+    fn is_whole(&self, one: (u32, u32), other: u32, from_ns: u64, until_ns: u64) -> bool {
+        let mut strikes = self.story.faults.iter().filter(|fault| {
+            let is_its_kill = fault.what == "kill"
+                && fault.tasks == [one.0]
+                && fault.from_ns <= from_ns
+                && fault.until_ns >= from_ns;
+            !is_its_kill && self.story.strikes(fault, one.0, other)
+        });
+        let settle_ns = self.bounds.settle_ns;
+        !strikes.any(|fault| {
+            fault.from_ns <= until_ns && from_ns <= fault.until_ns.saturating_add(settle_ns)
+        })
+    }
+
+    /// A clock that was moved was moved.
+    pub(super) fn clocks(&mut self) {
+        let moves = self
+            .story
+            .faults
+            .iter()
+            .filter(|fault| fault.what == "clock");
+        let (mut count, mut unseen) = (0_u64, 0_u64);
+        for fault in moves {
+            for (by, _) in
+                self.story.lives.iter().filter(|(by, life)| {
+                    fault.tasks.contains(&by.0) && life.began_ns < fault.from_ns
+                })
+            {
+                let until_ns = fault.from_ns + JUMP_SEEN_NS;
+                let until_ns = until_ns + self.story.late_ns(*by, fault.from_ns, until_ns);
+                if !self.lived_until(*by, until_ns) || self.excused(by.0, until_ns) != until_ns {
+                    continue;
+                }
+                count += 1;
+                let jumps = self.story.jumps.get(by).map_or(&[][..], Vec::as_slice);
+                if !jumps
+                    .iter()
+                    .any(|at| (fault.from_ns..=until_ns).contains(at))
+                {
+                    unseen += 1;
+                    let what = format!(
+                        "clock: {by:?} saw no other time of day at {}",
+                        fault.from_ns
+                    );
+                    self.verdict.findings.push(what);
+                }
+            }
+        }
+        if count > 0 {
+            let seen = format!("{unseen} of {count}");
+            self.row(
+                "moves of the clock that a task did not see",
+                seen,
+                "0".to_owned(),
+            );
+        }
+    }
+}

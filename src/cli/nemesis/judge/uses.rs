@@ -1,0 +1,78 @@
+//! Uses: what processes hold, at most and in the long run.
+
+use std::collections::BTreeMap;
+
+use super::Judge;
+
+/// How much more a life may hold in its second half than in its first, in KiB, and from which length on that is asked.
+const GROWTH_KIB: u64 = 32 << 10;
+
+/// See there.
+const GROWTH_AFTER_NS: u64 = 60_000_000_000;
+
+impl Judge<'_> {
+    /// No process holds more than it may.
+    pub(super) fn uses(&mut self) {
+        let (mut resident_kib, mut descriptors) = (0, 0);
+        for used in &self.story.uses {
+            resident_kib = used.resident_kib.max(resident_kib);
+            descriptors = used.descriptors.max(descriptors);
+            if used.resident_kib > self.bounds.resident_max_kib
+                || used.descriptors > self.bounds.descriptors_max
+            {
+                let what = format!(
+                    "use: task {} life {} holds {} KiB and {} descriptors",
+                    used.by.0, used.by.1, used.resident_kib, used.descriptors
+                );
+                self.verdict.findings.push(what);
+            }
+        }
+        if self.story.uses.is_empty() {
+            let what = "use: nobody looked at what processes hold".to_owned();
+            self.verdict.findings.push(what);
+        }
+        let mib = |kib: u64| format!("{} MiB", kib >> 10);
+        let bound = mib(self.bounds.resident_max_kib);
+        self.row("resident memory of a task", mib(resident_kib), bound);
+        self.growth();
+        let bound = self.bounds.descriptors_max.to_string();
+        self.row("descriptors of a task", descriptors.to_string(), bound);
+    }
+
+    /// What a life holds does not grow with its length.
+    fn growth(&mut self) {
+        let mut uses: BTreeMap<(u32, u32), Vec<(u64, u64)>> = BTreeMap::new();
+        for used in &self.story.uses {
+            let of = uses.entry(used.by).or_default();
+            of.push((used.at_ns, used.resident_kib));
+        }
+        let mut worst_kib = None;
+        for (by, uses) in uses {
+            let (Some(first), Some(last)) = (uses.first(), uses.last()) else {
+                continue;
+            };
+            if last.0 - first.0 < GROWTH_AFTER_NS {
+                continue;
+            }
+            let half_ns = first.0 + (last.0 - first.0) / 2;
+            let most = |is_late: bool| {
+                let of = uses.iter().filter(|used| (used.0 > half_ns) == is_late);
+                of.map(|used| used.1).max().unwrap_or(0)
+            };
+            let grown_kib = most(true).saturating_sub(most(false));
+            worst_kib = worst_kib.max(Some(grown_kib));
+            if grown_kib > GROWTH_KIB {
+                let what = format!("use: {by:?} grew by {grown_kib} KiB in its second half");
+                self.verdict.findings.push(what);
+            }
+        }
+        if let Some(worst_kib) = worst_kib {
+            let mib = |kib: u64| format!("{} MiB", kib >> 10);
+            self.row(
+                "a life's second half above its first",
+                mib(worst_kib),
+                mib(GROWTH_KIB),
+            );
+        }
+    }
+}
