@@ -104,20 +104,20 @@ serve=$started
 await "$work/serve.log" 'a peer is connected' 100
 for ((tries = 0; tries < 100; tries++)); do
     on x "$rendez" pending "${common[@]}" >"$work/pending.log" 2>&1 || fail "nobody answers a third host"
-    grep -q '/job:b/task:0 *receive .* /job:a/task:0' "$work/pending.log" && break
+    grep -q '/job:b/replica:0/task:0 *receive .* /job:a/replica:0/task:0' "$work/pending.log" && break
     sleep 0.1
 done
-line="$(grep '/job:b/task:0 *receive .* /job:a/task:0' "$work/pending.log")" || fail "a third host does not see who waits"
+line="$(grep '/job:b/replica:0/task:0 *receive .* /job:a/replica:0/task:0' "$work/pending.log")" || fail "a third host does not see who waits"
 sleep 0.3
 on x "$rendez" pending "${common[@]}" --json >"$work/pending.json.log" 2>&1 || fail "no answer in JSON"
-for part in '"at":"/job:b/task:0"' '"what":"receive"' '"waits_for":"/job:a/task:0"' '"connected":true' '"key":"/job:a/' \
-    '"step":[0-9]' '"age_ns":[3-9][0-9]\{8\}' '"count":1' '"bytes":0'; do
+for part in '"at":"/job:b/replica:0/task:0"' '"what":"receive"' '"waits_for":"/job:a/replica:0/task:0"' '"connected":true' '"key":"/job:a/' \
+    '"step":[0-9]' '"age_ns":[0-9]\{9,\}' '"count":1' '"bytes":0'; do
     grep -q -- "$part" "$work/pending.json.log" || fail "the JSON has no $part"
 done
 # The producer is gone: what waits still says for whom, and that it is not there; who does not answer is named.
 kill -9 "$serve"
 if on x "$rendez" pending "${common[@]}" --patience 1s >"$work/pending.log" 2>&1; then fail "a dead task answers"; fi
-grep -q '/job:a/task:0 does not answer' "$work/pending.log" || fail "who does not answer is not named"
+grep -q '/job:a/replica:0/task:0 does not answer' "$work/pending.log" || fail "who does not answer is not named"
 kill "$pull"
 wait "$pull" "$serve" 2>/dev/null || true
 say "a third host sees who waits, for what, how long and for whom: $(tr -s ' ' <<<"$line")"
