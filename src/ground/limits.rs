@@ -268,8 +268,8 @@ pub const LINK_PAYLOAD_BYTES: u32 = 1 << 18;
 
 const _: () = assert!(LINK_SLOTS >= 2 * FRAME_WINDOW as u32);
 
-/// The shortest `failure_detection`, in milliseconds: a peer is then asked every 6 ms, and a machine that lets a process
-/// wait 36 ms for its turn loses connections.
+/// The shortest `failure_detection`, in milliseconds: a peer is then asked every 6 ms, and a machine that lets a
+/// process wait 36 ms for its turn loses connections.
 pub const FAILURE_DETECTION_MIN_MS: u64 = 50;
 
 /// How long a peer that a key names may take to be there, unless configured: 10 s.
