@@ -174,10 +174,11 @@ C
 else
     say "no C compiler here: the clock of the day stays as it is"
 fi
-# Adds so many seconds to a task's day, in one write.
+# Breaks a task's day: adds so many seconds to it, in one write.
 set_day() {
     local task="$1" seconds="$2" bytes="" at
     for ((at = 0; at < 8; at++)); do bytes+="$(printf '\\x%02x' $(((seconds >> (8 * at)) & 255)))"; done
+    break_it clock "$task"
     # shellcheck disable=SC2059 # the bytes are the format
     printf "$bytes" | dd of="$work/day-$task" conv=notrunc status=none
 }
@@ -235,9 +236,9 @@ cut_for() {
     local host="$1" lasts="$2"
     tasks_on "$host"
     break_it cut "${on_host[@]}"
-    on switch ip link set "to-$host" down
+    ip -n "$id-switch" link set "to-$host" down
     sleep "$lasts"
-    on switch ip link set "to-$host" up
+    ip -n "$id-switch" link set "to-$host" up
     mend_it cut "${on_host[@]}"
 }
 one_way_for() {
@@ -245,9 +246,9 @@ one_way_for() {
     [ "$what" = deaf ] || { at="$host"; port=eth0; }
     tasks_on "$host"
     break_it "$what" "${on_host[@]}"
-    on "$at" tc qdisc replace dev "$port" root blackhole
+    tc -n "$id-$at" qdisc replace dev "$port" root blackhole
     sleep "$lasts"
-    on "$at" tc qdisc del dev "$port" root
+    tc -n "$id-$at" qdisc del dev "$port" root
     mend_it "$what" "${on_host[@]}"
 }
 fault_kill() {
@@ -296,7 +297,6 @@ fault_clock() {
     [ -e "$work/day.so" ] || return 0
     local task=$((RANDOM % ${#hosts[@]}))
     pick days
-    break_it clock "$task"
     set_day "$task" "$picked"
     sleep 0.5
     mend_it clock "$task"
