@@ -9,9 +9,13 @@
 
 #![allow(unreachable_pub)] // The modules of a test are its own.
 
+mod check;
+mod control;
 mod dials;
+mod disturb;
 mod held;
 mod model;
+mod operate;
 mod regressions;
 mod rules;
 mod waiting;
