@@ -29,6 +29,8 @@ pub(crate) struct Link {
     pub(crate) parked: VecDeque<Slot>,
     /// Type and shape last seen of a key's values: for landings before the value is there.
     pub(crate) seen: BTreeMap<KeyId, TensorMeta>,
+    /// Bytes of landings that are open for the peer's offers.
+    pub(crate) fetching: u64,
     /// True while every waiting receive of this link has asked.
     pub(crate) has_asked: bool,
     /// Offers whose segment is not mapped yet.
@@ -273,6 +275,7 @@ impl Core {
             is_dirty: false,
             parked: VecDeque::new(),
             seen: BTreeMap::new(),
+            fetching: 0,
             has_asked: false,
             unmapped: Vec::new(),
             next: None,
@@ -413,6 +416,8 @@ impl Core {
         entry.parked.clear();
         entry.unmapped.clear();
         entry.has_asked = false;
+        // What is still open comes home to no link.
+        entry.fetching = 0;
         self.forget_incoming(link);
         self.forget_asked(link);
     }
@@ -520,10 +525,14 @@ impl Core {
         });
         let awaited = awaited.min().unwrap_or(Nanos::NEVER);
         let table = self.table.poll_timeout();
+        let again = self
+            .unopened
+            .map_or(Nanos::NEVER, |unopened| unopened.again_at);
         links
             .unwrap_or(Nanos::NEVER)
             .min(table.unwrap_or(Nanos::NEVER))
             .min(awaited)
+            .min(again)
     }
 }
 

@@ -488,7 +488,7 @@ impl Core {
     /// The peer gives a key a number. What is no key of this pair of tasks ends the connection.
     fn heard_intern(&mut self, link: u32, number: Ticket, text: &str) {
         let peer = self.links[link as usize].peer;
-        let key = keys::parse(text).and_then(|key| self.intern(&key).ok());
+        let key = keys::parse(text).and_then(|key| self.intern_heard(&key).ok());
         let is_ours = key.and_then(|id| self.keys.at(id)).is_some_and(|entry| {
             entry.owner == self.index
                 && matches!(entry.route, Route::Out { peer: at } | Route::In { peer: at } if at == peer)

@@ -2,10 +2,10 @@
 //!
 //! It looks, and changes nothing.
 
-use rendez::fabric::AnyPort;
+use rendez::fabric::{AnyPort, FaultyPort};
 use rendez::shard::solo::Holdings;
 
-use crate::world::World;
+use crate::world::{World, faulty};
 
 impl World {
     pub fn check_rest(&self) -> Result<(), String> {
@@ -14,8 +14,9 @@ impl World {
                 let holdings = solo.holdings();
                 if holdings != Holdings::default() {
                     return Err(format!(
-                        "at rest t{at}/{index} holds {holdings:?}; {:?}",
-                        solo.pending()
+                        "at rest t{at}/{index} holds {holdings:?}; {:?}; {}",
+                        solo.pending(),
+                        self.stuck()
                     ));
                 }
                 if solo.stats().violations > 0 {
@@ -83,21 +84,71 @@ impl World {
         let lent_max = (budget / 2).max(4 + self.dials.bytes_max) + budget / 2;
         for (at, node) in self.nodes.iter_mut().enumerate() {
             for (index, solo) in node.solos.iter_mut().enumerate() {
-                let AnyPort::Faulty(port) = solo.port_mut() else {
-                    continue;
-                };
-                let lent = port.lent_bytes();
+                let lent = faulty(solo).map(|port| port.lent_bytes()).sum::<u64>();
                 if lent > lent_max {
                     return Err(format!(
                         "t{at}/{index} has landings of {lent} bytes, and a budget of {budget}"
                     ));
                 }
-                if let AnyPort::Loopback(inner) = port.inner_mut()
-                    && inner.stats().ungranted_writes > 0
-                {
+                let is_ungranted = |port: &mut FaultyPort| match port.inner_mut() {
+                    AnyPort::Loopback(inner) => inner.stats().ungranted_writes > 0,
+                    _ => false,
+                };
+                if faulty(solo).any(is_ungranted) {
                     return Err(format!(
                         "t{at}/{index} was written to where it granted nothing"
                     ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Credit is conserved: nobody holds more of a peer's values than the peer counts as out, or than the window.
+    pub fn check_credit(&self) -> Result<(), String> {
+        let settings = &self.dials.settings;
+        for wire in &self.wires {
+            let credit = |from: (usize, usize), to: (usize, usize)| {
+                self.nodes[from.0].solos[from.1].credit(&self.nodes[to.0].task, to.1 as u16)
+            };
+            let [one, other] = wire.ends;
+            let (Some(ours), Some(theirs)) = (credit(one, other), credit(other, one)) else {
+                continue;
+            };
+            for (end, credit) in [(one, ours), (other, theirs)] {
+                let window = u64::from(settings.line_window);
+                if credit.held > window
+                    || credit.out > window
+                    || credit.in_flight > usize::from(settings.frame_window)
+                {
+                    return Err(format!("{end:?} goes beyond its windows: {credit:?}"));
+                }
+            }
+            let is_owed = ours.held <= theirs.out && theirs.held <= ours.out;
+            if ours.is_up && theirs.is_up && !is_owed {
+                return Err(format!("{wire:?} lost credit: {ours:?} {theirs:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Every bound holds, and what the arena counts as in use covers what ports have of it.
+    pub fn check_bounds(&mut self) -> Result<(), String> {
+        let settings = &self.dials.settings;
+        for (at, node) in self.nodes.iter_mut().enumerate() {
+            for (index, solo) in node.solos.iter_mut().enumerate() {
+                let lent: u64 = faulty(solo).map(|port| port.lent_bytes()).sum();
+                let holdings = solo.holdings();
+                let table = &settings.table;
+                let is_bounded = holdings.table[0] <= table.values
+                    && holdings.table[1] <= table.waiters
+                    && holdings.steps[0] <= table.steps
+                    && holdings.steps[1] <= table.grace_steps
+                    && holdings.waits <= settings.waiters
+                    && holdings.leases <= u64::from(settings.leases)
+                    && holdings.arena_bytes >= lent;
+                if !is_bounded {
+                    return Err(format!("t{at}/{index} lent {lent} holds {holdings:?}"));
                 }
             }
         }

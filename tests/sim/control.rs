@@ -15,6 +15,7 @@ use rendez::shard::Observer;
 use rendez::shard::solo::{End, Greeting};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
+use crate::model::is_bound;
 use crate::world::World;
 
 /// A link between two shards of two tasks.
@@ -26,6 +27,8 @@ pub struct Wire {
     pub is_disturbed: bool,
     /// It was made since that.
     pub is_new: bool,
+    /// Nothing passes before.
+    pub healed_at: u64,
 }
 
 /// What a shard's observer saw.
@@ -44,11 +47,16 @@ pub struct Watch {
     pub incarnation: Incarnation,
     pub shard: u16,
     pub seen: Arc<SegQueue<Seen>>,
+    pub failed: Arc<SegQueue<u64>>,
 }
 
 impl Observer for Watch {
     fn peer_wanted(&self, _: &TaskName) {}
-    fn step_ended(&self, _: StepId, _: &Status) {}
+    fn step_ended(&self, step: StepId, status: &Status) {
+        if is_bound(status) {
+            self.failed.push(step.0);
+        }
+    }
     fn link_down(&self, task: &TaskName, _: u32, reason: DownReason) {
         if reason == DownReason::Corrupt {
             self.seen
@@ -113,7 +121,8 @@ impl World {
                 Some(_) => {}
                 None if !is_linked(one, other) && !is_linked(other, one) => {
                     let delay = self.rng.below(300_000);
-                    self.wires[at].reconnect_at = Some(now + delay);
+                    let healed_at = self.wires[at].healed_at;
+                    self.wires[at].reconnect_at = Some((now + delay).max(healed_at));
                     did = true;
                 }
                 None if wire.is_new && is_up(one, other) && is_up(other, one) => {
@@ -126,10 +135,16 @@ impl World {
     }
 
     pub fn connect(&mut self, at: usize) {
+        let [one, other] = self.wires[at].ends;
+        if self.rng.one_in(self.dials.unmapped_one_in) && !self.is_settling {
+            // One of them could not map what the other offered: they try again.
+            self.wires[at].reconnect_at = Some(self.now() + self.rng.below(300_000));
+            return;
+        }
         self.wires[at].reconnect_at = None;
         self.wires[at].is_new = true;
-        let [one, other] = self.wires[at].ends;
-        let (maker, opener) = if self.dials.is_stream {
+        let (is_stream, read_domain) = self.between(one.0, other.0);
+        let (maker, opener) = if is_stream {
             // A Unix stream has its bytes at the other end at once: the same seed, the same story.
             let (maker, opener) = UnixStream::pair().unwrap();
             (End::Stream(maker.into()), End::Stream(opener.into()))
@@ -141,6 +156,9 @@ impl World {
             let mut segments = Vec::new();
             for arena in 0..self.nodes[there.0].solos.len() {
                 for segment in self.nodes[there.0].solos[arena].segments().to_vec() {
+                    if !read_domain {
+                        continue;
+                    }
                     let mapped = self.map(&segment);
                     segments.extend(mapped.map(|mapped| (arena as u16, segment.index(), mapped)));
                 }
@@ -150,11 +168,22 @@ impl World {
                 task: peer.task.clone(),
                 incarnation: peer.incarnation,
                 shards: peer.solos.len() as u16,
-                read_domain: self.dials.read_domain,
+                read_domain,
                 segments,
                 links: vec![(there.1 as u16, endpoint)],
             };
             self.nodes[here.0].solos[here.1].peer_up(greeting);
+        }
+    }
+
+    /// How two tasks meet: over a stream, and whether they may read each other's memory.
+    fn between(&self, one: usize, other: usize) -> (bool, bool) {
+        match &self.dials.hosts[..] {
+            [] => (self.dials.is_stream, self.dials.read_domain),
+            hosts => {
+                let is_same = hosts[one] == hosts[other];
+                (!is_same, is_same && self.dials.read_domain)
+            }
         }
     }
 
@@ -173,6 +202,13 @@ impl World {
         };
         let task = self.nodes[node].task.clone();
         for at in (0..self.nodes.len()).filter(|&at| at != node) {
+            if !self.between(at, node).1 {
+                continue;
+            }
+            if self.rng.one_in(self.dials.unmapped_one_in) && !self.is_settling {
+                self.lose(at, node);
+                continue;
+            }
             for solo in &mut self.nodes[at].solos {
                 solo.peer_segment(&task, shard, segment.index(), Arc::clone(&mapped));
             }

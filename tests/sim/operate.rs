@@ -2,7 +2,7 @@
 
 use rendez::ground::{Code, DType, Key, Nanos, Shape, Status, StepId, TensorMeta};
 
-use crate::model::{Fate, Flow, Receive, Step};
+use crate::model::{Fate, Flow, Receive, Step, is_bound};
 use crate::world::World;
 
 /// Receives of a flow that may be given up; those after wait for as long as it takes.
@@ -22,6 +22,7 @@ impl World {
             fate,
             flows: Vec::new(),
             is_dirty: self.begun > 1 && self.wires.iter().any(|wire| wire.is_disturbed),
+            is_scarce: self.dials.is_scarce,
             has_ended: false,
             is_told: false,
             is_closed: false,
@@ -64,6 +65,7 @@ impl World {
             let at = self.rng.below(self.nodes.len() as u64) as usize;
             self.restart(at)?;
         }
+        self.disturb_by_chance();
         let open: Vec<_> = (0..self.steps.len())
             .filter(|&at| !self.steps[at].is_closed)
             .collect();
@@ -117,6 +119,17 @@ impl World {
         }
     }
 
+    /// Gives up a step that is under way.
+    pub fn abort_one(&mut self) {
+        self.quiet_ticks = 0;
+        let open =
+            (0..self.steps.len()).find(|&at| !self.steps[at].is_closed && !self.steps[at].is_told);
+        if let Some(at) = open {
+            self.steps[at].is_dirty = true;
+            self.abort_everywhere(at);
+        }
+    }
+
     pub fn finish_everywhere(&mut self, id: StepId) {
         for solo in self.nodes.iter_mut().flat_map(|node| &mut node.solos) {
             solo.finish(id);
@@ -132,11 +145,16 @@ impl World {
             _ => 4 + self.rng.below(self.dials.bytes_max),
         };
         let is_dead = self.rng.one_in(10);
+        let source = &self.steps[at].flows[flow];
+        if self.is_lost(source.from, source.from_shard) {
+            return Ok(false);
+        }
         let step = &mut self.steps[at];
         let id = step.id;
         if step.flows[flow].sent.len() as u64 >= step.flows[flow].wanted {
             return Ok(false);
         }
+        let at_flow = flow;
         let flow = &mut step.flows[flow];
         let bytes = flow.next(
             self.nodes[flow.from].incarnation.0,
@@ -158,14 +176,23 @@ impl World {
             }
         });
         match sent {
+            Err(status) if step.is_scarce && is_bound(&status) => {
+                step.flows[at_flow].unsend();
+                Ok(false)
+            }
             Err(status) if !step.is_dirty => Err(format!("step {id}: send refused: {status}")),
             _ => Ok(true),
         }
     }
 
     pub fn receive(&mut self, at: usize, flow: usize) -> Result<bool, String> {
-        let now = self.now();
+        let target = &self.steps[at].flows[flow];
+        if self.is_lost(target.to, target.to_shard) {
+            return Ok(false);
+        }
+        let now = self.clocks[target.to].now();
         let (id, is_one_sided) = (self.steps[at].id, self.steps[at].fate == Fate::OneSided);
+        let is_scarce = self.dials.is_scarce;
         let target = &mut self.steps[at].flows[flow];
         let (open, count, wanted) = (target.open(), target.count, target.wanted as usize);
         if is_one_sided && target.from != target.to {
@@ -203,7 +230,13 @@ impl World {
                 context.recv_by(StepId(id), key, token, until);
                 Ok::<_, Status>(())
             });
-            asked.map_err(|status| format!("step {id}: {status}"))?;
+            match asked {
+                Err(status) if is_scarce && is_bound(&status) => {
+                    self.tokens.pop();
+                    return Ok(false);
+                }
+                asked => asked.map_err(|status| format!("step {id}: {status}"))?,
+            }
             None
         };
         target.receives.push(Receive {
@@ -211,6 +244,7 @@ impl World {
             deadline,
             is_cancelled: false,
             is_over: false,
+            late: 0,
         });
         Ok(true)
     }
@@ -243,6 +277,7 @@ impl World {
                 let id = StepId(step.id);
                 self.finish_everywhere(id);
                 done += 1;
+                self.quiet_ticks = 0;
             }
         }
         done

@@ -14,8 +14,9 @@ use rendez::ground::rng::Rng;
 use rendez::ground::{Incarnation, Status};
 use rendez::memory::{ArenaConfig, HugePages};
 use rendez::shard::solo::{Solo, Team};
-use rendez::shard::{Clock, Observer, Path, Progress, Received};
+use rendez::shard::{Observer, Path, Progress, Received};
 
+use crate::clocks::NodeClock;
 use crate::control::{Seen, Watch, Wire};
 use crate::dials::{Dials, TICK_NS_MAX};
 use crate::held::Held;
@@ -23,6 +24,9 @@ use crate::model::Step;
 
 /// Ticks after which a world that does not come to rest is stuck in a loop.
 const TICKS_MAX: u64 = 100_000;
+
+/// Ticks without progress after which scarce worlds give a step up.
+const QUIET_MAX: u64 = 500;
 
 /// Leased tensors held at once.
 const HELD_MAX: usize = 16;
@@ -41,6 +45,16 @@ pub struct World {
     pub nodes: Vec<Node>,
     pub wires: Vec<Wire>,
     pub seen: Arc<SegQueue<Seen>>,
+    /// Steps that failed at a shard for a bound.
+    pub failed: Arc<SegQueue<u64>>,
+    /// What each task takes for the time.
+    pub clocks: Vec<NodeClock>,
+    /// Until when each shard has no core.
+    pub lost: Vec<Vec<u64>>,
+    /// Ticks since a value was received or a step closed.
+    pub quiet_ticks: u64,
+    /// How many of the disturbances that last have begun.
+    pub disturbed: usize,
     pub steps: Vec<Step>,
     /// Receives of in-shard tasks by token: step, flow, receive.
     pub tokens: Vec<(usize, usize, usize)>,
@@ -52,6 +66,14 @@ pub struct World {
     pub exits: Vec<(u64, usize, Incarnation)>,
     /// Descriptors that were not mapped.
     pub refused: usize,
+}
+
+/// The ports of a shard, as they misbehave.
+pub fn faulty(solo: &mut Solo) -> impl Iterator<Item = &mut FaultyPort> {
+    solo.ports_mut().iter_mut().filter_map(|port| match port {
+        AnyPort::Faulty(port) => Some(&mut **port),
+        _ => None,
+    })
 }
 
 fn gcd(a: usize, b: usize) -> usize {
@@ -66,6 +88,11 @@ impl World {
             nodes: Vec::new(),
             wires: Vec::new(),
             seen: Arc::default(),
+            failed: Arc::default(),
+            clocks: Vec::new(),
+            lost: Vec::new(),
+            quiet_ticks: 0,
+            disturbed: 0,
             steps: Vec::new(),
             tokens: Vec::new(),
             incarnations: 0,
@@ -81,6 +108,10 @@ impl World {
             world.dials.read_domain = false;
         }
         for at in 0..world.dials.shards.len() {
+            world
+                .clocks
+                .push(NodeClock::new(&mut world.rng, world.dials.is_skewed));
+            world.lost.push(Vec::new());
             let node = world.muster(at);
             world.nodes.push(node);
         }
@@ -98,6 +129,7 @@ impl World {
                             reconnect_at,
                             is_disturbed: true,
                             is_new: false,
+                            healed_at: 0,
                         });
                     }
                 }
@@ -115,33 +147,45 @@ impl World {
             task: TaskName::parse(&format!("/job:t{at}/task:0")).unwrap(),
             incarnation,
             settings,
-            clock: Clock::simulated(Arc::clone(&self.clock)),
+            clock: self.clocks[at].clock(),
             arena: ArenaConfig {
                 segment_bytes: 1 << 20,
-                bytes_max: 64 << 20,
+                bytes_max: self.dials.arena_bytes,
                 huge_pages: HugePages::Off,
             },
+            queues: self.dials.queues,
         };
         let (rng, faults, seen) = (&mut self.rng, self.dials.faults, &self.seen);
-        let is_stream = self.dials.is_stream;
-        let port = |_| {
-            let seed = rng.next_u64();
-            let inner = if is_stream {
-                AnyPort::Tcp(TcpPort::cutting(TcpConfig::default(), seed).unwrap())
+        let (is_stream, has_hosts) = (self.dials.is_stream, !self.dials.hosts.is_empty());
+        let ports = |_| {
+            let kinds = if has_hosts {
+                vec![false, true]
             } else {
-                AnyPort::Loopback(LoopbackPort::new())
+                vec![is_stream]
             };
-            AnyPort::Faulty(Box::new(FaultyPort::new(inner, faults, seed)))
+            let port = |is_stream| {
+                let seed = rng.next_u64();
+                let inner = if is_stream {
+                    AnyPort::Tcp(TcpPort::cutting(TcpConfig::default(), seed).unwrap())
+                } else {
+                    AnyPort::Loopback(LoopbackPort::new())
+                };
+                AnyPort::Faulty(Box::new(FaultyPort::new(inner, faults, seed)))
+            };
+            kinds.into_iter().map(port).collect()
         };
+        let failed = &self.failed;
         let watch = |shard| {
             Arc::new(Watch {
                 node: at,
                 incarnation,
                 shard,
                 seen: Arc::clone(seen),
+                failed: Arc::clone(failed),
             }) as Arc<dyn Observer>
         };
-        let solos = team.muster(port, watch).unwrap();
+        let solos = team.muster(ports, watch).unwrap();
+        self.lost[at] = vec![0; solos.len()];
         Node {
             task: team.task,
             incarnation,
@@ -175,6 +219,10 @@ impl World {
             }
             did += usize::from(self.tick()?);
             did += self.close_steps();
+            if self.dials.is_scarce && self.quiet_ticks > QUIET_MAX {
+                // Work that waits for room that other work holds: whoever runs it gives some up.
+                self.abort_one();
+            }
             if self.steps.iter().all(|step| step.is_closed) && self.begun == self.dials.steps {
                 return Ok(());
             }
@@ -197,7 +245,7 @@ impl World {
         while self.held.drop_one(&mut self.rng)? {}
         for node in &mut self.nodes {
             for solo in &mut node.solos {
-                if let AnyPort::Faulty(port) = solo.port_mut() {
+                for port in faulty(solo) {
                     let faults = self.dials.faults;
                     let (latency_min_ns, latency_max_ns) =
                         (faults.latency_min_ns, faults.latency_max_ns);
@@ -226,6 +274,8 @@ impl World {
     pub fn tick(&mut self) -> Result<bool, String> {
         let step = 1 + self.rng.below(self.dials.tick_ns);
         let now = self.clock.fetch_add(step, Ordering::Relaxed) + step;
+        self.show(now);
+        self.quiet_ticks += 1;
         let mut did = self.control(now)?;
         if std::env::var("TRACE").is_ok() {
             for (at, node) in self.nodes.iter().enumerate() {
@@ -243,7 +293,12 @@ impl World {
         for offset in 0..self.nodes.len() {
             let node = (first + offset) % self.nodes.len();
             for solo in 0..self.nodes[node].solos.len() {
+                if self.lost[node][solo] > now {
+                    continue;
+                }
                 did |= self.nodes[node].solos[solo].turn() == Progress::Busy;
+                self.hear_failures();
+                let now = self.clocks[node].now();
                 while let Some((token, outcome)) = self.nodes[node].solos[solo].heard() {
                     let (step, flow, receive) = self.tokens[token as usize];
                     self.steps[step].ended(flow, receive, now, &outcome)?;
@@ -254,6 +309,8 @@ impl World {
         }
         did |= self.poll_cells(now)?;
         self.check_ports()?;
+        self.check_credit()?;
+        self.check_bounds()?;
         if self.held.len() > HELD_MAX || self.rng.one_in(self.dials.hold_one_in * 8) {
             did |= self.held.drop_one(&mut self.rng)?;
         }
@@ -262,6 +319,9 @@ impl World {
 
     /// Some of what is read in place is read for long.
     pub fn hold(&mut self, step: usize, flow: usize, outcome: &Result<Received, Status>) {
+        if outcome.is_ok() {
+            self.quiet_ticks = 0;
+        }
         if let Ok(received) = outcome
             && received.path == Path::Lease
             && !self.is_settling
@@ -275,6 +335,12 @@ impl World {
 
     pub fn poll_cells(&mut self, now: u64) -> Result<bool, String> {
         let mut did = false;
+        let awake: Vec<_> = self
+            .clocks
+            .iter()
+            .zip(&self.lost)
+            .map(|(clock, lost)| (clock.now(), lost.iter().all(|&until| until <= now)))
+            .collect();
         for at_step in 0..self.steps.len() {
             let step = &mut self.steps[at_step];
             if step.is_closed {
@@ -282,19 +348,23 @@ impl World {
             }
             let mut came = Vec::new();
             for flow in 0..step.flows.len() {
+                let (to, to_shard) = (step.flows[flow].to, step.flows[flow].to_shard);
                 for at in 0..step.flows[flow].receives.len() {
                     let receive = &mut step.flows[flow].receives[at];
                     if receive.is_over {
                         continue;
                     }
+                    if awake[to].1 {
+                        receive.grows_late(awake[to].0)?;
+                    }
                     let Some(waiting) = &receive.waiting else {
                         continue;
                     };
                     if let Some(outcome) = waiting.take() {
-                        step.ended(flow, at, now, &outcome)?;
+                        step.ended(flow, at, awake[to].0, &outcome)?;
                         came.push((flow, outcome));
                         did = true;
-                    } else if receive.is_cancelled {
+                    } else if receive.is_cancelled && self.lost[to][to_shard] <= now {
                         // The owner has turned since: nothing comes any more.
                         receive.is_over = true;
                         did = true;
@@ -308,24 +378,55 @@ impl World {
         Ok(did)
     }
 
+    /// Tells every task the time, each its own.
+    fn show(&self, now: u64) {
+        for clock in &self.clocks {
+            clock.show(now);
+        }
+    }
+
+    /// Steps that failed for a bound somewhere: values may be missing.
+    fn hear_failures(&mut self) {
+        while let Some(id) = self.failed.pop() {
+            for step in self.steps.iter_mut().filter(|step| step.id == id) {
+                step.is_dirty |= step.is_scarce;
+            }
+        }
+    }
+
+    /// True while a shard has no core.
+    pub fn is_lost(&self, node: usize, shard: usize) -> bool {
+        self.lost[node][shard] > self.now()
+    }
+
     /// Nothing happens now: to the next moment at which something will. False if there is none.
     pub fn leap(&mut self) -> bool {
         let mut next = u64::MAX;
-        for node in &mut self.nodes {
-            for solo in &mut node.solos {
-                next = next.min(solo.next_timer().0);
-                if let AnyPort::Faulty(port) = solo.port_mut() {
-                    next = next.min(port.next_due().map_or(u64::MAX, |due| due.0));
+        let now = self.now();
+        for (at, node) in self.nodes.iter_mut().enumerate() {
+            for (solo, &lost) in node.solos.iter_mut().zip(&self.lost[at]) {
+                let mut due = solo.next_timer().0;
+                for port in faulty(solo) {
+                    due = due.min(port.next_due().map_or(u64::MAX, |due| due.0));
                 }
+                let due = self.clocks[at].when(due);
+                next = next.min(if lost > now { due.max(lost) } else { due });
             }
         }
+        next = self
+            .lost
+            .iter()
+            .flatten()
+            .filter(|&&until| until > now)
+            .fold(next, |next, &until| next.min(until));
         for wire in &self.wires {
             next = next.min(wire.reconnect_at.unwrap_or(u64::MAX));
         }
         next = self.exits.iter().fold(next, |next, exit| next.min(exit.0));
         if next == u64::MAX {
             // A port that stands still says nothing: time goes on all the same.
-            self.clock.fetch_add(TICK_NS_MAX, Ordering::Relaxed);
+            let now = self.clock.fetch_add(TICK_NS_MAX, Ordering::Relaxed) + TICK_NS_MAX;
+            self.show(now);
             return false;
         }
         let now = self.now();
@@ -338,6 +439,7 @@ impl World {
         if next > now {
             // The tick that follows adds at least one.
             self.clock.store(next - 1, Ordering::Relaxed);
+            self.show(next - 1);
         }
         true
     }
