@@ -10,7 +10,7 @@ use super::backlog::Backlog;
 use super::call::{Note, NoteKey, ShardStats};
 use super::faults;
 use super::keys::{KeyEntry, Keys, Route};
-use super::peers::{Link, Peer};
+use super::peers::{Link, Next, Peer};
 use super::value::{NO_LINK, Received, Value, Waiter};
 use super::wait::WaitCell;
 use super::{Observer, Settings, TaskEvent};
@@ -48,6 +48,8 @@ pub(crate) enum PortOp {
     Attach {
         link: u32,
     },
+    /// A connection that is not wanted any more before it began: whoever has its other end must hear that.
+    Discard(Next),
 }
 
 /// Something for a task, by `deliver`.

@@ -42,6 +42,17 @@ pub(crate) struct Link {
 /// How the next connection of a link is made.
 pub(crate) struct Next(Attach);
 
+impl Next {
+    /// Ends the connection before it began. Dropped alone, an end in shared memory tells its other end nothing.
+    pub(crate) fn discard(self, ports: &mut [AnyPort]) {
+        if let Some((port, qp)) = (self.0)(ports)
+            && let Some(port) = ports.get_mut(port)
+        {
+            port.close(qp);
+        }
+    }
+}
+
 impl std::fmt::Debug for Next {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Next")
@@ -229,7 +240,8 @@ impl Core {
             let reads_in_place = up.read_domain && self.settings.lease;
             let entry = &mut self.links[link as usize];
             entry.channel.set_read_domain(reads_in_place);
-            entry.next = Some(Next(attach));
+            let former = entry.next.replace(Next(attach));
+            self.port_ops.extend(former.map(PortOp::Discard));
             if let Some((port, qp)) = entry.qp {
                 // What the former connection holds comes home first.
                 self.port_ops.push(PortOp::Close { port, qp });
@@ -412,7 +424,7 @@ impl Core {
             self.port_ops.push(PortOp::Close { port, qp });
         }
         entry.channel.lose();
-        entry.next = None;
+        self.port_ops.extend(entry.next.take().map(PortOp::Discard));
         entry.parked.clear();
         entry.unmapped.clear();
         entry.has_asked = false;

@@ -117,6 +117,7 @@ impl Shard {
             }
             PortOp::Close { port, qp } => self.ports[port].close(qp),
             PortOp::Attach { link } => self.core.attach_next(link, &mut self.ports),
+            PortOp::Discard(next) => next.discard(&mut self.ports),
         }
     }
 

@@ -133,7 +133,13 @@ impl Core {
         } else {
             match self.pool.tensor_from(small.meta, small.long) {
                 Ok(tensor) => tensor,
-                Err(error) => return self.no_room(link, slot, 0, &error.into()),
+                Err(error) => {
+                    // Its lines are not held yet, and the peer has spent them.
+                    if let Some(entry) = self.links.get_mut(link as usize) {
+                        entry.channel.pass_lines(self.now, small.lines);
+                    }
+                    return self.no_room(link, slot, 0, &error.into());
+                }
             }
         };
         let claimed = if self.may_overtake(link) {
