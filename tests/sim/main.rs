@@ -19,7 +19,6 @@ mod hands;
 mod held;
 mod model;
 mod operate;
-mod overload;
 mod regressions;
 mod rules;
 mod waiting;

@@ -1,6 +1,6 @@
 //! Regressions: seeds that once failed, by what was wrong.
 
-use rendez::ground::{Key, Nanos, StepId, catalogue};
+use rendez::ground::{Code, Key, Nanos, StepId, catalogue};
 use rendez::shard::Path;
 use rendez::shard::solo::Waiting;
 
@@ -161,4 +161,50 @@ fn what_lost_peers_may_read_stops_no_offer() {
         }
     }
     world.settle().unwrap();
+}
+
+/// A value that came in a frame and found no memory was dropped, and the credit it had cost with it.
+#[test]
+fn a_value_that_finds_no_memory_gives_its_credit_back() {
+    let mut dials = Dials::calm(1);
+    dials.arena_bytes = 1 << 20;
+    let mut world = World::new(dials);
+    world.ticks(50);
+    let mut full = Vec::new();
+    for len in [64_000, 8_000, 600] {
+        while let Ok(tensor) = world.made(0, 1, len) {
+            full.push(tensor);
+        }
+    }
+    let edge = Key::between("t1", "t0", "small").unwrap();
+    let waiting = world.want(0, 1, &edge);
+    world.give(1, 1, &edge, 7, 600).unwrap();
+    world.ticks(50);
+    let status = waiting.take().expect("its step has failed").unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+    drop(full);
+    for solo in world.nodes.iter_mut().flat_map(|node| &mut node.solos) {
+        solo.finish(StepId(1));
+    }
+    world.settle().unwrap();
+}
+
+/// The end of a connection that another had replaced before it began was dropped without a word: the peer had the other
+/// end, and waited there for ever.
+#[test]
+fn a_connection_that_never_begins_is_closed_at_its_other_end() {
+    let mut world = World::new(Dials::calm(1));
+    // The first task has no core while the second one connects, gives it up, and connects again.
+    let until = world.now() + 5_000_000;
+    world.lost[0][0] = until;
+    world.ticks(100);
+    world.lose(1, 0);
+    world.ticks(200);
+    world.lose(0, 1);
+    world.lost[0][0] = 0;
+    let edge = Key::between("t1", "t0", "after").unwrap();
+    world.ticks(1_000);
+    world.give(1, 1, &edge, 7, 600).unwrap();
+    let waiting = world.want(0, 1, &edge);
+    assert!(matches!(world.ticks_until(&waiting, 500), Some((_, 7))));
 }
