@@ -12,7 +12,7 @@ use rendez::fabric::{AnyPort, DownReason, Geometry, LoopbackPort};
 use rendez::ground::device::TaskName;
 use rendez::ground::{DType, Incarnation, Key, Shape, Status, StepId, TensorMeta, limits};
 use rendez::memory::{ArenaConfig, MappedSegment, Segment, Tensor};
-use rendez::shard::solo::{End, Greeting, Solo, Team};
+use rendez::shard::solo::{End, Greeting, Queues, Solo, Team};
 use rendez::shard::{Clock, Observer, PreparedKey, Settings, Task, TaskContext, TaskEvent};
 
 const STEP: StepId = StepId(7);
@@ -43,10 +43,11 @@ fn pair() -> [Solo; 2] {
         settings,
         clock: Clock::system(),
         arena: ArenaConfig::default(),
+        queues: Queues::default(),
     });
     let mut solos = teams.each_ref().map(|team| {
-        let port = |_| AnyPort::Loopback(LoopbackPort::new());
-        let mut solos = team.muster(port, |_| Arc::new(Deaf) as _).unwrap();
+        let ports = |_| vec![AnyPort::Loopback(LoopbackPort::new())];
+        let mut solos = team.muster(ports, |_| Arc::new(Deaf) as _).unwrap();
         solos.pop().unwrap()
     });
     let geometry = Geometry {

@@ -67,7 +67,7 @@ impl<V: Payload> Channel<V> {
                 self.counters.no_credit += 1;
                 return Err(NoPush::NoCredit(value));
             }
-            if is_inline || self.offers.len() < self.settings.offers {
+            if is_inline || self.has_offer() {
                 self.lines_pushed += u64::from(cost);
             }
         }
@@ -77,7 +77,7 @@ impl<V: Payload> Channel<V> {
             ordinal,
         };
         if !is_inline {
-            if self.offers.len() >= self.settings.offers {
+            if !self.has_offer() {
                 return Err(NoPush::NoOffer(value));
             }
             return self.offer(key, subject, value, request);
@@ -120,7 +120,7 @@ impl<V: Payload> Channel<V> {
         let meta = value.meta();
         let is_dead = value.is_dead();
         let size = value.data().len() as u64;
-        let region = if self.settings.read_domain {
+        let region = if self.settings.read_domain && self.readable < self.settings.offers {
             value.region()
         } else {
             None
@@ -138,6 +138,7 @@ impl<V: Payload> Channel<V> {
             Ok(offer) => offer,
             Err(offered) => return Err(NoPush::NoOffer(offered.value)),
         };
+        self.readable += usize::from(region.is_some());
         let message = Message::Offer(Offer {
             subject,
             meta,
@@ -302,7 +303,7 @@ impl<V: Payload> Channel<V> {
             if offered.may_be_leased(self.settings.rules) {
                 self.kept += usize::from(!std::mem::replace(&mut offered.is_kept, true));
             } else {
-                self.offers.remove(ticket);
+                self.take_offer(ticket);
             }
         }
     }
@@ -339,6 +340,7 @@ impl<V: Payload> Channel<V> {
     pub(super) fn take_offer(&mut self, ticket: Ticket) -> Option<Offered<V>> {
         let offered = self.offers.remove(ticket)?;
         self.kept -= usize::from(offered.is_kept);
+        self.readable -= usize::from(offered.is_readable);
         Some(offered)
     }
 
@@ -370,7 +372,7 @@ impl<V: Payload> Channel<V> {
                 continue;
             };
             if offered.point.step == step && !offered.may_be_leased(self.settings.rules) {
-                self.offers.remove(ticket);
+                self.take_offer(ticket);
             }
         }
     }

@@ -192,6 +192,8 @@ pub struct Channel<V> {
     met: Option<(Incarnation, u32)>,
     /// Values of ended epochs that the peer may still read.
     kept: usize,
+    /// Offers that can be read in place, with those kept: no more than `offers`, and what is beyond is copied.
+    readable: usize,
 }
 
 /// Lines of 64 bytes that an unrequested body costs: one for its frame and its place in the table, and its bytes.
@@ -212,8 +214,9 @@ impl<V: Payload> Channel<V> {
             given: Given::new(settings.interned),
             learned: Learned::new(settings.rules),
             requests: Slab::new(settings.requests),
-            // Writes that failed come back as offers, beyond what may be offered.
-            offers: Slab::new(settings.offers + PARKED_REQUESTS),
+            // Writes that failed come back as offers, beyond what may be offered; and as many as may be offered are
+            // kept for readers of ended epochs.
+            offers: Slab::new(2 * settings.offers + PARKED_REQUESTS),
             // Each serves a request of the peer: there is always room, so that an accepted offer never has to wait.
             writes: Slab::new(PARKED_REQUESTS),
             parked: Vec::new(),
@@ -229,6 +232,7 @@ impl<V: Payload> Channel<V> {
             life: 0,
             met: None,
             kept: 0,
+            readable: 0,
             settings,
         }
     }
@@ -250,9 +254,13 @@ impl<V: Payload> Channel<V> {
     #[inline]
     #[must_use]
     pub fn takes_push(&self) -> bool {
-        self.is_up()
-            && self.lines_open() >= lines(self.settings.inline_max)
-            && self.offers.len() < self.settings.offers
+        self.is_up() && self.lines_open() >= lines(self.settings.inline_max) && self.has_offer()
+    }
+
+    /// True if one more value may be offered. What peers of ended epochs may still read is counted apart.
+    #[inline]
+    pub(super) fn has_offer(&self) -> bool {
+        self.offers.len() - self.kept < self.settings.offers
     }
 
     /// True if the peer's arenas are read in place.
@@ -314,6 +322,12 @@ impl<V: Payload> Channel<V> {
             self.writes.len(),
             kept,
         ]
+    }
+
+    /// Frames posted and not acknowledged.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.stream.in_flight()
     }
 
     /// Lines of unrequested values that wait here, and lines of ours that the peer has not returned.

@@ -6,7 +6,8 @@
 //! What it does lies within what a [`Port`] may do, only more of it: arrivals come late (frames of a queue pair keep
 //! their order; landings, writes' ends and quiets overtake them and one another), posts are refused, bytes of a write
 //! land late (the buffer holds another pattern till then, and stays with the port), closed landings are scribbled on
-//! until they are quiet, connections are reset and lose what was on its way, a side stands still for a while.
+//! until they are quiet, connections are reset and lose what was on its way, a side stands still for a while, a queue
+//! pair hears nothing for a while, a landing finds no registration.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::BorrowedFd;
@@ -40,6 +41,12 @@ pub struct Faults {
     pub pause_one_in: u64,
     /// A standstill lasts at most so long.
     pub pause_max_ns: u64,
+    /// One landing in so many is not opened: the fabric has no registration left.
+    pub unopened_one_in: u64,
+    /// One landing in so many that comes home, and one end of a write, is so much later than the rest.
+    pub linger_one_in: u64,
+    /// What lingers does so for at most so long.
+    pub linger_max_ns: u64,
 }
 
 /// What it has done, so that a test can see that it did.
@@ -55,6 +62,10 @@ pub struct FaultCounts {
     pub pauses: u64,
     /// Arrivals held back.
     pub held: u64,
+    /// Landings not opened.
+    pub unopened: u64,
+    /// Landings, and ends of writes, that lingered.
+    pub lingered: u64,
 }
 
 /// The port.
@@ -72,6 +83,12 @@ pub struct FaultyPort {
     known: BTreeSet<QpId>,
     resetting: BTreeSet<QpId>,
     paused_until: u64,
+    /// Queue pairs that hear nothing until then.
+    blocked: BTreeMap<QpId, u64>,
+    /// No landing is opened before that.
+    closed_until: u64,
+    /// The time of the last poll.
+    now: u64,
     /// Bytes of landings it was lent and has not given back.
     lent: u64,
 }
@@ -140,6 +157,9 @@ impl FaultyPort {
             known: BTreeSet::new(),
             resetting: BTreeSet::new(),
             paused_until: 0,
+            blocked: BTreeMap::new(),
+            closed_until: 0,
+            now: 0,
             lent: 0,
         }
     }
@@ -166,6 +186,17 @@ impl FaultyPort {
     pub const fn pause(&mut self, until: Nanos) {
         self.counts.pauses += 1;
         self.paused_until = until.0;
+    }
+
+    /// What comes to a queue pair from now on arrives at `until` at the earliest. With both ends blocked nothing
+    /// passes; with one of them, one way.
+    pub fn block(&mut self, qp: QpId, until: Nanos) {
+        self.blocked.insert(qp, until.0);
+    }
+
+    /// No landing can be opened before `until`.
+    pub const fn open_none(&mut self, until: Nanos) {
+        self.closed_until = until.0;
     }
 
     /// When the next held arrival is due: where a simulation may let time jump to.
@@ -274,6 +305,16 @@ impl FaultyPort {
         self.known.insert(qp);
         self.counts.held += 1;
         let mut due = now + self.latency();
+        due = due.max(self.blocked.get(&qp).copied().unwrap_or(0));
+        if matches!(
+            held,
+            Held::Landed { .. } | Held::Quiet { .. } | Held::Wrote { .. }
+        ) && self.strikes(self.faults.linger_one_in)
+        {
+            // Late enough to be after all that ends meanwhile: its step, or its peer.
+            self.counts.lingered += 1;
+            due += self.rng.below(self.faults.linger_max_ns + 1);
+        }
         let mut last = self.last.get(&qp).copied().unwrap_or_default();
         match &mut held {
             Held::Frame { .. } => {
@@ -305,6 +346,7 @@ impl FaultyPort {
                 }
                 due = due.max(last.any);
                 self.known.remove(&qp);
+                self.blocked.remove(&qp);
             }
         }
         last.any = last.any.max(due);
@@ -457,6 +499,10 @@ impl Port for FaultyPort {
         landing: Landing,
         buffer: Buffer,
     ) -> Result<Region, Buffer> {
+        if self.now < self.closed_until || self.strikes(self.faults.unopened_one_in) {
+            self.counts.unopened += 1;
+            return Err(buffer);
+        }
         let len = buffer.len() as u64;
         let opened = self.inner.open_landing(qp, landing, buffer);
         self.lent += if opened.is_ok() { len } else { 0 };
@@ -468,6 +514,7 @@ impl Port for FaultyPort {
     }
 
     fn poll<S: FnMut(Arrival<'_>)>(&mut self, now: Nanos, budget: usize, sink: &mut S) -> usize {
+        self.now = now.0;
         if now.0 < self.paused_until {
             return 0;
         }

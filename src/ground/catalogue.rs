@@ -120,6 +120,9 @@ catalogue! {
     MAILBOX_FULL: ResourceExhausted,
         "The shard takes commands more slowly than they are given.",
         "Give fewer at once, use more shards, or raise the limit named in the message.";
+    LANDING_UNOPENED: ResourceExhausted,
+        "The fabric registered no memory for a value that a peer offered, for as long as it was asked to.",
+        "Raise the limit of locked memory, or have fewer large values under way at once.";
     ARENA_FULL: ResourceExhausted,
         "The arena has no room for the tensor and may not grow.",
         "Drop tensors that are no longer needed, or raise the arena's limit.";

@@ -178,13 +178,21 @@ pub const LEASES: u32 = 1 << 16;
 /// Bytes of landings open at once on one shard.
 pub const LANDING_BYTES: u64 = 1 << 30;
 
+/// Of the bytes for values on offer, the part that one link may have open: a quarter. Four peers that stand still in
+/// the middle of their writes are needed to keep a fifth one waiting.
+pub const LANDING_SHARES: u64 = 4;
+
+/// How long after a fabric refused to register a landing it is asked again: a thousandth of a second finds room that
+/// came free before anybody notices, and costs nothing.
+pub const OPEN_AGAIN_NS: u64 = 1_000_000;
+
 /// How long an acknowledgement waits for a frame to ride on: 2 ms.
 pub const ACK_DELAY_NS: u64 = 2_000_000;
 
 /// Requests of ours outstanding on one link.
 pub const REQUESTS: usize = 1 << 16;
 
-/// Values of ours on offer on one link.
+/// Values of ours on offer on one link. Apart from them as many again may be kept that lost peers may still read.
 pub const OFFERS: usize = 1 << 14;
 
 /// Offers of peers whose bytes are not here yet, on one shard.

@@ -6,10 +6,11 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::backlog::Backlog;
 use super::call::{Note, NoteKey, ShardStats};
 use super::faults;
 use super::keys::{KeyEntry, Keys, Route};
-use super::peers::{Link, Peer};
+use super::peers::{Link, Next, Peer};
 use super::value::{NO_LINK, Received, Value, Waiter};
 use super::wait::WaitCell;
 use super::{Observer, Settings, TaskEvent};
@@ -47,6 +48,8 @@ pub(crate) enum PortOp {
     Attach {
         link: u32,
     },
+    /// A connection that is not wanted any more before it began: whoever has its other end must hear that.
+    Discard(Next),
 }
 
 /// Something for a task, by `deliver`.
@@ -120,6 +123,15 @@ pub(crate) struct Incoming {
     pub(crate) is_wanted: bool,
 }
 
+/// The fabric refused to open a landing, though its queue pair is up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unopened {
+    /// Since when none could be opened.
+    pub(crate) since: Nanos,
+    /// When it is tried again.
+    pub(crate) again_at: Nanos,
+}
+
 /// See the module.
 pub(crate) struct Core {
     pub(crate) index: u16,
@@ -154,7 +166,9 @@ pub(crate) struct Core {
     /// Demands whose landing went with a connection, by link: each wants another.
     pub(crate) renewals: VecDeque<(u32, Ticket)>,
     /// Offers that are wanted and wait for landing budget or arena room.
-    pub(crate) fetch_backlog: VecDeque<Ticket>,
+    pub(crate) fetch_backlog: Backlog,
+    /// The fabric opens no landings.
+    pub(crate) unopened: Option<Unopened>,
     pub(crate) observer: Arc<dyn Observer>,
     pub(crate) stats: ShardStats,
 }
@@ -180,6 +194,22 @@ impl Core {
                 return Err(faults::keys_exhausted(self.settings.keys));
             }
         }
+        self.number(key)
+    }
+
+    /// As [`Core::intern`], for a key that a peer names. No bound of ours is the peer's fault: it names as many as its
+    /// link has numbers for.
+    pub(crate) fn intern_heard(&mut self, key: &Key) -> Result<KeyId, Status> {
+        if let Some(id) = self.keys.find(key) {
+            return Ok(id);
+        }
+        if self.keys.is_full() {
+            self.sweep_keys();
+        }
+        self.number(key)
+    }
+
+    fn number(&mut self, key: &Key) -> Result<KeyId, Status> {
         let route = self.route_of(key)?;
         let owner = key.shard_of(u32::from(self.settings.shards)) as u16;
         let link = match route {

@@ -75,7 +75,7 @@ impl Core {
                 self.renewals.push_front((link, ticket));
             } else if self.landing_bytes > 0 {
                 entry.channel.settle(ticket);
-                self.fetch_backlog.push_front(offer);
+                self.fetch_backlog.push_front(link, offer);
             } else {
                 entry.channel.settle(ticket);
                 // Nothing is in the way that could go: the arena cannot hold this value.

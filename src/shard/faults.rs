@@ -75,7 +75,7 @@ pub(crate) fn foreign_destination(key: &Key, task: &TaskName) -> Status {
 pub(crate) fn step_unclaimed() -> Status {
     Status::new(
         Code::Aborted,
-        reason::STEP_ABORTED,
+        reason::STEP_UNCLAIMED,
         "no step of that number was opened here in time; open it, or raise `grace_ttl`",
     )
 }
@@ -174,6 +174,16 @@ pub(crate) fn arena_unfit(len: usize) -> Status {
         Code::ResourceExhausted,
         reason::ARENA_UNFIT,
         format!("a value of {len} bytes does not fit the arena; raise `arena_bytes`"),
+    )
+}
+
+pub(crate) fn landing_unopened(len: u64) -> Status {
+    Status::new(
+        Code::ResourceExhausted,
+        reason::LANDING_UNOPENED,
+        format!(
+            "no landing of {len} bytes could be registered within `connect_timeout`; raise the limit of locked memory"
+        ),
     )
 }
 

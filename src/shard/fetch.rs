@@ -7,7 +7,7 @@ use super::value::{NO_LINK, Path, Value, Waiter};
 use crate::channel::heard::Accepted;
 use crate::channel::{Demand, OfferHeard, Rule};
 use crate::fabric::Landing;
-use crate::ground::Nanos;
+use crate::ground::{Nanos, limits};
 use crate::memory::{Buffer, Tensor};
 use crate::rendezvous::{Slot, Withdrawn};
 use crate::wire::Ticket;
@@ -75,22 +75,28 @@ impl Core {
             // A region is read in place as soon as its segment is mapped.
             return;
         }
-        self.fetch_backlog.push_back(ticket);
+        let link = incoming.link;
+        self.fetch_backlog.push_back(link, ticket);
         self.fetch_more();
     }
 
-    /// Opens landings for wanted offers, oldest first, while there is budget.
+    /// Opens landings for wanted offers while there is budget: each link in its turn, and of a link the oldest first.
     pub(crate) fn fetch_more(&mut self) {
-        if !self.renew_more() {
+        if self.is_barred() || !self.renew_more() {
             return;
         }
-        while let Some(&ticket) = self.fetch_backlog.front() {
+        let mut passed = 0;
+        while passed < self.fetch_backlog.links() {
+            let Some((link, ticket)) = self.fetch_backlog.front() else {
+                return;
+            };
             let Some(incoming) = self.incoming.at(ticket).copied() else {
-                self.fetch_backlog.pop_front();
+                self.fetch_backlog.pop();
                 continue;
             };
             let size = incoming.offer.size;
             if !self.has_budget(size, false) {
+                // It keeps its turn: a large value would never find room behind small ones.
                 return;
             }
             let point = Self::point_of(incoming.slot);
@@ -99,15 +105,18 @@ impl Core {
             demand.offer = Some(incoming.offer);
             demand.meta = Some(incoming.offer.meta);
             demand.wants_landing = true;
-            let Some(entry) = self.links.get_mut(incoming.link as usize) else {
-                return;
+            let has_share = self.has_share(link, size);
+            let entry = self.links.get_mut(link as usize).filter(|_| has_share);
+            let Some(request) = entry.and_then(|entry| entry.channel.demand(demand).ok()) else {
+                self.fetch_backlog.pass();
+                passed += 1;
+                continue;
             };
-            let Ok(request) = entry.channel.demand(demand) else {
-                return;
-            };
-            self.fetch_backlog.pop_front();
+            passed = 0;
+            self.fetch_backlog.pop();
             let room = self.enter(size, false);
-            let (link, meta) = (incoming.link, incoming.offer.meta);
+            self.links[link as usize].fetching += size;
+            let meta = incoming.offer.meta;
             self.port_ops.push(PortOp::OpenAndAsk {
                 link,
                 ticket: request,
@@ -269,7 +278,7 @@ impl Core {
 
     /// A one-sided write into one of our landings is complete.
     pub(crate) fn landed(&mut self, link: u32, ticket: Ticket, len: u64, mut buffer: Buffer) {
-        self.leave(self.room_of(link, ticket, buffer.len()));
+        self.leave(link, self.room_of(link, ticket, buffer.len()));
         let demand = self
             .links
             .get_mut(link as usize)
@@ -319,7 +328,7 @@ impl Core {
 
     /// A landing came home with nothing in it.
     pub(crate) fn quiet(&mut self, link: u32, ticket: Ticket, buffer: Buffer) {
-        self.leave(self.room_of(link, ticket, buffer.len()));
+        self.leave(link, self.room_of(link, ticket, buffer.len()));
         drop(buffer);
         if let Some(entry) = self.links.get_mut(link as usize) {
             entry.channel.quiet(ticket);
@@ -340,6 +349,15 @@ impl Core {
         fits || !self.settings.rules.on(Rule::LandingBudget)
     }
 
+    /// True if a link may open one more landing for an offer: a peer that stands still in the middle of its writes
+    /// holds no more than its share.
+    fn has_share(&self, link: u32, bytes: u64) -> bool {
+        let share = self.settings.landing_bytes / 2 / limits::LANDING_SHARES;
+        let entry = self.links.get(link as usize);
+        entry.is_none_or(|entry| entry.fetching == 0 || entry.fetching + bytes <= share)
+            || !self.settings.rules.on(Rule::LandingBudget)
+    }
+
     /// A landing is given its share of the budget.
     pub(super) fn enter(&mut self, bytes: u64, is_ahead: bool) -> Room {
         self.landing_bytes += bytes;
@@ -348,7 +366,12 @@ impl Core {
     }
 
     /// A landing is home, or was not opened after all.
-    pub(crate) const fn leave(&mut self, room: Room) {
+    pub(crate) fn leave(&mut self, link: u32, room: Room) {
+        if let Some(entry) = self.links.get_mut(link as usize)
+            && !room.is_ahead
+        {
+            entry.fetching = entry.fetching.saturating_sub(room.bytes);
+        }
         self.landing_bytes = self.landing_bytes.saturating_sub(room.bytes);
         self.ahead_bytes =
             self.ahead_bytes

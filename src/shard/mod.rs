@@ -4,6 +4,7 @@
 //! shards. Nothing of it is shared: others reach it through its mailbox, its neighbours' rings, and the fabrics.
 //! [`Shard::turn`] is the whole loop; `run.rs` calls it from a pinned thread, a simulation from its own.
 
+mod backlog;
 pub mod call;
 mod calling;
 pub mod clock;
@@ -43,6 +44,7 @@ pub use task::{PreparedKey, Task, TaskContext, TaskEvent};
 pub use value::{Path, Received};
 
 use self::core::{Core, Event, Wait};
+use backlog::Backlog;
 use call::Note;
 use keys::Keys;
 use mailbox::{Command, Mailbox, bytes_of};
@@ -166,7 +168,8 @@ impl Shard {
             ahead_bytes: 0,
             early: Vec::new(),
             renewals: VecDeque::new(),
-            fetch_backlog: VecDeque::new(),
+            fetch_backlog: Backlog::default(),
+            unopened: None,
             observer: parts.observer,
             stats: ShardStats {
                 index: parts.index,
@@ -350,7 +353,7 @@ impl Shard {
                 }
                 match (answer, sent) {
                     (Some(answer), sent) => answer.complete(sent.map(drop)),
-                    (None, Err(_)) => self.core.stats.dropped += 1,
+                    (None, Err(status)) => self.core.lost_send(step, &status),
                     (None, Ok(_)) => {}
                 }
             }
@@ -505,6 +508,7 @@ impl Shard {
     fn poll_timers(&mut self) -> usize {
         let ended = self.core.expire();
         self.core.give_up_awaited();
+        self.core.open_again();
         for link in 0..self.core.links.len() as u32 {
             if self.core.links[link as usize].channel.poll_timeout() <= self.core.now {
                 self.core.touch(link);

@@ -7,6 +7,7 @@ use super::core::{Core, Wait};
 use super::faults;
 use super::value::{NO_LINK, Waiter};
 use crate::fabric::AnyPort;
+use crate::ground::Status;
 use crate::rendezvous::KeyId;
 use crate::wire::Ticket;
 
@@ -21,14 +22,15 @@ impl Core {
                 tensor,
                 is_dead,
             } => {
-                let Some(id) = self.noted(from, key) else {
-                    return;
+                let id = match self.noted(from, key) {
+                    Ok(id) => id,
+                    Err(status) => return self.lost_send(step, &status),
                 };
                 // A neighbour's send was accepted where it was made; a step that ended meanwhile drops it.
                 match self.send(ports, step, id, at, tensor, is_dead) {
                     Ok(NO_LINK) => {}
                     Ok(link) => self.touch(link),
-                    Err(_) => self.stats.dropped += 1,
+                    Err(status) => self.lost_send(step, &status),
                 }
             }
             Note::Recv {
@@ -38,8 +40,12 @@ impl Core {
                 wait,
                 deadline,
             } => {
-                let Some(id) = self.noted(from, key) else {
-                    return;
+                let id = match self.noted(from, key) {
+                    Ok(id) => id,
+                    Err(status) => {
+                        let outcome = Err(status);
+                        return self.note(from, Note::Deliver { wait, outcome });
+                    }
                 };
                 let entry = Wait::Neighbour {
                     shard: from,
@@ -88,11 +94,11 @@ impl Core {
         }
     }
 
-    pub(super) fn noted(&mut self, from: u16, key: NoteKey) -> Option<KeyId> {
+    pub(super) fn noted(&mut self, from: u16, key: NoteKey) -> Result<KeyId, Status> {
         match key {
-            NoteKey::Id(id) => Some(id),
+            NoteKey::Id(id) => Ok(id),
             NoteKey::Key(key, theirs) => {
-                let id = self.intern(&key).ok()?;
+                let id = self.intern(&key)?;
                 if let Some(entry) = self.keys.at_mut(id) {
                     entry.is_pinned = true;
                 }
@@ -103,7 +109,7 @@ impl Core {
                         mine: theirs,
                     },
                 );
-                Some(id)
+                Ok(id)
             }
         }
     }

@@ -29,6 +29,8 @@ pub(crate) struct Link {
     pub(crate) parked: VecDeque<Slot>,
     /// Type and shape last seen of a key's values: for landings before the value is there.
     pub(crate) seen: BTreeMap<KeyId, TensorMeta>,
+    /// Bytes of landings that are open for the peer's offers.
+    pub(crate) fetching: u64,
     /// True while every waiting receive of this link has asked.
     pub(crate) has_asked: bool,
     /// Offers whose segment is not mapped yet.
@@ -39,6 +41,17 @@ pub(crate) struct Link {
 
 /// How the next connection of a link is made.
 pub(crate) struct Next(Attach);
+
+impl Next {
+    /// Ends the connection before it began. Dropped alone, an end in shared memory tells its other end nothing.
+    pub(crate) fn discard(self, ports: &mut [AnyPort]) {
+        if let Some((port, qp)) = (self.0)(ports)
+            && let Some(port) = ports.get_mut(port)
+        {
+            port.close(qp);
+        }
+    }
+}
 
 impl std::fmt::Debug for Next {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -226,7 +239,8 @@ impl Core {
             let reads_in_place = up.read_domain && self.settings.lease;
             let entry = &mut self.links[link as usize];
             entry.channel.set_read_domain(reads_in_place);
-            entry.next = Some(Next(attach));
+            let former = entry.next.replace(Next(attach));
+            self.port_ops.extend(former.map(PortOp::Discard));
             if let Some((port, qp)) = entry.qp {
                 // What the former connection holds comes home first.
                 self.port_ops.push(PortOp::Close { port, qp });
@@ -272,6 +286,7 @@ impl Core {
             is_dirty: false,
             parked: VecDeque::new(),
             seen: BTreeMap::new(),
+            fetching: 0,
             has_asked: false,
             unmapped: Vec::new(),
             next: None,
@@ -408,10 +423,12 @@ impl Core {
             self.port_ops.push(PortOp::Close { port, qp });
         }
         entry.channel.lose();
-        entry.next = None;
+        self.port_ops.extend(entry.next.take().map(PortOp::Discard));
         entry.parked.clear();
         entry.unmapped.clear();
         entry.has_asked = false;
+        // What is still open comes home to no link.
+        entry.fetching = 0;
         self.forget_incoming(link);
         self.forget_asked(link);
     }
@@ -519,10 +536,14 @@ impl Core {
         });
         let awaited = awaited.min().unwrap_or(Nanos::NEVER);
         let table = self.table.poll_timeout();
+        let again = self
+            .unopened
+            .map_or(Nanos::NEVER, |unopened| unopened.again_at);
         links
             .unwrap_or(Nanos::NEVER)
             .min(table.unwrap_or(Nanos::NEVER))
             .min(awaited)
+            .min(again)
     }
 }
 

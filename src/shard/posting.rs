@@ -117,6 +117,7 @@ impl Shard {
             }
             PortOp::Close { port, qp } => self.ports[port].close(qp),
             PortOp::Attach { link } => self.core.attach_next(link, &mut self.ports),
+            PortOp::Discard(next) => next.discard(&mut self.ports),
         }
     }
 
@@ -136,10 +137,10 @@ impl Shard {
         let is_wanted = demand.is_some_and(|demand| !demand.is_cancelled && !demand.has_landing);
         let Some((port, qp)) = entry.qp.filter(|_| is_wanted) else {
             // Taken back meanwhile; or without a connection, and then it is asked with the next.
-            return self.core.leave(room);
+            return self.core.leave(link, room);
         };
         let Ok(buffer) = self.core.pool.buffer(room.bytes as usize) else {
-            self.core.leave(room);
+            self.core.leave(link, room);
             return self.core.no_landing(link, ticket, room.bytes as usize);
         };
         let landing = Landing {
@@ -148,13 +149,20 @@ impl Shard {
         };
         match self.ports[port].open_landing(qp, landing, buffer) {
             Ok(region) => {
+                self.core.unopened = None;
                 if let Some(entry) = self.core.links.get_mut(link as usize) {
                     entry.channel.ask(ticket, patience_ns, Some((region, meta)));
                 }
                 self.core.touch(link);
             }
-            // The queue pair is going down.
-            Err(_) => self.core.leave(room),
+            Err(buffer) => {
+                drop(buffer);
+                self.core.leave(link, room);
+                // One that is going down gets its landings on the next connection.
+                if self.ports[port].caps(qp).body_max > 0 {
+                    self.core.unopened(link, ticket, room);
+                }
+            }
         }
     }
 

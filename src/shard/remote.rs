@@ -133,7 +133,13 @@ impl Core {
         } else {
             match self.pool.tensor_from(small.meta, small.long) {
                 Ok(tensor) => tensor,
-                Err(error) => return self.no_room(link, slot, 0, &error.into()),
+                Err(error) => {
+                    // Its lines are not held yet, and the peer has spent them.
+                    if let Some(entry) = self.links.get_mut(link as usize) {
+                        entry.channel.pass_lines(self.now, small.lines);
+                    }
+                    return self.no_room(link, slot, 0, &error.into());
+                }
             }
         };
         let claimed = if self.may_overtake(link) {
@@ -488,7 +494,7 @@ impl Core {
     /// The peer gives a key a number. What is no key of this pair of tasks ends the connection.
     fn heard_intern(&mut self, link: u32, number: Ticket, text: &str) {
         let peer = self.links[link as usize].peer;
-        let key = keys::parse(text).and_then(|key| self.intern(&key).ok());
+        let key = keys::parse(text).and_then(|key| self.intern_heard(&key).ok());
         let is_ours = key.and_then(|id| self.keys.at(id)).is_some_and(|entry| {
             entry.owner == self.index
                 && matches!(entry.route, Route::Out { peer: at } | Route::In { peer: at } if at == peer)

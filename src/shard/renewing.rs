@@ -2,8 +2,10 @@
 //!
 //! It decides nothing about values: the demands are the old ones, with the tickets the peer knows.
 
-use super::core::{Core, PortOp};
+use super::core::{Core, PortOp, Room, Unopened};
+use super::faults;
 use crate::channel::Demand;
+use crate::ground::limits;
 use crate::wire::Ticket;
 
 impl Core {
@@ -39,6 +41,11 @@ impl Core {
                 .unwrap_or(0);
             if self.has_budget(size, is_ahead) {
                 let room = self.enter(size, is_ahead);
+                if let Some(entry) = self.links.get_mut(link as usize)
+                    && !is_ahead
+                {
+                    entry.fetching += size;
+                }
                 self.port_ops.push(PortOp::OpenAndAsk {
                     link,
                     ticket,
@@ -54,6 +61,54 @@ impl Core {
             self.renewals.pop_front();
         }
         true
+    }
+
+    /// The fabric has no registration for a landing now. A demand goes without one, but for that of an offer: this is
+    /// tried again, for as long as a peer may take to be there, and then its step ends.
+    #[cold]
+    pub(super) fn unopened(&mut self, link: u32, ticket: Ticket, room: Room) {
+        let channel = self.links.get(link as usize).map(|entry| &entry.channel);
+        let Some(demand) = channel.and_then(|channel| channel.demand_at(ticket).copied()) else {
+            return;
+        };
+        if demand.offer.is_none() {
+            return self.ask_bare(link, ticket);
+        }
+        let since = self.unopened.map_or(self.now, |unopened| unopened.since);
+        if self.now - since >= self.settings.connect_timeout_ns {
+            self.unopened = None;
+            return self.fail_step(demand.point.step, &faults::landing_unopened(room.bytes));
+        }
+        let again_at = self.now + limits::OPEN_AGAIN_NS;
+        self.unopened = Some(Unopened { since, again_at });
+        self.next_timer = self.next_timer.min(again_at);
+        self.renewals.push_back((link, ticket));
+    }
+
+    /// It is time to try again.
+    pub(crate) fn open_again(&mut self) {
+        let Some(unopened) = self
+            .unopened
+            .filter(|unopened| unopened.again_at <= self.now)
+        else {
+            return;
+        };
+        if self.renewals.is_empty() && self.fetch_backlog.len() == 0 {
+            self.unopened = None;
+            return;
+        }
+        self.fetch_more();
+        let again_at = self.now + limits::OPEN_AGAIN_NS;
+        self.unopened = Some(Unopened {
+            again_at,
+            ..unopened
+        });
+    }
+
+    /// True while no landing is to be tried.
+    pub(super) fn is_barred(&self) -> bool {
+        self.unopened
+            .is_some_and(|unopened| unopened.again_at > self.now)
     }
 
     /// A request goes without a landing.

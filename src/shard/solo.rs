@@ -11,6 +11,8 @@ use std::sync::Arc;
 use crossbeam::queue::SegQueue;
 
 use super::call::{Attach, Call, PeerSegment, PeerUp, ShardStats};
+use super::faults;
+use super::mailbox::Command;
 use super::peers::Link;
 use super::task::{Task, TaskContext, TaskEvent};
 use super::value::Received;
@@ -23,7 +25,7 @@ use crate::fabric::doorbell::{Doorbell, PeerWake};
 use crate::fabric::{AnyPort, Caps, Endpoint, QpId, spsc};
 use crate::ground::device::TaskName;
 use crate::ground::{Code, Incarnation, Key, Nanos, Status, StepId, catalogue, limits};
-use crate::memory::{ArenaConfig, ArenaId, MappedSegment, Pool, Segment};
+use crate::memory::{ArenaConfig, ArenaId, MappedSegment, Pool, Segment, Tensor};
 
 /// What the shards of one task have in common.
 #[derive(Clone, Debug)]
@@ -38,6 +40,26 @@ pub struct Team {
     pub clock: Clock,
     /// The arena of each shard; its number is the shard's index.
     pub arena: ArenaConfig,
+    /// Commands that wait for a shard, and notes in the ring between two.
+    pub queues: Queues,
+}
+
+/// How long the queues to a shard are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Queues {
+    /// Commands that wait in the mailbox.
+    pub mailbox: usize,
+    /// Notes in the ring from each neighbour; a power of two.
+    pub notes: usize,
+}
+
+impl Default for Queues {
+    fn default() -> Self {
+        Self {
+            mailbox: limits::MAILBOX,
+            notes: limits::NOTE_RING,
+        }
+    }
 }
 
 /// A shard that its owner turns.
@@ -46,6 +68,7 @@ pub struct Solo {
     shard: Shard,
     mailbox: Arc<Mailbox>,
     heard: Arc<SegQueue<(u64, Result<Received, Status>)>>,
+    queues: Queues,
 }
 
 /// A receive that can be given up.
@@ -107,6 +130,33 @@ pub struct Holdings {
     pub arena_bytes: u64,
 }
 
+/// The credit of one end of a link.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Credit {
+    /// Both hellos have been exchanged.
+    pub is_up: bool,
+    /// Lines of the peer's unrequested values that wait here.
+    pub held: u64,
+    /// Lines of ours that the peer has not returned.
+    pub out: u64,
+    /// Frames posted and not acknowledged.
+    pub in_flight: usize,
+    /// How many epochs have ended.
+    pub life: u32,
+}
+
+/// What becomes of a value handed over by [`Solo::hand`].
+#[derive(Clone, Debug)]
+pub struct Answer(Arc<WaitCell<()>>);
+
+impl Answer {
+    /// Whether it was taken, once; `None` while nobody knows.
+    #[must_use]
+    pub fn take(&self) -> Option<Result<(), Status>> {
+        self.0.take()
+    }
+}
+
 /// Brings what a solo's receives hear to its owner.
 struct Ear(Arc<SegQueue<(u64, Result<Received, Status>)>>);
 
@@ -122,21 +172,24 @@ impl Task for Ear {
 const EAR: u32 = 0;
 
 impl Team {
-    /// The shards of the task, each with one port, connected to each other as in an engine.
+    /// The shards of the task, each with its ports, connected to each other as in an engine.
     ///
     /// # Errors
     /// `ResourceExhausted` when the machine gives no memory or descriptor.
     pub fn muster(
         &self,
-        mut port: impl FnMut(u16) -> AnyPort,
+        mut ports: impl FnMut(u16) -> Vec<AnyPort>,
         mut observer: impl FnMut(u16) -> Arc<dyn Observer>,
     ) -> Result<Vec<Solo>, Status> {
         let count = self.settings.shards.max(1);
         let mut solos = Vec::new();
-        for (index, neighbours) in neighbours(usize::from(count)).into_iter().enumerate() {
+        for (index, neighbours) in neighbours(usize::from(count), self.queues.notes)
+            .into_iter()
+            .enumerate()
+        {
             let index = index as u16;
             let doorbell = Doorbell::new().map_err(|error| no_memory(&error))?;
-            let mailbox = Arc::new(Mailbox::new(limits::MAILBOX, Arc::new(doorbell)));
+            let mailbox = Arc::new(Mailbox::new(self.queues.mailbox, Arc::new(doorbell)));
             let mut shard = Shard::new(Parts {
                 index,
                 task: self.task.clone(),
@@ -144,7 +197,7 @@ impl Team {
                 settings: self.settings,
                 clock: self.clock.clone(),
                 pool: Pool::new(ArenaId(index), self.arena)?,
-                ports: vec![port(index)],
+                ports: ports(index),
                 mailbox: Arc::clone(&mailbox),
                 neighbours,
                 observer: observer(index),
@@ -156,6 +209,7 @@ impl Team {
                 shard,
                 mailbox,
                 heard,
+                queues: self.queues,
             });
         }
         Ok(solos)
@@ -204,6 +258,44 @@ impl Solo {
             .core
             .recv_for_cell(key, step, deadline, Arc::clone(&cell));
         Waiting(cell)
+    }
+
+    /// A value as an application thread gives it: through the mailbox, to be taken in one of the next turns. What
+    /// became of it comes by the answer.
+    ///
+    /// # Errors
+    /// `ResourceExhausted` when the mailbox is full.
+    pub fn hand(&self, step: StepId, key: &Key, tensor: Tensor) -> Result<Answer, Status> {
+        let answer = Arc::new(WaitCell::default());
+        let command = Command::Send {
+            key: key.clone(),
+            step,
+            tensor,
+            is_dead: false,
+            answer: Some(Arc::clone(&answer)),
+        };
+        match self.mailbox.command(command) {
+            Ok(()) => Ok(Answer(answer)),
+            Err(_) => Err(faults::mailbox_full(self.queues.mailbox)),
+        }
+    }
+
+    /// A receive as an application thread asks for it: through the mailbox.
+    ///
+    /// # Errors
+    /// `ResourceExhausted` when the mailbox is full.
+    pub fn ask(&self, step: StepId, key: &Key, deadline: Nanos) -> Result<Waiting, Status> {
+        let cell = Arc::new(WaitCell::default());
+        let command = Command::Recv {
+            key: key.clone(),
+            step,
+            deadline,
+            cell: Arc::clone(&cell),
+        };
+        match self.mailbox.command(command) {
+            Ok(()) => Ok(Waiting(cell)),
+            Err(_) => Err(faults::mailbox_full(self.queues.mailbox)),
+        }
     }
 
     /// Gives a receive up.
@@ -274,6 +366,14 @@ impl Solo {
         });
     }
 
+    /// A peer's connection is lost; it may come back in the same life.
+    pub fn peer_away(&mut self, task: &TaskName, status: Status) {
+        self.mailbox.call(Call::PeerAway {
+            task: task.clone(),
+            status,
+        });
+    }
+
     /// A life of a peer is proved over.
     pub fn peer_exited(&mut self, task: &TaskName, incarnation: Incarnation) {
         self.mailbox.call(Call::PeerExited {
@@ -309,18 +409,29 @@ impl Solo {
         self.shard.core.pool.segments()
     }
 
-    /// The port, for example to break its connections.
-    pub fn port_mut(&mut self) -> &mut AnyPort {
-        &mut self.shard.ports[0]
+    /// The ports, for example to break their connections.
+    pub fn ports_mut(&mut self) -> &mut [AnyPort] {
+        &mut self.shard.ports
     }
 
-    /// The queue pairs in use now.
-    pub fn queue_pairs(&self) -> impl Iterator<Item = QpId> + '_ {
-        self.shard
-            .core
-            .links
-            .iter()
-            .filter_map(|link| link.qp.map(|(_, qp)| qp))
+    /// The port and the queue pair to that shard of a peer, while there is one.
+    #[must_use]
+    pub fn queue_pair(&self, task: &TaskName, theirs: u16) -> Option<(usize, QpId)> {
+        self.link(task, theirs)?.qp
+    }
+
+    /// What the link to that shard of a peer holds of the peer's, and has out with it.
+    #[must_use]
+    pub fn credit(&self, task: &TaskName, theirs: u16) -> Option<Credit> {
+        let link = self.link(task, theirs)?;
+        let [held, out] = link.channel.lines_out();
+        Some(Credit {
+            is_up: link.channel.is_up(),
+            held,
+            out,
+            in_flight: link.channel.in_flight(),
+            life: link.channel.life(),
+        })
     }
 
     /// When [`Solo::turn`] is wanted again at the latest, if nothing arrives.
@@ -356,29 +467,45 @@ impl Waiting {
     }
 }
 
-/// Attaches our end to the first port, through whatever misbehaves around it.
+/// Attaches our end to the first port of its kind, through whatever misbehaves around it.
 fn attach(end: End) -> Attach {
     Box::new(move |ports| {
-        let mut port = ports.first_mut()?;
-        while let AnyPort::Faulty(outer) = port {
-            port = outer.inner_mut();
-        }
-        let qp = match (port, end) {
-            (AnyPort::Loopback(port), End::Loopback(endpoint)) => {
-                port.attach(endpoint, PeerWake::NEVER_SLEEPS).ok()
+        let ports = ports.iter_mut().map(innermost).enumerate();
+        match end {
+            End::Loopback(endpoint) => {
+                let (at, port) = ports
+                    .filter_map(|(at, port)| match port {
+                        AnyPort::Loopback(port) => Some((at, port)),
+                        _ => None,
+                    })
+                    .next()?;
+                let qp = port.attach(endpoint, PeerWake::NEVER_SLEEPS).ok()?;
+                Some((at, qp))
             }
-            (AnyPort::Tcp(port), End::Stream(socket)) => {
+            End::Stream(socket) => {
+                let (at, port) = ports
+                    .filter_map(|(at, port)| match port {
+                        AnyPort::Tcp(port) => Some((at, port)),
+                        _ => None,
+                    })
+                    .next()?;
                 let caps = Caps {
                     body_max: usize::MAX,
                     one_sided: false,
                     read_domain: true,
                 };
-                port.attach(socket, caps).ok()
+                let qp = port.attach(socket, caps).ok()?;
+                Some((at, qp))
             }
-            _ => None,
-        };
-        qp.map(|qp| (0, qp))
+        }
     })
+}
+
+fn innermost(mut port: &mut AnyPort) -> &mut AnyPort {
+    while let AnyPort::Faulty(outer) = port {
+        port = outer.inner_mut();
+    }
+    port
 }
 
 fn no_memory(error: &dyn std::fmt::Display) -> Status {
@@ -390,7 +517,7 @@ fn no_memory(error: &dyn std::fmt::Display) -> Status {
 }
 
 /// A ring each way between every two shards of a task.
-fn neighbours(count: usize) -> Vec<Vec<Option<Neighbour>>> {
+fn neighbours(count: usize, notes: usize) -> Vec<Vec<Option<Neighbour>>> {
     let mut tos: Vec<Vec<_>> = (0..count)
         .map(|_| (0..count).map(|_| None).collect())
         .collect();
@@ -399,7 +526,7 @@ fn neighbours(count: usize) -> Vec<Vec<Option<Neighbour>>> {
         .collect();
     for from in 0..count {
         for to in (0..count).filter(|&to| to != from) {
-            let (producer, consumer) = spsc::ring(limits::NOTE_RING);
+            let (producer, consumer) = spsc::ring(notes);
             tos[from][to] = Some(producer);
             froms[to][from] = Some(consumer);
         }

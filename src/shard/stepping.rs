@@ -5,7 +5,7 @@
 use super::core::Core;
 use super::faults;
 use super::value::{Value, Waiter};
-use crate::ground::{Status, StepId};
+use crate::ground::{Code, Status, StepId};
 use crate::rendezvous::{self, Refusal, Slot};
 
 impl Core {
@@ -93,6 +93,15 @@ impl Core {
         self.return_lines(link, lines);
         self.stats.dropped += 1;
         self.fail_step(slot.step, status);
+    }
+
+    /// A value that its sender was told is taken finds no room here: its step cannot be whole any more.
+    #[cold]
+    pub(super) fn lost_send(&mut self, step: StepId, status: &Status) {
+        self.stats.dropped += 1;
+        if status.code() == Code::ResourceExhausted {
+            self.fail_step(step, status);
+        }
     }
 
     /// A step ends by a failure of this shard.

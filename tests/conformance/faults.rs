@@ -20,6 +20,9 @@ const WILD: Faults = Faults {
     reset_one_in: 0,
     pause_one_in: 50,
     pause_max_ns: 20_000,
+    unopened_one_in: 0,
+    linger_one_in: 0,
+    linger_max_ns: 0,
 };
 
 fn port(world: &mut World, side: usize) -> &mut FaultyPort {

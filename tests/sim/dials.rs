@@ -6,6 +6,7 @@ use rendez::fabric::faulty::Faults;
 use rendez::ground::rng::Rng;
 use rendez::rendezvous::Limits;
 use rendez::shard::Settings;
+use rendez::shard::solo::Queues;
 
 /// A world's measures. A scripted test starts from [`Dials::calm`] and changes what it is about.
 #[derive(Clone, Debug)]
@@ -41,6 +42,25 @@ pub struct Dials {
     pub hold_one_in: u64,
     /// Tasks do not seal their memory, and cut it short when it has been mapped.
     pub is_unsealed: bool,
+    /// The host of each task; none given means one for all. Tasks of one host meet over rings and may read each other's
+    /// memory, others meet over streams.
+    pub hosts: Vec<usize>,
+    /// One operation in so many cuts two tasks off from each other, for at most `partition_max_ns`.
+    pub partition_one_in: u64,
+    pub partition_max_ns: u64,
+    /// Clocks of tasks begin anywhere, run fast or slow, and leap.
+    pub is_skewed: bool,
+    /// One operation in so many takes the core from a shard, or from a task, for at most `lost_max_ns`.
+    pub lost_one_in: u64,
+    pub lost_max_ns: u64,
+    /// One mapping of a peer's segment in so many fails.
+    pub unmapped_one_in: u64,
+    /// One operation in so many takes all registrations from a task, for a while.
+    pub unregistered_one_in: u64,
+    /// Bounds are so small that they are reached: then operations are refused, and steps fail.
+    pub is_scarce: bool,
+    pub queues: Queues,
+    pub arena_bytes: u64,
     /// Before this nobody is connected.
     pub apart_ns: u64,
     /// Operations between two ticks, at most.
@@ -84,6 +104,17 @@ impl Dials {
             one_sided_one_in: 0,
             hold_one_in: 0,
             is_unsealed: false,
+            hosts: Vec::new(),
+            partition_one_in: 0,
+            partition_max_ns: 0,
+            is_skewed: false,
+            lost_one_in: 0,
+            lost_max_ns: 0,
+            unmapped_one_in: 0,
+            unregistered_one_in: 0,
+            is_scarce: false,
+            queues: Queues::default(),
+            arena_bytes: 64 << 20,
             apart_ns: 0,
             hurry: 4,
             tick_ns: 10_000,
@@ -92,6 +123,57 @@ impl Dials {
 
     /// The world of a seed.
     pub fn of_seed(seed: u64) -> Self {
+        let mut dials = Self::plain(seed);
+        let mut rng = Rng::new(seed ^ 0x6469_7374_7572_6273);
+        let pick = |rng: &mut Rng, of: &[u64]| of[rng.below(of.len() as u64) as usize];
+        if rng.one_in(3) {
+            let tasks = pick(&mut rng, &[2, 3, 3, 4]);
+            dials.shards = (0..tasks)
+                .map(|_| pick(&mut rng, &[1, 1, 2]) as u16)
+                .collect();
+            dials.hosts = (0..tasks).map(|_| rng.below(2) as usize).collect();
+            dials.is_stream = false;
+        }
+        dials.partition_one_in = pick(&mut rng, &[0, 0, 60, 200]);
+        dials.partition_max_ns = pick(&mut rng, &[20_000, 500_000, 3_000_000]);
+        dials.settings.resume_timeout_ns = pick(&mut rng, &[1_000_000_000, 200_000]);
+        dials.is_skewed = rng.one_in(2);
+        dials.lost_one_in = pick(&mut rng, &[0, 0, 100]);
+        dials.lost_max_ns = pick(&mut rng, &[100_000, 2_000_000]);
+        dials.faults.unopened_one_in = pick(&mut rng, &[0, 0, 20, 3]);
+        dials.unregistered_one_in = pick(&mut rng, &[0, 0, 100]);
+        dials.faults.linger_one_in = pick(&mut rng, &[0, 0, 5]);
+        dials.faults.linger_max_ns = pick(&mut rng, &[100_000, 3_000_000]);
+        dials.unmapped_one_in = pick(&mut rng, &[0, 0, 0, 10]);
+        if rng.one_in(5) {
+            dials.make_scarce(&mut rng);
+        }
+        dials
+    }
+
+    /// Bounds that are reached.
+    fn make_scarce(&mut self, rng: &mut Rng) {
+        let pick = |rng: &mut Rng, of: &[u64]| of[rng.below(of.len() as u64) as usize];
+        self.is_scarce = true;
+        let table = &mut self.settings.table;
+        table.records = pick(rng, &[16, 64]) as u32;
+        table.values = pick(rng, &[8, 32]) as u32;
+        table.waiters = pick(rng, &[8, 32]) as u32;
+        table.waiters_per_key = pick(rng, &[2, 8]) as u32;
+        table.parked_bytes = pick(rng, &[1 << 14, 1 << 17]);
+        table.parked_bytes_per_step = table.parked_bytes / 2;
+        table.steps = pick(rng, &[2, 8]) as u32;
+        table.grace_steps = pick(rng, &[1, 4]) as u32;
+        self.settings.keys = pick(rng, &[16, 64]) as usize;
+        self.settings.waiters = pick(rng, &[4, 32]) as usize;
+        self.settings.notes = pick(rng, &[2, 16]) as usize;
+        self.queues.notes = 2;
+        self.arena_bytes = pick(rng, &[1 << 20, 2 << 20]);
+    }
+
+    /// The world of a seed as it was before there were hosts, partitions, clocks of their own, lost cores and bounds
+    /// that are reached: what the oldest regressions name.
+    pub fn plain(seed: u64) -> Self {
         let mut rng = Rng::new(seed ^ 0x0073_696d_756c_6174);
         let mut dials = Self::calm(seed);
         let pick = |rng: &mut Rng, of: &[u64]| of[rng.below(of.len() as u64) as usize];
@@ -120,6 +202,7 @@ impl Dials {
             reset_one_in: pick(&mut rng, &[0, 0, 2000, 300]),
             pause_one_in: pick(&mut rng, &[0, 0, 500]),
             pause_max_ns: 500_000,
+            ..Faults::default()
         };
         dials.steps = pick(&mut rng, &[3, 6, 10]);
         dials.steps_at_once = pick(&mut rng, &[1, 2, 4]) as usize;

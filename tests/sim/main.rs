@@ -10,9 +10,16 @@
 
 #![allow(unreachable_pub)] // The modules of a test are its own.
 
+mod check;
+mod clocks;
+mod control;
 mod dials;
+mod disturb;
+mod fairness;
+mod hands;
 mod held;
 mod model;
+mod operate;
 mod regressions;
 mod rules;
 mod waiting;

@@ -7,10 +7,9 @@ use rendez::ground::{Code, Key, Status};
 use rendez::shard::Received;
 use rendez::shard::solo::Waiting;
 
-use crate::dials::TICK_NS_MAX;
-
-/// How long after its deadline a receive may end at the latest: hops between shards, a tick each.
-const GRACE_NS: u64 = 20 * TICK_NS_MAX;
+/// Ticks after its deadline, all with a turn of each shard of its task, in which a receive must end: hops between
+/// shards.
+const LATE_MAX: u32 = 100;
 
 /// What becomes of a step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,8 +29,10 @@ pub struct Step {
     pub id: u64,
     pub fate: Fate,
     pub flows: Vec<Flow>,
-    /// A peer was lost or restarted while it was open: values may be missing.
+    /// A peer was lost or restarted while it was open, or it failed for a bound: values may be missing.
     pub is_dirty: bool,
+    /// Bounds are reached in this world: what is refused for one says so.
+    pub is_scarce: bool,
     /// It was aborted or finished, as far as somebody knows.
     pub has_ended: bool,
     /// It was aborted on every shard.
@@ -75,6 +76,26 @@ pub struct Receive {
     pub deadline: Option<u64>,
     pub is_cancelled: bool,
     pub is_over: bool,
+    /// Ticks since its deadline.
+    pub late: u32,
+}
+
+impl Receive {
+    /// Its task had a turn on every shard, at `now` by its clock.
+    pub fn grows_late(&mut self, now: u64) -> Result<(), String> {
+        if self.is_over || self.is_cancelled || self.deadline.is_none_or(|deadline| now <= deadline)
+        {
+            return Ok(());
+        }
+        self.late += 1;
+        if self.late > LATE_MAX {
+            return Err(format!(
+                "a receive waits still, with a deadline of {:?}, at {now}",
+                self.deadline
+            ));
+        }
+        Ok(())
+    }
 }
 
 impl Flow {
@@ -126,6 +147,11 @@ impl Flow {
         bytes
     }
 
+    /// The last value was refused: it was never sent.
+    pub fn unsend(&mut self) {
+        self.sent.pop();
+    }
+
     fn find(&self, received: &Received) -> Option<usize> {
         let bytes = received.tensor.bytes();
         let is = |sent: &Sent| {
@@ -161,6 +187,7 @@ impl Step {
         let place = format!("step {} flow {flow} receive {at}", self.id);
         let is_strict = !self.is_dirty;
         let may_fail = self.is_dirty || self.has_ended;
+        let may_refuse = self.is_scarce;
         let flow = &mut self.flows[flow];
         let receive = &mut flow.receives[at];
         if std::mem::replace(&mut receive.is_over, true) {
@@ -171,12 +198,13 @@ impl Step {
                 let deadline = receive
                     .deadline
                     .ok_or_else(|| format!("{place}: {status} and it has no deadline"))?;
-                if now < deadline || now > deadline + GRACE_NS {
+                if now < deadline {
                     return Err(format!("{place}: deadline {deadline}, ended {now}"));
                 }
                 Ok(())
             }
             Err(_) if may_fail => Ok(()),
+            Err(status) if may_refuse && is_bound(status) => Ok(()),
             Err(status) => Err(format!(
                 "{place}: failed with {status:?}, though nothing was wrong"
             )),
@@ -209,4 +237,9 @@ impl Step {
             }
         }
     }
+}
+
+/// True for a refusal that names its bound.
+pub fn is_bound(status: &Status) -> bool {
+    status.code() == Code::ResourceExhausted && !status.reason().is_empty()
 }

@@ -1,9 +1,15 @@
 //! Regressions: seeds that once failed, by what was wrong.
 
+use rendez::ground::{Code, Key, Nanos, StepId, catalogue};
+use rendez::shard::Path;
+use rendez::shard::solo::Waiting;
+
 use crate::dials::Dials;
+use crate::hands::number_of;
+use crate::world::{World, faulty};
 
 fn passes(seed: u64, change: impl FnOnce(&mut Dials)) {
-    let mut dials = Dials::of_seed(seed);
+    let mut dials = Dials::plain(seed);
     change(&mut dials);
     assert_eq!(crate::run(dials), Ok(()));
 }
@@ -43,7 +49,7 @@ fn what_a_lost_peer_reads_stays() {
 }
 
 fn lives(seed: u64) {
-    assert_eq!(crate::run(Dials::of_seed(seed)), Ok(()), "seed {seed}");
+    assert_eq!(crate::run(Dials::plain(seed)), Ok(()), "seed {seed}");
 }
 
 /// The last lease lay with a value that waited behind an offer which waited for a lease.
@@ -62,4 +68,143 @@ fn an_offer_renewed_is_still_wanted() {
 #[test]
 fn an_offer_whose_demand_nobody_heard_of_is_released() {
     lives(2538);
+}
+
+/// A value that a neighbour had taken, for a key whose owner had no room for it, was dropped without a word.
+#[test]
+fn a_value_its_owner_has_no_room_for_fails_the_step() {
+    let mut dials = Dials::calm(1);
+    dials.shards = vec![2, 1];
+    dials.settings.table.values = 4;
+    dials.apart_ns = 1_000_000_000;
+    let mut world = World::new(dials);
+    let mut edges = (0..64).map(|at| Key::between("t0", "t1", &format!("e{at}")).unwrap());
+    let edge = edges.find(|edge| edge.shard_of(2) == 1).unwrap();
+    let mut heres = (0..64).map(|at| Key::between("t0", "t0", &format!("e{at}")).unwrap());
+    let here = heres.find(|edge| edge.shard_of(2) == 1).unwrap();
+    let waiting = world.nodes[0].solos[1].recv(StepId(1), &here, Nanos::NEVER);
+    for number in 0..6 {
+        world.give(0, 1, &edge, number, 8).unwrap();
+    }
+    world.ticks(20);
+    let status = waiting.take().expect("the step has failed").unwrap_err();
+    assert_eq!(status.reason(), catalogue::PARKED_VALUES, "{status}");
+}
+
+fn unregistered(for_ns: u64) -> (World, Waiting) {
+    let mut dials = Dials::calm(1);
+    dials.settings.connect_timeout_ns = 2_000_000;
+    let mut world = World::new(dials);
+    world.ticks(50);
+    let until = Nanos(world.now() + for_ns);
+    for port in faulty(&mut world.nodes[0].solos[0]) {
+        port.open_none(until);
+    }
+    let edge = Key::between("t1", "t0", "large").unwrap();
+    world.give(1, 1, &edge, 7, 8_000).unwrap();
+    let waiting = world.want(0, 1, &edge);
+    (world, waiting)
+}
+
+/// An offer whose landing the fabric did not open, though its queue pair was up, was never fetched.
+#[test]
+fn a_landing_that_is_not_opened_is_tried_again() {
+    let (mut world, waiting) = unregistered(1_500_000);
+    assert!(matches!(world.ticks_until(&waiting, 2_000), Some((_, 7))));
+}
+
+/// And when none can be opened for long its step ends, and says why.
+#[test]
+fn a_landing_that_is_never_opened_fails_its_step() {
+    let (mut world, waiting) = unregistered(1_000_000_000);
+    world.ticks(2_000);
+    let status = waiting.take().expect("it has ended").unwrap_err();
+    assert_eq!(status.reason(), catalogue::LANDING_UNOPENED, "{status}");
+}
+
+/// Values that a lost peer might still read counted as on offer: with all places taken nothing was offered any more.
+#[test]
+fn what_lost_peers_may_read_stops_no_offer() {
+    let mut dials = Dials::calm(1);
+    dials.read_domain = true;
+    dials.settings.lease = true;
+    dials.settings.offers = 2;
+    let mut world = World::new(dials);
+    world.ticks(50);
+    let edge = Key::between("t1", "t0", "large").unwrap();
+    let mut held = Vec::new();
+    // More than may be kept: the last ones go as copies.
+    for round in 1..6 {
+        for number in 0..2 {
+            world.give(1, round, &edge, number, 8_000).unwrap();
+            let waiting = world.want(0, round, &edge);
+            for _ in 0..500 {
+                world.tick().unwrap();
+                if let Some(outcome) = waiting.take() {
+                    let received = outcome.unwrap();
+                    assert_eq!(number_of(received.tensor.bytes()), number);
+                    assert_eq!(received.path == Path::Lease, round == 1, "round {round}");
+                    held.push(received);
+                    break;
+                }
+            }
+        }
+        assert_eq!(held.len() as u64, 2 * round, "round {round}");
+        world.lose(0, 1);
+        world.lose(1, 0);
+        world.ticks(200);
+    }
+    drop(held);
+    for solo in world.nodes.iter_mut().flat_map(|node| &mut node.solos) {
+        for step in 1..6 {
+            solo.finish(StepId(step));
+        }
+    }
+    world.settle().unwrap();
+}
+
+/// A value that came in a frame and found no memory was dropped, and the credit it had cost with it.
+#[test]
+fn a_value_that_finds_no_memory_gives_its_credit_back() {
+    let mut dials = Dials::calm(1);
+    dials.arena_bytes = 1 << 20;
+    let mut world = World::new(dials);
+    world.ticks(50);
+    let mut full = Vec::new();
+    for len in [64_000, 8_000, 600] {
+        while let Ok(tensor) = world.made(0, 1, len) {
+            full.push(tensor);
+        }
+    }
+    let edge = Key::between("t1", "t0", "small").unwrap();
+    let waiting = world.want(0, 1, &edge);
+    world.give(1, 1, &edge, 7, 600).unwrap();
+    world.ticks(50);
+    let status = waiting.take().expect("its step has failed").unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+    drop(full);
+    for solo in world.nodes.iter_mut().flat_map(|node| &mut node.solos) {
+        solo.finish(StepId(1));
+    }
+    world.settle().unwrap();
+}
+
+/// The end of a connection that another had replaced before it began was dropped without a word: the peer had the other
+/// end, and waited there for ever.
+#[test]
+fn a_connection_that_never_begins_is_closed_at_its_other_end() {
+    let mut world = World::new(Dials::calm(1));
+    // The first task has no core while the second one connects, gives it up, and connects again.
+    let until = world.now() + 5_000_000;
+    world.lost[0][0] = until;
+    world.ticks(100);
+    world.lose(1, 0);
+    world.ticks(200);
+    world.lose(0, 1);
+    world.lost[0][0] = 0;
+    let edge = Key::between("t1", "t0", "after").unwrap();
+    world.ticks(1_000);
+    world.give(1, 1, &edge, 7, 600).unwrap();
+    let waiting = world.want(0, 1, &edge);
+    assert!(matches!(world.ticks_until(&waiting, 500), Some((_, 7))));
 }

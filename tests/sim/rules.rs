@@ -38,7 +38,7 @@ fn needs(rule: Rule, worlds: impl Iterator<Item = Dials>) {
 
 fn seeds(change: impl Fn(&mut Dials)) -> impl Iterator<Item = Dials> {
     (0..400).map(move |seed| {
-        let mut dials = Dials::of_seed(seed);
+        let mut dials = Dials::plain(seed);
         change(&mut dials);
         dials
     })

@@ -1,0 +1,105 @@
+//! Backlog: offers that are wanted and wait for landing budget or arena room, by link, each link in its turn.
+//!
+//! It knows tickets and turns; not budgets, bytes or values.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::wire::Ticket;
+
+/// What waits. Within a link the oldest is first; between links one follows the other, so that a peer with a thousand
+/// values on offer waits behind itself, and nobody else does.
+#[derive(Debug, Default)]
+pub(crate) struct Backlog {
+    queues: BTreeMap<u32, VecDeque<Ticket>>,
+    /// The links with something in their queues, the next one first.
+    turns: VecDeque<u32>,
+    len: usize,
+}
+
+impl Backlog {
+    pub(crate) const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// How many links have something here.
+    pub(crate) fn links(&self) -> usize {
+        self.turns.len()
+    }
+
+    pub(crate) fn push_back(&mut self, link: u32, ticket: Ticket) {
+        self.queue(link).push_back(ticket);
+    }
+
+    /// Back where it was: first of its link.
+    pub(crate) fn push_front(&mut self, link: u32, ticket: Ticket) {
+        self.queue(link).push_front(ticket);
+    }
+
+    /// The oldest of the link whose turn it is.
+    pub(crate) fn front(&self) -> Option<(u32, Ticket)> {
+        let &link = self.turns.front()?;
+        Some((link, *self.queues.get(&link)?.front()?))
+    }
+
+    /// Takes the front out, and it is the next link's turn.
+    pub(crate) fn pop(&mut self) {
+        let Some(link) = self.turns.pop_front() else {
+            return;
+        };
+        let queue = self.queues.entry(link).or_default();
+        self.len -= usize::from(queue.pop_front().is_some());
+        if !queue.is_empty() {
+            self.turns.push_back(link);
+        }
+    }
+
+    /// The link whose turn it is lets the next one go first.
+    pub(crate) fn pass(&mut self) {
+        if let Some(link) = self.turns.pop_front() {
+            self.turns.push_back(link);
+        }
+    }
+
+    fn queue(&mut self, link: u32) -> &mut VecDeque<Ticket> {
+        self.len += 1;
+        let queue = self.queues.entry(link).or_default();
+        if queue.is_empty() {
+            self.turns.push_back(link);
+        }
+        queue
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ticket(index: u32) -> Ticket {
+        Ticket {
+            index,
+            generation: 0,
+        }
+    }
+
+    #[test]
+    fn links_take_turns_and_each_keeps_its_order() {
+        let mut backlog = Backlog::default();
+        for index in 0..4 {
+            backlog.push_back(7, ticket(index));
+        }
+        backlog.push_back(9, ticket(100));
+        backlog.push_front(7, ticket(50));
+        assert_eq!((backlog.len(), backlog.links()), (6, 2));
+        let mut order = Vec::new();
+        while let Some((link, ticket)) = backlog.front() {
+            order.push((link, ticket.index));
+            backlog.pop();
+        }
+        assert_eq!(order, [(7, 50), (9, 100), (7, 0), (7, 1), (7, 2), (7, 3)]);
+        assert_eq!((backlog.len(), backlog.links()), (0, 0));
+        backlog.push_back(1, ticket(1));
+        backlog.push_back(2, ticket(2));
+        backlog.pass();
+        assert_eq!(backlog.front(), Some((2, ticket(2))));
+    }
+}
