@@ -125,6 +125,7 @@ impl<V: Payload> Channel<V> {
         } else {
             None
         };
+        let weight = value.weight();
         let offered = Offered {
             value,
             key,
@@ -138,6 +139,7 @@ impl<V: Payload> Channel<V> {
             Ok(offer) => offer,
             Err(offered) => return Err(NoPush::NoOffer(offered.value)),
         };
+        self.weigh(subject.point.step, weight as i64);
         let message = Message::Offer(Offer {
             subject,
             meta,
@@ -302,7 +304,7 @@ impl<V: Payload> Channel<V> {
             if offered.may_be_leased(self.settings.rules) {
                 self.kept += usize::from(!std::mem::replace(&mut offered.is_kept, true));
             } else {
-                self.offers.remove(ticket);
+                self.drop_offer(ticket);
             }
         }
     }
@@ -339,7 +341,21 @@ impl<V: Payload> Channel<V> {
     pub(super) fn take_offer(&mut self, ticket: Ticket) -> Option<Offered<V>> {
         let offered = self.offers.remove(ticket)?;
         self.kept -= usize::from(offered.is_kept);
+        self.weigh(offered.point.step, -(offered.value.weight() as i64));
         Some(offered)
+    }
+
+    /// Drops an offer that nobody reads; it is not of an epoch that is over.
+    fn drop_offer(&mut self, ticket: Ticket) {
+        if let Some(offered) = self.offers.remove(ticket) {
+            self.weigh(offered.point.step, -(offered.value.weight() as i64));
+        }
+    }
+
+    fn weigh(&mut self, step: StepId, change: i64) {
+        if change != 0 {
+            self.weighed.push((step, change));
+        }
     }
 
     /// A value that waited here unrequested has been taken (or dropped): its lines are the peer's again.
@@ -370,7 +386,7 @@ impl<V: Payload> Channel<V> {
                 continue;
             };
             if offered.point.step == step && !offered.may_be_leased(self.settings.rules) {
-                self.offers.remove(ticket);
+                self.drop_offer(ticket);
             }
         }
     }

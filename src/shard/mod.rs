@@ -4,6 +4,8 @@
 //! shards. Nothing of it is shared: others reach it through its mailbox, its neighbours' rings, and the fabrics.
 //! [`Shard::turn`] is the whole loop; `run.rs` calls it from a pinned thread, a simulation from its own.
 
+mod admitting;
+mod anteroom;
 pub mod call;
 mod calling;
 pub mod clock;
@@ -16,6 +18,7 @@ mod leasing;
 mod local;
 pub(crate) mod mailbox;
 mod noting;
+pub(crate) mod parcel;
 mod peers;
 mod posting;
 mod remote;
@@ -32,7 +35,7 @@ pub mod wait;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -43,6 +46,7 @@ pub use task::{PreparedKey, Task, TaskContext, TaskEvent};
 pub use value::{Path, Received};
 
 use self::core::{Core, Event, Wait};
+use anteroom::Anteroom;
 use call::Note;
 use keys::Keys;
 use mailbox::{Command, Mailbox, bytes_of};
@@ -110,6 +114,8 @@ pub struct Shard {
     /// Turns since memory was given back.
     untidied: u32,
     stopping: Option<Nanos>,
+    /// Commands that were there before those who stand in the lane.
+    before_lane: Option<usize>,
 }
 
 impl std::fmt::Debug for Shard {
@@ -154,6 +160,8 @@ impl Shard {
             links: Vec::new(),
             by_qp: vec![Vec::new(); parts.ports.len()],
             peers: Vec::new(),
+            anteroom: Anteroom::default(),
+            deadlines: BTreeMap::new(),
             waits: Slab::new(settings.waiters),
             asked: Slab::new(limits::PARKED_REQUESTS),
             incoming: Slab::new(limits::INCOMING),
@@ -189,6 +197,7 @@ impl Shard {
             unstamped: 0,
             untidied: 0,
             stopping: None,
+            before_lane: None,
         }
     }
 
@@ -216,6 +225,9 @@ impl Shard {
         }
         if !self.core.events.is_empty() || !self.again.is_empty() {
             done += self.deliver();
+        }
+        if !self.core.anteroom.is_empty() {
+            done += self.admit();
         }
         if self.has_posted {
             self.flush();
@@ -304,8 +316,8 @@ impl Shard {
             self.handle_call(call);
             done += 1;
         }
-        while let Some(cell) = self.mailbox.next_cancel() {
-            self.core.cancel_cell(&cell);
+        while let Some(cancel) = self.mailbox.next_cancel() {
+            self.core.cancel(&cancel);
             done += 1;
         }
         done
@@ -321,17 +333,30 @@ impl Shard {
             let Some(command) = self.mailbox.next_command() else {
                 break;
             };
-            let bytes = bytes_of(&command);
+            let bytes = match &command {
+                Command::Send { tensor, .. } => bytes_of(tensor),
+                _ => 0,
+            };
             self.handle_command(command);
             // The table counts these bytes from here on, so the mailbox may forget them only now.
             self.mailbox.taken(bytes, self.core.is_pressed());
             done += 1;
+        }
+        if self.mailbox.pressure().is_laned() {
+            done += self.take_lane(done);
         }
         done
     }
 
     fn handle_command(&mut self, command: Command) {
         match command {
+            Command::Send {
+                key,
+                step,
+                tensor,
+                is_dead,
+                answer: None,
+            } if self.core.is_pressed() => self.take_unheard(&key, step, tensor, is_dead),
             Command::Send {
                 key,
                 step,
@@ -350,10 +375,11 @@ impl Shard {
                 }
                 match (answer, sent) {
                     (Some(answer), sent) => answer.complete(sent.map(drop)),
-                    (None, Err(_)) => self.core.stats.dropped += 1,
+                    (None, Err(status)) => self.core.lost(step, &status),
                     (None, Ok(_)) => {}
                 }
             }
+            Command::SendInTurn(parcel) => self.take_parcel(parcel),
             Command::Recv {
                 key,
                 step,
@@ -362,6 +388,9 @@ impl Shard {
             } => {
                 if cell.is_abandoned() {
                     return;
+                }
+                if cell.is_stopped() {
+                    return cell.complete(Err(faults::cancelled()));
                 }
                 self.core.recv_for_cell(&key, step, deadline, cell);
             }

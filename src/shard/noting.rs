@@ -7,7 +7,7 @@ use super::core::{Core, Wait};
 use super::faults;
 use super::value::{NO_LINK, Waiter};
 use crate::fabric::AnyPort;
-use crate::rendezvous::KeyId;
+use crate::rendezvous::{KeyId, Slot};
 use crate::wire::Ticket;
 
 impl Core {
@@ -25,10 +25,17 @@ impl Core {
                     return;
                 };
                 // A neighbour's send was accepted where it was made; a step that ended meanwhile drops it.
+                if self.is_pressed() {
+                    let slot = Slot { step, key: id, at };
+                    return match self.send_unheard(ports, slot, tensor, is_dead) {
+                        NO_LINK => {}
+                        link => self.touch(link),
+                    };
+                }
                 match self.send(ports, step, id, at, tensor, is_dead) {
                     Ok(NO_LINK) => {}
                     Ok(link) => self.touch(link),
-                    Err(_) => self.stats.dropped += 1,
+                    Err(status) => self.lost(step, &status),
                 }
             }
             Note::Recv {

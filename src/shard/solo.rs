@@ -11,6 +11,8 @@ use std::sync::Arc;
 use crossbeam::queue::SegQueue;
 
 use super::call::{Attach, Call, PeerSegment, PeerUp, ShardStats};
+use super::mailbox::{Cancel, bytes_of};
+use super::parcel::{Parcel, Permit, SendCell};
 use super::peers::Link;
 use super::task::{Task, TaskContext, TaskEvent};
 use super::value::Received;
@@ -23,7 +25,7 @@ use crate::fabric::doorbell::{Doorbell, PeerWake};
 use crate::fabric::{AnyPort, Caps, Endpoint, QpId, spsc};
 use crate::ground::device::TaskName;
 use crate::ground::{Code, Incarnation, Key, Nanos, Status, StepId, catalogue, limits};
-use crate::memory::{ArenaConfig, ArenaId, MappedSegment, Pool, Segment};
+use crate::memory::{ArenaConfig, ArenaId, MappedSegment, Pool, Segment, Tensor};
 
 /// What the shards of one task have in common.
 #[derive(Clone, Debug)]
@@ -51,6 +53,10 @@ pub struct Solo {
 /// A receive that can be given up.
 #[derive(Clone, Debug)]
 pub struct Waiting(Arc<WaitCell<Received>>);
+
+/// A send that waits for room, and can be given up.
+#[derive(Clone, Debug)]
+pub struct Sending(Arc<SendCell>);
 
 /// What a peer is, and how this shard reaches those of its shards that share a link with it.
 #[derive(Debug)]
@@ -209,7 +215,83 @@ impl Solo {
     /// Gives a receive up.
     pub fn cancel(&mut self, waiting: &Waiting) {
         waiting.0.abandon();
-        self.mailbox.cancel(Arc::clone(&waiting.0));
+        self.mailbox.cancel(Cancel::Recv(Arc::clone(&waiting.0)));
+    }
+
+    /// A send that waits for room, of a key that this shard owns. `None` if too many wait.
+    pub fn send_in_turn(
+        &mut self,
+        step: StepId,
+        key: &Key,
+        tensor: Tensor,
+        deadline: Nanos,
+    ) -> Option<Sending> {
+        let permit = Permit::take(&self.mailbox)?;
+        let bytes = bytes_of(&tensor);
+        let cell = Arc::new(SendCell::new(tensor));
+        self.mailbox.send_in_turn(Parcel {
+            key: key.clone(),
+            step,
+            is_dead: false,
+            bytes,
+            deadline,
+            cell: Arc::clone(&cell),
+            permit,
+        });
+        Some(Sending(cell))
+    }
+
+    /// A send that nobody waits to hear of.
+    #[cfg(test)]
+    pub(crate) fn send_unheard(&mut self, step: StepId, key: &Key, tensor: Tensor) {
+        self.mailbox.weigh(bytes_of(&tensor), u64::MAX);
+        let command = super::Command::Send {
+            key: key.clone(),
+            step,
+            tensor,
+            is_dead: false,
+            answer: None,
+        };
+        assert!(self.mailbox.command(command).is_ok(), "the mailbox is full");
+    }
+
+    /// Gives a send up: its tensor, if it was not taken.
+    pub fn cancel_send(&mut self, sending: &Sending) -> Option<Tensor> {
+        sending.0.outcome.abandon();
+        self.mailbox.cancel(Cancel::Send(Arc::clone(&sending.0)));
+        sending.0.take_tensor()
+    }
+
+    /// Ends a send that still waits with `Cancelled`.
+    pub fn stop_send(&mut self, sending: &Sending) {
+        sending.0.outcome.stop();
+        self.mailbox.cancel(Cancel::Send(Arc::clone(&sending.0)));
+    }
+
+    /// Ends a receive that still waits with `Cancelled`.
+    pub fn stop(&mut self, waiting: &Waiting) {
+        waiting.0.stop();
+        self.mailbox.cancel(Cancel::Recv(Arc::clone(&waiting.0)));
+    }
+
+    /// The step ends by then, if it has not ended before.
+    pub fn end_by(&mut self, step: StepId, deadline: Nanos) {
+        self.mailbox.call(Call::Deadline {
+            step,
+            deadline,
+            answer: Arc::default(),
+        });
+    }
+
+    /// Stops in good order by then.
+    pub fn shut_down(&mut self, deadline: Nanos) {
+        self.mailbox.call(Call::Stop { deadline });
+    }
+
+    /// True if nobody waits for room.
+    #[must_use]
+    pub fn is_free(&self) -> bool {
+        self.mailbox.pressure().waits() == 0
     }
 
     /// Ends a step with `status`, here and wherever it is known.
@@ -345,6 +427,20 @@ impl Solo {
     #[must_use]
     pub fn holdings(&self) -> Holdings {
         self.shard.core.holdings()
+    }
+}
+
+impl Sending {
+    /// The outcome, once; `None` while there is none.
+    #[must_use]
+    pub fn take(&self) -> Option<Result<(), Status>> {
+        self.0.outcome.take()
+    }
+
+    /// The tensor of a send that failed.
+    #[must_use]
+    pub fn take_tensor(&self) -> Option<Tensor> {
+        self.0.take_tensor()
     }
 }
 

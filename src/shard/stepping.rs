@@ -40,6 +40,8 @@ impl Core {
         is_told: bool,
     ) {
         self.end_all(ended, status);
+        self.end_guests(step, status);
+        self.deadlines.remove(&step);
         self.drop_early(|early| early.slot.step == step);
         for link in 0..self.links.len() as u32 {
             let entry = &mut self.links[link as usize];
@@ -52,6 +54,7 @@ impl Core {
             for ticket in entry.channel.demands(|demand| demand.point.step == step) {
                 entry.channel.cancel(ticket);
             }
+            self.weigh(link);
             self.touch(link);
         }
         for peer in &mut self.peers {
@@ -63,7 +66,7 @@ impl Core {
     pub(crate) fn expire(&mut self) -> usize {
         let mut expired = Vec::new();
         self.table.expire(self.now, &mut |end| expired.push(end));
-        let count = expired.len();
+        let count = expired.len() + self.expire_guests() + self.expire_steps();
         for end in expired {
             match end {
                 rendezvous::Expired::Waiter(slot, waiter) => {
