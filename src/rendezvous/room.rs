@@ -10,8 +10,8 @@ use super::table::Table;
 use crate::ground::StepId;
 
 impl<V, W: Copy> Table<V, W> {
-    /// The bound that a value of `bytes` of that step would meet if it were parked now; its step's, where it meets both:
-    /// what waits for that is in the way of its own step alone.
+    /// The bound that a value of `bytes` of that step would meet if it were parked now; its step's, where it meets
+    /// both: what waits for that is in the way of its own step alone.
     ///
     /// # Errors
     /// The bound.
