@@ -21,7 +21,9 @@
 
 /// Loom's types, and queues over them, under the names of `src/sync.rs`.
 mod sync {
-    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+    pub(crate) use loom::sync::atomic::{
+        AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+    };
 
     pub(crate) use super::stand_ins::{ArrayQueue, AtomicWaker, SegQueue};
 }
@@ -112,6 +114,10 @@ mod stand_ins {
         pub(crate) fn is_empty(&self) -> bool {
             self.queue.is_empty()
         }
+
+        pub(crate) fn len(&self) -> usize {
+            self.queue.values.lock().unwrap().iter().flatten().count()
+        }
     }
 
     /// The promise of the real one: of a registration and a wake, the wake finds the waker, or what was done before
@@ -154,7 +160,7 @@ mod stand_ins {
 }
 
 mod ground {
-    pub(crate) use rendez::ground::{Code, Key, Nanos, Status, StepId};
+    pub(crate) use rendez::ground::{Code, Key, Nanos, Status, StepId, limits};
 }
 
 mod memory {
@@ -186,6 +192,7 @@ mod call {
     /// The calls that carry an answer, and one that does not.
     #[derive(Debug)]
     pub(crate) enum Call {
+        Deadline { answer: Arc<WaitCell<()>> },
         Pending { answer: Arc<WaitCell<u64>> },
         Stats { answer: Arc<WaitCell<u64>> },
         Stop,
@@ -231,6 +238,8 @@ mod fabric {
 
 #[path = "../src/shard/mailbox.rs"]
 mod mailbox;
+#[path = "../src/shard/parcel.rs"]
+mod parcel;
 #[path = "../src/shard/wait.rs"]
 mod wait;
 #[path = "../src/fabric/doorbell/word.rs"]

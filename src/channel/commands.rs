@@ -125,6 +125,7 @@ impl<V: Payload> Channel<V> {
         } else {
             None
         };
+        let weight = value.weight();
         let offered = Offered {
             value,
             key,
@@ -139,6 +140,7 @@ impl<V: Payload> Channel<V> {
             Err(offered) => return Err(NoPush::NoOffer(offered.value)),
         };
         self.readable += usize::from(region.is_some());
+        self.weigh(subject.point.step, weight as i64);
         let message = Message::Offer(Offer {
             subject,
             meta,
@@ -341,7 +343,14 @@ impl<V: Payload> Channel<V> {
         let offered = self.offers.remove(ticket)?;
         self.kept -= usize::from(offered.is_kept);
         self.readable -= usize::from(offered.is_readable);
+        self.weigh(offered.point.step, -(offered.value.weight() as i64));
         Some(offered)
+    }
+
+    fn weigh(&mut self, step: StepId, change: i64) {
+        if change != 0 {
+            self.weighed.push((step, change));
+        }
     }
 
     /// A value that waited here unrequested has been taken (or dropped): its lines are the peer's again.

@@ -29,8 +29,9 @@ pub use heard::{Demand, Heard, OfferHeard, PushHeard, RequestHeard, SmallHeard, 
 pub use rules::{Rule, Rules};
 
 use crate::ground::limits::PARKED_REQUESTS;
-use crate::ground::{Incarnation, Nanos, Region, TensorMeta};
+use crate::ground::{Incarnation, Nanos, Region, StepId, TensorMeta};
 use crate::rendezvous::KeyId;
+use crate::wire::message::Push;
 use crate::wire::{Point, Ticket};
 use intern::{Given, Learned};
 use slab::Slab;
@@ -46,6 +47,10 @@ pub trait Payload {
     fn is_dead(&self) -> bool;
     /// Where a peer of the same read domain can read the bytes in place; `None` if it cannot.
     fn region(&self) -> Option<Region>;
+    /// Bytes of our memory that it keeps occupied for as long as it is here.
+    fn weight(&self) -> u64 {
+        self.data().len() as u64
+    }
 }
 
 /// What a channel is told when it is made.
@@ -171,6 +176,8 @@ pub struct Channel<V> {
     learned: Learned,
     requests: Slab<Demand>,
     offers: Slab<Offered<V>>,
+    /// How the bytes on offer have changed, by step, since that was last asked.
+    weighed: Vec<(StepId, i64)>,
     writes: Slab<Writing>,
     /// Requests of the peer that wait here, by the peer's ticket index: the generation and the shard's tag.
     parked: Vec<Option<(u32, u64)>>,
@@ -217,6 +224,7 @@ impl<V: Payload> Channel<V> {
             // Writes that failed come back as offers, beyond what may be offered; and as many as may be offered are
             // kept for readers of ended epochs.
             offers: Slab::new(2 * settings.offers + PARKED_REQUESTS),
+            weighed: Vec::new(),
             // Each serves a request of the peer: there is always room, so that an accepted offer never has to wait.
             writes: Slab::new(PARKED_REQUESTS),
             parked: Vec::new(),
@@ -261,6 +269,19 @@ impl<V: Payload> Channel<V> {
     #[inline]
     pub(super) fn has_offer(&self) -> bool {
         self.offers.len() - self.kept < self.settings.offers
+    }
+
+    /// True if a value of this type and length goes whole, in a frame; otherwise it is offered.
+    #[must_use]
+    pub fn goes_whole(&self, meta: &TensorMeta, len: usize) -> bool {
+        Push::lead_len(meta, false) + len <= self.settings.inline_max
+    }
+
+    /// One change of what is on offer, in bytes of a step, that nobody has asked for before. What is offered keeps its
+    /// memory until the peer has let go of it, so it counts as what is parked does.
+    #[inline]
+    pub fn take_weighed(&mut self) -> Option<(StepId, i64)> {
+        self.weighed.pop()
     }
 
     /// True if the peer's arenas are read in place.

@@ -214,6 +214,7 @@ impl Config {
         Settings {
             shards: shards as u16,
             table,
+            line_window: self.line_window(),
             inline_max: self.inline_max,
             lease: self.lease,
             landing_bytes: self.landing_bytes,
@@ -221,6 +222,15 @@ impl Config {
             rules: self.rules,
             ..Settings::default()
         }
+    }
+
+    /// Lines of unrequested values that one peer's shard may have parked here: an eighth of the tighter bound at most,
+    /// since an arrival beyond a bound ends its step.
+    fn line_window(&self) -> u16 {
+        let bound = self.parked_bytes.min(self.parked_bytes_per_step);
+        let lines = bound / 8 / limits::FRAME_BYTES as u64;
+        let lines = u16::try_from(lines).unwrap_or(u16::MAX);
+        lines.clamp(limits::LINE_WINDOW_MIN, limits::LINE_WINDOW)
     }
 
     /// Checks what can be checked without the machine.

@@ -4,10 +4,12 @@
 //! It knows shards by their mailboxes only. Nothing here is on the path of a value that an in-shard task sends.
 
 mod admission;
+mod cancel;
 mod config;
 mod links;
 mod recv;
 mod secrets;
+mod send;
 pub mod services;
 mod start;
 mod steps;
@@ -23,10 +25,12 @@ pub mod configuration {}
 pub mod failure_model {}
 
 pub use admission::OBSERVER_JOB;
+pub use cancel::{CancelScope, CancelToken, Cancelled};
 pub use config::{
     Config, Loaded, Origin, Origins, Require, SETTINGS, Setting, Sources, Taker, reference_page,
 };
 pub use recv::Recv;
+pub use send::{SendAsync, Unsent};
 pub use steps::Step;
 pub use wiring::{Connected, Fallback};
 
@@ -101,6 +105,16 @@ impl Engine {
     #[must_use]
     pub fn step(&self, id: StepId) -> Step {
         Step::new(Arc::clone(&self.inner), id)
+    }
+
+    /// The step of that number, which is to end within `patience`: as [`Step::deadline`] at its first use.
+    ///
+    /// # Errors
+    /// As [`Step::deadline`].
+    pub fn step_within(&self, id: StepId, patience: Duration) -> Result<Step, Status> {
+        let step = self.step(id);
+        step.deadline(patience)?;
+        Ok(step)
     }
 
     /// Memory of this engine to write a tensor of `dims` into in place: handed over without a copy.

@@ -8,8 +8,9 @@ use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use super::Inner;
+use super::cancel::{CancelToken, Hook};
 use crate::ground::{Key, Nanos, Status, StepId};
-use crate::shard::mailbox::Command;
+use crate::shard::mailbox::{Cancel, Command};
 use crate::shard::wait::WaitCell;
 use crate::shard::{Received, faults};
 
@@ -23,6 +24,7 @@ pub struct Recv {
     key: Key,
     deadline: Option<Duration>,
     ended: Option<Status>,
+    hook: Hook,
     state: State,
 }
 
@@ -34,18 +36,14 @@ enum State {
 }
 
 impl Recv {
-    pub(super) const fn new(
-        engine: Arc<Inner>,
-        step: StepId,
-        key: Key,
-        ended: Option<Status>,
-    ) -> Self {
+    pub(super) fn new(engine: Arc<Inner>, step: StepId, key: Key, ended: Option<Status>) -> Self {
         Self {
             engine,
             step,
             key,
             deadline: None,
             ended,
+            hook: Hook::default(),
             state: State::New,
         }
     }
@@ -54,6 +52,13 @@ impl Recv {
     /// then: a value that comes later stays for the next receive.
     pub const fn deadline(mut self, patience: Duration) -> Self {
         self.deadline = Some(patience);
+        self
+    }
+
+    /// Gives up with `Cancelled` when the token is cancelled, unless the value came before. The waiter is gone then: a
+    /// value that comes later stays for the next receive.
+    pub fn cancel_on(mut self, token: &CancelToken) -> Self {
+        self.hook = Hook::on(token);
         self
     }
 
@@ -70,9 +75,12 @@ impl Recv {
     /// Blocks this thread until the value is here.
     ///
     /// # Errors
-    /// `DeadlineExceeded`, the status the step ended with, `Unavailable` if the peer is gone, and what
+    /// `DeadlineExceeded`, `Cancelled`, the status the step ended with, `Unavailable` if the peer is gone, and what
     /// [`super::Step::send`] names for keys that are not ours to receive.
     pub fn wait(mut self) -> Result<Received, Status> {
+        if !self.hook.is_loose() {
+            return futures_lite::future::block_on(self);
+        }
         self.begin()?;
         let State::Waiting(cell) = &self.state else {
             return Err(faults::cancelled());
@@ -90,6 +98,10 @@ impl Recv {
             self.state = State::Done;
             return Err(status);
         }
+        if self.hook.is_cancelled() {
+            self.state = State::Done;
+            return Err(faults::cancelled());
+        }
         if *self.key.destination_task() != self.engine.task {
             self.state = State::Done;
             return Err(faults::foreign_destination(&self.key, &self.engine.task));
@@ -104,16 +116,22 @@ impl Recv {
             deadline,
             cell: Arc::clone(&cell),
         };
-        let at = self.key.shard_of(self.engine.mailboxes.len() as u32) as usize;
-        if self.engine.mailboxes[at].command(command).is_err() {
+        let mailbox = self.engine.mailbox_of(&self.key);
+        if mailbox.command(command).is_err() {
+            let status = self.engine.refusal(mailbox);
             self.state = State::Done;
-            return Err(self.engine.refusal(&self.engine.mailboxes[at]));
+            return Err(status);
         }
         self.state = State::Waiting(cell);
         Ok(())
     }
 
+    fn tell_shard(&self, cell: Arc<WaitCell<Received>>) {
+        self.engine.mailbox_of(&self.key).cancel(Cancel::Recv(cell));
+    }
+
     fn recycle(&mut self) {
+        self.hook.loosen();
         if let State::Waiting(cell) = std::mem::replace(&mut self.state, State::Done) {
             // A full store of cells just lets this one go.
             let _ = self.engine.cells.push(cell);
@@ -136,7 +154,17 @@ impl Future for Recv {
                 self.recycle();
                 Poll::Ready(outcome)
             }
-            Poll::Pending => Poll::Pending,
+            Poll::Pending => {
+                if !self.hook.is_loose() {
+                    let cell = Arc::clone(cell);
+                    if self.hook.poll(context) {
+                        // The shard says how it ends: the value may be on its way here.
+                        cell.stop();
+                        self.tell_shard(cell);
+                    }
+                }
+                Poll::Pending
+            }
         }
     }
 }
@@ -145,8 +173,7 @@ impl Drop for Recv {
     fn drop(&mut self) {
         if let State::Waiting(cell) = &self.state {
             cell.abandon();
-            let at = self.key.shard_of(self.engine.mailboxes.len() as u32) as usize;
-            self.engine.mailboxes[at].cancel(Arc::clone(cell));
+            self.tell_shard(Arc::clone(cell));
         }
     }
 }

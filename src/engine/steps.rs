@@ -2,14 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::time::Duration;
 
 use super::Inner;
 use super::recv::{Recv, block_on_cell};
+use super::send::SendAsync;
 use crate::ground::{Code, Key, Status, StepId, catalogue, limits};
 use crate::memory::Tensor;
 use crate::shard::call::Call;
 use crate::shard::faults;
-use crate::shard::mailbox::{Command, Mailbox};
+use crate::shard::mailbox::{Command, Mailbox, bytes_of};
 use crate::shard::wait::WaitCell;
 
 /// How a step ended, if it did. The first status wins.
@@ -84,7 +86,101 @@ impl Step {
         self.send_value(key, tensor, true)
     }
 
-    fn send_value(&self, key: &Key, tensor: Tensor, is_dead: bool) -> Result<(), Status> {
+    /// Hands a value over, and waits for room where [`Step::send`] is refused at a bound: the mailbox, the parked bytes
+    /// and values of the shard, and the parked bytes of the step. A future of any runtime; or call
+    /// [`SendAsync::wait`]. Its place among the values of its key is taken when it begins: when it is started, first
+    /// polled, or waited for. Values of one key go in that order; a [`Step::send`] of the same key is refused with
+    /// `SEND_BEHIND` as long as one waits, and so is any that would take the room that others wait for. They go in the
+    /// order in which they came, however long they are.
+    ///
+    /// What fails hands the tensor back, in [`Unsent`](super::Unsent). A value that is longer than the bound itself is
+    /// refused at once.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use rendez::engine::{Config, Engine};
+    /// use rendez::ground::{Key, StepId};
+    /// use rendez::memory::Tensor;
+    ///
+    /// # let mut config = Config::new("/job:a/task:0");
+    /// # config.shards = 1;
+    /// # config.share_cores = true;
+    /// # config.control = false;
+    /// config.parked_bytes = 4096;
+    /// config.parked_bytes_per_step = 4096;
+    /// let engine = Engine::start(config)?;
+    /// let key = Key::between("a", "a", "stream")?;
+    /// let step = engine.step(StepId(1));
+    /// let consumer = std::thread::spawn({
+    ///     let (step, key) = (step.clone(), key.clone());
+    ///     move || (0..100).map(|_| step.recv(&key).wait().unwrap().tensor.bytes()[0]).collect::<Vec<u8>>()
+    /// });
+    /// for count in 0..100_u8 {
+    ///     // A hundred values of a kilobyte go through room for four.
+    ///     let tensor = Tensor::from_vec(vec![count; 1024], rendez::ground::Shape::row(1024)?)?;
+    ///     step.send_async(&key, tensor).deadline(Duration::from_secs(10)).wait()?;
+    /// }
+    /// assert_eq!(consumer.join().unwrap(), (0..100).collect::<Vec<u8>>());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn send_async(&self, key: &Key, tensor: Tensor) -> SendAsync {
+        SendAsync::new(self.clone(), key.clone(), tensor, false)
+    }
+
+    /// Hands a dead value over as [`Step::send_async`] does a living one.
+    pub fn send_dead_async(&self, key: &Key, tensor: Tensor) -> SendAsync {
+        SendAsync::new(self.clone(), key.clone(), tensor, true)
+    }
+
+    /// Ends the step with `DeadlineExceeded` if it has not ended within `patience`, counted from now: as
+    /// [`Step::abort`] does, so at every task that has anything pending in it. Of several deadlines the earliest
+    /// counts;
+    /// that of a receive or of a waiting send stays valid beside it.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use rendez::engine::{Config, Engine};
+    /// use rendez::ground::{Code, Key, StepId};
+    ///
+    /// # let mut config = Config::new("/job:a/task:0");
+    /// # config.shards = 1;
+    /// # config.share_cores = true;
+    /// # config.control = false;
+    /// let engine = Engine::start(config)?;
+    /// let step = engine.step_within(StepId(1), Duration::from_millis(20))?;
+    /// let never = step.recv(&Key::between("a", "a", "never")?);
+    /// assert_eq!(never.wait().unwrap_err().code(), Code::DeadlineExceeded);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The status the step ended with; `ResourceExhausted` when too many steps are alive.
+    pub fn deadline(&self, patience: Duration) -> Result<(), Status> {
+        if let Some(status) = self.state.ended.get() {
+            return Err(status.clone());
+        }
+        let answer = Arc::new(WaitCell::default());
+        let mailbox = self.engine.home_of(self.id);
+        mailbox.call(Call::Deadline {
+            step: self.id,
+            deadline: self.engine.clock.deadline(patience),
+            answer: Arc::clone(&answer),
+        });
+        if mailbox.is_closed() {
+            // A call after the end is not taken; one before it was answered when the mailbox closed.
+            return answer.take().unwrap_or_else(|| Err(faults::shutdown()));
+        }
+        block_on_cell(&answer, None).unwrap_or_else(|| Err(faults::shutdown()))
+    }
+
+    pub(super) fn engine(&self) -> &Inner {
+        &self.engine
+    }
+
+    /// Whether a value of that key may be sent here at all.
+    pub(super) fn may_send(&self, key: &Key) -> Result<(), Status> {
         if let Some(status) = self.state.ended.get() {
             return Err(status.clone());
         }
@@ -95,10 +191,20 @@ impl Step {
         if !wanted.is_current() && wanted != self.engine.incarnation {
             return Err(faults::own_incarnation(wanted, self.engine.incarnation));
         }
-        let mailbox =
-            &self.engine.mailboxes[key.shard_of(self.engine.mailboxes.len() as u32) as usize];
-        let size = tensor.bytes().len() as u64;
-        if !mailbox.wants_answer(size, self.engine.parked_bytes) {
+        Ok(())
+    }
+
+    fn send_value(&self, key: &Key, tensor: Tensor, is_dead: bool) -> Result<(), Status> {
+        self.may_send(key)?;
+        let mailbox = self.engine.mailbox_of(key);
+        let pressure = mailbox.pressure();
+        if pressure.is_laned() {
+            // Those who wait for a place in the mailbox came first.
+            return Err(self.engine.refusal(mailbox));
+        }
+        let size = bytes_of(&tensor);
+        let is_light = mailbox.weigh(size, self.engine.parked_bytes);
+        if is_light && pressure.is_none() {
             let command = Command::Send {
                 key: key.clone(),
                 step: self.id,
@@ -106,9 +212,7 @@ impl Step {
                 is_dead,
                 answer: None,
             };
-            return mailbox
-                .command(command)
-                .map_err(|_| self.engine.refusal(mailbox));
+            return self.put_in(mailbox, command, size);
         }
         // The shard holds so much that it may refuse: its answer is worth a few microseconds.
         let answer = Arc::new(WaitCell::default());
@@ -119,10 +223,16 @@ impl Step {
             is_dead,
             answer: Some(Arc::clone(&answer)),
         };
-        mailbox
-            .command(command)
-            .map_err(|_| self.engine.refusal(mailbox))?;
+        self.put_in(mailbox, command, size)?;
         block_on_cell(&answer, None).unwrap_or_else(|| Err(faults::shutdown()))
+    }
+
+    #[inline]
+    fn put_in(&self, mailbox: &Mailbox, command: Command, size: u64) -> Result<(), Status> {
+        mailbox.command(command).map_err(|_| {
+            mailbox.unweigh(size);
+            self.engine.refusal(mailbox)
+        })
     }
 
     /// Waits for a value: await it, or call [`Recv::wait`]. Dropping it cancels the receive.
@@ -167,10 +277,20 @@ impl Inner {
         }
     }
 
+    /// The mailbox of the shard that owns a key.
+    #[inline]
+    pub(super) fn mailbox_of(&self, key: &Key) -> &Arc<Mailbox> {
+        &self.mailboxes[key.shard_of(self.mailboxes.len() as u32) as usize]
+    }
+
+    /// The mailbox of a step's home shard.
+    fn home_of(&self, step: StepId) -> &Mailbox {
+        &self.mailboxes[(step.0 % self.mailboxes.len() as u64) as usize]
+    }
+
     /// The step's home shard fixes the first status and tells the others.
     pub(crate) fn abort(&self, step: StepId, status: &Status) {
-        let home = (step.0 % self.mailboxes.len() as u64) as usize;
-        self.mailboxes[home].call(Call::Abort {
+        self.home_of(step).call(Call::Abort {
             step,
             status: status.clone(),
         });

@@ -255,3 +255,277 @@ fn an_engine_whose_last_owner_is_its_shard_ends() {
     drop(engine);
     ended.recv_timeout(PATIENCE).unwrap();
 }
+
+/// A shard with room for four kilobytes, and one of two more for a step.
+fn narrow(task: &str) -> Config {
+    let mut config = config(task);
+    config.shards = 1;
+    config.control = false;
+    config.parked_bytes = 8192;
+    config.parked_bytes_per_step = 4096;
+    config
+}
+
+fn kilobytes(count: usize, mark: u8) -> Tensor {
+    let shape = crate::ground::Shape::row(count as u64 * 1024).unwrap();
+    Tensor::from_vec(vec![mark; count * 1024], shape).unwrap()
+}
+
+#[test]
+fn a_send_that_waits_goes_when_there_is_room_and_hands_its_tensor_back_when_not() {
+    let engine = Engine::start(narrow("/job:a/task:0")).unwrap();
+    let key = Key::between("a", "a", "x").unwrap();
+    let step = engine.step(StepId(1));
+    step.send_async(&key, kilobytes(4, 1)).wait().unwrap();
+    let refused = step.send(&key, kilobytes(1, 2)).unwrap_err();
+    assert_eq!(refused.reason(), "PARKED_BYTES_OF_STEP");
+    let waiting = step.send_async(&key, kilobytes(1, 3)).start();
+    let short = step
+        .send_async(&key, kilobytes(1, 4))
+        .deadline(Duration::from_millis(20));
+    let unsent = short.wait().unwrap_err();
+    assert_eq!(unsent.status().reason(), "DEADLINE");
+    assert_eq!(unsent.into_tensor().unwrap().bytes()[0], 4);
+    assert_eq!(
+        step.send(&key, Tensor::scalar(5u8)).unwrap_err().reason(),
+        "SEND_BEHIND"
+    );
+    for mark in [1, 3] {
+        let got = step.recv(&key).deadline(PATIENCE).wait().unwrap();
+        assert_eq!(got.tensor.bytes()[0], mark);
+    }
+    waiting.wait().unwrap();
+    step.send(&key, Tensor::scalar(5u8)).unwrap();
+    step.finish();
+    let status: Status = step
+        .send_async(&key, kilobytes(1, 6))
+        .wait()
+        .unwrap_err()
+        .into();
+    assert_eq!(status.reason(), "STEP_FINISHED");
+}
+
+/// The memory of a send that is given up is there again at once, and so is its place.
+#[test]
+fn a_send_that_is_dropped_gives_its_memory_back() {
+    let engine = Engine::start(narrow("/job:a/task:0")).unwrap();
+    let key = Key::between("a", "a", "x").unwrap();
+    let step = engine.step(StepId(1));
+    step.send(&key, kilobytes(4, 1)).unwrap();
+    struct Told(std::sync::mpsc::Sender<()>);
+    impl AsRef<[u8]> for Told {
+        fn as_ref(&self) -> &[u8] {
+            &[9; 64]
+        }
+    }
+    impl Drop for Told {
+        fn drop(&mut self) {
+            self.0.send(()).unwrap();
+        }
+    }
+    let (told, freed) = std::sync::mpsc::channel();
+    let meta =
+        crate::ground::TensorMeta::new(DType::U8, crate::ground::Shape::row(64).unwrap()).unwrap();
+    let owned = bytes::Bytes::from_owner(Told(told));
+    let tensor = Tensor::from_bytes(meta, owned).unwrap();
+    let waiting = step.send_async(&key, tensor).start();
+    while engine.stats()[0].waiting_sends == 0 {
+        std::thread::yield_now();
+    }
+    assert!(freed.try_recv().is_err());
+    drop(waiting);
+    assert!(
+        freed.try_recv().is_ok(),
+        "its memory is free when the drop returns"
+    );
+    while engine.stats()[0].waiting_sends > 0 {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_token_ends_receives_and_waiting_sends_on_threads_and_in_futures() {
+    let engine = Engine::start(narrow("/job:a/task:0")).unwrap();
+    let (key, never) = (
+        Key::between("a", "a", "x").unwrap(),
+        Key::between("a", "a", "never").unwrap(),
+    );
+    let step = engine.step(StepId(1));
+    step.send(&key, kilobytes(4, 1)).unwrap();
+    let token = super::CancelToken::new();
+    let child = token.child();
+    std::thread::scope(|scope| {
+        let on_thread = scope.spawn(|| step.recv(&never).cancel_on(&child).wait());
+        let in_future = scope.spawn(|| {
+            let recv = step.recv(&never).cancel_on(&token);
+            futures_lite::future::block_on(async { recv.await })
+        });
+        let sending = scope.spawn(|| {
+            step.send_async(&key, kilobytes(1, 2))
+                .cancel_on(&child)
+                .wait()
+        });
+        while engine.stats()[0].waiting_sends == 0 || engine.stats()[0].waiting < 2 {
+            std::thread::yield_now();
+        }
+        token.cancel();
+        for receiving in [on_thread, in_future] {
+            let status = receiving.join().unwrap().unwrap_err();
+            assert_eq!(
+                (status.code(), status.reason()),
+                (Code::Cancelled, "RECV_CANCELLED")
+            );
+        }
+        let unsent = sending.join().unwrap().unwrap_err();
+        assert_eq!(unsent.status().reason(), "SEND_CANCELLED");
+        assert_eq!(unsent.into_tensor().unwrap().bytes()[0], 2);
+    });
+    // Cancelled before it begins.
+    assert_eq!(
+        step.recv(&key)
+            .cancel_on(&child)
+            .wait()
+            .unwrap_err()
+            .reason(),
+        "RECV_CANCELLED"
+    );
+    assert!(
+        step.send_async(&key, kilobytes(1, 2))
+            .cancel_on(&token)
+            .wait()
+            .is_err()
+    );
+    // Nobody waits, and what was there is there still.
+    let stats = engine.stats()[0];
+    assert_eq!((stats.waiting, stats.waiting_sends), (0, 0));
+    let got = step.recv(&key).deadline(PATIENCE).wait().unwrap();
+    assert_eq!(got.tensor.bytes()[0], 1);
+    step.send(&never, Tensor::scalar(3u8)).unwrap();
+    let got = step.recv(&never).deadline(PATIENCE).wait().unwrap();
+    assert_eq!(got.tensor.bytes(), [3]);
+}
+
+/// Values and cancels meet at every moment: each value is received by one receive, in order, or is still there.
+#[test]
+fn a_cancel_that_races_with_a_value_loses_neither() {
+    let engine = Engine::start(config("/job:a/task:0")).unwrap();
+    let key = Key::between("a", "a", "x").unwrap();
+    let step = engine.step(StepId(1));
+    let mut next = 0u32;
+    for count in 0..2_000u32 {
+        let token = super::CancelToken::new();
+        let recv = step.recv(&key).cancel_on(&token).start().unwrap();
+        let canceller = std::thread::spawn(move || token.cancel());
+        step.send(&key, Tensor::scalar(count)).unwrap();
+        match recv.wait() {
+            Ok(got) => {
+                assert_eq!(got.tensor.as_slice::<u32>().unwrap(), [next]);
+                next += 1;
+            }
+            Err(status) => assert_eq!(status.reason(), "RECV_CANCELLED"),
+        }
+        canceller.join().unwrap();
+    }
+    while next < 2_000 {
+        let got = step.recv(&key).deadline(PATIENCE).wait().unwrap();
+        assert_eq!(got.tensor.as_slice::<u32>().unwrap(), [next]);
+        next += 1;
+    }
+}
+
+/// Of a step that has a deadline everything ends with it, here and at the peer, whichever shard it waits on.
+#[test]
+fn the_deadline_of_a_step_ends_it_at_every_task() {
+    let (a, b) = pair(Way::Shm);
+    let met = Key::between("a", "b", "met").unwrap();
+    a.step(StepId(2)).send(&met, Tensor::scalar(1u8)).unwrap();
+    b.step(StepId(2))
+        .recv(&met)
+        .deadline(PATIENCE)
+        .wait()
+        .unwrap();
+    let waiting: Vec<_> = (0..8)
+        .map(|edge| {
+            let (engine, key) = if edge % 2 == 0 {
+                (&b, Key::between("a", "b", &format!("never{edge}")).unwrap())
+            } else {
+                (&a, Key::between("b", "a", &format!("never{edge}")).unwrap())
+            };
+            engine
+                .step(StepId(2))
+                .recv(&key)
+                .deadline(PATIENCE)
+                .start()
+                .unwrap()
+        })
+        .collect();
+    let step = a.step_within(StepId(2), Duration::from_secs(20)).unwrap();
+    let key = Key::between("a", "a", "own").unwrap();
+    let own = step.recv(&key).deadline(Duration::from_millis(1)).wait();
+    assert_eq!(own.unwrap_err().reason(), "DEADLINE");
+    step.deadline(Duration::from_millis(50)).unwrap();
+    for waiting in waiting {
+        let status = waiting.wait().unwrap_err();
+        assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+        assert!(
+            status.message().contains("step 2 had not ended"),
+            "{status}"
+        );
+    }
+    let status = step.send(&key, Tensor::scalar(1u8)).unwrap_err();
+    assert_eq!(status.reason(), "DEADLINE");
+    assert_eq!(step.deadline(PATIENCE).unwrap_err().reason(), "DEADLINE");
+}
+
+/// Many threads, each with a key of its own and both kinds of send, through a mailbox and bounds that are always full:
+/// of what was taken each key gives everything, in the order in which it was begun.
+#[test]
+fn both_kinds_of_send_keep_the_order_of_each_key_under_pressure() {
+    let mut narrow = narrow("/job:a/task:0");
+    narrow.mailbox = 4;
+    let engine = Engine::start(narrow).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..4u64 {
+            let step = engine.step(StepId(thread / 2));
+            let key = Key::between("a", "a", &format!("x{thread}")).unwrap();
+            let (sink, at) = (step.clone(), key.clone());
+            let producer = scope.spawn(move || {
+                let mut begun = Vec::new();
+                for serial in 0..1_500u64 {
+                    let shape = crate::ground::Shape::row(40).unwrap();
+                    let tensor = Tensor::from_vec(vec![serial; 40], shape).unwrap();
+                    if (serial + thread) % 3 == 0 {
+                        begun.push((serial, Some(step.send_async(&key, tensor).start())));
+                    } else if step.send(&key, tensor).is_ok() {
+                        begun.push((serial, None));
+                    }
+                }
+                let end = step.send_dead_async(&key, Tensor::scalar(0u64));
+                end.deadline(PATIENCE).wait().unwrap();
+                let taken = begun.into_iter().filter_map(|(serial, sending)| {
+                    sending
+                        .is_none_or(|sending| sending.wait().is_ok())
+                        .then_some(serial)
+                });
+                taken.collect::<Vec<_>>()
+            });
+            scope.spawn(move || {
+                let mut got = Vec::new();
+                loop {
+                    let received = match sink.recv(&at).deadline(PATIENCE).wait() {
+                        Ok(received) => received,
+                        // A receive, too, is refused by a mailbox that is full.
+                        Err(status) if status.reason() == "MAILBOX_FULL" => continue,
+                        Err(status) => panic!("{at}: {status}"),
+                    };
+                    if received.is_dead {
+                        break;
+                    }
+                    got.push(received.tensor.as_slice::<u64>().unwrap()[0]);
+                }
+                assert_eq!(got, producer.join().unwrap());
+            });
+        }
+    });
+    assert_eq!(engine.stats()[0].waiting_sends, 0);
+}

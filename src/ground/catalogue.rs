@@ -86,8 +86,11 @@ catalogue! {
     RECV_CANCELLED: Cancelled,
         "The receive was cancelled before its value came.",
         "Nothing: whoever asked for it gave it up.";
+    SEND_CANCELLED: Cancelled,
+        "A send was cancelled while it waited for room: its value was not taken.",
+        "Nothing: whoever asked for it gave it up. The error holds the tensor.";
     DEADLINE: DeadlineExceeded,
-        "The value did not come before the deadline.",
+        "The value did not come, or found no room, or its step had not ended, before the deadline.",
         "See who owes it in the list of pending keys; raise the deadline if the producer is just slow.";
     // ── Limits ──────────────────────────────────────────────────────────────────────────────────────────────────
     PARKED_BYTES: ResourceExhausted,
@@ -117,6 +120,12 @@ catalogue! {
     ORDINALS: ResourceExhausted,
         "One key has carried as many values as it can in one step.",
         "Begin another step.";
+    WAITING_SENDS: ResourceExhausted,
+        "As many sends wait for room in the shard as may.",
+        "Wait for some of them before sending more, or send on fewer threads.";
+    SEND_BEHIND: ResourceExhausted,
+        "Earlier values of the key wait for room: a send that does not wait may not overtake them.",
+        "Wait for the earlier sends first, or send this value with `send_async` too.";
     MAILBOX_FULL: ResourceExhausted,
         "The shard takes commands more slowly than they are given.",
         "Give fewer at once, use more shards, or raise the limit named in the message.";

@@ -169,6 +169,9 @@ pub const FRAME_WINDOW: u16 = 256;
 /// Lines of unrequested values that wait on one link: 16384 lines are 1 MiB, 963 values of 1 KiB.
 pub const LINE_WINDOW: u16 = 16_384;
 
+/// The fewest of them, however small the bound of what may be parked: two of the longest bodies, with their frames.
+pub const LINE_WINDOW_MIN: u16 = 2 * (1 + BODY_MAX / FRAME_BYTES) as u16;
+
 /// The longest body that travels in a frame: 1 KiB of values and eight dimensions of four bytes, and a ticket.
 pub const INLINE_MAX: usize = 1024 + 40;
 
@@ -258,6 +261,10 @@ pub const SHARDS: usize = 64;
 
 /// Commands that wait for one shard.
 pub const MAILBOX: usize = 4096;
+
+/// Sends that wait for room in one shard: each for a command's place twice over. One costs under 1 KiB here, so 4 MiB,
+/// and its tensor, which is its sender's until it is taken.
+pub const WAITING_SENDS: u32 = MAILBOX as u32;
 
 /// Notes in the ring between two shards of a process.
 pub const NOTE_RING: usize = 1024;

@@ -19,6 +19,8 @@ pub struct Stats {
     pub waiters: u32,
     /// Bytes of the parked values.
     pub parked_bytes: u64,
+    /// Bytes that left the table and are still kept for receivers, by [`Table::hold`].
+    pub held_bytes: u64,
     /// Steps alive through local use.
     pub steps: u32,
     /// Steps that only peers have spoken of.
@@ -70,6 +72,7 @@ impl<V, W: Copy> Table<V, W> {
             values: self.value_count,
             waiters: self.waiter_count,
             parked_bytes: self.parked_bytes,
+            held_bytes: self.held_bytes,
             steps,
             grace_steps,
             tombstones,

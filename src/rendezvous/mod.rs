@@ -27,6 +27,7 @@ mod pushed;
 mod queues;
 mod refusal;
 mod requested;
+mod room;
 mod steps;
 mod table;
 mod timers;

@@ -202,20 +202,7 @@ impl<V, W: Copy> Table<V, W> {
     /// Checks that a value may be parked.
     #[inline]
     pub(super) fn may_park(&self, at: u32, bytes: u64) -> Result<(), Refusal> {
-        if self.value_count >= self.limits.values {
-            return Err(Refusal::Values);
-        }
-        if bytes > self.limits.parked_bytes - self.parked_bytes.min(self.limits.parked_bytes) {
-            return Err(Refusal::ParkedBytes);
-        }
-        let of_step = self
-            .steps
-            .step(self.records[at as usize].scope & !GRACE)
-            .bytes;
-        if bytes > self.limits.parked_bytes_per_step.saturating_sub(of_step) {
-            return Err(Refusal::ParkedBytesOfStep);
-        }
-        Ok(())
+        self.may_keep(self.records[at as usize].scope & !GRACE, bytes)
     }
 
     /// Adds a value to the end of its queue, which takes it.

@@ -37,6 +37,8 @@ pub(super) struct Step {
     pub(super) records: u32,
     /// Bytes of its parked values.
     pub(super) bytes: u64,
+    /// Bytes of its values that left the table and are still kept for receivers.
+    pub(super) held: u64,
     /// When it came to be known.
     since: Nanos,
     // Its place in the list of grace steps or of tombstones, each ordered by age; or in the free list.
@@ -208,6 +210,7 @@ impl Steps {
             state,
             records: NONE,
             bytes: 0,
+            held: 0,
             since: now,
             prev: NONE,
             next: NONE,

@@ -28,6 +28,8 @@ pub struct Table<V, W> {
     pub(super) waiter_count: u32,
     pub(super) value_count: u32,
     pub(super) parked_bytes: u64,
+    /// Bytes that left the table and are still kept for receivers.
+    pub(super) held_bytes: u64,
     pub(super) steps: Steps,
     pub(super) timers: Timers,
 }
@@ -49,6 +51,7 @@ impl<V, W: Copy> Table<V, W> {
             waiter_count: 0,
             value_count: 0,
             parked_bytes: 0,
+            held_bytes: 0,
             steps: Steps::new(&limits),
             timers: Timers::new(),
             limits,

@@ -69,6 +69,12 @@ pub(crate) enum Call {
     Abort { step: StepId, status: Status },
     /// A step is done: its clean-up.
     Finish { step: StepId },
+    /// A step is to end by then.
+    Deadline {
+        step: StepId,
+        deadline: Nanos,
+        answer: Arc<WaitCell<()>>,
+    },
     /// Run a task on this shard.
     Spawn { task: Box<dyn Task> },
     /// What is pending.
@@ -117,6 +123,11 @@ pub struct ShardStats {
     pub parked: u64,
     /// Bytes parked now.
     pub parked_bytes: u64,
+    /// Bytes on offer to peers, or lent to them, that are kept here until they have let go: they count against the
+    /// bounds of what is parked.
+    pub offered_bytes: u64,
+    /// Sends that wait for room now.
+    pub waiting_sends: u64,
     /// Receives waiting now.
     pub waiting: u64,
     /// Leases of peers' memory held now.

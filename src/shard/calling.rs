@@ -51,6 +51,11 @@ impl Shard {
                 }
             }
             Call::Finish { step } => self.core.finish(step),
+            Call::Deadline {
+                step,
+                deadline,
+                answer,
+            } => answer.complete(self.core.end_by(step, deadline)),
             Call::Spawn { task } => {
                 let at = self.tasks.len() as u32;
                 self.tasks.push(Some(task));

@@ -3,9 +3,10 @@
 //! It is apart from the ports so that a port can be polled while what it brings is handled here; nothing in this
 //! file posts. What must be posted is left in channels, and in `port_ops` for the few other things.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use super::anteroom::Anteroom;
 use super::backlog::Backlog;
 use super::call::{Note, NoteKey, ShardStats};
 use super::faults;
@@ -17,7 +18,7 @@ use super::{Observer, Settings, TaskEvent};
 use crate::channel::slab::Slab;
 use crate::fabric::{Landing, QpId, Write};
 use crate::ground::device::TaskName;
-use crate::ground::{FrameIter, Incarnation, Key, Nanos, Status, TensorMeta};
+use crate::ground::{FrameIter, Incarnation, Key, Nanos, Status, StepId, TensorMeta};
 use crate::memory::{Leases, Pool};
 use crate::rendezvous::{Arrived, KeyId, Slot, Table, WaiterId};
 use crate::wire::{Point, Ticket};
@@ -66,6 +67,8 @@ pub(crate) enum Wait {
     Cell {
         cell: Arc<WaitCell<Received>>,
         id: Option<WaiterId>,
+        /// The life of the source that its key names.
+        expected: Incarnation,
     },
     /// A neighbour, by its own ticket; in the table here under this id.
     Neighbour {
@@ -148,6 +151,10 @@ pub(crate) struct Core {
     /// By port and queue pair: the link.
     pub(crate) by_qp: Vec<Vec<u32>>,
     pub(crate) peers: Vec<Peer>,
+    /// Sends that wait for room.
+    pub(crate) anteroom: Anteroom,
+    /// When steps are to end, as far as somebody said.
+    pub(crate) deadlines: BTreeMap<StepId, Nanos>,
     pub(crate) waits: Slab<Wait>,
     pub(crate) asked: Slab<Asked>,
     pub(crate) incoming: Slab<Incoming>,
@@ -258,6 +265,7 @@ impl Core {
         for link in &self.links {
             in_use.extend(link.channel.keys());
         }
+        in_use.extend(self.anteroom.guests().map(|(_, guest)| guest.slot.key));
         self.keys.sweep(|id| in_use.contains(&id));
     }
 
@@ -341,12 +349,23 @@ impl Core {
         let Some(entry) = self.links.get(link as usize) else {
             return;
         };
+        if entry.is_awaited {
+            return self.watch_awaited(link);
+        }
         let may_pump = !entry.parked.is_empty() && entry.channel.takes_push();
         if may_pump || entry.channel.must_transmit(self.now) {
             self.touch(link);
         } else {
             self.next_timer = self.next_timer.min(entry.channel.poll_timeout());
         }
+    }
+
+    /// As [`Core::watch_link`], for a link whose credit somebody waits for.
+    #[cold]
+    fn watch_awaited(&mut self, link: u32) {
+        self.stir(link);
+        // It is looked at again when it has been posted to.
+        self.touch(link);
     }
 
     /// The link has frames due.

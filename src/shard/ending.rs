@@ -30,13 +30,15 @@ impl Core {
         self.send(ports, step, id, key.frame_iter(), tensor, is_dead)
     }
 
-    /// True if the table holds so much that the next send could be refused.
+    /// True if the table holds so much that the next send could be refused, or somebody waits for room.
     #[inline]
     pub(crate) fn is_pressed(&self) -> bool {
         let stats = self.table.stats();
         let limits = self.table.limits();
-        stats.parked_bytes * 2 > limits.parked_bytes
-            || stats.parked_bytes * 2 > limits.parked_bytes_per_step
+        let kept = stats.parked_bytes + stats.held_bytes;
+        !self.anteroom.is_empty()
+            || kept * 2 > limits.parked_bytes
+            || kept * 2 > limits.parked_bytes_per_step
             || stats.values.saturating_mul(2) > limits.values
             || stats.records.saturating_mul(2) > limits.records
     }
@@ -56,6 +58,7 @@ impl Core {
         if let Some(entry) = self.links.get_mut(link as usize) {
             let value = Value::local(source, entry.channel.writes_dead(ticket));
             entry.channel.wrote(ticket, end, value);
+            self.weigh(link);
             self.touch(link);
         }
     }
@@ -136,6 +139,7 @@ impl Core {
                 self.complete(waiter, Err(status.clone()));
             }
         }
+        self.anteroom.fail(&status, |_| true);
         for link in 0..self.links.len() as u32 {
             self.touch(link);
         }
@@ -157,6 +161,7 @@ impl Core {
         let mut ended = Vec::new();
         self.table.fail_keys(|_| true, &mut |end| ended.push(end));
         self.end_all(ended, status);
+        self.anteroom.fail(status, |_| true);
         let waits: Vec<_> = self.waits.tickets().collect();
         for ticket in waits {
             if let Some(Wait::Cell { cell, .. }) = self.waits.remove(ticket) {
@@ -197,6 +202,8 @@ impl Core {
         ShardStats {
             parked: u64::from(table.values),
             parked_bytes: table.parked_bytes,
+            offered_bytes: table.held_bytes,
+            waiting_sends: self.anteroom.len() as u64,
             waiting: u64::from(table.waiters),
             leases: self.leases.out() as u64,
             landing_bytes: self.landing_bytes,

@@ -40,6 +40,53 @@ pub(crate) fn mailbox_full(limit: usize) -> Status {
     )
 }
 
+pub(crate) fn sends_exhausted(limit: u32) -> Status {
+    Status::new(
+        Code::ResourceExhausted,
+        reason::WAITING_SENDS,
+        format!(
+            "{limit} sends wait for room in this shard, its limit; wait for some of them first"
+        ),
+    )
+}
+
+pub(crate) fn send_behind(key: Option<&Key>, step: StepId) -> Status {
+    let of = key.map_or_else(String::new, |key| format!(" of {}", key.text()));
+    Status::new(
+        Code::ResourceExhausted,
+        reason::SEND_BEHIND,
+        format!(
+            "step {step}: earlier values{of} wait for room, and this one may not overtake them; wait for them, or \
+             send it with `send_async`"
+        ),
+    )
+}
+
+pub(crate) fn send_cancelled() -> Status {
+    Status::new(
+        Code::Cancelled,
+        reason::SEND_CANCELLED,
+        "the send was cancelled before there was room for its value",
+    )
+    .derived()
+}
+
+pub(crate) fn send_deadline(key: &Key, step: StepId) -> Status {
+    Status::new(
+        Code::DeadlineExceeded,
+        reason::DEADLINE,
+        format!("Timed out waiting for room: {} in step {step}", key.text()),
+    )
+}
+
+pub(crate) fn step_deadline(step: StepId) -> Status {
+    Status::new(
+        Code::DeadlineExceeded,
+        reason::DEADLINE,
+        format!("step {step} had not ended by its deadline"),
+    )
+}
+
 pub(crate) fn stale_key() -> Status {
     Status::new(
         Code::FailedPrecondition,

@@ -485,7 +485,7 @@ impl Core {
                 .and_then(|demand| demand.meta)
                 .and_then(|meta| meta.size());
             let room = self.room_of(link, ticket, size.unwrap_or(0) as usize);
-            self.leave(room);
+            self.leave(link, room);
         }
     }
 

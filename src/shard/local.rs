@@ -30,7 +30,22 @@ impl Core {
         is_dead: bool,
     ) -> Result<u32, Status> {
         let slot = Slot { step, key: id, at };
-        let Some(entry) = self.keys.at(id) else {
+        if !self.anteroom.is_empty() {
+            self.may_pass(slot, tensor.bytes().len() as u64)?;
+        }
+        self.send_admitted(ports, slot, tensor, is_dead)
+    }
+
+    /// As [`Core::send`], for a value that goes before none that waits.
+    #[inline]
+    pub(crate) fn send_admitted(
+        &mut self,
+        ports: &mut [AnyPort],
+        slot: Slot,
+        tensor: Tensor,
+        is_dead: bool,
+    ) -> Result<u32, Status> {
+        let Some(entry) = self.keys.at(slot.key) else {
             return Err(faults::stale_key());
         };
         let (route, owner, link) = (entry.route, entry.owner, entry.link);
@@ -93,13 +108,20 @@ impl Core {
                             return Ok(NO_LINK);
                         }
                     }
+                    if self.may_not_offer(link, slot, &value) {
+                        // Parking it meets the same bound, and gives its ordinal back.
+                        return self.park(peer, link, slot, place, value);
+                    }
                     let value = self.made_readable(link, value);
                     if let Some(entry) = self.links.get_mut(link as usize) {
                         match entry
                             .channel
                             .push(slot.key, point, place.ordinal(), value, None)
                         {
-                            Ok(()) => return Ok(link),
+                            Ok(()) => {
+                                self.weigh(link);
+                                return Ok(link);
+                            }
                             Err(no) => return self.park(peer, link, slot, place, no.into_value()),
                         }
                     }
@@ -166,6 +188,7 @@ impl Core {
                 self.park_again(link, slot, ordinal, no.into_value());
                 return;
             }
+            self.weigh(link);
             self.touch(link);
         }
     }
@@ -292,6 +315,7 @@ impl Core {
             let value = no.into_value();
             self.park_again(link, slot, ordinal, value);
         }
+        self.weigh(link);
     }
 
     /// The key belongs to another shard of this process.
@@ -360,6 +384,9 @@ impl Core {
                 None
             }
             Ok(rendezvous::Received::Waiting { id, ordinal }) => {
+                if !self.anteroom.is_empty() {
+                    self.wanted(slot);
+                }
                 self.next_timer = self.next_timer.min(deadline);
                 if let Route::In { peer } = route {
                     self.want(peer, link, slot, ordinal, deadline);
@@ -395,7 +422,11 @@ impl Core {
             Ok(id) => id,
             Err(status) => return cell.complete(Err(status)),
         };
-        let wait = Wait::Cell { cell, id: None };
+        let wait = Wait::Cell {
+            cell,
+            id: None,
+            expected: key.source_incarnation(),
+        };
         let ticket = match self.waits.insert(wait) {
             Ok(ticket) => ticket,
             Err(Wait::Cell { cell, .. }) => {
@@ -403,6 +434,9 @@ impl Core {
             }
             Err(_) => return,
         };
+        if let Some(Wait::Cell { cell, .. }) = self.waits.at(ticket) {
+            cell.sit(u64::from(ticket.packed()));
+        }
         let placed = self.recv(
             Some(key),
             step,
@@ -416,15 +450,20 @@ impl Core {
         }
     }
 
-    /// An application thread has given its receive up.
+    /// An application thread has given its receive up, or is to hear that it was cancelled.
     pub(crate) fn cancel_cell(&mut self, gone: &Arc<WaitCell<Received>>) {
-        let found = self.waits.tickets().find(
-            |&ticket| matches!(self.waits.at(ticket), Some(Wait::Cell { cell, .. }) if Arc::ptr_eq(cell, gone)),
-        );
+        // The seat is of this cell for as long as it stands there.
+        let ticket = gone.seat().map(|seat| Ticket::unpack(seat as u32));
+        let found = ticket.filter(|&ticket| {
+            matches!(self.waits.at(ticket), Some(Wait::Cell { cell, .. }) if Arc::ptr_eq(cell, gone))
+        });
         if let Some(ticket) = found
             && let Some(Wait::Cell { id: Some(id), .. }) = self.waits.remove(ticket)
         {
             self.unlink(id);
+            if gone.is_stopped() {
+                gone.complete(Err(faults::cancelled()));
+            }
         }
     }
 
@@ -484,6 +523,9 @@ impl Core {
             .request(self.now, slot, ordinal, Waiter::Asked(ticket), deadline)
         {
             Ok(Requested::Waiting { id }) => {
+                if !self.anteroom.is_empty() {
+                    self.wanted(slot);
+                }
                 self.next_timer = self.next_timer.min(deadline);
                 if let Some(asked) = self.asked.at_mut(ticket) {
                     asked.id = Some(id);

@@ -1,5 +1,8 @@
 //! The mailbox: how application and control threads reach a shard.
 //!
+//! Whoever wants to wait for room that a `Command` does not find takes its turn in the lane beside the commands; as
+//! long as somebody stands there, a send that does not wait finds the mailbox full, so that it overtakes nobody.
+//!
 //! `Command`s are fire and forget and bounded; `Call`s are rare, come from the control plane, and may carry an
 //! answer. The mailbox does not know what they do. Whoever puts something in rings the shard's doorbell, which
 //! costs the kernel only when the shard sleeps.
@@ -9,12 +12,13 @@ use std::sync::Arc;
 use crossbeam::utils::CachePadded;
 
 use super::call::Call;
+use super::parcel::{Parcel, SendCell};
 use super::value::Received;
 use super::wait::WaitCell;
 use crate::fabric::doorbell::Doorbell;
-use crate::ground::{Key, Nanos, Status, StepId};
+use crate::ground::{Key, Nanos, Status, StepId, limits};
 use crate::memory::Tensor;
-use crate::sync::{ArrayQueue, AtomicBool, AtomicU64, Ordering, SegQueue};
+use crate::sync::{ArrayQueue, AtomicBool, AtomicU32, AtomicU64, Ordering, SegQueue};
 
 /// What an application thread asks of a shard.
 #[derive(Debug)]
@@ -27,6 +31,8 @@ pub(crate) enum Command {
         is_dead: bool,
         answer: Option<Arc<WaitCell<()>>>,
     },
+    /// Hand a value over when there is room for it.
+    SendInTurn(Parcel),
     /// Wait for a value.
     Recv {
         key: Key,
@@ -36,20 +42,66 @@ pub(crate) enum Command {
     },
 }
 
+/// What an application thread waits for no more.
+#[derive(Debug)]
+pub(crate) enum Cancel {
+    /// A receive: its waiter is gone, or is to hear of it.
+    Recv(Arc<WaitCell<Received>>),
+    /// A send that waits for room, likewise.
+    Send(Arc<SendCell>),
+}
+
+/// How much stands between a send and the table: nothing, usually.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pressure(u32);
+
+impl Pressure {
+    /// The shard holds so much that a send must wait for its answer.
+    const PRESSED: u32 = 1 << 31;
+    /// One who stands in the lane.
+    const IN_LANE: u32 = 1 << 16;
+    /// One who waits for room, in the lane, among the commands or in the shard.
+    const WAITING: u32 = 1;
+    const WAITING_MASK: u32 = Self::IN_LANE - 1;
+    const LANE_MASK: u32 = !(Self::PRESSED | Self::WAITING_MASK);
+
+    /// Nothing at all.
+    #[inline]
+    pub(crate) const fn is_none(self) -> bool {
+        self.0 == 0
+    }
+
+    /// How many wait for room.
+    pub(crate) const fn waits(self) -> u32 {
+        self.0 & Self::WAITING_MASK
+    }
+
+    /// Somebody waits for room in the mailbox itself.
+    #[inline]
+    pub(crate) const fn is_laned(self) -> bool {
+        self.0 & Self::LANE_MASK != 0
+    }
+}
+
+// Both counts fit their halves, with room for as many threads as try at once beyond the bound.
+const _: () = assert!(limits::WAITING_SENDS <= 1 << 14);
+
 /// A shard's mailbox.
 #[derive(Debug)]
 pub(crate) struct Mailbox {
     commands: ArrayQueue<Command>,
     calls: SegQueue<Call>,
     /// Receives given up. As many as there are receives at most, so it needs no bound of its own.
-    cancels: SegQueue<Arc<WaitCell<Received>>>,
+    cancels: SegQueue<Cancel>,
+    /// Those for whom there was no room in `commands`, in order: at most `WAITING_SENDS`.
+    lane: SegQueue<Parcel>,
     has_calls: CachePadded<AtomicBool>,
     /// Looked at instead of the queue, whose own look when it is empty costs a fence.
     has_commands: CachePadded<AtomicBool>,
     /// Bytes of values in `commands`.
     bytes: CachePadded<AtomicU64>,
-    /// The shard holds so much that a send must wait for its answer.
-    is_pressed: AtomicBool,
+    /// See [`Pressure`].
+    pressure: AtomicU32,
     /// The shard has stopped: nothing is taken any more.
     is_closed: AtomicBool,
     doorbell: Arc<Doorbell>,
@@ -61,10 +113,11 @@ impl Mailbox {
             commands: ArrayQueue::new(capacity.max(2)),
             calls: SegQueue::new(),
             cancels: SegQueue::new(),
+            lane: SegQueue::new(),
             has_calls: CachePadded::new(AtomicBool::new(false)),
             has_commands: CachePadded::new(AtomicBool::new(false)),
             bytes: CachePadded::new(AtomicU64::new(0)),
-            is_pressed: AtomicBool::new(false),
+            pressure: AtomicU32::new(0),
             is_closed: AtomicBool::new(false),
             doorbell,
         }
@@ -76,10 +129,6 @@ impl Mailbox {
         if self.is_closed() {
             return Err(command);
         }
-        let bytes = bytes_of(&command);
-        if bytes > 0 {
-            self.bytes.fetch_add(bytes, Ordering::AcqRel);
-        }
         let pushed = self.commands.push(command);
         match &pushed {
             Ok(()) => {
@@ -87,9 +136,6 @@ impl Mailbox {
                 self.has_commands.store(true, Ordering::Release);
                 self.doorbell.ring();
                 self.look_again();
-            }
-            Err(_) if bytes > 0 => {
-                self.bytes.fetch_sub(bytes, Ordering::AcqRel);
             }
             Err(_) => {}
         }
@@ -119,16 +165,65 @@ impl Mailbox {
         }
     }
 
-    pub(crate) fn cancel(&self, cell: Arc<WaitCell<Received>>) {
-        self.cancels.push(cell);
+    pub(crate) fn cancel(&self, cancel: Cancel) {
+        self.cancels.push(cancel);
         self.has_calls.store(true, Ordering::Release);
         self.doorbell.ring();
     }
 
-    /// True if a send should wait for its answer: `size` more bytes could be refused.
-    pub(crate) fn wants_answer(&self, size: u64, limit: u64) -> bool {
-        self.is_pressed.load(Ordering::Acquire)
-            || self.bytes.load(Ordering::Acquire) + size > limit / 4
+    /// What stands between a send and the table. Whoever began to wait for room before, on this thread or one that it
+    /// has heard of, is seen.
+    #[inline]
+    pub(crate) fn pressure(&self) -> Pressure {
+        Pressure(self.pressure.load(Ordering::Acquire))
+    }
+
+    /// Counts the bytes of a value that is about to be put in. False if the shard could have to refuse it, with what
+    /// else is in here: then its sender should wait for the answer.
+    #[inline]
+    pub(crate) fn weigh(&self, bytes: u64, limit: u64) -> bool {
+        bytes == 0 || self.bytes.fetch_add(bytes, Ordering::AcqRel) + bytes <= limit / 4
+    }
+
+    /// The value was not put in after all.
+    pub(crate) fn unweigh(&self, bytes: u64) {
+        if bytes > 0 {
+            self.bytes.fetch_sub(bytes, Ordering::AcqRel);
+        }
+    }
+
+    /// Takes one of the places of those who wait for room. False if there is none.
+    pub(crate) fn begin_wait(&self) -> bool {
+        let before = self.pressure.fetch_add(Pressure::WAITING, Ordering::AcqRel);
+        let is_in = (before & Pressure::WAITING_MASK) < limits::WAITING_SENDS;
+        if !is_in {
+            self.end_wait();
+        }
+        is_in
+    }
+
+    /// Gives such a place back.
+    pub(crate) fn end_wait(&self) {
+        self.pressure.fetch_sub(Pressure::WAITING, Ordering::AcqRel);
+    }
+
+    /// Puts a value that waits for room in, behind all that wait already. A closed mailbox answers it.
+    pub(crate) fn send_in_turn(&self, parcel: Parcel) {
+        // It may find room among the commands only if nobody stands in the lane.
+        let parcel = if self.pressure().is_laned() {
+            parcel
+        } else {
+            match self.command(Command::SendInTurn(parcel)) {
+                Err(Command::SendInTurn(parcel)) => parcel,
+                _ => return,
+            }
+        };
+        // Counted before it stands there: until the shard has dealt with it, no send goes by.
+        self.pressure.fetch_add(Pressure::IN_LANE, Ordering::AcqRel);
+        self.lane.push(parcel);
+        self.has_commands.store(true, Ordering::Release);
+        self.doorbell.ring();
+        self.look_again();
     }
 
     // The shard's side.
@@ -159,22 +254,42 @@ impl Mailbox {
         self.calls.pop()
     }
 
-    pub(crate) fn next_cancel(&self) -> Option<Arc<WaitCell<Received>>> {
+    pub(crate) fn next_cancel(&self) -> Option<Cancel> {
         self.cancels.pop()
     }
 
     /// The bytes of a command taken out are counted by the shard from here on.
     pub(crate) fn taken(&self, bytes: u64, is_pressed: bool) {
-        if self.is_pressed.load(Ordering::Relaxed) != is_pressed {
-            self.is_pressed.store(is_pressed, Ordering::Release);
+        let was_pressed = self.pressure.load(Ordering::Relaxed) & Pressure::PRESSED != 0;
+        if is_pressed && !was_pressed {
+            self.pressure.fetch_or(Pressure::PRESSED, Ordering::AcqRel);
+        } else if was_pressed && !is_pressed {
+            self.pressure
+                .fetch_and(!Pressure::PRESSED, Ordering::AcqRel);
         }
-        if bytes > 0 {
-            self.bytes.fetch_sub(bytes, Ordering::AcqRel);
-        }
+        self.unweigh(bytes);
+    }
+
+    /// How many commands there are now.
+    pub(crate) fn commands(&self) -> usize {
+        self.commands.len()
+    }
+
+    /// The next of the lane. Whoever took it calls [`Mailbox::left_lane`] once it is dealt with.
+    pub(crate) fn next_in_lane(&self) -> Option<Parcel> {
+        self.lane.pop()
+    }
+
+    /// One of the lane was dealt with.
+    pub(crate) fn left_lane(&self) {
+        self.pressure.fetch_sub(Pressure::IN_LANE, Ordering::AcqRel);
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.commands.is_empty() && self.calls.is_empty() && self.cancels.is_empty()
+        self.commands.is_empty()
+            && self.calls.is_empty()
+            && self.cancels.is_empty()
+            && self.lane.is_empty()
     }
 
     /// The mailbox closes: everything in it is answered with `status`, and nothing comes in any more.
@@ -189,13 +304,19 @@ impl Mailbox {
                     ..
                 } => answer.complete(Err(status.clone())),
                 Command::Send { .. } => {}
+                Command::SendInTurn(parcel) => parcel.cell.outcome.complete(Err(status.clone())),
                 Command::Recv { cell, .. } => cell.complete(Err(status.clone())),
             }
+        }
+        while let Some(parcel) = self.lane.pop() {
+            parcel.cell.outcome.complete(Err(status.clone()));
+            self.left_lane();
         }
         while let Some(call) = self.calls.pop() {
             match call {
                 Call::Pending { answer } => answer.complete(Err(status.clone())),
                 Call::Stats { answer } => answer.complete(Err(status.clone())),
+                Call::Deadline { answer, .. } => answer.complete(Err(status.clone())),
                 _ => {}
             }
         }
@@ -203,11 +324,15 @@ impl Mailbox {
     }
 }
 
-/// Bytes a command brings into the table.
+/// Bytes that a value brings into the table.
 #[inline]
-pub(crate) fn bytes_of(command: &Command) -> u64 {
-    match command {
-        Command::Send { tensor, .. } if !tensor.is_leased() => tensor.bytes().len() as u64,
-        _ => 0,
+pub(crate) fn bytes_of(tensor: &Tensor) -> u64 {
+    if tensor.is_leased() {
+        0
+    } else {
+        tensor.bytes().len() as u64
     }
 }
+
+#[cfg(test)]
+mod tests;

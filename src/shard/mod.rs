@@ -4,6 +4,8 @@
 //! shards. Nothing of it is shared: others reach it through its mailbox, its neighbours' rings, and the fabrics.
 //! [`Shard::turn`] is the whole loop; `run.rs` calls it from a pinned thread, a simulation from its own.
 
+mod admitting;
+mod anteroom;
 mod backlog;
 pub mod call;
 mod calling;
@@ -17,6 +19,7 @@ mod leasing;
 mod local;
 pub(crate) mod mailbox;
 mod noting;
+pub(crate) mod parcel;
 mod peers;
 mod posting;
 mod remote;
@@ -33,7 +36,7 @@ pub mod wait;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -44,6 +47,7 @@ pub use task::{PreparedKey, Task, TaskContext, TaskEvent};
 pub use value::{Path, Received};
 
 use self::core::{Core, Event, Wait};
+use anteroom::Anteroom;
 use backlog::Backlog;
 use call::Note;
 use keys::Keys;
@@ -112,6 +116,8 @@ pub struct Shard {
     /// Turns since memory was given back.
     untidied: u32,
     stopping: Option<Nanos>,
+    /// Commands that were there before those who stand in the lane.
+    before_lane: Option<usize>,
 }
 
 impl std::fmt::Debug for Shard {
@@ -156,6 +162,8 @@ impl Shard {
             links: Vec::new(),
             by_qp: vec![Vec::new(); parts.ports.len()],
             peers: Vec::new(),
+            anteroom: Anteroom::default(),
+            deadlines: BTreeMap::new(),
             waits: Slab::new(settings.waiters),
             asked: Slab::new(limits::PARKED_REQUESTS),
             incoming: Slab::new(limits::INCOMING),
@@ -192,6 +200,7 @@ impl Shard {
             unstamped: 0,
             untidied: 0,
             stopping: None,
+            before_lane: None,
         }
     }
 
@@ -219,6 +228,9 @@ impl Shard {
         }
         if !self.core.events.is_empty() || !self.again.is_empty() {
             done += self.deliver();
+        }
+        if !self.core.anteroom.is_empty() {
+            done += self.admit();
         }
         if self.has_posted {
             self.flush();
@@ -307,8 +319,8 @@ impl Shard {
             self.handle_call(call);
             done += 1;
         }
-        while let Some(cell) = self.mailbox.next_cancel() {
-            self.core.cancel_cell(&cell);
+        while let Some(cancel) = self.mailbox.next_cancel() {
+            self.core.cancel(&cancel);
             done += 1;
         }
         done
@@ -324,17 +336,30 @@ impl Shard {
             let Some(command) = self.mailbox.next_command() else {
                 break;
             };
-            let bytes = bytes_of(&command);
+            let bytes = match &command {
+                Command::Send { tensor, .. } => bytes_of(tensor),
+                _ => 0,
+            };
             self.handle_command(command);
             // The table counts these bytes from here on, so the mailbox may forget them only now.
             self.mailbox.taken(bytes, self.core.is_pressed());
             done += 1;
+        }
+        if self.mailbox.pressure().is_laned() {
+            done += self.take_lane(done);
         }
         done
     }
 
     fn handle_command(&mut self, command: Command) {
         match command {
+            Command::Send {
+                key,
+                step,
+                tensor,
+                is_dead,
+                answer: None,
+            } if self.core.is_pressed() => self.take_unheard(&key, step, tensor, is_dead),
             Command::Send {
                 key,
                 step,
@@ -353,10 +378,11 @@ impl Shard {
                 }
                 match (answer, sent) {
                     (Some(answer), sent) => answer.complete(sent.map(drop)),
-                    (None, Err(status)) => self.core.lost_send(step, &status),
+                    (None, Err(status)) => self.core.lost(step, &status),
                     (None, Ok(_)) => {}
                 }
             }
+            Command::SendInTurn(parcel) => self.take_parcel(parcel),
             Command::Recv {
                 key,
                 step,
@@ -365,6 +391,9 @@ impl Shard {
             } => {
                 if cell.is_abandoned() {
                     return;
+                }
+                if cell.is_stopped() {
+                    return cell.complete(Err(faults::cancelled()));
                 }
                 self.core.recv_for_cell(&key, step, deadline, cell);
             }

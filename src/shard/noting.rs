@@ -8,7 +8,7 @@ use super::faults;
 use super::value::{NO_LINK, Waiter};
 use crate::fabric::AnyPort;
 use crate::ground::Status;
-use crate::rendezvous::KeyId;
+use crate::rendezvous::{KeyId, Slot};
 use crate::wire::Ticket;
 
 impl Core {
@@ -24,13 +24,20 @@ impl Core {
             } => {
                 let id = match self.noted(from, key) {
                     Ok(id) => id,
-                    Err(status) => return self.lost_send(step, &status),
+                    Err(status) => return self.lost(step, &status),
                 };
                 // A neighbour's send was accepted where it was made; a step that ended meanwhile drops it.
+                if self.is_pressed() {
+                    let slot = Slot { step, key: id, at };
+                    return match self.send_unheard(ports, slot, tensor, is_dead) {
+                        NO_LINK => {}
+                        link => self.touch(link),
+                    };
+                }
                 match self.send(ports, step, id, at, tensor, is_dead) {
                     Ok(NO_LINK) => {}
                     Ok(link) => self.touch(link),
-                    Err(status) => self.lost_send(step, &status),
+                    Err(status) => self.lost(step, &status),
                 }
             }
             Note::Recv {

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::call::{Attach, PeerSegment, PeerUp};
-use super::core::{Core, PortOp};
+use super::core::{Core, PortOp, Wait};
 use super::faults;
 use super::keys::{KeyEntry, Route};
 use super::value::{NO_LINK, Value, Waiter};
@@ -31,12 +31,21 @@ pub(crate) struct Link {
     pub(crate) seen: BTreeMap<KeyId, TensorMeta>,
     /// Bytes of landings that are open for the peer's offers.
     pub(crate) fetching: u64,
+    /// Somebody waits for credit, or for the peer to be there.
+    pub(crate) is_awaited: bool,
     /// True while every waiting receive of this link has asked.
     pub(crate) has_asked: bool,
     /// Offers whose segment is not mapped yet.
     pub(crate) unmapped: Vec<Ticket>,
     /// The next connection: it begins when the one before is quiet.
     pub(crate) next: Option<Next>,
+}
+
+impl Link {
+    /// True if a value would leave by it at once.
+    pub(crate) fn is_open(&self) -> bool {
+        self.parked.is_empty() && self.channel.takes_push()
+    }
 }
 
 /// How the next connection of a link is made.
@@ -220,6 +229,7 @@ impl Core {
         {
             self.peer_restarted(at, former, up.incarnation);
         }
+        self.fail_strangers(at, up.incarnation);
         let peer = &mut self.peers[at as usize];
         peer.state = PeerState::Up {
             incarnation: up.incarnation,
@@ -287,6 +297,7 @@ impl Core {
             parked: VecDeque::new(),
             seen: BTreeMap::new(),
             fetching: 0,
+            is_awaited: false,
             has_asked: false,
             unmapped: Vec::new(),
             next: None,
@@ -410,6 +421,9 @@ impl Core {
         for link in self.links.iter_mut().filter(|link| link.peer == at as u32) {
             link.channel.exited(incarnation);
         }
+        for link in 0..self.links.len() as u32 {
+            self.weigh(link);
+        }
     }
 
     /// The connection of a link is closed, and its epoch is over.
@@ -429,6 +443,7 @@ impl Core {
         entry.has_asked = false;
         // What is still open comes home to no link.
         entry.fetching = 0;
+        self.weigh(link);
         self.forget_incoming(link);
         self.forget_asked(link);
     }
@@ -475,6 +490,8 @@ impl Core {
             ended.push(end)
         });
         self.end_all(ended, status);
+        let Self { anteroom, keys, .. } = self;
+        anteroom.fail(status, |guest| keys.at(guest.slot.key).is_some_and(&fails));
     }
 
     /// Waiters and values that a step or a peer took with it.
@@ -509,6 +526,36 @@ impl Core {
         }
     }
 
+    /// Receives that began before the peer was there, and whose keys name a life of it that this is not.
+    fn fail_strangers(&mut self, at: u32, found: Incarnation) {
+        if !self.settings.rules.on(Rule::Restarts) {
+            return;
+        }
+        let mut strangers = Vec::new();
+        let Self {
+            table, keys, waits, ..
+        } = &*self;
+        table.waiting(|slot, id, waiter, _| {
+            let Waiter::Wait(ticket) = waiter else { return };
+            let route = keys.at(slot.key).map(|entry| entry.route);
+            if route == Some(Route::In { peer: at })
+                && let Some(&Wait::Cell { expected, .. }) = waits.at(ticket)
+                && !expected.is_current()
+                && expected != found
+            {
+                strangers.push((id, expected));
+            }
+        });
+        for (id, expected) in strangers {
+            if let Some((slot, waiter)) = self.table.cancel(id) {
+                let task = &self.peers[at as usize].task;
+                let status = faults::wrong_incarnation(task, expected, found);
+                self.complete(waiter, Err(status));
+                self.settle_demands(slot);
+            }
+        }
+    }
+
     /// The status of a receive that names an incarnation its source does not have.
     pub(crate) fn incarnation_fault(&self, key: &Key, peer: u32) -> Option<Status> {
         let wanted = key.source_incarnation();
@@ -539,11 +586,15 @@ impl Core {
         let again = self
             .unopened
             .map_or(Nanos::NEVER, |unopened| unopened.again_at);
+        let steps = self.deadlines.values().min().copied();
+        let guests = self.anteroom.next_deadline();
         links
             .unwrap_or(Nanos::NEVER)
             .min(table.unwrap_or(Nanos::NEVER))
             .min(awaited)
             .min(again)
+            .min(steps.unwrap_or(Nanos::NEVER))
+            .min(guests.unwrap_or(Nanos::NEVER))
     }
 }
 

@@ -67,6 +67,9 @@ impl Shard {
         if !entry.parked.is_empty() && entry.channel.takes_push() {
             core.pump(link);
         }
+        if core.links[link as usize].is_awaited {
+            core.stir(link);
+        }
         // Credit that was refused is due as well, and no timer runs for it.
         if core.links[link as usize].channel.must_transmit(core.now) {
             core.touch(link);

@@ -357,6 +357,7 @@ impl Core {
                 self.peer_lost(peer, &status);
             }
         }
+        self.weigh(link);
         self.watch_link(link);
     }
 
@@ -379,6 +380,7 @@ impl Core {
         }
         self.touch(link);
         self.pump(link);
+        self.stir(link);
         self.renew_demands(link);
         self.links[link as usize].has_asked = false;
         self.ask_when_pressed(link);

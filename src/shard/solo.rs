@@ -13,6 +13,8 @@ use crossbeam::queue::SegQueue;
 use super::call::{Attach, Call, PeerSegment, PeerUp, ShardStats};
 use super::faults;
 use super::mailbox::Command;
+use super::mailbox::{Cancel, bytes_of};
+use super::parcel::{Parcel, Permit, SendCell};
 use super::peers::Link;
 use super::task::{Task, TaskContext, TaskEvent};
 use super::value::Received;
@@ -74,6 +76,10 @@ pub struct Solo {
 /// A receive that can be given up.
 #[derive(Clone, Debug)]
 pub struct Waiting(Arc<WaitCell<Received>>);
+
+/// A send that waits for room, and can be given up.
+#[derive(Clone, Debug)]
+pub struct Sending(Arc<SendCell>);
 
 /// What a peer is, and how this shard reaches those of its shards that share a link with it.
 #[derive(Debug)]
@@ -301,7 +307,83 @@ impl Solo {
     /// Gives a receive up.
     pub fn cancel(&mut self, waiting: &Waiting) {
         waiting.0.abandon();
-        self.mailbox.cancel(Arc::clone(&waiting.0));
+        self.mailbox.cancel(Cancel::Recv(Arc::clone(&waiting.0)));
+    }
+
+    /// A send that waits for room, of a key that this shard owns. `None` if too many wait.
+    pub fn send_in_turn(
+        &mut self,
+        step: StepId,
+        key: &Key,
+        tensor: Tensor,
+        deadline: Nanos,
+    ) -> Option<Sending> {
+        let permit = Permit::take(&self.mailbox)?;
+        let bytes = bytes_of(&tensor);
+        let cell = Arc::new(SendCell::new(tensor));
+        self.mailbox.send_in_turn(Parcel {
+            key: key.clone(),
+            step,
+            is_dead: false,
+            bytes,
+            deadline,
+            cell: Arc::clone(&cell),
+            permit,
+        });
+        Some(Sending(cell))
+    }
+
+    /// A send that nobody waits to hear of.
+    #[cfg(test)]
+    pub(crate) fn send_unheard(&mut self, step: StepId, key: &Key, tensor: Tensor) {
+        self.mailbox.weigh(bytes_of(&tensor), u64::MAX);
+        let command = super::Command::Send {
+            key: key.clone(),
+            step,
+            tensor,
+            is_dead: false,
+            answer: None,
+        };
+        assert!(self.mailbox.command(command).is_ok(), "the mailbox is full");
+    }
+
+    /// Gives a send up: its tensor, if it was not taken.
+    pub fn cancel_send(&mut self, sending: &Sending) -> Option<Tensor> {
+        sending.0.outcome.abandon();
+        self.mailbox.cancel(Cancel::Send(Arc::clone(&sending.0)));
+        sending.0.take_tensor()
+    }
+
+    /// Ends a send that still waits with `Cancelled`.
+    pub fn stop_send(&mut self, sending: &Sending) {
+        sending.0.outcome.stop();
+        self.mailbox.cancel(Cancel::Send(Arc::clone(&sending.0)));
+    }
+
+    /// Ends a receive that still waits with `Cancelled`.
+    pub fn stop(&mut self, waiting: &Waiting) {
+        waiting.0.stop();
+        self.mailbox.cancel(Cancel::Recv(Arc::clone(&waiting.0)));
+    }
+
+    /// The step ends by then, if it has not ended before.
+    pub fn end_by(&mut self, step: StepId, deadline: Nanos) {
+        self.mailbox.call(Call::Deadline {
+            step,
+            deadline,
+            answer: Arc::default(),
+        });
+    }
+
+    /// Stops in good order by then.
+    pub fn shut_down(&mut self, deadline: Nanos) {
+        self.mailbox.call(Call::Stop { deadline });
+    }
+
+    /// True if nobody waits for room.
+    #[must_use]
+    pub fn is_free(&self) -> bool {
+        self.mailbox.pressure().waits() == 0
     }
 
     /// Ends a step with `status`, here and wherever it is known.
@@ -366,11 +448,12 @@ impl Solo {
         });
     }
 
-    /// A peer's connection is lost; it may come back in the same life.
-    pub fn peer_away(&mut self, task: &TaskName, status: Status) {
+    /// A peer's connection is lost; it may come back in the same life, `until` then.
+    pub fn peer_away(&mut self, task: &TaskName, status: Status, until: Nanos) {
         self.mailbox.call(Call::PeerAway {
             task: task.clone(),
             status,
+            until,
         });
     }
 
@@ -456,6 +539,20 @@ impl Solo {
     #[must_use]
     pub fn holdings(&self) -> Holdings {
         self.shard.core.holdings()
+    }
+}
+
+impl Sending {
+    /// The outcome, once; `None` while there is none.
+    #[must_use]
+    pub fn take(&self) -> Option<Result<(), Status>> {
+        self.0.outcome.take()
+    }
+
+    /// The tensor of a send that failed.
+    #[must_use]
+    pub fn take_tensor(&self) -> Option<Tensor> {
+        self.0.take_tensor()
     }
 }
 

@@ -5,7 +5,7 @@
 use super::core::Core;
 use super::faults;
 use super::value::{Value, Waiter};
-use crate::ground::{Code, Status, StepId};
+use crate::ground::{Status, StepId};
 use crate::rendezvous::{self, Refusal, Slot};
 
 impl Core {
@@ -40,6 +40,8 @@ impl Core {
         is_told: bool,
     ) {
         self.end_all(ended, status);
+        self.end_guests(step, status);
+        self.deadlines.remove(&step);
         self.drop_early(|early| early.slot.step == step);
         for link in 0..self.links.len() as u32 {
             let entry = &mut self.links[link as usize];
@@ -52,6 +54,7 @@ impl Core {
             for ticket in entry.channel.demands(|demand| demand.point.step == step) {
                 entry.channel.cancel(ticket);
             }
+            self.weigh(link);
             self.touch(link);
         }
         for peer in &mut self.peers {
@@ -63,7 +66,7 @@ impl Core {
     pub(crate) fn expire(&mut self) -> usize {
         let mut expired = Vec::new();
         self.table.expire(self.now, &mut |end| expired.push(end));
-        let count = expired.len();
+        let count = expired.len() + self.expire_guests() + self.expire_steps();
         for end in expired {
             match end {
                 rendezvous::Expired::Waiter(slot, waiter) => {
@@ -93,15 +96,6 @@ impl Core {
         self.return_lines(link, lines);
         self.stats.dropped += 1;
         self.fail_step(slot.step, status);
-    }
-
-    /// A value that its sender was told is taken finds no room here: its step cannot be whole any more.
-    #[cold]
-    pub(super) fn lost_send(&mut self, step: StepId, status: &Status) {
-        self.stats.dropped += 1;
-        if status.code() == Code::ResourceExhausted {
-            self.fail_step(step, status);
-        }
     }
 
     /// A step ends by a failure of this shard.

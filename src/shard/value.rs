@@ -1,5 +1,6 @@
 //! What the shard's table holds: values on one side, those who wait on the other.
 
+use super::mailbox::bytes_of;
 use crate::channel::Payload;
 use crate::ground::{Region, TensorMeta};
 use crate::memory::Tensor;
@@ -34,11 +35,7 @@ impl Value {
     /// Bytes it parks: what its memory holds here. A lease holds none of ours.
     #[inline]
     pub(crate) fn parked_bytes(&self) -> u64 {
-        if self.tensor.is_leased() {
-            0
-        } else {
-            self.tensor.bytes().len() as u64
-        }
+        bytes_of(&self.tensor)
     }
 }
 
@@ -61,6 +58,11 @@ impl Payload for Value {
     #[inline]
     fn region(&self) -> Option<Region> {
         self.tensor.region()
+    }
+
+    #[inline]
+    fn weight(&self) -> u64 {
+        self.parked_bytes()
     }
 }
 

@@ -6,21 +6,34 @@
 use std::task::{Poll, Waker};
 
 use crate::ground::Status;
-use crate::sync::{ArrayQueue, AtomicBool, AtomicWaker, Ordering};
+use crate::sync::{ArrayQueue, AtomicU8, AtomicU64, AtomicWaker, Ordering};
 
 /// One outcome on its way from a shard to whoever waits.
 #[derive(Debug)]
 pub struct WaitCell<T> {
     outcome: ArrayQueue<Result<T, Status>>,
-    is_abandoned: AtomicBool,
+    /// What the waiter wants: see the constants.
+    wish: AtomicU8,
+    /// Where the shard keeps it: the shard's own note, which nobody else reads.
+    seat: AtomicU64,
     waker: AtomicWaker,
 }
+
+/// It waits.
+const WAITS: u8 = 0;
+/// It is gone, and wants no outcome.
+const GONE: u8 = 1;
+/// It is to end with the status of a cancel, unless it has ended.
+const STOPPED: u8 = 2;
+/// In no seat.
+const NOWHERE: u64 = u64::MAX;
 
 impl<T> Default for WaitCell<T> {
     fn default() -> Self {
         Self {
             outcome: ArrayQueue::new(1),
-            is_abandoned: AtomicBool::new(false),
+            wish: AtomicU8::new(WAITS),
+            seat: AtomicU64::new(NOWHERE),
             waker: AtomicWaker::new(),
         }
     }
@@ -50,18 +63,39 @@ impl<T> WaitCell<T> {
 
     /// The waiter is gone. Pairs with the Acquire in `is_abandoned`.
     pub(crate) fn abandon(&self) {
-        self.is_abandoned.store(true, Ordering::Release);
+        self.wish.store(GONE, Ordering::Release);
+    }
+
+    /// The waiter is to hear that it was cancelled. Pairs with the Acquire in `is_stopped`.
+    pub(crate) fn stop(&self) {
+        self.wish.store(STOPPED, Ordering::Release);
     }
 
     /// True once the waiter is gone.
     pub(crate) fn is_abandoned(&self) -> bool {
-        self.is_abandoned.load(Ordering::Acquire)
+        self.wish.load(Ordering::Acquire) == GONE
+    }
+
+    /// True once the waiter is to hear that it was cancelled.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.wish.load(Ordering::Acquire) == STOPPED
+    }
+
+    /// Where the shard keeps it, for the shard alone.
+    pub(crate) fn seat(&self) -> Option<u64> {
+        Some(self.seat.load(Ordering::Relaxed)).filter(|&seat| seat != NOWHERE)
+    }
+
+    /// The shard keeps it there.
+    pub(crate) fn sit(&self, seat: u64) {
+        self.seat.store(seat, Ordering::Relaxed);
     }
 
     /// Empties the cell for another use; the caller owns it alone.
     pub(crate) fn reset(&self) {
         while self.outcome.pop().is_some() {}
         self.waker.take();
-        self.is_abandoned.store(false, Ordering::Relaxed);
+        self.wish.store(WAITS, Ordering::Relaxed);
+        self.seat.store(NOWHERE, Ordering::Relaxed);
     }
 }

@@ -61,6 +61,8 @@ pub struct Dials {
     pub is_scarce: bool,
     pub queues: Queues,
     pub arena_bytes: u64,
+    /// How long a peer may be away before its shards give it up by themselves.
+    pub away_ns: u64,
     /// Before this nobody is connected.
     pub apart_ns: u64,
     /// Operations between two ticks, at most.
@@ -115,6 +117,7 @@ impl Dials {
             is_scarce: false,
             queues: Queues::default(),
             arena_bytes: 64 << 20,
+            away_ns: 1_000_000_000,
             apart_ns: 0,
             hurry: 4,
             tick_ns: 10_000,
@@ -136,7 +139,7 @@ impl Dials {
         }
         dials.partition_one_in = pick(&mut rng, &[0, 0, 60, 200]);
         dials.partition_max_ns = pick(&mut rng, &[20_000, 500_000, 3_000_000]);
-        dials.settings.resume_timeout_ns = pick(&mut rng, &[1_000_000_000, 200_000]);
+        dials.away_ns = pick(&mut rng, &[1_000_000_000, 200_000]);
         dials.is_skewed = rng.one_in(2);
         dials.lost_one_in = pick(&mut rng, &[0, 0, 100]);
         dials.lost_max_ns = pick(&mut rng, &[100_000, 2_000_000]);

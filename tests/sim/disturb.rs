@@ -139,7 +139,7 @@ impl World {
             }
         }
         if breaks && may_be_away {
-            let is_short = self.dials.settings.resume_timeout_ns < 1_000_000_000;
+            let is_short = self.dials.away_ns < 1_000_000_000;
             if is_short {
                 // Who is away so long may be given up.
                 self.disturb(one, other);
@@ -149,8 +149,10 @@ impl World {
                     continue;
                 }
                 let task = self.nodes[away].task.clone();
+                let until = Nanos(self.clocks[at].now() + self.dials.away_ns);
                 for solo in &mut self.nodes[at].solos {
-                    solo.peer_away(&task, Status::new(Code::Unavailable, "SIM", "silent"));
+                    let status = Status::new(Code::Unavailable, "SIM", "silent");
+                    solo.peer_away(&task, status, until);
                 }
             }
         }

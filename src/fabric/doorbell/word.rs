@@ -1,7 +1,7 @@
 //! The word of a doorbell: how a sleeper says that it sleeps, and how a poster sees it.
 //!
-//! Knows one atomic; not where it lies, nor what wakes. The proof is at the head of `doorbell.rs`, and loom goes through
-//! every interleaving of it (`tests/loom_shard.rs`).
+//! Knows one atomic; not where it lies, nor what wakes. The proof is at the head of `doorbell.rs`, and loom goes
+//! through every interleaving of it (`tests/loom_shard.rs`).
 
 use crate::sync::{AtomicU64, Ordering, fence};
 

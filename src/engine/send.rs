@@ -1,0 +1,246 @@
+//! Sends of application threads that wait for room: a future for any runtime, and a blocking wait.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use super::cancel::{CancelToken, Hook};
+use super::recv::block_on_cell;
+use super::steps::Step;
+use crate::ground::{Key, Nanos, Status};
+use crate::memory::Tensor;
+use crate::shard::faults;
+use crate::shard::mailbox::{Cancel, Command, bytes_of};
+use crate::shard::parcel::{Parcel, Permit, SendCell};
+
+/// A send that waits for room: see [`Step::send_async`]. Dropping it before the value was taken cancels it and gives
+/// the tensor's memory back.
+#[derive(Debug)]
+#[must_use = "a send does nothing until it is started, awaited or waited for"]
+pub struct SendAsync {
+    step: Step,
+    key: Key,
+    is_dead: bool,
+    patience: Option<Duration>,
+    hook: Hook,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    New(Tensor),
+    Waiting(Arc<SendCell>),
+    /// It began and ended at once; the outcome is still to be told.
+    Settled(Result<(), Unsent>),
+    Done,
+}
+
+/// Why a value was not sent, with the tensor: it is its sender's again.
+#[derive(Debug)]
+pub struct Unsent {
+    status: Status,
+    tensor: Option<Tensor>,
+}
+
+impl Unsent {
+    /// Why.
+    #[must_use]
+    pub const fn status(&self) -> &Status {
+        &self.status
+    }
+
+    /// The tensor, to send it again. `None` if its engine ended while it was being taken.
+    #[must_use]
+    pub fn into_tensor(self) -> Option<Tensor> {
+        self.tensor
+    }
+}
+
+impl std::fmt::Display for Unsent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.status.fmt(f)
+    }
+}
+
+impl std::error::Error for Unsent {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.status)
+    }
+}
+
+impl From<Unsent> for Status {
+    fn from(unsent: Unsent) -> Self {
+        unsent.status
+    }
+}
+
+impl SendAsync {
+    pub(super) fn new(step: Step, key: Key, tensor: Tensor, is_dead: bool) -> Self {
+        Self {
+            step,
+            key,
+            is_dead,
+            patience: None,
+            hook: Hook::default(),
+            state: State::New(tensor),
+        }
+    }
+
+    /// Gives up after `patience`, counted from when it begins, with `DeadlineExceeded`. The value was not taken then.
+    pub const fn deadline(mut self, patience: Duration) -> Self {
+        self.patience = Some(patience);
+        self
+    }
+
+    /// Gives up with `Cancelled` when the token is cancelled, unless the value was taken before.
+    pub fn cancel_on(mut self, token: &CancelToken) -> Self {
+        self.hook = Hook::on(token);
+        self
+    }
+
+    /// Begins now, and is waited for later: its place among the values of its key is taken.
+    pub fn start(mut self) -> Self {
+        self.begin();
+        self
+    }
+
+    /// Blocks this thread until the value is taken.
+    ///
+    /// # Errors
+    /// [`Unsent`], with the tensor: what [`Step::send`] names, but for the bounds it waits for; `DeadlineExceeded`;
+    /// `Cancelled`; `ResourceExhausted` when too many sends wait for room already.
+    pub fn wait(mut self) -> Result<(), Unsent> {
+        if !self.hook.is_loose() {
+            return futures_lite::future::block_on(self);
+        }
+        self.begin();
+        if let State::Waiting(cell) = &self.state {
+            let cell = Arc::clone(cell);
+            let outcome = block_on_cell(&cell.outcome, None);
+            return self.settle(&cell, outcome.unwrap_or_else(|| Err(faults::shutdown())));
+        }
+        self.told()
+    }
+
+    fn begin(&mut self) {
+        if matches!(self.state, State::New(_))
+            && let State::New(tensor) = std::mem::replace(&mut self.state, State::Done)
+        {
+            self.state = if self.hook.is_cancelled() {
+                State::Settled(Err(unsent(faults::send_cancelled(), tensor)))
+            } else {
+                self.put_in(tensor)
+            };
+        }
+    }
+
+    /// Into the shard's mailbox: as a plain send as long as nothing presses, and in turn otherwise.
+    fn put_in(&self, mut tensor: Tensor) -> State {
+        if let Err(status) = self.step.may_send(&self.key) {
+            return State::Settled(Err(unsent(status, tensor)));
+        }
+        let engine = self.step.engine();
+        let mailbox = engine.mailbox_of(&self.key);
+        let bytes = bytes_of(&tensor);
+        if mailbox.pressure().is_none() {
+            if mailbox.weigh(bytes, engine.parked_bytes) {
+                let command = Command::Send {
+                    key: self.key.clone(),
+                    step: self.step.id(),
+                    tensor,
+                    is_dead: self.is_dead,
+                    answer: None,
+                };
+                match mailbox.command(command) {
+                    Err(Command::Send { tensor: back, .. }) => tensor = back,
+                    _ => return State::Settled(Ok(())),
+                }
+            }
+            mailbox.unweigh(bytes);
+        }
+        let Some(permit) = Permit::take(mailbox) else {
+            let status = faults::sends_exhausted(crate::ground::limits::WAITING_SENDS);
+            return State::Settled(Err(unsent(status, tensor)));
+        };
+        let cell = Arc::new(SendCell::new(tensor));
+        mailbox.send_in_turn(Parcel {
+            key: self.key.clone(),
+            step: self.step.id(),
+            is_dead: self.is_dead,
+            bytes,
+            deadline: self
+                .patience
+                .map_or(Nanos::NEVER, |patience| engine.clock.deadline(patience)),
+            cell: Arc::clone(&cell),
+            permit,
+        });
+        State::Waiting(cell)
+    }
+
+    fn settle(&mut self, cell: &SendCell, outcome: Result<(), Status>) -> Result<(), Unsent> {
+        self.state = State::Done;
+        self.hook.loosen();
+        outcome.map_err(|status| Unsent {
+            status,
+            tensor: cell.take_tensor(),
+        })
+    }
+
+    /// The outcome of a send that ended when it began.
+    fn told(&mut self) -> Result<(), Unsent> {
+        self.hook.loosen();
+        match std::mem::replace(&mut self.state, State::Done) {
+            State::Settled(outcome) => outcome,
+            _ => Err(Unsent {
+                status: faults::send_cancelled(),
+                tensor: None,
+            }),
+        }
+    }
+
+    fn tell_shard(&self, cell: &Arc<SendCell>) {
+        let mailbox = self.step.engine().mailbox_of(&self.key);
+        mailbox.cancel(Cancel::Send(Arc::clone(cell)));
+    }
+}
+
+const fn unsent(status: Status, tensor: Tensor) -> Unsent {
+    Unsent {
+        status,
+        tensor: Some(tensor),
+    }
+}
+
+impl Future for SendAsync {
+    type Output = Result<(), Unsent>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.begin();
+        let State::Waiting(cell) = &self.state else {
+            return Poll::Ready(self.told());
+        };
+        let cell = Arc::clone(cell);
+        if let Poll::Ready(outcome) = cell.outcome.poll(context.waker()) {
+            return Poll::Ready(self.settle(&cell, outcome));
+        }
+        if self.hook.poll(context) {
+            // The shard says how it ends: it may be taking the value now.
+            cell.outcome.stop();
+            self.tell_shard(&cell);
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for SendAsync {
+    fn drop(&mut self) {
+        if let State::Waiting(cell) = &self.state {
+            cell.outcome.abandon();
+            // Its memory is free from here on, whenever the shard hears of it.
+            drop(cell.take_tensor());
+            self.tell_shard(cell);
+        }
+    }
+}

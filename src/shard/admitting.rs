@@ -1,0 +1,565 @@
+//! Admitting: who of those who wait for room goes when, and who may not go before them.
+//!
+//! Those who wait go in the order in which they came, but for two things: who waits for a bound of its step holds up
+//! that step and no other; and a value that somebody already waits for, or that leaves for its peer at once, needs no
+//! room, so it goes when it is the first of its slot. Nothing here is polled: a look is due when there is room for the
+//! oldest of a step, or when somebody began to wait at a slot, or a peer gave credit back.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::Shard;
+use super::anteroom::Guest;
+use super::core::Core;
+use super::faults;
+use super::keys::Route;
+use super::mailbox::{Cancel, bytes_of};
+use super::parcel::{Parcel, SendCell};
+use super::peers::Link;
+use super::value::{NO_LINK, Value};
+use crate::fabric::AnyPort;
+use crate::ground::{Key, Nanos, Status, StepId, catalogue, limits};
+use crate::memory::Tensor;
+use crate::rendezvous::{Refusal, Slot};
+
+/// Parcels taken out of the lane in one turn.
+const LANE_PER_TURN: usize = 32;
+/// The longest that goes before a value in its frame's body.
+const LEAD_MAX: u64 = 40;
+
+/// What became of a send that may wait.
+enum Tried {
+    /// It went, by a link that has something to post now.
+    Sent(u32),
+    /// It must wait for this bound.
+    Waits(Slot, Refusal),
+}
+
+/// True for the statuses of the bounds that one waits for.
+fn is_for_room(status: &Status) -> bool {
+    [
+        catalogue::PARKED_BYTES,
+        catalogue::PARKED_BYTES_OF_STEP,
+        catalogue::PARKED_VALUES,
+    ]
+    .contains(&status.reason())
+}
+
+/// True for a status that says that the step is over, not that something was lost in it.
+fn is_of_ended_step(core: &Core, step: StepId) -> bool {
+    core.table.status_of(step).is_some()
+}
+
+impl Core {
+    /// Counts what a link has put on offer, or need not keep any more.
+    #[inline]
+    pub(crate) fn weigh(&mut self, link: u32) {
+        let Some(entry) = self.links.get_mut(link as usize) else {
+            return;
+        };
+        while let Some((step, change)) = entry.channel.take_weighed() {
+            self.table.hold(step, change);
+        }
+    }
+
+    /// True if the value would be kept here, on offer, and there is no room for that.
+    #[inline]
+    pub(crate) fn may_not_offer(&self, link: u32, slot: Slot, value: &Value) -> bool {
+        let is_whole = self.links.get(link as usize).is_some_and(|entry| {
+            let tensor = &value.tensor;
+            entry
+                .channel
+                .goes_whole(&tensor.meta(), tensor.bytes().len())
+        });
+        !is_whole
+            && self
+                .table
+                .room_to_offer(slot.step, value.parked_bytes())
+                .is_err()
+    }
+
+    /// Whether a value that does not wait may go while others do: not before those of its slot, and not into room that
+    /// others wait for.
+    #[cold]
+    pub(crate) fn may_pass(&self, slot: Slot, len: u64) -> Result<(), Status> {
+        if self
+            .keys
+            .at(slot.key)
+            .is_some_and(|entry| entry.owner != self.index)
+        {
+            // It is its owner's to judge.
+            return Ok(());
+        }
+        if self.anteroom.has_slot(&slot) {
+            return Err(faults::send_behind(self.key_of(slot).as_ref(), slot.step));
+        }
+        if self.needs_no_room(&slot, len) {
+            return Ok(());
+        }
+        self.room_behind(slot.step)
+            .map_err(|refusal| self.refused(refusal, slot))
+    }
+
+    /// The bound that others wait for already, whom a value of this step would have to stand behind.
+    fn room_behind(&self, step: StepId) -> Result<(), Refusal> {
+        match self.anteroom.bound_of(step) {
+            Some(refusal) => Err(refusal),
+            None if self.anteroom.is_shut() => Err(Refusal::ParkedBytes),
+            None => Ok(()),
+        }
+    }
+
+    /// True if the slot's next value would be handed over, or leave for its peer, at once.
+    fn needs_no_room(&self, slot: &Slot, len: u64) -> bool {
+        if self.table.is_awaited(slot) {
+            return true;
+        }
+        let Some(entry) = self.keys.at(slot.key) else {
+            return false;
+        };
+        let link = self.links.get(entry.link as usize);
+        matches!(entry.route, Route::Out { .. })
+            && self.is_short(len)
+            && self.table.is_clear(slot)
+            && link.is_some_and(Link::is_open)
+    }
+
+    /// True for a value that goes whole, in a frame.
+    const fn is_short(&self, len: u64) -> bool {
+        len + LEAD_MAX <= self.settings.inline_max as u64
+    }
+
+    /// A value that leaves for its peer at once when there is credit need not wait for room: its link is watched.
+    fn watch_credit(&mut self, slot: &Slot, len: u64) {
+        let Some(entry) = self.keys.at(slot.key) else {
+            return;
+        };
+        if matches!(entry.route, Route::Out { .. })
+            && self.is_short(len)
+            && self.table.is_clear(slot)
+            && let Some(link) = self.links.get_mut(entry.link as usize)
+        {
+            link.is_awaited = true;
+        }
+    }
+
+    /// A value of an application thread that waits for room: goes, or stays here.
+    pub(crate) fn take_parcel(&mut self, ports: &mut [AnyPort], parcel: Parcel) -> u32 {
+        let outcome = &parcel.cell.outcome;
+        if outcome.is_abandoned() {
+            return NO_LINK;
+        }
+        let failed = if outcome.is_stopped() {
+            Some(faults::send_cancelled())
+        } else if parcel.deadline <= self.now {
+            Some(faults::send_deadline(&parcel.key, parcel.step))
+        } else {
+            None
+        };
+        let status = match failed {
+            Some(status) => status,
+            None => match self.try_parcel(ports, &parcel) {
+                Ok(Tried::Sent(link)) => {
+                    outcome.complete(Ok(()));
+                    return link;
+                }
+                Ok(Tried::Waits(slot, refusal)) => {
+                    self.watch_credit(&slot, parcel.bytes);
+                    self.await_destination(slot);
+                    self.next_timer = self.next_timer.min(parcel.deadline);
+                    self.anteroom.enter(Guest {
+                        slot,
+                        is_dead: parcel.is_dead,
+                        bytes: parcel.bytes,
+                        deadline: parcel.deadline,
+                        cell: parcel.cell,
+                        refusal,
+                        _permit: Some(parcel.permit),
+                    });
+                    return NO_LINK;
+                }
+                Err(status) => status,
+            },
+        };
+        outcome.complete(Err(status));
+        NO_LINK
+    }
+
+    /// Hands a parcel over if it may go: the link that has something to post. Otherwise the bound it has to wait for.
+    fn try_parcel(&mut self, ports: &mut [AnyPort], parcel: &Parcel) -> Result<Tried, Status> {
+        let wanted = parcel.key.source_incarnation();
+        if !wanted.is_current() && wanted != self.incarnation {
+            return Err(faults::own_incarnation(wanted, self.incarnation));
+        }
+        let key = self.intern(&parcel.key)?;
+        let slot = Slot {
+            step: parcel.step,
+            key,
+            at: parcel.key.frame_iter(),
+        };
+        self.try_cell(ports, slot, parcel.is_dead, parcel.bytes, &parcel.cell)
+    }
+
+    fn try_cell(
+        &mut self,
+        ports: &mut [AnyPort],
+        slot: Slot,
+        is_dead: bool,
+        bytes: u64,
+        cell: &SendCell,
+    ) -> Result<Tried, Status> {
+        // A step that ended takes nothing, and one that somebody waits in is alive.
+        self.table
+            .open_step(self.now, slot.step)
+            .map_err(|refusal| self.refused(refusal, slot))?;
+        let limits = self.table.limits();
+        let longest = limits.parked_bytes.min(limits.parked_bytes_per_step);
+        let refusal = if self.anteroom.has_slot(&slot) {
+            self.anteroom.bound_of(slot.step)
+        } else if self.needs_no_room(&slot, bytes) || bytes > longest {
+            // What is longer than the bound goes at once or is refused: there would be no end to its wait.
+            None
+        } else {
+            let free = self.room_behind(slot.step);
+            free.and_then(|()| self.table.room(slot.step, bytes)).err()
+        };
+        if let Some(refusal) = refusal {
+            return Ok(Tried::Waits(slot, refusal));
+        }
+        let Some(tensor) = cell.take_tensor() else {
+            // Its sender took it back this moment, and hears nothing any more.
+            return Ok(Tried::Sent(NO_LINK));
+        };
+        match self.send_admitted(ports, slot, tensor.clone(), is_dead) {
+            Ok(link) => Ok(Tried::Sent(link)),
+            Err(status) => {
+                cell.put_back(tensor);
+                if is_for_room(&status) && bytes <= longest {
+                    let refusal = self.table.room(slot.step, bytes).err();
+                    return Ok(Tried::Waits(slot, refusal.unwrap_or(Refusal::ParkedBytes)));
+                }
+                Err(status)
+            }
+        }
+    }
+
+    /// A value whose sender was told that it was taken, when there may be no room for it: it waits if there is none.
+    #[cold]
+    pub(crate) fn send_unheard(
+        &mut self,
+        ports: &mut [AnyPort],
+        slot: Slot,
+        tensor: Tensor,
+        is_dead: bool,
+    ) -> u32 {
+        let bytes = bytes_of(&tensor);
+        let cell = Arc::new(SendCell::new(tensor));
+        let status = match self.try_cell(ports, slot, is_dead, bytes, &cell) {
+            Ok(Tried::Sent(link)) => return link,
+            Ok(Tried::Waits(slot, refusal)) => {
+                if self.anteroom.len() < limits::WAITING_SENDS as usize {
+                    self.watch_credit(&slot, bytes);
+                    self.await_destination(slot);
+                    self.anteroom.enter(Guest {
+                        slot,
+                        is_dead,
+                        bytes,
+                        deadline: Nanos::NEVER,
+                        cell,
+                        refusal,
+                        _permit: None,
+                    });
+                    return NO_LINK;
+                }
+                self.refused(refusal, slot)
+            }
+            Err(status) => status,
+        };
+        self.lost(slot.step, &status);
+        NO_LINK
+    }
+
+    /// What waits for room waits for its destination too.
+    fn await_destination(&mut self, slot: Slot) {
+        if let Some(Route::Out { peer }) = self.keys.at(slot.key).map(|entry| entry.route) {
+            self.await_peer(peer);
+        }
+    }
+
+    /// True if a look at those who wait is due.
+    #[cold]
+    fn is_ripe(&self) -> bool {
+        if self.anteroom.is_stirred || self.anteroom.is_stale || !self.anteroom.wanted.is_empty() {
+            return true;
+        }
+        self.anteroom
+            .heads()
+            .any(|guest| self.table.room(guest.slot.step, guest.bytes).is_ok())
+    }
+
+    /// Somebody began to wait at a slot.
+    #[cold]
+    pub(crate) fn wanted(&mut self, slot: Slot) {
+        if self.anteroom.has_slot(&slot) {
+            self.anteroom.wanted.push(slot);
+        }
+    }
+
+    /// A link takes more than it did, and somebody waits for that.
+    #[cold]
+    pub(crate) fn stir(&mut self, link: u32) {
+        if let Some(entry) = self.links.get_mut(link as usize)
+            && entry.is_open()
+        {
+            entry.is_awaited = false;
+            self.anteroom.is_stirred = !self.anteroom.is_empty();
+        }
+    }
+
+    /// Ends the wait of those whose time is over.
+    pub(crate) fn expire_guests(&mut self) -> usize {
+        let due: Vec<_> = self
+            .anteroom
+            .guests()
+            .filter(|(_, guest)| guest.deadline <= self.now)
+            .map(|(turn, _)| turn)
+            .collect();
+        for &turn in &due {
+            let Some(guest) = self.anteroom.leave(turn) else {
+                continue;
+            };
+            let status = match self.key_of(guest.slot) {
+                Some(key) => faults::send_deadline(&key, guest.slot.step),
+                None => faults::deadline(None, guest.slot.step),
+            };
+            guest.fail(&status);
+        }
+        due.len()
+    }
+
+    /// Ends the wait of all in a step.
+    pub(crate) fn end_guests(&mut self, step: StepId, status: &Status) {
+        if !self.anteroom.is_empty() {
+            self.anteroom.fail(status, |guest| guest.slot.step == step);
+        }
+    }
+
+    /// An application thread waits no more, or wants to hear that it does not.
+    pub(crate) fn cancel(&mut self, cancel: &Cancel) {
+        match cancel {
+            Cancel::Recv(cell) => self.cancel_cell(cell),
+            Cancel::Send(cell) => {
+                // The seat is of this cell for as long as it stands there.
+                let turn = cell.outcome.seat().filter(|&turn| {
+                    let guest = self.anteroom.at(turn);
+                    guest.is_some_and(|guest| Arc::ptr_eq(&guest.cell, cell))
+                });
+                if let Some(guest) = turn.and_then(|turn| self.anteroom.leave(turn))
+                    && guest.cell.outcome.is_stopped()
+                {
+                    guest.fail(&faults::send_cancelled());
+                }
+            }
+        }
+    }
+
+    /// A value that nobody waits to hear of was refused. Its sender was told that it was taken, so its step cannot be
+    /// whole any more.
+    #[cold]
+    pub(crate) fn lost(&mut self, step: StepId, status: &Status) {
+        self.stats.dropped += 1;
+        if !is_of_ended_step(self, step) {
+            self.fail_step(step, status);
+        }
+    }
+
+    /// The step is to end by then, if it has not ended before. The earliest of several counts.
+    pub(crate) fn end_by(&mut self, step: StepId, deadline: Nanos) -> Result<(), Status> {
+        let slot = Slot {
+            step,
+            key: crate::rendezvous::KeyId(0),
+            at: crate::ground::FrameIter::default(),
+        };
+        // It counts among the steps alive, so there are no more deadlines than those.
+        self.table
+            .open_step(self.now, step)
+            .map_err(|refusal| self.refused(refusal, slot))?;
+        let set = self.deadlines.entry(step).or_insert(deadline);
+        *set = deadline.min(*set);
+        self.next_timer = self.next_timer.min(deadline);
+        Ok(())
+    }
+
+    /// Ends the steps whose time is over.
+    pub(crate) fn expire_steps(&mut self) -> usize {
+        let due: Vec<_> = self
+            .deadlines
+            .iter()
+            .filter(|(_, at)| **at <= self.now)
+            .map(|(&step, _)| step)
+            .collect();
+        for &step in &due {
+            self.deadlines.remove(&step);
+            self.fail_step(step, &faults::step_deadline(step));
+        }
+        due.len()
+    }
+}
+
+impl Shard {
+    /// A value of an application thread that does not wait to hear whether it was taken.
+    #[cold]
+    pub(super) fn take_unheard(&mut self, key: &Key, step: StepId, tensor: Tensor, is_dead: bool) {
+        let link = match self.core.intern(key) {
+            Ok(id) => {
+                let at = key.frame_iter();
+                let slot = Slot { step, key: id, at };
+                self.core
+                    .send_unheard(&mut self.ports, slot, tensor, is_dead)
+            }
+            Err(status) => {
+                self.core.lost(step, &status);
+                NO_LINK
+            }
+        };
+        self.sent_along(link);
+    }
+
+    /// Takes what stands in the lane, once all commands are done that were there before it.
+    #[cold]
+    pub(super) fn take_lane(&mut self, done: usize) -> usize {
+        let before = match self.before_lane {
+            Some(before) => before.saturating_sub(done),
+            // Those who stand there came after whatever is among the commands now.
+            None => self.mailbox.commands(),
+        };
+        self.before_lane = Some(before);
+        let mut taken = 0;
+        while before == 0 && taken < LANE_PER_TURN {
+            let Some(parcel) = self.mailbox.next_in_lane() else {
+                break;
+            };
+            self.take_parcel(parcel);
+            self.mailbox.taken(0, self.core.is_pressed());
+            self.mailbox.left_lane();
+            taken += 1;
+        }
+        if self.mailbox.pressure().is_laned() {
+            self.mailbox.more_commands();
+        } else {
+            self.before_lane = None;
+        }
+        taken
+    }
+
+    pub(super) fn take_parcel(&mut self, parcel: Parcel) {
+        let link = self.core.take_parcel(&mut self.ports, parcel);
+        self.sent_along(link);
+    }
+
+    fn sent_along(&mut self, link: u32) {
+        self.has_posted = true;
+        if link != NO_LINK {
+            self.transmit_link(link);
+        }
+    }
+
+    /// Lets those go who wait for room, as far as there is some.
+    #[cold]
+    pub(super) fn admit(&mut self) -> usize {
+        if !self.core.is_ripe() {
+            return 0;
+        }
+        let mut done = 0;
+        for slot in std::mem::take(&mut self.core.anteroom.wanted) {
+            if let Some(turn) = self.core.anteroom.first_at(&slot)
+                && self.core.table.is_awaited(&slot)
+            {
+                done += usize::from(self.let_go_on(turn).is_ok());
+            }
+        }
+        let is_stirred = std::mem::take(&mut self.core.anteroom.is_stirred);
+        self.core.anteroom.is_stale = false;
+        let mut held_up = BTreeSet::new();
+        let mut is_shut = false;
+        let mut from = 0;
+        while let Some((turn, guest)) = self.core.anteroom.from(from) {
+            from = turn + 1;
+            let (slot, bytes) = (guest.slot, guest.bytes);
+            let is_first = self.core.anteroom.first_at(&slot) == Some(turn);
+            let is_behind = is_shut || held_up.contains(&slot.step);
+            let goes = if is_first && self.core.needs_no_room(&slot, bytes) {
+                Ok(())
+            } else if is_behind {
+                if is_first && is_stirred {
+                    self.core.watch_credit(&slot, bytes);
+                }
+                continue;
+            } else {
+                self.core.table.room(slot.step, bytes)
+            };
+            match goes.and_then(|()| self.let_go_on(turn)) {
+                Ok(()) => done += 1,
+                Err(refusal) => {
+                    if let Some(guest) = self.core.anteroom.at_mut(turn) {
+                        guest.refusal = refusal;
+                    }
+                    self.core.watch_credit(&slot, bytes);
+                    if refusal == Refusal::ParkedBytesOfStep {
+                        held_up.insert(slot.step);
+                    } else {
+                        is_shut = true;
+                    }
+                }
+            }
+            let is_over = is_shut || held_up.len() == self.core.anteroom.steps();
+            if is_over && !is_stirred {
+                break;
+            }
+        }
+        // Those who went here left as many bounds as they found.
+        self.core.anteroom.is_stale = false;
+        // Room that was given may not press any more, and room that was taken may.
+        self.mailbox.taken(0, self.core.is_pressed());
+        done
+    }
+
+    /// One who waited goes. If it meets a bound after all it stays.
+    fn let_go_on(&mut self, turn: u64) -> Result<(), Refusal> {
+        let Some(guest) = self.core.anteroom.at(turn) else {
+            return Ok(());
+        };
+        let (slot, is_dead, bytes) = (guest.slot, guest.is_dead, guest.bytes);
+        let cell = Arc::clone(&guest.cell);
+        let Some(tensor) = cell.take_tensor() else {
+            // Its sender has taken it back.
+            self.core.anteroom.leave(turn);
+            return Ok(());
+        };
+        let sent = self
+            .core
+            .send_admitted(&mut self.ports, slot, tensor.clone(), is_dead);
+        match sent {
+            Ok(link) => {
+                self.sent_along(link);
+                cell.outcome.complete(Ok(()));
+                self.core.anteroom.leave(turn);
+                Ok(())
+            }
+            Err(status) => {
+                cell.put_back(tensor);
+                if is_for_room(&status) {
+                    let refusal = self.core.table.room(slot.step, bytes).err();
+                    return Err(refusal.unwrap_or(Refusal::ParkedBytes));
+                }
+                if let Some(guest) = self.core.anteroom.leave(turn) {
+                    guest.fail(&status);
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,176 @@
+//! Anteroom: sends that wait for room in the shard, in the order in which they came.
+//!
+//! It knows who waits, at which slot and in which step; what room there is, and who may go, is `admitting.rs`. It is
+//! bounded by the permits of those who wait, and empty in a shard that keeps up.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use super::parcel::{Permit, SendCell};
+use crate::ground::{Nanos, Status, StepId};
+use crate::rendezvous::{Refusal, Slot};
+
+/// A send that waits.
+#[derive(Debug)]
+pub(crate) struct Guest {
+    pub(crate) slot: Slot,
+    pub(crate) is_dead: bool,
+    pub(crate) bytes: u64,
+    pub(crate) deadline: Nanos,
+    pub(crate) cell: Arc<SendCell>,
+    /// The bound it met last.
+    pub(crate) refusal: Refusal,
+    /// Its sender's place among those who wait; none if its sender was told before that it was taken.
+    pub(crate) _permit: Option<Permit>,
+}
+
+/// A slot, in an order of no meaning.
+type Place = (StepId, u32, u64, u64);
+
+/// Everybody who waits. The number of a guest is its turn.
+#[derive(Debug, Default)]
+pub(crate) struct Anteroom {
+    guests: BTreeMap<u64, Guest>,
+    next: u64,
+    slots: BTreeMap<Place, VecDeque<u64>>,
+    steps: BTreeMap<StepId, BTreeSet<u64>>,
+    /// Slots at which somebody began to wait for a value that stands here.
+    pub(crate) wanted: Vec<Slot>,
+    /// A peer has credit again, or is there.
+    pub(crate) is_stirred: bool,
+    /// Somebody went without there being room: the bounds that others have met may not be those they would meet now.
+    pub(crate) is_stale: bool,
+}
+
+const fn place(slot: &Slot) -> Place {
+    (slot.step, slot.key.0, slot.at.frame, slot.at.iter)
+}
+
+impl Guest {
+    /// Ends its wait with a failure. The tensor stays where its sender finds it.
+    pub(crate) fn fail(self, status: &Status) {
+        self.cell.outcome.complete(Err(status.clone()));
+    }
+}
+
+impl Anteroom {
+    /// True if nobody waits.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.guests.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.guests.len()
+    }
+
+    /// True if somebody waits at the slot: what comes later there may not go first.
+    pub(crate) fn has_slot(&self, slot: &Slot) -> bool {
+        self.slots.contains_key(&place(slot))
+    }
+
+    /// The bound that the oldest of a step met.
+    pub(crate) fn bound_of(&self, step: StepId) -> Option<Refusal> {
+        let first = self.steps.get(&step)?.first()?;
+        self.guests.get(first).map(|guest| guest.refusal)
+    }
+
+    /// True if somebody waits for a bound of the whole shard: none that came later may go first.
+    pub(crate) fn is_shut(&self) -> bool {
+        self.heads()
+            .any(|guest| guest.refusal != Refusal::ParkedBytesOfStep)
+    }
+
+    /// Lets a send wait.
+    pub(crate) fn enter(&mut self, guest: Guest) {
+        let turn = self.next;
+        self.next += 1;
+        guest.cell.outcome.sit(turn);
+        let (slot, step) = (place(&guest.slot), guest.slot.step);
+        self.slots.entry(slot).or_default().push_back(turn);
+        self.steps.entry(step).or_default().insert(turn);
+        self.guests.insert(turn, guest);
+    }
+
+    /// Takes a send out.
+    pub(crate) fn leave(&mut self, turn: u64) -> Option<Guest> {
+        let guest = self.guests.remove(&turn)?;
+        let at = place(&guest.slot);
+        if let Some(turns) = self.slots.get_mut(&at) {
+            turns.retain(|&other| other != turn);
+            if turns.is_empty() {
+                self.slots.remove(&at);
+            }
+        }
+        if let Some(turns) = self.steps.get_mut(&guest.slot.step) {
+            turns.remove(&turn);
+            if turns.is_empty() {
+                self.steps.remove(&guest.slot.step);
+            }
+        }
+        self.is_stale = true;
+        if self.guests.is_empty() {
+            // What was asked of those who waited is over with them.
+            self.wanted.clear();
+            self.is_stirred = false;
+            self.is_stale = false;
+        }
+        Some(guest)
+    }
+
+    pub(crate) fn at(&self, turn: u64) -> Option<&Guest> {
+        self.guests.get(&turn)
+    }
+
+    pub(crate) fn at_mut(&mut self, turn: u64) -> Option<&mut Guest> {
+        self.guests.get_mut(&turn)
+    }
+
+    /// The oldest at a slot.
+    pub(crate) fn first_at(&self, slot: &Slot) -> Option<u64> {
+        self.slots.get(&place(slot))?.front().copied()
+    }
+
+    /// The oldest of each step.
+    pub(crate) fn heads(&self) -> impl Iterator<Item = &Guest> {
+        let turns = self.steps.values().filter_map(BTreeSet::first);
+        turns.filter_map(|turn| self.guests.get(turn))
+    }
+
+    /// How many steps have somebody here.
+    pub(crate) fn steps(&self) -> usize {
+        self.steps.len()
+    }
+
+    /// The first whose turn is `from` or later.
+    pub(crate) fn from(&self, from: u64) -> Option<(u64, &Guest)> {
+        self.guests
+            .range(from..)
+            .next()
+            .map(|(&turn, guest)| (turn, guest))
+    }
+
+    /// Everybody, oldest first.
+    pub(crate) fn guests(&self) -> impl Iterator<Item = (u64, &Guest)> {
+        self.guests.iter().map(|(&turn, guest)| (turn, guest))
+    }
+
+    /// Everybody whom `goes` picks ends with `status`.
+    pub(crate) fn fail(&mut self, status: &Status, goes: impl Fn(&Guest) -> bool) {
+        let turns: Vec<_> = self
+            .guests()
+            .filter(|(_, guest)| goes(guest))
+            .map(|(turn, _)| turn)
+            .collect();
+        for turn in turns {
+            if let Some(guest) = self.leave(turn) {
+                guest.fail(status);
+            }
+        }
+    }
+
+    /// When the first of them gives up. A walk over all: for a timer that fired, not for each turn.
+    pub(crate) fn next_deadline(&self) -> Option<Nanos> {
+        self.guests.values().map(|guest| guest.deadline).min()
+    }
+}

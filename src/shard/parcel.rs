@@ -1,0 +1,70 @@
+//! Parcels: values that wait for room, on their way from an application thread to a shard.
+//!
+//! The tensor lies where both sides can take it, and whoever takes it first has it: the shard, when there is room, or
+//! its sender, who gave it up or was told of a failure. Until then it is its sender's memory.
+
+use std::sync::Arc;
+
+use super::mailbox::Mailbox;
+use super::wait::WaitCell;
+use crate::ground::{Key, Nanos, StepId};
+use crate::memory::Tensor;
+use crate::sync::ArrayQueue;
+
+/// Where a sender waits for room, with what it sends.
+#[derive(Debug)]
+pub(crate) struct SendCell {
+    pub(crate) outcome: WaitCell<()>,
+    tensor: ArrayQueue<Tensor>,
+}
+
+impl SendCell {
+    pub(crate) fn new(tensor: Tensor) -> Self {
+        let place = ArrayQueue::new(1);
+        let _ = place.push(tensor);
+        Self {
+            outcome: WaitCell::default(),
+            tensor: place,
+        }
+    }
+
+    /// Takes the tensor, if nobody has.
+    pub(crate) fn take_tensor(&self) -> Option<Tensor> {
+        self.tensor.pop()
+    }
+
+    /// The shard took the tensor and could not use it.
+    pub(crate) fn put_back(&self, tensor: Tensor) {
+        let _ = self.tensor.push(tensor);
+    }
+}
+
+/// A send that waits for room. Whatever becomes of it, dropping it gives its place among those who wait back.
+#[derive(Debug)]
+pub(crate) struct Parcel {
+    pub(crate) key: Key,
+    pub(crate) step: StepId,
+    pub(crate) is_dead: bool,
+    /// Bytes it would occupy.
+    pub(crate) bytes: u64,
+    pub(crate) deadline: Nanos,
+    pub(crate) cell: Arc<SendCell>,
+    pub(crate) permit: Permit,
+}
+
+/// One of the places of those who wait for room in a shard.
+#[derive(Debug)]
+pub(crate) struct Permit(Arc<Mailbox>);
+
+impl Permit {
+    /// A place, if there is one.
+    pub(crate) fn take(mailbox: &Arc<Mailbox>) -> Option<Self> {
+        mailbox.begin_wait().then(|| Self(Arc::clone(mailbox)))
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.0.end_wait();
+    }
+}

@@ -1,0 +1,254 @@
+//! A producer that outruns its consumer: memory stays flat, whatever the way between them.
+//!
+//! It counts and never measures time: bytes kept, refusals by name, values by number, bytes of the heap.
+#![allow(unsafe_code)]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use rendez::engine::{Config, Engine, Require, Step};
+use rendez::ground::{Key, Shape, StepId, limits};
+use rendez::memory::Tensor;
+
+/// The system's allocator, with the bytes that are out.
+struct Weighing;
+
+static OUT: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: every call is passed on to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Weighing {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        OUT.fetch_add(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller's promises are the callee's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        OUT.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller's promises are the callee's.
+        unsafe { System.dealloc(at, layout) };
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Weighing = Weighing;
+
+/// One test at a time: the heap is weighed as a whole.
+static ALONE: Mutex<()> = Mutex::new(());
+
+const PATIENCE: Duration = Duration::from_secs(30);
+const STEP: StepId = StepId(1);
+/// Bytes that a shard may park.
+const BOUND: u64 = 4 << 20;
+/// What the heap may hold beside the values: queues, tables and rings that grow to their working size.
+const MARGIN: usize = 4 << 20;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Way {
+    Local,
+    Loopback,
+    Tcp,
+}
+
+fn config(task: &str) -> Config {
+    let mut config = Config::new(task);
+    config.shards = 1;
+    config.share_cores = true;
+    config.control = false;
+    config.parked_bytes = BOUND;
+    config.parked_bytes_per_step = BOUND;
+    config.mailbox = 256;
+    config.arena.segment_bytes = 4 << 20;
+    config.arena.bytes_max = 64 << 20;
+    config
+}
+
+/// The producer's engine, the consumer's, and a key from one to the other.
+fn ends(way: Way) -> (Engine, Engine, Key) {
+    let (mut one, mut other) = (config("/job:a/task:0"), config("/job:b/task:0"));
+    if way == Way::Tcp {
+        for config in [&mut one, &mut other] {
+            config.control = true;
+            config.listen = Some("127.0.0.1:0".parse().unwrap());
+            config.require = Require::Tcp;
+        }
+    }
+    let a = Engine::start(one).unwrap();
+    if way == Way::Local {
+        return (a.clone(), a, Key::between("a", "a", "stream").unwrap());
+    }
+    let b = Engine::start(other).unwrap();
+    match way {
+        Way::Tcp => a.add_peer(b.task().clone(), b.tcp_address().unwrap().clone()),
+        _ => a.connect_local(&b).unwrap(),
+    }
+    let key = Key::between("a", "b", "stream").unwrap();
+    a.step(STEP).send(&key, value(8, u64::MAX)).unwrap();
+    b.step(STEP).recv(&key).deadline(PATIENCE).wait().unwrap();
+    (a, b, key)
+}
+
+fn value(len: usize, serial: u64) -> Tensor {
+    let mut bytes = vec![0u8; len];
+    bytes[..8].copy_from_slice(&serial.to_le_bytes());
+    Tensor::from_vec(bytes, Shape::row(len as u64).unwrap()).unwrap()
+}
+
+fn serial(tensor: &Tensor) -> u64 {
+    u64::from_le_bytes(tensor.bytes()[..8].try_into().unwrap())
+}
+
+/// The next value. A receive, too, is refused by a mailbox that a producer has filled, and may be tried again.
+fn received(sink: &Step, key: &Key) -> Tensor {
+    loop {
+        match sink.recv(key).deadline(PATIENCE).wait() {
+            Ok(received) => return received.tensor,
+            Err(status) if status.reason() == "MAILBOX_FULL" => std::thread::yield_now(),
+            Err(status) => panic!("{status}"),
+        }
+    }
+}
+
+/// Bytes kept for receivers, over both engines; each keeps its bound.
+fn kept(ends: [&Engine; 2]) -> u64 {
+    let kept = ends.map(|engine| {
+        let stats = engine.stats();
+        let kept: u64 = stats
+            .iter()
+            .map(|shard| shard.parked_bytes + shard.offered_bytes)
+            .sum();
+        // Beside the bound: what a frame brings was admitted where it came from.
+        assert!(
+            kept <= BOUND + limits::BODY_MAX as u64,
+            "{kept} bytes are kept: {stats:?}"
+        );
+        kept
+    });
+    kept.into_iter().sum()
+}
+
+/// Sends at full speed, with nobody there to receive: what is taken stays within the bounds, what is not is refused by
+/// name, and what was taken comes in order afterwards.
+fn outruns(way: Way, len: usize, count: u64) {
+    let _alone = ALONE
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let (a, b, key) = ends(way);
+    let step = a.step(STEP);
+    let mut taken = Vec::new();
+    let mut most = 0;
+    let mut warm = 0;
+    for serial in 0..count {
+        match step.send(&key, value(len, serial)) {
+            Ok(()) => taken.push(serial),
+            Err(status) => assert!(
+                ["PARKED_BYTES", "PARKED_BYTES_OF_STEP", "MAILBOX_FULL"].contains(&status.reason()),
+                "{status}"
+            ),
+        }
+        if serial % (count / 16) == 0 {
+            most = most.max(kept([&a, &b]));
+        }
+        if serial == count / 2 {
+            warm = OUT.load(Ordering::Relaxed);
+        }
+    }
+    let out = OUT.load(Ordering::Relaxed);
+    assert!(
+        out <= warm + MARGIN,
+        "the heap grew from {warm} to {out} bytes"
+    );
+    assert!(taken.len() < count as usize, "nothing was refused");
+    assert!(most > BOUND / 2, "the bound was never near: {most}");
+    let sink = b.step(STEP);
+    for &expected in &taken {
+        let got = sink.recv(&key).deadline(PATIENCE).wait().unwrap();
+        assert_eq!(serial(&got.tensor), expected);
+    }
+    let late = sink.recv(&key).deadline(Duration::from_millis(50)).wait();
+    assert_eq!(
+        late.unwrap_err().reason(),
+        "DEADLINE",
+        "nothing that was refused came"
+    );
+    // Who was refused may go on.
+    step.send(&key, value(len, 7)).unwrap();
+    let got = sink.recv(&key).deadline(PATIENCE).wait().unwrap();
+    assert_eq!(serial(&got.tensor), 7);
+    for engine in [&a, &b] {
+        engine.shutdown(PATIENCE);
+    }
+}
+
+/// The same with sends that wait: nothing is refused, and all comes in order, at the consumer's speed.
+fn keeps_pace(way: Way, len: usize, count: u64) {
+    let _alone = ALONE
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let (a, b, key) = ends(way);
+    std::thread::scope(|scope| {
+        let producer = scope.spawn(|| {
+            let step = a.step(STEP);
+            for serial in 0..count {
+                let sent = step.send_async(&key, value(len, serial));
+                sent.deadline(PATIENCE).wait().unwrap();
+            }
+        });
+        let sink = b.step(STEP);
+        let mut warm = 0;
+        for expected in 0..count {
+            let got = received(&sink, &key);
+            assert_eq!(serial(&got), expected);
+            if expected % (count / 16) == 0 {
+                kept([&a, &b]);
+                let out = OUT.load(Ordering::Relaxed);
+                if expected < count / 2 {
+                    warm = warm.max(out);
+                } else {
+                    assert!(out <= warm + MARGIN + BOUND as usize, "{warm} became {out}");
+                }
+            }
+        }
+        producer.join().unwrap();
+    });
+    // What was lent comes home when the shards get round to it.
+    let until = std::time::Instant::now() + PATIENCE;
+    while kept([&a, &b]) > 0 {
+        assert!(
+            std::time::Instant::now() < until,
+            "something is kept for nobody"
+        );
+        std::thread::yield_now();
+    }
+    for engine in [&a, &b] {
+        engine.shutdown(PATIENCE);
+    }
+}
+
+#[test]
+fn within_a_process() {
+    outruns(Way::Local, 1000, 40_000);
+    outruns(Way::Local, 300_000, 400);
+}
+
+#[test]
+fn to_another_engine_of_the_process() {
+    outruns(Way::Loopback, 1000, 40_000);
+    outruns(Way::Loopback, 300_000, 400);
+}
+
+#[test]
+fn over_tcp() {
+    outruns(Way::Tcp, 1000, 40_000);
+    outruns(Way::Tcp, 300_000, 400);
+}
+
+#[test]
+fn sends_that_wait_keep_pace_with_their_consumer() {
+    for way in [Way::Local, Way::Loopback, Way::Tcp] {
+        keeps_pace(way, 1000, 20_000);
+        keeps_pace(way, 300_000, 200);
+    }
+}
