@@ -38,6 +38,8 @@ on() { local host="$1"; shift; ip netns exec "$id-$host" "$@"; }
 # Starts a command on a host in the background, with its output in $work/NAME.log; its process is $started.
 begin() {
     local name="$1" host="$2"; shift 2
+    # What a former one of that name said must not be taken for this one's.
+    : >"$work/$name.log"
     (exec ip netns exec "$id-$host" env RENDEZ_LOG=rendez=info "$@" >"$work/$name.log" 2>&1) &
     started=$!
     pids+=("$started")

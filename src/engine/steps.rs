@@ -100,7 +100,7 @@ impl Step {
     /// use std::time::Duration;
     ///
     /// use rendez::engine::{Config, Engine};
-    /// use rendez::ground::{Key, StepId};
+    /// use rendez::ground::{Key, Shape, StepId};
     /// use rendez::memory::Tensor;
     ///
     /// # let mut config = Config::new("/job:a/task:0");
@@ -118,7 +118,7 @@ impl Step {
     /// });
     /// for count in 0..100_u8 {
     ///     // A hundred values of a kilobyte go through room for four.
-    ///     let tensor = Tensor::from_vec(vec![count; 1024], rendez::ground::Shape::row(1024)?)?;
+    ///     let tensor = Tensor::from_vec(vec![count; 1024], Shape::row(1024).unwrap())?;
     ///     step.send_async(&key, tensor).deadline(Duration::from_secs(10)).wait()?;
     /// }
     /// assert_eq!(consumer.join().unwrap(), (0..100).collect::<Vec<u8>>());
