@@ -241,3 +241,35 @@ fn a_connection_that_never_begins_is_closed_at_its_other_end() {
     let waiting = world.want(0, 1, &edge);
     assert!(matches!(world.ticks_until(&waiting, 500), Some((_, 7))));
 }
+
+/// A landing was opened on a connection whose peer had not said yet that it began anew: the hello took its demand away,
+/// and nobody closed it.
+#[test]
+fn no_landing_is_opened_before_the_hello() {
+    let mut world = World::new(Dials::calm(1));
+    world.ticks(50);
+    let edge = Key::between("t1", "t0", "large").unwrap();
+    world.give(1, 1, &edge, 7, 8_000).unwrap();
+    world.ticks(50);
+    world.lose(1, 0);
+    while world.wires[0].reconnect_at.is_none() {
+        world.ticks(1);
+    }
+    // The sender has no core: its hello comes late.
+    world.lost[1][0] = u64::MAX;
+    let sender = world.nodes[1].task.clone();
+    while !world.nodes[0].solos[0].is_linked(&sender, 0) {
+        world.ticks(1);
+    }
+    let waiting = world.want(0, 1, &edge);
+    world.ticks(20);
+    assert!(faulty(&mut world.nodes[0].solos[0]).all(|port| port.lent_bytes() == 0));
+    world.lost[1][0] = 0;
+    world.ticks(50);
+    let status = waiting.take().expect("its value is gone").unwrap_err();
+    assert_eq!(status.reason(), catalogue::PEER_RESTARTED, "{status}");
+    for solo in world.nodes.iter_mut().flat_map(|node| &mut node.solos) {
+        solo.finish(StepId(1));
+    }
+    world.settle().unwrap();
+}
