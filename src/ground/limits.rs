@@ -10,7 +10,8 @@ pub const FRAME_BYTES: usize = 64;
 /// so a full table is 200 MiB; a step of ten thousand edges runs a hundred iterations before it has to end.
 pub const TABLE_RECORDS: u32 = 1 << 20;
 
-/// Values parked in one shard, over all keys: one for each rendezvous point it can remember.
+/// Values parked in one shard, over all keys: one for each rendezvous point it can remember. Values on their way to a
+/// waiter are not parked: they come on top, and are no more than `TABLE_WAITERS`.
 pub const TABLE_VALUES: u32 = TABLE_RECORDS;
 
 /// Receives and peers' requests waiting in one shard: one for each rendezvous point it can remember.

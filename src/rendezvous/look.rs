@@ -13,7 +13,7 @@ use crate::ground::Nanos;
 pub struct Stats {
     /// Rendezvous points remembered.
     pub records: u32,
-    /// Values and offers parked.
+    /// Values and offers parked: those that nobody waits for.
     pub values: u32,
     /// Receives and requests waiting.
     pub waiters: u32,

@@ -32,7 +32,8 @@ pub struct WaiterId {
 pub struct Limits {
     /// Rendezvous points remembered at once.
     pub records: u32,
-    /// Values and offers parked, over all keys.
+    /// Values and offers parked, over all keys. Those that somebody waits for do not count: they go to their waiters,
+    /// whose number is bounded. When waiters leave, what they leave behind counts, beyond this bound if it must.
     pub values: u32,
     /// Waiters, over all keys.
     pub waiters: u32,

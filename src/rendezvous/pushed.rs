@@ -45,7 +45,13 @@ impl<V, W: Copy> Table<V, W> {
             Arrived::Value(_) => bytes,
             Arrived::Offer(_) => 0,
         };
-        if let Err(refusal) = self.may_park(at, bytes) {
+        // What somebody waits for is not parked: it stands there until what is before it, or its bytes, have come.
+        let free = if wanted {
+            self.may_stand(at, bytes)
+        } else {
+            self.may_park(at, bytes)
+        };
+        if let Err(refusal) = free {
             return Err((refusal, item));
         }
         self.records[at as usize].next_ordinal = ordinal + 1;

@@ -205,6 +205,35 @@ impl<V, W: Copy> Table<V, W> {
         self.may_keep(self.records[at as usize].scope & !GRACE, bytes)
     }
 
+    /// Checks that a value or an offer may stand in its queue until what is before it has come: it has a waiter.
+    #[inline]
+    pub(super) fn may_stand(&self, at: u32, bytes: u64) -> Result<(), Refusal> {
+        let most = u64::from(self.limits.values) + u64::from(self.limits.waiters);
+        if u64::from(self.item_count) >= most {
+            // Waiters that left have left so many behind.
+            return Err(Refusal::Values);
+        }
+        self.may_occupy(self.records[at as usize].scope & !GRACE, bytes)
+    }
+
+    /// The queue of values becomes one longer: one more is parked, unless it has a waiter.
+    #[inline]
+    fn lengthen(&mut self, at: u32) {
+        let record = &mut self.records[at as usize];
+        record.items += 1;
+        self.item_count += 1;
+        self.value_count += u32::from(record.items > record.waiters);
+    }
+
+    /// The queue of values becomes one shorter.
+    #[inline]
+    fn shorten(&mut self, at: u32) {
+        let record = &mut self.records[at as usize];
+        self.value_count -= u32::from(record.items > record.waiters);
+        self.item_count -= 1;
+        record.items -= 1;
+    }
+
     /// Adds a value to the end of its queue, which takes it.
     #[inline]
     pub(super) fn push_value(&mut self, at: u32, value: V, bytes: u64, now: Nanos, ordinal: u32) {
@@ -212,14 +241,13 @@ impl<V, W: Copy> Table<V, W> {
         if record.items > 0 {
             return self.push_item(at, Item::value(value, bytes, now, ordinal));
         }
-        record.items = 1;
         let first = &mut record.first;
         first.measure = bytes;
         first.since = now;
         first.ordinal = ordinal;
         first.kind = Kind::Value;
         first.value = Some(value);
-        self.value_count += 1;
+        self.lengthen(at);
         self.charge(at, bytes);
     }
 
@@ -227,9 +255,8 @@ impl<V, W: Copy> Table<V, W> {
     #[inline(never)]
     pub(super) fn push_item(&mut self, at: u32, item: Item<V>) {
         self.charge(at, item.bytes());
-        self.value_count += 1;
+        self.lengthen(at);
         let record = &mut self.records[at as usize];
-        record.items += 1;
         if record.items == 1 {
             record.first = item;
             return;
@@ -247,9 +274,8 @@ impl<V, W: Copy> Table<V, W> {
     /// Adds before the front of the queue of values.
     pub(super) fn unpop_item(&mut self, at: u32, item: Item<V>) {
         self.charge(at, item.bytes());
-        self.value_count += 1;
+        self.lengthen(at);
         let record = &mut self.records[at as usize];
-        record.items += 1;
         let displaced = std::mem::replace(&mut record.first, item);
         if displaced.kind == Kind::Empty {
             return;
@@ -282,11 +308,10 @@ impl<V, W: Copy> Table<V, W> {
         if first.kind != Kind::Value {
             return self.pop_more_value(at);
         }
-        record.items -= 1;
         first.kind = Kind::Empty;
         let (bytes, ordinal) = (first.measure, first.ordinal);
         let value = first.value.take()?;
-        self.value_count -= 1;
+        self.shorten(at);
         self.discharge(at, bytes);
         Some((value, ordinal, bytes))
     }
@@ -297,14 +322,13 @@ impl<V, W: Copy> Table<V, W> {
         if record.items == 0 {
             return None;
         }
-        record.items -= 1;
         let item = if record.first.kind == Kind::Empty {
             let node = record.more_head;
             self.remove_node(at, NONE, node)
         } else {
             std::mem::replace(&mut record.first, Item::EMPTY)
         };
-        self.value_count -= 1;
+        self.shorten(at);
         self.discharge(at, item.bytes());
         Some(item)
     }
@@ -364,8 +388,7 @@ impl<V, W: Copy> Table<V, W> {
         let (node, _) = self.place_of(at, position)?;
         let (before, before_is_first) = self.place_of(at, position - 1)?;
         let item = self.remove_node(at, if before_is_first { NONE } else { before }, node);
-        self.records[at as usize].items -= 1;
-        self.value_count -= 1;
+        self.shorten(at);
         self.discharge(at, item.bytes());
         Some(item)
     }
@@ -500,6 +523,8 @@ impl<V, W: Copy> Table<V, W> {
             index
         };
         let record = &mut self.records[at as usize];
+        // What stood there for nobody is no more parked.
+        self.value_count -= u32::from(record.items > record.waiters);
         record.waiters += 1;
         record.waiters_tail = index;
         if tail == NONE {
@@ -551,6 +576,7 @@ impl<V, W: Copy> Table<V, W> {
         self.waiter_count -= 1;
         let record = &mut self.records[at as usize];
         record.waiters -= 1;
+        self.value_count += u32::from(record.items > record.waiters);
         if prev == NONE {
             record.waiters_head = next;
         }

@@ -67,6 +67,11 @@ impl<V, W: Copy> Table<V, W> {
         if self.value_count >= self.limits.values {
             return Err(Refusal::Values);
         }
+        self.may_occupy(step, bytes)
+    }
+
+    #[inline]
+    pub(super) fn may_occupy(&self, step: u32, bytes: u64) -> Result<(), Refusal> {
         let kept = self.parked_bytes + self.held_bytes;
         if bytes > self.limits.parked_bytes.saturating_sub(kept) {
             return Err(Refusal::ParkedBytes);

@@ -26,7 +26,10 @@ pub struct Table<V, W> {
     pub(super) waiters: Vec<Waiter<W>>,
     pub(super) free_waiter: u32,
     pub(super) waiter_count: u32,
+    /// Values and offers that stand for no waiter.
     pub(super) value_count: u32,
+    /// All of them.
+    pub(super) item_count: u32,
     pub(super) parked_bytes: u64,
     /// Bytes that left the table and are still kept for receivers.
     pub(super) held_bytes: u64,
@@ -50,6 +53,7 @@ impl<V, W: Copy> Table<V, W> {
             free_waiter: NONE,
             waiter_count: 0,
             value_count: 0,
+            item_count: 0,
             parked_bytes: 0,
             held_bytes: 0,
             steps: Steps::new(&limits),

@@ -138,7 +138,9 @@ impl Shard {
         };
         let demand = entry.channel.demand_at(ticket);
         let is_wanted = demand.is_some_and(|demand| !demand.is_cancelled && !demand.has_landing);
-        let Some((port, qp)) = entry.qp.filter(|_| is_wanted) else {
+        // Before the peer's hello nobody knows whether the demand outlives it, and if not its landing would stay open.
+        let may_open = is_wanted && entry.channel.is_up();
+        let Some((port, qp)) = entry.qp.filter(|_| may_open) else {
             // Taken back meanwhile; or without a connection, and then it is asked with the next.
             return self.core.leave(link, room);
         };

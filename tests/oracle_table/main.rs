@@ -228,7 +228,12 @@ impl Pair {
                 value: token,
             });
         }
-        self.model.may_park(slot, if offers { 0 } else { bytes })?;
+        let bytes = if offers { 0 } else { bytes };
+        if wanted {
+            self.model.may_stand(slot, bytes)?;
+        } else {
+            self.model.may_park(slot, bytes)?;
+        }
         let point = self.model.points.get_mut(&slot).expect("a point");
         point.next = ordinal + 1;
         let body = if offers {
@@ -539,7 +544,7 @@ impl Pair {
     fn compare(&self) {
         let (model, stats) = (&self.model, self.table.stats());
         assert_eq!(stats.records as usize, model.points.len(), "records");
-        assert_eq!(stats.values as usize, model.items().count(), "values");
+        assert_eq!(stats.values as usize, model.parked_count(), "values");
         assert_eq!(stats.waiters as usize, model.waiter_count(), "waiters");
         assert_eq!(
             stats.parked_bytes,

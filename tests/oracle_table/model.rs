@@ -124,15 +124,33 @@ impl Model {
     }
 
     pub(crate) fn may_park(&self, slot: Slot, bytes: u64) -> Result<(), Refusal> {
+        if self.parked_count() >= LIMITS.values as usize {
+            return Err(Refusal::Values);
+        }
+        self.may_occupy(slot, bytes)
+    }
+
+    /// Values and offers that nobody waits for.
+    pub(crate) fn parked_count(&self) -> usize {
+        let unwanted = |point: &Point| point.items.len().saturating_sub(point.waiters.len());
+        self.points.values().map(unwanted).sum()
+    }
+
+    pub(crate) fn may_stand(&self, slot: Slot, bytes: u64) -> Result<(), Refusal> {
+        if self.items().count() >= (LIMITS.values + LIMITS.waiters) as usize {
+            return Err(Refusal::Values);
+        }
+        self.may_occupy(slot, bytes)
+    }
+
+    fn may_occupy(&self, slot: Slot, bytes: u64) -> Result<(), Refusal> {
         let all: u64 = self.items().map(|(_, item)| bytes_of(item)).sum();
         let of_step: u64 = self
             .items()
             .filter(|(other, _)| other.step == slot.step)
             .map(|(_, item)| bytes_of(item))
             .sum();
-        if self.items().count() >= LIMITS.values as usize {
-            Err(Refusal::Values)
-        } else if all + bytes > LIMITS.parked_bytes.max(all) && bytes > 0 {
+        if all + bytes > LIMITS.parked_bytes.max(all) && bytes > 0 {
             Err(Refusal::ParkedBytes)
         } else if of_step + bytes > LIMITS.parked_bytes_per_step.max(of_step) && bytes > 0 {
             Err(Refusal::ParkedBytesOfStep)

@@ -140,7 +140,8 @@ impl World {
                 let lent: u64 = faulty(solo).map(|port| port.lent_bytes()).sum();
                 let holdings = solo.holdings();
                 let table = &settings.table;
-                let is_bounded = holdings.table[0] <= table.values
+                // What waiters left behind counts as well.
+                let is_bounded = holdings.table[0] <= table.values + table.waiters
                     && holdings.table[1] <= table.waiters
                     && holdings.steps[0] <= table.steps
                     && holdings.steps[1] <= table.grace_steps

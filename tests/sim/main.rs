@@ -20,6 +20,7 @@ mod hands;
 mod held;
 mod model;
 mod operate;
+mod overload;
 mod regressions;
 mod rules;
 mod waiting;

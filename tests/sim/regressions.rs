@@ -70,25 +70,58 @@ fn an_offer_whose_demand_nobody_heard_of_is_released() {
     lives(2538);
 }
 
-/// A value that a neighbour had taken, for a key whose owner had no room for it, was dropped without a word.
-#[test]
-fn a_value_its_owner_has_no_room_for_fails_the_step() {
+/// A key from the first task to the second, which the second shard of the first one owns, and one that stays there.
+fn owned_next_door() -> [Key; 2] {
+    ["t1", "t0"].map(|to| {
+        let mut edges = (0..64).map(|at| Key::between("t0", to, &format!("e{at}")).unwrap());
+        edges.find(|edge| edge.shard_of(2) == 1).unwrap()
+    })
+}
+
+fn crowded(change: impl FnOnce(&mut Dials)) -> World {
     let mut dials = Dials::calm(1);
     dials.shards = vec![2, 1];
     dials.settings.table.values = 4;
-    dials.apart_ns = 1_000_000_000;
-    let mut world = World::new(dials);
-    let mut edges = (0..64).map(|at| Key::between("t0", "t1", &format!("e{at}")).unwrap());
-    let edge = edges.find(|edge| edge.shard_of(2) == 1).unwrap();
-    let mut heres = (0..64).map(|at| Key::between("t0", "t0", &format!("e{at}")).unwrap());
-    let here = heres.find(|edge| edge.shard_of(2) == 1).unwrap();
-    let waiting = world.nodes[0].solos[1].recv(StepId(1), &here, Nanos::NEVER);
-    for number in 0..6 {
+    change(&mut dials);
+    World::new(dials)
+}
+
+/// A value that a neighbour had taken, for a key whose owner had no room for it, was dropped without a word. It waits
+/// for room there.
+#[test]
+fn a_value_its_owner_has_no_room_for_waits_for_room() {
+    let [edge, _] = owned_next_door();
+    let mut world = crowded(|dials| dials.apart_ns = 500_000);
+    for number in 0..12 {
         world.give(0, 1, &edge, number, 8).unwrap();
     }
     world.ticks(20);
+    let held = world.nodes[0].solos[1].stats();
+    assert_eq!((held.parked, held.waiting_sends), (4, 8), "none is dropped");
+    let receives: Vec<_> = (0..12).map(|_| world.want(1, 1, &edge)).collect();
+    for (number, waiting) in (0..).zip(receives) {
+        let came = world.ticks_until(&waiting, 500).map(|(_, came)| came);
+        assert_eq!(came, Some(number), "in order");
+    }
+    assert_eq!(world.nodes[0].solos[1].stats().dropped, 0);
+}
+
+/// And where it cannot wait, being longer than all the room there is, its step ends and names the bound.
+#[test]
+fn a_value_its_owner_can_never_have_room_for_fails_the_step() {
+    let [edge, here] = owned_next_door();
+    let mut world = crowded(|dials| {
+        dials.apart_ns = 1_000_000_000;
+        dials.settings.table.parked_bytes = 1_000;
+        dials.settings.table.parked_bytes_per_step = 1_000;
+    });
+    let waiting = world.nodes[0].solos[1].recv(StepId(1), &here, Nanos::NEVER);
+    for len in [8, 8, 8, 2_000] {
+        world.give(0, 1, &edge, 7, len).unwrap();
+    }
+    world.ticks(20);
     let status = waiting.take().expect("the step has failed").unwrap_err();
-    assert_eq!(status.reason(), catalogue::PARKED_VALUES, "{status}");
+    assert_eq!(status.reason(), catalogue::PARKED_BYTES, "{status}");
 }
 
 fn unregistered(for_ns: u64) -> (World, Waiting) {
@@ -207,4 +240,36 @@ fn a_connection_that_never_begins_is_closed_at_its_other_end() {
     world.give(1, 1, &edge, 7, 600).unwrap();
     let waiting = world.want(0, 1, &edge);
     assert!(matches!(world.ticks_until(&waiting, 500), Some((_, 7))));
+}
+
+/// A landing was opened on a connection whose peer had not said yet that it began anew: the hello took its demand away,
+/// and nobody closed it.
+#[test]
+fn no_landing_is_opened_before_the_hello() {
+    let mut world = World::new(Dials::calm(1));
+    world.ticks(50);
+    let edge = Key::between("t1", "t0", "large").unwrap();
+    world.give(1, 1, &edge, 7, 8_000).unwrap();
+    world.ticks(50);
+    world.lose(1, 0);
+    while world.wires[0].reconnect_at.is_none() {
+        world.ticks(1);
+    }
+    // The sender has no core: its hello comes late.
+    world.lost[1][0] = u64::MAX;
+    let sender = world.nodes[1].task.clone();
+    while !world.nodes[0].solos[0].is_linked(&sender, 0) {
+        world.ticks(1);
+    }
+    let waiting = world.want(0, 1, &edge);
+    world.ticks(20);
+    assert!(faulty(&mut world.nodes[0].solos[0]).all(|port| port.lent_bytes() == 0));
+    world.lost[1][0] = 0;
+    world.ticks(50);
+    let status = waiting.take().expect("its value is gone").unwrap_err();
+    assert_eq!(status.reason(), catalogue::PEER_RESTARTED, "{status}");
+    for solo in world.nodes.iter_mut().flat_map(|node| &mut node.solos) {
+        solo.finish(StepId(1));
+    }
+    world.settle().unwrap();
 }

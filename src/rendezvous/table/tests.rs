@@ -635,6 +635,47 @@ fn every_limit_is_refused_and_nothing_is_lost() {
     );
 }
 
+/// What answered a request was refused by a table full of what nobody wants, and its step failed.
+#[test]
+fn what_somebody_waits_for_takes_no_place_of_what_is_parked() {
+    let mut table = Words::new(SMALL);
+    for value in ["a", "b", "c", "d"] {
+        table.send(NOW, slot(0), value, 0).expect("fits");
+    }
+    wait(&mut table, slot(1), 1);
+    let second = wait(&mut table, slot(1), 2);
+    let wanted = table.arrive(NOW, slot(1), 0, Arrived::Offer(70), 0);
+    assert_eq!(wanted, Ok(Arrival::Wanted { token: 70 }));
+    let behind = table.arrive(NOW, slot(1), 1, Arrived::Value("x"), 1);
+    assert_eq!(behind, Ok(Arrival::Parked));
+    assert_eq!(table.stats().values, 4, "neither is parked");
+    let unwanted = table.arrive(NOW, slot(1), 2, Arrived::Value("y"), 1);
+    assert_eq!(unwanted, Err((Refusal::Values, Arrived::Value("y"))));
+    assert!(table.cancel(second).is_some());
+    assert_eq!(table.stats().values, 5, "what a waiter leaves behind is");
+    assert_eq!(finish(&mut table, STEP).len(), 7);
+    assert_eq!(table.stats().values, 0);
+}
+
+/// Waiters that come and go leave no more behind than may wait.
+#[test]
+fn what_waiters_leave_behind_is_bounded() {
+    let mut table = Words::new(SMALL);
+    let mut refused = Vec::new();
+    for key in 0..3 {
+        let waiters: Vec<_> = (0..3).map(|at| wait(&mut table, slot(key), at)).collect();
+        for ordinal in 0..3 {
+            let offer = Arrived::Offer(u64::from(3 * key + ordinal));
+            refused.extend(table.arrive(NOW, slot(key), ordinal, offer, 0).err());
+        }
+        for waiter in waiters {
+            assert!(table.cancel(waiter).is_some());
+        }
+    }
+    assert_eq!(table.stats().values, SMALL.values + SMALL.waiters);
+    assert_eq!(refused, [(Refusal::Values, Arrived::Offer(8))]);
+}
+
 #[test]
 fn a_lost_peer_takes_its_keys_and_no_others() {
     let mut table = Words::new(SMALL);
