@@ -278,8 +278,8 @@ impl<V: Payload> Channel<V> {
     }
 
     /// What has changed of what is on offer, in order, that nobody has asked for before: bytes more or less, and of
-    /// which step. What is offered keeps its memory until the peer has let go of it, so it counts as what is parked does; but
-    /// what the peer reads in place is of no step: it may have been received long since.
+    /// which step. What is offered keeps its memory until the peer has let go of it, so it counts as what is parked
+    /// does; but what the peer reads in place is of no step: it may have been received long since.
     pub fn take_weighed(&mut self) -> impl Iterator<Item = (Option<StepId>, i64)> {
         self.weighed.drain(..)
     }

@@ -178,9 +178,10 @@ impl Config {
         self.failure_detection / 8
     }
 
-    /// How long its last proof of life may be ago before its connection is made again.
+    /// How long its last proof of life may be ago before its connection is made again: half of the time that it has, so
+    /// that a way which came back in between is found.
     pub(crate) fn lost_after(&self) -> Duration {
-        self.failure_detection * 5 / 6
+        self.given_up_after() / 2
     }
 
     /// How long its last proof of life may be ago before it is given up. What is left of one and a half times
