@@ -140,7 +140,7 @@ impl<V: Payload> Channel<V> {
             Err(offered) => return Err(NoPush::NoOffer(offered.value)),
         };
         self.readable += usize::from(region.is_some());
-        self.weigh(subject.point.step, weight as i64);
+        self.weigh(subject.point.step, region.is_some(), weight as i64);
         let message = Message::Offer(Offer {
             subject,
             meta,
@@ -343,13 +343,14 @@ impl<V: Payload> Channel<V> {
         let offered = self.offers.remove(ticket)?;
         self.kept -= usize::from(offered.is_kept);
         self.readable -= usize::from(offered.is_readable);
-        self.weigh(offered.point.step, -(offered.value.weight() as i64));
+        let weight = offered.value.weight() as i64;
+        self.weigh(offered.point.step, offered.is_readable, -weight);
         Some(offered)
     }
 
-    fn weigh(&mut self, step: StepId, change: i64) {
+    fn weigh(&mut self, step: StepId, is_readable: bool, change: i64) {
         if change != 0 {
-            self.weighed.push((step, change));
+            self.weighed.push(((!is_readable).then_some(step), change));
         }
     }
 

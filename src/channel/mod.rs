@@ -177,7 +177,7 @@ pub struct Channel<V> {
     requests: Slab<Demand>,
     offers: Slab<Offered<V>>,
     /// How the bytes on offer have changed, by step, since that was last asked.
-    weighed: Vec<(StepId, i64)>,
+    weighed: Vec<(Option<StepId>, i64)>,
     writes: Slab<Writing>,
     /// Requests of the peer that wait here, by the peer's ticket index: the generation and the shard's tag.
     parked: Vec<Option<(u32, u64)>>,
@@ -277,11 +277,11 @@ impl<V: Payload> Channel<V> {
         Push::lead_len(meta, false) + len <= self.settings.inline_max
     }
 
-    /// One change of what is on offer, in bytes of a step, that nobody has asked for before. What is offered keeps its
-    /// memory until the peer has let go of it, so it counts as what is parked does.
-    #[inline]
-    pub fn take_weighed(&mut self) -> Option<(StepId, i64)> {
-        self.weighed.pop()
+    /// What has changed of what is on offer, in order, that nobody has asked for before: bytes more or less, and of which
+    /// step. What is offered keeps its memory until the peer has let go of it, so it counts as what is parked does; but
+    /// what the peer reads in place is of no step: it may have been received long since.
+    pub fn take_weighed(&mut self) -> impl Iterator<Item = (Option<StepId>, i64)> {
+        self.weighed.drain(..)
     }
 
     /// True if the peer's arenas are read in place.

@@ -39,40 +39,37 @@ enum State {
 
 /// Why a value was not sent, with the tensor: it is its sender's again.
 #[derive(Debug)]
-pub struct Unsent {
-    status: Status,
-    tensor: Option<Tensor>,
-}
+pub struct Unsent(Box<(Status, Option<Tensor>)>);
 
 impl Unsent {
     /// Why.
     #[must_use]
     pub const fn status(&self) -> &Status {
-        &self.status
+        &self.0.0
     }
 
     /// The tensor, to send it again. `None` if its engine ended while it was being taken.
     #[must_use]
     pub fn into_tensor(self) -> Option<Tensor> {
-        self.tensor
+        self.0.1
     }
 }
 
 impl std::fmt::Display for Unsent {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.status.fmt(f)
+        self.status().fmt(f)
     }
 }
 
 impl std::error::Error for Unsent {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.status)
+        Some(self.status())
     }
 }
 
 impl From<Unsent> for Status {
     fn from(unsent: Unsent) -> Self {
-        unsent.status
+        unsent.0.0
     }
 }
 
@@ -182,10 +179,7 @@ impl SendAsync {
     fn settle(&mut self, cell: &SendCell, outcome: Result<(), Status>) -> Result<(), Unsent> {
         self.state = State::Done;
         self.hook.loosen();
-        outcome.map_err(|status| Unsent {
-            status,
-            tensor: cell.take_tensor(),
-        })
+        outcome.map_err(|status| Unsent(Box::new((status, cell.take_tensor()))))
     }
 
     /// The outcome of a send that ended when it began.
@@ -193,10 +187,7 @@ impl SendAsync {
         self.hook.loosen();
         match std::mem::replace(&mut self.state, State::Done) {
             State::Settled(outcome) => outcome,
-            _ => Err(Unsent {
-                status: faults::send_cancelled(),
-                tensor: None,
-            }),
+            _ => Err(Unsent(Box::new((faults::send_cancelled(), None)))),
         }
     }
 
@@ -206,11 +197,8 @@ impl SendAsync {
     }
 }
 
-const fn unsent(status: Status, tensor: Tensor) -> Unsent {
-    Unsent {
-        status,
-        tensor: Some(tensor),
-    }
+fn unsent(status: Status, tensor: Tensor) -> Unsent {
+    Unsent(Box::new((status, Some(tensor))))
 }
 
 impl Future for SendAsync {

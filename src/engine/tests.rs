@@ -358,7 +358,7 @@ fn a_token_ends_receives_and_waiting_sends_on_threads_and_in_futures() {
         let on_thread = scope.spawn(|| step.recv(&never).cancel_on(&child).wait());
         let in_future = scope.spawn(|| {
             let recv = step.recv(&never).cancel_on(&token);
-            futures_lite::future::block_on(async { recv.await })
+            futures_lite::future::block_on(recv)
         });
         let sending = scope.spawn(|| {
             step.send_async(&key, kilobytes(1, 2))

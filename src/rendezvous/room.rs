@@ -36,10 +36,11 @@ impl<V, W: Copy> Table<V, W> {
         self.room(step, bytes.min(longest))
     }
 
-    /// Bytes of a step that are kept for receivers outside the table have changed by so many.
-    pub fn hold(&mut self, step: StepId, change: i64) {
+    /// Bytes that are kept for receivers outside the table have changed by so many; those of a step count against its
+    /// bound as well.
+    pub fn hold(&mut self, step: Option<StepId>, change: i64) {
         self.held_bytes = self.held_bytes.saturating_add_signed(change);
-        if let Some(number) = self.steps.find(step) {
+        if let Some(number) = step.and_then(|step| self.steps.find(step)) {
             let held = &mut self.steps.step_mut(number).held;
             *held = held.saturating_add_signed(change);
         }

@@ -57,7 +57,7 @@ impl Core {
         let Some(entry) = self.links.get_mut(link as usize) else {
             return;
         };
-        while let Some((step, change)) = entry.channel.take_weighed() {
+        for (step, change) in entry.channel.take_weighed() {
             self.table.hold(step, change);
         }
     }

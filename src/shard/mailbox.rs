@@ -130,14 +130,11 @@ impl Mailbox {
             return Err(command);
         }
         let pushed = self.commands.push(command);
-        match &pushed {
-            Ok(()) => {
-                // Pairs with the Acquire swap in `has_commands`: whoever sees the flag sees the command.
-                self.has_commands.store(true, Ordering::Release);
-                self.doorbell.ring();
-                self.look_again();
-            }
-            Err(_) => {}
+        if pushed.is_ok() {
+            // Pairs with the Acquire swap in `has_commands`: whoever sees the flag sees the command.
+            self.has_commands.store(true, Ordering::Release);
+            self.doorbell.ring();
+            self.look_again();
         }
         pushed
     }

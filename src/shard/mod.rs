@@ -12,6 +12,7 @@ mod calling;
 pub mod clock;
 pub(crate) mod core;
 mod ending;
+mod failing;
 pub(crate) mod faults;
 mod fetch;
 pub(crate) mod keys;

@@ -6,15 +6,15 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::call::{Attach, PeerSegment, PeerUp};
-use super::core::{Core, PortOp, Wait};
+use super::core::{Core, PortOp};
 use super::faults;
-use super::keys::{KeyEntry, Route};
-use super::value::{NO_LINK, Value, Waiter};
+use super::keys::Route;
+use super::value::{NO_LINK, Value};
 use crate::channel::{self, Channel, Rule};
 use crate::fabric::{AnyPort, DownReason, Port, QpId};
 use crate::ground::device::TaskName;
-use crate::ground::{Incarnation, Key, Nanos, Status, TensorMeta, limits};
-use crate::rendezvous::{Ended, KeyId, Slot};
+use crate::ground::{Incarnation, Nanos, Status, TensorMeta, limits};
+use crate::rendezvous::{KeyId, Slot};
 use crate::wire::Ticket;
 
 /// The channel to one shard of a peer, and the queue pair under it.
@@ -427,7 +427,7 @@ impl Core {
     }
 
     /// The connection of a link is closed, and its epoch is over.
-    fn end_link(&mut self, link: u32) {
+    pub(super) fn end_link(&mut self, link: u32) {
         self.forget_ahead(link);
         self.drop_early(|early| early.link == link);
         let Some(entry) = self.links.get_mut(link as usize) else {
@@ -448,69 +448,6 @@ impl Core {
         self.forget_asked(link);
     }
 
-    /// The peer came back as another: what was bound to the former incarnation fails.
-    pub(crate) fn peer_restarted(&mut self, at: u32, former: Incarnation, found: Incarnation) {
-        if !self.settings.rules.on(Rule::Restarts) {
-            return;
-        }
-        let Some(peer) = self.peers.get(at as usize) else {
-            return;
-        };
-        let status = faults::peer_restarted(&peer.task, former, found);
-        for link in peer.links.clone() {
-            self.end_link(link);
-        }
-        if let Some(peer) = self.peers.get_mut(at as usize) {
-            peer.parked.clear();
-        }
-        self.fail_peer(at, &status);
-    }
-
-    /// Every waiter and value of the peer's keys goes.
-    pub(crate) fn fail_peer(&mut self, at: u32, status: &Status) {
-        self.fail_keys(
-            status,
-            |entry| matches!(entry.route, Route::Out { peer } | Route::In { peer } if peer == at),
-        );
-        let Some(peer) = self.peers.get(at as usize) else {
-            return;
-        };
-        for &link in &peer.links {
-            if let Some(entry) = self.links.get_mut(link as usize) {
-                entry.channel.forget_lines();
-            }
-        }
-    }
-
-    /// Every waiter and value of the keys that `fails` picks goes.
-    pub(crate) fn fail_keys(&mut self, status: &Status, fails: impl Fn(&KeyEntry) -> bool) {
-        let mut ended = Vec::new();
-        let Self { table, keys, .. } = self;
-        table.fail_keys(|id: KeyId| keys.at(id).is_some_and(&fails), &mut |end| {
-            ended.push(end)
-        });
-        self.end_all(ended, status);
-        let Self { anteroom, keys, .. } = self;
-        anteroom.fail(status, |guest| keys.at(guest.slot.key).is_some_and(&fails));
-    }
-
-    /// Waiters and values that a step or a peer took with it.
-    pub(crate) fn end_all(&mut self, ended: Vec<Ended<Value, Waiter>>, status: &Status) {
-        for end in ended {
-            match end {
-                Ended::Waiter(slot, waiter) => {
-                    self.complete(waiter, Err(status.clone()));
-                    self.settle_demands(slot);
-                }
-                Ended::Value(_, value) => {
-                    self.stats.dropped += 1;
-                    drop(self.taken(value));
-                }
-                Ended::Offer { token, .. } => self.drop_incoming(Ticket::unpack(token as u32)),
-            }
-        }
-    }
-
     /// A peer's arena grew: offers that waited for the segment can be read.
     pub(crate) fn peer_segment(&mut self, task: &TaskName, segment: PeerSegment) {
         let Ok(at) = self.peer_of(task) else { return };
@@ -523,50 +460,6 @@ impl Core {
             for ticket in std::mem::take(&mut entry.unmapped) {
                 self.read_in_place(ticket);
             }
-        }
-    }
-
-    /// Receives that began before the peer was there, and whose keys name a life of it that this is not.
-    fn fail_strangers(&mut self, at: u32, found: Incarnation) {
-        if !self.settings.rules.on(Rule::Restarts) {
-            return;
-        }
-        let mut strangers = Vec::new();
-        let Self {
-            table, keys, waits, ..
-        } = &*self;
-        table.waiting(|slot, id, waiter, _| {
-            let Waiter::Wait(ticket) = waiter else { return };
-            let route = keys.at(slot.key).map(|entry| entry.route);
-            if route == Some(Route::In { peer: at })
-                && let Some(&Wait::Cell { expected, .. }) = waits.at(ticket)
-                && !expected.is_current()
-                && expected != found
-            {
-                strangers.push((id, expected));
-            }
-        });
-        for (id, expected) in strangers {
-            if let Some((slot, waiter)) = self.table.cancel(id) {
-                let task = &self.peers[at as usize].task;
-                let status = faults::wrong_incarnation(task, expected, found);
-                self.complete(waiter, Err(status));
-                self.settle_demands(slot);
-            }
-        }
-    }
-
-    /// The status of a receive that names an incarnation its source does not have.
-    pub(crate) fn incarnation_fault(&self, key: &Key, peer: u32) -> Option<Status> {
-        let wanted = key.source_incarnation();
-        if wanted.is_current() || !self.settings.rules.on(Rule::Restarts) {
-            return None;
-        }
-        match self.peers.get(peer as usize)?.state {
-            PeerState::Up { incarnation } if incarnation != wanted => Some(
-                faults::wrong_incarnation(&self.peers[peer as usize].task, wanted, incarnation),
-            ),
-            _ => None,
         }
     }
 

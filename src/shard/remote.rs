@@ -559,22 +559,6 @@ impl Core {
         }
     }
 
-    /// A demand failed: those who wait at its key hear why.
-    fn fail_waiters(&mut self, slot: Slot, status: &Status) {
-        let mut waiting = Vec::new();
-        self.table.waiting(|at, id, _, _| {
-            if at == slot {
-                waiting.push(id);
-            }
-        });
-        for id in waiting {
-            if let Some((_, waiter)) = self.table.cancel(id) {
-                self.complete(waiter, Err(status.clone()));
-            }
-        }
-        self.settle_demands(slot);
-    }
-
     /// The first status of a step goes to every shard of this process.
     pub(crate) fn tell_neighbours(&mut self, step: crate::ground::StepId, status: &Status) {
         for shard in 0..self.settings.shards {

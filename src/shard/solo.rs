@@ -5,12 +5,16 @@
 //!
 //! The same checks hold as in an engine: nothing that can be done here lets a shard hand over what it should not.
 
+mod look;
+
+pub use look::{Credit, Holdings};
+
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use crossbeam::queue::SegQueue;
 
-use super::call::{Attach, Call, PeerSegment, PeerUp, ShardStats};
+use super::call::{Attach, Call, PeerSegment, PeerUp};
 use super::faults;
 use super::mailbox::Command;
 use super::mailbox::{Cancel, bytes_of};
@@ -20,8 +24,7 @@ use super::task::{Task, TaskContext, TaskEvent};
 use super::value::Received;
 use super::wait::WaitCell;
 use super::{
-    Clock, Mailbox, Neighbour, Observer, Parts, PendingItem, Progress, Settings, Shard,
-    TURNS_PER_STAMP,
+    Clock, Mailbox, Neighbour, Observer, Parts, Progress, Settings, Shard, TURNS_PER_STAMP,
 };
 use crate::fabric::doorbell::{Doorbell, PeerWake};
 use crate::fabric::{AnyPort, Caps, Endpoint, QpId, spsc};
@@ -105,50 +108,6 @@ pub enum End {
     Loopback(Endpoint),
     /// Of a connected stream socket.
     Stream(OwnedFd),
-}
-
-/// What a shard still holds or owes. All zero for one at rest, but for `stale`-like counters, which are not here.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Holdings {
-    /// Requests outstanding, values on offer, writes on their way, frames kept, over all links.
-    pub owed: [usize; 4],
-    /// Lines of unrequested values held here; lines of ours the peers have not returned.
-    pub lines: [u64; 2],
-    /// Requests of peers that wait here.
-    pub asked: usize,
-    /// Offers of peers whose bytes are not here.
-    pub incoming: usize,
-    /// Values that came before their turn.
-    pub early: usize,
-    /// Receives of application threads and neighbours.
-    pub waits: usize,
-    /// Offers and demands that wait for landing budget.
-    pub backlog: usize,
-    /// Values and waiters in the table.
-    pub table: [u32; 2],
-    /// Steps alive, and in grace.
-    pub steps: [u32; 2],
-    /// Leases of peers' memory.
-    pub leases: u64,
-    /// Bytes of landings.
-    pub landing_bytes: u64,
-    /// Bytes of the arena that are in use.
-    pub arena_bytes: u64,
-}
-
-/// The credit of one end of a link.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Credit {
-    /// Both hellos have been exchanged.
-    pub is_up: bool,
-    /// Lines of the peer's unrequested values that wait here.
-    pub held: u64,
-    /// Lines of ours that the peer has not returned.
-    pub out: u64,
-    /// Frames posted and not acknowledged.
-    pub in_flight: usize,
-    /// How many epochs have ended.
-    pub life: u32,
 }
 
 /// What becomes of a value handed over by [`Solo::hand`].
@@ -479,7 +438,7 @@ impl Solo {
             .is_some_and(|link| link.channel.is_up())
     }
 
-    fn link(&self, task: &TaskName, theirs: u16) -> Option<&Link> {
+    pub(super) fn link(&self, task: &TaskName, theirs: u16) -> Option<&Link> {
         let core = &self.shard.core;
         let peer = core.peers.iter().find(|peer| peer.task == *task)?;
         let link = *peer.links.get(usize::from(theirs))?;
@@ -503,42 +462,10 @@ impl Solo {
         self.link(task, theirs)?.qp
     }
 
-    /// What the link to that shard of a peer holds of the peer's, and has out with it.
-    #[must_use]
-    pub fn credit(&self, task: &TaskName, theirs: u16) -> Option<Credit> {
-        let link = self.link(task, theirs)?;
-        let [held, out] = link.channel.lines_out();
-        Some(Credit {
-            is_up: link.channel.is_up(),
-            held,
-            out,
-            in_flight: link.channel.in_flight(),
-            life: link.channel.life(),
-        })
-    }
-
     /// When [`Solo::turn`] is wanted again at the latest, if nothing arrives.
     #[must_use]
     pub const fn next_timer(&self) -> Nanos {
         self.shard.next_timer()
-    }
-
-    /// What was counted.
-    #[must_use]
-    pub fn stats(&self) -> ShardStats {
-        self.shard.stats()
-    }
-
-    /// Parked values and waiting receives, oldest first.
-    #[must_use]
-    pub fn pending(&self) -> Vec<PendingItem> {
-        self.shard.core.pending()
-    }
-
-    /// What it holds or owes.
-    #[must_use]
-    pub fn holdings(&self) -> Holdings {
-        self.shard.core.holdings()
     }
 }
 
@@ -641,35 +568,4 @@ fn neighbours(count: usize, notes: usize) -> Vec<Vec<Option<Neighbour>>> {
             .collect()
     })
     .collect()
-}
-
-impl super::Core {
-    fn holdings(&self) -> Holdings {
-        let table = self.table.stats();
-        let mut owed = [0; 4];
-        let mut lines = [0; 2];
-        for link in &self.links {
-            owed.iter_mut()
-                .zip(link.channel.load())
-                .for_each(|(sum, load)| *sum += load);
-            lines
-                .iter_mut()
-                .zip(link.channel.lines_out())
-                .for_each(|(sum, lines)| *sum += lines);
-        }
-        Holdings {
-            owed,
-            lines,
-            asked: self.asked.len(),
-            incoming: self.incoming.len(),
-            early: self.early.len(),
-            waits: self.waits.len(),
-            backlog: self.fetch_backlog.len() + self.renewals.len(),
-            table: [table.values, table.waiters],
-            steps: [table.steps, table.grace_steps],
-            leases: self.leases.out() as u64,
-            landing_bytes: self.landing_bytes,
-            arena_bytes: self.pool.stats().in_use_bytes,
-        }
-    }
 }

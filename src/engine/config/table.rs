@@ -149,7 +149,7 @@ settings! {
     inline_max: Size inline_max, Engine,
         "Values up to so many bytes with their dimensions travel in a frame; from 64 to 4096.";
     mailbox: Count mailbox, Engine, "Commands of application threads that may wait for a shard.";
-    parked_bytes: Size parked_bytes, Engine, "Unreceived values that each shard keeps.";
+    parked_bytes: Size parked_bytes, Engine, "Unreceived values that each shard keeps, and those that peers read in place.";
     parked_bytes_per_step: Size parked_bytes_per_step, Engine, "Of them, those of one step.";
     landing_bytes: Size landing_bytes, Engine,
         "Memory open for values on their way, by copy, on each shard.";

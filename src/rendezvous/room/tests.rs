@@ -23,7 +23,7 @@ fn table() -> Table<u8, u32> {
 fn what_is_held_takes_room_until_it_is_given_back() {
     let mut table = table();
     table.send(Nanos::ZERO, slot(1, 1), 0, 20).unwrap();
-    table.hold(StepId(1), 30);
+    table.hold(Some(StepId(1)), 30);
     assert_eq!(table.room(StepId(1), 10), Ok(()));
     assert_eq!(table.room(StepId(1), 11), Err(Refusal::ParkedBytesOfStep));
     // It meets both bounds: its step's is the one to wait for.
@@ -32,7 +32,7 @@ fn what_is_held_takes_room_until_it_is_given_back() {
     assert_eq!(table.room(StepId(2), 51), Err(Refusal::ParkedBytes));
     let refused = table.send(Nanos::ZERO, slot(1, 1), 0, 11);
     assert_eq!(refused, Err((Refusal::ParkedBytesOfStep, 0)));
-    table.hold(StepId(1), -30);
+    table.hold(Some(StepId(1)), -30);
     assert_eq!(
         table.send(Nanos::ZERO, slot(1, 1), 0, 40),
         Ok(Sent::Parked { ordinal: 1 })
@@ -45,10 +45,10 @@ fn what_is_held_takes_room_until_it_is_given_back() {
 fn what_outlives_its_step_is_given_back_to_the_shard() {
     let mut table = table();
     table.open_step(Nanos::ZERO, StepId(1)).unwrap();
-    table.hold(StepId(1), 60);
+    table.hold(Some(StepId(1)), 60);
     table.finish(Nanos::ZERO, StepId(1), &mut |_| {});
     assert_eq!(table.room(StepId(2), 41), Err(Refusal::ParkedBytes));
-    table.hold(StepId(1), -60);
+    table.hold(Some(StepId(1)), -60);
     assert_eq!(table.room(StepId(2), 60), Ok(()));
     assert_eq!(table.room(StepId(2), 61), Err(Refusal::ParkedBytesOfStep));
 }
@@ -58,7 +58,7 @@ fn a_value_longer_than_the_bound_is_offered_alone() {
     let mut table = table();
     assert_eq!(table.room_to_offer(StepId(1), 1000), Ok(()));
     table.open_step(Nanos::ZERO, StepId(1)).unwrap();
-    table.hold(StepId(1), 1);
+    table.hold(Some(StepId(1)), 1);
     assert_eq!(
         table.room_to_offer(StepId(1), 1000),
         Err(Refusal::ParkedBytesOfStep)

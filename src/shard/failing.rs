@@ -1,0 +1,138 @@
+//! Failing: what ends when a peer is gone, or comes back as another life.
+//!
+//! It closes nothing: connections and epochs are `peers.rs`'s. Here are those who wait for the peer, or of it.
+
+use super::core::{Core, Wait};
+use super::faults;
+use super::keys::{KeyEntry, Route};
+use super::peers::PeerState;
+use super::value::{Value, Waiter};
+use crate::channel::Rule;
+use crate::ground::{Incarnation, Key, Status};
+use crate::rendezvous::{Ended, KeyId, Slot};
+use crate::wire::Ticket;
+
+impl Core {
+    /// The peer came back as another: what was bound to the former incarnation fails.
+    pub(crate) fn peer_restarted(&mut self, at: u32, former: Incarnation, found: Incarnation) {
+        if !self.settings.rules.on(Rule::Restarts) {
+            return;
+        }
+        let Some(peer) = self.peers.get(at as usize) else {
+            return;
+        };
+        let status = faults::peer_restarted(&peer.task, former, found);
+        for link in peer.links.clone() {
+            self.end_link(link);
+        }
+        if let Some(peer) = self.peers.get_mut(at as usize) {
+            peer.parked.clear();
+        }
+        self.fail_peer(at, &status);
+    }
+
+    /// Every waiter and value of the peer's keys goes.
+    pub(crate) fn fail_peer(&mut self, at: u32, status: &Status) {
+        self.fail_keys(
+            status,
+            |entry| matches!(entry.route, Route::Out { peer } | Route::In { peer } if peer == at),
+        );
+        let Some(peer) = self.peers.get(at as usize) else {
+            return;
+        };
+        for &link in &peer.links {
+            if let Some(entry) = self.links.get_mut(link as usize) {
+                entry.channel.forget_lines();
+            }
+        }
+    }
+
+    /// Every waiter and value of the keys that `fails` picks goes.
+    pub(crate) fn fail_keys(&mut self, status: &Status, fails: impl Fn(&KeyEntry) -> bool) {
+        let mut ended = Vec::new();
+        let Self { table, keys, .. } = self;
+        table.fail_keys(|id: KeyId| keys.at(id).is_some_and(&fails), &mut |end| {
+            ended.push(end)
+        });
+        self.end_all(ended, status);
+        let Self { anteroom, keys, .. } = self;
+        anteroom.fail(status, |guest| keys.at(guest.slot.key).is_some_and(&fails));
+    }
+
+    /// Waiters and values that a step or a peer took with it.
+    pub(crate) fn end_all(&mut self, ended: Vec<Ended<Value, Waiter>>, status: &Status) {
+        for end in ended {
+            match end {
+                Ended::Waiter(slot, waiter) => {
+                    self.complete(waiter, Err(status.clone()));
+                    self.settle_demands(slot);
+                }
+                Ended::Value(_, value) => {
+                    self.stats.dropped += 1;
+                    drop(self.taken(value));
+                }
+                Ended::Offer { token, .. } => self.drop_incoming(Ticket::unpack(token as u32)),
+            }
+        }
+    }
+
+    /// Receives that began before the peer was there, and whose keys name a life of it that this is not.
+    pub(super) fn fail_strangers(&mut self, at: u32, found: Incarnation) {
+        if !self.settings.rules.on(Rule::Restarts) {
+            return;
+        }
+        let mut strangers = Vec::new();
+        let Self {
+            table, keys, waits, ..
+        } = &*self;
+        table.waiting(|slot, id, waiter, _| {
+            let Waiter::Wait(ticket) = waiter else { return };
+            let route = keys.at(slot.key).map(|entry| entry.route);
+            if route == Some(Route::In { peer: at })
+                && let Some(&Wait::Cell { expected, .. }) = waits.at(ticket)
+                && !expected.is_current()
+                && expected != found
+            {
+                strangers.push((id, expected));
+            }
+        });
+        for (id, expected) in strangers {
+            if let Some((slot, waiter)) = self.table.cancel(id) {
+                let task = &self.peers[at as usize].task;
+                let status = faults::wrong_incarnation(task, expected, found);
+                self.complete(waiter, Err(status));
+                self.settle_demands(slot);
+            }
+        }
+    }
+
+    /// The status of a receive that names an incarnation its source does not have.
+    pub(crate) fn incarnation_fault(&self, key: &Key, peer: u32) -> Option<Status> {
+        let wanted = key.source_incarnation();
+        if wanted.is_current() || !self.settings.rules.on(Rule::Restarts) {
+            return None;
+        }
+        match self.peers.get(peer as usize)?.state {
+            PeerState::Up { incarnation } if incarnation != wanted => Some(
+                faults::wrong_incarnation(&self.peers[peer as usize].task, wanted, incarnation),
+            ),
+            _ => None,
+        }
+    }
+
+    /// A demand failed: those who wait at its key hear why.
+    pub(super) fn fail_waiters(&mut self, slot: Slot, status: &Status) {
+        let mut waiting = Vec::new();
+        self.table.waiting(|at, id, _, _| {
+            if at == slot {
+                waiting.push(id);
+            }
+        });
+        for id in waiting {
+            if let Some((_, waiter)) = self.table.cancel(id) {
+                self.complete(waiter, Err(status.clone()));
+            }
+        }
+        self.settle_demands(slot);
+    }
+}
