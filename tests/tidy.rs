@@ -44,6 +44,22 @@ const UNSAFE_FILES: &[&str] = &[
     "src/fabric/link.rs",
     "src/fabric/ring.rs",
     "src/fabric/spsc.rs",
+    // RDMA: the library's functions, queues that work on registered memory, and that memory.
+    "src/fabric/verbs/completion.rs",
+    "src/fabric/verbs/device.rs",
+    "src/fabric/verbs/domain.rs",
+    "src/fabric/verbs/link/sending.rs",
+    "src/fabric/verbs/port.rs",
+    "src/fabric/verbs/port/progress.rs",
+    "src/fabric/verbs/queue_pair.rs",
+    "src/fabric/verbs/shared_receive.rs",
+    "src/fabric/verbs/slots.rs",
+    "src/fabric/verbs/stage.rs",
+    "src/fabric/verbs/sys/inline.rs",
+    "src/fabric/verbs/sys/linked.rs",
+    "src/fabric/verbs/sys/loaded.rs",
+    "src/fabric/verbs/sys/table.rs",
+    "src/fabric/verbs/sys/types.rs",
     // The processor's own counter.
     "src/shard/clock.rs",
     // Descriptors that came over a socket, and a runtime's file descriptor.

@@ -22,6 +22,7 @@
 //! | `ring_port.rs`, `queue_pair.rs`, `landings.rs`, `writes.rs` | a port over rings: loopback and shm in common |
 //! | `loopback.rs`, `shm.rs` | the two of them |
 //! | `tcp.rs`, `tcp/` | a port over sockets, and the frames as a byte stream |
+//! | `verbs/` | a port over RDMA queue pairs |
 //! | `faulty.rs` | a port that misbehaves, by seed, for simulations |
 //! | `doorbell.rs` | waking who sleeps |
 //! | `spsc.rs` | the typed queue between two shards of one process |
@@ -48,6 +49,7 @@ pub mod spsc;
 #[path = "spsc/tests.rs"]
 mod spsc_tests; // Not within `spsc.rs`, which a loom test includes by path.
 pub mod tcp;
+pub mod verbs;
 mod writes;
 
 pub use doorbell::{Doorbell, DoorbellError, PeerWake};
@@ -58,6 +60,7 @@ pub use loopback::LoopbackPort;
 pub use ring_port::PortStats;
 pub use shm::ShmPort;
 pub use tcp::{TcpConfig, TcpError, TcpPort};
+pub use verbs::VerbsPort;
 
 /// Frame kinds (byte 4 of word 0) from here on are the fabric's own, and never shown above it.
 pub const FABRIC_KIND_MIN: u8 = 0xf0;
@@ -305,6 +308,8 @@ pub enum AnyPort {
     Shm(ShmPort),
     /// Between machines, or wherever a socket goes.
     Tcp(TcpPort),
+    /// Between machines with RDMA.
+    Verbs(Box<VerbsPort>),
     /// Any other, misbehaving.
     Faulty(Box<FaultyPort>),
 }
@@ -315,6 +320,7 @@ macro_rules! each {
             AnyPort::Loopback($port) => $call,
             AnyPort::Shm($port) => $call,
             AnyPort::Tcp($port) => $call,
+            AnyPort::Verbs($port) => $call,
             AnyPort::Faulty($port) => $call,
         }
     };

@@ -150,6 +150,28 @@ catalogue! {
     SYSTEM_CALL: Internal,
         "A system call failed; the message names it and its error number.",
         "Look the error number up in the call's manual page.";
+    // ── RDMA ────────────────────────────────────────────────────────────────────────────────────────────────────
+    VERBS_MISSING: FailedPrecondition,
+        "RDMA was asked for, and libibverbs cannot be loaded.",
+        "Install rdma-core: on Debian the packages libibverbs1 and ibverbs-providers. Or choose another transport.";
+    VERBS_NO_DEVICE: NotFound,
+        "There is no RDMA device, active port or address such as the settings ask for.",
+        "See `ibv_devinfo` for what there is, `ip link` for a port that is down; correct device, port or GID index.";
+    VERBS_CALL: Internal,
+        "A verbs call failed; the message names it, its error number and the device.",
+        "Look the error number up in the call's manual page; `ibv_devinfo -v` says what the device can do.";
+    VERBS_SETTING: InvalidArgument,
+        "An RDMA setting is out of its range, or beyond what the device can do.",
+        "Correct the setting named in the message.";
+    VERBS_ENDPOINT: FailedPrecondition,
+        "What a peer says of its end of a queue pair cannot be.",
+        "Run the same release on all tasks; if they do, report it with the message.";
+    VERBS_LIMIT: ResourceExhausted,
+        "An RDMA device, or the engine's queues on it, hold no more of something.",
+        "Use fewer peers or shards for each device, or raise the limit named in the message.";
+    VERBS_COMPLETION: Unavailable,
+        "An RDMA operation ended with an error, and its queue pair with it.",
+        "See what the message says of the status; the peer is reached again by a new connection if it is there.";
     // ── Peers ───────────────────────────────────────────────────────────────────────────────────────────────────
     PEER_LOST: Unavailable,
         "The peer is gone: its process died, or it could not be reached for too long.",

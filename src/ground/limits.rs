@@ -312,6 +312,54 @@ pub const STREAM_LINGER_NS: u64 = 100_000_000;
 /// How long bytes may wait for a peer's acknowledgement, or a silent peer for a probe's, unless configured: 10 s.
 pub const TCP_USER_TIMEOUT_MS: u32 = 10_000;
 
+// ── RDMA ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+/// Bytes of a message on a queue pair: a frame, the longest usual body, and three grants (64 + 1064 + 3 × 48 = 1272),
+/// in whole cache lines. A longer body goes on in the next messages.
+pub const VERBS_SLOT_BYTES: usize = 1280;
+/// Receive entries that one queue pair grants its peer: 128 frames cover 10 µs at 80 ns a frame.
+pub const VERBS_WINDOW: u16 = 128;
+/// Of them, those that are kept for returning credit and for the goodbye: one each.
+pub const VERBS_WINDOW_RESERVE: u16 = 2;
+/// Receive entries beyond the grants, for each queue pair: consumed ones are posted again this many at a time.
+pub const VERBS_REFILL: usize = 32;
+/// Slots that one queue pair sends from: a burst.
+pub const VERBS_SEND_SLOTS: usize = 32;
+/// Entries of a queue pair's send queue: all the peer may be sent, and as much again for writes and what is done but
+/// not told.
+pub const VERBS_SENDS: u32 = 256;
+/// Requests of which the device tells one completion.
+pub const VERBS_SIGNAL_EVERY: u32 = 32;
+/// Queue pairs of one port, unless configured: 64 × 128 entries is a quarter of what common cards hold.
+pub const VERBS_QUEUE_PAIRS: u32 = 64;
+/// Bytes of one piece of a large write, for which frames behind it wait: 160 µs at 25 GB/s. Far under the 4 GiB that a
+/// request can say.
+pub const VERBS_SLICE_BYTES: usize = 4 << 20;
+/// Pieces of one write that are under way at once: one is sent while the next is posted.
+pub const VERBS_SLICES: u32 = 2;
+/// Bytes of memory that is not registered are copied this many at a time: a first-level cache.
+pub const VERBS_STAGE_BYTES: usize = 32 << 10;
+/// Such copies under way at once on one port: 256 KiB.
+pub const VERBS_STAGES: usize = 8;
+/// Bytes that are sent inline where the device can: a frame, a body of a hundred bytes and a grant.
+pub const VERBS_INLINE_BYTES: u32 = 220;
+/// How long a closed queue pair may take to say goodbye, and one in error to have used its last entry: 100 ms each.
+/// Devices answer within microseconds; Soft-RoCE never tells of the entry.
+pub const VERBS_DRAIN_NS: u64 = 100_000_000;
+
+/// The fabric's own words that wait on one queue pair: a close and an answer for each landing, and a question and an
+/// answer for each write. A peer that makes us keep more asks without taking answers.
+pub const VERBS_WORDS: usize = 2 * REQUESTS + 256;
+
+// Memory of one peer on one shard: 200 KiB of slots of the 256 KiB that are promised.
+const _: () = assert!(
+    (VERBS_WINDOW as usize + VERBS_REFILL + VERBS_SEND_SLOTS) * VERBS_SLOT_BYTES < 256 << 10
+);
+const _: () = assert!(VERBS_SLOT_BYTES.is_multiple_of(FRAME_BYTES));
+const _: () = assert!(FRAME_BYTES + INLINE_MAX + 3 * 48 <= VERBS_SLOT_BYTES);
+const _: () = assert!(VERBS_SENDS >= VERBS_WINDOW as u32 + 3 * VERBS_SIGNAL_EVERY);
+const _: () = assert!(VERBS_WINDOW_RESERVE < VERBS_WINDOW / 8);
+
 // ── Clusters ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 /// Tasks of a cluster: as many as keys may name.

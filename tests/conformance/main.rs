@@ -8,7 +8,11 @@ mod speed_tcp;
 mod storm;
 mod stress;
 mod suite;
+mod verbs;
 mod world;
+
+#[path = "../shim/mod.rs"]
+mod shim;
 
 use std::iter;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, TcpStream};
@@ -147,51 +151,55 @@ fn tcp_cut() -> Pair {
 }
 
 macro_rules! conformance {
-    ($($fabric:ident)*) => {$(
+    ($($fabric:ident)*) => { $(conformance!(@ $fabric, #[test]);)* };
+    (@ $fabric:ident, $(#[$kind:meta])*) => {
         mod $fabric {
             use crate::{suite, storm};
             use crate::world::World;
 
-            #[test]
+            $(#[$kind])*
             fn frames_and_bodies_of_every_size_arrive_in_order() {
                 suite::bodies(&mut World::new(super::$fabric()));
             }
-            #[test]
+            $(#[$kind])*
             fn a_full_queue_pair_refuses_and_recovers() {
                 suite::full(&mut World::new(super::$fabric()));
             }
-            #[test]
+            $(#[$kind])*
             fn malformed_posts_are_refused() {
                 suite::malformed(&mut World::new(super::$fabric()));
             }
-            #[test]
+            $(#[$kind])*
             fn writes_land_whatever_their_size() {
                 suite::landings(&mut World::new(super::$fabric()));
             }
-            #[test]
+            $(#[$kind])*
             fn writes_without_a_landing_are_refused_and_harm_nobody() {
                 suite::refusals(&mut World::new(super::$fabric()));
             }
-            #[test]
+            $(#[$kind])*
             fn a_landing_closed_during_a_write_gives_its_buffer_back_once() {
                 suite::closed_while_writing(&mut World::new(super::$fabric()));
             }
-            #[test]
+            $(#[$kind])*
             fn small_frames_pass_a_large_write() {
                 suite::overtaking(&mut World::new(super::$fabric()));
             }
-            #[test]
+            $(#[$kind])*
             fn close_flushes_everything_and_tells_both_sides() {
                 suite::close(&mut World::new(super::$fabric()));
             }
-            #[test]
+            $(#[$kind])*
             fn a_storm_keeps_every_promise() {
                 for seed in 0..20 {
                     storm::storm(World::new(super::$fabric()), seed);
                 }
             }
         }
-    )*};
+    };
 }
 
-conformance! { loopback shm faulty tcp4 tcp6 tcp_narrow tcp_cut }
+use verbs::{verbs_devices, verbs_shim};
+
+conformance! { loopback shm faulty tcp4 tcp6 tcp_narrow tcp_cut verbs_shim }
+conformance! { @ verbs_devices, #[test] #[ignore = "needs two RDMA devices: scripts/soft-roce.sh"] }

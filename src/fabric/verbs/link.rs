@@ -1,0 +1,437 @@
+//! A queue pair with its peer: what is posted, what credit there is, what is open and under way, and how it ends.
+//!
+//! Knows one peer; not the other queue pairs of its port, nor how completions are found.
+//!
+//! **Credit.** Every message, and every write with immediate, takes one of the receive entries that the peer grants.
+//! What the peer has consumed comes back as a count in every message of its own. A message may be sent only into an
+//! entry, so a receiver is never "not ready". The last two entries are kept: one for a message that returns nothing but
+//! credit, sent when half the peer's entries are consumed and untold; one for the goodbye. Both sides cannot be stuck:
+//! a side that sends its last credit message does so after it consumed half a window more than it had told before.
+//!
+//! **Completions.** One request in 32 is signalled; requests complete in order, so its completion is that of all before
+//! it. Pieces of writes are signalled each: somebody waits for them.
+//!
+//! **Quiet.** A queue pair that goes down is put into error, and one signalled request more is posted: the end of all
+//! others, most of which have no completion. When it came back flushed, the queue pair's last receive entry
+//! is used (or a tenth of a second has passed), and the completion queue was seen empty after that, it is destroyed.
+//! Then nothing can touch a landing or a source any more, and all of them go back.
+mod inputs;
+mod sending;
+
+use std::collections::VecDeque;
+
+use super::error::VerbsError;
+use super::incoming::{Closed, Incoming};
+use super::message::{self, Malformed, Word};
+use super::outgoing::{Outgoing, Posted as Settled, WriteIndex};
+use super::queue_pair::{Endpoint, POST_MAX, QueuePair, Request};
+use super::slots::Slots;
+use super::{RECEIVE_SLOTS, Stage, VerbsStats};
+use crate::fabric::{Arrival, Caps, DownReason, Landing, Outcome, QpId, Refusal, Write};
+use crate::ground::Nanos;
+use crate::ground::limits::{VERBS_DRAIN_NS, VERBS_SEND_SLOTS, VERBS_SENDS, VERBS_WINDOW_RESERVE};
+use crate::memory::{Buffer, Tensor};
+use crate::wire::Frame;
+
+/// Slots held by unsignalled requests: a quarter of them, so that an idle queue pair still has most.
+const HELD_MAX: u32 = VERBS_SEND_SLOTS as u32 / 4;
+
+/// The slots of its slab that it sends from: behind those that are received into.
+const SEND_SLOTS: std::ops::Range<u16> =
+    RECEIVE_SLOTS as u16..(RECEIVE_SLOTS + VERBS_SEND_SLOTS) as u16;
+
+/// Entries of the send queue that only the goodbye may use.
+const SENDS_RESERVE: usize = 2;
+
+/// Something that goes back to who gave it.
+#[derive(Debug)]
+pub(super) enum Given {
+    Quiet {
+        qp: QpId,
+        landing: Landing,
+        buffer: Buffer,
+    },
+    Wrote {
+        qp: QpId,
+        write: Write,
+        outcome: Outcome,
+    },
+    Down {
+        qp: QpId,
+        reason: DownReason,
+    },
+}
+
+/// What a link borrows of its port for a while.
+pub(super) struct Tools<'a> {
+    pub(super) stage: &'a mut Stage,
+    pub(super) stats: &'a mut VerbsStats,
+    pub(super) given: &'a mut VecDeque<Given>,
+}
+
+/// One queue pair and everything it holds. The queue pair stands first: it is destroyed before what it was lent goes.
+#[derive(Debug)]
+pub(super) struct Link {
+    qp: QueuePair,
+    id: QpId,
+    /// The upper half of its requests' ids.
+    tag: u64,
+    state: State,
+    body_max: usize,
+    message_max: usize,
+    /// Receive entries the peer grants; how many were used, and how many came back.
+    window: u16,
+    sent: u16,
+    returned: u16,
+    /// Of the peer's: consumed here, and told.
+    heard: u16,
+    told: u16,
+    /// The number of the next request.
+    next: u32,
+    /// Requests whose completion is not known, in order. The last are in `batch`, and not posted yet.
+    posted: VecDeque<Posted>,
+    batch: Vec<Request>,
+    unsignalled: u32,
+    /// Slots held by requests since the last signalled one.
+    held: u32,
+    free: Vec<u16>,
+    /// Slots that the next doorbell frees.
+    inline: Vec<u16>,
+    words: VecDeque<Word>,
+    incoming: Incoming,
+    outgoing: Outgoing,
+    /// Writes that are over.
+    ended: VecDeque<WriteIndex>,
+    /// Copies whose requests were never posted.
+    stranded: Vec<u16>,
+    has_said_bye: bool,
+    fault: Option<VerbsError>,
+    pub(super) is_active: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    /// Its peer is not known yet.
+    Made,
+    Open,
+    /// Saying goodbye.
+    Leaving {
+        until: Nanos,
+    },
+    /// In error, until it is quiet.
+    Down {
+        reason: DownReason,
+        until: Nanos,
+    },
+}
+
+/// What a request's completion frees.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Posted {
+    Nothing,
+    Slot(u16),
+    Piece {
+        write: WriteIndex,
+        stage: Option<u16>,
+    },
+    Bye(u16),
+}
+
+/// Why a queue pair is to go down.
+pub(super) type Ends<T> = Result<T, DownReason>;
+
+impl From<Malformed> for DownReason {
+    fn from(_: Malformed) -> Self {
+        Self::Corrupt
+    }
+}
+
+impl Link {
+    /// A queue pair that has no peer yet. Everything that grows later has its room now.
+    pub(super) fn new(qp: QueuePair, id: QpId, tag: u64, message_max: usize) -> Self {
+        Self {
+            qp,
+            id,
+            tag,
+            state: State::Made,
+            body_max: 0,
+            message_max,
+            window: 0,
+            sent: 0,
+            returned: 0,
+            heard: 0,
+            told: 0,
+            next: 0,
+            posted: VecDeque::with_capacity(VERBS_SENDS as usize),
+            batch: Vec::with_capacity(POST_MAX),
+            unsignalled: 0,
+            held: 0,
+            free: SEND_SLOTS.rev().collect(),
+            inline: Vec::with_capacity(VERBS_SEND_SLOTS),
+            words: VecDeque::with_capacity(POST_MAX),
+            incoming: Incoming::new(),
+            outgoing: Outgoing::new(),
+            ended: VecDeque::with_capacity(crate::fabric::WRITES_MAX),
+            stranded: Vec::new(),
+            has_said_bye: false,
+            fault: None,
+            is_active: false,
+        }
+    }
+
+    /// The peer is known: from here on it is open.
+    pub(super) fn begin(&mut self, peer: &Endpoint, body_max: usize) {
+        self.state = State::Open;
+        self.window = peer.window;
+        self.body_max = body_max;
+    }
+
+    pub(super) const fn qp_mut(&mut self) -> &mut QueuePair {
+        &mut self.qp
+    }
+
+    pub(super) const fn number(&self) -> u32 {
+        self.qp.number()
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.state == State::Open
+    }
+
+    pub(super) const fn is_down(&self) -> bool {
+        matches!(self.state, State::Down { .. })
+    }
+
+    /// True while time alone may move it on.
+    pub(super) const fn is_ending(&self) -> bool {
+        matches!(self.state, State::Down { .. } | State::Leaving { .. })
+    }
+
+    pub(super) const fn caps(&self) -> Caps {
+        Caps {
+            body_max: self.body_max,
+            one_sided: true,
+            read_domain: false,
+        }
+    }
+
+    pub(super) const fn fault(&self) -> Option<&VerbsError> {
+        self.fault.as_ref()
+    }
+
+    /// True if a flush has, or may soon have, something to do.
+    pub(super) fn has_work(&self) -> bool {
+        !self.batch.is_empty()
+            || !self.words.is_empty()
+            || !self.outgoing.going.is_empty()
+            || !self.ended.is_empty()
+            || self.incoming.due() > 0
+            || self.is_ending()
+    }
+
+    // ───────────────────────────────────────────────── commands ────────────────────────────────────────────────
+
+    #[inline]
+    pub(super) fn post_send(
+        &mut self,
+        frame: &Frame,
+        body: [&[u8]; 2],
+        slots: &mut Slots,
+        tools: &mut Tools<'_>,
+    ) -> Result<(), Refusal> {
+        if !self.caps().takes(frame, body) {
+            return Err(Refusal::Malformed);
+        }
+        let len = frame.body_len() as usize;
+        let count = message::messages(len);
+        if self.free.len() < count {
+            self.ring(tools.stats);
+        }
+        if self.credit(VERBS_WINDOW_RESERVE) < count
+            || self.free.len() < count
+            || self.room() < count
+        {
+            tools.stats.refused_full += 1;
+            return Err(Refusal::Full);
+        }
+        self.first(frame, body, slots, tools.stats);
+        let mut start = message::first_len(len);
+        for _ in 1..count {
+            start = self.further(body, start, slots, tools.stats);
+        }
+        tools.stats.frames += 1;
+        Ok(())
+    }
+
+    /// Takes a write, of a source that is registered under `lkey` or is not.
+    pub(super) fn post_write(&mut self, write: Write, lkey: Option<u32>) -> Result<(), Write> {
+        if !self.outgoing.has_room() {
+            return Err(write);
+        }
+        let landing = write.landing;
+        if self.outgoing.post(write, lkey, &mut self.ended) == Settled::Ask {
+            self.words.push_back(Word::Ask(landing));
+        }
+        Ok(())
+    }
+
+    pub(super) fn open_landing(
+        &mut self,
+        landing: Landing,
+        buffer: Buffer,
+        at: (u64, u32),
+    ) -> Result<(), Buffer> {
+        self.incoming.open(landing, buffer, at)
+    }
+
+    pub(super) fn close_landing(&mut self, landing: Landing, given: &mut VecDeque<Given>) {
+        match self.incoming.close(landing) {
+            Closed::Nothing => {}
+            Closed::Ask => self.words.push_back(Word::Close(landing)),
+            Closed::Quiet(buffer) => given.push_back(Given::Quiet {
+                qp: self.id,
+                landing,
+                buffer,
+            }),
+        }
+    }
+
+    pub(super) fn leave(&mut self, until: Nanos) {
+        self.state = State::Leaving { until };
+    }
+
+    /// Puts it into error. From here on it only gives back what it holds.
+    pub(super) fn go_down(&mut self, reason: DownReason, now: Nanos, fault: Option<VerbsError>) {
+        if self.is_down() {
+            return;
+        }
+        // Of a queue pair that we closed, how it ends is no news.
+        let reason = match self.state {
+            State::Leaving { .. } => DownReason::Closed,
+            _ => reason,
+        };
+        let untold = self.posted.len() - self.batch.len();
+        self.strand(untold);
+        self.batch.clear();
+        self.words.clear();
+        let failed = self.qp.fail();
+        // A queue pair that cannot be put into error flushes nothing: only its destruction makes it quiet.
+        let wait = if failed.is_ok() { VERBS_DRAIN_NS } else { 0 };
+        if failed.is_ok() {
+            self.mark_end();
+        }
+        self.fault = self.fault.take().or(fault).or_else(|| failed.err());
+        self.state = State::Down {
+            reason,
+            until: now.after(std::time::Duration::from_nanos(wait)),
+        };
+    }
+
+    // ───────────────────────────────────────────────── outputs ─────────────────────────────────────────────────
+
+    /// Posts what waits, as far as there is room, and rings the doorbell once.
+    pub(super) fn flush(&mut self, slots: &mut Slots, tools: &mut Tools<'_>) {
+        self.settle(tools);
+        match self.state {
+            State::Open => {
+                self.say(slots, tools.stats);
+                self.advance(slots, tools);
+                self.say_credit(slots, tools.stats);
+            }
+            State::Leaving { .. } => self.say_bye(slots, tools.stats),
+            State::Made | State::Down { .. } => return,
+        }
+        self.ring(tools.stats);
+    }
+
+    /// True when a goodbye has arrived, or may take no longer.
+    pub(super) fn has_left(&self, now: Nanos) -> bool {
+        matches!(self.state, State::Leaving { until } if self.has_said_bye || now >= until)
+    }
+
+    /// True when nothing can touch what it was lent but for its own destruction; the caller saw the completion queue
+    /// empty.
+    pub(super) fn is_drained(&self, now: Nanos) -> bool {
+        let State::Down { until, .. } = self.state else {
+            return false;
+        };
+        now >= until || (self.posted.is_empty() && self.qp.has_used_last_entry())
+    }
+
+    /// True once the device itself put it into error.
+    pub(super) fn is_broken(&self) -> bool {
+        self.qp.is_broken()
+    }
+
+    /// Destroys the queue pair, and then gives back everything.
+    pub(super) fn finish(self, tools: &mut Tools<'_>) {
+        let Self {
+            qp,
+            id,
+            state,
+            mut incoming,
+            mut outgoing,
+            posted,
+            stranded,
+            ..
+        } = self;
+        drop(qp);
+        tools.stage.free.extend(stranded);
+        for posted in posted {
+            if let Posted::Piece { stage, .. } = posted {
+                tools.stage.free.extend(stage);
+            }
+        }
+        for (landing, buffer) in incoming.take_all() {
+            tools.given.push_back(Given::Quiet {
+                qp: id,
+                landing,
+                buffer,
+            });
+        }
+        for write in outgoing.take_all() {
+            tools.given.push_back(Given::Wrote {
+                qp: id,
+                write,
+                outcome: Outcome::Flushed,
+            });
+        }
+        let reason = match state {
+            State::Down { reason, .. } => reason,
+            _ => DownReason::Closed,
+        };
+        tools.given.push_back(Given::Down { qp: id, reason });
+    }
+
+    /// True if a post was refused: the queue pair is to go down.
+    pub(super) fn has_failed(&self) -> bool {
+        self.fault.is_some() && !self.is_down()
+    }
+}
+
+impl Given {
+    /// Hands it to the sink.
+    pub(super) fn give<S: FnMut(Arrival<'_>)>(self, sink: &mut S) {
+        match self {
+            Self::Quiet {
+                qp,
+                landing,
+                buffer,
+            } => sink(Arrival::Quiet {
+                qp,
+                landing,
+                buffer,
+            }),
+            Self::Wrote { qp, write, outcome } => {
+                let source: Tensor = write.source;
+                sink(Arrival::Wrote {
+                    qp,
+                    token: write.token,
+                    source,
+                    outcome,
+                });
+            }
+            Self::Down { qp, reason } => sink(Arrival::Down { qp, reason }),
+        }
+    }
+}

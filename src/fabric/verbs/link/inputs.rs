@@ -1,0 +1,168 @@
+//! What comes to a link: completions of its requests, and its peer's messages and writes. No unsafe.
+//!
+//! Knows what each does to the link; not where the bytes lay. Everything a message says is an allegation.
+
+use super::{Ends, Given, Link, Posted, Tools};
+use crate::fabric::verbs::message::{self, Message, Word};
+use crate::fabric::{Arrival, DownReason, FABRIC_KIND_MIN};
+use crate::ground::limits::VERBS_WORDS;
+
+impl Link {
+    /// A completion of ours, and of all requests before it.
+    #[inline]
+    pub(in crate::fabric::verbs) fn completed(
+        &mut self,
+        number: u32,
+        is_success: bool,
+        tools: &mut Tools<'_>,
+    ) {
+        let oldest = self.next.wrapping_sub(self.posted.len() as u32);
+        let count = number.wrapping_sub(oldest).wrapping_add(1) as usize;
+        let sent = self.posted.len() - self.batch.len();
+        // The device tells of what was posted, once; anything else would be its bug, and must not become ours.
+        if count > sent {
+            return;
+        }
+        for index in 0..count {
+            let Some(posted) = self.posted.pop_front() else {
+                return;
+            };
+            let is_done = is_success || (index + 1 < count && !self.is_down());
+            match posted {
+                Posted::Nothing => {}
+                Posted::Slot(slot) => self.free.push(slot),
+                Posted::Bye(slot) => {
+                    self.free.push(slot);
+                    self.has_said_bye = true;
+                }
+                Posted::Piece { write, stage } => {
+                    tools.stage.free.extend(stage);
+                    if is_done {
+                        self.outgoing.completed(write, &mut self.ended);
+                    }
+                }
+            }
+        }
+        self.settle(tools);
+    }
+
+    /// A message came. True if the sink was given something.
+    #[inline]
+    pub(in crate::fabric::verbs) fn heard<S: FnMut(Arrival<'_>)>(
+        &mut self,
+        bytes: &[u8],
+        tools: &mut Tools<'_>,
+        sink: &mut S,
+    ) -> Ends<bool> {
+        self.heard = self.heard.wrapping_add(1);
+        let Self {
+            outgoing, ended, ..
+        } = self;
+        let (stamp, message) = message::parse(bytes, |grant| outgoing.granted(grant, ended))?;
+        let back = stamp.consumed.wrapping_sub(self.returned);
+        if back > self.in_flight() {
+            return Err(DownReason::Corrupt);
+        }
+        self.returned = stamp.consumed;
+        if !self.is_open() {
+            return Ok(false);
+        }
+        let qp = self.id;
+        let given = match message {
+            Message::First { frame, .. } if frame.kind() >= FABRIC_KIND_MIN => {
+                self.told_by_peer(Word::parse(&frame)?, tools)?;
+                false
+            }
+            Message::First { .. } if self.incoming.is_in_frame() => {
+                return Err(DownReason::Corrupt);
+            }
+            Message::First { frame, body } if message::messages(frame.body_len() as usize) > 1 => {
+                self.incoming.begin(frame, body)?;
+                false
+            }
+            Message::First { frame, body } => {
+                let tail = frame.tail();
+                let body = if frame.body_is_inline() {
+                    &tail[..frame.body_len() as usize]
+                } else {
+                    body
+                };
+                sink(Arrival::Frame {
+                    qp,
+                    frame: &frame,
+                    body,
+                });
+                true
+            }
+            Message::Further { body } => {
+                let whole = self.incoming.further(body)?;
+                let is_whole = whole.is_some();
+                if let Some((frame, body)) = whole {
+                    sink(Arrival::Frame {
+                        qp,
+                        frame: &frame,
+                        body,
+                    });
+                }
+                is_whole
+            }
+        };
+        self.settle(tools);
+        Ok(given)
+    }
+
+    /// A write of the peer's ended. True if the sink was given something.
+    #[inline]
+    pub(in crate::fabric::verbs) fn written<S: FnMut(Arrival<'_>)>(
+        &mut self,
+        told: u32,
+        len: u32,
+        sink: &mut S,
+    ) -> Ends<bool> {
+        self.heard = self.heard.wrapping_add(1);
+        if !self.is_open() {
+            return Ok(false);
+        }
+        let (landing, len, buffer) = self.incoming.landed(told, len)?;
+        sink(Arrival::Landed {
+            qp: self.id,
+            landing,
+            len,
+            buffer,
+        });
+        Ok(true)
+    }
+
+    fn told_by_peer(&mut self, word: Word, tools: &mut Tools<'_>) -> Ends<()> {
+        match word {
+            Word::Credit => {}
+            Word::Ask(landing) => {
+                // One that is open is granted in order of its opening: nothing more is to be said.
+                if !self.incoming.is_open(landing) {
+                    self.words.push_back(Word::None(landing));
+                }
+            }
+            Word::None(landing) => self.outgoing.denied(landing, &mut self.ended),
+            Word::Close(landing) => {
+                self.outgoing.closed(landing, &mut self.ended);
+                self.words.push_back(Word::Quiet(landing));
+            }
+            Word::Quiet(landing) => {
+                if let Some(buffer) = self.incoming.quiet(landing)? {
+                    tools.given.push_back(Given::Quiet {
+                        qp: self.id,
+                        landing,
+                        buffer,
+                    });
+                }
+            }
+            Word::Total(landing, len) => self.incoming.total(landing, len)?,
+            Word::Bye => return Err(DownReason::PeerClosed),
+        }
+        // A peer that floods us with questions and takes no answers.
+        if self.words.len() > VERBS_WORDS {
+            return Err(DownReason::Corrupt);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,335 @@
+//! What a link posts: frames, the fabric's own words, pieces of writes; as far as there is room, in bursts.
+//!
+//! Knows slots, credit and the send queue of one link. A slot is written while it is free, and named by one request.
+#![allow(unsafe_code)]
+
+use super::{Given, HELD_MAX, Link, Posted, SENDS_RESERVE, Tools};
+use crate::fabric::FABRIC_KIND_MIN;
+use crate::fabric::verbs::VerbsStats;
+use crate::fabric::verbs::message::{self, Word};
+use crate::fabric::verbs::outgoing::WriteIndex;
+use crate::fabric::verbs::queue_pair::{POST_MAX, Request, What};
+use crate::fabric::verbs::slots::Slots;
+use crate::ground::limits::{
+    VERBS_SENDS, VERBS_SIGNAL_EVERY, VERBS_SLICE_BYTES, VERBS_SLICES, VERBS_STAGE_BYTES,
+    VERBS_WINDOW, VERBS_WINDOW_RESERVE,
+};
+use crate::wire::Frame;
+
+impl Link {
+    #[inline]
+    pub(super) const fn in_flight(&self) -> u16 {
+        self.sent.wrapping_sub(self.returned)
+    }
+
+    /// Entries of the peer's that may be used, less those that are kept.
+    #[inline]
+    pub(super) fn credit(&self, kept: u16) -> usize {
+        self.window
+            .saturating_sub(kept)
+            .saturating_sub(self.in_flight())
+            .into()
+    }
+
+    /// Entries of the send queue.
+    #[inline]
+    pub(super) fn room(&self) -> usize {
+        VERBS_SENDS as usize
+            - SENDS_RESERVE
+            - self.posted.len().min(VERBS_SENDS as usize - SENDS_RESERVE)
+    }
+
+    /// Gives back the writes that are over.
+    #[inline]
+    pub(super) fn settle(&mut self, tools: &mut Tools<'_>) {
+        while let Some(index) = self.ended.pop_front() {
+            if let Some((write, outcome)) = self.outgoing.take(index) {
+                tools.given.push_back(Given::Wrote {
+                    qp: self.id,
+                    write,
+                    outcome,
+                });
+            }
+        }
+    }
+
+    /// The fabric's own words that wait.
+    pub(super) fn say(&mut self, slots: &mut Slots, stats: &mut VerbsStats) {
+        while let Some(&word) = self.words.front() {
+            if !self.can_say(VERBS_WINDOW_RESERVE) {
+                return;
+            }
+            self.words.pop_front();
+            self.first(&word.frame(), [&[], &[]], slots, stats);
+        }
+    }
+
+    /// Credit, if half of it is untold; grants, if no frame took them along.
+    pub(super) fn say_credit(&mut self, slots: &mut Slots, stats: &mut VerbsStats) {
+        while self.incoming.due() > 0 && self.can_say(VERBS_WINDOW_RESERVE) {
+            self.first(&Word::Credit.frame(), [&[], &[]], slots, stats);
+        }
+        let untold = self.heard.wrapping_sub(self.told);
+        if untold >= VERBS_WINDOW / 2 && self.can_say(1) {
+            self.first(&Word::Credit.frame(), [&[], &[]], slots, stats);
+        }
+    }
+
+    pub(super) fn say_bye(&mut self, slots: &mut Slots, stats: &mut VerbsStats) {
+        if self
+            .posted
+            .iter()
+            .any(|posted| matches!(posted, Posted::Bye(_)))
+            || self.has_said_bye
+        {
+            return;
+        }
+        if self.can_say(0) {
+            self.first(&Word::Bye.frame(), [&[], &[]], slots, stats);
+        }
+    }
+
+    /// True if there is room for one message.
+    pub(super) fn can_say(&mut self, kept: u16) -> bool {
+        self.credit(kept) > 0 && !self.free.is_empty() && self.room() > 0
+    }
+
+    /// Pieces of writes, as far as there is room.
+    pub(super) fn advance(&mut self, slots: &mut Slots, tools: &mut Tools<'_>) {
+        for _ in 0..self.outgoing.going.len() {
+            let Some(index) = self.outgoing.going.pop_front() else {
+                return;
+            };
+            let is_gone = loop {
+                match self.send_piece(index, slots, tools) {
+                    None => break false,
+                    Some(true) => break true,
+                    Some(false) => {}
+                }
+            };
+            if !is_gone {
+                self.outgoing.going.push_back(index);
+            }
+        }
+    }
+
+    /// Posts one piece of a write; true if it was the last, `None` if there is no room.
+    pub(super) fn send_piece(
+        &mut self,
+        index: WriteIndex,
+        slots: &mut Slots,
+        tools: &mut Tools<'_>,
+    ) -> Option<bool> {
+        let piece = self.outgoing.piece(index)?;
+        let rest = piece.total - piece.start;
+        let len = match piece.lkey {
+            Some(_) => rest.min(VERBS_SLICE_BYTES).min(self.message_max),
+            None => rest.min(VERBS_STAGE_BYTES),
+        };
+        let is_last = len == rest;
+        let must_tell_total = is_last && piece.start > 0;
+        // A piece without immediate takes no entry of the peer's.
+        let entries = usize::from(is_last) + usize::from(must_tell_total);
+        let is_direct = piece.lkey.is_some();
+        if self.credit(VERBS_WINDOW_RESERVE) < entries
+            || self.room() < 2
+            || (must_tell_total && self.free.is_empty())
+            || (is_direct && piece.flying >= VERBS_SLICES)
+        {
+            return None;
+        }
+        let (address, lkey, stage) = match piece.lkey {
+            _ if len == 0 => (0, 0, None),
+            Some(lkey) => {
+                let source = self.outgoing.source(index).as_ptr().expose_provenance() as u64;
+                (source + piece.start as u64, lkey, None)
+            }
+            None => {
+                let source = &self.outgoing.source(index)[piece.start..piece.start + len];
+                let stage = tools.stage.copy(source)?;
+                (
+                    tools.stage.slots.address(stage.into()),
+                    tools.stage.slots.lkey(),
+                    Some(stage),
+                )
+            }
+        };
+        if must_tell_total {
+            let total = Word::Total(piece.landing, piece.total as u64);
+            self.first(&total.frame(), [&[], &[]], slots, tools.stats);
+        }
+        let (remote, rkey) = (piece.remote, piece.rkey);
+        let what = if is_last {
+            self.sent = self.sent.wrapping_add(1);
+            What::WriteWithImmediate {
+                remote,
+                rkey,
+                immediate: message::immediate(piece.landing),
+            }
+        } else {
+            What::Write { remote, rkey }
+        };
+        self.outgoing.sent(index, len, is_last);
+        let request = Request {
+            id: 0,
+            what,
+            address,
+            len: len as u32,
+            lkey,
+            is_signalled: true,
+            is_inline: false,
+        };
+        self.push(
+            request,
+            Posted::Piece {
+                write: index,
+                stage,
+            },
+            tools.stats,
+        );
+        Some(is_last)
+    }
+
+    /// A frame, with the first of its body and as many grants as fit.
+    #[inline]
+    pub(super) fn first(
+        &mut self,
+        frame: &Frame,
+        body: [&[u8]; 2],
+        slots: &mut Slots,
+        stats: &mut VerbsStats,
+    ) {
+        let Some(slot) = self.free.pop() else {
+            unreachable!("the caller saw that there is a slot")
+        };
+        let count = message::grants_max(message::first_len(frame.body_len() as usize));
+        let grants = self.incoming.tell(count);
+        // SAFETY: the slot was free: its last request is complete, or was inline and is posted.
+        let bytes = unsafe { slots.bytes_mut(slot.into()) };
+        let len = message::write_first(bytes, frame, body, self.heard, grants);
+        let is_bye = frame.kind() >= FABRIC_KIND_MIN && Word::parse(frame) == Ok(Word::Bye);
+        self.message(slot, len, is_bye, slots, stats);
+    }
+
+    /// A further message of a frame's body, from `start` on; returns where the next starts.
+    pub(super) fn further(
+        &mut self,
+        body: [&[u8]; 2],
+        start: usize,
+        slots: &mut Slots,
+        stats: &mut VerbsStats,
+    ) -> usize {
+        let Some(slot) = self.free.pop() else {
+            unreachable!("the caller saw that there is a slot")
+        };
+        // SAFETY: the slot was free: its last request is complete, or was inline and is posted.
+        let bytes = unsafe { slots.bytes_mut(slot.into()) };
+        let (len, next) = message::write_further(bytes, body, start, self.heard);
+        self.message(slot, len, false, slots, stats);
+        next
+    }
+
+    /// Sends what was written into a slot.
+    #[inline]
+    pub(super) fn message(
+        &mut self,
+        slot: u16,
+        len: usize,
+        is_bye: bool,
+        slots: &Slots,
+        stats: &mut VerbsStats,
+    ) {
+        self.told = self.heard;
+        self.sent = self.sent.wrapping_add(1);
+        stats.messages += 1;
+        let is_inline = len <= self.qp.inline_max() as usize && !is_bye;
+        let mut request = Request {
+            id: 0,
+            what: What::Send,
+            address: slots.address(slot.into()),
+            len: len as u32,
+            lkey: slots.lkey(),
+            is_signalled: is_bye,
+            is_inline,
+        };
+        let posted = if is_inline {
+            self.inline.push(slot);
+            Posted::Nothing
+        } else if is_bye {
+            Posted::Bye(slot)
+        } else {
+            self.held += 1;
+            request.is_signalled = self.held >= HELD_MAX;
+            Posted::Slot(slot)
+        };
+        self.push(request, posted, stats);
+    }
+
+    #[inline]
+    pub(super) fn push(&mut self, mut request: Request, posted: Posted, stats: &mut VerbsStats) {
+        self.unsignalled += 1;
+        if request.is_signalled || self.unsignalled >= VERBS_SIGNAL_EVERY {
+            request.is_signalled = true;
+            self.unsignalled = 0;
+            self.held = 0;
+            stats.signalled += 1;
+        }
+        request.id = self.tag | u64::from(self.next);
+        self.next = self.next.wrapping_add(1);
+        stats.requests += 1;
+        self.posted.push_back(posted);
+        self.batch.push(request);
+        if self.batch.len() == POST_MAX {
+            self.ring(stats);
+        }
+    }
+
+    /// Posts the batch: one doorbell.
+    #[inline]
+    pub(super) fn ring(&mut self, stats: &mut VerbsStats) {
+        if self.batch.is_empty() {
+            return;
+        }
+        stats.doorbells += 1;
+        // SAFETY: a request names a slot that was taken off the free list, and returns there at its completion, or when
+        // it is posted if it is inline; or a copy's slot, which is free again at its completion; or a source inside of
+        // a registration that its port keeps, held by `outgoing` until its completion or until `finish` has destroyed
+        // the queue pair. Sources are tensors, which nobody writes to.
+        let result = unsafe { self.qp.post(&self.batch) };
+        if let Err((count, errno)) = result {
+            let unposted = self.batch.len() - count;
+            self.strand(self.posted.len() - unposted);
+            self.fault = Some(self.qp.failed_post(errno));
+        }
+        self.batch.clear();
+        self.free.append(&mut self.inline);
+    }
+
+    /// Posts one request more on a queue pair in error. It is not carried out but comes back flushed, behind all
+    /// others: those that succeeded before have no completion of their own.
+    pub(super) fn mark_end(&mut self) {
+        let request = Request {
+            id: self.tag | u64::from(self.next),
+            what: What::Send,
+            address: 0,
+            len: 0,
+            lkey: 0,
+            is_signalled: true,
+            is_inline: false,
+        };
+        // SAFETY: it names no memory.
+        if unsafe { self.qp.post(&[request]) }.is_ok() {
+            self.next = self.next.wrapping_add(1);
+            self.posted.push_back(Posted::Nothing);
+        }
+    }
+
+    /// Forgets the requests behind the first `count`: the device never had them.
+    pub(super) fn strand(&mut self, count: usize) {
+        for posted in self.posted.drain(count..) {
+            if let Posted::Piece { stage, .. } = posted {
+                self.stranded.extend(stage);
+            }
+        }
+    }
+}

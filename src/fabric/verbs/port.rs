@@ -1,0 +1,576 @@
+//! A shard's end of RDMA: one completion queue, one shared receive queue, and a queue pair to each peer.
+//!
+//! Knows all its queue pairs; what each of them holds is `link.rs`'s. How the two ends come to know each other is the
+//! caller's: [`VerbsPort::open`] makes one end and says what the other must know, [`VerbsPort::connect`] is told it.
+#![allow(unsafe_code)]
+
+mod progress;
+
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use super::completion::CompletionQueue;
+use super::device::check;
+use super::domain::{Access, Domain, Registration};
+use super::error::VerbsError;
+use super::link::{Given, Link, Tools};
+use super::queue_pair::{Endpoint, Patience, QueuePair};
+use super::shared_receive::{Entry, REFILL_MAX, SharedReceive};
+use super::slots::Slots;
+use super::sys;
+use super::{RECEIVE_SLOTS, Stage, VerbsStats};
+use crate::fabric::{
+    Arrival, Caps, DownReason, Landing, Port, QUEUE_PAIRS_MAX, QpId, Refusal, RefusedWrite, Write,
+};
+use crate::ground::limits::{
+    BODY_MAX, VERBS_DRAIN_NS, VERBS_INLINE_BYTES, VERBS_QUEUE_PAIRS, VERBS_REFILL,
+    VERBS_SEND_SLOTS, VERBS_SENDS, VERBS_SLOT_BYTES, VERBS_WINDOW, VERBS_WINDOW_RESERVE,
+};
+use crate::ground::{Nanos, Region};
+use crate::memory::{Buffer, Segment};
+use crate::wire::Frame;
+
+/// Completions taken from the queue at once.
+const BURST: usize = 16;
+/// Completions looked at in one poll, whether they give anything or not.
+const COMPLETIONS_PER_POLL: usize = 4 * BURST;
+/// Slots of one slab: one for each queue pair, and it stays when the queue pair goes.
+const SLAB_SLOTS: usize = RECEIVE_SLOTS + VERBS_SEND_SLOTS;
+/// The bit of an id that says that it is a receive entry's: an entry in error does not say it otherwise.
+const RECEIVE: u64 = 1 << 63;
+
+const _: () = assert!(VERBS_REFILL == REFILL_MAX);
+
+/// How a port treats its queue pairs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct VerbsConfig {
+    /// Queue pairs at once: sizes the completion queue and the shared receive queue.
+    pub queue_pairs: u32,
+    /// Bytes to send inline.
+    pub inline_bytes: u32,
+    /// How they wait for their peers.
+    pub patience: Patience,
+}
+
+impl Default for VerbsConfig {
+    fn default() -> Self {
+        Self {
+            queue_pairs: VERBS_QUEUE_PAIRS,
+            inline_bytes: VERBS_INLINE_BYTES,
+            patience: Patience::default(),
+        }
+    }
+}
+
+/// A shard's end of RDMA. Queue pairs stand first: what they work on is given up after them.
+#[derive(Debug)]
+pub struct VerbsPort {
+    places: Vec<Place>,
+    receive: SharedReceive,
+    completions: CompletionQueue,
+    /// Slots of each place: first those that are received into, then those that are sent from.
+    slabs: Vec<Slots>,
+    stage: Stage,
+    /// Registered arenas, by address.
+    memory: Vec<Registration>,
+    config: VerbsConfig,
+    /// Numbers of queue pairs and their places, in order.
+    numbers: Vec<(u32, u16)>,
+    free: Vec<u16>,
+    /// Places with something to post.
+    active: Vec<u16>,
+    /// Places that are going down or leaving.
+    ending: Vec<u16>,
+    /// Completions taken and not looked at.
+    inbox: [sys::ibv_wc; BURST],
+    inbox_at: usize,
+    inbox_len: usize,
+    /// Receive entries to be posted again.
+    spare: Vec<Entry>,
+    given: VecDeque<Given>,
+    now: Nanos,
+    stats: VerbsStats,
+    /// The completion or the receive queue failed: nothing will come any more.
+    is_broken: bool,
+    domain: Arc<Domain>,
+}
+
+#[derive(Debug, Default)]
+struct Place {
+    generation: u16,
+    link: Option<Box<Link>>,
+    /// The number of the first packet that its peer was told.
+    first_packet: u32,
+    fault: Option<VerbsError>,
+}
+
+impl VerbsPort {
+    /// A port without peers.
+    ///
+    /// # Errors
+    /// [`VerbsError`].
+    pub fn new(domain: &Arc<Domain>, config: VerbsConfig) -> Result<Self, VerbsError> {
+        let rule = "1 to 4096";
+        let pairs = config.queue_pairs;
+        check(
+            (1..=QUEUE_PAIRS_MAX as u32).contains(&pairs),
+            "queue_pairs",
+            pairs.into(),
+            rule,
+        )?;
+        // Each entry of a queue that may complete has one here, so that it never overflows.
+        let receives = pairs * RECEIVE_SLOTS as u32;
+        let completions = CompletionQueue::new(domain, receives + pairs * VERBS_SENDS)?;
+        let receive = SharedReceive::new(domain, receives)?;
+        Ok(Self {
+            places: Vec::new(),
+            receive,
+            completions,
+            slabs: Vec::new(),
+            stage: Stage::new(domain)?,
+            memory: Vec::new(),
+            config,
+            numbers: Vec::new(),
+            free: Vec::new(),
+            active: Vec::new(),
+            ending: Vec::new(),
+            inbox: [sys::ibv_wc::default(); BURST],
+            inbox_at: 0,
+            inbox_len: 0,
+            spare: Vec::with_capacity(2 * REFILL_MAX),
+            given: VecDeque::with_capacity(64),
+            now: Nanos::ZERO,
+            stats: VerbsStats::default(),
+            is_broken: false,
+            domain: Arc::clone(domain),
+        })
+    }
+
+    /// Makes the segments known to the device: landings lie in them, and what is sent from them is not copied. Those
+    /// that are known already cost a look.
+    ///
+    /// # Errors
+    /// [`VerbsError::Call`]; those before the one that failed are registered.
+    pub fn register(&mut self, segments: &[Arc<Segment>]) -> Result<(), VerbsError> {
+        for segment in segments {
+            let address = segment.base().as_ptr().addr() as u64;
+            let at = self
+                .memory
+                .partition_point(|known| known.address() < address);
+            if self
+                .memory
+                .get(at)
+                .is_some_and(|known| known.address() == address)
+            {
+                continue;
+            }
+            let registered = self.domain.register(segment, Access::Peers)?;
+            self.memory.insert(at, registered);
+        }
+        Ok(())
+    }
+
+    /// Makes one end of a queue pair, and says what the other end must be told. `first_packet` is a random number of 24
+    /// bits. With [`VerbsPort::connect`] the only calls that allocate.
+    ///
+    /// # Errors
+    /// [`VerbsError`].
+    pub fn open(&mut self, first_packet: u32) -> Result<(QpId, Endpoint), VerbsError> {
+        let index = self.place()?;
+        let at = usize::from(index);
+        let id = self.id(index);
+        let path = *self.domain.path();
+        let qp = QueuePair::new(
+            &self.domain,
+            &self.completions,
+            &self.receive,
+            VERBS_SENDS,
+            self.config.inline_bytes,
+        )?;
+        let number = qp.number();
+        let first_packet = first_packet & 0x00ff_ffff;
+        let tag = u64::from(self.places[at].generation & 0x7fff) << 48 | u64::from(index) << 32;
+        let message_max = path.message_max as usize;
+        self.places[at].link = Some(Box::new(Link::new(qp, id, tag, message_max)));
+        self.places[at].first_packet = first_packet;
+        self.places[at].fault = None;
+        let before = self.numbers.partition_point(|known| known.0 < number);
+        self.numbers.insert(before, (number, index));
+        self.free.retain(|&free| free != index);
+        let endpoint = Endpoint {
+            number,
+            first_packet,
+            lid: path.lid,
+            gid: path.gid,
+            mtu: path.mtu,
+            window: VERBS_WINDOW,
+            body_max: BODY_MAX as u32,
+        };
+        Ok((id, endpoint))
+    }
+
+    /// Tells an end of its peer. From here on it carries frames and writes.
+    ///
+    /// # Errors
+    /// [`VerbsError::Endpoint`] for what cannot be, [`VerbsError::Call`]; the queue pair is then to be closed.
+    pub fn connect(&mut self, qp: QpId, peer: &Endpoint) -> Result<(), VerbsError> {
+        let rules = [
+            (
+                peer.window > 4 * VERBS_WINDOW_RESERVE && peer.window < 1 << 15,
+                "window",
+                u64::from(peer.window),
+                "9 to 32767",
+            ),
+            (
+                peer.body_max >= 64,
+                "longest body",
+                peer.body_max.into(),
+                "64 or more",
+            ),
+        ];
+        for (holds, field, value, rule) in rules {
+            if !holds {
+                return Err(VerbsError::Endpoint { field, value, rule });
+            }
+        }
+        let patience = self.config.patience;
+        let index = (qp.0 & 0xffff) as u16;
+        let place = self.places.get_mut(usize::from(index));
+        let place = place.filter(|place| u32::from(place.generation) == qp.0 >> 16);
+        let known = place.and_then(|place| Some((place.first_packet, place.link.as_mut()?)));
+        let Some((first_packet, link)) =
+            known.filter(|(_, link)| !link.is_ending() && !link.is_open())
+        else {
+            return Err(VerbsError::Endpoint {
+                field: "queue pair",
+                value: qp.0.into(),
+                rule: "one that waits for its peer",
+            });
+        };
+        link.qp_mut().connect(peer, first_packet, patience)?;
+        link.begin(peer, BODY_MAX.min(peer.body_max as usize));
+        Ok(())
+    }
+
+    /// Looks at what the device has to tell: for whoever waits for [`Domain::events_fd`]. A queue pair that it broke
+    /// goes
+    /// down without waiting for a completion.
+    pub fn look_at_events(&mut self) {
+        self.domain.look_at_events();
+        for index in 0..self.places.len() as u16 {
+            let link = self.places[usize::from(index)].link.as_ref();
+            if link.is_some_and(|link| link.is_broken()) {
+                self.go_down(index, DownReason::Reset, None);
+            }
+        }
+    }
+
+    /// Why a queue pair went down, where it was an error; known until its place is used again.
+    #[must_use]
+    pub fn fault(&self, qp: QpId) -> Option<&VerbsError> {
+        let place = self.places.get((qp.0 & 0xffff) as usize)?;
+        let generation = u32::from(place.generation);
+        if generation == qp.0 >> 16 {
+            return place.link.as_ref().and_then(|link| link.fault());
+        }
+        let was = u32::from(place.generation.wrapping_sub(1)) == qp.0 >> 16;
+        place.fault.as_ref().filter(|_| was)
+    }
+
+    /// The domain.
+    #[must_use]
+    pub const fn domain(&self) -> &Arc<Domain> {
+        &self.domain
+    }
+
+    /// What it counted.
+    #[must_use]
+    pub const fn stats(&self) -> VerbsStats {
+        self.stats
+    }
+
+    // ───────────────────────────────────────────────── private ─────────────────────────────────────────────────
+
+    const fn id(&self, index: u16) -> QpId {
+        QpId(index as u32 | (self.places.as_slice()[index as usize].generation as u32) << 16)
+    }
+
+    /// A place for a queue pair, with its slots: those that are received into are posted when it is first used.
+    fn place(&mut self) -> Result<u16, VerbsError> {
+        if let Some(&index) = self.free.last() {
+            return Ok(index);
+        }
+        let limit = self.config.queue_pairs;
+        let index = self.places.len();
+        if index >= limit as usize {
+            return Err(VerbsError::Limit {
+                device: self.domain.device().name().clone(),
+                what: "queue pairs of one port",
+                limit: limit.into(),
+            });
+        }
+        let slab = Slots::new(&self.domain, VERBS_SLOT_BYTES, SLAB_SLOTS)?;
+        self.slabs.push(slab);
+        for slot in 0..RECEIVE_SLOTS {
+            let entry = self.entry(index, slot);
+            self.spare.push(entry);
+            self.refill();
+        }
+        self.places.push(Place::default());
+        let index = index as u16;
+        self.free.push(index);
+        // Everything that can grow later grows now.
+        let count = self.places.len();
+        for list in [&mut self.free, &mut self.active, &mut self.ending] {
+            list.reserve(count.saturating_sub(list.len()));
+        }
+        Ok(index)
+    }
+
+    /// The receive entry of a slot.
+    fn entry(&self, slab: usize, slot: usize) -> Entry {
+        Entry {
+            id: RECEIVE | (slab as u64) << 32 | slot as u64,
+            address: self.slabs[slab].address(slot),
+            len: VERBS_SLOT_BYTES as u32,
+            lkey: self.slabs[slab].lkey(),
+        }
+    }
+
+    /// Posts consumed receive entries again, a burst at a time. Those that wait are beyond what is granted.
+    #[inline]
+    fn refill(&mut self) {
+        while self.spare.len() >= REFILL_MAX && !self.is_broken {
+            self.stats.refills += 1;
+            let rest = self.spare.len() - REFILL_MAX;
+            // SAFETY: each entry is a slot of a slab that is registered and kept until the queue is destroyed. It is
+            // new,
+            // or its completion was looked at; nobody looks at it again before its next one.
+            if unsafe { self.receive.post(&self.spare[rest..]) }.is_err() {
+                self.is_broken = true;
+            }
+            self.spare.truncate(rest);
+        }
+    }
+
+    /// The open queue pair that `qp` names.
+    #[inline]
+    fn find(&mut self, qp: QpId) -> Option<u16> {
+        let index = qp.0 & 0xffff;
+        let place = self.places.get(index as usize)?;
+        let is_it = u32::from(place.generation) == qp.0 >> 16
+            && place.link.as_ref().is_some_and(|link| link.is_open());
+        is_it.then_some(index as u16)
+    }
+
+    /// Puts a place on the list of those with something to post.
+    #[inline]
+    fn activate(&mut self, index: u16) {
+        if let Some(link) = &mut self.places[usize::from(index)].link
+            && !std::mem::replace(&mut link.is_active, true)
+        {
+            self.active.push(index);
+        }
+    }
+
+    /// A link, its slots, and the tools it works with.
+    #[inline]
+    fn at(&mut self, index: u16) -> Option<(&mut Link, &mut Slots, Tools<'_>)> {
+        let Self {
+            places,
+            slabs,
+            stage,
+            stats,
+            given,
+            ..
+        } = self;
+        let at = usize::from(index);
+        let link = places[at].link.as_mut()?;
+        let tools = Tools {
+            stage,
+            stats,
+            given,
+        };
+        Some((link, &mut slabs[at], tools))
+    }
+}
+
+impl Port for VerbsPort {
+    fn caps(&self, qp: QpId) -> Caps {
+        let place = self.places.get((qp.0 & 0xffff) as usize);
+        let link = place
+            .filter(|place| u32::from(place.generation) == qp.0 >> 16)
+            .and_then(|place| place.link.as_ref())
+            .filter(|link| link.is_open());
+        link.map_or(
+            Caps {
+                body_max: 0,
+                one_sided: false,
+                read_domain: false,
+            },
+            |link| link.caps(),
+        )
+    }
+
+    #[inline]
+    fn post_send(&mut self, qp: QpId, frame: &Frame, body: [&[u8]; 2]) -> Result<(), Refusal> {
+        let index = self.find(qp).ok_or(Refusal::Closed)?;
+        let (link, slots, mut tools) = self.at(index).ok_or(Refusal::Closed)?;
+        link.post_send(frame, body, slots, &mut tools)?;
+        self.activate(index);
+        Ok(())
+    }
+
+    fn post_write(&mut self, write: Write) -> Result<(), RefusedWrite> {
+        let Some(index) = self.find(write.qp) else {
+            return Err(RefusedWrite {
+                refusal: Refusal::Closed,
+                write,
+            });
+        };
+        let source = write.source.bytes();
+        let lkey = registered(
+            &self.memory,
+            source.as_ptr().addr() as u64,
+            source.len() as u64,
+        )
+        .map(Registration::lkey);
+        let Some((link, ..)) = self.at(index) else {
+            return Err(RefusedWrite {
+                refusal: Refusal::Closed,
+                write,
+            });
+        };
+        if let Err(write) = link.post_write(write, lkey) {
+            self.stats.refused_full += 1;
+            return Err(RefusedWrite {
+                refusal: Refusal::Full,
+                write,
+            });
+        }
+        self.activate(index);
+        Ok(())
+    }
+
+    fn open_landing(
+        &mut self,
+        qp: QpId,
+        landing: Landing,
+        mut buffer: Buffer,
+    ) -> Result<Region, Buffer> {
+        let Some(index) = self.find(qp) else {
+            return Err(buffer);
+        };
+        let region = buffer.region();
+        let address = buffer.as_mut_ptr().expose_provenance() as u64;
+        let Some(rkey) =
+            registered(&self.memory, address, buffer.len() as u64).map(Registration::rkey)
+        else {
+            return Err(buffer);
+        };
+        let Some((link, ..)) = self.at(index) else {
+            return Err(buffer);
+        };
+        link.open_landing(landing, buffer, (address, rkey))?;
+        self.activate(index);
+        Ok(region)
+    }
+
+    fn close_landing(&mut self, qp: QpId, landing: Landing) {
+        let Some(index) = self.find(qp) else {
+            return;
+        };
+        if let Some((link, _, tools)) = self.at(index) {
+            link.close_landing(landing, tools.given);
+        }
+        self.activate(index);
+    }
+
+    #[inline]
+    fn poll<S: FnMut(Arrival<'_>)>(&mut self, now: Nanos, budget: usize, sink: &mut S) -> usize {
+        self.now = now;
+        self.stats.polls += 1;
+        self.stage.begin_poll();
+        let (mut left, mut done) = (budget, 0);
+        self.give(&mut left, &mut done, sink);
+        let is_empty = self.look(&mut left, &mut done, sink);
+        if self.is_broken || self.domain.is_dead() {
+            self.all_down();
+        }
+        if !self.active.is_empty() {
+            let before = self.stats.requests;
+            self.flush_active();
+            done += usize::from(self.stats.requests != before);
+        }
+        if !self.ending.is_empty() {
+            self.end(is_empty);
+            // The shard is to come back soon: time moves these on.
+            done += 1;
+        }
+        self.give(&mut left, &mut done, sink);
+        done
+    }
+
+    fn flush(&mut self) {
+        self.flush_active();
+    }
+
+    fn close(&mut self, qp: QpId) {
+        let index = (qp.0 & 0xffff) as u16;
+        let until = self
+            .now
+            .after(std::time::Duration::from_nanos(VERBS_DRAIN_NS));
+        let place = self.places.get_mut(usize::from(index));
+        let place = place.filter(|place| u32::from(place.generation) == qp.0 >> 16);
+        let Some(link) = place.and_then(|place| place.link.as_mut()) else {
+            return;
+        };
+        if link.is_ending() {
+            return;
+        }
+        if !link.is_open() {
+            // It has no peer to say goodbye to.
+            self.go_down(index, DownReason::Closed, None);
+            return;
+        }
+        link.leave(until);
+        self.ending.push(index);
+        self.activate(index);
+    }
+
+    fn arm(&mut self) -> bool {
+        self.stage.begin_poll();
+        let before = self.stats.requests;
+        self.flush_active();
+        if self.stats.requests != before || !self.given.is_empty() || !self.ending.is_empty() {
+            return false;
+        }
+        if self.inbox_at == self.inbox_len {
+            if self.completions.arm().is_err() {
+                self.is_broken = true;
+            }
+            // What came before the arming is not told of: look once more.
+            self.inbox_at = 0;
+            self.inbox_len = self.completions.poll(&mut self.inbox).unwrap_or(0);
+        }
+        self.inbox_at == self.inbox_len && !self.is_broken
+    }
+
+    fn disarm(&mut self) {
+        self.completions.take_events();
+    }
+
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.completions.fd())
+    }
+}
+
+/// The registration that holds so many bytes at `address`.
+#[inline]
+fn registered(memory: &[Registration], address: u64, len: u64) -> Option<&Registration> {
+    let after = memory.partition_point(|known| known.address() <= address);
+    memory[..after]
+        .last()
+        .filter(|known| known.holds(address, len))
+}

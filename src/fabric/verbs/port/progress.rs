@@ -1,0 +1,280 @@
+//! What a poll moves on: completions to their links, links to their end.
+//!
+//! Knows all queue pairs of a port; what each makes of what it is told is the link's.
+#![allow(unsafe_code)]
+
+use super::{COMPLETIONS_PER_POLL, RECEIVE, VerbsPort};
+use crate::fabric::verbs::error::{Status, VerbsError};
+use crate::fabric::verbs::link::Tools;
+use crate::fabric::verbs::{RECEIVE_SLOTS, sys};
+use crate::fabric::{Arrival, DownReason};
+use crate::ground::limits::VERBS_SLOT_BYTES;
+
+impl VerbsPort {
+    pub(super) fn flush_active(&mut self) {
+        for at in (0..self.active.len()).rev() {
+            let index = self.active[at];
+            let mut has_failed = false;
+            let mut has_work = false;
+            if let Some((link, slots, mut tools)) = self.at(index) {
+                link.flush(slots, &mut tools);
+                has_failed = link.has_failed();
+                has_work = link.has_work() && !link.is_down();
+                link.is_active = has_work;
+            }
+            if !has_work {
+                self.active.swap_remove(at);
+            }
+            if has_failed {
+                self.go_down(index, DownReason::Reset, None);
+            }
+        }
+    }
+
+    pub(super) fn go_down(&mut self, index: u16, reason: DownReason, fault: Option<VerbsError>) {
+        let now = self.now;
+        if let Some(link) = &mut self.places[usize::from(index)].link {
+            link.go_down(reason, now, fault);
+            if !self.ending.contains(&index) {
+                self.ending.push(index);
+            }
+        }
+    }
+
+    /// Looks at completions until something else must be done; true if there are no more.
+    pub(super) fn look<S: FnMut(Arrival<'_>)>(
+        &mut self,
+        left: &mut usize,
+        done: &mut usize,
+        sink: &mut S,
+    ) -> bool {
+        for _ in 0..COMPLETIONS_PER_POLL {
+            if *left == 0 {
+                return false;
+            }
+            if self.inbox_at == self.inbox_len {
+                self.inbox_at = 0;
+                self.inbox_len = match self.completions.poll(&mut self.inbox) {
+                    Ok(count) => count,
+                    Err(_) => {
+                        self.is_broken = true;
+                        0
+                    }
+                };
+                if self.inbox_len == 0 {
+                    return true;
+                }
+            }
+            let completion = self.inbox[self.inbox_at];
+            self.inbox_at += 1;
+            *done += 1;
+            self.stats.completions += 1;
+            if completion.wr_id & RECEIVE == 0 {
+                self.completed(&completion);
+            } else if self.received(&completion, sink) {
+                *left -= 1;
+            }
+        }
+        false
+    }
+
+    /// A completion of something that was sent.
+    #[inline]
+    pub(super) fn completed(&mut self, completion: &sys::ibv_wc) {
+        let index = (completion.wr_id >> 32) as u16;
+        let generation = (completion.wr_id >> 48) as u16;
+        let is_known = self
+            .places
+            .get(usize::from(index))
+            .is_some_and(|place| place.generation & 0x7fff == generation);
+        if !is_known {
+            return;
+        }
+        let status = Status(completion.status);
+        let mut has_work = false;
+        if let Some((link, _, mut tools)) = self.at(index) {
+            let is_success = status == Status::SUCCESS;
+            link.completed(completion.wr_id as u32, is_success, &mut tools);
+            has_work = link.has_work();
+        }
+        if status != Status::SUCCESS {
+            self.failed(index, completion);
+        } else if has_work {
+            self.activate(index);
+        }
+    }
+
+    /// A completion of something that was received. True if the sink was given something.
+    #[inline]
+    pub(super) fn received<S: FnMut(Arrival<'_>)>(
+        &mut self,
+        completion: &sys::ibv_wc,
+        sink: &mut S,
+    ) -> bool {
+        let slab = (completion.wr_id >> 32 & 0xffff) as usize;
+        let slot = (completion.wr_id & 0xffff) as usize;
+        if slab >= self.slabs.len() || slot >= RECEIVE_SLOTS {
+            return false;
+        }
+        let known = self
+            .numbers
+            .binary_search_by_key(&completion.qp_num, |known| known.0);
+        let mut given = false;
+        if let Ok(at) = known {
+            let index = self.numbers[at].1;
+            if completion.status == sys::IBV_WC_SUCCESS {
+                given = self.heard(index, completion, (slab, slot), sink);
+            } else {
+                self.failed(index, completion);
+            }
+        }
+        let entry = self.entry(slab, slot);
+        self.spare.push(entry);
+        self.refill();
+        given
+    }
+
+    /// A peer's message or write.
+    #[inline]
+    pub(super) fn heard<S: FnMut(Arrival<'_>)>(
+        &mut self,
+        index: u16,
+        completion: &sys::ibv_wc,
+        (slab, slot): (usize, usize),
+        sink: &mut S,
+    ) -> bool {
+        let Self {
+            places,
+            slabs,
+            stage,
+            stats,
+            given,
+            ..
+        } = self;
+        let Some(link) = places[usize::from(index)].link.as_mut() else {
+            return false;
+        };
+        let mut tools = Tools {
+            stage,
+            stats,
+            given,
+        };
+        let result = if completion.opcode == sys::IBV_WC_RECV_RDMA_WITH_IMM {
+            link.written(u32::from_be(completion.imm_data), completion.byte_len, sink)
+        } else {
+            let len = (completion.byte_len as usize).min(VERBS_SLOT_BYTES);
+            // SAFETY: the slot's completion was polled just now, so the device has done with it; it is posted again
+            // only
+            // after this.
+            let bytes = unsafe { slabs[slab].bytes(slot, len) };
+            link.heard(bytes, &mut tools, sink)
+        };
+        match result {
+            Ok(was_given) => {
+                // Credit may be due, and what waited for credit may go.
+                self.activate(index);
+                was_given
+            }
+            Err(reason) => {
+                self.go_down(index, reason, None);
+                false
+            }
+        }
+    }
+
+    /// An operation ended with an error: its queue pair goes down, and nothing else.
+    #[cold]
+    pub(super) fn failed(&mut self, index: u16, completion: &sys::ibv_wc) {
+        let status = Status(completion.status);
+        let reason = match completion.status {
+            sys::IBV_WC_RETRY_EXC_ERR | sys::IBV_WC_RESP_TIMEOUT_ERR => DownReason::TimedOut,
+            sys::IBV_WC_REM_ACCESS_ERR | sys::IBV_WC_REM_INV_REQ_ERR | sys::IBV_WC_REM_OP_ERR => {
+                DownReason::Corrupt
+            }
+            _ => DownReason::Reset,
+        };
+        let fault = VerbsError::Completion {
+            device: self.domain.device().name().clone(),
+            queue_pair: completion.qp_num,
+            status,
+            vendor: completion.vendor_err,
+        };
+        self.go_down(index, reason, Some(fault));
+    }
+
+    /// Moves queue pairs that are leaving or down towards their end. `is_empty`: no completion was left.
+    pub(super) fn end(&mut self, is_empty: bool) {
+        if self.ending.is_empty() {
+            return;
+        }
+        self.domain.look_at_events();
+        for at in (0..self.ending.len()).rev() {
+            let index = self.ending[at];
+            let now = self.now;
+            let Some(link) = &mut self.places[usize::from(index)].link else {
+                self.ending.swap_remove(at);
+                continue;
+            };
+            if link.has_left(now) {
+                link.go_down(DownReason::Closed, now, None);
+            }
+            if is_empty && link.is_drained(now) {
+                self.ending.swap_remove(at);
+                self.forget(index);
+            }
+        }
+    }
+
+    /// Destroys a quiet queue pair; its place is free under a new generation.
+    pub(super) fn forget(&mut self, index: u16) {
+        let Self {
+            places,
+            stage,
+            stats,
+            given,
+            ..
+        } = self;
+        let place = &mut places[usize::from(index)];
+        let Some(link) = place.link.take() else {
+            return;
+        };
+        let number = link.number();
+        place.fault = link.fault().cloned();
+        place.generation = place.generation.wrapping_add(1);
+        let mut tools = Tools {
+            stage,
+            stats,
+            given,
+        };
+        link.finish(&mut tools);
+        self.numbers.retain(|known| known.0 != number);
+        self.active.retain(|&active| active != index);
+        self.free.push(index);
+    }
+
+    /// The queues themselves failed, or the device: every queue pair goes down.
+    #[cold]
+    pub(super) fn all_down(&mut self) {
+        let fault = VerbsError::Fatal {
+            device: self.domain.device().name().clone(),
+        };
+        for index in 0..self.places.len() as u16 {
+            self.go_down(index, DownReason::Reset, Some(fault.clone()));
+        }
+    }
+
+    pub(super) fn give<S: FnMut(Arrival<'_>)>(
+        &mut self,
+        left: &mut usize,
+        done: &mut usize,
+        sink: &mut S,
+    ) {
+        while *left > 0
+            && let Some(given) = self.given.pop_front()
+        {
+            *left -= 1;
+            *done += 1;
+            given.give(sink);
+        }
+    }
+}

@@ -1,0 +1,512 @@
+//! A reliable connected queue pair: made, connected, posted to, put into error, destroyed.
+//!
+//! Knows the states of a queue pair and what each change must say (`man 3 ibv_modify_qp`, table of required
+//! attributes); not what is posted, nor how the two ends came to know each other.
+#![allow(unsafe_code)]
+
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+use super::completion::CompletionQueue;
+use super::device::{check, last_errno};
+use super::domain::{Domain, Signal};
+use super::error::VerbsError;
+use super::shared_receive::SharedReceive;
+use super::sys;
+use crate::sync::Ordering;
+
+/// Requests posted at once: one doorbell for all of them.
+pub(super) const POST_MAX: usize = 32;
+
+/// Reads and atomics under way at once: nothing here reads, and a queue pair must allow for one.
+const READS: u8 = 1;
+
+/// How a queue pair waits for its peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Patience {
+    /// How long an answer may take: 4.096 µs × 2 to this power. 14 is 67 ms; 0 would wait for ever.
+    pub timeout: u8,
+    /// How often a packet is sent again: 0 to 6. Soft-RoCE given 7 never gives up on a dead wire.
+    pub retry_count: u8,
+    /// How often a receiver that has no entry is tried again: 0 to 6. The grants rule out that it has none, so this
+    /// only covers an entry that is being posted.
+    pub receiver_retry_count: u8,
+    /// How long to wait before that: a code of `ibv_modify_qp(3)`; 12 is 0.64 ms.
+    pub receiver_timer: u8,
+}
+
+/// 67 ms and six repeats: a dead peer is known in half a second to four, by the device's own rounding.
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            timeout: 14,
+            retry_count: 6,
+            receiver_retry_count: 6,
+            receiver_timer: 12,
+        }
+    }
+}
+
+/// One end of a queue pair, as the other end is told. From a peer it is a claim.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Endpoint {
+    /// The queue pair's number, 24 bits.
+    pub number: u32,
+    /// The number of the first packet that it sends, 24 bits, random.
+    pub first_packet: u32,
+    /// Its address within an InfiniBand subnet; 0 on Ethernet.
+    pub lid: u16,
+    /// Its global address.
+    pub gid: [u8; 16],
+    /// The code of its path MTU.
+    pub mtu: u8,
+    /// Receive entries that it grants.
+    pub window: u16,
+    /// The longest body of a frame that it takes.
+    pub body_max: u32,
+}
+
+/// One request to be posted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Request {
+    /// Comes back in its completion.
+    pub id: u64,
+    /// What it does.
+    pub what: What,
+    /// Where the bytes are; nothing of them is read if `len` is 0.
+    pub address: u64,
+    /// How many.
+    pub len: u32,
+    /// The key of their registration.
+    pub lkey: u32,
+    /// Tell of its completion also if it succeeds.
+    pub is_signalled: bool,
+    /// Take the bytes at once, so that they are free when the post returns.
+    pub is_inline: bool,
+}
+
+/// What a request does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum What {
+    /// Sends a message.
+    Send,
+    /// Writes to the peer's memory, unnoticed.
+    Write {
+        /// Where.
+        remote: u64,
+        /// The key of its registration there.
+        rkey: u32,
+    },
+    /// Writes, and tells the peer.
+    WriteWithImmediate {
+        /// Where.
+        remote: u64,
+        /// The key of its registration there.
+        rkey: u32,
+        /// What it is told.
+        immediate: u32,
+    },
+}
+
+/// A queue pair.
+#[derive(Debug)]
+pub struct QueuePair {
+    qp: NonNull<sys::ibv_qp>,
+    number: u32,
+    inline_max: u32,
+    requests: Box<[sys::ibv_send_wr; POST_MAX]>,
+    pieces: Box<[sys::ibv_sge; POST_MAX]>,
+    /// What the device's events say of it; also known to the library, by its address.
+    signal: Arc<Signal>,
+    domain: Arc<Domain>,
+}
+
+impl QueuePair {
+    /// A queue pair whose completions come in `completions` and whose messages go into entries of `receive`: in the
+    /// state INIT, in which it may be told of its peer.
+    ///
+    /// # Errors
+    /// [`VerbsError::Limit`] beyond what the device can do; [`VerbsError::Call`].
+    pub fn new(
+        domain: &Arc<Domain>,
+        completions: &CompletionQueue,
+        receive: &SharedReceive,
+        sends: u32,
+        inline_max: u32,
+    ) -> Result<Self, VerbsError> {
+        let device = domain.device();
+        let limit = device.limits().sends_max;
+        if sends > limit {
+            return Err(VerbsError::Limit {
+                device: device.name().clone(),
+                what: "entries of a queue pair's send queue",
+                limit: limit.into(),
+            });
+        }
+        let signal = Arc::new(Signal::default());
+        let mut wanted = sys::ibv_qp_init_attr {
+            qp_context: Arc::as_ptr(&signal).cast_mut().cast(),
+            send_cq: completions.as_ptr(),
+            recv_cq: completions.as_ptr(),
+            srq: receive.as_ptr(),
+            cap: sys::ibv_qp_cap {
+                max_send_wr: sends,
+                max_recv_wr: 0,
+                max_send_sge: 1,
+                max_recv_sge: 0,
+                max_inline_data: inline_max,
+            },
+            qp_type: sys::IBV_QPT_RC,
+            sq_sig_all: 0,
+        };
+        // SAFETY: `ibv_create_qp(3)`: domain, both queues and the attributes are live, and the last are written in the
+        // call. The context is only ever read as the `Signal` that it is, which `self` keeps until it is destroyed.
+        let qp = unsafe { (domain.table().create_qp)(domain.pd().as_ptr(), &raw mut wanted) };
+        let qp = NonNull::new(qp).ok_or_else(|| device.failed("ibv_create_qp", last_errno()))?;
+        // SAFETY: made just now; its number is never written after.
+        let number = unsafe { (*qp.as_ptr()).qp_num };
+        let empty = sys::ibv_send_wr {
+            wr_id: 0,
+            next: ptr::null_mut(),
+            sg_list: ptr::null_mut(),
+            num_sge: 0,
+            opcode: sys::IBV_WR_SEND,
+            send_flags: 0,
+            imm_data: 0,
+            rdma: sys::ibv_send_wr_rdma::default(),
+            rest: [0; 7],
+        };
+        let mut made = Self {
+            qp,
+            number,
+            // The device says what it really gives, which is at least what was asked for.
+            inline_max: wanted.cap.max_inline_data,
+            requests: Box::new([empty; POST_MAX]),
+            pieces: Box::new([sys::ibv_sge::default(); POST_MAX]),
+            signal,
+            domain: Arc::clone(domain),
+        };
+        made.initialise()?;
+        Ok(made)
+    }
+
+    /// Its number on this device.
+    #[must_use]
+    pub const fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Bytes that can be posted inline.
+    #[must_use]
+    pub const fn inline_max(&self) -> u32 {
+        self.inline_max
+    }
+
+    /// True once the device said that no receive entry will be taken by it any more.
+    pub(super) fn has_used_last_entry(&self) -> bool {
+        self.signal.last_entry.load(Ordering::Relaxed) != 0
+    }
+
+    /// True once the device put it into its error state by itself.
+    pub(super) fn is_broken(&self) -> bool {
+        self.signal.is_broken.load(Ordering::Relaxed) != 0
+    }
+
+    /// Connects it to `peer`: from here on both directions work. `first_packet` is what the peer was told.
+    ///
+    /// # Errors
+    /// [`VerbsError::Endpoint`] for a claim that cannot be; [`VerbsError::Setting`]; [`VerbsError::Call`]. The queue
+    /// pair is of no use then.
+    pub fn connect(
+        &mut self,
+        peer: &Endpoint,
+        first_packet: u32,
+        patience: Patience,
+    ) -> Result<(), VerbsError> {
+        self.check(peer)?;
+        check(
+            (1..=31).contains(&patience.timeout),
+            "timeout",
+            patience.timeout.into(),
+            "1 to 31",
+        )?;
+        check(
+            patience.retry_count <= 6,
+            "retry_count",
+            patience.retry_count.into(),
+            "0 to 6",
+        )?;
+        let receiver = patience.receiver_retry_count;
+        check(
+            receiver <= 6,
+            "receiver_retry_count",
+            receiver.into(),
+            "0 to 6",
+        )?;
+        let timer = patience.receiver_timer;
+        check(
+            (1..=31).contains(&timer),
+            "receiver_timer",
+            timer.into(),
+            "1 to 31",
+        )?;
+        self.ready_to_receive(peer, patience)?;
+        self.ready_to_send(first_packet, patience)
+    }
+
+    /// Posts up to [`POST_MAX`] requests with one doorbell.
+    ///
+    /// # Errors
+    /// How many were posted, and the error number: the queue pair is to be given up.
+    ///
+    /// # Safety
+    /// What each request names is memory of a live registration of the same domain that nobody writes to until the
+    /// request completes or the queue pair is destroyed; of one that is inline, until this returns.
+    #[inline]
+    pub unsafe fn post(&mut self, posted: &[Request]) -> Result<(), (usize, i32)> {
+        let count = posted.len().min(POST_MAX);
+        if count == 0 {
+            return Ok(());
+        }
+        let requests = self.requests.as_mut_ptr();
+        let pieces = self.pieces.as_mut_ptr();
+        for (index, request) in posted[..count].iter().enumerate() {
+            let piece = sys::ibv_sge {
+                addr: request.address,
+                length: request.len,
+                lkey: request.lkey,
+            };
+            // SAFETY: `index` is within the array, which `self` owns and borrows uniquely.
+            unsafe { pieces.wrapping_add(index).write(piece) };
+            let next = if index + 1 == count {
+                ptr::null_mut()
+            } else {
+                requests.wrapping_add(index + 1)
+            };
+            let entry = request.entry(next, pieces.wrapping_add(index));
+            // SAFETY: as for its piece.
+            unsafe { requests.wrapping_add(index).write(entry) };
+        }
+        let mut bad = ptr::null_mut();
+        // SAFETY: `ibv_post_send(3)`: the queue pair is live, the chain of `count` ends with a null and lives in
+        // `self`;
+        // the library copies it in the call. For the memory the caller answers.
+        let errno = unsafe { sys::ibv_post_send(self.qp.as_ptr(), requests, &raw mut bad) };
+        if errno == 0 {
+            return Ok(());
+        }
+        let refused = (0..count).find(|&index| ptr::eq(requests.wrapping_add(index), bad));
+        Err((refused.unwrap_or(0), errno))
+    }
+
+    /// Puts it into the state ERR: nothing more is sent or received by it, and all that was posted comes back flushed.
+    ///
+    /// # Errors
+    /// [`VerbsError::Call`]; only its destruction is left then.
+    pub fn fail(&mut self) -> Result<(), VerbsError> {
+        // ibv_modify_qp(3): any state to ERR needs the state alone.
+        let mut attr = sys::ibv_qp_attr {
+            qp_state: sys::IBV_QPS_ERR,
+            ..Default::default()
+        };
+        self.modify(&mut attr, sys::IBV_QP_STATE, "ibv_modify_qp(ERR)")
+    }
+
+    /// The failure of a post.
+    pub(super) fn failed_post(&self, errno: i32) -> VerbsError {
+        self.domain.device().failed("ibv_post_send", errno)
+    }
+
+    /// RESET to INIT. `ibv_modify_qp(3)` asks an RC queue pair for: PKEY_INDEX, PORT, ACCESS_FLAGS.
+    fn initialise(&mut self) -> Result<(), VerbsError> {
+        let path = *self.domain.path();
+        let mut attr = sys::ibv_qp_attr {
+            qp_state: sys::IBV_QPS_INIT,
+            pkey_index: path.pkey_index,
+            port_num: path.port,
+            qp_access_flags: sys::IBV_ACCESS_LOCAL_WRITE | sys::IBV_ACCESS_REMOTE_WRITE,
+            ..Default::default()
+        };
+        let mask = sys::IBV_QP_STATE
+            | sys::IBV_QP_PKEY_INDEX
+            | sys::IBV_QP_PORT
+            | sys::IBV_QP_ACCESS_FLAGS;
+        self.modify(&mut attr, mask, "ibv_modify_qp(INIT)")
+    }
+
+    /// INIT to RTR. `ibv_modify_qp(3)` asks an RC queue pair for: AV, PATH_MTU, DEST_QPN, RQ_PSN, MAX_DEST_RD_ATOMIC,
+    /// MIN_RNR_TIMER.
+    fn ready_to_receive(&mut self, peer: &Endpoint, patience: Patience) -> Result<(), VerbsError> {
+        let path = *self.domain.path();
+        let mut attr = sys::ibv_qp_attr {
+            qp_state: sys::IBV_QPS_RTR,
+            path_mtu: u32::from(path.mtu.min(peer.mtu)),
+            dest_qp_num: peer.number,
+            rq_psn: peer.first_packet,
+            max_dest_rd_atomic: READS.min(self.domain.device().limits().reads_in_max),
+            min_rnr_timer: patience.receiver_timer,
+            ah_attr: sys::ibv_ah_attr {
+                grh: sys::ibv_global_route {
+                    dgid: sys::ibv_gid { raw: peer.gid },
+                    flow_label: 0,
+                    sgid_index: path.gid_index,
+                    // As far as packets can go: routers of a data centre take a few off.
+                    hop_limit: 255,
+                    traffic_class: path.traffic_class,
+                },
+                dlid: peer.lid,
+                sl: path.service_level,
+                src_path_bits: 0,
+                static_rate: 0,
+                is_global: u8::from(path.is_ethernet || path.gid[..8] != peer.gid[..8]),
+                port_num: path.port,
+            },
+            ..Default::default()
+        };
+        let mask = sys::IBV_QP_STATE
+            | sys::IBV_QP_AV
+            | sys::IBV_QP_PATH_MTU
+            | sys::IBV_QP_DEST_QPN
+            | sys::IBV_QP_RQ_PSN
+            | sys::IBV_QP_MAX_DEST_RD_ATOMIC
+            | sys::IBV_QP_MIN_RNR_TIMER;
+        self.modify(&mut attr, mask, "ibv_modify_qp(RTR)")
+    }
+
+    /// RTR to RTS. `ibv_modify_qp(3)` asks an RC queue pair for: SQ_PSN, MAX_QP_RD_ATOMIC, RETRY_CNT, RNR_RETRY,
+    /// TIMEOUT.
+    fn ready_to_send(&mut self, first_packet: u32, patience: Patience) -> Result<(), VerbsError> {
+        let mut attr = sys::ibv_qp_attr {
+            qp_state: sys::IBV_QPS_RTS,
+            sq_psn: first_packet,
+            max_rd_atomic: READS.min(self.domain.device().limits().reads_out_max),
+            retry_cnt: patience.retry_count,
+            rnr_retry: patience.receiver_retry_count,
+            timeout: patience.timeout,
+            ..Default::default()
+        };
+        let mask = sys::IBV_QP_STATE
+            | sys::IBV_QP_SQ_PSN
+            | sys::IBV_QP_MAX_QP_RD_ATOMIC
+            | sys::IBV_QP_RETRY_CNT
+            | sys::IBV_QP_RNR_RETRY
+            | sys::IBV_QP_TIMEOUT;
+        self.modify(&mut attr, mask, "ibv_modify_qp(RTS)")
+    }
+
+    fn modify(
+        &mut self,
+        attr: &mut sys::ibv_qp_attr,
+        mask: i32,
+        call: &'static str,
+    ) -> Result<(), VerbsError> {
+        // SAFETY: `ibv_modify_qp(3)`: the queue pair is live, and the attributes are read in the call.
+        let errno =
+            unsafe { (self.domain.table().modify_qp)(self.qp.as_ptr(), &raw mut *attr, mask) };
+        match errno {
+            0 => Ok(()),
+            // Older providers answer -1 and leave the number in its usual place.
+            -1 => Err(self.domain.device().failed(call, last_errno())),
+            errno => Err(self.domain.device().failed(call, errno)),
+        }
+    }
+
+    /// Refuses what cannot be a queue pair's end, before the device is asked.
+    fn check(&self, peer: &Endpoint) -> Result<(), VerbsError> {
+        let path = self.domain.path();
+        let rules = [
+            (
+                peer.number < 1 << 24,
+                "queue pair number",
+                u64::from(peer.number),
+                "24 bits",
+            ),
+            (
+                peer.first_packet < 1 << 24,
+                "first packet number",
+                peer.first_packet.into(),
+                "24 bits",
+            ),
+            (
+                (1..=5).contains(&peer.mtu),
+                "MTU code",
+                peer.mtu.into(),
+                "1 to 5",
+            ),
+            (
+                path.is_ethernet || peer.lid != 0,
+                "LID",
+                peer.lid.into(),
+                "not 0 on InfiniBand",
+            ),
+            (
+                !path.is_ethernet || peer.gid != [0; 16],
+                "GID",
+                0,
+                "not all zeros on Ethernet",
+            ),
+        ];
+        for (holds, field, value, rule) in rules {
+            if !holds {
+                return Err(VerbsError::Endpoint { field, value, rule });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for QueuePair {
+    fn drop(&mut self) {
+        // SAFETY: `ibv_destroy_qp(3)`: made in `new` and destroyed once. It returns when every event about it was
+        // acknowledged, so nobody looks at `signal` by way of it after; the device touches no memory for it any more.
+        let _ = unsafe { (self.domain.table().destroy_qp)(self.qp.as_ptr()) };
+    }
+}
+
+// SAFETY: not automatic because of the pointers: `qp` may be used by any thread, and those of the requests point into
+// `self` and are written anew in every call.
+unsafe impl Send for QueuePair {}
+
+impl Request {
+    #[inline]
+    const fn entry(
+        &self,
+        next: *mut sys::ibv_send_wr,
+        piece: *mut sys::ibv_sge,
+    ) -> sys::ibv_send_wr {
+        let (opcode, remote_addr, rkey, immediate) = match self.what {
+            What::Send => (sys::IBV_WR_SEND, 0, 0, 0),
+            What::Write { remote, rkey } => (sys::IBV_WR_RDMA_WRITE, remote, rkey, 0),
+            What::WriteWithImmediate {
+                remote,
+                rkey,
+                immediate,
+            } => (sys::IBV_WR_RDMA_WRITE_WITH_IMM, remote, rkey, immediate),
+        };
+        let signalled = if self.is_signalled {
+            sys::IBV_SEND_SIGNALED
+        } else {
+            0
+        };
+        let inline = if self.is_inline {
+            sys::IBV_SEND_INLINE
+        } else {
+            0
+        };
+        sys::ibv_send_wr {
+            wr_id: self.id,
+            next,
+            sg_list: piece,
+            num_sge: if self.len == 0 { 0 } else { 1 },
+            opcode,
+            send_flags: signalled | inline,
+            imm_data: immediate.to_be(),
+            rdma: sys::ibv_send_wr_rdma {
+                remote_addr,
+                rkey,
+                rest_of_union: [0; 5],
+            },
+            rest: [0; 7],
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Registered memory in equal slots, for messages and for copies of what is not registered.
+//!
+//! Knows where each slot lies; not who has it. A slot is the device's from the post that names it to the completion
+//! that gives it back, and ours otherwise: which it is, the callers keep account of.
+#![allow(unsafe_code)]
+
+use std::slice;
+use std::sync::Arc;
+
+use super::domain::{Access, Domain, Registration};
+use super::error::VerbsError;
+use crate::memory::{HugePages, Segment};
+
+/// Equal slots in a segment of their own.
+#[derive(Debug)]
+pub(super) struct Slots {
+    memory: Registration,
+    slot_bytes: usize,
+    count: usize,
+}
+
+impl Slots {
+    /// `count` slots of `slot_bytes` each, which is a multiple of a cache line.
+    pub(super) fn new(
+        domain: &Arc<Domain>,
+        slot_bytes: usize,
+        count: usize,
+    ) -> Result<Self, VerbsError> {
+        let len = (slot_bytes * count).next_multiple_of(4096);
+        let segment = Segment::create(0, len, len as u64, HugePages::Off)?;
+        let memory = domain.register(&Arc::new(segment), Access::Local)?;
+        Ok(Self {
+            memory,
+            slot_bytes,
+            count,
+        })
+    }
+
+    /// Where the device finds a slot.
+    #[inline]
+    pub(super) const fn address(&self, slot: usize) -> u64 {
+        self.memory.address() + (slot * self.slot_bytes) as u64
+    }
+
+    /// The key of the registration.
+    #[inline]
+    pub(super) const fn lkey(&self) -> u32 {
+        self.memory.lkey()
+    }
+
+    /// The first `len` bytes of a slot.
+    ///
+    /// # Safety
+    /// The slot is ours, not the device's, as long as the bytes are looked at.
+    #[inline]
+    pub(super) unsafe fn bytes(&self, slot: usize, len: usize) -> &[u8] {
+        assert!(slot < self.count && len <= self.slot_bytes);
+        let start = self
+            .memory
+            .segment()
+            .base()
+            .as_ptr()
+            .wrapping_add(slot * self.slot_bytes);
+        // SAFETY: the slot lies in the segment by the assertion, is mapped as long as `self`, and was zeroed by the
+        // kernel. Nobody in this process has a unique slice of it, as `bytes_mut` borrows `self`; no peer was granted
+        // its memory; and that the device leaves it alone is the caller's promise.
+        unsafe { slice::from_raw_parts(start, len) }
+    }
+
+    /// The whole of a slot, to be written.
+    ///
+    /// # Safety
+    /// The slot is ours, not the device's, as long as the bytes are written.
+    #[inline]
+    pub(super) unsafe fn bytes_mut(&mut self, slot: usize) -> &mut [u8] {
+        assert!(slot < self.count);
+        let start = self
+            .memory
+            .segment()
+            .base()
+            .as_ptr()
+            .wrapping_add(slot * self.slot_bytes);
+        // SAFETY: as in `bytes`, and `self` is borrowed uniquely, so there is no other slice of any slot.
+        unsafe { slice::from_raw_parts_mut(start, self.slot_bytes) }
+    }
+}

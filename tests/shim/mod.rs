@@ -1,0 +1,1048 @@
+//! libibverbs played in memory: two devices on one wire, for tests of whatever is built on it.
+//!
+//! Everything is this thread's: objects, the wire between the devices, and the faults that a test asks for. Requests
+//! are carried out when anybody polls a completion queue, a few at a time, in the order of their queue pair. What no
+//! correct caller does (an overrun queue, memory that is not registered, a queue destroyed under its users) is not
+//! forgiven: it ends the test, or fails as on a device.
+#![allow(unsafe_code)]
+#![allow(dead_code)] // Each test uses its part.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
+use std::ptr;
+
+use rendez::fabric::verbs::sys::*;
+
+/// What a device calls itself.
+const NAMES: [&std::ffi::CStr; 2] = [c"shim0", c"shim1"];
+/// Bytes that may be sent inline.
+const INLINE_MAX: u32 = 256;
+
+static DEVICES: [u8; 2] = [0, 1];
+
+thread_local! {
+    static SHIM: RefCell<Shim> = RefCell::default();
+}
+
+#[derive(Default)]
+struct Shim {
+    memory: Vec<Option<Memory>>,
+    completions: Vec<Option<Completions>>,
+    receives: Vec<Option<VecDeque<(u64, ibv_sge)>>>,
+    pairs: Vec<Option<Pair>>,
+    channels: BTreeMap<usize, c_int>,
+    events: [VecDeque<ibv_async_event>; 2],
+    fault: Option<Fault>,
+    is_cut: bool,
+    is_silent: bool,
+    /// Carried out so far, by kind.
+    done: u64,
+    seen: BTreeMap<&'static str, u64>,
+    live: i64,
+}
+
+struct Fault {
+    what: What,
+    after: u64,
+}
+
+enum What {
+    Call(&'static str, c_int),
+    Completion(c_uint),
+}
+
+struct Memory {
+    address: u64,
+    len: u64,
+    by_peers: bool,
+}
+
+struct Completions {
+    queue: VecDeque<(ibv_wc, usize, u32)>,
+    depth: usize,
+    is_armed: bool,
+    channel: usize,
+    pending: u32,
+}
+
+struct Pair {
+    at: usize,
+    device: usize,
+    number: u32,
+    peer: u32,
+    state: c_uint,
+    queue: usize,
+    receive: usize,
+    capacity: u32,
+    sends: VecDeque<Send>,
+    /// Entries of the send queue in use, and how many of them the next completion frees.
+    used: u32,
+    untold: u32,
+}
+
+struct Send {
+    request: ibv_send_wr,
+    piece: ibv_sge,
+    inline: Option<Vec<u8>>,
+}
+
+/// The table of its functions.
+pub(crate) fn table() -> &'static Table {
+    static TABLE: Table = Table {
+        get_device_list,
+        free_device_list,
+        get_device_name,
+        open_device,
+        close_device,
+        query_device,
+        query_port,
+        query_gid_table,
+        get_async_event,
+        ack_async_event,
+        alloc_pd,
+        dealloc_pd,
+        reg_mr,
+        dereg_mr,
+        create_comp_channel,
+        destroy_comp_channel,
+        create_cq,
+        destroy_cq,
+        get_cq_event,
+        ack_cq_events,
+        create_srq,
+        destroy_srq,
+        create_qp,
+        modify_qp,
+        destroy_qp,
+    };
+    &TABLE
+}
+
+/// Begins anew: no objects, no faults.
+pub(crate) fn reset() {
+    SHIM.with(|shim| *shim.borrow_mut() = Shim::default());
+}
+
+/// From now on the call of this name fails with `errno`, once, after it succeeded `after` times.
+pub(crate) fn fail_call(call: &'static str, errno: c_int, after: u64) {
+    let what = What::Call(call, errno);
+    SHIM.with(|shim| shim.borrow_mut().fault = Some(Fault { what, after }));
+}
+
+/// The request carried out after `after` others ends with `status`.
+pub(crate) fn fail_completion(status: c_uint, after: u64) {
+    let what = What::Completion(status);
+    SHIM.with(|shim| shim.borrow_mut().fault = Some(Fault { what, after }));
+}
+
+/// True as long as a fault that was asked for has not come.
+pub(crate) fn is_fault_pending() -> bool {
+    SHIM.with(|shim| shim.borrow().fault.is_some())
+}
+
+/// Cuts the wire: what is sent ends with "retries exceeded".
+pub(crate) fn cut() {
+    SHIM.with(|shim| shim.borrow_mut().is_cut = true);
+}
+
+/// From now on no device tells that a last entry was used, as Soft-RoCE never does.
+pub(crate) fn silence() {
+    SHIM.with(|shim| shim.borrow_mut().is_silent = true);
+}
+
+/// Tells of an event without an element of its own.
+pub(crate) fn event(device: usize, event_type: c_uint) {
+    let event = ibv_async_event {
+        // As a pointer, so that all of it is written: the queue pairs among the events are looked for by address.
+        element: ibv_async_element {
+            qp: ptr::without_provenance_mut(1),
+        },
+        event_type,
+    };
+    SHIM.with(|shim| shim.borrow_mut().events[device].push_back(event));
+}
+
+/// Tells every queue pair of a device of an event.
+pub(crate) fn event_of_pairs(device: usize, event_type: c_uint) {
+    SHIM.with(|shim| {
+        let shim = &mut *shim.borrow_mut();
+        for pair in shim
+            .pairs
+            .iter()
+            .flatten()
+            .filter(|pair| pair.device == device)
+        {
+            let qp = ptr::with_exposed_provenance_mut(pair.at);
+            shim.events[device].push_back(ibv_async_event {
+                element: ibv_async_element { qp },
+                event_type,
+            });
+        }
+    });
+}
+
+/// How often a call was made, or a request carried out (`"SEND"`, `"WRITE"`, `"WRITE_WITH_IMM"`).
+pub(crate) fn seen(what: &str) -> u64 {
+    SHIM.with(|shim| shim.borrow().seen.get(what).copied().unwrap_or(0))
+}
+
+/// Objects that were made and not given back.
+pub(crate) fn live() -> i64 {
+    SHIM.with(|shim| shim.borrow().live)
+}
+
+/// Counts a call, and says with which number it is to fail.
+fn call(name: &'static str) -> Option<c_int> {
+    SHIM.with(|shim| {
+        let shim = &mut *shim.borrow_mut();
+        *shim.seen.entry(name).or_default() += 1;
+        let fault = shim.fault.as_mut()?;
+        let What::Call(wanted, errno) = fault.what else {
+            return None;
+        };
+        if wanted != name {
+            return None;
+        }
+        if fault.after > 0 {
+            fault.after -= 1;
+            return None;
+        }
+        shim.fault = None;
+        set_errno(errno);
+        Some(errno)
+    })
+}
+
+fn set_errno(errno: c_int) {
+    // SAFETY: it has no conditions.
+    let number = unsafe { libc::__errno_location() };
+    // SAFETY: the address is that of this thread's own number.
+    unsafe { *number = errno };
+}
+
+fn made() {
+    SHIM.with(|shim| shim.borrow_mut().live += 1);
+}
+
+fn gone() {
+    SHIM.with(|shim| shim.borrow_mut().live -= 1);
+}
+
+fn keep<T>(list: &mut Vec<Option<T>>, item: T) -> u32 {
+    list.push(Some(item));
+    list.len() as u32 - 1
+}
+
+fn eventfd() -> c_int {
+    let flags = rustix::event::EventfdFlags::CLOEXEC;
+    rustix::event::eventfd(0, flags)
+        .expect("eventfd")
+        .into_raw_fd()
+}
+
+fn close(fd: c_int) {
+    // SAFETY: made by `eventfd` above and closed once, with the object it belongs to.
+    drop(unsafe { OwnedFd::from_raw_fd(fd) });
+}
+
+unsafe extern "C" fn get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
+    if call("ibv_get_device_list").is_some() {
+        return ptr::null_mut();
+    }
+    let list: Box<[*mut ibv_device; 3]> = Box::new([
+        (&raw const DEVICES[0]).cast_mut().cast(),
+        (&raw const DEVICES[1]).cast_mut().cast(),
+        ptr::null_mut(),
+    ]);
+    // SAFETY: the caller gave room for the count.
+    unsafe { *count = 2 };
+    made();
+    Box::into_raw(list).cast()
+}
+
+unsafe extern "C" fn free_device_list(list: *mut *mut ibv_device) {
+    gone();
+    // SAFETY: it came from `get_device_list`.
+    drop(unsafe { Box::from_raw(list.cast::<[*mut ibv_device; 3]>()) });
+}
+
+fn device_of(device: *mut ibv_device) -> usize {
+    usize::from(ptr::addr_eq(device, &raw const DEVICES[1]))
+}
+
+unsafe extern "C" fn get_device_name(device: *mut ibv_device) -> *const c_char {
+    NAMES[device_of(device)].as_ptr()
+}
+
+unsafe extern "C" fn open_device(device: *mut ibv_device) -> *mut ibv_context {
+    if call("ibv_open_device").is_some() {
+        return ptr::null_mut();
+    }
+    made();
+    Box::into_raw(Box::new(ibv_context {
+        device,
+        ops: ibv_context_ops {
+            before_poll_cq: [ptr::null(); 11],
+            poll_cq: Some(poll_cq),
+            req_notify_cq: Some(req_notify_cq),
+            before_post_srq_recv: [ptr::null(); 7],
+            post_srq_recv: Some(post_srq_recv),
+            before_post_send: [ptr::null(); 4],
+            post_send: Some(post_send),
+            after_post_send: [ptr::null(); 6],
+        },
+        cmd_fd: device_of(device) as c_int,
+        async_fd: eventfd(),
+        num_comp_vectors: 1,
+    }))
+}
+
+unsafe extern "C" fn close_device(context: *mut ibv_context) -> c_int {
+    gone();
+    // SAFETY: it came from `open_device`, and is closed once.
+    let context = unsafe { Box::from_raw(context) };
+    close(context.async_fd);
+    0
+}
+
+fn which(context: *mut ibv_context) -> usize {
+    // SAFETY: a context of ours that is open.
+    unsafe { (*context).cmd_fd as usize }
+}
+
+unsafe extern "C" fn query_device(_: *mut ibv_context, attr: *mut ibv_device_attr) -> c_int {
+    if let Some(errno) = call("ibv_query_device") {
+        return errno;
+    }
+    // SAFETY: the caller gave room for it.
+    let attr = unsafe { &mut *attr };
+    attr.max_cqe = 1 << 22;
+    attr.max_qp_wr = 1 << 14;
+    attr.max_srq_wr = 1 << 15;
+    attr.max_qp_rd_atom = 16;
+    attr.max_qp_init_rd_atom = 16;
+    attr.max_pkeys = 4;
+    attr.phys_port_cnt = 1;
+    0
+}
+
+unsafe extern "C" fn query_port(_: *mut ibv_context, port: u8, attr: *mut ibv_port_attr) -> c_int {
+    if let Some(errno) = call("ibv_query_port") {
+        return errno;
+    }
+    if port != 1 {
+        return libc::EINVAL;
+    }
+    // SAFETY: the caller gave room for it.
+    let attr = unsafe { &mut *attr };
+    attr.state = IBV_PORT_ACTIVE;
+    attr.active_mtu = 3;
+    attr.max_msg_sz = 1 << 31;
+    attr.link_layer = IBV_LINK_LAYER_ETHERNET;
+    0
+}
+
+/// A link-local address, RoCE v1 of IPv4, and RoCE v2 of it, as cards have them.
+unsafe extern "C" fn query_gid_table(
+    context: *mut ibv_context,
+    entries: *mut ibv_gid_entry,
+    room: usize,
+    _: u32,
+    size: usize,
+) -> isize {
+    if let Some(errno) = call("_ibv_query_gid_table") {
+        return -(errno as isize);
+    }
+    assert!(room >= 3 && size == size_of::<ibv_gid_entry>());
+    let mut local = ibv_gid::default();
+    local.raw[..2].copy_from_slice(&[0xfe, 0x80]);
+    local.raw[15] = which(context) as u8 + 1;
+    let mut mapped = ibv_gid::default();
+    mapped.raw[10..].copy_from_slice(&[0xff, 0xff, 10, 2, 0, which(context) as u8 + 1]);
+    let all = [
+        (local, IBV_GID_TYPE_ROCE_V2),
+        (mapped, IBV_GID_TYPE_ROCE_V1),
+        (mapped, IBV_GID_TYPE_ROCE_V2),
+    ];
+    for (index, (gid, gid_type)) in all.into_iter().enumerate() {
+        let entry = ibv_gid_entry {
+            gid,
+            gid_index: index as u32,
+            port_num: 1,
+            gid_type,
+            ndev_ifindex: 0,
+        };
+        // SAFETY: the caller gave room for `room` entries.
+        unsafe { entries.wrapping_add(index).write(entry) };
+    }
+    3
+}
+
+unsafe extern "C" fn get_async_event(
+    context: *mut ibv_context,
+    event: *mut ibv_async_event,
+) -> c_int {
+    let next = SHIM.with(|shim| shim.borrow_mut().events[which(context)].pop_front());
+    let Some(next) = next else {
+        set_errno(libc::EAGAIN);
+        return -1;
+    };
+    // SAFETY: the caller gave room for it.
+    unsafe { event.write(next) };
+    0
+}
+
+unsafe extern "C" fn ack_async_event(_: *mut ibv_async_event) {}
+
+unsafe extern "C" fn alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
+    if call("ibv_alloc_pd").is_some() {
+        return ptr::null_mut();
+    }
+    made();
+    Box::into_raw(Box::new(ibv_pd { context, handle: 0 }))
+}
+
+unsafe extern "C" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
+    gone();
+    // SAFETY: it came from `alloc_pd`, and is freed once.
+    drop(unsafe { Box::from_raw(pd) });
+    0
+}
+
+unsafe extern "C" fn reg_mr(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    iova: u64,
+    access: c_uint,
+) -> *mut ibv_mr {
+    if call("ibv_reg_mr_iova2").is_some() {
+        return ptr::null_mut();
+    }
+    assert_eq!(addr.expose_provenance() as u64, iova);
+    let by_peers = access & IBV_ACCESS_REMOTE_WRITE != 0;
+    let memory = Memory {
+        address: iova,
+        len: length as u64,
+        by_peers,
+    };
+    let handle = SHIM.with(|shim| keep(&mut shim.borrow_mut().memory, memory));
+    made();
+    // SAFETY: a live domain of ours.
+    let context = unsafe { (*pd).context };
+    Box::into_raw(Box::new(ibv_mr {
+        context,
+        pd,
+        addr,
+        length,
+        handle,
+        lkey: handle + 1000,
+        rkey: handle + 5000,
+    }))
+}
+
+unsafe extern "C" fn dereg_mr(mr: *mut ibv_mr) -> c_int {
+    gone();
+    // SAFETY: it came from `reg_mr`, and is given back once.
+    let mr = unsafe { Box::from_raw(mr) };
+    SHIM.with(|shim| shim.borrow_mut().memory[mr.handle as usize] = None);
+    0
+}
+
+unsafe extern "C" fn create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel {
+    if call("ibv_create_comp_channel").is_some() {
+        return ptr::null_mut();
+    }
+    made();
+    let fd = eventfd();
+    let channel = ibv_comp_channel {
+        context,
+        fd,
+        refcnt: 0,
+    };
+    let channel = Box::into_raw(Box::new(channel));
+    SHIM.with(|shim| shim.borrow_mut().channels.insert(channel.addr(), fd));
+    channel
+}
+
+unsafe extern "C" fn destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
+    gone();
+    SHIM.with(|shim| shim.borrow_mut().channels.remove(&channel.addr()));
+    // SAFETY: it came from `create_comp_channel`, and is destroyed once.
+    let channel = unsafe { Box::from_raw(channel) };
+    close(channel.fd);
+    0
+}
+
+unsafe extern "C" fn create_cq(
+    context: *mut ibv_context,
+    entries: c_int,
+    cq_context: *mut c_void,
+    channel: *mut ibv_comp_channel,
+    _: c_int,
+) -> *mut ibv_cq {
+    if call("ibv_create_cq").is_some() {
+        return ptr::null_mut();
+    }
+    made();
+    let queue = Completions {
+        queue: VecDeque::new(),
+        depth: entries as usize,
+        is_armed: false,
+        channel: channel.addr(),
+        pending: 0,
+    };
+    let handle = SHIM.with(|shim| keep(&mut shim.borrow_mut().completions, queue));
+    Box::into_raw(Box::new(ibv_cq {
+        context,
+        channel,
+        cq_context,
+        handle,
+        cqe: entries,
+    }))
+}
+
+unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
+    gone();
+    // SAFETY: it came from `create_cq`, and is destroyed once.
+    let cq = unsafe { Box::from_raw(cq) };
+    SHIM.with(|shim| {
+        let shim = &mut *shim.borrow_mut();
+        let users = shim
+            .pairs
+            .iter()
+            .flatten()
+            .filter(|pair| pair.queue == cq.handle as usize);
+        assert_eq!(
+            users.count(),
+            0,
+            "a completion queue outlives its queue pairs"
+        );
+        shim.completions[cq.handle as usize] = None;
+    });
+    0
+}
+
+unsafe extern "C" fn get_cq_event(
+    channel: *mut ibv_comp_channel,
+    _: *mut *mut ibv_cq,
+    _: *mut *mut c_void,
+) -> c_int {
+    SHIM.with(|shim| {
+        let shim = &mut *shim.borrow_mut();
+        let queue = shim
+            .completions
+            .iter_mut()
+            .flatten()
+            .find(|queue| queue.channel == channel.addr() && queue.pending > 0);
+        let Some(queue) = queue else {
+            set_errno(libc::EAGAIN);
+            return -1;
+        };
+        queue.pending -= 1;
+        // SAFETY: the channel's descriptor is open as long as the channel.
+        let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw(shim.channels[&channel.addr()]) };
+        let _ = rustix::io::read(fd, &mut [0; 8]);
+        0
+    })
+}
+
+unsafe extern "C" fn ack_cq_events(_: *mut ibv_cq, _: c_uint) {}
+
+unsafe extern "C" fn create_srq(pd: *mut ibv_pd, attr: *mut ibv_srq_init_attr) -> *mut ibv_srq {
+    if call("ibv_create_srq").is_some() {
+        return ptr::null_mut();
+    }
+    made();
+    let handle = SHIM.with(|shim| keep(&mut shim.borrow_mut().receives, VecDeque::new()));
+    // SAFETY: a live domain of ours.
+    let context = unsafe { (*pd).context };
+    // SAFETY: the caller's attributes.
+    let srq_context = unsafe { (*attr).srq_context };
+    Box::into_raw(Box::new(ibv_srq {
+        context,
+        srq_context,
+        pd,
+        handle,
+    }))
+}
+
+unsafe extern "C" fn destroy_srq(srq: *mut ibv_srq) -> c_int {
+    gone();
+    // SAFETY: it came from `create_srq`, and is destroyed once.
+    let srq = unsafe { Box::from_raw(srq) };
+    SHIM.with(|shim| {
+        let shim = &mut *shim.borrow_mut();
+        let users = shim
+            .pairs
+            .iter()
+            .flatten()
+            .filter(|pair| pair.receive == srq.handle as usize);
+        assert_eq!(users.count(), 0, "a receive queue outlives its queue pairs");
+        shim.receives[srq.handle as usize] = None;
+    });
+    0
+}
+
+unsafe extern "C" fn create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mut ibv_qp {
+    if call("ibv_create_qp").is_some() {
+        return ptr::null_mut();
+    }
+    made();
+    // SAFETY: the caller's attributes, which are answered in place.
+    let attr = unsafe { &mut *attr };
+    attr.cap.max_inline_data = INLINE_MAX;
+    // SAFETY: a live domain of ours.
+    let context = unsafe { (*pd).context };
+    let qp = Box::into_raw(Box::new(ibv_qp {
+        context,
+        qp_context: attr.qp_context,
+        pd,
+        send_cq: attr.send_cq,
+        recv_cq: attr.recv_cq,
+        srq: attr.srq,
+        handle: 0,
+        qp_num: 0,
+        state: 0,
+        qp_type: attr.qp_type,
+    }));
+    // SAFETY: queues of ours that are live.
+    let queue = unsafe { (*attr.send_cq).handle };
+    // SAFETY: as the completion queue.
+    let receive = unsafe { (*attr.srq).handle };
+    let number = SHIM.with(|shim| {
+        let shim = &mut *shim.borrow_mut();
+        let number = shim.pairs.len() as u32 + 100;
+        let pair = Pair {
+            at: qp.expose_provenance(),
+            device: which(context),
+            number,
+            peer: 0,
+            state: 0,
+            queue: queue as usize,
+            receive: receive as usize,
+            capacity: attr.cap.max_send_wr,
+            sends: VecDeque::new(),
+            used: 0,
+            untold: 0,
+        };
+        keep(&mut shim.pairs, pair);
+        number
+    });
+    // SAFETY: made just now.
+    unsafe {
+        (*qp).qp_num = number;
+    }
+    qp
+}
+
+fn index_of(qp: *mut ibv_qp) -> usize {
+    // SAFETY: a queue pair of ours that is live.
+    unsafe { (*qp).qp_num as usize - 100 }
+}
+
+unsafe extern "C" fn modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_int {
+    // SAFETY: the caller's attributes.
+    let attr = unsafe { &*attr };
+    let name = match attr.qp_state {
+        IBV_QPS_INIT => "modify INIT",
+        IBV_QPS_RTR => "modify RTR",
+        IBV_QPS_RTS => "modify RTS",
+        _ => "modify ERR",
+    };
+    if let Some(errno) = call(name) {
+        return errno;
+    }
+    SHIM.with(|shim| {
+        let shim = &mut *shim.borrow_mut();
+        let index = index_of(qp);
+        let pair = shim.pairs[index].as_mut().expect("a live queue pair");
+        // The transitions, and what each must say: the table of `ibv_modify_qp(3)` for RC.
+        let (from, wanted) = match attr.qp_state {
+            IBV_QPS_INIT => (
+                0,
+                IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
+            ),
+            IBV_QPS_RTR => (
+                IBV_QPS_INIT,
+                IBV_QP_STATE
+                    | IBV_QP_AV
+                    | IBV_QP_PATH_MTU
+                    | IBV_QP_DEST_QPN
+                    | IBV_QP_RQ_PSN
+                    | IBV_QP_MAX_DEST_RD_ATOMIC
+                    | IBV_QP_MIN_RNR_TIMER,
+            ),
+            IBV_QPS_RTS => (
+                IBV_QPS_RTR,
+                IBV_QP_STATE
+                    | IBV_QP_SQ_PSN
+                    | IBV_QP_MAX_QP_RD_ATOMIC
+                    | IBV_QP_RETRY_CNT
+                    | IBV_QP_RNR_RETRY
+                    | IBV_QP_TIMEOUT,
+            ),
+            _ => (pair.state, IBV_QP_STATE),
+        };
+        if pair.state != from || mask != wanted {
+            return libc::EINVAL;
+        }
+        pair.state = attr.qp_state;
+        match attr.qp_state {
+            IBV_QPS_RTR => {
+                assert_eq!(attr.ah_attr.is_global, 1, "Ethernet routes by the address");
+                pair.peer = attr.dest_qp_num;
+            }
+            IBV_QPS_RTS => assert!(attr.retry_cnt <= 6, "Soft-RoCE never ends with 7"),
+            IBV_QPS_ERR => shim.flush(index),
+            _ => {}
+        }
+        0
+    })
+}
+
+unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
+    gone();
+    let index = index_of(qp);
+    // SAFETY: it came from `create_qp`, and is destroyed once.
+    drop(unsafe { Box::from_raw(qp) });
+    SHIM.with(|shim| {
+        let shim = &mut *shim.borrow_mut();
+        if let Some(pair) = shim.pairs[index].take() {
+            // SAFETY: events of this kind have a queue pair; those with a port have a small number in its place.
+            shim.events[pair.device].retain(|event| unsafe { event.element.qp }.addr() != pair.at);
+        }
+    });
+    0
+}
+
+unsafe extern "C" fn post_srq_recv(
+    srq: *mut ibv_srq,
+    request: *mut ibv_recv_wr,
+    bad: *mut *mut ibv_recv_wr,
+) -> c_int {
+    if let Some(errno) = call("ibv_post_srq_recv") {
+        // SAFETY: the caller gave room for it.
+        unsafe { *bad = request };
+        return errno;
+    }
+    // SAFETY: a receive queue of ours that is live.
+    let index = unsafe { (*srq).handle as usize };
+    let mut next = request;
+    while !next.is_null() {
+        // SAFETY: the caller's chain.
+        let request = unsafe { *next };
+        assert_eq!(request.num_sge, 1);
+        // SAFETY: the request says that there is one.
+        let piece = unsafe { *request.sg_list };
+        SHIM.with(|shim| {
+            let shim = &mut *shim.borrow_mut();
+            assert!(
+                shim.is_registered(piece.addr, piece.length.into(), piece.lkey - 1000),
+                "a receive entry is registered"
+            );
+            let queue = shim.receives[index].as_mut().expect("a live receive queue");
+            queue.push_back((request.wr_id, piece));
+        });
+        next = request.next;
+    }
+    0
+}
+
+unsafe extern "C" fn post_send(
+    qp: *mut ibv_qp,
+    request: *mut ibv_send_wr,
+    bad: *mut *mut ibv_send_wr,
+) -> c_int {
+    let mut next = request;
+    if let Some(errno) = call("ibv_post_send") {
+        // SAFETY: the caller gave room for it.
+        unsafe { *bad = next };
+        return errno;
+    }
+    while !next.is_null() {
+        // SAFETY: the caller's chain.
+        let request = unsafe { *next };
+        let piece = if request.num_sge == 1 {
+            // SAFETY: the request says that there is one.
+            unsafe { *request.sg_list }
+        } else {
+            ibv_sge::default()
+        };
+        let is_inline = request.send_flags & IBV_SEND_INLINE != 0;
+        let inline = is_inline.then(|| {
+            assert!(piece.length <= INLINE_MAX, "too long to be inline");
+            let from = ptr::with_exposed_provenance::<u8>(piece.addr as usize);
+            // SAFETY: the caller's promise for what is inline: readable until this returns.
+            unsafe { std::slice::from_raw_parts(from, piece.length as usize) }.to_vec()
+        });
+        let is_taken = SHIM.with(|shim| {
+            let shim = &mut *shim.borrow_mut();
+            let index = index_of(qp);
+            let pair = shim.pairs[index].as_mut().expect("a live queue pair");
+            if pair.used >= pair.capacity {
+                return false;
+            }
+            pair.used += 1;
+            pair.sends.push_back(Send {
+                request,
+                piece,
+                inline,
+            });
+            if pair.state == IBV_QPS_ERR {
+                shim.flush(index);
+            }
+            true
+        });
+        if !is_taken {
+            // SAFETY: the caller gave room for it.
+            unsafe { *bad = next };
+            return libc::ENOMEM;
+        }
+        next = request.next;
+    }
+    0
+}
+
+unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, room: c_int, out: *mut ibv_wc) -> c_int {
+    if let Some(errno) = call("ibv_poll_cq") {
+        return -errno;
+    }
+    // SAFETY: a completion queue of ours that is live.
+    let index = unsafe { (*cq).handle as usize };
+    SHIM.with(|shim| {
+        let shim = &mut *shim.borrow_mut();
+        shim.work(7);
+        let mut count = 0;
+        while count < room {
+            let queue = shim.completions[index]
+                .as_mut()
+                .expect("a live completion queue");
+            let Some((completion, pair, frees)) = queue.queue.pop_front() else {
+                break;
+            };
+            if let Some(pair) = &mut shim.pairs[pair] {
+                pair.used -= frees;
+            }
+            // SAFETY: the caller gave room for `room` entries.
+            unsafe { out.wrapping_add(count as usize).write(completion) };
+            count += 1;
+        }
+        count
+    })
+}
+
+unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, _: c_int) -> c_int {
+    if let Some(errno) = call("ibv_req_notify_cq") {
+        return errno;
+    }
+    // SAFETY: a completion queue of ours that is live.
+    let index = unsafe { (*cq).handle as usize };
+    SHIM.with(|shim| {
+        let shim = &mut *shim.borrow_mut();
+        shim.completions[index]
+            .as_mut()
+            .expect("a live completion queue")
+            .is_armed = true;
+    });
+    0
+}
+
+impl Shim {
+    /// Carries out up to `count` requests of each queue pair.
+    fn work(&mut self, count: usize) {
+        for index in 0..self.pairs.len() {
+            for _ in 0..count {
+                let Some(pair) = &mut self.pairs[index] else {
+                    break;
+                };
+                if pair.state != IBV_QPS_RTS {
+                    break;
+                }
+                let Some(send) = pair.sends.pop_front() else {
+                    break;
+                };
+                let status = match self.fault.as_mut() {
+                    Some(Fault {
+                        what: What::Completion(status),
+                        after: 0,
+                    }) => {
+                        let status = *status;
+                        self.fault = None;
+                        status
+                    }
+                    fault => {
+                        if let Some(Fault {
+                            what: What::Completion(_),
+                            after,
+                        }) = fault
+                        {
+                            *after -= 1;
+                        }
+                        self.carry_out(index, &send)
+                    }
+                };
+                self.done += 1;
+                self.told(index, &send.request, status);
+                if status != IBV_WC_SUCCESS {
+                    if let Some(pair) = &mut self.pairs[index] {
+                        pair.state = IBV_QPS_ERR;
+                    }
+                    self.flush(index);
+                }
+            }
+        }
+    }
+
+    fn carry_out(&mut self, index: usize, send: &Send) -> c_uint {
+        let request = &send.request;
+        let pair = self.pairs[index].as_ref().expect("a live queue pair");
+        let peer = self.pairs.iter().position(|other| {
+            other
+                .as_ref()
+                .is_some_and(|other| other.number == pair.peer)
+        });
+        let len = send.piece.length;
+        let from = match &send.inline {
+            Some(bytes) => bytes.as_ptr(),
+            None if request.num_sge == 0 => ptr::dangling(),
+            None => {
+                let key = send.piece.lkey.wrapping_sub(1000);
+                if !self.is_registered(send.piece.addr, len.into(), key) {
+                    return IBV_WC_LOC_PROT_ERR;
+                }
+                ptr::with_exposed_provenance::<u8>(send.piece.addr as usize)
+            }
+        };
+        let Some(peer) = peer.filter(|_| !self.is_cut) else {
+            return IBV_WC_RETRY_EXC_ERR;
+        };
+        let other = self.pairs[peer].as_ref().expect("found above");
+        if !matches!(other.state, IBV_QPS_RTR | IBV_QPS_RTS) {
+            return IBV_WC_RETRY_EXC_ERR;
+        }
+        let (queue, receive, number) = (other.queue, other.receive, other.number);
+        let (kind, takes_entry) = match request.opcode {
+            IBV_WR_SEND => ("SEND", true),
+            IBV_WR_RDMA_WRITE => ("WRITE", false),
+            _ => ("WRITE_WITH_IMM", true),
+        };
+        *self.seen.entry(kind).or_default() += 1;
+        let mut to = request.rdma.remote_addr;
+        if request.opcode != IBV_WR_SEND && len > 0 {
+            let key = request.rdma.rkey.wrapping_sub(5000);
+            let allowed = self.memory.get(key as usize).and_then(Option::as_ref);
+            if !allowed.is_some_and(|memory| memory.by_peers)
+                || !self.is_registered(to, len.into(), key)
+            {
+                return IBV_WC_REM_ACCESS_ERR;
+            }
+        }
+        if takes_entry {
+            let entries = self.receives[receive]
+                .as_mut()
+                .expect("a live receive queue");
+            let Some((id, piece)) = entries.pop_front() else {
+                return IBV_WC_RNR_RETRY_EXC_ERR;
+            };
+            let is_send = request.opcode == IBV_WR_SEND;
+            if is_send {
+                if len > piece.length {
+                    return IBV_WC_REM_INV_REQ_ERR;
+                }
+                to = piece.addr;
+            }
+            let completion = ibv_wc {
+                wr_id: id,
+                opcode: if is_send {
+                    IBV_WC_RECV
+                } else {
+                    IBV_WC_RECV_RDMA_WITH_IMM
+                },
+                byte_len: len,
+                imm_data: request.imm_data,
+                qp_num: number,
+                ..Default::default()
+            };
+            self.complete(queue, completion, peer, 0);
+        }
+        if len > 0 {
+            let to = ptr::with_exposed_provenance_mut::<u8>(to as usize);
+            // SAFETY: both ranges are registered memory that was checked above, or an inline copy of ours; they
+            // belong to
+            // two ports, of which neither runs while this does.
+            unsafe { ptr::copy(from, to, len as usize) };
+        }
+        IBV_WC_SUCCESS
+    }
+
+    fn told(&mut self, index: usize, request: &ibv_send_wr, status: c_uint) {
+        let Some(pair) = &mut self.pairs[index] else {
+            return;
+        };
+        pair.untold += 1;
+        if request.send_flags & IBV_SEND_SIGNALED == 0 && status == IBV_WC_SUCCESS {
+            return;
+        }
+        let frees = std::mem::take(&mut pair.untold);
+        let completion = ibv_wc {
+            wr_id: request.wr_id,
+            status,
+            // Not valid in an error: something that would lead astray.
+            opcode: if status == IBV_WC_SUCCESS {
+                IBV_WC_SEND
+            } else {
+                IBV_WC_RECV
+            },
+            qp_num: pair.number,
+            vendor_err: 0x51,
+            ..Default::default()
+        };
+        let queue = pair.queue;
+        self.complete(queue, completion, index, frees);
+    }
+
+    fn complete(&mut self, queue: usize, completion: ibv_wc, pair: usize, frees: u32) {
+        let queue = self.completions[queue]
+            .as_mut()
+            .expect("a live completion queue");
+        assert!(
+            queue.queue.len() < queue.depth,
+            "the completion queue overflows"
+        );
+        queue.queue.push_back((completion, pair, frees));
+        if std::mem::take(&mut queue.is_armed) {
+            queue.pending += 1;
+            // SAFETY: the channel's descriptor is open as long as the channel.
+            let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw(self.channels[&queue.channel]) };
+            let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// A queue pair in error: everything posted comes back, and then the device says that the last entry was used.
+    fn flush(&mut self, index: usize) {
+        while let Some(send) = self.pairs[index]
+            .as_mut()
+            .and_then(|pair| pair.sends.pop_front())
+        {
+            self.told(index, &send.request, IBV_WC_WR_FLUSH_ERR);
+        }
+        let Some(pair) = self.pairs[index].as_ref().filter(|_| !self.is_silent) else {
+            return;
+        };
+        let qp = ptr::with_exposed_provenance_mut(pair.at);
+        self.events[pair.device].push_back(ibv_async_event {
+            element: ibv_async_element { qp },
+            event_type: IBV_EVENT_QP_LAST_WQE_REACHED,
+        });
+    }
+
+    fn is_registered(&self, address: u64, len: u64, key: u32) -> bool {
+        let memory = self.memory.get(key as usize).and_then(Option::as_ref);
+        memory.is_some_and(|memory| {
+            address >= memory.address && address + len <= memory.address + memory.len
+        })
+    }
+}

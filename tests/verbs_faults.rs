@@ -1,0 +1,518 @@
+//! What verbs does when something fails: every call in turn, every completion status, wires, peers and devices.
+//!
+//! Over the library that is played in memory (`tests/shim`). An error ends its queue pair and nothing else, everything
+//! that was lent comes back once, and the failure names call, number and device.
+
+#[path = "shim/mod.rs"]
+mod shim;
+
+use rendez::fabric::verbs::{
+    Domain, Endpoint, PathConfig, VerbsConfig, VerbsError, VerbsPort, sys,
+};
+use rendez::fabric::{Arrival, DownReason, Landing, Outcome, Port, QpId, Token, Write};
+use rendez::ground::limits::{VERBS_DRAIN_NS, VERBS_SIGNAL_EVERY};
+use rendez::ground::{Code, DType, Nanos, Region, Shape, TensorMeta, catalogue};
+use rendez::memory::{ArenaConfig, ArenaId, HugePages, Pool, Tensor};
+use rendez::wire::Frame;
+
+/// What one side was given.
+#[derive(Debug, Default)]
+struct Log {
+    frames: Vec<(QpId, u64)>,
+    landed: Vec<(QpId, u64)>,
+    quiet: usize,
+    wrote: Vec<(QpId, Outcome)>,
+    down: Vec<(QpId, DownReason)>,
+}
+
+struct Net {
+    ports: [VerbsPort; 2],
+    /// Queue pairs, each with both its ends.
+    pairs: Vec<[QpId; 2]>,
+    pool: Pool,
+    logs: [Log; 2],
+    now: u64,
+}
+
+fn port(device: &str) -> Result<VerbsPort, VerbsError> {
+    let path = PathConfig {
+        device: Some(device.into()),
+        ..PathConfig::default()
+    };
+    let domain = Domain::open(shim::table(), &path)?;
+    let config = VerbsConfig {
+        queue_pairs: 4,
+        ..VerbsConfig::default()
+    };
+    VerbsPort::new(&domain, config)
+}
+
+fn net(pairs: usize) -> Result<Net, VerbsError> {
+    let config = ArenaConfig {
+        segment_bytes: 16 << 20,
+        bytes_max: 16 << 20,
+        huge_pages: HugePages::Off,
+    };
+    let pool = Pool::new(ArenaId(1), config).expect("a pool");
+    let mut ports = [port("shim0")?, port("shim1")?];
+    for port in &mut ports {
+        port.register(pool.segments())?;
+    }
+    let mut net = Net {
+        ports,
+        pairs: vec![],
+        pool,
+        logs: Default::default(),
+        now: 0,
+    };
+    for _ in 0..pairs {
+        let (near, near_end) = net.ports[0].open(1)?;
+        let (far, far_end) = net.ports[1].open(2)?;
+        net.ports[0].connect(near, &far_end)?;
+        net.ports[1].connect(far, &near_end)?;
+        net.pairs.push([near, far]);
+    }
+    Ok(net)
+}
+
+/// A frame without a body.
+fn message(number: u64) -> Frame {
+    let mut frame = Frame::default();
+    frame.words[0] = 1 << 32;
+    frame.words[2] = number;
+    frame
+}
+
+impl Net {
+    fn turn(&mut self) {
+        self.now += 1_000;
+        for (port, log) in self.ports.iter_mut().zip(&mut self.logs) {
+            port.poll(Nanos(self.now), 64, &mut |arrival| match arrival {
+                Arrival::Frame { qp, frame, .. } => log.frames.push((qp, frame.words[2])),
+                Arrival::Landed { qp, len, .. } => log.landed.push((qp, len)),
+                Arrival::Quiet { .. } => log.quiet += 1,
+                Arrival::Wrote { qp, outcome, .. } => log.wrote.push((qp, outcome)),
+                Arrival::Down { qp, reason } => log.down.push((qp, reason)),
+            });
+        }
+    }
+
+    fn rest(&mut self) {
+        for _ in 0..300 {
+            self.turn();
+        }
+    }
+
+    fn send(&mut self, pair: usize, number: u64) {
+        let frame = message(number);
+        self.ports[0]
+            .post_send(self.pairs[pair][0], &frame, [&[], &[]])
+            .expect("room");
+    }
+
+    /// Turns until `side` was told that its first queue pair is down.
+    fn until_down(&mut self, side: usize) {
+        let until = self.now + 3 * VERBS_DRAIN_NS;
+        while !self.logs[side]
+            .down
+            .iter()
+            .any(|down| down.0 == self.pairs[0][side])
+        {
+            self.turn();
+            assert!(self.now < until, "it never goes down");
+        }
+    }
+
+    fn open(&mut self, pair: usize, index: u32, len: usize) -> (Landing, Region) {
+        let landing = Landing {
+            index,
+            generation: 7,
+        };
+        let buffer = self.pool.buffer(len).expect("room");
+        let region = self.ports[1].open_landing(self.pairs[pair][1], landing, buffer);
+        (landing, region.expect("registered"))
+    }
+
+    fn write(&mut self, pair: usize, (landing, region): (Landing, Region), source: Tensor) {
+        let write = Write {
+            qp: self.pairs[pair][0],
+            token: Token(1),
+            source,
+            landing,
+            region,
+        };
+        self.ports[0].post_write(write).expect("room");
+    }
+
+    /// A tensor in the arena.
+    fn tensor(&mut self, len: usize) -> Tensor {
+        let shape = Shape::new(&[len as u64]).expect("one dimension");
+        let mut buffer = self.pool.buffer(len).expect("room");
+        buffer.fill(3);
+        buffer
+            .into_tensor(TensorMeta::new(DType::U8, shape).expect("small"))
+            .expect("as long")
+    }
+
+    /// The pair still carries frames and writes.
+    fn works(&mut self, pair: usize) {
+        self.send(pair, 4242);
+        let landing = self.open(pair, 60, 1000);
+        let source = self.tensor(1000);
+        self.write(pair, landing, source);
+        self.rest();
+        let [near, far] = self.pairs[pair];
+        assert!(self.logs[1].frames.contains(&(far, 4242)));
+        assert!(self.logs[1].landed.contains(&(far, 1000)));
+        assert!(self.logs[0].wrote.contains(&(near, Outcome::Done)));
+    }
+}
+
+#[test]
+fn every_call_that_fails_is_named_and_leaves_nothing_behind() {
+    let calls = [
+        ("ibv_get_device_list", "ibv_get_device_list"),
+        ("ibv_open_device", "ibv_open_device"),
+        ("ibv_query_device", "ibv_query_device"),
+        ("ibv_query_port", "ibv_query_port"),
+        ("_ibv_query_gid_table", "ibv_query_gid_table"),
+        ("ibv_alloc_pd", "ibv_alloc_pd"),
+        ("ibv_create_comp_channel", "ibv_create_comp_channel"),
+        ("ibv_create_cq", "ibv_create_cq"),
+        ("ibv_create_srq", "ibv_create_srq"),
+        ("ibv_reg_mr_iova2", "ibv_reg_mr"),
+        ("ibv_create_qp", "ibv_create_qp"),
+        ("modify INIT", "ibv_modify_qp(INIT)"),
+        ("modify RTR", "ibv_modify_qp(RTR)"),
+        ("modify RTS", "ibv_modify_qp(RTS)"),
+    ];
+    for (symbol, name) in calls {
+        for after in 0..2 {
+            shim::reset();
+            shim::fail_call(symbol, libc::ENOMEM, after);
+            let error = net(1).err().unwrap_or_else(|| panic!("{name} fails"));
+            let VerbsError::Call { call, errno, .. } = &error else {
+                panic!("{error:?}")
+            };
+            assert_eq!((*call, *errno), (name, libc::ENOMEM));
+            assert!(error.to_string().starts_with(name), "{error}");
+            assert!(error.remedy().contains("ulimit"), "{}", error.remedy());
+            assert_eq!(error.reason(), catalogue::VERBS_CALL);
+            assert_eq!(shim::live(), 0, "{name} leaves nothing");
+        }
+    }
+    shim::reset();
+    drop(net(2).expect("nothing fails"));
+    assert_eq!(shim::live(), 0);
+}
+
+#[test]
+fn every_completion_status_ends_its_queue_pair_and_no_other() {
+    for status in 1..=23 {
+        for after in [0, 1, 5] {
+            shim::reset();
+            let mut net = net(2).expect("a net");
+            let landing = net.open(0, 1, 1 << 20);
+            net.open(0, 2, 4096);
+            net.send(0, 1);
+            let source = net.tensor(1 << 20);
+            net.write(0, landing, source);
+            let unasked = (
+                landing.0,
+                Region {
+                    offset: 0,
+                    ..landing.1
+                },
+            );
+            let source = net.tensor(5000);
+            net.write(0, unasked, source);
+            shim::fail_completion(status, after);
+            net.rest();
+            // A sixth request, where the first five went well.
+            let frame = message(2);
+            let _ = net.ports[0].post_send(net.pairs[0][0], &frame, [&[], &[]]);
+            net.rest();
+            assert!(
+                !shim::is_fault_pending(),
+                "status {status} after {after} came"
+            );
+            let pair = net.pairs[0];
+            let expected = match status {
+                sys::IBV_WC_RETRY_EXC_ERR | sys::IBV_WC_RESP_TIMEOUT_ERR => DownReason::TimedOut,
+                sys::IBV_WC_REM_ACCESS_ERR
+                | sys::IBV_WC_REM_INV_REQ_ERR
+                | sys::IBV_WC_REM_OP_ERR => DownReason::Corrupt,
+                _ => DownReason::Reset,
+            };
+            // Which side's request it was depends on the turn; that side names it.
+            let side = usize::from(net.logs[0].down.is_empty());
+            assert_eq!(
+                net.logs[side].down,
+                [(pair[side], expected)],
+                "status {status}"
+            );
+            let fault = net.ports[side].fault(pair[side]).expect("a fault");
+            assert_eq!(fault.reason(), catalogue::VERBS_COMPLETION);
+            assert!(
+                fault.to_string().contains(&format!("status {status}")),
+                "{fault}"
+            );
+            // The other end hears of it from the control plane.
+            net.ports[1 - side].close(pair[1 - side]);
+            net.until_down(1 - side);
+            assert_eq!(
+                net.logs[1].quiet + net.logs[1].landed.len(),
+                2,
+                "landings come back"
+            );
+            assert_eq!(net.logs[0].wrote.len(), 2, "sources come back");
+            net.works(1);
+        }
+    }
+}
+
+#[test]
+fn a_cut_wire_a_lost_peer_and_a_refused_post_end_in_good_order() {
+    shim::reset();
+    let mut cut = net(1).expect("a net");
+    shim::cut();
+    cut.send(0, 1);
+    cut.rest();
+    assert_eq!(cut.logs[0].down, [(cut.pairs[0][0], DownReason::TimedOut)]);
+
+    shim::reset();
+    let mut refused = net(2).expect("a net");
+    shim::fail_call("ibv_post_send", libc::EIO, 0);
+    refused.send(0, 1);
+    refused.rest();
+    assert_eq!(
+        refused.logs[0].down,
+        [(refused.pairs[0][0], DownReason::Reset)]
+    );
+    let fault = refused.ports[0]
+        .fault(refused.pairs[0][0])
+        .expect("a fault");
+    assert!(
+        fault.to_string().starts_with("ibv_post_send on shim0"),
+        "{fault}"
+    );
+    refused.works(1);
+}
+
+/// Rule 5. Memory goes back only after the queue pair is destroyed, also where the device never says that it used its
+/// last entry, and where the queue pair cannot even be put into error.
+#[test]
+fn memory_comes_back_after_the_queue_pair_is_destroyed() {
+    for how in ["silent", "stuck"] {
+        shim::reset();
+        let mut net = net(1).expect("a net");
+        net.open(0, 1, 4096);
+        net.rest();
+        if how == "silent" {
+            shim::silence();
+        } else {
+            shim::fail_call("modify ERR", libc::EIO, 0);
+        }
+        let before = shim::live();
+        net.ports[1].close(net.pairs[0][1]);
+        for _ in 0..2 * VERBS_DRAIN_NS / 1_000 {
+            let quiet = net.logs[1].quiet;
+            net.turn();
+            if quiet == 0 && net.logs[1].quiet == 1 {
+                assert!(shim::live() < before, "destroyed first");
+            }
+        }
+        assert_eq!((net.logs[1].quiet, net.logs[1].down.len()), (1, 1), "{how}");
+        // The place is used again, under another name.
+        let old = net.pairs[0][1];
+        let (new, _) = net.ports[1].open(5).expect("room");
+        assert_ne!(new, old);
+        assert_eq!(net.ports[1].caps(old).body_max, 0);
+    }
+}
+
+#[test]
+fn events_of_the_device_reach_whom_they_are_about() {
+    shim::reset();
+    let mut net = net(2).expect("a net");
+    shim::event(0, sys::IBV_EVENT_PORT_ERR);
+    net.ports[0].look_at_events();
+    assert_eq!(net.ports[0].domain().port_losses(), 1);
+    net.works(0);
+    shim::event_of_pairs(0, sys::IBV_EVENT_QP_FATAL);
+    net.ports[0].look_at_events();
+    net.rest();
+    assert_eq!(net.logs[0].down.len(), 2, "both were named");
+    shim::event(1, sys::IBV_EVENT_DEVICE_FATAL);
+    net.ports[1].look_at_events();
+    net.rest();
+    assert!(net.ports[1].domain().is_dead());
+    assert_eq!(net.logs[1].down.len(), 2);
+    let fault = net.ports[1].fault(net.pairs[0][1]).expect("a fault");
+    assert!(
+        matches!(
+            fault,
+            VerbsError::Fatal { .. } | VerbsError::Completion { .. }
+        ),
+        "{fault}"
+    );
+}
+
+#[test]
+fn a_peers_claims_are_judged_before_the_device_is_asked() {
+    shim::reset();
+    let mut port = port("shim0").expect("a port");
+    let (qp, own) = port.open(u32::MAX).expect("room");
+    assert!(own.first_packet < 1 << 24, "24 bits");
+    // RoCE v2 over IPv4: index 2 of what the device has.
+    assert_eq!(port.domain().path().gid_index, 2);
+    let lies = [
+        Endpoint {
+            number: 1 << 24,
+            ..own
+        },
+        Endpoint {
+            first_packet: 1 << 24,
+            ..own
+        },
+        Endpoint { mtu: 0, ..own },
+        Endpoint { mtu: 6, ..own },
+        Endpoint {
+            gid: [0; 16],
+            ..own
+        },
+        Endpoint { window: 2, ..own },
+        Endpoint {
+            window: u16::MAX,
+            ..own
+        },
+        Endpoint { body_max: 8, ..own },
+    ];
+    for lie in lies {
+        let error = port.connect(qp, &lie).expect_err("a lie");
+        assert_eq!(error.reason(), catalogue::VERBS_ENDPOINT, "{error}");
+    }
+    assert_eq!(shim::seen("modify RTR"), 0);
+    assert!(port.connect(QpId(77), &own).is_err(), "no such queue pair");
+}
+
+#[test]
+fn settings_are_judged_and_a_missing_device_is_named() {
+    shim::reset();
+    let open = |path: PathConfig| {
+        Domain::open(shim::table(), &path)
+            .map(|_| ())
+            .expect_err("refused")
+    };
+    let wrong = [
+        (
+            PathConfig {
+                mtu: Some(1000),
+                ..PathConfig::default()
+            },
+            catalogue::VERBS_SETTING,
+        ),
+        (
+            PathConfig {
+                mtu: Some(4096),
+                ..PathConfig::default()
+            },
+            catalogue::VERBS_SETTING,
+        ),
+        (
+            PathConfig {
+                service_level: 16,
+                ..PathConfig::default()
+            },
+            catalogue::VERBS_SETTING,
+        ),
+        (
+            PathConfig {
+                pkey_index: 9,
+                ..PathConfig::default()
+            },
+            catalogue::VERBS_SETTING,
+        ),
+        (
+            PathConfig {
+                gid_index: Some(9),
+                ..PathConfig::default()
+            },
+            catalogue::VERBS_NO_DEVICE,
+        ),
+        (
+            PathConfig {
+                device: Some("mlx9".into()),
+                ..PathConfig::default()
+            },
+            catalogue::VERBS_NO_DEVICE,
+        ),
+    ];
+    for (path, reason) in wrong {
+        let error = open(path);
+        assert_eq!(error.reason(), reason, "{error}");
+        assert!(!error.remedy().is_empty());
+    }
+    assert_eq!(
+        catalogue::find(catalogue::VERBS_MISSING).map(|entry| entry.code),
+        Some(Code::FailedPrecondition)
+    );
+    assert_eq!(shim::live(), 0);
+}
+
+/// Counts instead of times: what a hand-over costs in requests, doorbells and completions.
+#[test]
+fn a_hand_over_costs_what_is_promised() {
+    shim::reset();
+    let mut net = net(1).expect("a net");
+    net.rest();
+    let before = net.ports[0].stats();
+    for burst in 0..100 {
+        for number in 0..10 {
+            net.send(0, burst * 10 + number);
+        }
+        for _ in 0..4 {
+            net.turn();
+        }
+    }
+    let after = net.ports[0].stats();
+    assert_eq!(net.logs[1].frames.len(), 1000);
+    assert_eq!(after.frames - before.frames, 1000);
+    assert_eq!(after.requests - before.requests, 1000, "one request each");
+    assert_eq!(after.messages - before.messages, 1000, "one message each");
+    assert!(
+        after.doorbells - before.doorbells <= 100,
+        "one doorbell a burst"
+    );
+    let signalled = after.signalled - before.signalled;
+    assert!(
+        signalled <= 1000 / u64::from(VERBS_SIGNAL_EVERY) + 1,
+        "{signalled} signalled"
+    );
+
+    // A large value whose receiver is ready: the frame that brings the grant, and one write.
+    let landing = net.open(0, 9, 1 << 20);
+    let frame = message(0);
+    net.ports[1]
+        .post_send(net.pairs[0][1], &frame, [&[], &[]])
+        .expect("room");
+    net.rest();
+    let before = (
+        shim::seen("SEND"),
+        shim::seen("WRITE"),
+        shim::seen("WRITE_WITH_IMM"),
+    );
+    let source = net.tensor(1 << 20);
+    net.write(0, landing, source);
+    net.rest();
+    let after = (
+        shim::seen("SEND"),
+        shim::seen("WRITE"),
+        shim::seen("WRITE_WITH_IMM"),
+    );
+    assert_eq!(
+        (after.0 - before.0, after.1 - before.1, after.2 - before.2),
+        (0, 0, 1)
+    );
+    assert_eq!(net.logs[1].landed, [(net.pairs[0][1], 1 << 20)]);
+}
