@@ -175,7 +175,7 @@ settings! {
     insecure: Switch insecure, Engine, "Allow an address beyond this machine without a secret and without TLS.";
     failure_detection: Time failure_detection, Engine,
         "Bounds how long waiters wait for a lost peer: over TCP its connection is made again when questions went \
-         unanswered for 5/6 of it, and it is given up after 5/4; waiters hear so within 1.5 times of it. At least \
+         unanswered for 5/8 of it, and it is given up after 5/4; waiters hear so within 1.5 times of it. At least \
          50 ms. A process that dies on this machine is told at once.";
     drain_timeout: Time drain_timeout, Server, "How long a stop waits for what is on its way.";
     tcp_user_timeout: Time tcp_user_timeout, Engine,
