@@ -9,7 +9,7 @@ use rendez::shard::solo::Waiting;
 
 /// Ticks after its deadline, all with a turn of each shard of its task, in which a receive must end: hops between
 /// shards.
-const LATE_MAX: u32 = 100;
+const LATE_MAX: u32 = 8;
 
 /// What becomes of a step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -192,6 +192,13 @@ impl Step {
         let receive = &mut flow.receives[at];
         if std::mem::replace(&mut receive.is_over, true) {
             return Err(format!("{place}: ended twice, now with {outcome:?}"));
+        }
+        // However it ended: a value that comes long after the deadline comes to somebody who should be gone.
+        if receive.late > LATE_MAX {
+            return Err(format!(
+                "{place}: {} ticks after its deadline of {:?}, at {now}, it ended with {outcome:?}",
+                receive.late, receive.deadline
+            ));
         }
         match outcome {
             Err(status) if status.code() == Code::DeadlineExceeded => {
