@@ -25,10 +25,10 @@ fn what_is_admitted_is_done_and_the_rest_is_refused_by_name() {
             mailbox: MAILBOX,
             ..Queues::default()
         };
-        // What comes unasked fits the receiver's table, and what comes because somebody waits needs no place there: it
-        // is the sender that refuses.
+        // More comes for those who wait than there is place for what nobody waits for: it needs none. It is the sender
+        // that refuses.
         dials.settings.line_window = 1_000;
-        dials.settings.table.values = 1_000;
+        dials.settings.table.values = 64;
         dials.settings.table.parked_bytes = 2_000 * 600;
         dials.settings.table.parked_bytes_per_step = 2_000 * 600;
         let mut world = World::new(dials);
