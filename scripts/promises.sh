@@ -62,6 +62,9 @@ for run in $(seq "${RUNS:-1}"); do
     scripts/mesh.sh 16
     scripts/mesh.sh 64
 
+    say "reliability 1-4      real processes under faults: the worst of each bound (as root)"
+    SEED=1 scripts/nemesis.sh 60
+
     say "parts                 rings, the table, a tensor's life, a hop's own work"
     cargo test --release --locked --quiet --test conformance raw_cache_line -- --ignored --nocapture
     cargo test --release --locked --quiet --test table_cost -- --ignored --nocapture
