@@ -254,7 +254,7 @@ impl QueuePair {
         self.ready_to_send(first_packet, patience)
     }
 
-    /// Posts up to [`POST_MAX`] requests with one doorbell.
+    /// Posts up to `POST_MAX` requests with one doorbell.
     ///
     /// # Errors
     /// How many were posted, and the error number: the queue pair is to be given up.

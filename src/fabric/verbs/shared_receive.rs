@@ -76,7 +76,7 @@ impl SharedReceive {
         })
     }
 
-    /// Posts up to [`REFILL_MAX`] entries with one call.
+    /// Posts up to `REFILL_MAX` entries with one call.
     ///
     /// # Errors
     /// The error number; some may have been posted.
