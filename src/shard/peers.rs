@@ -413,8 +413,14 @@ impl Core {
         let Some(at) = self.peers.iter().position(|peer| peer.task == *task) else {
             return;
         };
-        if self.peers[at].state == (PeerState::Up { incarnation }) {
-            // Nothing more may be offered to it.
+        let is_of_that_life = match self.peers[at].state {
+            PeerState::Up { incarnation: now } => now == incarnation,
+            // It could come back, but not in that life.
+            PeerState::Away { .. } => self.peers[at].bound == Some(incarnation),
+            PeerState::Awaited { .. } | PeerState::Gone => false,
+        };
+        if is_of_that_life {
+            // Nothing more may be offered to it: nobody would say that it is read no more.
             let status = faults::peer_exited(task);
             self.peer_lost(at as u32, &status);
         }

@@ -273,3 +273,10 @@ fn no_landing_is_opened_before_the_hello() {
     }
     world.settle().unwrap();
 }
+
+/// A peer exited while its connection was lost; what it had asked for before was offered to that life after its exit,
+/// and stayed on offer for ever.
+#[test]
+fn nothing_is_offered_to_a_life_that_is_over() {
+    assert_eq!(crate::run(Dials::of_seed(61_667)), Ok(()));
+}
