@@ -29,6 +29,8 @@ impl Cluster {
         let serve = |job: &str| {
             let mut arguments = vec!["serve", "--cluster", &*spec, "--job", job, "--task", "0"];
             arguments.extend(["--cluster-secret-file", text(&secret)]);
+            // A greeting has as long as a loss: time for a busy machine to meet all strangers of a test at once.
+            arguments.extend(["--failure-detection", "10s"]);
             let task = place.start(&arguments);
             task.await_said("of 2 tasks");
             task
