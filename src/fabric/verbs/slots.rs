@@ -55,12 +55,7 @@ impl Slots {
     #[inline]
     pub(super) unsafe fn bytes(&self, slot: usize, len: usize) -> &[u8] {
         assert!(slot < self.count && len <= self.slot_bytes);
-        let start = self
-            .memory
-            .segment()
-            .base()
-            .as_ptr()
-            .wrapping_add(slot * self.slot_bytes);
+        let start = self.start(slot);
         // SAFETY: the slot lies in the segment by the assertion, is mapped as long as `self`, and was zeroed by the
         // kernel. Nobody in this process has a unique slice of it, as `bytes_mut` borrows `self`; no peer was granted
         // its memory; and that the device leaves it alone is the caller's promise.
@@ -74,13 +69,15 @@ impl Slots {
     #[inline]
     pub(super) unsafe fn bytes_mut(&mut self, slot: usize) -> &mut [u8] {
         assert!(slot < self.count);
-        let start = self
-            .memory
-            .segment()
-            .base()
-            .as_ptr()
-            .wrapping_add(slot * self.slot_bytes);
+        let start = self.start(slot);
         // SAFETY: as in `bytes`, and `self` is borrowed uniquely, so there is no other slice of any slot.
         unsafe { slice::from_raw_parts_mut(start, self.slot_bytes) }
+    }
+
+    /// Where a slot begins.
+    #[inline]
+    fn start(&self, slot: usize) -> *mut u8 {
+        let base = self.memory.segment().base().as_ptr();
+        base.wrapping_add(slot * self.slot_bytes)
     }
 }

@@ -164,8 +164,7 @@ impl VerbsPort {
         } else {
             let len = (completion.byte_len as usize).min(VERBS_SLOT_BYTES);
             // SAFETY: the slot's completion was polled just now, so the device has done with it; it is posted again
-            // only
-            // after this.
+            // only after this.
             let bytes = unsafe { slabs[slab].bytes(slot, len) };
             link.heard(bytes, &mut tools, sink)
         };
