@@ -8,11 +8,10 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::future::{pending, poll_fn};
+use std::future::pending;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
-use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use futures_lite::future::or;
@@ -31,6 +30,7 @@ use super::frame::{self, FrameError};
 use super::greet::{accept_segment, describe_segment, lane_refusal};
 use super::hello::{Refusal, clip, status_from_wire};
 use super::lane::Lane;
+use super::outbox::Outbox;
 use super::peer::{Handler, Path, PeerGone, PeerHello, PeerId, SegmentOffer};
 use super::runtime::Runtime;
 use super::secret::Seal;
@@ -51,7 +51,7 @@ pub(crate) struct Conversation {
     /// Set once the peer's process is proved gone.
     pub(crate) exited: Signal,
     /// Set once the end has begun, whatever it is.
-    is_ending: Cell<bool>,
+    ending: Signal,
     has_said_bye: Cell<bool>,
     /// Set, with the reason, once we are told to end it.
     hung_up: Signal,
@@ -86,16 +86,6 @@ enum Asked {
     Segment,
     /// And when.
     Ping(Instant),
-}
-
-/// Messages to be written, in order, and who waits for them.
-#[derive(Debug, Default)]
-struct Outbox {
-    queue: RefCell<VecDeque<Envelope>>,
-    /// Messages put in and not yet written: counts the one in the writer's hands too.
-    unwritten: Cell<usize>,
-    writer: RefCell<Option<Waker>>,
-    drained: RefCell<Option<Waker>>,
 }
 
 /// What a greeting leaves to its conversation.
@@ -133,7 +123,7 @@ impl Conversation {
             hello,
             read_domain,
             exited: Signal::default(),
-            is_ending: Cell::new(false),
+            ending: Signal::default(),
             has_said_bye: Cell::new(false),
             hung_up: Signal::default(),
             hang_up_why: RefCell::default(),
@@ -178,7 +168,7 @@ impl Conversation {
         let writing = self.write(&mut writer, outgoing);
         let asking = self.ask(runtime, config, handler);
         let gone = or(or(reading, or(exit, hang_up)), or(writing, asking)).await;
-        self.is_ending.set(true);
+        self.ending.set();
         self.waiting.borrow_mut().clear();
         self.shut_down();
         gone
@@ -191,7 +181,7 @@ impl Conversation {
                 .offered
                 .borrow_mut()
                 .insert((segment.arena, segment.segment));
-        if is_new && !self.is_ending.get() {
+        if is_new && !self.ending.is_set() {
             self.waiting.borrow_mut().push_back(segment);
             self.send_segments();
         }
@@ -223,7 +213,7 @@ impl Conversation {
 
     /// True while more may be said.
     pub(crate) fn is_open(&self) -> bool {
-        !self.is_ending.get() && !self.has_said_bye.get()
+        !self.ending.is_set() && !self.has_said_bye.get()
     }
 
     /// Says goodbye; nothing is said after it.
@@ -235,16 +225,16 @@ impl Conversation {
         }));
     }
 
-    /// Waits until all that was queued is written, or the conversation is over.
-    pub(crate) async fn drained(&self) {
-        poll_fn(|context| {
-            if self.outbox.unwritten.get() == 0 || self.is_ending.get() {
-                return Poll::Ready(());
+    /// Waits, after our goodbye, until it is written; over TCP until the peer has heard it, which it shows by hanging
+    /// up: its data connections are others, and their end must not come before the reason.
+    pub(crate) async fn parted(&self) {
+        let heard = async {
+            self.outbox.drained().await;
+            if self.path == Path::Tcp {
+                pending::<()>().await;
             }
-            *self.outbox.drained.borrow_mut() = Some(context.waker().clone());
-            Poll::Pending
-        })
-        .await;
+        };
+        or(heard, self.ending.wait()).await;
     }
 
     /// Ends the connection, as if it were lost for this reason.
@@ -261,7 +251,7 @@ impl Conversation {
 
     /// True if the end has begun or the other end of the socket is gone, though we may not have got there yet.
     pub(crate) fn is_ending(&self) -> bool {
-        self.is_ending.get()
+        self.ending.is_set()
             || self.exited.is_set()
             || is_ready(self.socket.as_fd(), PollFlags::HUP | PollFlags::RDHUP)
     }
@@ -351,7 +341,7 @@ impl Conversation {
                 ));
             }
         };
-        if self.outbox.unwritten.get() >= CONTROL_QUEUE_MAX {
+        if self.outbox.unwritten() >= CONTROL_QUEUE_MAX {
             return Err(protocol_refusal(
                 &self.hello.task,
                 "requests without reading the answers",
@@ -548,37 +538,6 @@ impl Conversation {
                 );
                 return PeerGone::ConnectionLost(Refusal::later("PEER_LOST", why).status);
             }
-        }
-    }
-}
-
-impl Outbox {
-    fn put(&self, envelope: Envelope) {
-        self.queue.borrow_mut().push_back(envelope);
-        self.unwritten.set(self.unwritten.get() + 1);
-        if let Some(writer) = self.writer.take() {
-            writer.wake();
-        }
-    }
-
-    async fn take(&self) -> Envelope {
-        poll_fn(|context| match self.queue.borrow_mut().pop_front() {
-            Some(envelope) => Poll::Ready(envelope),
-            None => {
-                *self.writer.borrow_mut() = Some(context.waker().clone());
-                Poll::Pending
-            }
-        })
-        .await
-    }
-
-    /// The envelope taken last has been written, or never will be.
-    fn written(&self) {
-        self.unwritten.set(self.unwritten.get().saturating_sub(1));
-        if self.unwritten.get() == 0
-            && let Some(drained) = self.drained.take()
-        {
-            drained.wake();
         }
     }
 }

@@ -55,6 +55,7 @@ mod mailbox;
 mod meet;
 mod meet_tcp;
 mod newcomers;
+mod outbox;
 mod peer;
 mod plane;
 mod preamble;

@@ -272,19 +272,19 @@ impl Plane {
         }
     }
 
-    /// Says goodbye to all, as long as `deadline` lets, and waits until every task has ended.
+    /// Says goodbye to all, as long as `deadline` lets, until they know, and waits until every task has ended.
     async fn end(self: Rc<Self>, reason: &str, deadline: Instant) {
         let conversations = self.conversations();
         for conversation in &conversations {
             conversation.say_bye(reason);
         }
-        let all_said = async {
+        let all_know = async {
             for conversation in &conversations {
-                conversation.drained().await;
+                conversation.parted().await;
             }
         };
         let time = deadline.saturating_duration_since(Instant::now());
-        self.runtime.within(time, all_said).await;
+        self.runtime.within(time, all_know).await;
         for conversation in &conversations {
             conversation.shut_down();
         }

@@ -34,10 +34,11 @@ pub use send::{SendAsync, Unsent};
 pub use steps::Step;
 pub use wiring::{Connected, Fallback};
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use crossbeam::channel;
 use crossbeam::queue::ArrayQueue;
 
 use crate::control::{Address, Control, RuntimeReport};
@@ -76,11 +77,23 @@ pub(crate) struct Inner {
     pub(crate) pool: Mutex<Pool>,
     /// Wait cells for another use.
     pub(crate) cells: ArrayQueue<Arc<WaitCell<Received>>>,
-    pub(crate) threads: Mutex<Vec<JoinHandle<()>>>,
+    pub(crate) crew: Mutex<Option<Crew>>,
     pub(crate) placement: Placement,
     /// Engines of this process we are connected with by loopback.
     pub(crate) locals: Mutex<Vec<Weak<Self>>>,
 }
+
+/// The threads of the shards, and how they and we wait for each other at the end.
+pub(crate) struct Crew {
+    threads: Vec<JoinHandle<()>>,
+    /// Ends when all shards have done their work.
+    done: mpsc::Receiver<()>,
+    /// While this is there, the shards that have done their work keep their connections.
+    stay: channel::Sender<()>,
+}
+
+/// How long peers may take to know that we leave.
+const PARTING: Duration = Duration::from_millis(200);
 
 /// Where the shards run.
 #[derive(Clone, Debug)]
@@ -324,26 +337,40 @@ impl Inner {
     }
 
     pub(crate) fn stop(&self, deadline: Duration) {
-        let threads =
-            std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
-        if threads.is_empty() {
+        let crew = self
+            .crew
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        let Some(crew) = crew else {
             return;
-        }
+        };
         let until = self.clock.deadline(deadline);
         for mailbox in &self.mailboxes {
             mailbox.call(Call::Stop { deadline: until });
         }
+        let Crew {
+            threads,
+            done,
+            stay,
+        } = crew;
         // The last owner may be a shard that was about to ask the engine for something: it ends by itself then.
         let own = std::thread::current().id();
+        let is_crew = threads.iter().any(|thread| thread.thread().id() == own);
+        if !is_crew {
+            // Nothing is ever said: it ends when all of them have.
+            let _ = done.recv();
+        }
+        if let Some(control) = self.control.get() {
+            control.stop("the task ends", PARTING);
+        }
+        drop(stay);
         for thread in threads
             .into_iter()
             .filter(|thread| thread.thread().id() != own)
         {
             // A panic of a shard was told by the panic hook; there is nothing left to stop.
             let _ = thread.join();
-        }
-        if let Some(control) = self.control.get() {
-            control.stop("the task ends", Duration::from_millis(200));
         }
     }
 }

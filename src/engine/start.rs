@@ -6,13 +6,14 @@ use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::time::Duration;
 
 use core_affinity::CoreId;
+use crossbeam::channel;
 use crossbeam::queue::ArrayQueue;
 
 use super::config::{Config, draw};
 use super::secrets;
 use super::steps::Steps;
 use super::wiring::{ShardObserver, Wiring};
-use super::{Inner, Placement};
+use super::{Crew, Inner, Placement};
 use crate::control::{Control, ControlConfig, PollPolicy as ControlPolicy};
 use crate::fabric::doorbell::Doorbell;
 use crate::fabric::tcp::{TcpConfig, TcpPort};
@@ -62,6 +63,8 @@ pub(super) fn start(config: Config) -> Result<Arc<Inner>, Status> {
     let mut threads = Vec::new();
     let mut is_huge = true;
     let (ready, started) = mpsc::channel();
+    let (working, done) = mpsc::channel();
+    let (stay, parting) = channel::bounded::<()>(0);
     for (index, neighbours) in neighbours(count).into_iter().enumerate() {
         let seed = Seed {
             index: index as u16,
@@ -86,18 +89,25 @@ pub(super) fn start(config: Config) -> Result<Arc<Inner>, Status> {
             is_shared,
         };
         let ready = ready.clone();
+        let (working, parting) = (working.clone(), parting.clone());
         let thread = std::thread::Builder::new()
             .name(format!("rendez-shard-{index}"))
             .spawn(move || match seed.grow() {
                 Ok((shard, segments)) => {
                     let _ = ready.send(Ok((index as u16, segments)));
-                    drop(run(shard, &running));
+                    let shard = run(shard, &running);
+                    drop(working);
+                    // Its connections end with it: first its peers are told why.
+                    let _ = parting.recv();
+                    drop(shard);
                 }
                 Err(status) => drop(ready.send(Err(status))),
             });
         threads
             .push(thread.map_err(|error| missing(format!("a thread for shard {index}: {error}")))?);
     }
+    // Only the shards are waited for.
+    drop(working);
     let inner = Arc::new(Inner {
         parked_bytes: config.parked_bytes.min(config.parked_bytes_per_step),
         task,
@@ -110,7 +120,11 @@ pub(super) fn start(config: Config) -> Result<Arc<Inner>, Status> {
         control: OnceLock::new(),
         pool: Mutex::new(pool),
         cells: ArrayQueue::new(limits::SPARE_CELLS),
-        threads: Mutex::new(threads),
+        crew: Mutex::new(Some(Crew {
+            threads,
+            done,
+            stay,
+        })),
         placement: Placement { cores, is_shared },
         locals: Mutex::default(),
         config,

@@ -49,6 +49,8 @@ fn every_pair_hands_over_by_shared_memory_and_by_tcp_where_it_is_demanded() {
         assert_eq!(pairs.len(), 6, "{}", ended.said);
         // Nobody is told of anything that is not worth telling.
         assert!(!ended.said.contains("WARN"), "{}", ended.said);
+        // Who leaves is known to leave: its connections are not taken for lost ones.
+        assert!(!ended.said.contains("is lost"), "{}", ended.said);
         all.push(pairs);
         place.await_nobody();
     }
