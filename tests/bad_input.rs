@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use rendez::engine::{Config, Engine, Recv};
 use rendez::ground::{Code, DType, Key, Shape, Status, StepId, catalogue};
 use rendez::memory::Tensor;
-use rendez::shard::{Task, TaskContext, TaskEvent};
+use rendez::shard::{PendingWhat, Task, TaskContext, TaskEvent};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -503,7 +503,10 @@ fn a_dropped_receive_is_cancelled() {
     let mut receive = step.recv(&key);
     assert!(poll(&mut receive).is_pending());
     until("a waiter", || {
-        engine.pending().iter().any(|item| item.is_waiting)
+        engine
+            .pending()
+            .iter()
+            .any(|item| item.what == PendingWhat::Receive)
     });
     drop(receive);
     until("no waiter", || engine.pending().is_empty());

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rendez::engine::{Config, Engine};
 use rendez::ground::{DType, Key, Shape, StepId, TensorMeta};
 use rendez::memory::Tensor;
-use rendez::shard::Path;
+use rendez::shard::{Path, PendingWhat};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const STEP: StepId = StepId(1);
@@ -75,7 +75,9 @@ fn foreign_memory_is_copied_once_and_read_in_place() {
                 move || to.recv(&key).deadline(PATIENCE).wait().unwrap()
             });
             until("a receive that waits", || {
-                b.pending().iter().any(|item| item.is_waiting)
+                b.pending()
+                    .iter()
+                    .any(|item| item.what == PendingWhat::Receive)
             });
             from.send(&key, tensor).unwrap();
             waiting.join().unwrap()

@@ -421,7 +421,11 @@ pub fn pending(args: &QuestionArgs, terminal: &mut Terminal) -> Result<(), CliEr
         .to_vec(),
     ];
     for (task, item) in &items {
-        let what = if item.is_waiting { "receive" } else { "value" };
+        let what = match (item.is_waiting, item.is_send) {
+            (true, _) => "receive",
+            (false, true) => "send",
+            (false, false) => "value",
+        };
         if args.ask.json {
             let object = serde_json::json!({
                 "at": task.to_string(), "what": what, "key": item.key, "step": item.step,

@@ -15,6 +15,7 @@ use crate::ground::{Status, catalogue};
 use crate::proto::services::{
     Connected, ConnectedReply, ConnectedRequest, PendingItem, PendingReply,
 };
+use crate::shard::PendingWhat;
 
 /// Gives back what it was given.
 pub const ECHO: u32 = 1;
@@ -102,15 +103,15 @@ fn who_is_connected(engine: &Engine, until: Instant) -> ConnectedReply {
 fn what_waits(engine: &Engine) -> PendingReply {
     let connected = engine.connected();
     let items = engine.pending().into_iter().map(|item| {
-        let other = if item.is_waiting {
-            item.key.source_task()
-        } else {
-            item.key.destination_task()
+        let other = match item.what {
+            PendingWhat::Receive => item.key.source_task(),
+            PendingWhat::Value | PendingWhat::Send => item.key.destination_task(),
         };
         PendingItem {
             step: item.step.0,
             key: item.key.to_string(),
-            is_waiting: item.is_waiting,
+            is_waiting: item.what == PendingWhat::Receive,
+            is_send: item.what == PendingWhat::Send,
             age_ns: item.age_ns,
             bytes: item.bytes,
             count: item.count,

@@ -176,7 +176,7 @@ catalogue! {
     PEER_LOST: Unavailable,
         "The peer is gone: its process died, or it could not be reached for too long.",
         "Start it again and repeat the step.";
-    PEER_RESTARTED: Unavailable,
+    PEER_RESTARTED: Aborted,
         "The peer came back as another incarnation; what was meant for its predecessor fails.",
         "Repeat the step: its values must be made again.";
     PEER_VERSION: FailedPrecondition,

@@ -17,6 +17,8 @@ pub(crate) struct Guest {
     pub(crate) is_dead: bool,
     pub(crate) bytes: u64,
     pub(crate) deadline: Nanos,
+    /// When it began to wait.
+    pub(crate) since: Nanos,
     pub(crate) cell: Arc<SendCell>,
     /// The bound it met last.
     pub(crate) refusal: Refusal,
@@ -25,7 +27,7 @@ pub(crate) struct Guest {
 }
 
 /// A slot, in an order of no meaning.
-type Place = (StepId, u32, u64, u64);
+pub(crate) type Place = (StepId, u32, u64, u64);
 
 /// Everybody who waits. The number of a guest is its turn.
 #[derive(Debug, Default)]
@@ -42,7 +44,7 @@ pub(crate) struct Anteroom {
     pub(crate) is_stale: bool,
 }
 
-const fn place(slot: &Slot) -> Place {
+pub(crate) const fn place(slot: &Slot) -> Place {
     (slot.step, slot.key.0, slot.at.frame, slot.at.iter)
 }
 

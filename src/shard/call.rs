@@ -87,18 +87,29 @@ pub(crate) enum Call {
     Stop { deadline: Nanos },
 }
 
-/// A parked value or a waiting receive.
+/// What has begun and not ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PendingWhat {
+    /// A receive without its value.
+    Receive,
+    /// A value that nobody has received.
+    Value,
+    /// A send that waits for room.
+    Send,
+}
+
+/// A parked value, a waiting receive, or a waiting send.
 #[derive(Clone, Debug)]
 pub struct PendingItem {
     /// The step.
     pub step: StepId,
     /// The key, with its loop frame and iteration.
     pub key: Key,
-    /// True for a waiting receive, false for a parked value.
-    pub is_waiting: bool,
+    /// What it is.
+    pub what: PendingWhat,
     /// How long it has been so.
     pub age_ns: u64,
-    /// Bytes parked.
+    /// Bytes parked, or to be sent.
     pub bytes: u64,
     /// How many of the same kind wait at this key.
     pub count: u32,

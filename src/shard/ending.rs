@@ -1,6 +1,9 @@
 //! Endings and looks: stopping, dropping what a port refused, and what is pending or counted.
 
-use super::call::{Note, PendingItem, ShardStats};
+use std::collections::BTreeMap;
+
+use super::anteroom::place;
+use super::call::{Note, PendingItem, PendingWhat, ShardStats};
 use super::core::{Core, Wait};
 use super::faults;
 use super::peers::PeerState;
@@ -170,7 +173,7 @@ impl Core {
         }
     }
 
-    /// Every parked value and waiting receive, oldest first.
+    /// Every parked value, waiting receive and waiting send, oldest first.
     pub(crate) fn pending(&self) -> Vec<PendingItem> {
         let mut items = Vec::new();
         self.table.pending(|pending| {
@@ -180,12 +183,35 @@ impl Core {
             items.push(PendingItem {
                 step: pending.slot.step,
                 key,
-                is_waiting: pending.kind == PendingKind::Waiting,
+                what: match pending.kind {
+                    PendingKind::Waiting => PendingWhat::Receive,
+                    PendingKind::Parked | PendingKind::Offered | PendingKind::Fetching => {
+                        PendingWhat::Value
+                    }
+                },
                 age_ns: self.now - pending.since,
                 bytes: pending.bytes,
                 count: pending.count,
             });
         });
+        let mut sends = BTreeMap::<_, PendingItem>::new();
+        for (_, guest) in self.anteroom.guests() {
+            let Some(key) = self.key_of(guest.slot) else {
+                continue;
+            };
+            // The first of a slot has waited longest.
+            let item = sends.entry(place(&guest.slot)).or_insert(PendingItem {
+                step: guest.slot.step,
+                key,
+                what: PendingWhat::Send,
+                age_ns: self.now - guest.since,
+                bytes: 0,
+                count: 0,
+            });
+            item.bytes += guest.bytes;
+            item.count += 1;
+        }
+        items.extend(sends.into_values());
         items.sort_by_key(|item| std::cmp::Reverse(item.age_ns));
         items
     }

@@ -157,6 +157,17 @@ pub(crate) fn peer_restarted(task: &TaskName, expected: Incarnation, found: Inca
     )
 }
 
+/// The same life of the peer, which gave us up in between.
+pub(crate) fn peer_began_anew(task: &TaskName) -> Status {
+    Status::new(
+        Code::Unavailable,
+        reason::PEER_LOST,
+        format!(
+            "{task} had given this task up, and is connected again; what was under way is gone. Begin the step again"
+        ),
+    )
+}
+
 pub(crate) fn wrong_incarnation(task: &TaskName, wanted: Incarnation, have: Incarnation) -> Status {
     Status::new(
         Code::Aborted,

@@ -41,7 +41,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-pub use call::{PendingItem, ShardStats};
+pub use call::{PendingItem, PendingWhat, ShardStats};
 pub use clock::Clock;
 pub use settings::{Observer, Settings};
 pub use task::{PreparedKey, Task, TaskContext, TaskEvent};

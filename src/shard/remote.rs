@@ -370,9 +370,13 @@ impl Core {
             let entry = &mut self.links[link as usize];
             entry.parked.clear();
             entry.unmapped.clear();
-            let status =
-                faults::peer_restarted(&self.peers[peer as usize].task, former, incarnation);
-            if former == incarnation || self.settings.rules.on(Rule::Restarts) {
+            let task = &self.peers[peer as usize].task;
+            let is_same = former == incarnation;
+            let status = match is_same {
+                true => faults::peer_began_anew(task),
+                false => faults::peer_restarted(task, former, incarnation),
+            };
+            if is_same || self.settings.rules.on(Rule::Restarts) {
                 // The peer's other links have epochs of their own.
                 self.fail_keys(&status, |entry| entry.link == link);
             }

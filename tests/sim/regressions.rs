@@ -267,7 +267,7 @@ fn no_landing_is_opened_before_the_hello() {
     world.lost[1][0] = 0;
     world.ticks(50);
     let status = waiting.take().expect("its value is gone").unwrap_err();
-    assert_eq!(status.reason(), catalogue::PEER_RESTARTED, "{status}");
+    assert_eq!(status.reason(), catalogue::PEER_LOST, "{status}");
     for solo in world.nodes.iter_mut().flat_map(|node| &mut node.solos) {
         solo.finish(StepId(1));
     }

@@ -12,7 +12,7 @@ use crate::ground::{Code, FrameIter, Incarnation, Key, Nanos, Shape, Status, Ste
 use crate::memory::{ArenaConfig, HugePages, Segment, Tensor};
 use crate::rendezvous::Limits;
 use crate::shard::solo::{Greeting, Queues, Sending, Solo, Team};
-use crate::shard::{Clock, Observer, Progress, Received, Settings};
+use crate::shard::{Clock, Observer, PendingWhat, Progress, Received, Settings};
 
 struct Deaf;
 
@@ -147,6 +147,38 @@ fn reason(outcome: Option<Result<(), Status>>) -> String {
         Some(Ok(())) => "sent".into(),
         Some(Err(status)) => status.reason().to_owned(),
     }
+}
+
+/// Each is listed with its age and its bytes: a receive, a value, and the sends that wait behind it, as one.
+#[test]
+fn what_waits_is_listed() {
+    let mut bench = Bench::new();
+    let (full, empty) = (key("full"), key("empty"));
+    bench.send(S1, &full, 400, 1).unwrap();
+    bench.wait_until(11);
+    let first = bench.send_in_turn(S1, &full, 300, 2);
+    bench.wait_until(21);
+    let second = bench.send_in_turn(S1, &full, 250, 3);
+    let waiting = bench.solo.recv(S2, &empty, Nanos::NEVER);
+    bench.wait_until(31);
+    let listed: Vec<_> = bench.solo.pending();
+    let listed: Vec<_> = listed
+        .iter()
+        .map(|item| (item.what, item.step, item.age_ns, item.bytes, item.count))
+        .collect();
+    assert_eq!(
+        listed,
+        [
+            (PendingWhat::Value, S1, 30, 400, 1),
+            (PendingWhat::Send, S1, 20, 550, 2),
+            (PendingWhat::Receive, S2, 10, 0, 1),
+        ]
+    );
+    drop((first, second, waiting));
+    bench.solo.finish(S1);
+    bench.solo.finish(S2);
+    bench.settle();
+    assert!(bench.solo.pending().is_empty());
 }
 
 #[test]
