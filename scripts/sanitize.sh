@@ -3,11 +3,12 @@
 #   scripts/sanitize.sh                   address
 #   scripts/sanitize.sh address thread    and thread
 #   SANITIZE_TOOLCHAIN=nightly-2026-05-15 scripts/sanitize.sh
-# Needs a nightly toolchain and nothing else: the standard library is taken as it comes, without instrumentation.
-#   address   sees all of it: what std and C do goes through the allocator and the copies that the sanitizer replaces.
-#   thread    is blind to what std does with atomics inside its own compiled code, and to fences: what it reports may be
-#             a hand-over that it did not see. It runs only where it is asked for, and each report is to be read;
-#             where orders matter, loom goes through them (tests/loom_*.rs).
+# Needs a nightly toolchain, and thread its rust-src component too: it is added where it can be had.
+#   address   takes the standard library as it comes: what std and C do goes through the allocator and the copies that
+#             the sanitizer replaces.
+#   thread    builds the standard library as well, or it would not see what std's own locks order. It does not see
+#             fences, nor what goes over descriptors to other processes; where orders matter, loom goes through them
+#             (tests/loom_*.rs).
 # The builds lie in target/sanitize; a first one takes minutes.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -22,6 +23,7 @@ host="$(rustc "+$toolchain" -vV | sed -n 's/^host: //p')"
 # For the program's own crates and their dependencies, not for build scripts: those are for the host.
 export CARGO_PROFILE_DEV_DEBUG=line-tables-only CARGO_INCREMENTAL=0
 
+std=()
 sanitize() {
     local which="$1" what
     shift
@@ -30,11 +32,12 @@ sanitize() {
     for what in "$@"; do
         printf '== %s: %s\n' "$which" "$what"
         # shellcheck disable=SC2086 # words on purpose
-        cargo "+$toolchain" test --locked --quiet --target "$host" $what
+        cargo "+$toolchain" test --locked --quiet --target "$host" "${std[@]}" $what
     done
 }
 
 run_address() {
+    std=()
     export ASAN_OPTIONS="detect_stack_use_after_return=1:strict_string_checks=1:exitcode=99"
     export LSAN_OPTIONS="suppressions=$PWD/scripts/lsan.supp:print_suppressions=0"
     sanitize address \
@@ -45,6 +48,10 @@ run_address() {
 }
 
 run_thread() {
+    if [ ! -e "$(rustc "+$toolchain" --print sysroot)/lib/rustlib/src/rust/library/Cargo.lock" ]; then
+        rustup component add rust-src --toolchain "$toolchain"
+    fi
+    std=(-Zbuild-std)
     export TSAN_OPTIONS="second_deadlock_stack=1:exitcode=99"
     sanitize thread \
         "--lib -- memory:: fabric:: shard::" \
