@@ -280,3 +280,10 @@ fn no_landing_is_opened_before_the_hello() {
 fn nothing_is_offered_to_a_life_that_is_over() {
     assert_eq!(crate::run(Dials::of_seed(61_667)), Ok(()));
 }
+
+/// A turn with nothing to post looked at a link for a value that had left by a request, and forgot when the
+/// acknowledgement of a frame that came meanwhile was due: it never left.
+#[test]
+fn an_acknowledgement_keeps_its_time() {
+    assert_eq!(crate::run(Dials::of_seed(87_746)), Ok(()));
+}
