@@ -287,3 +287,10 @@ fn nothing_is_offered_to_a_life_that_is_over() {
 fn an_acknowledgement_keeps_its_time() {
     assert_eq!(crate::run(Dials::of_seed(87_746)), Ok(()));
 }
+
+/// A step ended while a value of it was on offer again, after a broken write: the demand that had accepted it under its
+/// former ticket still waited for its landing, was taken for one that would have an answer, and nobody released it.
+#[test]
+fn an_offer_renewed_is_released_with_its_step() {
+    assert_eq!(crate::run(Dials::of_seed(72_532)), Ok(()));
+}

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::fabric::{AnyPort, DownReason, Geometry, LoopbackPort};
+use crate::fabric::{AnyPort, DownReason, Geometry, LoopbackPort, Port};
 use crate::ground::device::TaskName;
 use crate::ground::{Incarnation, Key, Nanos, Shape, Status, StepId};
 use crate::memory::{ArenaConfig, HugePages, Segment, Tensor};
-use crate::shard::solo::{End, Greeting, Queues, Solo, Team};
+use crate::shard::solo::{End, Greeting, Holdings, Queues, Solo, Team};
 use crate::shard::{Clock, Observer, Settings};
 
 struct Deaf;
@@ -132,4 +132,39 @@ fn a_frame_that_also_brings_credit_is_acknowledged() {
     pair.pass(1_000_000_000);
     pair.settle();
     assert_eq!(pair.solos[1].holdings().owed, [0; 4]);
+}
+
+/// A value offered again after a broken write waits for a landing of its own, while the demand that had accepted it
+/// before still waits for its landing to come home. The step ends: the value is released.
+#[test]
+fn a_value_offered_again_is_released_with_its_step() {
+    let mut pair = Pair::new(Settings {
+        // A peer's share holds one landing of such a value, and not two.
+        landing_bytes: 1 << 16,
+        ..Settings::default()
+    });
+    let key = Key::between("a", "b", "large").unwrap();
+    let _waiting = pair.solos[1].recv(STEP, &key, Nanos::NEVER);
+    pair.send(0, &key, 8_000);
+    pair.solos[1].turn();
+    assert_eq!(pair.solos[1].holdings().owed[0], 1, "it has asked");
+    let (port, qp) = pair.solos[1].queue_pair(&task(0), 0).unwrap();
+    pair.solos[1].ports_mut()[port].close(qp);
+    pair.settle();
+    pair.connect();
+    for at in [0, 1, 0, 1] {
+        pair.solos[at].turn();
+    }
+    let holdings = pair.solos[1].holdings();
+    assert_eq!(
+        (holdings.incoming, holdings.backlog),
+        (1, 1),
+        "offered again"
+    );
+    pair.solos[1].finish(STEP);
+    pair.settle();
+    pair.pass(1_000_000_000);
+    pair.settle();
+    assert_eq!(pair.solos[0].holdings().owed, [0; 4]);
+    assert_eq!(pair.solos[1].holdings(), Holdings::default());
 }
