@@ -294,3 +294,10 @@ fn an_acknowledgement_keeps_its_time() {
 fn an_offer_renewed_is_released_with_its_step() {
     assert_eq!(crate::run(Dials::of_seed(72_532)), Ok(()));
 }
+
+/// Twenty receives were asked of a neighbour, while neither had a core, through a ring of two: they ended after their
+/// deadline as fast as notes pass, and not within the hops that one of them takes.
+#[test]
+fn receives_that_stand_before_a_full_ring_may_be_late() {
+    assert_eq!(crate::run(Dials::of_seed(64_861)), Ok(()));
+}
