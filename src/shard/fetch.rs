@@ -524,9 +524,11 @@ impl Core {
             return;
         };
         entry.unmapped.retain(|&waiting| waiting != ticket);
-        let asked = entry
-            .channel
-            .demands(|demand| demand.tag == tag && demand.offer.is_some());
+        // A demand that accepted it before it was offered again has its answer, and waits for its landing alone.
+        let ticket = incoming.offer.ticket;
+        let asked = entry.channel.demands(|demand| {
+            demand.tag == tag && demand.offer.is_some_and(|offer| offer.ticket == ticket)
+        });
         if asked.is_empty() {
             self.decline(incoming.link, &incoming.offer);
         } else {

@@ -70,9 +70,13 @@ impl Shard {
         if core.links[link as usize].is_awaited {
             core.stir(link);
         }
-        // Credit that was refused is due as well, and no timer runs for it.
-        if core.links[link as usize].channel.must_transmit(core.now) {
+        // Credit that was refused is due as well, and no timer runs for it; nor for what is due later, if it was for
+        // something else that the link was looked at.
+        let channel = &core.links[link as usize].channel;
+        if channel.must_transmit(core.now) {
             core.touch(link);
+        } else {
+            core.next_timer = core.next_timer.min(channel.poll_timeout());
         }
     }
 
@@ -179,3 +183,6 @@ impl Shard {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,8 +7,8 @@ use rendez::ground::{Code, Key, Status};
 use rendez::shard::Received;
 use rendez::shard::solo::Waiting;
 
-/// Ticks after its deadline, all with a turn of each shard of its task, in which a receive must end: hops between
-/// shards.
+/// Ticks after its deadline, all with a turn of each shard of its task and room in the rings between them, in which a
+/// receive must end: hops between shards.
 const LATE_MAX: u32 = 8;
 
 /// What becomes of a step.
@@ -81,7 +81,7 @@ pub struct Receive {
 }
 
 impl Receive {
-    /// Its task had a turn on every shard, at `now` by its clock.
+    /// Its task had a turn on every shard, and nothing waits between them, at `now` by its clock.
     pub fn grows_late(&mut self, now: u64) -> Result<(), String> {
         if self.is_over || self.is_cancelled || self.deadline.is_none_or(|deadline| now <= deadline)
         {

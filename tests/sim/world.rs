@@ -336,11 +336,14 @@ impl World {
 
     pub fn poll_cells(&mut self, now: u64) -> Result<bool, String> {
         let mut did = false;
-        let awake: Vec<_> = self
-            .clocks
-            .iter()
-            .zip(&self.lost)
-            .map(|(clock, lost)| (clock.now(), lost.iter().all(|&until| until <= now)))
+        let is_awake = |at: usize| {
+            // What stands before a full ring between two shards comes as late as those before it.
+            let is_clear = |solo: &Solo| solo.holdings().notes == 0;
+            self.lost[at].iter().all(|&until| until <= now)
+                && self.nodes[at].solos.iter().all(is_clear)
+        };
+        let awake: Vec<_> = (0..self.nodes.len())
+            .map(|at| (self.clocks[at].now(), is_awake(at)))
             .collect();
         for at_step in 0..self.steps.len() {
             let step = &mut self.steps[at_step];

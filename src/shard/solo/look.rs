@@ -22,6 +22,8 @@ pub struct Holdings {
     pub waits: usize,
     /// Offers and demands that wait for landing budget.
     pub backlog: usize,
+    /// Notes for neighbours whose rings are full.
+    pub notes: usize,
     /// Values and waiters in the table.
     pub table: [u32; 2],
     /// Steps alive, and in grace.
@@ -107,6 +109,7 @@ impl Core {
             early: self.early.len(),
             waits: self.waits.len(),
             backlog: self.fetch_backlog.len() + self.renewals.len(),
+            notes: self.notes_waiting,
             table: [table.values, table.waiters],
             steps: [table.steps, table.grace_steps],
             leases: self.leases.out() as u64,
