@@ -18,6 +18,7 @@ mod disturb;
 mod fairness;
 mod hands;
 mod held;
+mod landings;
 mod model;
 mod operate;
 mod overload;
