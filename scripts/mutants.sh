@@ -38,6 +38,7 @@ mutants=(
     "lanes_taken_as_ordered rules::rule_14_no_order_between_lanes a write is taken to come after the frames before it"
     "refused_until_connected rules::rule_13_parks_until_connected a value for a peer that is not there yet is refused"
     "landings_unbudgeted rules::rule_15_landing_budget landings are opened without end"
+    "landing_generation_unchecked landings::a_write_ends_with_its_landing a write goes on in the landing that came next"
     "seals_unchecked                 memory::mapped  memory that can be cut short is mapped"
     "region_bounds_unchecked         memory::mapped  a region beyond its segment is read"
 )

@@ -500,19 +500,25 @@ impl Conversation {
             true => config.ping_every,
             false => PING_EVERY_NEAR * config.ping_every,
         };
+        // Silence from before this moment may be ours.
+        let mut spared = Instant::now();
         loop {
             let began = Instant::now();
-            let left = config
-                .lost_after
-                .saturating_sub(self.proved.get().elapsed());
             let time = match is_far {
-                true => every.min(left).max(SHORTEST_SLEEP),
+                true if began < spared => every / 4,
+                true => {
+                    let left = config.lost_after;
+                    let left = left.saturating_sub(self.proved.get().elapsed());
+                    every.min(left).max(SHORTEST_SLEEP)
+                }
                 false => every,
             };
             runtime.sleep(time).await;
             if began.elapsed() >= time + every {
-                // It is we who did not run: what came meanwhile is read first.
+                // It is we who did not run: what came meanwhile is read first. It answers what was asked before, so the
+                // peer has the time of another question to prove itself.
                 runtime.sleep(every / 4).await;
+                spared = Instant::now() + every + every / 2;
             }
             let is_asked = self
                 .requests
@@ -531,7 +537,8 @@ impl Conversation {
             {
                 handler.peer_paused(self.peer, true);
             }
-            if is_far && self.proved.get().elapsed() >= config.lost_after {
+            let is_lost = self.proved.get().elapsed() >= config.lost_after;
+            if is_far && is_lost && Instant::now() >= spared {
                 let why = format!(
                     "nothing was answered by {} for {:?}",
                     self.hello.task, config.lost_after

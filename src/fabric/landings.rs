@@ -96,7 +96,8 @@ impl Inbound {
 
     fn find(&mut self, landing: Landing) -> Option<&mut Buffer> {
         let open = self.landings.get_mut(landing.index as usize)?.as_mut()?;
-        (open.generation == landing.generation).then_some(&mut open.buffer)
+        let is_it = open.generation == landing.generation;
+        (is_it || cfg!(rendez_mutant = "landing_generation_unchecked")).then_some(&mut open.buffer)
     }
 
     fn take(&mut self, landing: Landing) -> Option<Buffer> {

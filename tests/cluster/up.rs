@@ -1,5 +1,7 @@
 //! `rendez up` with the cluster of the README, and the questions that are asked of it while it runs.
 
+use std::time::Duration;
+
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::support::{Ended, Place, Process, free_ports, text, until};
@@ -152,6 +154,39 @@ fn a_task_that_dies_ends_all_and_is_named() {
     up.finish()
         .refused(1, "TASK_FAILED", &["worker:1 ended: signal: 9"]);
     place.await_nobody();
+}
+
+/// As when their machine was: nobody could be heard, and nobody was gone.
+#[test]
+fn tasks_that_were_all_stopped_blame_nobody() {
+    let place = Place::new();
+    let file = example(&place);
+    let text = std::fs::read_to_string(&file).expect("the file");
+    // Above it they are given up, and there is time enough to answer on a machine that is busy.
+    let text = format!("failure_detection = \"2s\"\nrequire = \"tcp\"\n{text}");
+    std::fs::write(&file, text).expect("the file");
+    let up = place.start(&["up", &file, "--check"]);
+    let handed_over = || up.said().matches("every byte right").count();
+    until("every pair is connected", || handed_over() == 6);
+    let tasks = [PS, WORKERS[0], WORKERS[1]];
+    let signal_all = |signal| {
+        for task in tasks {
+            let pid = place.process_with(&format!("RENDEZ_TASK={task}"));
+            let pid = Pid::from_raw(pid as i32).expect("a process");
+            kill_process(pid, signal).expect("signalled");
+        }
+    };
+    signal_all(Signal::STOP);
+    std::thread::sleep(Duration::from_secs(3));
+    signal_all(Signal::CONT);
+    // By then all have asked and were answered, or are lost.
+    std::thread::sleep(Duration::from_secs(1));
+    let said = up.said();
+    for word in ["is lost", "is gone", "connected again"] {
+        assert!(!said.contains(word), "{said}");
+    }
+    up.signal(Signal::INT);
+    up.finish().well();
 }
 
 #[test]
