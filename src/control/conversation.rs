@@ -268,7 +268,7 @@ impl Conversation {
 
     /// True if the peer may be gone without a word: nothing proves it over TCP, but it was not heard for long.
     pub(crate) fn is_doubtful(&self, config: &ControlConfig) -> bool {
-        self.path == Path::Tcp && self.heard.get().elapsed() >= config.paused_after
+        self.path.is_far() && self.heard.get().elapsed() >= config.paused_after
     }
 
     /// When the peer was last proved to live and to hear us.
@@ -505,7 +505,7 @@ impl Conversation {
         config: &ControlConfig,
         handler: &dyn Handler,
     ) -> PeerGone {
-        let is_far = self.path == Path::Tcp;
+        let is_far = self.path.is_far();
         let every = match is_far {
             true => config.ping_every,
             false => PING_EVERY_NEAR * config.ping_every,

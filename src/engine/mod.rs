@@ -7,6 +7,7 @@ mod admission;
 mod cancel;
 mod config;
 mod links;
+mod rdma;
 mod recv;
 mod secrets;
 mod send;
@@ -27,7 +28,8 @@ pub mod failure_model {}
 pub use admission::OBSERVER_JOB;
 pub use cancel::{CancelScope, CancelToken, Cancelled};
 pub use config::{
-    Config, Loaded, Origin, Origins, Require, SETTINGS, Setting, Sources, Taker, reference_page,
+    Config, Loaded, Origin, Origins, Require, SETTINGS, Setting, Sources, Taker, VerbsSettings,
+    reference_page,
 };
 pub use recv::Recv;
 pub use send::{SendAsync, Unsent};
@@ -345,6 +347,7 @@ impl Inner {
         if let Some(control) = self.control.get() {
             control.stop("the task ends", Duration::from_millis(200));
         }
+        self.wiring.rdma().stop();
     }
 }
 
