@@ -3,6 +3,7 @@
 //! Ignored but in a guest with two devices: `scripts/soft-roce.sh` boots one, as root, with `ip` and `tc`. The control
 //! plane goes over the loopback and is not disturbed. `RENDEZ_VERBS_DEVICES` names the two devices.
 #![allow(unsafe_code)]
+#![allow(clippy::print_stdout)] // What was seen, for the note; and where the other process listens, for this one.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
