@@ -95,7 +95,7 @@ step_nemesis() {
     RENDEZ="$PWD/target/debug/rendez" SEED="${NEMESIS_SEED:-1}" scripts/nemesis.sh "${NEMESIS_SECONDS:-30}"
 }
 
-# Real queue pairs in a guest that QEMU emulates, some five minutes. What cannot be had here is said loudly; whoever
+# Real queue pairs in a guest that QEMU emulates, some six minutes. What cannot be had here is said loudly; whoever
 # asks for this step by name wants it to run.
 step_soft-roce() {
     local cannot=""
@@ -110,7 +110,7 @@ step_soft-roce() {
         warn "RDMA NOT tested: $cannot"
         return
     fi
-    TIMEOUT="${SOFT_ROCE_SECONDS:-420}" scripts/soft-roce.sh
+    TIMEOUT="${SOFT_ROCE_SECONDS:-470}" scripts/soft-roce.sh
 }
 
 # Every parser, for a few seconds: enough to find what a change has just broken. Needs a nightly toolchain.
