@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Real verbs without a card: boots a stock Debian kernel under QEMU's emulation with two Soft-RoCE devices on one wire,
-# and runs the conformance suite there over them.
-#   scripts/soft-roce.sh             builds the suite, prepares the guest if there is none, runs it
+# and runs there over them: the conformance suite, engines of several processes on a good and on a bad wire
+# (tests/verbs_guest.rs), and the command itself.
+#   scripts/soft-roce.sh             builds all that, prepares the guest if there is none, runs it
 #   scripts/soft-roce.sh prepare     only the guest
 #   scripts/soft-roce.sh NAME...     only the tests whose names contain one of these words
 # Installs nothing: packages are downloaded and unpacked into a cache folder (650 MB, RENDEZ_SOFT_ROCE). Wants apt-get
 # update to have run, python3, and a cc; no root, no /dev/kvm. Times under emulation mean nothing.
-# Exit code: the suite's own; 124 the guest hung, 125 it died. TIMEOUT=600 MEM=2G SMP=2 change the guest.
+# BUILT=DIR takes the three programs from there. Exit code: the suite's own; 124 the guest hung, 125 it died. TIMEOUT=600 MEM=2G SMP=2 change the guest.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -132,22 +133,31 @@ boot() {
     return "$(cat "$shared/exit")"
 }
 
+# A test program, as cargo built it.
+built() {
+    local found
+    if [ "$1" = rendez ]; then cargo build --locked --quiet && echo target/debug/rendez; return; fi
+    found="$(cargo test --locked --no-run --test "$1" --message-format=json 2>/dev/null |
+        sed -n 's/.*"name":"'"$1"'".*"executable":"\([^"]*\)".*/\1/p' | tail -n 1)"
+    [ -n "$found" ] || fail "$1 does not build"
+    echo "$found"
+}
+
 if [ "${1:-}" = prepare ]; then prepare; exit; fi
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
-suite="${SUITE:-}"
-if [ -z "$suite" ]; then
-    suite="$(cargo test --locked --no-run --test conformance --message-format=json 2>/dev/null |
-        sed -n 's/.*"name":"conformance".*"executable":"\([^"]*\)".*/\1/p' | tail -n 1)"
-    [ -n "$suite" ] || fail "the conformance suite does not build"
-fi
+for program in conformance verbs_guest rendez; do
+    if [ -n "${BUILT:-}" ]; then cp "$BUILT/$program" "$work/$program"; continue; fi
+    at="$(built "$program")"
+    # Without what only a debugger wants: the guest reads it over a slow wire.
+    strip -S -o "$work/$program" "$at" 2>/dev/null || cp "$at" "$work/$program"
+done
 prepare
-cp "$suite" "$work/conformance"
 names=("$@")
-if [ ${#names[@]} -eq 0 ]; then names=(verbs_devices); fi
+if [ ${#names[@]} -eq 0 ]; then names=(verbs_devices guest_); fi
 {
     echo '. /root/devices.sh || exit 1'
-    echo 'export RENDEZ_VERBS_DEVICES=rxe0,rxe1'
-    echo "/mnt/shared/conformance --include-ignored --test-threads=1 ${names[*]@Q}"
+    echo "names=(${names[*]@Q})"
+    cat scripts/soft-roce/run.sh
 } >"$work/run.sh"
 boot "$work"

@@ -123,6 +123,18 @@ impl Net {
         }
     }
 
+    fn until_gone(&mut self, side: usize, pair: usize) {
+        let until = self.now + 3 * VERBS_DRAIN_NS;
+        while !self.logs[side]
+            .down
+            .iter()
+            .any(|down| down.0 == self.pairs[pair][side])
+        {
+            self.turn();
+            assert!(self.now < until, "it never goes down");
+        }
+    }
+
     fn open(&mut self, pair: usize, index: u32, len: usize) -> (Landing, Region) {
         let landing = Landing {
             index,
@@ -515,4 +527,96 @@ fn a_hand_over_costs_what_is_promised() {
         (0, 0, 1)
     );
     assert_eq!(net.logs[1].landed, [(net.pairs[0][1], 1 << 20)]);
+}
+
+/// A queue pair that cannot be destroyed keeps what it may touch, and nothing else: its end is told, the sources stay
+/// as they are though they come back, and landings come back when it is destroyed after all.
+#[test]
+fn what_cannot_be_proved_quiet_is_kept_and_counted() {
+    shim::reset();
+    let mut net = net(2).expect("a net");
+    let landing = net.open(0, 1, 4096);
+    net.rest();
+    // Both ends of the first pair go, each with something of its own under way.
+    shim::cut();
+    let source = net.tensor(4096);
+    let address = source.bytes().as_ptr();
+    net.write(0, landing, source);
+    shim::fail_call("ibv_destroy_qp", libc::EBUSY, 0);
+    net.until_down(0);
+    assert_eq!(net.ports[0].stats().quarantined, 1);
+    assert_eq!(net.logs[0].wrote.len(), 1, "told");
+    let again = net.tensor(4096);
+    assert_ne!(
+        again.bytes().as_ptr(),
+        address,
+        "the source is not used again"
+    );
+    drop(again);
+    let fault = net.ports[0].fault(net.pairs[0][0]).expect("a fault");
+    assert_eq!(fault.reason(), catalogue::VERBS_COMPLETION);
+    // The next attempt succeeds.
+    let before = net.now;
+    while net.ports[0].stats().quarantined > 0 {
+        net.turn();
+        assert!(net.now < before + 2 * VERBS_DRAIN_NS, "it is tried again");
+    }
+    assert_eq!(net.logs[0].down.len(), 1, "told once");
+
+    // The receiving end: its landing stays away until then.
+    shim::fail_call("ibv_destroy_qp", libc::EBUSY, 0);
+    net.ports[1].close(net.pairs[0][1]);
+    net.until_down(1);
+    assert_eq!(
+        (net.logs[1].quiet, net.ports[1].stats().quarantined),
+        (0, 1)
+    );
+    let before = net.now;
+    while net.logs[1].quiet == 0 {
+        net.turn();
+        assert!(net.now < before + 2 * VERBS_DRAIN_NS, "it comes home");
+    }
+    assert_eq!(net.ports[1].stats().quarantined, 0);
+
+    // One that never can be: the port goes, and what it may touch stays registered.
+    shim::fail_calls("ibv_destroy_qp", libc::EBUSY);
+    net.ports[1].close(net.pairs[1][1]);
+    net.until_gone(1, 1);
+    assert_eq!(net.ports[1].stats().quarantined, 1);
+    let live = shim::live();
+    drop(net);
+    assert_eq!(shim::live(), live, "nothing of it is given back");
+}
+
+/// A side that has no slot free when the peer's last message comes returns the credit once it has: the peer, out of
+/// credit, will say nothing more to remind it.
+#[test]
+fn credit_is_returned_when_a_slot_is_free_again() {
+    shim::reset();
+    let mut net = net(1).expect("a net");
+    net.rest();
+    let [near, far] = net.pairs[0];
+    // More than goes inline, so that each holds its slot until it is complete.
+    let mut long = message(1);
+    long.words[1] = 900 << 32;
+    let body = [7; 900];
+    shim::delay(Some(0));
+    while net.ports[0].post_send(near, &long, [&body, &[]]).is_ok() {}
+    let mut count = 0;
+    while net.ports[1].post_send(far, &message(2), [&[], &[]]).is_ok() {
+        count += 1;
+        net.turn();
+    }
+    assert!(count >= 100, "{count} until the window is full");
+    net.rest();
+    assert!(
+        net.ports[1]
+            .post_send(far, &message(3), [&[], &[]])
+            .is_err()
+    );
+    shim::delay(None);
+    net.rest();
+    net.ports[1]
+        .post_send(far, &message(4), [&[], &[]])
+        .expect("the credit has come back");
 }

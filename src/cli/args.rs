@@ -186,8 +186,8 @@ pub struct BenchArgs {
     /// Sizes: a list (4,64,1KiB) or a range from:to:xFactor (8:64MiB:x4), whose end is always measured.
     #[arg(long, value_name = "SIZES", value_parser = units::sizes, default_value = "4,64,1KiB,64KiB,1MiB,16MiB")]
     pub size: Sizes,
-    /// Between two processes (shm, tcp), between two cores of one (loopback), or within one shard (local) [default:
-    /// shm; tcp with --connect].
+    /// Between two processes (shm, tcp, verbs), between two cores of one (loopback), or within one shard (local)
+    /// [default: shm; tcp with --connect].
     #[arg(long, value_enum)]
     pub transport: Option<Transport>,
     /// Be the far side of measurements that come from other machines, one after another, until interrupted.
@@ -445,6 +445,9 @@ pub enum Transport {
     Shm,
     /// Between two processes, of one machine or of two, through a socket.
     Tcp,
+    /// Between two processes, of one machine or of two, by RDMA; RENDEZ_VERBS_DEVICE names the device, or two with a
+    /// comma between them: one for each side.
+    Verbs,
     /// Within one shard: the table alone.
     Local,
 }
@@ -489,6 +492,7 @@ impl Transport {
             Self::Loopback => "loopback",
             Self::Shm => "shm",
             Self::Tcp => "tcp",
+            Self::Verbs => "verbs",
             Self::Local => "local",
         }
     }

@@ -201,7 +201,7 @@ pub fn ping(args: &PingArgs, terminal: &mut Terminal) -> Result<(), CliError> {
                     .connected()
                     .iter()
                     .find(|peer| peer.task == *task)
-                    .map_or("", |peer| super::serve::path_name(peer.path));
+                    .map_or("", |peer| peer.path.name());
                 let at = |index: usize| times[index.min(times.len() - 1)].as_nanos() as u64;
                 if args.ask.json {
                     let object = serde_json::json!({
@@ -311,7 +311,7 @@ struct Explained<'a> {
     large: &'a str,
     why: &'a str,
     not: &'a str,
-    /// How many connections came about for want of shared memory on one machine.
+    /// How many connections came about for want of a better path that was tried.
     fallbacks: u64,
 }
 
@@ -322,19 +322,22 @@ fn explained(
     lines: &mut Vec<Vec<String>>,
     terminal: &mut Terminal,
 ) -> Result<(), CliError> {
-    const NO_VERBS: &str = "verbs: this build has no path over RDMA";
     for peer in &reply.connected {
-        let no_shm = format!("shm: {}; {NO_VERBS}", peer.why);
+        let not_better = format!("shm, verbs: {}", peer.why);
         let (large, not) = match (peer.path.as_str(), peer.read_domain) {
             ("shm", true) => ("lease: read in place, no copy", "nothing is better"),
             ("shm", false) => (
                 "copy through shared memory",
                 "lease: the tasks are of different users and proved no common secret",
             ),
-            _ => ("received straight into place", no_shm.as_str()),
+            ("verbs", _) => (
+                "written straight into place by the device",
+                "shm: the tasks run on two machines, or RDMA is demanded",
+            ),
+            _ => ("received straight into place", not_better.as_str()),
         };
         let why = match peer.fell_back {
-            true => "one machine, but its shared memory is not to be had",
+            true => "a better path is there or was tried, and is not to be had",
             false => peer.why.as_str(),
         };
         let explained = Explained {

@@ -102,7 +102,8 @@ pub fn run(
     for &bytes in &args.size.0 {
         let reference_time = args.duration.min(REFERENCE_MAX);
         let of_tcp = args.baseline_only || args.transport() == Transport::Tcp;
-        let of_memory = args.baseline_only || !of_tcp;
+        let of_rdma = args.transport() == Transport::Verbs;
+        let of_memory = args.baseline_only || !(of_tcp || of_rdma);
         let (mut memory, mut tcp) = (None, None);
         if args.baseline || args.baseline_only {
             progress.begin(
@@ -174,8 +175,8 @@ pub(super) fn check(args: &BenchArgs) -> Result<(), CliError> {
         let message = "--from thread measures the closed pattern 'pingpong' only";
         return Err(CliError::usage("OPTION_CONFLICT", message));
     }
-    if args.connect.is_some() && args.transport() != Transport::Tcp {
-        let message = "--connect measures by TCP, to wherever the far side is; drop --transport";
+    if args.connect.is_some() && !matches!(args.transport(), Transport::Tcp | Transport::Verbs) {
+        let message = "--connect measures by TCP, or by RDMA with --transport verbs";
         return Err(CliError::usage("OPTION_CONFLICT", message));
     }
     let has_far_host = args.connect.is_some() || args.listen.is_some();

@@ -11,7 +11,7 @@ use safetensors::tensor::TensorView;
 use super::error::CliError;
 use super::exchange::{self, Cargo, Taken};
 use super::report::lay_out;
-use super::serve::{self, path_name};
+use super::serve;
 use super::settings::SettingArgs;
 use super::terminal::Terminal;
 use super::units::{self, show_bytes, show_nanos};
@@ -129,7 +129,7 @@ pub fn pull(args: &PullArgs, terminal: &mut Terminal) -> Result<(), CliError> {
 
 fn way_to(connected: &[crate::engine::Connected], task: &TaskName) -> &'static str {
     let peer = connected.iter().find(|peer| peer.task == *task);
-    peer.map_or("no path", |peer| path_name(peer.path))
+    peer.map_or("no path", |peer| peer.path.name())
 }
 
 fn show(all: &[Taken], json: bool, terminal: &mut Terminal) -> Result<(), CliError> {

@@ -153,7 +153,7 @@ fn check(
         let way = connected
             .iter()
             .find(|peer| peer.task == *other)
-            .map_or("?", |peer| path_name(peer.path));
+            .map_or("?", |peer| peer.path.name());
         terminal.line(format!(
             "{other} → {}: {count} tensors, {}, every byte right, over {way} ({leased} read in place), {:.1} ms",
             server.task(),
@@ -165,12 +165,4 @@ fn check(
         delivery.wait()?;
     }
     Ok(())
-}
-
-/// The path's name, as settings spell it.
-pub(super) const fn path_name(path: crate::control::Path) -> &'static str {
-    match path {
-        crate::control::Path::Shm => "shm",
-        crate::control::Path::Tcp => "tcp",
-    }
 }

@@ -69,8 +69,8 @@ impl Job {
     pub(crate) const fn of(case: &Case) -> Self {
         // By TCP the next landing must be open before the one before is full; a lease has nothing to wait for.
         let receives = match case.transport {
-            Transport::Tcp if case.bytes > SMALL_MAX => 4,
-            Transport::Tcp if case.bytes > INLINE_MAX as u64 => 16,
+            Transport::Tcp | Transport::Verbs if case.bytes > SMALL_MAX => 4,
+            Transport::Tcp | Transport::Verbs if case.bytes > INLINE_MAX as u64 => 16,
             _ => 1,
         };
         Self {
@@ -207,13 +207,31 @@ fn config(name: &str, core: usize, pair: &Pair, case: &Case) -> Config {
     config.shards = 1;
     config.cores = vec![core];
     config.poll = case.poll;
-    config.control = matches!(case.transport, Transport::Shm | Transport::Tcp);
-    if case.transport == Transport::Tcp {
-        config.require = Require::Tcp;
+    config.control = matches!(
+        case.transport,
+        Transport::Shm | Transport::Tcp | Transport::Verbs
+    );
+    if let Transport::Tcp | Transport::Verbs = case.transport {
+        config.require = match case.transport {
+            Transport::Verbs => Require::Verbs,
+            _ => Require::Tcp,
+        };
         config.listen = Some(Address::Tcp {
             host: Ipv4Addr::LOCALHOST.to_string(),
             port: 0,
         });
+    }
+    if case.transport == Transport::Verbs {
+        // What is measured is one device of each side: the first named is the near side's, the last the far side's.
+        let named = std::env::var("RENDEZ_VERBS_DEVICE").unwrap_or_default();
+        let mut devices = named.split(',').map(str::trim);
+        let device = match name {
+            "near" => devices.next(),
+            _ => devices.next_back(),
+        };
+        config.verbs.device = device
+            .filter(|device| !device.is_empty())
+            .map(str::to_owned);
     }
     // An application thread shares its shard's core where the machine has only these two.
     config.share_cores =
@@ -288,7 +306,7 @@ struct Peer(Child);
 impl Peer {
     fn start(near: &Engine, pair: &Pair, case: &Case) -> Result<Self, CliError> {
         let address = match case.transport {
-            Transport::Tcp => near.tcp_address(),
+            Transport::Tcp | Transport::Verbs => near.tcp_address(),
             _ => near.address(),
         };
         let address = address.map(ToString::to_string).unwrap_or_default();

@@ -78,6 +78,9 @@ pub struct ControlConfig {
     pub proof_grace: Duration,
     /// The runtime to use; `None` lets the probe choose.
     pub force_runtime: Option<RuntimeKind>,
+    /// The boot to name in hellos instead of this one's: two machines on one, for tests.
+    #[doc(hidden)]
+    pub boot: Option<String>,
 }
 
 impl ControlConfig {
@@ -106,6 +109,7 @@ impl ControlConfig {
             lost_after: Duration::from_secs(10),
             proof_grace: Duration::from_millis(100),
             force_runtime: None,
+            boot: None,
         }
     }
 

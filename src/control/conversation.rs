@@ -225,12 +225,12 @@ impl Conversation {
         }));
     }
 
-    /// Waits, after our goodbye, until it is written; over TCP until the peer has heard it, which it shows by hanging
+    /// Waits, after our goodbye, until it is written; over a network until the peer has heard it, which it shows by hanging
     /// up: its data connections are others, and their end must not come before the reason.
     pub(crate) async fn parted(&self) {
         let heard = async {
             self.outbox.drained().await;
-            if self.path == Path::Tcp {
+            if self.path.is_far() {
                 pending::<()>().await;
             }
         };
@@ -258,7 +258,7 @@ impl Conversation {
 
     /// True if the peer may be gone without a word: nothing proves it over TCP, but it was not heard for long.
     pub(crate) fn is_doubtful(&self, config: &ControlConfig) -> bool {
-        self.path == Path::Tcp && self.heard.get().elapsed() >= config.paused_after
+        self.path.is_far() && self.heard.get().elapsed() >= config.paused_after
     }
 
     /// When the peer was last proved to live and to hear us.
@@ -495,7 +495,7 @@ impl Conversation {
         config: &ControlConfig,
         handler: &dyn Handler,
     ) -> PeerGone {
-        let is_far = self.path == Path::Tcp;
+        let is_far = self.path.is_far();
         let every = match is_far {
             true => config.ping_every,
             false => PING_EVERY_NEAR * config.ping_every,

@@ -24,7 +24,7 @@ const REACH_MAX: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub(super) struct Route {
     address: Address,
-    wish: PathWish,
+    pub(super) wish: PathWish,
     /// The peer's Unix address, once it has named it, until that has failed.
     near: Option<Address>,
     /// Why there is no shared memory, once that is known.
@@ -52,6 +52,7 @@ impl Route {
     pub(super) const fn wish(&self) -> proto::PathWish {
         match (self.wish, &self.no_shm) {
             (PathWish::Shm, _) => proto::PathWish::Shm,
+            (PathWish::Verbs, _) => proto::PathWish::Rdma,
             (PathWish::Tcp, _) | (PathWish::Auto, Some(_)) => proto::PathWish::Tcp,
             (PathWish::Auto, None) => proto::PathWish::Auto,
         }
@@ -62,6 +63,7 @@ impl Route {
         match (&self.no_shm, self.wish) {
             (Some(why), _) => why.clone(),
             (None, PathWish::Tcp) => "TCP is demanded".into(),
+            (None, PathWish::Verbs) => "RDMA is demanded".into(),
             (None, _) => "the peer runs on another machine, or demands TCP".into(),
         }
     }
@@ -126,9 +128,13 @@ impl Plane {
         deadline: Instant,
     ) -> Result<Established, Refusal> {
         if !route.address.is_tcp() {
-            if route.wish == PathWish::Tcp {
+            if matches!(route.wish, PathWish::Tcp | PathWish::Verbs) {
+                let demanded = match route.wish {
+                    PathWish::Verbs => "RDMA",
+                    _ => "TCP",
+                };
                 let message = format!(
-                    "TCP is demanded to {task}, but {} is no TCP address",
+                    "{demanded} is demanded to {task}, but {} is no TCP address",
                     route.address
                 );
                 return Err(refused(message));

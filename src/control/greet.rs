@@ -27,6 +27,7 @@ use crate::proto::{self, descriptor::Kind, hello_reply::Outcome};
 
 use super::config::ControlConfig;
 use super::exchange::{Exchange, Seals, protocol_refusal};
+use super::greet_rdma::RDMA_ABILITY;
 use super::hello::{self, Evidence, Identity, Refusal};
 use super::lane::{Lane, LaneError};
 use super::peer::{
@@ -118,6 +119,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Greeting<'a, S> {
             doorbells: collected.doorbells,
             link: Some(link),
             sockets: Vec::new(),
+            rdma: None,
         };
         Ok((
             Greeted {
@@ -155,7 +157,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Greeting<'a, S> {
             }
         };
         hello.task.clone_into(&mut self.exchange.task);
-        let accepted = hello::our_hello(self.local.config, self.local.identity, "");
+        let accepted = our_hello(self.local, "");
         let outcome = Some(Outcome::Accepted(accepted));
         self.exchange
             .answer(id, Body::HelloReply(proto::HelloReply { outcome }))
@@ -174,6 +176,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Greeting<'a, S> {
             doorbells: collected.doorbells,
             link: Some(link),
             sockets: Vec::new(),
+            rdma: None,
         };
         Ok((
             Greeted {
@@ -342,6 +345,16 @@ pub(crate) enum Answer {
     Elsewhere(String),
 }
 
+/// Our hello, with what this task can do.
+pub(crate) fn our_hello(local: Local<'_>, dialled: &str) -> proto::Hello {
+    let mut hello = hello::our_hello(local.config, local.identity, dialled);
+    match local.handler.no_rdma() {
+        Some(no) => hello.no_rdma = hello::clip(&no.why),
+        None => hello.abilities |= RDMA_ABILITY,
+    }
+    hello
+}
+
 /// Says hello to `task` and judges the answer.
 pub(crate) async fn say_hello<S: AsyncRead + AsyncWrite + Unpin>(
     exchange: &mut Exchange<'_, S>,
@@ -352,7 +365,7 @@ pub(crate) async fn say_hello<S: AsyncRead + AsyncWrite + Unpin>(
     let hello = proto::Hello {
         path: local.path.into(),
         no_shm: hello::clip(local.no_shm),
-        ..hello::our_hello(local.config, local.identity, task)
+        ..our_hello(local, task)
     };
     let Body::HelloReply(proto::HelloReply { outcome }) = exchange.call(Body::Hello(hello)).await?
     else {

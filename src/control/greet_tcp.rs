@@ -7,6 +7,7 @@
 //!   dialler                                   acceptor
 //!   Hello ──────────────────────────────────▶ judge, choose the path, admit
 //!   judge ◀───────────────────────── HelloReply (accepted, refused, or elsewhere: the Unix address)
+//!   ◀══════ RDMA, if both have it: `greet_rdma.rs`; if that is good, what follows is not needed ══════▶
 //!   DataOpen ───────────────────────────────▶ as many as we count?
 //!         ◀───────────────────────── DataOpenReply (ticket)
 //!   one connection per channel ═════════════▶ ticket judged, answered
@@ -28,9 +29,10 @@ use crate::proto::{self, hello_reply::Outcome};
 
 use super::address::Address;
 use super::exchange::Exchange;
-use super::greet::{Answer, Greeted, Local, judge_dialler, say_hello};
+use super::greet::{Answer, Greeted, Local, judge_dialler, our_hello, say_hello};
+use super::greet_rdma::{self, Means, No, Tried};
 use super::hello::{self, Evidence, Refusal};
-use super::peer::{DataSocket, Descriptors, PathWish, PeerHello};
+use super::peer::{DataSocket, Descriptors, Path, PathWish, PeerHello, RdmaLinks};
 use super::secret::Session;
 use super::tickets::{Awaited, Tickets};
 
@@ -38,9 +40,37 @@ use super::tickets::{Awaited, Tickets};
 #[derive(Debug)]
 pub(crate) enum Dialled<C> {
     /// Connected.
-    Here(Box<Greeted>, C),
+    Here(Box<Greeted>, C, Way),
     /// The peer may be on this machine: dial it at this Unix address.
     Elsewhere(Address),
+}
+
+/// The way that two hellos and what followed them led to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Way {
+    pub(crate) path: Path,
+    /// Why RDMA, or why not.
+    pub(crate) why: String,
+    /// There is RDMA here, and it stands idle.
+    pub(crate) fell_back: bool,
+}
+
+impl Way {
+    fn tcp(no: No) -> Self {
+        Self {
+            path: Path::Tcp,
+            why: no.why,
+            fell_back: no.fell_back,
+        }
+    }
+
+    const fn verbs(why: String) -> Self {
+        Self {
+            path: Path::Verbs,
+            why,
+            fell_back: false,
+        }
+    }
 }
 
 /// The connections that a peer expects.
@@ -62,11 +92,13 @@ pub(crate) struct Door<'a> {
     pub(crate) local: &'a Address,
 }
 
-/// The dialler's side. `open` makes the data connections; `confirm` is asked last, before the peer counts.
+/// The dialler's side. `rdma` is tried first; `open` makes the data connections if it is not to be had; `confirm` is
+/// asked last, before the peer counts.
 pub(crate) async fn dial<S: AsyncRead + AsyncWrite + Unpin, C>(
     exchange: &mut Exchange<'_, S>,
     local: Local<'_>,
     task: &str,
+    rdma: Means<'_>,
     open: impl AsyncFnOnce(Expected) -> Result<Vec<OwnedFd>, Refusal>,
     confirm: impl FnOnce(&PeerHello) -> Result<C, Refusal>,
 ) -> Result<Dialled<C>, Refusal> {
@@ -77,7 +109,8 @@ pub(crate) async fn dial<S: AsyncRead + AsyncWrite + Unpin, C>(
             let address: Address = address
                 .parse()
                 .map_err(|_| exchange.broken("sent elsewhere, to no address"))?;
-            let is_asked = local.path != proto::PathWish::Tcp && !address.is_tcp();
+            let demands_far = matches!(local.path, proto::PathWish::Tcp | proto::PathWish::Rdma);
+            let is_asked = !demands_far && !address.is_tcp();
             return match is_asked {
                 true => Ok(Dialled::Elsewhere(address)),
                 false => Err(exchange.broken("sent elsewhere against our wish")),
@@ -88,7 +121,26 @@ pub(crate) async fn dial<S: AsyncRead + AsyncWrite + Unpin, C>(
         Ok(channels) => channels,
         Err(refusal) => return Err(exchange.fail(0, refusal).await),
     };
-    let asked = Body::DataOpen(proto::DataOpen { channels });
+    let no = match greet_rdma::dial(exchange, rdma, &hello, channels).await? {
+        Tried::Good { links, why, .. } => {
+            let confirmed = match confirm(&hello) {
+                Ok(confirmed) => confirmed,
+                Err(refusal) => return Err(exchange.fail(0, refusal).await),
+            };
+            greet_rdma::done(exchange, "").await?;
+            let greeted = greeted(hello, Vec::new(), Some(links));
+            return Ok(Dialled::Here(Box::new(greeted), confirmed, Way::verbs(why)));
+        }
+        Tried::No(no) if rdma.wish == PathWish::Verbs => {
+            let refusal = no.refusal(task);
+            return Err(exchange.fail(0, refusal).await);
+        }
+        Tried::No(no) => no,
+    };
+    let asked = Body::DataOpen(proto::DataOpen {
+        channels,
+        no_rdma: hello::clip(&no.why),
+    });
     let Body::DataOpenReply(reply) = exchange.call(asked).await? else {
         return Err(exchange.broken("an answer that names no ticket"));
     };
@@ -111,7 +163,8 @@ pub(crate) async fn dial<S: AsyncRead + AsyncWrite + Unpin, C>(
     let Body::Ack(_) = exchange.call(Body::DataReady(proto::DataReady {})).await? else {
         return Err(exchange.broken("an answer that is no ack"));
     };
-    Ok(Dialled::Here(Box::new(greeted(hello, sockets)), confirmed))
+    let greeted = greeted(hello, sockets, None);
+    Ok(Dialled::Here(Box::new(greeted), confirmed, Way::tcp(no)))
 }
 
 /// The acceptor's side. `admit` is asked once the hello is judged, `confirm` before the peer counts. Nothing comes of
@@ -120,9 +173,10 @@ pub(crate) async fn accept<S: AsyncRead + AsyncWrite + Unpin, A, C>(
     exchange: &mut Exchange<'_, S>,
     local: Local<'_>,
     door: Door<'_>,
+    rdma: Means<'_>,
     admit: impl FnOnce(&PeerHello) -> Result<A, Refusal>,
     confirm: impl FnOnce(&PeerHello) -> Result<C, Refusal>,
-) -> Result<Option<(Greeted, C)>, Refusal> {
+) -> Result<Option<(Greeted, C, Way)>, Refusal> {
     let (id, body) = exchange.request().await?;
     let Body::Hello(hello) = body else {
         return Err(exchange.broken("a connection that does not begin with a hello"));
@@ -149,14 +203,44 @@ pub(crate) async fn accept<S: AsyncRead + AsyncWrite + Unpin, A, C>(
         }
     };
     peer.task.clone_into(&mut exchange.task);
-    let accepted = hello::our_hello(local.config, local.identity, "");
+    let accepted = our_hello(local, "");
     let outcome = Some(Outcome::Accepted(accepted));
     let reply = Body::HelloReply(proto::HelloReply { outcome });
     exchange.answer(id, reply).await?;
-    let (id, body) = exchange.request().await?;
-    let Body::DataOpen(proto::DataOpen { channels }) = body else {
+    let (mut id, mut body) = exchange.request().await?;
+    let mut tried = None;
+    if let Body::RdmaOpen(open) = body {
+        let channels = match count_channels(local, &peer) {
+            Ok(channels) => channels,
+            Err(refusal) => return Err(exchange.fail(id, refusal).await),
+        };
+        match greet_rdma::accept(exchange, rdma, &peer, channels, (id, open)).await? {
+            Tried::Good {
+                links,
+                why,
+                request,
+            } => {
+                let confirmed = match confirm(&peer) {
+                    Ok(confirmed) => confirmed,
+                    Err(refusal) => return Err(exchange.fail(request, refusal).await),
+                };
+                drop(admitted);
+                exchange.answer(request, Body::Ack(proto::Ack {})).await?;
+                let greeted = greeted(peer, Vec::new(), Some(links));
+                return Ok(Some((greeted, confirmed, Way::verbs(why))));
+            }
+            Tried::No(no) => tried = Some(no),
+        }
+        (id, body) = exchange.request().await?;
+    }
+    let Body::DataOpen(proto::DataOpen { channels, no_rdma }) = body else {
         return Err(exchange.broken("a request that opens no data connections"));
     };
+    let no = tried.unwrap_or_else(|| not_asked(rdma, &peer, &no_rdma));
+    if rdma.wish == PathWish::Verbs {
+        let refusal = no.refusal(&peer.task);
+        return Err(exchange.fail(id, refusal).await);
+    }
     let awaited = match expect(local, &peer, channels, door) {
         Ok(awaited) => awaited,
         Err(refusal) => return Err(exchange.fail(id, refusal).await),
@@ -177,7 +261,16 @@ pub(crate) async fn accept<S: AsyncRead + AsyncWrite + Unpin, A, C>(
     };
     drop(admitted);
     exchange.answer(id, Body::Ack(proto::Ack {})).await?;
-    Ok(Some((greeted(peer, sockets), confirmed)))
+    let greeted = greeted(peer, sockets, None);
+    Ok(Some((greeted, confirmed, Way::tcp(no))))
+}
+
+/// Why the one who dialled did not ask for RDMA.
+fn not_asked(rdma: Means<'_>, peer: &PeerHello, told: &str) -> No {
+    rdma.unable(peer).unwrap_or_else(|| match told {
+        "" => No::for_good(format!("{} did not ask for RDMA", peer.task), false),
+        why => greet_rdma::said(&peer.task, why),
+    })
 }
 
 /// Whether the dialler is to be sent to our Unix address, by both sides' wishes and the evidence of the boots. That
@@ -202,6 +295,20 @@ fn choose(hello: &proto::Hello, local: Local<'_>) -> Result<bool, Refusal> {
             "{} demands shared memory, and {own} demands TCP",
             hello.task
         )),
+        // Who found TCP to be the only way may not have thought of RDMA: it is seen to below.
+        (proto::PathWish::Tcp, PathWish::Verbs) if !hello.no_shm.is_empty() => Ok(false),
+        (proto::PathWish::Tcp, PathWish::Verbs) => {
+            refused(format!("{own} demands RDMA, and {} TCP", hello.task))
+        }
+        (proto::PathWish::Rdma, PathWish::Shm | PathWish::Tcp) => refused(format!(
+            "{} demands RDMA, and {own} another path",
+            hello.task
+        )),
+        (proto::PathWish::Shm, PathWish::Verbs) => refused(format!(
+            "{} demands shared memory, and {own} RDMA",
+            hello.task
+        )),
+        (proto::PathWish::Rdma, _) | (_, PathWish::Verbs) => Ok(false),
         (proto::PathWish::Shm, _) | (_, PathWish::Shm) if !is_near => refused(format!(
             "shared memory is demanded, but {} and {own} run on two machines: their boots differ",
             hello.task
@@ -253,7 +360,7 @@ fn count_channels(local: Local<'_>, peer: &PeerHello) -> Result<u32, Refusal> {
     Ok(channels)
 }
 
-fn greeted(hello: PeerHello, sockets: Vec<OwnedFd>) -> Greeted {
+fn greeted(hello: PeerHello, sockets: Vec<OwnedFd>, rdma: Option<Box<dyn RdmaLinks>>) -> Greeted {
     let sockets = (0..)
         .zip(sockets)
         .map(|(channel, fd)| DataSocket { channel, fd })
@@ -266,6 +373,7 @@ fn greeted(hello: PeerHello, sockets: Vec<OwnedFd>) -> Greeted {
             doorbells: Vec::new(),
             link: None,
             sockets,
+            rdma,
         },
         offered: BTreeSet::new(),
         known: BTreeSet::new(),

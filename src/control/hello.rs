@@ -62,10 +62,10 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// Reads it from the system.
-    pub(crate) fn read() -> Self {
-        let machine =
-            std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    /// Reads it from the system, but for a boot that is given.
+    pub(crate) fn read(boot: Option<&str>) -> Self {
+        let own = || std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let machine = boot.map_or_else(own, str::to_owned);
         Self {
             user: rustix::process::geteuid().as_raw(),
             machine: machine.trim().to_owned(),
@@ -178,6 +178,7 @@ pub(crate) fn our_hello(
         path: proto::PathWish::Auto.into(),
         abilities: ABILITY,
         no_shm: String::new(),
+        no_rdma: String::new(),
     }
 }
 
@@ -296,6 +297,7 @@ fn check_hello(hello: &proto::Hello, evidence: Evidence<'_>) -> Result<PeerHello
         limits,
         features: hello.features.clone(),
         abilities: hello.abilities,
+        no_rdma: clip(&hello.no_rdma),
         no_shm: clip(&hello.no_shm),
         user: credentials.map(|credentials| credentials.user),
         process: credentials.and_then(|credentials| credentials.process),

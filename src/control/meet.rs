@@ -172,7 +172,7 @@ impl Plane {
             is_dialler: dialled.is_some(),
             path: Path::Shm,
             path_why: "one machine: descriptors came through".into(),
-            fell_back: false,
+            fell_back: None,
             socket: OwnedFd::from(socket),
             lane: Some(lane),
             // The kernel keeps everybody else out of a Unix socket.

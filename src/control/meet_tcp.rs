@@ -24,12 +24,13 @@ use super::data::{self, DataDial};
 use super::dial::{Attempt, Route};
 use super::errand::ErrandError;
 use super::exchange::{Exchange, Seals};
-use super::greet_tcp::{self, Dialled, Door, Expected};
+use super::greet_rdma::Means;
+use super::greet_tcp::{self, Dialled, Door, Expected, Way};
 use super::handshake::{self, Terms};
 use super::hello::Refusal;
 use super::meet::{late, no_stream};
 use super::newcomers::{Called, Data};
-use super::peer::Path;
+use super::peer::{Path, PathWish};
 use super::plane::{ClaimKind, Met, Plane, Reader, Writer};
 use super::preamble::{self, Kind, OPENING, VERSION, Verdict};
 use super::runtime::Stream;
@@ -206,13 +207,14 @@ impl Plane {
             &mut exchange,
             self.our_side(route.wish(), route.no_shm.as_deref().unwrap_or_default()),
             task,
+            self.means(route.wish, deadline),
             open,
             |hello| self.count(peer, hello, true),
         )
         .await?;
         let seals = exchange.into_seals();
-        let (greeted, claim) = match dialled {
-            Dialled::Here(greeted, claim) => (*greeted, claim),
+        let (greeted, claim, way) = match dialled {
+            Dialled::Here(greeted, claim, way) => (*greeted, claim, way),
             Dialled::Elsewhere(near) => return Ok(Attempt::Near(near)),
         };
         let (reader, writer) = wire.split();
@@ -221,9 +223,9 @@ impl Plane {
             greeted,
             claim,
             is_dialler: true,
-            path: Path::Tcp,
-            path_why: route.why_tcp(),
-            fell_back: route.no_shm.is_some(),
+            path: way.path,
+            path_why: told(&way, &route.why_tcp(), route.wish),
+            fell_back: fell_back(&way, route.no_shm.is_some()),
             socket: OwnedFd::from(socket),
             lane: None,
             seals,
@@ -263,29 +265,29 @@ impl Plane {
             &mut exchange,
             self.our_side(proto::PathWish::Auto, ""),
             door,
+            self.means(self.config.path_wish, deadline),
             |hello| self.admit(hello),
             |hello| self.count(peer, hello, false),
         )
         .await?;
         let seals = exchange.into_seals();
-        let Some((greeted, claim)) = greeted else {
+        let Some((greeted, claim, way)) = greeted else {
             return Ok(None);
         };
         let (reader, writer) = wire.split();
-        let told = &greeted.hello.no_shm;
-        let (fell_back, path_why) = match told.is_empty() {
-            true => (
-                false,
-                "the peer came over TCP: from another machine, or by demand".into(),
-            ),
-            false => (true, format!("the peer says: {told}")),
+        let no_shm = &greeted.hello.no_shm;
+        let why = match no_shm.is_empty() {
+            true => "the peer came over TCP: from another machine, or by demand".into(),
+            false => format!("the peer says: {no_shm}"),
         };
+        let path_why = told(&way, &why, self.config.path_wish);
+        let fell_back = fell_back(&way, !no_shm.is_empty());
         Ok(Some(Met {
             peer,
             greeted,
             claim,
             is_dialler: false,
-            path: Path::Tcp,
+            path: way.path,
             path_why,
             fell_back,
             socket: OwnedFd::from(socket),
@@ -296,6 +298,16 @@ impl Plane {
             credentials: None,
             announced,
         }))
+    }
+
+    /// What a greeting has to try RDMA with.
+    fn means(&self, wish: PathWish, deadline: Instant) -> Means<'_> {
+        Means {
+            handler: &self.handler,
+            errands: &self.errands,
+            wish,
+            deadline,
+        }
     }
 
     /// Says what we want, hears the verdict, and proves what is to be proved.
@@ -480,6 +492,25 @@ impl AsyncWrite for Wire {
 
     fn poll_close(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.stream().poll_close(cx)
+    }
+}
+
+/// Why this way, and why no better one: for people.
+fn told(way: &Way, why_far: &str, wish: PathWish) -> String {
+    match (way.path, wish) {
+        (Path::Verbs, _) => way.why.clone(),
+        // Nothing else was thought of.
+        (_, PathWish::Tcp) => why_far.to_owned(),
+        _ => format!("{why_far}; {}", way.why),
+    }
+}
+
+/// The better path that is not taken though it is there, or should be.
+const fn fell_back(way: &Way, is_near: bool) -> Option<Path> {
+    match (way.path, is_near, way.fell_back) {
+        (_, true, _) => Some(Path::Shm),
+        (Path::Tcp, false, true) => Some(Path::Verbs),
+        _ => None,
     }
 }
 

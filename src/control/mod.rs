@@ -13,7 +13,7 @@
 //!   │ control thread (glommio, or poll: runtime)             │
 //!   │   plane: what is begun, counted and buried             │
 //!   │   dial, meet, meet_tcp: from an address to a greeting  │──── stream: envelopes (frame, hello, secret, tls)
-//!   │   greet, greet_tcp: hellos, and what is handed over    │──── lane: descriptors; or TCP: data connections
+//!   │   greet, greet_tcp, greet_rdma: hellos, and handing    │──── lane: descriptors; or TCP: data connections
 //!   │   conversation, calls, answers: what is said after     │
 //!   │   registry: who is connected, whose dial wins          │──── errands: threads for what blocks; services
 //!   └───────────▲───────────────────────────────┬────────────┘
@@ -47,6 +47,7 @@ mod frame;
 pub mod fuzz;
 mod gate;
 mod greet;
+mod greet_rdma;
 mod greet_tcp;
 mod handshake;
 mod hello;
@@ -77,8 +78,8 @@ pub use call::PendingCall;
 pub use config::{ControlConfig, ControlError, ForeignUsers};
 pub use hello::PROTOCOL_VERSION;
 pub use peer::{
-    DataSocket, Descriptors, DoorbellOffer, Handler, LinkOffer, LocalOffer, Path, PathWish,
-    PeerGone, PeerHello, PeerId, PeerLimits, PeerUp, PollPolicy, SegmentOffer,
+    DataSocket, Descriptors, DoorbellOffer, Handler, LinkOffer, LocalOffer, NoRdma, Path, PathWish,
+    PeerGone, PeerHello, PeerId, PeerLimits, PeerUp, PollPolicy, RdmaEnd, RdmaLinks, SegmentOffer,
 };
 pub use runtime::{RuntimeKind, RuntimeReport, probe};
 pub use secret::Secret;

@@ -123,7 +123,7 @@ pub(super) struct Met {
     pub(super) is_dialler: bool,
     pub(super) path: Path,
     pub(super) path_why: String,
-    pub(super) fell_back: bool,
+    pub(super) fell_back: Option<Path>,
     pub(super) socket: OwnedFd,
     pub(super) lane: Option<Lane>,
     pub(super) seals: Seals,
@@ -169,7 +169,7 @@ impl Plane {
         }
         Rc::new(Self {
             registry: RefCell::new(Registry::new(&config.task)),
-            identity: Identity::read(),
+            identity: Identity::read(config.boot.as_deref()),
             rng: RefCell::new(Rng::new(u64::from_le_bytes(seed))),
             tickets: Rc::new(RefCell::new(Tickets::new(config.incarnation))),
             config,

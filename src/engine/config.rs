@@ -8,7 +8,9 @@ mod codec;
 mod layers;
 mod page;
 mod sources;
+mod spellings;
 mod table;
+mod verbs;
 
 #[cfg(test)]
 mod tests;
@@ -29,6 +31,7 @@ pub use layers::{Origin, Origins};
 pub use page::reference_page;
 pub use sources::{Loaded, Sources};
 pub use table::{SETTINGS, Setting, Taker};
+pub use verbs::VerbsSettings;
 
 /// The settings of an engine.
 #[derive(Clone, Debug)]
@@ -108,6 +111,11 @@ pub struct Config {
     pub drain_timeout: Duration,
     /// How long sent bytes may stay unacknowledged before a connection is given up.
     pub tcp_user_timeout: Duration,
+    /// RDMA.
+    pub verbs: VerbsSettings,
+    /// The boot to name in greetings instead of this one's: two machines on one, for tests.
+    #[doc(hidden)]
+    pub boot: Option<String>,
     /// Where the values come from, as far as they were loaded.
     pub origins: Origins,
 }
@@ -169,6 +177,8 @@ impl Config {
             failure_detection: Duration::from_millis(300),
             drain_timeout: Duration::from_secs(5),
             tcp_user_timeout: Duration::from_secs(10),
+            verbs: VerbsSettings::default(),
+            boot: None,
             origins: Origins::default(),
         }
     }
@@ -196,11 +206,8 @@ impl Config {
             Require::None => Ok(PathWish::Auto),
             Require::Shm => Ok(PathWish::Shm),
             Require::Tcp => Ok(PathWish::Tcp),
-            Require::Verbs => Err(Status::new(
-                Code::FailedPrecondition,
-                catalogue::PATH_REFUSED,
-                "require = \"verbs\": this build has no path over RDMA; use shm or tcp, or require nothing",
-            )),
+            // Whether there is any was settled when the engine looked for it.
+            Require::Verbs => Ok(PathWish::Verbs),
         }
     }
 
@@ -260,7 +267,7 @@ impl Config {
                 self.failure_detection
             )));
         }
-        Ok(())
+        self.verbs.check()
     }
 }
 

@@ -7,6 +7,7 @@ mod admission;
 mod cancel;
 mod config;
 mod links;
+mod rdma;
 mod recv;
 mod secrets;
 mod send;
@@ -27,7 +28,8 @@ pub mod failure_model {}
 pub use admission::OBSERVER_JOB;
 pub use cancel::{CancelScope, CancelToken, Cancelled};
 pub use config::{
-    Config, Loaded, Origin, Origins, Require, SETTINGS, Setting, Sources, Taker, reference_page,
+    Config, Loaded, Origin, Origins, Require, SETTINGS, Setting, Sources, Taker, VerbsSettings,
+    reference_page,
 };
 pub use recv::Recv;
 pub use send::{SendAsync, Unsent};
@@ -372,6 +374,7 @@ impl Inner {
             // A panic of a shard was told by the panic hook; there is nothing left to stop.
             let _ = thread.join();
         }
+        self.wiring.rdma().stop();
     }
 }
 

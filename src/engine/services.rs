@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use prost::Message;
 
 use super::{Engine, Inner};
-use crate::control::{Path, Services};
+use crate::control::Services;
 use crate::ground::device::TaskName;
 use crate::ground::{Status, catalogue};
 use crate::proto::services::{
@@ -79,11 +79,7 @@ fn who_is_connected(engine: &Engine, until: Instant) -> ConnectedReply {
             task: peer.task.to_string(),
             incarnation: peer.incarnation.0,
             shards: peer.shards.into(),
-            path: match peer.path {
-                Path::Shm => "shm",
-                Path::Tcp => "tcp",
-            }
-            .into(),
+            path: peer.path.name().into(),
             why: peer.why,
             read_domain: peer.read_domain,
             fell_back: peer.fell_back,

@@ -10,6 +10,7 @@ use crossbeam::channel;
 use crossbeam::queue::ArrayQueue;
 
 use super::config::{Config, draw};
+use super::rdma::Rdma;
 use super::secrets;
 use super::steps::Steps;
 use super::wiring::{ShardObserver, Wiring};
@@ -34,6 +35,8 @@ pub(crate) const SHM: usize = 0;
 pub(crate) const LOOPBACK: usize = 1;
 /// TCP third.
 pub(crate) const TCP: usize = 2;
+/// RDMA last, where there is any.
+pub(crate) const VERBS: usize = 3;
 
 pub(super) fn start(config: Config) -> Result<Arc<Inner>, Status> {
     config.check()?;
@@ -55,7 +58,8 @@ pub(super) fn start(config: Config) -> Result<Arc<Inner>, Status> {
         .map(|doorbell| Arc::new(Mailbox::new(config.mailbox, Arc::clone(doorbell))))
         .collect();
     let pool = Pool::new(ArenaId(count as u16), config.arena)?;
-    let wiring = Arc::new(Wiring::new(&config, count)?);
+    let rdma = Rdma::open(&config, &cores)?;
+    let wiring = Arc::new(Wiring::new(&config, count, Arc::clone(&rdma))?);
     for segment in pool.segments() {
         wiring.segment_added(count as u16, Arc::clone(segment));
     }
@@ -81,6 +85,7 @@ pub(super) fn start(config: Config) -> Result<Arc<Inner>, Status> {
             mailbox: Arc::clone(&mailboxes[index]),
             neighbours,
             observer: ShardObserver::new(&wiring, index as u16),
+            rdma: Arc::clone(&rdma),
             core: cores[index],
         };
         let running = Running {
@@ -139,6 +144,12 @@ pub(super) fn start(config: Config) -> Result<Arc<Inner>, Status> {
         }
     }
     wiring.bind(&inner);
+    let segments: Vec<_> = wiring
+        .segments()
+        .into_iter()
+        .map(|(_, segment)| segment)
+        .collect();
+    rdma.begin(&inner, &segments)?;
     if inner.config.control {
         start_control(&inner)?;
     }
@@ -162,6 +173,7 @@ fn start_control(inner: &Arc<Inner>) -> Result<(), Status> {
     control.features = inner.wiring.features();
     control.insecure = config.insecure;
     control.path_wish = config.path_wish()?;
+    control.boot.clone_from(&config.boot);
     control.lost_after = config.lost_after();
     control.ping_every = config.ask_every();
     control.paused_after = control.lost_after / 2;
@@ -280,6 +292,7 @@ struct Seed {
     mailbox: Arc<Mailbox>,
     neighbours: Vec<Option<Neighbour>>,
     observer: Arc<ShardObserver>,
+    rdma: Arc<Rdma>,
     core: usize,
 }
 
@@ -293,6 +306,13 @@ impl Seed {
         let segments = pool.segments().to_vec();
         let tcp =
             TcpPort::new(self.tcp).map_err(|error| missing(format!("a port for TCP: {error}")))?;
+        let mut ports = vec![
+            AnyPort::Shm(ShmPort::new()),
+            AnyPort::Loopback(LoopbackPort::new()),
+            AnyPort::Tcp(tcp),
+        ];
+        let verbs = self.rdma.make_port(usize::from(self.index))?;
+        ports.extend(verbs.map(|port| AnyPort::Verbs(Box::new(port))));
         let mut shard = Shard::new(Parts {
             index: self.index,
             task: self.task,
@@ -300,11 +320,7 @@ impl Seed {
             settings: self.settings,
             clock: self.clock,
             pool,
-            ports: vec![
-                AnyPort::Shm(ShmPort::new()),
-                AnyPort::Loopback(LoopbackPort::new()),
-                AnyPort::Tcp(tcp),
-            ],
+            ports,
             mailbox: self.mailbox,
             neighbours: self.neighbours,
             observer: self.observer,

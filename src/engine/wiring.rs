@@ -3,6 +3,8 @@
 //! Control asks what this task offers a peer and tells who came and went; shards ask for peers and tell of memory and
 //! endings. Everything here is cold.
 
+mod losing;
+
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -10,12 +12,13 @@ use std::time::{Duration, Instant};
 
 use super::Inner;
 use super::admission::Admission;
-use super::config::{Config, nanos};
+use super::config::Config;
 use super::links::{self, copy, gone, link_config, link_status, map, numbers, pairs};
+use super::rdma::{Rdma, over_verbs};
 use crate::channel::{Rule, Rules};
 use crate::control::{
-    Address, DoorbellOffer, Handler, LinkOffer, LocalOffer, Path, PeerGone, PeerHello, PeerId,
-    PeerUp, SegmentOffer,
+    Address, DoorbellOffer, Handler, LinkOffer, LocalOffer, NoRdma, Path, PeerGone, PeerHello,
+    PeerId, PeerUp, RdmaLinks, SegmentOffer,
 };
 use crate::fabric::DownReason;
 use crate::fabric::shm::{Link, LinkConfig};
@@ -36,6 +39,7 @@ pub(crate) struct Wiring {
     rules: Rules,
     given_up_after: Duration,
     admission: Admission,
+    rdma: Arc<Rdma>,
     engine: OnceLock<Weak<Inner>>,
     book: Mutex<Book>,
 }
@@ -88,14 +92,14 @@ pub struct Connected {
     pub path: Path,
     /// Why this way and no better one: for people.
     pub why: String,
-    /// Shared memory was tried and not to be had, as `why` says.
+    /// A better path was tried and not to be had, or stands idle, as `why` says.
     pub fell_back: bool,
     /// Each side may map the other's memory.
     pub read_domain: bool,
 }
 
 impl Wiring {
-    pub(crate) fn new(config: &Config, shards: usize) -> Result<Self, Status> {
+    pub(crate) fn new(config: &Config, shards: usize, rdma: Arc<Rdma>) -> Result<Self, Status> {
         // However a peer is spelled in the settings, keys name it in full.
         let in_full = |(task, address): (&String, &Address)| {
             TaskName::parse(task).map(|task| (task.to_string(), address.clone()))
@@ -112,6 +116,7 @@ impl Wiring {
             rules: config.rules,
             given_up_after: config.given_up_after(),
             admission: Admission::new(config)?,
+            rdma,
             engine: OnceLock::new(),
             book: Mutex::new(book),
         })
@@ -171,6 +176,10 @@ impl Wiring {
     pub(crate) fn segment_added(&self, arena: u16, segment: Arc<Segment>) {
         let fd = segment.fd().try_clone_to_owned();
         let (index, len) = (segment.index(), segment.len() as u64);
+        // At the start the whole of it is registered when all of it is there.
+        if self.engine().is_some() {
+            self.rdma.segment_added(&segment);
+        }
         self.book().segments.push((arena, segment));
         if let (Some(engine), Ok(fd)) = (self.engine(), fd)
             && let Some(control) = engine.control.get()
@@ -181,6 +190,10 @@ impl Wiring {
         if let Some(engine) = self.engine() {
             engine.tell_local(arena, index, len);
         }
+    }
+
+    pub(super) fn rdma(&self) -> &Arc<Rdma> {
+        &self.rdma
     }
 
     /// Our memory, in the order it was made: arena and segment.
@@ -213,7 +226,7 @@ impl Wiring {
     }
 
     /// Counts a fallback, and tells the first with each peer.
-    fn fell_back(&self, connected: &Connected) {
+    fn fell_back(&self, connected: &Connected, from: Path) {
         let (task, why) = (connected.task.clone(), connected.why.clone());
         let mut book = self.book();
         if !book.fallbacks.contains_key(&task) && book.fallbacks.len() >= limits::PEERS_MAX {
@@ -224,16 +237,24 @@ impl Wiring {
             .entry(task)
             .or_insert_with_key(|task| Fallback {
                 task: task.clone(),
-                from: Path::Shm,
+                from,
                 to: connected.path,
                 why: String::new(),
                 count: 0,
             });
         fallback.count += 1;
         fallback.why = why;
+        (fallback.from, fallback.to) = (from, connected.path);
         if fallback.count == 1 {
-            let Fallback { task, why, .. } = fallback;
-            tracing::warn!(%task, %why, "no shared memory on one machine: the way is TCP, and that is told once");
+            let Fallback {
+                task,
+                from,
+                to,
+                why,
+                ..
+            } = fallback;
+            let (from, to) = (from.name(), to.name());
+            tracing::warn!(%task, from, to, %why, "the best way to a peer is not to be had; that is told once");
         }
     }
 
@@ -371,6 +392,21 @@ impl Handler for Wiring {
         Ok(pairs(self.shards, usize::from(peer.shards)).count() as u32)
     }
 
+    fn no_rdma(&self) -> Option<NoRdma> {
+        self.rdma.no()
+    }
+
+    fn rdma(
+        &self,
+        peer: &PeerHello,
+        is_dialler: bool,
+        deadline: Instant,
+    ) -> Result<Box<dyn RdmaLinks>, Status> {
+        self.admission.judge(peer)?;
+        let engine = self.engine().ok_or_else(gone)?;
+        self.rdma.ends(&engine, peer, is_dialler, deadline)
+    }
+
     fn services(&self) -> crate::control::Services {
         super::services::of(self.engine.get().cloned().unwrap_or_default())
     }
@@ -458,18 +494,19 @@ impl Wiring {
             shards: up.hello.shards,
             path: up.path,
             why: up.path_why.clone(),
-            fell_back: up.fell_back,
+            fell_back: up.fell_back.is_some(),
             read_domain: up.read_domain,
         };
         self.tell_who_came(&connected);
-        if up.fell_back {
-            self.fell_back(&connected);
+        if let Some(from) = up.fell_back {
+            self.fell_back(&connected, from);
         }
         let peer = up.peer;
         let exit_provable = up.exit_provable;
         let (segments, links) = match up.path {
             Path::Shm => links::over_shm(&engine, up, made)?,
             Path::Tcp => (Vec::new(), links::over_tcp(&engine, up)),
+            Path::Verbs => (Vec::new(), over_verbs(&engine, up)?),
         };
         let mut book = self.book();
         book.connected.insert(peer, connected.clone());
@@ -490,69 +527,6 @@ impl Wiring {
             })));
         }
         Ok(())
-    }
-
-    /// A connection is over: over the network it is made again, in memory nothing could have broken it. When the peer
-    /// is given up was settled by its last proof of life; nothing that is tried until then moves it.
-    fn connection_gone(&self, engine: &Inner, of: &Connected, why: &PeerGone, proved: Instant) {
-        let (task, path) = (&of.task, of.path);
-        let status = why.status(&task.to_string());
-        let left = self.given_up_after.saturating_sub(proved.elapsed());
-        if path == Path::Tcp && matches!(why, PeerGone::ConnectionLost(_)) && !left.is_zero() {
-            tracing::info!(%task, %status, ?left, "a connection is lost, and is made again");
-            let until = engine.clock.stamp() + nanos(left);
-            engine.call_all(|| Call::PeerAway {
-                task: task.clone(),
-                status: status.clone(),
-                until,
-            });
-            return self.resume(engine, task, left);
-        }
-        tracing::info!(%task, %status, "a peer is gone");
-        engine.call_all(|| Call::PeerLost {
-            task: task.clone(),
-            status: status.clone(),
-        });
-    }
-
-    /// Dials a peer whose connection was lost, if it is known where it listens; who cannot dial waits to be dialled.
-    /// The shards know by themselves when to give it up.
-    fn resume(&self, engine: &Inner, task: &TaskName, left: Duration) {
-        let address = self.book().addresses.get(&task.to_string()).cloned();
-        if let (Some(control), Some(address)) = (engine.control.get(), address)
-            && let Err(status) = control.dial(&task.to_string(), address, left)
-        {
-            tracing::warn!(%task, %status, "a lost peer cannot be dialled");
-        }
-    }
-
-    /// Hangs up on everybody, as a broken network would.
-    #[cfg(test)]
-    pub(crate) fn break_connections(&self) {
-        let peers: Vec<_> = self.book().connected.keys().copied().collect();
-        if let Some(engine) = self.engine()
-            && let Some(control) = engine.control.get()
-        {
-            for peer in peers {
-                control.hang_up(peer, "a test breaks it").unwrap();
-            }
-        }
-    }
-
-    /// A link went down and nothing took its place: on a path whose links can break alone, the whole is made again.
-    fn renew(&self, task: &TaskName, connection: u32, reason: DownReason) {
-        let peer = PeerId(connection);
-        let is_current = self
-            .book()
-            .connected
-            .get(&peer)
-            .is_some_and(|now| now.path == Path::Tcp && now.task == *task);
-        if let Some(engine) = self.engine().filter(|_| is_current)
-            && let Some(control) = engine.control.get()
-        {
-            // Refused only by a control plane that ends.
-            let _ = control.hang_up(peer, &format!("a data connection went down: {reason:?}"));
-        }
     }
 }
 

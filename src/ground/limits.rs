@@ -116,6 +116,8 @@ pub const TCP_GREETINGS_MAX: usize = GREETINGS_MAX;
 pub const TCP_GREETINGS_PER_SOURCE_MAX: usize = TCP_GREETINGS_MAX / 2;
 /// Data connections of one peer: a channel for each pair of 64 shards.
 pub const DATA_CHANNELS_MAX: u32 = 64 * 64;
+/// Queue pairs with one peer: what a control message can name. With more channels the way is TCP.
+pub const RDMA_ENDS_MAX: usize = 512;
 /// Data connections dialled at once for one peer: enough to hide a round trip, few enough not to look like a flood.
 pub const DATA_DIALS_WINDOW: usize = 8;
 /// Sets of data connections awaited at once: one for each greeting.
@@ -319,6 +321,8 @@ pub const TCP_USER_TIMEOUT_MS: u32 = 10_000;
 pub const VERBS_SLOT_BYTES: usize = 1280;
 /// Receive entries that one queue pair grants its peer: 128 frames cover 10 µs at 80 ns a frame.
 pub const VERBS_WINDOW: u16 = 128;
+/// The fewest that may be configured: with half of them consumed and untold, the longest frame still fits.
+pub const VERBS_WINDOW_MIN: u16 = 32;
 /// Of them, those that are kept for returning credit and for the goodbye: one each.
 pub const VERBS_WINDOW_RESERVE: u16 = 2;
 /// Receive entries beyond the grants, for each queue pair: consumed ones are posted again this many at a time.
@@ -359,6 +363,10 @@ const _: () = assert!(VERBS_SLOT_BYTES.is_multiple_of(FRAME_BYTES));
 const _: () = assert!(FRAME_BYTES + INLINE_MAX + 3 * 48 <= VERBS_SLOT_BYTES);
 const _: () = assert!(VERBS_SENDS >= VERBS_WINDOW as u32 + 3 * VERBS_SIGNAL_EVERY);
 const _: () = assert!(VERBS_WINDOW_RESERVE < VERBS_WINDOW / 8);
+// A further message holds 1272 bytes of a body.
+const _: () = assert!(
+    VERBS_WINDOW_MIN as usize / 2 > VERBS_WINDOW_RESERVE as usize + BODY_MAX.div_ceil(1272)
+);
 
 // ── Clusters ────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -19,23 +19,25 @@ pub enum Protocol {
     Shm,
     /// TCP.
     Tcp,
+    /// RDMA.
+    Verbs,
 }
 
 /// What a name stands for.
 type Entry = (&'static str, Result<Protocol, &'static str>);
 
-const NO_VERBS: &str = "there is no path over RDMA in this build";
+const NO_GDR: &str = "GPU memory does not travel by RDMA here; `verbs` is the path for host memory";
 
 /// Every name, in the order in which they are listed.
 const REGISTRY: [Entry; 9] = [
     ("auto", Ok(Protocol::Auto)),
     ("shm", Ok(Protocol::Shm)),
     ("tcp", Ok(Protocol::Tcp)),
-    ("verbs", Err(NO_VERBS)),
+    ("verbs", Ok(Protocol::Verbs)),
     // Tensors by the best path there is, which gRPC's own was.
     ("grpc", Ok(Protocol::Auto)),
-    ("grpc+verbs", Err(NO_VERBS)),
-    ("grpc+gdr", Err(NO_VERBS)),
+    ("grpc+verbs", Ok(Protocol::Verbs)),
+    ("grpc+gdr", Err(NO_GDR)),
     (
         "grpc+mpi",
         Err(
@@ -93,6 +95,7 @@ impl Protocol {
             Self::Auto => return Ok(settings),
             Self::Shm => Require::Shm,
             Self::Tcp => Require::Tcp,
+            Self::Verbs => Require::Verbs,
         };
         if settings == Require::None || settings == own {
             return Ok(own);
@@ -113,6 +116,7 @@ impl fmt::Display for Protocol {
             Self::Auto => "auto",
             Self::Shm => "shm",
             Self::Tcp => "tcp",
+            Self::Verbs => "verbs",
         })
     }
 }

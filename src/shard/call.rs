@@ -19,6 +19,9 @@ use super::value::Received;
 pub(crate) type Attach =
     Box<dyn FnOnce(&mut [crate::fabric::AnyPort]) -> Option<(usize, QpId)> + Send>;
 
+/// Something to be done with a shard's ports, in its own thread.
+pub(crate) type PortWork = Box<dyn FnOnce(&mut [crate::fabric::AnyPort]) + Send>;
+
 /// A segment of a peer's arena, mapped.
 #[derive(Clone, Debug)]
 pub(crate) struct PeerSegment {
@@ -65,6 +68,8 @@ pub(crate) enum Call {
         task: TaskName,
         segment: PeerSegment,
     },
+    /// Queue pairs are to be made or memory made known.
+    Ports(PortWork),
     /// A step ends.
     Abort { step: StepId, status: Status },
     /// A step is done: its clean-up.

@@ -45,6 +45,7 @@ impl Shard {
                 until,
             } => self.core.peer_away(&task, status, until),
             Call::PeerSegment { task, segment } => self.core.peer_segment(&task, segment),
+            Call::Ports(work) => work(&mut self.ports),
             Call::Abort { step, status } => {
                 if self.core.abort(step, &status) {
                     self.core.tell_neighbours(step, &status);

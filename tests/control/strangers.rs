@@ -75,7 +75,10 @@ impl Raw {
     }
 
     fn open_data(&mut self, channels: u32) -> proto::DataOpenReply {
-        match self.ask(Body::DataOpen(proto::DataOpen { channels })) {
+        match self.ask(Body::DataOpen(proto::DataOpen {
+            channels,
+            ..proto::DataOpen::default()
+        })) {
             Some(Body::DataOpenReply(reply)) => reply,
             other => panic!("expected a ticket, got {other:?}"),
         }

@@ -1,17 +1,20 @@
 //! libibverbs played in memory: two devices on one wire, for tests of whatever is built on it.
 //!
-//! Everything is this thread's: objects, the wire between the devices, and the faults that a test asks for. Requests
-//! are carried out when anybody polls a completion queue, a few at a time, in the order of their queue pair. What no
+//! Everything is one test's: objects, the wire between the devices, and the faults that it asks for. A test begins with
+//! `reset`, in the thread that opens the devices; whoever uses an object of theirs, on whatever thread, is in the same
+//! world. Requests are carried out when anybody polls a completion queue, a few at a time, in the order of their queue
+//! pair. What no
 //! correct caller does (an overrun queue, memory that is not registered, a queue destroyed under its users) is not
 //! forgiven: it ends the test, or fails as on a device.
 #![allow(unsafe_code)]
 #![allow(dead_code)] // Each test uses its part.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use std::ptr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rendez::fabric::verbs::sys::*;
 
@@ -22,8 +25,60 @@ const INLINE_MAX: u32 = 256;
 
 static DEVICES: [u8; 2] = [0, 1];
 
+/// The worlds of all tests of this process, by number.
+static WORLDS: Mutex<Vec<Arc<World>>> = Mutex::new(Vec::new());
+
 thread_local! {
-    static SHIM: RefCell<Shim> = RefCell::default();
+    /// The world that this thread is in.
+    static CURRENT: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+/// The library in one test.
+#[derive(Default)]
+struct World(Mutex<Shim>);
+
+// SAFETY: not automatic because of the pointers in requests and events. They are addresses that are only looked at
+// under the lock, of memory that the test's own threads answer for as they would before a real device.
+unsafe impl std::marker::Send for Shim {}
+
+impl World {
+    fn borrow_mut(&self) -> MutexGuard<'_, Shim> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn borrow(&self) -> MutexGuard<'_, Shim> {
+        self.borrow_mut()
+    }
+}
+
+/// Whoever is asked, in the world of this thread.
+struct Here;
+
+const SHIM: Here = Here;
+
+impl Here {
+    fn with<T>(&self, look: impl FnOnce(&World) -> T) -> T {
+        let number = number();
+        let world = {
+            let worlds = WORLDS.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(&worlds[number])
+        };
+        look(&world)
+    }
+}
+
+/// The number of this thread's world; a new one if it is in none.
+fn number() -> usize {
+    CURRENT.get().unwrap_or_else(|| {
+        reset();
+        CURRENT.get().unwrap_or_default()
+    })
+}
+
+/// This thread is in the world of the context's devices.
+fn enter(context: *mut ibv_context) {
+    // SAFETY: a context of ours that is open.
+    CURRENT.set(Some(unsafe { (*context).cmd_fd as usize } >> 1));
 }
 
 #[derive(Default)]
@@ -34,12 +89,21 @@ struct Shim {
     pairs: Vec<Option<Pair>>,
     channels: BTreeMap<usize, c_int>,
     events: [VecDeque<ibv_async_event>; 2],
+    /// Who waits for a device's events.
+    listeners: Vec<(usize, c_int)>,
     fault: Option<Fault>,
+    /// A call that always fails.
+    barred: Option<(&'static str, c_int)>,
     is_cut: bool,
     is_silent: bool,
+    /// Events that were got and not acknowledged, by what they are about.
+    unacknowledged: Vec<usize>,
+    /// The device whose requests are not carried out yet.
+    late: Option<usize>,
     /// Carried out so far, by kind.
     done: u64,
     seen: BTreeMap<&'static str, u64>,
+    told: BTreeMap<&'static str, u64>,
     live: i64,
 }
 
@@ -85,7 +149,8 @@ struct Pair {
 struct Send {
     request: ibv_send_wr,
     piece: ibv_sge,
-    inline: Option<Vec<u8>>,
+    /// A copy, without the heap: others count what is asked of it.
+    inline: Option<[u8; INLINE_MAX as usize]>,
 }
 
 /// The table of its functions.
@@ -122,13 +187,20 @@ pub(crate) fn table() -> &'static Table {
 
 /// Begins anew: no objects, no faults.
 pub(crate) fn reset() {
-    SHIM.with(|shim| *shim.borrow_mut() = Shim::default());
+    let mut worlds = WORLDS.lock().unwrap_or_else(PoisonError::into_inner);
+    worlds.push(Arc::default());
+    CURRENT.set(Some(worlds.len() - 1));
 }
 
 /// From now on the call of this name fails with `errno`, once, after it succeeded `after` times.
 pub(crate) fn fail_call(call: &'static str, errno: c_int, after: u64) {
     let what = What::Call(call, errno);
     SHIM.with(|shim| shim.borrow_mut().fault = Some(Fault { what, after }));
+}
+
+/// From now on the call of this name fails with `errno`, every time.
+pub(crate) fn fail_calls(call: &'static str, errno: c_int) {
+    SHIM.with(|shim| shim.borrow_mut().barred = Some((call, errno)));
 }
 
 /// The request carried out after `after` others ends with `status`.
@@ -147,6 +219,11 @@ pub(crate) fn cut() {
     SHIM.with(|shim| shim.borrow_mut().is_cut = true);
 }
 
+/// What a device sends is slow: nothing of it is carried out until this is called with `None`.
+pub(crate) fn delay(device: Option<usize>) {
+    SHIM.with(|shim| shim.borrow_mut().late = device);
+}
+
 /// From now on no device tells that a last entry was used, as Soft-RoCE never does.
 pub(crate) fn silence() {
     SHIM.with(|shim| shim.borrow_mut().is_silent = true);
@@ -161,24 +238,26 @@ pub(crate) fn event(device: usize, event_type: c_uint) {
         },
         event_type,
     };
-    SHIM.with(|shim| shim.borrow_mut().events[device].push_back(event));
+    SHIM.with(|shim| shim.borrow_mut().tell(device, event));
 }
 
 /// Tells every queue pair of a device of an event.
 pub(crate) fn event_of_pairs(device: usize, event_type: c_uint) {
     SHIM.with(|shim| {
         let shim = &mut *shim.borrow_mut();
-        for pair in shim
-            .pairs
-            .iter()
-            .flatten()
-            .filter(|pair| pair.device == device)
-        {
-            let qp = ptr::with_exposed_provenance_mut(pair.at);
-            shim.events[device].push_back(ibv_async_event {
-                element: ibv_async_element { qp },
-                event_type,
-            });
+        let pairs = shim.pairs.iter().flatten();
+        let of_it = pairs.filter(|pair| pair.device == device);
+        let all: Vec<usize> = of_it.map(|pair| pair.at).collect();
+        for at in all {
+            let qp = ptr::with_exposed_provenance_mut(at);
+            let element = ibv_async_element { qp };
+            shim.tell(
+                device,
+                ibv_async_event {
+                    element,
+                    event_type,
+                },
+            );
         }
     });
 }
@@ -186,6 +265,11 @@ pub(crate) fn event_of_pairs(device: usize, event_type: c_uint) {
 /// How often a call was made, or a request carried out (`"SEND"`, `"WRITE"`, `"WRITE_WITH_IMM"`).
 pub(crate) fn seen(what: &str) -> u64 {
     SHIM.with(|shim| shim.borrow().seen.get(what).copied().unwrap_or(0))
+}
+
+/// What a queue pair was last told of something: `"mtu"`, `"sl"` and the like.
+pub(crate) fn told(what: &str) -> Option<u64> {
+    SHIM.with(|shim| shim.borrow().told.get(what).copied())
 }
 
 /// Objects that were made and not given back.
@@ -198,6 +282,10 @@ fn call(name: &'static str) -> Option<c_int> {
     SHIM.with(|shim| {
         let shim = &mut *shim.borrow_mut();
         *shim.seen.entry(name).or_default() += 1;
+        if let Some((_, errno)) = shim.barred.filter(|(barred, _)| *barred == name) {
+            set_errno(errno);
+            return Some(errno);
+        }
         let fault = shim.fault.as_mut()?;
         let What::Call(wanted, errno) = fault.what else {
             return None;
@@ -281,6 +369,12 @@ unsafe extern "C" fn open_device(device: *mut ibv_device) -> *mut ibv_context {
         return ptr::null_mut();
     }
     made();
+    let async_fd = eventfd();
+    SHIM.with(|shim| {
+        shim.borrow_mut()
+            .listeners
+            .push((device_of(device), async_fd))
+    });
     Box::into_raw(Box::new(ibv_context {
         device,
         ops: ibv_context_ops {
@@ -293,26 +387,34 @@ unsafe extern "C" fn open_device(device: *mut ibv_device) -> *mut ibv_context {
             post_send: Some(post_send),
             after_post_send: [ptr::null(); 6],
         },
-        cmd_fd: device_of(device) as c_int,
-        async_fd: eventfd(),
+        // The device, and the world it is in.
+        cmd_fd: (device_of(device) | number() << 1) as c_int,
+        async_fd,
         num_comp_vectors: 1,
     }))
 }
 
 unsafe extern "C" fn close_device(context: *mut ibv_context) -> c_int {
+    enter(context);
     gone();
     // SAFETY: it came from `open_device`, and is closed once.
     let context = unsafe { Box::from_raw(context) };
+    SHIM.with(|shim| {
+        shim.borrow_mut()
+            .listeners
+            .retain(|(_, fd)| *fd != context.async_fd)
+    });
     close(context.async_fd);
     0
 }
 
 fn which(context: *mut ibv_context) -> usize {
     // SAFETY: a context of ours that is open.
-    unsafe { (*context).cmd_fd as usize }
+    unsafe { (*context).cmd_fd as usize & 1 }
 }
 
-unsafe extern "C" fn query_device(_: *mut ibv_context, attr: *mut ibv_device_attr) -> c_int {
+unsafe extern "C" fn query_device(context: *mut ibv_context, attr: *mut ibv_device_attr) -> c_int {
+    enter(context);
     if let Some(errno) = call("ibv_query_device") {
         return errno;
     }
@@ -328,7 +430,12 @@ unsafe extern "C" fn query_device(_: *mut ibv_context, attr: *mut ibv_device_att
     0
 }
 
-unsafe extern "C" fn query_port(_: *mut ibv_context, port: u8, attr: *mut ibv_port_attr) -> c_int {
+unsafe extern "C" fn query_port(
+    context: *mut ibv_context,
+    port: u8,
+    attr: *mut ibv_port_attr,
+) -> c_int {
+    enter(context);
     if let Some(errno) = call("ibv_query_port") {
         return errno;
     }
@@ -352,6 +459,7 @@ unsafe extern "C" fn query_gid_table(
     _: u32,
     size: usize,
 ) -> isize {
+    enter(context);
     if let Some(errno) = call("_ibv_query_gid_table") {
         return -(errno as isize);
     }
@@ -384,8 +492,20 @@ unsafe extern "C" fn get_async_event(
     context: *mut ibv_context,
     event: *mut ibv_async_event,
 ) -> c_int {
-    let next = SHIM.with(|shim| shim.borrow_mut().events[which(context)].pop_front());
+    enter(context);
+    let next = SHIM.with(|shim| {
+        let shim = &mut *shim.borrow_mut();
+        let next = shim.events[which(context)].pop_front()?;
+        // SAFETY: all events were made with a pointer, or a small number as one.
+        shim.unacknowledged.push(unsafe { next.element.qp }.addr());
+        Some(next)
+    });
     let Some(next) = next else {
+        // SAFETY: a context of ours that is open.
+        let fd = unsafe { (*context).async_fd };
+        // SAFETY: its descriptor is open as long as it is.
+        let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw(fd) };
+        let _ = rustix::io::read(fd, &mut [0; 8]);
         set_errno(libc::EAGAIN);
         return -1;
     };
@@ -394,9 +514,20 @@ unsafe extern "C" fn get_async_event(
     0
 }
 
-unsafe extern "C" fn ack_async_event(_: *mut ibv_async_event) {}
+unsafe extern "C" fn ack_async_event(event: *mut ibv_async_event) {
+    // SAFETY: the caller's event, which was got by this thread.
+    let element = unsafe { (*event).element };
+    // SAFETY: as when it was got.
+    let about = unsafe { element.qp }.addr();
+    SHIM.with(|shim| {
+        let list = &mut shim.borrow_mut().unacknowledged;
+        let at = list.iter().position(|known| *known == about);
+        list.swap_remove(at.expect("an event is acknowledged once"));
+    });
+}
 
 unsafe extern "C" fn alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
+    enter(context);
     if call("ibv_alloc_pd").is_some() {
         return ptr::null_mut();
     }
@@ -405,6 +536,8 @@ unsafe extern "C" fn alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
 }
 
 unsafe extern "C" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
+    // SAFETY: an object of ours that is live.
+    enter(unsafe { (*pd).context });
     gone();
     // SAFETY: it came from `alloc_pd`, and is freed once.
     drop(unsafe { Box::from_raw(pd) });
@@ -418,6 +551,8 @@ unsafe extern "C" fn reg_mr(
     iova: u64,
     access: c_uint,
 ) -> *mut ibv_mr {
+    // SAFETY: an object of ours that is live.
+    enter(unsafe { (*pd).context });
     if call("ibv_reg_mr_iova2").is_some() {
         return ptr::null_mut();
     }
@@ -444,6 +579,8 @@ unsafe extern "C" fn reg_mr(
 }
 
 unsafe extern "C" fn dereg_mr(mr: *mut ibv_mr) -> c_int {
+    // SAFETY: an object of ours that is live.
+    enter(unsafe { (*mr).context });
     gone();
     // SAFETY: it came from `reg_mr`, and is given back once.
     let mr = unsafe { Box::from_raw(mr) };
@@ -452,6 +589,7 @@ unsafe extern "C" fn dereg_mr(mr: *mut ibv_mr) -> c_int {
 }
 
 unsafe extern "C" fn create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel {
+    enter(context);
     if call("ibv_create_comp_channel").is_some() {
         return ptr::null_mut();
     }
@@ -468,6 +606,8 @@ unsafe extern "C" fn create_comp_channel(context: *mut ibv_context) -> *mut ibv_
 }
 
 unsafe extern "C" fn destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
+    // SAFETY: an object of ours that is live.
+    enter(unsafe { (*channel).context });
     gone();
     SHIM.with(|shim| shim.borrow_mut().channels.remove(&channel.addr()));
     // SAFETY: it came from `create_comp_channel`, and is destroyed once.
@@ -483,6 +623,7 @@ unsafe extern "C" fn create_cq(
     channel: *mut ibv_comp_channel,
     _: c_int,
 ) -> *mut ibv_cq {
+    enter(context);
     if call("ibv_create_cq").is_some() {
         return ptr::null_mut();
     }
@@ -505,6 +646,8 @@ unsafe extern "C" fn create_cq(
 }
 
 unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
+    // SAFETY: an object of ours that is live.
+    enter(unsafe { (*cq).context });
     gone();
     // SAFETY: it came from `create_cq`, and is destroyed once.
     let cq = unsafe { Box::from_raw(cq) };
@@ -530,6 +673,8 @@ unsafe extern "C" fn get_cq_event(
     _: *mut *mut ibv_cq,
     _: *mut *mut c_void,
 ) -> c_int {
+    // SAFETY: an object of ours that is live.
+    enter(unsafe { (*channel).context });
     SHIM.with(|shim| {
         let shim = &mut *shim.borrow_mut();
         let queue = shim
@@ -552,6 +697,8 @@ unsafe extern "C" fn get_cq_event(
 unsafe extern "C" fn ack_cq_events(_: *mut ibv_cq, _: c_uint) {}
 
 unsafe extern "C" fn create_srq(pd: *mut ibv_pd, attr: *mut ibv_srq_init_attr) -> *mut ibv_srq {
+    // SAFETY: an object of ours that is live.
+    enter(unsafe { (*pd).context });
     if call("ibv_create_srq").is_some() {
         return ptr::null_mut();
     }
@@ -570,6 +717,8 @@ unsafe extern "C" fn create_srq(pd: *mut ibv_pd, attr: *mut ibv_srq_init_attr) -
 }
 
 unsafe extern "C" fn destroy_srq(srq: *mut ibv_srq) -> c_int {
+    // SAFETY: an object of ours that is live.
+    enter(unsafe { (*srq).context });
     gone();
     // SAFETY: it came from `create_srq`, and is destroyed once.
     let srq = unsafe { Box::from_raw(srq) };
@@ -587,12 +736,16 @@ unsafe extern "C" fn destroy_srq(srq: *mut ibv_srq) -> c_int {
 }
 
 unsafe extern "C" fn create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mut ibv_qp {
+    // SAFETY: an object of ours that is live.
+    enter(unsafe { (*pd).context });
     if call("ibv_create_qp").is_some() {
         return ptr::null_mut();
     }
     made();
     // SAFETY: the caller's attributes, which are answered in place.
     let attr = unsafe { &mut *attr };
+    let inline = attr.cap.max_inline_data.into();
+    SHIM.with(|shim| shim.borrow_mut().told.insert("inline", inline));
     attr.cap.max_inline_data = INLINE_MAX;
     // SAFETY: a live domain of ours.
     let context = unsafe { (*pd).context };
@@ -644,6 +797,8 @@ fn index_of(qp: *mut ibv_qp) -> usize {
 }
 
 unsafe extern "C" fn modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_int {
+    // SAFETY: an object of ours that is live.
+    enter(unsafe { (*qp).context });
     // SAFETY: the caller's attributes.
     let attr = unsafe { &*attr };
     let name = match attr.qp_state {
@@ -690,12 +845,30 @@ unsafe extern "C" fn modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_
             return libc::EINVAL;
         }
         pair.state = attr.qp_state;
+        let told: &[(&'static str, u64)] = match attr.qp_state {
+            IBV_QPS_INIT => &[
+                ("pkey", attr.pkey_index.into()),
+                ("port", attr.port_num.into()),
+            ],
+            IBV_QPS_RTR => &[
+                ("mtu", attr.path_mtu.into()),
+                ("sl", attr.ah_attr.sl.into()),
+                ("class", attr.ah_attr.grh.traffic_class.into()),
+                ("gid", attr.ah_attr.grh.sgid_index.into()),
+            ],
+            IBV_QPS_RTS => &[
+                ("timeout", attr.timeout.into()),
+                ("retry", attr.retry_cnt.into()),
+            ],
+            _ => &[],
+        };
+        shim.told.extend(told.iter().copied());
+        let pair = shim.pairs[index].as_mut().expect("a live queue pair");
         match attr.qp_state {
             IBV_QPS_RTR => {
                 assert_eq!(attr.ah_attr.is_global, 1, "Ethernet routes by the address");
                 pair.peer = attr.dest_qp_num;
             }
-            IBV_QPS_RTS => assert!(attr.retry_cnt <= 6, "Soft-RoCE never ends with 7"),
             IBV_QPS_ERR => shim.flush(index),
             _ => {}
         }
@@ -704,6 +877,23 @@ unsafe extern "C" fn modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_
 }
 
 unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
+    // SAFETY: an object of ours that is live.
+    enter(unsafe { (*qp).context });
+    if let Some(errno) = call("ibv_destroy_qp") {
+        return errno;
+    }
+    // As the manual says: it returns when every event about it is acknowledged.
+    while SHIM.with(|shim| {
+        let shim = &mut *shim.borrow_mut();
+        // SAFETY: as when they were got.
+        let about = |event: &ibv_async_event| unsafe { event.element.qp }.addr() == qp.addr();
+        shim.events
+            .iter_mut()
+            .for_each(|events| events.retain(|event| !about(event)));
+        shim.unacknowledged.contains(&qp.addr())
+    }) {
+        std::thread::yield_now();
+    }
     gone();
     let index = index_of(qp);
     // SAFETY: it came from `create_qp`, and is destroyed once.
@@ -723,6 +913,8 @@ unsafe extern "C" fn post_srq_recv(
     request: *mut ibv_recv_wr,
     bad: *mut *mut ibv_recv_wr,
 ) -> c_int {
+    // SAFETY: an object of ours that is live.
+    enter(unsafe { (*srq).context });
     if let Some(errno) = call("ibv_post_srq_recv") {
         // SAFETY: the caller gave room for it.
         unsafe { *bad = request };
@@ -756,6 +948,8 @@ unsafe extern "C" fn post_send(
     request: *mut ibv_send_wr,
     bad: *mut *mut ibv_send_wr,
 ) -> c_int {
+    // SAFETY: an object of ours that is live.
+    enter(unsafe { (*qp).context });
     let mut next = request;
     if let Some(errno) = call("ibv_post_send") {
         // SAFETY: the caller gave room for it.
@@ -776,7 +970,10 @@ unsafe extern "C" fn post_send(
             assert!(piece.length <= INLINE_MAX, "too long to be inline");
             let from = ptr::with_exposed_provenance::<u8>(piece.addr as usize);
             // SAFETY: the caller's promise for what is inline: readable until this returns.
-            unsafe { std::slice::from_raw_parts(from, piece.length as usize) }.to_vec()
+            let bytes = unsafe { std::slice::from_raw_parts(from, piece.length as usize) };
+            let mut copy = [0; INLINE_MAX as usize];
+            copy[..bytes.len()].copy_from_slice(bytes);
+            copy
         });
         let is_taken = SHIM.with(|shim| {
             let shim = &mut *shim.borrow_mut();
@@ -807,6 +1004,8 @@ unsafe extern "C" fn post_send(
 }
 
 unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, room: c_int, out: *mut ibv_wc) -> c_int {
+    // SAFETY: an object of ours that is live.
+    enter(unsafe { (*cq).context });
     if let Some(errno) = call("ibv_poll_cq") {
         return -errno;
     }
@@ -835,6 +1034,8 @@ unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, room: c_int, out: *mut ibv_wc) -> 
 }
 
 unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, _: c_int) -> c_int {
+    // SAFETY: an object of ours that is live.
+    enter(unsafe { (*cq).context });
     if let Some(errno) = call("ibv_req_notify_cq") {
         return errno;
     }
@@ -842,6 +1043,8 @@ unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, _: c_int) -> c_int {
     let index = unsafe { (*cq).handle as usize };
     SHIM.with(|shim| {
         let shim = &mut *shim.borrow_mut();
+        // A device goes on by itself, also when everybody sleeps.
+        shim.work(usize::MAX);
         shim.completions[index]
             .as_mut()
             .expect("a live completion queue")
@@ -858,7 +1061,7 @@ impl Shim {
                 let Some(pair) = &mut self.pairs[index] else {
                     break;
                 };
-                if pair.state != IBV_QPS_RTS {
+                if pair.state != IBV_QPS_RTS || self.late == Some(pair.device) {
                     break;
                 }
                 let Some(send) = pair.sends.pop_front() else {
@@ -1033,10 +1236,21 @@ impl Shim {
             return;
         };
         let qp = ptr::with_exposed_provenance_mut(pair.at);
-        self.events[pair.device].push_back(ibv_async_event {
+        let event = ibv_async_event {
             element: ibv_async_element { qp },
             event_type: IBV_EVENT_QP_LAST_WQE_REACHED,
-        });
+        };
+        self.tell(pair.device, event);
+    }
+
+    /// An event, and the descriptors of those who wait for one.
+    fn tell(&mut self, device: usize, event: ibv_async_event) {
+        self.events[device].push_back(event);
+        for (_, fd) in self.listeners.iter().filter(|(of, _)| *of == device) {
+            // SAFETY: a context's descriptor is open as long as the context, which takes it off the list.
+            let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw(*fd) };
+            let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
+        }
     }
 
     fn is_registered(&self, address: u64, len: u64, key: u32) -> bool {

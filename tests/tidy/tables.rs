@@ -96,7 +96,8 @@ pub(crate) fn limits(sources: &[Source]) -> Vec<Violation> {
 /// Every reason in use stands in the catalogue.
 ///
 /// In the library any text in capitals with an underscore counts as a reason, however it gets to its status; what
-/// begins with `RENDEZ_`, `CARGO_` or `OUT_` is a variable of the environment. The command has reasons of its own.
+/// begins with `RENDEZ_`, `CARGO_`, `OUT_` or `RDMA_` is a variable of the environment. The command has reasons of its
+/// own.
 pub(crate) fn reasons(sources: &[Source]) -> Vec<Violation> {
     let Some(catalogue) = sources.iter().find(|source| source.path == CATALOGUE) else {
         return vec![];
@@ -171,7 +172,7 @@ fn uses(source: &Source) -> Vec<(usize, String)> {
                 .map_or("", |index| tokens[index].text.as_str())
         };
         let placed = (before(4), before(3), before(1)) == ("Code", "::", ",");
-        let variable = ["RENDEZ_", "CARGO_", "OUT_"]
+        let variable = ["RENDEZ_", "CARGO_", "OUT_", "RDMA_"]
             .iter()
             .any(|start| token.text.starts_with(start));
         let looks = in_library && !variable && token.text.contains('_');

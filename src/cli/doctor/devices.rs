@@ -4,32 +4,37 @@ use super::host::Host;
 use super::{Finding, State};
 
 pub(super) fn rdma(host: &Host) -> Finding {
-    const WANTED: &str = "a device with an active port, and /dev/infiniband";
+    const WANTED: &str = "a device with an active port, /dev/infiniband, and libibverbs";
+    const COST: &str = "tensors to other machines go by tcp";
     let devices = host.names("/sys/class/infiniband");
+    let packages = packages(host);
+    let install = match packages.as_slice() {
+        [] => String::new(),
+        packages => format!("; of Debian's packages install {}", packages.join(", ")),
+    };
     if devices.is_empty() {
-        return Finding::new("rdma", State::None, "no device", WANTED).mend(
-            "nothing, where the machine has none",
-            "tensors to other machines go by tcp",
-        );
+        let found = match &host.verbs_refusal {
+            Some(why) => format!("no device; {why}"),
+            None => "no device".into(),
+        };
+        let mend = format!("nothing, where the machine has none{install}");
+        return Finding::new("rdma", State::None, found, WANTED).mend(mend, COST);
     }
     let mut found = Vec::new();
     let mut is_active = false;
     for device in &devices {
         let ports = format!("/sys/class/infiniband/{device}/ports");
         for port in host.names(&ports) {
-            let state = host
-                .text(&format!("{ports}/{port}/state"))
-                .unwrap_or_default();
-            let rate = host
-                .text(&format!("{ports}/{port}/rate"))
-                .unwrap_or_default();
+            let read = |file: &str| host.text(&format!("{ports}/{port}/{file}"));
+            let state = read("state").unwrap_or_default();
+            let rate = read("rate").unwrap_or_default();
             let state = state.rsplit(": ").next().unwrap_or("").to_owned();
             is_active |= state == "ACTIVE";
-            found.push(
-                format!("{device}/{port} {state} {rate}")
-                    .trim_end()
-                    .to_owned(),
-            );
+            let mut line = format!("{device}/{port} {state} {rate}");
+            for gid in gids(host, &format!("{ports}/{port}")) {
+                line = format!("{} {gid}", line.trim_end());
+            }
+            found.push(line.trim_end().to_owned());
         }
     }
     let verbs = host
@@ -39,15 +44,59 @@ pub(super) fn rdma(host: &Host) -> Finding {
     if !verbs {
         found.push("no /dev/infiniband/uverbs*".into());
     }
-    let state = if is_active && verbs {
+    found.extend(host.verbs_refusal.clone());
+    let state = if is_active && verbs && host.verbs_refusal.is_none() {
         State::Good
     } else {
         State::Poor
     };
-    Finding::new("rdma", state, found.join("; "), WANTED).mend(
-        "rdma link, and the cable; modprobe ib_uverbs; in a container pass /dev/infiniband through",
-        "tensors to other machines go by tcp",
-    )
+    let mend = format!(
+        "rdma link, and the cable; modprobe ib_uverbs; in a container pass /dev/infiniband through{install}"
+    );
+    Finding::new("rdma", state, found.join("; "), WANTED).mend(mend, COST)
+}
+
+/// The Debian packages that are missing for RDMA: those of the library, of the devices' drivers for it, and of what
+/// loads modules and names devices.
+fn packages(host: &Host) -> Vec<&'static str> {
+    let drivers = !host.names("/etc/libibverbs.d").is_empty();
+    let system = host.has("/usr/lib/udev/rdma_rename") || host.has("/lib/udev/rdma_rename");
+    [
+        (host.verbs_refusal.is_some(), "libibverbs1"),
+        (!drivers, "ibverbs-providers"),
+        (!system, "rdma-core"),
+    ]
+    .into_iter()
+    .filter_map(|(is_missing, package)| is_missing.then_some(package))
+    .collect()
+}
+
+/// The addresses of a port that are of use, with their indices: `GID 1 RoCE v2 10.2.0.1`.
+fn gids(host: &Host, port: &str) -> Vec<String> {
+    let show = |index: String| {
+        let gid = host.text(&format!("{port}/gids/{index}"))?;
+        let kind = host
+            .text(&format!("{port}/gid_attrs/types/{index}"))
+            .unwrap_or_default();
+        let parts: Vec<u16> = gid
+            .split(':')
+            .filter_map(|part| u16::from_str_radix(part, 16).ok())
+            .collect();
+        let parts: [u16; 8] = parts.try_into().ok()?;
+        let address = std::net::Ipv6Addr::from(parts);
+        // RoCE v1 is never chosen unasked.
+        if address.is_unspecified() || kind.contains("v1") {
+            return None;
+        }
+        let shown = address
+            .to_ipv4_mapped()
+            .map_or_else(|| address.to_string(), |address| address.to_string());
+        let kind = format!("{kind} ");
+        Some(format!("GID {index} {}{shown}", kind.trim_start()))
+    };
+    let mut indices = host.names(&format!("{port}/gids"));
+    indices.sort_by_key(|index| index.parse::<u32>().unwrap_or(u32::MAX));
+    indices.into_iter().filter_map(show).collect()
 }
 
 pub(super) fn gpu(host: &Host) -> Finding {

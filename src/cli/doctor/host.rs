@@ -27,6 +27,8 @@ pub(super) struct Host {
     pub(super) memfd_refusal: Option<String>,
     /// What rings there are.
     pub(super) ring: Ring,
+    /// Why libibverbs cannot be loaded.
+    pub(super) verbs_refusal: Option<String>,
 }
 
 impl Host {
@@ -42,6 +44,9 @@ impl Host {
             descriptors: (files.current, files.maximum),
             memfd_refusal: memfd().err().map(|errno| errno.to_string()),
             ring: rings::probe(),
+            verbs_refusal: crate::fabric::verbs::sys::table()
+                .err()
+                .map(|error| error.to_string()),
         }
     }
 

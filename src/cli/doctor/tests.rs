@@ -20,6 +20,7 @@ fn host(root: &Path, files: &[(&str, &str)]) -> Host {
         descriptors: (Some(8192), None),
         memfd_refusal: None,
         ring: Ring::default(),
+        verbs_refusal: None,
     }
 }
 
@@ -218,4 +219,56 @@ fn this_machine_is_looked_at() {
 
 fn sink() -> Terminal {
     Terminal::into_writer(Box::new(std::io::sink()), None)
+}
+
+#[test]
+fn what_is_missing_for_rdma_is_named_with_its_package() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut bare = host(directory.path(), &[]);
+    bare.verbs_refusal = Some("libibverbs.so.1 cannot be loaded: no such file".into());
+    let finding = devices::rdma(&bare);
+    assert_eq!(finding.state, State::None);
+    assert!(finding.found.contains("libibverbs.so.1 cannot be loaded"));
+    let mend = finding.mend.unwrap();
+    assert!(
+        mend.contains("libibverbs1, ibverbs-providers, rdma-core"),
+        "{mend}"
+    );
+
+    // A card, and no library: it stands idle.
+    let directory = tempfile::tempdir().unwrap();
+    let port = "sys/class/infiniband/rxe0/ports/1";
+    let files: Vec<(String, &str)> = [
+        ("state", "4: ACTIVE"),
+        ("gids/0", "fe80:0000:0000:0000:0000:0000:0000:0001"),
+        ("gid_attrs/types/0", "RoCE v2"),
+        ("gids/1", "0000:0000:0000:0000:0000:ffff:0a02:0001"),
+        ("gid_attrs/types/1", "IB/RoCE v1"),
+        ("gids/2", "0000:0000:0000:0000:0000:ffff:0a02:0001"),
+        ("gid_attrs/types/2", "RoCE v2"),
+        ("gids/3", "0000:0000:0000:0000:0000:0000:0000:0000"),
+    ]
+    .map(|(file, text)| (format!("{port}/{file}"), text))
+    .into();
+    let mut files: Vec<(&str, &str)> = files
+        .iter()
+        .map(|(path, text)| (path.as_str(), *text))
+        .collect();
+    files.push(("dev/infiniband/uverbs0", ""));
+    files.push(("etc/libibverbs.d/rxe.driver", ""));
+    let mut card = host(directory.path(), &files);
+    let finding = devices::rdma(&card);
+    assert_eq!(finding.state, State::Good, "{finding:?}");
+    assert_eq!(
+        finding.found,
+        "rxe0/1 ACTIVE GID 0 RoCE v2 fe80::1 GID 2 RoCE v2 10.2.0.1"
+    );
+    card.verbs_refusal = Some("libibverbs.so.1 cannot be loaded: no such file".into());
+    let finding = devices::rdma(&card);
+    assert_eq!(finding.state, State::Poor);
+    let mend = finding.mend.unwrap();
+    assert!(
+        mend.contains("libibverbs1, rdma-core") && !mend.contains("providers"),
+        "{mend}"
+    );
 }

@@ -19,7 +19,7 @@ use super::super::terminal::Terminal;
 use super::super::units::show_bytes;
 use super::{Job, Keys, PATIENCE, STEP, failed, far};
 use crate::control::Address;
-use crate::engine::{Config, Engine, Require};
+use crate::engine::{Config, Engine};
 use crate::ground::{Code, Key, Shape, Status, StepId, catalogue};
 use crate::memory::Tensor;
 
@@ -265,7 +265,6 @@ fn security(args: &BenchArgs) -> Result<Config, CliError> {
 
 /// Takes who may come in, and nothing else, from `security`.
 fn secure(config: &mut Config, security: &Config) {
-    config.require = Require::Tcp;
     config
         .cluster_secret_file
         .clone_from(&security.cluster_secret_file);
@@ -273,6 +272,7 @@ fn secure(config: &mut Config, security: &Config) {
     config.tls_key.clone_from(&security.tls_key);
     config.tls_ca.clone_from(&security.tls_ca);
     config.insecure = security.insecure;
+    config.verbs.clone_from(&security.verbs);
 }
 
 fn check_is_tcp(option: &str, address: &Address) -> Result<(), CliError> {

@@ -71,6 +71,13 @@ fn wishes_and_boots_choose_the_way() {
         (Theirs::Tcp, PathWish::Auto, Some(false), Some(false)),
         (Theirs::Tcp, PathWish::Shm, None, None),
         (Theirs::Tcp, PathWish::Tcp, Some(false), Some(false)),
+        (Theirs::Auto, PathWish::Verbs, Some(false), Some(false)),
+        (Theirs::Rdma, PathWish::Auto, Some(false), Some(false)),
+        (Theirs::Rdma, PathWish::Verbs, Some(false), Some(false)),
+        (Theirs::Rdma, PathWish::Tcp, None, None),
+        (Theirs::Rdma, PathWish::Shm, None, None),
+        (Theirs::Shm, PathWish::Verbs, None, None),
+        (Theirs::Tcp, PathWish::Verbs, None, None),
     ];
     for (theirs, ours, near, far) in table {
         assert_eq!(chosen(theirs, ours, true), near, "{theirs:?} {ours:?} near");

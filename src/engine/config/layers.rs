@@ -121,7 +121,7 @@ impl Config {
             .filter_map(loaded)
     }
 
-    fn set(
+    pub(super) fn set(
         &mut self,
         setting: &'static Setting,
         value: &Value,

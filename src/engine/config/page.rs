@@ -65,4 +65,7 @@ value and where it comes from.
 Sizes are bytes, or have a unit: `64KiB`, `1.5MiB`, `1g`. Durations always have one: `50ms`, `2s`, `1.5m`. Tables are
 written as such in the file, and in one line elsewhere: `RENDEZ_PEERS=/job:a/task:0=unix:@a,/job:b/task:0=unix:@b`,
 `RENDEZ_CLUSTER=ps=a:2222,b:2222;worker=c:2222`, where `3@d:2222` gives a task its number.
+
+TensorFlow's variables of RDMA are read where a setting does their work, after the file and before `RENDEZ_*`; others
+that begin with `RDMA_` are warned of.
 ";

@@ -67,6 +67,8 @@ impl Sources {
         if let Some(file) = &file {
             config.apply_toml(&file.text, &file.path)?;
         }
+        let mut warnings = config.apply_spellings(&self.environment)?;
+        warnings.extend(self.unknown_variables());
         config.apply_env(|name| self.environment.get(name).cloned())?;
         for (key, text) in &self.flags {
             let setting = Setting::find(key)
@@ -74,7 +76,7 @@ impl Sources {
             config.apply_flag(setting, text)?;
         }
         Ok(Loaded {
-            warnings: self.unknown_variables(),
+            warnings,
             config,
             file,
             environment: self.environment,

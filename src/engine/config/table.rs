@@ -180,6 +180,39 @@ settings! {
     drain_timeout: Time drain_timeout, Server, "How long a stop waits for what is on its way.";
     tcp_user_timeout: Time tcp_user_timeout, Engine,
         "How long sent bytes may stay unacknowledged before a connection is given up.";
+    // ── RDMA ────────────────────────────────────────────────────────────────────────────────────────────────────
+    verbs: Switch verbs.enabled, Engine, "Use RDMA between machines where both have it.";
+    verbs_device: Text verbs.device, Engine,
+        "The RDMA devices to use, with commas between them; none named means all with an active port. A shard uses the \
+         one that is nearest to its core. `RDMA_DEVICE` is read too.";
+    verbs_port: MaybeCount verbs.port, Engine,
+        "The device's port; none is the first active one. `RDMA_DEVICE_PORT` is read too.";
+    verbs_gid_index: MaybeCount verbs.gid_index, Engine,
+        "The index of the port's address; none is RoCE v2 over IPv4 where there is one. `RDMA_GID_INDEX` is read \
+         too.";
+    verbs_mtu: MaybeCount verbs.mtu, Engine,
+        "The path MTU in bytes, 256 to 4096; none is the port's. The smaller of both sides is used. `RDMA_QP_MTU` and \
+         `RDMA_MTU` are read too.";
+    verbs_pkey_index: Count verbs.pkey_index, Engine,
+        "The index of the partition key. `RDMA_QP_PKEY_INDEX` and `RDMA_PKEY` are read too.";
+    verbs_service_level: Count verbs.service_level, Engine,
+        "The service level, 0 to 15. `RDMA_QP_SL` and `RDMA_SL` are read too.";
+    verbs_traffic_class: Count verbs.traffic_class, Engine,
+        "The traffic class: on RoCE v2 the DSCP and ECN bits. `RDMA_TRAFFIC_CLASS` is read too.";
+    verbs_depth: Count verbs.depth, Engine,
+        "Receive entries that a queue pair grants its peer, 32 to 128: so many messages may be under way. \
+         `RDMA_QP_QUEUE_DEPTH` and `RDMA_QUEUE_DEPTH` are read too; what is beyond 128 there is 128.";
+    verbs_queue_pairs: Count verbs.queue_pairs, Engine,
+        "Queue pairs of each shard: one for each shard of a peer that it shares keys with. It sizes the shard's \
+         queues.";
+    verbs_inline_bytes: Count verbs.inline_bytes, Engine,
+        "Messages up to so many bytes are posted inline; the device may allow more or fewer.";
+    verbs_timeout: Count verbs.timeout, Engine,
+        "How long a packet's acknowledgement may take: 4.096 µs × 2 to this power; 14 is 67 ms. `RDMA_QP_TIMEOUT` and \
+         `RDMA_TIMEOUT` are read too.";
+    verbs_retry_count: Count verbs.retry_count, Engine,
+        "How often a packet is sent again before its queue pair is given up, 0 to 7; Soft-RoCE given 7 never gives up. \
+         `RDMA_QP_RETRY_COUNT` and `RDMA_RETRY_CNT` are read too.";
 }
 
 /// Lets the field's type say which `Codec` of the kind is meant.

@@ -40,6 +40,19 @@ const OTHERS: &[(&str, &str)] = &[
     ("failure_detection", "\"1500ms\""),
     ("drain_timeout", "\"0s\""),
     ("tcp_user_timeout", "\"1us\""),
+    ("verbs", "false"),
+    ("verbs_device", "\"mlx5_0,mlx5_1\""),
+    ("verbs_port", "2"),
+    ("verbs_gid_index", "3"),
+    ("verbs_mtu", "1024"),
+    ("verbs_pkey_index", "1"),
+    ("verbs_service_level", "5"),
+    ("verbs_traffic_class", "106"),
+    ("verbs_depth", "64"),
+    ("verbs_queue_pairs", "8"),
+    ("verbs_inline_bytes", "128"),
+    ("verbs_timeout", "16"),
+    ("verbs_retry_count", "7"),
 ];
 
 /// As a variable or a flag has it.
@@ -326,4 +339,98 @@ fn the_reference_page_is_that_of_the_table() {
         include_str!("../CONFIG.md") == reference_page(),
         "src/engine/CONFIG.md is stale: write it anew with `rendez config reference > src/engine/CONFIG.md`"
     );
+}
+
+#[test]
+fn variables_of_another_system_are_read_where_a_setting_does_their_work() {
+    let load = |pairs: &[(&str, &str)]| {
+        let sources = Sources {
+            environment: environment(pairs),
+            ..Sources::default()
+        };
+        sources.load()
+    };
+    let loaded = load(&[
+        ("RDMA_DEVICE", "mlx5_1"),
+        ("RDMA_DEVICE_PORT", "2"),
+        ("RDMA_GID_INDEX", "3"),
+        ("RDMA_QP_PKEY_INDEX", "1"),
+        ("RDMA_QP_QUEUE_DEPTH", "1024"),
+        ("RDMA_QP_TIMEOUT", "16"),
+        ("RDMA_QP_RETRY_COUNT", "7"),
+        ("RDMA_QP_SL", "4"),
+        ("RDMA_QP_MTU", "2048"),
+        ("RDMA_TRAFFIC_CLASS", "106"),
+        ("RDMA_QP_SLL", "1"),
+    ])
+    .unwrap();
+    let verbs = &loaded.config.verbs;
+    let path = verbs.path("mlx5_1");
+    assert_eq!(verbs.devices(), ["mlx5_1"]);
+    assert_eq!(
+        (path.port, path.gid_index, path.mtu),
+        (Some(2), Some(3), Some(2048))
+    );
+    assert_eq!(
+        (path.pkey_index, path.service_level, path.traffic_class),
+        (1, 4, 106)
+    );
+    let port = verbs.port();
+    assert_eq!(
+        (
+            port.window,
+            port.patience.timeout,
+            port.patience.retry_count
+        ),
+        (128, 16, 7)
+    );
+    let setting = Setting::find("verbs_mtu").unwrap();
+    assert_eq!(
+        loaded.config.origin(setting),
+        Origin::Variable("RDMA_QP_MTU".into())
+    );
+    assert_eq!(loaded.warnings.len(), 2, "{:?}", loaded.warnings);
+    assert!(loaded.warnings[0].contains("RDMA_QP_QUEUE_DEPTH is 1024, and is taken as 128"));
+    assert!(
+        loaded.warnings[1].contains("RDMA_QP_SLL is set")
+            && loaded.warnings[1].contains("`RDMA_QP_SL`"),
+        "{:?}",
+        loaded.warnings
+    );
+
+    // What its code really read beats what its documentation says; ours beats both.
+    let both = [
+        ("RDMA_QP_SL", "1"),
+        ("RDMA_SL", "2"),
+        ("RDMA_MTU", "512"),
+        ("RENDEZ_VERBS_MTU", "256"),
+    ];
+    let loaded = load(&both).unwrap();
+    assert_eq!(loaded.config.verbs.service_level, 2);
+    assert_eq!(loaded.config.verbs.mtu, Some(256));
+    assert!(loaded.warnings.is_empty());
+
+    let status = load(&[("RDMA_TIMEOUT", "soon")]).unwrap_err();
+    assert!(status.message().contains("RDMA_TIMEOUT=soon"), "{status}");
+}
+
+#[test]
+fn settings_of_rdma_are_judged_before_there_is_a_device() {
+    for line in [
+        "verbs_port = 0",
+        "verbs_gid_index = 256",
+        "verbs_mtu = 1500",
+        "verbs_service_level = 16",
+        "verbs_depth = 31",
+        "verbs_depth = 129",
+        "verbs_queue_pairs = 0",
+        "verbs_timeout = 0",
+        "verbs_retry_count = 8",
+    ] {
+        let mut config = default_config();
+        config.apply_toml(line, "f.toml").unwrap();
+        let status = config.check().unwrap_err();
+        let key = line.split(' ').next().unwrap();
+        assert!(status.message().contains(key), "{line}: {status}");
+    }
 }

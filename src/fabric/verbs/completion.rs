@@ -24,6 +24,7 @@ pub struct CompletionQueue {
     channel: NonNull<sys::ibv_comp_channel>,
     /// Events taken from the channel and not acknowledged.
     events: u32,
+    is_left: bool,
     domain: Arc<Domain>,
 }
 
@@ -59,6 +60,7 @@ impl CompletionQueue {
             cq,
             channel,
             events: 0,
+            is_left: false,
             domain: Arc::clone(domain),
         };
         // A sleeper waits for the descriptor beside others, and never in the library.
@@ -116,6 +118,11 @@ impl CompletionQueue {
         unsafe { BorrowedFd::borrow_raw(fd) }
     }
 
+    /// It outlives us: a queue pair on it cannot be destroyed.
+    pub(super) const fn leave(&mut self) {
+        self.is_left = true;
+    }
+
     pub(super) const fn as_ptr(&self) -> *mut sys::ibv_cq {
         self.cq.as_ptr()
     }
@@ -129,6 +136,9 @@ impl CompletionQueue {
 
 impl Drop for CompletionQueue {
     fn drop(&mut self) {
+        if self.is_left {
+            return;
+        }
         // Destroying waits for acknowledgements.
         self.acknowledge();
         // SAFETY: `ibv_destroy_cq(3)`: made in `new`, destroyed once, after the queue pairs and the receive queue that

@@ -261,6 +261,12 @@ impl Registration {
         self.address
     }
 
+    /// The domain it is registered with.
+    #[must_use]
+    pub const fn domain(&self) -> &Arc<Domain> {
+        &self.domain
+    }
+
     /// The segment.
     #[must_use]
     pub const fn segment(&self) -> &Arc<Segment> {

@@ -19,6 +19,7 @@ mod inputs;
 mod sending;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use super::error::VerbsError;
 use super::incoming::{Closed, Incoming};
@@ -26,7 +27,7 @@ use super::message::{self, Malformed, Word};
 use super::outgoing::{Outgoing, Posted as Settled, WriteIndex};
 use super::queue_pair::{Endpoint, POST_MAX, QueuePair, Request};
 use super::slots::Slots;
-use super::{RECEIVE_SLOTS, Stage, VerbsStats};
+use super::{Proof, RECEIVE_SLOTS, Stage, VerbsStats};
 use crate::fabric::{Arrival, Caps, DownReason, Landing, Outcome, QpId, Refusal, Write};
 use crate::ground::Nanos;
 use crate::ground::limits::{VERBS_DRAIN_NS, VERBS_SEND_SLOTS, VERBS_SENDS, VERBS_WINDOW_RESERVE};
@@ -79,6 +80,8 @@ pub(super) struct Link {
     state: State,
     body_max: usize,
     message_max: usize,
+    /// Receive entries that we grant, as far as they are used.
+    granted: u16,
     /// Receive entries the peer grants; how many were used, and how many came back.
     window: u16,
     sent: u16,
@@ -105,6 +108,8 @@ pub(super) struct Link {
     /// Copies whose requests were never posted.
     stranded: Vec<u16>,
     has_said_bye: bool,
+    /// What is known of the way, for whoever waits for it before the first frame.
+    proof: Option<Arc<Proof>>,
     fault: Option<VerbsError>,
     pub(super) is_active: bool,
 }
@@ -113,6 +118,8 @@ pub(super) struct Link {
 enum State {
     /// Its peer is not known yet.
     Made,
+    /// It has its peer, the way is being proved, and nobody takes frames yet.
+    Proving,
     Open,
     /// Saying goodbye.
     Leaving {
@@ -135,6 +142,7 @@ enum Posted {
         stage: Option<u16>,
     },
     Bye(u16),
+    Check(u16),
 }
 
 /// Why a queue pair is to go down.
@@ -148,7 +156,7 @@ impl From<Malformed> for DownReason {
 
 impl Link {
     /// A queue pair that has no peer yet. Everything that grows later has its room now.
-    pub(super) fn new(qp: QueuePair, id: QpId, tag: u64, message_max: usize) -> Self {
+    pub(super) fn new(qp: QueuePair, id: QpId, tag: u64, message_max: usize, granted: u16) -> Self {
         Self {
             qp,
             id,
@@ -156,6 +164,7 @@ impl Link {
             state: State::Made,
             body_max: 0,
             message_max,
+            granted,
             window: 0,
             sent: 0,
             returned: 0,
@@ -174,6 +183,7 @@ impl Link {
             ended: VecDeque::with_capacity(crate::fabric::WRITES_MAX),
             stranded: Vec::new(),
             has_said_bye: false,
+            proof: None,
             fault: None,
             is_active: false,
         }
@@ -182,8 +192,40 @@ impl Link {
     /// The peer is known: from here on it is open.
     pub(super) fn begin(&mut self, peer: &Endpoint, body_max: usize) {
         self.state = State::Open;
-        self.window = peer.window;
+        // The smaller of both depths is used each way, so both also know when credit is due.
+        self.granted = self.granted.min(peer.window);
+        self.window = self.granted;
         self.body_max = body_max;
+    }
+
+    /// The peer is known, and the way to it is to be proved: what comes after the peer's first word waits for
+    /// [`Link::adopt`].
+    pub(super) fn begin_proving(&mut self, peer: &Endpoint, body_max: usize, proof: Arc<Proof>) {
+        self.begin(peer, body_max);
+        self.state = State::Proving;
+        self.proof = Some(proof);
+    }
+
+    /// Says the first word, which proves the way.
+    pub(super) fn say_check(&mut self) {
+        if self.state == State::Proving {
+            self.words.push_back(Word::Check);
+        }
+    }
+
+    /// Somebody takes frames from here on. False if it is not proved.
+    pub(super) fn adopt(&mut self) -> bool {
+        let is_proved = self.is_waiting();
+        if is_proved {
+            self.state = State::Open;
+        }
+        is_proved
+    }
+
+    /// True if the peer has said its first word, and nobody takes what follows yet.
+    #[inline]
+    pub(super) fn is_waiting(&self) -> bool {
+        self.state == State::Proving && self.proof.as_ref().is_some_and(|proof| proof.has_heard())
     }
 
     pub(super) const fn qp_mut(&mut self) -> &mut QueuePair {
@@ -226,7 +268,15 @@ impl Link {
             || !self.outgoing.going.is_empty()
             || !self.ended.is_empty()
             || self.incoming.due() > 0
+            || self.owes_credit()
             || self.is_ending()
+    }
+
+    /// True if the peer must be told what was consumed. It is work: where no slot was free when the peer's last message
+    /// came, nothing but the completion that frees one moves this on, and the peer may wait for it with all its window.
+    #[inline]
+    pub(super) fn owes_credit(&self) -> bool {
+        self.is_open() && self.heard.wrapping_sub(self.told) >= self.granted / 2
     }
 
     // ───────────────────────────────────────────────── commands ────────────────────────────────────────────────
@@ -321,6 +371,9 @@ impl Link {
             self.mark_end();
         }
         self.fault = self.fault.take().or(fault).or_else(|| failed.err());
+        if let Some(proof) = &self.proof {
+            proof.note(Proof::FAILED);
+        }
         self.state = State::Down {
             reason,
             until: now.after(std::time::Duration::from_nanos(wait)),
@@ -339,6 +392,7 @@ impl Link {
                 self.say_credit(slots, tools.stats);
             }
             State::Leaving { .. } => self.say_bye(slots, tools.stats),
+            State::Proving => self.say(slots, tools.stats),
             State::Made | State::Down { .. } => return,
         }
         self.ring(tools.stats);
@@ -363,12 +417,59 @@ impl Link {
         self.qp.is_broken()
     }
 
-    /// Destroys the queue pair, and then gives back everything.
+    /// Destroys the queue pair.
+    ///
+    /// # Errors
+    /// [`VerbsError::Call`]: nothing of what it holds may be given back.
+    pub(super) fn destroy(&mut self) -> Result<(), VerbsError> {
+        self.qp.destroy()
+    }
+
+    /// Tells of the end of a queue pair that could not be destroyed. Of what was being written another handle is given
+    /// back, so that the bytes stay as they are; landings stay where they are.
+    pub(super) fn end_unproved(&mut self, tools: &mut Tools<'_>) {
+        for write in self.outgoing.writes() {
+            let write = Write {
+                source: write.source.clone(),
+                ..*write
+            };
+            tools.given.push_back(Given::Wrote {
+                qp: self.id,
+                write,
+                outcome: Outcome::Flushed,
+            });
+        }
+        tools.given.push_back(Given::Down {
+            qp: self.id,
+            reason: self.reason(),
+        });
+    }
+
+    /// It is destroyed after all: landings go back, and sources are let go of.
+    pub(super) fn end_proved(mut self, tools: &mut Tools<'_>) {
+        self.outgoing.take_all().for_each(drop);
+        let before = tools.given.len();
+        self.finish(tools);
+        // That it is down was told.
+        let told = |given: &Given| matches!(given, Given::Down { .. });
+        if tools.given.len() > before && tools.given.back().is_some_and(told) {
+            tools.given.pop_back();
+        }
+    }
+
+    fn reason(&self) -> DownReason {
+        match self.state {
+            State::Down { reason, .. } => reason,
+            _ => DownReason::Closed,
+        }
+    }
+
+    /// Gives back everything, of a queue pair that is destroyed.
     pub(super) fn finish(self, tools: &mut Tools<'_>) {
+        let reason = self.reason();
         let Self {
             qp,
             id,
-            state,
             mut incoming,
             mut outgoing,
             posted,
@@ -396,10 +497,6 @@ impl Link {
                 outcome: Outcome::Flushed,
             });
         }
-        let reason = match state {
-            State::Down { reason, .. } => reason,
-            _ => DownReason::Closed,
-        };
         tools.given.push_back(Given::Down { qp: id, reason });
     }
 

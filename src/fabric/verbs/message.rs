@@ -45,6 +45,8 @@ const QUIET: u8 = FABRIC_KIND_MIN + 7;
 const TOTAL: u8 = FABRIC_KIND_MIN + 8;
 /// The last message.
 const BYE: u8 = FABRIC_KIND_MIN + 9;
+/// The first message, where the way is to be proved before it is used.
+const CHECK: u8 = FABRIC_KIND_MIN + 10;
 
 /// The fabric's own words.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,6 +58,7 @@ pub(super) enum Word {
     Quiet(Landing),
     Total(Landing, u64),
     Bye,
+    Check,
 }
 
 /// A landing as its owner tells of it.
@@ -98,6 +101,7 @@ impl Word {
             Self::Quiet(landing) => (QUIET, Some(landing), 0),
             Self::Total(landing, len) => (TOTAL, Some(landing), len),
             Self::Bye => (BYE, None, 0),
+            Self::Check => (CHECK, None, 0),
         };
         let mut frame = Frame::default();
         frame.words[0] = u64::from(kind) << 32;
@@ -120,6 +124,7 @@ impl Word {
             QUIET => Self::Quiet(landing),
             TOTAL => Self::Total(landing, frame.words[3]),
             BYE => Self::Bye,
+            CHECK => Self::Check,
             _ => return Err(Malformed),
         })
     }

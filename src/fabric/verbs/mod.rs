@@ -12,6 +12,7 @@
 //! | `incoming.rs`, `outgoing.rs` | landings and writes of one queue pair |
 //! | `slots.rs` | memory for messages |
 //! | `link.rs`, `port.rs` | one peer; all of them |
+//! | `proof.rs` | whether the way to a peer works, for another thread to look at |
 //! | `error.rs` | what can go wrong, and what to do about it |
 //!
 //! A small frame is one request, one message and one completion at the receiver. A large value goes straight from its
@@ -19,9 +20,13 @@
 //! [`VERBS_SLICE_BYTES`](crate::ground::limits::VERBS_SLICE_BYTES) in pieces, of which the last has
 //! the immediate. What does not lie in registered memory is copied, 32 KiB at a time.
 //!
-//! **Not wired yet.** The engine does not choose this port: the exchange of [`Endpoint`]s by the control plane, the
-//! settings, `doctor`, `explain` and metrics, and devices by NUMA node are to come. `tests/conformance` runs it, over
-//! a library that is played in memory, and in a Soft-RoCE guest by `scripts/soft-roce.sh`.
+//! The control plane exchanges [`Endpoint`]s (`control/greet_rdma.rs`); the engine opens devices, registers memory and
+//! wires the port (`engine/rdma.rs`). `tests/conformance` runs it over a library that is played in memory, and in a
+//! Soft-RoCE guest by `scripts/soft-roce.sh`.
+//!
+//! **The way is proved before it is used.** [`VerbsPort::prove`] connects a queue pair whose first message each way is
+//! a word of the fabric's own; a [`Proof`] says what is known. What a peer sends after its word, because it is ready
+//! sooner, waits in its receive entries until [`VerbsPort::adopt`].
 
 mod completion;
 mod device;
@@ -32,17 +37,22 @@ mod link;
 mod message;
 mod outgoing;
 mod port;
+mod proof;
 mod queue_pair;
 mod shared_receive;
 mod slots;
 mod stage;
 pub mod sys;
 
+#[doc = include_str!("VERBS.md")]
+pub mod story {}
+
 pub use completion::CompletionQueue;
 pub use device::{Device, DeviceLimits, Path, PathConfig};
 pub use domain::{Access, Domain, Registration};
 pub use error::{DeviceName, Status, VerbsError};
 pub use port::{VerbsConfig, VerbsPort};
+pub use proof::Proof;
 pub use queue_pair::{Endpoint, Patience, QueuePair, Request, What};
 pub use shared_receive::{Entry, SharedReceive};
 
@@ -74,4 +84,6 @@ pub struct VerbsStats {
     pub refills: u64,
     /// Posts refused for want of room.
     pub refused_full: u64,
+    /// Queue pairs that cannot be destroyed now: what they may touch is kept.
+    pub quarantined: u64,
 }

@@ -226,6 +226,11 @@ impl Outgoing {
     }
 
     /// Every write, once nothing of ours is under way any more.
+    pub(super) fn writes(&self) -> impl Iterator<Item = &Write> {
+        self.places.iter().flatten().map(|place| &place.write)
+    }
+
+    /// All of them, taken.
     pub(super) fn take_all(&mut self) -> impl Iterator<Item = Write> {
         self.going.clear();
         self.places

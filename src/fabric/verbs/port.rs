@@ -4,18 +4,22 @@
 //! caller's: [`VerbsPort::open`] makes one end and says what the other must know, [`VerbsPort::connect`] is told it.
 #![allow(unsafe_code)]
 
+mod opening;
 mod progress;
+mod quarantine;
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+
+use quarantine::Kept;
 
 use super::completion::CompletionQueue;
 use super::device::check;
 use super::domain::{Access, Domain, Registration};
 use super::error::VerbsError;
 use super::link::{Given, Link, Tools};
-use super::queue_pair::{Endpoint, Patience, QueuePair};
+use super::queue_pair::Patience;
 use super::shared_receive::{Entry, REFILL_MAX, SharedReceive};
 use super::slots::Slots;
 use super::sys;
@@ -24,8 +28,8 @@ use crate::fabric::{
     Arrival, Caps, DownReason, Landing, Port, QUEUE_PAIRS_MAX, QpId, Refusal, RefusedWrite, Write,
 };
 use crate::ground::limits::{
-    BODY_MAX, VERBS_DRAIN_NS, VERBS_INLINE_BYTES, VERBS_QUEUE_PAIRS, VERBS_REFILL,
-    VERBS_SEND_SLOTS, VERBS_SENDS, VERBS_SLOT_BYTES, VERBS_WINDOW, VERBS_WINDOW_RESERVE,
+    VERBS_DRAIN_NS, VERBS_INLINE_BYTES, VERBS_QUEUE_PAIRS, VERBS_REFILL, VERBS_SEND_SLOTS,
+    VERBS_SENDS, VERBS_SLOT_BYTES, VERBS_WINDOW, VERBS_WINDOW_MIN,
 };
 use crate::ground::{Nanos, Region};
 use crate::memory::{Buffer, Segment};
@@ -49,6 +53,8 @@ pub struct VerbsConfig {
     pub queue_pairs: u32,
     /// Bytes to send inline.
     pub inline_bytes: u32,
+    /// Receive entries that each queue pair grants its peer, at most [`VERBS_WINDOW`].
+    pub window: u16,
     /// How they wait for their peers.
     pub patience: Patience,
 }
@@ -58,6 +64,7 @@ impl Default for VerbsConfig {
         Self {
             queue_pairs: VERBS_QUEUE_PAIRS,
             inline_bytes: VERBS_INLINE_BYTES,
+            window: VERBS_WINDOW,
             patience: Patience::default(),
         }
     }
@@ -72,8 +79,8 @@ pub struct VerbsPort {
     /// Slots of each place: first those that are received into, then those that are sent from.
     slabs: Vec<Slots>,
     stage: Stage,
-    /// Registered arenas, by address.
-    memory: Vec<Registration>,
+    /// Registered arenas, by address; shared with the other ports on the device.
+    memory: Vec<Arc<Registration>>,
     config: VerbsConfig,
     /// Numbers of queue pairs and their places, in order.
     numbers: Vec<(u32, u16)>,
@@ -86,6 +93,10 @@ pub struct VerbsPort {
     inbox: [sys::ibv_wc; BURST],
     inbox_at: usize,
     inbox_len: usize,
+    /// What came for queue pairs that nobody has adopted yet, and what is to be looked at now that somebody has. Each
+    /// holds its receive entry meanwhile, so there are no more of them than were granted.
+    waiting: Vec<sys::ibv_wc>,
+    again: VecDeque<sys::ibv_wc>,
     /// Receive entries to be posted again.
     spare: Vec<Entry>,
     given: VecDeque<Given>,
@@ -93,6 +104,8 @@ pub struct VerbsPort {
     stats: VerbsStats,
     /// The completion or the receive queue failed: nothing will come any more.
     is_broken: bool,
+    /// Queue pairs whose end is not proved.
+    quarantine: Vec<Kept>,
     domain: Arc<Domain>,
 }
 
@@ -119,6 +132,13 @@ impl VerbsPort {
             pairs.into(),
             rule,
         )?;
+        let window = config.window;
+        check(
+            (VERBS_WINDOW_MIN..=VERBS_WINDOW).contains(&window),
+            "depth",
+            window.into(),
+            "32 to 128",
+        )?;
         // Each entry of a queue that may complete has one here, so that it never overflows.
         let receives = pairs * RECEIVE_SLOTS as u32;
         let completions = CompletionQueue::new(domain, receives + pairs * VERBS_SENDS)?;
@@ -138,11 +158,14 @@ impl VerbsPort {
             inbox: [sys::ibv_wc::default(); BURST],
             inbox_at: 0,
             inbox_len: 0,
+            waiting: Vec::new(),
+            again: VecDeque::new(),
             spare: Vec::with_capacity(2 * REFILL_MAX),
             given: VecDeque::with_capacity(64),
             now: Nanos::ZERO,
             stats: VerbsStats::default(),
             is_broken: false,
+            quarantine: Vec::new(),
             domain: Arc::clone(domain),
         })
     }
@@ -166,96 +189,29 @@ impl VerbsPort {
                 continue;
             }
             let registered = self.domain.register(segment, Access::Peers)?;
-            self.memory.insert(at, registered);
+            self.memory.insert(at, Arc::new(registered));
         }
         Ok(())
     }
 
-    /// Makes one end of a queue pair, and says what the other end must be told. `first_packet` is a random number of 24
-    /// bits. With [`VerbsPort::connect`] the only calls that allocate.
-    ///
-    /// # Errors
-    /// [`VerbsError`].
-    pub fn open(&mut self, first_packet: u32) -> Result<(QpId, Endpoint), VerbsError> {
-        let index = self.place()?;
-        let at = usize::from(index);
-        let id = self.id(index);
-        let path = *self.domain.path();
-        let qp = QueuePair::new(
-            &self.domain,
-            &self.completions,
-            &self.receive,
-            VERBS_SENDS,
-            self.config.inline_bytes,
-        )?;
-        let number = qp.number();
-        let first_packet = first_packet & 0x00ff_ffff;
-        let tag = u64::from(self.places[at].generation & 0x7fff) << 48 | u64::from(index) << 32;
-        let message_max = path.message_max as usize;
-        self.places[at].link = Some(Box::new(Link::new(qp, id, tag, message_max)));
-        self.places[at].first_packet = first_packet;
-        self.places[at].fault = None;
-        let before = self.numbers.partition_point(|known| known.0 < number);
-        self.numbers.insert(before, (number, index));
-        self.free.retain(|&free| free != index);
-        let endpoint = Endpoint {
-            number,
-            first_packet,
-            lid: path.lid,
-            gid: path.gid,
-            mtu: path.mtu,
-            window: VERBS_WINDOW,
-            body_max: BODY_MAX as u32,
-        };
-        Ok((id, endpoint))
-    }
-
-    /// Tells an end of its peer. From here on it carries frames and writes.
-    ///
-    /// # Errors
-    /// [`VerbsError::Endpoint`] for what cannot be, [`VerbsError::Call`]; the queue pair is then to be closed.
-    pub fn connect(&mut self, qp: QpId, peer: &Endpoint) -> Result<(), VerbsError> {
-        let rules = [
-            (
-                peer.window > 4 * VERBS_WINDOW_RESERVE && peer.window < 1 << 15,
-                "window",
-                u64::from(peer.window),
-                "9 to 32767",
-            ),
-            (
-                peer.body_max >= 64,
-                "longest body",
-                peer.body_max.into(),
-                "64 or more",
-            ),
-        ];
-        for (holds, field, value, rule) in rules {
-            if !holds {
-                return Err(VerbsError::Endpoint { field, value, rule });
-            }
+    /// Takes note of memory that somebody has registered with this port's domain: registering takes long, and is not
+    /// for the thread that polls.
+    pub fn add_memory(&mut self, registered: &Arc<Registration>) {
+        let address = registered.address();
+        let at = self
+            .memory
+            .partition_point(|known| known.address() < address);
+        let is_known = self
+            .memory
+            .get(at)
+            .is_some_and(|known| known.address() == address);
+        if !is_known && Arc::ptr_eq(registered.domain(), &self.domain) {
+            self.memory.insert(at, Arc::clone(registered));
         }
-        let patience = self.config.patience;
-        let index = (qp.0 & 0xffff) as u16;
-        let place = self.places.get_mut(usize::from(index));
-        let place = place.filter(|place| u32::from(place.generation) == qp.0 >> 16);
-        let known = place.and_then(|place| Some((place.first_packet, place.link.as_mut()?)));
-        let Some((first_packet, link)) =
-            known.filter(|(_, link)| !link.is_ending() && !link.is_open())
-        else {
-            return Err(VerbsError::Endpoint {
-                field: "queue pair",
-                value: qp.0.into(),
-                rule: "one that waits for its peer",
-            });
-        };
-        link.qp_mut().connect(peer, first_packet, patience)?;
-        link.begin(peer, BODY_MAX.min(peer.body_max as usize));
-        Ok(())
     }
 
     /// Looks at what the device has to tell: for whoever waits for [`Domain::events_fd`]. A queue pair that it broke
-    /// goes
-    /// down without waiting for a completion.
+    /// goes down without waiting for a completion.
     pub fn look_at_events(&mut self) {
         self.domain.look_at_events();
         for index in 0..self.places.len() as u16 {
@@ -435,7 +391,7 @@ impl Port for VerbsPort {
             source.as_ptr().addr() as u64,
             source.len() as u64,
         )
-        .map(Registration::lkey);
+        .map(|known| known.lkey());
         let Some((link, ..)) = self.at(index) else {
             return Err(RefusedWrite {
                 refusal: Refusal::Closed,
@@ -465,7 +421,7 @@ impl Port for VerbsPort {
         let region = buffer.region();
         let address = buffer.as_mut_ptr().expose_provenance() as u64;
         let Some(rkey) =
-            registered(&self.memory, address, buffer.len() as u64).map(Registration::rkey)
+            registered(&self.memory, address, buffer.len() as u64).map(|known| known.rkey())
         else {
             return Err(buffer);
         };
@@ -502,6 +458,9 @@ impl Port for VerbsPort {
             let before = self.stats.requests;
             self.flush_active();
             done += usize::from(self.stats.requests != before);
+        }
+        if !self.quarantine.is_empty() {
+            self.try_again();
         }
         if !self.ending.is_empty() {
             self.end(is_empty);
@@ -543,7 +502,11 @@ impl Port for VerbsPort {
         self.stage.begin_poll();
         let before = self.stats.requests;
         self.flush_active();
-        if self.stats.requests != before || !self.given.is_empty() || !self.ending.is_empty() {
+        if self.stats.requests != before
+            || !self.given.is_empty()
+            || !self.again.is_empty()
+            || !self.ending.is_empty()
+        {
             return false;
         }
         if self.inbox_at == self.inbox_len {
@@ -568,7 +531,7 @@ impl Port for VerbsPort {
 
 /// The registration that holds so many bytes at `address`.
 #[inline]
-fn registered(memory: &[Registration], address: u64, len: u64) -> Option<&Registration> {
+fn registered(memory: &[Arc<Registration>], address: u64, len: u64) -> Option<&Arc<Registration>> {
     let after = memory.partition_point(|known| known.address() <= address);
     memory[..after]
         .last()

@@ -26,7 +26,7 @@ const READS: u8 = 1;
 pub struct Patience {
     /// How long an answer may take: 4.096 µs × 2 to this power. 14 is 67 ms; 0 would wait for ever.
     pub timeout: u8,
-    /// How often a packet is sent again: 0 to 6. Soft-RoCE given 7 never gives up on a dead wire.
+    /// How often a packet is sent again: 0 to 7. Soft-RoCE given 7 never gives up on a dead wire.
     pub retry_count: u8,
     /// How often a receiver that has no entry is tried again: 0 to 6. The grants rule out that it has none, so this
     /// only covers an entry that is being posted.
@@ -118,6 +118,7 @@ pub struct QueuePair {
     pieces: Box<[sys::ibv_sge; POST_MAX]>,
     /// What the device's events say of it; also known to the library, by its address.
     signal: Arc<Signal>,
+    is_destroyed: bool,
     domain: Arc<Domain>,
 }
 
@@ -184,6 +185,7 @@ impl QueuePair {
             requests: Box::new([empty; POST_MAX]),
             pieces: Box::new([sys::ibv_sge::default(); POST_MAX]),
             signal,
+            is_destroyed: false,
             domain: Arc::clone(domain),
         };
         made.initialise()?;
@@ -231,10 +233,10 @@ impl QueuePair {
             "1 to 31",
         )?;
         check(
-            patience.retry_count <= 6,
+            patience.retry_count <= 7,
             "retry_count",
             patience.retry_count.into(),
-            "0 to 6",
+            "0 to 7",
         )?;
         let receiver = patience.receiver_retry_count;
         check(
@@ -310,6 +312,25 @@ impl QueuePair {
             ..Default::default()
         };
         self.modify(&mut attr, sys::IBV_QP_STATE, "ibv_modify_qp(ERR)")
+    }
+
+    /// Destroys it: after that the device touches no memory for it any more, which nothing else proves.
+    ///
+    /// # Errors
+    /// [`VerbsError::Call`]: it is still there, and so is what it may touch.
+    pub fn destroy(&mut self) -> Result<(), VerbsError> {
+        if self.is_destroyed {
+            return Ok(());
+        }
+        // SAFETY: `ibv_destroy_qp(3)`: made in `new`, and destroyed once: `is_destroyed` says so after, and nothing is
+        // posted to it then, as its link is over. It returns when every event about it was acknowledged, so nobody
+        // looks at `signal` by way of it after.
+        let errno = unsafe { (self.domain.table().destroy_qp)(self.qp.as_ptr()) };
+        if errno != 0 {
+            return Err(self.domain.device().failed("ibv_destroy_qp", errno));
+        }
+        self.is_destroyed = true;
+        Ok(())
     }
 
     /// The failure of a post.
@@ -457,9 +478,10 @@ impl QueuePair {
 
 impl Drop for QueuePair {
     fn drop(&mut self) {
-        // SAFETY: `ibv_destroy_qp(3)`: made in `new` and destroyed once. It returns when every event about it was
-        // acknowledged, so nobody looks at `signal` by way of it after; the device touches no memory for it any more.
-        let _ = unsafe { (self.domain.table().destroy_qp)(self.qp.as_ptr()) };
+        if self.destroy().is_err() {
+            // The library may still look at it by way of the queue pair.
+            std::mem::forget(Arc::clone(&self.signal));
+        }
     }
 }
 

@@ -33,6 +33,7 @@ pub struct SharedReceive {
     srq: NonNull<sys::ibv_srq>,
     requests: Box<[sys::ibv_recv_wr; REFILL_MAX]>,
     pieces: Box<[sys::ibv_sge; REFILL_MAX]>,
+    is_left: bool,
     domain: Arc<Domain>,
 }
 
@@ -72,6 +73,7 @@ impl SharedReceive {
             srq,
             requests: Box::new([empty; REFILL_MAX]),
             pieces: Box::new([sys::ibv_sge::default(); REFILL_MAX]),
+            is_left: false,
             domain: Arc::clone(domain),
         })
     }
@@ -123,6 +125,11 @@ impl SharedReceive {
         }
     }
 
+    /// It outlives us: a queue pair on it cannot be destroyed.
+    pub(super) const fn leave(&mut self) {
+        self.is_left = true;
+    }
+
     pub(super) const fn as_ptr(&self) -> *mut sys::ibv_srq {
         self.srq.as_ptr()
     }
@@ -130,6 +137,9 @@ impl SharedReceive {
 
 impl Drop for SharedReceive {
     fn drop(&mut self) {
+        if self.is_left {
+            return;
+        }
         // SAFETY: `ibv_destroy_srq(3)`: made in `new` and destroyed once, after the queue pairs that name it (the order
         // of the port's fields).
         let _ = unsafe { (self.domain.table().destroy_srq)(self.srq.as_ptr()) };

@@ -14,7 +14,7 @@ use crate::memory::{HugePages, Segment};
 /// Equal slots in a segment of their own.
 #[derive(Debug)]
 pub(super) struct Slots {
-    memory: Registration,
+    memory: Arc<Registration>,
     slot_bytes: usize,
     count: usize,
 }
@@ -30,21 +30,26 @@ impl Slots {
         let segment = Segment::create(0, len, len as u64, HugePages::Off)?;
         let memory = domain.register(&Arc::new(segment), Access::Local)?;
         Ok(Self {
-            memory,
+            memory: Arc::new(memory),
             slot_bytes,
             count,
         })
     }
 
+    /// They are never given back.
+    pub(super) fn leave(&self) {
+        std::mem::forget(Arc::clone(&self.memory));
+    }
+
     /// Where the device finds a slot.
     #[inline]
-    pub(super) const fn address(&self, slot: usize) -> u64 {
+    pub(super) fn address(&self, slot: usize) -> u64 {
         self.memory.address() + (slot * self.slot_bytes) as u64
     }
 
     /// The key of the registration.
     #[inline]
-    pub(super) const fn lkey(&self) -> u32 {
+    pub(super) fn lkey(&self) -> u32 {
         self.memory.lkey()
     }
 

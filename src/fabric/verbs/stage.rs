@@ -28,6 +28,11 @@ impl Stage {
         })
     }
 
+    /// The device may still work on the slots: they are never given back.
+    pub(super) fn leave(&self) {
+        self.slots.leave();
+    }
+
     pub(super) const fn begin_poll(&mut self) {
         self.budget = VERBS_STAGE_BYTES;
     }

@@ -2,7 +2,7 @@
 //!
 //! Knows what each does to the link; not where the bytes lay. Everything a message says is an allegation.
 
-use super::{Ends, Given, Link, Posted, Tools};
+use super::{Ends, Given, Link, Posted, Proof, State, Tools};
 use crate::fabric::verbs::message::{self, Message, Word};
 use crate::fabric::{Arrival, DownReason, FABRIC_KIND_MIN};
 use crate::ground::limits::VERBS_WORDS;
@@ -35,6 +35,12 @@ impl Link {
                     self.free.push(slot);
                     self.has_said_bye = true;
                 }
+                Posted::Check(slot) => {
+                    self.free.push(slot);
+                    if let Some(proof) = self.proof.as_ref().filter(|_| is_done) {
+                        proof.note(Proof::REACHED);
+                    }
+                }
                 Posted::Piece { write, stage } => {
                     tools.stage.free.extend(stage);
                     if is_done {
@@ -64,6 +70,9 @@ impl Link {
             return Err(DownReason::Corrupt);
         }
         self.returned = stamp.consumed;
+        if self.state == State::Proving {
+            return self.heard_first(&message);
+        }
         if !self.is_open() {
             return Ok(false);
         }
@@ -133,6 +142,20 @@ impl Link {
         Ok(true)
     }
 
+    /// The first message where the way is being proved: nothing else can be in its place.
+    #[cold]
+    fn heard_first(&mut self, message: &Message<'_>) -> Ends<bool> {
+        match (message, &self.proof) {
+            (Message::First { frame, .. }, Some(proof))
+                if frame.kind() >= FABRIC_KIND_MIN && Word::parse(frame)? == Word::Check =>
+            {
+                proof.note(Proof::HEARD);
+                Ok(false)
+            }
+            _ => Err(DownReason::Corrupt),
+        }
+    }
+
     fn told_by_peer(&mut self, word: Word, tools: &mut Tools<'_>) -> Ends<()> {
         match word {
             Word::Credit => {}
@@ -158,6 +181,8 @@ impl Link {
             }
             Word::Total(landing, len) => self.incoming.total(landing, len)?,
             Word::Bye => return Err(DownReason::PeerClosed),
+            // The first word of all, and only there.
+            Word::Check => return Err(DownReason::Corrupt),
         }
         // A peer that floods us with questions and takes no answers.
         if self.words.len() > VERBS_WORDS {

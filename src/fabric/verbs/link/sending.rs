@@ -12,7 +12,7 @@ use crate::fabric::verbs::queue_pair::{POST_MAX, Request, What};
 use crate::fabric::verbs::slots::Slots;
 use crate::ground::limits::{
     VERBS_SENDS, VERBS_SIGNAL_EVERY, VERBS_SLICE_BYTES, VERBS_SLICES, VERBS_STAGE_BYTES,
-    VERBS_WINDOW, VERBS_WINDOW_RESERVE,
+    VERBS_WINDOW_RESERVE,
 };
 use crate::wire::Frame;
 
@@ -69,8 +69,7 @@ impl Link {
         while self.incoming.due() > 0 && self.can_say(VERBS_WINDOW_RESERVE) {
             self.first(&Word::Credit.frame(), [&[], &[]], slots, stats);
         }
-        let untold = self.heard.wrapping_sub(self.told);
-        if untold >= VERBS_WINDOW / 2 && self.can_say(1) {
+        if self.owes_credit() && self.can_say(1) {
             self.first(&Word::Credit.frame(), [&[], &[]], slots, stats);
         }
     }
@@ -207,8 +206,10 @@ impl Link {
         // SAFETY: the slot was free: its last request is complete, or was inline and is posted.
         let bytes = unsafe { slots.bytes_mut(slot.into()) };
         let len = message::write_first(bytes, frame, body, self.heard, grants);
-        let is_bye = frame.kind() >= FABRIC_KIND_MIN && Word::parse(frame) == Ok(Word::Bye);
-        self.message(slot, len, is_bye, slots, stats);
+        let told = (frame.kind() >= FABRIC_KIND_MIN)
+            .then(|| Word::parse(frame).ok())
+            .flatten();
+        self.message(slot, len, told, slots, stats);
     }
 
     /// A further message of a frame's body, from `start` on; returns where the next starts.
@@ -225,38 +226,41 @@ impl Link {
         // SAFETY: the slot was free: its last request is complete, or was inline and is posted.
         let bytes = unsafe { slots.bytes_mut(slot.into()) };
         let (len, next) = message::write_further(bytes, body, start, self.heard);
-        self.message(slot, len, false, slots, stats);
+        self.message(slot, len, None, slots, stats);
         next
     }
 
-    /// Sends what was written into a slot.
+    /// Sends what was written into a slot. Of the first word and of the last the completion is waited for.
     #[inline]
     pub(super) fn message(
         &mut self,
         slot: u16,
         len: usize,
-        is_bye: bool,
+        word: Option<Word>,
         slots: &Slots,
         stats: &mut VerbsStats,
     ) {
         self.told = self.heard;
         self.sent = self.sent.wrapping_add(1);
         stats.messages += 1;
-        let is_inline = len <= self.qp.inline_max() as usize && !is_bye;
+        let is_awaited = matches!(word, Some(Word::Bye | Word::Check));
+        let is_inline = len <= self.qp.inline_max() as usize && !is_awaited;
         let mut request = Request {
             id: 0,
             what: What::Send,
             address: slots.address(slot.into()),
             len: len as u32,
             lkey: slots.lkey(),
-            is_signalled: is_bye,
+            is_signalled: is_awaited,
             is_inline,
         };
         let posted = if is_inline {
             self.inline.push(slot);
             Posted::Nothing
-        } else if is_bye {
+        } else if word == Some(Word::Bye) {
             Posted::Bye(slot)
+        } else if word == Some(Word::Check) {
+            Posted::Check(slot)
         } else {
             self.held += 1;
             request.is_signalled = self.held >= HELD_MAX;

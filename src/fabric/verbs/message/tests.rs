@@ -92,10 +92,11 @@ fn words_are_read_as_they_were_said() {
         Word::Quiet(landing),
         Word::Total(landing, u64::MAX),
         Word::Bye,
+        Word::Check,
     ] {
         assert_eq!(Word::parse(&word.frame()), Ok(word));
     }
-    let mut unknown = Word::Bye.frame();
+    let mut unknown = Word::Check.frame();
     unknown.words[0] += 1 << 32;
     assert_eq!(Word::parse(&unknown), Err(Malformed));
 }

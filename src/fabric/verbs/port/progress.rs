@@ -8,7 +8,7 @@ use crate::fabric::verbs::error::{Status, VerbsError};
 use crate::fabric::verbs::link::Tools;
 use crate::fabric::verbs::{RECEIVE_SLOTS, sys};
 use crate::fabric::{Arrival, DownReason};
-use crate::ground::limits::VERBS_SLOT_BYTES;
+use crate::ground::limits::{VERBS_SLOT_BYTES, VERBS_WINDOW};
 
 impl VerbsPort {
     pub(super) fn flush_active(&mut self) {
@@ -51,6 +51,13 @@ impl VerbsPort {
         for _ in 0..COMPLETIONS_PER_POLL {
             if *left == 0 {
                 return false;
+            }
+            if let Some(completion) = self.again.pop_front() {
+                *done += 1;
+                if self.received(&completion, sink) {
+                    *left -= 1;
+                }
+                continue;
             }
             if self.inbox_at == self.inbox_len {
                 self.inbox_at = 0;
@@ -122,7 +129,13 @@ impl VerbsPort {
         let mut given = false;
         if let Ok(at) = known {
             let index = self.numbers[at].1;
-            if completion.status == sys::IBV_WC_SUCCESS {
+            let link = self.places[usize::from(index)].link.as_ref();
+            let is_success = completion.status == sys::IBV_WC_SUCCESS;
+            if is_success && link.is_some_and(|link| link.is_waiting()) {
+                self.waits(index, completion);
+                return false;
+            }
+            if is_success {
                 given = self.heard(index, completion, (slab, slot), sink);
             } else {
                 self.failed(index, completion);
@@ -132,6 +145,29 @@ impl VerbsPort {
         self.spare.push(entry);
         self.refill();
         given
+    }
+
+    /// Keeps what came for a queue pair that nobody has adopted yet. A peer that sends more than it was granted goes.
+    #[cold]
+    fn waits(&mut self, index: u16, completion: &sys::ibv_wc) {
+        self.waiting.push(*completion);
+        let of_it = |waiting: &&sys::ibv_wc| waiting.qp_num == completion.qp_num;
+        if self.waiting.iter().filter(of_it).count() > usize::from(VERBS_WINDOW) {
+            self.go_down(index, DownReason::Corrupt, None);
+        }
+    }
+
+    /// What waited for the queue pair of this number is looked at: by who adopted it, or to give its entries back.
+    #[cold]
+    pub(super) fn look_again(&mut self, number: u32) {
+        let Self { waiting, again, .. } = self;
+        waiting.retain(|completion| {
+            let is_of_it = completion.qp_num == number;
+            if is_of_it {
+                again.push_back(*completion);
+            }
+            !is_of_it
+        });
     }
 
     /// A peer's message or write.
@@ -234,21 +270,28 @@ impl VerbsPort {
             ..
         } = self;
         let place = &mut places[usize::from(index)];
-        let Some(link) = place.link.take() else {
+        let Some(mut link) = place.link.take() else {
             return;
         };
         let number = link.number();
-        place.fault = link.fault().cloned();
+        let destroyed = link.destroy();
+        place.fault = link.fault().cloned().or_else(|| destroyed.clone().err());
         place.generation = place.generation.wrapping_add(1);
         let mut tools = Tools {
             stage,
             stats,
             given,
         };
-        link.finish(&mut tools);
+        if destroyed.is_ok() {
+            link.finish(&mut tools);
+            self.free.push(index);
+        } else {
+            link.end_unproved(&mut tools);
+            self.keep(index, link);
+        }
         self.numbers.retain(|known| known.0 != number);
+        self.look_again(number);
         self.active.retain(|&active| active != index);
-        self.free.push(index);
     }
 
     /// The queues themselves failed, or the device: every queue pair goes down.

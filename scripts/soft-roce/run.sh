@@ -1,0 +1,28 @@
+# What the guest does, after the devices are there: run by init as part of the shared folder's run.sh. Failures are
+# counted here, and by no pipe.
+cd /mnt/shared || exit 1
+failed=0
+over=(env RENDEZ_VERBS_DEVICES=rxe0,rxe1)
+run() {
+    local began=$SECONDS
+    echo "== $*"
+    "$@" || { echo "== FAILED ($?): $*"; failed=$((failed + 1)); }
+    echo "== $((SECONDS - began)) s"
+}
+./conformance --include-ignored --list "${names[@]}" | grep -q ': test$' &&
+    run "${over[@]}" ./conformance --include-ignored --test-threads=1 "${names[@]}"
+if [[ " ${names[*]} " == *" guest_ "* ]]; then
+    cat >/tmp/cluster.toml <<'END'
+verbs_queue_pairs = 8
+arena_segment_bytes = "16MiB"
+failure_detection = "4s"
+connect_timeout = "60s"
+[cluster]
+worker = ["127.0.0.1:29701", "127.0.0.1:29702"]
+END
+    run ./rendez doctor
+    run ./rendez up /tmp/cluster.toml --check --once --require verbs --shards 1 --share-cores=true --patience 60s
+fi
+./verbs_guest --include-ignored --list "${names[@]}" | grep -q ': test$' &&
+    run "${over[@]}" ./verbs_guest --include-ignored --test-threads=1 --nocapture "${names[@]}"
+[ "$failed" -eq 0 ]

@@ -1,0 +1,93 @@
+#!/usr/bin/env bash
+# RDMA beside the perftest of the same run: the ratio of rendez to ib_write_lat and ib_write_bw, on real hardware.
+#   scripts/verbs-bench.sh DEVICE[,DEVICE]         both ends on this machine, one device each, or both on one
+#   scripts/verbs-bench.sh DEVICE far HOST         the near end of two: on HOST run
+#   scripts/verbs-bench.sh DEVICE serve            the far end, first
+# Wants the packages perftest and rdma-core, a release build, and a device with an active port; PORT, GID_INDEX and
+# SECONDS_EACH=3 change what is used. The bar: at most 1.25 times the latency, at least 0.95 times the bandwidth.
+# Exit code: 0 within the bar, 1 beyond it, 2 what is missing.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+missing() { printf 'verbs-bench: %s\n' "$*" >&2; exit 2; }
+devices="${1:-}"
+[ -n "$devices" ] || missing "name a device: ls /sys/class/infiniband"
+near="${devices%%,*}"
+far="${devices##*,}"
+for device in "$near" "$far"; do
+    [ "${2:-}" = far ] || [ -d "/sys/class/infiniband/$device" ] || missing "there is no device $device"
+done
+for tool in ib_write_lat ib_write_bw; do
+    command -v "$tool" >/dev/null || missing "there is no $tool: install the package perftest"
+done
+rendez="${RENDEZ:-target/release/rendez}"
+[ -x "$rendez" ] || missing "there is no $rendez: cargo build --release"
+
+each="${SECONDS_EACH:-3}"
+port=18515
+export RENDEZ_VERBS_DEVICE="$devices"
+options=(--ib-port "${PORT:-1}" --CPU-freq)
+if [ -n "${GID_INDEX:-}" ]; then options+=(--gid-index "$GID_INDEX"); export RENDEZ_VERBS_GID_INDEX="$GID_INDEX"; fi
+if [ -n "${PORT:-}" ]; then export RENDEZ_VERBS_PORT="$PORT"; fi
+
+if [ "${2:-}" = serve ]; then
+    export RENDEZ_VERBS_DEVICE="$far"
+    "$rendez" bench --listen "0.0.0.0:18600" --insecure --poll busy &
+    trap 'kill %1 2>/dev/null || true' EXIT
+    # As many as the near end asks for, in its order.
+    while true; do
+        ib_write_lat --ib-dev "$far" "${options[@]}" --port "$port" -s 64 -D "$each" >/dev/null || sleep 0.2
+        ib_write_bw --ib-dev "$far" "${options[@]}" --port "$port" -s 4194304 -D "$each" >/dev/null || sleep 0.2
+    done
+fi
+
+host=localhost
+connect=()
+if [ "${2:-}" = far ]; then
+    host="${3:?the far host}"
+    connect=(--connect "$host:18600" --insecure)
+fi
+
+# The figure of one run: of the line of numbers, field $3.
+reference() {
+    local tool="$1" size="$2" field="$3" server=
+    if [ "$host" = localhost ]; then
+        "$tool" --ib-dev "$far" "${options[@]}" --port "$port" -s "$size" -D "$each" >/dev/null &
+        server=$!
+        sleep 1
+    fi
+    "$tool" --ib-dev "$near" "${options[@]}" --port "$port" -s "$size" -D "$each" "$host" |
+        awk -v size="$size" -v field="$field" '$1 == size { print $field }'
+    [ -z "$server" ] || wait "$server" || true
+}
+
+# The figure of rendez: a field of the row it prints.
+own() {
+    "$rendez" bench "$1" --transport verbs --size "$2" --duration "${each}s" --poll busy --json "${connect[@]}" |
+        python3 -c '
+import json, sys
+row = json.loads(sys.stdin.readlines()[-1])
+def find(value, name):
+    if isinstance(value, dict):
+        if name in value: return value[name]
+        for inner in value.values():
+            found = find(inner, name)
+            if found is not None: return found
+value = find(row, sys.argv[1])
+print(value["p50"] if isinstance(value, dict) else value)' "$3"
+}
+
+latency="$(reference ib_write_lat 64 6)"
+bandwidth="$(reference ib_write_bw 4194304 4)"
+[ -n "$latency" ] && [ -n "$bandwidth" ] || missing "perftest gave no figures"
+own_ns="$(own pingpong 64 p50)"
+own_bytes="$(own oneway 4194304 bytes_per_s)"
+awk -v reference="$latency" -v own="$own_ns" -v stream="$bandwidth" -v bytes="$own_bytes" 'BEGIN {
+    # A ping-pong is two ways; ib_write_lat tells of one, in microseconds. ib_write_bw counts MiB.
+    ours = own / 2000; rate = bytes / 1048576
+    printf "64 B one way    ib_write_lat %8.2f us    rendez %8.2f us    ratio %.2f (bar 1.25)\n", reference, ours,
+        ours / reference
+    printf "4 MiB stream    ib_write_bw %9.0f MiB/s rendez %8.0f MiB/s ratio %.2f (bar 0.95)\n", stream, rate,
+        rate / stream
+    exit !(ours / reference <= 1.25 && rate / stream >= 0.95)
+}'
