@@ -225,8 +225,8 @@ impl Conversation {
         }));
     }
 
-    /// Waits, after our goodbye, until it is written; over a network until the peer has heard it, which it shows by hanging
-    /// up: its data connections are others, and their end must not come before the reason.
+    /// Waits, after our goodbye, until it is written; over a network until the peer has heard it, which it shows by
+    /// hanging up: its data connections are others, and their end must not come before the reason.
     pub(crate) async fn parted(&self) {
         let heard = async {
             self.outbox.drained().await;

@@ -77,7 +77,7 @@ fn settings_that_cannot_be_are_refused_by_name() {
             &["--cluster", &cluster, "--protocol", "pigeon"],
             1,
             "PROTOCOL_UNKNOWN",
-            &["\"pigeon\"", "auto, shm, tcp, grpc"],
+            &["\"pigeon\"", "auto, shm, tcp, verbs, grpc"],
         ),
         (
             &["--cluster", &cluster, "--protocol", "grpc+verbs"],

@@ -55,7 +55,10 @@ fn a_way_that_is_not_the_best_is_counted_told_once_and_explained() {
         );
         let not = object["not"].as_str().expect("a text");
         let expected = format!("{A} cannot be greeted at unix:@rendez/");
-        assert!(not.starts_with("shm: ") && not.contains(&expected), "{not}");
+        assert!(
+            not.starts_with("shm, verbs: ") && not.contains(&expected),
+            "{not}"
+        );
         assert!(not.contains("Operation not permitted"), "{not}");
     }
     let log = serving.stop().well().said;
