@@ -10,7 +10,7 @@ use super::attr::Attrs;
 use super::errors;
 use super::ops::{Op, Role};
 use super::signature::Port;
-use crate::ground::limits::{GRAPH_EDGES_MAX, GRAPH_NODES_MAX};
+use crate::ground::limits::{GRAPH_EDGES_MAX, GRAPH_NODES_MAX, GRAPH_PORTS_MAX};
 use crate::ground::{Status, catalogue};
 use crate::proto::tensorflow::{GraphDef, NodeDef, VersionDef};
 
@@ -65,6 +65,8 @@ pub struct Graph {
     names: BTreeMap<String, NodeId>,
     versions: VersionDef,
     edges: usize,
+    /// Inputs and outputs that nodes have by their attributes, connected or not.
+    ports: usize,
     next_name: u64,
 }
 
@@ -309,6 +311,7 @@ impl Graph {
                 .iter()
                 .filter_map(|control| new_ids[control.index()]);
             node.controls = controls.collect();
+            kept.ports += node.in_ports.len() + node.out_ports.len();
             kept.edges += node.inputs.len() + node.controls.len();
             kept.names.insert(node.name.clone(), id);
             kept.nodes.push(node);
@@ -354,6 +357,13 @@ impl Graph {
         if self.nodes.len() >= GRAPH_NODES_MAX {
             let message =
                 format!("the graph has more than {GRAPH_NODES_MAX} nodes (GRAPH_NODES_MAX)");
+            return Err(Status::of(catalogue::GRAPH_LIMIT, message));
+        }
+        self.ports += node.in_ports.len() + node.out_ports.len();
+        if self.ports > GRAPH_PORTS_MAX {
+            let message = format!(
+                "the nodes have more than {GRAPH_PORTS_MAX} inputs and outputs (GRAPH_PORTS_MAX)"
+            );
             return Err(Status::of(catalogue::GRAPH_LIMIT, message));
         }
         let id = NodeId(self.nodes.len() as u32);

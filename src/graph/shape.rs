@@ -4,6 +4,7 @@
 
 use std::fmt;
 
+use crate::ground::limits::GRAPH_RANK_MAX;
 use crate::proto::tensorflow::TensorShapeProto;
 use crate::proto::tensorflow::tensor_shape_proto::Dim;
 
@@ -42,11 +43,15 @@ impl PartialShape {
         Self(Some(vec![]))
     }
 
-    /// The shape of a message; `None` if a dimension is below -1 or the elements are 2⁶³ or more.
+    /// The shape of a message; `None` if a dimension is below -1, there are more than
+    /// [`GRAPH_RANK_MAX`], or the elements are 2⁶³ or more.
     #[must_use]
     pub fn from_proto(shape: &TensorShapeProto) -> Option<Self> {
         if shape.unknown_rank {
             return shape.dim.is_empty().then_some(Self::UNKNOWN);
+        }
+        if shape.dim.len() > GRAPH_RANK_MAX {
+            return None;
         }
         let mut dims = Vec::with_capacity(shape.dim.len());
         let mut elements = 1i64;

@@ -10,6 +10,7 @@ use super::infer::Known;
 use super::ops::Role;
 use super::shape::PartialShape;
 use super::types;
+use crate::ground::limits::{GRAPH_DIMENSIONS_MAX, GRAPH_RANK_MAX};
 use crate::ground::{Status, catalogue};
 use crate::proto::tensorflow::{DataType, TensorProto};
 
@@ -27,10 +28,12 @@ impl Shapes {
     /// Infers them.
     ///
     /// # Errors
-    /// `GRAPH_SHAPE` names the node whose inputs do not fit, `GRAPH_CYCLE` as for an order.
+    /// `GRAPH_SHAPE` names the node whose inputs do not fit, `GRAPH_LIMIT` one whose shapes are too large;
+    /// `GRAPH_CYCLE` as for an order.
     pub fn of(graph: &Graph) -> Result<Self, Status> {
         let mut shapes = Self(vec![vec![]; graph.len()]);
         let mut values: Vec<Option<Vec<i64>>> = vec![None; graph.len()];
+        let mut dimensions = 0;
         for id in graph.order()? {
             let node = graph.node(id);
             let inputs: Vec<_> = node
@@ -68,6 +71,24 @@ impl Shapes {
                 outputs = vec![shape];
             }
             outputs.resize(node.out_ports().len(), PartialShape::UNKNOWN);
+            // Two gathers in a row can double a rank, and a split repeats a shape.
+            let ranks = outputs.iter().filter_map(PartialShape::rank);
+            dimensions += ranks.clone().sum::<usize>();
+            let what = if ranks.max().unwrap_or(0) > GRAPH_RANK_MAX {
+                "an output has more than 254 dimensions (GRAPH_RANK_MAX)"
+            } else if dimensions > GRAPH_DIMENSIONS_MAX {
+                "the shapes of the graph have too many dimensions together (GRAPH_DIMENSIONS_MAX)"
+            } else {
+                ""
+            };
+            if !what.is_empty() {
+                return Err(errors::at_node(
+                    catalogue::GRAPH_LIMIT,
+                    &node.name,
+                    node.op.name(),
+                    what,
+                ));
+            }
             values[id.index()] = value(graph, id, &inputs, &values);
             shapes.0[id.index()] = outputs;
         }

@@ -387,6 +387,10 @@ pub const GRAPH_MEMORY_MAX: usize = GRAPH_BYTES_MAX + GRAPH_NODES_MAX * 3072;
 pub const GRAPH_NODES_MAX: usize = 1 << 20;
 /// Edges of a graph: eight for each of the most nodes.
 pub const GRAPH_EDGES_MAX: usize = 8 * GRAPH_NODES_MAX;
+/// Inputs and outputs of all nodes of a graph, connected or not: a node names their number, and each takes 8 bytes.
+pub const GRAPH_PORTS_MAX: usize = 2 * GRAPH_EDGES_MAX;
+/// Dimensions of all shapes that are inferred of a graph: four for each of the most edges, 16 bytes each.
+pub const GRAPH_DIMENSIONS_MAX: usize = 4 * GRAPH_EDGES_MAX;
 /// Tensors that go into one node or come out of it: a graph names their number, so two of its bytes can ask for many.
 pub const GRAPH_OUTPUTS_PER_NODE_MAX: usize = 1 << 14;
 /// Dimensions of a shape in a graph, as the original has it. A tensor has fewer.

@@ -183,6 +183,13 @@ fn counts_that_ask_for_too_much_are_refused() {
         .attr
         .insert("num_split".to_owned(), (-1i64).into_attr());
     refused(vec![split], "GRAPH_ATTR", "must be at least minimum 1");
+    let many = (0..2000).map(|at| {
+        let mut one = node(&format!("s{at}"), "Split", &["x", "x"], FLOAT);
+        let parts = 16_000i64.into_attr();
+        one.attr.insert("num_split".to_owned(), parts);
+        one
+    });
+    refused(many.collect(), "GRAPH_LIMIT", "GRAPH_PORTS_MAX");
 }
 
 #[test]

@@ -185,3 +185,26 @@ fn integers_of_a_constant_in_every_form() {
     };
     assert_eq!(integers(&negative), None);
 }
+
+#[test]
+fn shapes_that_double_are_refused_before_they_fill_memory() {
+    let mut graph = builder();
+    let mut indices = graph.node("Placeholder").attr("dtype", DataType::DtInt32);
+    indices = indices.attr("shape", PartialShape::of_rank(100).to_proto());
+    let mut x = indices.build().expect("indices");
+    for _ in 0..3 {
+        x = graph
+            .node("Gather")
+            .input(x)
+            .input(x)
+            .build()
+            .expect("a gather");
+    }
+    let status = Shapes::of(graph.graph()).expect_err("rank 397");
+    assert_eq!(status.reason(), "GRAPH_LIMIT");
+    let wide = graph.node("Placeholder").attr("dtype", DataType::DtInt32);
+    let wide = wide.attr("shape", PartialShape::of_rank(255).to_proto());
+    wide.name("wide").build().expect("a node");
+    let status = Shapes::of(graph.graph()).expect_err("rank 255");
+    assert!(["GRAPH_SHAPE", "GRAPH_LIMIT"].contains(&status.reason()));
+}
