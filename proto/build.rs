@@ -1,18 +1,24 @@
 //! Compiles the messages in Rust, so that no `protoc` need be on the machine.
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    const FILES: [&str; 3] = [
+    const FILES: [&str; 5] = [
         "proto/rendez.proto",
         "proto/services.proto",
         "proto/cluster.proto",
+        "proto/graph.proto",
+        "proto/session.proto",
     ];
     for file in FILES {
         println!("cargo::rerun-if-changed={file}");
     }
     let descriptors = protox::compile(FILES, ["proto"])?;
-    prost_build::Config::new()
-        // In order of task, so that equal clusters are equal bytes.
-        .btree_map([".tensorflow"])
-        .compile_fds(descriptors)?;
+    let mut config = prost_build::Config::new();
+    // In order of task and of attribute, so that equal clusters and graphs are equal bytes.
+    config.btree_map([".tensorflow"]);
+    // A graph has hundreds of thousands of attributes, and few of them are as large as these.
+    for large in ["list", "tensor", "shape", "func"] {
+        config.boxed(format!(".tensorflow.AttrValue.value.{large}"));
+    }
+    config.compile_fds(descriptors)?;
     Ok(())
 }

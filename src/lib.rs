@@ -103,7 +103,8 @@
 //!
 //! * Floor 0: [`ground`], the plain values that everything is made of. [`sync`], the atomics.
 //! * Floor 1: [`wire`], the hot frames as bytes. [`proto`], the control plane's messages.
-//! * Floor 2: [`cluster`], which tasks there are and which of them this is. Pure, as the column above it.
+//! * Floor 2: [`cluster`], which tasks there are and which of them this is. [`graph`], dataflow graphs and the parts
+//!   they are cut into. Pure, as the column above them.
 //! * Floor 3, the pure column: [`rendezvous`], the matching table, and [`channel`], the protocol with one peer. No
 //!   clock, no I/O, no `unsafe`.
 //! * Floor 3, the machine column: [`memory`], where tensors lie, and [`fabric`], which moves frames and bytes.
@@ -128,6 +129,7 @@ pub mod proto;
 pub mod wire;
 
 pub mod cluster;
+pub mod graph;
 
 pub mod channel;
 pub mod rendezvous;

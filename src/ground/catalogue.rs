@@ -369,6 +369,55 @@ catalogue! {
     PROTOCOL_REFUSED: FailedPrecondition,
         "The protocol is known and not to be had; the message says why.",
         "Take `auto`, or the path that the message names.";
+    // ── Graphs ──────────────────────────────────────────────────────────────────────────────────────────────────
+    GRAPH_MALFORMED: InvalidArgument,
+        "The bytes are not a graph, or its nodes, inputs or names contradict each other.",
+        "Export the graph again; the message names the node and the input.";
+    GRAPH_VERSION: InvalidArgument,
+        "The graph says that readers as old as this one may not read it.",
+        "Export it with an older release, or upgrade.";
+    GRAPH_LIMIT: ResourceExhausted,
+        "The graph is larger than a graph may be.",
+        "Split it; the message names the limit.";
+    GRAPH_OP_UNKNOWN: NotFound,
+        "A node wants an operation that has no kernel here.",
+        "Replace the operation; the message names it and the node.";
+    GRAPH_FUNCTION: Unimplemented,
+        "A node calls a function of the graph's library.",
+        "Inline the functions before the graph is exported.";
+    GRAPH_ATTR: InvalidArgument,
+        "An attribute is missing, unknown, or has a value that is not allowed.",
+        "Correct the attribute that the message names.";
+    GRAPH_TYPE: InvalidArgument,
+        "A tensor flows into an input of another type.",
+        "Cast it, or correct the types of the node that the message names.";
+    GRAPH_SHAPE: InvalidArgument,
+        "The shapes of a node's inputs do not fit its operation.",
+        "Correct the shapes that the message names.";
+    GRAPH_CYCLE: InvalidArgument,
+        "Nodes wait for each other, and not through a loop's NextIteration.",
+        "Break the cycle; the message names nodes of it.";
+    GRAPH_FRAME: InvalidArgument,
+        "The frames of the graph's loops contradict each other.",
+        "Build loops with a loop's own operations; the message names the node.";
+    GRAPH_ENDPOINT: InvalidArgument,
+        "What is fed, fetched or run makes no sense, alone or together.",
+        "Correct the feed, fetch or target that the message names.";
+    GRAPH_ENDPOINT_UNKNOWN: NotFound,
+        "What is fed, fetched or run is not in the graph.",
+        "Name a node of the graph, and an output with node:output.";
+    GRAPH_PLACEMENT: InvalidArgument,
+        "A node cannot stand on any device, alone or together with those it must be with.",
+        "Allow soft placement, or name a device that the message lists.";
+    GRAPH_DEVICE: Internal,
+        "A node's assigned device is no full device name.",
+        "Place the graph before it is cut.";
+    GRAPH_NODE_EXISTS: InvalidArgument,
+        "A graph was extended by a node that it has already.",
+        "Send only new nodes.";
+    GRAPH_GRADIENT: Unimplemented,
+        "An operation on the way from a result to a variable has no gradient here.",
+        "Replace it, or stop the gradient before it.";
     // ── Units ───────────────────────────────────────────────────────────────────────────────────────────────────
     SIZE_MALFORMED: InvalidArgument,
         "The text is not a size.",

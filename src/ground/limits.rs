@@ -385,3 +385,23 @@ const _: () = assert!(CLUSTER_TEXT_BYTES_MAX < 4 << 20);
 /// Where a task listens whose launcher names no port: below the range that systems deal out to callers, and none of
 /// those that rendezvous stores and metrics of this field commonly take.
 pub const TASK_PORT: u16 = 29_700;
+
+/// Bytes of a graph's message: half of what the format itself can carry.
+pub const GRAPH_BYTES_MAX: usize = 1 << 30;
+/// Bytes that a graph's message may become: its own bytes for constants, and 3 KiB for each of the most nodes. Two
+/// bytes of a message can ask for some hundreds, so this is counted before they are given.
+pub const GRAPH_MEMORY_MAX: usize = GRAPH_BYTES_MAX + GRAPH_NODES_MAX * 3072;
+/// Nodes of a graph: ten times the largest that is promised to be cut in two seconds.
+pub const GRAPH_NODES_MAX: usize = 1 << 20;
+/// Edges of a graph: eight for each of the most nodes.
+pub const GRAPH_EDGES_MAX: usize = 8 * GRAPH_NODES_MAX;
+/// Inputs and outputs of all nodes of a graph, connected or not: a node names their number, and each takes 8 bytes.
+pub const GRAPH_PORTS_MAX: usize = 2 * GRAPH_EDGES_MAX;
+/// Dimensions of all shapes that are inferred of a graph: four for each of the most edges, 16 bytes each.
+pub const GRAPH_DIMENSIONS_MAX: usize = 4 * GRAPH_EDGES_MAX;
+/// Tensors that go into one node or come out of it: a graph names their number, so two of its bytes can ask for many.
+pub const GRAPH_OUTPUTS_PER_NODE_MAX: usize = 1 << 14;
+/// Dimensions of a shape in a graph, as the original has it. A tensor has fewer.
+pub const GRAPH_RANK_MAX: usize = 254;
+/// Bytes of a node's name, so that `edge_<number>_<name>` is an edge's.
+pub const NODE_NAME_BYTES_MAX: usize = EDGE_NAME_BYTES_MAX - 26;

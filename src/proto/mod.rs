@@ -1,5 +1,6 @@
 //! Proto: the control plane's messages, as compiled from `proto/rendez.proto`, those of services from
-//! `proto/services.proto`, and TensorFlow's of a cluster from `proto/cluster.proto`.
+//! `proto/services.proto`, and TensorFlow's of a cluster, a graph and a session from `proto/cluster.proto`,
+//! `proto/graph.proto` and `proto/session.proto`.
 //!
 //! Plain data: nothing here knows of sockets, tasks or threads, and nothing here is ever in a hot frame.
 
@@ -17,7 +18,7 @@ pub mod services {
     include!(concat!(env!("OUT_DIR"), "/rendez.services.v1.rs"));
 }
 
-/// TensorFlow's messages of a cluster.
+/// TensorFlow's messages of a cluster, a graph and a session.
 // Generated code: its style is the generator's.
 #[allow(clippy::all, unreachable_pub, missing_docs)]
 pub mod tensorflow {

@@ -1,0 +1,120 @@
+//! Decoding: what asks for too much, and what is no message.
+
+use super::*;
+use crate::graph::attr::IntoAttr;
+
+fn reason(bytes: &[u8]) -> &'static str {
+    decode(bytes).expect_err("refused").reason()
+}
+
+/// A field of bytes.
+fn field(number: u8, body: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![number << 3 | 2];
+    let mut len = body.len();
+    while len >= 0x80 {
+        bytes.push(len as u8 | 0x80);
+        len >>= 7;
+    }
+    bytes.push(len as u8);
+    bytes.extend(body);
+    bytes
+}
+
+#[test]
+fn two_bytes_that_ask_for_hundreds_are_counted() {
+    // Empty nodes, and empty tensors in a list: each two bytes long.
+    let nodes = field(1, &[]).repeat(5 << 20);
+    assert_eq!(reason(&nodes), "GRAPH_LIMIT");
+    let tensors = field(8, &[]).repeat(20 << 20);
+    let attr = field(5, &[field(1, b"a"), field(2, &field(1, &tensors))].concat());
+    assert_eq!(reason(&field(1, &attr)), "GRAPH_LIMIT");
+    let few = field(1, &[]).repeat(100);
+    assert_eq!(decode(&few).expect("a few empty nodes").node.len(), 100);
+}
+
+#[test]
+fn depth_is_bounded() {
+    // A function's attribute that is a function whose attribute is …
+    let mut attr = vec![];
+    for _ in 0..10_000 {
+        attr = field(10, &field(2, &field(2, &attr)));
+        if attr.len() > 100_000 {
+            break;
+        }
+    }
+    let entry = field(5, &field(2, &attr));
+    assert_eq!(reason(&field(1, &entry)), "GRAPH_MALFORMED");
+}
+
+#[test]
+fn what_is_cut_short_is_no_message() {
+    let node = NodeDef {
+        name: "x".to_owned(),
+        attr: [("a".to_owned(), vec![1i64, 2, 3].into_attr())].into(),
+        ..NodeDef::default()
+    };
+    let def = GraphDef {
+        node: vec![node],
+        ..GraphDef::default()
+    };
+    let bytes = def.encode_to_vec();
+    assert_eq!(decode(&bytes).expect("whole"), def);
+    for len in 1..bytes.len() {
+        assert_eq!(reason(&bytes[..len]), "GRAPH_MALFORMED", "{len}");
+    }
+    assert_eq!(reason(&[0x0b]), "GRAPH_MALFORMED", "a group");
+    assert_eq!(
+        reason(&[0xff; 11]),
+        "GRAPH_MALFORMED",
+        "a number without end"
+    );
+}
+
+#[test]
+fn fields_that_are_not_known_are_skipped() {
+    let mut bytes = field(9, b"debug information");
+    bytes.extend([
+        7 << 3,
+        0xff,
+        0x01,
+        8 << 3 | 1,
+        1,
+        2,
+        3,
+        4,
+        5,
+        6,
+        7,
+        8,
+        6 << 3 | 5,
+        1,
+        2,
+        3,
+        4,
+    ]);
+    assert_eq!(decode(&bytes).expect("unknown fields"), GraphDef::default());
+}
+
+#[test]
+fn a_graph_is_extended_by_new_nodes_only() {
+    let def = |names: &[&str]| GraphDef {
+        node: names
+            .iter()
+            .map(|&name| NodeDef {
+                name: name.to_owned(),
+                ..NodeDef::default()
+            })
+            .collect(),
+        ..GraphDef::default()
+    };
+    let mut whole = def(&["a"]);
+    extend(&mut whole, def(&["b"])).expect("new");
+    let status = extend(&mut whole, def(&["c", "b"])).expect_err("again");
+    assert_eq!(status.reason(), "GRAPH_NODE_EXISTS");
+    assert!(
+        status
+            .message()
+            .starts_with("GraphDef argument to Extend includes node 'b', which was created by")
+    );
+    assert_eq!(whole, def(&["a", "b"]));
+}

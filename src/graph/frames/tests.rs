@@ -1,0 +1,104 @@
+//! Frames: what is in which loop, and loops that contradict themselves.
+
+use super::*;
+use crate::graph::builder::{Builder, ints};
+use crate::graph::flow::Output;
+use crate::graph::ops::Ops;
+
+fn builder() -> (Builder, Output) {
+    let mut graph = Builder::new(&Ops::standard());
+    let one = graph.constant("one", ints(&[], &[1])).expect("one");
+    (graph, one)
+}
+
+fn enter(graph: &mut Builder, data: Output, frame: &str) -> Output {
+    graph
+        .node("Enter")
+        .input(data)
+        .attr("frame_name", frame)
+        .build()
+        .expect("enter")
+}
+
+fn refused(graph: &Builder, text: &str) {
+    let status = Frames::of(graph.graph()).expect_err(text);
+    assert_eq!(status.reason(), "GRAPH_FRAME", "{status}");
+    assert!(status.message().contains(text), "{status}");
+}
+
+#[test]
+fn a_loop_in_a_loop_has_its_own_frame() {
+    let (mut graph, one) = builder();
+    let outer = enter(&mut graph, one, "outer");
+    let inner = enter(&mut graph, outer, "inner");
+    let back = graph.node("Exit").input(inner).build().expect("exit");
+    let after = graph.node("Neg").input(back).build().expect("neg");
+    let frames = Frames::of(graph.graph()).expect("frames");
+    let name = |node: Output| frames.frame(frames.of_node(node.node)).name.as_str();
+    assert_eq!(
+        [name(one), name(outer), name(inner), name(back), name(after)],
+        ["", "outer", "inner", "inner", "outer"]
+    );
+    assert_eq!(
+        frames.of_inputs(graph.graph(), inner.node),
+        frames.of_node(outer.node)
+    );
+    assert_eq!(
+        frames.of_outputs(graph.graph(), back.node),
+        frames.of_node(outer.node)
+    );
+    assert!(!frames.is_flat());
+}
+
+#[test]
+fn inputs_are_of_one_frame() {
+    let (mut graph, one) = builder();
+    let inside = enter(&mut graph, one, "f");
+    graph
+        .node("Add")
+        .input(inside)
+        .input(one)
+        .name("both")
+        .build()
+        .expect("add");
+    refused(
+        &graph,
+        "{{node both}} has inputs from different frames. The input {{node one}} is in frame ''.",
+    );
+}
+
+#[test]
+fn a_frame_is_entered_from_one() {
+    let (mut graph, one) = builder();
+    let first = enter(&mut graph, one, "f");
+    enter(&mut graph, first, "f");
+    refused(&graph, "Mismatched parent frames for \"f\"");
+    let (mut graph, one) = builder();
+    enter(&mut graph, one, "");
+    refused(&graph, "must have a frame name.");
+}
+
+#[test]
+fn a_loop_has_one_condition() {
+    let (mut graph, one) = builder();
+    let inside = enter(&mut graph, one, "f");
+    let less = graph
+        .node("Less")
+        .input(inside)
+        .input(inside)
+        .build()
+        .expect("less");
+    for _ in 0..2 {
+        graph.node("LoopCond").input(less).build().expect("cond");
+    }
+    refused(&graph, "Loop \"f\" has more than one LoopCond node");
+}
+
+#[test]
+fn nothing_leaves_a_loop_it_is_not_in() {
+    for op in ["Exit", "NextIteration"] {
+        let (mut graph, one) = builder();
+        graph.node(op).input(one).build().expect("a node");
+        refused(&graph, "stands outside all loops");
+    }
+}
