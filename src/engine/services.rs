@@ -3,7 +3,7 @@
 //! Numbers and payloads; who may call was settled when the caller was greeted. Messages are those of
 //! `proto/services.proto`.
 
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use prost::Message;
@@ -13,7 +13,8 @@ use crate::control::{Path, Services};
 use crate::ground::device::TaskName;
 use crate::ground::{Status, catalogue};
 use crate::proto::services::{
-    Connected, ConnectedReply, ConnectedRequest, PendingItem, PendingReply,
+    ClockReply, Connected, ConnectedReply, ConnectedRequest, DumpReply, DumpRequest, PendingItem,
+    PendingReply,
 };
 
 /// Gives back what it was given.
@@ -22,6 +23,13 @@ pub const ECHO: u32 = 1;
 pub const CONNECTED: u32 = 2;
 /// Takes a `PendingRequest`, gives a `PendingReply`.
 pub const PENDING: u32 = 3;
+
+/// Takes a `ClockRequest`, gives a `ClockReply`.
+pub const CLOCK: u32 = 4;
+/// Takes a `StatRequest`, gives a `StatReply`.
+pub const STAT: u32 = 5;
+/// Takes a `DumpRequest`, gives a `DumpReply`.
+pub const DUMP: u32 = 6;
 
 /// How often a probe looks whether all are connected.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -33,7 +41,9 @@ pub(super) fn of(engine: Weak<Inner>) -> Services {
         let gone = || Status::of(catalogue::SHUTDOWN, "Shutdown");
         inner.map(|inner| Engine { inner }).ok_or_else(gone)
     };
-    let (connected, pending) = (alive.clone(), alive);
+    let (connected, pending) = (alive.clone(), alive.clone());
+    let (clock, stat, dump) = (alive.clone(), alive.clone(), alive);
+    let dumps = Mutex::new(Dumps::default());
     Services::new()
         .on(ECHO, |call| Ok(call.payload.clone()))
         .on(CONNECTED, move |call| {
@@ -45,10 +55,70 @@ pub(super) fn of(engine: Weak<Inner>) -> Services {
             let until = Instant::now() + Duration::from_millis(asked.probe_ms);
             Ok(who_is_connected(&engine, until.min(call.deadline)).encode_to_vec())
         })
+        .on(CLOCK, move |_| {
+            let clock = &clock()?.inner.clock;
+            let (ticks, rate) = (clock.ticks(), clock.scale().rate);
+            let boot_id = super::recording::boot_id();
+            let reply = ClockReply {
+                ticks,
+                rate,
+                boot_id,
+            };
+            Ok(reply.encode_to_vec())
+        })
+        .on(STAT, move |_| {
+            Ok(super::counters::stat(&stat()?).encode_to_vec())
+        })
+        .on(DUMP, move |call| {
+            let asked = DumpRequest::decode(&*call.payload).map_err(|error| {
+                let message = format!("not a DumpRequest: {error}");
+                Status::of(catalogue::CALL_MALFORMED, message)
+            })?;
+            let mut dumps = dumps.lock().unwrap_or_else(PoisonError::into_inner);
+            Ok(dumps.piece(&dump()?, &asked).encode_to_vec())
+        })
         .on(
             PENDING,
             move |_| Ok(what_waits(&pending()?).encode_to_vec()),
         )
+}
+
+/// The recording that is being given away, packed, piece by piece.
+#[derive(Debug, Default)]
+struct Dumps {
+    shard: u32,
+    packed: Vec<u8>,
+}
+
+/// Bytes of a piece: what a control message has room for.
+const PIECE: usize = 32 << 10;
+
+impl Dumps {
+    fn piece(&mut self, engine: &Engine, asked: &DumpRequest) -> DumpReply {
+        if asked.from == 0 || asked.shard != self.shard {
+            self.shard = asked.shard;
+            let recording = engine.recordings().into_iter().nth(asked.shard as usize);
+            self.packed = recording.map(|words| pack(&words)).unwrap_or_default();
+        }
+        let from = usize::try_from(asked.from)
+            .unwrap_or(usize::MAX)
+            .min(self.packed.len());
+        let end = (from + PIECE).min(self.packed.len());
+        DumpReply {
+            shards: engine.shards() as u32,
+            piece: self.packed[from..end].to_vec(),
+            total: self.packed.len() as u64,
+        }
+    }
+}
+
+fn pack(words: &[u64]) -> Vec<u8> {
+    use std::io::Write;
+    let mut packer = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    // Into memory, which takes everything.
+    let _ = packer.write_all(&bytes);
+    packer.finish().unwrap_or_default()
 }
 
 fn who_is_connected(engine: &Engine, until: Instant) -> ConnectedReply {

@@ -2,7 +2,8 @@
 //!
 //! A shard's thread is pinned first and then makes its arena and ports, so that their pages are near its core.
 
-use std::sync::{Arc, Mutex, OnceLock, mpsc};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 use std::time::Duration;
 
 use core_affinity::CoreId;
@@ -14,6 +15,7 @@ use super::secrets;
 use super::steps::Steps;
 use super::wiring::{ShardObserver, Wiring};
 use super::{Crew, Inner, Placement};
+use super::{metrics, recording};
 use crate::control::{Control, ControlConfig, PollPolicy as ControlPolicy};
 use crate::fabric::doorbell::Doorbell;
 use crate::fabric::tcp::{TcpConfig, TcpPort};
@@ -22,7 +24,9 @@ use crate::ground::device::TaskName;
 use crate::ground::{Code, Incarnation, Status, catalogue, limits};
 use crate::memory::{ArenaId, Pool, Segment};
 use crate::shard::mailbox::Mailbox;
+use crate::shard::recorder::{Head, Recorder};
 use crate::shard::run::{PollPolicy, Running, run};
+use crate::shard::stages::{Place, Stages};
 use crate::shard::{Clock, Neighbour, Parts, Shard};
 
 /// The least time for a greeting: for machines that start many tasks at once.
@@ -82,6 +86,7 @@ pub(super) fn start(config: Config) -> Result<Arc<Inner>, Status> {
             neighbours,
             observer: ShardObserver::new(&wiring, index as u16),
             core: cores[index],
+            place: recording::place(&config, &task, index)?,
         };
         let running = Running {
             policy: config.poll,
@@ -93,8 +98,8 @@ pub(super) fn start(config: Config) -> Result<Arc<Inner>, Status> {
         let thread = std::thread::Builder::new()
             .name(format!("rendez-shard-{index}"))
             .spawn(move || match seed.grow() {
-                Ok((shard, segments)) => {
-                    let _ = ready.send(Ok((index as u16, segments)));
+                Ok((shard, segments, recorder)) => {
+                    let _ = ready.send(Ok((index as u16, segments, recorder)));
                     let shard = run(shard, &running);
                     drop(working);
                     // Its connections end with it: first its peers are told why.
@@ -127,20 +132,33 @@ pub(super) fn start(config: Config) -> Result<Arc<Inner>, Status> {
         })),
         placement: Placement { cores, is_shared },
         locals: Mutex::default(),
+        dumped: AtomicU64::new(0),
+        keeps_clocks: AtomicBool::new(false),
+        began: Clock::system().stamp(),
+        metrics: Mutex::default(),
+        recorders: OnceLock::new(),
         config,
     });
+    let mut recorders = vec![None; count];
     for _ in 0..count {
-        let (shard, segments) = started
+        let (shard, segments, recorder) = started
             .recv()
             .map_err(|_| missing("a shard's thread ended"))??;
+        recorders[usize::from(shard)] = recorder;
         for segment in segments {
             is_huge &= segment.is_huge();
             wiring.segment_added(shard, segment);
         }
     }
+    let _ = inner.recorders.set(recorders);
     wiring.bind(&inner);
     if inner.config.control {
         start_control(&inner)?;
+    }
+    if let Some(address) = &inner.config.metrics {
+        let page = metrics::Page(Arc::downgrade(&inner));
+        let server = metrics::Server::start(address, page)?;
+        *inner.metrics.lock().unwrap_or_else(PoisonError::into_inner) = Some(server);
     }
     tracing::debug!(task = %inner.task, cores = ?inner.placement.cores, is_huge, "the engine runs");
     Ok(inner)
@@ -281,10 +299,11 @@ struct Seed {
     neighbours: Vec<Option<Neighbour>>,
     observer: Arc<ShardObserver>,
     core: usize,
+    place: Place,
 }
 
 impl Seed {
-    fn grow(self) -> Result<(Shard, Vec<Arc<Segment>>), Status> {
+    fn grow(self) -> Result<Grown, Status> {
         // A core that was in the mask a moment ago may be gone; the shard then runs where the kernel puts it.
         if !core_affinity::set_for_current(CoreId { id: self.core }) {
             tracing::warn!(core = self.core, "the shard could not be pinned");
@@ -293,6 +312,23 @@ impl Seed {
         let segments = pool.segments().to_vec();
         let tcp =
             TcpPort::new(self.tcp).map_err(|error| missing(format!("a port for TCP: {error}")))?;
+        let ports = vec![
+            AnyPort::Shm(ShmPort::new()),
+            AnyPort::Loopback(LoopbackPort::new()),
+            AnyPort::Tcp(tcp),
+        ];
+        let head = Head {
+            task: self.task.to_string(),
+            incarnation: self.incarnation.0,
+            shard: self.index,
+            pid: std::process::id(),
+            sampling: self.settings.sampling,
+            clock_ns: 0,
+            scale: self.clock.scale(),
+            boot: recording::boot(),
+        };
+        let stages = Stages::new(self.clock.clone(), &ports, self.place, head)?;
+        let recorder = stages.recorder();
         let mut shard = Shard::new(Parts {
             index: self.index,
             task: self.task,
@@ -300,19 +336,19 @@ impl Seed {
             settings: self.settings,
             clock: self.clock,
             pool,
-            ports: vec![
-                AnyPort::Shm(ShmPort::new()),
-                AnyPort::Loopback(LoopbackPort::new()),
-                AnyPort::Tcp(tcp),
-            ],
+            ports,
             mailbox: self.mailbox,
             neighbours: self.neighbours,
             observer: self.observer,
+            stages,
         });
         shard.segments_are_told();
-        Ok((shard, segments))
+        Ok((shard, segments, recorder))
     }
 }
+
+/// A shard, its first memory, and what it records into.
+type Grown = (Shard, Vec<Arc<Segment>>, Option<Arc<Recorder>>);
 
 fn missing(what: impl std::fmt::Display) -> Status {
     Status::new(

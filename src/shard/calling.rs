@@ -3,7 +3,7 @@
 //! Rare and cold; a call may allocate and format.
 
 use super::call::Call;
-use super::{ARRIVALS_PER_TURN, Shard, TaskEvent, faults, peers};
+use super::{ARRIVALS_PER_TURN, Shard, Task, TaskEvent, faults, peers};
 use crate::ground::catalogue::CONNECT_DEADLINE;
 use crate::ground::{Nanos, limits};
 
@@ -15,6 +15,17 @@ impl Shard {
             if self.poll_fabric() == 0 {
                 return;
             }
+        }
+    }
+
+    #[cold]
+    pub(super) fn end_task(&mut self, task: u32, body: Box<dyn Task>) {
+        let is_done = self.finished.contains(&task);
+        self.finished.clear();
+        if is_done {
+            self.core.forget_task(task);
+        } else {
+            self.tasks[task as usize] = Some(body);
         }
     }
 
@@ -45,6 +56,11 @@ impl Shard {
                 until,
             } => self.core.peer_away(&task, status, until),
             Call::PeerSegment { task, segment } => self.core.peer_segment(&task, segment),
+            Call::PeerClock { task, clock } => {
+                if let Some(at) = self.core.peers.iter().position(|peer| peer.task == task) {
+                    self.core.stages.compare(at as u32, Some(clock));
+                }
+            }
             Call::Abort { step, status } => {
                 if self.core.abort(step, &status) {
                     self.core.tell_neighbours(step, &status);
