@@ -89,6 +89,8 @@ pub(crate) struct Inner {
     pub(crate) cells: ArrayQueue<Arc<WaitCell<Received>>>,
     pub(crate) crew: Mutex<Option<Crew>>,
     pub(crate) placement: Placement,
+    /// Who writes a missed deadline down.
+    pub(crate) dumping: Mutex<Option<JoinHandle<()>>>,
     /// When a missed deadline was recorded last.
     pub(crate) dumped: AtomicU64,
     /// Somebody compares the clocks of peers with ours.
@@ -406,7 +408,7 @@ impl Inner {
             // A panic of a shard was told by the panic hook; there is nothing left to stop.
             let _ = thread.join();
         }
-        recording::clear(&self.config, &self.task, self.mailboxes.len());
+        recording::clear(self);
     }
 }
 

@@ -6,8 +6,8 @@
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use prost::Message;
@@ -116,12 +116,14 @@ impl Engine {
             // Whole or not at all: a reader may be looking.
             let partial = path.with_extension("part");
             let mut file = File::create(&partial).map_err(unwritable)?;
-            let bytes: Vec<u8> = recorder
-                .copy()
-                .iter()
-                .flat_map(|word| word.to_le_bytes())
-                .collect();
-            file.write_all(&bytes).map_err(unwritable)?;
+            let mut bytes = Vec::with_capacity(1 << 16);
+            for words in recorder.copy().chunks(1 << 13) {
+                bytes.clear();
+                words
+                    .iter()
+                    .for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
+                file.write_all(&bytes).map_err(unwritable)?;
+            }
             fs::rename(&partial, &path).map_err(unwritable)?;
             written.push(path);
         }
@@ -278,11 +280,10 @@ impl Inner {
             }
         };
         // Without a thread the event in the ring is all that is kept.
-        drop(
-            std::thread::Builder::new()
-                .name("rendez-dump".into())
-                .spawn(body),
-        );
+        let thread = std::thread::Builder::new()
+            .name("rendez-dump".into())
+            .spawn(body);
+        *self.dumping.lock().unwrap_or_else(PoisonError::into_inner) = thread.ok();
     }
 
     pub(crate) fn recorders(&self) -> impl Iterator<Item = (u16, &Recorder)> {
@@ -344,9 +345,21 @@ pub(super) fn place(config: &Config, task: &TaskName, shard: usize) -> Result<Pl
     })
 }
 
-/// A task that ends in good order leaves nothing to look at.
-pub(super) fn clear(config: &Config, task: &TaskName, shards: usize) {
-    if let Some(folder) = &config.recorder_dir {
+/// A task that ends in good order, and missed no deadline, leaves nothing to look at.
+pub(super) fn clear(inner: &Inner) {
+    let dumping = inner
+        .dumping
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .take();
+    // What is being written down may be all that is known of why the task ends.
+    let own = std::thread::current().id();
+    if let Some(dumping) = dumping.filter(|thread| thread.thread().id() != own) {
+        let _ = dumping.join();
+    }
+    let (config, task, shards) = (&inner.config, &inner.task, inner.mailboxes.len());
+    let is_clean = inner.dumped.load(Ordering::Relaxed) == 0;
+    if let Some(folder) = config.recorder_dir.as_ref().filter(|_| is_clean) {
         for shard in 0..shards {
             let _ = fs::remove_file(folder.join(format!("{}.rdz", stem(task, shard as u16))));
         }

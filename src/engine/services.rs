@@ -112,13 +112,53 @@ impl Dumps {
     }
 }
 
+/// The words that are not zero, each run after its place and its length, and all of it by zlib: most are.
 fn pack(words: &[u64]) -> Vec<u8> {
     use std::io::Write;
     let mut packer = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
-    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-    // Into memory, which takes everything.
-    let _ = packer.write_all(&bytes);
+    let mut at = 0;
+    let mut put = |word: u64| {
+        // Into memory, which takes everything.
+        let _ = packer.write_all(&word.to_le_bytes());
+    };
+    put(words.len() as u64);
+    for run in words.chunk_by(|one, next| (*one == 0) == (*next == 0)) {
+        if run.first().is_some_and(|word| *word != 0) {
+            put(at);
+            put(run.len() as u64);
+            run.iter().for_each(|word| put(*word));
+        }
+        at += run.len() as u64;
+    }
     packer.finish().unwrap_or_default()
+}
+
+/// What [`pack`] has packed; `None` for what it has not. At most `most` words.
+#[must_use]
+pub fn unpack(packed: &[u8], most: usize) -> Option<Vec<u64>> {
+    use std::io::Read;
+    let mut bytes = Vec::new();
+    // Places and lengths at most treble what there is to say.
+    let unpacked = flate2::read::ZlibDecoder::new(packed).take(24 * most as u64);
+    let mut unpacked = unpacked;
+    unpacked.read_to_end(&mut bytes).ok()?;
+    let (eights, _) = bytes.as_chunks::<8>();
+    let mut said = eights.iter().map(|eight| u64::from_le_bytes(*eight));
+    let count = usize::try_from(said.next()?)
+        .ok()
+        .filter(|count| *count <= most)?;
+    let mut words = vec![0; count];
+    while let Some(at) = said.next() {
+        let (at, len) = (
+            usize::try_from(at).ok()?,
+            usize::try_from(said.next()?).ok()?,
+        );
+        let run = words.get_mut(at..at.checked_add(len)?)?;
+        for word in run {
+            *word = said.next()?;
+        }
+    }
+    Some(words)
 }
 
 fn who_is_connected(engine: &Engine, until: Instant) -> ConnectedReply {

@@ -132,6 +132,7 @@ pub(super) fn start(config: Config) -> Result<Arc<Inner>, Status> {
         })),
         placement: Placement { cores, is_shared },
         locals: Mutex::default(),
+        dumping: Mutex::default(),
         dumped: AtomicU64::new(0),
         keeps_clocks: AtomicBool::new(false),
         began: Clock::system().stamp(),

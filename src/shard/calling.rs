@@ -3,6 +3,7 @@
 //! Rare and cold; a call may allocate and format.
 
 use super::call::Call;
+use super::recorder::What;
 use super::{ARRIVALS_PER_TURN, Shard, Task, TaskEvent, faults, peers};
 use crate::ground::catalogue::CONNECT_DEADLINE;
 use crate::ground::{Nanos, limits};
@@ -32,6 +33,7 @@ impl Shard {
     pub(super) fn handle_call(&mut self, call: Call) {
         match call {
             Call::PeerUp(up) => {
+                self.core.remember_peer(What::PeerUp, &up.task);
                 self.core.peer_up(*up, &mut self.ports);
                 // The hello leaves before the peer's can be polled.
                 self.transmit();
@@ -46,6 +48,7 @@ impl Shard {
                 // What the peer had said before it went is still in the rings: it counts.
                 self.poll_last();
                 if let Some(at) = self.core.peers.iter().position(|peer| peer.task == task) {
+                    self.core.remember_peer(What::PeerDown, &task);
                     self.core.peer_lost(at as u32, &status);
                 }
             }

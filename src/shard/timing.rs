@@ -8,7 +8,8 @@ use super::recorder::What;
 use super::stages::Subject;
 use super::value::Path;
 use super::{Shard, TaskEvent};
-use crate::rendezvous::Slot;
+use crate::ground::{FrameIter, StepId, TaskName};
+use crate::rendezvous::{KeyId, Slot};
 
 impl Shard {
     /// Whose time it was: of `turns` the last did something if `is_busy`, the others found nothing to do.
@@ -89,6 +90,25 @@ impl Core {
             key: self.keys.at(slot.key).map_or(0, |entry| entry.key.hash()),
             ordinal,
             bytes,
+        }
+    }
+
+    /// A peer came or went.
+    #[cold]
+    pub(super) fn remember_peer(&mut self, what: What, task: &TaskName) {
+        if self.stages.is_on() {
+            let name = task.to_string();
+            // FNV-1a: a place among the names of keys, whose hashes are of another kind.
+            let step =
+                |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+            let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325, step);
+            self.stages.name(hash, &name);
+            let slot = Slot {
+                step: StepId(0),
+                key: KeyId(0),
+                at: FrameIter::default(),
+            };
+            self.stages.note(what, slot, hash, 0, 0);
         }
     }
 
