@@ -13,8 +13,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let descriptors = protox::compile(FILES, ["proto"])?;
     let mut config = prost_build::Config::new();
-    // In order of task and of attribute, so that equal clusters and graphs are equal bytes.
-    config.btree_map([".tensorflow"]);
+    // In order of task and of attribute, so that equal clusters and graphs are equal bytes; counters in that of
+    // their names.
+    config.btree_map([".tensorflow", ".rendez.services"]);
     // A graph has hundreds of thousands of attributes, and few of them are as large as these.
     for large in ["list", "tensor", "shape", "func"] {
         config.boxed(format!(".tensorflow.AttrValue.value.{large}"));

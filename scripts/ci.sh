@@ -18,7 +18,7 @@ export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-never}"
 deny_version=0.20.2
 seeds="${SEEDS:-300}"
 
-steps=(tools fmt clippy test doc sim nemesis soft-roce fuzz deny)
+steps=(tools fmt clippy test doc sim nemesis metrics soft-roce fuzz deny)
 # Asked for by name: then it fails where it cannot run.
 is_asked=""
 timings=""
@@ -113,6 +113,18 @@ step_soft-roce() {
     TIMEOUT="${SOFT_ROCE_SECONDS:-470}" scripts/soft-roce.sh
 }
 
+# A real Prometheus over two tasks. Asked for by name it must run; among all steps it says loudly where it cannot.
+step_metrics() {
+    cargo build --locked --quiet
+    local status=0
+    RENDEZ="$PWD/target/debug/rendez" scripts/prometheus.sh || status=$?
+    if [ "$status" -eq 3 ] && [ -z "$is_asked" ]; then
+        warn "metrics NOT scraped by a real Prometheus: its package cannot be had here"
+        return
+    fi
+    return "$status"
+}
+
 # Every parser, for a few seconds: enough to find what a change has just broken. Needs a nightly toolchain.
 step_fuzz() {
     if ! cargo +nightly --version >/dev/null 2>&1; then
@@ -154,7 +166,7 @@ step_deny() {
 if [ $# -gt 0 ]; then steps=("$@"); is_asked=yes; fi
 for step in "${steps[@]}"; do
     case "$step" in
-        tools | fmt | clippy | test | doc | sim | nemesis | soft-roce | fuzz | deny | sanitize | mutants) ;;
+        tools | fmt | clippy | test | doc | sim | nemesis | metrics | soft-roce | fuzz | deny | sanitize | mutants) ;;
         *) echo "ci: no such step: $step" >&2; exit 2 ;;
     esac
     current="$step"

@@ -12,6 +12,21 @@ rendez=target/release/rendez
 
 say() { printf '\n== %s\n' "$*"; }
 
+# The same hand-over with stages and recorder, and built without them: in turns, so that both see the same machine.
+what_seeing_costs() {
+    local turn
+    cp "$rendez" target/rendez-seen
+    cargo build --release --locked --quiet --no-default-features --features verbs
+    cp "$rendez" target/rendez-unseen
+    cargo build --release --locked --quiet
+    for turn in 1 2 3; do
+        printf 'turn %s, with and without\n' "$turn"
+        target/rendez-seen bench --size 4,64,1KiB,64KiB --duration 2s
+        target/rendez-unseen bench --size 4,64,1KiB,64KiB --duration 2s
+    done
+    rm -f target/rendez-seen target/rendez-unseen
+}
+
 # One task that serves, and a client that spins; nothing is left behind.
 control_calls() {
     local directory served
@@ -64,6 +79,10 @@ for run in $(seq "${RUNS:-1}"); do
 
     say "reliability 1-4      real processes under faults: the worst of each bound (as root)"
     SEED=1 scripts/nemesis.sh 60
+
+    say "seen 1 and 4          what stages and recorder cost, and whether the stages leave nothing out"
+    what_seeing_costs
+    $rendez bench --size 4,64,1KiB --duration 2s --json | grep -o '"bytes":[0-9]*\|"stage_sum_over_mean":[0-9.]*' | uniq
 
     say "parts                 rings, the table, a tensor's life, a hop's own work"
     cargo test --release --locked --quiet --test conformance raw_cache_line -- --ignored --nocapture

@@ -54,6 +54,8 @@ const REGION: Region = Region {
     len: 24,
 };
 
+const STAMP: u64 = 0xe1e2_e3e4_e5e6_e7e8;
+
 const STATUS: StatusText<'_> = StatusText {
     code: Code::Aborted,
     is_derived: true,
@@ -67,6 +69,7 @@ const fn push(meta: TensorMeta, request: Option<Ticket>, data: &[u8]) -> Push<'_
         is_dead: false,
         request,
         data,
+        stamp: 0,
     }
 }
 
@@ -79,6 +82,7 @@ const fn offer(meta: TensorMeta, request: Option<Ticket>, region: Option<Region>
         offer: ticket(9, 8),
         size: 24,
         region,
+        stamp: 0,
     }
 }
 
@@ -115,6 +119,27 @@ fn messages() -> Vec<(&'static str, Message<'static>)> {
         (
             "push_answer",
             Message::Push(push(deep, Some(ticket(7, 6)), DATA)),
+        ),
+        (
+            "push_stamped",
+            Message::Push(Push {
+                stamp: STAMP,
+                ..push(meta(DType::U8, &[5]), None, &DATA[..5])
+            }),
+        ),
+        (
+            "push_stamped_scalar",
+            Message::Push(Push {
+                stamp: STAMP,
+                ..push(meta(DType::F64, &[]), None, &DATA[..8])
+            }),
+        ),
+        (
+            "offer_stamped",
+            Message::Offer(Offer {
+                stamp: STAMP,
+                ..offer(matrix, None, Some(REGION))
+            }),
         ),
         ("offer", Message::Offer(offer(matrix, None, None))),
         (

@@ -6,10 +6,10 @@ use super::stream::Load;
 use super::{
     Channel, Demand, NoPush, Offered, Payload, Rule, Rules, State, Violation, Writing, lines,
 };
-use crate::ground::{Incarnation, Nanos, Region, Status, StepId, TensorMeta};
+use crate::ground::{DType, Incarnation, Nanos, Region, Status, StepId, TensorMeta};
 use crate::rendezvous::KeyId;
 use crate::wire::message::{Offer, Push, Request, StatusText, Subject};
-use crate::wire::{Message, Point, Ticket};
+use crate::wire::{Body, Flags, Kind, Message, Point, Ticket};
 
 impl<V: Payload> Channel<V> {
     /// A connection stands: the hello is due.
@@ -88,6 +88,7 @@ impl<V: Payload> Channel<V> {
             is_dead: value.is_dead(),
             request,
             data: value.data(),
+            stamp: 0,
         };
         let (mut frame, _) = push.emit();
         if frame.body_is_inline() {
@@ -99,6 +100,35 @@ impl<V: Payload> Channel<V> {
                 .push_loaded(frame, Some(key), Load::Value(value));
         }
         Ok(())
+    }
+
+    /// Lets the frame that was queued last say when that was, if it is a push or an offer.
+    pub fn stamp_last(&mut self, stamp: u64) {
+        let Some((due, load)) = self.stream.last_mut() else {
+            return;
+        };
+        let (frame, mut none) = (&mut due.frame, Body::EMPTY);
+        match load {
+            // Made anew whenever it is posted: see `post_due`.
+            Some(Load::Value(value)) if frame.kind() == Kind::Push as u8 => {
+                let meta = value.meta();
+                let has_place = meta.shape.rank() > 0;
+                let is_stamped = has_place && Push::put_stamp(frame, &mut none, &meta, stamp);
+                frame.words[7] = if is_stamped { stamp } else { 0 };
+            }
+            None if frame.kind() == Kind::Push as u8 && frame.rank() == 1 => {
+                let is_plain =
+                    DType::from_wire(frame.dtype()).is_some_and(|dtype| dtype.size().is_some());
+                if is_plain && !frame.flags().has(Flags::SOLICITED) {
+                    frame.words[6] = stamp;
+                    frame.words[0] |= u64::from(Flags::STAMPED.0) << 40;
+                }
+            }
+            Some(Load::Fields(body)) if frame.kind() == Kind::Offer as u8 => {
+                body.put_offer_stamp(frame, stamp);
+            }
+            _ => {}
+        }
     }
 
     /// True if the peer reads in place, and cannot read `value` so, though it is too long for a frame.
@@ -149,6 +179,7 @@ impl<V: Payload> Channel<V> {
             offer,
             size,
             region,
+            stamp: 0,
         });
         self.queue(message, Some(key));
         Ok(())

@@ -88,6 +88,8 @@ pub struct SmallHeard<'a> {
     pub long: &'a [u8],
     /// How many bytes there are.
     pub len: usize,
+    /// When it was posted, on the sender's counter; zero if it does not say.
+    pub stamp: u64,
 }
 
 /// A small value came.
@@ -109,6 +111,8 @@ pub struct PushHeard<'a> {
     pub data: &'a [u8],
     /// The demand it answers.
     pub demand: Option<(Ticket, Demand)>,
+    /// When it was posted, on the sender's counter; zero if it does not say.
+    pub stamp: u64,
 }
 
 /// A large value is on offer.
@@ -134,6 +138,8 @@ pub struct OfferHeard {
     pub region: Option<Region>,
     /// The demand it answers.
     pub demand: Option<(Ticket, Demand)>,
+    /// When it was posted, on the sender's counter; zero if it does not say.
+    pub stamp: u64,
 }
 
 /// The peer wants a value.

@@ -53,7 +53,7 @@ impl<V: Payload> Channel<V> {
     ) -> Option<SmallHeard<'a>> {
         let body_len = frame.body_len() as usize;
         let is_plain = frame.kind() == Kind::Push as u8
-            && frame.flags().0 & !Flags::DEAD.0 == 0
+            && frame.flags().0 & !(Flags::DEAD.0 | Flags::STAMPED.0) == 0
             && frame.rank() <= 1
             && (body_len <= INLINE_BODY_MAX || (body_len == body.len() && body_len <= BODY_MAX))
             && self.state == State::Up;
@@ -65,10 +65,17 @@ impl<V: Payload> Channel<V> {
         let is_inline = body_len <= INLINE_BODY_MAX;
         let mut inline = u128::from(frame.words[6]) | u128::from(frame.words[7]) << 64;
         let mut long: &[u8] = &[];
+        let is_stamped = frame.flags().has(Flags::STAMPED);
+        let mut stamp = 0;
         let shape = if frame.rank() == 0 {
-            // No element is longer than the tail.
-            if !is_inline || size != body_len as u64 {
+            // No element is longer than the tail, and a stamped one's comes after its stamp.
+            let lead = if is_stamped { 8 } else { 0 };
+            if !is_inline || size + lead != body_len as u64 {
                 return None;
+            }
+            if is_stamped {
+                stamp = frame.words[6];
+                inline >>= 64;
             }
             Shape::SCALAR
         } else {
@@ -80,6 +87,16 @@ impl<V: Payload> Channel<V> {
                 let (dim, data) = body.split_first_chunk::<8>()?;
                 long = data;
                 u64::from_le_bytes(*dim)
+            };
+            let elements = if is_stamped {
+                // It stands in the dimension's place, which follows from the bytes.
+                stamp = elements;
+                if !len.is_multiple_of(size) {
+                    return None;
+                }
+                len / size
+            } else {
+                elements
             };
             if elements.checked_mul(size)? != len {
                 return None;
@@ -106,11 +123,12 @@ impl<V: Payload> Channel<V> {
             lines: lines(body_len),
             inline: inline.to_le_bytes(),
             len: if is_inline {
-                body_len - 8 * usize::from(frame.rank())
+                body_len - 8 * usize::from(frame.rank() > 0 || is_stamped)
             } else {
                 long.len()
             },
             long,
+            stamp,
         })
     }
 
@@ -275,6 +293,7 @@ impl<V: Payload> Channel<V> {
             lines: cost,
             data: push.data,
             demand,
+            stamp: push.stamp,
         }))
     }
 
@@ -359,6 +378,7 @@ impl<V: Payload> Channel<V> {
             size: offer.size,
             region: offer.region,
             demand,
+            stamp: offer.stamp,
         }))
     }
 

@@ -79,13 +79,15 @@ impl<V: Payload> Channel<V> {
             is_dead: value.is_dead(),
             request: None,
             data,
+            stamp: 0,
         };
         let (mut frame, body) = push.emit_plain();
         frame.set_credit(self.consumed as u16, self.lines_taken as u16);
         Some((frame, body))
     }
 
-    /// A composed frame was posted: it is kept, with its value if that is not in it, until it is acknowledged.
+    /// A composed frame was posted: it is kept, with its value if that is not in it, until it is acknowledged. Of a
+    /// stamped one with its body beside, the caller has put the stamp into its last word.
     #[inline]
     pub fn posted(&mut self, key: KeyId, frame: Frame, value: V) {
         self.lines_pushed += u64::from(lines(frame.body_len() as usize));
@@ -201,8 +203,11 @@ fn post_due<V: Payload>(
             let mut frame = *due;
             let is_solicited = frame.flags().has(Flags::SOLICITED);
             let request = is_solicited.then(|| Ticket::unpack(frame.words[6] as u32));
-            frame.words[6] = 0;
-            let lead = Push::lead(&value.meta(), request);
+            let mut lead = Push::lead(&value.meta(), request);
+            if frame.flags().has(Flags::STAMPED) {
+                lead.replace_first_dim(frame.words[7]);
+            }
+            (frame.words[6], frame.words[7]) = (0, 0);
             post(&frame, [lead.as_bytes(), value.data()])
         }
         Some(Load::Fields(body)) => post(due, [body.as_bytes(), &[]]),

@@ -116,6 +116,20 @@ impl<V> Stream<V> {
         Some((due, load))
     }
 
+    /// The frame queued last, if it is not posted yet, and what belongs to it.
+    pub(crate) fn last_mut(&mut self) -> Option<(&mut Due, Option<&mut Load<V>>)> {
+        if self.due() == 0 {
+            return None;
+        }
+        let due = self.queue.back_mut()?;
+        let load = if due.has_load {
+            self.loads.back_mut()
+        } else {
+            None
+        };
+        Some((due, load))
+    }
+
     /// Puts a frame with its load in front of the next one: an intern that must go first.
     pub(crate) fn insert_next(&mut self, frame: Frame, load: Load<V>) {
         let due = Due {

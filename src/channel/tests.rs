@@ -242,6 +242,7 @@ fn push_of(len: usize, ordinal: u32, request: Option<Ticket>) -> Sent {
         is_dead: false,
         request,
         data: &value.bytes,
+        stamp: 0,
     }))
 }
 
@@ -254,6 +255,7 @@ fn offer_of(len: usize, offer: Ticket, request: Option<Ticket>) -> Sent {
         offer,
         size: len as u64,
         region: None,
+        stamp: 0,
     }))
 }
 

@@ -27,6 +27,8 @@ Examples:
   rendez config show --origin                  every setting, and where its value comes from
   rendez cluster show                          the cluster that a launcher or a file describes
   rendez doctor                                what this machine lacks, and what that costs
+  rendez pending --config cluster.toml         what waits in a running cluster, and on whom
+  rendez stat --config cluster.toml            where the time of its hand-overs goes
 
 Exit codes: 0 ok, 1 failure, 2 usage. Errors go to standard error as 'error[REASON]: …'; reasons are stable.";
 
@@ -61,6 +63,33 @@ Examples:
 
 The exit code is 0 unless something makes rendez unable to run here.";
 
+const ASK_EXAMPLES: &str = "\
+Examples, of a cluster that a file, a variable or a launcher describes:
+  rendez ping --config cluster.toml              round trips to every task
+  rendez explain --config cluster.toml           the path between each two tasks, and why
+  rendez pending --config cluster.toml           what waits, by whom it waits for, the oldest first
+  rendez stat --config cluster.toml --watch=2s   counters, again and again
+  rendez stat /job:a/task:0 --json | jq .stages  of one task, for programs";
+
+const DUMP_EXAMPLES: &str = "\
+Examples:
+  rendez dump --config cluster.toml --trace out.json    of all running tasks, as a timeline for ui.perfetto.dev
+  rendez dump --pid 4711 --step 7                       of one process of this machine, one step
+  rendez dump /run/rendez/*.rdz --trace out.json        of tasks with `recorder_dir`, also after a crash";
+
+const COMPLETIONS_EXAMPLES: &str = "\
+Examples:
+  rendez completions bash > ~/.local/share/bash-completion/completions/rendez
+  rendez completions zsh > ~/.zfunc/_rendez
+  rendez completions fish > ~/.config/fish/completions/rendez.fish";
+
+const REPORT_EXAMPLES: &str = "\
+Examples:
+  rendez report run.hlog --html run.html
+  rendez report before.hlog after.hlog --html both.html      beside each other
+
+Logs are of `rendez bench --hdr-log`, or of any other tool that writes intervals of HdrHistogram, version 1.3.";
+
 const BENCH_EXAMPLES: &str = "\
 Examples:
   rendez bench                                        half round trips between two processes
@@ -72,6 +101,9 @@ Examples:
   rendez bench --listen 10.0.0.2:29800 --insecure     the far side on another machine, and from here:
   rendez bench rate --connect 10.0.0.2:29800 --size 16MiB --insecure
   rendez bench --json --hdr-log run.hlog              for programs, with whole distributions
+  rendez bench --html run.html                        one page with plots, for people
+  rendez bench --json > before.json                   and after a change, with exit code 1 if it is slower:
+  rendez bench --compare before.json --max-regress 5%
   rendez bench --baseline-only --size 4,1KiB,16MiB    the machine alone: the floor under any engine
 
 Times are half round trips for pingpong, one way for oneway; rates are counted at the receiver.";
@@ -81,6 +113,10 @@ Times are half round trips for pingpong, one way for oneway; rates are counted a
 #[command(name = "rendez", version = VERSION, after_help = EXAMPLES, max_term_width = 100)]
 #[command(subcommand_required = true, arg_required_else_help = false)]
 pub struct Cli {
+    /// How logs are written to standard error; RENDEZ_LOG says how much.
+    #[arg(long, value_enum, global = true, default_value_t = LogFormat::Text, value_name = "FORMAT",
+        hide_short_help = true)]
+    pub log: LogFormat,
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
@@ -117,11 +153,26 @@ pub enum Command {
     #[command(after_help = PUSH_EXAMPLES)]
     Pull(super::push::PullArgs),
     /// Time round trips to running tasks.
+    #[command(after_help = ASK_EXAMPLES)]
     Ping(super::ask::PingArgs),
     /// Print the path between tasks, why it was taken, and why no better one.
+    #[command(after_help = ASK_EXAMPLES)]
     Explain(super::ask::QuestionArgs),
     /// Print everything that waits in a cluster, and on whom.
+    #[command(after_help = ASK_EXAMPLES)]
     Pending(super::ask::QuestionArgs),
+    /// Print what tasks have counted, and where the time of their hand-overs goes.
+    #[command(after_help = ASK_EXAMPLES)]
+    Stat(super::stat::StatArgs),
+    /// Print the last events of tasks, from their memory or from files, also as a timeline.
+    #[command(after_help = DUMP_EXAMPLES)]
+    Dump(super::dump::DumpArgs),
+    /// Print completions for a shell.
+    #[command(after_help = COMPLETIONS_EXAMPLES)]
+    Completions(CompletionsArgs),
+    /// Make one page with plots of interval logs, beside each other.
+    #[command(after_help = REPORT_EXAMPLES)]
+    Report(ReportArgs),
     /// The other side of a demonstration.
     #[command(name = super::demo::pair::PEER_COMMAND, hide = true)]
     DemoPeer(DemoPeerArgs),
@@ -153,6 +204,35 @@ pub struct DemoArgs {
     /// Hand all over again until so much time has passed.
     #[arg(long, hide = true, value_parser = units::duration, default_value = "0s")]
     pub linger: Duration,
+}
+
+/// How logs are written.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Options of `completions`.
+#[derive(Args, Clone, PartialEq, Eq, Debug)]
+pub struct CompletionsArgs {
+    /// The shell.
+    #[arg(value_enum)]
+    pub shell: clap_complete::Shell,
+}
+
+/// Options of `report`.
+#[derive(Args, Clone, PartialEq, Eq, Debug)]
+pub struct ReportArgs {
+    /// Interval logs.
+    #[arg(required = true, num_args = 1..=8)]
+    pub logs: Vec<PathBuf>,
+    /// Where to write the page.
+    #[arg(long, value_name = "FILE")]
+    pub html: PathBuf,
 }
 
 /// Options of the other side of a demonstration.
@@ -192,7 +272,8 @@ pub struct BenchArgs {
     pub transport: Option<Transport>,
     /// Be the far side of measurements that come from other machines, one after another, until interrupted.
     #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["pattern", "size", "transport", "from", "duration",
-        "warmup", "rate", "touch", "parked", "check", "hdr_log", "baseline", "baseline_only", "json"])]
+        "warmup", "rate", "touch", "parked", "check", "hdr_log", "html", "compare", "baseline", "baseline_only",
+        "json"])]
     pub listen: Option<Address>,
     /// Measure with the far side that listens there.
     #[arg(long, value_name = "HOST:PORT", conflicts_with_all = ["listen", "baseline", "baseline_only"])]
@@ -230,6 +311,15 @@ pub struct BenchArgs {
     /// Write whole distributions to an `HdrHistogram` interval log (V2).
     #[arg(long, value_name = "FILE")]
     pub hdr_log: Option<PathBuf>,
+    /// Write one page with plots of the whole distributions.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Compare the medians with those of a former run, kept by `--json > FILE`.
+    #[arg(long, value_name = "FILE", conflicts_with = "baseline_only")]
+    pub compare: Option<PathBuf>,
+    /// With --compare: by how much a median may be worse; beyond it the exit code is 1.
+    #[arg(long, value_name = "PERCENT", value_parser = compare_share, default_value = "5%", requires = "compare")]
+    pub max_regress: f64,
     /// Measure the raw reference of this machine in the same run, beside every size.
     #[arg(long)]
     pub baseline: bool,
@@ -374,6 +464,15 @@ impl BenchPeerArgs {
             poll: self.poll.into(),
             parked: None,
         }
+    }
+}
+
+/// Reads `5%` as 0.05.
+fn compare_share(text: &str) -> Result<f64, String> {
+    let number = text.trim().trim_end_matches('%');
+    match number.trim().parse::<f64>() {
+        Ok(percent) if percent.is_finite() && percent >= 0.0 => Ok(percent / 100.0),
+        _ => Err("write a share in percent, as 5%".into()),
     }
 }
 

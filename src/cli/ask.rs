@@ -1,4 +1,4 @@
-//! `rendez ping`, `rendez explain` and `rendez pending`: questions to running tasks.
+//! `rendez ping` and `rendez explain`: questions to running tasks, and who asks these and others.
 //!
 //! Who asks is an observer: a task of no cluster, that proves the secret like any other and hands nothing over. Knows
 //! services and tables.
@@ -17,7 +17,7 @@ use super::units::{self, show_bytes, show_nanos};
 use crate::cluster::{ClusterSpec, Membership, resolve};
 use crate::engine::{Engine, OBSERVER_JOB, services};
 use crate::ground::{Code, Status, TaskName, catalogue};
-use crate::proto::services::{ConnectedReply, ConnectedRequest, PendingReply, PendingRequest};
+use crate::proto::services::{ConnectedReply, ConnectedRequest};
 
 /// Options that all questions have.
 #[derive(Args, Clone, PartialEq, Debug)]
@@ -47,7 +47,7 @@ pub struct PingArgs {
     pub ask: AskArgs,
 }
 
-/// Options of `explain` and `pending`.
+/// Options of `explain`, `pending` and `stat`.
 #[derive(Args, Clone, PartialEq, Debug)]
 pub struct QuestionArgs {
     /// Whom to ask; everybody in the cluster without it.
@@ -59,14 +59,14 @@ pub struct QuestionArgs {
 }
 
 /// An engine that looks and hands nothing over, and whom it asks.
-struct Observer {
+pub(super) struct Observer {
     engine: Engine,
     tasks: Vec<TaskName>,
     patience: Duration,
 }
 
 impl Observer {
-    fn new(args: &AskArgs, task: Option<&str>) -> Result<Self, CliError> {
+    pub(super) fn new(args: &AskArgs, task: Option<&str>) -> Result<Self, CliError> {
         let loaded = args.settings.load()?;
         let mut surroundings = loaded.surroundings()?;
         // Which task of the cluster this process would be is beside the point: it is none.
@@ -112,7 +112,12 @@ impl Observer {
         })
     }
 
-    fn ask<T: Message + Default>(
+    /// Whom it asks.
+    pub(super) fn tasks(&self) -> &[TaskName] {
+        &self.tasks
+    }
+
+    pub(super) fn ask<T: Message + Default>(
         &self,
         task: &TaskName,
         method: u32,
@@ -127,7 +132,7 @@ impl Observer {
     }
 
     /// Asks everybody at once, so that those who are silent keep nobody waiting twice.
-    fn ask_all<T: Message + Default>(
+    pub(super) fn ask_all<T: Message + Default>(
         &self,
         method: u32,
         question: &impl Message,
@@ -383,87 +388,7 @@ fn explained(
     Ok(())
 }
 
-/// Runs `pending`: every waiting receive and parked value of the cluster, and on whom it waits.
-///
-/// # Errors
-/// As [`ping`].
-pub fn pending(args: &QuestionArgs, terminal: &mut Terminal) -> Result<(), CliError> {
-    let observer = Observer::new(&args.ask, args.task.as_deref())?;
-    let mut items = Vec::new();
-    let mut silent = None;
-    for (task, reply) in observer.ask_all::<PendingReply>(services::PENDING, &PendingRequest {}) {
-        match reply {
-            Ok(reply) => items.extend(reply.items.into_iter().map(|item| (task, item))),
-            Err(status) => {
-                let status = unanswered(task, &status);
-                if args.ask.json {
-                    let object = serde_json::json!({
-                        "at": task.to_string(), "what": "unanswered", "why": status.message(),
-                    });
-                    terminal.line(object)?;
-                } else {
-                    terminal.line(status.message())?;
-                }
-                silent = Some(status);
-            }
-        }
-    }
-    items.sort_by_key(|(_, item)| std::cmp::Reverse(item.age_ns));
-    let mut lines = vec![
-        [
-            "at",
-            "what",
-            "key",
-            "step",
-            "age",
-            "count",
-            "bytes",
-            "waits for",
-        ]
-        .map(str::to_owned)
-        .to_vec(),
-    ];
-    for (task, item) in &items {
-        let what = match (item.is_waiting, item.is_send) {
-            (true, _) => "receive",
-            (false, true) => "send",
-            (false, false) => "value",
-        };
-        if args.ask.json {
-            let object = serde_json::json!({
-                "at": task.to_string(), "what": what, "key": item.key, "step": item.step,
-                "age_ns": item.age_ns, "count": item.count, "bytes": item.bytes, "waits_for": item.on,
-                "connected": item.is_connected,
-            });
-            terminal.line(object)?;
-            continue;
-        }
-        lines.push(vec![
-            task.to_string(),
-            what.into(),
-            item.key.clone(),
-            item.step.to_string(),
-            show_nanos(item.age_ns as f64),
-            item.count.to_string(),
-            show_bytes(item.bytes),
-            match item.is_connected {
-                true => item.on.clone(),
-                false => format!("{} (not connected)", item.on),
-            },
-        ]);
-    }
-    if !args.ask.json {
-        let text = if items.is_empty() {
-            "nothing waits".into()
-        } else {
-            lay_out(&lines, &[0, 1, 2, 7], &[6, 5], terminal.width())
-        };
-        terminal.line(text)?;
-    }
-    silent.map_or(Ok(()), |status| Err(status.into()))
-}
-
-fn unanswered(task: &TaskName, status: &Status) -> Status {
+pub(super) fn unanswered(task: &TaskName, status: &Status) -> Status {
     let message = format!("{task} does not answer: {}", status.message());
     Status::new(status.code(), status.reason(), message)
 }

@@ -3,6 +3,8 @@
 //! Knows nothing of engines: what is measured comes in as a [`Workload`]. This file decides what is measured when, and
 //! makes rows of what comes back.
 
+mod compare;
+
 use std::time::{Duration, SystemTime};
 
 use super::args::{BenchArgs, From, Pattern, Transport};
@@ -10,9 +12,11 @@ use super::baseline::{self, Reference, References, TcpReferences};
 use super::error::CliError;
 use super::histogram::{HdrLog, Interval, Recorder};
 use super::machine::{self, Machine};
-use super::report::{Baseline, Row, TIMES, table};
+use super::report::{Baseline, Row, StageRow, TIMES, table};
 use super::terminal::Terminal;
 use super::units::show_bytes;
+use crate::engine::counters;
+use crate::engine::recording::StageTimes;
 use crate::shard::run::PollPolicy;
 
 /// A raw reference is measured for at most this long: it settles sooner than anything above it.
@@ -56,6 +60,10 @@ pub struct Measured {
     pub one_way: Option<Recorder>,
     /// Time per operation, one record per interval of many (`oneway`, `rate`): rates and bandwidth come from it.
     pub per_operation: Option<Recorder>,
+    /// The same round trips as they came: one recorder for each stretch of equal length.
+    pub slices: Vec<Recorder>,
+    /// Where the time went, as far as it was followed; of this side.
+    pub stages: Vec<StageTimes>,
     /// Heap allocations of the measured stretch; `None` where nobody counted.
     pub allocations: Option<u64>,
     /// What a reader must know.
@@ -88,10 +96,23 @@ pub fn run(
         .as_ref()
         .map(|path| HdrLog::create(path, comment))
         .transpose()?;
+    let former = args.compare.as_deref().map(compare::rows_of).transpose()?;
+    let machine = Machine::read();
+    // A report is made of a log; who wants none of that gets it in a file that nobody sees.
+    let (mut log, mut hidden) = (log, None);
+    if args.html.is_some() && log.is_none() {
+        let path = std::env::temp_dir().join(format!("rendez-bench-{}.hlog", std::process::id()));
+        log = Some(HdrLog::create(&path, comment)?);
+        hidden = Some(path);
+    }
+    if let Some(log) = &mut log {
+        log.describe("machine", &machine.line());
+        log.describe("settings", &compare::settings_of(args));
+    }
     let mut output = Output {
         json: args.json,
         log,
-        machine: Machine::read(),
+        machine,
         rows: Vec::new(),
     };
     if !args.json {
@@ -143,7 +164,7 @@ pub fn run(
                 progress.begin(what, case.warmup + case.duration);
                 let start = SystemTime::now();
                 let measured = workload.measure(&case)?;
-                let interval = interval(&case, &measured, start);
+                let intervals = intervals(&case, &measured, start);
                 let of_memory = memory.as_ref().map(References::baseline);
                 let baseline = of_memory.or_else(|| tcp.as_ref().map(TcpReferences::baseline));
                 let row = row(&case, measured, baseline);
@@ -153,7 +174,7 @@ pub fn run(
                 let logs: Vec<&Interval> = raw
                     .chain(tcp.iter().flat_map(|raw| [&raw.pingpong, &raw.stream]))
                     .map(|reference| &reference.interval)
-                    .chain(&interval)
+                    .chain(&intervals)
                     .collect();
                 progress.suspend(|| output.take(terminal, row, &logs))?;
             }
@@ -161,7 +182,24 @@ pub fn run(
         progress.step();
     }
     drop(progress);
-    output.finish(terminal)
+    let rows = output.finish(terminal)?;
+    if let Some(html) = &args.html {
+        let log = hidden.as_ref().or(args.hdr_log.as_ref());
+        let made = log.map_or(Ok(()), |log| {
+            super::page::make(std::slice::from_ref(log), html)
+        });
+        if let Some(path) = hidden {
+            let _ = std::fs::remove_file(path);
+        }
+        made?;
+        if !args.json {
+            terminal.line(format_args!("report: {}", html.display()))?;
+        }
+    }
+    if let Some(former) = former {
+        compare::judge(&former, &rows, args.max_regress, args.json, terminal)?;
+    }
+    Ok(rows)
 }
 
 /// What options say together that they may not say together.
@@ -226,32 +264,85 @@ fn row(case: &Case, measured: Measured, baseline: Option<Baseline>) -> Row {
         allocations_per_op: measured
             .allocations
             .map(|count| count as f64 / measured.count.max(1) as f64),
+        stages: stage_rows(&measured.stages),
+        stage_sum_over_mean: stage_sum_over_mean(&measured),
         notes: measured.notes,
         machine: None,
         baseline: baseline.map(Box::new),
     }
 }
 
-/// The distribution of a measurement for the log: of the finest thing that was timed.
-fn interval(case: &Case, measured: &Measured, start: SystemTime) -> Option<Interval> {
+/// The stages of a measurement, for programs.
+fn stage_rows(stages: &[StageTimes]) -> Vec<StageRow> {
+    let row = |times: &StageTimes| StageRow {
+        stage: times.stage.name(),
+        way: times.way.name(),
+        count: times.count(),
+        mean_ns: times.sum_ns as f64 / times.count().max(1) as f64,
+        p50_ns: counters::at(times, 0.5),
+        p99_ns: counters::at(times, 0.99),
+    };
+    stages.iter().map(row).collect()
+}
+
+/// The sum of the means of all stages over the mean of half a round trip: 1 where the stages leave nothing out.
+fn stage_sum_over_mean(measured: &Measured) -> Option<f64> {
+    let mean = measured.round_trips.as_ref()?.mean()? / 2.0;
+    // Of the way that most values took: acknowledgements and reports go others.
+    let most = measured.stages.iter().max_by_key(|times| times.count())?;
+    let same = measured
+        .stages
+        .iter()
+        .filter(|times| (times.way, times.class) == (most.way, most.class));
+    let sum: f64 = stage_rows(&same.cloned().collect::<Vec<_>>())
+        .iter()
+        .map(|row| row.mean_ns)
+        .sum();
+    Some(sum / mean)
+}
+
+/// The distributions of a measurement for the log: of the finest thing that was timed, as it went on, and its stages.
+fn intervals(case: &Case, measured: &Measured, start: SystemTime) -> Vec<Interval> {
     let found = [
         &measured.round_trips,
         &measured.one_way,
         &measured.per_operation,
     ];
-    let recorder = found.into_iter().flatten().next()?.clone();
+    let Some(whole) = found.into_iter().flatten().next() else {
+        return Vec::new();
+    };
     let tag = format!(
         "{}-{}-{}",
         case.pattern.name(),
         case.transport.name(),
         case.bytes
     );
-    Some(Interval {
-        tag,
-        start,
-        duration: case.duration,
-        recorder,
-    })
+    let slices = if measured.slices.is_empty() {
+        std::slice::from_ref(whole)
+    } else {
+        &measured.slices
+    };
+    let duration = case.duration / slices.len().max(1) as u32;
+    let slice = |(at, recorder): (usize, &Recorder)| Interval {
+        tag: tag.clone(),
+        start: start + case.warmup + duration * at as u32,
+        duration,
+        recorder: recorder.clone(),
+    };
+    let mut intervals: Vec<Interval> = slices.iter().enumerate().map(slice).collect();
+    for times in &measured.stages {
+        let mut recorder = Recorder::nanos();
+        for (time, count) in &times.times {
+            recorder.record_many(*time, *count);
+        }
+        intervals.push(Interval {
+            tag: format!("{tag}/{}/{}", times.way.name(), times.stage.name()),
+            start: start + case.warmup,
+            duration: case.duration,
+            recorder,
+        });
+    }
+    intervals
 }
 
 struct Output {

@@ -16,7 +16,8 @@ Examples:
   rendez config show                       every setting as a file would have it
   rendez config show --origin              with where each value comes from
   rendez config show --shards 2 --json     for programs
-  rendez config reference                  the reference page, in Markdown";
+  rendez config reference                  the reference page, in Markdown
+  rendez config metrics                    the same of the metrics";
 
 /// What of the configuration.
 #[derive(Subcommand, Clone, PartialEq, Eq, Debug)]
@@ -27,6 +28,8 @@ pub enum ConfigCommand {
     Show(ShowArgs),
     /// Print the reference page.
     Reference,
+    /// Print the reference page of the metrics.
+    Metrics,
 }
 
 /// Options of `config show`.
@@ -49,6 +52,9 @@ pub struct ShowArgs {
 /// What is wrong with a file, a variable or a flag.
 pub fn run(command: &ConfigCommand, terminal: &mut Terminal) -> Result<(), CliError> {
     match command {
+        ConfigCommand::Metrics => {
+            terminal.line(crate::engine::metrics::reference_page().trim_end())?
+        }
         ConfigCommand::Reference => terminal.line(reference_page().trim_end())?,
         ConfigCommand::Show(args) => {
             let loaded = args.settings.load()?;

@@ -85,6 +85,17 @@ impl Recorder {
         self.histogram.saturating_record(time.max(1));
     }
 
+    /// Records a time so many times.
+    pub fn record_many(&mut self, time: u64, count: u64) {
+        self.histogram.saturating_record_n(time.max(1), count);
+    }
+
+    /// The mean, in nanoseconds; `None` if nothing was recorded.
+    #[must_use]
+    pub fn mean(&self) -> Option<f64> {
+        (self.count() > 0).then(|| self.histogram.mean() / self.per_nano)
+    }
+
     /// Records a time of a *closed* loop that wanted to send every `interval`: the sends that a slow one held up are
     /// recorded too, each with the time that it would have taken. An open loop needs none of that: see [`Schedule`].
     pub fn record_corrected(&mut self, time: u64, interval: u64) {
@@ -243,7 +254,7 @@ pub struct HdrLog {
     path: PathBuf,
     file: BufWriter<File>,
     begun: SystemTime,
-    header: Option<String>,
+    header: Option<Vec<String>>,
 }
 
 impl HdrLog {
@@ -253,13 +264,23 @@ impl HdrLog {
     /// `FILE_UNWRITABLE`.
     pub fn create(path: &Path, comment: &str) -> Result<Self, CliError> {
         let file = File::create(path).map_err(|error| unwritable(path, &error))?;
-        let header = Some(comment.to_owned());
+        let header = Some(vec![comment.to_owned()]);
         Ok(Self {
             path: path.to_owned(),
             file: BufWriter::new(file),
             begun: SystemTime::now(),
             header,
         })
+    }
+
+    /// Says something of the whole log, before its first interval.
+    pub fn describe(&mut self, what: &str, text: &str) {
+        if let Some(header) = &mut self.header {
+            header.push(format!(
+                "[rendez {what}: {}]",
+                text.replace(['\n', '\r'], " ")
+            ));
+        }
     }
 
     /// Adds one interval, and flushes: what was measured survives whatever comes.
@@ -269,10 +290,11 @@ impl HdrLog {
     pub fn write(&mut self, interval: &Interval) -> Result<(), CliError> {
         let mut serializer = V2DeflateSerializer::new();
         let mut builder = IntervalLogWriterBuilder::new();
-        if let Some(comment) = self.header.take() {
-            builder
-                .add_comment(&comment)
-                .add_comment("[Histogram log format version 1.3]");
+        if let Some(comments) = self.header.take() {
+            for comment in &comments {
+                builder.add_comment(comment);
+            }
+            builder.add_comment("[Histogram log format version 1.3]");
             builder
                 .with_start_time(self.begun)
                 .with_base_time(self.begun);

@@ -12,16 +12,20 @@ pub mod cluster;
 pub mod config;
 pub mod demo;
 pub mod doctor;
+pub mod dump;
 pub mod error;
 mod exchange;
 pub mod histogram;
 mod logs;
 pub mod machine;
 pub mod nemesis;
+pub mod page;
+pub mod pending;
 pub mod push;
 pub mod report;
 pub mod serve;
 pub mod settings;
+pub mod stat;
 pub mod stopwatch;
 pub mod terminal;
 pub mod up;
@@ -59,7 +63,7 @@ pub fn run(
     errors: &mut dyn Write,
 ) -> u8 {
     let result = match Cli::try_parse_from(arguments) {
-        Ok(cli) => dispatch(&cli.command, terminal),
+        Ok(cli) => dispatch(&cli, terminal),
         Err(error) => return show_usage(&error, terminal, errors),
     };
     match result {
@@ -74,11 +78,13 @@ pub fn run(
     }
 }
 
-fn dispatch(command: &Command, terminal: &mut Terminal) -> Result<(), CliError> {
-    logs::begin(match command {
+fn dispatch(cli: &Cli, terminal: &mut Terminal) -> Result<(), CliError> {
+    let command = &cli.command;
+    let usual = match command {
         Command::Serve(_) => "rendez=info",
         _ => "rendez=warn",
-    });
+    };
+    logs::begin(usual, cli.log);
     match command {
         Command::Demo(args) => {
             let mut pair =
@@ -93,8 +99,20 @@ fn dispatch(command: &Command, terminal: &mut Terminal) -> Result<(), CliError> 
         Command::Push(args) => push::push(args, terminal),
         Command::Pull(args) => push::pull(args, terminal),
         Command::Ping(args) => ask::ping(args, terminal),
+        Command::Report(args) => {
+            page::make(&args.logs, &args.html)?;
+            Ok(terminal.line(format_args!("report: {}", args.html.display()))?)
+        }
         Command::Explain(args) => ask::explain(args, terminal),
-        Command::Pending(args) => ask::pending(args, terminal),
+        Command::Pending(args) => pending::run(args, terminal),
+        Command::Stat(args) => stat::run(args, terminal),
+        Command::Dump(args) => dump::run(args, terminal),
+        Command::Completions(args) => {
+            let mut text = Vec::new();
+            let mut command = <Cli as clap::CommandFactory>::command();
+            clap_complete::generate(args.shell, &mut command, "rendez", &mut text);
+            Ok(terminal.line(String::from_utf8_lossy(&text).trim_end())?)
+        }
         Command::DemoPeer(args) => demo::peer::serve(args),
         Command::Bench(args) if args.listen.is_some() => workload::listen(args, terminal),
         Command::Bench(args) => {

@@ -38,6 +38,12 @@ pub struct Row {
     /// Bytes a second, at the receiver. Percentiles of the rate: `max` is the fastest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes_per_s: Option<Summary>,
+    /// Where the time went, of the values that were followed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub stages: Vec<StageRow>,
+    /// The sum of the means of the stages over the mean of half a round trip.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stage_sum_over_mean: Option<f64>,
     /// Heap allocations per operation while it was measured, on all threads of the measuring process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allocations_per_op: Option<f64>,
@@ -50,6 +56,23 @@ pub struct Row {
     /// The raw reference of the same run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub baseline: Option<Box<Baseline>>,
+}
+
+/// A stage of a hand-over, in a row.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct StageRow {
+    /// The stage.
+    pub stage: &'static str,
+    /// The way of the values.
+    pub way: &'static str,
+    /// How many were timed.
+    pub count: u64,
+    /// Their mean.
+    pub mean_ns: f64,
+    /// Their median, within one part in 128.
+    pub p50_ns: u64,
+    /// 99 in 100 are at most this.
+    pub p99_ns: u64,
 }
 
 /// The raw references of the same machine in the same run: the ping-pong as a row of its own shape, of a cache line or,

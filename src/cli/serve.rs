@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use rustix::process::Signal;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 
 use super::error::CliError;
 use super::exchange::{self, Cargo};
@@ -72,11 +72,28 @@ pub fn run(args: &ServeArgs, terminal: &mut Terminal) -> Result<(), CliError> {
     };
     if checked.is_ok() && !args.once {
         // Whoever waits here does nothing: the shards, the control plane and this thread sleep.
-        let _ = signals.recv();
+        while signals.recv() == Ok(SIGUSR1) {
+            terminal.line(dumped(&engine))?;
+        }
         terminal.line(format!("{} stops", server.task()))?;
     }
     server.stop(None);
     checked
+}
+
+/// Writes the recordings of the shards where they are kept, or else where temporary files are: what `rendez dump` reads.
+fn dumped(engine: &Engine) -> String {
+    let folder = engine.recorder_dir().unwrap_or_else(std::env::temp_dir);
+    match engine.dump(&folder, "asked") {
+        Ok(paths) => {
+            let paths: Vec<String> = paths
+                .iter()
+                .map(|path| path.display().to_string())
+                .collect();
+            format!("recorded: {}", paths.join(" "))
+        }
+        Err(status) => format!("not recorded: {status}"),
+    }
 }
 
 /// Starts the task that settings and surroundings describe. `patience` replaces the usual wait for peers: who waits for
@@ -98,7 +115,7 @@ pub(super) fn start(
     Ok((server, resolved))
 }
 
-/// Interrupts and requests to end, one message each.
+/// Interrupts, requests to end and SIGUSR1, one message each.
 pub(super) fn signals() -> Result<std::sync::mpsc::Receiver<i32>, CliError> {
     let failed = |error: std::io::Error| {
         CliError::failure(
@@ -106,7 +123,8 @@ pub(super) fn signals() -> Result<std::sync::mpsc::Receiver<i32>, CliError> {
             format!("signals cannot be handled: {error}"),
         )
     };
-    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
+    let mut signals =
+        signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGUSR1]).map_err(failed)?;
     let (told, heard) = std::sync::mpsc::channel();
     let body = move || {
         for signal in &mut signals {

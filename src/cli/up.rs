@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use rustix::process::{Pid, Signal, kill_process};
 
+use signal_hook::consts::SIGUSR1;
+
 use super::error::CliError;
 use super::serve;
 use super::settings::SettingArgs;
@@ -80,7 +82,11 @@ pub fn run(args: &UpArgs, terminal: &mut Terminal) -> Result<(), CliError> {
     std::thread::spawn({
         let news = news.clone();
         move || {
-            while signals.recv().is_ok() {
+            // Who asks for a recording asks a task for it.
+            while let Ok(signal) = signals.recv() {
+                if signal == SIGUSR1 {
+                    continue;
+                }
                 if news.send(News::Stop).is_err() {
                     return;
                 }
@@ -236,7 +242,8 @@ fn show(tasks: &[Task], index: usize, line: &str, terminal: &mut Terminal) -> Re
     let widest = tasks.iter().map(|task| task.name.len()).max().unwrap_or(0);
     let name = tasks.get(index).map_or("", |task| task.name.as_str());
     let name = format!("{name:<widest$}");
-    let name = if terminal.width().is_some() {
+    let is_plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let name = if terminal.width().is_some() && !is_plain {
         let colour = COLOURS[index % COLOURS.len()];
         format!("\x1b[{colour}m{name}\x1b[0m")
     } else {

@@ -71,6 +71,16 @@ pub struct Config {
     pub lease: bool,
     /// Bytes of landings open at once on each shard.
     pub landing_bytes: u64,
+    /// One value in so many is timed on the fastest ways; zero times none.
+    pub stage_sampling: usize,
+    /// Bytes of each shard's ring of last events.
+    pub recorder_bytes: u64,
+    /// Where recorders lie that outlive a crash.
+    pub recorder_dir: Option<PathBuf>,
+    /// Where metrics are to be had; `None` for nowhere.
+    pub metrics: Option<HostPort>,
+    /// Metrics have series for each peer.
+    pub metrics_peers: bool,
     /// Rules of the protocol: all of them, outside simulations.
     pub rules: Rules,
     /// Meet none but `peers`, those `known`, and observers.
@@ -157,6 +167,11 @@ impl Config {
             inline_max: limits::INLINE_MAX,
             lease: true,
             landing_bytes: limits::LANDING_BYTES,
+            stage_sampling: limits::STAGE_SAMPLING as usize,
+            recorder_bytes: limits::RECORDER_BYTES as u64,
+            recorder_dir: None,
+            metrics: None,
+            metrics_peers: true,
             rules: Rules::ALL,
             closed: false,
             known: BTreeSet::new(),
@@ -227,6 +242,8 @@ impl Config {
             lease: self.lease,
             landing_bytes: self.landing_bytes,
             connect_timeout_ns: nanos(self.connect_timeout),
+            sampling: u32::try_from(self.stage_sampling).unwrap_or(u32::MAX),
+            recorder_bytes: self.recorder_bytes as usize,
             rules: self.rules,
             ..Settings::default()
         }
@@ -255,6 +272,13 @@ impl Config {
                 "inline_max = {}: 64 to {}",
                 self.inline_max,
                 limits::BODY_MAX
+            )));
+        }
+        if self.recorder_bytes > limits::RECORDER_BYTES_MAX as u64 {
+            return Err(invalid(format!(
+                "recorder_bytes = {}: at most {}",
+                self.recorder_bytes,
+                limits::RECORDER_BYTES_MAX
             )));
         }
         if self.mailbox < 2 {

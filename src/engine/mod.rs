@@ -6,8 +6,11 @@
 mod admission;
 mod cancel;
 mod config;
+pub mod counters;
 mod links;
+pub mod metrics;
 mod rdma;
+pub mod recording;
 mod recv;
 mod secrets;
 mod send;
@@ -21,6 +24,9 @@ mod tests;
 
 #[doc = include_str!("CONFIG.md")]
 pub mod configuration {}
+
+#[doc = include_str!("METRICS.md")]
+pub mod metrics_reference {}
 
 #[doc = include_str!("FAILURE_MODEL.md")]
 pub mod failure_model {}
@@ -36,6 +42,7 @@ pub use send::{SendAsync, Unsent};
 pub use steps::Step;
 pub use wiring::{Connected, Fallback};
 
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -46,10 +53,13 @@ use crossbeam::queue::ArrayQueue;
 use crate::control::{Address, Control, RuntimeReport};
 use crate::fabric::doorbell::Doorbell;
 use crate::ground::device::TaskName;
-use crate::ground::{Code, DType, Incarnation, Shape, Status, StepId, TensorMeta, catalogue};
+use crate::ground::{
+    Code, DType, Incarnation, Nanos, Shape, Status, StepId, TensorMeta, catalogue,
+};
 use crate::memory::{HugePagesReport, Pool, TensorBuilder};
 use crate::shard::call::Call;
 use crate::shard::mailbox::Mailbox;
+use crate::shard::recorder::Recorder;
 use crate::shard::wait::WaitCell;
 use crate::shard::{Clock, PendingItem, Received, ShardStats, Task};
 use recv::block_on_cell;
@@ -81,6 +91,18 @@ pub(crate) struct Inner {
     pub(crate) cells: ArrayQueue<Arc<WaitCell<Received>>>,
     pub(crate) crew: Mutex<Option<Crew>>,
     pub(crate) placement: Placement,
+    /// Who writes a missed deadline down.
+    pub(crate) dumping: Mutex<Option<JoinHandle<()>>>,
+    /// When a missed deadline was recorded last.
+    pub(crate) dumped: AtomicU64,
+    /// Somebody compares the clocks of peers with ours.
+    pub(crate) keeps_clocks: AtomicBool,
+    /// When it started.
+    pub(crate) began: Nanos,
+    /// Who answers for metrics.
+    pub(crate) metrics: Mutex<Option<metrics::Server>>,
+    /// What each shard records into; `None` where nothing is recorded.
+    pub(crate) recorders: OnceLock<Vec<Option<Arc<Recorder>>>>,
     /// Engines of this process we are connected with by loopback.
     pub(crate) locals: Mutex<Vec<Weak<Self>>>,
 }
@@ -244,6 +266,14 @@ impl Engine {
         self.inner.control.get().and_then(Control::tcp_address)
     }
 
+    /// Where metrics are to be had, with the port it got; `None` for nowhere.
+    #[must_use]
+    pub fn metrics_address(&self) -> Option<std::net::SocketAddr> {
+        let metrics = self.inner.metrics.lock();
+        let metrics = metrics.unwrap_or_else(PoisonError::into_inner);
+        metrics.as_ref().map(metrics::Server::address)
+    }
+
     /// The peers that are connected now, and the way to each.
     #[must_use]
     pub fn connected(&self) -> Vec<Connected> {
@@ -347,6 +377,12 @@ impl Inner {
         let Some(crew) = crew else {
             return;
         };
+        let metrics = self
+            .metrics
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        drop(metrics);
         let until = self.clock.deadline(deadline);
         for mailbox in &self.mailboxes {
             mailbox.call(Call::Stop { deadline: until });
@@ -375,6 +411,7 @@ impl Inner {
             let _ = thread.join();
         }
         self.wiring.rdma().stop();
+        recording::clear(self);
     }
 }
 

@@ -86,6 +86,7 @@ impl Recv {
             return Err(faults::cancelled());
         };
         let outcome = block_on_cell(cell, None).unwrap_or_else(|| Err(faults::cancelled()));
+        self.engine.woke(&self.key, cell);
         self.recycle();
         outcome
     }
@@ -151,6 +152,7 @@ impl Future for Recv {
         };
         match cell.poll(context.waker()) {
             Poll::Ready(outcome) => {
+                self.engine.woke(&self.key, cell);
                 self.recycle();
                 Poll::Ready(outcome)
             }

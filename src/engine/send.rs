@@ -149,6 +149,7 @@ impl SendAsync {
                     tensor,
                     is_dead: self.is_dead,
                     answer: None,
+                    queued_at: engine.stamp_of_send(),
                 };
                 match mailbox.command(command) {
                     Err(Command::Send { tensor: back, .. }) => tensor = back,

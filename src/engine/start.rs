@@ -2,7 +2,8 @@
 //!
 //! A shard's thread is pinned first and then makes its arena and ports, so that their pages are near its core.
 
-use std::sync::{Arc, Mutex, OnceLock, mpsc};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 use std::time::Duration;
 
 use core_affinity::CoreId;
@@ -15,6 +16,7 @@ use super::secrets;
 use super::steps::Steps;
 use super::wiring::{ShardObserver, Wiring};
 use super::{Crew, Inner, Placement};
+use super::{metrics, recording};
 use crate::control::{Control, ControlConfig, PollPolicy as ControlPolicy};
 use crate::fabric::doorbell::Doorbell;
 use crate::fabric::tcp::{TcpConfig, TcpPort};
@@ -23,7 +25,9 @@ use crate::ground::device::TaskName;
 use crate::ground::{Code, Incarnation, Status, catalogue, limits};
 use crate::memory::{ArenaId, Pool, Segment};
 use crate::shard::mailbox::Mailbox;
+use crate::shard::recorder::{Head, Recorder};
 use crate::shard::run::{PollPolicy, Running, run};
+use crate::shard::stages::{Place, Stages};
 use crate::shard::{Clock, Neighbour, Parts, Shard};
 
 /// The least time for a greeting: for machines that start many tasks at once.
@@ -87,6 +91,7 @@ pub(super) fn start(config: Config) -> Result<Arc<Inner>, Status> {
             observer: ShardObserver::new(&wiring, index as u16),
             rdma: Arc::clone(&rdma),
             core: cores[index],
+            place: recording::place(&config, &task, index)?,
         };
         let running = Running {
             policy: config.poll,
@@ -98,8 +103,8 @@ pub(super) fn start(config: Config) -> Result<Arc<Inner>, Status> {
         let thread = std::thread::Builder::new()
             .name(format!("rendez-shard-{index}"))
             .spawn(move || match seed.grow() {
-                Ok((shard, segments)) => {
-                    let _ = ready.send(Ok((index as u16, segments)));
+                Ok((shard, segments, recorder)) => {
+                    let _ = ready.send(Ok((index as u16, segments, recorder)));
                     let shard = run(shard, &running);
                     drop(working);
                     // Its connections end with it: first its peers are told why.
@@ -132,17 +137,26 @@ pub(super) fn start(config: Config) -> Result<Arc<Inner>, Status> {
         })),
         placement: Placement { cores, is_shared },
         locals: Mutex::default(),
+        dumping: Mutex::default(),
+        dumped: AtomicU64::new(0),
+        keeps_clocks: AtomicBool::new(false),
+        began: Clock::system().stamp(),
+        metrics: Mutex::default(),
+        recorders: OnceLock::new(),
         config,
     });
+    let mut recorders = vec![None; count];
     for _ in 0..count {
-        let (shard, segments) = started
+        let (shard, segments, recorder) = started
             .recv()
             .map_err(|_| missing("a shard's thread ended"))??;
+        recorders[usize::from(shard)] = recorder;
         for segment in segments {
             is_huge &= segment.is_huge();
             wiring.segment_added(shard, segment);
         }
     }
+    let _ = inner.recorders.set(recorders);
     wiring.bind(&inner);
     let segments: Vec<_> = wiring
         .segments()
@@ -152,6 +166,11 @@ pub(super) fn start(config: Config) -> Result<Arc<Inner>, Status> {
     rdma.begin(&inner, &segments)?;
     if inner.config.control {
         start_control(&inner)?;
+    }
+    if let Some(address) = &inner.config.metrics {
+        let page = metrics::Page(Arc::downgrade(&inner));
+        let server = metrics::Server::start(address, page)?;
+        *inner.metrics.lock().unwrap_or_else(PoisonError::into_inner) = Some(server);
     }
     tracing::debug!(task = %inner.task, cores = ?inner.placement.cores, is_huge, "the engine runs");
     Ok(inner)
@@ -294,10 +313,11 @@ struct Seed {
     observer: Arc<ShardObserver>,
     rdma: Arc<Rdma>,
     core: usize,
+    place: Place,
 }
 
 impl Seed {
-    fn grow(self) -> Result<(Shard, Vec<Arc<Segment>>), Status> {
+    fn grow(self) -> Result<Grown, Status> {
         // A core that was in the mask a moment ago may be gone; the shard then runs where the kernel puts it.
         if !core_affinity::set_for_current(CoreId { id: self.core }) {
             tracing::warn!(core = self.core, "the shard could not be pinned");
@@ -313,6 +333,18 @@ impl Seed {
         ];
         let verbs = self.rdma.make_port(usize::from(self.index))?;
         ports.extend(verbs.map(|port| AnyPort::Verbs(Box::new(port))));
+        let head = Head {
+            task: self.task.to_string(),
+            incarnation: self.incarnation.0,
+            shard: self.index,
+            pid: std::process::id(),
+            sampling: self.settings.sampling,
+            clock_ns: 0,
+            scale: self.clock.scale(),
+            boot: recording::boot(),
+        };
+        let stages = Stages::new(self.clock.clone(), &ports, self.place, head)?;
+        let recorder = stages.recorder();
         let mut shard = Shard::new(Parts {
             index: self.index,
             task: self.task,
@@ -324,11 +356,15 @@ impl Seed {
             mailbox: self.mailbox,
             neighbours: self.neighbours,
             observer: self.observer,
+            stages,
         });
         shard.segments_are_told();
-        Ok((shard, segments))
+        Ok((shard, segments, recorder))
     }
 }
+
+/// A shard, its first memory, and what it records into.
+type Grown = (Shard, Vec<Arc<Segment>>, Option<Arc<Recorder>>);
 
 fn missing(what: impl std::fmt::Display) -> Status {
     Status::new(

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::Inner;
 use super::recv::{Recv, block_on_cell};
 use super::send::SendAsync;
-use crate::ground::{Code, Key, Status, StepId, catalogue, limits};
+use crate::ground::{Code, Key, Nanos, Status, StepId, catalogue, limits};
 use crate::memory::Tensor;
 use crate::shard::call::Call;
 use crate::shard::faults;
@@ -211,6 +211,7 @@ impl Step {
                 tensor,
                 is_dead,
                 answer: None,
+                queued_at: self.engine.stamp_of_send(),
             };
             return self.put_in(mailbox, command, size);
         }
@@ -222,6 +223,7 @@ impl Step {
             tensor,
             is_dead,
             answer: Some(Arc::clone(&answer)),
+            queued_at: self.engine.stamp_of_send(),
         };
         self.put_in(mailbox, command, size)?;
         block_on_cell(&answer, None).unwrap_or_else(|| Err(faults::shutdown()))
@@ -274,6 +276,16 @@ impl Inner {
             faults::shutdown()
         } else {
             faults::mailbox_full(self.config.mailbox)
+        }
+    }
+
+    /// When an application thread calls, if its values are timed.
+    #[inline]
+    pub(super) fn stamp_of_send(&self) -> Nanos {
+        if crate::shard::stages::ON && self.config.stage_sampling > 0 {
+            self.clock.stamp()
+        } else {
+            Nanos::ZERO
         }
     }
 

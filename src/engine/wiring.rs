@@ -23,7 +23,7 @@ use crate::control::{
 use crate::fabric::DownReason;
 use crate::fabric::shm::{Link, LinkConfig};
 use crate::ground::device::TaskName;
-use crate::ground::{Code, Incarnation, Status, StepId, catalogue, limits};
+use crate::ground::{Code, Incarnation, Key, Status, StepId, catalogue, limits};
 use crate::memory::{MappedSegment, Segment};
 use crate::shard::Observer;
 use crate::shard::call::{Call, PeerSegment, PeerUp as ShardPeerUp};
@@ -498,6 +498,9 @@ impl Wiring {
             read_domain: up.read_domain,
         };
         self.tell_who_came(&connected);
+        if up.path != Path::Shm {
+            engine.keep_clocks();
+        }
         if let Some(from) = up.fell_back {
             self.fell_back(&connected, from);
         }
@@ -570,6 +573,12 @@ impl Observer for ShardObserver {
 
     fn violated(&self, task: &TaskName, status: &Status) {
         tracing::error!(shard = self.index, %task, %status, "a peer broke the protocol");
+    }
+
+    fn deadline_missed(&self, step: StepId, key: &Key) {
+        if let Some(engine) = self.wiring.upgrade().and_then(|wiring| wiring.engine()) {
+            engine.deadline_missed(step, key);
+        }
     }
 
     fn segment_added(&self, segment: Arc<Segment>) {

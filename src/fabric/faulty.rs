@@ -164,6 +164,11 @@ impl FaultyPort {
         }
     }
 
+    /// The wrapped port.
+    pub const fn inner(&self) -> &AnyPort {
+        &self.inner
+    }
+
     /// The wrapped port, to connect it further.
     pub const fn inner_mut(&mut self) -> &mut AnyPort {
         &mut self.inner

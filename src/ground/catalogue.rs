@@ -316,6 +316,27 @@ catalogue! {
     FILE_UNREADABLE: NotFound,
         "The file could not be read.",
         "Check its path and permissions.";
+    FILE_UNWRITABLE: FailedPrecondition,
+        "The file could not be written.",
+        "Name a file in a folder you may write to, with room on its disk.";
+    HDR_LOG_MALFORMED: InvalidArgument,
+        "The file is not an interval log of histograms, or is cut off.",
+        "Make it again with `rendez bench --hdr-log`, or with any tool that writes version 1.3 of the format.";
+    RECORDING_MALFORMED: InvalidArgument,
+        "The file is not a recording, or is damaged.",
+        "Take a file that `rendez dump` or a task with `recorder_dir` has written.";
+    RECORDING_VERSION: FailedPrecondition,
+        "The recording was written by another version of rendez.",
+        "Read it with the version that wrote it.";
+    BENCH_ROWS_MALFORMED: InvalidArgument,
+        "The file has no rows of measurements.",
+        "Make it with `rendez bench --json > FILE`.";
+    BENCH_REGRESSED: FailedPrecondition,
+        "A measurement is worse than the one it is compared with, by more than is allowed.",
+        "Measure again on a quiet machine; if it stays, look for what changed.";
+    METRICS_ADDRESS: FailedPrecondition,
+        "The address for metrics cannot be listened at.",
+        "Name a free port of this machine, or 0 for any.";
     // ── Clusters ────────────────────────────────────────────────────────────────────────────────────────────────
     CLUSTER_ADDRESS: InvalidArgument,
         "The text is not an address of a task.",

@@ -36,6 +36,7 @@ mod spans;
 pub mod strings;
 mod tensor;
 mod view;
+mod words;
 
 pub use account::PoolStats;
 pub use arena::{ArenaConfig, ArenaId, HugePages, HugePagesReport, Segment};
@@ -47,3 +48,4 @@ pub use lease::Leases;
 pub use mapped::MappedSegment;
 pub use pool::{Pool, SEGMENTS_MAX};
 pub use tensor::{INLINE_MAX, Tensor};
+pub use words::Words;

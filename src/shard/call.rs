@@ -13,6 +13,7 @@ use crate::ground::{FrameIter, Incarnation, Key, Nanos, Status, StepId};
 use crate::memory::{MappedSegment, Tensor};
 use crate::rendezvous::KeyId;
 
+use super::stages::PeerClock;
 use super::value::Received;
 
 /// How a link of a peer is made on this shard, in the shard's own thread, so that its pages are near.
@@ -70,6 +71,8 @@ pub(crate) enum Call {
     },
     /// Queue pairs are to be made or memory made known.
     Ports(PortWork),
+    /// How a peer's counter compares with ours.
+    PeerClock { task: TaskName, clock: PeerClock },
     /// A step ends.
     Abort { step: StepId, status: Status },
     /// A step is done: its clean-up.
@@ -168,6 +171,30 @@ pub struct ShardStats {
     pub copied: u64,
     /// Recalls of leases heard.
     pub recalls: u64,
+    /// Receives whose deadline passed while nobody had sent, within this task.
+    pub missed_here: u64,
+    /// … while their peer was not connected.
+    pub missed_unconnected: u64,
+    /// … while nothing had come from their peer.
+    pub missed_unsent: u64,
+    /// … while the bytes of what their peer offers were on their way.
+    pub missed_fetching: u64,
+    /// Time spent in turns that did something, in nanoseconds.
+    pub busy_ns: u64,
+    /// Time spent in turns that found nothing to do.
+    pub idle_ns: u64,
+    /// Time spent asleep.
+    pub slept_ns: u64,
+    /// The longest turn that did something, since the start.
+    pub longest_turn_ns: u64,
+    /// Frames handed to the fabrics.
+    pub frames_sent: u64,
+    /// Frames heard from peers.
+    pub frames_received: u64,
+    /// Values that had to wait because a link had no credit for them.
+    pub no_credit: u64,
+    /// Lines of credit that peers' shards grant us now, over all links.
+    pub credit_lines: u64,
 }
 
 /// A neighbour's number for a key, or the key itself while the number is not known.

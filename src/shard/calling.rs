@@ -3,7 +3,8 @@
 //! Rare and cold; a call may allocate and format.
 
 use super::call::Call;
-use super::{ARRIVALS_PER_TURN, Shard, TaskEvent, faults, peers};
+use super::recorder::What;
+use super::{ARRIVALS_PER_TURN, Shard, Task, TaskEvent, faults, peers};
 use crate::ground::catalogue::CONNECT_DEADLINE;
 use crate::ground::{Nanos, limits};
 
@@ -18,9 +19,21 @@ impl Shard {
         }
     }
 
+    #[cold]
+    pub(super) fn end_task(&mut self, task: u32, body: Box<dyn Task>) {
+        let is_done = self.finished.contains(&task);
+        self.finished.clear();
+        if is_done {
+            self.core.forget_task(task);
+        } else {
+            self.tasks[task as usize] = Some(body);
+        }
+    }
+
     pub(super) fn handle_call(&mut self, call: Call) {
         match call {
             Call::PeerUp(up) => {
+                self.core.remember_peer(What::PeerUp, &up.task);
                 self.core.peer_up(*up, &mut self.ports);
                 // The hello leaves before the peer's can be polled.
                 self.transmit();
@@ -35,6 +48,7 @@ impl Shard {
                 // What the peer had said before it went is still in the rings: it counts.
                 self.poll_last();
                 if let Some(at) = self.core.peers.iter().position(|peer| peer.task == task) {
+                    self.core.remember_peer(What::PeerDown, &task);
                     self.core.peer_lost(at as u32, &status);
                 }
             }
@@ -46,6 +60,11 @@ impl Shard {
             } => self.core.peer_away(&task, status, until),
             Call::PeerSegment { task, segment } => self.core.peer_segment(&task, segment),
             Call::Ports(work) => work(&mut self.ports),
+            Call::PeerClock { task, clock } => {
+                if let Some(at) = self.core.peers.iter().position(|peer| peer.task == task) {
+                    self.core.stages.compare(at as u32, Some(clock));
+                }
+            }
             Call::Abort { step, status } => {
                 if self.core.abort(step, &status) {
                     self.core.tell_neighbours(step, &status);

@@ -61,10 +61,74 @@ impl Clock {
         }
     }
 
+    /// The counter under the stamps. Processes of one machine share it, whatever their origins: stamps of two processes
+    /// differ by how far each measured the counter's rate, and ticks do not.
+    #[inline]
+    #[must_use]
+    pub fn ticks(&self) -> u64 {
+        match &self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Source::Tsc { .. } => ticks(),
+            Source::Monotonic(_) => {
+                let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+                (now.tv_sec as u64)
+                    .wrapping_mul(1_000_000_000)
+                    .wrapping_add(now.tv_nsec as u64)
+            }
+            Source::Virtual(now) => now.load(Ordering::Relaxed),
+        }
+    }
+
+    /// How ticks become stamps.
+    #[must_use]
+    pub fn scale(&self) -> Scale {
+        match &self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Source::Tsc { origin, scale } => Scale {
+                ticks: *origin,
+                nanos: 0,
+                rate: *scale,
+            },
+            // Both are looked at one after the other: as exact as the difference needs to be.
+            Source::Monotonic(_) => Scale {
+                ticks: self.ticks(),
+                nanos: self.stamp().0,
+                rate: 1 << 32,
+            },
+            Source::Virtual(_) => Scale {
+                ticks: 0,
+                nanos: 0,
+                rate: 1 << 32,
+            },
+        }
+    }
+
     /// The deadline `patience` from now; never, if that is too far to count.
     #[must_use]
     pub fn deadline(&self, patience: Duration) -> Nanos {
         self.stamp().after(patience)
+    }
+}
+
+/// How a counter's ticks become stamps: one moment on both, and the rate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Scale {
+    /// The counter at that moment.
+    pub ticks: u64,
+    /// The stamp at that moment.
+    pub nanos: u64,
+    /// Nanoseconds per tick, in 2⁻³² units.
+    pub rate: u64,
+}
+
+impl Scale {
+    /// The stamp of `ticks`, which may lie before the moment; zero for what was before the origin.
+    #[inline]
+    #[must_use]
+    pub fn stamp(&self, ticks: u64) -> Nanos {
+        let since = i128::from(ticks.wrapping_sub(self.ticks).cast_signed());
+        let nanos = i128::from(self.nanos) + ((since * i128::from(self.rate)) >> 32);
+        Nanos(u64::try_from(nanos).unwrap_or(0))
     }
 }
 

@@ -12,6 +12,7 @@ use super::call::{Note, NoteKey, ShardStats};
 use super::faults;
 use super::keys::{KeyEntry, Keys, Route};
 use super::peers::{Link, Next, Peer};
+use super::stages::Stages;
 use super::value::{NO_LINK, Received, Value, Waiter};
 use super::wait::WaitCell;
 use super::{Observer, Settings, TaskEvent};
@@ -57,6 +58,8 @@ pub(crate) enum PortOp {
 #[derive(Debug)]
 pub(crate) struct Event {
     pub(crate) task: u32,
+    /// The trace of what it brings.
+    pub(crate) trace: u16,
     pub(crate) event: TaskEvent,
 }
 
@@ -124,6 +127,8 @@ pub(crate) struct Incoming {
     pub(crate) offer: crate::channel::heard::Accepted,
     pub(crate) region: Option<crate::ground::Region>,
     pub(crate) is_wanted: bool,
+    /// Its trace, if it is timed.
+    pub(crate) trace: u16,
 }
 
 /// The fabric refused to open a landing, though its queue pair is up.
@@ -177,6 +182,7 @@ pub(crate) struct Core {
     /// The fabric opens no landings.
     pub(crate) unopened: Option<Unopened>,
     pub(crate) observer: Arc<dyn Observer>,
+    pub(crate) stages: Stages,
     pub(crate) stats: ShardStats,
 }
 
@@ -224,6 +230,9 @@ impl Core {
             Route::Local | Route::Foreign => NO_LINK,
         };
         let key = key.at(FrameIter::default());
+        if self.stages.is_on() {
+            self.stages.name(key.hash(), &key.to_string());
+        }
         Ok(self.keys.insert(KeyEntry {
             key,
             route,
@@ -278,13 +287,20 @@ impl Core {
     /// Brings an outcome to whoever waited.
     #[inline]
     pub(crate) fn complete(&mut self, waiter: Waiter, outcome: Result<Received, Status>) {
+        let trace = self.stages.take_handing();
         match waiter {
             Waiter::Task { task, token } => self.events.push_back(Event {
                 task,
+                trace,
                 event: TaskEvent::Received { token, outcome },
             }),
             Waiter::Wait(ticket) => match self.waits.remove(ticket) {
-                Some(Wait::Cell { cell, .. }) => cell.complete(outcome),
+                Some(Wait::Cell { cell, .. }) => {
+                    if trace != 0 {
+                        cell.wakes(self.stages.hands_to_thread(trace));
+                    }
+                    cell.complete(outcome);
+                }
                 Some(Wait::Neighbour { shard, theirs, .. }) => {
                     self.note(
                         shard,
@@ -297,6 +313,7 @@ impl Core {
                 Some(Wait::Away { task, token, .. }) => {
                     self.events.push_back(Event {
                         task,
+                        trace: 0,
                         event: TaskEvent::Received { token, outcome },
                     });
                 }
@@ -318,6 +335,7 @@ impl Core {
     #[inline]
     pub(crate) fn hand_over(&mut self, waiter: Waiter, value: Value) {
         self.stats.delivered += 1;
+        self.stages.meets(value.trace);
         let received = self.taken(value);
         self.complete(waiter, Ok(received));
     }

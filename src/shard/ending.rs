@@ -59,7 +59,7 @@ impl Core {
     /// A write ended.
     pub(crate) fn wrote(&mut self, link: u32, ticket: Ticket, end: WriteEnd, source: Tensor) {
         if let Some(entry) = self.links.get_mut(link as usize) {
-            let value = Value::local(source, entry.channel.writes_dead(ticket));
+            let value = Value::local(source, entry.channel.writes_dead(ticket), 0);
             entry.channel.wrote(ticket, end, value);
             self.weigh(link);
             self.touch(link);
@@ -241,12 +241,16 @@ impl Core {
                 .iter()
                 .map(|link| link.channel.load().iter().sum::<usize>() as u64)
                 .sum(),
-            stale: self
-                .links
-                .iter()
-                .map(|link| link.channel.counters().stale)
-                .sum(),
+            stale: self.of_links(|link| link.channel.counters().stale),
+            frames_sent: self.of_links(|link| link.channel.counters().frames_sent),
+            frames_received: self.of_links(|link| link.channel.counters().frames_received),
+            no_credit: self.of_links(|link| link.channel.counters().no_credit),
+            credit_lines: self.of_links(|link| u64::from(link.channel.lines_open())),
             ..self.stats
         }
+    }
+
+    fn of_links(&self, each: impl Fn(&super::peers::Link) -> u64) -> u64 {
+        self.links.iter().map(each).sum()
     }
 }

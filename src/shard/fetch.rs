@@ -3,6 +3,7 @@
 
 use super::core::{Core, Incoming, PortOp, Room};
 use super::peers::Link;
+use super::recorder::What;
 use super::value::{NO_LINK, Path, Value, Waiter};
 use crate::channel::heard::Accepted;
 use crate::channel::{Demand, OfferHeard, Rule};
@@ -20,11 +21,14 @@ impl Core {
         } else {
             Path::Copy
         };
-        let Incoming { offer, link, .. } = *incoming;
+        let Incoming {
+            offer, link, trace, ..
+        } = *incoming;
         let value = Value {
             tensor,
             is_dead: offer.is_dead,
             path,
+            trace,
             lines: offer.lines,
             link,
         };
@@ -114,6 +118,9 @@ impl Core {
             };
             passed = 0;
             self.fetch_backlog.pop();
+            if incoming.trace != 0 {
+                self.remember(What::Fetched, incoming.slot, size, size);
+            }
             let room = self.enter(size, false);
             self.links[link as usize].fetching += size;
             let meta = incoming.offer.meta;
@@ -305,6 +312,7 @@ impl Core {
                     tensor,
                     is_dead: false,
                     path: Path::Copy,
+                    trace: 0,
                     lines: 0,
                     link,
                 };

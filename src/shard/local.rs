@@ -8,14 +8,16 @@ use super::call::Note;
 use super::core::{Core, PortOp, Target, Wait};
 use super::faults;
 use super::keys::Route;
-use super::value::{NO_LINK, Received, Value, Waiter};
+use super::recorder::What;
+use super::value::{NO_LINK, Path, Received, Value, Waiter};
 use super::wait::WaitCell;
-use crate::channel::{NoPush, Rule, Violation};
+use crate::channel::{NoPush, Rule};
 use crate::fabric::{AnyPort, Landing, Port, Token, Write};
 use crate::ground::{FrameIter, Key, Nanos, Status, StepId};
 use crate::memory::Tensor;
-use crate::rendezvous::{self, KeyId, Pass, Refusal, Requested, Sent, Slot, WaiterId};
+use crate::rendezvous::{self, KeyId, Pass, Refusal, Sent, Slot, WaiterId};
 use crate::wire::Ticket;
+use crate::wire::message::Push;
 
 impl Core {
     /// A value of this process. Returns the link that has something to post, or `NO_LINK`.
@@ -49,20 +51,32 @@ impl Core {
             return Err(faults::stale_key());
         };
         let (route, owner, link) = (entry.route, entry.owner, entry.link);
+        let trace = self.stages.take_sending();
         if owner != self.index {
             return self.send_to_owner(owner, slot, tensor, is_dead);
         }
         match route {
-            Route::Local => self.send_here(slot, tensor, is_dead).map(|()| NO_LINK),
-            Route::Out { peer } => self.send_out(ports, peer, link, slot, tensor, is_dead),
+            Route::Local => self
+                .send_here(slot, Value::local(tensor, is_dead, trace))
+                .map(|()| NO_LINK),
+            Route::Out { peer } => self.send_out(
+                ports,
+                peer,
+                link,
+                slot,
+                Value::local(tensor, is_dead, trace),
+            ),
             Route::In { .. } | Route::Foreign => Err(self.foreign(slot, true)),
         }
     }
 
     /// Both ends are here: the table alone.
     #[inline]
-    fn send_here(&mut self, slot: Slot, tensor: Tensor, is_dead: bool) -> Result<(), Status> {
-        let value = Value::local(tensor, is_dead);
+    fn send_here(&mut self, slot: Slot, value: Value) -> Result<(), Status> {
+        if value.trace != 0 {
+            let subject = self.subject(slot, 0, value.tensor.bytes().len() as u64);
+            self.stages.is_here(value.trace, &subject);
+        }
         let bytes = value.parked_bytes();
         match self.table.send(self.now, slot, value, bytes) {
             Ok(Sent::Matched { waiter, value, .. }) => {
@@ -82,29 +96,48 @@ impl Core {
         peer: u32,
         link: u32,
         slot: Slot,
-        tensor: Tensor,
-        is_dead: bool,
+        mut value: Value,
     ) -> Result<u32, Status> {
-        let value = Value::local(tensor, is_dead);
         match self.table.pass(self.now, slot) {
             Ok(Pass::Clear(place)) => {
                 if let Some(entry) = self.links.get_mut(link as usize) {
                     // The usual case goes out before anything is written down.
                     let point = Self::point_of(slot);
-                    if let Some((port, qp)) = entry.qp
-                        && let Some((frame, lead)) =
+                    if let Some((at, _)) = entry.qp {
+                        value.trace = self.stages.or_begin(value.trace, at);
+                    }
+                    if value.trace != 0 {
+                        self.stages.matched(value.trace);
+                    }
+                    if let Some((at, qp)) = entry.qp
+                        && let Some((mut frame, mut lead)) =
                             entry
                                 .channel
                                 .compose(slot.key, point, place.ordinal(), &value)
-                        && let Some(port) = ports.get_mut(port)
+                        && let Some(port) = ports.get_mut(at)
                     {
+                        let mut stamp = 0;
+                        if value.trace != 0 {
+                            stamp = self.stages.stamp();
+                            let meta = value.tensor.meta();
+                            Push::put_stamp(&mut frame, &mut lead, &meta, stamp);
+                        }
                         let body = if frame.body_is_inline() {
                             [&[][..], &[]]
                         } else {
                             [lead.as_bytes(), value.tensor.bytes()]
                         };
                         if port.post_send(qp, &frame, body).is_ok() {
+                            let trace = (value.trace, value.tensor.bytes().len() as u64);
+                            if stamp != 0 && !frame.body_is_inline() {
+                                // The tail of the kept frame says it again if it must go again.
+                                frame.words[7] = stamp;
+                            }
                             entry.channel.posted(slot.key, frame, value);
+                            if trace.0 != 0 {
+                                let subject = self.subject(slot, place.ordinal(), trace.1);
+                                self.stages.sent(trace.0, stamp, at, Path::Inline, &subject);
+                            }
                             return Ok(NO_LINK);
                         }
                     }
@@ -113,12 +146,16 @@ impl Core {
                         return self.park(peer, link, slot, place, value);
                     }
                     let value = self.made_readable(link, value);
+                    let trace = (value.trace, value.tensor.bytes().len() as u64);
                     if let Some(entry) = self.links.get_mut(link as usize) {
                         match entry
                             .channel
                             .push(slot.key, point, place.ordinal(), value, None)
                         {
                             Ok(()) => {
+                                if trace.0 != 0 {
+                                    self.pushed(trace, link, slot, place.ordinal());
+                                }
                                 self.weigh(link);
                                 return Ok(link);
                             }
@@ -151,6 +188,9 @@ impl Core {
             return Ok(NO_LINK);
         }
         let bytes = value.parked_bytes();
+        if value.trace != 0 {
+            self.remember(What::Parked, slot, value.tensor.bytes().len() as u64, bytes);
+        }
         if let Err((refusal, _)) = self.table.park(self.now, place, value, bytes) {
             return Err(self.refused(refusal, slot));
         }
@@ -177,6 +217,10 @@ impl Core {
             };
             let point = Self::point_of(slot);
             let value = self.made_readable(link, value);
+            let trace = (value.trace, value.tensor.bytes().len() as u64);
+            if trace.0 != 0 {
+                self.stages.matched(trace.0);
+            }
             let Some(entry) = self.links.get_mut(link as usize) else {
                 return;
             };
@@ -187,6 +231,9 @@ impl Core {
                 );
                 self.park_again(link, slot, ordinal, no.into_value());
                 return;
+            }
+            if trace.0 != 0 {
+                self.pushed(trace, link, slot, ordinal);
             }
             self.weigh(link);
             self.touch(link);
@@ -384,6 +431,15 @@ impl Core {
                 None
             }
             Ok(rendezvous::Received::Waiting { id, ordinal }) => {
+                if matches!(waiter, Waiter::Wait(_)) {
+                    let patience = deadline.0.saturating_sub(self.now.0);
+                    let patience = if deadline == Nanos::NEVER {
+                        0
+                    } else {
+                        patience
+                    };
+                    self.remember(What::Waits, slot, 0, patience);
+                }
                 if !self.anteroom.is_empty() {
                     self.wanted(slot);
                 }
@@ -471,96 +527,6 @@ impl Core {
     pub(crate) fn unlink(&mut self, id: WaiterId) {
         if let Some((slot, _)) = self.table.cancel(id) {
             self.settle_demands(slot);
-        }
-    }
-
-    /// A request came up for a value that is parked here, or waits for one.
-    pub(crate) fn requested(&mut self, link: u32, heard: &crate::channel::RequestHeard) {
-        let slot = Slot {
-            step: heard.point.step,
-            key: heard.key,
-            at: heard.point.at,
-        };
-        if !self
-            .keys
-            .at(slot.key)
-            .is_some_and(|entry| matches!(entry.route, Route::Out { .. }))
-        {
-            return self.violated(link, Violation::ForeignKey);
-        }
-        let waits = self.links[link as usize].channel.parked_tag(heard.request);
-        if let Some(asked) = waits.and_then(|tag| self.asked.at_mut(Ticket::unpack(tag as u32))) {
-            // Asked again, on a new connection, with a new landing.
-            asked.landing = heard.landing;
-            return;
-        }
-        let deadline = if heard.patience_ns == 0 {
-            Nanos::NEVER
-        } else {
-            self.now + heard.patience_ns
-        };
-        let asked = super::core::Asked {
-            link,
-            request: heard.request,
-            id: None,
-            ordinal: heard.ordinal,
-            landing: heard.landing,
-        };
-        let Ok(ticket) = self.asked.insert(asked) else {
-            let status = faults::waiters_exhausted(self.settings.waiters);
-            self.links[link as usize]
-                .channel
-                .fail_request(heard.request, &status);
-            return self.touch(link);
-        };
-        let ordinal = if self.settings.rules.on(Rule::Ordinals) {
-            heard.ordinal
-        } else {
-            u32::MAX
-        };
-        match self
-            .table
-            .request(self.now, slot, ordinal, Waiter::Asked(ticket), deadline)
-        {
-            Ok(Requested::Waiting { id }) => {
-                if !self.anteroom.is_empty() {
-                    self.wanted(slot);
-                }
-                self.next_timer = self.next_timer.min(deadline);
-                if let Some(asked) = self.asked.at_mut(ticket) {
-                    asked.id = Some(id);
-                }
-                self.links[link as usize]
-                    .channel
-                    .park_request(heard.request, u64::from(ticket.packed()));
-            }
-            Ok(Requested::AlreadySent) => {
-                // The value is on its way, or was taken: it answers, or the cancel that follows is answered.
-                self.asked.remove(ticket);
-            }
-            Ok(Requested::Ready { value, ordinal }) => {
-                self.asked.remove(ticket);
-                let landing = heard.landing.filter(|_| heard.ordinal == ordinal);
-                self.serve(
-                    link,
-                    heard.request,
-                    Target {
-                        landing,
-                        is_accepted: false,
-                    },
-                    slot,
-                    ordinal,
-                    value,
-                );
-            }
-            Err(refusal) => {
-                self.asked.remove(ticket);
-                let status = self.refused(refusal, slot);
-                self.links[link as usize]
-                    .channel
-                    .fail_request(heard.request, &status);
-                self.touch(link);
-            }
         }
     }
 

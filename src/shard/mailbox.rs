@@ -30,6 +30,8 @@ pub(crate) enum Command {
         tensor: Tensor,
         is_dead: bool,
         answer: Option<Arc<WaitCell<()>>>,
+        /// When its sender called; zero where nobody asks.
+        queued_at: Nanos,
     },
     /// Hand a value over when there is room for it.
     SendInTurn(Parcel),

@@ -23,13 +23,17 @@ mod noting;
 pub(crate) mod parcel;
 mod peers;
 mod posting;
+pub mod recorder;
 mod remote;
 mod renewing;
+mod requested;
 pub mod run;
 mod settings;
 pub mod solo;
+pub(crate) mod stages;
 mod stepping;
 pub mod task;
+mod timing;
 mod turns;
 pub(crate) mod value;
 pub mod wait;
@@ -44,6 +48,7 @@ use std::sync::Arc;
 pub use call::{PendingItem, PendingWhat, ShardStats};
 pub use clock::Clock;
 pub use settings::{Observer, Settings};
+pub use stages::PeerClock;
 pub use task::{PreparedKey, Task, TaskContext, TaskEvent};
 pub use value::{Path, Received};
 
@@ -53,6 +58,7 @@ use backlog::Backlog;
 use call::Note;
 use keys::Keys;
 use mailbox::{Command, Mailbox, bytes_of};
+use stages::Stages;
 use value::{NO_LINK, Waiter};
 
 use crate::channel::slab::Slab;
@@ -94,6 +100,7 @@ pub(crate) struct Parts {
     /// By shard index; `None` at its own.
     pub(crate) neighbours: Vec<Option<Neighbour>>,
     pub(crate) observer: Arc<dyn Observer>,
+    pub(crate) stages: Stages,
 }
 
 /// One core's instance. See the module.
@@ -114,6 +121,8 @@ pub struct Shard {
     has_posted: bool,
     /// Turns since the clock was read.
     unstamped: u32,
+    /// What an empty turn took when there were only such.
+    empty_ns: u64,
     /// Turns since memory was given back.
     untidied: u32,
     stopping: Option<Nanos>,
@@ -180,6 +189,7 @@ impl Shard {
             fetch_backlog: Backlog::default(),
             unopened: None,
             observer: parts.observer,
+            stages: parts.stages,
             stats: ShardStats {
                 index: parts.index,
                 ..ShardStats::default()
@@ -199,6 +209,7 @@ impl Shard {
             let_go: 0,
             has_posted: false,
             unstamped: 0,
+            empty_ns: 0,
             untidied: 0,
             stopping: None,
             before_lane: None,
@@ -253,6 +264,7 @@ impl Shard {
         if self.core.leases.latest() != self.let_go {
             self.core.return_leases();
         }
+        self.core.stages.count();
         let link = self
             .core
             .send(&mut self.ports, step, key, at, tensor, is_dead)?;
@@ -360,6 +372,7 @@ impl Shard {
                 tensor,
                 is_dead,
                 answer: None,
+                ..
             } if self.core.is_pressed() => self.take_unheard(&key, step, tensor, is_dead),
             Command::Send {
                 key,
@@ -367,7 +380,9 @@ impl Shard {
                 tensor,
                 is_dead,
                 answer,
+                queued_at,
             } => {
+                self.core.stages.took(queued_at);
                 let sent =
                     self.core
                         .send_from_outside(&mut self.ports, &key, step, tensor, is_dead);
@@ -442,17 +457,21 @@ impl Shard {
             self.called.clear();
         }
         while done < EVENTS_PER_TURN {
-            let Some(Event { task, event }) = self.core.events.pop_front() else {
+            let Some(Event { task, trace, event }) = self.core.events.pop_front() else {
                 break;
             };
-            self.call_task(task, event);
+            if trace == 0 {
+                self.call_task(task, event);
+            } else {
+                self.call_timed(task, trace, event);
+            }
             done += 1;
         }
         done
     }
 
     #[inline]
-    fn call_task(&mut self, task: u32, event: TaskEvent) {
+    pub(super) fn call_task(&mut self, task: u32, event: TaskEvent) {
         let Some(mut body) = self.tasks.get_mut(task as usize).and_then(Option::take) else {
             return;
         };
@@ -462,17 +481,6 @@ impl Shard {
             self.tasks[task as usize] = Some(body);
         } else {
             self.end_task(task, body);
-        }
-    }
-
-    #[cold]
-    fn end_task(&mut self, task: u32, body: Box<dyn Task>) {
-        let is_done = self.finished.contains(&task);
-        self.finished.clear();
-        if is_done {
-            self.core.forget_task(task);
-        } else {
-            self.tasks[task as usize] = Some(body);
         }
     }
 
@@ -491,7 +499,9 @@ impl Shard {
         self.core.stats.turns += u64::from(turns);
         self.core.stats.idle_turns += u64::from(turns - u32::from(done > 0));
         // After something was done the next turn's time is read here, when the answer has left, and not before.
-        self.core.now = self.clock.stamp();
+        let now = self.clock.stamp();
+        self.account(now.0.saturating_sub(self.core.now.0), turns, done > 0);
+        self.core.now = now;
         self.untidied += 1;
         if done == 0 || self.untidied > TURNS_PER_TIDY {
             self.untidied = 0;
@@ -576,7 +586,9 @@ impl Shard {
         for port in &mut self.ports {
             port.disarm();
         }
-        self.core.now = self.clock.stamp();
+        let now = self.clock.stamp();
+        self.core.stats.slept_ns += now.0.saturating_sub(self.core.now.0);
+        self.core.now = now;
         self.core.stats.sleeps += 1;
     }
 

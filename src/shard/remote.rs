@@ -7,11 +7,12 @@ use super::core::{Core, Event, Incoming, Target};
 use super::faults;
 use super::keys::{self, Route};
 use super::leasing::NoLease;
+use super::recorder::What;
 use super::value::{NO_LINK, Path, Received, Value, Waiter};
 use crate::channel::heard::Accepted;
 use crate::channel::{Demand, Heard, OfferHeard, PushHeard, Rule, SmallHeard, Violation, WriteEnd};
 use crate::fabric::{self, Outcome, QpId};
-use crate::ground::{Code, Incarnation, Status};
+use crate::ground::{Incarnation, Status};
 use crate::memory::Tensor;
 use crate::rendezvous::{Arrival, Arrived, Slot};
 use crate::wire::message::StatusText;
@@ -142,13 +143,25 @@ impl Core {
                 }
             }
         };
+        let trace = if small.stamp == 0 {
+            0
+        } else {
+            self.timed(
+                link,
+                slot,
+                small.ordinal,
+                small.len,
+                small.stamp,
+                Path::Inline,
+            )
+        };
         let claimed = if self.may_overtake(link) {
             None
         } else {
             self.table.claim(&slot, small.ordinal)
         };
         let Some(waiter) = claimed else {
-            return self.park_small(link, slot, small, tensor);
+            return self.park_small(link, slot, small, tensor, trace);
         };
         let Some(entry) = self.links.get_mut(link as usize) else {
             return;
@@ -156,6 +169,7 @@ impl Core {
         entry.channel.pass_lines(self.now, small.lines);
         let has_demands = entry.channel.load()[0] > 0;
         self.stats.delivered += 1;
+        self.stages.meets(trace);
         let received = Received {
             tensor,
             is_dead: small.is_dead,
@@ -163,8 +177,10 @@ impl Core {
         };
         match waiter {
             Waiter::Task { task, token } => {
+                let trace = self.stages.take_handing();
                 self.events.push_back(Event {
                     task,
+                    trace,
                     event: TaskEvent::Received {
                         token,
                         outcome: Ok(received),
@@ -182,7 +198,14 @@ impl Core {
         }
     }
 
-    fn park_small(&mut self, link: u32, slot: Slot, small: &SmallHeard<'_>, tensor: Tensor) {
+    fn park_small(
+        &mut self,
+        link: u32,
+        slot: Slot,
+        small: &SmallHeard<'_>,
+        tensor: Tensor,
+        trace: u16,
+    ) {
         let Some(entry) = self.links.get_mut(link as usize) else {
             return;
         };
@@ -193,6 +216,7 @@ impl Core {
             tensor,
             is_dead: small.is_dead,
             path: Path::Inline,
+            trace,
             lines: small.lines,
             link,
         };
@@ -213,10 +237,23 @@ impl Core {
             Ok(tensor) => tensor,
             Err(error) => return self.no_room(link, slot, push.lines, &error.into()),
         };
+        let trace = if push.stamp == 0 {
+            0
+        } else {
+            self.timed(
+                link,
+                slot,
+                push.ordinal,
+                push.data.len(),
+                push.stamp,
+                Path::Inline,
+            )
+        };
         let value = Value {
             tensor,
             is_dead: push.is_dead,
             path: Path::Inline,
+            trace,
             lines: push.lines,
             link,
         };
@@ -417,6 +454,19 @@ impl Core {
             lines: offer.lines,
         };
         let mut region = offer.region;
+        let trace = if offer.stamp == 0 {
+            0
+        } else {
+            let path = region.map_or(Path::Copy, |_| Path::Lease);
+            self.timed(
+                link,
+                slot,
+                offer.ordinal,
+                offer.size as usize,
+                offer.stamp,
+                path,
+            )
+        };
         let leased = region
             .filter(|_| self.table_takes(slot))
             .map(|region| self.lease(link, region, &accepted));
@@ -428,6 +478,7 @@ impl Core {
                 tensor,
                 is_dead: offer.is_dead,
                 path: Path::Lease,
+                trace,
                 lines: offer.lines,
                 link,
             };
@@ -440,7 +491,11 @@ impl Core {
             offer: accepted,
             region,
             is_wanted: false,
+            trace,
         };
+        if trace != 0 {
+            self.remember(What::Offered, slot, offer.size, offer.size);
+        }
         let Ok(ticket) = self.incoming.insert(incoming) else {
             return self.decline(link, &accepted);
         };
@@ -520,46 +575,6 @@ impl Core {
             && demand.has_landing
         {
             self.close_landing(link, ticket);
-        }
-    }
-
-    fn heard_end(
-        &mut self,
-        link: u32,
-        ticket: Ticket,
-        demand: Demand,
-        status: Option<StatusText<'_>>,
-    ) {
-        if demand.has_landing {
-            self.close_landing(link, ticket);
-        }
-        let slot = Slot {
-            step: demand.point.step,
-            key: demand.key,
-            at: demand.point.at,
-        };
-        if let Some(accepted) = demand.offer {
-            if status.is_none() {
-                // Taken back before it was served: the value still lies at its sender.
-                self.links[link as usize].channel.release(accepted.ticket);
-            }
-            // The offer is gone at its sender: whoever waits behind it must ask again.
-            self.withdraw(link, slot, Ticket::unpack(demand.tag as u32), &accepted);
-        }
-        let Some(status) = status else { return };
-        let status = status_of(&status);
-        match status.code() {
-            // The peer's step has ended: so has ours.
-            Code::Aborted | Code::Cancelled => {
-                self.observer.step_ended(slot.step, &status);
-                if self.abort(slot.step, &status) {
-                    self.tell_neighbours(slot.step, &status);
-                }
-            }
-            _ if demand.offer.is_some() => {}
-            // The patience of one receive, which has ended here as well; those behind it have their own.
-            Code::DeadlineExceeded => self.ask_for_waiting(link, slot),
-            _ => self.fail_waiters(slot, &status),
         }
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::channel::Rules;
 use crate::fabric::DownReason;
 use crate::ground::device::TaskName;
-use crate::ground::{Status, StepId, limits};
+use crate::ground::{Key, Status, StepId, limits};
 use crate::rendezvous;
 
 /// A shard's settings.
@@ -44,6 +44,10 @@ pub struct Settings {
     /// How long a peer that a key names may take to be there: what waits for it then fails, but for receives with a
     /// deadline of their own, which wait until that.
     pub connect_timeout_ns: u64,
+    /// One value in so many is timed through its stages, on the fastest ways; zero times none.
+    pub sampling: u32,
+    /// Bytes of the ring of last events.
+    pub recorder_bytes: usize,
     /// Which rules of the protocol are on. All, outside simulations.
     pub rules: Rules,
 }
@@ -66,6 +70,8 @@ impl Default for Settings {
             offers: limits::OFFERS,
             ack_delay_ns: limits::ACK_DELAY_NS,
             connect_timeout_ns: limits::CONNECT_TIMEOUT_NS,
+            sampling: limits::STAGE_SAMPLING,
+            recorder_bytes: limits::RECORDER_BYTES,
             rules: Rules::ALL,
         }
     }
@@ -81,6 +87,8 @@ pub trait Observer: Send + Sync {
     fn link_down(&self, task: &TaskName, connection: u32, reason: DownReason);
     /// A peer broke the protocol.
     fn violated(&self, task: &TaskName, status: &Status);
+    /// A receive's deadline passed before a value was there.
+    fn deadline_missed(&self, _step: StepId, _key: &Key) {}
     /// The shard's arena grew.
     fn segment_added(&self, segment: Arc<crate::memory::Segment>);
 }

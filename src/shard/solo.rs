@@ -20,6 +20,8 @@ use super::mailbox::Command;
 use super::mailbox::{Cancel, bytes_of};
 use super::parcel::{Parcel, Permit, SendCell};
 use super::peers::Link;
+use super::recorder::Head;
+use super::stages::{Place, Stages};
 use super::task::{Task, TaskContext, TaskEvent};
 use super::value::Received;
 use super::wait::WaitCell;
@@ -155,6 +157,22 @@ impl Team {
             let index = index as u16;
             let doorbell = Doorbell::new().map_err(|error| no_memory(&error))?;
             let mailbox = Arc::new(Mailbox::new(self.queues.mailbox, Arc::new(doorbell)));
+            let ports = ports(index);
+            let head = Head {
+                task: self.task.to_string(),
+                incarnation: self.incarnation.0,
+                shard: index,
+                pid: 0,
+                sampling: self.settings.sampling,
+                clock_ns: 0,
+                scale: self.clock.scale(),
+                boot: 0,
+            };
+            let place = Place {
+                file: None,
+                ring_bytes: self.settings.recorder_bytes,
+            };
+            let stages = Stages::new(self.clock.clone(), &ports, place, head)?;
             let mut shard = Shard::new(Parts {
                 index,
                 task: self.task.clone(),
@@ -162,10 +180,11 @@ impl Team {
                 settings: self.settings,
                 clock: self.clock.clone(),
                 pool: Pool::new(ArenaId(index), self.arena)?,
-                ports: ports(index),
+                ports,
                 mailbox: Arc::clone(&mailbox),
                 neighbours,
                 observer: observer(index),
+                stages,
             });
             shard.segments_are_told();
             let heard = Arc::new(SegQueue::new());
@@ -238,6 +257,7 @@ impl Solo {
             tensor,
             is_dead: false,
             answer: Some(Arc::clone(&answer)),
+            queued_at: self.shard.clock.stamp(),
         };
         match self.mailbox.command(command) {
             Ok(()) => Ok(Answer(answer)),
@@ -302,6 +322,7 @@ impl Solo {
             tensor,
             is_dead: false,
             answer: None,
+            queued_at: Nanos::ZERO,
         };
         assert!(self.mailbox.command(command).is_ok(), "the mailbox is full");
     }

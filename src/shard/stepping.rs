@@ -70,6 +70,9 @@ impl Core {
         for end in expired {
             match end {
                 rendezvous::Expired::Waiter(slot, waiter) => {
+                    if !matches!(waiter, Waiter::Asked(_)) {
+                        self.missed(slot);
+                    }
                     self.complete(
                         waiter,
                         Err(faults::deadline(self.key_of(slot).as_ref(), slot.step)),

@@ -15,6 +15,8 @@ pub(crate) struct Value {
     pub(crate) tensor: Tensor,
     pub(crate) is_dead: bool,
     pub(crate) path: Path,
+    /// Its trace, if it is timed: see `stages.rs`.
+    pub(crate) trace: u16,
     /// Push credit it holds: given back to the link it came by when it is taken.
     pub(crate) lines: u32,
     pub(crate) link: u32,
@@ -22,11 +24,12 @@ pub(crate) struct Value {
 
 impl Value {
     #[inline]
-    pub(crate) const fn local(tensor: Tensor, is_dead: bool) -> Self {
+    pub(crate) const fn local(tensor: Tensor, is_dead: bool, trace: u16) -> Self {
         Self {
             tensor,
             is_dead,
             path: Path::Local,
+            trace,
             lines: 0,
             link: NO_LINK,
         }

@@ -17,6 +17,8 @@ pub struct WaitCell<T> {
     /// Where the shard keeps it: the shard's own note, which nobody else reads.
     seat: AtomicU64,
     waker: AtomicWaker,
+    /// What the stages of the shard have to say of the outcome; zero for nothing.
+    waking: AtomicU64,
 }
 
 /// It waits.
@@ -35,6 +37,7 @@ impl<T> Default for WaitCell<T> {
             wish: AtomicU8::new(WAITS),
             seat: AtomicU64::new(NOWHERE),
             waker: AtomicWaker::new(),
+            waking: AtomicU64::new(0),
         }
     }
 }
@@ -44,6 +47,22 @@ impl<T> WaitCell<T> {
     pub(crate) fn complete(&self, outcome: Result<T, Status>) {
         let _ = self.outcome.push(outcome);
         self.waker.wake();
+    }
+
+    /// Says of the outcome that comes next when it set out. Its completion publishes this too.
+    pub(crate) fn wakes(&self, waking: u64) {
+        self.waking.store(waking, Ordering::Relaxed);
+    }
+
+    /// When the outcome that was taken had set out, if somebody says so. Said once.
+    pub(crate) fn woke(&self) -> Option<u64> {
+        match self.waking.load(Ordering::Relaxed) {
+            0 => None,
+            waking => {
+                self.waking.store(0, Ordering::Relaxed);
+                Some(waking)
+            }
+        }
     }
 
     /// The outcome, if it is there. Takes it.
@@ -97,5 +116,6 @@ impl<T> WaitCell<T> {
         self.waker.take();
         self.wish.store(WAITS, Ordering::Relaxed);
         self.seat.store(NOWHERE, Ordering::Relaxed);
+        self.waking.store(0, Ordering::Relaxed);
     }
 }

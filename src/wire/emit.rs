@@ -16,8 +16,11 @@ pub struct Body {
 }
 
 impl Body {
-    /// The longest such body: a request's tickets (8), patience (8), landing (24) and dimensions (32).
-    pub const MAX: usize = 72;
+    /// The longest such body: an offer's tickets (8), size (8), region (24), dimensions (32) and stamp (8).
+    pub const MAX: usize = 80;
+
+    /// Nothing.
+    pub const EMPTY: Self = Self::new();
 
     const fn new() -> Self {
         Self {
@@ -126,7 +129,7 @@ impl Push<'_> {
     #[inline]
     #[must_use]
     pub fn emit(&self) -> (Frame, Body) {
-        let body = Self::lead(&self.meta, self.request);
+        let mut body = Self::lead(&self.meta, self.request);
         let flags = Flags::default()
             .with(Flags::DEAD, self.is_dead)
             .with(Flags::SOLICITED, self.request.is_some());
@@ -135,6 +138,9 @@ impl Push<'_> {
         frame.words[1] |= (len as u64) << 32;
         if len <= INLINE_BODY_MAX {
             frame.set_tail([body.as_bytes(), self.data]);
+        }
+        if self.stamp != 0 {
+            Self::put_stamp(&mut frame, &mut body, &self.meta, self.stamp);
         }
         (frame, body)
     }
@@ -173,6 +179,30 @@ impl Push<'_> {
         (frame, Body::new())
     }
 
+    /// Lets a frame that was emitted with this `body` say when it was posted. What it says stands in the place of the
+    /// first dimension, which follows from the others and the number of bytes: a stamped frame is no longer than
+    /// another, so that what is timed costs what everything costs. False, and nothing happens, where that does not
+    /// follow: strings, more than four dimensions or one of zero, answers to requests; and scalars of more than eight
+    /// bytes, since they have no dimension and the stamp must fit before them.
+    #[inline]
+    pub fn put_stamp(frame: &mut Frame, body: &mut Body, meta: &TensorMeta, stamp: u64) -> bool {
+        if !is_stampable(meta) || frame.flags().has(Flags::SOLICITED) {
+            return false;
+        }
+        if meta.shape.rank() == 0 {
+            frame.words[7] = frame.words[6];
+            frame.words[1] += 8 << 32;
+            body.put_u64(stamp);
+        }
+        if frame.body_is_inline() {
+            frame.words[6] = stamp;
+        } else {
+            body.bytes[..8].copy_from_slice(&stamp.to_le_bytes());
+        }
+        frame.words[0] |= u64::from(Flags::STAMPED.0) << 40;
+        true
+    }
+
     /// What goes before the data in the body: the request's ticket where one is answered, and the dimensions.
     #[inline]
     #[must_use]
@@ -196,6 +226,36 @@ impl Push<'_> {
     }
 }
 
+/// True if the first dimension follows from the others and the bytes, or a stamp fits before the scalar.
+#[inline]
+fn is_stampable(meta: &TensorMeta) -> bool {
+    let Some(size) = meta.dtype.size() else {
+        return false;
+    };
+    match meta.shape.rank() {
+        0 => size <= 8,
+        1 => true,
+        2..=4 => meta.shape.dims().skip(1).all(|dim| dim != 0),
+        _ => false,
+    }
+}
+
+impl Body {
+    /// Adds the stamp of an offer that was emitted without one.
+    pub fn put_offer_stamp(&mut self, frame: &mut Frame, stamp: u64) {
+        if self.len + 8 <= Self::MAX {
+            self.put_u64(stamp);
+            frame.words[1] += 8 << 32;
+            frame.words[0] |= u64::from(Flags::STAMPED.0) << 40;
+        }
+    }
+
+    /// Puts a stamp in the place of the first dimension.
+    pub fn replace_first_dim(&mut self, stamp: u64) {
+        self.bytes[..8].copy_from_slice(&stamp.to_le_bytes());
+    }
+}
+
 impl Offer {
     fn head(&self, body: &mut Body) -> Frame {
         body.put_u32(self.offer.packed());
@@ -205,10 +265,14 @@ impl Offer {
             body.put_region(region);
         }
         body.put_dims(&self.meta.shape);
+        if self.stamp != 0 {
+            body.put_u64(self.stamp);
+        }
         let flags = Flags::default()
             .with(Flags::DEAD, self.is_dead)
             .with(Flags::SOLICITED, self.request.is_some())
-            .with(Flags::REGION, self.region.is_some());
+            .with(Flags::REGION, self.region.is_some())
+            .with(Flags::STAMPED, self.stamp != 0);
         subject_head(Kind::Offer, flags, &self.meta, &self.subject)
     }
 }

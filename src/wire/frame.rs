@@ -85,8 +85,10 @@ impl Flags {
     pub const OFFER: Self = Self(8);
     /// The status is derived.
     pub const DERIVED: Self = Self(16);
+    /// A push or an offer says when it was posted.
+    pub const STAMPED: Self = Self(32);
     /// Every flag there is.
-    pub const ALL: Self = Self(31);
+    pub const ALL: Self = Self(63);
 
     /// True if all bits of `other` are set.
     #[inline]

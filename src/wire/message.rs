@@ -96,6 +96,8 @@ pub struct Push<'a> {
     pub request: Option<Ticket>,
     /// The value's bytes: exactly what `meta` says, strings encoded.
     pub data: &'a [u8],
+    /// When it was posted, on the sender's counter; zero if it does not say. Put in by [`Push::put_stamp`].
+    pub stamp: u64,
 }
 
 /// A large value that waits at its sender.
@@ -115,6 +117,8 @@ pub struct Offer {
     pub size: u64,
     /// Where the receiver may read it in place.
     pub region: Option<Region>,
+    /// When it was posted, on the sender's counter; zero if it does not say.
+    pub stamp: u64,
 }
 
 /// A demand.

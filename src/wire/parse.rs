@@ -90,7 +90,11 @@ fn parse_push<'a>(
     } else {
         None
     };
-    let meta = reader.meta(frame)?;
+    let (meta, stamp) = if flags.has(Flags::STAMPED) {
+        reader.stamped_meta(frame)?
+    } else {
+        (reader.meta(frame)?, 0)
+    };
     let data = reader.0;
     if meta.size().is_some_and(|size| size != data.len() as u64) {
         return Err(Malformed::Shape);
@@ -101,6 +105,7 @@ fn parse_push<'a>(
         is_dead: flags.has(Flags::DEAD),
         request,
         data,
+        stamp,
     })
 }
 
@@ -114,6 +119,11 @@ fn parse_offer(frame: &Frame, flags: Flags, reader: &mut Reader<'_>) -> Result<O
         None
     };
     let meta = reader.meta(frame)?;
+    let stamp = if flags.has(Flags::STAMPED) {
+        reader.u64()?
+    } else {
+        0
+    };
     if meta.size().is_some_and(|bytes| bytes != size)
         || region.is_some_and(|region| region.len != size)
     {
@@ -127,6 +137,7 @@ fn parse_offer(frame: &Frame, flags: Flags, reader: &mut Reader<'_>) -> Result<O
         offer,
         size,
         region,
+        stamp,
     })
 }
 
@@ -224,6 +235,32 @@ impl<'a> Reader<'a> {
         }
         let shape = Shape::new(dims).map_err(|_| Malformed::Shape)?;
         TensorMeta::new(dtype, shape).map_err(|_| Malformed::Shape)
+    }
+
+    /// Type and shape of a stamped push, and the stamp: it stands where the first dimension would, which follows
+    /// from the others and the bytes that are left; before a scalar there is none.
+    fn stamped_meta(&mut self, frame: &Frame) -> Result<(TensorMeta, u64), Malformed> {
+        let dtype = DType::from_wire(frame.dtype()).ok_or(Malformed::DType)?;
+        let size = dtype.size().ok_or(Malformed::Shape)? as u64;
+        let rank = usize::from(frame.rank());
+        let mut dims = [0u64; 4];
+        let dims = dims.get_mut(..rank).ok_or(Malformed::Shape)?;
+        let stamp = self.u64()?;
+        let mut row = size;
+        for dim in dims.iter_mut().skip(1) {
+            *dim = self.u64()?;
+            row = row.checked_mul(*dim).ok_or(Malformed::Shape)?;
+        }
+        if let Some(first) = dims.first_mut() {
+            let len = self.0.len() as u64;
+            if row == 0 || !len.is_multiple_of(row) {
+                return Err(Malformed::Shape);
+            }
+            *first = len / row;
+        }
+        let shape = Shape::new(dims).map_err(|_| Malformed::Shape)?;
+        let meta = TensorMeta::new(dtype, shape).map_err(|_| Malformed::Shape)?;
+        Ok((meta, stamp))
     }
 
     fn text(&mut self) -> Result<&'a str, Malformed> {

@@ -105,6 +105,7 @@ proptest! {
                 value.small = TensorMeta { dtype: DType::U8, shape };
                 value.data = (0..len).map(|byte| byte as u8).collect();
             }
+            value.number = 0;
             let Message::Push(push) = value.message() else {
                 unreachable!("its kind is push");
             };
@@ -180,6 +181,7 @@ fn the_tail_is_used_to_its_last_byte() {
             is_dead: false,
             request: None,
             data: &data,
+            stamp: 0,
         };
         let (frame, beside) = sent(&Message::Push(push));
         assert_eq!(frame.body_is_inline(), 8 + data.len() <= INLINE_BODY_MAX);

@@ -105,6 +105,7 @@ fn a_scalar_takes_the_short_way_too() {
             is_dead: true,
             request: None,
             data: &bytes,
+            stamp: 0,
         }));
         let mut channel = up_knowing_key();
         assert!(

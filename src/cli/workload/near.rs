@@ -13,14 +13,17 @@ use super::super::error::CliError;
 use super::super::histogram::{Recorder, Schedule};
 use super::super::stopwatch::Stamp;
 use super::far::Report;
-use super::{Job, Keys, SMALL_MAX, Timing, await_outcome, failed, meta, put_stamp, ready_tensor};
-use crate::engine::Engine;
+use super::{
+    Job, Keys, PATIENCE, SMALL_MAX, Timing, await_outcome, failed, meta, put_stamp, ready_tensor,
+};
+use crate::engine::{Engine, counters};
 use crate::ground::{Status, TensorMeta};
 use crate::memory::Tensor;
 use crate::shard::{PreparedKey, Received, Task, TaskContext, TaskEvent};
 
 pub(super) fn measure(engine: &Engine, job: Job, keys: Keys) -> Result<Measured, CliError> {
     let (done, outcome) = mpsc::channel();
+    let (begins, begun) = mpsc::channel();
     let tensor = ready_tensor(engine, job.bytes)?;
     let meta = meta(job.bytes)?;
     let timing = Timing::new(job);
@@ -38,30 +41,50 @@ pub(super) fn measure(engine: &Engine, job: Job, keys: Keys) -> Result<Measured,
             is_measuring: false,
             sent: 0,
             recorder: Recorder::nanos(),
+            // Made now: there is no time for it later.
+            spare: (1..SLICES).map(|_| Recorder::nanos()).collect(),
+            slices: Vec::with_capacity(SLICES),
+            slice_ends: 0,
+            begins: Some(begins),
             schedule: None,
             due: 0,
             allocations: 0,
             done: Some(done),
         }),
-        Pattern::Oneway | Pattern::Rate => Box::new(Streamer {
-            job,
-            keys,
-            meta,
-            tensor,
-            timing,
-            there: None,
-            back: None,
-            schedule: None,
-            sent: 0,
-            acknowledged: 0,
-            is_done: false,
-            allocations: None,
-            done: Some(done),
-        }),
+        Pattern::Oneway | Pattern::Rate => {
+            drop(begins);
+            Box::new(Streamer {
+                job,
+                keys,
+                meta,
+                tensor,
+                timing,
+                there: None,
+                back: None,
+                schedule: None,
+                sent: 0,
+                acknowledged: 0,
+                is_done: false,
+                allocations: None,
+                done: Some(done),
+            })
+        }
     };
     engine.spawn(0, task).map_err(|status| failed(&status))?;
-    await_outcome(&outcome, job)
+    // What came before the measurement is no part of it; who says nothing of when it begins has no stages.
+    let before = begun
+        .recv_timeout(job.warmup + PATIENCE)
+        .ok()
+        .map(|()| engine.stages());
+    let mut measured = await_outcome(&outcome, job)?;
+    if let Some(before) = before {
+        measured.stages = counters::merged(engine.stages_since(&before));
+    }
+    Ok(measured)
 }
+
+/// Stretches that a ping-pong is recorded in.
+const SLICES: usize = 20;
 
 /// What is sent: the ready tensor again, or a new one with every byte written in place.
 #[inline]
@@ -93,6 +116,10 @@ struct Pinger {
     is_measuring: bool,
     sent: u64,
     recorder: Recorder,
+    spare: Vec<Recorder>,
+    slices: Vec<Recorder>,
+    slice_ends: u64,
+    begins: Option<mpsc::Sender<()>>,
     schedule: Option<Schedule>,
     due: u64,
     allocations: u64,
@@ -157,6 +184,9 @@ impl Pinger {
                 .record(self.timing.stopwatch.nanos(self.last, now));
         }
         self.last = now;
+        if now.0 >= self.slice_ends && self.is_measuring {
+            self.next_slice();
+        }
         if now.0 - self.began.0
             >= if self.is_measuring {
                 self.timing.duration
@@ -177,18 +207,34 @@ impl Pinger {
                 self.schedule = Some(Schedule::new(0, rate));
                 self.due = 0;
             }
+            self.slice_ends = now.0 + self.timing.duration / SLICES as u64;
+            if let Some(begins) = self.begins.take() {
+                let _ = begins.send(());
+            }
             self.allocations = allocations::count();
             return;
         }
         let allocations =
             allocations::is_counting().then(|| allocations::count() - self.allocations);
+        let mut whole = self.recorder.clone();
+        self.slices.iter().for_each(|slice| whole.merge(slice));
+        self.slices.push(self.recorder.clone());
         let measured = Measured {
-            count: self.recorder.count(),
-            round_trips: Some(self.recorder.clone()),
+            count: whole.count(),
+            round_trips: Some(whole),
+            slices: std::mem::take(&mut self.slices),
             allocations,
             ..Measured::default()
         };
         self.end(Ok(measured), context);
+    }
+
+    fn next_slice(&mut self) {
+        self.slice_ends += self.timing.duration / SLICES as u64;
+        if let Some(spare) = self.spare.pop() {
+            self.slices
+                .push(std::mem::replace(&mut self.recorder, spare));
+        }
     }
 
     /// Open loop: the answer's latency counts from when its ping was due.
@@ -207,6 +253,9 @@ impl Pinger {
             let elapsed = self.timing.stopwatch.nanos(self.began, now);
             self.recorder
                 .record(schedule.latency_ns(self.due - 1, elapsed));
+        }
+        if now.0 >= self.slice_ends {
+            self.next_slice();
         }
         if now.0 - self.began.0 >= self.timing.duration {
             self.next_phase(now, context);

@@ -93,7 +93,7 @@ fn the_read_domain_is_one_user_on_one_machine_by_the_kernels_word() {
 #[test]
 fn the_version_is_judged_before_all_else() {
     let foreign = proto::Hello {
-        protocol_version: 2,
+        protocol_version: PROTOCOL_VERSION + 1,
         ..proto::Hello::default()
     };
     let refusal = judge(&foreign, &config(), &identity(), socket(&credentials(1)))

@@ -154,6 +154,18 @@ settings! {
     parked_bytes_per_step: Size parked_bytes_per_step, Engine, "Of them, those of one step.";
     landing_bytes: Size landing_bytes, Engine,
         "Memory open for values on their way, by copy, on each shard.";
+    stage_sampling: Count stage_sampling, Engine,
+        "One value in so many is timed through its stages where hand-overs are fastest; those of application threads \
+         and of sockets all are. 0 times none, and keeps no events.";
+    recorder_bytes: Size recorder_bytes, Engine,
+        "Each shard's ring of last events; at most 8 MiB. With its histograms a shard takes at most 7.3 MiB more, of \
+         which only the pages that are written to cost memory.";
+    recorder_dir: File recorder_dir, Engine,
+        "A folder, best in memory, for recorders that outlive a crash; without it they can be read only while the task \
+         lives.";
+    metrics: Itself metrics, Engine,
+        "Where this task answers `GET /metrics`, `/healthz` and `/readyz`: `127.0.0.1:9464`, say. Without it nowhere.";
+    metrics_peers: Switch metrics_peers, Engine, "Metrics have series for each peer.";
     connect_timeout: Time connect_timeout, Engine, "How long a peer that a key names may take to be there.";
     // ── The cluster ─────────────────────────────────────────────────────────────────────────────────────────────
     cluster: Cluster cluster, Cluster, "The cluster: jobs, each a list of addresses or a table from numbers to them.";

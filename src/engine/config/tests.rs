@@ -23,6 +23,11 @@ const OTHERS: &[(&str, &str)] = &[
     ("parked_bytes", "\"64KiB\""),
     ("parked_bytes_per_step", "\"32KiB\""),
     ("landing_bytes", "12345"),
+    ("stage_sampling", "8"),
+    ("recorder_bytes", "\"64KiB\""),
+    ("recorder_dir", "\"/run/rendez\""),
+    ("metrics", "\"127.0.0.1:9464\""),
+    ("metrics_peers", "false"),
     ("connect_timeout", "\"50ms\""),
     ("cluster", "\"ps=a:1;worker=b:2,7@[::1]:2\""),
     ("root", "\"h:1\""),
@@ -335,6 +340,10 @@ fn peers_of_several_layers_come_together() {
 
 #[test]
 fn the_reference_page_is_that_of_the_table() {
+    assert!(
+        include_str!("../METRICS.md") == crate::engine::metrics::reference_page(),
+        "src/engine/METRICS.md is stale: write it anew with `rendez config metrics > src/engine/METRICS.md`"
+    );
     assert!(
         include_str!("../CONFIG.md") == reference_page(),
         "src/engine/CONFIG.md is stale: write it anew with `rendez config reference > src/engine/CONFIG.md`"

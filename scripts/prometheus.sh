@@ -1,0 +1,99 @@
+#!/usr/bin/env bash
+# A real Prometheus scrapes two tasks of a cluster: that it takes their metrics in both formats, that promtool finds
+# nothing to say of them and of the alert rules, and that the 99th percentile of a stage can be asked back from it.
+#   scripts/prometheus.sh               needs prometheus and promtool (Debian package prometheus; installed if it can be)
+#   RENDEZ=target/release/rendez scripts/prometheus.sh
+# Ends with 0 if all held, 3 if there is no Prometheus to be had. Leaves nothing behind.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+if ! command -v prometheus >/dev/null || ! command -v promtool >/dev/null; then
+    as_root=()
+    if [ "$(id -u)" -ne 0 ]; then as_root=(sudo -n); fi
+    # Its service must not start: this is a check, not an installation for use.
+    if ! { "${as_root[@]}" apt-get update -qq &&
+        "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends prometheus; } \
+        >/dev/null 2>&1 || ! command -v promtool >/dev/null; then
+        echo "prometheus.sh: the package prometheus is not here and cannot be installed" >&2
+        exit 3
+    fi
+fi
+if [ -z "${RENDEZ:-}" ]; then
+    cargo build --locked --quiet
+    RENDEZ="$PWD/target/debug/rendez"
+fi
+
+work="$(mktemp -d)"
+pids=()
+finish() {
+    status=$?
+    for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null || true; done
+    for pid in "${pids[@]}"; do wait "$pid" 2>/dev/null || true; done
+    if [ "$status" -ne 0 ]; then tail -n 20 "$work"/*.log >&2 || true; fi
+    rm -rf "$work"
+}
+trap finish EXIT
+fail() {
+    echo "prometheus.sh: $*" >&2
+    exit 1
+}
+
+port=$((20000 + RANDOM % 20000))
+cat >"$work/cluster.toml" <<TOML
+shards = 1
+share_cores = true
+poll = "park"
+[cluster]
+a = ["127.0.0.1:$port"]
+b = ["127.0.0.1:$((port + 1))"]
+TOML
+metrics=("127.0.0.1:$((port + 2))" "127.0.0.1:$((port + 3))")
+index=0
+for job in a b; do
+    "$RENDEZ" serve --config "$work/cluster.toml" --job "$job" --task 0 --check --metrics "${metrics[$index]}" \
+        >"$work/$job.log" 2>&1 &
+    pids+=($!)
+    index=$((index + 1))
+done
+
+until_it_holds() {
+    local what="$1" tries=150
+    shift
+    until "$@"; do
+        tries=$((tries - 1))
+        [ "$tries" -gt 0 ] || fail "$what"
+        sleep 0.2
+    done
+}
+has_delivered() { curl -fsS "http://$1/metrics" 2>/dev/null | grep -q '^rendez_delivered_total{.*} [1-9]'; }
+for address in "${metrics[@]}"; do
+    until_it_holds "$address has delivered nothing" has_delivered "$address"
+    until_it_holds "$address is not healthy" curl -fsS -o /dev/null "http://$address/healthz"
+    until_it_holds "$address is not ready" curl -fsS -o /dev/null "http://$address/readyz"
+    curl -fsS "http://$address/metrics" >"$work/page.txt"
+    promtool check metrics <"$work/page.txt" || fail "promtool has something to say of $address"
+    curl -fsS -H 'Accept: application/openmetrics-text' "http://$address/metrics" | tail -n 1 | grep -qx '# EOF' ||
+        fail "$address speaks no OpenMetrics"
+done
+promtool check rules scripts/alerts.yml || fail "the alert rules are wrong"
+
+cat >"$work/prometheus.yml" <<YAML
+global: { scrape_interval: 1s }
+rule_files: [ "$PWD/scripts/alerts.yml" ]
+scrape_configs:
+  - job_name: rendez
+    static_configs: [ { targets: [ "${metrics[0]}", "${metrics[1]}" ] } ]
+YAML
+server="127.0.0.1:$((port + 4))"
+prometheus --config.file="$work/prometheus.yml" --storage.tsdb.path="$work/data" --web.listen-address="$server" \
+    >"$work/prometheus.log" 2>&1 &
+pids+=($!)
+
+query() { curl -fsS --get "http://$server/api/v1/query" --data-urlencode "query=$1" 2>/dev/null; }
+both_are_up() { query 'sum(up{job="rendez"})' | grep -q '"2"\]'; }
+until_it_holds "Prometheus does not scrape both tasks" both_are_up
+p99='histogram_quantile(0.99, sum by (le) (rendez_stage_seconds_bucket{stage="landed"}))'
+has_p99() { query "$p99" | grep -Eq '"value":\[[0-9.]+,"[0-9.e-]+"\]'; }
+until_it_holds "Prometheus gives no 99th percentile" has_p99
+echo "p99 of the stage 'landed', asked back from $(prometheus --version 2>&1 | head -n 1 | cut -d' ' -f1-3):" \
+    "$(query "$p99" | sed -E 's/.*"value":\[[0-9.]+,"([^"]+)"\].*/\1/') s"

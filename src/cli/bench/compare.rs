@@ -1,0 +1,184 @@
+//! Measurements against those of a former run: what is worse by more than is allowed ends the command with an error.
+//!
+//! Knows rows as they are printed, and nothing of how they came about.
+
+use std::path::Path;
+
+use serde::Deserialize;
+
+use super::super::args::BenchArgs;
+use super::super::error::CliError;
+use super::super::report::{Row, lay_out};
+use super::super::terminal::Terminal;
+use super::super::units::{show_bytes, show_nanos, show_rate};
+
+/// What is compared of a row.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+pub(super) struct Former {
+    pattern: String,
+    transport: String,
+    bytes: u64,
+    half_rtt_ns: Option<Median>,
+    rtt_ns: Option<Median>,
+    one_way_ns: Option<Median>,
+    time_ns: Option<Median>,
+    rate_per_s: Option<Median>,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug, Deserialize)]
+struct Median {
+    p50: f64,
+}
+
+/// A figure, and whether more of it is worse.
+type Figure = (f64, bool);
+
+impl Former {
+    fn figure(&self) -> Option<Figure> {
+        let times = [self.half_rtt_ns, self.one_way_ns, self.rtt_ns, self.time_ns];
+        let time = times
+            .into_iter()
+            .flatten()
+            .next()
+            .map(|median| (median.p50, true));
+        time.or_else(|| self.rate_per_s.map(|median| (median.p50, false)))
+    }
+}
+
+fn figure_of(row: &Row) -> Option<Figure> {
+    let times = [row.half_rtt_ns, row.one_way_ns, row.rtt_ns, row.time_ns];
+    let time = times
+        .into_iter()
+        .flatten()
+        .next()
+        .map(|summary| (summary.p50, true));
+    time.or_else(|| row.rate_per_s.map(|summary| (summary.p50, false)))
+}
+
+/// The rows of a file, one JSON object a line.
+pub(super) fn rows_of(path: &Path) -> Result<Vec<Former>, CliError> {
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        let message = format!("cannot read '{}': {error}", path.display());
+        CliError::failure("FILE_UNREADABLE", message)
+    })?;
+    let mut rows = Vec::new();
+    for (index, line) in text
+        .lines()
+        .enumerate()
+        .filter(|(_, line)| !line.trim().is_empty())
+    {
+        let row = serde_json::from_str(line).map_err(|error| {
+            let place = format!("'{}', line {}", path.display(), index + 1);
+            malformed(&format!("{place} is no row of measurements: {error}"))
+        })?;
+        rows.push(row);
+    }
+    if rows.is_empty() {
+        return Err(malformed(&format!("'{}' holds no rows", path.display())));
+    }
+    Ok(rows)
+}
+
+fn malformed(what: &str) -> CliError {
+    let message = format!("{what}; make the file with `rendez bench --json > FILE`");
+    CliError::failure("BENCH_ROWS_MALFORMED", message)
+}
+
+/// Prints each figure beside its former one.
+///
+/// # Errors
+/// `BENCH_REGRESSED` if one is worse by more than `max`, a share; `BENCH_ROWS_MALFORMED` if none has a former one.
+pub(super) fn judge(
+    former: &[Former],
+    rows: &[Row],
+    max: f64,
+    is_json: bool,
+    terminal: &mut Terminal,
+) -> Result<(), CliError> {
+    let heading = ["pattern", "transport", "bytes", "before", "now", "change"];
+    let mut lines = vec![heading.map(str::to_owned).to_vec()];
+    let mut worse = Vec::new();
+    for row in rows {
+        let is_same = |other: &&Former| {
+            (
+                other.pattern.as_str(),
+                other.transport.as_str(),
+                other.bytes,
+            ) == (row.pattern, row.transport, row.bytes)
+        };
+        let before = former.iter().find(is_same).and_then(Former::figure);
+        let (Some((before, more_is_worse)), Some((now, _))) = (before, figure_of(row)) else {
+            continue;
+        };
+        let change = now / before - 1.0;
+        let is_worse = if more_is_worse {
+            change > max
+        } else {
+            change < -max
+        };
+        let show = |figure| {
+            if more_is_worse {
+                show_nanos(figure)
+            } else {
+                show_rate(figure)
+            }
+        };
+        let what = format!(
+            "{} {} {}",
+            row.pattern,
+            row.transport,
+            show_bytes(row.bytes)
+        );
+        if is_worse {
+            worse.push(format!(
+                "{what}: {} before, {} now ({:+.1} %)",
+                show(before),
+                show(now),
+                change * 100.0
+            ));
+        }
+        lines.push(vec![
+            row.pattern.into(),
+            row.transport.into(),
+            show_bytes(row.bytes),
+            show(before),
+            show(now),
+            format!(
+                "{:+.1} %{}",
+                change * 100.0,
+                if is_worse { " worse" } else { "" }
+            ),
+        ]);
+    }
+    if lines.len() == 1 {
+        return Err(malformed(
+            "no row there is of a pattern, transport and size that was measured now",
+        ));
+    }
+    if !is_json {
+        terminal.line("")?;
+        terminal.line(lay_out(&lines, &[0, 1, 5], &[1, 0], terminal.width()))?;
+    }
+    if worse.is_empty() {
+        return Ok(());
+    }
+    let message = format!("worse by more than {} %: {}", max * 100.0, worse.join("; "));
+    Err(CliError::failure("BENCH_REGRESSED", message))
+}
+
+/// The options that a report should show, in a line.
+pub(super) fn settings_of(args: &BenchArgs) -> String {
+    let rate = args
+        .rate
+        .map_or_else(String::new, |rate| format!(", {rate} a second, open loop"));
+    format!(
+        "{} over {} from {}, {:?} after {:?} of warm-up, {} poll{rate}; rendez {}",
+        args.pattern.name(),
+        args.transport().name(),
+        args.from.name(),
+        args.duration,
+        args.warmup,
+        args.poll.name(),
+        env!("CARGO_PKG_VERSION")
+    )
+}

@@ -1,0 +1,140 @@
+//! Timelines of recordings, and what is no recording.
+
+use super::*;
+use crate::memory::Words;
+use crate::shard::clock::Scale;
+use crate::shard::recorder::{Head, Recorder, Way, words_for};
+
+/// A recording of a shard whose counter began at `ticks`, of the machine's boot `boot`.
+fn recorded(task: &str, ticks: u64, boot: u64, events: &[Event]) -> Vec<u8> {
+    let head = Head {
+        task: task.into(),
+        incarnation: 1,
+        shard: 0,
+        pid: 1,
+        sampling: 1,
+        clock_ns: 0,
+        scale: Scale {
+            ticks,
+            nanos: 0,
+            rate: 1 << 32,
+        },
+        boot,
+    };
+    let recorder = Recorder::new(
+        Words::anonymous(words_for(4096)).expect("memory"),
+        4096,
+        &head,
+    );
+    recorder.name(7, "/job:a;0000000000000001;/job:b;gradient;0:0");
+    for (number, event) in events.iter().enumerate() {
+        recorder.event(number as u64, event);
+    }
+    recorder
+        .copy()
+        .iter()
+        .flat_map(|word| word.to_le_bytes())
+        .collect()
+}
+
+fn event(what: What, at: u64, step: u64, [a, b, c]: [u32; 3]) -> Event {
+    Event {
+        what,
+        at,
+        way: Way::ShmInline,
+        class: 0,
+        step,
+        key: 7,
+        frame_iter: (0, 0),
+        ordinal: 0,
+        a,
+        b,
+        c,
+    }
+}
+
+fn pair(boots: [u64; 2]) -> Vec<Recording> {
+    let sent = event(What::Sent, 10_000, 5, [100, 20, 30]);
+    // Its counter began 4000 ticks later: the same moment is 4000 earlier there.
+    let took = event(What::Took, 6_400, 5, [50, 50, 300]);
+    let missed = [
+        event(What::Waits, 7_000, 6, [0, 1, 0]),
+        event(What::Missed, 9_000, 6, [0; 3]),
+    ];
+    let one = recorded("/job:a", 1_000, boots[0], &[sent]);
+    let other = recorded("/job:b", 5_000, boots[1], &[took, missed[0], missed[1]]);
+    [one, other]
+        .iter()
+        .map(|bytes| recording(bytes, "x").expect("it is one"))
+        .collect()
+}
+
+fn aligned(all: &[Recording]) -> Vec<(usize, Event)> {
+    let mut found = Vec::new();
+    for (at, recording) in all.iter().enumerate() {
+        let clock = timeline::Aligned::of(all, at);
+        found.extend(recording.events().into_iter().map(|event| {
+            (
+                at,
+                Event {
+                    at: clock.nanos(event.at),
+                    ..event
+                },
+            )
+        }));
+    }
+    found
+}
+
+#[test]
+fn recordings_of_one_boot_share_their_time() {
+    let all = pair([9, 9]);
+    let events = aligned(&all);
+    assert_eq!(events[1].1.at, 10_400);
+    let text = timeline::render(&all, &events);
+    let value: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
+    let events = value["traceEvents"].as_array().expect("a list");
+    let slice = |name: &str| {
+        let found = events
+            .iter()
+            .find(|event| event["name"] == name)
+            .expect(name);
+        (
+            found["ts"].as_f64().expect("a time"),
+            found["dur"].as_f64().unwrap_or(0.0),
+        )
+    };
+    // The first event began at 9850: queued 100, matched 20, posted 30.
+    assert_eq!(slice("queued"), (0.0, 0.1));
+    assert_eq!(slice("posted"), (0.12, 0.03));
+    assert_eq!(slice("wire"), (0.15, 0.3));
+    assert_eq!(slice("woken"), (0.5, 0.05));
+    assert_eq!(slice("waits in vain"), (1.15, 2.0));
+    assert!(
+        text.contains("gradient") && text.contains("\"ph\":\"s\"") && text.contains("\"ph\":\"f\"")
+    );
+}
+
+#[test]
+fn recordings_of_two_machines_are_aligned_by_their_values() {
+    let events = aligned(&pair([9, 8]));
+    assert_eq!(
+        events[1].1.at, 10_000,
+        "the only pair is taken to have taken no time"
+    );
+}
+
+#[test]
+fn what_is_no_recording_says_why() {
+    let whole = recorded("/job:a", 1, 1, &[]);
+    let reason = |bytes: &[u8]| recording(bytes, "x").expect_err("it is none").reason();
+    assert_eq!(reason(b"no"), "RECORDING_MALFORMED");
+    assert_eq!(reason(&whole[..whole.len() / 2]), "RECORDING_MALFORMED");
+    let mut other = whole;
+    other[8] += 1;
+    assert_eq!(reason(&other), "RECORDING_VERSION");
+    assert_eq!(
+        of_process(u32::MAX).expect_err("nobody").reason(),
+        "FILE_UNREADABLE"
+    );
+}

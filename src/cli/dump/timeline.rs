@@ -1,0 +1,202 @@
+//! A timeline of recordings, as the JSON that Chrome's and Perfetto's viewers read: a track for each shard of each task,
+//! a slice for each stage, an arrow from where a value was sent to where it was taken.
+//!
+//! Knows events. Times of recordings of one boot are put side by side by the counter they share; those of another
+//! machine by their values, since none arrives before it was sent.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use crate::shard::recorder::{CLASSES, Event, Recording, What};
+
+/// How the times of one recording become those of the first.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Aligned {
+    /// The recording's own clock, as ticks and nanoseconds at one moment, and its rate.
+    ticks: u64,
+    rate: u64,
+    /// Ticks of the first at its origin.
+    first_ticks: u64,
+    /// For recordings that share no counter.
+    shift: i64,
+    shares: bool,
+}
+
+impl Aligned {
+    pub(super) fn of(all: &[Recording], at: usize) -> Self {
+        let (first, own) = (&all[0], &all[at]);
+        let shares = at == 0 || (own.head.boot == first.head.boot && own.head.boot != 0);
+        Self {
+            ticks: own.head.scale.ticks,
+            rate: own.head.scale.rate,
+            first_ticks: first.head.scale.ticks,
+            shift: if shares {
+                0
+            } else {
+                shift_by_values(first, own)
+            },
+            shares,
+        }
+    }
+
+    pub(super) fn nanos(&self, nanos: u64) -> u64 {
+        if !self.shares {
+            return nanos.saturating_add_signed(self.shift);
+        }
+        // Both origins are moments of one counter.
+        let between = i128::from(self.ticks) - i128::from(self.first_ticks);
+        let moved = (between * i128::from(self.rate)) >> 32;
+        u64::try_from(i128::from(nanos) + moved).unwrap_or(0)
+    }
+}
+
+/// Step, key, loop frame and iteration, ordinal.
+type Name = (u64, u64, (u32, u32), u32);
+
+/// Who a value is, on both sides.
+fn name(event: &Event) -> Name {
+    (event.step, event.key, event.frame_iter, event.ordinal)
+}
+
+/// By how much the times of `other` must be moved so that no value of the first arrives there before it was sent, and
+/// the quickest takes no time.
+fn shift_by_values(first: &Recording, other: &Recording) -> i64 {
+    let of = |recording: &Recording, what: What| -> BTreeMap<_, u64> {
+        let events = recording.events();
+        events
+            .iter()
+            .filter(|event| event.what == what)
+            .map(|event| (name(event), event.at))
+            .collect()
+    };
+    let pairs = |sent: &BTreeMap<_, u64>, took: &BTreeMap<_, u64>| -> Vec<i64> {
+        let gap = |(who, at): (&Name, &u64)| {
+            took.get(who)
+                .map(|took| took.wrapping_sub(*at).cast_signed())
+        };
+        sent.iter().filter_map(gap).collect()
+    };
+    let there = pairs(&of(first, What::Sent), &of(other, What::Took))
+        .into_iter()
+        .min();
+    let back = pairs(&of(other, What::Sent), &of(first, What::Took))
+        .into_iter()
+        .min();
+    match (there, back) {
+        // The quickest of both directions are taken to be equally quick.
+        (Some(there), Some(back)) => (back - there) / 2,
+        (Some(there), None) => there.saturating_neg(),
+        (None, Some(back)) => back,
+        (None, None) => 0,
+    }
+}
+
+/// The timeline. Times of `events` are aligned already.
+pub(super) fn render(recordings: &[Recording], events: &[(usize, Event)]) -> String {
+    let mut out: Vec<Value> = Vec::new();
+    let mut tasks: Vec<&str> = Vec::new();
+    for recording in recordings {
+        if !tasks.contains(&recording.head.task.as_str()) {
+            tasks.push(&recording.head.task);
+        }
+    }
+    let track = |recording: &Recording| {
+        let task = tasks.iter().position(|task| *task == recording.head.task);
+        (task.unwrap_or(0) + 1, u32::from(recording.head.shard) + 1)
+    };
+    for recording in recordings {
+        let (pid, tid) = track(recording);
+        out.push(json!({"ph": "M", "name": "process_name", "pid": pid, "args": {"name": recording.head.task}}));
+        let shard = format!("shard {}", recording.head.shard);
+        out.push(json!({"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": {"name": shard}}));
+    }
+    let begins = events
+        .iter()
+        .map(|(_, event)| event.at.saturating_sub(spans(event)))
+        .min()
+        .unwrap_or(0);
+    let mut waits: BTreeMap<(usize, u64, u64, (u32, u32)), u64> = BTreeMap::new();
+    for (at, event) in events {
+        let Some(recording) = recordings.get(*at) else {
+            continue;
+        };
+        let (pid, tid) = track(recording);
+        let key = recording.name_of(event.key).unwrap_or_default();
+        let micros = |nanos: u64| nanos.saturating_sub(begins) as f64 / 1e3;
+        let args = json!({
+            "step": event.step, "key": key, "ordinal": event.ordinal, "way": event.way.name(),
+            "size_class": CLASSES[usize::from(event.class)],
+        });
+        let mut slice = |name: &str, from: u64, nanos: u64| {
+            out.push(json!({
+                "ph": "X", "name": name, "cat": "stage", "pid": pid, "tid": tid, "ts": micros(from),
+                "dur": nanos as f64 / 1e3, "args": args,
+            }));
+        };
+        let (a, b, c) = (u64::from(event.a), u64::from(event.b), u64::from(event.c));
+        let who = (*at, event.step, event.key, event.frame_iter);
+        match event.what {
+            What::Sent => {
+                let from = event.at.saturating_sub(a + b + c);
+                if a > 0 {
+                    slice("queued", from, a);
+                }
+                slice("matched", from + a, b);
+                slice("posted", from + a + b, c);
+                out.push(flow("s", event, pid, tid, micros(event.at)));
+            }
+            What::Took => {
+                let met = event.at.saturating_sub(b);
+                let arrived = met.saturating_sub(a);
+                if event.c != u32::MAX {
+                    slice("wire", arrived.saturating_sub(c), c);
+                }
+                slice("landed", arrived, a);
+                slice("woken", met, b);
+                if let Some(since) = waits.remove(&who) {
+                    slice("receive", since, event.at.saturating_sub(since));
+                }
+                out.push(flow("f", event, pid, tid, micros(arrived)));
+            }
+            What::Waits => {
+                waits.insert(who, event.at);
+            }
+            What::Missed => {
+                if let Some(since) = waits.remove(&who) {
+                    slice("waits in vain", since, event.at.saturating_sub(since));
+                }
+                out.push(instant(event, pid, tid, micros(event.at), &args));
+            }
+            _ => out.push(instant(event, pid, tid, micros(event.at), &args)),
+        }
+    }
+    let text = json!({"traceEvents": out, "displayTimeUnit": "ns"});
+    text.to_string()
+}
+
+/// How far before its time an event begins.
+fn spans(event: &Event) -> u64 {
+    match event.what {
+        What::Sent => u64::from(event.a) + u64::from(event.b) + u64::from(event.c),
+        What::Took => {
+            let wire = if event.c == u32::MAX {
+                0
+            } else {
+                u64::from(event.c)
+            };
+            u64::from(event.a) + u64::from(event.b) + wire
+        }
+        _ => 0,
+    }
+}
+
+fn instant(event: &Event, pid: usize, tid: u32, ts: f64, args: &Value) -> Value {
+    json!({"ph": "i", "s": "t", "name": event.what.name(), "pid": pid, "tid": tid, "ts": ts, "args": args})
+}
+
+fn flow(end: &str, event: &Event, pid: usize, tid: u32, ts: f64) -> Value {
+    let (step, key, (frame, iter), ordinal) = name(event);
+    let id = format!("{step:x}.{key:x}.{frame:x}.{iter:x}.{ordinal:x}");
+    json!({"ph": end, "bp": "e", "name": "value", "cat": "value", "id": id, "pid": pid, "tid": tid, "ts": ts})
+}

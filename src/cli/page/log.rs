@@ -1,0 +1,171 @@
+//! Interval logs, read: what was recorded under each tag, interval by interval.
+//!
+//! Knows the format, version 1.3, by the crate `hdrhistogram`; a log may come from anybody, and is refused where it is
+//! none.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use base64::Engine as _;
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::Deserializer;
+use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
+
+use super::super::error::CliError;
+
+/// Bytes of a log at most: half a day of intervals of 100 ms.
+const LOG_MAX: u64 = 1 << 30;
+
+/// A log.
+#[derive(Debug)]
+pub(super) struct Log {
+    pub(super) name: String,
+    /// What its comments say of it.
+    pub(super) about: Vec<(String, String)>,
+    /// What was recorded, by tag; without one under the empty name.
+    pub(super) series: BTreeMap<String, Series>,
+}
+
+/// What was recorded under a tag.
+#[derive(Debug)]
+pub(super) struct Series {
+    /// Intervals: when each began, in seconds since the first of the log, and what it holds.
+    intervals: Vec<(f64, Histogram<u64>)>,
+    whole: Histogram<u64>,
+    /// Values in a nanosecond: raw references of bytes are in picoseconds.
+    per_nano: f64,
+}
+
+impl Log {
+    pub(super) fn read(path: &Path) -> Result<Self, CliError> {
+        let unreadable = |error: std::io::Error| {
+            let message = format!("cannot read '{}': {error}", path.display());
+            CliError::failure("FILE_UNREADABLE", message)
+        };
+        let size = std::fs::metadata(path).map_err(unreadable)?.len();
+        if size > LOG_MAX {
+            return Err(malformed(path, "it is longer than a gigabyte"));
+        }
+        let bytes = std::fs::read(path).map_err(unreadable)?;
+        let name = path
+            .file_name()
+            .map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        Self::of(&bytes, name).map_err(|what| malformed(path, &what))
+    }
+
+    pub(super) fn of(bytes: &[u8], name: String) -> Result<Self, String> {
+        let mut log = Self {
+            name,
+            about: about(bytes),
+            series: BTreeMap::new(),
+        };
+        let mut first = None;
+        for entry in IntervalLogIterator::new(bytes) {
+            let entry = entry.map_err(|error| format!("an entry cannot be read ({error:?})"))?;
+            let LogEntry::Interval(interval) = entry else {
+                continue;
+            };
+            let packed = base64::engine::general_purpose::STANDARD
+                .decode(interval.encoded_histogram())
+                .map_err(|error| format!("an interval is no base64: {error}"))?;
+            let histogram: Histogram<u64> = Deserializer::new()
+                .deserialize(&mut packed.as_slice())
+                .map_err(|error| format!("an interval holds no histogram: {error}"))?;
+            let start = interval.start_timestamp().as_secs_f64();
+            let since = start - *first.get_or_insert(start);
+            let tag = interval.tag().map_or("", |tag| tag.as_str()).to_owned();
+            let per_nano = if tag.starts_with("memcpy") { 1e3 } else { 1.0 };
+            match log.series.get_mut(&tag) {
+                Some(series) => {
+                    // Another range or precision within one tag is nobody's log.
+                    series
+                        .whole
+                        .add(&histogram)
+                        .map_err(|error| format!("intervals of '{tag}' differ: {error}"))?;
+                    series.intervals.push((since, histogram));
+                }
+                None => {
+                    let whole = histogram.clone();
+                    let intervals = vec![(since, histogram)];
+                    log.series.insert(
+                        tag,
+                        Series {
+                            intervals,
+                            whole,
+                            per_nano,
+                        },
+                    );
+                }
+            }
+        }
+        if log.series.is_empty() {
+            return Err("it holds no interval".into());
+        }
+        Ok(log)
+    }
+}
+
+/// What comments like `#[rendez machine: …]` and the start time say.
+fn about(bytes: &[u8]) -> Vec<(String, String)> {
+    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(64 << 10)]);
+    let comments = text.lines().filter_map(|line| {
+        line.strip_prefix('#')?
+            .trim()
+            .strip_prefix('[')?
+            .strip_suffix(']')
+    });
+    let pairs = comments.filter_map(|line| {
+        let (what, text) = line.split_once(':')?;
+        let what = what.trim_start_matches("rendez ").trim();
+        (!what.starts_with("Histogram log")).then(|| (what.to_owned(), text.trim().to_owned()))
+    });
+    pairs
+        .filter(|(what, _)| what != "BaseTime")
+        .take(16)
+        .collect()
+}
+
+fn malformed(path: &Path, what: &str) -> CliError {
+    let message = format!("'{}' is no interval log: {what}", path.display());
+    CliError::failure("HDR_LOG_MALFORMED", message)
+}
+
+impl Series {
+    pub(super) fn count(&self) -> u64 {
+        self.whole.len()
+    }
+
+    pub(super) fn mean(&self) -> f64 {
+        self.whole.mean() / self.per_nano
+    }
+
+    /// The time that so many of all are at most, in nanoseconds.
+    pub(super) fn at(&self, quantile: f64) -> f64 {
+        self.whole.value_at_quantile(quantile).min(self.whole.max()) as f64 / self.per_nano
+    }
+
+    /// The curve of the distribution: how many nines, and the time in nanoseconds.
+    pub(super) fn percentiles(&self) -> Vec<(f64, f64)> {
+        let count = self.count().max(1) as f64;
+        let most = count.log10().min(7.0);
+        let steps = 160;
+        let points = (0..=steps).map(|step| {
+            let nines = most * f64::from(step) / f64::from(steps);
+            (nines, self.at(1.0 - 10f64.powf(-nines)))
+        });
+        points.collect()
+    }
+
+    /// A quantile of each interval: seconds, and the time in nanoseconds.
+    pub(super) fn over_time(&self, quantile: f64) -> Vec<(f64, f64)> {
+        let filled = self
+            .intervals
+            .iter()
+            .filter(|(_, histogram)| !histogram.is_empty());
+        let point = |(since, histogram): &(f64, Histogram<u64>)| {
+            let time = histogram.value_at_quantile(quantile).min(histogram.max());
+            (*since, time as f64 / self.per_nano)
+        };
+        filled.map(point).collect()
+    }
+}

@@ -1,0 +1,87 @@
+//! Pages of logs, and what is no log.
+
+use std::time::{Duration, SystemTime};
+
+use super::super::histogram::{HdrLog, Interval, Recorder};
+use super::*;
+
+fn log_in(folder: &Path, name: &str) -> PathBuf {
+    let path = folder.join(name);
+    let mut log = HdrLog::create(&path, "times").expect("writable");
+    log.describe("machine", "a <b> & \"c\"");
+    let mut recorder = Recorder::nanos();
+    (1..=1000).for_each(|time| recorder.record(time * 10));
+    for tag in [
+        "pingpong-shm-4",
+        "pingpong-shm-4",
+        "pingpong-shm-4/shm_inline/wire",
+    ] {
+        let interval = Interval {
+            tag: tag.into(),
+            start: SystemTime::now(),
+            duration: Duration::from_secs(1),
+            recorder: recorder.clone(),
+        };
+        log.write(&interval).expect("written");
+    }
+    path
+}
+
+#[test]
+fn two_logs_become_one_page_that_needs_nothing_else() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let logs = [
+        log_in(folder.path(), "a.hlog"),
+        log_in(folder.path(), "b.hlog"),
+    ];
+    let html = folder.path().join("page.html");
+    make(&logs, &html).expect("made");
+    let page = std::fs::read_to_string(html).expect("readable");
+    for part in [
+        "<h2>a.hlog</h2>",
+        "a &lt;b&gt; &amp; &quot;c&quot;",
+        "99.9%",
+        "wire",
+        "+0 %",
+        "color-scheme",
+        "@media print",
+    ] {
+        assert!(page.contains(part), "{part}");
+    }
+    for part in ["<script", "http:", "https:", "url(", "NaN", "inf"] {
+        assert!(!page.contains(part), "{part}");
+    }
+    assert!(
+        page.contains("<td>2000</td>"),
+        "the intervals of a tag are one distribution"
+    );
+}
+
+#[test]
+fn what_is_no_log_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let whole = std::fs::read(log_in(folder.path(), "a.hlog")).expect("readable");
+    let refused = |bytes: &[u8]| {
+        let path = folder.path().join("other.hlog");
+        std::fs::write(&path, bytes).expect("written");
+        make(&[path], &folder.path().join("x.html"))
+            .expect_err("it is none")
+            .reason()
+    };
+    assert_eq!(refused(b""), "HDR_LOG_MALFORMED");
+    assert_eq!(
+        refused(b"{\"pattern\": \"pingpong\"}\n"),
+        "HDR_LOG_MALFORMED"
+    );
+    assert_eq!(refused(b"\xff\xfe\x00binary"), "HDR_LOG_MALFORMED");
+    assert_eq!(refused(&whole[..whole.len() - 40]), "HDR_LOG_MALFORMED");
+    let missing =
+        make(&[folder.path().join("none")], Path::new("/tmp/x")).expect_err("it is not there");
+    assert_eq!(missing.reason(), "FILE_UNREADABLE");
+    // However it is hurt, it is read or refused.
+    for at in (0..whole.len()).step_by(7) {
+        let mut hurt = whole.clone();
+        hurt[at] ^= 0x15;
+        let _ = Log::of(&hurt, String::new());
+    }
+}

@@ -1,0 +1,168 @@
+//! `rendez pending`: everything that waits in a cluster, by whom it waits for, the oldest first.
+//!
+//! Knows what tasks answer, and how wide a terminal is.
+
+use std::collections::BTreeMap;
+
+use super::ask::{Observer, QuestionArgs, unanswered};
+use super::error::CliError;
+use super::report::lay_out;
+use super::terminal::Terminal;
+use super::units::{show_bytes, show_nanos};
+use crate::engine::services;
+use crate::proto::services::{PendingItem, PendingReply, PendingRequest};
+
+/// Runs it: every waiting receive and parked value of the cluster, and on whom it waits.
+///
+/// # Errors
+/// What is wrong with settings or cluster; that a task does not answer.
+pub fn run(args: &QuestionArgs, terminal: &mut Terminal) -> Result<(), CliError> {
+    let observer = Observer::new(&args.ask, args.task.as_deref())?;
+    let mut items: Vec<(String, PendingItem)> = Vec::new();
+    let mut silent = None;
+    for (task, reply) in observer.ask_all::<PendingReply>(services::PENDING, &PendingRequest {}) {
+        match reply {
+            Ok(reply) => items.extend(reply.items.into_iter().map(|item| (task.to_string(), item))),
+            Err(status) => {
+                let status = unanswered(task, &status);
+                if args.ask.json {
+                    let object = serde_json::json!({
+                        "at": task.to_string(), "what": "unanswered", "why": status.message(),
+                    });
+                    terminal.line(object)?;
+                } else {
+                    terminal.line(status.message())?;
+                }
+                silent = Some(status);
+            }
+        }
+    }
+    items.sort_by_key(|(_, item)| std::cmp::Reverse(item.age_ns));
+    if args.ask.json {
+        for (task, item) in &items {
+            let object = serde_json::json!({
+                "at": task, "what": what_of(item), "key": item.key, "step": item.step,
+                "age_ns": item.age_ns, "count": item.count, "bytes": item.bytes, "waits_for": item.on,
+                "connected": item.is_connected,
+            });
+            terminal.line(object)?;
+        }
+    } else {
+        terminal.line(for_people(&items, terminal.width()))?;
+    }
+    silent.map_or(Ok(()), |status| Err(status.into()))
+}
+
+const fn what_of(item: &PendingItem) -> &'static str {
+    match (item.is_waiting, item.is_send) {
+        (true, _) => "receive",
+        (false, true) => "send",
+        (false, false) => "value",
+    }
+}
+
+/// A paragraph for each task that is waited for, that of the oldest first; `items` are sorted by age.
+fn for_people(items: &[(String, PendingItem)], width: Option<usize>) -> String {
+    if items.is_empty() {
+        return "nothing waits".into();
+    }
+    let mut groups: BTreeMap<&str, Vec<&(String, PendingItem)>> = BTreeMap::new();
+    let mut order: Vec<&str> = Vec::new();
+    for item in items {
+        let on = item.1.on.as_str();
+        if !groups.contains_key(on) {
+            order.push(on);
+        }
+        groups.entry(on).or_default().push(item);
+    }
+    let mut text = String::new();
+    for on in order {
+        let group = &groups[on];
+        let is_connected = group.iter().all(|(_, item)| item.is_connected);
+        let oldest = group.first().map_or(0, |(_, item)| item.age_ns);
+        let count: u64 = group.iter().map(|(_, item)| u64::from(item.count)).sum();
+        text.push_str(&format!(
+            "waits for {on}{}: {count}, the oldest since {}\n",
+            if is_connected { "" } else { " (not connected)" },
+            show_nanos(oldest as f64)
+        ));
+        let heading = ["", "age", "what", "edge", "step", "count", "bytes", "at"];
+        let mut lines = vec![heading.map(str::to_owned).to_vec()];
+        for (task, item) in group {
+            lines.push(vec![
+                String::new(),
+                show_nanos(item.age_ns as f64),
+                what_of(item).into(),
+                edge_of(&item.key, width.is_none()).into(),
+                item.step.to_string(),
+                item.count.to_string(),
+                show_bytes(item.bytes),
+                task.clone(),
+            ]);
+        }
+        // Two columns less: the rows stand apart from what they belong to.
+        let width = width.map(|width| width.saturating_sub(2));
+        for line in lay_out(&lines, &[2, 3, 7], &[6, 5, 2], width).lines() {
+            text.push_str(&format!("  {line}\n"));
+        }
+    }
+    text.trim_end().to_owned()
+}
+
+/// What tells a key from others of the same two tasks; all of it where nothing is narrow.
+fn edge_of(key: &str, is_wide: bool) -> &str {
+    if is_wide {
+        key
+    } else {
+        key.split(';').nth(3).unwrap_or(key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{PendingItem, for_people};
+
+    fn item(on: &str, age_ns: u64, is_connected: bool) -> (String, PendingItem) {
+        let item = PendingItem {
+            step: 7,
+            key: "/job:a;0;/job:b;gradient;0:0".into(),
+            is_waiting: true,
+            is_send: false,
+            age_ns,
+            bytes: 0,
+            count: 1,
+            on: on.into(),
+            is_connected,
+        };
+        ("/job:b".into(), item)
+    }
+
+    #[test]
+    fn whoever_is_waited_for_longest_comes_first() {
+        let items = [
+            item("/job:x", 3_000_000_000, false),
+            item("/job:a", 2_000, true),
+            item("/job:x", 10, false),
+        ];
+        let text = for_people(&items, Some(60));
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(
+            lines[0],
+            "waits for /job:x (not connected): 2, the oldest since 3s"
+        );
+        assert!(
+            lines[2].starts_with("  ") && lines[2].contains("gradient"),
+            "{text}"
+        );
+        assert!(lines[4].starts_with("waits for /job:a: 1"), "{text}");
+        assert!(
+            lines.iter().all(|line| line.chars().count() <= 60),
+            "{text}"
+        );
+        assert!(
+            for_people(&items, None).contains("/job:a;0;/job:b;gradient;0:0"),
+            "a pipe gets all of it"
+        );
+        assert_eq!(for_people(&[], None), "nothing waits");
+    }
+}

@@ -1,0 +1,172 @@
+//! `rendez stat`: what running tasks have counted, and where the time of their hand-overs goes.
+//!
+//! Knows the counters by the names that tasks give them.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use super::ask::{Observer, QuestionArgs, unanswered};
+use super::error::CliError;
+use super::report::lay_out;
+use super::terminal::Terminal;
+use super::units::{self, show_bytes, show_nanos, show_rate};
+use crate::engine::services;
+use crate::proto::services::{StatReply, StatRequest};
+
+/// Options of `stat`.
+#[derive(Args, Clone, PartialEq, Debug)]
+pub struct StatArgs {
+    /// Ask again and again, until interrupted; with a time, that often.
+    #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "1s", require_equals = true,
+        value_parser = units::positive_duration)]
+    pub watch: Option<Duration>,
+    /// Whom and how.
+    #[command(flatten)]
+    pub question: QuestionArgs,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// What is wrong with settings or cluster; that a task does not answer.
+pub fn run(args: &StatArgs, terminal: &mut Terminal) -> Result<(), CliError> {
+    let ask = &args.question.ask;
+    let observer = Observer::new(ask, args.question.task.as_deref())?;
+    let mut before: Vec<(String, u64)> = Vec::new();
+    loop {
+        let mut silent = None;
+        let mut rows = vec![HEADING.map(str::to_owned).to_vec()];
+        let mut stages = vec![STAGES.map(str::to_owned).to_vec()];
+        let mut now = Vec::new();
+        for (task, reply) in observer.ask_all::<StatReply>(services::STAT, &StatRequest {}) {
+            match reply {
+                Ok(reply) if ask.json => terminal.line(json(&task.to_string(), &reply))?,
+                Ok(reply) => {
+                    let delivered = sum(&reply, "delivered");
+                    let known = before.iter().find(|(known, _)| *known == task.to_string());
+                    let rate = known.zip(args.watch).map(|((_, then), every)| {
+                        delivered.saturating_sub(*then) as f64 / every.as_secs_f64()
+                    });
+                    rows.push(row(&task.to_string(), &reply, rate));
+                    stages.extend(stage_rows(&task.to_string(), &reply));
+                    now.push((task.to_string(), delivered));
+                }
+                Err(status) => {
+                    let status = unanswered(task, &status);
+                    if !ask.json {
+                        terminal.line(status.message())?;
+                    }
+                    silent = Some(status);
+                }
+            }
+        }
+        before = now;
+        if !ask.json {
+            terminal.line(lay_out(&rows, &[0], &[9, 8, 7, 6, 5, 2], terminal.width()))?;
+            if stages.len() > 1 && args.watch.is_none() {
+                terminal.line("")?;
+                terminal.line(lay_out(
+                    &stages,
+                    &[0, 1, 2, 3],
+                    &[8, 4, 5],
+                    terminal.width(),
+                ))?;
+            }
+        }
+        match (args.watch, silent) {
+            (Some(every), _) => std::thread::sleep(every),
+            (None, Some(status)) => return Err(status.into()),
+            (None, None) => return Ok(()),
+        }
+    }
+}
+
+const HEADING: [&str; 10] = [
+    "task",
+    "delivered",
+    "rate",
+    "waiting",
+    "parked",
+    "lent",
+    "missed",
+    "busy",
+    "longest turn",
+    "arena",
+];
+const STAGES: [&str; 9] = [
+    "task", "way", "size", "stage", "count", "mean", "p50", "p99", "max",
+];
+
+fn sum(reply: &StatReply, name: &str) -> u64 {
+    reply
+        .shards
+        .iter()
+        .filter_map(|shard| shard.counters.get(name))
+        .sum()
+}
+
+fn row(task: &str, reply: &StatReply, rate: Option<f64>) -> Vec<String> {
+    let missed = ["here", "unconnected", "unsent", "fetching"];
+    let missed: u64 = missed
+        .iter()
+        .map(|stage| sum(reply, &format!("deadlines_missed_{stage}")))
+        .sum();
+    let of = |state: &str| sum(reply, &format!("poll_ns_{state}")) as f64;
+    let (busy, all) = (of("busy"), of("busy") + of("idle") + of("asleep"));
+    let longest = reply
+        .shards
+        .iter()
+        .filter_map(|shard| shard.counters.get("longest_turn_ns"))
+        .max();
+    vec![
+        task.to_owned(),
+        sum(reply, "delivered").to_string(),
+        rate.map_or_else(String::new, show_rate),
+        sum(reply, "waiting_receives").to_string(),
+        show_bytes(sum(reply, "parked_bytes")),
+        show_bytes(sum(reply, "lent_bytes")),
+        missed.to_string(),
+        format!("{:.1} %", 100.0 * busy / all.max(1.0)),
+        show_nanos(longest.copied().unwrap_or(0) as f64),
+        show_bytes(sum(reply, "arena_used_bytes")),
+    ]
+}
+
+fn stage_rows(task: &str, reply: &StatReply) -> Vec<Vec<String>> {
+    let row = |stage: &crate::proto::services::StageStat| {
+        vec![
+            task.to_owned(),
+            stage.way.clone(),
+            stage.size_class.clone(),
+            stage.stage.clone(),
+            stage.count.to_string(),
+            show_nanos(stage.sum_ns as f64 / stage.count.max(1) as f64),
+            show_nanos(stage.p50_ns as f64),
+            show_nanos(stage.p99_ns as f64),
+            show_nanos(stage.max_ns as f64),
+        ]
+    };
+    reply.stages.iter().map(row).collect()
+}
+
+fn json(task: &str, reply: &StatReply) -> serde_json::Value {
+    let shards: Vec<_> = reply
+        .shards
+        .iter()
+        .map(|shard| serde_json::json!({"shard": shard.shard, "counters": shard.counters}))
+        .collect();
+    let stages: Vec<_> = reply
+        .stages
+        .iter()
+        .map(|stage| {
+            serde_json::json!({
+                "stage": stage.stage, "path": stage.way, "size_class": stage.size_class, "count": stage.count,
+                "sum_ns": stage.sum_ns, "p50_ns": stage.p50_ns, "p99_ns": stage.p99_ns, "max_ns": stage.max_ns,
+            })
+        })
+        .collect();
+    serde_json::json!({
+        "task": task, "up_ns": reply.up_ns, "timed_one_in": reply.sampling, "shards": shards, "stages": stages,
+    })
+}

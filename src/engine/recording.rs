@@ -1,0 +1,372 @@
+//! What the shards record, seen from outside: where recorders lie, what their histograms hold, and how the counters of
+//! peers compare with ours.
+//!
+//! Knows recorders by their memory only: nothing here stops a shard, or is heard by one but for a comparison of clocks.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use prost::Message;
+
+use super::config::Config;
+use super::{Engine, Inner, services};
+use crate::control::Path as Way;
+use crate::ground::device::TaskName;
+use crate::ground::{Key, Status, StepId, catalogue};
+use crate::proto::services::{ClockReply, ClockRequest};
+use crate::shard::Received;
+use crate::shard::call::Call;
+use crate::shard::clock::Scale;
+use crate::shard::recorder::{CLASSES, Recorder, Stage, Way as ValueWay, cell_of};
+use crate::shard::stages::{PeerClock, Place, waking_of};
+use crate::shard::wait::WaitCell;
+
+/// How often a peer's counter is asked for when it is compared: the quickest answer counts.
+const ASKS: usize = 5;
+/// How long such an answer may take.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// The times of one stage of one way and size class, of one shard.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StageTimes {
+    /// The shard.
+    pub shard: u16,
+    /// The stage.
+    pub stage: Stage,
+    /// The way.
+    pub way: ValueWay,
+    /// The size class, an index into [`CLASSES`].
+    pub class: usize,
+    /// The sum of what was recorded, in nanoseconds.
+    pub sum_ns: u64,
+    /// Times, each within one part in 128, and how often each was recorded; in order.
+    pub times: Vec<(u64, u64)>,
+}
+
+impl StageTimes {
+    /// How many were recorded.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.times.iter().map(|(_, count)| count).sum()
+    }
+}
+
+impl Engine {
+    /// The times of every stage that were recorded so far, of every shard. No shard is disturbed.
+    #[must_use]
+    pub fn stages(&self) -> Vec<StageTimes> {
+        let mut found = Vec::new();
+        for (shard, recorder) in self.inner.recorders() {
+            for stage in Stage::ALL {
+                for way in ValueWay::ALL {
+                    for class in 0..CLASSES.len() {
+                        let cell = recorder.cell(cell_of(stage, way, class));
+                        found.extend(cell.map(|(sum_ns, times)| StageTimes {
+                            shard,
+                            stage,
+                            way,
+                            class,
+                            sum_ns,
+                            times,
+                        }));
+                    }
+                }
+            }
+        }
+        found
+    }
+
+    /// As [`Engine::stages`], without what there was at an earlier time.
+    #[must_use]
+    pub fn stages_since(&self, before: &[StageTimes]) -> Vec<StageTimes> {
+        let mut now = self.stages();
+        for times in &mut now {
+            let same = |other: &&StageTimes| {
+                (other.shard, other.stage, other.way, other.class)
+                    == (times.shard, times.stage, times.way, times.class)
+            };
+            let Some(then) = before.iter().find(same) else {
+                continue;
+            };
+            times.sum_ns = times.sum_ns.saturating_sub(then.sum_ns);
+            for (time, count) in &mut times.times {
+                let known = then.times.iter().find(|(other, _)| other == time);
+                *count = count.saturating_sub(known.map_or(0, |(_, count)| *count));
+            }
+            times.times.retain(|(_, count)| *count > 0);
+        }
+        now.retain(|times| !times.times.is_empty());
+        now
+    }
+
+    /// Writes what the shards have recorded, a file for each shard, into `folder`: what `rendez dump` reads.
+    ///
+    /// # Errors
+    /// `FILE_UNWRITABLE`.
+    pub fn dump(&self, folder: &Path, why: &str) -> Result<Vec<PathBuf>, Status> {
+        let mut written = Vec::new();
+        for (shard, recorder) in self.inner.recorders() {
+            let name = format!("{}-{why}.rdz", stem(&self.inner.task, shard));
+            let path = folder.join(name);
+            let unwritable = |error: std::io::Error| unwritable(&path, &error);
+            // Whole or not at all: a reader may be looking.
+            let partial = path.with_extension("part");
+            let mut file = File::create(&partial).map_err(unwritable)?;
+            let mut bytes = Vec::with_capacity(1 << 16);
+            for words in recorder.copy().chunks(1 << 13) {
+                bytes.clear();
+                words
+                    .iter()
+                    .for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
+                file.write_all(&bytes).map_err(unwritable)?;
+            }
+            fs::rename(&partial, &path).map_err(unwritable)?;
+            written.push(path);
+        }
+        Ok(written)
+    }
+
+    /// Where recorders lie that outlive a crash, if anywhere.
+    #[must_use]
+    pub fn recorder_dir(&self) -> Option<PathBuf> {
+        self.inner.config.recorder_dir.clone()
+    }
+
+    /// What each shard has recorded, as `rendez dump` reads it.
+    #[must_use]
+    pub fn recordings(&self) -> Vec<Vec<u64>> {
+        let recorders = self.inner.recorders();
+        recorders.map(|(_, recorder)| recorder.copy()).collect()
+    }
+
+    /// Compares a peer's counter with ours, so that the time of values on the wire can be told: by asking it over the
+    /// control plane, to half of the quickest round trip. Gives that error; zero for who shares our counter.
+    ///
+    /// # Errors
+    /// That it does not answer.
+    pub fn compare_clocks(&self, task: &TaskName) -> Result<Duration, Status> {
+        let mut best: Option<(u64, PeerClock)> = None;
+        for _ in 0..ASKS {
+            let sent = self.inner.clock.stamp();
+            let question = ClockRequest::default().encode_to_vec();
+            let answer = self.call(task, services::CLOCK, &question, PATIENCE)?;
+            let heard = self.inner.clock.stamp();
+            let reply = ClockReply::decode(&*answer).map_err(|error| {
+                Status::of(
+                    catalogue::CALL_MALFORMED,
+                    format!("not a ClockReply: {error}"),
+                )
+            })?;
+            if !reply.boot_id.is_empty() && reply.boot_id == boot_id() {
+                // One counter for both: nothing is to be measured.
+                let scale = self.inner.clock.scale();
+                best = Some((0, PeerClock { scale, error_ns: 0 }));
+                break;
+            }
+            let trip = heard.0.saturating_sub(sent.0);
+            let clock = PeerClock {
+                scale: Scale {
+                    ticks: reply.ticks,
+                    nanos: sent.0 + trip / 2,
+                    rate: reply.rate,
+                },
+                error_ns: trip / 2,
+            };
+            if best.is_none_or(|(least, _)| trip < least) {
+                best = Some((trip, clock));
+            }
+        }
+        let Some((_, clock)) = best else {
+            return Ok(Duration::ZERO);
+        };
+        self.inner.call_all(|| Call::PeerClock {
+            task: task.clone(),
+            clock,
+        });
+        Ok(Duration::from_nanos(clock.error_ns))
+    }
+
+    /// Compares the counters of all peers over TCP; those of this machine's shared memory share ours.
+    pub fn compare_all_clocks(&self) {
+        for peer in self.connected() {
+            if peer.path != Way::Shm
+                && let Err(status) = self.compare_clocks(&peer.task)
+            {
+                tracing::debug!(task = %peer.task, %status, "its clock could not be compared");
+            }
+        }
+    }
+}
+
+/// Which boot of which machine this is; empty where nobody says.
+pub(super) fn boot_id() -> String {
+    let id = fs::read_to_string("/proc/sys/kernel/random/boot_id");
+    id.map_or_else(|_| String::new(), |id| id.trim().to_owned())
+}
+
+/// The same as a number, for recordings.
+pub(super) fn boot() -> u64 {
+    // FNV-1a: all that matters is that two boots differ.
+    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    boot_id().bytes().fold(0xcbf2_9ce4_8422_2325, step)
+}
+
+/// Between two recordings of missed deadlines there is at least a second: a step that fails misses many.
+const DUMP_EVERY_NS: u64 = 1_000_000_000;
+
+/// How long a comparison of clocks is good: counters drift apart by some 10⁻⁵, so by 50 µs.
+const COMPARED_FOR: Duration = Duration::from_secs(5);
+
+impl Inner {
+    /// A peer that may be on another machine has connected: from now on its clock is compared with ours.
+    pub(crate) fn keep_clocks(self: &Arc<Self>) {
+        let is_off = !crate::shard::stages::ON || self.config.stage_sampling == 0;
+        if is_off || self.keeps_clocks.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let engine = Arc::downgrade(self);
+        let body = move || {
+            while let Some(inner) = engine.upgrade() {
+                let is_stopped = inner.mailboxes.iter().all(|mailbox| mailbox.is_closed());
+                if is_stopped {
+                    return;
+                }
+                Engine { inner }.compare_all_clocks();
+                std::thread::sleep(COMPARED_FOR);
+            }
+        };
+        let thread = std::thread::Builder::new().name("rendez-clocks".into());
+        if let Err(error) = thread.spawn(body) {
+            tracing::warn!(%error, "no thread to compare clocks: the time on the wire is not told");
+        }
+    }
+
+    /// A receive's deadline passed. Where recorders are kept, what led to it is written down before it is forgotten,
+    /// by a thread of its own and at most once in [`DUMP_EVERY_NS`].
+    pub(crate) fn deadline_missed(self: &Arc<Self>, step: StepId, key: &Key) {
+        let now = self.clock.stamp();
+        let last = self.dumped.load(Ordering::Relaxed);
+        let is_early = last != 0 && now.0.saturating_sub(last) < DUMP_EVERY_NS;
+        let Some(folder) = self.config.recorder_dir.clone() else {
+            return;
+        };
+        // Of two shards at once the one that changes it writes.
+        let won = |then| {
+            self.dumped
+                .compare_exchange(last, then, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+        };
+        if is_early || !won(now.0.max(1)) {
+            return;
+        }
+        let (engine, key) = (Arc::downgrade(self), key.to_string());
+        let body = move || {
+            let Some(inner) = engine.upgrade() else {
+                return;
+            };
+            match (Engine { inner }).dump(&folder, "missed") {
+                Ok(paths) => {
+                    let files = paths
+                        .iter()
+                        .map(|path| path.display().to_string())
+                        .collect::<Vec<_>>();
+                    tracing::warn!(%step, key, files = files.join(" "), "a deadline was missed; what led to it is kept");
+                }
+                Err(status) => tracing::warn!(%step, key, %status, "a deadline was missed"),
+            }
+        };
+        // Without a thread the event in the ring is all that is kept.
+        let thread = std::thread::Builder::new()
+            .name("rendez-dump".into())
+            .spawn(body);
+        *self.dumping.lock().unwrap_or_else(PoisonError::into_inner) = thread.ok();
+    }
+
+    pub(crate) fn recorders(&self) -> impl Iterator<Item = (u16, &Recorder)> {
+        let all = self.recorders.get().map_or(&[][..], Vec::as_slice);
+        let with_number = all.iter().enumerate();
+        with_number.filter_map(|(shard, recorder)| Some((shard as u16, recorder.as_deref()?)))
+    }
+
+    /// A thread has what it waited for: how long that took, if the value is timed.
+    #[inline]
+    pub(crate) fn woke(&self, key: &Key, cell: &WaitCell<Received>) {
+        let Some(word) = cell.woke() else { return };
+        let shard = key.shard_of(self.mailboxes.len() as u32) as usize;
+        let recorder = self.recorders.get().and_then(|all| all.get(shard));
+        if let Some(Some(recorder)) = recorder {
+            let (at, then) = waking_of(word);
+            recorder.record(at, self.clock.stamp().0.saturating_sub(then.0));
+        }
+    }
+}
+
+/// What a shard's files begin with: the task's name, as a file's, and the shard.
+fn stem(task: &TaskName, shard: u16) -> String {
+    let task: String = task
+        .to_string()
+        .trim_start_matches('/')
+        .chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || c == '.' {
+                c
+            } else {
+                '-'
+            }
+        })
+        .collect();
+    format!("rendez-{task}-{}-{shard}", std::process::id())
+}
+
+/// Where the recorder of a shard is to lie.
+pub(super) fn place(config: &Config, task: &TaskName, shard: usize) -> Result<Place, Status> {
+    let open = |folder: &PathBuf| {
+        let path = folder.join(format!("{}.rdz", stem(task, shard as u16)));
+        // One of a dead process that had our number may lie there.
+        let _ = fs::remove_file(&path);
+        let options = File::options()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(&path);
+        options.map_err(|error| unwritable(&path, &error))
+    };
+    let file = config
+        .recorder_dir
+        .as_ref()
+        .filter(|_| config.stage_sampling > 0);
+    Ok(Place {
+        file: file.map(open).transpose()?,
+        ring_bytes: config.recorder_bytes as usize,
+    })
+}
+
+/// A task that ends in good order, and missed no deadline, leaves nothing to look at.
+pub(super) fn clear(inner: &Inner) {
+    let dumping = inner
+        .dumping
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .take();
+    // What is being written down may be all that is known of why the task ends.
+    let own = std::thread::current().id();
+    if let Some(dumping) = dumping.filter(|thread| thread.thread().id() != own) {
+        let _ = dumping.join();
+    }
+    let (config, task, shards) = (&inner.config, &inner.task, inner.mailboxes.len());
+    let is_clean = inner.dumped.load(Ordering::Relaxed) == 0;
+    if let Some(folder) = config.recorder_dir.as_ref().filter(|_| is_clean) {
+        for shard in 0..shards {
+            let _ = fs::remove_file(folder.join(format!("{}.rdz", stem(task, shard as u16))));
+        }
+    }
+}
+
+fn unwritable(path: &Path, error: &std::io::Error) -> Status {
+    let message = format!("cannot write '{}': {error}", path.display());
+    Status::of(catalogue::FILE_UNWRITABLE, message)
+}

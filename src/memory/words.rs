@@ -1,0 +1,149 @@
+//! Words: numbers in a shared mapping of their own, which outlives who writes them for as long as its file does.
+//!
+//! Knows nothing of what the numbers mean. Every access is atomic and relaxed, so a reader in another thread or process
+//! sees each word whole, old or new. Pages that nobody has touched cost no memory.
+#![allow(unsafe_code)]
+
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::{self, NonNull};
+use std::slice;
+use std::sync::atomic::AtomicU64;
+
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::mm::{MapFlags, ProtFlags};
+
+use super::MemoryError;
+
+/// Words of eight bytes, mapped for reading and writing.
+#[derive(Debug)]
+pub struct Words {
+    base: NonNull<AtomicU64>,
+    count: usize,
+    file: OwnedFd,
+}
+
+// SAFETY: the mapping belongs to this value alone until it is dropped, is not tied to a thread, and is only ever read
+// and written through atomics.
+unsafe impl Send for Words {}
+// SAFETY: as above; `&Words` gives out `&AtomicU64` and nothing else.
+unsafe impl Sync for Words {}
+
+impl Words {
+    /// `count` words, all zero, in memory that has no name: gone with the last process that has it open or mapped.
+    ///
+    /// # Errors
+    /// [`MemoryError::System`].
+    pub fn anonymous(count: usize) -> Result<Self, MemoryError> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = rustix::fs::memfd_create(c"rendez-recorder", flags)
+            .map_err(|errno| MemoryError::system("memfd_create", errno))?;
+        let words = Self::map(file, count)?;
+        // Shorter than its mapping it would be a fault for whoever reads it.
+        rustix::fs::fcntl_add_seals(&words.file, SealFlags::SHRINK | SealFlags::SEAL)
+            .map_err(|errno| MemoryError::system("fcntl F_ADD_SEALS", errno))?;
+        Ok(words)
+    }
+
+    /// The same in a new file, which stays when the process ends, however it ends. Nobody may make that file shorter.
+    ///
+    /// # Errors
+    /// [`MemoryError::System`].
+    pub fn in_file(file: File, count: usize) -> Result<Self, MemoryError> {
+        let len = (count.max(1) * size_of::<AtomicU64>()) as u64;
+        // Its blocks are reserved now: a full file system is an error here, and not a fault at the first write.
+        rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, len)
+            .map_err(|errno| MemoryError::system("fallocate", errno))?;
+        Self::map(OwnedFd::from(file), count)
+    }
+
+    fn map(file: OwnedFd, count: usize) -> Result<Self, MemoryError> {
+        let count = count.max(1);
+        let len = count * size_of::<AtomicU64>();
+        rustix::fs::ftruncate(&file, len as u64)
+            .map_err(|errno| MemoryError::system("ftruncate", errno))?;
+        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing Rust knows of, and the file has
+        // just been given `len` bytes.
+        let base = unsafe {
+            rustix::mm::mmap(
+                ptr::null_mut(),
+                len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                &file,
+                0,
+            )
+        }
+        .map_err(|errno| MemoryError::system("mmap", errno))?;
+        let base = NonNull::new(base.cast::<AtomicU64>()).ok_or(MemoryError::System {
+            call: "mmap",
+            errno: 0,
+        })?;
+        Ok(Self { base, count, file })
+    }
+
+    /// All of them.
+    #[inline]
+    #[must_use]
+    pub fn all(&self) -> &[AtomicU64] {
+        // SAFETY: the mapping is page-aligned, so aligned for `AtomicU64`; it holds `count` of them, initialised by the
+        // kernel to zero, and lives as long as `self`; whoever else writes there does so atomically.
+        unsafe { slice::from_raw_parts(self.base.as_ptr(), self.count) }
+    }
+
+    /// The file they lie in.
+    #[must_use]
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+impl Drop for Words {
+    fn drop(&mut self) {
+        // SAFETY: exactly what `map` mapped, once; `&mut self` shows that no reference into it is left.
+        let unmapped = unsafe {
+            rustix::mm::munmap(
+                self.base.as_ptr().cast(),
+                self.count * size_of::<AtomicU64>(),
+            )
+        };
+        debug_assert!(unmapped.is_ok(), "a mapping of ours can be taken away");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Words;
+    use std::sync::atomic::Ordering;
+
+    #[test]
+    fn words_are_zero_and_keep_what_is_written() {
+        let words = Words::anonymous(1000).expect("memory");
+        assert!(
+            words
+                .all()
+                .iter()
+                .all(|word| word.load(Ordering::Relaxed) == 0)
+        );
+        words.all()[999].store(7, Ordering::Relaxed);
+        assert_eq!(words.all()[999].load(Ordering::Relaxed), 7);
+        assert_eq!(words.all().len(), 1000);
+    }
+
+    #[test]
+    fn what_is_in_a_file_stays_there() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("words");
+        let file = std::fs::File::options()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(&path);
+        let words = Words::in_file(file.expect("new"), 8).expect("mapped");
+        words.all()[3].store(0x0102_0304, Ordering::Relaxed);
+        drop(words);
+        let bytes = std::fs::read(path).expect("readable");
+        assert_eq!(bytes.len(), 64);
+        assert_eq!(bytes[24..32], 0x0102_0304_u64.to_le_bytes());
+    }
+}

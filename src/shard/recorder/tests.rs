@@ -1,0 +1,143 @@
+//! The recorder: buckets, events, and what is no recording.
+
+use super::*;
+
+fn head() -> Head {
+    Head {
+        task: "/job:a/replica:0/task:0".into(),
+        incarnation: 7,
+        shard: 3,
+        pid: 42,
+        sampling: 64,
+        clock_ns: 9,
+        scale: Scale {
+            ticks: 5,
+            nanos: 6,
+            rate: 1 << 32,
+        },
+        boot: 9,
+    }
+}
+
+fn recorder(ring_bytes: usize) -> Recorder {
+    let words = Words::anonymous(words_for(ring_bytes)).expect("memory");
+    Recorder::new(words, ring_bytes, &head())
+}
+
+fn bytes_of(recorder: &Recorder) -> Vec<u8> {
+    recorder
+        .copy()
+        .iter()
+        .flat_map(|word| word.to_le_bytes())
+        .collect()
+}
+
+fn event(step: u64) -> Event {
+    Event {
+        what: What::Took,
+        at: 100 + step,
+        way: Way::ShmLease,
+        class: 2,
+        step,
+        key: 0xfeed,
+        frame_iter: (1, 2),
+        ordinal: 3,
+        a: 4,
+        b: 5,
+        c: u32::MAX,
+    }
+}
+
+#[test]
+fn a_bucket_is_within_one_part_in_128_of_every_time_in_it() {
+    let mut last = 0;
+    for nanos in
+        (0..1 << 12).chain((12..36).flat_map(|bit| [(1 << bit) - 1, 1 << bit, (1 << bit) + 77]))
+    {
+        let bucket = bucket_of(nanos);
+        assert!(bucket >= last && bucket < BUCKETS, "{nanos}");
+        last = bucket;
+        assert!(
+            time_of(bucket).abs_diff(nanos) * 128 <= nanos.max(1),
+            "{nanos}: {}",
+            time_of(bucket)
+        );
+    }
+    assert_eq!(bucket_of(u64::MAX), BUCKETS - 1);
+}
+
+#[test]
+fn every_cell_is_its_own() {
+    let mut seen = std::collections::BTreeSet::new();
+    for stage in Stage::ALL {
+        for way in Way::ALL {
+            for class in 0..CLASSES.len() {
+                assert!(seen.insert(cell_of(stage, way, class)));
+            }
+        }
+    }
+    assert_eq!((seen.len(), seen.last()), (CELLS, Some(&(CELLS - 1))));
+    assert_eq!(
+        [0, 64, 65, 1024, 1 << 20, u64::MAX].map(class_of),
+        [0, 0, 1, 1, 3, 4]
+    );
+}
+
+#[test]
+fn what_is_recorded_is_read_back() {
+    let recorder = recorder(1 << 12);
+    let cell = cell_of(Stage::Wire, Way::TcpCopy, 4);
+    assert_eq!(recorder.cell(cell), None);
+    recorder.record(cell, 100);
+    recorder.record(cell, 100);
+    recorder.record(cell, 5);
+    assert_eq!(recorder.cell(cell), Some((205, vec![(5, 1), (100, 2)])));
+    recorder.name(0xfeed, "a;b;gradient");
+    for step in 0..70 {
+        recorder.event(step, &event(step));
+    }
+    let recording = Recording::of(&bytes_of(&recorder)).expect("it is one");
+    assert_eq!(recording.head, head());
+    let steps: Vec<u64> = recording.events().iter().map(|event| event.step).collect();
+    assert_eq!(
+        steps,
+        (6..70).collect::<Vec<u64>>(),
+        "the ring keeps the last 64"
+    );
+    assert_eq!(recording.events()[63], event(69));
+    assert_eq!(recording.name_of(0xfeed).as_deref(), Some("a;b;gradient"));
+    assert_eq!(recording.name_of(0xbeef), None);
+}
+
+#[test]
+fn without_a_ring_events_are_forgotten() {
+    let recorder = recorder(0);
+    recorder.event(0, &event(0));
+    let recording = Recording::of(&bytes_of(&recorder)).expect("it is one");
+    assert!(recording.events().is_empty());
+}
+
+#[test]
+fn what_is_no_recording_is_refused_and_nothing_panics() {
+    let whole = bytes_of(&recorder(1 << 12));
+    let refused = |bytes: &[u8]| Recording::of(bytes).expect_err("it is none");
+    assert_eq!(refused(b""), NotRecorded::Foreign);
+    assert_eq!(
+        refused(b"#[Histogram log format version 1.3]\n"),
+        NotRecorded::Foreign
+    );
+    assert_eq!(refused(&whole[..whole.len() - 8]), NotRecorded::Damaged);
+    assert_eq!(refused(&whole[..64]), NotRecorded::Damaged);
+    assert_eq!(refused(&whole[..8]), NotRecorded::Damaged);
+    let mut other = whole.clone();
+    other[8] = 9;
+    assert_eq!(refused(&other), NotRecorded::Version(9));
+    // Whatever stands in the head and the ring, it is read without a fault.
+    for at in (0..2048).step_by(3).chain(whole.len() - 4096..whole.len()) {
+        let mut hurt = whole.clone();
+        hurt[at] ^= 0xff;
+        if let Ok(recording) = Recording::of(&hurt) {
+            let _ = (recording.events(), recording.name_of(0xfeed));
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Timing: what the loop tells the stages, and what it counts of its own time.
+//!
+//! It decides nothing of a value's way, and does nothing for values that are not timed.
+
+use super::core::Core;
+use super::keys::Route;
+use super::recorder::What;
+use super::stages::Subject;
+use super::value::Path;
+use super::{Shard, TaskEvent};
+use crate::ground::{FrameIter, StepId, TaskName};
+use crate::rendezvous::{KeyId, Slot};
+
+impl Shard {
+    /// Whose time it was: of `turns` the last did something if `is_busy`, the others found nothing to do.
+    #[inline]
+    pub(super) fn account(&mut self, nanos: u64, turns: u32, is_busy: bool) {
+        let stats = &mut self.core.stats;
+        if !is_busy {
+            stats.idle_ns += nanos;
+            self.empty_ns = nanos / u64::from(turns.max(1));
+            return;
+        }
+        let idle = (self.empty_ns * u64::from(turns.saturating_sub(1))).min(nanos);
+        stats.idle_ns += idle;
+        stats.busy_ns += nanos - idle;
+        stats.longest_turn_ns = stats.longest_turn_ns.max(nanos - idle);
+    }
+
+    /// The value that the event brings is timed: until the task is called.
+    #[cold]
+    pub(super) fn call_timed(&mut self, task: u32, trace: u16, event: TaskEvent) {
+        let woke = self.core.stages.wakes();
+        self.call_task(task, event);
+        self.core.stages.woke(trace, woke);
+    }
+}
+
+impl Core {
+    /// A timed value was queued for its link: the frame says when, and so do we.
+    #[cold]
+    pub(super) fn pushed(
+        &mut self,
+        (trace, bytes): (u16, u64),
+        link: u32,
+        slot: Slot,
+        ordinal: u32,
+    ) {
+        let stamp = self.stages.stamp();
+        let subject = self.subject(slot, ordinal, bytes);
+        let Some(entry) = self.links.get_mut(link as usize) else {
+            return;
+        };
+        entry.channel.stamp_last(stamp);
+        let path = if bytes as usize + 8 <= self.settings.inline_max {
+            Path::Inline
+        } else if entry.channel.reads_in_place() {
+            Path::Lease
+        } else {
+            Path::Copy
+        };
+        let port = entry.qp.map_or(usize::MAX, |(port, _)| port);
+        self.stages.sent(trace, stamp, port, path, &subject);
+    }
+
+    /// A frame said when it was posted: its value is timed here too.
+    #[cold]
+    pub(super) fn timed(
+        &mut self,
+        link: u32,
+        slot: Slot,
+        ordinal: u32,
+        len: usize,
+        stamp: u64,
+        path: Path,
+    ) -> u16 {
+        let subject = self.subject(slot, ordinal, len as u64);
+        let Some(entry) = self.links.get(link as usize) else {
+            return 0;
+        };
+        let port = entry.qp.map_or(usize::MAX, |(port, _)| port);
+        self.stages.arrived(stamp, entry.peer, port, path, &subject)
+    }
+
+    /// Whose value it is, for the stages.
+    #[cold]
+    pub(crate) fn subject(&self, slot: Slot, ordinal: u32, bytes: u64) -> Subject {
+        Subject {
+            slot,
+            key: self.keys.at(slot.key).map_or(0, |entry| entry.key.hash()),
+            ordinal,
+            bytes,
+        }
+    }
+
+    /// A peer came or went.
+    #[cold]
+    pub(super) fn remember_peer(&mut self, what: What, task: &TaskName) {
+        if self.stages.is_on() {
+            let name = task.to_string();
+            // FNV-1a: a place among the names of keys, whose hashes are of another kind.
+            let step =
+                |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+            let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325, step);
+            self.stages.name(hash, &name);
+            let slot = Slot {
+                step: StepId(0),
+                key: KeyId(0),
+                at: FrameIter::default(),
+            };
+            self.stages.note(what, slot, hash, 0, 0);
+        }
+    }
+
+    /// Something rare happened at a slot.
+    #[cold]
+    pub(crate) fn remember(&mut self, what: What, slot: Slot, bytes: u64, a: u64) {
+        if self.stages.is_on() {
+            let key = self.keys.at(slot.key).map_or(0, |entry| entry.key.hash());
+            self.stages.note(what, slot, key, bytes, a);
+        }
+    }
+
+    /// A receive's deadline passed: what it waited for is counted, and kept for whoever looks back.
+    pub(super) fn missed(&mut self, slot: Slot) {
+        let entry = self
+            .keys
+            .at(slot.key)
+            .map(|entry| (entry.route, entry.link));
+        let is_offered = self.incoming.tickets().any(|ticket| {
+            self.incoming
+                .at(ticket)
+                .is_some_and(|it| it.slot == slot && it.is_wanted)
+        });
+        let is_up = |link: u32| {
+            let link = self.links.get(link as usize);
+            link.is_some_and(|link| link.channel.is_up())
+        };
+        let counter = match entry {
+            Some((Route::In { .. }, link)) if !is_up(link) => &mut self.stats.missed_unconnected,
+            Some((Route::In { .. }, _)) if is_offered => &mut self.stats.missed_fetching,
+            Some((Route::In { .. }, _)) => &mut self.stats.missed_unsent,
+            _ => &mut self.stats.missed_here,
+        };
+        *counter += 1;
+        self.remember(What::Missed, slot, 0, 0);
+        if let Some(key) = self.key_of(slot) {
+            self.observer.deadline_missed(slot.step, &key);
+        }
+    }
+}
