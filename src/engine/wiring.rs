@@ -183,7 +183,6 @@ impl Wiring {
         }
     }
 
-    /// Our memory, in the order it was made: arena and segment.
     pub(super) fn segments(&self) -> Vec<(u16, Arc<Segment>)> {
         self.book().segments.clone()
     }
@@ -462,9 +461,7 @@ impl Wiring {
             read_domain: up.read_domain,
         };
         self.tell_who_came(&connected);
-        if up.path != Path::Shm {
-            engine.keep_clocks();
-        }
+        engine.keep_clocks(up.path);
         if up.fell_back {
             self.fell_back(&connected);
         }
@@ -602,9 +599,10 @@ impl Observer for ShardObserver {
     }
 
     fn deadline_missed(&self, step: StepId, key: &Key) {
-        if let Some(engine) = self.wiring.upgrade().and_then(|wiring| wiring.engine()) {
-            engine.deadline_missed(step, key);
-        }
+        let engine = self.wiring.upgrade().and_then(|wiring| wiring.engine());
+        engine
+            .iter()
+            .for_each(|engine| engine.deadline_missed(step, key));
     }
 
     fn segment_added(&self, segment: Arc<Segment>) {
