@@ -194,11 +194,8 @@ impl Wiring {
 
     /// Tasks whose address is known.
     pub(crate) fn addressed(&self) -> Vec<TaskName> {
-        let book = self.book();
-        let names = book.addresses.keys();
-        names
-            .filter_map(|name| TaskName::parse(name).ok())
-            .collect()
+        let parse = |name: &String| TaskName::parse(name).ok();
+        self.book().addresses.keys().filter_map(parse).collect()
     }
 
     /// The connections that stand.
