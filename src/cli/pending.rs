@@ -148,7 +148,7 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(
             lines[0],
-            "waits for /job:x (not connected): 2, the oldest since 3s"
+            "waits for /job:x (not connected): 2, the oldest since 3.00s"
         );
         assert!(
             lines[2].starts_with("  ") && lines[2].contains("gradient"),

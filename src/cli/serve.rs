@@ -81,7 +81,7 @@ pub fn run(args: &ServeArgs, terminal: &mut Terminal) -> Result<(), CliError> {
     checked
 }
 
-/// Writes the recordings of the shards where they are kept, or else where temporary files are: what `rendez dump` reads.
+/// Writes the recordings of the shards where they are kept, or else where temporary files are, for `rendez dump`.
 fn dumped(engine: &Engine) -> String {
     let folder = engine.recorder_dir().unwrap_or_else(std::env::temp_dir);
     match engine.dump(&folder, "asked") {

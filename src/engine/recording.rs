@@ -223,8 +223,10 @@ const COMPARED_FOR: Duration = Duration::from_secs(5);
 
 impl Inner {
     /// A peer that may be on another machine has connected: from now on its clock is compared with ours.
-    pub(crate) fn keep_clocks(self: &Arc<Self>) {
-        let is_off = !crate::shard::stages::ON || self.config.stage_sampling == 0;
+    pub(crate) fn keep_clocks(self: &Arc<Self>, way: Way) {
+        // Those of shared memory have our counter.
+        let is_off =
+            way == Way::Shm || !crate::shard::stages::ON || self.config.stage_sampling == 0;
         if is_off || self.keeps_clocks.swap(true, Ordering::Relaxed) {
             return;
         }
@@ -274,7 +276,8 @@ impl Inner {
                         .iter()
                         .map(|path| path.display().to_string())
                         .collect::<Vec<_>>();
-                    tracing::warn!(%step, key, files = files.join(" "), "a deadline was missed; what led to it is kept");
+                    let files = files.join(" ");
+                    tracing::warn!(%step, key, files, "a deadline was missed; what led to it is kept");
                 }
                 Err(status) => tracing::warn!(%step, key, %status, "a deadline was missed"),
             }

@@ -208,11 +208,8 @@ impl Wiring {
 
     /// Tasks whose address is known.
     pub(crate) fn addressed(&self) -> Vec<TaskName> {
-        let book = self.book();
-        let names = book.addresses.keys();
-        names
-            .filter_map(|name| TaskName::parse(name).ok())
-            .collect()
+        let parse = |name: &String| TaskName::parse(name).ok();
+        self.book().addresses.keys().filter_map(parse).collect()
     }
 
     /// The connections that stand.
@@ -498,9 +495,7 @@ impl Wiring {
             read_domain: up.read_domain,
         };
         self.tell_who_came(&connected);
-        if up.path != Path::Shm {
-            engine.keep_clocks();
-        }
+        engine.keep_clocks(up.path);
         if let Some(from) = up.fell_back {
             self.fell_back(&connected, from);
         }
@@ -576,9 +571,10 @@ impl Observer for ShardObserver {
     }
 
     fn deadline_missed(&self, step: StepId, key: &Key) {
-        if let Some(engine) = self.wiring.upgrade().and_then(|wiring| wiring.engine()) {
-            engine.deadline_missed(step, key);
-        }
+        let engine = self.wiring.upgrade().and_then(|wiring| wiring.engine());
+        engine
+            .iter()
+            .for_each(|engine| engine.deadline_missed(step, key));
     }
 
     fn segment_added(&self, segment: Arc<Segment>) {

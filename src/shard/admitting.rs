@@ -402,6 +402,7 @@ impl Core {
             .collect();
         for &step in &due {
             self.deadlines.remove(&step);
+            self.missed_in(step);
             self.fail_step(step, &faults::step_deadline(step));
         }
         due.len()

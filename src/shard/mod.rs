@@ -52,7 +52,7 @@ pub use stages::PeerClock;
 pub use task::{PreparedKey, Task, TaskContext, TaskEvent};
 pub use value::{Path, Received};
 
-use self::core::{Core, Event, Wait};
+use self::core::{Core, Wait};
 use anteroom::Anteroom;
 use backlog::Backlog;
 use call::Note;
@@ -457,14 +457,10 @@ impl Shard {
             self.called.clear();
         }
         while done < EVENTS_PER_TURN {
-            let Some(Event { task, trace, event }) = self.core.events.pop_front() else {
+            let Some(event) = self.core.events.pop_front() else {
                 break;
             };
-            if trace == 0 {
-                self.call_task(task, event);
-            } else {
-                self.call_timed(task, trace, event);
-            }
+            self.tell(event);
             done += 1;
         }
         done

@@ -2,16 +2,26 @@
 //!
 //! It decides nothing of a value's way, and does nothing for values that are not timed.
 
-use super::core::Core;
+use super::core::{Core, Event};
 use super::keys::Route;
 use super::recorder::What;
 use super::stages::Subject;
-use super::value::Path;
+use super::value::{Path, Waiter};
 use super::{Shard, TaskEvent};
 use crate::ground::{FrameIter, StepId, TaskName};
 use crate::rendezvous::{KeyId, Slot};
 
 impl Shard {
+    /// Brings a task what happened.
+    #[inline]
+    pub(super) fn tell(&mut self, Event { task, trace, event }: Event) {
+        if trace == 0 {
+            self.call_task(task, event);
+        } else {
+            self.call_timed(task, trace, event);
+        }
+    }
+
     /// Whose time it was: of `turns` the last did something if `is_busy`, the others found nothing to do.
     #[inline]
     pub(super) fn account(&mut self, nanos: u64, turns: u32, is_busy: bool) {
@@ -91,6 +101,17 @@ impl Core {
             ordinal,
             bytes,
         }
+    }
+
+    /// A step's deadline passed: every receive in it missed it.
+    pub(super) fn missed_in(&mut self, step: StepId) {
+        let mut slots = Vec::new();
+        self.table.waiting(|slot, _, waiter, _| {
+            if slot.step == step && !matches!(waiter, Waiter::Asked(_)) {
+                slots.push(slot);
+            }
+        });
+        slots.into_iter().for_each(|slot| self.missed(slot));
     }
 
     /// A peer came or went.

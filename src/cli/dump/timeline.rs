@@ -1,5 +1,5 @@
-//! A timeline of recordings, as the JSON that Chrome's and Perfetto's viewers read: a track for each shard of each task,
-//! a slice for each stage, an arrow from where a value was sent to where it was taken.
+//! A timeline of recordings, as the JSON that Chrome's and Perfetto's viewers read: a track for each shard of each
+//! task, a slice for each stage, an arrow from where a value was sent to where it was taken.
 //!
 //! Knows events. Times of recordings of one boot are put side by side by the counter they share; those of another
 //! machine by their values, since none arrives before it was sent.

@@ -121,9 +121,9 @@ const TASK_FAMILIES: [(&str, bool, &str, &str); 7] = [
 
 const STAGE_FAMILY: &str = "rendez_stage_seconds";
 const STAGE_HELP: &str = "Time of a stage of a hand-over: `queued`, until the shard took it; `matched`, until its \
-     way was clear; `posted`, until its frame went to the fabric; `wire`, until that arrived; `landed`, until the whole \
-     value met its receiver; `woken`, until the receiver had it. Of values that are timed, less what reading the clock \
-     costs.";
+    way was clear; `posted`, until its frame went to the fabric; `wire`, until that arrived; `landed`, until the \
+    whole value met its receiver; `woken`, until the receiver had it. Of values that are timed, less what reading \
+    the clock costs.";
 
 fn help_of(family: &str) -> (&'static str, bool) {
     let found = TASK_FAMILIES.iter().find(|(name, ..)| *name == family);
