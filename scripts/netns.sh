@@ -106,10 +106,11 @@ serve=$started
 await "$work/serve.log" 'a peer is connected' 100
 for ((tries = 0; tries < 100; tries++)); do
     on x "$rendez" pending "${common[@]}" >"$work/pending.log" 2>&1 || fail "nobody answers a third host"
-    grep -q '/job:b/replica:0/task:0 *receive .* /job:a/replica:0/task:0' "$work/pending.log" && break
+    grep -q 'receive .* /job:b/replica:0/task:0$' "$work/pending.log" && break
     sleep 0.1
 done
-line="$(grep '/job:b/replica:0/task:0 *receive .* /job:a/replica:0/task:0' "$work/pending.log")" || fail "a third host does not see who waits"
+line="$(grep 'receive .* /job:b/replica:0/task:0$' "$work/pending.log")" || fail "a third host does not see who waits"
+grep -q '^waits for /job:a/replica:0/task:0: ' "$work/pending.log" || fail "a third host does not see for whom"
 sleep 0.3
 on x "$rendez" pending "${common[@]}" --json >"$work/pending.json.log" 2>&1 || fail "no answer in JSON"
 for part in '"at":"/job:b/replica:0/task:0"' '"what":"receive"' '"waits_for":"/job:a/replica:0/task:0"' '"connected":true' '"key":"/job:a/' \

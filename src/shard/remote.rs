@@ -12,7 +12,7 @@ use super::value::{NO_LINK, Path, Received, Value, Waiter};
 use crate::channel::heard::Accepted;
 use crate::channel::{Demand, Heard, OfferHeard, PushHeard, Rule, SmallHeard, Violation, WriteEnd};
 use crate::fabric::{self, Outcome, QpId};
-use crate::ground::{Incarnation, Status};
+use crate::ground::Status;
 use crate::memory::Tensor;
 use crate::rendezvous::{Arrival, Arrived, Slot};
 use crate::wire::message::StatusText;
@@ -396,35 +396,6 @@ impl Core {
         }
         self.weigh(link);
         self.watch_link(link);
-    }
-
-    fn heard_up(&mut self, link: u32, incarnation: Incarnation, former: Option<Incarnation>) {
-        let peer = self.links[link as usize].peer;
-        if let Some(former) = former {
-            self.drop_early(|early| early.link == link);
-            self.forget_incoming(link);
-            self.forget_asked(link);
-            let entry = &mut self.links[link as usize];
-            entry.parked.clear();
-            entry.unmapped.clear();
-            let task = &self.peers[peer as usize].task;
-            let is_same = former == incarnation;
-            let status = match is_same {
-                true => faults::peer_began_anew(task),
-                false => faults::peer_restarted(task, former, incarnation),
-            };
-            if is_same || self.settings.rules.on(Rule::Restarts) {
-                // The peer's other links have epochs of their own.
-                self.fail_keys(&status, |entry| entry.link == link);
-            }
-            self.links[link as usize].channel.forget_lines();
-        }
-        self.touch(link);
-        self.pump(link);
-        self.stir(link);
-        self.renew_demands(link);
-        self.links[link as usize].has_asked = false;
-        self.ask_when_pressed(link);
     }
 
     fn heard_offer(&mut self, link: u32, offer: &OfferHeard) {

@@ -4,11 +4,46 @@
 
 use super::core::{Core, PortOp, Room, Unopened};
 use super::faults;
-use crate::channel::Demand;
-use crate::ground::limits;
+use crate::channel::{Demand, Rule};
+use crate::ground::{Incarnation, limits};
 use crate::wire::Ticket;
 
 impl Core {
+    /// A link is up, perhaps to another life of the peer, or to one that began anew: what was bound to the former goes.
+    pub(super) fn heard_up(
+        &mut self,
+        link: u32,
+        incarnation: Incarnation,
+        former: Option<Incarnation>,
+    ) {
+        let peer = self.links[link as usize].peer;
+        if let Some(former) = former {
+            self.drop_early(|early| early.link == link);
+            self.forget_incoming(link);
+            self.forget_asked(link);
+            let entry = &mut self.links[link as usize];
+            entry.parked.clear();
+            entry.unmapped.clear();
+            let task = &self.peers[peer as usize].task;
+            let is_same = former == incarnation;
+            let status = match is_same {
+                true => faults::peer_began_anew(task),
+                false => faults::peer_restarted(task, former, incarnation),
+            };
+            if is_same || self.settings.rules.on(Rule::Restarts) {
+                // The peer's other links have epochs of their own.
+                self.fail_keys(&status, |entry| entry.link == link);
+            }
+            self.links[link as usize].channel.forget_lines();
+        }
+        self.touch(link);
+        self.pump(link);
+        self.stir(link);
+        self.renew_demands(link);
+        self.links[link as usize].has_asked = false;
+        self.ask_when_pressed(link);
+    }
+
     /// A connection resumed: demands whose landing came home empty want another.
     pub(crate) fn renew_demands(&mut self, link: u32) {
         let Some(entry) = self.links.get(link as usize) else {

@@ -24,7 +24,7 @@ fn settings_that_cannot_be_are_refused_by_name() {
     let address = place.file("address.toml", "[cluster]\nb = [\"127.0.0.1\"]\n");
     let [port] = free_ports();
     let cluster = format!("b=127.0.0.1:{port}");
-    let cases: [Case; 14] = [
+    let cases: [Case; 12] = [
         (
             &["--cluster-secret-file", text(&readable)],
             1,
@@ -80,22 +80,10 @@ fn settings_that_cannot_be_are_refused_by_name() {
             &["\"pigeon\"", "auto, shm, tcp, verbs, grpc"],
         ),
         (
-            &["--cluster", &cluster, "--protocol", "grpc+verbs"],
-            1,
-            "PROTOCOL_REFUSED",
-            &["no path over RDMA"],
-        ),
-        (
             &["--cluster", &cluster, "--protocol", "grpc+mpi"],
             1,
             "PROTOCOL_REFUSED",
             &["mpirun"],
-        ),
-        (
-            &["--cluster", &cluster, "--require", "verbs"],
-            1,
-            "PATH_REFUSED",
-            &["no path over RDMA"],
         ),
         (
             &[
@@ -129,6 +117,29 @@ fn settings_that_cannot_be_are_refused_by_name() {
         place.run(&arguments).refused(code, reason, texts);
     }
     place.await_nobody();
+}
+
+/// What is missing is named: the library, the kernel's modules, or the device.
+#[test]
+fn a_demand_for_rdma_is_refused_where_there_is_none() {
+    if std::fs::read_dir("/sys/class/infiniband").is_ok_and(|mut devices| devices.next().is_some())
+    {
+        return;
+    }
+    let place = Place::new();
+    let [port] = free_ports();
+    let cluster = format!("b=127.0.0.1:{port}");
+    for demand in [["--require", "verbs"], ["--protocol", "grpc+verbs"]] {
+        let mut arguments = OF_B.to_vec();
+        arguments.extend(["--cluster", &cluster]);
+        arguments.extend(demand);
+        let refused = place.run(&arguments);
+        let reason = ["VERBS_MISSING", "VERBS_CALL", "PATH_REFUSED"]
+            .into_iter()
+            .find(|reason| refused.said.contains(reason));
+        let reason = reason.unwrap_or_else(|| panic!("{}", refused.said));
+        refused.refused(1, reason, &["verbs"]);
+    }
 }
 
 #[test]

@@ -65,7 +65,7 @@ fn hellos_are_refused_by_their_reason() {
             },
         );
         assert!(
-            refusal.message.contains("version 1") && refusal.message.contains("version 77"),
+            refusal.message.contains("version 2") && refusal.message.contains("version 77"),
             "{refusal:?}"
         );
         // After all that it is as good as new.
