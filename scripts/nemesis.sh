@@ -293,10 +293,14 @@ fault_address() {
 }
 # An hour back, or years on.
 days=(3600 -3600 315360000 -315360000 86400 -1000000)
+# By task, what is added now: the same again would be no jump.
+day_of=(0 0 0 0)
 fault_clock() {
     [ -e "$work/day.so" ] || return 0
     local task=$((RANDOM % ${#hosts[@]}))
     pick days
+    until [ "$picked" != "${day_of[task]}" ]; do pick days; done
+    day_of[task]="$picked"
     set_day "$task" "$picked"
     sleep 0.5
     mend_it clock "$task"

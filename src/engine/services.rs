@@ -134,7 +134,7 @@ fn pack(words: &[u64]) -> Vec<u8> {
     packer.finish().unwrap_or_default()
 }
 
-/// What [`pack`] has packed; `None` for what it has not. At most `most` words.
+/// What a task has packed of its memory; `None` for what it has not. At most `most` words.
 #[must_use]
 pub fn unpack(packed: &[u8], most: usize) -> Option<Vec<u64>> {
     use std::io::Read;
