@@ -448,7 +448,7 @@ pub(crate) fn accept_segment(
         arena: number,
         segment,
         len: arena.len,
-        fd,
+        fd: fd.into(),
     })
 }
 

@@ -325,14 +325,14 @@ impl Control {
         &self,
         arena: u16,
         segment: u16,
-        fd: OwnedFd,
+        fd: impl Into<Arc<OwnedFd>>,
         len: u64,
     ) -> Result<(), Status> {
         self.command(Command::Announce(SegmentOffer {
             arena,
             segment,
             len,
-            fd,
+            fd: fd.into(),
         }))
     }
 

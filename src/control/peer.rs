@@ -5,6 +5,7 @@
 use std::any::Any;
 use std::fmt;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Instant;
 
 use crate::ground::{Code, Incarnation, Status, catalogue};
@@ -97,8 +98,8 @@ pub struct SegmentOffer {
     pub segment: u16,
     /// Its bytes.
     pub len: u64,
-    /// The file.
-    pub fd: OwnedFd,
+    /// The file. Ours is the one that the segment has.
+    pub fd: Arc<OwnedFd>,
 }
 
 /// A doorbell: an eventfd that wakes one shard of its sender.

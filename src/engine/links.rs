@@ -255,9 +255,7 @@ fn wakes(
 }
 
 pub(super) fn map(fd: BorrowedFd<'_>, len: u64) -> Option<Arc<MappedSegment>> {
-    MappedSegment::open(fd.try_clone_to_owned().ok()?, len)
-        .ok()
-        .map(Arc::new)
+    MappedSegment::open(fd, len).ok().map(Arc::new)
 }
 
 pub(super) fn copy(fd: BorrowedFd<'_>) -> Result<OwnedFd, Status> {

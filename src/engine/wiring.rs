@@ -174,14 +174,14 @@ impl Wiring {
 
     /// An arena of ours grew.
     pub(crate) fn segment_added(&self, arena: u16, segment: Arc<Segment>) {
-        let fd = segment.fd().try_clone_to_owned();
+        let fd = segment.shared_fd();
         let (index, len) = (segment.index(), segment.len() as u64);
         // At the start the whole of it is registered when all of it is there.
         if self.engine().is_some() {
             self.rdma.segment_added(&segment);
         }
         self.book().segments.push((arena, segment));
-        if let (Some(engine), Ok(fd)) = (self.engine(), fd)
+        if let Some(engine) = self.engine()
             && let Some(control) = engine.control.get()
             && let Err(status) = control.announce_segment(arena, index, fd, len)
         {
@@ -334,7 +334,7 @@ impl Handler for Wiring {
                 arena: *arena,
                 segment: segment.index(),
                 len: segment.len() as u64,
-                fd: copy(segment.fd())?,
+                fd: segment.shared_fd(),
             });
         }
         if engine.config.poll.may_sleep() {

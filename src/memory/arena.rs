@@ -12,6 +12,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
+use std::sync::Arc;
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
@@ -82,7 +83,7 @@ pub enum HugePagesReport {
 /// One segment: ours to write, sealed against everybody else.
 #[derive(Debug)]
 pub struct Segment {
-    fd: OwnedFd,
+    fd: Arc<OwnedFd>,
     base: NonNull<u8>,
     len: usize,
     index: u16,
@@ -157,6 +158,12 @@ impl Segment {
         self.fd.as_fd()
     }
 
+    /// The same, to be kept: it takes no other descriptor, of which there may be none left.
+    #[must_use]
+    pub fn shared_fd(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.fd)
+    }
+
     fn on_huge_pages(index: u16, len: usize, len_max: u64) -> Result<Self, MemoryError> {
         let fd = memory_file(MemfdFlags::HUGETLB)?;
         let stat = rustix::fs::fstat(&fd).map_err(|errno| MemoryError::system("fstat", errno))?;
@@ -200,7 +207,7 @@ impl Segment {
             errno: 0,
         })?;
         Ok(Self {
-            fd,
+            fd: Arc::new(fd),
             base,
             len,
             index,

@@ -9,7 +9,7 @@
 //! [`MappedSegment::slice`].
 #![allow(unsafe_code)]
 
-use std::os::fd::OwnedFd;
+use std::os::fd::AsFd;
 use std::ptr::{self, NonNull};
 use std::slice;
 
@@ -35,7 +35,7 @@ impl MappedSegment {
     /// # Errors
     /// [`MemoryError::Unsealed`] unless it is sealed against shrinking and against new writers;
     /// [`MemoryError::Short`] if it holds less than `expected_len`, or that is zero; [`MemoryError::System`].
-    pub fn open(fd: OwnedFd, expected_len: u64) -> Result<Self, MemoryError> {
+    pub fn open(fd: impl AsFd, expected_len: u64) -> Result<Self, MemoryError> {
         Self::open_if(fd, expected_len, true)
     }
 
@@ -45,7 +45,7 @@ impl MappedSegment {
     /// # Errors
     /// As [`MappedSegment::open`].
     pub fn open_if(
-        fd: OwnedFd,
+        fd: impl AsFd,
         expected_len: u64,
         must_be_sealed: bool,
     ) -> Result<Self, MemoryError> {

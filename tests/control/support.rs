@@ -224,7 +224,7 @@ pub(crate) fn offer(task: &str, arena: u16, segment: u16) -> SegmentOffer {
         arena,
         segment,
         len: text.len() as u64,
-        fd: memory(&text),
+        fd: memory(&text).into(),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Tests of `mapped.rs`: every claim that does not hold is refused.
 
 use rustix::fs::MemfdFlags;
+use std::os::fd::OwnedFd;
 
 use super::super::{ArenaConfig, ArenaId, HugePages, Pool};
 use super::*;
@@ -32,13 +33,13 @@ fn an_unsealed_descriptor_is_refused() {
     }
     let null = std::fs::File::open("/dev/null").expect("/dev/null");
     assert_eq!(
-        MappedSegment::open(null.into(), 1).map(drop),
+        MappedSegment::open(null, 1).map(drop),
         Err(MemoryError::Unsealed { seals: 0 })
     );
     let plain = tempfile::tempfile().expect("a file");
     plain.set_len(4096).expect("resized");
     assert!(matches!(
-        MappedSegment::open(plain.into(), 4096),
+        MappedSegment::open(plain, 4096),
         Err(MemoryError::Unsealed { .. })
     ));
     for seals in [GOOD, SealFlags::SHRINK | SealFlags::WRITE] {
