@@ -106,7 +106,7 @@ fn recordings_in(folder: &Path, kind: &str) -> Vec<PathBuf> {
 fn a_missed_deadline_leaves_what_led_to_it() {
     let scratch = tempfile::tempdir().expect("a folder");
     let kept = std::env::var_os("KEEP").map(PathBuf::from);
-    let folder = kept.as_deref().unwrap_or(scratch.path());
+    let folder = kept.as_deref().unwrap_or_else(|| scratch.path());
     let [mut first, mut second] = ["/job:producer/task:0", "/job:consumer/task:0"].map(config);
     first.recorder_dir = Some(folder.to_owned());
     second.recorder_dir = Some(folder.to_owned());
