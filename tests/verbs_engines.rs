@@ -40,6 +40,19 @@ fn started(one: Config, other: Config) -> (Engine, Engine) {
     (a, b)
 }
 
+/// Waits until the way to the only peer is TCP.
+fn await_tcp(engine: &Engine) {
+    let until = Instant::now() + PATIENCE;
+    while engine
+        .connected()
+        .first()
+        .is_none_or(|way| way.path != Path::Tcp)
+    {
+        assert!(Instant::now() < until, "{:?}", engine.connected());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 /// Hands `len` bytes over from `a` to `b`, and looks at them.
 fn hand_over(a: &Engine, b: &Engine, edge: &str, len: usize) {
     let key = Key::between("a", "b", edge).unwrap();
@@ -288,15 +301,7 @@ fn memory_that_cannot_be_registered_means_tcp() {
     let held: Vec<_> = (0..4)
         .map(|_| a.tensor(DType::U8, &[3 << 20]).unwrap())
         .collect();
-    let until = Instant::now() + PATIENCE;
-    while a
-        .connected()
-        .first()
-        .is_none_or(|way| way.path != Path::Tcp)
-    {
-        assert!(Instant::now() < until, "{:?}", a.connected());
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    await_tcp(&a);
     drop(held);
     hand_over(&a, &b, "later", 100_000);
     assert!(
@@ -392,15 +397,7 @@ fn what_a_device_tells_is_heeded() {
     let (a, b) = apart(|_, _| {});
     hand_over(&a, &b, "before", 100);
     shim::event(0, sys::IBV_EVENT_DEVICE_FATAL);
-    let until = Instant::now() + PATIENCE;
-    while a
-        .connected()
-        .first()
-        .is_none_or(|way| way.path != Path::Tcp)
-    {
-        assert!(Instant::now() < until, "{:?}", a.connected());
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    await_tcp(&a);
     hand_over(&a, &b, "after", 100_000);
     assert!(
         a.connected()[0].why.contains("fatal"),
