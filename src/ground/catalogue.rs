@@ -439,6 +439,18 @@ catalogue! {
     GRAPH_GRADIENT: Unimplemented,
         "An operation on the way from a result to a variable has no gradient here.",
         "Replace it, or stop the gradient before it.";
+    KERNEL_UNKNOWN: NotFound,
+        "An operation has no kernel for a node's types or attributes.",
+        "Replace the node that the message names, or cast its inputs.";
+    KERNEL_INPUT: InvalidArgument,
+        "A kernel cannot compute with these inputs: their shapes or values do not fit.",
+        "Correct what flows into the node that the message names.";
+    VARIABLE_EMPTY: FailedPrecondition,
+        "A variable was read before anything was assigned to it.",
+        "Run its initialiser, or restore a checkpoint, first.";
+    ASSERT_FAILED: InvalidArgument,
+        "An assertion of the graph does not hold.",
+        "Look at the values in the message.";
     // ── Units ───────────────────────────────────────────────────────────────────────────────────────────────────
     SIZE_MALFORMED: InvalidArgument,
         "The text is not a size.",

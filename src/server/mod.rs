@@ -12,10 +12,15 @@
 //! | `builder.rs` | what a server is made of, checked before anything is started |
 //! | `protocol.rs` | the registry of protocols, with the spellings of other systems |
 //! | `join.rs` | how ranks that know only their root learn of each other |
+//! | `kernels/` | what computes a node's outputs |
+//! | `value.rs`, `variables.rs` | what flows along edges, and what outlives a step |
 
 mod builder;
 mod join;
+pub mod kernels;
 mod protocol;
+pub mod value;
+pub mod variables;
 
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,87 @@
+//! Kernels: what computes a node's outputs from its inputs.
+//!
+//! A kernel is made once for a node, when its graph is registered, and called in every step by whoever runs the graph.
+//! It knows its node's attributes and no edges, no frames and no devices. What a node does to the flow (Switch, Merge,
+//! the nodes of a loop, Send and Recv) is no kernel: that is for the executor.
+
+use std::fmt;
+
+use super::value::Value;
+use super::variables::Variables;
+use crate::graph::Node;
+use crate::ground::{Status, StepId, TensorMeta, catalogue};
+use crate::memory::TensorBuilder;
+
+/// What a kernel has to do with, beside its inputs. One for each task.
+pub struct Home {
+    /// The task's variables.
+    pub variables: Variables,
+    allocate: Box<dyn Fn(TensorMeta) -> Result<TensorBuilder, Status> + Send + Sync>,
+}
+
+/// One call of a kernel.
+#[derive(Debug)]
+pub struct Call<'a> {
+    /// Its inputs, as many as the node has.
+    pub inputs: &'a [Value],
+    /// Its outputs, pushed in order. Empty when it is called.
+    pub outputs: &'a mut Vec<Value>,
+    /// What it may use.
+    pub home: &'a Home,
+    /// The step that it is called in.
+    pub step: StepId,
+}
+
+/// Computes a node's outputs.
+pub trait Kernel: fmt::Debug + Send + Sync {
+    /// Computes. Called by any thread, and by several at once.
+    ///
+    /// # Errors
+    /// What the node cannot compute, with the node's name; it ends the step.
+    fn compute(&self, call: &mut Call<'_>) -> Result<(), Status>;
+
+    /// True if it may take longer than some ten microseconds with these inputs: then it is called beside the shards.
+    fn is_costly(&self, inputs: &[Value]) -> bool {
+        let _ = inputs;
+        false
+    }
+}
+
+impl Home {
+    /// A home whose kernels write where `allocate` says: the engine's memory, so that what is sent is not copied.
+    pub fn new(
+        allocate: impl Fn(TensorMeta) -> Result<TensorBuilder, Status> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            variables: Variables::default(),
+            allocate: Box::new(allocate),
+        }
+    }
+
+    /// Room for a tensor.
+    ///
+    /// # Errors
+    /// `ResourceExhausted` if there is none.
+    pub fn allocate(&self, meta: TensorMeta) -> Result<TensorBuilder, Status> {
+        (self.allocate)(meta)
+    }
+}
+
+impl fmt::Debug for Home {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Home").finish_non_exhaustive()
+    }
+}
+
+/// The kernel of a node.
+///
+/// # Errors
+/// `KERNEL_UNKNOWN` naming the node, its operation and its types if there is none.
+pub fn of(node: &Node) -> Result<Box<dyn Kernel>, Status> {
+    let message = format!(
+        "No kernel was registered to support Op '{}' of node '{}' with these attributes",
+        node.op.name(),
+        node.name
+    );
+    Err(Status::of(catalogue::KERNEL_UNKNOWN, message))
+}

@@ -1,0 +1,33 @@
+//! Value: what flows along an edge of a graph while it runs.
+//!
+//! Knows tensors and variables, and nothing of nodes or steps. That nothing will come along an edge (a dead value) is
+//! no value: whoever runs the graph keeps that beside it.
+
+use std::sync::Arc;
+
+use super::variables::Variable;
+use crate::ground::Status;
+use crate::memory::Tensor;
+
+/// What flows along an edge.
+#[derive(Clone, Debug)]
+pub enum Value {
+    /// A tensor.
+    Tensor(Tensor),
+    /// A variable, by reference: what reads it as a value reads its content at that moment, what assigns changes it.
+    /// Also the handle that flows along an edge of type `resource`.
+    Variable(Arc<Variable>),
+}
+
+impl Value {
+    /// The tensor: of a variable its content at this moment.
+    ///
+    /// # Errors
+    /// `FailedPrecondition` naming the variable if it has no content yet.
+    pub fn tensor(&self) -> Result<Tensor, Status> {
+        match self {
+            Self::Tensor(tensor) => Ok(tensor.clone()),
+            Self::Variable(variable) => variable.read(),
+        }
+    }
+}
