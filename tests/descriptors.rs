@@ -1,0 +1,125 @@
+//! Descriptors that run out: a task whose last one went into new memory still tells its peers of that memory.
+//!
+//! The sender is a process of its own, this very binary in another role: what one process has no descriptors for, the
+//! other must be able to take.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rendez::control::Address;
+use rendez::engine::{Config, Engine};
+use rendez::ground::{DType, Key, StepId, TaskName};
+use rendez::shard::Path;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+const ADDRESS: &str = "RENDEZ_TEST_ADDRESS";
+const PATIENCE: Duration = Duration::from_secs(20);
+const STEP: StepId = StepId(1);
+const SEGMENT: u64 = 4 << 20;
+/// Two do not lie in one segment.
+const LEN: u64 = 3 << 20;
+/// The first opens the way, the second wants a new segment.
+const ROUNDS: u8 = 3;
+
+fn engine(task: &str, address: &str) -> Engine {
+    let mut config = Config::new(format!("/job:{task}/task:0"));
+    config.shards = 1;
+    config.share_cores = true;
+    config.arena.segment_bytes = SEGMENT as usize;
+    config.listen = Some(address.parse::<Address>().unwrap());
+    Engine::start(config).unwrap()
+}
+
+fn key(round: u8) -> Key {
+    Key::between("sender", "receiver", &format!("round{round}")).unwrap()
+}
+
+/// Not a test of its own: what the sender's process runs.
+#[test]
+fn sender() {
+    let Ok(address) = std::env::var(ADDRESS) else {
+        return;
+    };
+    let sender = engine("sender", &format!("{address}-sender"));
+    let receiver = TaskName::parse("/job:receiver/task:0").unwrap();
+    sender.add_peer(receiver.clone(), address.parse().unwrap());
+    sender.connect(&receiver);
+    let step = sender.step(STEP);
+    let mut held = vec![];
+    for round in 0..ROUNDS {
+        if round == 1 {
+            // Whoever connects has its descriptors by now: the first value has come.
+            let came = Key::between("receiver", "sender", "came").unwrap();
+            step.recv(&came).deadline(PATIENCE).wait().unwrap();
+            held = leave_one_descriptor();
+        }
+        let mut builder = match sender.tensor(DType::U8, &[LEN]) {
+            Ok(builder) => builder,
+            // There is none left for a third segment, and that is said.
+            Err(status) => {
+                assert_eq!((round, status.reason()), (2, "SYSTEM_CALL"), "{status}");
+                break;
+            }
+        };
+        builder.bytes_mut().fill(round);
+        step.send(&key(round), builder.finish()).unwrap();
+    }
+    println!("\n@sent without {} descriptors", held.len());
+    let done = Key::between("receiver", "sender", "done").unwrap();
+    step.recv(&done).deadline(PATIENCE).wait().unwrap();
+}
+
+/// Takes all descriptors there are but one.
+fn leave_one_descriptor() -> Vec<File> {
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: Some(256),
+            maximum: limit.maximum,
+        },
+    )
+    .unwrap();
+    let mut held: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
+    assert!(held.pop().is_some(), "there were some left");
+    held
+}
+
+#[test]
+fn new_memory_is_announced_with_the_last_descriptor() {
+    let address = format!("unix:@rendez-descriptors-{}", std::process::id());
+    let receiver = engine("receiver", &address);
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "sender", "--nocapture", "--test-threads=1"])
+        .env(ADDRESS, &address)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let step = receiver.step(STEP);
+    let mut kept = vec![];
+    for round in 0..2 {
+        let received = step.recv(&key(round)).deadline(PATIENCE).wait();
+        let received = received.unwrap_or_else(|status| panic!("round {round}: {status}"));
+        assert_eq!(received.path, Path::Lease, "round {round}");
+        assert!(received.tensor.bytes().iter().all(|byte| *byte == round));
+        // Held, so that the next one wants new memory.
+        kept.push(received.tensor);
+        if round == 0 {
+            let came = Key::between("receiver", "sender", "came").unwrap();
+            step.send(&came, rendez::memory::Tensor::scalar(1_u8))
+                .unwrap();
+        }
+    }
+    let done = Key::between("receiver", "sender", "done").unwrap();
+    step.send(&done, rendez::memory::Tensor::scalar(1_u8))
+        .unwrap();
+    let said = BufReader::new(child.stdout.take().unwrap());
+    let said: Vec<String> = said.lines().map_while(Result::ok).collect();
+    assert!(child.wait().unwrap().success(), "{said:#?}");
+    assert!(
+        said.iter().any(|line| line.starts_with("@sent without ")),
+        "{said:#?}"
+    );
+}
