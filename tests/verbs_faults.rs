@@ -418,10 +418,7 @@ fn a_peers_region_is_judged_before_it_is_written() {
     net.send(0, 1);
     net.rest();
     let lies = [
-        Region {
-            arena: 9,
-            ..own
-        },
+        Region { arena: 9, ..own },
         Region {
             segment: own.segment + 1,
             ..own
