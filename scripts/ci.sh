@@ -7,7 +7,7 @@
 #   scripts/ci.sh soft-roce    RDMA in an emulated guest; part of every run where QEMU's packages can be had
 #   SEEDS=1000 FUZZ_SECONDS=60 NEMESIS_SECONDS=600 scripts/ci.sh   more simulations, longer fuzzing, more faults
 # Changes nothing but target/, and installs what is missing: gcc and git (apt), rustfmt and clippy (rustup),
-# iproute2 (apt, as root), cargo-deny and, where there is a nightly toolchain, cargo-fuzz (built once into target/tools, some
+# iproute2 (apt, as root), valgrind (apt), cargo-deny and, where there is a nightly toolchain, cargo-fuzz (built once into target/tools, some
 # five minutes each on two cores).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -18,7 +18,7 @@ export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-never}"
 deny_version=0.20.2
 seeds="${SEEDS:-300}"
 
-steps=(tools fmt clippy test doc sim nemesis metrics soft-roce fuzz deny)
+steps=(tools fmt clippy test doc sim counts nemesis metrics soft-roce fuzz deny)
 # Asked for by name: then it fails where it cannot run.
 is_asked=""
 timings=""
@@ -41,6 +41,8 @@ step_tools() {
     local packages=()
     command -v cc >/dev/null || packages+=(gcc libc6-dev)
     command -v git >/dev/null || packages+=(git)
+    # It counts the instructions of a hand-over.
+    command -v valgrind >/dev/null || packages+=(valgrind libc6-dbg)
     # Only a test of several hosts wants it; it says so itself where it is not to be had.
     if [ "$(id -u)" -eq 0 ]; then command -v ip >/dev/null || packages+=(iproute2); fi
     if [ "${#packages[@]}" -gt 0 ]; then
@@ -80,6 +82,11 @@ step_sim() {
         return
     fi
     SEEDS="$seeds" cargo test --locked --release --test sim
+}
+
+# Instructions, which are the same on a busy machine: a hand-over costs what it did.
+step_counts() {
+    cargo test --locked --release --test verbs_counts -- --ignored --nocapture
 }
 
 # Real processes under real faults, with the program that the tests have built. The same faults each time: a seed that
@@ -169,7 +176,7 @@ step_deny() {
 if [ $# -gt 0 ]; then steps=("$@"); is_asked=yes; fi
 for step in "${steps[@]}"; do
     case "$step" in
-        tools | fmt | clippy | test | doc | sim | nemesis | metrics | soft-roce | fuzz | deny | sanitize | mutants) ;;
+        tools | fmt | clippy | test | doc | sim | counts | nemesis | metrics | soft-roce | fuzz | deny | sanitize | mutants) ;;
         *) echo "ci: no such step: $step" >&2; exit 2 ;;
     esac
     current="$step"

@@ -16,7 +16,8 @@ seeds="${SEEDS:-300}"
 # Seconds of one check.
 patience=240
 
-# Name, check, and what is broken. A check is a test of tests/sim, or tests of the library's memory. `seeds` runs worlds
+# Name, check, and what is broken. A check is a test of tests/sim, one of tests/verbs_faults, or tests of the library's
+# memory. `seeds` runs worlds
 # made for nothing in particular; where they find nothing in so many, the world that was made for the rule is asked.
 mutants=(
     "generation_unchecked            seeds           tickets of an earlier life of their slot are taken for this one's"
@@ -39,6 +40,18 @@ mutants=(
     "refused_until_connected rules::rule_13_parks_until_connected a value for a peer that is not there yet is refused"
     "landings_unbudgeted rules::rule_15_landing_budget landings are opened without end"
     "landing_generation_unchecked landings::a_write_ends_with_its_landing a write goes on in the landing that came next"
+    "verbs_send_errors_ignored       verbs_faults::every_completion_status_ends_its_queue_pair_and_no_other a request that failed is taken for done"
+    "verbs_receive_errors_ignored    verbs_faults::every_completion_status_ends_its_queue_pair_and_no_other a receive that failed is taken for done"
+    "verbs_reasons_lost              verbs_faults::every_completion_status_ends_its_queue_pair_and_no_other retries exceeded and refused accesses are told as a mere reset"
+    "verbs_error_ends_all            verbs_faults::every_completion_status_ends_its_queue_pair_and_no_other one queue pair's error ends those of other peers"
+    "verbs_errno_lost                verbs_faults::every_call_that_fails_is_named_and_leaves_nothing_behind a call's error number is not told"
+    "verbs_refused_post_ignored      verbs_faults::a_cut_wire_a_lost_peer_and_a_refused_post_end_in_good_order a post that was refused is taken for done"
+    "verbs_port_event_ignored        verbs_faults::events_of_the_device_reach_whom_they_are_about a port that went down is not noted"
+    "verbs_pair_event_ignored        verbs_faults::events_of_the_device_reach_whom_they_are_about a queue pair that the device broke stays up"
+    "verbs_device_event_ignored      verbs_faults::events_of_the_device_reach_whom_they_are_about a device that is gone is used on"
+    "verbs_claims_unchecked          verbs_faults::a_peers_claims_are_judged_before_the_device_is_asked what a peer says of its queue pair is believed"
+    "verbs_regions_unchecked         verbs_faults::a_peers_region_is_judged_before_it_is_written what a peer says of its landing is believed"
+    "verbs_quarantine_unkept         verbs_faults::what_cannot_be_proved_quiet_is_kept_and_counted memory comes back though its queue pair lives"
     "seals_unchecked                 memory::mapped  memory that can be cut short is mapped"
     "region_bounds_unchecked         memory::mapped  a region beyond its segment is read"
 )
@@ -82,7 +95,7 @@ mkdir -p "$target"
 # Builds a test with a mutant, or with none: its program is $program.
 build() {
     local mutant="$1" check="$2" which=(--test sim) made
-    case "$check" in memory::*) which=(--lib) ;; esac
+    case "$check" in memory::*) which=(--lib) ;; verbs_faults::*) which=(--test verbs_faults) ;; esac
     # `cfg` is written for the shell that reads it, not for this one.
     printf '#!/bin/sh\nexec "$@" %s\n' "${mutant:+--cfg 'rendez_mutant=\"$mutant\"'}" >"$wrapper"
     chmod +x "$wrapper"
@@ -95,7 +108,7 @@ build() {
 }
 # Runs a check; what it said is in $log.
 run() {
-    local which=("$1")
+    local which=("${1#verbs_faults::}")
     case "$1" in memory::*) ;; *) which+=(--exact) ;; esac
     SEEDS="$seeds" FAILURES=1 RUST_BACKTRACE=0 timeout "$patience" "$program" "${which[@]}" --nocapture >"$log" 2>&1
 }
@@ -105,8 +118,8 @@ for at in "${chosen[@]}"; do
     check="${checks[at]}"
     case "$passed" in *" $check "*) continue ;; esac
     began=$SECONDS
-    # One program holds all the simulation's tests, and one the library's.
-    case "$check" in memory::*) of=lib ;; *) of=sim ;; esac
+    # One program holds all the simulation's tests, one those of RDMA's faults, and one the library's.
+    case "$check" in memory::*) of=lib ;; verbs_faults::*) of=verbs_faults ;; *) of=sim ;; esac
     [ "$of" = "$built" ] || build "" "$check" || { echo "mutants: the tree itself does not build" >&2; exit 1; }
     built="$of"
     run "$check" || { tail -n 40 "$log" >&2; echo "mutants: $check fails with nothing broken" >&2; exit 1; }

@@ -408,6 +408,48 @@ fn a_peers_claims_are_judged_before_the_device_is_asked() {
     assert!(port.connect(QpId(77), &own).is_err(), "no such queue pair");
 }
 
+/// A write goes nowhere but into the landing that the peer opened: a region that is another, or reaches beyond it, ends
+/// the write and costs nothing else.
+#[test]
+fn a_peers_region_is_judged_before_it_is_written() {
+    shim::reset();
+    let mut net = net(1).expect("a net");
+    let (landing, own) = net.open(0, 1, 4096);
+    net.send(0, 1);
+    net.rest();
+    let lies = [
+        Region { arena: 9, ..own },
+        Region {
+            segment: own.segment + 1,
+            ..own
+        },
+        Region {
+            generation: own.generation.wrapping_add(1),
+            ..own
+        },
+        Region {
+            offset: own.offset + 4096,
+            ..own
+        },
+    ];
+    let before = shim::seen("WRITE_WITH_IMM") + shim::seen("WRITE");
+    for (count, lie) in (1..).zip(lies) {
+        let source = net.tensor(1000);
+        net.write(0, (landing, lie), source);
+        net.rest();
+        assert_eq!(net.logs[0].wrote.len(), count, "{lie:?} ends");
+        assert_ne!(net.logs[0].wrote[count - 1].1, Outcome::Done, "{lie:?}");
+    }
+    let longer = net.tensor(4097);
+    net.write(0, (landing, own), longer);
+    net.rest();
+    assert_ne!(net.logs[0].wrote[4].1, Outcome::Done, "longer than it");
+    let after = shim::seen("WRITE_WITH_IMM") + shim::seen("WRITE");
+    assert_eq!(after, before, "nothing was asked of the device");
+    assert_eq!(net.logs[1].landed, []);
+    net.works(0);
+}
+
 #[test]
 fn settings_are_judged_and_a_missing_device_is_named() {
     shim::reset();

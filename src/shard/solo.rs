@@ -110,6 +110,8 @@ pub enum End {
     Loopback(Endpoint),
     /// Of a connected stream socket.
     Stream(OwnedFd),
+    /// A queue pair that the shard's RDMA port has connected.
+    Connected(QpId),
 }
 
 /// What becomes of a value handed over by [`Solo::hand`].
@@ -515,8 +517,12 @@ impl Waiting {
 /// Attaches our end to the first port of its kind, through whatever misbehaves around it.
 fn attach(end: End) -> Attach {
     Box::new(move |ports| {
-        let ports = ports.iter_mut().map(innermost).enumerate();
+        let mut ports = ports.iter_mut().map(innermost).enumerate();
         match end {
+            End::Connected(qp) => {
+                let (at, _) = ports.find(|(_, port)| matches!(port, AnyPort::Verbs(_)))?;
+                Some((at, qp))
+            }
             End::Loopback(endpoint) => {
                 let (at, port) = ports
                     .filter_map(|(at, port)| match port {
