@@ -7,7 +7,8 @@
 #   scripts/soft-roce.sh NAME...     only the tests whose names contain one of these words
 # Installs nothing: packages are downloaded and unpacked into a cache folder (650 MB, RENDEZ_SOFT_ROCE). Wants apt-get
 # update to have run, python3, and a cc; no root, no /dev/kvm. Times under emulation mean nothing.
-# BUILT=DIR takes the three programs from there. Exit code: the suite's own; 124 the guest hung, 125 it died. TIMEOUT=600 MEM=2G SMP=2 change the guest.
+# BUILT=DIR takes the three programs from there; FEATURES=verbs-linked,stages builds them with these and no others.
+# Exit code: the suite's own; 124 the guest hung, 125 it died. TIMEOUT=600 MEM=2G SMP=2 change the guest.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -16,6 +17,8 @@ here="$PWD/scripts/soft-roce"
 system="$cache/sys"
 triple=x86_64-linux-gnu
 libraries="$system/usr/lib/$triple:$system/lib/$triple"
+features=()
+if [ -n "${FEATURES:-}" ]; then features=(--no-default-features --features "$FEATURES"); fi
 fail() { printf 'soft-roce: %s\n' "$*" >&2; exit 125; }
 
 # A program of the unpacked packages, or of this machine.
@@ -136,8 +139,8 @@ boot() {
 # A test program, as cargo built it.
 built() {
     local found
-    if [ "$1" = rendez ]; then cargo build --locked --quiet && echo target/debug/rendez; return; fi
-    found="$(cargo test --locked --no-run --test "$1" --message-format=json 2>/dev/null |
+    if [ "$1" = rendez ]; then cargo build --locked --quiet "${features[@]}" && echo target/debug/rendez; return; fi
+    found="$(cargo test --locked --no-run --test "$1" "${features[@]}" --message-format=json 2>/dev/null |
         sed -n 's/.*"name":"'"$1"'".*"executable":"\([^"]*\)".*/\1/p' | tail -n 1)"
     [ -n "$found" ] || fail "$1 does not build"
     echo "$found"

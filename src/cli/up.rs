@@ -19,7 +19,7 @@ use super::serve;
 use super::settings::SettingArgs;
 use super::terminal::Terminal;
 use super::units;
-use crate::cluster::ClusterSpec;
+use crate::cluster::{ClusterSpec, HostPort};
 use crate::engine::{SETTINGS, Setting};
 use crate::ground::{Status, TaskName, catalogue};
 
@@ -95,7 +95,8 @@ pub fn run(args: &UpArgs, terminal: &mut Terminal) -> Result<(), CliError> {
     });
     let mut tasks = Vec::new();
     for (index, (task, _)) in spec.tasks().enumerate() {
-        match spawn(args, &task) {
+        let metrics = metrics_of(loaded.config.metrics.as_ref(), index)?;
+        match spawn(args, &task, metrics.as_ref()) {
             Ok(mut child) => {
                 listen(index, child.stdout.take(), &news);
                 listen(index, child.stderr.take(), &news);
@@ -140,13 +141,35 @@ fn spec(loaded: &crate::engine::Loaded) -> Result<ClusterSpec, CliError> {
     Ok(ClusterSpec::from_toml(cluster.ok_or_else(missing)?)?)
 }
 
+/// Where the task of that index answers for metrics: all are on one machine, so each has a port of its own, one after
+/// another from the one that is set. A port that the system chooses is each task's own anyway.
+fn metrics_of(set: Option<&HostPort>, index: usize) -> Result<Option<HostPort>, CliError> {
+    let Some(set) = set else { return Ok(None) };
+    if set.port() == 0 {
+        return Ok(Some(set.clone()));
+    }
+    let port = u16::try_from(index)
+        .ok()
+        .and_then(|index| set.port().checked_add(index))
+        .ok_or_else(|| {
+            let message =
+                format!("metrics is {set}: there is no port for the task after {index} others");
+            CliError::from(Status::of(catalogue::CONFIG, message))
+        })?;
+    Ok(Some(HostPort::new(set.host(), port)?))
+}
+
 /// Starts one task. Our own program is found again by the link to it, whatever became of its file.
-fn spawn(args: &UpArgs, task: &TaskName) -> Result<Child, CliError> {
+fn spawn(args: &UpArgs, task: &TaskName, metrics: Option<&HostPort>) -> Result<Child, CliError> {
+    let flags = || {
+        let flags = args.settings.flags.iter();
+        flags.filter(|(key, _)| *key != "metrics")
+    };
     let mut command = match args.command.split_first() {
         Some((program, rest)) => {
             let mut command = Command::new(program);
             command.args(rest);
-            for (key, value) in &args.settings.flags {
+            for (key, value) in flags() {
                 if let Some(setting) = Setting::find(key) {
                     command.env(setting.variable(), value);
                 }
@@ -166,7 +189,7 @@ fn spawn(args: &UpArgs, task: &TaskName) -> Result<Child, CliError> {
             if args.once {
                 command.arg("--once");
             }
-            for (key, value) in &args.settings.flags {
+            for (key, value) in flags() {
                 if let Some(setting) = SETTINGS.iter().find(|setting| setting.key == *key) {
                     command.arg(format!("--{}={value}", setting.flag()));
                 }
@@ -174,6 +197,9 @@ fn spawn(args: &UpArgs, task: &TaskName) -> Result<Child, CliError> {
             command
         }
     };
+    if let Some(metrics) = metrics {
+        command.env("RENDEZ_METRICS", metrics.to_string());
+    }
     command
         .env("RENDEZ_CONFIG_FILE", &args.file)
         .env("RENDEZ_TASK", task.to_string())

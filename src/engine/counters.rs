@@ -79,6 +79,15 @@ metrics! {
     gauge "rendez_arena_used_bytes" 1.0 |stats| stats.arena_in_use, "Bytes of the shard's arena in use.";
     gauge "rendez_registered_bytes" 1.0 |stats| stats.arena_mapped,
         "Bytes of the shard's arena that are mapped, and registered where a device needs that.";
+    counter "rendez_verbs_requests" 1.0 |stats| stats.verbs.requests,
+        "Work requests posted to RDMA devices: messages, and pieces of writes.";
+    counter "rendez_verbs_signalled" 1.0 |stats| stats.verbs.signalled,
+        "Work requests whose completion was asked for.";
+    counter "rendez_verbs_doorbells" 1.0 |stats| stats.verbs.doorbells, "Calls that posted work requests.";
+    counter "rendez_verbs_completions" 1.0 |stats| stats.verbs.completions, "Completions polled, of both kinds.";
+    counter "rendez_verbs_refills" 1.0 |stats| stats.verbs.refills, "Calls that posted receive entries.";
+    gauge "rendez_verbs_quarantined_queue_pairs" 1.0 |stats| stats.verbs.quarantined,
+        "Queue pairs that could not be destroyed: what they may touch is kept until they can.";
     counter "rendez_poll_turns" {state = "busy"} 1.0 |stats| stats.turns.saturating_sub(stats.idle_turns),
         "Turns of the poll loop that did something, or did not.";
     counter "rendez_poll_turns" {state = "idle"} 1.0 |stats| stats.idle_turns, "";

@@ -326,6 +326,18 @@ macro_rules! each {
     };
 }
 
+impl AnyPort {
+    /// What it counted, if it is one of RDMA.
+    #[must_use]
+    pub fn verbs_stats(&self) -> Option<verbs::VerbsStats> {
+        match self {
+            Self::Verbs(port) => Some(port.stats()),
+            Self::Faulty(port) => port.inner().verbs_stats(),
+            _ => None,
+        }
+    }
+}
+
 impl Port for AnyPort {
     fn caps(&self, qp: QpId) -> Caps {
         each!(self, port => port.caps(qp))

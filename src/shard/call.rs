@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::task::Task;
 use super::wait::WaitCell;
 use crate::fabric::QpId;
+use crate::fabric::verbs::VerbsStats;
 use crate::ground::device::TaskName;
 use crate::ground::{FrameIter, Incarnation, Key, Nanos, Status, StepId};
 use crate::memory::{MappedSegment, Tensor};
@@ -195,6 +196,8 @@ pub struct ShardStats {
     pub no_credit: u64,
     /// Lines of credit that peers' shards grant us now, over all links.
     pub credit_lines: u64,
+    /// What its RDMA port counted, where it has one.
+    pub verbs: VerbsStats,
 }
 
 /// A neighbour's number for a key, or the key itself while the number is not known.

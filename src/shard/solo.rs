@@ -378,6 +378,11 @@ impl Solo {
         self.mailbox.call(Call::Finish { step });
     }
 
+    #[cfg(test)]
+    pub(crate) const fn mailbox(&self) -> &Arc<Mailbox> {
+        &self.mailbox
+    }
+
     /// A peer is there, or has new connections.
     pub fn peer_up(&mut self, greeting: Greeting) {
         let links = greeting

@@ -721,3 +721,26 @@ proptest! {
         prop_assert!(bench.solo.is_free());
     }
 }
+
+/// A shard that is gone without having ended in good order leaves nobody waiting in its mailbox, and no memory.
+#[test]
+fn a_shard_that_is_dropped_answers_what_is_in_its_mailbox() {
+    let mut bench = Bench::new();
+    bench.send(S1, &key("full"), 600, 1).unwrap();
+    let in_shard = bench.send_in_turn(S1, &key("x"), 600, 2);
+    // Nobody turns any more: the one stays in the mailbox.
+    let in_mailbox = bench
+        .solo
+        .send_in_turn(S1, &key("x"), tensor(600, 3), Nanos::NEVER)
+        .unwrap();
+    let asked = bench.solo.ask(S1, &key("y"), Nanos::NEVER).unwrap();
+    let mailbox = Arc::downgrade(bench.solo.mailbox());
+    drop(bench);
+    assert_eq!(reason(in_mailbox.take()), "SHUTDOWN");
+    assert_eq!(
+        asked.take().map(|outcome| outcome.unwrap_err().reason()),
+        Some("SHUTDOWN")
+    );
+    drop(in_shard);
+    assert!(mailbox.upgrade().is_none(), "nothing keeps it");
+}
