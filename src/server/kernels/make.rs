@@ -6,7 +6,7 @@ use std::fmt;
 
 use super::call::{Done, Fault};
 use super::{Call, Kernel};
-use super::{elementwise, fills, linear, network, optimizers, reduce, shapes, sources, state};
+use super::{compare, elementwise, fills, linear, network, optimizers, reduce, shapes, sources, state};
 use crate::graph::{Node, Type, attr, types};
 use crate::ground::{DType, Status, catalogue};
 use crate::proto::tensorflow::DataType;
@@ -50,6 +50,7 @@ const FAMILIES: &[fn(&Node) -> Made] = &[
     optimizers::make,
     shapes::make,
     fills::make,
+    compare::make,
 ];
 
 struct Named {
@@ -66,6 +67,16 @@ impl Simple {
             check(call)?;
             run(call)
         });
+        Self { run, cost }
+    }
+
+    /// The same, unless `first` has computed it already, as it then says.
+    pub(super) fn unless(
+        self,
+        first: impl Fn(&mut Call<'_>) -> Result<bool, Fault> + Send + Sync + 'static,
+    ) -> Self {
+        let Self { run, cost } = self;
+        let run: Run = Box::new(move |call| if first(call)? { Ok(()) } else { run(call) });
         Self { run, cost }
     }
 }

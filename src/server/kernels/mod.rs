@@ -13,6 +13,7 @@ use std::fmt;
 mod arrange;
 mod broadcast;
 mod call;
+mod compare;
 mod elementwise;
 mod fills;
 mod linear;

@@ -36,6 +36,8 @@ pub(super) trait Number: Element + Default + PartialOrd + std::fmt::Debug {
     fn from_f64(number: f64) -> Self;
     fn from_i64(number: i64) -> Self;
     fn to_f64(self) -> f64;
+    /// The low 64 bits of an integer.
+    fn to_i64(self) -> i64;
     /// The number, if it is an integer's.
     fn to_i128(self) -> Option<i128>;
 
@@ -132,6 +134,10 @@ macro_rules! integers {
             #[inline]
             fn to_f64(self) -> f64 { self as f64 }
             #[inline]
+            fn to_i64(self) -> i64 {
+                self as i64
+            }
+            #[inline]
             fn to_i128(self) -> Option<i128> { Some(self.into()) }
         }
     )*};
@@ -186,6 +192,10 @@ macro_rules! floats {
             fn from_i64(number: i64) -> Self { number as Self }
             #[inline]
             fn to_f64(self) -> f64 { f64::from(self) }
+            #[inline]
+            fn to_i64(self) -> i64 {
+                self as i64
+            }
             #[inline]
             fn to_i128(self) -> Option<i128> { None }
         }
@@ -257,6 +267,10 @@ macro_rules! halves {
             fn from_i64(number: i64) -> Self { $type::from_f64(number as f64) }
             #[inline]
             fn to_f64(self) -> f64 { $type::to_f64(self) }
+            #[inline]
+            fn to_i64(self) -> i64 {
+                self.to_f64() as i64
+            }
             #[inline]
             fn to_i128(self) -> Option<i128> { None }
         }
