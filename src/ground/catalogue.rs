@@ -448,6 +448,9 @@ catalogue! {
     KERNEL_INPUT: InvalidArgument,
         "A kernel cannot compute with these inputs: their shapes or values do not fit.",
         "Correct what flows into the node that the message names.";
+    CHECKPOINT_KEY: NotFound,
+        "A checkpoint has no tensor of that name.",
+        "Restore what was saved; the message names the tensor and the file.";
     VARIABLE_EMPTY: FailedPrecondition,
         "A variable was read before anything was assigned to it.",
         "Run its initialiser, or restore a checkpoint, first.";
