@@ -439,12 +439,18 @@ catalogue! {
     GRAPH_GRADIENT: Unimplemented,
         "An operation on the way from a result to a variable has no gradient here.",
         "Replace it, or stop the gradient before it.";
+    TENSOR_MALFORMED: InvalidArgument,
+        "The message of a tensor has no type, shape or elements that fit each other.",
+        "Export it again; the message says what contradicts what.";
     KERNEL_UNKNOWN: NotFound,
         "An operation has no kernel for a node's types or attributes.",
         "Replace the node that the message names, or cast its inputs.";
     KERNEL_INPUT: InvalidArgument,
         "A kernel cannot compute with these inputs: their shapes or values do not fit.",
         "Correct what flows into the node that the message names.";
+    CHECKPOINT_KEY: NotFound,
+        "A checkpoint has no tensor of that name.",
+        "Restore what was saved; the message names the tensor and the file.";
     VARIABLE_EMPTY: FailedPrecondition,
         "A variable was read before anything was assigned to it.",
         "Run its initialiser, or restore a checkpoint, first.";

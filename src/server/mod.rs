@@ -14,11 +14,13 @@
 //! | `join.rs` | how ranks that know only their root learn of each other |
 //! | `kernels/` | what computes a node's outputs |
 //! | `value.rs`, `variables.rs` | what flows along edges, and what outlives a step |
+//! | `protos.rs` | tensors as TensorFlow's messages |
 
 mod builder;
 mod join;
 pub mod kernels;
 mod protocol;
+pub mod protos;
 pub mod value;
 pub mod variables;
 
