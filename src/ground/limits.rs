@@ -403,6 +403,14 @@ pub const GRAPH_DIMENSIONS_MAX: usize = 4 * GRAPH_EDGES_MAX;
 pub const GRAPH_OUTPUTS_PER_NODE_MAX: usize = 1 << 14;
 /// Dimensions of a shape in a graph, as the original has it. A tensor has fewer.
 pub const GRAPH_RANK_MAX: usize = 254;
+/// Arguments of one part of a graph, and its results: a graph numbers them, and room is made for each of the numbers.
+pub const RUN_VALUES_MAX: usize = 1 << 16;
+/// Runs of parts of graphs under way at once in one task, waiting to begin or begun.
+pub const RUNS_MAX: usize = 1 << 16;
+/// Iterations of one loop under way at once, however many a graph asks for.
+pub const LOOP_PARALLEL_MAX: usize = 1 << 10;
+/// Bytes of run states kept for another use, for each part of a graph and shard; one is kept however large it is.
+pub const SPARE_RUN_BYTES: usize = 4 << 20;
 /// Bytes of a node's name, so that `edge_<number>_<name>` is an edge's.
 pub const NODE_NAME_BYTES_MAX: usize = EDGE_NAME_BYTES_MAX - 26;
 

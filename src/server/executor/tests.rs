@@ -1,0 +1,1 @@
+//! The executor: random graphs against the oracle, and real engines.
