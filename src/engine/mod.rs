@@ -61,7 +61,7 @@ use crate::shard::call::Call;
 use crate::shard::mailbox::Mailbox;
 use crate::shard::recorder::Recorder;
 use crate::shard::wait::WaitCell;
-use crate::shard::{Clock, PendingItem, Received, ShardStats, Task};
+use crate::shard::{Clock, PendingItem, Received, ShardStats, Task, TaskWaker};
 use recv::block_on_cell;
 use steps::Steps;
 use wiring::Wiring;
@@ -183,11 +183,11 @@ impl Engine {
         Ok(builder)
     }
 
-    /// Runs a task inside shard `index`.
+    /// Runs a task inside shard `index`. What it returns wakes the task from any thread.
     ///
     /// # Errors
     /// `InvalidArgument` if there is no such shard.
-    pub fn spawn(&self, index: usize, task: Box<dyn Task>) -> Result<(), Status> {
+    pub fn spawn(&self, index: usize, task: Box<dyn Task>) -> Result<TaskWaker, Status> {
         let mailbox = self.inner.mailboxes.get(index).ok_or_else(|| {
             let count = self.inner.mailboxes.len();
             Status::new(
@@ -196,8 +196,10 @@ impl Engine {
                 format!("there is no shard {index}, only {count}"),
             )
         })?;
-        mailbox.call(Call::Spawn { task });
-        Ok(())
+        let waker = TaskWaker::new(Arc::clone(mailbox));
+        let seat = Arc::clone(waker.seat());
+        mailbox.call(Call::Spawn { task, seat });
+        Ok(waker)
     }
 
     /// Connects two engines of one process with each other, without sockets or descriptors.

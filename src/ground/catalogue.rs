@@ -451,6 +451,18 @@ catalogue! {
     CHECKPOINT_KEY: NotFound,
         "A checkpoint has no tensor of that name.",
         "Restore what was saved; the message names the tensor and the file.";
+    KERNEL_FAILED: Internal,
+        "A kernel broke down, or gave other outputs than its node has.",
+        "Report it with the message and the log; the step can be tried again.";
+    RUN_ARGUMENTS: InvalidArgument,
+        "A run was not given the arguments that its part of the graph takes.",
+        "Give one value for each argument, of the type that the message names.";
+    RUN_STUCK: Internal,
+        "A run came to rest before all of its part of the graph had run.",
+        "Report it with the graph; the message names a node that did not run.";
+    RUNS: ResourceExhausted,
+        "As many runs of graphs are under way as may.",
+        "Wait for some of them before starting more.";
     VARIABLE_EMPTY: FailedPrecondition,
         "A variable was read before anything was assigned to it.",
         "Run its initialiser, or restore a checkpoint, first.";

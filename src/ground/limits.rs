@@ -403,6 +403,14 @@ pub const GRAPH_DIMENSIONS_MAX: usize = 4 * GRAPH_EDGES_MAX;
 pub const GRAPH_OUTPUTS_PER_NODE_MAX: usize = 1 << 14;
 /// Dimensions of a shape in a graph, as the original has it. A tensor has fewer.
 pub const GRAPH_RANK_MAX: usize = 254;
+/// Arguments of one part of a graph, and its results: a graph numbers them, and room is made for each of the numbers.
+pub const RUN_VALUES_MAX: usize = 1 << 16;
+/// Runs of parts of graphs under way at once in one task, waiting to begin or begun.
+pub const RUNS_MAX: usize = 1 << 16;
+/// Iterations of one loop under way at once, however many a graph asks for.
+pub const LOOP_PARALLEL_MAX: usize = 1 << 10;
+/// Bytes of run states kept for another use, for each part of a graph and shard; one is kept however large it is.
+pub const SPARE_RUN_BYTES: usize = 4 << 20;
 /// Bytes of a tensor of strings that a kernel makes, and of its table: they lie on the heap, beside the arena and its
 /// bound. A batch of a thousand images as files is a tenth of it.
 pub const STRING_TENSOR_BYTES_MAX: usize = 1 << 30;

@@ -13,10 +13,12 @@
 //! | `protocol.rs` | the registry of protocols, with the spellings of other systems |
 //! | `join.rs` | how ranks that know only their root learn of each other |
 //! | `kernels/` | what computes a node's outputs |
+//! | `executor/` | runs registered parts of graphs |
 //! | `value.rs`, `variables.rs` | what flows along edges, and what outlives a step |
 //! | `protos.rs` | tensors as TensorFlow's messages |
 
 mod builder;
+pub mod executor;
 mod join;
 pub mod kernels;
 mod protocol;
