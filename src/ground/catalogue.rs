@@ -439,6 +439,9 @@ catalogue! {
     GRAPH_GRADIENT: Unimplemented,
         "An operation on the way from a result to a variable has no gradient here.",
         "Replace it, or stop the gradient before it.";
+    TENSOR_MALFORMED: InvalidArgument,
+        "The message of a tensor has no type, shape or elements that fit each other.",
+        "Export it again; the message says what contradicts what.";
     KERNEL_UNKNOWN: NotFound,
         "An operation has no kernel for a node's types or attributes.",
         "Replace the node that the message names, or cast its inputs.";

@@ -15,12 +15,14 @@
 //! | `kernels/` | what computes a node's outputs |
 //! | `executor/` | runs registered parts of graphs |
 //! | `value.rs`, `variables.rs` | what flows along edges, and what outlives a step |
+//! | `protos.rs` | tensors as TensorFlow's messages |
 
 mod builder;
 pub mod executor;
 mod join;
 pub mod kernels;
 mod protocol;
+pub mod protos;
 pub mod value;
 pub mod variables;
 
