@@ -10,12 +10,19 @@
 
 use std::fmt;
 
+mod arrange;
 mod broadcast;
 mod call;
+mod compare;
 mod elementwise;
+mod fills;
 mod linear;
 mod make;
+mod network;
 mod numbers;
+mod optimizers;
+mod reduce;
+mod shapes;
 mod sources;
 mod state;
 #[cfg(test)]
