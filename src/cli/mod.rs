@@ -19,6 +19,7 @@ pub mod histogram;
 mod logs;
 pub mod machine;
 pub mod nemesis;
+pub mod npy;
 pub mod page;
 pub mod pending;
 pub mod push;

@@ -9,7 +9,7 @@ use self::schema::{Field, GRAPH, Kind, Message};
 use self::words::{Fault, Word, Words};
 use crate::graph::types::Type;
 use crate::ground::{Status, catalogue};
-use crate::proto::tensorflow::{DataType, GraphDef};
+use crate::proto::tensorflow::DataType;
 
 mod schema;
 #[cfg(test)]
@@ -29,10 +29,11 @@ const COUNTED: u32 = 2;
 const FOUR_BYTES: u32 = 5;
 
 /// True if the bytes are text: no graph in the binary format is without a byte that no text has, for a node's operation
-/// is announced by such a one.
+/// is announced by such a one. Blanks alone are no text: the first byte of a graph in the binary format is one.
 pub(super) fn is_text(bytes: &[u8]) -> bool {
     let is_control = |&byte: &u8| byte < b' ' && !matches!(byte, b'\n' | b'\r' | b'\t');
-    !bytes.is_empty() && !bytes.iter().any(is_control)
+    let is_blank = |byte: &u8| byte.is_ascii_whitespace();
+    !bytes.iter().all(is_blank) && !bytes.iter().any(is_control)
 }
 
 /// The bytes of the binary format for a graph's text.

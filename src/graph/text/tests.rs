@@ -10,7 +10,7 @@ use crate::graph::decode;
 use crate::proto::tensorflow::attr_value::{ListValue, Value};
 use crate::proto::tensorflow::tensor_shape_proto::Dim;
 use crate::proto::tensorflow::{
-    AttrValue, FunctionDefLibrary, FunctionHead, NameAttrList, NodeDef, TensorProto,
+    AttrValue, FunctionDefLibrary, FunctionHead, GraphDef, NameAttrList, NodeDef, TensorProto,
     TensorShapeProto, VersionDef, function_head,
 };
 
