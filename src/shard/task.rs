@@ -2,6 +2,11 @@
 //!
 //! A task runs in its shard's thread, between two polls. It must return soon; whoever waits in one stops the shard.
 
+mod waking;
+
+pub(crate) use waking::Seat;
+pub use waking::TaskWaker;
+
 use super::Shard;
 use super::value::Received;
 use crate::ground::{FrameIter, Key, Nanos, Status, StepId, TensorMeta};
@@ -29,6 +34,8 @@ pub enum TaskEvent {
     },
     /// The task asked to be called again in the next turn.
     Again,
+    /// Somebody used the task's [`TaskWaker`] since it was called for the last wake.
+    Woken,
     /// The shard stops.
     Stopping,
 }
@@ -63,12 +70,20 @@ impl TaskContext<'_> {
     pub fn prepare(&mut self, key: &Key) -> Result<PreparedKey, Status> {
         let id = self.shard.core.intern(key)?;
         if let Some(entry) = self.shard.core.keys.at_mut(id) {
-            entry.is_pinned = true;
+            entry.prepared = entry.prepared.saturating_add(1);
         }
         Ok(PreparedKey {
             id,
             at: key.frame_iter(),
         })
+    }
+
+    /// Gives a prepared key back, once for each time it was prepared: the shard may then forget it, and its copies name
+    /// nothing any more.
+    pub fn release(&mut self, key: PreparedKey) {
+        if let Some(entry) = self.shard.core.keys.at_mut(key.id) {
+            entry.prepared = entry.prepared.saturating_sub(1);
+        }
     }
 
     /// Hands a value over. Never blocks.
@@ -146,6 +161,12 @@ impl TaskContext<'_> {
     #[inline]
     pub fn builder(&mut self, meta: TensorMeta) -> Result<TensorBuilder, MemoryError> {
         self.shard.core.pool.builder(meta)
+    }
+
+    /// Ends a step with `status`, as [`Step::abort`](crate::engine::Step::abort) does: everything that waits in it hears
+    /// so, here and at every peer that has anything pending in it. The first status of a step wins.
+    pub fn abort(&mut self, step: StepId, status: &Status) {
+        self.shard.core.fail_step(step, status);
     }
 
     /// The shard's clock, now.
