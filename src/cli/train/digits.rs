@@ -90,7 +90,7 @@ fn tensors(pixels: Vec<f32>, labels: Vec<i64>) -> Result<(Tensor, Tensor), Statu
 
 /// A shape of few elements.
 pub(super) fn shape(dims: &[u64]) -> Result<Shape, Status> {
-    Shape::new(dims).map_err(|error| Status::of(catalogue::SHAPE_UNSUPPORTED, error.to_string()))
+    Shape::new(dims).map_err(|error| Status::of(catalogue::TENSOR_SHAPE, error.to_string()))
 }
 
 fn bytes(weights: &Weights, name: &str) -> Result<Vec<u8>, CliError> {
