@@ -56,7 +56,9 @@ fn equal(node: &Node, is_equal: bool) -> Made {
     };
     let kernel = match dtype {
         DType::Bool => pairs::<Bool8, Bool8>(EACH, move |x, y| truth((x == y) == is_equal)),
-        DType::String => made(Cost::PerByte(EACH), move |call| equal_strings(call, is_equal)),
+        DType::String => made(Cost::PerByte(EACH), move |call| {
+            equal_strings(call, is_equal)
+        }),
         _ => by_type!(dtype, T: numbers => {
             pairs::<T, Bool8>(EACH, move |x, y| truth((x == y) == is_equal))
         })
@@ -118,7 +120,11 @@ impl Arrange for Choice<'_> {
                 no_at += no_step;
             }
         });
-        if is_whole { Ok(()) } else { Err("an element outside of the inputs is wanted".into()) }
+        if is_whole {
+            Ok(())
+        } else {
+            Err("an element outside of the inputs is wanted".into())
+        }
     }
 }
 
@@ -188,7 +194,8 @@ fn cast(node: &Node) -> Made {
             Ok(())
         });
     }
-    let known = |dtype| matches!(dtype, DType::Bool) || by_type!(dtype, T: numbers => T::DTYPE).is_some();
+    let known =
+        |dtype| matches!(dtype, DType::Bool) || by_type!(dtype, T: numbers => T::DTYPE).is_some();
     if !known(from) || !known(to) {
         return Ok(None);
     }
@@ -203,7 +210,9 @@ fn cast(node: &Node) -> Made {
 
 fn cast_from<T: Number>(to: DType) -> Made {
     if to == DType::Bool {
-        return made(Cost::PerByte(EACH), |call| map(call, |x: T| truth(x != T::default())));
+        return made(Cost::PerByte(EACH), |call| {
+            map(call, |x: T| truth(x != T::default()))
+        });
     }
     by_type!(to, U: numbers => made(Cost::PerByte(EACH), |call| {
         map(call, |x: T| {
@@ -218,10 +227,7 @@ fn cast_from<T: Number>(to: DType) -> Made {
     .unwrap_or(Ok(None))
 }
 
-fn map<T: Element, U: Element>(
-    call: &mut Call<'_>,
-    f: impl Fn(T) -> U,
-) -> Done {
+fn map<T: Element, U: Element>(call: &mut Call<'_>, f: impl Fn(T) -> U) -> Done {
     let input = call.tensor(0)?;
     let elements = input.as_slice::<T>()?;
     call.output::<U>(input.shape(), |out| {

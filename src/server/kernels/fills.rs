@@ -163,7 +163,9 @@ fn range<T: Number>(call: &mut Call<'_>) -> Done {
         *bound = match tensor.as_slice::<T>()? {
             [bound] if tensor.shape().rank() <= 1 => *bound,
             _ => {
-                return Err(format!("{name} must be a scalar, not shape {}", tensor.shape()).into());
+                return Err(
+                    format!("{name} must be a scalar, not shape {}", tensor.shape()).into(),
+                );
             }
         };
     }

@@ -6,7 +6,9 @@ use std::fmt;
 
 use super::call::{Done, Fault};
 use super::{Call, Kernel};
-use super::{compare, elementwise, fills, linear, network, optimizers, reduce, shapes, sources, state};
+use super::{
+    compare, elementwise, fills, linear, network, optimizers, reduce, shapes, sources, state,
+};
 use crate::graph::{Node, Type, attr, types};
 use crate::ground::{DType, Status, catalogue};
 use crate::proto::tensorflow::DataType;
