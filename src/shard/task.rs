@@ -4,12 +4,15 @@
 
 mod waking;
 
+#[cfg(test)]
+mod tests;
+
 pub(crate) use waking::Seat;
 pub use waking::TaskWaker;
 
 use super::Shard;
-use super::value::Received;
-use crate::ground::{FrameIter, Key, Nanos, Status, StepId, TensorMeta};
+use super::value::{Received, Waiter};
+use crate::ground::{FrameIter, Incarnation, Key, Nanos, Status, StepId, TensorMeta};
 use crate::memory::{MemoryError, Tensor, TensorBuilder};
 use crate::rendezvous::{KeyId, Slot};
 
@@ -45,13 +48,15 @@ pub enum TaskEvent {
 pub struct PreparedKey {
     pub(crate) id: KeyId,
     pub(crate) at: FrameIter,
+    /// The life of the source that the key names.
+    pub(crate) expected: Incarnation,
 }
 
 impl PreparedKey {
     /// The same key in another loop frame or iteration.
     #[must_use]
     pub const fn at(self, at: FrameIter) -> Self {
-        Self { id: self.id, at }
+        Self { at, ..self }
     }
 }
 
@@ -75,6 +80,7 @@ impl TaskContext<'_> {
         Ok(PreparedKey {
             id,
             at: key.frame_iter(),
+            expected: key.source_incarnation(),
         })
     }
 
@@ -128,6 +134,15 @@ impl TaskContext<'_> {
     /// As [`TaskContext::recv`], until `deadline` on the shard's clock.
     #[inline]
     pub fn recv_by(&mut self, step: StepId, key: PreparedKey, token: u64, deadline: Nanos) {
+        if !key.expected.is_current()
+            && let Some(status) = self.shard.core.stranger_fault(key.id, key.expected)
+        {
+            let waiter = Waiter::Task {
+                task: self.task,
+                token,
+            };
+            return self.shard.core.complete(waiter, Err(status));
+        }
         self.shard
             .recv_for_task(self.task, step, key.id, key.at, token, deadline);
     }

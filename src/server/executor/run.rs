@@ -459,9 +459,11 @@ fn check_argument(node: &PlanNode, index: u32, value: Option<&Value>) -> Result<
         Some(Value::Tensor(tensor)) => format!("is {:?}", tensor.meta().dtype),
         None => "is missing".to_owned(),
     };
+    let wanted = node
+        .dtype
+        .map_or_else(|| "a handle".to_owned(), |dtype| format!("{dtype:?}"));
     let message = format!(
-        "argument {index} {had}, and must be {:?}; {}",
-        node.dtype,
+        "argument {index} {had}, and must be {wanted}; {}",
         node.text()
     );
     Err(Status::of(catalogue::RUN_ARGUMENTS, message))
