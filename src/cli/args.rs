@@ -24,6 +24,8 @@ Examples:
   rendez demo                                  hand a small file of weights from one process to another
   rendez demo model.safetensors                the same with a file of yours
   rendez bench --size 4,64,1KiB --baseline     half round trips beside the machine's own limit
+  rendez train digits --ps 1 --workers 2       learn to read handwritten digits, over several processes
+  rendez run graph.pb --fetch y                run a graph that TensorFlow wrote
   rendez config show --origin                  every setting, and where its value comes from
   rendez cluster show                          the cluster that a launcher or a file describes
   rendez doctor                                what this machine lacks, and what that costs
@@ -55,6 +57,16 @@ const PUSH_EXAMPLES: &str = "\
 Examples, of a cluster that a file, a variable or a launcher describes:
   rendez push model.safetensors --job a --task 0 --to /job:b/task:0
   rendez pull --job b --task 0 --from /job:a/task:0 --out copy.safetensors";
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  rendez run graph.pb --feed x=input.npy --fetch y
+  rendez run graph.pbtxt --init init --target train --repeat 100 --fetch loss
+  rendez run graph.pb --feed x=input.npy --out y=output.npy
+  rendez run graph.pb --fetch y --on 127.0.0.1:29701     a task that runs already is the master
+  rendez run graph.pb --fetch y --config cluster.toml --job worker --task 0
+
+Names are of outputs, as node or node:1; nodes stand where the graph says, or anywhere if it does not.";
 
 const DOCTOR_EXAMPLES: &str = "\
 Examples:
@@ -146,6 +158,12 @@ pub enum Command {
     /// Start a whole cluster on this machine, a process for each task, from one file.
     #[command(after_help = UP_EXAMPLES)]
     Up(super::up::UpArgs),
+    /// Run a graph that TensorFlow wrote: feeds in, fetches out.
+    #[command(after_help = RUN_EXAMPLES)]
+    Run(super::run::RunArgs),
+    /// Train a small network on parameter servers and workers.
+    #[command(subcommand)]
+    Train(super::train::TrainCommand),
     /// Hand a file's tensors to another task, which pulls them.
     #[command(after_help = PUSH_EXAMPLES)]
     Push(super::push::PushArgs),
@@ -173,6 +191,9 @@ pub enum Command {
     /// Make one page with plots of interval logs, beside each other.
     #[command(after_help = REPORT_EXAMPLES)]
     Report(ReportArgs),
+    /// A worker that trains.
+    #[command(name = super::train::worker::WORKER_COMMAND, hide = true)]
+    TrainWorker(super::train::worker::WorkerArgs),
     /// The other side of a demonstration.
     #[command(name = super::demo::pair::PEER_COMMAND, hide = true)]
     DemoPeer(DemoPeerArgs),

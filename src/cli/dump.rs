@@ -54,7 +54,7 @@ pub struct DumpArgs {
 pub fn run(args: &DumpArgs, terminal: &mut Terminal) -> Result<(), CliError> {
     let recordings = match args.pid {
         Some(pid) => of_process(pid)?,
-        None if args.files.is_empty() => of_cluster(args)?,
+        None if args.files.is_empty() => of_cluster(&args.ask, args.out.as_deref())?,
         None => args
             .files
             .iter()
@@ -236,9 +236,9 @@ fn of_process(pid: u32) -> Result<Vec<Recording>, CliError> {
     Ok(found)
 }
 
-/// Asks every task for the recordings of its shards.
-fn of_cluster(args: &DumpArgs) -> Result<Vec<Recording>, CliError> {
-    let observer = Observer::new(&args.ask, None)?;
+/// Asks every task for the recordings of its shards, and keeps them in `folder` if there is one.
+pub(super) fn of_cluster(ask: &AskArgs, folder: Option<&Path>) -> Result<Vec<Recording>, CliError> {
+    let observer = Observer::new(ask, None)?;
     let mut found = Vec::new();
     for task in observer.tasks() {
         let mut shard = 0;
@@ -246,7 +246,7 @@ fn of_cluster(args: &DumpArgs) -> Result<Vec<Recording>, CliError> {
             let (bytes, shards) = fetch(&observer, task, shard)?;
             let name = format!("{task} shard {shard}");
             if !bytes.is_empty() {
-                if let Some(folder) = &args.out {
+                if let Some(folder) = folder {
                     keep(folder, &name, &bytes)?;
                 }
                 found.push(recording(&bytes, &name)?);

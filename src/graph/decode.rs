@@ -9,6 +9,7 @@ use std::mem::size_of;
 
 use prost::Message;
 
+use super::text;
 use crate::ground::limits::{GRAPH_BYTES_MAX, GRAPH_MEMORY_MAX, GRAPH_NODES_MAX};
 use crate::ground::{Status, catalogue};
 use crate::proto::tensorflow::attr_value::ListValue;
@@ -25,12 +26,22 @@ const DEPTH_MAX: usize = 100;
 /// What a map takes for its first entry: a leaf with room for eleven.
 const LEAF: usize = 11 * (size_of::<String>() + size_of::<AttrValue>());
 
-/// Reads a graph's message.
+/// Reads a graph's message, in the binary format or as text (`.pbtxt`): what has no control characters is text.
 ///
 /// # Errors
-/// `GRAPH_LIMIT` if it is, or would become, larger than a graph may be; `GRAPH_MALFORMED` if it is none.
+/// `GRAPH_LIMIT` if it is, or would become, larger than a graph may be; `GRAPH_MALFORMED` if it is none, for text with
+/// line, column and field.
 pub fn decode(bytes: &[u8]) -> Result<GraphDef, Status> {
     check_size(bytes.len())?;
+    if text::is_text(bytes) {
+        let binary = text::to_binary(bytes)?;
+        check_size(binary.len())?;
+        return decode_binary(&binary);
+    }
+    decode_binary(bytes)
+}
+
+fn decode_binary(bytes: &[u8]) -> Result<GraphDef, Status> {
     let mut room = Room {
         bytes: GRAPH_MEMORY_MAX,
         nodes: GRAPH_NODES_MAX,

@@ -22,6 +22,7 @@ mod prune;
 pub mod shape;
 mod shapes;
 pub mod signature;
+pub mod text;
 pub mod types;
 
 pub use builder::{Builder, NodeBuilder, floats, ints};

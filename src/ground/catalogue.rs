@@ -313,6 +313,9 @@ catalogue! {
     SAFETENSORS_MALFORMED: InvalidArgument,
         "The file is not a safetensors file.",
         "Make the file again; it may have been cut short.";
+    NPY_MALFORMED: InvalidArgument,
+        "The file is no array in NumPy's format, or one of a kind that is not read.",
+        "Save it again with `numpy.save`; the message says what is wrong.";
     FILE_UNREADABLE: NotFound,
         "The file could not be read.",
         "Check its path and permissions.";
