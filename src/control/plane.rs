@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 use futures_lite::future::or;
 use futures_lite::io::{AsyncRead, AsyncWrite};
 
+use tracing::Instrument;
+
 use crate::ground::limits::DEPARTED_MAX;
 use crate::ground::rng::Rng;
 
@@ -198,10 +200,12 @@ impl Plane {
         loop {
             match commands.receive().await {
                 Command::Sight(Sight::Arrived(arrived)) => {
-                    self.spawn(Rc::clone(&self).welcome(arrived))
+                    let span = tracing::debug_span!("welcome", over = "unix");
+                    self.spawn(Rc::clone(&self).welcome(arrived).instrument(span));
                 }
                 Command::Sight(Sight::Called(called)) => {
-                    self.spawn(Rc::clone(&self).welcome_tcp(called))
+                    let span = tracing::debug_span!("welcome", over = "tcp");
+                    self.spawn(Rc::clone(&self).welcome_tcp(called).instrument(span));
                 }
                 Command::Sight(Sight::Data(data)) => self.handle_data(data),
                 Command::Sight(Sight::Exited(peer)) => self.handle_exit(peer),
@@ -252,8 +256,9 @@ impl Plane {
         let until = before.map_or(deadline, |before| before.max(deadline));
         self.dials.borrow_mut().insert(task.clone(), until);
         if before.is_none() {
+            let span = tracing::debug_span!("dial", task, %address);
             let route = Route::new(address, wish);
-            self.spawn(Rc::clone(self).dial(task, route));
+            self.spawn(Rc::clone(self).dial(task, route).instrument(span));
         }
     }
 

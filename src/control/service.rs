@@ -163,6 +163,13 @@ fn carry_out(function: &Function, incoming: &Incoming) -> Outcome {
             "its time was over before it began",
         ));
     }
+    let span = tracing::debug_span!(
+        "serve",
+        method = incoming.method,
+        caller = incoming.task,
+        trace = incoming.trace
+    );
+    let _entered = span.enter();
     // A service is the application's: its breakdown is the caller's to hear of, and no other call's business.
     let outcome = catch_unwind(AssertUnwindSafe(|| function(incoming))).unwrap_or_else(|_| {
         let message = format!("service {} panicked", incoming.method);

@@ -341,6 +341,8 @@ impl Engine {
                 message,
             )
         })?;
+        let span = tracing::debug_span!("call", %task, method);
+        let _entered = span.enter();
         control.call(&task.to_string(), method, payload, deadline)
     }
 
