@@ -414,6 +414,8 @@ pub const SPARE_RUN_BYTES: usize = 4 << 20;
 /// Bytes of a tensor of strings that a kernel makes, and of its table: they lie on the heap, beside the arena and its
 /// bound. A batch of a thousand images as files is a tenth of it.
 pub const STRING_TENSOR_BYTES_MAX: usize = 1 << 30;
+/// Bytes of a checkpoint's header: the bound of the format's own library, some million names.
+pub const CHECKPOINT_HEADER_BYTES_MAX: usize = 100_000_000;
 /// Bytes of a node's name, so that `edge_<number>_<name>` is an edge's.
 pub const NODE_NAME_BYTES_MAX: usize = EDGE_NAME_BYTES_MAX - 26;
 

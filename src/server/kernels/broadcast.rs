@@ -10,12 +10,15 @@ use crate::ground::shape::RANK_MAX;
 #[cfg(test)]
 mod tests;
 
+/// Dimensions of a walk: a tile has two for each of its tensor's.
+const DIMS_MAX: usize = 2 * RANK_MAX;
+
 /// The rows of a shape, and where each of `N` operands stands in them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Walk<const N: usize> {
     rank: usize,
-    dims: [usize; RANK_MAX],
-    strides: [[usize; RANK_MAX]; N],
+    dims: [usize; DIMS_MAX],
+    strides: [[usize; DIMS_MAX]; N],
     /// Elements of a row.
     pub(super) row: usize,
     /// From one element of a row to the next, for each operand.
@@ -66,17 +69,25 @@ impl<const N: usize> Walk<N> {
 
     /// The rows of `out`, with these strides of the operands.
     pub(super) fn strided(out: Shape, strides: [[usize; RANK_MAX]; N]) -> Self {
+        Self::over((0..out.rank()).map(|index| {
+            let size = out.dim(index).unwrap_or(1) as usize;
+            (size, strides.map(|strides| strides[index]))
+        }))
+    }
+
+    /// The rows of these dimensions, outermost first: the size of each, and the stride of each operand. A stride may
+    /// be negative, as its complement: places wrap.
+    pub(super) fn over(dims: impl DoubleEndedIterator<Item = (usize, [usize; N])>) -> Self {
         let mut walk = Self {
             rank: 0,
-            dims: [1; RANK_MAX],
-            strides: [[0; RANK_MAX]; N],
+            dims: [1; DIMS_MAX],
+            strides: [[0; DIMS_MAX]; N],
             row: 1,
             step: [0; N],
         };
         // From the innermost dimension outwards; those of the walk lie innermost first too, until they are turned.
         let mut is_first = true;
-        for index in (0..out.rank()).rev() {
-            let size = out.dim(index).unwrap_or(1) as usize;
+        for (size, strides) in dims.rev() {
             if size == 1 {
                 continue;
             }
@@ -85,10 +96,10 @@ impl<const N: usize> Walk<N> {
                 None => (walk.row, walk.step),
             };
             let follows =
-                |operand: usize| strides[operand][index] == last[operand].wrapping_mul(last_size);
+                |operand: usize| strides[operand] == last[operand].wrapping_mul(last_size);
             if is_first {
                 walk.row = size;
-                walk.step = strides.map(|strides| strides[index]);
+                walk.step = strides;
                 is_first = false;
             } else if (0..N).all(follows) {
                 match walk.rank.checked_sub(1) {
@@ -97,8 +108,8 @@ impl<const N: usize> Walk<N> {
                 }
             } else {
                 walk.dims[walk.rank] = size;
-                for (kept, strides) in walk.strides.iter_mut().zip(strides) {
-                    kept[walk.rank] = strides[index];
+                for (kept, stride) in walk.strides.iter_mut().zip(strides) {
+                    kept[walk.rank] = stride;
                 }
                 walk.rank += 1;
             }
@@ -112,7 +123,7 @@ impl<const N: usize> Walk<N> {
         if self.row == 0 || dims.contains(&0) {
             return;
         }
-        let mut at = [0usize; RANK_MAX];
+        let mut at = [0usize; DIMS_MAX];
         let mut places = [0usize; N];
         loop {
             visit(places);
@@ -125,8 +136,8 @@ impl<const N: usize> Walk<N> {
                 let wraps = at[index] == size;
                 for (place, strides) in places.iter_mut().zip(&self.strides) {
                     *place = match wraps {
-                        true => *place - strides[index] * (size - 1),
-                        false => *place + strides[index],
+                        true => place.wrapping_sub(strides[index].wrapping_mul(size - 1)),
+                        false => place.wrapping_add(strides[index]),
                     };
                 }
                 if !wraps {

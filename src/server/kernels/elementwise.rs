@@ -133,7 +133,10 @@ fn powers<T: Number>() -> Made {
 }
 
 /// `f` of each element.
-fn each<T: Element>(picoseconds: usize, f: impl Fn(T) -> T + Copy + Send + Sync + 'static) -> Made {
+pub(super) fn each<T: Element>(
+    picoseconds: usize,
+    f: impl Fn(T) -> T + Copy + Send + Sync + 'static,
+) -> Made {
     made(Cost::PerByte(picoseconds), move |call| {
         let input = call.tensor(0)?;
         let elements = input.as_slice::<T>()?;

@@ -6,7 +6,10 @@ use std::fmt;
 
 use super::call::{Done, Fault};
 use super::{Call, Kernel};
-use super::{elementwise, linear, sources, state};
+use super::{
+    assertion, checkpoint, compare, elementwise, fills, gather, linear, network, optimizers,
+    pieces, random, reduce, shapes, sources, state,
+};
 use crate::graph::{Node, Type, attr, types};
 use crate::ground::{DType, Status, catalogue};
 use crate::proto::tensorflow::DataType;
@@ -40,13 +43,50 @@ pub(super) enum Cost {
 const COSTLY_PS: usize = 10_000_000;
 
 /// Families, each with the operations it knows.
-const FAMILIES: &[fn(&Node) -> Made] =
-    &[sources::make, state::make, elementwise::make, linear::make];
+const FAMILIES: &[fn(&Node) -> Made] = &[
+    sources::make,
+    state::make,
+    elementwise::make,
+    linear::make,
+    network::make,
+    reduce::make,
+    optimizers::make,
+    shapes::make,
+    fills::make,
+    compare::make,
+    pieces::make,
+    gather::make,
+    random::make,
+    assertion::make,
+    checkpoint::make,
+];
 
 struct Named {
     name: String,
     op: &'static str,
     simple: Simple,
+}
+
+impl Simple {
+    /// The same, after `check` has let the inputs pass.
+    pub(super) fn checked(self, check: fn(&Call<'_>) -> Done) -> Self {
+        let Self { run, cost } = self;
+        let run: Run = Box::new(move |call| {
+            check(call)?;
+            run(call)
+        });
+        Self { run, cost }
+    }
+
+    /// The same, unless `first` has computed it already, as it then says.
+    pub(super) fn unless(
+        self,
+        first: impl Fn(&mut Call<'_>) -> Result<bool, Fault> + Send + Sync + 'static,
+    ) -> Self {
+        let Self { run, cost } = self;
+        let run: Run = Box::new(move |call| if first(call)? { Ok(()) } else { run(call) });
+        Self { run, cost }
+    }
 }
 
 /// What computes, and costs so much.

@@ -36,6 +36,10 @@ pub(super) trait Number: Element + Default + PartialOrd + std::fmt::Debug {
     fn from_f64(number: f64) -> Self;
     fn from_i64(number: i64) -> Self;
     fn to_f64(self) -> f64;
+    /// The low 64 bits of an integer.
+    fn to_i64(self) -> i64;
+    /// The number, if it is an integer's.
+    fn to_i128(self) -> Option<i128>;
 
     /// The larger; not a number if either is that.
     fn max(self, other: Self) -> Self {
@@ -129,6 +133,12 @@ macro_rules! integers {
             fn from_i64(number: i64) -> Self { number as Self }
             #[inline]
             fn to_f64(self) -> f64 { self as f64 }
+            #[inline]
+            fn to_i64(self) -> i64 {
+                self as i64
+            }
+            #[inline]
+            fn to_i128(self) -> Option<i128> { Some(self.into()) }
         }
     )*};
 }
@@ -182,6 +192,12 @@ macro_rules! floats {
             fn from_i64(number: i64) -> Self { number as Self }
             #[inline]
             fn to_f64(self) -> f64 { f64::from(self) }
+            #[inline]
+            fn to_i64(self) -> i64 {
+                self as i64
+            }
+            #[inline]
+            fn to_i128(self) -> Option<i128> { None }
         }
 
         impl Real for $type {
@@ -251,6 +267,12 @@ macro_rules! halves {
             fn from_i64(number: i64) -> Self { $type::from_f64(number as f64) }
             #[inline]
             fn to_f64(self) -> f64 { $type::to_f64(self) }
+            #[inline]
+            fn to_i64(self) -> i64 {
+                self.to_f64() as i64
+            }
+            #[inline]
+            fn to_i128(self) -> Option<i128> { None }
         }
 
         impl Real for $type {
