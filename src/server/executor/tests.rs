@@ -11,8 +11,8 @@ use crate::ground::{DType, Shape, TensorMeta};
 use crate::memory::{Bool8, Tensor};
 use crate::server::kernels::{Call, Kernel};
 
-/// A kernel on rows of 32-bit integers. What its node is called says what else it does: it is `costly`, `sleeps`, `fails`,
-/// `breaks`, or `forgets` its outputs.
+/// A kernel on rows of 32-bit integers. What its node is called says what else it does: it is `costly`, it `sleeps`,
+/// `fails`, `breaks`, or `forgets` its outputs.
 #[derive(Debug)]
 struct Rows {
     name: String,
