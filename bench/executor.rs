@@ -4,7 +4,7 @@
 //! `cargo bench --bench executor`
 #![allow(clippy::print_stdout, reason = "it prints what it measures")]
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
@@ -26,6 +26,9 @@ const DEVICES: [&str; 2] = [
 const HOPS: usize = 20;
 const NODES: usize = 1000;
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Steps have numbers that none before them had.
+static STEPS: AtomicU64 = AtomicU64::new(1);
 
 /// A task: its engine of one shard, and its executor.
 struct Site {
@@ -98,7 +101,7 @@ impl Course {
             let _ = self.done.send(Ok(()));
             return;
         }
-        let step = StepId(left as u64);
+        let step = StepId(STEPS.fetch_add(1, Ordering::Relaxed));
         self.open.store(self.plans.len(), Ordering::Release);
         *self.began.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
         for at in (0..self.plans.len()).rev() {

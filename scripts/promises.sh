@@ -84,6 +84,9 @@ for run in $(seq "${RUNS:-1}"); do
     what_seeing_costs
     $rendez bench --size 4,64,1KiB --duration 2s --json | grep -o '"bytes":[0-9]*\|"stage_sum_over_mean":[0-9.]*' | uniq
 
+    say "executor 1-3          a trivial node, a node in a loop, a hop between two tasks"
+    cargo bench --locked --quiet --bench executor
+
     say "parts                 rings, the table, a tensor's life, a hop's own work"
     cargo test --release --locked --quiet --test conformance raw_cache_line -- --ignored --nocapture
     cargo test --release --locked --quiet --test table_cost -- --ignored --nocapture

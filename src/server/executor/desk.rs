@@ -62,6 +62,10 @@ struct Live {
 /// What is kept for a plan.
 struct Known {
     keys: Vec<Option<PreparedKey>>,
+    #[expect(
+        clippy::vec_box,
+        reason = "a state goes to a run and comes back as it is, in its box"
+    )]
     spare: Vec<Box<Run>>,
 }
 

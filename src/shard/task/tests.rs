@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::*;
-use crate::fabric::{AnyPort, DownReason, LoopbackPort};
+use crate::fabric::{AnyPort, DownReason, Geometry, LoopbackPort};
 use crate::ground::device::TaskName;
 use crate::ground::{Incarnation, catalogue};
 use crate::memory::{ArenaConfig, HugePages, Segment};
-use crate::shard::solo::{Queues, Solo, Team};
+use crate::shard::solo::{End, Greeting, Queues, Solo, Team};
 use crate::shard::{Clock, Observer, Settings};
 
 struct Deaf;
@@ -129,4 +129,45 @@ fn a_task_ends_a_step_for_all_that_wait_in_it() {
     let (token, outcome) = solo.heard().unwrap();
     assert_eq!((token, outcome.unwrap_err()), (1, failure));
     assert!(solo.heard().is_none(), "the other step goes on");
+}
+
+#[test]
+fn a_receive_from_an_earlier_life_of_a_peer_ends_at_once() {
+    let mut solo = solo(64);
+    let geometry = Geometry {
+        slots: 64,
+        payload_bytes: 1 << 16,
+    };
+    let (end, _theirs) = LoopbackPort::endpoints(geometry).unwrap();
+    solo.peer_up(Greeting {
+        task: TaskName::parse("/job:b/task:0").unwrap(),
+        incarnation: Incarnation(7),
+        shards: 1,
+        read_domain: false,
+        segments: Vec::new(),
+        links: vec![(0, End::Loopback(end))],
+    });
+    solo.turn();
+    let key = Key::between("b", "a", "edge").unwrap();
+    for (token, life) in [(1, 6), (2, 7), (3, 0)] {
+        let key = key.with_source_incarnation(Incarnation(life));
+        solo.enter(|context| {
+            let key = context.prepare(&key).unwrap();
+            context.recv(StepId(1), key, token);
+        });
+    }
+    solo.turn();
+    let (token, outcome) = solo.heard().unwrap();
+    let status = outcome.unwrap_err();
+    assert_eq!((token, status.reason()), (1, catalogue::PEER_RESTARTED));
+    assert!(
+        status
+            .message()
+            .contains("expects a different device incarnation"),
+        "{status}"
+    );
+    assert!(
+        solo.heard().is_none(),
+        "this life's, and any life's, are waited for"
+    );
 }
