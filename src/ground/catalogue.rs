@@ -460,6 +460,9 @@ catalogue! {
     RUNS: ResourceExhausted,
         "As many runs of graphs are under way as may.",
         "Wait for some of them before starting more.";
+    CHECKPOINT_KEY: NotFound,
+        "A checkpoint has no tensor of that name.",
+        "Restore what was saved; the message names the tensor and the file.";
     VARIABLE_EMPTY: FailedPrecondition,
         "A variable was read before anything was assigned to it.",
         "Run its initialiser, or restore a checkpoint, first.";
