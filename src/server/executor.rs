@@ -14,6 +14,9 @@
 //! A run that fails aborts its step in the engine, with its failure as a consequence for all others of the step: what
 //! they wait for ends by that. It ends itself once nothing is left that it waits for, and then tells its own failure.
 //!
+//! An edge between two parts of one task goes through the shard's table like any other: within a shard that costs some
+//! 60 ns for a send and its receive, a fraction of what a kernel's call costs with its inputs and outputs.
+//!
 //! | file | |
 //! |---|---|
 //! | `plan.rs` | a part as it is run |

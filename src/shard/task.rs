@@ -178,8 +178,8 @@ impl TaskContext<'_> {
         self.shard.core.pool.builder(meta)
     }
 
-    /// Ends a step with `status`, as [`Step::abort`](crate::engine::Step::abort) does: everything that waits in it hears
-    /// so, here and at every peer that has anything pending in it. The first status of a step wins.
+    /// Ends a step with `status`, as [`Step::abort`](crate::engine::Step::abort) does: all that waits in it hears
+    /// so, here and at every peer that has anything pending. The first status of a step wins.
     pub fn abort(&mut self, step: StepId, status: &Status) {
         self.shard.core.fail_step(step, status);
     }

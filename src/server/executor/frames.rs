@@ -7,6 +7,10 @@ use std::collections::VecDeque;
 use super::plan::{Count, Plan, PlanFrame};
 use crate::server::value::Value;
 
+/// Frames kept for another use, by a run that has ended.
+const SPARE_FRAMES: usize = 256;
+/// Iterations of each frame that are kept likewise: as many as run at once unless a graph asks for more, and some.
+const SPARE_ITERATIONS: usize = 16;
 /// No frame.
 pub(super) const NONE: u32 = u32::MAX;
 
@@ -137,6 +141,12 @@ impl Frames {
             frame.deferred.clear();
             frame.dead_exits.clear();
             self.free.push(at);
+        }
+        // What one run needed once the next need not keep.
+        self.frames.truncate(SPARE_FRAMES);
+        self.free.truncate(SPARE_FRAMES);
+        for spare in &mut self.spare {
+            spare.truncate(SPARE_ITERATIONS);
         }
         // The root is the first again.
         self.free.reverse();

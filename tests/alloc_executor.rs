@@ -1,0 +1,149 @@
+//! After warm-up neither a node nor an iteration of a loop asks anything of the heap: counted in the shard's own
+//! thread, by the kernels of the first node and of the last.
+mod counting;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use rendez::engine::{Config, Engine};
+use rendez::graph::{Builder, Graph, Import, Node, Ops, Output, ints};
+use rendez::ground::{Status, StepId, catalogue};
+use rendez::memory::{Bool8, Tensor};
+use rendez::proto::tensorflow::DataType;
+use rendez::server::executor::Executor;
+use rendez::server::kernels::{Call, Home, Kernel};
+use rendez::server::value::Value;
+
+static FIRST: AtomicU64 = AtomicU64::new(0);
+static LAST: AtomicU64 = AtomicU64::new(0);
+
+/// Kernels on single integers, which lie in their tensors.
+#[derive(Debug)]
+struct Small {
+    op: &'static str,
+    counts: Option<&'static AtomicU64>,
+}
+
+fn small(node: &Node) -> Result<Box<dyn Kernel>, Status> {
+    let counts = match node.name.as_str() {
+        "first" => Some(&FIRST),
+        "last" => Some(&LAST),
+        _ => None,
+    };
+    let op = node.op.name();
+    Ok(Box::new(Small { op, counts }))
+}
+
+impl Kernel for Small {
+    fn compute(&self, call: &mut Call<'_>) -> Result<(), Status> {
+        let number = |index: usize| -> Result<i32, Status> {
+            let tensor = call.inputs[index].tensor()?;
+            Ok(tensor.as_slice::<i32>()?[0])
+        };
+        let value = match self.op {
+            "Const" => Tensor::scalar(1i32),
+            "AddV2" => Tensor::scalar(number(0)? + number(1)?),
+            "Less" => Tensor::scalar(Bool8::from(number(0)? < number(1)?)),
+            _ => call.inputs[0].tensor()?,
+        };
+        call.outputs.push(Value::Tensor(value));
+        if let Some(counts) = self.counts {
+            counts.store(counting::so_far(), Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
+
+/// A chain, a loop behind it, and another chain.
+fn graph() -> Result<Graph, Status> {
+    let mut graph = Builder::new(&Ops::standard());
+    let arg = |graph: &mut Builder, index: i64| {
+        let node = graph.node("_Arg").attr("T", DataType::DtInt32);
+        node.attr("index", index).build()
+    };
+    let (from, limit) = (arg(&mut graph, 0)?, arg(&mut graph, 1)?);
+    let mut value = graph.node("Identity").name("first").input(from).build()?;
+    for _ in 0..200 {
+        value = graph.node("Identity").input(value).build()?;
+    }
+    let enter = |graph: &mut Builder, data, is_constant: bool| {
+        let node = graph.node("Enter").input(data).attr("frame_name", "loop");
+        node.attr("is_constant", is_constant).build()
+    };
+    let (value, limit) = (
+        enter(&mut graph, value, false)?,
+        enter(&mut graph, limit, true)?,
+    );
+    let merge = graph.node("Merge").inputs([value, value]).build()?;
+    let less = graph.node("Less").inputs([merge, limit]).build()?;
+    let condition = graph.node("LoopCond").input(less).build()?;
+    let switch = graph.node("Switch").inputs([merge, condition]).build()?;
+    let body = graph
+        .node("Identity")
+        .input(Output { port: 1, ..switch })
+        .build()?;
+    let one = graph
+        .node("Const")
+        .attr("dtype", DataType::DtInt32)
+        .attr("value", ints(&[], &[1]));
+    let one = one.control(body.node).build()?;
+    let sum = graph.node("AddV2").inputs([body, one]).build()?;
+    let next = graph.node("NextIteration").input(sum).build()?;
+    graph.set_input(merge.node, 1, next)?;
+    let mut value = graph.node("Exit").input(switch).build()?;
+    for _ in 0..200 {
+        value = graph.node("Identity").input(value).build()?;
+    }
+    let last = graph.node("Identity").name("last").input(value).build()?;
+    graph
+        .node("_Retval")
+        .input(last)
+        .attr("index", 0i64)
+        .build()?;
+    let def = graph.finish()?.to_def();
+    Graph::from_def(def, &Ops::standard(), Import::Part)
+}
+
+#[test]
+fn nodes_and_iterations_ask_nothing_of_the_heap_once_warm() {
+    let mut config = Config::new("/job:a/task:0");
+    config.shards = 1;
+    config.share_cores = true;
+    config.control = false;
+    let engine = Engine::start(config).expect("an engine");
+    let none = |_| {
+        Err(Status::of(
+            catalogue::ARENA_FULL,
+            "these kernels allocate nothing",
+        ))
+    };
+    let executor = Executor::with_kernels(&engine, Arc::new(Home::new(none)), small);
+    let executor = executor.expect("an executor");
+    let plan = executor
+        .plan(&graph().expect("a graph"), "small")
+        .expect("a plan");
+    for step in 1..=5 {
+        let args = [0i32, 300].map(|number| Value::Tensor(Tensor::scalar(number)));
+        let (tell, told) = mpsc::channel();
+        executor.run(&plan, StepId(step), args.to_vec(), move |outcome| {
+            tell.send(outcome).expect("somebody listens");
+        });
+        let outcome = told.recv_timeout(Duration::from_secs(20)).expect("an end");
+        let value = outcome.expect("a result")[0].clone().expect("a live one");
+        assert_eq!(
+            value
+                .tensor()
+                .expect("a tensor")
+                .as_slice::<i32>()
+                .expect("a number"),
+            [300]
+        );
+        let asked = LAST.load(Ordering::Relaxed) - FIRST.load(Ordering::Relaxed);
+        if step == 1 {
+            assert!(asked > 0, "the counter counts what the first run asks for");
+        } else {
+            assert_eq!(asked, 0, "run {step}");
+        }
+    }
+}
