@@ -30,8 +30,8 @@ use crate::server::wait::Waiter;
 
 /// What a target may begin with.
 const SCHEMES: [&str; 2] = ["rendez://", "grpc://"];
-/// Numbers that clients draw theirs from: enough that those of one cluster seldom meet, and few enough that a task which
-/// keeps something for every name it has heard of keeps little.
+/// Numbers that clients draw theirs from: enough that those of one cluster seldom meet, and few enough that a task
+/// which keeps something for every name it has heard of keeps little.
 const NAMES: u64 = 1024;
 /// The number that none of them has.
 const NOBODY: u32 = 1024;
