@@ -326,7 +326,7 @@ impl Master {
         self.end_sessions(&cancelled_by("a call to `Session::Reset()`."));
         self.worker.cleanup_all(containers);
         let tasks: Vec<_> = self.discover(filters)?;
-        let tasks: Vec<_> = tasks.iter().filter_map(|device| task_of(device)).collect();
+        let tasks: Vec<_> = tasks.iter().filter_map(task_of).collect();
         let tasks: Vec<_> = tasks
             .into_iter()
             .filter(|task| task != self.worker.task())
