@@ -9,13 +9,14 @@
 //!   frames   the counts and the number of inputs that an iteration begins with
 //! ```
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crate::graph::{Frames, Graph, Node, NodeId, Role, attr, types};
 use crate::ground::limits::{LOOP_PARALLEL_MAX, RUN_VALUES_MAX};
 use crate::ground::{DType, DeviceName, FrameIter, Incarnation, Key, Status, TaskName, catalogue};
 use crate::proto::tensorflow::DataType;
-use crate::server::kernels::Kernel;
+use crate::server::kernels::{Call, Kernel};
 use crate::server::value::Value;
 use crate::shard::faults;
 
@@ -231,6 +232,21 @@ impl Drop for Plan {
 }
 
 impl PlanNode {
+    /// Calls its kernel. One that breaks down fails its run, and not the thread that has other things to do.
+    ///
+    /// # Errors
+    /// What the kernel says; `KERNEL_FAILED` if it breaks down.
+    pub(super) fn compute(&self, call: &mut Call<'_>) -> Result<(), Status> {
+        let Some(kernel) = &self.kernel else {
+            return Err(Status::of(catalogue::KERNEL_UNKNOWN, self.text()));
+        };
+        // What a call is left with after that is dropped, unread.
+        catch_unwind(AssertUnwindSafe(|| kernel.compute(call))).unwrap_or_else(|_| {
+            let message = format!("its kernel broke down; {}", self.text());
+            Err(Status::of(catalogue::KERNEL_FAILED, message))
+        })
+    }
+
     /// `{{node x}} = Op`, as the original names it in errors.
     pub(super) fn text(&self) -> String {
         format!("{{{{node {}}}}} = {}", self.name, self.op)

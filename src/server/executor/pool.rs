@@ -2,7 +2,6 @@
 //!
 //! It knows a call and where its outcome goes. The threads end when nobody can give them work any more.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crossbeam::channel::{self, Receiver, Sender};
@@ -76,24 +75,11 @@ fn call(home: &Home, job: &Job) -> Result<Vec<Value>, Status> {
     }
     let node = &job.plan.nodes[job.node as usize];
     let mut outputs = Vec::with_capacity(node.outputs as usize);
-    let Some(kernel) = &node.kernel else {
-        return Err(Status::of(catalogue::KERNEL_UNKNOWN, node.text()));
-    };
-    // The run waits for an outcome, whatever the kernel does.
-    let called = catch_unwind(AssertUnwindSafe(|| {
-        kernel.compute(&mut Call {
-            inputs: &job.inputs,
-            outputs: &mut outputs,
-            home,
-            step: job.step,
-        })
-    }));
-    match called {
-        Ok(Ok(())) => Ok(outputs),
-        Ok(Err(status)) => Err(status),
-        Err(_) => {
-            let message = format!("its kernel broke down; {}", node.text());
-            Err(Status::of(catalogue::KERNEL_FAILED, message))
-        }
-    }
+    node.compute(&mut Call {
+        inputs: &job.inputs,
+        outputs: &mut outputs,
+        home,
+        step: job.step,
+    })?;
+    Ok(outputs)
 }

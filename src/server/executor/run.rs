@@ -255,7 +255,7 @@ impl Run {
             return outside.compute(place.node, inputs, ticket);
         }
         let mut outputs = std::mem::take(&mut self.outputs);
-        let called = kernel.compute(&mut Call {
+        let called = node.compute(&mut Call {
             inputs: &self.inputs,
             outputs: &mut outputs,
             home,

@@ -326,17 +326,18 @@ fn a_failing_kernel_ends_the_step_with_its_own_failure_and_for_others_as_a_conse
 }
 
 #[test]
-fn a_kernel_that_breaks_down_is_named() {
-    let [_, b] = failing("breaks_costly");
-    let b = b.unwrap_err();
-    assert_eq!(
-        (b.reason(), b.code()),
-        (catalogue::KERNEL_FAILED, Code::Internal)
-    );
-    assert!(
-        b.message().contains("{{node breaks_costly}} = Identity"),
-        "{b}"
-    );
+fn a_kernel_that_breaks_down_or_forgets_its_outputs_is_named() {
+    for name in ["breaks", "breaks_costly", "forgets", "forgets_costly"] {
+        let [a, b] = failing(name);
+        let b = b.unwrap_err();
+        assert_eq!(
+            (b.reason(), b.code()),
+            (catalogue::KERNEL_FAILED, Code::Internal)
+        );
+        let node = format!("{{{{node {name}}}}} = Identity");
+        assert!(b.message().contains(&node), "{b}");
+        assert!(a.unwrap_err().is_derived());
+    }
 }
 
 /// A part of `a` that receives what its client feeds, and sends what its client fetches.
