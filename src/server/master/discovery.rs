@@ -18,6 +18,8 @@ use crate::server::worker::{GET_STATUS, Worker};
 const SAY_EVERY: Duration = Duration::from_secs(10);
 /// How often a worker is dialled that is not there.
 const DIAL_EVERY: Duration = Duration::from_secs(1);
+/// How long who was not answered waits before it asks again.
+const PAUSE: Duration = Duration::from_millis(20);
 /// So many are asked at once, each on a thread of its own.
 const AT_ONCE: usize = 64;
 
@@ -108,13 +110,16 @@ fn ask(
         match engine.call(task, GET_STATUS, &question, left.min(DIAL_EVERY)) {
             Ok(answer) => return read(task, &answer),
             Err(status) if is_absence(&status) => {
-                if began.elapsed() >= patience {
+                let left = patience.saturating_sub(began.elapsed());
+                if left.is_zero() {
                     let message = format!(
                         "CreateSession waited {patience:?} for a response from worker: {task}: {}",
                         status.message()
                     );
                     return Err(Status::of(catalogue::WORKER_ABSENT, message));
                 }
+                // One that answers may only have begun, and runs no graphs yet.
+                std::thread::sleep(left.min(PAUSE));
             }
             Err(status) => return Err(status),
         }

@@ -1,6 +1,7 @@
 //! The master of a task: takes graphs from clients, has workers run them, and tells how it went.
 //!
-//! Knows sessions, and who the workers are; not what a graph computes. Rules and texts are those of TensorFlow's master.
+//! Knows sessions, and who the workers are; not what a graph computes. Rules and texts are those of the original's
+//! master.
 //!
 //! | file | |
 //! |---|---|
@@ -73,8 +74,8 @@ pub(crate) struct Master {
 pub(crate) type Created = (Arc<MasterSession>, i64);
 
 impl Master {
-    /// A master of the workers of `cluster`, with that of its own task. A worker that is not there is waited for as long
-    /// as `patience`.
+    /// A master of the workers of `cluster`, with that of its own task. A worker that is not there is waited for as
+    /// long as `patience`.
     ///
     /// # Errors
     /// `SYSTEM_CALL` if the system gives no random numbers.
@@ -325,7 +326,7 @@ impl Master {
         self.end_sessions(&cancelled_by("a call to `Session::Reset()`."));
         self.worker.cleanup_all(containers);
         let tasks: Vec<_> = self.discover(filters)?;
-        let tasks: Vec<_> = tasks.iter().filter_map(|device| task_of(device)).collect();
+        let tasks: Vec<_> = tasks.iter().filter_map(task_of).collect();
         let tasks: Vec<_> = tasks
             .into_iter()
             .filter(|task| task != self.worker.task())

@@ -1,7 +1,7 @@
 //! Sessions: how programs run graphs.
 //!
-//! Knows the master, in this process or in another, and how it is asked. A session is cheap to clone, and every call can
-//! be made by several threads at once.
+//! Knows the master, in this process or in another, and how it is asked. A session is cheap to clone, and every call
+//! can be made by several threads at once.
 //!
 //! ```
 //! use rendez::graph::{Builder, Ops, floats};

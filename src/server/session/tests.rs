@@ -120,7 +120,7 @@ fn feeds_and_fetches_are_checked_with_their_names() {
         status
     };
     refused(
-        &[x.clone()],
+        std::slice::from_ref(&x),
         &["absent"],
         "FetchOutputs node absent: not found",
     );

@@ -13,8 +13,11 @@ mod logs;
 mod service;
 mod session;
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 pub(crate) use service::{
@@ -49,6 +52,8 @@ pub(crate) struct Worker {
     errands: Arc<Errands>,
     sessions: Mutex<BTreeMap<String, Arc<WorkerSession>>>,
     logs: Logs,
+    /// Held by who traces.
+    tracing: Mutex<()>,
     began: Instant,
 }
 
@@ -82,6 +87,7 @@ impl Worker {
             errands,
             sessions: Mutex::default(),
             logs: Logs::default(),
+            tracing: Mutex::default(),
             began: Instant::now(),
         }))
     }
@@ -225,7 +231,8 @@ impl Worker {
     /// Logs for `seconds`, and tells all that began meanwhile. Blocks as long.
     ///
     /// # Errors
-    /// `CONFIG` for a time that is none or too long.
+    /// `CONFIG` for a time that is none or too long; `CALL_BUSY` if somebody traces already: who traces holds a thread
+    /// that others need.
     pub(crate) fn trace(
         &self,
         seconds: f64,
@@ -236,6 +243,14 @@ impl Worker {
                 format!("a trace of {seconds} s: 0 to {TRACE_SECONDS_MAX} (TRACE_SECONDS_MAX)");
             return Err(Status::of(catalogue::CONFIG, message));
         }
+        let _tracing = match self.tracing.try_lock() {
+            Ok(tracing) => tracing,
+            Err(TryLockError::Poisoned(tracing)) => tracing.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                let message = "somebody traces this worker already";
+                return Err(Status::of(catalogue::CALL_BUSY, message));
+            }
+        };
         let was_on = self.logs.is_on();
         let from = self.began.elapsed();
         self.logs.switch(true);

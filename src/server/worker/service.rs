@@ -53,7 +53,7 @@ where
         move |call: &Incoming| serve(&worker()?, call)
     };
     Services::new()
-        .on(GET_STATUS, on(get_status))
+        .on(GET_STATUS, on(tell_status))
         .on(CREATE_WORKER_SESSION, on(create_session))
         .on(DELETE_WORKER_SESSION, on(delete_session))
         .on(CLEANUP_ALL, on(cleanup_all))
@@ -61,7 +61,7 @@ where
         .on(TRACING, on(tracing))
 }
 
-fn get_status(worker: &Arc<Worker>, call: &Incoming) -> Result<Vec<u8>, Status> {
+fn tell_status(worker: &Arc<Worker>, call: &Incoming) -> Result<Vec<u8>, Status> {
     let GetStatusRequest {} = read(call)?;
     let device_attributes = worker.devices();
     Ok(GetStatusResponse { device_attributes }.encode_to_vec())
