@@ -237,10 +237,7 @@ fn of_process(pid: u32) -> Result<Vec<Recording>, CliError> {
 }
 
 /// Asks every task for the recordings of its shards, and keeps them in `folder` if there is one.
-pub(super) fn of_cluster(
-    ask: &AskArgs,
-    folder: Option<&Path>,
-) -> Result<Vec<Recording>, CliError> {
+pub(super) fn of_cluster(ask: &AskArgs, folder: Option<&Path>) -> Result<Vec<Recording>, CliError> {
     let observer = Observer::new(ask, None)?;
     let mut found = Vec::new();
     for task in observer.tasks() {

@@ -51,7 +51,8 @@ pub struct RunArgs {
     /// Fetch an output of a node, and write it into a file.
     #[arg(long = "out", value_name = "NAME=FILE.npy", value_parser = named)]
     pub outs: Vec<(String, PathBuf)>,
-    /// The task that is the master, which runs already; without it, and without a cluster, this process alone.
+    /// The task that is the master, which runs already; without it, and without a cluster, this process alone, whatever
+    /// devices the graph asks for.
     #[arg(long, value_name = "ADDRESS")]
     pub on: Option<String>,
     /// Run the step so often, and print how long it took; what is fetched is that of the last.
@@ -71,7 +72,9 @@ pub struct RunArgs {
 /// `NAME=FILE`; names have no equals sign.
 fn named(text: &str) -> Result<(String, PathBuf), String> {
     match text.split_once('=') {
-        Some((name, file)) if !name.is_empty() && !file.is_empty() => Ok((name.to_owned(), file.into())),
+        Some((name, file)) if !name.is_empty() && !file.is_empty() => {
+            Ok((name.to_owned(), file.into()))
+        }
         _ => Err("write the name, '=' and the file: x:0=values.npy".to_owned()),
     }
 }
@@ -82,15 +85,16 @@ fn named(text: &str) -> Result<(String, PathBuf), String> {
 /// What is wrong with the graph, a file, the settings or the cluster; why the step failed.
 pub fn run(args: &RunArgs, terminal: &mut Terminal) -> Result<(), CliError> {
     if args.fetches.is_empty() && args.targets.is_empty() && args.outs.is_empty() {
-        let message = "there is nothing to run: name what to --fetch, write --out, or run as a --target";
+        let message =
+            "there is nothing to run: name what to --fetch, write --out, or run as a --target";
         return Err(CliError::usage("USAGE", message));
     }
-    let graph = read_graph(&args.graph)?;
+    let mut graph = read_graph(&args.graph)?;
     let mut feeds = Vec::new();
     for (name, file) in &args.feeds {
         feeds.push((name.as_str(), npy::read(file)?));
     }
-    let (session, server) = session(args)?;
+    let (session, server) = session(args, &mut graph)?;
     let outcome = steps(args, &session, graph, &feeds, terminal);
     // What it failed with is told; a session that cannot be closed is gone.
     let _ = session.close();
@@ -108,11 +112,15 @@ fn read_graph(path: &Path) -> Result<GraphDef, CliError> {
     };
     let found = std::fs::metadata(path).map_err(|error| unreadable(error.to_string()))?;
     if !found.is_file() {
-        return Err(unreadable("it is no regular file; name a .pb or .pbtxt file".into()));
+        return Err(unreadable(
+            "it is no regular file; name a .pb or .pbtxt file".into(),
+        ));
     }
     if found.len() > GRAPH_BYTES_MAX as u64 {
         let (len, most) = (found.len(), GRAPH_BYTES_MAX);
-        return Err(unreadable(format!("it has {len} bytes, over {most} (GRAPH_BYTES_MAX)")));
+        return Err(unreadable(format!(
+            "it has {len} bytes, over {most} (GRAPH_BYTES_MAX)"
+        )));
     }
     let bytes = std::fs::read(path).map_err(|error| unreadable(error.to_string()))?;
     decode(&bytes).map_err(|status| {
@@ -122,7 +130,7 @@ fn read_graph(path: &Path) -> Result<GraphDef, CliError> {
 }
 
 /// The session, and the server whose master it has where that is in this process.
-fn session(args: &RunArgs) -> Result<(Session, Option<Server>), CliError> {
+fn session(args: &RunArgs, graph: &mut GraphDef) -> Result<(Session, Option<Server>), CliError> {
     if let Some(target) = &args.on {
         let mut config = args.settings.load()?.config;
         config.connect_timeout = args.patience;
@@ -132,6 +140,10 @@ fn session(args: &RunArgs) -> Result<(Session, Option<Server>), CliError> {
     if args.settings.file.is_some() || args.settings.flags.iter().any(is_cluster) {
         let (server, _) = serve::start(&args.settings, args.patience)?;
         return Ok((Session::on(&server)?, Some(server)));
+    }
+    // There is one device, and nothing else that the graph could mean.
+    for node in &mut graph.node {
+        node.device.clear();
     }
     Ok((Session::local()?, None))
 }
@@ -149,10 +161,18 @@ fn steps(
         session.run_within(args.patience, &[], &[], &inits)?;
     }
     let written = args.outs.iter().map(|(name, _)| name);
-    let fetches: Vec<&str> = args.fetches.iter().chain(written).map(String::as_str).collect();
+    let fetches: Vec<&str> = args
+        .fetches
+        .iter()
+        .chain(written)
+        .map(String::as_str)
+        .collect();
     let targets: Vec<&str> = args.targets.iter().map(String::as_str).collect();
     let (found, times) = if args.repeat == 1 {
-        (session.run_within(args.patience, feeds, &fetches, &targets)?, None)
+        (
+            session.run_within(args.patience, feeds, &fetches, &targets)?,
+            None,
+        )
     } else {
         repeated(args, session, feeds, &fetches, &targets)?
     };
@@ -203,22 +223,36 @@ fn print(args: &RunArgs, found: &[Tensor], terminal: &mut Terminal) -> Result<()
     if found.is_empty() {
         return Ok(());
     }
-    let mut lines = vec![["fetch", "dtype", "shape", "values"].map(str::to_owned).to_vec()];
+    let mut lines = vec![
+        ["fetch", "dtype", "shape", "values"]
+            .map(str::to_owned)
+            .to_vec(),
+    ];
     for (name, tensor) in args.fetches.iter().zip(found) {
         let (dtype, shape) = (tensor.dtype(), tensor.shape());
         if args.json {
             let dims: Vec<u64> = shape.dims().collect();
-            let values = values(tensor, usize::MAX)?.into_iter().map(Shown::into_json);
+            let values = values(tensor, usize::MAX)?
+                .into_iter()
+                .map(Shown::into_json);
             terminal.line(serde_json::json!({
                 "fetch": name, "dtype": dtype.name(), "shape": dims, "values": values.collect::<Vec<_>>(),
             }))?;
             continue;
         }
-        let mut text: Vec<String> = values(tensor, SHOWN)?.iter().map(ToString::to_string).collect();
+        let mut text: Vec<String> = values(tensor, SHOWN)?
+            .iter()
+            .map(ToString::to_string)
+            .collect();
         if shape.elements() > SHOWN as u64 {
             text.push("…".to_owned());
         }
-        lines.push(vec![name.clone(), dtype.name().to_owned(), shape.to_string(), text.join(" ")]);
+        lines.push(vec![
+            name.clone(),
+            dtype.name().to_owned(),
+            shape.to_string(),
+            text.join(" "),
+        ]);
     }
     if !args.json {
         terminal.line(lay_out(&lines, &[0, 1, 2, 3], &[], terminal.width()))?;
@@ -232,7 +266,9 @@ fn tell(args: &RunArgs, times: &Times, terminal: &mut Terminal) -> Result<(), Cl
     };
     let rate = args.repeat as f64 / times.all.as_secs_f64().max(1e-9);
     if args.json {
-        terminal.line(serde_json::json!({ "steps": args.repeat, "steps_per_s": rate, "step_ns": each }))?;
+        terminal.line(
+            serde_json::json!({ "steps": args.repeat, "steps_per_s": rate, "step_ns": each }),
+        )?;
     } else {
         terminal.line(format!(
             "{} steps, {}: median {}, 99 % within {}, longest {}",

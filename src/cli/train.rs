@@ -117,8 +117,14 @@ impl DigitsArgs {
 
     /// How many steps are to be made.
     fn steps(&self, digits: usize) -> u64 {
-        let each = self.batch * if self.sync { u64::from(self.workers) } else { 1 };
-        self.steps.unwrap_or_else(|| (self.epochs * digits as u64).div_ceil(each))
+        let each = self.batch
+            * if self.sync {
+                u64::from(self.workers)
+            } else {
+                1
+            };
+        self.steps
+            .unwrap_or_else(|| (self.epochs * digits as u64).div_ceil(each))
     }
 }
 
@@ -193,7 +199,9 @@ fn chief(cluster: &str, settings: &SettingArgs) -> Result<Server, CliError> {
     config.stage_sampling = 1;
     config.listen = None;
     config.connect_timeout = PATIENCE;
-    let builder = Server::builder().config(config).cluster(ClusterSpec::parse(cluster)?);
+    let builder = Server::builder()
+        .config(config)
+        .cluster(ClusterSpec::parse(cluster)?);
     let server = builder.task(name("chief", 0)?).build()?;
     server.start()?;
     Ok(server)
@@ -229,7 +237,8 @@ impl Training<'_> {
         let took = self.story.elapsed();
         self.keep(&last)?;
         let edges = self.edges()?;
-        self.story.end(self.args, took, &last.look, &edges, terminal)
+        self.story
+            .end(self.args, took, &last.look, &edges, terminal)
     }
 
     /// A session with its graph, once all its tasks are there.
@@ -267,40 +276,50 @@ impl Training<'_> {
     /// Gives all variables their values.
     fn begin(&mut self, variables: &[(String, Tensor)]) -> Result<Session, CliError> {
         let session = self.session()?;
-        let counters = (0..self.jobs.workers).map(|task| (network::steps_of(task), Tensor::scalar(0i64)));
+        let counters =
+            (0..self.jobs.workers).map(|task| (network::steps_of(task), Tensor::scalar(0i64)));
         let named = variables.iter().cloned().chain(counters);
-        let named: Vec<_> = named.map(|(name, value)| (network::value_of(&name), value)).collect();
-        let feeds: Vec<_> = named.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
+        let named: Vec<_> = named
+            .map(|(name, value)| (network::value_of(&name), value))
+            .collect();
+        let feeds: Vec<_> = named
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.clone()))
+            .collect();
         session.run(&feeds, &[], &[network::ASSIGN])?;
         Ok(session)
     }
 
-    /// How it stands, and the values of all variables that a checkpoint keeps.
+    /// How it stands, and the values of all variables that a checkpoint keeps, if one is kept.
     fn look(&self, session: &Session) -> Result<Found, Status> {
         let [x, y] = network::feeds(network::TEST);
-        let feeds = [(x.as_str(), self.test.0.clone()), (y.as_str(), self.test.1.clone())];
-        let names: Vec<String> = network::variables().into_iter().map(|(name, ..)| name).collect();
+        let feeds = [
+            (x.as_str(), self.test.0.clone()),
+            (y.as_str(), self.test.1.clone()),
+        ];
+        // The last of them counts the steps.
+        let kept = network::variables().into_iter().map(|(name, ..)| name);
+        let kept: Vec<String> = match self.args.checkpoint {
+            Some(_) => kept.collect(),
+            None => vec![network::STEPS.to_owned()],
+        };
         let mut fetches = vec![network::LOSS.to_owned(), network::ACCURACY.to_owned()];
-        fetches.extend((0..self.jobs.workers).map(|task| network::read_of(&network::steps_of(task))));
-        let counters = fetches.len();
-        fetches.push(network::read_of(network::STEPS));
-        if self.args.checkpoint.is_some() {
-            fetches.extend(names.iter().map(|name| network::read_of(name)));
-        }
+        let counters = (0..self.jobs.workers).map(network::steps_of);
+        let reads = counters.chain(kept.iter().cloned());
+        fetches.extend(reads.map(|name| network::read_of(&name)));
         let wanted: Vec<&str> = fetches.iter().map(String::as_str).collect();
         let mut found = session.run(&feeds, &wanted, &[])?;
-        let variables = found.split_off((counters + 1).min(found.len()));
-        let (tests, steps) = found.split_at(2.min(found.len()));
-        let mut steps: Vec<u64> = steps.iter().map(count).collect::<Result<_, _>>()?;
+        let variables = found.split_off(found.len().saturating_sub(kept.len()));
+        let (tests, counters) = found.split_at(2.min(found.len()));
         let look = Look {
-            steps: steps.pop().unwrap_or_default(),
-            each: steps,
+            steps: variables.last().map_or(Ok(0), count)?,
+            each: counters.iter().map(count).collect::<Result<_, _>>()?,
             loss: tests.first().map_or(Ok(f32::NAN), number)?,
             accuracy: tests.get(1).map_or(Ok(f32::NAN), number)?,
         };
         Ok(Found {
             look,
-            variables: names.into_iter().zip(variables).collect(),
+            variables: kept.into_iter().zip(variables).collect(),
         })
     }
 
@@ -316,7 +335,12 @@ impl Training<'_> {
     }
 
     /// Synchronously: one session drives all workers. One that is gone ends the step, and nothing is lost but that.
-    fn together(&mut self, session: Session, learnt: &Digits, terminal: &mut Terminal) -> Result<Found, CliError> {
+    fn together(
+        &mut self,
+        session: Session,
+        learnt: &Digits,
+        terminal: &mut Terminal,
+    ) -> Result<Found, CliError> {
         let mut session = session;
         let seed = self.args.seed;
         let mut order = Order::new(learnt.len(), seed);
@@ -325,7 +349,9 @@ impl Training<'_> {
             match self.steps_together(&session, learnt, &mut order, terminal) {
                 Ok(Some(found)) => return Ok(found),
                 Ok(None) => succeeded = Instant::now(),
-                Err(Broken::Step(status)) if is_passing(&status) && succeeded.elapsed() < PATIENCE => {
+                Err(Broken::Step(status))
+                    if is_passing(&status) && succeeded.elapsed() < PATIENCE =>
+                {
                     // What the session had at the worker is gone with it.
                     drop(session);
                     session = self.session()?;
@@ -347,7 +373,9 @@ impl Training<'_> {
         let names = (0..self.jobs.workers).flat_map(|task| network::feeds(&network::tower(task)));
         let names: Vec<String> = names.collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let step = session.callable(&names, &[], &[network::TRAIN]).map_err(Broken::Step)?;
+        let step = session
+            .callable(&names, &[], &[network::TRAIN])
+            .map_err(Broken::Step)?;
         let looked = Instant::now();
         let mut made = 0;
         while looked.elapsed() < LOOK_EVERY && !self.story.is_enough(made) {
@@ -358,7 +386,8 @@ impl Training<'_> {
                 let (pixels, labels) = learnt.some(batch).map_err(Broken::Step)?;
                 feeds.extend([pixels, labels]);
             }
-            step.run_within(STEP_PATIENCE, &feeds).map_err(Broken::Step)?;
+            step.run_within(STEP_PATIENCE, &feeds)
+                .map_err(Broken::Step)?;
         }
         let found = self.look(session).map_err(Broken::Step)?;
         let is_over = self.told(&found, terminal).map_err(Broken::Other)?;
@@ -427,7 +456,9 @@ fn number(tensor: &Tensor) -> Result<f32, Status> {
 
 fn count(tensor: &Tensor) -> Result<u64, Status> {
     let first = tensor.as_slice::<i64>()?.first().copied();
-    first.map(|count| count.max(0) as u64).ok_or_else(|| nothing(tensor))
+    first
+        .map(|count| count.max(0) as u64)
+        .ok_or_else(|| nothing(tensor))
 }
 
 fn nothing(tensor: &Tensor) -> Status {

@@ -30,15 +30,23 @@ impl Shown {
                 Number::from_f64(value).map_or_else(|| json!(value.to_string()), Value::Number)
             }
             // By its own decimals: widened to 64 bits it would show digits that nobody computed.
-            Self::Single(value) if value.is_finite() => {
-                value.to_string().parse().map_or(Value::Null, |number: f64| json!(number))
-            }
+            Self::Single(value) if value.is_finite() => value
+                .to_string()
+                .parse()
+                .map_or(Value::Null, |number: f64| json!(number)),
             Self::Single(value) => json!(value.to_string()),
-            Self::Complex(re, im) => Value::Array(vec![Self::Float(re).into_json(), Self::Float(im).into_json()]),
+            Self::Complex(re, im) => Value::Array(vec![
+                Self::Float(re).into_json(),
+                Self::Float(im).into_json(),
+            ]),
             Self::Bytes(bytes) => match String::from_utf8(bytes) {
                 Ok(text) => json!(text),
                 Err(error) => {
-                    let hex: String = error.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+                    let hex: String = error
+                        .as_bytes()
+                        .iter()
+                        .map(|byte| format!("{byte:02x}"))
+                        .collect();
                     json!({ "hex": hex })
                 }
             },
@@ -86,18 +94,28 @@ pub(super) fn values(tensor: &Tensor, most: usize) -> Result<Vec<Shown>, Status>
         DType::U64 => all!(u64, |value: u64| Shown::Exact(value.into())),
         DType::I64 => all!(i64, |value: i64| Shown::Exact(value.into())),
         DType::F16 => all!(half::f16, |value: half::f16| Shown::Single(value.to_f32())),
-        DType::BF16 => all!(half::bf16, |value: half::bf16| Shown::Single(value.to_f32())),
+        DType::BF16 => all!(half::bf16, |value: half::bf16| Shown::Single(
+            value.to_f32()
+        )),
         DType::F32 => all!(f32, Shown::Single),
         DType::F64 => all!(f64, Shown::Float),
-        DType::C64 => all!(num_complex::Complex<f32>, |value: num_complex::Complex<f32>| {
+        DType::C64 => all!(num_complex::Complex<f32>, |value: num_complex::Complex<
+            f32,
+        >| {
             Shown::Complex(value.re.into(), value.im.into())
         }),
-        DType::C128 => all!(num_complex::Complex<f64>, |value: num_complex::Complex<f64>| {
+        DType::C128 => all!(num_complex::Complex<f64>, |value: num_complex::Complex<
+            f64,
+        >| {
             Shown::Complex(value.re, value.im)
         }),
         DType::String => {
             let strings = tensor.strings()?;
-            strings.iter().take(most).map(|item| Shown::Bytes(item.to_vec())).collect()
+            strings
+                .iter()
+                .take(most)
+                .map(|item| Shown::Bytes(item.to_vec()))
+                .collect()
         }
     })
 }

@@ -5,7 +5,10 @@ use crate::ground::{DType, Shape};
 
 #[test]
 fn names_and_files_are_told_apart() {
-    assert_eq!(named("a/b:1=x=y.npy"), Ok(("a/b:1".to_owned(), "x=y.npy".into())));
+    assert_eq!(
+        named("a/b:1=x=y.npy"),
+        Ok(("a/b:1".to_owned(), "x=y.npy".into()))
+    );
     for wrong in ["a", "=x", "a=", ""] {
         assert!(named(wrong).expect_err(wrong).contains("x:0=values.npy"));
     }
@@ -29,15 +32,22 @@ fn values_are_shown_as_they_are() {
     assert_eq!(text, "0.1 NaN -inf 0.00000000000000000001");
     assert_eq!(json, r#"[0.1,"NaN","-inf",1e-20]"#);
     let (text, json) = shown(&Tensor::from_vec(vec![u64::MAX, 0], row(2)).expect("a tensor"));
-    assert_eq!((text.as_str(), json.as_str()), ("18446744073709551615 0", "[18446744073709551615,0]"));
-    let strings = Tensor::from_strings(&[b"a\n\xff".as_slice(), "é".as_bytes(), b""], row(3)).expect("a tensor");
+    assert_eq!(
+        (text.as_str(), json.as_str()),
+        ("18446744073709551615 0", "[18446744073709551615,0]")
+    );
+    let strings = Tensor::from_strings(&[b"a\n\xff".as_slice(), "é".as_bytes(), b""], row(3))
+        .expect("a tensor");
     let (text, json) = shown(&strings);
     assert_eq!(text, r#""a\n\xff" "\xc3\xa9" """#);
     assert_eq!(json, r#"[{"hex":"610aff"},"é",""]"#);
     let truth = Tensor::scalar(crate::memory::Bool8(7));
     assert_eq!(shown(&truth), ("true".to_owned(), "[true]".to_owned()));
     let complex = Tensor::scalar(num_complex::Complex::new(1.5f64, -2.0));
-    assert_eq!(shown(&complex), ("1.5-2i".to_owned(), "[[1.5,-2.0]]".to_owned()));
+    assert_eq!(
+        shown(&complex),
+        ("1.5-2i".to_owned(), "[[1.5,-2.0]]".to_owned())
+    );
     let half = Tensor::scalar(half::bf16::from_f32(0.5));
     assert_eq!(shown(&half).0, "0.5");
     let many = Tensor::from_vec(vec![1u8; 100], row(100)).expect("a tensor");

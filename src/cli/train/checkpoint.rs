@@ -36,7 +36,10 @@ pub(super) fn write(folder: &Path, variables: &[(String, Tensor)]) -> Result<Pat
         let shape = tensor.shape();
         let shape = shape.dims().map(|dim| dim as usize).collect();
         let view = TensorView::new(dtype, shape, tensor.bytes());
-        views.push((name.as_str(), view.map_err(|error| failed(error.to_string()))?));
+        views.push((
+            name.as_str(),
+            view.map_err(|error| failed(error.to_string()))?,
+        ));
     }
     let bytes = safetensors::serialize(views, None).map_err(|error| failed(error.to_string()))?;
     let beside = folder.join(format!("{FILE}.part"));
@@ -63,7 +66,10 @@ pub(super) fn read(
 ) -> Result<Vec<(String, Tensor)>, CliError> {
     let weights = Weights::open(&folder.join(FILE))?;
     let unfit = |what: String| {
-        let message = format!("{} is no checkpoint of this network: {what}", weights.name());
+        let message = format!(
+            "{} is no checkpoint of this network: {what}",
+            weights.name()
+        );
         CliError::failure("CHECKPOINT_UNFIT", message)
     };
     let mut read = Vec::new();

@@ -66,7 +66,9 @@ fn gather(events: impl Iterator<Item = (String, Event)>) -> Vec<Edge> {
     let mut all: BTreeMap<(String, String, String), Seen> = BTreeMap::new();
     for (key, event) in events {
         let mut parts = key.split(';');
-        let (Some(from), _, Some(to), Some(edge)) = (parts.next(), parts.next(), parts.next(), parts.next()) else {
+        let (Some(from), _, Some(to), Some(edge)) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
             continue;
         };
         let (from, to) = (task_of(from), task_of(to));
@@ -104,7 +106,9 @@ fn gather(events: impl Iterator<Item = (String, Event)>) -> Vec<Edge> {
 fn task_of(device: &str) -> String {
     let part = |name: &str| {
         let mut parts = device.split('/');
-        parts.find_map(|part| part.strip_prefix(name)).unwrap_or("?")
+        parts
+            .find_map(|part| part.strip_prefix(name))
+            .unwrap_or("?")
     };
     format!("{}:{}", part("job:"), part("task:"))
 }
@@ -112,7 +116,8 @@ fn task_of(device: &str) -> String {
 /// The edges as a table.
 pub(super) fn table(edges: &[Edge], width: Option<usize>) -> String {
     let heading = [
-        "edge", "from", "to", "way", "values", "queued", "matched", "posted", "wire", "landed", "woken", "sum",
+        "edge", "from", "to", "way", "values", "queued", "matched", "posted", "wire", "landed",
+        "woken", "sum",
     ];
     let mut lines = vec![heading.map(str::to_owned).to_vec()];
     for edge in edges {

@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use super::digits::{CLASSES, PIXELS, Random};
 use crate::graph::{
-    Builder, DeviceSetter, Graph, NodeId, Ops, Output, Strategy, floats, ints,
+    Builder, DeviceSetter, Graph, NodeId, Ops, Output, Strategy, floats, gradients, ints,
 };
 use crate::ground::{DType, Shape, Status};
 use crate::memory::Tensor;
@@ -219,26 +219,63 @@ impl Network {
         let mut assigns = vec![];
         for (name, rows, columns) in LAYERS {
             let dims = dims(rows, columns);
-            let layer = variable(&mut graph, name, DataType::DtFloat, &dims, None, &mut assigns)?;
+            let layer = variable(
+                &mut graph,
+                name,
+                DataType::DtFloat,
+                &dims,
+                None,
+                &mut assigns,
+            )?;
             for slot in SLOTS {
                 let name = format!("{name}{slot}");
                 let beside = Some(layer.handle.node);
-                slots.push(variable(&mut graph, &name, DataType::DtFloat, &dims, beside, &mut assigns)?);
+                slots.push(variable(
+                    &mut graph,
+                    &name,
+                    DataType::DtFloat,
+                    &dims,
+                    beside,
+                    &mut assigns,
+                )?);
             }
             layers.push(layer);
         }
         let mut powers = vec![];
         for power in POWERS {
-            powers.push(variable(&mut graph, power, DataType::DtFloat, &[], None, &mut assigns)?);
+            powers.push(variable(
+                &mut graph,
+                power,
+                DataType::DtFloat,
+                &[],
+                None,
+                &mut assigns,
+            )?);
         }
-        let steps = variable(&mut graph, STEPS, DataType::DtInt64, &[], None, &mut assigns)?;
+        let steps = variable(
+            &mut graph,
+            STEPS,
+            DataType::DtInt64,
+            &[],
+            None,
+            &mut assigns,
+        )?;
         let mut each = vec![];
         for worker in 0..jobs.workers {
             let name = steps_of(worker);
             let beside = Some(steps.handle.node);
-            each.push(variable(&mut graph, &name, DataType::DtInt64, &[], beside, &mut assigns)?);
+            each.push(variable(
+                &mut graph,
+                &name,
+                DataType::DtInt64,
+                &[],
+                beside,
+                &mut assigns,
+            )?);
         }
-        let group = assigns.into_iter().fold(graph.node("NoOp"), |group, assign| group.control(assign));
+        let group = assigns
+            .into_iter()
+            .fold(graph.node("NoOp"), |group, assign| group.control(assign));
         group.name(ASSIGN).build()?;
         Ok(Self {
             graph,
@@ -266,7 +303,11 @@ impl Network {
         for (layer, pair) in self.layers.chunks(2).enumerate() {
             let [weights, bias] = pair else { continue };
             let product = graph.node("MatMul").input(at).input(weights.read).build()?;
-            at = graph.node("BiasAdd").input(product).input(bias.read).build()?;
+            at = graph
+                .node("BiasAdd")
+                .input(product)
+                .input(bias.read)
+                .build()?;
             if layer + 1 < self.layers.len() / 2 {
                 at = graph.node("Relu").input(at).build()?;
             }
@@ -280,10 +321,18 @@ impl Network {
         let (labels, logits) = self.forward(scope, device)?;
         let graph = &mut self.graph;
         graph.scope(scope).on(device);
-        let each = graph.node("SparseSoftmaxCrossEntropyWithLogits").input(logits).input(labels);
+        let each = graph
+            .node("SparseSoftmaxCrossEntropyWithLogits")
+            .input(logits)
+            .input(labels);
         let each = each.build()?;
         let axis = graph.constant("axis", ints(&[1], &[0]))?;
-        let loss = graph.node("Mean").input(each).input(axis).name("loss").build()?;
+        let loss = graph
+            .node("Mean")
+            .input(each)
+            .input(axis)
+            .name("loss")
+            .build()?;
         graph.scope("").on("");
         Ok(loss)
     }
@@ -315,17 +364,36 @@ impl Network {
                 inputs.push(constant(graph, beside, floats(&[], &[setting]))?);
             }
             inputs.push(gradient);
-            let update = graph.node("ResourceApplyAdam").inputs(inputs).beside(beside);
+            let update = graph
+                .node("ResourceApplyAdam")
+                .inputs(inputs)
+                .beside(beside);
             updates.push(update.name(&format!("{}/update", layer.name)).build()?.node);
         }
         let mut last = vec![];
         for (power, decay) in powers.iter().zip(DECAYS) {
             let beside = power.handle.node;
             let decay = constant(graph, beside, floats(&[], &[decay]))?;
-            let next = graph.node("Mul").input(power.read).input(decay).beside(beside).build()?;
-            let assign = graph.node("AssignVariableOp").input(power.handle).input(next);
-            let assign = updates.iter().fold(assign, |assign, update| assign.control(*update));
-            last.push(assign.attr("dtype", power.dtype).beside(beside).build()?.node);
+            let next = graph
+                .node("Mul")
+                .input(power.read)
+                .input(decay)
+                .beside(beside)
+                .build()?;
+            let assign = graph
+                .node("AssignVariableOp")
+                .input(power.handle)
+                .input(next);
+            let assign = updates
+                .iter()
+                .fold(assign, |assign, update| assign.control(*update));
+            last.push(
+                assign
+                    .attr("dtype", power.dtype)
+                    .beside(beside)
+                    .build()?
+                    .node,
+            );
         }
         let one = TensorProto {
             dtype: DataType::DtInt64 as i32,
@@ -336,11 +404,24 @@ impl Network {
         let one = constant(graph, steps.handle.node, one)?;
         let each = each.iter().skip(workers.start as usize).take(workers.len());
         for counter in std::iter::once(&*steps).chain(each) {
-            let count = graph.node("AssignAddVariableOp").input(counter.handle).input(one);
-            let count = updates.iter().fold(count, |count, update| count.control(*update));
-            last.push(count.attr("dtype", counter.dtype).beside(counter.handle.node).build()?.node);
+            let count = graph
+                .node("AssignAddVariableOp")
+                .input(counter.handle)
+                .input(one);
+            let count = updates
+                .iter()
+                .fold(count, |count, update| count.control(*update));
+            last.push(
+                count
+                    .attr("dtype", counter.dtype)
+                    .beside(counter.handle.node)
+                    .build()?
+                    .node,
+            );
         }
-        let group = last.into_iter().fold(graph.node("NoOp"), |group, node| group.control(node));
+        let group = last
+            .into_iter()
+            .fold(graph.node("NoOp"), |group, node| group.control(node));
         group.name(TRAIN).beside(steps.handle.node).build()?;
         Ok(())
     }
@@ -352,13 +433,30 @@ impl Network {
         graph.scope("test");
         let axis = graph.constant("axis", ints(&[1], &[0]))?;
         let last = graph.constant("last", ints(&[], &[1]))?;
-        let each = graph.node("SparseSoftmaxCrossEntropyWithLogits").input(logits).input(labels);
+        let each = graph
+            .node("SparseSoftmaxCrossEntropyWithLogits")
+            .input(logits)
+            .input(labels);
         let each = each.build()?;
-        graph.node("Mean").input(each).input(axis).name("loss").build()?;
+        graph
+            .node("Mean")
+            .input(each)
+            .input(axis)
+            .name("loss")
+            .build()?;
         let guess = graph.node("ArgMax").input(logits).input(last).build()?;
         let right = graph.node("Equal").input(guess).input(labels).build()?;
-        let right = graph.node("Cast").input(right).attr("DstT", DataType::DtFloat).build()?;
-        graph.node("Mean").input(right).input(axis).name("accuracy").build()?;
+        let right = graph
+            .node("Cast")
+            .input(right)
+            .attr("DstT", DataType::DtFloat)
+            .build()?;
+        graph
+            .node("Mean")
+            .input(right)
+            .input(axis)
+            .name("accuracy")
+            .build()?;
         graph.scope("");
         Ok(())
     }
@@ -381,19 +479,34 @@ fn variable(
     assigns: &mut Vec<NodeId>,
 ) -> Result<Variable, Status> {
     let of = || shape(dims.iter().map(|&dim| dim as i64));
-    let handle = graph.node("VarHandleOp").attr("dtype", dtype).attr("shape", of());
+    let handle = graph
+        .node("VarHandleOp")
+        .attr("dtype", dtype)
+        .attr("shape", of());
     let handle = handle.attr("shared_name", name).name(name);
     let handle = match beside {
         Some(beside) => handle.beside(beside),
         None => handle,
     };
     let handle = handle.build()?;
-    let read = graph.node("ReadVariableOp").input(handle).attr("dtype", dtype);
-    let read = read.beside(handle.node).name(&format!("{name}/read")).build()?;
-    let value = graph.node("Placeholder").attr("dtype", dtype).attr("shape", of());
+    let read = graph
+        .node("ReadVariableOp")
+        .input(handle)
+        .attr("dtype", dtype);
+    let read = read
+        .beside(handle.node)
+        .name(&format!("{name}/read"))
+        .build()?;
+    let value = graph
+        .node("Placeholder")
+        .attr("dtype", dtype)
+        .attr("shape", of());
     let value = value.name(&format!("{name}/value")).build()?;
     let assign = graph.node("AssignVariableOp").input(handle).input(value);
-    let assign = assign.attr("dtype", dtype).beside(handle.node).name(&format!("{name}/assign"));
+    let assign = assign
+        .attr("dtype", dtype)
+        .beside(handle.node)
+        .name(&format!("{name}/assign"));
     assigns.push(assign.build()?.node);
     Ok(Variable {
         name: name.to_owned(),
@@ -420,4 +533,6 @@ fn shape(sizes: impl Iterator<Item = i64>) -> TensorShapeProto {
         unknown_rank: false,
     }
 }
-fn gradients(_: &mut Builder, _: &[Output], _: &[Output], _: &[Output]) -> Result<Vec<Option<Output>>, Status> { todo!() }
+
+#[cfg(test)]
+mod tests;

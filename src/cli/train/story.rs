@@ -117,7 +117,11 @@ impl Story {
         if look.accuracy >= GOOD && self.good_after.is_none() {
             self.good_after = Some(elapsed);
         }
-        let how = format!("loss {:.3}  accuracy {:.1} %", look.loss, 100.0 * look.accuracy);
+        let how = format!(
+            "loss {:.3}  accuracy {:.1} %",
+            look.loss,
+            100.0 * look.accuracy
+        );
         if args.json {
             terminal.line(json!({
                 "steps": look.steps, "loss": look.loss, "accuracy": look.accuracy, "elapsed_s": elapsed.as_secs_f64(),
@@ -125,7 +129,9 @@ impl Story {
             }))?;
         } else {
             let target = self.target;
-            let progress = self.progress.get_or_insert_with(|| terminal.progress(target));
+            let progress = self
+                .progress
+                .get_or_insert_with(|| terminal.progress(target));
             progress.at(look.steps.min(target), &how);
             if terminal.width().is_none() && self.told.elapsed() >= TELL_EVERY {
                 self.told = Instant::now();
@@ -149,9 +155,13 @@ impl Story {
     fn next(&mut self, look: &Look, elapsed: Duration) -> Ending {
         let own = look.each.last().copied().unwrap_or_default();
         match self.victim {
-            Victim::Due(at) if elapsed >= at && Some(look.steps) > self.first => return Ending::Kill,
+            Victim::Due(at) if elapsed >= at && Some(look.steps) > self.first => {
+                return Ending::Kill;
+            }
             // Steps that it had sent before it died may still have counted: only what is counted later is new.
-            Victim::Killed(when, steps, None) => self.victim = Victim::Killed(when, steps, Some(own)),
+            Victim::Killed(when, steps, None) => {
+                self.victim = Victim::Killed(when, steps, Some(own))
+            }
             Victim::Killed(when, steps, Some(before)) if own > before => {
                 self.victim = Victim::None;
                 return Ending::Back(when.elapsed(), look.steps.saturating_sub(steps));
@@ -170,11 +180,19 @@ impl Story {
     ///
     /// # Errors
     /// `OUTPUT_UNWRITABLE`.
-    pub(super) fn killed(&mut self, args: &DigitsArgs, look: &Look, terminal: &mut Terminal) -> Result<(), CliError> {
+    pub(super) fn killed(
+        &mut self,
+        args: &DigitsArgs,
+        look: &Look,
+        terminal: &mut Terminal,
+    ) -> Result<(), CliError> {
         self.victim = Victim::Killed(Instant::now(), look.steps, None);
         let victim = args.workers - 1;
         let after = self.began.elapsed().as_secs_f64();
-        let text = format!("worker:{victim} was killed after {after:.2} s, at step {}; it is started again", look.steps);
+        let text = format!(
+            "worker:{victim} was killed after {after:.2} s, at step {}; it is started again",
+            look.steps
+        );
         let object = json!({"killed": victim, "after_s": after, "steps": look.steps});
         self.say(args, &text, object, terminal)
     }
@@ -270,10 +288,16 @@ impl Story {
         if let Some(path) = &self.path {
             terminal.line(format!("checkpoint: {}", path.display()))?;
         }
-        if !edges.is_empty() {
+        // What only the first values of the variables took is no part of training.
+        let used: Vec<Edge> = edges
+            .iter()
+            .filter(|edge| edge.count > 1)
+            .cloned()
+            .collect();
+        if !used.is_empty() {
             terminal.line(format!(
                 "\nevery edge that was cut, by stage (means of the last values that were recorded)\n{}",
-                edges::table(edges, terminal.width())
+                edges::table(&used, terminal.width())
             ))?;
         }
         Ok(())

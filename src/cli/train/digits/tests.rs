@@ -32,8 +32,14 @@ fn an_order_gives_each_digit_once_before_any_again() {
     assert_eq!(Order::new(3, 0).next(9).len(), 3);
     let (learnt, _) = Digits::load().expect("the built-in file");
     let (pixels, labels) = learnt.some(&[1, 0]).expect("tensors");
-    assert_eq!(labels.as_slice::<i64>().expect("labels"), [learnt.labels[1], learnt.labels[0]]);
-    assert_eq!(pixels.as_slice::<f32>().expect("pixels")[..PIXELS], learnt.pixels[PIXELS..2 * PIXELS]);
+    assert_eq!(
+        labels.as_slice::<i64>().expect("labels"),
+        [learnt.labels[1], learnt.labels[0]]
+    );
+    assert_eq!(
+        pixels.as_slice::<f32>().expect("pixels")[..PIXELS],
+        learnt.pixels[PIXELS..2 * PIXELS]
+    );
 }
 
 #[test]
@@ -42,12 +48,18 @@ fn random_numbers_are_those_of_their_seed_and_spread_as_they_should() {
     let some: Vec<f32> = (0..10_000).map(|_| random.normal()).collect();
     let mean = some.iter().sum::<f32>() / 10_000.0;
     let square = some.iter().map(|value| value * value).sum::<f32>() / 10_000.0;
-    assert!(mean.abs() < 0.05 && (square - 1.0).abs() < 0.05, "{mean} {square}");
+    assert!(
+        mean.abs() < 0.05 && (square - 1.0).abs() < 0.05,
+        "{mean} {square}"
+    );
     let mut again = Random::new(1);
     assert!(some.iter().all(|value| *value == again.normal()));
     let counts = (0..6000).fold([0; 6], |mut counts, _| {
         counts[random.below(6) as usize] += 1;
         counts
     });
-    assert!(counts.iter().all(|count| (850..1150).contains(count)), "{counts:?}");
+    assert!(
+        counts.iter().all(|count| (850..1150).contains(count)),
+        "{counts:?}"
+    );
 }

@@ -59,7 +59,9 @@ impl Told {
     }
 
     fn tell(&mut self, look: &Look) -> Ending {
-        self.story.tell(&self.args, look, &mut self.terminal).expect("is told")
+        self.story
+            .tell(&self.args, look, &mut self.terminal)
+            .expect("is told")
     }
 
     fn said(&self) -> String {
@@ -89,15 +91,26 @@ fn a_worker_is_killed_once_and_training_waits_until_it_is_back() {
     assert_eq!(told.tell(&look(0, [0, 0])), Ending::GoesOn);
     let before = look(200, [100, 100]);
     assert_eq!(told.tell(&before), Ending::Kill, "also past its steps");
-    told.story.killed(&told.args, &before, &mut told.terminal).expect("is told");
-    assert!(told.said().contains("worker:1 was killed after 0.00 s, at step 200"), "{}", told.said());
+    told.story
+        .killed(&told.args, &before, &mut told.terminal)
+        .expect("is told");
+    assert!(
+        told.said()
+            .contains("worker:1 was killed after 0.00 s, at step 200"),
+        "{}",
+        told.said()
+    );
     // What it had sent before it died still counts.
     assert_eq!(told.tell(&look(202, [101, 101])), Ending::GoesOn);
     assert_eq!(told.tell(&look(230, [129, 101])), Ending::GoesOn);
     assert!(!told.story.is_enough(1));
     let back = told.tell(&look(240, [135, 105]));
     assert!(matches!(back, Ending::Back(_, 40)), "{back:?}");
-    assert!(told.said().contains("worker:1 trains again"), "{}", told.said());
+    assert!(
+        told.said().contains("worker:1 trains again"),
+        "{}",
+        told.said()
+    );
     assert_eq!(told.tell(&look(241, [136, 105])), Ending::Over);
 }
 
@@ -109,13 +122,30 @@ fn the_end_tells_how_well_it_reads() {
     last.accuracy = 0.975;
     let took = Duration::from_secs(2);
     told.story.kept("there/digits.safetensors".into());
-    told.story.end(&told.args, took, &last, &[], &mut told.terminal).expect("is told");
+    told.story
+        .end(&told.args, took, &last, &[], &mut told.terminal)
+        .expect("is told");
     let said = told.said();
-    assert!(said.contains("async, 1 ps + 2 workers: 6 steps from step 4 on in 2.00 s, 3 a second"), "{said}");
-    assert!(said.contains("of 360 digits kept for testing 97.5 % are read right"), "{said}");
+    assert!(
+        said.contains("async, 1 ps + 2 workers: 6 steps from step 4 on in 2.00 s, 3 a second"),
+        "{said}"
+    );
+    assert!(
+        said.contains("of 360 digits kept for testing 97.5 % are read right"),
+        "{said}"
+    );
     assert!(said.contains("97 % were not reached"), "{said}");
-    assert!(said.contains("checkpoint: there/digits.safetensors"), "{said}");
+    assert!(
+        said.contains("checkpoint: there/digits.safetensors"),
+        "{said}"
+    );
     told.tell(&last);
-    told.story.end(&told.args, took, &last, &[], &mut told.terminal).expect("is told");
-    assert!(told.said().contains("97 % were reached after 0.00 s"), "{}", told.said());
+    told.story
+        .end(&told.args, took, &last, &[], &mut told.terminal)
+        .expect("is told");
+    assert!(
+        told.said().contains("97 % were reached after 0.00 s"),
+        "{}",
+        told.said()
+    );
 }
