@@ -129,8 +129,14 @@ impl PartialRuns {
             Status::of(catalogue::PARTIAL_RUN_NONE, message)
         })?;
         let piece = run.claim(&session.placed(), feeds, fetches)?;
-        let is_last = piece.is_last;
-        let outcome = piece.carry_out(engine, run.id, deadline);
+        let is_over = run.is_clean();
+        let is_last = piece.is_last || is_over;
+        // Of a run that has failed there is only that to tell.
+        let outcome = if is_over {
+            Ok(vec![])
+        } else {
+            piece.carry_out(engine, run.id, deadline)
+        };
         if outcome.is_ok() && !is_last {
             return outcome;
         }
@@ -256,6 +262,12 @@ impl PartialRun {
         if let Some(step) = self.step.get() {
             step.cancel(status.clone());
         }
+    }
+
+    /// True if it has failed, or ended.
+    fn is_clean(&self) -> bool {
+        let state = self.state.lock();
+        state.unwrap_or_else(PoisonError::into_inner).is_clean
     }
 
     /// What is left of the step goes, once.

@@ -15,6 +15,9 @@ use crate::ground::{DType, FrameIter, Incarnation, Key, Status, catalogue};
 use crate::memory::Tensor;
 use crate::proto::tensorflow::DataType;
 
+#[cfg(test)]
+mod tests;
+
 /// A kind of step.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub(crate) struct Signature {

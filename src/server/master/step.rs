@@ -167,7 +167,11 @@ impl RunningStep {
         };
         let outcome = match state.group.summary() {
             Ok(()) => self.fetched(std::mem::take(&mut state.fetched)),
-            Err(status) => Err(state.cancelled.take().unwrap_or(status)),
+            // Who cancelled only because of something else leaves it to the parts to say what that was.
+            Err(status) => {
+                let cancelled = state.cancelled.take().filter(|why| !why.is_derived());
+                Err(cancelled.unwrap_or(status))
+            }
         };
         drop(state);
         if self.cleans_itself {

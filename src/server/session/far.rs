@@ -33,6 +33,8 @@ const SCHEMES: [&str; 2] = ["rendez://", "grpc://"];
 /// Numbers that clients draw theirs from: enough that those of one cluster seldom meet, and few enough that a task which
 /// keeps something for every name it has heard of keeps little.
 const NAMES: u64 = 1024;
+/// The number that none of them has.
+const NOBODY: u32 = 1024;
 /// How often a client takes another number when somebody has its own.
 const ATTEMPTS: u32 = 8;
 /// How long an engine of our own may take to end.
@@ -312,7 +314,7 @@ fn read<M: Message + Default>(letter: &Letter) -> Result<M, Status> {
 
 /// Which task listens at that address. A task is dialled by its name; whoever is dialled by another one says its own.
 fn whose(engine: &Engine, address: &Address, patience: Duration) -> Result<TaskName, Status> {
-    let nobody = TaskName::new(OBSERVER_JOB, 0, u32::MAX)?;
+    let nobody = TaskName::new(OBSERVER_JOB, 0, NOBODY)?;
     engine.add_peer(nobody.clone(), address.clone());
     let key = Key::between(
         &nobody.to_string(),

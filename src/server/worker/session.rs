@@ -15,7 +15,7 @@ use crate::ground::{Status, StepId, catalogue};
 use crate::proto::tensorflow::GraphDef;
 use crate::server::kernels::Home;
 use crate::server::line::Served;
-use crate::server::runner::{Done, Outcome, Part, Runner, Running};
+use crate::server::runner::{Done, Part, Runner, Running};
 use crate::server::value::Value;
 
 /// A session at a worker.
@@ -164,7 +164,7 @@ impl WorkerSession {
                         took,
                     });
                 }
-                session.ended(&worker, step, &name, &outcome);
+                session.ended(&worker, step, &name);
                 done(outcome);
             }),
         );
@@ -216,8 +216,8 @@ impl WorkerSession {
         }
     }
 
-    /// A part has ended: nobody else need wait for what a failed one would have sent.
-    fn ended(&self, worker: &Worker, step: StepId, graph: &str, outcome: &Outcome) {
+    /// A part has ended. What nobody will clean up goes at once.
+    fn ended(&self, worker: &Worker, step: StepId, graph: &str) {
         let mut book = self.book();
         if let Some(known) = book.steps.get_mut(&step)
             && let Some(state) = known.parts.get_mut(graph)
@@ -226,10 +226,6 @@ impl WorkerSession {
         }
         let is_over = book.is_over;
         drop(book);
-        if outcome.is_err() {
-            let status = Status::of(catalogue::STEP_ABORTED, "Stopping remaining executors.");
-            worker.engine.step(step).abort(status.derived());
-        }
         if is_over {
             worker.engine.step(step).finish();
         }
