@@ -313,6 +313,9 @@ catalogue! {
     SAFETENSORS_MALFORMED: InvalidArgument,
         "The file is not a safetensors file.",
         "Make the file again; it may have been cut short.";
+    CHECKPOINT_UNFIT: FailedPrecondition,
+        "A checkpoint is of something else than what is trained.",
+        "Name the folder of this training; the message says what is missing or of another shape.";
     NPY_MALFORMED: InvalidArgument,
         "The file is no array in NumPy's format, or one of a kind that is not read.",
         "Save it again with `numpy.save`; the message says what is wrong.";
@@ -463,6 +466,9 @@ catalogue! {
     RUNS: ResourceExhausted,
         "As many runs of graphs are under way as may.",
         "Wait for some of them before starting more.";
+    CHECKPOINT_KEY: NotFound,
+        "A checkpoint has no tensor of that name.",
+        "Restore what was saved; the message names the tensor and the file.";
     VARIABLE_EMPTY: FailedPrecondition,
         "A variable was read before anything was assigned to it.",
         "Run its initialiser, or restore a checkpoint, first.";

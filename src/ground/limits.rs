@@ -414,6 +414,8 @@ pub const RUNS_MAX: usize = 1 << 16;
 pub const LOOP_PARALLEL_MAX: usize = 1 << 10;
 /// Bytes of run states kept for another use, for each part of a graph and shard; one is kept however large it is.
 pub const SPARE_RUN_BYTES: usize = 4 << 20;
+/// Bytes of a checkpoint's header: the bound of the format's own library, some million names.
+pub const CHECKPOINT_HEADER_BYTES_MAX: usize = 100_000_000;
 /// Bytes of a node's name, so that `edge_<number>_<name>` is an edge's.
 pub const NODE_NAME_BYTES_MAX: usize = EDGE_NAME_BYTES_MAX - 26;
 

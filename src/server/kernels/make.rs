@@ -7,7 +7,8 @@ use std::fmt;
 use super::call::{Done, Fault};
 use super::{Call, Kernel};
 use super::{
-    compare, elementwise, fills, linear, network, optimizers, reduce, shapes, sources, state,
+    assertion, checkpoint, compare, elementwise, fills, gather, linear, network, optimizers,
+    pieces, random, reduce, shapes, sources, state,
 };
 use crate::graph::{Node, Type, attr, types};
 use crate::ground::{DType, Status, catalogue};
@@ -53,6 +54,11 @@ const FAMILIES: &[fn(&Node) -> Made] = &[
     shapes::make,
     fills::make,
     compare::make,
+    pieces::make,
+    gather::make,
+    random::make,
+    assertion::make,
+    checkpoint::make,
 ];
 
 struct Named {

@@ -11,16 +11,21 @@
 use std::fmt;
 
 mod arrange;
+mod assertion;
 mod broadcast;
 mod call;
+mod checkpoint;
 mod compare;
 mod elementwise;
 mod fills;
+mod gather;
 mod linear;
 mod make;
 mod network;
 mod numbers;
 mod optimizers;
+mod pieces;
+mod random;
 mod reduce;
 mod shapes;
 mod sources;
