@@ -51,7 +51,8 @@ pub struct RunArgs {
     /// Fetch an output of a node, and write it into a file.
     #[arg(long = "out", value_name = "NAME=FILE.npy", value_parser = named)]
     pub outs: Vec<(String, PathBuf)>,
-    /// The task that is the master, which runs already; without it, and without a cluster, this process alone.
+    /// The task that is the master, which runs already; without it, and without a cluster, this process alone, whatever
+    /// devices the graph asks for.
     #[arg(long, value_name = "ADDRESS")]
     pub on: Option<String>,
     /// Run the step so often, and print how long it took; what is fetched is that of the last.
@@ -88,12 +89,12 @@ pub fn run(args: &RunArgs, terminal: &mut Terminal) -> Result<(), CliError> {
             "there is nothing to run: name what to --fetch, write --out, or run as a --target";
         return Err(CliError::usage("USAGE", message));
     }
-    let graph = read_graph(&args.graph)?;
+    let mut graph = read_graph(&args.graph)?;
     let mut feeds = Vec::new();
     for (name, file) in &args.feeds {
         feeds.push((name.as_str(), npy::read(file)?));
     }
-    let (session, server) = session(args)?;
+    let (session, server) = session(args, &mut graph)?;
     let outcome = steps(args, &session, graph, &feeds, terminal);
     // What it failed with is told; a session that cannot be closed is gone.
     let _ = session.close();
@@ -129,7 +130,7 @@ fn read_graph(path: &Path) -> Result<GraphDef, CliError> {
 }
 
 /// The session, and the server whose master it has where that is in this process.
-fn session(args: &RunArgs) -> Result<(Session, Option<Server>), CliError> {
+fn session(args: &RunArgs, graph: &mut GraphDef) -> Result<(Session, Option<Server>), CliError> {
     if let Some(target) = &args.on {
         let mut config = args.settings.load()?.config;
         config.connect_timeout = args.patience;
@@ -139,6 +140,10 @@ fn session(args: &RunArgs) -> Result<(Session, Option<Server>), CliError> {
     if args.settings.file.is_some() || args.settings.flags.iter().any(is_cluster) {
         let (server, _) = serve::start(&args.settings, args.patience)?;
         return Ok((Session::on(&server)?, Some(server)));
+    }
+    // There is one device, and nothing else that the graph could mean.
+    for node in &mut graph.node {
+        node.device.clear();
     }
     Ok((Session::local()?, None))
 }

@@ -290,39 +290,36 @@ impl Training<'_> {
         Ok(session)
     }
 
-    /// How it stands, and the values of all variables that a checkpoint keeps.
+    /// How it stands, and the values of all variables that a checkpoint keeps, if one is kept.
     fn look(&self, session: &Session) -> Result<Found, Status> {
         let [x, y] = network::feeds(network::TEST);
         let feeds = [
             (x.as_str(), self.test.0.clone()),
             (y.as_str(), self.test.1.clone()),
         ];
-        let names: Vec<String> = network::variables()
-            .into_iter()
-            .map(|(name, ..)| name)
-            .collect();
+        // The last of them counts the steps.
+        let kept = network::variables().into_iter().map(|(name, ..)| name);
+        let kept: Vec<String> = match self.args.checkpoint {
+            Some(_) => kept.collect(),
+            None => vec![network::STEPS.to_owned()],
+        };
         let mut fetches = vec![network::LOSS.to_owned(), network::ACCURACY.to_owned()];
-        fetches
-            .extend((0..self.jobs.workers).map(|task| network::read_of(&network::steps_of(task))));
-        let counters = fetches.len();
-        fetches.push(network::read_of(network::STEPS));
-        if self.args.checkpoint.is_some() {
-            fetches.extend(names.iter().map(|name| network::read_of(name)));
-        }
+        let counters = (0..self.jobs.workers).map(network::steps_of);
+        let reads = counters.chain(kept.iter().cloned());
+        fetches.extend(reads.map(|name| network::read_of(&name)));
         let wanted: Vec<&str> = fetches.iter().map(String::as_str).collect();
         let mut found = session.run(&feeds, &wanted, &[])?;
-        let variables = found.split_off((counters + 1).min(found.len()));
-        let (tests, steps) = found.split_at(2.min(found.len()));
-        let mut steps: Vec<u64> = steps.iter().map(count).collect::<Result<_, _>>()?;
+        let variables = found.split_off(found.len().saturating_sub(kept.len()));
+        let (tests, counters) = found.split_at(2.min(found.len()));
         let look = Look {
-            steps: steps.pop().unwrap_or_default(),
-            each: steps,
+            steps: variables.last().map_or(Ok(0), count)?,
+            each: counters.iter().map(count).collect::<Result<_, _>>()?,
             loss: tests.first().map_or(Ok(f32::NAN), number)?,
             accuracy: tests.get(1).map_or(Ok(f32::NAN), number)?,
         };
         Ok(Found {
             look,
-            variables: names.into_iter().zip(variables).collect(),
+            variables: kept.into_iter().zip(variables).collect(),
         })
     }
 

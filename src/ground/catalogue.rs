@@ -313,6 +313,9 @@ catalogue! {
     SAFETENSORS_MALFORMED: InvalidArgument,
         "The file is not a safetensors file.",
         "Make the file again; it may have been cut short.";
+    CHECKPOINT_UNFIT: FailedPrecondition,
+        "A checkpoint is of something else than what is trained.",
+        "Name the folder of this training; the message says what is missing or of another shape.";
     NPY_MALFORMED: InvalidArgument,
         "The file is no array in NumPy's format, or one of a kind that is not read.",
         "Save it again with `numpy.save`; the message says what is wrong.";

@@ -288,10 +288,16 @@ impl Story {
         if let Some(path) = &self.path {
             terminal.line(format!("checkpoint: {}", path.display()))?;
         }
-        if !edges.is_empty() {
+        // What only the first values of the variables took is no part of training.
+        let used: Vec<Edge> = edges
+            .iter()
+            .filter(|edge| edge.count > 1)
+            .cloned()
+            .collect();
+        if !used.is_empty() {
             terminal.line(format!(
                 "\nevery edge that was cut, by stage (means of the last values that were recorded)\n{}",
-                edges::table(edges, terminal.width())
+                edges::table(&used, terminal.width())
             ))?;
         }
         Ok(())

@@ -128,21 +128,14 @@ impl Processes {
         Ok(())
     }
 
-    /// Tells all to end, and ends those that do not.
+    /// Tells all to end, and ends those that do not: workers first, who would miss their servers.
     pub(super) fn end(&mut self) {
-        for process in &self.all {
-            // A process that was not waited for keeps its number.
-            if let Some(pid) = Pid::from_raw(process.child.id() as i32) {
-                let _ = kill_process(pid, Signal::TERM);
-            }
-        }
-        let until = Instant::now() + FAREWELL;
-        for mut process in self.all.drain(..) {
-            while Instant::now() < until && matches!(process.child.try_wait(), Ok(None)) {
-                std::thread::sleep(LOOK_EVERY);
-            }
-            let _ = process.child.kill();
-            let _ = process.child.wait();
+        let (servers, workers): (Vec<_>, Vec<_>) = self
+            .all
+            .drain(..)
+            .partition(|process| process.task.job() == "ps");
+        for processes in [workers, servers] {
+            end(processes);
         }
     }
 
@@ -197,6 +190,23 @@ impl Process {
         let said = said.join("\n");
         let message = format!("{} ended: {status}; it said:\n{said}", self.task);
         CliError::failure("TASK_FAILED", message)
+    }
+}
+
+fn end(processes: Vec<Process>) {
+    for process in &processes {
+        // A process that was not waited for keeps its number.
+        if let Some(pid) = Pid::from_raw(process.child.id() as i32) {
+            let _ = kill_process(pid, Signal::TERM);
+        }
+    }
+    let until = Instant::now() + FAREWELL;
+    for mut process in processes {
+        while Instant::now() < until && matches!(process.child.try_wait(), Ok(None)) {
+            std::thread::sleep(LOOK_EVERY);
+        }
+        let _ = process.child.kill();
+        let _ = process.child.wait();
     }
 }
 

@@ -67,6 +67,8 @@ pub fn run(args: &WorkerArgs) -> Result<(), CliError> {
         let mut next = || learnt.some(order.next(args.batch));
         match train(&server, jobs, task, &signals, &mut since, &mut next) {
             Ok(()) => break Ok(()),
+            // Told to end while it waited for others.
+            Err(_) if !matches!(signals.try_recv(), Err(TryRecvError::Empty)) => break Ok(()),
             Err(status) if is_passing(&status) && since.elapsed() < PATIENCE => {
                 tracing::info!("{status}; trying again");
                 std::thread::sleep(PAUSE);
