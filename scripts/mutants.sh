@@ -41,7 +41,7 @@ mutants=(
     "landings_unbudgeted rules::rule_15_landing_budget landings are opened without end"
     "landing_generation_unchecked landings::a_write_ends_with_its_landing a write goes on in the landing that came next"
     "verbs_send_errors_ignored       verbs_faults::every_completion_status_ends_its_queue_pair_and_no_other a request that failed is taken for done"
-    "verbs_receive_errors_ignored    verbs_faults::every_completion_status_ends_its_queue_pair_and_no_other a receive that failed is taken for done"
+    "verbs_receive_errors_ignored    verbs_faults::a_receive_that_fails_ends_its_queue_pair_and_no_other a receive that failed is taken for done"
     "verbs_reasons_lost              verbs_faults::every_completion_status_ends_its_queue_pair_and_no_other retries exceeded and refused accesses are told as a mere reset"
     "verbs_error_ends_all            verbs_faults::every_completion_status_ends_its_queue_pair_and_no_other one queue pair's error ends those of other peers"
     "verbs_errno_lost                verbs_faults::every_call_that_fails_is_named_and_leaves_nothing_behind a call's error number is not told"
@@ -138,7 +138,7 @@ for at in "${chosen[@]}"; do
         after="$((SECONDS - began)) s"
         # A failing world says its seed and what it saw; a failing test, what it expected.
         said="$(sed -n '/^SEED=/{/:$/{N;s/\n */ /};s/^SEED=\([0-9]*\) .*  # \(.*\)/seed \1: \2/p;q}' "$log")"
-        case "$check" in *::*) said="$(grep -A 3 'panicked at' "$log" | head -n 4 | tr '\n' ' ')" ;; esac
+        case "$check" in *::*) said="$(grep -A 3 'panicked at' "$log" | head -n 4 | tr '\n' ' ' || true)" ;; esac
         case "$status" in
             0) outcome="LIVES" ;;
             101) [ -n "$said" ] || outcome="FAILS WITHOUT A WORD" ;;

@@ -283,6 +283,40 @@ fn every_completion_status_ends_its_queue_pair_and_no_other() {
     }
 }
 
+/// The other side of it: a message or a write that cannot be received ends both ends of its queue pair, and no other.
+#[test]
+fn a_receive_that_fails_ends_its_queue_pair_and_no_other() {
+    // Of them 1 is a message longer than its entry, and 21 whatever has no number of its own.
+    for status in [1, sys::IBV_WC_LOC_PROT_ERR, 21] {
+        for is_write in [false, true] {
+            shim::reset();
+            let mut net = net(2).expect("a net");
+            let landing = net.open(0, 1, 4096);
+            net.rest();
+            shim::fail_receive(status, 0);
+            if is_write {
+                let source = net.tensor(4096);
+                net.write(0, landing, source);
+            } else {
+                net.send(0, 1);
+            }
+            net.rest();
+            assert!(!shim::is_fault_pending());
+            let [near, far] = net.pairs[0];
+            assert_eq!(net.logs[1].down, [(far, DownReason::Reset)], "{status}");
+            assert_eq!(net.logs[0].down, [(near, DownReason::Corrupt)], "{status}");
+            let fault = net.ports[1].fault(far).expect("a fault");
+            assert!(
+                fault.to_string().contains(&format!("status {status}")),
+                "{fault}"
+            );
+            assert!(net.logs[1].frames.is_empty() && net.logs[1].landed.is_empty());
+            assert_eq!(net.logs[1].quiet, 1, "the landing comes back");
+            net.works(1);
+        }
+    }
+}
+
 #[test]
 fn a_cut_wire_a_lost_peer_and_a_refused_post_end_in_good_order() {
     shim::reset();

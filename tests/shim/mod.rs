@@ -115,6 +115,7 @@ struct Fault {
 enum What {
     Call(&'static str, c_int),
     Completion(c_uint),
+    Receive(c_uint),
 }
 
 struct Memory {
@@ -206,6 +207,12 @@ pub(crate) fn fail_calls(call: &'static str, errno: c_int) {
 /// The request carried out after `after` others ends with `status`.
 pub(crate) fn fail_completion(status: c_uint, after: u64) {
     let what = What::Completion(status);
+    SHIM.with(|shim| shim.borrow_mut().fault = Some(Fault { what, after }));
+}
+
+/// The next receive of a message or write completes with `status`, after so many that did well.
+pub(crate) fn fail_receive(status: c_uint, after: u64) {
+    let what = What::Receive(status);
     SHIM.with(|shim| shim.borrow_mut().fault = Some(Fault { what, after }));
 }
 
@@ -1099,6 +1106,24 @@ impl Shim {
         }
     }
 
+    /// The status that this receive fails with, if it is its turn.
+    fn failed_receive(&mut self) -> Option<c_uint> {
+        let Some(Fault {
+            what: What::Receive(status),
+            after,
+        }) = &mut self.fault
+        else {
+            return None;
+        };
+        let status = *status;
+        if *after > 0 {
+            *after -= 1;
+            return None;
+        }
+        self.fault = None;
+        Some(status)
+    }
+
     fn carry_out(&mut self, index: usize, send: &Send) -> c_uint {
         let request = &send.request;
         let pair = self.pairs[index].as_ref().expect("a live queue pair");
@@ -1157,9 +1182,14 @@ impl Shim {
                 }
                 to = piece.addr;
             }
+            let failed = self.failed_receive();
             let completion = ibv_wc {
                 wr_id: id,
-                opcode: if is_send {
+                status: failed.unwrap_or(IBV_WC_SUCCESS),
+                opcode: if failed.is_some() {
+                    // Not valid in an error: something that would lead astray.
+                    IBV_WC_SEND
+                } else if is_send {
                     IBV_WC_RECV
                 } else {
                     IBV_WC_RECV_RDMA_WITH_IMM
@@ -1170,6 +1200,13 @@ impl Shim {
                 ..Default::default()
             };
             self.complete(queue, completion, peer, 0);
+            if failed.is_some() {
+                if let Some(pair) = &mut self.pairs[peer] {
+                    pair.state = IBV_QPS_ERR;
+                }
+                self.flush(peer);
+                return IBV_WC_REM_OP_ERR;
+            }
         }
         if len > 0 {
             let to = ptr::with_exposed_provenance_mut::<u8>(to as usize);
