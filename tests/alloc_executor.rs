@@ -106,6 +106,12 @@ fn graph() -> Result<Graph, Status> {
 }
 
 #[test]
+fn the_counter_counts() {
+    let one = counting::calls(|| drop(std::hint::black_box(Box::new(1))));
+    assert_eq!(one, 2);
+}
+
+#[test]
 fn nodes_and_iterations_ask_nothing_of_the_heap_once_warm() {
     let mut config = Config::new("/job:a/task:0");
     config.shards = 1;
