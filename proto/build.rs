@@ -1,12 +1,14 @@
 //! Compiles the messages in Rust, so that no `protoc` need be on the machine.
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    const FILES: [&str; 5] = [
+    const FILES: [&str; 7] = [
         "proto/rendez.proto",
         "proto/services.proto",
         "proto/cluster.proto",
         "proto/graph.proto",
         "proto/session.proto",
+        "proto/worker.proto",
+        "proto/master.proto",
     ];
     for file in FILES {
         println!("cargo::rerun-if-changed={file}");

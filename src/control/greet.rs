@@ -21,7 +21,7 @@ use futures_lite::io::{AsyncRead, AsyncWrite};
 use crate::ground::limits::{
     DESCRIPTORS_PER_BATCH, DESCRIPTORS_PER_GREETING, LINK_NUMBERS_MAX, SEGMENT_BYTES_MAX,
 };
-use crate::ground::{Code, Status};
+use crate::ground::{Code, Status, TaskName, catalogue};
 use crate::proto::envelope::Body;
 use crate::proto::{self, descriptor::Kind, hello_reply::Outcome};
 
@@ -394,13 +394,20 @@ pub(crate) fn judge_dialler(
     let judged = hello::judge(hello, local.config, local.identity, evidence)?;
     let own = &local.config.task;
     if hello.dialled != *own {
-        let message = format!(
-            "dialled {:?}, but this is {own}",
-            hello::clip(&hello.dialled)
-        );
+        let message = format!("dialled {:?}{THIS_IS}{own}", hello::clip(&hello.dialled));
         return Err(Refusal::fatal(Code::NotFound, "PEER_UNKNOWN", message));
     }
     Ok(judged)
+}
+
+/// What stands before the name of one who was dialled by another.
+const THIS_IS: &str = ", but this is ";
+
+/// The name of the task that was dialled by another one, and said so.
+pub fn named_in(status: &Status) -> Option<TaskName> {
+    let is_told = status.reason() == catalogue::PEER_UNKNOWN;
+    let (_, name) = status.message().rsplit_once(THIS_IS).filter(|_| is_told)?;
+    TaskName::parse(name).ok()
 }
 
 /// A segment as it is named on the wire.

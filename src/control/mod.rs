@@ -76,6 +76,7 @@ pub mod threat_model {}
 pub use address::{Address, AddressError};
 pub use call::PendingCall;
 pub use config::{ControlConfig, ControlError, ForeignUsers};
+pub use greet::named_in;
 pub use hello::PROTOCOL_VERSION;
 pub use peer::{
     DataSocket, Descriptors, DoorbellOffer, Handler, LinkOffer, LocalOffer, NoRdma, Path, PathWish,

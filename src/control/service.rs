@@ -68,6 +68,13 @@ impl Services {
         self.0.insert(method, Arc::new(function));
         self
     }
+
+    /// Both these and `others`; a number that both have is these ones'.
+    #[must_use]
+    pub fn and(mut self, mut others: Self) -> Self {
+        others.0.append(&mut self.0);
+        others
+    }
 }
 
 impl fmt::Debug for Services {

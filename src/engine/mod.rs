@@ -50,7 +50,7 @@ use std::time::Duration;
 use crossbeam::channel;
 use crossbeam::queue::ArrayQueue;
 
-use crate::control::{Address, Control, RuntimeReport};
+use crate::control::{Address, Control, RuntimeReport, Services};
 use crate::fabric::doorbell::Doorbell;
 use crate::ground::device::TaskName;
 use crate::ground::{
@@ -61,7 +61,7 @@ use crate::shard::call::Call;
 use crate::shard::mailbox::Mailbox;
 use crate::shard::recorder::Recorder;
 use crate::shard::wait::WaitCell;
-use crate::shard::{Clock, PendingItem, Received, ShardStats, Task};
+use crate::shard::{Clock, PendingItem, Received, ShardStats, Task, TaskWaker};
 use recv::block_on_cell;
 use steps::Steps;
 use wiring::Wiring;
@@ -70,6 +70,18 @@ use wiring::Wiring;
 #[derive(Clone, Debug)]
 pub struct Engine {
     inner: Arc<Inner>,
+}
+
+/// An engine that whoever holds this does not keep running.
+#[derive(Clone, Debug)]
+pub struct WeakEngine(Weak<Inner>);
+
+impl WeakEngine {
+    /// The engine, if anybody keeps it running.
+    #[must_use]
+    pub fn upgrade(&self) -> Option<Engine> {
+        self.0.upgrade().map(|inner| Engine { inner })
+    }
 }
 
 /// What all clones share.
@@ -135,7 +147,21 @@ impl Engine {
     /// `InvalidArgument` names the setting that makes no sense; `ResourceExhausted` what the machine has not got;
     /// `AlreadyExists` if a living task has this name's address.
     pub fn start(config: Config) -> Result<Self, Status> {
-        start::start(config).map(|inner| Self { inner })
+        Self::start_with(config, Services::new())
+    }
+
+    /// The same, and peers may call `services` too. Numbers below [`services::OWN_MAX`] are the engine's.
+    ///
+    /// # Errors
+    /// As [`Engine::start`].
+    pub fn start_with(config: Config, services: Services) -> Result<Self, Status> {
+        start::start(config, services).map(|inner| Self { inner })
+    }
+
+    /// The engine, as what it keeps running may hold it.
+    #[must_use]
+    pub fn downgrade(&self) -> WeakEngine {
+        WeakEngine(Arc::downgrade(&self.inner))
     }
 
     /// The step of that number. Steps begin with their first use and end with [`Step::finish`] or [`Step::abort`].
@@ -183,11 +209,11 @@ impl Engine {
         Ok(builder)
     }
 
-    /// Runs a task inside shard `index`.
+    /// Runs a task inside shard `index`. What it returns wakes the task from any thread.
     ///
     /// # Errors
     /// `InvalidArgument` if there is no such shard.
-    pub fn spawn(&self, index: usize, task: Box<dyn Task>) -> Result<(), Status> {
+    pub fn spawn(&self, index: usize, task: Box<dyn Task>) -> Result<TaskWaker, Status> {
         let mailbox = self.inner.mailboxes.get(index).ok_or_else(|| {
             let count = self.inner.mailboxes.len();
             Status::new(
@@ -196,8 +222,10 @@ impl Engine {
                 format!("there is no shard {index}, only {count}"),
             )
         })?;
-        mailbox.call(Call::Spawn { task });
-        Ok(())
+        let waker = TaskWaker::new(Arc::clone(mailbox));
+        let seat = Arc::clone(waker.seat());
+        mailbox.call(Call::Spawn { task, seat });
+        Ok(waker)
     }
 
     /// Connects two engines of one process with each other, without sockets or descriptors.

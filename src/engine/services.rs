@@ -32,6 +32,9 @@ pub const STAT: u32 = 5;
 /// Takes a `DumpRequest`, gives a `DumpReply`.
 pub const DUMP: u32 = 6;
 
+/// Numbers up to this are of services that every engine has, or will have.
+pub const OWN_MAX: u32 = 15;
+
 /// How often a probe looks whether all are connected.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 

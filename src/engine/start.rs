@@ -17,7 +17,7 @@ use super::steps::Steps;
 use super::wiring::{ShardObserver, Wiring};
 use super::{Crew, Inner, Placement};
 use super::{metrics, recording};
-use crate::control::{Control, ControlConfig, PollPolicy as ControlPolicy};
+use crate::control::{Control, ControlConfig, PollPolicy as ControlPolicy, Services};
 use crate::fabric::doorbell::Doorbell;
 use crate::fabric::tcp::{TcpConfig, TcpPort};
 use crate::fabric::{AnyPort, LoopbackPort, ShmPort, spsc};
@@ -42,7 +42,7 @@ pub(crate) const TCP: usize = 2;
 /// RDMA last, where there is any.
 pub(crate) const VERBS: usize = 3;
 
-pub(super) fn start(config: Config) -> Result<Arc<Inner>, Status> {
+pub(super) fn start(config: Config, services: Services) -> Result<Arc<Inner>, Status> {
     config.check()?;
     let task = TaskName::parse(&config.task)?;
     let incarnation =
@@ -63,7 +63,7 @@ pub(super) fn start(config: Config) -> Result<Arc<Inner>, Status> {
         .collect();
     let pool = Pool::new(ArenaId(count as u16), config.arena)?;
     let rdma = Rdma::open(&config, &cores)?;
-    let wiring = Arc::new(Wiring::new(&config, count, Arc::clone(&rdma))?);
+    let wiring = Arc::new(Wiring::new(&config, count, Arc::clone(&rdma), services)?);
     for segment in pool.segments() {
         wiring.segment_added(count as u16, Arc::clone(segment));
     }

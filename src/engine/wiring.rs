@@ -18,7 +18,7 @@ use super::rdma::{Rdma, over_verbs};
 use crate::channel::{Rule, Rules};
 use crate::control::{
     Address, DoorbellOffer, Handler, LinkOffer, LocalOffer, NoRdma, Path, PeerGone, PeerHello,
-    PeerId, PeerUp, RdmaLinks, SegmentOffer,
+    PeerId, PeerUp, RdmaLinks, SegmentOffer, Services,
 };
 use crate::fabric::DownReason;
 use crate::fabric::shm::{Link, LinkConfig};
@@ -39,6 +39,8 @@ pub(crate) struct Wiring {
     rules: Rules,
     given_up_after: Duration,
     admission: Admission,
+    /// What peers may call beside what every engine has.
+    services: Services,
     rdma: Arc<Rdma>,
     engine: OnceLock<Weak<Inner>>,
     book: Mutex<Book>,
@@ -99,7 +101,12 @@ pub struct Connected {
 }
 
 impl Wiring {
-    pub(crate) fn new(config: &Config, shards: usize, rdma: Arc<Rdma>) -> Result<Self, Status> {
+    pub(crate) fn new(
+        config: &Config,
+        shards: usize,
+        rdma: Arc<Rdma>,
+        services: Services,
+    ) -> Result<Self, Status> {
         // However a peer is spelled in the settings, keys name it in full.
         let in_full = |(task, address): (&String, &Address)| {
             TaskName::parse(task).map(|task| (task.to_string(), address.clone()))
@@ -116,6 +123,7 @@ impl Wiring {
             rules: config.rules,
             given_up_after: config.given_up_after(),
             admission: Admission::new(config)?,
+            services,
             rdma,
             engine: OnceLock::new(),
             book: Mutex::new(book),
@@ -406,6 +414,7 @@ impl Handler for Wiring {
 
     fn services(&self) -> crate::control::Services {
         super::services::of(self.engine.get().cloned().unwrap_or_default())
+            .and(self.services.clone())
     }
 
     fn peer_up(&self, up: PeerUp) {

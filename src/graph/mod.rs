@@ -13,6 +13,7 @@ mod devices;
 mod errors;
 mod flow;
 mod frames;
+mod gradients;
 mod infer;
 mod ops;
 pub mod partition;
@@ -31,6 +32,7 @@ pub use flow::{
     Consumers, DeviceIndex, Graph, Import, Node, NodeId, Output, output_name, parse_input,
 };
 pub use frames::{Frame, FrameIndex, Frames, ROOT};
+pub use gradients::gradients;
 pub use ops::{Op, Ops, Role};
 pub use partition::{Cut, Parts, partition};
 pub use place::{DeviceSetter, Placing, Strategy, place};

@@ -24,10 +24,10 @@ use crate::ground::{Status, catalogue};
 use crate::proto::tensorflow::{DataType, GraphDef, NodeDef};
 
 #[cfg(test)]
-mod interpreter;
+pub(crate) mod interpreter;
 mod loops;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use loops::empty_floats;
 

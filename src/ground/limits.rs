@@ -403,8 +403,42 @@ pub const GRAPH_DIMENSIONS_MAX: usize = 4 * GRAPH_EDGES_MAX;
 pub const GRAPH_OUTPUTS_PER_NODE_MAX: usize = 1 << 14;
 /// Dimensions of a shape in a graph, as the original has it. A tensor has fewer.
 pub const GRAPH_RANK_MAX: usize = 254;
+/// Bytes of a tensor of strings that a kernel makes, and of its table: they lie on the heap, beside the arena and its
+/// bound. A batch of a thousand images as files is a tenth of it.
+pub const STRING_TENSOR_BYTES_MAX: usize = 1 << 30;
+/// Arguments of one part of a graph, and its results: a graph numbers them, and room is made for each of the numbers.
+pub const RUN_VALUES_MAX: usize = 1 << 16;
+/// Runs of parts of graphs under way at once in one task, waiting to begin or begun.
+pub const RUNS_MAX: usize = 1 << 16;
+/// Iterations of one loop under way at once, however many a graph asks for.
+pub const LOOP_PARALLEL_MAX: usize = 1 << 10;
+/// Bytes of run states kept for another use, for each part of a graph and shard; one is kept however large it is.
+pub const SPARE_RUN_BYTES: usize = 4 << 20;
+/// Bytes of a checkpoint's header: the bound of the format's own library, some million names.
+pub const CHECKPOINT_HEADER_BYTES_MAX: usize = 100_000_000;
 /// Bytes of a node's name, so that `edge_<number>_<name>` is an edge's.
 pub const NODE_NAME_BYTES_MAX: usize = EDGE_NAME_BYTES_MAX - 26;
+
+/// Bytes of a message on a line: names of what is fed and fetched. Values and graphs travel beside it.
+pub const LINE_MESSAGE_BYTES_MAX: usize = 1 << 20;
+/// Tensors that come with one message: what is fed or fetched in one step.
+pub const LINE_TENSORS_MAX: usize = 1 << 12;
+/// Questions that wait on one line: as many as steps may be alive.
+pub const LINE_QUESTIONS_MAX: usize = STEPS as usize;
+/// Things that a task does for others on threads of their own: reading, placing and preparing graphs. Each holds a graph.
+pub const ERRANDS_OF_SESSIONS_MAX: usize = 64;
+/// Sessions of one worker, and of one master.
+pub const SESSIONS_MAX: usize = 1 << 10;
+/// Graphs that a session has prepared, at a master and at a worker: kinds of steps, not steps.
+pub const SESSION_GRAPHS_MAX: usize = 1 << 12;
+/// Steps of one session that are under way: as many as an engine may have alive.
+pub const SESSION_STEPS_MAX: usize = STEPS as usize;
+/// Callables of one session.
+pub const SESSION_CALLABLES_MAX: usize = 1 << 12;
+/// Steps that a worker remembers the times of, while it logs.
+pub const STEP_LOG_MAX: usize = 1 << 10;
+/// How long steps are traced at most, in seconds.
+pub const TRACE_SECONDS_MAX: f64 = 60.0;
 
 /// Connections to the metrics at once: a scraper, a probe or two, and somebody looking.
 pub const METRICS_GUESTS: usize = 16;

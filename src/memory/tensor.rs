@@ -212,6 +212,20 @@ impl Tensor {
         Strings::decode(self.bytes(), self.meta.shape.elements())
     }
 
+    /// The same bytes under another shape, not copied.
+    ///
+    /// # Errors
+    /// [`TensorError::Elements`] if `shape` has not as many elements.
+    pub fn reshaped(&self, shape: Shape) -> Result<Self, TensorError> {
+        let (expected, actual) = (shape.elements(), self.shape().elements());
+        if expected != actual {
+            return Err(TensorError::Elements { expected, actual });
+        }
+        let mut reshaped = self.clone();
+        reshaped.meta.shape = shape;
+        Ok(reshaped)
+    }
+
     /// What others call its memory; `Some` only if it lies in an arena of this process.
     #[must_use]
     pub fn region(&self) -> Option<Region> {

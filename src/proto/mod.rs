@@ -1,6 +1,6 @@
 //! Proto: the control plane's messages, as compiled from `proto/rendez.proto`, those of services from
-//! `proto/services.proto`, and TensorFlow's of a cluster, a graph and a session from `proto/cluster.proto`,
-//! `proto/graph.proto` and `proto/session.proto`.
+//! `proto/services.proto`, and TensorFlow's of a cluster, a graph, a session, a worker and a master from
+//! `proto/cluster.proto`, `proto/graph.proto`, `proto/session.proto`, `proto/worker.proto` and `proto/master.proto`.
 //!
 //! Plain data: nothing here knows of sockets, tasks or threads, and nothing here is ever in a hot frame.
 
@@ -18,7 +18,7 @@ pub mod services {
     include!(concat!(env!("OUT_DIR"), "/rendez.services.v1.rs"));
 }
 
-/// TensorFlow's messages of a cluster, a graph and a session.
+/// TensorFlow's messages of a cluster, a graph, a session, and of what masters and workers answer.
 // Generated code: its style is the generator's.
 #[allow(clippy::all, unreachable_pub, missing_docs)]
 pub mod tensorflow {

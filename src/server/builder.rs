@@ -19,6 +19,7 @@ pub struct Builder {
     epoch: Option<Epoch>,
     protocol: Option<String>,
     port: Option<u16>,
+    idle: Option<std::time::Duration>,
 }
 
 impl Builder {
@@ -67,6 +68,12 @@ impl Builder {
         self
     }
 
+    /// Closes sessions that nobody has used for so long. Without it they stay until their client closes them or goes.
+    pub const fn session_idle(mut self, idle: std::time::Duration) -> Self {
+        self.idle = Some(idle);
+        self
+    }
+
     /// The server, not started.
     ///
     /// # Errors
@@ -97,6 +104,7 @@ impl Builder {
                 task,
                 membership,
                 protocol,
+                idle: self.idle,
                 stage: Mutex::new(Stage::New),
                 changed: Condvar::new(),
             }),

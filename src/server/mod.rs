@@ -12,15 +12,33 @@
 //! | `builder.rs` | what a server is made of, checked before anything is started |
 //! | `protocol.rs` | the registry of protocols, with the spellings of other systems |
 //! | `join.rs` | how ranks that know only their root learn of each other |
+//! | `session/` | how programs run graphs: by a master in this process, or in another |
+//! | `master/`, `worker/` | who takes graphs and has them run, and who runs their parts |
+//! | `line/` | questions and answers between two tasks, as values of the engine |
+//! | `runtime.rs`, `runner.rs`, `executing.rs` | how master, worker and executor are put together |
+//! | `errands.rs`, `wait.rs` | threads for what blocks, and how one waits for another |
 //! | `kernels/` | what computes a node's outputs |
+//! | `executor/` | runs registered parts of graphs |
 //! | `value.rs`, `variables.rs` | what flows along edges, and what outlives a step |
+//! | `protos.rs` | tensors as TensorFlow's messages |
 
 mod builder;
+mod errands;
+mod executing;
+pub mod executor;
 mod join;
 pub mod kernels;
+mod line;
+mod master;
 mod protocol;
+pub mod protos;
+mod runner;
+mod runtime;
+mod session;
 pub mod value;
 pub mod variables;
+mod wait;
+mod worker;
 
 #[cfg(test)]
 mod tests;
@@ -30,10 +48,12 @@ use std::time::Duration;
 
 pub use builder::Builder;
 pub use protocol::Protocol;
+pub use session::{Callable, PartialRun, Session};
 
 use crate::cluster::{ClusterSpec, HostPort, Membership};
 use crate::engine::{Config, Engine};
 use crate::ground::{Code, Status, TaskName, catalogue};
+use runtime::{Place, Runtime};
 
 /// One task of a cluster. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -47,6 +67,7 @@ struct Inner {
     task: TaskName,
     membership: Membership,
     protocol: Protocol,
+    idle: Option<Duration>,
     stage: Mutex<Stage>,
     changed: Condvar,
 }
@@ -55,8 +76,23 @@ struct Inner {
 #[derive(Clone, Debug)]
 enum Stage {
     New,
-    Started { engine: Engine, spec: ClusterSpec },
+    Started {
+        engine: Engine,
+        spec: ClusterSpec,
+        runtime: Arc<Runtime>,
+    },
     Stopped,
+}
+
+/// What a server keeps for sessions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Load {
+    /// Sessions of its master.
+    pub sessions: usize,
+    /// Sessions that masters have at its worker.
+    pub worker_sessions: usize,
+    /// Steps of those that are not cleaned up.
+    pub steps: usize,
 }
 
 /// Where a server is in its life.
@@ -100,7 +136,8 @@ impl Server {
             }
             Stage::New => {}
         }
-        let engine = Engine::start(self.inner.config.clone())?;
+        let place = Place::default();
+        let engine = Engine::start_with(self.inner.config.clone(), place.services())?;
         let spec = match &self.inner.membership {
             Membership::Known(spec) => spec.clone(),
             Membership::Rooted { root, rank, size } => {
@@ -108,7 +145,13 @@ impl Server {
                 join::join(&engine, root, *rank, *size, patience)?
             }
         };
-        *stage = Stage::Started { engine, spec };
+        let patience = self.inner.config.connect_timeout;
+        let runtime = Runtime::start(&engine, spec.clone(), patience, self.inner.idle, &place)?;
+        *stage = Stage::Started {
+            engine,
+            spec,
+            runtime,
+        };
         Ok(())
     }
 
@@ -116,7 +159,11 @@ impl Server {
     /// hears so. The deadline is that of the settings if none is given. Nothing happens if it has stopped already.
     pub fn stop(&self, deadline: Option<Duration>) {
         let stage = std::mem::replace(&mut *self.stage(), Stage::Stopped);
-        if let Stage::Started { engine, .. } = stage {
+        if let Stage::Started {
+            engine, runtime, ..
+        } = stage
+        {
+            runtime.stop();
             engine.shutdown(deadline.unwrap_or(self.inner.config.drain_timeout));
         }
         self.inner.changed.notify_all();
@@ -146,8 +193,27 @@ impl Server {
     /// # Errors
     /// `FailedPrecondition` before [`Server::start`] and after [`Server::stop`].
     pub fn engine(&self) -> Result<Engine, Status> {
+        Ok(self.runtime()?.engine().clone())
+    }
+
+    /// What it keeps for sessions, while it runs.
+    ///
+    /// # Errors
+    /// As [`Server::engine`].
+    pub fn load(&self) -> Result<Load, Status> {
+        let runtime = self.runtime()?;
+        let (worker_sessions, steps) = runtime.worker().load();
+        Ok(Load {
+            sessions: runtime.master().session_count(),
+            worker_sessions,
+            steps,
+        })
+    }
+
+    /// What runs graphs here, while the server runs.
+    fn runtime(&self) -> Result<Arc<Runtime>, Status> {
         let message = match &*self.stage() {
-            Stage::Started { engine, .. } => return Ok(engine.clone()),
+            Stage::Started { runtime, .. } => return Ok(Arc::clone(runtime)),
             Stage::New => "Server has not been started.",
             Stage::Stopped => "Server has stopped.",
         };

@@ -20,6 +20,24 @@ pub enum Value {
 }
 
 impl Value {
+    /// The variable, if it is one.
+    #[must_use]
+    pub const fn variable(&self) -> Option<&Arc<Variable>> {
+        match self {
+            Self::Variable(variable) => Some(variable),
+            Self::Tensor(_) => None,
+        }
+    }
+
+    /// Bytes of the tensor: of a variable those it had a moment ago.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Tensor(tensor) => tensor.bytes().len(),
+            Self::Variable(variable) => variable.bytes(),
+        }
+    }
+
     /// The tensor: of a variable its content at this moment.
     ///
     /// # Errors

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::task::Task;
+use super::task::{Seat, Task};
 use super::wait::WaitCell;
 use crate::fabric::QpId;
 use crate::ground::device::TaskName;
@@ -84,7 +84,12 @@ pub(crate) enum Call {
         answer: Arc<WaitCell<()>>,
     },
     /// Run a task on this shard.
-    Spawn { task: Box<dyn Task> },
+    Spawn {
+        task: Box<dyn Task>,
+        seat: Arc<Seat>,
+    },
+    /// Call a task that somebody woke.
+    Wake { seat: Arc<Seat> },
     /// What is pending.
     Pending {
         answer: Arc<WaitCell<Vec<PendingItem>>>,

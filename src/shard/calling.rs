@@ -76,11 +76,13 @@ impl Shard {
                 deadline,
                 answer,
             } => answer.complete(self.core.end_by(step, deadline)),
-            Call::Spawn { task } => {
+            Call::Spawn { task, seat } => {
                 let at = self.tasks.len() as u32;
+                seat.sit(at);
                 self.tasks.push(Some(task));
                 self.call_task(at, TaskEvent::Started);
             }
+            Call::Wake { seat } => self.call_task(seat.answer(), TaskEvent::Woken),
             Call::Pending { answer } => answer.complete(Ok(self.core.pending())),
             Call::Stats { answer } => answer.complete(Ok(self.stats())),
             Call::Stop { deadline } => {

@@ -240,6 +240,7 @@ impl Core {
             link,
             owner_id: None,
             is_pinned: false,
+            prepared: 0,
         }))
     }
 

@@ -8,7 +8,7 @@ use super::keys::{KeyEntry, Route};
 use super::peers::PeerState;
 use super::value::{Value, Waiter};
 use crate::channel::Rule;
-use crate::ground::{Incarnation, Key, Status};
+use crate::ground::{Incarnation, Status};
 use crate::rendezvous::{Ended, KeyId, Slot};
 use crate::wire::Ticket;
 
@@ -107,8 +107,7 @@ impl Core {
     }
 
     /// The status of a receive that names an incarnation its source does not have.
-    pub(crate) fn incarnation_fault(&self, key: &Key, peer: u32) -> Option<Status> {
-        let wanted = key.source_incarnation();
+    pub(crate) fn incarnation_fault(&self, wanted: Incarnation, peer: u32) -> Option<Status> {
         if wanted.is_current() || !self.settings.rules.on(Rule::Restarts) {
             return None;
         }
@@ -116,6 +115,15 @@ impl Core {
             PeerState::Up { incarnation } if incarnation != wanted => Some(
                 faults::wrong_incarnation(&self.peers[peer as usize].task, wanted, incarnation),
             ),
+            _ => None,
+        }
+    }
+
+    /// Why nothing will come under a key of ours that names this life of its source: the peer lives another.
+    #[inline]
+    pub(crate) fn stranger_fault(&self, id: KeyId, wanted: Incarnation) -> Option<Status> {
+        match self.keys.at(id)?.route {
+            Route::In { peer } => self.incarnation_fault(wanted, peer),
             _ => None,
         }
     }

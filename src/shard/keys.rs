@@ -33,6 +33,8 @@ pub(crate) struct KeyEntry {
     pub(crate) owner_id: Option<KeyId>,
     /// Somebody outside the shard holds the number: it is never given to another key.
     pub(crate) is_pinned: bool,
+    /// How often it was prepared and not released: as long as that is not zero it is kept likewise.
+    pub(crate) prepared: u32,
 }
 
 /// Every key of a shard.
@@ -104,13 +106,13 @@ impl Keys {
         KeyId(number)
     }
 
-    /// Takes every key away that is not pinned and that `in_use` does not name. Returns how many went.
+    /// Takes every key away that is neither pinned nor prepared and that `in_use` does not name. Returns how many went.
     pub(crate) fn sweep(&mut self, in_use: impl Fn(KeyId) -> bool) -> usize {
         let before = self.count;
         for number in 0..self.entries.len() {
-            let goes = self.entries[number]
-                .as_ref()
-                .is_some_and(|entry| !entry.is_pinned && !in_use(KeyId(number as u32)));
+            let goes = self.entries[number].as_ref().is_some_and(|entry| {
+                !entry.is_pinned && entry.prepared == 0 && !in_use(KeyId(number as u32))
+            });
             if goes {
                 self.entries[number] = None;
                 self.free.push(number as u32);

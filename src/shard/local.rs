@@ -414,7 +414,8 @@ impl Core {
         match route {
             Route::Local => {}
             Route::In { peer } => {
-                if let Some(status) = key.and_then(|key| self.incarnation_fault(key, peer)) {
+                let wanted = key.map(Key::source_incarnation);
+                if let Some(status) = wanted.and_then(|life| self.incarnation_fault(life, peer)) {
                     self.complete(waiter, Err(status));
                     return None;
                 }

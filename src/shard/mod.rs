@@ -49,7 +49,7 @@ pub use call::{PendingItem, PendingWhat, ShardStats};
 pub use clock::Clock;
 pub use settings::{Observer, Settings};
 pub use stages::PeerClock;
-pub use task::{PreparedKey, Task, TaskContext, TaskEvent};
+pub use task::{PreparedKey, Task, TaskContext, TaskEvent, TaskWaker};
 pub use value::{Path, Received};
 
 use self::core::{Core, Wait};

@@ -22,7 +22,7 @@ use super::parcel::{Parcel, Permit, SendCell};
 use super::peers::Link;
 use super::recorder::Head;
 use super::stages::{Place, Stages};
-use super::task::{Task, TaskContext, TaskEvent};
+use super::task::{Task, TaskContext, TaskEvent, TaskWaker};
 use super::value::Received;
 use super::wait::WaitCell;
 use super::{
@@ -215,8 +215,11 @@ impl Solo {
     }
 
     /// Runs a task of its owner's inside the shard.
-    pub fn spawn(&mut self, task: Box<dyn Task>) {
-        self.mailbox.call(Call::Spawn { task });
+    pub fn spawn(&mut self, task: Box<dyn Task>) -> TaskWaker {
+        let waker = TaskWaker::new(Arc::clone(&self.mailbox));
+        let seat = Arc::clone(waker.seat());
+        self.mailbox.call(Call::Spawn { task, seat });
+        waker
     }
 
     /// Runs `body` inside the shard, as an in-shard task: to prepare keys, send, and receive. What its receives hear

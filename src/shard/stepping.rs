@@ -102,7 +102,7 @@ impl Core {
     }
 
     /// A step ends by a failure of this shard.
-    pub(super) fn fail_step(&mut self, step: StepId, status: &Status) {
+    pub(crate) fn fail_step(&mut self, step: StepId, status: &Status) {
         self.observer.step_ended(step, status);
         if self.abort(step, status) {
             self.tell_neighbours(step, status);

@@ -2,9 +2,17 @@
 //!
 //! A task runs in its shard's thread, between two polls. It must return soon; whoever waits in one stops the shard.
 
+mod waking;
+
+#[cfg(test)]
+mod tests;
+
+pub(crate) use waking::Seat;
+pub use waking::TaskWaker;
+
 use super::Shard;
-use super::value::Received;
-use crate::ground::{FrameIter, Key, Nanos, Status, StepId, TensorMeta};
+use super::value::{Received, Waiter};
+use crate::ground::{FrameIter, Incarnation, Key, Nanos, Status, StepId, TensorMeta};
 use crate::memory::{MemoryError, Tensor, TensorBuilder};
 use crate::rendezvous::{KeyId, Slot};
 
@@ -29,6 +37,8 @@ pub enum TaskEvent {
     },
     /// The task asked to be called again in the next turn.
     Again,
+    /// Somebody used the task's [`TaskWaker`] since it was called for the last wake.
+    Woken,
     /// The shard stops.
     Stopping,
 }
@@ -38,13 +48,15 @@ pub enum TaskEvent {
 pub struct PreparedKey {
     pub(crate) id: KeyId,
     pub(crate) at: FrameIter,
+    /// The life of the source that the key names.
+    pub(crate) expected: Incarnation,
 }
 
 impl PreparedKey {
     /// The same key in another loop frame or iteration.
     #[must_use]
     pub const fn at(self, at: FrameIter) -> Self {
-        Self { id: self.id, at }
+        Self { at, ..self }
     }
 }
 
@@ -63,12 +75,21 @@ impl TaskContext<'_> {
     pub fn prepare(&mut self, key: &Key) -> Result<PreparedKey, Status> {
         let id = self.shard.core.intern(key)?;
         if let Some(entry) = self.shard.core.keys.at_mut(id) {
-            entry.is_pinned = true;
+            entry.prepared = entry.prepared.saturating_add(1);
         }
         Ok(PreparedKey {
             id,
             at: key.frame_iter(),
+            expected: key.source_incarnation(),
         })
+    }
+
+    /// Gives a prepared key back, once for each time it was prepared: the shard may then forget it, and its copies name
+    /// nothing any more.
+    pub fn release(&mut self, key: PreparedKey) {
+        if let Some(entry) = self.shard.core.keys.at_mut(key.id) {
+            entry.prepared = entry.prepared.saturating_sub(1);
+        }
     }
 
     /// Hands a value over. Never blocks.
@@ -113,6 +134,15 @@ impl TaskContext<'_> {
     /// As [`TaskContext::recv`], until `deadline` on the shard's clock.
     #[inline]
     pub fn recv_by(&mut self, step: StepId, key: PreparedKey, token: u64, deadline: Nanos) {
+        if !key.expected.is_current()
+            && let Some(status) = self.shard.core.stranger_fault(key.id, key.expected)
+        {
+            let waiter = Waiter::Task {
+                task: self.task,
+                token,
+            };
+            return self.shard.core.complete(waiter, Err(status));
+        }
         self.shard
             .recv_for_task(self.task, step, key.id, key.at, token, deadline);
     }
@@ -146,6 +176,12 @@ impl TaskContext<'_> {
     #[inline]
     pub fn builder(&mut self, meta: TensorMeta) -> Result<TensorBuilder, MemoryError> {
         self.shard.core.pool.builder(meta)
+    }
+
+    /// Ends a step with `status`, as [`Step::abort`](crate::engine::Step::abort) does: everything that waits in it hears
+    /// so, here and at every peer that has anything pending in it. The first status of a step wins.
+    pub fn abort(&mut self, step: StepId, status: &Status) {
+        self.shard.core.fail_step(step, status);
     }
 
     /// The shard's clock, now.

@@ -93,7 +93,8 @@ pub(super) fn begin(
         }),
         Pattern::Oneway | Pattern::Rate => Box::new(Sink::new(job, keys)),
     };
-    far.spawn(0, task).map_err(|status| failed(&status))
+    far.spawn(0, task).map_err(|status| failed(&status))?;
+    Ok(())
 }
 
 struct Ponger {
@@ -149,7 +150,7 @@ impl Task for Ponger {
             }
             // The near side is done, or gone.
             TaskEvent::Received { .. } => context.finish(),
-            TaskEvent::Again | TaskEvent::Stopping => {}
+            TaskEvent::Again | TaskEvent::Stopping | TaskEvent::Woken => {}
         }
     }
 }
@@ -294,7 +295,7 @@ impl Task for Sink {
                 }
             }
             TaskEvent::Received { .. } => context.finish(),
-            TaskEvent::Again | TaskEvent::Stopping => {}
+            TaskEvent::Again | TaskEvent::Stopping | TaskEvent::Woken => {}
         }
     }
 }

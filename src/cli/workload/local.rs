@@ -92,7 +92,7 @@ impl Task for Pairs {
                 self.received += 1;
                 outcome.map(drop)
             }
-            TaskEvent::Stopping => Ok(()),
+            TaskEvent::Stopping | TaskEvent::Woken => Ok(()),
         };
         if let Err(status) = handled
             && let Some(done) = self.done.take()

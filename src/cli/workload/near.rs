@@ -133,7 +133,7 @@ impl Task for Pinger {
             TaskEvent::Started => self.start(context),
             TaskEvent::Received { outcome, .. } => self.pong(outcome, context),
             TaskEvent::Again => self.ping_when_due(context),
-            TaskEvent::Stopping => Ok(()),
+            TaskEvent::Stopping | TaskEvent::Woken => Ok(()),
         };
         if let Err(status) = handled {
             self.end(Err(status), context);
@@ -327,7 +327,7 @@ impl Task for Streamer {
             } => self.reported(outcome, context),
             TaskEvent::Received { outcome, .. } => self.acknowledge(outcome, context),
             TaskEvent::Again => self.stream(context),
-            TaskEvent::Stopping => Ok(()),
+            TaskEvent::Stopping | TaskEvent::Woken => Ok(()),
         };
         if let Err(status) = handled {
             self.end(Err(status), context);

@@ -11,21 +11,21 @@ use crate::graph::flow::parse_input;
 use crate::proto::tensorflow::{GraphDef, NodeDef};
 
 /// A row of integers; `None` is dead.
-pub(super) type Value = Option<Vec<i64>>;
+pub(crate) type Value = Option<Vec<i64>>;
 /// What every node gave, by name, frame and iteration.
-pub(super) type Trace = BTreeMap<(String, String, u64), Vec<Value>>;
+pub(crate) type Trace = BTreeMap<(String, String, u64), Vec<Value>>;
 
 /// How a run ended.
 #[derive(Debug, Default)]
-pub(super) struct Outcome {
-    pub(super) trace: Trace,
+pub(crate) struct Outcome {
+    pub(crate) trace: Trace,
     /// Receives that nothing was sent to, and sends that nobody received.
-    pub(super) left: Vec<String>,
-    pub(super) sends: usize,
+    pub(crate) left: Vec<String>,
+    pub(crate) sends: usize,
 }
 
 /// Runs the parts beside each other until nothing can run.
-pub(super) fn run(parts: &[&GraphDef]) -> Outcome {
+pub(crate) fn run(parts: &[&GraphDef]) -> Outcome {
     let mut machine = Machine {
         executors: parts.iter().map(|part| Executor::new(part)).collect(),
         ..Machine::default()
@@ -412,10 +412,11 @@ fn compute(def: &NodeDef, data: &[Value]) -> Vec<Value> {
                 tensor.int_val.iter().map(|&number| number.into()).collect(),
             )]
         }
-        "AddV2" => both(i64::wrapping_add),
-        "Sub" => both(i64::wrapping_sub),
-        "Mul" => both(i64::wrapping_mul),
-        "Less" => both(|left, right| (left < right).into()),
+        "AddV2" => both(|left, right| wrapped(left.wrapping_add(right))),
+        "Sub" => both(|left, right| wrapped(left.wrapping_sub(right))),
+        "Mul" => both(|left, right| wrapped(left.wrapping_mul(right))),
+        // What steers is one truth.
+        "Less" => vec![Some(vec![(row(0)[0] < row(1)[0]).into()])],
         "Identity" | "LoopCond" | "Enter" | "Exit" | "NextIteration" | "Cast" => vec![Some(row(0))],
         "NoOp" | "ControlTrigger" => vec![],
         "Switch" if row(1)[0] != 0 => vec![None, Some(row(0))],
@@ -430,6 +431,11 @@ fn compute(def: &NodeDef, data: &[Value]) -> Vec<Value> {
         }
         other => panic!("no kernel for {other}"),
     }
+}
+
+/// The numbers of a graph are of 32 bits.
+fn wrapped(number: i64) -> i64 {
+    i64::from(number as i32)
 }
 
 fn frame_name(def: &NodeDef) -> String {

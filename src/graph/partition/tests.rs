@@ -208,13 +208,13 @@ fn names(devices: u64) -> Vec<(String, Incarnation)> {
     (0..devices).map(name).collect()
 }
 
-fn devices(count: u64) -> Devices {
+pub(crate) fn devices(count: u64) -> Devices {
     let names = names(count);
     let names = names.iter().map(|(name, life)| (name.as_str(), *life));
     Devices::new(names).expect("devices")
 }
 
-fn program(seed: u64, budget: usize, devices: u64) -> Graph {
+pub(crate) fn program(seed: u64, budget: usize, devices: u64) -> Graph {
     let mut gardener = Gardener {
         graph: Builder::new(&Ops::standard()),
         devices,

@@ -176,3 +176,19 @@ fn strings_on_the_heap() {
         Err(TensorError::Encoding { count: 1 << 60 })
     );
 }
+
+#[test]
+fn another_shape_shares_the_bytes() {
+    for values in [vec![1f32; 4], vec![2f32; 64]] {
+        let len = values.len() as u64;
+        let tensor = Tensor::from_vec(values, shape(&[len])).expect("a row");
+        let table = tensor.reshaped(shape(&[2, len / 2])).expect("as many");
+        assert_eq!(table.shape(), shape(&[2, len / 2]));
+        assert_eq!(table.bytes(), tensor.bytes());
+        let shares = table.bytes().as_ptr() == tensor.bytes().as_ptr();
+        assert!(shares || table.is_inline());
+        let (expected, actual) = (len + 1, len);
+        let lie = tensor.reshaped(shape(&[len + 1])).map(drop);
+        assert_eq!(lie, Err(TensorError::Elements { expected, actual }));
+    }
+}

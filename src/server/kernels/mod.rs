@@ -4,12 +4,39 @@
 //! It knows its node's attributes and no edges, no frames and no devices. What a node does to the flow (Switch, Merge,
 //! the nodes of a loop, Send and Recv) is no kernel: that is for the executor.
 
+//!
+//! A family of operations is a file with a function `make`, which knows their names and gives what computes them, made
+//! for the node's types. `call.rs` is what they compute with.
+
 use std::fmt;
+
+mod arrange;
+mod assertion;
+mod broadcast;
+mod call;
+mod checkpoint;
+mod compare;
+mod elementwise;
+mod fills;
+mod gather;
+mod linear;
+mod make;
+mod network;
+mod numbers;
+mod optimizers;
+mod pieces;
+mod random;
+mod reduce;
+mod shapes;
+mod sources;
+mod state;
+#[cfg(test)]
+mod testing;
 
 use super::value::Value;
 use super::variables::Variables;
 use crate::graph::Node;
-use crate::ground::{Status, StepId, TensorMeta, catalogue};
+use crate::ground::{Status, StepId, TensorMeta};
 use crate::memory::TensorBuilder;
 
 /// What a kernel has to do with, beside its inputs. One for each task.
@@ -76,12 +103,7 @@ impl fmt::Debug for Home {
 /// The kernel of a node.
 ///
 /// # Errors
-/// `KERNEL_UNKNOWN` naming the node, its operation and its types if there is none.
+/// `KERNEL_UNKNOWN` naming the node, its operation and its types if there is none; what its attributes contradict.
 pub fn of(node: &Node) -> Result<Box<dyn Kernel>, Status> {
-    let message = format!(
-        "No kernel was registered to support Op '{}' of node '{}' with these attributes",
-        node.op.name(),
-        node.name
-    );
-    Err(Status::of(catalogue::KERNEL_UNKNOWN, message))
+    make::kernel(node)
 }

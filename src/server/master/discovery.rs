@@ -1,0 +1,147 @@
+//! Discovery: which devices a session has, asked of every worker that it may use.
+//!
+//! Knows the cluster, filters and time. The original waits for ever for a worker that is not there; here that has an
+//! end, and both ways whoever is waited for is named.
+
+use std::time::{Duration, Instant};
+
+use prost::Message;
+
+use crate::cluster::ClusterSpec;
+use crate::engine::Engine;
+use crate::graph::Devices;
+use crate::ground::{Code, DeviceName, Incarnation, Status, TaskName, catalogue};
+use crate::proto::tensorflow::{DeviceAttributes, GetStatusRequest, GetStatusResponse};
+use crate::server::worker::{GET_STATUS, Worker};
+
+/// How often who is waited for is said.
+const SAY_EVERY: Duration = Duration::from_secs(10);
+/// How often a worker is dialled that is not there.
+const DIAL_EVERY: Duration = Duration::from_secs(1);
+/// So many are asked at once, each on a thread of its own.
+const AT_ONCE: usize = 64;
+
+/// Does `what` for each, at most so many at once; the outcomes are in order.
+pub(super) fn each<T: Send, R: Send>(
+    items: Vec<T>,
+    what: impl Fn(T) -> Result<R, Status> + Sync,
+) -> Vec<Result<R, Status>> {
+    let mut outcomes = Vec::with_capacity(items.len());
+    let mut items = items.into_iter().peekable();
+    while items.peek().is_some() {
+        let batch: Vec<_> = items.by_ref().take(AT_ONCE).collect();
+        if let [_] = batch.as_slice() {
+            outcomes.extend(batch.into_iter().map(&what));
+            continue;
+        }
+        std::thread::scope(|scope| {
+            let what = &what;
+            let threads: Vec<_> = batch
+                .into_iter()
+                .map(|item| std::thread::Builder::new().spawn_scoped(scope, move || what(item)))
+                .collect();
+            outcomes.extend(threads.into_iter().map(|thread| match thread {
+                Ok(thread) => thread.join().unwrap_or_else(|_| {
+                    Err(Status::of(
+                        catalogue::SERVICE_FAILED,
+                        "a thread of the master broke down",
+                    ))
+                }),
+                Err(error) => Err(Status::of(
+                    catalogue::SYSTEM_CALL,
+                    format!("a thread to ask a worker: {error}"),
+                )),
+            }));
+        });
+    }
+    outcomes
+}
+
+/// The devices of this task and of all that the filters leave.
+///
+/// # Errors
+/// `WORKER_ABSENT` names who did not answer within `patience`; `DEVICE_MALFORMED` for a filter that is none.
+pub(super) fn devices(
+    worker: &Worker,
+    engine: &Engine,
+    cluster: &ClusterSpec,
+    filters: &[String],
+    patience: Duration,
+) -> Result<Vec<DeviceAttributes>, Status> {
+    let own = worker.task();
+    let tasks: Vec<_> = cluster
+        .tasks()
+        .map(|(task, _)| task)
+        .filter(|task| task != own)
+        .collect();
+    let names: Vec<_> = tasks
+        .iter()
+        .map(|task| DeviceName::cpu(task).to_string())
+        .collect();
+    // Before a worker is asked its first device stands for it.
+    let wanted = Devices::new(
+        names
+            .iter()
+            .map(|name| (name.as_str(), Incarnation::CURRENT)),
+    )?;
+    let wanted = wanted.filtered(filters, Some(own))?;
+    let asked: Vec<_> = wanted.iter().map(|device| device.task.clone()).collect();
+    let mut found = worker.devices();
+    for outcome in each(asked, |task| ask(engine, &task, patience)) {
+        found.extend(outcome?);
+    }
+    Ok(found)
+}
+
+/// The devices of one worker.
+fn ask(
+    engine: &Engine,
+    task: &TaskName,
+    patience: Duration,
+) -> Result<Vec<DeviceAttributes>, Status> {
+    let began = Instant::now();
+    let mut said = Duration::ZERO;
+    let question = GetStatusRequest {}.encode_to_vec();
+    loop {
+        engine.connect(task);
+        let left = patience.saturating_sub(began.elapsed());
+        match engine.call(task, GET_STATUS, &question, left.min(DIAL_EVERY)) {
+            Ok(answer) => return read(task, &answer),
+            Err(status) if is_absence(&status) => {
+                if began.elapsed() >= patience {
+                    let message = format!(
+                        "CreateSession waited {patience:?} for a response from worker: {task}: {}",
+                        status.message()
+                    );
+                    return Err(Status::of(catalogue::WORKER_ABSENT, message));
+                }
+            }
+            Err(status) => return Err(status),
+        }
+        if began.elapsed() >= said + SAY_EVERY {
+            said = began.elapsed();
+            tracing::info!("CreateSession still waiting for response from worker: {task}");
+        }
+    }
+}
+
+/// The devices that a worker says it has, which can only be its own.
+fn read(task: &TaskName, answer: &[u8]) -> Result<Vec<DeviceAttributes>, Status> {
+    let refused = |what: String| {
+        let message = format!("{task} answered what is no answer: {what}");
+        Status::of(catalogue::CALL_MALFORMED, message)
+    };
+    let answer = GetStatusResponse::decode(answer).map_err(|error| refused(error.to_string()))?;
+    for device in &answer.device_attributes {
+        let name =
+            DeviceName::parse_full(&device.name).map_err(|error| refused(error.to_string()))?;
+        if name.task_name().as_ref() != Some(task) {
+            return Err(refused(format!("{name} is no device of it")));
+        }
+    }
+    Ok(answer.device_attributes)
+}
+
+fn is_absence(status: &Status) -> bool {
+    matches!(status.code(), Code::DeadlineExceeded | Code::Unavailable)
+}

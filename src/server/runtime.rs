@@ -1,0 +1,117 @@
+//! Runtime: what runs graphs on a task, beside its engine: a worker, and a master of all workers.
+//!
+//! Knows how they are put together. What peers ask before they are there is refused.
+
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use super::errands::Errands;
+use super::executing;
+use super::kernels::Home;
+use super::master::{self, Master};
+use super::worker::{self, Worker};
+use crate::cluster::ClusterSpec;
+use crate::control::Services;
+use crate::engine::Engine;
+use crate::ground::{Status, catalogue};
+
+/// What runs graphs on a task. Its end ends all sessions.
+#[derive(Debug)]
+pub(crate) struct Runtime {
+    engine: Engine,
+    worker: Arc<Worker>,
+    master: Arc<Master>,
+}
+
+/// Where a runtime is once it is there. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Place(Arc<OnceLock<Weak<Runtime>>>);
+
+impl Place {
+    /// What peers may ask of it.
+    pub(crate) fn services(&self) -> Services {
+        let (workers, masters) = (self.clone(), self.clone());
+        let worker = move || workers.runtime().map(|runtime| Arc::clone(&runtime.worker));
+        let master = move || masters.runtime().map(|runtime| Arc::clone(&runtime.master));
+        worker::services(worker).and(master::services(master))
+    }
+
+    fn runtime(&self) -> Result<Arc<Runtime>, Status> {
+        let absent = || {
+            Status::of(
+                catalogue::WORKER_ABSENT,
+                "this task runs no graphs, or not yet, or no more",
+            )
+        };
+        self.0.get().and_then(Weak::upgrade).ok_or_else(absent)
+    }
+}
+
+impl Runtime {
+    /// Begins to run graphs on `engine`'s task, for masters of all tasks and as master of the workers of `cluster`.
+    /// Sessions that nobody uses are closed after `idle`, if that is given.
+    ///
+    /// # Errors
+    /// What the system has not got.
+    pub(crate) fn start(
+        engine: &Engine,
+        cluster: ClusterSpec,
+        patience: Duration,
+        idle: Option<Duration>,
+        place: &Place,
+    ) -> Result<Arc<Self>, Status> {
+        let errands = Arc::new(Errands::default());
+        // What runs in a shard keeps its home.
+        let of_home = engine.downgrade();
+        let make_home = Box::new(move || {
+            let engine = of_home.clone();
+            Home::new(move |meta| {
+                let engine = engine.upgrade();
+                let engine = engine.ok_or_else(|| Status::of(catalogue::SHUTDOWN, "Shutdown"))?;
+                let dims: Vec<u64> = meta.shape.dims().collect();
+                engine.tensor(meta.dtype, &dims)
+            })
+        });
+        let of_runner = engine.clone();
+        let make_runner = Box::new(move |home| executing::runner(&of_runner, home));
+        let worker = Worker::new(engine, Arc::clone(&errands), make_home, make_runner)?;
+        let master = Master::new(engine, &worker, &errands, cluster, patience)?;
+        if let Some(idle) = idle {
+            master.collect_idle(idle)?;
+        }
+        let runtime = Arc::new(Self {
+            engine: engine.clone(),
+            worker,
+            master,
+        });
+        let _ = place.0.set(Arc::downgrade(&runtime));
+        Ok(runtime)
+    }
+
+    /// Its master.
+    pub(crate) const fn master(&self) -> &Arc<Master> {
+        &self.master
+    }
+
+    /// Its worker.
+    pub(crate) const fn worker(&self) -> &Arc<Worker> {
+        &self.worker
+    }
+
+    /// Its engine.
+    pub(crate) const fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// Ends all sessions.
+    pub(crate) fn stop(&self) {
+        self.master.end();
+        self.worker.end();
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}

@@ -1,0 +1,61 @@
+//! Variables by name, held in an order that cannot deadlock.
+
+use super::*;
+
+#[test]
+fn containers_keep_names_apart_and_are_cleared_by_name() {
+    let all = Variables::default();
+    let (plain, other) = (all.find("", "v"), all.find("other", "v"));
+    assert!(Arc::ptr_eq(&plain, &all.find(DEFAULT_CONTAINER, "v")));
+    assert!(!Arc::ptr_eq(&plain, &other));
+    all.clear(&["other".to_owned()]);
+    assert!(other.is_forgotten() && !plain.is_forgotten());
+    assert!(Arc::ptr_eq(&plain, &all.find("", "v")));
+    all.clear(&[String::new()]);
+    assert!(
+        plain.is_forgotten(),
+        "an empty name is the default container"
+    );
+}
+
+#[test]
+fn readers_do_not_wait_for_who_computes() {
+    let all = Variables::default();
+    let variable = all.find("", "v");
+    variable.assign(Tensor::scalar(1f32));
+    let new = variable
+        .update(|old| {
+            assert_eq!(variable.read().expect("a content").bytes(), old.bytes());
+            Ok(Tensor::scalar(2f32))
+        })
+        .expect("updated");
+    assert_eq!(variable.read().expect("a content").bytes(), new.bytes());
+    let refused = variable.update(|_| Err(Status::of(catalogue::KERNEL_INPUT, "no")));
+    assert!(refused.is_err());
+    assert_eq!(variable.read().expect("a content").bytes(), new.bytes());
+    assert_eq!(variable.bytes(), 4);
+}
+
+#[test]
+fn many_are_held_in_whatever_order_they_are_named() {
+    let all = Variables::default();
+    let (a, b) = (all.find("", "a"), all.find("", "b"));
+    assert!(hold_all(&[&a, &a]).is_none());
+    std::thread::scope(|threads| {
+        for order in [[&a, &b], [&b, &a]] {
+            threads.spawn(move || {
+                for _ in 0..1000 {
+                    let held = hold_all(&order).expect("two variables");
+                    held[0].replace(Tensor::scalar(0f32));
+                }
+            });
+        }
+    });
+    let held = hold_all(&[&b, &a]).expect("two variables");
+    held[0].replace(Tensor::scalar(7f32));
+    drop(held);
+    assert_eq!(
+        b.read().expect("a content").as_slice::<f32>(),
+        Ok(&[7f32][..])
+    );
+}

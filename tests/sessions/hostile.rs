@@ -1,0 +1,288 @@
+//! Bytes that no correct peer sends, to every service and on every line: all are answered, and nobody falls.
+
+use std::time::Duration;
+
+use prost::Message;
+use rendez::engine::Engine;
+use rendez::ground::{Key, Shape, StepId, TaskName, catalogue};
+use rendez::memory::Tensor;
+use rendez::proto::services::{LineMessage, OpenLineRequest};
+use rendez::proto::tensorflow::{
+    CleanupAllRequest, CreateWorkerSessionRequest, GetStatusResponse, LoggingRequest,
+    LoggingResponse, TraceOpts, TracingRequest, TracingResponse,
+};
+use rendez::server::Server;
+
+use crate::support::*;
+
+/// The services of workers and masters.
+const METHODS: std::ops::RangeInclusive<u32> = 16..=22;
+const GET_STATUS: u32 = 16;
+const CREATE_WORKER_SESSION: u32 = 17;
+const CLEANUP_ALL: u32 = 19;
+const LOGGING: u32 = 20;
+const TRACING: u32 = 21;
+const OPEN_LINE: u32 = 22;
+
+/// How long an answer may take.
+const ANSWER: Duration = Duration::from_secs(20);
+
+/// Somebody who may call, and has no manners.
+fn stranger(server: &Server) -> (Engine, TaskName) {
+    let engine = Engine::start(config("/job:observer/task:7")).unwrap();
+    let target = server.target().unwrap();
+    let address = target.strip_prefix("rendez://").unwrap().parse().unwrap();
+    engine.add_peer(server.task().clone(), address);
+    engine.connect(server.task());
+    (engine, server.task().clone())
+}
+
+/// Bytes that are no message: a length beyond the end, wire types that are none, a broken varint, noise.
+fn garbage() -> Vec<Vec<u8>> {
+    let mut noise = vec![0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f];
+    noise.extend((0..5000_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8));
+    vec![
+        vec![0x0a, 0x7f, 0x41],
+        vec![0x0f; 16],
+        vec![0xff; 32],
+        noise,
+    ]
+}
+
+fn bytes(bytes: Vec<u8>) -> Tensor {
+    let shape = Shape::row(bytes.len() as u64).unwrap();
+    Tensor::from_vec(bytes, shape).unwrap()
+}
+
+#[test]
+fn services_answer_whatever_they_are_sent() {
+    let spec = spec(1);
+    let servers = start_all(&spec);
+    let (engine, task) = stranger(&servers[0]);
+    let call = |method: u32, payload: &[u8]| engine.call(&task, method, payload, ANSWER);
+    for method in METHODS {
+        for payload in garbage() {
+            let status = call(method, &payload).unwrap_err();
+            assert_eq!(
+                status.reason(),
+                catalogue::CALL_MALFORMED,
+                "service {method}: {status}"
+            );
+        }
+    }
+    // What is well formed and makes no sense.
+    let empty = call(CREATE_WORKER_SESSION, &[]).unwrap_err();
+    assert!(
+        empty.message().ends_with("Session must be non-empty."),
+        "{empty}"
+    );
+    let reopen = CreateWorkerSessionRequest {
+        session_handle: "x".repeat(1000),
+        reopen: true,
+        ..Default::default()
+    };
+    let unknown = call(CREATE_WORKER_SESSION, &reopen.encode_to_vec()).unwrap_err();
+    assert_eq!(unknown.reason(), catalogue::WORKER_SESSION_UNKNOWN);
+    let foreign = CreateWorkerSessionRequest {
+        session_handle: "mine".into(),
+        master_task: "/job:worker/replica:0/task:0".into(),
+        ..Default::default()
+    };
+    let foreign = call(CREATE_WORKER_SESSION, &foreign.encode_to_vec()).unwrap_err();
+    assert_eq!(foreign.reason(), catalogue::SESSION_HANDLE);
+    for duration in [-1.0, f64::NAN, f64::INFINITY, 1e9] {
+        let options = Some(TraceOpts { duration });
+        let status = call(TRACING, &TracingRequest { options }.encode_to_vec()).unwrap_err();
+        assert_eq!(status.reason(), catalogue::CONFIG, "{duration}: {status}");
+    }
+    // And it does its work as before.
+    let status = GetStatusResponse::decode(&*call(GET_STATUS, &[]).unwrap()).unwrap();
+    assert_eq!(
+        status.device_attributes[0].name,
+        "/job:ps/replica:0/task:0/device:CPU:0"
+    );
+    call(CLEANUP_ALL, &CleanupAllRequest::default().encode_to_vec()).unwrap();
+    await_no_session(&servers);
+    engine.shutdown(Duration::from_millis(100));
+    stop_all(&servers);
+}
+
+/// A line to the master, as a client has it, spoken on by hand.
+struct Hand {
+    engine: Engine,
+    line: StepId,
+    ask: Key,
+    answer: Key,
+}
+
+impl Hand {
+    fn open(server: &Server, line: u64) -> Self {
+        let (engine, task) = stranger(server);
+        engine
+            .call(
+                &task,
+                OPEN_LINE,
+                &OpenLineRequest { line }.encode_to_vec(),
+                ANSWER,
+            )
+            .unwrap();
+        let (own, there) = (engine.task().to_string(), task.to_string());
+        Self {
+            ask: Key::between(&own, &there, "rendez.line.ask").unwrap(),
+            answer: Key::between(&there, &own, "rendez.line.answer").unwrap(),
+            line: StepId(line),
+            engine,
+        }
+    }
+
+    fn ask(&self, message: &LineMessage) -> LineMessage {
+        let step = self.engine.step(self.line);
+        step.send(&self.ask, bytes(message.encode_to_vec()))
+            .unwrap();
+        let answer = step.recv(&self.answer).deadline(ANSWER).wait().unwrap();
+        LineMessage::decode(answer.tensor.bytes()).unwrap()
+    }
+}
+
+#[test]
+fn a_master_answers_whatever_comes_on_a_line() {
+    let spec = spec(1);
+    let servers = start_all(&spec);
+    let hand = Hand::open(&servers[0], 77);
+    let mut number = 0;
+    for method in 0..=20 {
+        for body in garbage() {
+            number += 1;
+            let message = LineMessage {
+                number,
+                method,
+                body,
+                ..LineMessage::default()
+            };
+            let answer = hand.ask(&message);
+            assert_eq!(answer.number, number, "method {method}");
+            let failure = answer.failure.expect("a failure");
+            let expected = [
+                catalogue::CALL_MALFORMED,
+                catalogue::CALL_UNKNOWN,
+                catalogue::SERVICE_FAILED,
+            ];
+            assert!(
+                expected.contains(&failure.reason.as_str()),
+                "method {method}: {failure:?}"
+            );
+        }
+        // Well formed, and of nothing.
+        number += 1;
+        let empty = LineMessage {
+            number,
+            method,
+            ..LineMessage::default()
+        };
+        // An empty graph, all devices, and a reset are things to ask for.
+        if ![1, 11, 12].contains(&method) {
+            assert!(hand.ask(&empty).failure.is_some(), "method {method}");
+        }
+    }
+    // What is no message at all ends the line, and only that.
+    let step = hand.engine.step(hand.line);
+    step.send(&hand.ask, bytes(vec![0xff; 64])).unwrap();
+    let ended = step.recv(&hand.answer).deadline(ANSWER).wait().unwrap_err();
+    assert_ne!(ended.reason(), catalogue::DEADLINE, "{ended}");
+    let other = Hand::open(&servers[1], 78);
+    let many = LineMessage {
+        number: 1,
+        method: 3,
+        tensors: u32::MAX,
+        ..LineMessage::default()
+    };
+    let step = other.engine.step(other.line);
+    step.send(&other.ask, bytes(many.encode_to_vec())).unwrap();
+    let ended = step
+        .recv(&other.answer)
+        .deadline(ANSWER)
+        .wait()
+        .unwrap_err();
+    assert_ne!(ended.reason(), catalogue::DEADLINE, "{ended}");
+    hand.engine.shutdown(Duration::from_millis(100));
+    other.engine.shutdown(Duration::from_millis(100));
+    let mut graph = Draft::new();
+    graph.constant("k", &[1.0]);
+    let session = session(&servers[0], graph.finish());
+    assert_eq!(values(&session.run(&[], &["k"], &[]).unwrap()[0]), [1.0]);
+    session.close().unwrap();
+    await_no_session(&servers);
+    stop_all(&servers);
+}
+
+#[test]
+fn steps_are_logged_and_traced_when_somebody_asks() {
+    let spec = spec(1);
+    let servers = start_all(&spec);
+    let mut graph = Draft::new();
+    let x = graph.placeholder("x");
+    graph
+        .on("/job:worker/task:0")
+        .node("AddV2", "twice", &[x, x]);
+    let session = session(&servers[0], graph.finish());
+    let (engine, task) = stranger(&servers[1]);
+    let log = |asked: LoggingRequest| {
+        let answer = engine
+            .call(&task, LOGGING, &asked.encode_to_vec(), ANSWER)
+            .unwrap();
+        LoggingResponse::decode(&*answer).unwrap()
+    };
+    log(LoggingRequest {
+        enable_rpc_logging: true,
+        ..Default::default()
+    });
+    session.run(&[("x", row(&[1.0]))], &["twice"], &[]).unwrap();
+    let tracing = TracingRequest {
+        options: Some(TraceOpts { duration: 0.3 }),
+    };
+    let steps = std::thread::scope(|scope| {
+        let runs = scope.spawn(|| {
+            for _ in 0..20 {
+                session.run(&[("x", row(&[1.0]))], &["twice"], &[]).unwrap();
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let answer = engine
+            .call(&task, TRACING, &tracing.encode_to_vec(), ANSWER)
+            .unwrap();
+        runs.join().unwrap();
+        TracingResponse::decode(&*answer).unwrap().step
+    });
+    assert!(
+        !steps.is_empty() && steps.len() < 21,
+        "those that began meanwhile: {}",
+        steps.len()
+    );
+    let step = steps[0].step_id;
+    let told = log(LoggingRequest {
+        fetch_step_id: vec![step],
+        clear: true,
+        ..Default::default()
+    });
+    let stats = told.step[0].step_stats.as_ref().unwrap();
+    assert_eq!(
+        stats.dev_stats[0].device,
+        "/job:worker/replica:0/task:0/device:CPU:0"
+    );
+    assert!(
+        stats.dev_stats[0].node_stats[0]
+            .node_name
+            .starts_with("RunGraph ")
+    );
+    let cleared = log(LoggingRequest {
+        fetch_step_id: vec![step],
+        disable_rpc_logging: true,
+        ..Default::default()
+    });
+    assert!(cleared.step.is_empty());
+    session.run(&[("x", row(&[1.0]))], &["twice"], &[]).unwrap();
+    session.close().unwrap();
+    await_no_session(&servers);
+    engine.shutdown(Duration::from_millis(100));
+    stop_all(&servers);
+}
