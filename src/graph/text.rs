@@ -9,7 +9,7 @@ use self::schema::{Field, GRAPH, Kind, Message};
 use self::words::{Fault, Word, Words};
 use crate::graph::types::Type;
 use crate::ground::{Status, catalogue};
-use crate::proto::tensorflow::{DataType, GraphDef};
+use crate::proto::tensorflow::DataType;
 
 mod schema;
 #[cfg(test)]
@@ -22,6 +22,9 @@ pub use write::write;
 /// Messages lie in each other no deeper than the binary format's reader allows.
 const DEPTH_MAX: usize = 100;
 
+/// What the name of a reference's type ends with, behind a line.
+const REFERENCE: &str = "REF";
+
 /// The sizes of a value in the binary format.
 const VARINT: u32 = 0;
 const EIGHT_BYTES: u32 = 1;
@@ -29,10 +32,11 @@ const COUNTED: u32 = 2;
 const FOUR_BYTES: u32 = 5;
 
 /// True if the bytes are text: no graph in the binary format is without a byte that no text has, for a node's operation
-/// is announced by such a one.
+/// is announced by such a one. Blanks alone are no text: the first byte of a graph in the binary format is one.
 pub(super) fn is_text(bytes: &[u8]) -> bool {
     let is_control = |&byte: &u8| byte < b' ' && !matches!(byte, b'\n' | b'\r' | b'\t');
-    !bytes.is_empty() && !bytes.iter().any(is_control)
+    let is_blank = |byte: &u8| byte.is_ascii_whitespace();
+    !bytes.iter().all(is_blank) && !bytes.iter().any(is_control)
 }
 
 /// The bytes of the binary format for a graph's text.
@@ -393,7 +397,7 @@ fn data_type(name: &str) -> Option<i32> {
     if let Some(base) = DataType::from_str_name(name) {
         return Some(base as i32);
     }
-    let base = DataType::from_str_name(name.strip_suffix("_REF")?)?;
+    let base = DataType::from_str_name(name.strip_suffix(REFERENCE)?.strip_suffix('_')?)?;
     Some(Type::reference(base).to_wire())
 }
 

@@ -1,0 +1,236 @@
+//! Graphs that TensorFlow exported, cut over three tasks: every step of `tests/data/graphs`, with equal results.
+//!
+//! Whole numbers, truth values and strings must be equal, floating-point numbers to a few units of their last place
+//! beside the largest of their tensor: products of matrices are summed in another order here.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rendez::cluster::ClusterSpec;
+use rendez::engine::Config;
+use rendez::graph::decode;
+use rendez::ground::{DType, Shape, TaskName};
+use rendez::memory::{Bool8, Tensor};
+use rendez::server::{PartialRun, Server, Session};
+use serde_json::Value;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How far a number may be off, as a part of the largest of its tensor.
+const TOLERANCE: f64 = 2e-6;
+
+/// Three tasks of one cluster, here in one process, connected by shared memory as three processes would be.
+struct Cluster(Vec<Server>);
+
+impl Cluster {
+    fn new() -> Self {
+        let held: Vec<_> = (0..3)
+            .map(|_| TcpListener::bind("127.0.0.1:0").expect("a port"))
+            .collect();
+        let addresses: Vec<_> = held
+            .iter()
+            .map(|held| held.local_addr().expect("its address").to_string())
+            .collect();
+        drop(held);
+        let spec = format!(
+            "ps={};worker={},{}",
+            addresses[0], addresses[1], addresses[2]
+        );
+        let spec = ClusterSpec::parse(&spec).expect("a cluster");
+        let start = |(job, task)| {
+            let task = TaskName::new(job, 0, task).expect("a name");
+            let mut config = Config::new(task.to_string());
+            (config.shards, config.share_cores) = (1, true);
+            config.arena.segment_bytes = 4 << 20;
+            let builder = Server::builder().config(config).cluster(spec.clone());
+            let server = builder.task(task).build().expect("a server");
+            server.start().expect("starts");
+            server
+        };
+        Self(
+            [("ps", 0), ("worker", 0), ("worker", 1)]
+                .into_iter()
+                .map(start)
+                .collect(),
+        )
+    }
+
+    /// A session whose master is the first worker.
+    fn session(&self) -> Session {
+        Session::on(&self.0[1]).expect("a session")
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for server in &self.0 {
+            server.stop(Some(Duration::from_secs(1)));
+        }
+    }
+}
+
+fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/data/graphs")
+        .join(name)
+}
+
+/// The steps of a graph, each on the session that the steps before left behind.
+fn runs_as_tensorflow_did(name: &str) {
+    let cluster = Cluster::new();
+    let session = cluster.session();
+    let text = std::fs::read_to_string(folder(name).join("steps.json")).expect("the steps");
+    let case: Value = serde_json::from_str(&text).expect("JSON");
+    let graph = std::fs::read(folder(name).join("graph.pb")).expect("the graph");
+    session
+        .create(decode(&graph).expect("a graph"))
+        .expect("a session with its graph");
+    let mut partial: Option<PartialRun> = None;
+    for (at, step) in case["steps"].as_array().expect("steps").iter().enumerate() {
+        let what = format!("{name}, step {at}");
+        let kind = step["kind"].as_str().expect("a kind");
+        if kind == "partial_setup" {
+            let (feeds, fetches) = (texts(&step["feeds"]), texts(&step["fetches"]));
+            partial = Some(session.partial_run(&feeds, &fetches, &[]).expect(&what));
+            continue;
+        }
+        let feeds: Vec<_> = pairs(&step["feeds"])
+            .map(|(name, value)| (name, tensor(value)))
+            .collect();
+        if kind == "fails" {
+            let status = session.run_within(PATIENCE, &feeds, &texts(&step["fetches"]), &[]);
+            let status = status.expect_err(&what);
+            assert_eq!(status.reason(), "FETCH_DEAD", "{what}: {status}");
+            continue;
+        }
+        let fetches: Vec<_> = pairs(&step["fetches"]).map(|(name, _)| name).collect();
+        let found = match (&partial, kind) {
+            (Some(partial), "partial_run") => partial.run_within(PATIENCE, &feeds, &fetches),
+            (_, "run") => session.run_within(PATIENCE, &feeds, &fetches, &texts(&step["targets"])),
+            _ => panic!("{what}: a {kind}"),
+        };
+        let found = found.unwrap_or_else(|status| panic!("{what}: {status}"));
+        for ((fetch, wanted), found) in pairs(&step["fetches"]).zip(&found) {
+            assert_equal(&format!("{what}, {fetch}"), found, &tensor(wanted));
+        }
+    }
+    session.close().expect("is closed");
+}
+
+fn pairs(object: &Value) -> impl Iterator<Item = (&str, &Value)> {
+    let object = object.as_object().expect("an object");
+    object.iter().map(|(name, value)| (name.as_str(), value))
+}
+
+fn texts(list: &Value) -> Vec<&str> {
+    let list = list.as_array().expect("a list");
+    list.iter()
+        .map(|text| text.as_str().expect("a text"))
+        .collect()
+}
+
+/// A value of a step.
+fn tensor(value: &Value) -> Tensor {
+    let dims: Vec<u64> = value["shape"]
+        .as_array()
+        .expect("a shape")
+        .iter()
+        .map(|dim| dim.as_u64().expect("a size"))
+        .collect();
+    let shape = Shape::new(&dims).expect("a shape");
+    if value["dtype"] == "string" {
+        let byte = |hex: &str, at: usize| u8::from_str_radix(&hex[at..at + 2], 16).expect("a byte");
+        let items: Vec<Vec<u8>> = texts(&value["hex"])
+            .into_iter()
+            .map(|hex| (0..hex.len()).step_by(2).map(|at| byte(hex, at)).collect())
+            .collect();
+        return Tensor::from_strings(&items, shape).expect("strings");
+    }
+    let values = value["values"].as_array().expect("values");
+    let floats = || values.iter().map(|value| value.as_f64().expect("a number"));
+    let ints = || {
+        values
+            .iter()
+            .map(|value| value.as_i64().expect("a whole number"))
+    };
+    match value["dtype"].as_str().expect("a type") {
+        "float" => Tensor::from_vec(floats().map(|value| value as f32).collect(), shape),
+        "double" => Tensor::from_vec(floats().collect::<Vec<_>>(), shape),
+        "int32" => Tensor::from_vec(ints().map(|value| value as i32).collect(), shape),
+        "int64" => Tensor::from_vec(ints().collect::<Vec<_>>(), shape),
+        "bool" => Tensor::from_vec(
+            values
+                .iter()
+                .map(|value| Bool8::from(value.as_bool().expect("a truth value")))
+                .collect(),
+            shape,
+        ),
+        other => panic!("values of type {other}"),
+    }
+    .expect("a tensor")
+}
+
+fn assert_equal(what: &str, found: &Tensor, wanted: &Tensor) {
+    assert_eq!(
+        (found.dtype(), found.shape()),
+        (wanted.dtype(), wanted.shape()),
+        "{what}"
+    );
+    if found.dtype() == DType::F32 {
+        let (found, wanted) = (
+            found.as_slice::<f32>().expect("floats"),
+            wanted.as_slice::<f32>().expect("floats"),
+        );
+        let largest = wanted.iter().fold(1e-3f64, |largest, value| {
+            largest.max(f64::from(value.abs()))
+        });
+        for (found, wanted) in found.iter().zip(wanted) {
+            let off = (f64::from(*found) - f64::from(*wanted)).abs();
+            assert!(
+                off <= TOLERANCE * largest,
+                "{what}: {found} is not {wanted}"
+            );
+        }
+    } else {
+        assert_eq!(found.bytes(), wanted.bytes(), "{what}");
+    }
+}
+
+/// A test for each folder, and one that none is forgotten.
+macro_rules! graphs {
+    ($($name:ident)*) => {
+        $(
+            #[test]
+            fn $name() {
+                runs_as_tensorflow_did(stringify!($name));
+            }
+        )*
+
+        #[test]
+        fn every_graph_is_run() {
+            let known = [$(stringify!($name)),*];
+            let mut found = 0;
+            for entry in std::fs::read_dir(folder("")).expect("the graphs") {
+                let path = entry.expect("an entry").path();
+                if path.is_dir() {
+                    let name = path.file_name().expect("a name").to_string_lossy();
+                    assert!(known.contains(&&*name), "{name} has no test");
+                    found += 1;
+                }
+            }
+            assert_eq!(found, known.len());
+        }
+    };
+}
+
+graphs! {
+    softmax_regression
+    mlp_momentum
+    mlp_adam
+    while_loop
+    conditional
+    partial_run
+    strings
+    dead_branches
+}
