@@ -22,6 +22,13 @@ use crate::shard::recorder::{Event, NotRecorded, Recording, What};
 /// Bytes of a recording at most: the largest ring, the histograms and the names.
 const RECORDING_MAX: u64 = 32 << 20;
 
+/// Examples of its use.
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  rendez dump --config cluster.toml --trace out.json    of all running tasks, as a timeline for ui.perfetto.dev
+  rendez dump --pid 4711 --step 7                       of one process of this machine, one step
+  rendez dump /run/rendez/*.rdz --trace out.json        of tasks with `recorder_dir`, also after a crash";
+
 /// Options of `dump`.
 #[derive(Args, Clone, PartialEq, Debug)]
 pub struct DumpArgs {
@@ -54,7 +61,7 @@ pub struct DumpArgs {
 pub fn run(args: &DumpArgs, terminal: &mut Terminal) -> Result<(), CliError> {
     let recordings = match args.pid {
         Some(pid) => of_process(pid)?,
-        None if args.files.is_empty() => of_cluster(args)?,
+        None if args.files.is_empty() => of_cluster(&args.ask, args.out.as_deref())?,
         None => args
             .files
             .iter()
@@ -236,9 +243,9 @@ fn of_process(pid: u32) -> Result<Vec<Recording>, CliError> {
     Ok(found)
 }
 
-/// Asks every task for the recordings of its shards.
-fn of_cluster(args: &DumpArgs) -> Result<Vec<Recording>, CliError> {
-    let observer = Observer::new(&args.ask, None)?;
+/// Asks every task for the recordings of its shards, and keeps them in `folder` if there is one.
+pub(super) fn of_cluster(ask: &AskArgs, folder: Option<&Path>) -> Result<Vec<Recording>, CliError> {
+    let observer = Observer::new(ask, None)?;
     let mut found = Vec::new();
     for task in observer.tasks() {
         let mut shard = 0;
@@ -246,7 +253,7 @@ fn of_cluster(args: &DumpArgs) -> Result<Vec<Recording>, CliError> {
             let (bytes, shards) = fetch(&observer, task, shard)?;
             let name = format!("{task} shard {shard}");
             if !bytes.is_empty() {
-                if let Some(folder) = &args.out {
+                if let Some(folder) = folder {
                     keep(folder, &name, &bytes)?;
                 }
                 found.push(recording(&bytes, &name)?);

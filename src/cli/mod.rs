@@ -19,15 +19,18 @@ pub mod histogram;
 mod logs;
 pub mod machine;
 pub mod nemesis;
+pub mod npy;
 pub mod page;
 pub mod pending;
 pub mod push;
 pub mod report;
+pub mod run;
 pub mod serve;
 pub mod settings;
 pub mod stat;
 pub mod stopwatch;
 pub mod terminal;
+pub mod train;
 pub mod up;
 pub mod weights;
 pub mod workload;
@@ -96,6 +99,9 @@ fn dispatch(cli: &Cli, terminal: &mut Terminal) -> Result<(), CliError> {
         Command::Doctor(args) => doctor::run(args, terminal),
         Command::Serve(args) => serve::run(args, terminal),
         Command::Up(args) => up::run(args, terminal),
+        Command::Run(args) => run::run(args, terminal),
+        Command::Train(command) => train::run(command, terminal),
+        Command::TrainWorker(args) => train::worker::run(args),
         Command::Push(args) => push::push(args, terminal),
         Command::Pull(args) => push::pull(args, terminal),
         Command::Ping(args) => ask::ping(args, terminal),
@@ -128,12 +134,13 @@ fn dispatch(cli: &Cli, terminal: &mut Terminal) -> Result<(), CliError> {
 }
 
 /// Subcommands that the program runs itself under.
-const HIDDEN: [&str; 5] = [
+const HIDDEN: [&str; 6] = [
     demo::pair::PEER_COMMAND,
     baseline::PEER_COMMAND,
     workload::PEER_COMMAND,
     nemesis::PEER_COMMAND,
     nemesis::CHECK_COMMAND,
+    train::worker::WORKER_COMMAND,
 ];
 
 /// Help and version are results; what is not understood is an error with a stable reason.

@@ -102,6 +102,13 @@ impl Progress {
         self.0.tick();
     }
 
+    /// So many steps are done, and this is how it stands.
+    pub fn at(&self, steps: u64, how: impl Display) {
+        self.0.set_message(how.to_string());
+        self.0.set_position(steps);
+        self.0.tick();
+    }
+
     /// One step is done.
     pub fn step(&self) {
         self.0.inc(1);

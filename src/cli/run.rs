@@ -1,0 +1,295 @@
+//! `rendez run`: a graph that TensorFlow or anybody else wrote, run from the command line: feeds in, fetches out.
+//!
+//! Knows sessions, files and tables; nothing of how a graph is run.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+
+use self::show::{Shown, values};
+use super::error::CliError;
+use super::histogram::Recorder;
+use super::npy;
+use super::report::lay_out;
+use super::serve;
+use super::settings::SettingArgs;
+use super::terminal::Terminal;
+use super::units::{self, show_nanos, show_rate};
+use crate::graph::decode;
+use crate::ground::Status;
+use crate::ground::limits::GRAPH_BYTES_MAX;
+use crate::memory::Tensor;
+use crate::proto::tensorflow::GraphDef;
+use crate::server::{Server, Session};
+
+mod show;
+
+#[cfg(test)]
+mod tests;
+
+/// How many values of a tensor a table shows.
+const SHOWN: usize = 8;
+
+/// Examples of its use.
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  rendez run graph.pb --feed x=input.npy --fetch y
+  rendez run graph.pbtxt --init init --target train --repeat 100 --fetch loss
+  rendez run graph.pb --feed x=input.npy --out y=output.npy
+  rendez run graph.pb --fetch y --on 127.0.0.1:29701     a task that runs already is the master
+  rendez run graph.pb --fetch y --config cluster.toml --job worker --task 0
+
+Names are of outputs, as node or node:1; nodes stand where the graph says, or anywhere if it does not.";
+
+/// Options of `run`.
+#[derive(Args, Clone, PartialEq, Debug)]
+pub struct RunArgs {
+    /// The graph: a GraphDef in the binary format (.pb) or as text (.pbtxt).
+    pub graph: PathBuf,
+    /// Feed an output of a node with an array.
+    #[arg(long = "feed", value_name = "NAME=FILE.npy", value_parser = named)]
+    pub feeds: Vec<(String, PathBuf)>,
+    /// Fetch an output of a node, and print it.
+    #[arg(long = "fetch", value_name = "NAME")]
+    pub fetches: Vec<String>,
+    /// Run a node, and fetch nothing of it.
+    #[arg(long = "target", value_name = "NAME")]
+    pub targets: Vec<String>,
+    /// Run a node first, in a step of its own: what gives variables their first values.
+    #[arg(long = "init", value_name = "NAME")]
+    pub inits: Vec<String>,
+    /// Fetch an output of a node, and write it into a file.
+    #[arg(long = "out", value_name = "NAME=FILE.npy", value_parser = named)]
+    pub outs: Vec<(String, PathBuf)>,
+    /// The task that is the master, which runs already; without it, and without a cluster, this process alone, whatever
+    /// devices the graph asks for.
+    #[arg(long, value_name = "ADDRESS")]
+    pub on: Option<String>,
+    /// Run the step so often, and print how long it took; what is fetched is that of the last.
+    #[arg(long, value_name = "COUNT", default_value_t = 1,
+        value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub repeat: u64,
+    /// How long a step may take, and other tasks to come.
+    #[arg(long, value_parser = units::positive_duration, default_value = "60s", value_name = "TIME")]
+    pub patience: Duration,
+    /// One JSON object a line.
+    #[arg(long)]
+    pub json: bool,
+    /// The settings. With --cluster or --config this process is a task of that cluster, and the session's master.
+    #[command(flatten)]
+    pub settings: SettingArgs,
+}
+
+/// `NAME=FILE`; names have no equals sign.
+fn named(text: &str) -> Result<(String, PathBuf), String> {
+    match text.split_once('=') {
+        Some((name, file)) if !name.is_empty() && !file.is_empty() => {
+            Ok((name.to_owned(), file.into()))
+        }
+        _ => Err("write the name, '=' and the file: x:0=values.npy".to_owned()),
+    }
+}
+
+/// Runs it.
+///
+/// # Errors
+/// What is wrong with the graph, a file, the settings or the cluster; why the step failed.
+pub fn run(args: &RunArgs, terminal: &mut Terminal) -> Result<(), CliError> {
+    if args.fetches.is_empty() && args.targets.is_empty() && args.outs.is_empty() {
+        let message =
+            "there is nothing to run: name what to --fetch, write --out, or run as a --target";
+        return Err(CliError::usage("USAGE", message));
+    }
+    let mut graph = read_graph(&args.graph)?;
+    let mut feeds = Vec::new();
+    for (name, file) in &args.feeds {
+        feeds.push((name.as_str(), npy::read(file)?));
+    }
+    let (session, server) = session(args, &mut graph)?;
+    let outcome = steps(args, &session, graph, &feeds, terminal);
+    // What it failed with is told; a session that cannot be closed is gone.
+    let _ = session.close();
+    drop(session);
+    if let Some(server) = server {
+        server.stop(None);
+    }
+    outcome
+}
+
+fn read_graph(path: &Path) -> Result<GraphDef, CliError> {
+    let unreadable = |what: String| {
+        let message = format!("cannot read '{}': {what}", path.display());
+        CliError::failure("FILE_UNREADABLE", message)
+    };
+    let found = std::fs::metadata(path).map_err(|error| unreadable(error.to_string()))?;
+    if !found.is_file() {
+        return Err(unreadable(
+            "it is no regular file; name a .pb or .pbtxt file".into(),
+        ));
+    }
+    if found.len() > GRAPH_BYTES_MAX as u64 {
+        let (len, most) = (found.len(), GRAPH_BYTES_MAX);
+        return Err(unreadable(format!(
+            "it has {len} bytes, over {most} (GRAPH_BYTES_MAX)"
+        )));
+    }
+    let bytes = std::fs::read(path).map_err(|error| unreadable(error.to_string()))?;
+    decode(&bytes).map_err(|status| {
+        let message = format!("'{}': {}", path.display(), status.message());
+        CliError::failure(status.reason(), message)
+    })
+}
+
+/// The session, and the server whose master it has where that is in this process.
+fn session(args: &RunArgs, graph: &mut GraphDef) -> Result<(Session, Option<Server>), CliError> {
+    if let Some(target) = &args.on {
+        let mut config = args.settings.load()?.config;
+        config.connect_timeout = args.patience;
+        return Ok((Session::connect_with(target, config)?, None));
+    }
+    let is_cluster = |(key, _): &(&str, String)| matches!(*key, "cluster" | "task");
+    if args.settings.file.is_some() || args.settings.flags.iter().any(is_cluster) {
+        let (server, _) = serve::start(&args.settings, args.patience)?;
+        return Ok((Session::on(&server)?, Some(server)));
+    }
+    // There is one device, and nothing else that the graph could mean.
+    for node in &mut graph.node {
+        node.device.clear();
+    }
+    Ok((Session::local()?, None))
+}
+
+fn steps(
+    args: &RunArgs,
+    session: &Session,
+    graph: GraphDef,
+    feeds: &[(&str, Tensor)],
+    terminal: &mut Terminal,
+) -> Result<(), CliError> {
+    session.create(graph)?;
+    if !args.inits.is_empty() {
+        let inits: Vec<&str> = args.inits.iter().map(String::as_str).collect();
+        session.run_within(args.patience, &[], &[], &inits)?;
+    }
+    let written = args.outs.iter().map(|(name, _)| name);
+    let fetches: Vec<&str> = args
+        .fetches
+        .iter()
+        .chain(written)
+        .map(String::as_str)
+        .collect();
+    let targets: Vec<&str> = args.targets.iter().map(String::as_str).collect();
+    let (found, times) = if args.repeat == 1 {
+        (
+            session.run_within(args.patience, feeds, &fetches, &targets)?,
+            None,
+        )
+    } else {
+        repeated(args, session, feeds, &fetches, &targets)?
+    };
+    let (printed, kept) = found.split_at(args.fetches.len().min(found.len()));
+    for ((name, file), tensor) in args.outs.iter().zip(kept) {
+        npy::write(file, tensor)?;
+        if !args.json {
+            let (dtype, shape) = (tensor.dtype(), tensor.shape());
+            terminal.line(format!("{name} {dtype} {shape}: {}", file.display()))?;
+        }
+    }
+    print(args, printed, terminal)?;
+    if let Some(times) = times {
+        tell(args, &times, terminal)?;
+    }
+    Ok(())
+}
+
+/// How long steps took, one by one and together.
+struct Times {
+    each: Recorder,
+    all: Duration,
+}
+
+fn repeated(
+    args: &RunArgs,
+    session: &Session,
+    feeds: &[(&str, Tensor)],
+    fetches: &[&str],
+    targets: &[&str],
+) -> Result<(Vec<Tensor>, Option<Times>), Status> {
+    let names: Vec<&str> = feeds.iter().map(|(name, _)| *name).collect();
+    let values: Vec<Tensor> = feeds.iter().map(|(_, tensor)| tensor.clone()).collect();
+    let step = session.callable(&names, fetches, targets)?;
+    let mut each = Recorder::nanos();
+    let mut found = step.run_within(args.patience, &values)?;
+    let began = Instant::now();
+    for _ in 0..args.repeat {
+        let before = Instant::now();
+        found = step.run_within(args.patience, &values)?;
+        each.record(before.elapsed().as_nanos() as u64);
+    }
+    let all = began.elapsed();
+    Ok((found, Some(Times { each, all })))
+}
+
+fn print(args: &RunArgs, found: &[Tensor], terminal: &mut Terminal) -> Result<(), CliError> {
+    if found.is_empty() {
+        return Ok(());
+    }
+    let mut lines = vec![
+        ["fetch", "dtype", "shape", "values"]
+            .map(str::to_owned)
+            .to_vec(),
+    ];
+    for (name, tensor) in args.fetches.iter().zip(found) {
+        let (dtype, shape) = (tensor.dtype(), tensor.shape());
+        if args.json {
+            let dims: Vec<u64> = shape.dims().collect();
+            let values = values(tensor, usize::MAX)?
+                .into_iter()
+                .map(Shown::into_json);
+            terminal.line(serde_json::json!({
+                "fetch": name, "dtype": dtype.name(), "shape": dims, "values": values.collect::<Vec<_>>(),
+            }))?;
+            continue;
+        }
+        let mut text: Vec<String> = values(tensor, SHOWN)?
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        if shape.elements() > SHOWN as u64 {
+            text.push("…".to_owned());
+        }
+        lines.push(vec![
+            name.clone(),
+            dtype.name().to_owned(),
+            shape.to_string(),
+            text.join(" "),
+        ]);
+    }
+    if !args.json {
+        terminal.line(lay_out(&lines, &[0, 1, 2, 3], &[], terminal.width()))?;
+    }
+    Ok(())
+}
+
+fn tell(args: &RunArgs, times: &Times, terminal: &mut Terminal) -> Result<(), CliError> {
+    let Some(each) = times.each.summary() else {
+        return Ok(());
+    };
+    let rate = args.repeat as f64 / times.all.as_secs_f64().max(1e-9);
+    if args.json {
+        terminal.line(
+            serde_json::json!({ "steps": args.repeat, "steps_per_s": rate, "step_ns": each }),
+        )?;
+    } else {
+        terminal.line(format!(
+            "{} steps, {}: median {}, 99 % within {}, longest {}",
+            args.repeat,
+            show_rate(rate),
+            show_nanos(each.p50),
+            show_nanos(each.p99),
+            show_nanos(each.max)
+        ))?;
+    }
+    Ok(())
+}

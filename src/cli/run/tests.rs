@@ -1,0 +1,56 @@
+//! Running graphs from the command line: arguments, and how values are shown.
+
+use super::*;
+use crate::ground::{DType, Shape};
+
+#[test]
+fn names_and_files_are_told_apart() {
+    assert_eq!(
+        named("a/b:1=x=y.npy"),
+        Ok(("a/b:1".to_owned(), "x=y.npy".into()))
+    );
+    for wrong in ["a", "=x", "a=", ""] {
+        assert!(named(wrong).expect_err(wrong).contains("x:0=values.npy"));
+    }
+}
+
+fn shown(tensor: &Tensor) -> (String, String) {
+    let all = values(tensor, usize::MAX).expect("values");
+    let text: Vec<String> = all.iter().map(ToString::to_string).collect();
+    let json: Vec<_> = all.into_iter().map(Shown::into_json).collect();
+    (text.join(" "), serde_json::Value::Array(json).to_string())
+}
+
+fn row(len: u64) -> Shape {
+    Shape::row(len).expect("a row")
+}
+
+#[test]
+fn values_are_shown_as_they_are() {
+    let singles = vec![0.1f32, f32::NAN, f32::NEG_INFINITY, 1e-20];
+    let (text, json) = shown(&Tensor::from_vec(singles, row(4)).expect("a tensor"));
+    assert_eq!(text, "0.1 NaN -inf 0.00000000000000000001");
+    assert_eq!(json, r#"[0.1,"NaN","-inf",1e-20]"#);
+    let (text, json) = shown(&Tensor::from_vec(vec![u64::MAX, 0], row(2)).expect("a tensor"));
+    assert_eq!(
+        (text.as_str(), json.as_str()),
+        ("18446744073709551615 0", "[18446744073709551615,0]")
+    );
+    let strings = Tensor::from_strings(&[b"a\n\xff".as_slice(), "é".as_bytes(), b""], row(3))
+        .expect("a tensor");
+    let (text, json) = shown(&strings);
+    assert_eq!(text, r#""a\n\xff" "\xc3\xa9" """#);
+    assert_eq!(json, r#"[{"hex":"610aff"},"é",""]"#);
+    let truth = Tensor::scalar(crate::memory::Bool8(7));
+    assert_eq!(shown(&truth), ("true".to_owned(), "[true]".to_owned()));
+    let complex = Tensor::scalar(num_complex::Complex::new(1.5f64, -2.0));
+    assert_eq!(
+        shown(&complex),
+        ("1.5-2i".to_owned(), "[[1.5,-2.0]]".to_owned())
+    );
+    let half = Tensor::scalar(half::bf16::from_f32(0.5));
+    assert_eq!(shown(&half).0, "0.5");
+    let many = Tensor::from_vec(vec![1u8; 100], row(100)).expect("a tensor");
+    assert_eq!(values(&many, 8).expect("values").len(), 8);
+    assert_eq!(many.dtype(), DType::U8);
+}

@@ -1,0 +1,100 @@
+//! Checkpoints: the variables of a training in a file (safetensors), written whole or not at all, and read back.
+//!
+//! Knows names, types and shapes of the variables, not what they are for.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use safetensors::tensor::TensorView;
+
+use crate::cli::error::CliError;
+use crate::cli::exchange::safetensors_dtype;
+use crate::cli::weights::Weights;
+use crate::ground::{DType, TensorMeta};
+use crate::memory::Tensor;
+
+#[cfg(test)]
+mod tests;
+
+/// The file in the folder of a training.
+const FILE: &str = "digits.safetensors";
+
+/// Writes the variables into `folder`, which is made if it is not there. Gives the file's path.
+///
+/// # Errors
+/// `FILE_UNWRITABLE`; the checkpoint before is then as it was.
+pub(super) fn write(folder: &Path, variables: &[(String, Tensor)]) -> Result<PathBuf, CliError> {
+    let path = folder.join(FILE);
+    let failed = |what: String| {
+        let message = format!("cannot write the checkpoint {}: {what}", path.display());
+        CliError::failure("FILE_UNWRITABLE", message)
+    };
+    let mut views = Vec::new();
+    for (name, tensor) in variables {
+        let dtype = safetensors_dtype(tensor.dtype())
+            .ok_or_else(|| failed(format!("{name} is of a type that the format has not")))?;
+        let shape = tensor.shape();
+        let shape = shape.dims().map(|dim| dim as usize).collect();
+        let view = TensorView::new(dtype, shape, tensor.bytes());
+        views.push((
+            name.as_str(),
+            view.map_err(|error| failed(error.to_string()))?,
+        ));
+    }
+    let bytes = safetensors::serialize(views, None).map_err(|error| failed(error.to_string()))?;
+    let beside = folder.join(format!("{FILE}.part"));
+    let written = || {
+        std::fs::create_dir_all(folder)?;
+        let mut file = std::fs::File::create(&beside)?;
+        file.write_all(&bytes)?;
+        // What is renamed must be on the disk, or a crash leaves a name without content.
+        file.sync_all()?;
+        std::fs::rename(&beside, &path)?;
+        std::fs::File::open(folder)?.sync_all()
+    };
+    written().map_err(|error: std::io::Error| failed(error.to_string()))?;
+    Ok(path)
+}
+
+/// Reads the variables of these names, types and shapes from `folder`.
+///
+/// # Errors
+/// `FILE_UNREADABLE`, `SAFETENSORS_MALFORMED`; `CHECKPOINT_UNFIT` if it is a checkpoint of something else.
+pub(super) fn read(
+    folder: &Path,
+    variables: &[(String, DType, Vec<u64>)],
+) -> Result<Vec<(String, Tensor)>, CliError> {
+    let weights = Weights::open(&folder.join(FILE))?;
+    let unfit = |what: String| {
+        let message = format!(
+            "{} is no checkpoint of this network: {what}",
+            weights.name()
+        );
+        CliError::failure("CHECKPOINT_UNFIT", message)
+    };
+    let mut read = Vec::new();
+    for (name, dtype, dims) in variables {
+        let shape = super::digits::shape(dims)?;
+        let meta = TensorMeta {
+            dtype: *dtype,
+            shape,
+        };
+        let entry = weights.entries().iter().find(|entry| entry.name == *name);
+        let entry = entry.ok_or_else(|| unfit(format!("it has no '{name}'")))?;
+        if entry.meta != meta {
+            let (found, wanted) = (entry.meta, meta);
+            let what = format!(
+                "'{name}' is {} {}, and {} {} is wanted",
+                found.dtype, found.shape, wanted.dtype, wanted.shape
+            );
+            return Err(unfit(what));
+        }
+        // As long as the type and shape that are wanted say: `Weights` checked it.
+        let mut bytes = vec![0; entry.len as usize];
+        weights.read_into(entry, &mut bytes)?;
+        let tensor = Tensor::from_bytes(meta, bytes.into());
+        let tensor = tensor.map_err(|error| unfit(error.to_string()))?;
+        read.push((name.clone(), tensor));
+    }
+    Ok(read)
+}

@@ -1,0 +1,233 @@
+//! The processes of a training: this program again, once for each parameter server and worker, on this machine.
+//!
+//! Knows processes and names of tasks, not what they do.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::TcpListener;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::cli::error::CliError;
+use crate::cli::settings::SettingArgs;
+use crate::engine::Setting;
+use crate::ground::TaskName;
+
+/// How long a process may take to end once it was told to.
+const FAREWELL: Duration = Duration::from_secs(3);
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// How many lines of what a process said are kept, and how long one may be.
+const KEPT_LINES: usize = 20;
+const LINE_MAX: u64 = 4 << 10;
+
+/// What the processes of a training run with where nobody says otherwise.
+const USUAL: [(&str, &str); 4] = [
+    ("RENDEZ_SHARDS", "1"),
+    ("RENDEZ_SHARE_CORES", "true"),
+    ("RENDEZ_ARENA_SEGMENT_BYTES", "4MiB"),
+    // Every hand-over is timed, for the report of the edges.
+    ("RENDEZ_STAGE_SAMPLING", "1"),
+];
+
+/// A process that is a task.
+#[derive(Debug)]
+pub(super) struct Process {
+    task: TaskName,
+    arguments: Vec<String>,
+    child: Child,
+    said: Arc<Mutex<Vec<String>>>,
+}
+
+/// All of them; who drops this ends them.
+#[derive(Debug)]
+pub(super) struct Processes {
+    cluster: String,
+    settings: Vec<(&'static str, String)>,
+    all: Vec<Process>,
+}
+
+/// Jobs and addresses of a cluster on this machine, as `--cluster` takes them. The ports were free a moment ago.
+///
+/// # Errors
+/// `CONTROL_SYSTEM` if there are none.
+pub(super) fn cluster(jobs: &[(&str, u32)]) -> Result<String, CliError> {
+    let failed = |error: std::io::Error| {
+        CliError::failure(
+            "CONTROL_SYSTEM",
+            format!("no free port on 127.0.0.1: {error}"),
+        )
+    };
+    // All are held until each is known, so that no port comes twice.
+    let mut held = Vec::new();
+    let mut parts = Vec::new();
+    for (job, tasks) in jobs {
+        let mut addresses = Vec::new();
+        for _ in 0..*tasks {
+            let listener = TcpListener::bind(("127.0.0.1", 0)).map_err(failed)?;
+            addresses.push(listener.local_addr().map_err(failed)?.to_string());
+            held.push(listener);
+        }
+        parts.push(format!("{job}={}", addresses.join(",")));
+    }
+    Ok(parts.join(";"))
+}
+
+impl Processes {
+    /// None yet, of this cluster and these settings.
+    pub(super) fn new(cluster: &str, settings: &SettingArgs) -> Self {
+        Self {
+            cluster: cluster.to_owned(),
+            settings: settings.flags.clone(),
+            all: Vec::new(),
+        }
+    }
+
+    /// Starts `task` with these arguments.
+    ///
+    /// # Errors
+    /// `CONTROL_SYSTEM` if no process can be started.
+    pub(super) fn start(&mut self, task: TaskName, arguments: Vec<String>) -> Result<(), CliError> {
+        let process = self.spawn(task, arguments)?;
+        self.all.push(process);
+        Ok(())
+    }
+
+    /// Kills `task` so that it can do nothing more about it.
+    pub(super) fn kill(&mut self, task: &TaskName) {
+        if let Some(process) = self.all.iter_mut().find(|process| process.task == *task) {
+            let _ = process.child.kill();
+            let _ = process.child.wait();
+        }
+    }
+
+    /// Starts `task` again, which has ended.
+    ///
+    /// # Errors
+    /// As [`Processes::start`].
+    pub(super) fn restart(&mut self, task: &TaskName) -> Result<(), CliError> {
+        let at = self.all.iter().position(|process| process.task == *task);
+        if let Some(at) = at {
+            let arguments = self.all[at].arguments.clone();
+            self.all[at] = self.spawn(task.clone(), arguments)?;
+        }
+        Ok(())
+    }
+
+    /// Whether nobody ended by itself.
+    ///
+    /// # Errors
+    /// `TASK_FAILED` names one that did, and what it said last.
+    pub(super) fn check(&mut self) -> Result<(), CliError> {
+        for process in &mut self.all {
+            if let Ok(Some(status)) = process.child.try_wait() {
+                return Err(process.failed(status));
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells all to end, and ends those that do not: workers first, who would miss their servers.
+    pub(super) fn end(&mut self) {
+        let (servers, workers): (Vec<_>, Vec<_>) = self
+            .all
+            .drain(..)
+            .partition(|process| process.task.job() == "ps");
+        for processes in [workers, servers] {
+            end(processes);
+        }
+    }
+
+    fn spawn(&self, task: TaskName, arguments: Vec<String>) -> Result<Process, CliError> {
+        // Our own program, by the link to it, whatever became of its file.
+        let mut command = Command::new("/proc/self/exe");
+        command.args(&arguments);
+        for (name, value) in USUAL {
+            if std::env::var_os(name).is_none() {
+                command.env(name, value);
+            }
+        }
+        for (key, value) in &self.settings {
+            if let Some(setting) = Setting::find(key) {
+                command.env(setting.variable(), value);
+            }
+        }
+        command
+            .env("RENDEZ_CLUSTER", &self.cluster)
+            .env("RENDEZ_TASK", task.to_string())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        let mut child = command.spawn().map_err(|error| {
+            let message = format!("{task} cannot be started: {error}");
+            CliError::failure("CONTROL_SYSTEM", message)
+        })?;
+        let said = Arc::default();
+        if let Some(pipe) = child.stderr.take() {
+            listen(pipe, &said);
+        }
+        Ok(Process {
+            task,
+            arguments,
+            child,
+            said,
+        })
+    }
+}
+
+impl Drop for Processes {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Process {
+    fn failed(&self, status: ExitStatus) -> CliError {
+        // What it said last may still be on its way through the pipe.
+        std::thread::sleep(LOOK_EVERY);
+        let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let said = said.join("\n");
+        let message = format!("{} ended: {status}; it said:\n{said}", self.task);
+        CliError::failure("TASK_FAILED", message)
+    }
+}
+
+fn end(processes: Vec<Process>) {
+    for process in &processes {
+        // A process that was not waited for keeps its number.
+        if let Some(pid) = Pid::from_raw(process.child.id() as i32) {
+            let _ = kill_process(pid, Signal::TERM);
+        }
+    }
+    let until = Instant::now() + FAREWELL;
+    for mut process in processes {
+        while Instant::now() < until && matches!(process.child.try_wait(), Ok(None)) {
+            std::thread::sleep(LOOK_EVERY);
+        }
+        let _ = process.child.kill();
+        let _ = process.child.wait();
+    }
+}
+
+/// Keeps the last lines of a process, so that it never waits for a reader.
+fn listen(pipe: impl Read + Send + 'static, said: &Arc<Mutex<Vec<String>>>) {
+    let said = Arc::clone(said);
+    std::thread::spawn(move || {
+        let mut pipe = BufReader::new(pipe);
+        loop {
+            let mut line = Vec::new();
+            match pipe.by_ref().take(LINE_MAX).read_until(b'\n', &mut line) {
+                Ok(0) | Err(_) => return,
+                Ok(_) => {
+                    let line = String::from_utf8_lossy(&line).trim_end().to_owned();
+                    let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
+                    if said.len() == KEPT_LINES {
+                        said.remove(0);
+                    }
+                    said.push(line);
+                }
+            }
+        }
+    });
+}

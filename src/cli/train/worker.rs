@@ -1,0 +1,120 @@
+//! A worker of an asynchronous training, a process of its own: it has its own session and its own copy of the graph,
+//! and shares nothing with other workers but the variables on the parameter servers.
+//!
+//! Knows sessions, digits and the network; who starts it and ends it is in `tasks.rs`.
+
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use rustix::process::Signal;
+
+use super::digits::{Digits, Order};
+use super::network::{self, Jobs};
+use crate::cli::error::CliError;
+use crate::cli::serve;
+use crate::cli::settings::SettingArgs;
+use crate::ground::{Code, Status, catalogue};
+use crate::proto::tensorflow::ConfigProto;
+use crate::server::{Server, Session};
+
+/// The hidden subcommand of a worker.
+pub const WORKER_COMMAND: &str = "train-worker";
+
+/// How long a worker goes on trying where nothing succeeds.
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+/// How long it waits before it tries again.
+pub(super) const PAUSE: Duration = Duration::from_millis(20);
+
+/// Options of a worker.
+#[derive(Args, Clone, PartialEq, Debug)]
+pub struct WorkerArgs {
+    /// Parameter servers.
+    #[arg(long)]
+    pub ps: u32,
+    /// Workers.
+    #[arg(long)]
+    pub workers: u32,
+    /// Digits in a batch.
+    #[arg(long)]
+    pub batch: usize,
+    /// What the order of the digits depends on.
+    #[arg(long)]
+    pub seed: u64,
+    /// The settings.
+    #[command(flatten)]
+    pub settings: SettingArgs,
+}
+
+/// Runs it, until it is told to end.
+///
+/// # Errors
+/// What is wrong with settings or cluster; what ended training and will not pass.
+pub fn run(args: &WorkerArgs) -> Result<(), CliError> {
+    let signals = serve::signals()?;
+    // Refused by no kernel that rendez runs on; the parent also stops its children in good order.
+    let _ = rustix::process::set_parent_process_death_signal(Some(Signal::TERM));
+    let (learnt, _) = Digits::load()?;
+    let (server, _) = serve::start(&args.settings, PATIENCE)?;
+    let task = server.task().task();
+    let mut order = Order::new(learnt.len(), args.seed.wrapping_add(u64::from(task)));
+    let jobs = Jobs {
+        servers: args.ps,
+        workers: args.workers,
+    };
+    let mut since = Instant::now();
+    let ended = loop {
+        let mut next = || learnt.some(order.next(args.batch));
+        match train(&server, jobs, task, &signals, &mut since, &mut next) {
+            Ok(()) => break Ok(()),
+            // Told to end while it waited for others.
+            Err(_) if !matches!(signals.try_recv(), Err(TryRecvError::Empty)) => break Ok(()),
+            Err(status) if is_passing(&status) && since.elapsed() < PATIENCE => {
+                tracing::info!("{status}; trying again");
+                std::thread::sleep(PAUSE);
+            }
+            Err(status) => break Err(status),
+        }
+    };
+    server.stop(None);
+    Ok(ended?)
+}
+
+/// Trains until it is told to end. `since` is when a step succeeded last.
+fn train(
+    server: &Server,
+    jobs: Jobs,
+    task: u32,
+    signals: &Receiver<i32>,
+    since: &mut Instant,
+    next: &mut dyn FnMut() -> Result<(crate::memory::Tensor, crate::memory::Tensor), Status>,
+) -> Result<(), Status> {
+    // Of the cluster it uses itself and the parameter servers: no other worker can keep it from training.
+    let config = ConfigProto {
+        device_filters: vec!["/job:ps".to_owned(), network::worker(task)],
+        ..ConfigProto::default()
+    };
+    let session = Session::on(server)?.configured(config)?;
+    session.create(network::replica(jobs, task)?.to_def())?;
+    let [x, y] = network::feeds(network::REPLICA);
+    let step = session.callable(&[&x, &y], &[], &[network::TRAIN])?;
+    loop {
+        match signals.try_recv() {
+            Err(TryRecvError::Empty) => {}
+            _ => return session.close(),
+        }
+        let (pixels, labels) = next()?;
+        step.run(&[pixels, labels])?;
+        *since = Instant::now();
+    }
+}
+
+/// True for what may be over when it is tried again: a task that is away or has restarted, or variables that nobody
+/// has given values yet.
+pub(super) fn is_passing(status: &Status) -> bool {
+    let is_of_a_task = matches!(
+        status.code(),
+        Code::Unavailable | Code::Aborted | Code::DeadlineExceeded | Code::Cancelled
+    );
+    is_of_a_task || status.reason() == catalogue::VARIABLE_EMPTY
+}

@@ -1,0 +1,284 @@
+//! `rendez run` and `rendez train` from outside: graphs with feeds in files, and a training that is killed, kept and
+//! resumed, each task a process of its own.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+fn rendez(folder: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rendez"));
+    command
+        .args(arguments)
+        .current_dir(folder)
+        .stdin(Stdio::null());
+    command.output().expect("the command starts")
+}
+
+/// The objects that a command printed, which ended well.
+fn objects(output: &Output) -> Vec<Value> {
+    let (out, err) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    assert!(output.status.success(), "{out}\n{err}");
+    out.lines()
+        .map(|line| serde_json::from_str(line).expect(line))
+        .collect()
+}
+
+fn refused(output: &Output, code: i32, wanted: &[&str]) {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{said}");
+    for wanted in wanted {
+        assert!(said.contains(wanted), "{said}\nsays nothing of {wanted}");
+    }
+}
+
+/// A graph that TensorFlow exported.
+fn graph(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/data/graphs")
+        .join(name);
+    path.to_string_lossy().into_owned()
+}
+
+/// A file as NumPy writes it.
+fn array(folder: &Path, name: &str, descr: &str, shape: &str, data: &[u8]) -> PathBuf {
+    let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n");
+    let len = (header.len() as u16).to_le_bytes();
+    let bytes = [
+        b"\x93NUMPY\x01\x00".as_slice(),
+        &len,
+        header.as_bytes(),
+        data,
+    ]
+    .concat();
+    let path = folder.join(name);
+    std::fs::write(&path, bytes).expect("is written");
+    path
+}
+
+fn floats(values: &[f32]) -> Vec<u8> {
+    values
+        .iter()
+        .flat_map(|value| value.to_le_bytes())
+        .collect()
+}
+
+#[test]
+fn a_graph_is_run_with_files_in_and_out() {
+    let place = tempfile::tempdir().expect("a folder");
+    let place = place.path();
+    for (name, values) in [("a", [1.0, 2.0]), ("b", [3.0, -4.0]), ("c", [0.5, 8.0])] {
+        array(
+            place,
+            &format!("{name}.npy"),
+            "<f4",
+            "(2,)",
+            &floats(&values),
+        );
+    }
+    let feeds = [
+        "--feed",
+        "a=a.npy",
+        "--feed",
+        "b:0=b.npy",
+        "--feed",
+        "c=c.npy",
+    ];
+    // In either format, and without the tasks that it asks for.
+    for file in ["partial_run/graph.pb", "partial_run/graph.pbtxt"] {
+        let graph = graph(file);
+        let mut arguments = vec![
+            "run",
+            &graph,
+            "--json",
+            "--fetch",
+            "second",
+            "--fetch",
+            "third:0",
+            "--out",
+            "first=first.npy",
+        ];
+        arguments.extend(feeds);
+        let said = objects(&rendez(place, &arguments));
+        assert_eq!(
+            said[0],
+            serde_json::json!({"fetch": "second", "dtype": "f32", "shape": [2], "values": [2.0, -16.0]})
+        );
+        assert_eq!(said[1]["values"], serde_json::json!([-17.0]));
+        let written = std::fs::read(place.join("first.npy")).expect("the array");
+        assert_eq!(written[128..], floats(&[4.0, -2.0]));
+    }
+    let graph = graph("partial_run/graph.pb");
+    let mut arguments = vec![
+        "run", &graph, "--target", "second", "--repeat", "50", "--json",
+    ];
+    arguments.extend(feeds);
+    let said = objects(&rendez(place, &arguments));
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert_eq!(said[0]["steps"], 50);
+    assert!(said[0]["step_ns"]["p50"].as_f64() > Some(0.0), "{said:?}");
+}
+
+#[test]
+fn what_cannot_be_run_is_refused_by_name() {
+    let place = tempfile::tempdir().expect("a folder");
+    let place = place.path();
+    let graph = graph("partial_run/graph.pb");
+    refused(&rendez(place, &["run", &graph]), 2, &["USAGE", "--fetch"]);
+    refused(
+        &rendez(place, &["run", &graph, "--feed", "a", "--fetch", "b"]),
+        2,
+        &["x:0=values.npy"],
+    );
+    refused(
+        &rendez(place, &["run", "none.pb", "--fetch", "b"]),
+        1,
+        &["FILE_UNREADABLE", "none.pb"],
+    );
+    refused(
+        &rendez(place, &["run", &graph, "--fetch", "nobody"]),
+        1,
+        &["GRAPH_ENDPOINT_UNKNOWN", "nobody"],
+    );
+    refused(
+        &rendez(place, &["run", &graph, "--fetch", "first"]),
+        1,
+        &["'a'", "feed"],
+    );
+    std::fs::write(place.join("bad.pbtxt"), "node {\n  nome: 'x'\n}\n").expect("is written");
+    let said = rendez(place, &["run", "bad.pbtxt", "--fetch", "x"]);
+    refused(
+        &said,
+        1,
+        &["GRAPH_MALFORMED", "bad.pbtxt", "line 2, column 3", "nome"],
+    );
+    array(place, "big.npy", ">f4", "(2,)", &[0; 8]);
+    let said = rendez(
+        place,
+        &["run", &graph, "--feed", "a=big.npy", "--fetch", "first"],
+    );
+    refused(&said, 1, &["NPY_MALFORMED", "big.npy", "big-endian"]);
+    array(place, "ints.npy", "<i4", "(2,)", &[0; 8]);
+    let said = rendez(
+        place,
+        &[
+            "run",
+            &graph,
+            "--feed",
+            "a=ints.npy",
+            "--feed",
+            "b=ints.npy",
+            "--fetch",
+            "first",
+        ],
+    );
+    refused(&said, 1, &["FEED_UNFIT"]);
+    refused(
+        &rendez(place, &["train", "digits", "--ps", "0"]),
+        2,
+        &["--ps"],
+    );
+    refused(
+        &rendez(place, &["train", "digits", "--resume"]),
+        2,
+        &["--checkpoint"],
+    );
+    let said = rendez(
+        place,
+        &["train", "digits", "--resume", "--checkpoint", "none"],
+    );
+    refused(&said, 1, &["FILE_UNREADABLE", "none/digits.safetensors"]);
+}
+
+/// The last object that is not of an edge, and the edges.
+fn end(said: &[Value]) -> (&Value, Vec<&Value>) {
+    let end = said
+        .iter()
+        .find(|object| object.get("mode").is_some())
+        .expect("an end");
+    (
+        end,
+        said.iter()
+            .filter(|object| object.get("edge").is_some())
+            .collect(),
+    )
+}
+
+#[test]
+fn digits_are_learnt_by_workers_that_die_and_come_back_and_training_goes_on_where_it_ended() {
+    let place = tempfile::tempdir().expect("a folder");
+    let place = place.path();
+    let first = [
+        "train",
+        "digits",
+        "--json",
+        "--epochs",
+        "20",
+        "--kill-worker-at",
+        "300ms",
+        "--checkpoint",
+        "kept",
+    ];
+    let said = objects(&rendez(place, &first));
+    let killed = said
+        .iter()
+        .position(|object| object["killed"] == 1)
+        .expect("a worker was killed");
+    let back = said
+        .iter()
+        .position(|object| object["back"] == 1)
+        .expect("it came back");
+    assert!(killed < back, "{said:?}");
+    let (ended, edges) = end(&said);
+    let made = ended["steps"].as_u64().expect("steps");
+    assert!(made >= 899, "{ended}");
+    assert!(ended["accuracy"].as_f64() > Some(0.95), "{ended}");
+    assert!(
+        ended["worker_steps"]
+            .as_array()
+            .expect("steps of each")
+            .iter()
+            .all(|steps| steps.as_u64() > Some(0)),
+        "{ended}"
+    );
+    // Each worker reads four variables and gives four gradients.
+    for worker in ["worker:0", "worker:1"] {
+        let of = |end: &str| {
+            edges
+                .iter()
+                .filter(|edge| edge[end] == worker && edge["count"].as_u64() > Some(1))
+                .count()
+        };
+        // A shard may forget a name or two: their places are few.
+        assert!(of("to") >= 2 && of("from") >= 2, "{edges:?}");
+    }
+
+    // In the other way to train, and over two servers.
+    let steps = (made + 200).to_string();
+    let more = [
+        "train",
+        "digits",
+        "--json",
+        "--sync",
+        "--ps",
+        "2",
+        "--steps",
+        &steps,
+        "--checkpoint",
+        "kept",
+        "--resume",
+    ];
+    let said = objects(&rendez(place, &more));
+    let (ended, _) = end(&said);
+    assert_eq!(ended["resumed_at"].as_u64(), Some(made), "{ended}");
+    assert_eq!(ended["steps"].as_u64(), Some(made + 200), "{ended}");
+    assert_eq!(ended["worker_steps"], serde_json::json!([200, 200]));
+    assert!(ended["accuracy"].as_f64() > Some(0.96), "{ended}");
+    let kept: Vec<_> = std::fs::read_dir(place.join("kept"))
+        .expect("the folder")
+        .collect();
+    assert_eq!(kept.len(), 1, "{kept:?}");
+}
