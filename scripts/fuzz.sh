@@ -69,6 +69,11 @@ make_seeds() {
             printf 'busy' >"$1/word"
             ;;
         host_list) local text; for text in 'node[01-04,7],login' 'r[0-1]n[1,3]' '2(x3),1'; do printf '%s' "$text" >"$1/${#text}"; done ;;
+        graph_text)
+            for file in tests/data/graphs/{conditional,partial_run,strings}/graph.pb*; do
+                cp "$file" "$1/$(basename "$(dirname "$file")").${file##*.}"
+            done
+            ;;
         tf_config)
             for file in tests/data/launchers/tf_config_*.env; do
                 sed -n 's/^TF_CONFIG=//p' "$file" | tr -d '\n' >"$1/$(basename "$file")"

@@ -1,10 +1,11 @@
-//! Graphs that TensorFlow exported, cut over three tasks: every step of `tests/data/graphs`, with equal results.
+//! Graphs that TensorFlow exported, cut over three processes: every step of `tests/data/graphs`, with equal results.
 //!
 //! Whole numbers, truth values and strings must be equal, floating-point numbers to a few units of their last place
 //! beside the largest of their tensor: products of matrices are summed in another order here.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use rendez::cluster::ClusterSpec;
@@ -20,8 +21,11 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// How far a number may be off, as a part of the largest of its tensor.
 const TOLERANCE: f64 = 2e-6;
 
-/// Three tasks of one cluster, here in one process, connected by shared memory as three processes would be.
-struct Cluster(Vec<Server>);
+/// Three tasks of one cluster: the first worker in this process, which is the master, the others each in one of its own.
+struct Cluster {
+    master: Server,
+    others: Vec<Child>,
+}
 
 impl Cluster {
     fn new() -> Self {
@@ -37,35 +41,45 @@ impl Cluster {
             "ps={};worker={},{}",
             addresses[0], addresses[1], addresses[2]
         );
-        let spec = ClusterSpec::parse(&spec).expect("a cluster");
-        let start = |(job, task)| {
-            let task = TaskName::new(job, 0, task).expect("a name");
-            let mut config = Config::new(task.to_string());
-            (config.shards, config.share_cores) = (1, true);
-            config.arena.segment_bytes = 4 << 20;
-            let builder = Server::builder().config(config).cluster(spec.clone());
-            let server = builder.task(task).build().expect("a server");
-            server.start().expect("starts");
-            server
+        let serve = |task: &str| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_rendez"));
+            command
+                .args(["serve", "--with-parent", "--shards=1", "--share-cores=true"])
+                .args([
+                    "--arena-segment-bytes=4MiB",
+                    "--cluster",
+                    &spec,
+                    "--task",
+                    task,
+                ])
+                .env("RENDEZ_LOG", "rendez=warn")
+                .stdin(Stdio::null())
+                .stdout(Stdio::null());
+            command.spawn().expect("the command starts")
         };
-        Self(
-            [("ps", 0), ("worker", 0), ("worker", 1)]
-                .into_iter()
-                .map(start)
-                .collect(),
-        )
+        let others = vec![serve("/job:ps/task:0"), serve("/job:worker/task:1")];
+        let task = TaskName::new("worker", 0, 0).expect("a name");
+        let mut config = Config::new(task.to_string());
+        (config.shards, config.share_cores) = (1, true);
+        config.arena.segment_bytes = 4 << 20;
+        let cluster = ClusterSpec::parse(&spec).expect("a cluster");
+        let builder = Server::builder().config(config).cluster(cluster);
+        let master = builder.task(task).build().expect("a server");
+        master.start().expect("starts");
+        Self { master, others }
     }
 
-    /// A session whose master is the first worker.
     fn session(&self) -> Session {
-        Session::on(&self.0[1]).expect("a session")
+        Session::on(&self.master).expect("a session")
     }
 }
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        for server in &self.0 {
-            server.stop(Some(Duration::from_secs(1)));
+        self.master.stop(Some(Duration::from_secs(1)));
+        for other in &mut self.others {
+            let _ = other.kill();
+            let _ = other.wait();
         }
     }
 }

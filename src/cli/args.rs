@@ -46,13 +46,6 @@ Examples:
   rendez serve                                   under torchrun, Slurm, Kubernetes, mpirun, or with TF_CONFIG
   rendez serve --check --once                    hand a small file to every other task, check every byte, and end";
 
-const UP_EXAMPLES: &str = "\
-Examples:
-  rendez up cluster.toml                         a process for each task; Ctrl-C stops all
-  rendez up cluster.toml --check --once          every task hands a small file to every other
-  rendez up cluster.toml --require tcp --check   the same by TCP
-  rendez up cluster.toml -- ./program            your program, once for each task, with RENDEZ_TASK set";
-
 const PUSH_EXAMPLES: &str = "\
 Examples, of a cluster that a file, a variable or a launcher describes:
   rendez push model.safetensors --job a --task 0 --to /job:b/task:0
@@ -82,12 +75,6 @@ Examples, of a cluster that a file, a variable or a launcher describes:
   rendez pending --config cluster.toml           what waits, by whom it waits for, the oldest first
   rendez stat --config cluster.toml --watch=2s   counters, again and again
   rendez stat /job:a/task:0 --json | jq .stages  of one task, for programs";
-
-const DUMP_EXAMPLES: &str = "\
-Examples:
-  rendez dump --config cluster.toml --trace out.json    of all running tasks, as a timeline for ui.perfetto.dev
-  rendez dump --pid 4711 --step 7                       of one process of this machine, one step
-  rendez dump /run/rendez/*.rdz --trace out.json        of tasks with `recorder_dir`, also after a crash";
 
 const COMPLETIONS_EXAMPLES: &str = "\
 Examples:
@@ -156,10 +143,10 @@ pub enum Command {
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(super::serve::ServeArgs),
     /// Start a whole cluster on this machine, a process for each task, from one file.
-    #[command(after_help = UP_EXAMPLES)]
+    #[command(after_help = super::up::EXAMPLES)]
     Up(super::up::UpArgs),
     /// Run a graph that TensorFlow wrote: feeds in, fetches out.
-    #[command(after_help = RUN_EXAMPLES)]
+    #[command(after_help = super::run::EXAMPLES)]
     Run(super::run::RunArgs),
     /// Train a small network on parameter servers and workers.
     #[command(subcommand)]
@@ -183,7 +170,7 @@ pub enum Command {
     #[command(after_help = ASK_EXAMPLES)]
     Stat(super::stat::StatArgs),
     /// Print the last events of tasks, from their memory or from files, also as a timeline.
-    #[command(after_help = DUMP_EXAMPLES)]
+    #[command(after_help = super::dump::EXAMPLES)]
     Dump(super::dump::DumpArgs),
     /// Print completions for a shell.
     #[command(after_help = COMPLETIONS_EXAMPLES)]

@@ -22,6 +22,13 @@ use crate::shard::recorder::{Event, NotRecorded, Recording, What};
 /// Bytes of a recording at most: the largest ring, the histograms and the names.
 const RECORDING_MAX: u64 = 32 << 20;
 
+/// Examples of its use.
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  rendez dump --config cluster.toml --trace out.json    of all running tasks, as a timeline for ui.perfetto.dev
+  rendez dump --pid 4711 --step 7                       of one process of this machine, one step
+  rendez dump /run/rendez/*.rdz --trace out.json        of tasks with `recorder_dir`, also after a crash";
+
 /// Options of `dump`.
 #[derive(Args, Clone, PartialEq, Debug)]
 pub struct DumpArgs {

@@ -3,12 +3,13 @@
 //! Knows files and tensors, nothing of graphs.
 //!
 //! ```text
-//! | \x93NUMPY | major, minor | header's length: u16 or u32 LE | {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), } | data |
+//! | \x93NUMPY | major, minor | header's length: u16 or u32 LE | header | data |
+//!     header: {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }
 //! ```
 //!
-//! A file is an allegation: its header is read by a parser of just this dictionary, and the data must be exactly as long
-//! as type and shape say. Refused with a reason: big-endian numbers, Fortran order, pickled objects, records. Fixed-width
-//! strings (`S`, `U`) become tensors of strings; NumPy itself cannot tell their trailing zeros from padding.
+//! A file is an allegation: its header is read by a parser of just this dictionary, and the data must be exactly as
+//! long as type and shape say. Refused with a reason: big-endian numbers, Fortran order, pickled objects, records.
+//! Fixed-width strings (`S`, `U`) become tensors of strings; NumPy cannot tell their trailing zeros from padding.
 
 use std::path::Path;
 

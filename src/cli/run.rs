@@ -31,6 +31,17 @@ mod tests;
 /// How many values of a tensor a table shows.
 const SHOWN: usize = 8;
 
+/// Examples of its use.
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  rendez run graph.pb --feed x=input.npy --fetch y
+  rendez run graph.pbtxt --init init --target train --repeat 100 --fetch loss
+  rendez run graph.pb --feed x=input.npy --out y=output.npy
+  rendez run graph.pb --fetch y --on 127.0.0.1:29701     a task that runs already is the master
+  rendez run graph.pb --fetch y --config cluster.toml --job worker --task 0
+
+Names are of outputs, as node or node:1; nodes stand where the graph says, or anywhere if it does not.";
+
 /// Options of `run`.
 #[derive(Args, Clone, PartialEq, Debug)]
 pub struct RunArgs {
@@ -56,7 +67,8 @@ pub struct RunArgs {
     #[arg(long, value_name = "ADDRESS")]
     pub on: Option<String>,
     /// Run the step so often, and print how long it took; what is fetched is that of the last.
-    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    #[arg(long, value_name = "COUNT", default_value_t = 1,
+        value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub repeat: u64,
     /// How long a step may take, and other tasks to come.
     #[arg(long, value_parser = units::positive_duration, default_value = "60s", value_name = "TIME")]

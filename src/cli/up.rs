@@ -32,6 +32,14 @@ const FAREWELL: Duration = Duration::from_secs(2);
 /// How often ended children are looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
+/// Examples of its use.
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  rendez up cluster.toml                         a process for each task; Ctrl-C stops all
+  rendez up cluster.toml --check --once          every task hands a small file to every other
+  rendez up cluster.toml --require tcp --check   the same by TCP
+  rendez up cluster.toml -- ./program            your program, once for each task, with RENDEZ_TASK set";
+
 /// Options of `up`.
 #[derive(Args, Clone, PartialEq, Debug)]
 pub struct UpArgs {

@@ -22,6 +22,9 @@ pub use write::write;
 /// Messages lie in each other no deeper than the binary format's reader allows.
 const DEPTH_MAX: usize = 100;
 
+/// What the name of a reference's type ends with, behind a line.
+const REFERENCE: &str = "REF";
+
 /// The sizes of a value in the binary format.
 const VARINT: u32 = 0;
 const EIGHT_BYTES: u32 = 1;
@@ -394,7 +397,7 @@ fn data_type(name: &str) -> Option<i32> {
     if let Some(base) = DataType::from_str_name(name) {
         return Some(base as i32);
     }
-    let base = DataType::from_str_name(name.strip_suffix("_REF")?)?;
+    let base = DataType::from_str_name(name.strip_suffix(REFERENCE)?.strip_suffix('_')?)?;
     Some(Type::reference(base).to_wire())
 }
 

@@ -454,9 +454,6 @@ catalogue! {
     KERNEL_INPUT: InvalidArgument,
         "A kernel cannot compute with these inputs: their shapes or values do not fit.",
         "Correct what flows into the node that the message names.";
-    CHECKPOINT_KEY: NotFound,
-        "A checkpoint has no tensor of that name.",
-        "Restore what was saved; the message names the tensor and the file.";
     KERNEL_FAILED: Internal,
         "A kernel broke down, or gave other outputs than its node has.",
         "Report it with the message and the log; the step can be tried again.";
@@ -469,6 +466,9 @@ catalogue! {
     RUNS: ResourceExhausted,
         "As many runs of graphs are under way as may.",
         "Wait for some of them before starting more.";
+    CHECKPOINT_KEY: NotFound,
+        "A checkpoint has no tensor of that name.",
+        "Restore what was saved; the message names the tensor and the file.";
     VARIABLE_EMPTY: FailedPrecondition,
         "A variable was read before anything was assigned to it.",
         "Run its initialiser, or restore a checkpoint, first.";

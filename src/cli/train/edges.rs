@@ -55,7 +55,9 @@ struct Seen {
 /// The edges that these recordings tell of, by tasks and name.
 pub(super) fn of(recordings: &[Recording]) -> Vec<Edge> {
     let events = recordings.iter().flat_map(|recording| {
-        let named = |event: Event| Some((recording.name_of(event.key)?, event));
+        // A shard forgets a name whose place another takes: then the other end of the edge knows it.
+        let name_of = |key| recordings.iter().find_map(|known| known.name_of(key));
+        let named = move |event: Event| Some((name_of(event.key)?, event));
         recording.events().into_iter().filter_map(named)
     });
     gather(events)

@@ -1,7 +1,7 @@
 //! The network: what is learnt of digits, as a graph whose variables stand on parameter servers.
 //!
-//! Knows graphs and gradients; nothing of processes, sessions or digits. A graph is made anew by whoever drives one, and
-//! the same variables come out of it each time, by name and place.
+//! Knows graphs and gradients; nothing of processes, sessions or digits. A graph is made anew by whoever drives one,
+//! and the same variables come out of it each time, by name and place.
 //!
 //! ```text
 //!   x [n, 64] ─ MatMul ─ BiasAdd ─ Relu ─ MatMul ─ BiasAdd ─ logits [n, 10] ─ softmax cross entropy with y [n]
@@ -151,7 +151,8 @@ pub(super) fn towers(jobs: Jobs) -> Result<Graph, Status> {
     network.finish(jobs, CHIEF)
 }
 
-/// The graph of who starts, tests and keeps: it assigns and reads all variables, and tests what was learnt on the chief.
+/// The graph of who starts, tests and keeps: it assigns and reads all variables, and tests on the chief what was
+/// learnt.
 ///
 /// # Errors
 /// As [`replica`].

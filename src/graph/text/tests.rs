@@ -220,6 +220,10 @@ fn functions_keep_their_names_to_be_refused_by() {
     );
 }
 
+/// What text is made of, in any order.
+const HOSTILE: &str =
+    "(node|attr|value|list|i|f|s|:|\\{|\\}|\\[|\\]|'|\"|\\\\|-|9|<|>|,|#| |\n|é){0,60}";
+
 fn tensors() -> impl Strategy<Value = TensorProto> {
     let bytes = || prop::collection::vec(any::<u8>(), 0..8);
     let floats = prop::num::f32::NORMAL
@@ -382,7 +386,7 @@ proptest! {
     }
 
     #[test]
-    fn hostile_text_is_refused_and_no_more(text in "(node|attr|value|list|i|f|s|:|\\{|\\}|\\[|\\]|'|\"|\\\\|-|9|<|>|,|#| |\n|é){0,60}") {
+    fn hostile_text_is_refused_and_no_more(text in HOSTILE) {
         let _ = decode(text.as_bytes());
     }
 

@@ -8,7 +8,7 @@ use prost::Message as _;
 use prost::encoding::decode_varint;
 
 use super::schema::{GRAPH, Kind, Message};
-use super::{COUNTED, EIGHT_BYTES, FOUR_BYTES, VARINT};
+use super::{COUNTED, EIGHT_BYTES, FOUR_BYTES, REFERENCE, VARINT};
 use crate::graph::types::Type;
 use crate::proto::tensorflow::GraphDef;
 
@@ -98,8 +98,12 @@ fn number(kind: Kind, bytes: &mut &[u8]) -> Option<String> {
                     known.map_or_else(
                         || (value as i64).to_string(),
                         |known| {
-                            let reference = if known.is_ref() { "_REF" } else { "" };
-                            format!("{}{reference}", known.base().as_str_name())
+                            let base = known.base().as_str_name();
+                            if known.is_ref() {
+                                format!("{base}_{REFERENCE}")
+                            } else {
+                                base.to_owned()
+                            }
                         },
                     )
                 }

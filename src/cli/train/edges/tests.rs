@@ -49,7 +49,7 @@ fn edges_between_tasks_are_gathered_by_stage() {
     assert_eq!(edge.stages, [0.0, 200.0, 20.0, 400.0, 5.0, 8.0].map(Some));
     let text = table(&edges, None);
     assert!(
-        text.contains("edge_7_grad") && text.contains("633 ns"),
+        text.contains("edge_7_grad") && text.contains("633ns"),
         "{text}"
     );
     assert_eq!(json(edge)["mean_ns"]["wire"], 400.0);
