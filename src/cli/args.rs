@@ -51,16 +51,6 @@ Examples, of a cluster that a file, a variable or a launcher describes:
   rendez push model.safetensors --job a --task 0 --to /job:b/task:0
   rendez pull --job b --task 0 --from /job:a/task:0 --out copy.safetensors";
 
-const RUN_EXAMPLES: &str = "\
-Examples:
-  rendez run graph.pb --feed x=input.npy --fetch y
-  rendez run graph.pbtxt --init init --target train --repeat 100 --fetch loss
-  rendez run graph.pb --feed x=input.npy --out y=output.npy
-  rendez run graph.pb --fetch y --on 127.0.0.1:29701     a task that runs already is the master
-  rendez run graph.pb --fetch y --config cluster.toml --job worker --task 0
-
-Names are of outputs, as node or node:1; nodes stand where the graph says, or anywhere if it does not.";
-
 const DOCTOR_EXAMPLES: &str = "\
 Examples:
   rendez doctor
