@@ -182,7 +182,8 @@ impl<'a> Reader<'a> {
             };
         }
         let is_message = matches!(field.kind, Kind::Message(_));
-        if !has_colon && !(is_message && matches!(self.next.1, Word::Mark('{' | '<' | '['))) {
+        let may_open = is_message && matches!(self.next.1, Word::Mark('{' | '<' | '['));
+        if !(has_colon || may_open) {
             return Err(self.unexpected(if is_message { "'{'" } else { "':'" }));
         }
         if !field.is_repeated || !self.accept('[')? {
