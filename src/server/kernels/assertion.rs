@@ -5,14 +5,11 @@
 use super::Call;
 use super::call::{Done, Fault};
 use super::make::{Cost, Made, made};
-use super::numbers::by_type;
+use super::numbers::{Number, by_type};
 use crate::graph::{Node, attr};
 use crate::ground::limits::STATUS_MESSAGE_BYTES_MAX;
 use crate::ground::{DType, Status, catalogue};
 use crate::memory::{Bool8, Tensor};
-
-#[cfg(test)]
-mod tests;
 
 pub(super) fn make(node: &Node) -> Made {
     if node.op.name() != "Assert" {
@@ -44,17 +41,12 @@ fn assert(call: &Call<'_>, shown: usize) -> Done {
     Err(Status::of(catalogue::ASSERT_FAILED, text).into())
 }
 
-/// The first elements of a tensor, in the order they lie in.
+/// The first elements of a tensor, in brackets for each dimension but the outermost.
 pub(super) fn summary(tensor: &Tensor, shown: usize) -> Result<String, Fault> {
     // No more than a message holds, whatever is asked for.
     let shown = shown.min(STATUS_MESSAGE_BYTES_MAX);
-    let elements = usize::try_from(tensor.shape().elements()).unwrap_or(usize::MAX);
-    let mut items = match tensor.dtype() {
-        DType::String => {
-            let strings = tensor.strings()?;
-            let text = |item: &[u8]| format!("{}", String::from_utf8_lossy(item));
-            strings.iter().take(shown).map(text).collect()
-        }
+    let items: Vec<String> = match tensor.dtype() {
+        DType::String => tensor.strings()?.iter().take(shown).map(escaped).collect(),
         DType::Bool => {
             let truths = tensor.as_slice::<Bool8>()?;
             truths
@@ -63,13 +55,108 @@ pub(super) fn summary(tensor: &Tensor, shown: usize) -> Result<String, Fault> {
                 .map(|truth| u8::from(truth.is_true()).to_string())
                 .collect()
         }
-        dtype => by_type!(dtype, T: numbers => {
-            tensor.as_slice::<T>()?.iter().take(shown).map(ToString::to_string).collect::<Vec<_>>()
+        dtype => by_type!(dtype, T: all => {
+            tensor.as_slice::<T>()?.iter().take(shown).map(|number| text(*number)).collect()
         })
         .unwrap_or_default(),
     };
-    if elements > items.len() {
-        items.push("...".to_owned());
+    let dims: Vec<_> = tensor.shape().dims().collect();
+    let mut out = String::new();
+    let mut rest = items.as_slice();
+    match dims.as_slice() {
+        [] => out.push_str(&items.join(" ")),
+        dims => dimension(dims, true, &mut rest, &mut out),
     }
-    Ok(items.join(" "))
+    if tensor.shape().elements() > items.len() as u64 {
+        out.push_str("...");
+    }
+    Ok(out)
+}
+
+/// Prints one dimension of what is left of the elements that are shown.
+fn dimension(dims: &[u64], is_outermost: bool, rest: &mut &[String], out: &mut String) {
+    let Some((&size, inner)) = dims.split_first() else {
+        return;
+    };
+    for index in 0..size {
+        let Some((first, others)) = rest.split_first() else {
+            if inner.is_empty() && !is_outermost {
+                out.push_str("...");
+            }
+            return;
+        };
+        if !inner.is_empty() {
+            out.push('[');
+            dimension(inner, false, rest, out);
+            out.push(']');
+            continue;
+        }
+        if index > 0 {
+            out.push(' ');
+        }
+        out.push_str(first);
+        *rest = others;
+    }
+}
+
+/// A number as the original prints it: with the digits that its type is sure to hold, or else as many as tell it apart.
+fn text<T: Number>(number: T) -> String {
+    if let Some(integer) = number.to_i128() {
+        return integer.to_string();
+    }
+    let wide = number.to_f64();
+    if T::DTYPE == DType::F64 {
+        let short = general(wide, 15);
+        return if short.parse() == Ok(wide) {
+            short
+        } else {
+            general(wide, 17)
+        };
+    }
+    let short = general(wide, 6);
+    if short.parse() == Ok(wide as f32) {
+        short
+    } else {
+        general(wide, 9)
+    }
+}
+
+/// C's `%.<digits>g`.
+fn general(number: f64, digits: usize) -> String {
+    if !number.is_finite() {
+        return number.to_string().to_lowercase();
+    }
+    let scientific = format!("{number:.*e}", digits - 1);
+    let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    let trimmed = |text: &str| match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text.to_owned(),
+    };
+    match usize::try_from(digits as i32 - 1 - exponent) {
+        Ok(decimals) if exponent >= -4 => trimmed(&format!("{number:.decimals$}")),
+        _ => {
+            let sign = if exponent < 0 { '-' } else { '+' };
+            format!("{}e{sign}{:02}", trimmed(mantissa), exponent.abs())
+        }
+    }
+}
+
+/// Bytes as C spells them.
+fn escaped(bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(bytes.len());
+    for &byte in bytes {
+        match byte {
+            b'\n' => out.push_str("\\n"),
+            b'\r' => out.push_str("\\r"),
+            b'\t' => out.push_str("\\t"),
+            b'"' | b'\'' | b'\\' => {
+                out.push('\\');
+                out.push(byte.into());
+            }
+            b' '..=b'~' => out.push(byte.into()),
+            _ => out.push_str(&format!("\\{byte:03o}")),
+        }
+    }
+    out
 }

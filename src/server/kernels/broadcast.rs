@@ -119,34 +119,50 @@ impl<const N: usize> Walk<N> {
 
     /// Visits every row, in order, with the place where each operand's row begins. Nothing if there are no elements.
     pub(super) fn rows(&self, mut visit: impl FnMut([usize; N])) {
-        let dims = &self.dims[..self.rank];
-        if self.row == 0 || dims.contains(&0) {
-            return;
-        }
-        let mut at = [0usize; DIMS_MAX];
-        let mut places = [0usize; N];
-        loop {
+        let mut rows = Rows {
+            walk: self,
+            at: [0; DIMS_MAX],
+            places: [0; N],
+            is_over: self.row == 0 || self.dims[..self.rank].contains(&0),
+        };
+        while let Some(places) = rows.next() {
             visit(places);
-            let mut index = 0;
-            loop {
-                let Some(&size) = dims.get(index) else {
-                    return;
-                };
-                at[index] += 1;
-                let wraps = at[index] == size;
-                for (place, strides) in places.iter_mut().zip(&self.strides) {
-                    *place = match wraps {
-                        true => place.wrapping_sub(strides[index].wrapping_mul(size - 1)),
-                        false => place.wrapping_add(strides[index]),
-                    };
-                }
-                if !wraps {
-                    break;
-                }
-                at[index] = 0;
-                index += 1;
-            }
         }
+    }
+}
+
+/// The rows of a walk, one after the other.
+struct Rows<'a, const N: usize> {
+    walk: &'a Walk<N>,
+    at: [usize; DIMS_MAX],
+    places: [usize; N],
+    is_over: bool,
+}
+
+impl<const N: usize> Rows<'_, N> {
+    /// The next row. Not inlined: it is compiled once, and not for each operation and type.
+    #[inline(never)]
+    fn next(&mut self) -> Option<[usize; N]> {
+        if self.is_over {
+            return None;
+        }
+        let row = self.places;
+        for (index, &size) in self.walk.dims[..self.walk.rank].iter().enumerate() {
+            self.at[index] += 1;
+            let wraps = self.at[index] == size;
+            for (place, strides) in self.places.iter_mut().zip(&self.walk.strides) {
+                *place = match wraps {
+                    true => place.wrapping_sub(strides[index].wrapping_mul(size - 1)),
+                    false => place.wrapping_add(strides[index]),
+                };
+            }
+            if !wraps {
+                return Some(row);
+            }
+            self.at[index] = 0;
+        }
+        self.is_over = true;
+        Some(row)
     }
 }
 
@@ -168,9 +184,6 @@ impl Walk<2> {
                 return;
             };
             match (self.step, left, right) {
-                ([0, 0], [left, ..], [right, ..]) => {
-                    row.iter_mut().for_each(|out| *out = f(*left, *right));
-                }
                 ([0, _], [left, ..], right) => {
                     let left = *left;
                     for (out, &right) in row.iter_mut().zip(right) {

@@ -6,7 +6,7 @@ use super::Call;
 use crate::ground::limits::STRING_TENSOR_BYTES_MAX;
 use crate::ground::shape::{RANK_MAX, ShapeError};
 use crate::ground::{DType, Shape, Status, TensorMeta, catalogue};
-use crate::memory::{Element, Tensor, TensorError};
+use crate::memory::{Element, Tensor, TensorBuilder, TensorError};
 use crate::server::value::Value;
 use crate::server::variables::Variable;
 use std::sync::Arc;
@@ -133,13 +133,18 @@ impl Call<'_> {
         Ok(())
     }
 
+    /// Room for elements of `dtype`.
+    pub(super) fn room(&self, dtype: DType, shape: Shape) -> Result<TensorBuilder, Fault> {
+        Ok(self.home.allocate(TensorMeta::new(dtype, shape)?)?)
+    }
+
     /// A tensor of `T`s of `shape`, which `fill` writes.
     pub(super) fn written<T: Element>(
         &self,
         shape: Shape,
         fill: impl FnOnce(&mut [T]) -> Done,
     ) -> Result<Tensor, Fault> {
-        let mut room = self.home.allocate(TensorMeta::new(T::DTYPE, shape)?)?;
+        let mut room = self.room(T::DTYPE, shape)?;
         fill(room.as_mut_slice::<T>()?)?;
         Ok(room.finish())
     }

@@ -1,7 +1,7 @@
 //! Checkpoints: variables saved to files and restored, and the names of such files.
 //!
-//! A checkpoint is one [safetensors](files) file for each prefix; it is there whole or not at all. Strings have no place
-//! in that format, and slices of variables none here.
+//! A checkpoint is one safetensors file for each prefix; it is there whole or not at all. Strings have no place in that
+//! format, and slices of variables none here.
 
 use std::path::Path;
 

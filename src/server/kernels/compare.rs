@@ -7,15 +7,12 @@ use super::Call;
 use super::arrange::{Arrange, arranged};
 use super::broadcast::{Walk, broadcast};
 use super::call::Done;
-use super::elementwise::{each, pairs};
+use super::elementwise::{each, map, pairs};
 use super::make::{Cost, Made, dtype, made};
 use super::numbers::{Number, by_type, truth};
 use crate::graph::{Node, attr};
 use crate::ground::{DType, Shape};
 use crate::memory::{Bool8, Element, Tensor};
-
-#[cfg(test)]
-mod tests;
 
 /// Picoseconds for each byte.
 const EACH: usize = 300;
@@ -195,17 +192,17 @@ fn cast(node: &Node) -> Made {
         });
     }
     let known =
-        |dtype| matches!(dtype, DType::Bool) || by_type!(dtype, T: numbers => T::DTYPE).is_some();
+        |dtype| matches!(dtype, DType::Bool) || by_type!(dtype, T: all => T::DTYPE).is_some();
     if !known(from) || !known(to) {
         return Ok(None);
     }
     if from == DType::Bool {
-        return by_type!(to, U: numbers => made(Cost::PerByte(EACH), |call| {
+        return by_type!(to, U: all => made(Cost::PerByte(EACH), |call| {
             map(call, |x: Bool8| if x.is_true() { U::ONE } else { U::default() })
         }))
         .unwrap_or(Ok(None));
     }
-    by_type!(from, T: numbers => cast_from::<T>(to)).unwrap_or(Ok(None))
+    by_type!(from, T: all => cast_from::<T>(to)).unwrap_or(Ok(None))
 }
 
 fn cast_from<T: Number>(to: DType) -> Made {
@@ -214,7 +211,7 @@ fn cast_from<T: Number>(to: DType) -> Made {
             map(call, |x: T| truth(x != T::default()))
         });
     }
-    by_type!(to, U: numbers => made(Cost::PerByte(EACH), |call| {
+    by_type!(to, U: all => made(Cost::PerByte(EACH), |call| {
         map(call, |x: T| {
             // Integers keep their low bits; only a large one without sign must not become a float by way of i64.
             if T::IS_INTEGER && (U::IS_INTEGER || T::DTYPE != DType::U64) {
@@ -225,14 +222,4 @@ fn cast_from<T: Number>(to: DType) -> Made {
         })
     }))
     .unwrap_or(Ok(None))
-}
-
-fn map<T: Element, U: Element>(call: &mut Call<'_>, f: impl Fn(T) -> U) -> Done {
-    let input = call.tensor(0)?;
-    let elements = input.as_slice::<T>()?;
-    call.output::<U>(input.shape(), |out| {
-        for (out, &element) in out.iter_mut().zip(elements) {
-            *out = f(element);
-        }
-    })
 }

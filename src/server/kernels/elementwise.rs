@@ -8,7 +8,8 @@ use super::call::{Done, Fault};
 use super::make::{Cost, Made, dtype, made};
 use super::numbers::{Float, Number, Real, by_type};
 use crate::graph::Node;
-use crate::memory::Element;
+use crate::ground::Shape;
+use crate::memory::{Element, Tensor};
 use crate::server::value::Value;
 
 #[cfg(test)]
@@ -44,7 +45,7 @@ pub(super) fn make(node: &Node) -> Made {
         "Abs" => each::<T>(LIGHT, T::absolute),
         "Sign" => each::<T>(LIGHT, Number::sign),
         "Square" => each::<T>(LIGHT, |x| x.times(x)),
-        "AddN" => sum::<T>(),
+        "AddN" => sum::<T>(node),
         _ => Ok(None),
     });
     match found.transpose()?.flatten() {
@@ -78,7 +79,12 @@ fn smooth(node: &Node) -> Made {
         "ReciprocalGrad" => exact_pairs::<T>(|y, dy| dy.negative().times(y.times(y))),
         _ => Ok(None),
     });
-    Ok(found.transpose()?.flatten())
+    let found = found.transpose()?.flatten();
+    // A gradient has its result's shape.
+    Ok(match op.ends_with("Grad") {
+        true => found.map(|simple| simple.of_same_shapes(node)),
+        false => found,
+    })
 }
 
 fn one<T: Real>() -> T::Exact {
@@ -137,15 +143,19 @@ pub(super) fn each<T: Element>(
     picoseconds: usize,
     f: impl Fn(T) -> T + Copy + Send + Sync + 'static,
 ) -> Made {
-    made(Cost::PerByte(picoseconds), move |call| {
-        let input = call.tensor(0)?;
-        let elements = input.as_slice::<T>()?;
-        call.output::<T>(input.shape(), |out| {
-            for (out, &element) in out.iter_mut().zip(elements) {
-                *out = f(element);
-            }
-        })
-    })
+    made(Cost::PerByte(picoseconds), move |call| map(call, f))
+}
+
+/// Writes `f` of each element of the input.
+pub(super) fn map<T: Element, U: Element>(call: &mut Call<'_>, f: impl Fn(T) -> U) -> Done {
+    let input = call.tensor(0)?;
+    let mut room = call.room(U::DTYPE, input.shape())?;
+    let elements = input.as_slice::<T>()?;
+    for (out, &element) in room.as_mut_slice::<U>()?.iter_mut().zip(elements) {
+        *out = f(element);
+    }
+    call.push(room.finish());
+    Ok(())
 }
 
 fn exact<T: Real>(f: impl Fn(T::Exact) -> T::Exact + Copy + Send + Sync + 'static) -> Made {
@@ -156,35 +166,60 @@ fn exact_pairs<T: Real>(
     f: impl Fn(T::Exact, T::Exact) -> T::Exact + Copy + Send + Sync + 'static,
 ) -> Made {
     made(broadcast_cost(2 * LIGHT), move |call| {
-        same_shapes(call)?;
         zip::<T, T>(call, move |y, dy| T::round(f(y.exact(), dy.exact())))
     })
 }
 
 /// Refuses inputs of different shapes.
-pub(super) fn same_shapes(call: &Call<'_>) -> Done {
+pub(super) fn same_shapes(call: &Call<'_>, name: &str, op: &str) -> Done {
     let first = call.tensor(0)?.shape();
     for index in 1..call.inputs.len() {
         let other = call.tensor(index)?.shape();
         if other != first {
-            return Err(format!("Inputs must have the same shape: {first} vs. {other}").into());
+            return Err(format!(
+                "Inputs to operation {name} of type {op} must have the same size and shape.  Input 0: {first} != \
+                 input {index}: {other}"
+            )
+            .into());
         }
     }
     Ok(())
 }
 
-/// Writes `f` of each pair of elements of the inputs, which are broadcast.
-fn zip<T: Element, U: Element>(call: &mut Call<'_>, f: impl Fn(T, T) -> U + Copy) -> Done {
+/// Two inputs, and how their elements meet.
+struct Pair {
+    left: Tensor,
+    right: Tensor,
+    shape: Shape,
+    walk: Walk<2>,
+}
+
+fn pair(call: &Call<'_>) -> Result<Pair, Fault> {
     let (left, right) = (call.tensor(0)?, call.tensor(1)?);
     let shape = broadcast(left.shape(), right.shape())?;
-    let (left_elements, right_elements) = (left.as_slice::<T>()?, right.as_slice::<T>()?);
     let walk = Walk::broadcast(shape, [left.shape(), right.shape()]);
-    call.output::<U>(shape, |out| walk.zip(left_elements, right_elements, out, f))
+    Ok(Pair {
+        left,
+        right,
+        shape,
+        walk,
+    })
+}
+
+/// Writes `f` of each pair of elements of the inputs, which are broadcast.
+fn zip<T: Element, U: Element>(call: &mut Call<'_>, f: impl Fn(T, T) -> U + Copy) -> Done {
+    let pair = pair(call)?;
+    let mut room = call.room(U::DTYPE, pair.shape)?;
+    let (left, right) = (pair.left.as_slice::<T>()?, pair.right.as_slice::<T>()?);
+    pair.walk.zip(left, right, room.as_mut_slice::<U>()?, f);
+    call.push(room.finish());
+    Ok(())
 }
 
 /// The sum of all inputs, which have one shape.
-fn sum<T: Number>() -> Made {
-    made(Cost::PerByte(LIGHT), |call| {
+fn sum<T: Number>(node: &Node) -> Made {
+    let name = node.name.clone();
+    made(Cost::PerByte(LIGHT), move |call| {
         let inputs = (0..call.inputs.len()).map(|index| call.tensor(index));
         let inputs = inputs.collect::<Result<Vec<_>, Fault>>()?;
         let [first, others @ ..] = inputs.as_slice() else {
@@ -194,17 +229,7 @@ fn sum<T: Number>() -> Made {
             call.push(first.clone());
             return Ok(());
         }
-        for (index, other) in (1..).zip(others) {
-            if other.shape() != first.shape() {
-                return Err(format!(
-                    "Inputs to operation of type AddN must have the same size and shape.  Input 0: {} != input \
-                     {index}: {}",
-                    first.shape(),
-                    other.shape()
-                )
-                .into());
-            }
-        }
+        same_shapes(call, &name, "AddN")?;
         call.try_output::<T>(first.shape(), |out| {
             out.copy_from_slice(first.as_slice()?);
             for other in others {

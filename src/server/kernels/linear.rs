@@ -77,16 +77,13 @@ struct Operands {
 
 fn operands(call: &Call<'_>, turned: Turned) -> Result<Operands, super::call::Fault> {
     let (left, right) = (call.tensor(0)?, call.tensor(1)?);
-    for (index, tensor) in [&left, &right].into_iter().enumerate() {
-        if tensor.shape().rank() != 2 {
-            return Err(format!(
-                "In[{index}] and In[{}] has different ndims: {} vs. {}; both must be matrices",
-                1 - index,
-                tensor.shape(),
-                [&right, &left][index].shape()
-            )
-            .into());
-        }
+    if left.shape().rank() != right.shape().rank() || left.shape().rank() != 2 {
+        return Err(format!(
+            "In[0] and In[1] has different ndims: {} vs. {}: both must be matrices",
+            left.shape(),
+            right.shape()
+        )
+        .into());
     }
     let dims = |tensor: &Tensor, is_turned: bool| {
         let dim = |index| tensor.shape().dim(index).unwrap_or(0);

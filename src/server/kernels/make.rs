@@ -68,14 +68,13 @@ struct Named {
 }
 
 impl Simple {
-    /// The same, after `check` has let the inputs pass.
-    pub(super) fn checked(self, check: fn(&Call<'_>) -> Done) -> Self {
-        let Self { run, cost } = self;
-        let run: Run = Box::new(move |call| {
-            check(call)?;
-            run(call)
-        });
-        Self { run, cost }
+    /// The same, for inputs of one shape only.
+    pub(super) fn of_same_shapes(self, node: &Node) -> Self {
+        let (name, op) = (node.name.clone(), node.op.name());
+        self.unless(move |call| {
+            elementwise::same_shapes(call, &name, op)?;
+            Ok(false)
+        })
     }
 
     /// The same, unless `first` has computed it already, as it then says.

@@ -5,15 +5,12 @@
 use super::Call;
 use super::broadcast::broadcast;
 use super::call::{Done, Fault};
-use super::elementwise::{pairs, same_shapes};
+use super::elementwise::pairs;
 use super::make::{Cost, Made, dtype, made};
 use super::numbers::{Float, Number, Real, by_type};
 use crate::graph::{Node, attr};
 use crate::ground::{DType, Shape};
 use crate::memory::{Element, Tensor};
-
-#[cfg(test)]
-mod tests;
 
 /// Picoseconds for each byte of one pass.
 const PASS: usize = 200;
@@ -31,7 +28,7 @@ pub(super) fn make(node: &Node) -> Made {
         "BiasAddGrad" => made(Cost::PerByte(PASS), move |call| bias_add_grad::<T>(call, is_first)),
         "Relu" => rectify::<T>(|x| Number::max(x, T::default())),
         "Relu6" => rectify::<T>(|x| Number::min(Number::max(x, T::default()), T::from_i64(6))),
-        "ReluGrad" => relu_grad::<T>(),
+        "ReluGrad" => relu_grad::<T>(node),
         _ => Ok(None),
     });
     if let Some(simple) = found.transpose()?.flatten() {
@@ -141,7 +138,7 @@ fn rectify<T: Element>(f: impl Fn(T) -> T + Copy + Send + Sync + 'static) -> Mad
 }
 
 /// The gradient where the feature is above zero.
-fn relu_grad<T: Number>() -> Made {
+fn relu_grad<T: Number>(node: &Node) -> Made {
     let pass = |gradient: T, feature: T| {
         if feature > T::default() {
             gradient
@@ -150,13 +147,13 @@ fn relu_grad<T: Number>() -> Made {
         }
     };
     let simple = pairs::<T, T>(PASS, pass)?;
-    Ok(simple.map(|simple| simple.checked(same_shapes)))
+    Ok(simple.map(|simple| simple.of_same_shapes(node)))
 }
 
 /// The rows of a tensor: all but the last dimension, and that.
 fn rows_of(shape: Shape) -> Result<(usize, usize), Fault> {
     let Some(last) = shape.rank().checked_sub(1) else {
-        return Err("logits must have >= 1 dimension, got 0".into());
+        return Err("logits must have >= 1 dimension, got []".into());
     };
     let columns = shape.dim(last).unwrap_or(0) as usize;
     Ok((shape.elements() as usize / columns.max(1), columns))
@@ -207,8 +204,11 @@ fn dense_loss<T: Real>(call: &mut Call<'_>) -> Done {
     };
     let shape = broadcast(logits.shape(), labels.shape()).map_err(|_| wrong())?;
     if shape.rank() != 2 {
-        return Err(format!("logits and labels must be either 2-dimensional, or broadcasted to be 2-dimensional: {shape}")
-            .into());
+        return Err(format!(
+            "logits and labels must be either 2-dimensional, or broadcasted to be 2-dimensional: \
+             {shape}"
+        )
+        .into());
     }
     let (logits, labels) = (
         widened::<T>(call, &logits, shape)?,

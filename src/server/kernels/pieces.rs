@@ -12,8 +12,6 @@ use crate::ground::Shape;
 use crate::memory::Tensor;
 
 mod strided;
-#[cfg(test)]
-mod tests;
 
 /// Picoseconds for each byte that moves.
 const MOVE: usize = 200;
@@ -81,8 +79,14 @@ fn concat(call: &mut Call<'_>, inputs: std::ops::Range<usize>, axis: i64) -> Don
     let mut along = 0u64;
     for (index, part) in parts.iter().enumerate() {
         let shape = part.shape();
+        if shape.rank() != first.rank() {
+            return Err(format!(
+                "ConcatOp : Ranks of all input tensors should match: shape[0] = {first} vs. shape[{index}] = {shape}"
+            )
+            .into());
+        }
         let differs = |at: usize| at != axis && shape.dim(at) != first.dim(at);
-        if shape.rank() != first.rank() || (0..first.rank()).any(differs) {
+        if (0..first.rank()).any(differs) {
             return Err(format!(
                 "ConcatOp : Dimension {} in both shapes must be equal: shape[0] = {first} vs. shape[{index}] = {shape}",
                 (0..first.rank()).find(|&at| differs(at)).unwrap_or(axis)
@@ -125,10 +129,16 @@ fn concat_offset(call: &mut Call<'_>) -> Done {
         let dims = call.dims(index)?;
         let differs = |at: usize| at != axis && dims.get(at) != first.get(at);
         if dims.len() != first.len() || (0..first.len()).any(differs) {
+            let shown = |dims: &[i64]| {
+                let dims: Vec<_> = dims.iter().map(i64::to_string).collect();
+                dims.join(" ")
+            };
             return Err(format!(
-                "All dimensions except {axis} must match. Input {} has shape {dims:?} and doesn't match input 0 with \
-                 shape {first:?}.",
-                index - 1
+                "All dimensions except {axis} must match. Input {} has shape [{}] and doesn't match input 0 with \
+                 shape [{}].",
+                index - 1,
+                shown(&dims),
+                shown(&first)
             )
             .into());
         }
@@ -232,7 +242,8 @@ fn split(call: &mut Call<'_>, count: usize) -> Done {
     let (axis, size) = split_axis(call, 0, &input)?;
     if size % count as u64 != 0 {
         return Err(format!(
-            "Number of ways to split should evenly divide the split dimension, but got split_dim {axis} (size = {size}) \
+            "Number of ways to split should evenly divide the split dimension, but got split_dim {axis} (size = \
+             {size}) \
              and num_split {count}"
         )
         .into());
@@ -269,11 +280,20 @@ fn split_v(call: &mut Call<'_>, count: usize) -> Done {
         .fold(0i64, |all, &size| all.saturating_add(size));
     let unknown = sizes.iter().filter(|&&size| size == -1).count();
     let rest = size.cast_signed() - known;
-    if sizes.iter().any(|&size| size < -1) || unknown > 1 || rest < 0 || (unknown == 0 && rest != 0)
-    {
+    if unknown > 1 {
+        return Err("There can only be one -1 in the input.".into());
+    }
+    if let Some(wrong) = sizes.iter().find(|&&size| size < -1) {
         return Err(format!(
-            "size_splits must be sizes that sum to the dimension of value along split_dim, {size}, one of which may be \
-             -1; they are {sizes:?}"
+            "Split sizes must be >= 0, or one of them -1, and not {wrong}: {sizes:?}"
+        )
+        .into());
+    }
+    if rest < 0 || (unknown == 0 && rest != 0) {
+        return Err(format!(
+            "Determined shape must either match input shape along split_dim exactly if fully specified, or be less \
+             than \
+             the size of the input along split_dim if not fully specified.  Got: {known}, and the input has {size}"
         )
         .into());
     }

@@ -16,8 +16,6 @@ use crate::memory::Element;
 use crate::server::value::Value;
 
 mod philox;
-#[cfg(test)]
-mod tests;
 
 use philox::{BLOCK, Philox};
 

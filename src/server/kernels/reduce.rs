@@ -12,9 +12,6 @@ use crate::ground::shape::RANK_MAX;
 use crate::ground::{DType, Shape};
 use crate::memory::{Bool8, Element};
 
-#[cfg(test)]
-mod tests;
-
 /// Picoseconds for each byte that is folded.
 const FOLD: usize = 300;
 /// Partial sums of a row: independent, so that they are added at once, and rounded less than one sum is.
@@ -118,22 +115,6 @@ fn reduce<T: Number>(
             return Ok(());
         }
         let elements = input.as_slice::<T>()?;
-        if T::Wide::DTYPE == T::DTYPE {
-            // The output itself holds what is folded so far.
-            return call.output::<T>(plan.shape, |out| {
-                out.fill(T::narrow(start));
-                gather(
-                    &plan,
-                    elements,
-                    out,
-                    |sum: T, row| T::narrow(fold(sum.wide(), fold_row(row, start, fold))),
-                    |sum, x| T::narrow(fold(sum.wide(), x.wide())),
-                );
-                for out in out {
-                    *out = T::narrow(end(out.wide(), plan.count));
-                }
-            });
-        }
         let mut sums = vec![start; plan.shape.elements() as usize];
         gather(
             &plan,

@@ -12,9 +12,6 @@ use crate::ground::shape::RANK_MAX;
 use crate::ground::{DType, Shape};
 use crate::memory::Tensor;
 
-#[cfg(test)]
-mod tests;
-
 /// Picoseconds for each byte of a transposition.
 const MOVE: usize = 600;
 
@@ -85,6 +82,12 @@ fn reshape(call: &mut Call<'_>) -> Done {
         }
     }
     if let Some(index) = unknown {
+        if known == 0 && elements > 0 {
+            return Err(format!(
+                "Input to reshape is a tensor with {elements} values, but the requested shape has 0"
+            )
+            .into());
+        }
         if known == 0 {
             return Err("reshape cannot infer the missing input size for an empty tensor unless all specified input \
                         sizes are non-zero"
@@ -115,7 +118,7 @@ fn expand_dims(call: &mut Call<'_>) -> Done {
     let Some(at) = axis_of(axis, rank + 1) else {
         let lowest = -1 - rank as i64;
         return Err(format!(
-            "Tried to expand dim index {axis} for tensor with {rank} dimensions: it must be in [{lowest}, {rank}]"
+            "Tried to expand dim index {axis} for tensor with {rank} dimensions. It must be in [{lowest}, {rank}]"
         )
         .into());
     };
@@ -133,7 +136,8 @@ fn squeeze(call: &mut Call<'_>, axes: &[i64]) -> Done {
         let Some(at) = axis_of(axis, rank) else {
             let lowest = -(rank as i64);
             return Err(
-                format!("Tried to squeeze dim index {axis} for tensor with {rank} dimensions: it must be in [{lowest}, {rank})")
+                format!("Tried to squeeze dim index {axis} for tensor with {rank} dimensions. It must be in \
+                     [{lowest}, {rank})")
                     .into(),
             );
         };
@@ -173,13 +177,13 @@ fn permutation(call: &Call<'_>, index: usize, rank: usize) -> Result<Vec<usize>,
         let Some(at) = axis_of(axis, rank) else {
             return Err(format!("{axis} is out of range [0 .. {rank})").into());
         };
-        if std::mem::replace(&mut seen[at], true) {
-            return Err(format!(
-                "{axis} is twice in the permutation: each dimension must be in it once"
-            )
-            .into());
-        }
+        seen[at] = true;
         permutation.push(at);
+    }
+    // Entries that are as many as dimensions and miss one have another twice.
+    if let Some(missing) = seen.iter().take(rank).position(|seen| !seen) {
+        let entries: Vec<_> = permutation.iter().map(usize::to_string).collect();
+        return Err(format!("{missing} is missing from {{{}}}.", entries.join(",")).into());
     }
     Ok(permutation)
 }
@@ -247,7 +251,7 @@ fn broadcast_gradient_args(call: &mut Call<'_>) -> Done {
                 .checked_sub(front)
                 .and_then(|index| own.dim(index))
                 .unwrap_or(1);
-            dim == 1 && (index < front || out.dim(index) != Some(1))
+            dim == 1 && left != right
         });
         let added: Vec<_> = added.map(|index| index as i64).collect();
         call.output_ints(dtype, Shape::new(&[added.len() as u64])?, &added)?;

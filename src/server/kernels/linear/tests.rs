@@ -102,7 +102,7 @@ fn what_is_no_product_is_refused() {
     );
     let text = refusal("MatMul", &[matrix, tensor(&[3], &[0f32; 3])]);
     assert!(
-        text.contains("In[1] and In[0] has different ndims: [3] vs. [2,3]"),
+        text.contains("In[0] and In[1] has different ndims: [2,3] vs. [3]"),
         "{text}"
     );
 }

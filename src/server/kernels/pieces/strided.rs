@@ -93,7 +93,8 @@ fn piece(call: &Call<'_>, whole: Shape, masks: Masks) -> Result<Piece, Fault> {
     let (begin, end, step) = (call.dims(1)?, call.dims(2)?, call.dims(3)?);
     if begin.len() != end.len() || begin.len() != step.len() {
         return Err(format!(
-            "Expected begin, end, and strides to be 1D equal size tensors, but got shapes [{}], [{}], and [{}] instead.",
+            "Expected begin, end, and strides to be 1D equal size tensors, but got shapes [{}], [{}], and [{}] \
+             instead.",
             begin.len(),
             end.len(),
             step.len()
