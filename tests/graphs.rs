@@ -21,7 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// How far a number may be off, as a part of the largest of its tensor.
 const TOLERANCE: f64 = 2e-6;
 
-/// Three tasks of one cluster: the first worker in this process, which is the master, the others each in one of its own.
+/// Three tasks of one cluster: the first worker in this process, which is the master, the others each in one of its
+/// own.
 struct Cluster {
     master: Server,
     others: Vec<Child>,

@@ -2,9 +2,10 @@
 //!
 //! Rare and cold; a call may allocate and format.
 
-use super::call::Call;
+use super::call::{Call, ShardStats};
 use super::recorder::What;
 use super::{ARRIVALS_PER_TURN, Shard, Task, TaskEvent, faults, peers};
+use crate::fabric::AnyPort;
 use crate::ground::catalogue::CONNECT_DEADLINE;
 use crate::ground::{Nanos, limits};
 
@@ -95,6 +96,19 @@ impl Shard {
         }
     }
 
+    /// What was counted, and what is held now.
+    #[must_use]
+    pub fn stats(&self) -> ShardStats {
+        ShardStats {
+            verbs: self
+                .ports
+                .iter()
+                .find_map(AnyPort::verbs_stats)
+                .unwrap_or_default(),
+            ..self.core.stats()
+        }
+    }
+
     /// True when the shard may end: nothing is owed any more, or the time is up.
     pub(super) fn may_stop(&mut self, deadline: Nanos) -> bool {
         if self.core.now < deadline && !self.core.is_drained() {
@@ -104,5 +118,13 @@ impl Shard {
         peers::close_all(&self.core.links, &mut self.ports);
         self.mailbox.close(&faults::shutdown());
         true
+    }
+}
+
+/// What stands in the mailbox of a shard that is gone is answered, also where it did not end in good order; and it
+/// keeps the mailbox alive no longer.
+impl Drop for Shard {
+    fn drop(&mut self) {
+        self.mailbox.close(&faults::shutdown());
     }
 }

@@ -153,14 +153,6 @@ const TURNS_PER_TIDY: u32 = 64;
 /// Leases that may be out before those let go are told in a busy turn: told together they cost a third.
 const LEASES_PER_TELL: usize = 8;
 
-/// What stands in the mailbox of a shard that is gone is answered, also where it did not end in good order; and it keeps
-/// the mailbox alive no longer.
-impl Drop for Shard {
-    fn drop(&mut self) {
-        self.mailbox.close(&faults::shutdown());
-    }
-}
-
 impl Shard {
     pub(crate) fn new(parts: Parts) -> Self {
         let settings = parts.settings;
@@ -562,19 +554,6 @@ impl Shard {
         self.flush();
         self.core.next_timer = self.core.find_next_timer();
         ended
-    }
-
-    /// What was counted, and what is held now.
-    #[must_use]
-    pub fn stats(&self) -> ShardStats {
-        ShardStats {
-            verbs: self
-                .ports
-                .iter()
-                .find_map(AnyPort::verbs_stats)
-                .unwrap_or_default(),
-            ..self.core.stats()
-        }
     }
 
     /// Before sleep, with the doorbell armed: true if there is nothing to do.

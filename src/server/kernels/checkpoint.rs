@@ -3,8 +3,6 @@
 //! A checkpoint is one safetensors file for each prefix; it is there whole or not at all. Strings have no place in that
 //! format, and slices of variables none here.
 
-use std::path::Path;
-
 use super::Call;
 use super::call::{Done, Fault};
 use super::make::{Cost, Made, made};
@@ -165,7 +163,7 @@ fn merge(call: &mut Call<'_>, delete: bool, allow_missing: bool) -> Done {
             if old != path {
                 // What cannot be removed costs room on the disk and nothing else; nor can its folder, unless empty.
                 let _ = std::fs::remove_file(&old);
-                let _ = std::fs::remove_dir(old.parent().unwrap_or(Path::new("")));
+                let _ = old.parent().map(std::fs::remove_dir);
             }
         }
     }
@@ -200,7 +198,7 @@ fn join(call: &mut Call<'_>, separator: &[u8]) -> Done {
         let cell = |column: &Vec<Vec<u8>>| {
             column
                 .get(row)
-                .or(column.first())
+                .or_else(|| column.first())
                 .cloned()
                 .unwrap_or_default()
         };

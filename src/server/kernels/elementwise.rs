@@ -225,7 +225,7 @@ fn sum<T: Number>(node: &Node) -> Made {
         let [first, others @ ..] = inputs.as_slice() else {
             return Err("there is nothing to add up".into());
         };
-        if let [] = others {
+        if others.is_empty() {
             call.push(first.clone());
             return Ok(());
         }

@@ -27,6 +27,9 @@ pub(super) struct Simple {
     cost: Cost,
 }
 
+/// Picoseconds that a call with these inputs takes.
+pub(super) type Estimate = Box<dyn Fn(&[Value]) -> usize + Send + Sync>;
+
 /// How long a call takes.
 pub(super) enum Cost {
     /// Next to nothing, whatever the inputs.
@@ -34,7 +37,7 @@ pub(super) enum Cost {
     /// So many picoseconds for each byte of the inputs.
     PerByte(usize),
     /// So many picoseconds.
-    Picoseconds(Box<dyn Fn(&[Value]) -> usize + Send + Sync>),
+    Picoseconds(Estimate),
     /// It may block.
     Heavy,
 }

@@ -299,7 +299,7 @@ fn split_v(call: &mut Call<'_>, count: usize) -> Done {
     }
     let sizes: Vec<_> = sizes
         .iter()
-        .map(|&size| u64::try_from(size).unwrap_or(rest.unsigned_abs()))
+        .map(|&size| u64::try_from(size).unwrap_or_else(|_| rest.unsigned_abs()))
         .collect();
     cut(call, &input, axis, &sizes)
 }

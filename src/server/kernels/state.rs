@@ -115,7 +115,7 @@ fn assign(call: &mut Call<'_>, validate: bool) -> Done {
         .read()
         .ok()
         .map(|old| old.shape())
-        .or(variable.declared());
+        .or_else(|| variable.declared());
     if let Some(shape) = shape.filter(|&shape| validate && shape != content.shape()) {
         return Err(format!(
             "Assign requires shapes of both tensors to match. lhs shape= {shape} rhs shape= {}",

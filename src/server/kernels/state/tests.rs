@@ -62,8 +62,9 @@ fn references_are_assigned_and_added_to() {
     let home = home();
     let reference = variable(&home, "VariableV2", &[2]);
     let is_set = made("IsVariableInitialized", DtFloat, None);
-    let truth =
-        |home: &Home| call(&*is_set, home, &[reference.clone()]).expect("a truth")[0].tensor();
+    let truth = |home: &Home| {
+        call(&*is_set, home, std::slice::from_ref(&reference)).expect("a truth")[0].tensor()
+    };
     assert_eq!(truth(&home).expect("a tensor").bytes(), [0]);
     let status = reference.tensor().expect_err("nothing was assigned");
     assert_eq!(status.reason(), catalogue::VARIABLE_EMPTY);
@@ -117,7 +118,8 @@ fn handles_are_assigned_read_and_added_to() {
     let home = home();
     let handle = variable(&home, "VarHandleOp", &[2]);
     let read = made("ReadVariableOp", DtResource, None);
-    let status = call(&*read, &home, &[handle.clone()]).expect_err("nothing was assigned");
+    let status =
+        call(&*read, &home, std::slice::from_ref(&handle)).expect_err("nothing was assigned");
     assert_eq!(status.reason(), catalogue::VARIABLE_EMPTY);
     assert!(
         status.message().starts_with("Could not find variable n."),
@@ -134,7 +136,7 @@ fn handles_are_assigned_read_and_added_to() {
     let sub = made("AssignSubVariableOp", DtResource, Some(DtFloat));
     call(&*sub, &home, &[handle.clone(), row(&[0.5, 0.5])]).expect("taken off");
     assert_eq!(
-        content(&call(&*read, &home, &[handle.clone()]).expect("read")[0]),
+        content(&call(&*read, &home, std::slice::from_ref(&handle)).expect("read")[0]),
         [1.5, 3.5]
     );
     let status = call(&*add, &home, &[handle.clone(), row(&[1.0])]).expect_err("another shape");
@@ -158,16 +160,16 @@ fn handles_are_assigned_read_and_added_to() {
         "{status}"
     );
     let shape = made("VariableShape", DtResource, None);
-    let dims = call(&*shape, &home, &[handle.clone()]).expect("a shape")[0]
+    let dims = call(&*shape, &home, std::slice::from_ref(&handle)).expect("a shape")[0]
         .tensor()
         .expect("a tensor");
     assert_eq!(dims.as_slice::<i32>().expect("integers"), [2]);
     let destroy = made("DestroyResourceOp", DtResource, None);
-    call(&*destroy, &home, &[handle.clone()]).expect("destroyed");
+    call(&*destroy, &home, std::slice::from_ref(&handle)).expect("destroyed");
     assert!(
-        home.variables
-            .forget(handle.variable().expect("a variable"))
-            == false,
+        !home
+            .variables
+            .forget(handle.variable().expect("a variable")),
         "it is gone"
     );
     let fresh = variable(&home, "VarHandleOp", &[2]);

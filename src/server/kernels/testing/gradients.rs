@@ -48,7 +48,7 @@ fn spread(len: usize, seed: usize, is_above: bool) -> Vec<f64> {
     (0..len)
         .map(|at| {
             let value = 0.3 + ((at * 37 + seed * 11) % 23) as f64 / 10.0;
-            if is_above || (at + seed) % 2 == 0 {
+            if is_above || (at + seed).is_multiple_of(2) {
                 value
             } else {
                 -value
