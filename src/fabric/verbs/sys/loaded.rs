@@ -26,9 +26,7 @@ macro_rules! load {
             // no memory of ours, and are run in every program that links the library in the usual way.
             let library = unsafe { libloading::Library::new(LIBRARY) };
             let library = library.map_err(|error| LoadError::Library(error.to_string()))?;
-            // Never unloaded: the table is for as long as the process lives, and providers keep state of their own.
-            let library: &'static libloading::Library = Box::leak(Box::new(library));
-            Ok(Table {
+            let table = Table {
                 $($field: {
                     // SAFETY: the symbol is a function, and of this signature in every version of `libibverbs.so.1`:
                     // `tests/verbs_layout.rs` holds both against rdma-core's own headers.
@@ -40,7 +38,10 @@ macro_rules! load {
                     };
                     *symbol.map_err(|_| LoadError::Symbol(stringify!($symbol)))?
                 },)*
-            })
+            };
+            // Never unloaded: the table is for as long as the process lives, and providers keep state of their own.
+            std::mem::forget(library);
+            Ok(table)
         }
     };
 }
