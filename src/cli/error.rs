@@ -1,6 +1,6 @@
 //! What ends a command early: a stable reason for scripts, a message for people, and the exit code it stands for.
 //!
-//! Knows nothing of where errors are printed; [`super::run`] does that once, at the very end.
+//! Knows nothing of where errors are printed; [`super::run()`] does that once, at the very end.
 
 use std::fmt;
 use std::io;
