@@ -228,7 +228,7 @@ impl Push<'_> {
 
 /// True if the first dimension follows from the others and the bytes, or a stamp fits before the scalar.
 #[inline]
-fn is_stampable(meta: &TensorMeta) -> bool {
+pub(super) fn is_stampable(meta: &TensorMeta) -> bool {
     let Some(size) = meta.dtype.size() else {
         return false;
     };

@@ -2,6 +2,7 @@
 //!
 //! It may not know whether a claim is true. Every read is checked: no bytes panic, and nothing is allocated.
 
+use super::emit::is_stampable;
 use super::frame::{Flags, Frame, INLINE_BODY_MAX, Kind};
 use super::message::{
     Hello, Malformed, Message, Offer, Point, Push, Request, StatusText, Subject, Ticket,
@@ -91,6 +92,10 @@ fn parse_push<'a>(
         None
     };
     let (meta, stamp) = if flags.has(Flags::STAMPED) {
+        // As `put_stamp` has it: an answer to a request has none.
+        if request.is_some() {
+            return Err(Malformed::Flags);
+        }
         reader.stamped_meta(frame)?
     } else {
         (reader.meta(frame)?, 0)
@@ -260,6 +265,9 @@ impl<'a> Reader<'a> {
         }
         let shape = Shape::new(dims).map_err(|_| Malformed::Shape)?;
         let meta = TensorMeta::new(dtype, shape).map_err(|_| Malformed::Shape)?;
+        if !is_stampable(&meta) {
+            return Err(Malformed::Shape);
+        }
         Ok((meta, stamp))
     }
 

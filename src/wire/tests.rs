@@ -190,6 +190,43 @@ fn the_tail_is_used_to_its_last_byte() {
     }
 }
 
+/// A stamp stands where `put_stamp` puts one and nowhere else, so that what parses has one meaning.
+#[test]
+fn a_stamp_where_none_is_put_is_refused() {
+    let data = [7_u8; 16];
+    let row = Shape::new(&[16]).expect("a shape");
+    for (dtype, shape, request, expected) in [
+        (DType::U8, row, Some(Ticket::default()), Malformed::Flags),
+        (DType::C128, Shape::SCALAR, None, Malformed::Shape),
+    ] {
+        let push = Push {
+            subject: Subject::default(),
+            meta: TensorMeta::new(dtype, shape).expect("small"),
+            is_dead: false,
+            request,
+            data: &data,
+            stamp: 0,
+        };
+        let (mut frame, beside) = sent(&Message::Push(push));
+        frame.words[0] |= u64::from(Flags::STAMPED.0) << 40;
+        // Of a scalar the stamp would stand before it.
+        let beside = if shape.rank() == 0 {
+            vec![7; 24]
+        } else {
+            beside
+        };
+        if shape.rank() == 0 {
+            frame.words[1] = frame.words[1] & 0xffff_ffff | 24 << 32;
+        }
+        let tail = frame.tail();
+        assert_eq!(
+            Message::parse(&frame, &tail, &beside),
+            Err(expected),
+            "{dtype:?}"
+        );
+    }
+}
+
 /// A status longer than a frame carries is cut where a character ends, not inside one.
 #[test]
 fn a_long_status_is_cut_between_characters() {
