@@ -4,6 +4,9 @@
 //! `cargo bench --bench executor`
 #![allow(clippy::print_stdout, reason = "it prints what it measures")]
 
+#[path = "../tests/counting/counting_loop.rs"]
+mod counting_loop;
+
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
@@ -197,32 +200,8 @@ fn counting(to: i32) -> Result<Builder, Status> {
     let device = DEVICES[0];
     graph.on(device);
     let from = arg(&mut graph, device)?;
-    let enter = |graph: &mut Builder, data, is_constant: bool| {
-        let node = graph.node("Enter").input(data).attr("frame_name", "loop");
-        node.attr("is_constant", is_constant).build()
-    };
     let limit = graph.constant("limit", ints(&[], &[to]))?;
-    let (from, limit) = (
-        enter(&mut graph, from, false)?,
-        enter(&mut graph, limit, true)?,
-    );
-    let merge = graph.node("Merge").inputs([from, from]).build()?;
-    let less = graph.node("Less").inputs([merge, limit]).build()?;
-    let condition = graph.node("LoopCond").input(less).build()?;
-    let switch = graph.node("Switch").inputs([merge, condition]).build()?;
-    let body = graph
-        .node("Identity")
-        .input(Output { port: 1, ..switch })
-        .build()?;
-    let one = graph
-        .node("Const")
-        .attr("dtype", DataType::DtInt32)
-        .attr("value", ints(&[], &[1]));
-    let one = one.control(body.node).build()?;
-    let sum = graph.node("AddV2").inputs([body, one]).build()?;
-    let next = graph.node("NextIteration").input(sum).build()?;
-    graph.set_input(merge.node, 1, next)?;
-    let exit = graph.node("Exit").input(switch).build()?;
+    let exit = counting_loop::count_up(&mut graph, from, limit)?;
     end(&mut graph, device, exit)?;
     Ok(graph)
 }

@@ -1,13 +1,15 @@
 //! After warm-up neither a node nor an iteration of a loop asks anything of the heap: counted in the shard's own
 //! thread, by the kernels of the first node and of the last.
 mod counting;
+#[path = "counting/counting_loop.rs"]
+mod counting_loop;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use rendez::engine::{Config, Engine};
-use rendez::graph::{Builder, Graph, Import, Node, Ops, Output, ints};
+use rendez::graph::{Builder, Graph, Import, Node, Ops};
 use rendez::ground::{Status, StepId, catalogue};
 use rendez::memory::{Bool8, Tensor};
 use rendez::proto::tensorflow::DataType;
@@ -67,31 +69,7 @@ fn graph() -> Result<Graph, Status> {
     for _ in 0..200 {
         value = graph.node("Identity").input(value).build()?;
     }
-    let enter = |graph: &mut Builder, data, is_constant: bool| {
-        let node = graph.node("Enter").input(data).attr("frame_name", "loop");
-        node.attr("is_constant", is_constant).build()
-    };
-    let (value, limit) = (
-        enter(&mut graph, value, false)?,
-        enter(&mut graph, limit, true)?,
-    );
-    let merge = graph.node("Merge").inputs([value, value]).build()?;
-    let less = graph.node("Less").inputs([merge, limit]).build()?;
-    let condition = graph.node("LoopCond").input(less).build()?;
-    let switch = graph.node("Switch").inputs([merge, condition]).build()?;
-    let body = graph
-        .node("Identity")
-        .input(Output { port: 1, ..switch })
-        .build()?;
-    let one = graph
-        .node("Const")
-        .attr("dtype", DataType::DtInt32)
-        .attr("value", ints(&[], &[1]));
-    let one = one.control(body.node).build()?;
-    let sum = graph.node("AddV2").inputs([body, one]).build()?;
-    let next = graph.node("NextIteration").input(sum).build()?;
-    graph.set_input(merge.node, 1, next)?;
-    let mut value = graph.node("Exit").input(switch).build()?;
+    let mut value = counting_loop::count_up(&mut graph, value, limit)?;
     for _ in 0..200 {
         value = graph.node("Identity").input(value).build()?;
     }

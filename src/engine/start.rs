@@ -20,15 +20,16 @@ use super::{metrics, recording};
 use crate::control::{Control, ControlConfig, PollPolicy as ControlPolicy, Services};
 use crate::fabric::doorbell::Doorbell;
 use crate::fabric::tcp::{TcpConfig, TcpPort};
-use crate::fabric::{AnyPort, LoopbackPort, ShmPort, spsc};
+use crate::fabric::{AnyPort, LoopbackPort, ShmPort};
 use crate::ground::device::TaskName;
 use crate::ground::{Code, Incarnation, Status, catalogue, limits};
 use crate::memory::{ArenaId, Pool, Segment};
 use crate::shard::mailbox::Mailbox;
+use crate::shard::neighbour::{Neighbour, neighbours};
 use crate::shard::recorder::{Head, Recorder};
 use crate::shard::run::{PollPolicy, Running, run};
 use crate::shard::stages::{Place, Stages};
-use crate::shard::{Clock, Neighbour, Parts, Shard};
+use crate::shard::{Clock, Parts, Shard};
 
 /// The least time for a greeting: for machines that start many tasks at once.
 const GREETING_MIN: Duration = Duration::from_secs(1);
@@ -73,7 +74,7 @@ pub(super) fn start(config: Config, services: Services) -> Result<Arc<Inner>, St
     let (ready, started) = mpsc::channel();
     let (working, done) = mpsc::channel();
     let (stay, parting) = channel::bounded::<()>(0);
-    for (index, neighbours) in neighbours(count).into_iter().enumerate() {
+    for (index, neighbours) in neighbours(count, limits::NOTE_RING).into_iter().enumerate() {
         let seed = Seed {
             index: index as u16,
             task: task.clone(),
@@ -263,40 +264,6 @@ fn place(config: &Config) -> Result<(Vec<usize>, bool), Status> {
         .map(|shard| cores[shard % cores.len()])
         .collect();
     Ok((placed, config.share_cores))
-}
-
-/// A ring each way between every two shards.
-fn neighbours(count: usize) -> Vec<Vec<Option<Neighbour>>> {
-    if count == 1 {
-        return vec![Vec::new()];
-    }
-    let mut tos: Vec<Vec<_>> = (0..count)
-        .map(|_| (0..count).map(|_| None).collect())
-        .collect();
-    let mut froms: Vec<Vec<_>> = (0..count)
-        .map(|_| (0..count).map(|_| None).collect())
-        .collect();
-    for from in 0..count {
-        for to in (0..count).filter(|&to| to != from) {
-            let (producer, consumer) = spsc::ring(limits::NOTE_RING);
-            tos[from][to] = Some(producer);
-            froms[to][from] = Some(consumer);
-        }
-    }
-    tos.into_iter()
-        .zip(froms)
-        .map(|(tos, froms)| {
-            tos.into_iter()
-                .zip(froms)
-                .map(|(to, from)| {
-                    Some(Neighbour {
-                        to: to?,
-                        from: from?,
-                    })
-                })
-                .collect()
-        })
-        .collect()
 }
 
 /// What a shard's thread makes the shard of.

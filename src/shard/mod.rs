@@ -19,6 +19,7 @@ pub(crate) mod keys;
 mod leasing;
 mod local;
 pub(crate) mod mailbox;
+pub(crate) mod neighbour;
 mod noting;
 pub(crate) mod parcel;
 mod peers;
@@ -58,11 +59,11 @@ use backlog::Backlog;
 use call::Note;
 use keys::Keys;
 use mailbox::{Command, Mailbox, bytes_of};
+use neighbour::Neighbour;
 use stages::Stages;
 use value::{NO_LINK, Waiter};
 
 use crate::channel::slab::Slab;
-use crate::fabric::spsc::{Consumer, Producer};
 use crate::fabric::{AnyPort, Port};
 use crate::ground::device::TaskName;
 use crate::ground::{FrameIter, Incarnation, Nanos, Status, StepId, limits};
@@ -78,13 +79,6 @@ pub enum Progress {
     Idle,
     /// The shard has stopped.
     Stopped,
-}
-
-/// A neighbour in the same process: a ring each way.
-#[derive(Debug)]
-pub(crate) struct Neighbour {
-    pub(crate) to: Producer<Note>,
-    pub(crate) from: Consumer<Note>,
 }
 
 /// What a shard is made of.

@@ -5,6 +5,7 @@
 //!
 //! The same checks hold as in an engine: nothing that can be done here lets a shard hand over what it should not.
 
+mod joining;
 mod look;
 
 pub use look::{Credit, Holdings};
@@ -14,10 +15,13 @@ use std::sync::Arc;
 
 use crossbeam::queue::SegQueue;
 
-use super::call::{Attach, Call, PeerSegment, PeerUp};
+use joining::attach;
+
+use super::call::{Call, PeerSegment, PeerUp};
 use super::faults;
 use super::mailbox::Command;
 use super::mailbox::{Cancel, bytes_of};
+use super::neighbour::neighbours;
 use super::parcel::{Parcel, Permit, SendCell};
 use super::peers::Link;
 use super::recorder::Head;
@@ -25,11 +29,9 @@ use super::stages::{Place, Stages};
 use super::task::{Task, TaskContext, TaskEvent, TaskWaker};
 use super::value::Received;
 use super::wait::WaitCell;
-use super::{
-    Clock, Mailbox, Neighbour, Observer, Parts, Progress, Settings, Shard, TURNS_PER_STAMP,
-};
-use crate::fabric::doorbell::{Doorbell, PeerWake};
-use crate::fabric::{AnyPort, Caps, Endpoint, QpId, spsc};
+use super::{Clock, Mailbox, Observer, Parts, Progress, Settings, Shard, TURNS_PER_STAMP};
+use crate::fabric::doorbell::Doorbell;
+use crate::fabric::{AnyPort, Endpoint, QpId};
 use crate::ground::device::TaskName;
 use crate::ground::{Code, Incarnation, Key, Nanos, Status, StepId, catalogue, limits};
 use crate::memory::{ArenaConfig, ArenaId, MappedSegment, Pool, Segment, Tensor};
@@ -522,85 +524,10 @@ impl Waiting {
     }
 }
 
-/// Attaches our end to the first port of its kind, through whatever misbehaves around it.
-fn attach(end: End) -> Attach {
-    Box::new(move |ports| {
-        let mut ports = ports.iter_mut().map(innermost).enumerate();
-        match end {
-            End::Connected(qp) => {
-                let (at, _) = ports.find(|(_, port)| matches!(port, AnyPort::Verbs(_)))?;
-                Some((at, qp))
-            }
-            End::Loopback(endpoint) => {
-                let (at, port) = ports
-                    .filter_map(|(at, port)| match port {
-                        AnyPort::Loopback(port) => Some((at, port)),
-                        _ => None,
-                    })
-                    .next()?;
-                let qp = port.attach(endpoint, PeerWake::NEVER_SLEEPS).ok()?;
-                Some((at, qp))
-            }
-            End::Stream(socket) => {
-                let (at, port) = ports
-                    .filter_map(|(at, port)| match port {
-                        AnyPort::Tcp(port) => Some((at, port)),
-                        _ => None,
-                    })
-                    .next()?;
-                let caps = Caps {
-                    body_max: usize::MAX,
-                    one_sided: false,
-                    read_domain: true,
-                };
-                let qp = port.attach(socket, caps).ok()?;
-                Some((at, qp))
-            }
-        }
-    })
-}
-
-fn innermost(mut port: &mut AnyPort) -> &mut AnyPort {
-    while let AnyPort::Faulty(outer) = port {
-        port = outer.inner_mut();
-    }
-    port
-}
-
 fn no_memory(error: &dyn std::fmt::Display) -> Status {
     Status::new(
         Code::ResourceExhausted,
         catalogue::CONFIG,
         format!("a shard cannot be made: {error}"),
     )
-}
-
-/// A ring each way between every two shards of a task.
-fn neighbours(count: usize, notes: usize) -> Vec<Vec<Option<Neighbour>>> {
-    let mut tos: Vec<Vec<_>> = (0..count)
-        .map(|_| (0..count).map(|_| None).collect())
-        .collect();
-    let mut froms: Vec<Vec<_>> = (0..count)
-        .map(|_| (0..count).map(|_| None).collect())
-        .collect();
-    for from in 0..count {
-        for to in (0..count).filter(|&to| to != from) {
-            let (producer, consumer) = spsc::ring(notes);
-            tos[from][to] = Some(producer);
-            froms[to][from] = Some(consumer);
-        }
-    }
-    let ends = tos.into_iter().zip(froms);
-    ends.map(|(tos, froms)| {
-        tos.into_iter()
-            .zip(froms)
-            .map(|(to, from)| {
-                Some(Neighbour {
-                    to: to?,
-                    from: from?,
-                })
-            })
-            .collect()
-    })
-    .collect()
 }
