@@ -154,8 +154,8 @@ fn a_missed_deadline_leaves_what_led_to_it() {
     let waits = events
         .iter()
         .find(|event| event.what == What::Waits && event.key == missed.key);
-    let waited = missed.at - waits.expect("it had begun").at;
-    assert!(waited >= 50_000_000, "{waited}");
+    // How long it lay there is not told by these two: a deadline counts from the call, and the shard heard of it later.
+    assert!(waits.expect("it had begun").at < missed.at);
     assert_eq!(missed.step, 7);
     assert!(
         recording

@@ -55,7 +55,8 @@ fn await_tcp(engine: &Engine) {
 
 /// Hands `len` bytes over from `a` to `b`, and looks at them.
 fn hand_over(a: &Engine, b: &Engine, edge: &str, len: usize) {
-    let key = Key::between("a", "b", edge).unwrap();
+    let [from, to] = [a, b].map(|engine| engine.task().to_string());
+    let key = Key::between(&from, &to, edge).unwrap();
     let mut builder = a.tensor(DType::U8, &[len as u64]).unwrap();
     for (at, byte) in builder.bytes_mut().iter_mut().enumerate() {
         *byte = (at * 31 + len) as u8;
@@ -159,6 +160,45 @@ fn the_smallest_depth_carries_everything() {
     }
     a.shutdown(PATIENCE);
     b.shutdown(PATIENCE);
+}
+
+/// Where every queue pair is taken, the next peer goes by TCP and hears which setting is in the way.
+#[test]
+fn queue_pairs_are_limited_by_their_setting() {
+    shim::reset();
+    let alone = |task: &str, device: &str| {
+        let mut config = elsewhere(config(task, device));
+        config.shards = 1;
+        config.verbs.queue_pairs = 1;
+        config
+    };
+    let (a, b) = started(
+        alone("/job:a/task:0", "shim0"),
+        alone("/job:b/task:0", "shim1"),
+    );
+    hand_over(&a, &b, "edge", 100);
+    assert_eq!(a.connected()[0].path, Path::Verbs);
+    let c = Engine::start(alone("/job:c/task:0", "shim1")).unwrap();
+    a.add_peer(c.task().clone(), c.tcp_address().unwrap().clone());
+    hand_over(&a, &c, "beyond", 100);
+    let ways = a.connected();
+    let way = ways.iter().find(|way| way.task == *c.task()).unwrap();
+    assert_eq!(way.path, Path::Tcp, "{}", way.why);
+    assert!(way.why.contains("queue pairs"), "{}", way.why);
+    c.shutdown(PATIENCE);
+    drop(c);
+    stop((a, b));
+}
+
+/// Of several devices each shard uses one, and one that is not named is left alone.
+#[test]
+fn devices_are_those_that_are_named() {
+    for (named, opened) in [("shim0,shim1", 2), ("shim1", 1)] {
+        shim::reset();
+        let a = Engine::start(config("/job:a/task:0", named)).unwrap();
+        assert_eq!(shim::seen("ibv_alloc_pd"), opened, "{named}");
+        a.shutdown(PATIENCE);
+    }
 }
 
 /// The same task on a machine of its own, which demands nothing.
