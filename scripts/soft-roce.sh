@@ -40,7 +40,7 @@ download() {
     # Only downloaded: installing qemu-system-x86 would put out newer packages of the same machine.
     apt-get -o Dir::Cache::archives="$cache/debs" -o APT::Sandbox::User="$(id -un)" -y -d -qq --no-install-recommends \
         --reinstall install qemu-system-x86 qemu-system-common qemu-system-data seabios libibverbs1 ibverbs-providers \
-        librdmacm1 busybox-static iproute2 cpio kmod >/dev/null
+        librdmacm1 perftest libibumad3 libpci3 busybox-static iproute2 cpio kmod >/dev/null
     (cd "$cache/debs" && apt-get -o APT::Sandbox::User="$(id -un)" -qq download "$kernel" 2>/dev/null)
     for deb in "$cache"/debs/*.deb; do
         case "${deb##*/}" in
@@ -81,7 +81,7 @@ pack() {
         depmod -b "$stage" "$version"
     )
     {
-        for file in rdma ip tc bash; do
+        for file in rdma ip tc bash ib_write_lat ib_write_bw; do
             file="$(program "$file")"
             install -D "$file" "$stage/usr/bin/${file##*/}"
             needed "$file"
@@ -112,7 +112,11 @@ pack() {
 }
 
 prepare() {
-    [ -d "$cache/kernel/boot" ] || download
+    # A cache of before a package was added is filled again.
+    if [ ! -d "$cache/kernel/boot" ] || [ ! -x "$system/usr/bin/ib_write_lat" ]; then
+        download
+        rm -f "$cache/packed-from"
+    fi
     [ -e "$cache/guest.kernel" ] && cksum "$here"/* | cmp -s - "$cache/packed-from" || pack
 }
 
@@ -156,6 +160,7 @@ for program in conformance verbs_guest rendez; do
     strip -S -o "$work/$program" "$at" 2>/dev/null || cp "$at" "$work/$program"
 done
 prepare
+cp scripts/verbs-bench.sh "$work/"
 names=("$@")
 if [ ${#names[@]} -eq 0 ]; then names=(verbs_devices guest_); fi
 {

@@ -61,30 +61,21 @@ reference() {
     [ -z "$server" ] || wait "$server" || true
 }
 
-# The figure of rendez: a field of the row it prints.
+# The figure of rendez: the median of a field of the row it prints.
 own() {
     "$rendez" bench "$1" --transport verbs --size "$2" --duration "${each}s" --poll busy --json "${connect[@]}" |
-        python3 -c '
-import json, sys
-row = json.loads(sys.stdin.readlines()[-1])
-def find(value, name):
-    if isinstance(value, dict):
-        if name in value: return value[name]
-        for inner in value.values():
-            found = find(inner, name)
-            if found is not None: return found
-value = find(row, sys.argv[1])
-print(value["p50"] if isinstance(value, dict) else value)' "$3"
+        sed -n 's/.*"'"$3"'":{"p50":\([0-9.]*\).*/\1/p'
 }
 
 latency="$(reference ib_write_lat 64 6)"
 bandwidth="$(reference ib_write_bw 4194304 4)"
 [ -n "$latency" ] && [ -n "$bandwidth" ] || missing "perftest gave no figures"
-own_ns="$(own pingpong 64 p50)"
+own_ns="$(own pingpong 64 half_rtt_ns)"
 own_bytes="$(own oneway 4194304 bytes_per_s)"
+[ -n "$own_ns" ] && [ -n "$own_bytes" ] || missing "rendez gave no figures"
 awk -v reference="$latency" -v own="$own_ns" -v stream="$bandwidth" -v bytes="$own_bytes" 'BEGIN {
-    # A ping-pong is two ways; ib_write_lat tells of one, in microseconds. ib_write_bw counts MiB.
-    ours = own / 2000; rate = bytes / 1048576
+    # ib_write_lat tells of one way in microseconds, as half_rtt_ns does in nanoseconds. ib_write_bw counts MiB.
+    ours = own / 1000; rate = bytes / 1048576
     printf "64 B one way    ib_write_lat %8.2f us    rendez %8.2f us    ratio %.2f (bar 1.25)\n", reference, ours,
         ours / reference
     printf "4 MiB stream    ib_write_bw %9.0f MiB/s rendez %8.0f MiB/s ratio %.2f (bar 0.95)\n", stream, rate,

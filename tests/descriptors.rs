@@ -59,7 +59,7 @@ fn sender() {
             Ok(builder) => builder,
             // There is none left for a third segment, and that is said.
             Err(status) => {
-                assert_eq!((round, status.reason()), (2, "SYSTEM_CALL"), "{status}");
+                assert_eq!((round, status.reason()), (2, "SYSTEM_LIMIT"), "{status}");
                 break;
             }
         };

@@ -9,6 +9,17 @@ run() {
     "$@" || { echo "== FAILED ($?): $*"; failed=$((failed + 1)); }
     echo "== $((SECONDS - began)) s"
 }
+# Beside the perftest of the same run. Times mean nothing here, so the bar does not: that there are figures does.
+beside() {
+    local status=0
+    RENDEZ=/mnt/shared/rendez RENDEZ_VERBS_QUEUE_PAIRS=8 GID_INDEX="$(index_of rxe0)" SECONDS_EACH=1 \
+        bash ./verbs-bench.sh rxe0,rxe1 || status=$?
+    [ "$status" -le 1 ]
+}
+# Where the device's address over IPv4 stands.
+index_of() {
+    grep -ls '^0000:0000:0000:0000:0000:ffff:' "/sys/class/infiniband/$1/ports/1/gids/"* | sed 's|.*/||' | head -n 1
+}
 ./conformance --include-ignored --list "${names[@]}" | grep -q ': test$' &&
     run "${over[@]}" ./conformance --include-ignored --test-threads=1 "${names[@]}"
 if [[ " ${names[*]} " == *" guest_ "* ]]; then
@@ -23,6 +34,7 @@ END
     run ./rendez doctor
     run ./rendez up /tmp/cluster.toml --check --once --require verbs --shards 1 --share-cores=true --patience 60s
 fi
+if [[ " ${names[*]} " == *" guest_ "* || " ${names[*]} " == *" bench "* ]]; then run beside; fi
 ./verbs_guest --include-ignored --list "${names[@]}" | grep -q ': test$' &&
     run "${over[@]}" ./verbs_guest --include-ignored --test-threads=1 --nocapture "${names[@]}"
 [ "$failed" -eq 0 ]

@@ -57,7 +57,8 @@ pub struct ControlConfig {
     pub features: Vec<String>,
     /// What to do with peers of other users.
     pub foreign_users: ForeignUsers,
-    /// Time for a greeting, from the connection to the last descriptor.
+    /// Time for a greeting, from the connection to the last descriptor. Of many at once each has more, up to five times
+    /// as much: they share the cores.
     pub greet_deadline: Duration,
     /// Time for the first attempt to reach an address over TCP, before anything is said; it doubles with each further
     /// one, up to half a second.
@@ -154,6 +155,19 @@ impl ControlConfig {
             }),
         }
     }
+}
+
+/// Greetings at once among which one gets along in its time: each further so many give all of them that time again.
+const GREETINGS_AT_ONCE: usize = 8;
+
+/// How many times its time a greeting may get.
+const GREETING_GROWTH_MAX: u32 = 5;
+
+/// How long a greeting may take beside `others`. A time that fits one greeting ends all of a cluster that starts at once
+/// on few cores: each takes the cores from the others, is given up, and begins again.
+pub(super) fn greeting_time(alone: Duration, others: usize) -> Duration {
+    let more = u32::try_from(others / GREETINGS_AT_ONCE).unwrap_or(u32::MAX);
+    alone * more.saturating_add(1).min(GREETING_GROWTH_MAX)
 }
 
 /// Why there is no control plane.
@@ -311,4 +325,17 @@ pub(crate) fn check_features(features: &[String]) -> Result<(), Status> {
         ));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn greetings_that_share_the_cores_have_more_time() {
+        let alone = Duration::from_secs(1);
+        let seconds =
+            [0, 7, 8, 40, usize::MAX].map(|others| greeting_time(alone, others).as_secs());
+        assert_eq!(seconds, [1, 1, 2, 5, 5]);
+    }
 }

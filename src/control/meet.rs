@@ -6,11 +6,12 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::proto;
 
 use super::address::Address;
+use super::config::greeting_time;
 use super::credentials::Credentials;
 use super::exchange::Seals;
 use super::greet::{Greeting, Local, lane_refusal};
@@ -99,11 +100,17 @@ impl Plane {
             lane,
             then,
             credentials,
-            deadline: deadline.min(Instant::now() + self.config.greet_deadline),
+            deadline: deadline.min(Instant::now() + self.greeting_time()),
         };
         let outcome = self.greet(fresh, Some(task)).await;
         drop(claim);
         outcome
+    }
+
+    /// How long a greeting of ours may take, with all that are dialled at once.
+    pub(super) fn greeting_time(&self) -> Duration {
+        let others = self.dials.borrow().len().saturating_sub(1);
+        greeting_time(self.config.greet_deadline, others)
     }
 
     /// What greetings need of this side.

@@ -150,7 +150,7 @@ impl Plane {
         if self.registry.borrow().is_up(task) {
             return Err(Refusal::later("PEER_BUSY", "connected from the other side"));
         }
-        let deadline = deadline.min(Instant::now() + self.config.greet_deadline);
+        let deadline = deadline.min(Instant::now() + self.greeting_time());
         let time = deadline.saturating_duration_since(Instant::now());
         let whole = async {
             let address = address.clone();

@@ -14,6 +14,7 @@ use crate::ground::limits::{
     NEWCOMERS_MAX, NEWCOMERS_PER_SOURCE_MAX, TCP_GREETINGS_MAX, TCP_GREETINGS_PER_SOURCE_MAX,
 };
 
+use super::config::greeting_time;
 use super::gate::{Gate, Pass};
 use super::preamble::{
     Kind, OPENING, Opening, TICKET, VERSION, Verdict, answer, may_be_opening, read_opening,
@@ -107,7 +108,7 @@ impl Newcomers {
                 bytes: [0; TICKET],
                 filled: 0,
                 wants: None,
-                deadline: Instant::now() + self.time,
+                deadline: Instant::now() + greeting_time(self.time, self.waiting.len()),
                 pass,
             });
         }

@@ -20,6 +20,7 @@ use rustix::io::Errno;
 use crate::ground::limits::GREETINGS_MAX;
 
 use super::address::Listening;
+use super::config::greeting_time;
 use super::credentials::Credentials;
 use super::gate::Pass;
 use super::lane::{Lane, Then};
@@ -299,7 +300,12 @@ impl<T: Fn(Sight) -> bool> Round<T> {
             ) {
                 Ok(socket) => {
                     let permit = Permit::new(&self.shared, None);
-                    let deadline = Instant::now() + self.greet_deadline;
+                    let others = self
+                        .shared
+                        .permits
+                        .load(Ordering::Relaxed)
+                        .saturating_sub(1);
+                    let deadline = Instant::now() + greeting_time(self.greet_deadline, others);
                     self.silent.push(Silent {
                         socket: UnixStream::from(socket),
                         deadline,

@@ -2,6 +2,8 @@
 //!
 //! Knows no caller and no log: whoever meets the error first says so.
 
+use rustix::io::Errno;
+
 use crate::ground::{Code, DType, Status};
 
 /// Why memory was not given, mapped or leased.
@@ -148,7 +150,7 @@ pub enum TensorError {
 
 impl MemoryError {
     /// A refused system call.
-    pub(crate) const fn system(call: &'static str, errno: rustix::io::Errno) -> Self {
+    pub(crate) const fn system(call: &'static str, errno: Errno) -> Self {
         Self::System {
             call,
             errno: errno.raw_os_error(),
@@ -169,7 +171,12 @@ impl From<MemoryError> for Status {
             MemoryError::LeasesOut { .. } => (Code::ResourceExhausted, "LEASES_OUT"),
             MemoryError::HugePages { .. } => (Code::FailedPrecondition, "HUGE_PAGES_NONE"),
             MemoryError::Kernel => (Code::FailedPrecondition, "KERNEL_UNSEALING"),
-            MemoryError::System { .. } => (Code::Internal, "SYSTEM_CALL"),
+            MemoryError::System { errno, .. } => match Errno::from_raw_os_error(errno) {
+                Errno::MFILE | Errno::NFILE | Errno::NOMEM => {
+                    (Code::ResourceExhausted, "SYSTEM_LIMIT")
+                }
+                _ => (Code::Internal, "SYSTEM_CALL"),
+            },
             MemoryError::Tensor(error) => return error.into(),
         };
         Self::new(code, reason, error.to_string())

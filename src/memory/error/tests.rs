@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn every_refusal_has_its_reason() {
-    let cases: [(MemoryError, Code, &str); 8] = [
+    let cases: [(MemoryError, Code, &str); 10] = [
         (
             MemoryError::Full {
                 asked: 1,
@@ -56,6 +56,16 @@ fn every_refusal_has_its_reason() {
             MemoryError::Kernel,
             Code::FailedPrecondition,
             "KERNEL_UNSEALING",
+        ),
+        (
+            MemoryError::system("memfd_create", Errno::MFILE),
+            Code::ResourceExhausted,
+            "SYSTEM_LIMIT",
+        ),
+        (
+            MemoryError::system("mmap", Errno::INVAL),
+            Code::Internal,
+            "SYSTEM_CALL",
         ),
     ];
     for (error, code, reason) in cases {
