@@ -3,8 +3,8 @@
 #   scripts/verbs-bench.sh DEVICE[,DEVICE]         both ends on this machine, one device each, or both on one
 #   scripts/verbs-bench.sh DEVICE far HOST         the near end of two: on HOST run
 #   scripts/verbs-bench.sh DEVICE serve            the far end, first
-# Wants the packages perftest and rdma-core, a release build, and a device with an active port; PORT, GID_INDEX and
-# SECONDS_EACH=3 change what is used. The bar: at most 1.25 times the latency, at least 0.95 times the bandwidth.
+# Wants the packages perftest and rdma-core, a release build, and a device with an active port; PORT, GID_INDEX,
+# SECONDS_EACH=3 of rendez and ROUNDS=5000 of perftest change what is used. The bar: at most 1.25 times the latency, at least 0.95 times the bandwidth.
 # Exit code: 0 within the bar, 1 beyond it, 2 what is missing.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -24,6 +24,7 @@ rendez="${RENDEZ:-target/release/rendez}"
 [ -x "$rendez" ] || missing "there is no $rendez: cargo build --release"
 
 each="${SECONDS_EACH:-3}"
+rounds="${ROUNDS:-5000}"
 port=18515
 export RENDEZ_VERBS_DEVICE="$devices"
 options=(--ib-port "${PORT:-1}" --CPU-freq)
@@ -36,29 +37,31 @@ if [ "${2:-}" = serve ]; then
     trap 'kill %1 2>/dev/null || true' EXIT
     # As many as the near end asks for, in its order.
     while true; do
-        ib_write_lat --ib-dev "$far" "${options[@]}" --port "$port" -s 64 -D "$each" >/dev/null || sleep 0.2
-        ib_write_bw --ib-dev "$far" "${options[@]}" --port "$port" -s 4194304 -D "$each" >/dev/null || sleep 0.2
+        ib_write_lat --ib-dev "$far" "${options[@]}" --port "$port" -s 64 -n "$rounds" >/dev/null || sleep 0.2
+        ib_write_bw --ib-dev "$far" "${options[@]}" --port "$port" -s 4194304 -n $((rounds / 5)) >/dev/null || sleep 0.2
     done
 fi
 
-host=localhost
+host=127.0.0.1
 connect=()
 if [ "${2:-}" = far ]; then
     host="${3:?the far host}"
     connect=(--connect "$host:18600" --insecure)
 fi
 
-# The figure of one run: of the line of numbers, field $3.
+# The figure of one run of $4 rounds: of the line of numbers, field $3.
 reference() {
-    local tool="$1" size="$2" field="$3" server=
-    if [ "$host" = localhost ]; then
-        "$tool" --ib-dev "$far" "${options[@]}" --port "$port" -s "$size" -D "$each" >/dev/null &
+    local tool="$1" size="$2" field="$3" count="$4" server= said
+    if [ "$host" = 127.0.0.1 ]; then
+        "$tool" --ib-dev "$far" "${options[@]}" --port "$port" -s "$size" -n "$count" >/dev/null &
         server=$!
         sleep 1
     fi
-    "$tool" --ib-dev "$near" "${options[@]}" --port "$port" -s "$size" -D "$each" "$host" |
-        awk -v size="$size" -v field="$field" '$1 == size { print $field }'
-    [ -z "$server" ] || wait "$server" || true
+    said="$("$tool" --ib-dev "$near" "${options[@]}" --port "$port" -s "$size" -n "$count" "$host" 2>&1)" ||
+        printf '%s\n' "$said" >&2
+    awk -v size="$size" -v field="$field" '$1 == size { print $field }' <<<"$said"
+    # Nobody comes any more to a server that got no client.
+    [ -z "$server" ] || { sleep 1; kill "$server" 2>/dev/null || true; wait "$server" || true; }
 }
 
 # The figure of rendez: the median of a field of the row it prints.
@@ -67,8 +70,9 @@ own() {
         sed -n 's/.*"'"$3"'":{"p50":\([0-9.]*\).*/\1/p'
 }
 
-latency="$(reference ib_write_lat 64 6)"
-bandwidth="$(reference ib_write_bw 4194304 4)"
+# The typical time of one way, and the mean rate.
+latency="$(reference ib_write_lat 64 5 "$rounds")"
+bandwidth="$(reference ib_write_bw 4194304 4 $((rounds / 5)))"
 [ -n "$latency" ] && [ -n "$bandwidth" ] || missing "perftest gave no figures"
 own_ns="$(own pingpong 64 half_rtt_ns)"
 own_bytes="$(own oneway 4194304 bytes_per_s)"

@@ -13,7 +13,7 @@ run() {
 beside() {
     local status=0
     RENDEZ=/mnt/shared/rendez RENDEZ_VERBS_QUEUE_PAIRS=8 GID_INDEX="$(index_of rxe0)" SECONDS_EACH=1 \
-        bash ./verbs-bench.sh rxe0,rxe1 || status=$?
+        ROUNDS=50 bash ./verbs-bench.sh rxe0,rxe1 || status=$?
     [ "$status" -le 1 ]
 }
 # Where the device's address over IPv4 stands.

@@ -20,6 +20,9 @@ use super::plane::{Established, Plane};
 /// The longest time for an attempt to reach an address: a way that is mended is tried again within this.
 const REACH_MAX: Duration = Duration::from_millis(500);
 
+/// So many greetings over a Unix socket that took too long count as a way that does not work.
+const NEAR_LATE_MAX: u32 = 3;
+
 /// The way to one task, as far as it is known.
 #[derive(Debug)]
 pub(super) struct Route {
@@ -27,6 +30,8 @@ pub(super) struct Route {
     pub(super) wish: PathWish,
     /// The peer's Unix address, once it has named it, until that has failed.
     near: Option<Address>,
+    /// How many greetings there took too long.
+    near_late: u32,
     /// Why there is no shared memory, once that is known.
     pub(super) no_shm: Option<String>,
 }
@@ -44,8 +49,16 @@ impl Route {
             address,
             wish,
             near: None,
+            near_late: 0,
             no_shm: None,
         }
+    }
+
+    /// True if this refusal only says that somebody was slow, and not for the third time: that is no reason to go by TCP
+    /// to a task whose socket is there.
+    fn may_be_late(&mut self, refusal: &Refusal) -> bool {
+        self.near_late += u32::from(refusal.is_late());
+        refusal.is_late() && self.near_late < NEAR_LATE_MAX
     }
 
     /// What our hello wishes for.
@@ -146,7 +159,7 @@ impl Plane {
         loop {
             if let Some(near) = route.near.take() {
                 match self.attempt_near(task, &near, deadline).await {
-                    Err(refusal) if refusal.is_busy() => {
+                    Err(refusal) if refusal.is_busy() || route.may_be_late(&refusal) => {
                         route.near = Some(near);
                         return Err(refusal);
                     }

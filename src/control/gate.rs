@@ -37,6 +37,11 @@ impl Gate {
         })
     }
 
+    /// How many are inside.
+    pub(crate) fn count(&self) -> usize {
+        self.inside().count
+    }
+
     /// True if somebody may enter, if not from any address.
     pub(crate) fn has_room(&self) -> bool {
         self.inside().count < self.max

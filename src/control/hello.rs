@@ -95,6 +95,11 @@ impl Refusal {
         self.retry && self.status.reason() == catalogue::PEER_BUSY
     }
 
+    /// True for a greeting that somebody began and that took too long: one of both may have no processor time.
+    pub(crate) fn is_late(&self) -> bool {
+        self.retry && self.status.reason() == catalogue::GREETING_LATE
+    }
+
     /// As it goes on the wire.
     pub(crate) fn to_wire(&self) -> proto::Refusal {
         proto::Refusal {

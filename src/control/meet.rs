@@ -8,6 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use crate::ground::catalogue;
 use crate::proto;
 
 use super::address::Address;
@@ -229,7 +230,7 @@ pub(super) fn no_stream(error: io::Error) -> Refusal {
 /// A greeting that took too long.
 pub(super) fn late<T>() -> Result<T, Refusal> {
     Err(Refusal::later(
-        "PEER_LOST",
+        catalogue::GREETING_LATE,
         "the greeting was not over by its deadline",
     ))
 }

@@ -108,7 +108,8 @@ impl Newcomers {
                 bytes: [0; TICKET],
                 filled: 0,
                 wants: None,
-                deadline: Instant::now() + greeting_time(self.time, self.waiting.len()),
+                deadline: Instant::now()
+                    + greeting_time(self.time, self.waiting.len() + self.greetings.count()),
                 pass,
             });
         }

@@ -200,6 +200,9 @@ catalogue! {
     PEER_BUSY: ResourceExhausted,
         "The peer, or we, have as many connections or requests under way as may be.",
         "Try again later, or raise the limit named in the message.";
+    GREETING_LATE: Unavailable,
+        "A connection was made, and its greeting was not over in its time.",
+        "It is tried again. Look whether one of both tasks has too little processor time, or is stopped.";
     PEER_UNKNOWN: NotFound,
         "No task of this name is in the cluster.",
         "Compare the key's device names with the cluster's specification.";
