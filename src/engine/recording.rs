@@ -22,7 +22,7 @@ use crate::shard::Received;
 use crate::shard::call::Call;
 use crate::shard::clock::Scale;
 use crate::shard::recorder::{CLASSES, Recorder, Stage, Way as ValueWay, cell_of};
-use crate::shard::stages::{PeerClock, Place, waking_of};
+use crate::shard::stages::{PeerClock, Place, woke_thread};
 use crate::shard::wait::WaitCell;
 
 /// How often a peer's counter is asked for when it is compared: the quickest answer counts.
@@ -302,8 +302,7 @@ impl Inner {
         let shard = key.shard_of(self.mailboxes.len() as u32) as usize;
         let recorder = self.recorders.get().and_then(|all| all.get(shard));
         if let Some(Some(recorder)) = recorder {
-            let (at, then) = waking_of(word);
-            recorder.record(at, self.clock.stamp().0.saturating_sub(then.0));
+            woke_thread(recorder, word, self.clock.stamp());
         }
     }
 }
