@@ -104,6 +104,21 @@ pub fn run(args: &DumpArgs, terminal: &mut Terminal) -> Result<(), CliError> {
             ))?;
         }
     }
+    if !args.ask.json {
+        let mut told: Vec<&str> = Vec::new();
+        for (at, recording) in recordings.iter().enumerate() {
+            let task = &*recording.head.task;
+            if let Some(error) =
+                timeline::error_of(&recordings, at).filter(|_| !told.contains(&task))
+            {
+                told.push(task);
+                terminal.line(format_args!(
+                    "{task}: times {error}, beside those of {}",
+                    recordings[0].head.task
+                ))?;
+            }
+        }
+    }
     let skipped = all.len().saturating_sub(args.last);
     list(&recordings, &all[skipped..], args.ask.json, terminal)
 }

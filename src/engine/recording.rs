@@ -8,7 +8,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use prost::Message;
 
@@ -16,7 +16,7 @@ use super::config::Config;
 use super::{Engine, Inner, services};
 use crate::control::Path as Way;
 use crate::ground::device::TaskName;
-use crate::ground::{Key, Status, StepId, catalogue};
+use crate::ground::{Key, Nanos, Status, StepId, Traceparent, catalogue};
 use crate::proto::services::{ClockReply, ClockRequest};
 use crate::shard::Received;
 use crate::shard::call::Call;
@@ -53,6 +53,16 @@ impl StageTimes {
     pub fn count(&self) -> u64 {
         self.times.iter().map(|(_, count)| count).sum()
     }
+}
+
+/// How a peer's clocks compare with ours.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ComparedClock {
+    /// The peer's time of day less ours, in nanoseconds; `None` if it does not say. It is what a person compares logs
+    /// by: stages go by counters, which nobody sets.
+    pub offset_ns: Option<i64>,
+    /// By how much that, and every time between the two, may be wrong: half of the quickest question's round trip.
+    pub error: Duration,
 }
 
 impl Engine {
@@ -149,9 +159,9 @@ impl Engine {
     /// # Errors
     /// That it does not answer.
     pub fn compare_clocks(&self, task: &TaskName) -> Result<Duration, Status> {
-        let mut best: Option<(u64, PeerClock)> = None;
+        let mut best: Option<(u64, PeerClock, Option<i64>)> = None;
         for _ in 0..ASKS {
-            let sent = self.inner.clock.stamp();
+            let (sent, day) = (self.inner.clock.stamp(), unix_ns());
             let question = ClockRequest::default().encode_to_vec();
             let answer = self.call(task, services::CLOCK, &question, PATIENCE)?;
             let heard = self.inner.clock.stamp();
@@ -164,23 +174,15 @@ impl Engine {
             if !reply.boot_id.is_empty() && reply.boot_id == boot_id() {
                 // One counter for both: nothing is to be measured.
                 let scale = self.inner.clock.scale();
-                best = Some((0, PeerClock { scale, error_ns: 0 }));
+                best = Some((0, PeerClock { scale, error_ns: 0 }, Some(0)));
                 break;
             }
-            let trip = heard.0.saturating_sub(sent.0);
-            let clock = PeerClock {
-                scale: Scale {
-                    ticks: reply.ticks,
-                    nanos: sent.0 + trip / 2,
-                    rate: reply.rate,
-                },
-                error_ns: trip / 2,
-            };
-            if best.is_none_or(|(least, _)| trip < least) {
-                best = Some((trip, clock));
+            let (trip, clock, offset) = compared(&reply, sent, heard, day);
+            if best.is_none_or(|(least, ..)| trip < least) {
+                best = Some((trip, clock, offset));
             }
         }
-        let Some((_, clock)) = best else {
+        let Some((_, clock, offset_ns)) = best else {
             return Ok(Duration::ZERO);
         };
         self.inner.call_all(|| Call::PeerClock {
@@ -192,7 +194,14 @@ impl Engine {
 
     /// Compares the counters of all peers over TCP; those of this machine's shared memory share ours.
     pub fn compare_all_clocks(&self) {
-        for peer in self.connected() {
+        let connected = self.connected();
+        let is_connected = |task: &TaskName| connected.iter().any(|peer| peer.task == *task);
+        let clocks = self.inner.clocks.lock();
+        // Who looks in for a moment, as `rendez stat` does, has another name every time.
+        let mut clocks = clocks.unwrap_or_else(PoisonError::into_inner);
+        clocks.retain(|task, _| is_connected(task));
+        drop(clocks);
+        for peer in connected {
             if peer.path != Way::Shm
                 && let Err(status) = self.compare_clocks(&peer.task)
             {
@@ -240,6 +249,14 @@ impl Inner {
                 Engine { inner }.compare_all_clocks();
                 std::thread::sleep(COMPARED_FOR);
             }
+        let compared = ComparedClock {
+            offset_ns,
+            error: Duration::from_nanos(clock.error_ns),
+        };
+        let clocks = self.inner.clocks.lock();
+        let mut clocks = clocks.unwrap_or_else(PoisonError::into_inner);
+        clocks.insert(task.clone(), compared);
+        drop(clocks);
         };
         let thread = std::thread::Builder::new().name("rendez-clocks".into());
         if let Err(error) = thread.spawn(body) {
@@ -259,6 +276,12 @@ impl Inner {
         // Of two shards at once the one that changes it writes.
         let won = |then| {
             self.dumped
+/// The time of day, in nanoseconds since 1970.
+pub(super) fn unix_ns() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(0))
+}
+
                 .compare_exchange(last, then, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
         };
@@ -272,6 +295,30 @@ impl Inner {
             };
             match (Engine { inner }).dump(&folder, "missed") {
                 Ok(paths) => {
+/// What an answer to a question that was sent and answered at these moments, the first at that time of day, says of the
+/// peer's clocks: the round trip, its counter, and its time of day less ours, if it says so.
+fn compared(
+    reply: &ClockReply,
+    sent: Nanos,
+    heard: Nanos,
+    day: u64,
+) -> (u64, PeerClock, Option<i64>) {
+    let trip = heard.0.saturating_sub(sent.0);
+    let clock = PeerClock {
+        scale: Scale {
+            ticks: reply.ticks,
+            nanos: sent.0 + trip / 2,
+            rate: reply.rate,
+        },
+        // None is without error but who shares our counter.
+        error_ns: (trip / 2).max(1),
+    };
+    let ours = day.saturating_add(trip / 2);
+    let is_told = reply.unix_ns != 0;
+    let offset = is_told.then(|| reply.unix_ns.wrapping_sub(ours).cast_signed());
+    (trip, clock, offset)
+}
+
                     let files = paths
                         .iter()
                         .map(|path| path.display().to_string())
