@@ -148,6 +148,7 @@ fn list(
                 "task": recording.head.task, "shard": recording.head.shard, "at_ns": event.at,
                 "what": event.what.name(), "step": event.step, "key": key, "ordinal": event.ordinal,
                 "way": event.way.name(), "a": event.a, "b": event.b, "c": event.c,
+                "traceparent": event.traceparent().map(|trace| trace.to_string()),
             });
             terminal.line(object)?;
             continue;
@@ -204,6 +205,9 @@ fn took(event: &Event) -> String {
         What::Waits if event.b > 0 => {
             format!("for at most {}", show_nanos(f64::from(event.b) * 1e3))
         }
+        What::Traced => event
+            .traceparent()
+            .map_or_else(String::new, |trace| trace.to_string()),
         What::Parked | What::Offered | What::Fetched => format!("{} bytes", event.a),
         _ => String::new(),
     }

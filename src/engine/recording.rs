@@ -153,6 +153,63 @@ impl Engine {
         recorders.map(|(_, recorder)| recorder.copy()).collect()
     }
 
+    /// How the clocks of connected peers compared last, of those that were compared.
+    #[must_use]
+    pub fn compared_clocks(&self) -> Vec<(TaskName, ComparedClock)> {
+        let clocks = self.inner.clocks.lock();
+        let clocks = clocks.unwrap_or_else(PoisonError::into_inner).clone();
+        let connected = self.connected();
+        let is_connected = |task: &TaskName| connected.iter().any(|peer| peer.task == *task);
+        let compared = clocks.into_iter();
+        compared.filter(|(task, _)| is_connected(task)).collect()
+    }
+
+    /// By how much the times of a stage may be wrong: where a value came from another machine's clock, by the worst
+    /// comparison with a peer.
+    #[must_use]
+    pub fn error_of(&self, stage: Stage, way: ValueWay) -> Duration {
+        let is_between = matches!(stage, Stage::Wire | Stage::Whole);
+        let is_far = !matches!(
+            way,
+            ValueWay::Local | ValueWay::ShmInline | ValueWay::ShmLease | ValueWay::ShmCopy
+        );
+        if !(is_between && is_far) {
+            return Duration::ZERO;
+        }
+        let clocks = self.compared_clocks().into_iter();
+        let errors = clocks.map(|(_, clock)| clock.error);
+        errors.max().unwrap_or_default()
+    }
+
+    /// What a peer said of the trace that a step belongs to. What is no traceparent is counted and left out: a step
+    /// runs without its trace rather than not at all.
+    pub(crate) fn heard_traceparent(
+        &self,
+        text: &str,
+        from: &dyn std::fmt::Display,
+    ) -> Option<Traceparent> {
+        if text.is_empty() {
+            return None;
+        }
+        let heard = text.parse();
+        if let Err(error) = &heard {
+            self.inner.refused_traces.fetch_add(1, Ordering::Relaxed);
+            tracing::warn!(%from, %error, "what came as a traceparent is none, and is left out");
+        }
+        heard.ok()
+    }
+
+    /// As [`Step::traced`](super::Step::traced), without a handle of the step.
+    pub(crate) fn trace_step(&self, step: StepId, trace: Traceparent) {
+        self.inner.trace_step(step, trace);
+    }
+
+    /// How many times a peer has sent what is no traceparent.
+    #[must_use]
+    pub fn refused_traceparents(&self) -> u64 {
+        self.inner.refused_traces.load(Ordering::Relaxed)
+    }
+
     /// Compares a peer's counter with ours, so that the time of values on the wire can be told: by asking it over the
     /// control plane, to half of the quickest round trip. Gives that error; zero for who shares our counter.
     ///
@@ -185,6 +242,14 @@ impl Engine {
         let Some((_, clock, offset_ns)) = best else {
             return Ok(Duration::ZERO);
         };
+        let compared = ComparedClock {
+            offset_ns,
+            error: Duration::from_nanos(clock.error_ns),
+        };
+        let clocks = self.inner.clocks.lock();
+        let mut clocks = clocks.unwrap_or_else(PoisonError::into_inner);
+        clocks.insert(task.clone(), compared);
+        drop(clocks);
         self.inner.call_all(|| Call::PeerClock {
             task: task.clone(),
             clock,
@@ -211,6 +276,12 @@ impl Engine {
     }
 }
 
+/// The time of day, in nanoseconds since 1970.
+pub(super) fn unix_ns() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(0))
+}
+
 /// Which boot of which machine this is; empty where nobody says.
 pub(super) fn boot_id() -> String {
     let id = fs::read_to_string("/proc/sys/kernel/random/boot_id");
@@ -224,77 +295,6 @@ pub(super) fn boot() -> u64 {
     boot_id().bytes().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
-/// Between two recordings of missed deadlines there is at least a second: a step that fails misses many.
-const DUMP_EVERY_NS: u64 = 1_000_000_000;
-
-/// How long a comparison of clocks is good: counters drift apart by some 10⁻⁵, so by 50 µs.
-const COMPARED_FOR: Duration = Duration::from_secs(5);
-
-impl Inner {
-    /// A peer that may be on another machine has connected: from now on its clock is compared with ours.
-    pub(crate) fn keep_clocks(self: &Arc<Self>, way: Way) {
-        // Those of shared memory have our counter.
-        let is_off =
-            way == Way::Shm || !crate::shard::stages::ON || self.config.stage_sampling == 0;
-        if is_off || self.keeps_clocks.swap(true, Ordering::Relaxed) {
-            return;
-        }
-        let engine = Arc::downgrade(self);
-        let body = move || {
-            while let Some(inner) = engine.upgrade() {
-                let is_stopped = inner.mailboxes.iter().all(|mailbox| mailbox.is_closed());
-                if is_stopped {
-                    return;
-                }
-                Engine { inner }.compare_all_clocks();
-                std::thread::sleep(COMPARED_FOR);
-            }
-        let compared = ComparedClock {
-            offset_ns,
-            error: Duration::from_nanos(clock.error_ns),
-        };
-        let clocks = self.inner.clocks.lock();
-        let mut clocks = clocks.unwrap_or_else(PoisonError::into_inner);
-        clocks.insert(task.clone(), compared);
-        drop(clocks);
-        };
-        let thread = std::thread::Builder::new().name("rendez-clocks".into());
-        if let Err(error) = thread.spawn(body) {
-            tracing::warn!(%error, "no thread to compare clocks: the time on the wire is not told");
-        }
-    }
-
-    /// A receive's deadline passed. Where recorders are kept, what led to it is written down before it is forgotten,
-    /// by a thread of its own and at most once in [`DUMP_EVERY_NS`].
-    pub(crate) fn deadline_missed(self: &Arc<Self>, step: StepId, key: &Key) {
-        let now = self.clock.stamp();
-        let last = self.dumped.load(Ordering::Relaxed);
-        let is_early = last != 0 && now.0.saturating_sub(last) < DUMP_EVERY_NS;
-        let Some(folder) = self.config.recorder_dir.clone() else {
-            return;
-        };
-        // Of two shards at once the one that changes it writes.
-        let won = |then| {
-            self.dumped
-/// The time of day, in nanoseconds since 1970.
-pub(super) fn unix_ns() -> u64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    since.map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(0))
-}
-
-                .compare_exchange(last, then, Ordering::Relaxed, Ordering::Relaxed)
-                .is_ok()
-        };
-        if is_early || !won(now.0.max(1)) {
-            return;
-        }
-        let (engine, key) = (Arc::downgrade(self), key.to_string());
-        let body = move || {
-            let Some(inner) = engine.upgrade() else {
-                return;
-            };
-            match (Engine { inner }).dump(&folder, "missed") {
-                Ok(paths) => {
 /// What an answer to a question that was sent and answered at these moments, the first at that time of day, says of the
 /// peer's clocks: the round trip, its counter, and its time of day less ours, if it says so.
 fn compared(
@@ -319,6 +319,70 @@ fn compared(
     (trip, clock, offset)
 }
 
+/// Between two recordings of missed deadlines there is at least a second: a step that fails misses many.
+const DUMP_EVERY_NS: u64 = 1_000_000_000;
+
+/// How long a comparison of clocks is good: counters drift apart by some 10⁻⁵, so by 50 µs.
+const COMPARED_FOR: Duration = Duration::from_secs(5);
+
+impl Inner {
+    /// A step belongs to a trace: every shard keeps that.
+    pub(crate) fn trace_step(&self, step: StepId, trace: Traceparent) {
+        if crate::shard::stages::ON && self.config.stage_sampling > 0 {
+            self.call_all(|| Call::Traced { step, trace });
+        }
+    }
+
+    /// A peer that may be on another machine has connected: from now on its clock is compared with ours.
+    pub(crate) fn keep_clocks(self: &Arc<Self>, way: Way) {
+        // Those of shared memory have our counter.
+        let is_off =
+            way == Way::Shm || !crate::shard::stages::ON || self.config.stage_sampling == 0;
+        if is_off || self.keeps_clocks.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let engine = Arc::downgrade(self);
+        let body = move || {
+            while let Some(inner) = engine.upgrade() {
+                let is_stopped = inner.mailboxes.iter().all(|mailbox| mailbox.is_closed());
+                if is_stopped {
+                    return;
+                }
+                Engine { inner }.compare_all_clocks();
+                std::thread::sleep(COMPARED_FOR);
+            }
+        };
+        let thread = std::thread::Builder::new().name("rendez-clocks".into());
+        if let Err(error) = thread.spawn(body) {
+            tracing::warn!(%error, "no thread to compare clocks: the time on the wire is not told");
+        }
+    }
+
+    /// A receive's deadline passed. Where recorders are kept, what led to it is written down before it is forgotten,
+    /// by a thread of its own and at most once in [`DUMP_EVERY_NS`].
+    pub(crate) fn deadline_missed(self: &Arc<Self>, step: StepId, key: &Key) {
+        let now = self.clock.stamp();
+        let last = self.dumped.load(Ordering::Relaxed);
+        let is_early = last != 0 && now.0.saturating_sub(last) < DUMP_EVERY_NS;
+        let Some(folder) = self.config.recorder_dir.clone() else {
+            return;
+        };
+        // Of two shards at once the one that changes it writes.
+        let won = |then| {
+            self.dumped
+                .compare_exchange(last, then, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+        };
+        if is_early || !won(now.0.max(1)) {
+            return;
+        }
+        let (engine, key) = (Arc::downgrade(self), key.to_string());
+        let body = move || {
+            let Some(inner) = engine.upgrade() else {
+                return;
+            };
+            match (Engine { inner }).dump(&folder, "missed") {
+                Ok(paths) => {
                     let files = paths
                         .iter()
                         .map(|path| path.display().to_string())
@@ -419,3 +483,6 @@ fn unwritable(path: &Path, error: &std::io::Error) -> Status {
     let message = format!("cannot write '{}': {error}", path.display());
     Status::of(catalogue::FILE_UNWRITABLE, message)
 }
+
+#[cfg(test)]
+mod tests;

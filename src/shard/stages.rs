@@ -14,7 +14,7 @@ use super::clock::{Clock, Scale};
 use super::recorder::{self, CLASSES, Event, Head, Recorder, Stage, Way, What, cell_of, class_of};
 use super::stamps::{self, Waking};
 use crate::fabric::AnyPort;
-use crate::ground::Nanos;
+use crate::ground::{Nanos, StepId, Traceparent};
 use crate::memory::{MemoryError, Words};
 use crate::rendezvous::Slot;
 
@@ -513,6 +513,15 @@ impl Stages {
                 b: u32::try_from(a / 1000).unwrap_or(u32::MAX),
                 c: 0,
             });
+        }
+    }
+
+    /// A step belongs to a trace of its caller's: whoever looks back finds it there.
+    #[cold]
+    pub(crate) fn traced(&mut self, step: StepId, trace: &Traceparent) {
+        if ON && self.recorder.is_some() {
+            let at = self.clock.stamp().0;
+            self.write(&Event::traced(at, step.0, trace));
         }
     }
 

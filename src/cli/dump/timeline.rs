@@ -136,6 +136,12 @@ pub(super) fn render(recordings: &[Recording], events: &[(usize, Event)]) -> Str
         let shard = format!("shard {}", recording.head.shard);
         out.push(json!({"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": {"name": shard}}));
     }
+    let mut traces: BTreeMap<u64, String> = BTreeMap::new();
+    for (_, event) in events {
+        if let Some(trace) = event.traceparent() {
+            traces.insert(event.step, trace.to_string());
+        }
+    }
     let begins = events
         .iter()
         .map(|(_, event)| event.at.saturating_sub(spans(event)))
@@ -151,7 +157,7 @@ pub(super) fn render(recordings: &[Recording], events: &[(usize, Event)]) -> Str
         let micros = |nanos: u64| nanos.saturating_sub(begins) as f64 / 1e3;
         let args = json!({
             "step": event.step, "key": key, "ordinal": event.ordinal, "way": event.way.name(),
-            "size_class": CLASSES[usize::from(event.class)],
+            "size_class": CLASSES[usize::from(event.class)], "traceparent": traces.get(&event.step),
         });
         let mut slice = |name: &str, from: u64, nanos: u64| {
             out.push(json!({
