@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rendez::cluster::HostPort;
-use rendez::engine::{Config, Engine};
-use rendez::ground::{Code, Key, StepId};
+use rendez::engine::{Config, Engine, Require};
+use rendez::ground::{Code, Key, Shape, StepId};
 use rendez::memory::Tensor;
-use rendez::shard::recorder::{Recording, Stage, What};
+use rendez::shard::recorder::{Recording, Stage, Way, What};
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -28,10 +28,9 @@ fn pair(first: Config, second: Config) -> (Engine, Engine) {
         Engine::start(first).expect("it starts"),
         Engine::start(second).expect("it starts"),
     );
-    first.add_peer(
-        second.task().clone(),
-        second.address().expect("it listens").clone(),
-    );
+    // Where it listens by TCP, that is how it is reached.
+    let address = second.tcp_address().or_else(|| second.address());
+    first.add_peer(second.task().clone(), address.expect("it listens").clone());
     (first, second)
 }
 
@@ -173,4 +172,120 @@ fn a_missed_deadline_leaves_what_led_to_it() {
         2,
         "who missed a deadline leaves its recorder"
     );
+}
+
+/// A port of this machine that nobody has.
+fn anywhere() -> rendez::control::Address {
+    "127.0.0.1:0".parse().expect("an address")
+}
+
+/// Hands a value of each size over, so often, from the first to the second.
+fn hand_over(first: &Engine, second: &Engine, key: &Key, sizes: &[usize], rounds: usize) {
+    for _ in 0..rounds {
+        for size in sizes {
+            let shape = Shape::row(*size as u64).expect("a shape");
+            let tensor = Tensor::from_vec(vec![1_u8; *size], shape).expect("a tensor");
+            first.step(StepId(1)).send(key, tensor).expect("room");
+            let received = second.step(StepId(1)).recv(key).deadline(LONG).wait();
+            assert_eq!(received.expect("it comes").tensor.bytes().len(), *size);
+        }
+    }
+}
+
+/// The stages are recorded one by one at both ends, the whole by its receiver alone: that they agree is no question of
+/// how fast any of it went.
+#[test]
+#[cfg(feature = "stages")]
+fn the_stages_of_hand_overs_add_up_to_the_whole_of_them() {
+    for (require, ways) in [
+        (Require::Shm, [Way::ShmInline, Way::ShmLease]),
+        (Require::Tcp, [Way::TcpInline, Way::TcpCopy]),
+    ] {
+        let [mut first, mut second] = ["/job:a/task:0", "/job:b/task:0"].map(config);
+        for config in [&mut first, &mut second] {
+            config.require = require;
+            config.listen = (require == Require::Tcp).then(anywhere);
+        }
+        let (first, second) = pair(first, second);
+        let key = Key::between("a", "b", "edge").expect("a key");
+        let sizes = [4, 600, 300_000];
+        hand_over(&first, &second, &key, &sizes, 3);
+        // By a socket the counters of both are compared before anything can be told.
+        let is_compared = || require == Require::Shm || !second.compared_clocks().is_empty();
+        let began = Instant::now();
+        while !is_compared() {
+            assert!(began.elapsed() < LONG, "nobody compares clocks");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        // The shard hears of that, and of the kind of the values, with the first of them.
+        hand_over(&first, &second, &key, &sizes, 3);
+        let before = [&first, &second].map(Engine::stages);
+        hand_over(&first, &second, &key, &sizes, 100);
+        let of = |stage: Stage, way: Way| -> (u64, u64) {
+            let sides = [(&first, &before[0]), (&second, &before[1])];
+            let all = sides
+                .iter()
+                .flat_map(|(engine, before)| engine.stages_since(before));
+            all.filter(|times| (times.stage, times.way) == (stage, way))
+                .fold((0, 0), |(sum, count), times| {
+                    (sum + times.sum_ns, count + times.count())
+                })
+        };
+        for (way, count) in ways.into_iter().zip([200, 100]) {
+            // The sender writes down what it knows when the value has gone.
+            let began = Instant::now();
+            while of(Stage::Posted, way).1 < count && began.elapsed() < LONG {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            let stages = Stage::ALL
+                .into_iter()
+                .filter(|stage| *stage != Stage::Whole);
+            let sum: u64 = stages.map(|stage| of(stage, way).0).sum();
+            let (whole, wholes) = of(Stage::Whole, way);
+            assert_eq!(
+                (of(Stage::Posted, way).1, wholes),
+                (count, count),
+                "{way:?}"
+            );
+            let off = sum.abs_diff(whole) as f64 / whole as f64;
+            assert!(off < 0.01, "{way:?}: {sum} of {whole}");
+        }
+    }
+}
+
+#[test]
+#[cfg(feature = "stages")]
+fn the_clock_of_a_peer_that_may_be_elsewhere_shows_with_its_error() {
+    let [mut first, mut second] = ["/job:a/task:0", "/job:b/task:0"].map(config);
+    for config in [&mut first, &mut second] {
+        (config.require, config.listen) = (Require::Tcp, Some(anywhere()));
+    }
+    second.metrics = Some(HostPort::new("127.0.0.1", 0).expect("an address"));
+    let (first, second) = pair(first, second);
+    let key = Key::between("a", "b", "edge").expect("a key");
+    hand_over(&first, &second, &key, &[4], 1);
+    let began = Instant::now();
+    while second.compared_clocks().is_empty() {
+        assert!(began.elapsed() < LONG, "nobody compares clocks");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let (task, clock) = second.compared_clocks().remove(0);
+    // Both are of this boot: one counter, one time of day.
+    assert_eq!(
+        (&task, clock.offset_ns, clock.error),
+        (first.task(), Some(0), Duration::ZERO)
+    );
+    let page = get(&second, "/metrics");
+    for family in ["offset", "error"] {
+        let line = format!("rendez_peer_clock_{family}_seconds{{peer=\"{task}\"}} 0\n");
+        assert!(page.contains(&line), "{line}{page}");
+    }
+    assert_eq!(second.error_of(Stage::Wire, Way::TcpInline), Duration::ZERO);
+    // Who has gone is compared no more.
+    drop(first);
+    let began = Instant::now();
+    while !second.compared_clocks().is_empty() {
+        assert!(began.elapsed() < LONG, "it is gone");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }

@@ -14,9 +14,11 @@ use super::histogram::{HdrLog, Interval, Recorder};
 use super::machine::{self, Machine};
 use super::report::{Baseline, Row, StageRow, TIMES, table};
 use super::terminal::Terminal;
-use super::units::show_bytes;
+use super::units::{show_bytes, show_nanos};
 use crate::engine::counters;
 use crate::engine::recording::StageTimes;
+use crate::proto::services::StageStat;
+use crate::shard::recorder::Stage;
 use crate::shard::run::PollPolicy;
 
 /// A raw reference is measured for at most this long: it settles sooner than anything above it.
@@ -64,6 +66,11 @@ pub struct Measured {
     pub slices: Vec<Recorder>,
     /// Where the time went, as far as it was followed; of this side.
     pub stages: Vec<StageTimes>,
+    /// The same of both sides, as sums: what one side sends the other receives, so the stages of a hand-over lie on
+    /// both. Empty where the other side does not tell.
+    pub both_sides: Vec<StageStat>,
+    /// By how much times between two machines may be wrong; `None` where one clock was read at both ends.
+    pub clock_error: Option<Duration>,
     /// Heap allocations of the measured stretch; `None` where nobody counted.
     pub allocations: Option<u64>,
     /// What a reader must know.
@@ -250,6 +257,9 @@ fn case(args: &BenchArgs, bytes: u64) -> Case {
 fn row(case: &Case, measured: Measured, baseline: Option<Baseline>) -> Row {
     let rtt = measured.round_trips.as_ref().and_then(Recorder::summary);
     let per_operation = measured.per_operation.as_ref();
+    let mean = measured.round_trips.as_ref().and_then(Recorder::mean);
+    let mean = mean.map(|round_trip| round_trip / 2.0);
+    let followed = Followed::of(&measured.both_sides);
     Row {
         pattern: case.pattern.name(),
         transport: case.transport.name(),
@@ -265,7 +275,11 @@ fn row(case: &Case, measured: Measured, baseline: Option<Baseline>) -> Row {
             .allocations
             .map(|count| count as f64 / measured.count.max(1) as f64),
         stages: stage_rows(&measured.stages),
-        stage_sum_over_mean: stage_sum_over_mean(&measured),
+        stage_sum_over_mean: followed.map(|followed| followed.sum_ns / followed.whole_ns),
+        timed_over_all: mean
+            .zip(followed)
+            .map(|(mean, followed)| followed.whole_ns / mean),
+        clock_error_ns: measured.clock_error.map(|error| error.as_nanos() as u64),
         notes: measured.notes,
         machine: None,
         baseline: baseline.map(Box::new),
@@ -285,20 +299,40 @@ fn stage_rows(stages: &[StageTimes]) -> Vec<StageRow> {
     stages.iter().map(row).collect()
 }
 
-/// The sum of the means of all stages over the mean of half a round trip: 1 where the stages leave nothing out.
-fn stage_sum_over_mean(measured: &Measured) -> Option<f64> {
-    let mean = measured.round_trips.as_ref()?.mean()? / 2.0;
-    // Of the way that most values took: acknowledgements and reports go others.
-    let most = measured.stages.iter().max_by_key(|times| times.count())?;
-    let same = measured
-        .stages
-        .iter()
-        .filter(|times| (times.way, times.class) == (most.way, most.class));
-    let sum: f64 = stage_rows(&same.cloned().collect::<Vec<_>>())
-        .iter()
-        .map(|row| row.mean_ns)
-        .sum();
-    Some(sum / mean)
+/// What the stages say of the hand-overs that were followed from end to end.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Followed {
+    /// The sum of the means of the stages.
+    sum_ns: f64,
+    /// The mean of the whole, which is measured at both ends and not the sum of the stages.
+    whole_ns: f64,
+}
+
+impl Followed {
+    fn of(stats: &[StageStat]) -> Option<Self> {
+        let wholes = stats
+            .iter()
+            .filter(|stat| stat.stage == Stage::Whole.name());
+        // Of the way that most values took: acknowledgements and reports go others.
+        let most = wholes.max_by_key(|stat| stat.count)?;
+        let mean = |stage: Stage| {
+            let of_stage = stats.iter().filter(|stat| {
+                (&*stat.stage, &stat.way, &stat.size_class)
+                    == (stage.name(), &most.way, &most.size_class)
+            });
+            let (count, sum_ns) = of_stage.fold((0, 0), |(count, sum_ns), stat| {
+                (count + stat.count, sum_ns + stat.sum_ns)
+            });
+            (count > 0).then(|| sum_ns as f64 / count as f64)
+        };
+        let stages = Stage::ALL
+            .into_iter()
+            .filter(|stage| *stage != Stage::Whole);
+        Some(Self {
+            sum_ns: stages.filter_map(mean).sum(),
+            whole_ns: mean(Stage::Whole).filter(|mean| *mean > 0.0)?,
+        })
+    }
 }
 
 /// The distributions of a measurement for the log: of the finest thing that was timed, as it went on, and its stages.
@@ -365,6 +399,13 @@ impl Output {
         };
         if self.json {
             terminal.line(row.json())?;
+        }
+        if let (Some(log), Some(error)) = (&mut self.log, row.clock_error_ns) {
+            let error = show_nanos(error as f64);
+            log.describe(
+                "clocks",
+                &format!("what is between two machines may be wrong by {error}"),
+            );
         }
         if let Some(log) = &mut self.log {
             intervals

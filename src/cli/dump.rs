@@ -104,6 +104,21 @@ pub fn run(args: &DumpArgs, terminal: &mut Terminal) -> Result<(), CliError> {
             ))?;
         }
     }
+    if !args.ask.json {
+        let mut told: Vec<&str> = Vec::new();
+        for (at, recording) in recordings.iter().enumerate() {
+            let task = &*recording.head.task;
+            if let Some(error) =
+                timeline::error_of(&recordings, at).filter(|_| !told.contains(&task))
+            {
+                told.push(task);
+                terminal.line(format_args!(
+                    "{task}: times {error}, beside those of {}",
+                    recordings[0].head.task
+                ))?;
+            }
+        }
+    }
     let skipped = all.len().saturating_sub(args.last);
     list(&recordings, &all[skipped..], args.ask.json, terminal)
 }
@@ -133,6 +148,7 @@ fn list(
                 "task": recording.head.task, "shard": recording.head.shard, "at_ns": event.at,
                 "what": event.what.name(), "step": event.step, "key": key, "ordinal": event.ordinal,
                 "way": event.way.name(), "a": event.a, "b": event.b, "c": event.c,
+                "traceparent": event.traceparent().map(|trace| trace.to_string()),
             });
             terminal.line(object)?;
             continue;
@@ -189,6 +205,9 @@ fn took(event: &Event) -> String {
         What::Waits if event.b > 0 => {
             format!("for at most {}", show_nanos(f64::from(event.b) * 1e3))
         }
+        What::Traced => event
+            .traceparent()
+            .map_or_else(String::new, |trace| trace.to_string()),
         What::Parked | What::Offered | What::Fetched => format!("{} bytes", event.a),
         _ => String::new(),
     }

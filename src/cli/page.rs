@@ -270,6 +270,9 @@ footer { margin-top: 2rem; }
 .plot text { fill: var(--soft); font: 12px system-ui, sans-serif; }
 .plot .grid { stroke: var(--rule); stroke-width: 1; }
 .plot .line { fill: none; stroke-width: 2; stroke-linejoin: round; }
+tbody th { position: sticky; left: 0; background: var(--paper); }
+@media (max-width: 36rem) { .plot text { font-size: 16px; } th, td { padding-right: .45rem; }
+  dl { grid-template-columns: 1fr; gap: 0; } dt { margin-top: .3rem; } dd { color: var(--ink); } }
 .s0 { stroke: var(--c0); } .s1 { stroke: var(--c1); } .s2 { stroke: var(--c2); } .s3 { stroke: var(--c3); }
 .s4 { stroke: var(--c4); } .s5 { stroke: var(--c5); } .s6 { stroke: var(--c6); } .s7 { stroke: var(--c7); }
 .f0 { fill: var(--c0); } .f1 { fill: var(--c1); } .f2 { fill: var(--c2); } .f3 { fill: var(--c3); }

@@ -41,9 +41,17 @@ pub struct Row {
     /// Where the time went, of the values that were followed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub stages: Vec<StageRow>,
-    /// The sum of the means of the stages over the mean of half a round trip.
+    /// The sum of the means of the stages over the mean of the whole, of the same hand-overs, of both sides: 1 where
+    /// the stages leave nothing out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stage_sum_over_mean: Option<f64>,
+    /// The mean of the whole of the hand-overs that were timed over half the mean round trip of all: what looking
+    /// costs those that are looked at, less what the bench's own task takes between two.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timed_over_all: Option<f64>,
+    /// By how much `wire` and `whole` of the stages may be wrong, where they lie between two machines.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clock_error_ns: Option<u64>,
     /// Heap allocations per operation while it was measured, on all threads of the measuring process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allocations_per_op: Option<f64>,

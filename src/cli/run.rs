@@ -2,6 +2,7 @@
 //!
 //! Knows sessions, files and tables; nothing of how a graph is run.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -17,11 +18,12 @@ use super::settings::SettingArgs;
 use super::terminal::Terminal;
 use super::units::{self, show_nanos, show_rate};
 use crate::graph::decode;
-use crate::ground::Status;
 use crate::ground::limits::GRAPH_BYTES_MAX;
+use crate::ground::traceparent::NoTraceparent;
+use crate::ground::{Status, Traceparent};
 use crate::memory::Tensor;
 use crate::proto::tensorflow::GraphDef;
-use crate::server::{Server, Session};
+use crate::server::{Server, Session, StepOptions};
 
 mod show;
 
@@ -39,6 +41,7 @@ Examples:
   rendez run graph.pb --feed x=input.npy --out y=output.npy
   rendez run graph.pb --fetch y --on 127.0.0.1:29701     a task that runs already is the master
   rendez run graph.pb --fetch y --config cluster.toml --job worker --task 0
+  rendez run graph.pb --fetch y --traceparent 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01
 
 Names are of outputs, as node or node:1; nodes stand where the graph says, or anywhere if it does not.";
 
@@ -73,6 +76,9 @@ pub struct RunArgs {
     /// How long a step may take, and other tasks to come.
     #[arg(long, value_parser = units::positive_duration, default_value = "60s", value_name = "TIME")]
     pub patience: Duration,
+    /// The trace that the steps belong to, as W3C Trace Context writes it; without it, what TRACEPARENT holds.
+    #[arg(long, value_name = "00-TRACE-PARENT-FLAGS", value_parser = traceparent)]
+    pub traceparent: Option<Traceparent>,
     /// One JSON object a line.
     #[arg(long)]
     pub json: bool,
@@ -89,6 +95,22 @@ fn named(text: &str) -> Result<(String, PathBuf), String> {
         }
         _ => Err("write the name, '=' and the file: x:0=values.npy".to_owned()),
     }
+}
+
+fn traceparent(text: &str) -> Result<Traceparent, String> {
+    text.parse()
+        .map_err(|error: NoTraceparent| error.to_string())
+}
+
+/// The trace of the environment, if it holds one. What is none was not meant for us alone, and stops nobody.
+fn inherited(value: Option<OsString>) -> Option<Traceparent> {
+    let value = value?;
+    let trace = value.to_str().unwrap_or_default().parse();
+    if let Err(error) = &trace {
+        let error: &NoTraceparent = error;
+        tracing::warn!(%error, "TRACEPARENT is none, and is left out");
+    }
+    trace.ok()
 }
 
 /// Runs it.
@@ -168,9 +190,14 @@ fn steps(
     terminal: &mut Terminal,
 ) -> Result<(), CliError> {
     session.create(graph)?;
+    let inherited = || inherited(std::env::var_os("TRACEPARENT"));
+    let options = StepOptions {
+        patience: Some(args.patience),
+        traceparent: args.traceparent.or_else(inherited),
+    };
     if !args.inits.is_empty() {
         let inits: Vec<&str> = args.inits.iter().map(String::as_str).collect();
-        session.run_within(args.patience, &[], &[], &inits)?;
+        session.run_with(&options, &[], &[], &inits)?;
     }
     let written = args.outs.iter().map(|(name, _)| name);
     let fetches: Vec<&str> = args
@@ -181,12 +208,9 @@ fn steps(
         .collect();
     let targets: Vec<&str> = args.targets.iter().map(String::as_str).collect();
     let (found, times) = if args.repeat == 1 {
-        (
-            session.run_within(args.patience, feeds, &fetches, &targets)?,
-            None,
-        )
+        (session.run_with(&options, feeds, &fetches, &targets)?, None)
     } else {
-        repeated(args, session, feeds, &fetches, &targets)?
+        repeated(args, &options, session, feeds, &fetches, &targets)?
     };
     let (printed, kept) = found.split_at(args.fetches.len().min(found.len()));
     for ((name, file), tensor) in args.outs.iter().zip(kept) {
@@ -211,6 +235,7 @@ struct Times {
 
 fn repeated(
     args: &RunArgs,
+    options: &StepOptions,
     session: &Session,
     feeds: &[(&str, Tensor)],
     fetches: &[&str],
@@ -220,11 +245,11 @@ fn repeated(
     let values: Vec<Tensor> = feeds.iter().map(|(_, tensor)| tensor.clone()).collect();
     let step = session.callable(&names, fetches, targets)?;
     let mut each = Recorder::nanos();
-    let mut found = step.run_within(args.patience, &values)?;
+    let mut found = step.run_with(options, &values)?;
     let began = Instant::now();
     for _ in 0..args.repeat {
         let before = Instant::now();
-        found = step.run_within(args.patience, &values)?;
+        found = step.run_with(options, &values)?;
         each.record(before.elapsed().as_nanos() as u64);
     }
     let all = began.elapsed();

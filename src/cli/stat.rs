@@ -94,8 +94,8 @@ const HEADING: [&str; 10] = [
     "longest turn",
     "arena",
 ];
-const STAGES: [&str; 9] = [
-    "task", "way", "size", "stage", "count", "mean", "p50", "p99", "max",
+const STAGES: [&str; 10] = [
+    "task", "way", "size", "stage", "count", "mean", "p50", "p99", "max", "error",
 ];
 
 fn sum(reply: &StatReply, name: &str) -> u64 {
@@ -145,6 +145,11 @@ fn stage_rows(task: &str, reply: &StatReply) -> Vec<Vec<String>> {
             show_nanos(stage.p50_ns as f64),
             show_nanos(stage.p99_ns as f64),
             show_nanos(stage.max_ns as f64),
+            if stage.error_ns > 0 {
+                format!("±{}", show_nanos(stage.error_ns as f64))
+            } else {
+                String::new()
+            },
         ]
     };
     reply.stages.iter().map(row).collect()
@@ -163,6 +168,7 @@ fn json(task: &str, reply: &StatReply) -> serde_json::Value {
             serde_json::json!({
                 "stage": stage.stage, "path": stage.way, "size_class": stage.size_class, "count": stage.count,
                 "sum_ns": stage.sum_ns, "p50_ns": stage.p50_ns, "p99_ns": stage.p99_ns, "max_ns": stage.max_ns,
+                "error_ns": stage.error_ns,
             })
         })
         .collect();

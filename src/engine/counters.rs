@@ -127,7 +127,7 @@ pub(super) fn stat(engine: &Engine) -> StatReply {
     });
     StatReply {
         shards: shards.collect(),
-        stages: merged(engine.stages()).iter().map(stage_stat).collect(),
+        stages: stage_stats(engine, engine.stages()),
         sampling: u32::try_from(engine.inner.config.stage_sampling).unwrap_or(u32::MAX),
         up_ns: engine
             .inner
@@ -136,6 +136,16 @@ pub(super) fn stat(engine: &Engine) -> StatReply {
             .0
             .saturating_sub(engine.inner.began.0),
     }
+}
+
+/// Stages as `rendez stat` is told them: over all shards.
+#[must_use]
+pub fn stage_stats(engine: &Engine, all: Vec<StageTimes>) -> Vec<StageStat> {
+    let stat = |times: &StageTimes| StageStat {
+        error_ns: engine.error_of(times.stage, times.way).as_nanos() as u64,
+        ..stage_stat(times)
+    };
+    merged(all).iter().map(stat).collect()
 }
 
 /// The same over all shards.
@@ -169,6 +179,7 @@ fn stage_stat(times: &StageTimes) -> StageStat {
         p50_ns: at(times, 0.5),
         p99_ns: at(times, 0.99),
         max_ns: times.times.last().map_or(0, |(time, _)| *time),
+        error_ns: 0,
     }
 }
 

@@ -42,6 +42,7 @@ pub use send::{SendAsync, Unsent};
 pub use steps::Step;
 pub use wiring::{Connected, Fallback};
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak, mpsc};
 use std::thread::JoinHandle;
@@ -62,6 +63,7 @@ use crate::shard::mailbox::Mailbox;
 use crate::shard::recorder::Recorder;
 use crate::shard::wait::WaitCell;
 use crate::shard::{Clock, PendingItem, Received, ShardStats, Task, TaskWaker};
+use recording::ComparedClock;
 use recv::block_on_cell;
 use steps::Steps;
 use wiring::Wiring;
@@ -109,6 +111,10 @@ pub(crate) struct Inner {
     pub(crate) dumped: AtomicU64,
     /// Somebody compares the clocks of peers with ours.
     pub(crate) keeps_clocks: AtomicBool,
+    /// Traceparents from peers that are none.
+    pub(crate) refused_traces: AtomicU64,
+    /// How the clocks of peers that do not share ours compared last.
+    pub(crate) clocks: Mutex<BTreeMap<TaskName, ComparedClock>>,
     /// When it started.
     pub(crate) began: Nanos,
     /// Who answers for metrics.

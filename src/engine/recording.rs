@@ -8,7 +8,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use prost::Message;
 
@@ -16,13 +16,13 @@ use super::config::Config;
 use super::{Engine, Inner, services};
 use crate::control::Path as Way;
 use crate::ground::device::TaskName;
-use crate::ground::{Key, Status, StepId, catalogue};
+use crate::ground::{Key, Nanos, Status, StepId, Traceparent, catalogue};
 use crate::proto::services::{ClockReply, ClockRequest};
 use crate::shard::Received;
 use crate::shard::call::Call;
 use crate::shard::clock::Scale;
 use crate::shard::recorder::{CLASSES, Recorder, Stage, Way as ValueWay, cell_of};
-use crate::shard::stages::{PeerClock, Place, waking_of};
+use crate::shard::stages::{PeerClock, Place, woke_thread};
 use crate::shard::wait::WaitCell;
 
 /// How often a peer's counter is asked for when it is compared: the quickest answer counts.
@@ -53,6 +53,16 @@ impl StageTimes {
     pub fn count(&self) -> u64 {
         self.times.iter().map(|(_, count)| count).sum()
     }
+}
+
+/// How a peer's clocks compare with ours.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ComparedClock {
+    /// The peer's time of day less ours, in nanoseconds; `None` if it does not say. It is what a person compares logs
+    /// by: stages go by counters, which nobody sets.
+    pub offset_ns: Option<i64>,
+    /// By how much that, and every time between the two, may be wrong: half of the quickest question's round trip.
+    pub error: Duration,
 }
 
 impl Engine {
@@ -143,15 +153,72 @@ impl Engine {
         recorders.map(|(_, recorder)| recorder.copy()).collect()
     }
 
+    /// How the clocks of connected peers compared last, of those that were compared.
+    #[must_use]
+    pub fn compared_clocks(&self) -> Vec<(TaskName, ComparedClock)> {
+        let clocks = self.inner.clocks.lock();
+        let clocks = clocks.unwrap_or_else(PoisonError::into_inner).clone();
+        let connected = self.connected();
+        let is_connected = |task: &TaskName| connected.iter().any(|peer| peer.task == *task);
+        let compared = clocks.into_iter();
+        compared.filter(|(task, _)| is_connected(task)).collect()
+    }
+
+    /// By how much the times of a stage may be wrong: where a value came from another machine's clock, by the worst
+    /// comparison with a peer.
+    #[must_use]
+    pub fn error_of(&self, stage: Stage, way: ValueWay) -> Duration {
+        let is_between = matches!(stage, Stage::Wire | Stage::Whole);
+        let is_far = !matches!(
+            way,
+            ValueWay::Local | ValueWay::ShmInline | ValueWay::ShmLease | ValueWay::ShmCopy
+        );
+        if !(is_between && is_far) {
+            return Duration::ZERO;
+        }
+        let clocks = self.compared_clocks().into_iter();
+        let errors = clocks.map(|(_, clock)| clock.error);
+        errors.max().unwrap_or_default()
+    }
+
+    /// What a peer said of the trace that a step belongs to. What is no traceparent is counted and left out: a step
+    /// runs without its trace rather than not at all.
+    pub(crate) fn heard_traceparent(
+        &self,
+        text: &str,
+        from: &dyn std::fmt::Display,
+    ) -> Option<Traceparent> {
+        if text.is_empty() {
+            return None;
+        }
+        let heard = text.parse();
+        if let Err(error) = &heard {
+            self.inner.refused_traces.fetch_add(1, Ordering::Relaxed);
+            tracing::warn!(%from, %error, "what came as a traceparent is none, and is left out");
+        }
+        heard.ok()
+    }
+
+    /// As [`Step::traced`](super::Step::traced), without a handle of the step.
+    pub(crate) fn trace_step(&self, step: StepId, trace: Traceparent) {
+        self.inner.trace_step(step, trace);
+    }
+
+    /// How many times a peer has sent what is no traceparent.
+    #[must_use]
+    pub fn refused_traceparents(&self) -> u64 {
+        self.inner.refused_traces.load(Ordering::Relaxed)
+    }
+
     /// Compares a peer's counter with ours, so that the time of values on the wire can be told: by asking it over the
     /// control plane, to half of the quickest round trip. Gives that error; zero for who shares our counter.
     ///
     /// # Errors
     /// That it does not answer.
     pub fn compare_clocks(&self, task: &TaskName) -> Result<Duration, Status> {
-        let mut best: Option<(u64, PeerClock)> = None;
+        let mut best: Option<(u64, PeerClock, Option<i64>)> = None;
         for _ in 0..ASKS {
-            let sent = self.inner.clock.stamp();
+            let (sent, day) = (self.inner.clock.stamp(), unix_ns());
             let question = ClockRequest::default().encode_to_vec();
             let answer = self.call(task, services::CLOCK, &question, PATIENCE)?;
             let heard = self.inner.clock.stamp();
@@ -164,25 +231,25 @@ impl Engine {
             if !reply.boot_id.is_empty() && reply.boot_id == boot_id() {
                 // One counter for both: nothing is to be measured.
                 let scale = self.inner.clock.scale();
-                best = Some((0, PeerClock { scale, error_ns: 0 }));
+                best = Some((0, PeerClock { scale, error_ns: 0 }, Some(0)));
                 break;
             }
-            let trip = heard.0.saturating_sub(sent.0);
-            let clock = PeerClock {
-                scale: Scale {
-                    ticks: reply.ticks,
-                    nanos: sent.0 + trip / 2,
-                    rate: reply.rate,
-                },
-                error_ns: trip / 2,
-            };
-            if best.is_none_or(|(least, _)| trip < least) {
-                best = Some((trip, clock));
+            let (trip, clock, offset) = compared(&reply, sent, heard, day);
+            if best.is_none_or(|(least, ..)| trip < least) {
+                best = Some((trip, clock, offset));
             }
         }
-        let Some((_, clock)) = best else {
+        let Some((_, clock, offset_ns)) = best else {
             return Ok(Duration::ZERO);
         };
+        let compared = ComparedClock {
+            offset_ns,
+            error: Duration::from_nanos(clock.error_ns),
+        };
+        let clocks = self.inner.clocks.lock();
+        let mut clocks = clocks.unwrap_or_else(PoisonError::into_inner);
+        clocks.insert(task.clone(), compared);
+        drop(clocks);
         self.inner.call_all(|| Call::PeerClock {
             task: task.clone(),
             clock,
@@ -192,7 +259,14 @@ impl Engine {
 
     /// Compares the counters of all peers over TCP; those of this machine's shared memory share ours.
     pub fn compare_all_clocks(&self) {
-        for peer in self.connected() {
+        let connected = self.connected();
+        let is_connected = |task: &TaskName| connected.iter().any(|peer| peer.task == *task);
+        let clocks = self.inner.clocks.lock();
+        // Who looks in for a moment, as `rendez stat` does, has another name every time.
+        let mut clocks = clocks.unwrap_or_else(PoisonError::into_inner);
+        clocks.retain(|task, _| is_connected(task));
+        drop(clocks);
+        for peer in connected {
             if peer.path != Way::Shm
                 && let Err(status) = self.compare_clocks(&peer.task)
             {
@@ -200,6 +274,12 @@ impl Engine {
             }
         }
     }
+}
+
+/// The time of day, in nanoseconds since 1970.
+pub(super) fn unix_ns() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(0))
 }
 
 /// Which boot of which machine this is; empty where nobody says.
@@ -215,6 +295,30 @@ pub(super) fn boot() -> u64 {
     boot_id().bytes().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
+/// What an answer to a question that was sent and answered at these moments, the first at that time of day, says of the
+/// peer's clocks: the round trip, its counter, and its time of day less ours, if it says so.
+fn compared(
+    reply: &ClockReply,
+    sent: Nanos,
+    heard: Nanos,
+    day: u64,
+) -> (u64, PeerClock, Option<i64>) {
+    let trip = heard.0.saturating_sub(sent.0);
+    let clock = PeerClock {
+        scale: Scale {
+            ticks: reply.ticks,
+            nanos: sent.0 + trip / 2,
+            rate: reply.rate,
+        },
+        // None is without error but who shares our counter.
+        error_ns: (trip / 2).max(1),
+    };
+    let ours = day.saturating_add(trip / 2);
+    let is_told = reply.unix_ns != 0;
+    let offset = is_told.then(|| reply.unix_ns.wrapping_sub(ours).cast_signed());
+    (trip, clock, offset)
+}
+
 /// Between two recordings of missed deadlines there is at least a second: a step that fails misses many.
 const DUMP_EVERY_NS: u64 = 1_000_000_000;
 
@@ -222,6 +326,13 @@ const DUMP_EVERY_NS: u64 = 1_000_000_000;
 const COMPARED_FOR: Duration = Duration::from_secs(5);
 
 impl Inner {
+    /// A step belongs to a trace: every shard keeps that.
+    pub(crate) fn trace_step(&self, step: StepId, trace: Traceparent) {
+        if crate::shard::stages::ON && self.config.stage_sampling > 0 {
+            self.call_all(|| Call::Traced { step, trace });
+        }
+    }
+
     /// A peer that may be on another machine has connected: from now on its clock is compared with ours.
     pub(crate) fn keep_clocks(self: &Arc<Self>, way: Way) {
         // Those of shared memory have our counter.
@@ -302,8 +413,7 @@ impl Inner {
         let shard = key.shard_of(self.mailboxes.len() as u32) as usize;
         let recorder = self.recorders.get().and_then(|all| all.get(shard));
         if let Some(Some(recorder)) = recorder {
-            let (at, then) = waking_of(word);
-            recorder.record(at, self.clock.stamp().0.saturating_sub(then.0));
+            woke_thread(recorder, word, self.clock.stamp());
         }
     }
 }
@@ -373,3 +483,6 @@ fn unwritable(path: &Path, error: &std::io::Error) -> Status {
     let message = format!("cannot write '{}': {error}", path.display());
     Status::of(catalogue::FILE_UNWRITABLE, message)
 }
+
+#[cfg(test)]
+mod tests;

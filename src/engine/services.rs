@@ -67,6 +67,7 @@ pub(super) fn of(engine: Weak<Inner>) -> Services {
                 ticks,
                 rate,
                 boot_id,
+                unix_ns: super::recording::unix_ns(),
             };
             Ok(reply.encode_to_vec())
         })

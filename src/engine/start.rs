@@ -141,6 +141,8 @@ pub(super) fn start(config: Config, services: Services) -> Result<Arc<Inner>, St
         dumping: Mutex::default(),
         dumped: AtomicU64::new(0),
         keeps_clocks: AtomicBool::new(false),
+        refused_traces: AtomicU64::new(0),
+        clocks: Mutex::default(),
         began: Clock::system().stamp(),
         metrics: Mutex::default(),
         recorders: OnceLock::new(),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::Inner;
 use super::recv::{Recv, block_on_cell};
 use super::send::SendAsync;
-use crate::ground::{Code, Key, Nanos, Status, StepId, catalogue, limits};
+use crate::ground::{Code, Key, Nanos, Status, StepId, Traceparent, catalogue, limits};
 use crate::memory::Tensor;
 use crate::shard::call::Call;
 use crate::shard::faults;
@@ -67,6 +67,23 @@ impl Step {
     #[must_use]
     pub const fn id(&self) -> StepId {
         self.id
+    }
+
+    /// Says which trace of its caller's the step belongs to, in this task: the recorders keep it, so that dumps and
+    /// timelines of the step show it. To be said once, when the step begins; other tasks are told by who tells them of
+    /// the step, as sessions do. Values do not carry it.
+    ///
+    /// ```
+    /// # use rendez::engine::{Config, Engine};
+    /// # let mut config = Config::new("/job:a/task:0");
+    /// # (config.shards, config.share_cores, config.control) = (1, true, false);
+    /// # let engine = Engine::start(config)?;
+    /// let step = engine.step(rendez::ground::StepId(7));
+    /// step.traced("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".parse()?);
+    /// # Ok::<(), rendez::ground::Status>(())
+    /// ```
+    pub fn traced(&self, trace: Traceparent) {
+        self.engine.trace_step(self.id, trace);
     }
 
     /// Hands a value over. Never waits for a receiver.

@@ -524,6 +524,9 @@ catalogue! {
     WORKER_ABSENT: Unavailable,
         "A worker that the session needs did not answer in time.",
         "Start the workers that the message names, or leave them out by device filters.";
+    TRACEPARENT_MALFORMED: InvalidArgument,
+        "The text is not a W3C traceparent.",
+        "Write `00-<32 hex digits>-<16 hex digits>-<2 hex digits>` in lower case, neither of the first two all zero.";
     STEP_DUPLICATE: Aborted,
         "The same part of the same step was asked for twice.",
         "Run the same release on all tasks; if they do, report it with the message.";

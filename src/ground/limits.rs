@@ -451,5 +451,5 @@ pub const STAGE_SAMPLING: u32 = 64;
 /// Bytes of each shard's ring of last events: 16,384 of them, of 64 bytes each.
 pub const RECORDER_BYTES: usize = 1 << 20;
 
-/// Bytes of that ring at most: with 7.2 MiB of histograms and names a recorder stays within 16 MiB.
+/// Bytes of that ring at most: with 5.3 MiB of histograms and names a recorder stays within 16 MiB.
 pub const RECORDER_BYTES_MAX: usize = 8 << 20;

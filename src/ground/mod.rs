@@ -13,6 +13,7 @@ pub mod shape;
 pub mod status;
 pub mod step;
 pub mod time;
+pub mod traceparent;
 pub mod units;
 
 pub use device::{DeviceName, TaskName};
@@ -23,3 +24,4 @@ pub use shape::{Shape, TensorMeta};
 pub use status::{Code, Status, StatusGroup};
 pub use step::{Incarnation, StepId};
 pub use time::Nanos;
+pub use traceparent::Traceparent;

@@ -48,7 +48,7 @@ use std::time::Duration;
 
 pub use builder::Builder;
 pub use protocol::Protocol;
-pub use session::{Callable, PartialRun, Session};
+pub use session::{Callable, PartialRun, Session, StepOptions};
 
 use crate::cluster::{ClusterSpec, HostPort, Membership};
 use crate::engine::{Config, Engine};

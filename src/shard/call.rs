@@ -10,7 +10,7 @@ use super::wait::WaitCell;
 use crate::fabric::QpId;
 use crate::fabric::verbs::VerbsStats;
 use crate::ground::device::TaskName;
-use crate::ground::{FrameIter, Incarnation, Key, Nanos, Status, StepId};
+use crate::ground::{FrameIter, Incarnation, Key, Nanos, Status, StepId, Traceparent};
 use crate::memory::{MappedSegment, Tensor};
 use crate::rendezvous::KeyId;
 
@@ -74,6 +74,8 @@ pub(crate) enum Call {
     Ports(PortWork),
     /// How a peer's counter compares with ours.
     PeerClock { task: TaskName, clock: PeerClock },
+    /// A step belongs to a trace of its caller's.
+    Traced { step: StepId, trace: Traceparent },
     /// A step ends.
     Abort { step: StepId, status: Status },
     /// A step is done: its clean-up.

@@ -66,6 +66,7 @@ impl Shard {
                     self.core.stages.compare(at as u32, Some(clock));
                 }
             }
+            Call::Traced { step, trace } => self.core.stages.traced(step, &trace),
             Call::Abort { step, status } => {
                 if self.core.abort(step, &status) {
                     self.core.tell_neighbours(step, &status);

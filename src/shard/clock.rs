@@ -12,6 +12,9 @@ use std::time::{Duration, Instant};
 
 use crate::ground::Nanos;
 
+/// Readings of which the quickest is what a reading costs.
+const READINGS: usize = 256;
+
 /// A source of stamps. Cheap to clone; all clones agree.
 #[derive(Clone, Debug)]
 pub struct Clock(Source);
@@ -101,6 +104,16 @@ impl Clock {
                 rate: 1 << 32,
             },
         }
+    }
+
+    /// What a stamp costs: the quickest of many readings one after the other.
+    pub(crate) fn cost_ns(&self) -> u64 {
+        let mut last = self.stamp();
+        let mut cost = || {
+            let before = std::mem::replace(&mut last, self.stamp());
+            last.0.saturating_sub(before.0)
+        };
+        (0..READINGS).map(|_| cost()).min().unwrap_or(0)
     }
 
     /// The deadline `patience` from now; never, if that is too far to count.

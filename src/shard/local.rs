@@ -118,7 +118,7 @@ impl Core {
                     {
                         let mut stamp = 0;
                         if value.trace != 0 {
-                            stamp = self.stages.stamp();
+                            stamp = self.stages.stamp(value.trace);
                             let meta = value.tensor.meta();
                             Push::put_stamp(&mut frame, &mut lead, &meta, stamp);
                         }
@@ -136,7 +136,7 @@ impl Core {
                             entry.channel.posted(slot.key, frame, value);
                             if trace.0 != 0 {
                                 let subject = self.subject(slot, place.ordinal(), trace.1);
-                                self.stages.sent(trace.0, stamp, at, Path::Inline, &subject);
+                                self.stages.sent(trace.0, at, Path::Inline, &subject);
                             }
                             return Ok(NO_LINK);
                         }

@@ -6,10 +6,15 @@
 //! it was read is left out.
 //!
 //! ```text
-//!   head (64 words) │ names: 512 × 32 words │ cells: one for each stage, way and size │ events: a ring of 8 words each
+//!   head (64 words) │ names: 4096 × 32 words │ cells: one for each stage, way and size │ events: a ring of 8 words each
 //! ```
 
+mod event;
+mod names;
+
 use std::sync::atomic::{AtomicU64, Ordering};
+
+pub use event::{Event, What};
 
 use super::clock::Scale;
 use crate::memory::Words;
@@ -17,12 +22,15 @@ use crate::memory::Words;
 /// `rendezRC`, as the first word.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"rendezRC");
 /// The version of the layout.
-pub const VERSION: u64 = 1;
+pub const VERSION: u64 = 2;
 
 const HEAD_WORDS: usize = 64;
-const NAMES: usize = 512;
-const NAME_WORDS: usize = 32;
-const NAME_BYTES: usize = (NAME_WORDS - 2) * 8;
+/// Where the names begin.
+const NAMES_AT: usize = HEAD_WORDS;
+/// Where the cells begin.
+const CELLS_AT: usize = NAMES_AT + names::WORDS;
+/// How many names were said.
+const TURNS_AT: usize = 18;
 const TASK_AT: usize = 32;
 const TASK_BYTES: usize = 256;
 
@@ -43,17 +51,21 @@ pub enum Stage {
     Landed = 4,
     /// Until the receiver had it.
     Woken = 5,
+    /// All of it, from the call of the sender until the receiver had it: no stage, and measured without them. Of
+    /// values whose receiver knows when they set out.
+    Whole = 6,
 }
 
 impl Stage {
-    /// All of them, in order.
-    pub const ALL: [Self; 6] = [
+    /// All of them, in order; the whole comes last.
+    pub const ALL: [Self; 7] = [
         Self::Queued,
         Self::Matched,
         Self::Posted,
         Self::Wire,
         Self::Landed,
         Self::Woken,
+        Self::Whole,
     ];
 
     /// As labels and reports spell it.
@@ -66,6 +78,7 @@ impl Stage {
             Self::Wire => "wire",
             Self::Landed => "landed",
             Self::Woken => "woken",
+            Self::Whole => "whole",
         }
     }
 }
@@ -134,8 +147,8 @@ pub fn class_of(bytes: u64) -> usize {
     CLASS_MAX.iter().take_while(|max| bytes > **max).count()
 }
 
-/// Sub-buckets of each power of two: one part in 128, so two significant digits.
-const SUB_BITS: u32 = 7;
+/// Sub-buckets of each power of two: their middles are within one part in 128, so two significant digits.
+const SUB_BITS: u32 = 6;
 /// Times up to 2³⁶ ns, 68 s, are told apart.
 const TIME_BITS: u32 = 36;
 /// Buckets of a histogram.
@@ -178,106 +191,13 @@ pub const fn cell_of(stage: Stage, way: Way, class: usize) -> usize {
     (stage as usize * Way::ALL.len() + way as usize) * CLASSES.len() + class
 }
 
-/// What happened, in an event.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[repr(u8)]
-#[non_exhaustive]
-pub enum What {
-    /// A value went to the fabric; `a` is how long it was queued, `b` matched, `c` posted.
-    Sent = 1,
-    /// A value reached its receiver; `a` is how long it was landed, `b` woken, `c` on the wire (all ones if nobody
-    /// can say).
-    Took = 2,
-    /// A receive began; `a` is how long it may take, zero for ever.
-    Waits = 3,
-    /// A receive's deadline passed; `a` is since when it waited.
-    Missed = 4,
-    /// A value parks here: its way is not clear, or nobody waits for it. `a` is its size.
-    Parked = 5,
-    /// A value is on offer here, its bytes are elsewhere. `a` is its size.
-    Offered = 6,
-    /// Its bytes are asked for. `a` is their number.
-    Fetched = 7,
-    /// A step ended by a failure or an abort.
-    Ended = 8,
-    /// A peer is up; `a` is its number.
-    PeerUp = 9,
-    /// A peer is away or lost; `a` is its number.
-    PeerDown = 10,
-}
-
-impl What {
-    const ALL: [Self; 10] = [
-        Self::Sent,
-        Self::Took,
-        Self::Waits,
-        Self::Missed,
-        Self::Parked,
-        Self::Offered,
-        Self::Fetched,
-        Self::Ended,
-        Self::PeerUp,
-        Self::PeerDown,
-    ];
-
-    fn from_word(word: u64) -> Option<Self> {
-        Self::ALL
-            .into_iter()
-            .find(|what| *what as u64 == word & 0xff)
-    }
-
-    /// As timelines spell it.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Sent => "sent",
-            Self::Took => "took",
-            Self::Waits => "receive begins",
-            Self::Missed => "deadline missed",
-            Self::Parked => "parked",
-            Self::Offered => "on offer",
-            Self::Fetched => "fetching",
-            Self::Ended => "step ended",
-            Self::PeerUp => "peer up",
-            Self::PeerDown => "peer down",
-        }
-    }
-}
-
-/// One event.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Event {
-    /// What happened.
-    pub what: What,
-    /// When, in nanoseconds of the shard's clock.
-    pub at: u64,
-    /// The way of the value.
-    pub way: Way,
-    /// The size class of the value.
-    pub class: u8,
-    /// The step.
-    pub step: u64,
-    /// The hash of the key's names; zero where there is none.
-    pub key: u64,
-    /// Loop frame and iteration, their low halves.
-    pub frame_iter: (u32, u32),
-    /// Which value of the key.
-    pub ordinal: u32,
-    /// See [`What`].
-    pub a: u32,
-    /// See [`What`].
-    pub b: u32,
-    /// See [`What`].
-    pub c: u32,
-}
-
 const EVENT_WORDS: usize = 8;
 
 /// The recorder of one shard, for its writer and for readers of the same process.
 #[derive(Debug)]
 pub struct Recorder {
     words: Words,
-    cells_at: usize,
+    clock_ns: u64,
     ring_at: usize,
     /// Events in the ring; a power of two, or zero.
     ring: usize,
@@ -286,7 +206,7 @@ pub struct Recorder {
 /// Words of a recorder whose ring takes `ring_bytes`.
 #[must_use]
 pub fn words_for(ring_bytes: usize) -> usize {
-    HEAD_WORDS + NAMES * NAME_WORDS + CELLS * CELL_WORDS + ring_of(ring_bytes) * EVENT_WORDS
+    CELLS_AT + CELLS * CELL_WORDS + ring_of(ring_bytes) * EVENT_WORDS
 }
 
 const fn ring_of(bytes: usize) -> usize {
@@ -319,13 +239,12 @@ impl Recorder {
     /// Lays a recorder out in `words`, which are new, with a ring of at most `ring_bytes`.
     #[must_use]
     pub fn new(words: Words, ring_bytes: usize, head: &Head) -> Self {
-        let cells_at = HEAD_WORDS + NAMES * NAME_WORDS;
-        let ring_at = cells_at + CELLS * CELL_WORDS;
+        let ring_at = CELLS_AT + CELLS * CELL_WORDS;
         let room = words.all().len().saturating_sub(ring_at) / EVENT_WORDS;
         let ring = ring_of(ring_bytes.min(room * EVENT_WORDS * 8));
         let recorder = Self {
             words,
-            cells_at,
+            clock_ns: u64::from(head.clock_ns),
             ring_at,
             ring,
         };
@@ -339,7 +258,7 @@ impl Recorder {
             (7, head.scale.nanos),
             (8, ring_at as u64),
             (9, ring as u64),
-            (11, cells_at as u64),
+            (11, CELLS_AT as u64),
             (12, CELLS as u64),
             (13, CELL_WORDS as u64),
             (14, u64::from(head.pid)),
@@ -377,19 +296,27 @@ impl Recorder {
         }
     }
 
-    /// Remembers the name that a key's hash stands for; another of the same place is forgotten.
+    /// What a reading of the clock costs: who records a time takes it out.
+    #[must_use]
+    pub const fn clock_ns(&self) -> u64 {
+        self.clock_ns
+    }
+
+    /// Remembers the name that a key's hash stands for; where there is no room, the oldest of its places is forgotten.
+    /// Only the shard's thread may.
     pub fn name(&self, hash: u64, text: &str) {
-        let at = HEAD_WORDS + (hash as usize % NAMES) * NAME_WORDS;
-        self.put(at, 0);
-        self.put(at + 1, text.len().min(NAME_BYTES) as u64);
-        self.put_text(at + 2, NAME_BYTES, text.as_bytes());
-        self.put(at, hash);
+        let all = self.words.all();
+        if let (Some(turns), Some(table)) = (all.get(TURNS_AT), all.get(NAMES_AT..CELLS_AT)) {
+            let turn = turns.load(Ordering::Relaxed) + 1;
+            turns.store(turn, Ordering::Relaxed);
+            names::put(table, hash, text, turn);
+        }
     }
 
     /// Records a time. Any thread may.
     #[inline]
     pub fn record(&self, cell: usize, nanos: u64) {
-        let at = self.cells_at + cell * CELL_WORDS;
+        let at = CELLS_AT + cell * CELL_WORDS;
         let all = self.words.all();
         if let (Some(sum), Some(count)) = (all.get(at), all.get(at + 1 + bucket_of(nanos))) {
             sum.fetch_add(nanos, Ordering::Relaxed);
@@ -440,7 +367,7 @@ impl Recorder {
     /// The sum and the buckets of a cell that was recorded into; `None` for one that was not.
     #[must_use]
     pub fn cell(&self, cell: usize) -> Option<(u64, Vec<(u64, u64)>)> {
-        let at = self.cells_at + cell * CELL_WORDS;
+        let at = CELLS_AT + cell * CELL_WORDS;
         let words = self.words.all().get(at..at + CELL_WORDS)?;
         let (sum, buckets) = words.split_first()?;
         let sum = sum.load(Ordering::Relaxed);
@@ -506,7 +433,7 @@ impl Recording {
             other => return Err(other.map_or(NotRecorded::Damaged, NotRecorded::Version)),
         }
         let number = |index: usize| at(index).ok_or(NotRecorded::Damaged);
-        let cells_at = (HEAD_WORDS + NAMES * NAME_WORDS) as u64;
+        let cells_at = CELLS_AT as u64;
         let ring_at = cells_at + (CELLS * CELL_WORDS) as u64;
         let ring = number(9)?;
         let fits = number(2)? == words.len() as u64
@@ -570,9 +497,7 @@ impl Recording {
     /// What the hash of a key stands for, if that is still known.
     #[must_use]
     pub fn name_of(&self, hash: u64) -> Option<String> {
-        let at = HEAD_WORDS + (hash as usize % NAMES) * NAME_WORDS;
-        let len = (*self.words.get(at + 1)? as usize).min(NAME_BYTES);
-        (*self.words.get(at)? == hash && hash != 0).then(|| text_at(&self.words, at + 2, len))
+        names::find(self.words.get(NAMES_AT..CELLS_AT)?, hash)
     }
 }
 

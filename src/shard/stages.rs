@@ -9,10 +9,12 @@
 
 use std::sync::Arc;
 
+use super::carrier::Carrier;
 use super::clock::{Clock, Scale};
-use super::recorder::{self, Event, Head, Recorder, Stage, Way, What, cell_of, class_of};
+use super::recorder::{self, CLASSES, Event, Head, Recorder, Stage, Way, What, cell_of, class_of};
+use super::stamps::{self, Waking};
 use crate::fabric::AnyPort;
-use crate::ground::Nanos;
+use crate::ground::{Nanos, StepId, Traceparent};
 use crate::memory::{MemoryError, Words};
 use crate::rendezvous::Slot;
 
@@ -21,44 +23,8 @@ pub(crate) const ON: bool = cfg!(feature = "stages");
 
 /// Traces at once. One that is overtaken by so many others is not timed after all.
 const TRACES: usize = 256;
-/// Readings of which the quickest is what a reading costs.
-const READINGS: usize = 256;
 /// No stamp of a peer tells of more: what lies further apart is a comparison that went wrong.
 const WIRE_MAX_NS: u64 = 60_000_000_000;
-
-/// What carries a link's frames.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Carrier {
-    Shm,
-    Tcp,
-    Verbs,
-}
-
-impl Carrier {
-    pub(crate) fn of(port: &AnyPort) -> Self {
-        match port {
-            AnyPort::Loopback(_) | AnyPort::Shm(_) => Self::Shm,
-            AnyPort::Tcp(_) => Self::Tcp,
-            AnyPort::Verbs(_) => Self::Verbs,
-            AnyPort::Faulty(inner) => Self::of(inner.inner()),
-        }
-    }
-
-    /// The way of a value that it carries in a frame, or else by a lease or a copy.
-    pub(crate) const fn way(self, path: super::Path) -> Way {
-        use super::Path;
-        match (self, path) {
-            (_, Path::Local) => Way::Local,
-            (Self::Shm, Path::Inline) => Way::ShmInline,
-            (Self::Shm, Path::Lease) => Way::ShmLease,
-            (Self::Shm, Path::Copy) => Way::ShmCopy,
-            (Self::Tcp, Path::Inline) => Way::TcpInline,
-            (Self::Tcp, Path::Lease | Path::Copy) => Way::TcpCopy,
-            (Self::Verbs, Path::Inline) => Way::VerbsInline,
-            (Self::Verbs, Path::Lease | Path::Copy) => Way::VerbsCopy,
-        }
-    }
-}
 
 /// How a peer's counter compares with our clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -75,10 +41,17 @@ struct Trace {
     id: u16,
     way: Way,
     class: u8,
+    /// Stages behind it: as many readings of the clock lie between its beginning and `last`.
+    readings: u8,
     /// When the stage before ended.
     last: Nanos,
+    /// When it set out or, here from a peer, when its frame was posted.
+    begun: Nanos,
+    /// How long before `begun` it set out, at a peer; `None` if nobody can say.
+    before: Option<u64>,
     queued: u32,
     matched: u32,
+    posted: u32,
     /// All ones if nobody can say.
     wire: u32,
     landed: u32,
@@ -133,7 +106,7 @@ impl Stages {
         head: Head,
     ) -> Result<Self, MemoryError> {
         let (own, sampling) = (clock.scale(), head.sampling);
-        let clock_ns = cost_of(&clock);
+        let clock_ns = clock.cost_ns();
         let carriers: Vec<_> = ports.iter().map(Carrier::of).collect();
         let is_on = ON && sampling > 0;
         let slow = |slow, (at, carrier): (usize, &Carrier)| match carrier {
@@ -232,14 +205,18 @@ impl Stages {
     #[cold]
     fn begin(&mut self, queued_at: Nanos) -> u16 {
         let last = self.clock.stamp();
-        let queued = if queued_at == Nanos::ZERO {
-            0
-        } else {
-            self.less_clock(queued_at, last)
-        };
+        let is_queued = queued_at != Nanos::ZERO;
+        let begun = if is_queued { queued_at } else { last };
         self.open(Trace {
+            readings: u8::from(is_queued),
+            queued: if is_queued {
+                self.less_clock(queued_at, last)
+            } else {
+                0
+            },
+            begun,
+            before: Some(0),
             last,
-            queued,
             wire: u32::MAX,
             ..Trace::default()
         })
@@ -268,6 +245,14 @@ impl Stages {
         u32::try_from(nanos).unwrap_or(u32::MAX - 1)
     }
 
+    /// From its beginning until `end`, which is another stage's, without the readings in between. Measured at both ends,
+    /// and not the sum of the stages: what one of them leaves out shows.
+    fn whole(&self, trace: &Trace, end: Nanos) -> Option<u64> {
+        let readings = self.clock_ns * (u64::from(trace.readings) + 1);
+        let since = end.0.saturating_sub(trace.begun.0);
+        Some(trace.before? + since.saturating_sub(readings))
+    }
+
     /// Its way is clear.
     #[cold]
     pub(crate) fn matched(&mut self, id: u16) {
@@ -278,32 +263,36 @@ impl Stages {
         let matched = self.less_clock(then, now);
         if let Some(trace) = self.trace(id) {
             trace.matched = trace.matched.saturating_add(matched);
+            trace.readings = trace.readings.saturating_add(1);
             trace.last = now;
         }
     }
 
     /// Its frame goes to the fabric now: the stamp it carries, never zero.
     #[cold]
-    pub(crate) fn stamp(&mut self) -> u64 {
-        self.clock.ticks().max(1)
+    pub(crate) fn stamp(&mut self, id: u16) -> u64 {
+        let ticks = self.clock.ticks();
+        let now = self.own.stamp(ticks);
+        let Some(trace) = self.trace(id).copied() else {
+            return stamps::stamp(ticks, None);
+        };
+        let posted = self.less_clock(trace.last, now);
+        let before = self.whole(&trace, now);
+        if let Some(trace) = self.trace(id) {
+            trace.posted = posted;
+            trace.last = now;
+        }
+        stamps::stamp(ticks, before)
     }
 
-    /// It went to the fabric at `stamp`, or was queued for it.
+    /// It went to the fabric when it was stamped, or was queued for it.
     #[cold]
-    pub(crate) fn sent(
-        &mut self,
-        id: u16,
-        stamp: u64,
-        port: usize,
-        path: super::Path,
-        subject: &Subject,
-    ) {
-        let posted_at = self.own.stamp(stamp);
+    pub(crate) fn sent(&mut self, id: u16, port: usize, path: super::Path, subject: &Subject) {
         let Some(trace) = self.trace(id).copied() else {
             return;
         };
         let way = self.way(port, path);
-        let posted = self.less_clock(trace.last, posted_at);
+        let (posted, posted_at) = (trace.posted, trace.last);
         let class = class_of(subject.bytes);
         if trace.queued > 0 {
             self.record(Stage::Queued, way, class, trace.queued);
@@ -343,27 +332,32 @@ impl Stages {
         if !ON || self.recorder.is_none() {
             return 0;
         }
-        let last = self.clock.stamp();
+        let now = self.clock.ticks();
+        let last = self.own.stamp(now);
         let way = self.way(port, path);
         let known = self.peers.get(peer as usize).copied().flatten();
         // Who is reached through shared memory counts with the same counter.
         let is_near = self.carriers.get(port) == Some(&Carrier::Shm);
-        let scale = known
-            .map(|clock| clock.scale)
-            .or_else(|| is_near.then_some(self.own));
-        let posted = scale.map(|scale| scale.stamp(stamp));
-        // A comparison is as good as its error: what would have come before it was sent took no time that shows.
-        let wire = posted.map_or(u32::MAX, |posted| self.less_clock(posted, last));
-        let wire = if u64::from(wire) > WIRE_MAX_NS {
-            u32::MAX
-        } else {
-            wire
+        let posted = match known {
+            // A comparison is seconds old, and what it says of another counter is near that one's now.
+            Some(PeerClock { scale, error_ns }) if error_ns > 0 => {
+                Some(scale.stamp(stamps::ticks_of(stamp, scale.ticks)))
+            }
+            None if !is_near => None,
+            _ => Some(self.own.stamp(stamps::ticks_of(stamp, now))),
         };
+        // A comparison is as good as its error: what would have come before it was sent took no time that shows.
+        let posted = posted.map(|posted| posted.min(last));
+        let wire = posted.map(|posted| self.less_clock(posted, last));
+        let wire = wire.filter(|wire| u64::from(*wire) <= WIRE_MAX_NS);
         self.open(Trace {
             way,
             class: class_of(subject.bytes) as u8,
+            readings: 1,
             last,
-            wire,
+            begun: posted.unwrap_or(last),
+            before: wire.and_then(|_| stamps::before_of(stamp)),
+            wire: wire.unwrap_or(u32::MAX),
             step: subject.slot.step.0,
             key: subject.key,
             frame_iter: (subject.slot.at.frame as u32, subject.slot.at.iter as u32),
@@ -400,10 +394,11 @@ impl Stages {
         let landed = self.less_clock(then, now);
         if let Some(trace) = self.trace(id) {
             if trace.way == Way::Local {
-                trace.matched = landed;
+                trace.matched = trace.matched.saturating_add(landed);
             } else {
                 trace.landed = landed;
             }
+            trace.readings = trace.readings.saturating_add(1);
             trace.last = now;
             self.handing = id;
         }
@@ -432,7 +427,11 @@ impl Stages {
             return;
         };
         let woken = self.less_clock(trace.last, at);
-        self.record(Stage::Woken, trace.way, usize::from(trace.class), woken);
+        let (way, class) = (trace.way, usize::from(trace.class));
+        self.record(Stage::Woken, way, class, woken);
+        if let (Some(whole), Some(recorder)) = (self.whole(&trace, at), &self.recorder) {
+            recorder.record(cell_of(Stage::Whole, way, class), whole);
+        }
         self.finish(&trace, woken, at);
     }
 
@@ -443,8 +442,19 @@ impl Stages {
             return 0;
         };
         self.finish(&trace, 0, trace.last);
-        let cell = cell_of(Stage::Woken, trace.way, usize::from(trace.class)) as u64;
-        cell << MOMENT_BITS | (trace.last.0 & ((1 << MOMENT_BITS) - 1)).max(1)
+        let so_far = self.whole_until_met(&trace);
+        let place = place_of(trace.way, usize::from(trace.class));
+        stamps::waking(place, so_far, trace.last)
+    }
+
+    /// From its beginning until it met its receiver.
+    fn whole_until_met(&self, trace: &Trace) -> Option<u64> {
+        // The reading at its end is counted among its stages.
+        let until = Trace {
+            readings: trace.readings.saturating_sub(1),
+            ..*trace
+        };
+        self.whole(&until, trace.last)
     }
 
     fn finish(&mut self, trace: &Trace, woken: u32, at: Nanos) {
@@ -506,6 +516,15 @@ impl Stages {
         }
     }
 
+    /// A step belongs to a trace of its caller's: whoever looks back finds it there.
+    #[cold]
+    pub(crate) fn traced(&mut self, step: StepId, trace: &Traceparent) {
+        if ON && self.recorder.is_some() {
+            let at = self.clock.stamp().0;
+            self.write(&Event::traced(at, step.0, trace));
+        }
+    }
+
     /// A name for whoever looks back.
     #[cold]
     pub(crate) fn name(&self, hash: u64, text: &str) {
@@ -549,29 +568,24 @@ pub(crate) struct Subject {
     pub(crate) bytes: u64,
 }
 
-/// A cell and a moment in one word, for a thread that is being woken.
-const MOMENT_BITS: u32 = 56;
-
-/// The cell and the moment of such a word.
-pub(crate) const fn waking_of(word: u64) -> (usize, Nanos) {
-    (
-        (word >> MOMENT_BITS) as usize,
-        Nanos(word & ((1 << MOMENT_BITS) - 1)),
-    )
+/// Way and size class, as a word for a thread names them.
+const fn place_of(way: Way, class: usize) -> usize {
+    way as usize * CLASSES.len() + class
 }
 
-const _: () = assert!(recorder::CELLS <= 1 << (u64::BITS - MOMENT_BITS));
+const _: () = assert!(Way::ALL.len() * CLASSES.len() <= stamps::PLACES);
 
-/// The quickest of many readings one after the other.
-fn cost_of(clock: &Clock) -> u64 {
-    let mut least = u64::MAX;
-    let mut last = clock.stamp();
-    for _ in 0..READINGS {
-        let now = clock.stamp();
-        least = least.min(now.0.saturating_sub(last.0));
-        last = now;
+/// Records the last of a value's times: a thread has it now, and this was said of it.
+pub(crate) fn woke_thread(recorder: &Recorder, word: u64, now: Nanos) {
+    let waking = Waking::of(word, now);
+    let class = waking.place % CLASSES.len();
+    if let Some(way) = Way::ALL.get(waking.place / CLASSES.len()) {
+        let woken = waking.woken_ns.saturating_sub(recorder.clock_ns());
+        recorder.record(cell_of(Stage::Woken, *way, class), woken);
+        if let Some(so_far) = waking.so_far_ns {
+            recorder.record(cell_of(Stage::Whole, *way, class), so_far + woken);
+        }
     }
-    if least == u64::MAX { 0 } else { least }
 }
 
 #[cfg(test)]

@@ -56,7 +56,7 @@ impl Core {
         slot: Slot,
         ordinal: u32,
     ) {
-        let stamp = self.stages.stamp();
+        let stamp = self.stages.stamp(trace);
         let subject = self.subject(slot, ordinal, bytes);
         let Some(entry) = self.links.get_mut(link as usize) else {
             return;
@@ -70,7 +70,7 @@ impl Core {
             Path::Copy
         };
         let port = entry.qp.map_or(usize::MAX, |(port, _)| port);
-        self.stages.sent(trace, stamp, port, path, &subject);
+        self.stages.sent(trace, port, path, &subject);
     }
 
     /// A frame said when it was posted: its value is timed here too.

@@ -8,8 +8,9 @@ use rendez::ground::{Key, Shape, StepId, TaskName, catalogue};
 use rendez::memory::Tensor;
 use rendez::proto::services::{LineMessage, OpenLineRequest};
 use rendez::proto::tensorflow::{
-    CleanupAllRequest, CreateWorkerSessionRequest, GetStatusResponse, LoggingRequest,
-    LoggingResponse, TraceOpts, TracingRequest, TracingResponse,
+    CleanupAllRequest, CreateSessionResponse, CreateWorkerSessionRequest, GetStatusResponse,
+    LoggingRequest, LoggingResponse, RunOptions, RunStepRequest, TraceOpts, TracingRequest,
+    TracingResponse,
 };
 use rendez::server::Server;
 
@@ -23,6 +24,10 @@ const CLEANUP_ALL: u32 = 19;
 const LOGGING: u32 = 20;
 const TRACING: u32 = 21;
 const OPEN_LINE: u32 = 22;
+
+/// Questions on the line of a master.
+const CREATE: u32 = 1;
+const RUN: u32 = 3;
 
 /// How long an answer may take.
 const ANSWER: Duration = Duration::from_secs(20);
@@ -183,6 +188,37 @@ fn a_master_answers_whatever_comes_on_a_line() {
         if ![1, 11, 12].contains(&method) {
             assert!(hand.ask(&empty).failure.is_some(), "method {method}");
         }
+    }
+    // A trace that is none is left out, and counted; the step is not.
+    let ask = |number: u64, method: u32, body: Vec<u8>| {
+        hand.ask(&LineMessage {
+            number,
+            method,
+            body,
+            ..LineMessage::default()
+        })
+    };
+    let created = ask(number + 1, CREATE, vec![]);
+    let created = CreateSessionResponse::decode(&*created.body).unwrap();
+    let refused = || servers[0].engine().unwrap().refused_traceparents();
+    for (at, text) in ["00", "x", &"0".repeat(60_000), "00-ä"].iter().enumerate() {
+        let asked = RunStepRequest {
+            session_handle: created.session_handle.clone(),
+            options: Some(RunOptions {
+                traceparent: (*text).to_owned(),
+                ..RunOptions::default()
+            }),
+            ..RunStepRequest::default()
+        };
+        let plain = RunStepRequest {
+            options: None,
+            ..asked.clone()
+        };
+        let next = number + 2 + 2 * at as u64;
+        let answers = [(next, asked), (next + 1, plain)]
+            .map(|(number, asked)| ask(number, RUN, asked.encode_to_vec()).failure);
+        assert_eq!(answers[0], answers[1], "it is run as without");
+        assert_eq!(refused(), at as u64 + 1);
     }
     // What is no message at all ends the line, and only that.
     let step = hand.engine.step(hand.line);

@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use rendez::ground::{Code, catalogue};
+use rendez::ground::{Code, Traceparent, catalogue};
 use rendez::memory::Tensor;
 use rendez::proto::tensorflow::ConfigProto;
-use rendez::server::Session;
+use rendez::server::{Server, Session, StepOptions};
+use rendez::shard::recorder::{Event, Recording};
 
 use crate::support::*;
 
@@ -244,6 +245,71 @@ fn a_worker_that_is_not_there_is_named_when_the_time_is_over() {
         [2.0]
     );
     session.close().unwrap();
+    await_no_session(&servers);
+    stop_all(&servers);
+}
+
+/// What the recorders of a task say of traces: the step, and the trace.
+fn traces(server: &Server) -> Vec<(u64, Traceparent)> {
+    let recordings = server.engine().unwrap().recordings();
+    let bytes =
+        |words: Vec<u64>| -> Vec<u8> { words.iter().flat_map(|word| word.to_le_bytes()).collect() };
+    let recordings = recordings.into_iter().map(bytes);
+    let events = recordings.flat_map(|bytes| Recording::of(&bytes).unwrap().events());
+    let trace = |event: Event| Some((event.step, event.traceparent()?));
+    events.filter_map(trace).collect()
+}
+
+#[test]
+#[cfg(feature = "stages")]
+fn the_trace_of_a_step_is_known_to_every_task_that_runs_a_part_of_it() {
+    let spec = spec(2);
+    let servers = start_all(&spec);
+    let far =
+        Session::connect_with(&servers[1].target().unwrap(), config("/job:any/task:0")).unwrap();
+    far.create(over_three()).unwrap();
+    let sessions = [session(&servers[0], over_three()), far];
+    for (at, session) in sessions.iter().enumerate() {
+        let x = || row(&[1.0, 2.0]);
+        session.run(&[("x", x())], &["sum"], &[]).unwrap();
+        let callable = session.callable(&["x"], &["sum"], &[]).unwrap();
+        callable.run(&[x()]).unwrap();
+        let texts = [1, 2].map(|of| format!("00-{:032x}-{:016x}-01", at * 2 + of, 7));
+        let traced = texts
+            .each_ref()
+            .map(|text| text.parse::<Traceparent>().unwrap());
+        let options = traced.map(|trace| StepOptions {
+            traceparent: Some(trace),
+            ..StepOptions::default()
+        });
+        session
+            .run_with(&options[0], &[("x", x())], &["sum"], &[])
+            .unwrap();
+        callable.run_with(&options[1], &[x()]).unwrap();
+        let mut steps = Vec::new();
+        for server in &servers {
+            // A shard hears of it beside the step, and may be told a little later.
+            let known = || -> Vec<_> {
+                let of_these = |(_, trace): &(u64, Traceparent)| traced.contains(trace);
+                traces(server).into_iter().filter(of_these).collect()
+            };
+            until("both are known", || known().len() == 2);
+            let found = known();
+            assert_eq!([found[0].1, found[1].1], traced, "{}", server.task());
+            steps.push([found[0].0, found[1].0]);
+        }
+        assert_eq!(
+            [steps[0], steps[0]],
+            [steps[1], steps[2]],
+            "one number everywhere"
+        );
+        assert_ne!(steps[0][0], steps[0][1]);
+    }
+    for server in &servers {
+        assert_eq!(traces(server).len(), 4, "steps without a trace have none");
+        assert_eq!(server.engine().unwrap().refused_traceparents(), 0);
+    }
+    drop(sessions);
     await_no_session(&servers);
     stop_all(&servers);
 }

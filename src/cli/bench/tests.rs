@@ -116,3 +116,44 @@ fn a_log_is_written_beside_the_rows() {
         "{text}"
     );
 }
+
+#[test]
+fn stages_are_held_against_the_whole_of_the_same_hand_overs() {
+    let stat = |stage: Stage, way: &str, count, mean: u64| StageStat {
+        stage: stage.name().into(),
+        way: way.into(),
+        size_class: "64B".into(),
+        count,
+        sum_ns: count * mean,
+        ..StageStat::default()
+    };
+    // What this side sent and received, and the other: of the whole each has what it received.
+    let both = [
+        stat(Stage::Matched, "shm_inline", 30, 10),
+        stat(Stage::Wire, "shm_inline", 10, 100),
+        stat(Stage::Whole, "shm_inline", 10, 130),
+        stat(Stage::Matched, "shm_inline", 10, 50),
+        stat(Stage::Wire, "shm_inline", 30, 60),
+        stat(Stage::Whole, "shm_inline", 30, 80),
+        stat(Stage::Whole, "shm_lease", 1, 7_000),
+        stat(Stage::Landed, "shm_lease", 1, 7_000),
+    ];
+    let followed = Followed::of(&both).expect("there is a whole");
+    assert_eq!((followed.sum_ns, followed.whole_ns), (20.0 + 70.0, 92.5));
+    assert_eq!(Followed::of(&both[..2]), None, "nobody knows the whole");
+    let mut recorder = Recorder::nanos();
+    recorder.record(185);
+    let measured = Measured {
+        round_trips: Some(recorder),
+        both_sides: both.to_vec(),
+        clock_error: Some(Duration::from_nanos(77)),
+        ..Measured::default()
+    };
+    let Command::Bench(args) = Cli::try_parse_from(["rendez", "bench"]).unwrap().command else {
+        panic!("not a bench")
+    };
+    let row = row(&case(&args, 4), measured, None);
+    assert!((row.stage_sum_over_mean.unwrap() - 90.0 / 92.5).abs() < 1e-9);
+    assert!((row.timed_over_all.unwrap() - 1.0).abs() < 1e-9);
+    assert!(row.json().contains("\"clock_error_ns\":77"));
+}

@@ -122,6 +122,71 @@ fn recordings_of_two_machines_are_aligned_by_their_values() {
         events[1].1.at, 10_000,
         "the only pair is taken to have taken no time"
     );
+    let all = pair([9, 8]);
+    assert_eq!(
+        timeline::error_of(&all, 0),
+        None,
+        "it is the first's own time"
+    );
+    assert!(timeline::error_of(&all, 1).is_some_and(|text| text.contains("unknown")));
+    assert!(timeline::render(&all, &events).contains("process_labels"));
+}
+
+#[test]
+fn two_machines_that_talk_both_ways_are_aligned_within_what_the_quickest_took() {
+    // The other's clock is 5000 behind; there it takes 300, and back 500.
+    let one = recorded(
+        "/job:a",
+        1,
+        9,
+        &[
+            event(What::Sent, 10_000, 5, [0; 3]),
+            event(What::Took, 12_500, 6, [0; 3]),
+        ],
+    );
+    let other = recorded(
+        "/job:b",
+        1,
+        8,
+        &[
+            event(What::Took, 5_300, 5, [0; 3]),
+            event(What::Sent, 7_000, 6, [0; 3]),
+        ],
+    );
+    let all = [one, other].map(|bytes| recording(&bytes, "x").expect("it is one"));
+    let clock = timeline::Aligned::of(&all, 1);
+    assert_eq!(clock.error_ns, Some(400), "half of what both took together");
+    assert_eq!(clock.nanos(5_300), 10_400, "100 off");
+    let label = timeline::error_of(&all, 1).expect("it is another's");
+    assert!(label.starts_with("± 400"), "{label}");
+}
+
+#[test]
+fn a_step_that_is_traced_shows_its_trace() {
+    let text = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let trace: crate::ground::Traceparent = text.parse().expect("it is one");
+    let traced = Event::traced(9_000, 5, &trace);
+    let sent = event(What::Sent, 10_000, 5, [1, 2, 3]);
+    let other = event(What::Sent, 11_000, 6, [1, 2, 3]);
+    let bytes = recorded("/job:a", 1, 9, &[traced, sent, other]);
+    let all = [recording(&bytes, "x").expect("it is one")];
+    let events = all[0].events();
+    assert_eq!(events[0].traceparent(), Some(trace));
+    assert_eq!(events[1].traceparent(), None);
+    assert_eq!(took(&events[0]), text);
+    let rendered = timeline::render(&all, &aligned(&all));
+    let value: serde_json::Value = serde_json::from_str(&rendered).expect("it is JSON");
+    for event in value["traceEvents"].as_array().expect("a list") {
+        let args = &event["args"];
+        if event["ph"] == "X" || event["ph"] == "i" {
+            let expected = if args["step"] == 5 {
+                text.into()
+            } else {
+                serde_json::Value::Null
+            };
+            assert_eq!(args["traceparent"], expected, "{event}");
+        }
+    }
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
+use crate::cli::units::show_nanos;
 use crate::shard::recorder::{CLASSES, Event, Recording, What};
 
 /// How the times of one recording become those of the first.
@@ -21,22 +22,26 @@ pub(super) struct Aligned {
     /// For recordings that share no counter.
     shift: i64,
     shares: bool,
+    /// By how much times may be wrong, beside those of the first; `None` if nobody can say.
+    pub(super) error_ns: Option<u64>,
 }
 
 impl Aligned {
     pub(super) fn of(all: &[Recording], at: usize) -> Self {
         let (first, own) = (&all[0], &all[at]);
         let shares = at == 0 || (own.head.boot == first.head.boot && own.head.boot != 0);
+        let (shift, error_ns) = if shares {
+            (0, Some(0))
+        } else {
+            shift_by_values(first, own)
+        };
         Self {
             ticks: own.head.scale.ticks,
             rate: own.head.scale.rate,
             first_ticks: first.head.scale.ticks,
-            shift: if shares {
-                0
-            } else {
-                shift_by_values(first, own)
-            },
+            shift,
             shares,
+            error_ns,
         }
     }
 
@@ -60,8 +65,8 @@ fn name(event: &Event) -> Name {
 }
 
 /// By how much the times of `other` must be moved so that no value of the first arrives there before it was sent, and
-/// the quickest takes no time.
-fn shift_by_values(first: &Recording, other: &Recording) -> i64 {
+/// the quickest takes no time; and by how much that may be wrong.
+fn shift_by_values(first: &Recording, other: &Recording) -> (i64, Option<u64>) {
     let of = |recording: &Recording, what: What| -> BTreeMap<_, u64> {
         let events = recording.events();
         events
@@ -84,11 +89,27 @@ fn shift_by_values(first: &Recording, other: &Recording) -> i64 {
         .into_iter()
         .min();
     match (there, back) {
-        // The quickest of both directions are taken to be equally quick.
-        (Some(there), Some(back)) => (back - there) / 2,
-        (Some(there), None) => there.saturating_neg(),
-        (None, Some(back)) => back,
-        (None, None) => 0,
+        // The quickest of both directions are taken to be equally quick. Neither took less than no time, so no shift
+        // is right that is further off than half of what they took together.
+        (Some(there), Some(back)) => {
+            let together = i128::from(there) + i128::from(back);
+            let shift = (i128::from(back) - i128::from(there)) / 2;
+            let error = u64::try_from(together / 2).ok();
+            (i64::try_from(shift).unwrap_or(0), error)
+        }
+        // One direction says how early the other's times may be, and not how late.
+        (Some(there), None) => (there.saturating_neg(), None),
+        (None, Some(back)) => (back, None),
+        (None, None) => (0, None),
+    }
+}
+
+/// What to say of the times of a recording that shares no counter with the first, beside those of which they stand.
+pub(super) fn error_of(recordings: &[Recording], at: usize) -> Option<String> {
+    match Aligned::of(recordings, at).error_ns {
+        Some(0) => None,
+        Some(error) => Some(format!("± {}", show_nanos(error as f64))),
+        None => Some("of another clock, by an unknown error".into()),
     }
 }
 
@@ -105,11 +126,21 @@ pub(super) fn render(recordings: &[Recording], events: &[(usize, Event)]) -> Str
         let task = tasks.iter().position(|task| *task == recording.head.task);
         (task.unwrap_or(0) + 1, u32::from(recording.head.shard) + 1)
     };
-    for recording in recordings {
+    for (at, recording) in recordings.iter().enumerate() {
         let (pid, tid) = track(recording);
+        if let Some(error) = error_of(recordings, at) {
+            let labels = json!({"labels": format!("times {error}")});
+            out.push(json!({"ph": "M", "name": "process_labels", "pid": pid, "args": labels}));
+        }
         out.push(json!({"ph": "M", "name": "process_name", "pid": pid, "args": {"name": recording.head.task}}));
         let shard = format!("shard {}", recording.head.shard);
         out.push(json!({"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": {"name": shard}}));
+    }
+    let mut traces: BTreeMap<u64, String> = BTreeMap::new();
+    for (_, event) in events {
+        if let Some(trace) = event.traceparent() {
+            traces.insert(event.step, trace.to_string());
+        }
     }
     let begins = events
         .iter()
@@ -126,7 +157,7 @@ pub(super) fn render(recordings: &[Recording], events: &[(usize, Event)]) -> Str
         let micros = |nanos: u64| nanos.saturating_sub(begins) as f64 / 1e3;
         let args = json!({
             "step": event.step, "key": key, "ordinal": event.ordinal, "way": event.way.name(),
-            "size_class": CLASSES[usize::from(event.class)],
+            "size_class": CLASSES[usize::from(event.class)], "traceparent": traces.get(&event.step),
         });
         let mut slice = |name: &str, from: u64, nanos: u64| {
             out.push(json!({

@@ -28,7 +28,7 @@ pub(super) enum Scale {
 
 const WIDTH: f64 = 560.0;
 const HEIGHT: f64 = 320.0;
-const LEFT: f64 = 62.0;
+const LEFT: f64 = 68.0;
 const RIGHT: f64 = 14.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 42.0;
@@ -81,7 +81,7 @@ pub(super) fn draw(what: &str, curves: &[Curve], scale: Scale, axis: &str) -> St
             "<line class=\"grid\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{TOP}\" y2=\"{:.1}\"/>\
              <text x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{name}</text>",
             HEIGHT - BOTTOM,
-            HEIGHT - BOTTOM + 16.0
+            HEIGHT - BOTTOM + 18.0
         );
     }
     let _ = write!(
@@ -147,8 +147,9 @@ fn ticks(scale: Scale, from: f64, to: f64) -> Vec<(f64, String)> {
 /// Stages as bars, one below the other: name, mean, 99th percentile, count.
 pub(super) fn bars(stages: &[(String, f64, f64, u64)]) -> String {
     const ROW: f64 = 26.0;
-    const NAMES: f64 = 72.0;
-    const FIGURES: f64 = 200.0;
+    const NAMES: f64 = 78.0;
+    // A page that is narrow has larger letters, and they must fit here.
+    const FIGURES: f64 = 270.0;
     let sum: f64 = stages.iter().map(|(_, mean, ..)| mean).sum();
     let most = stages.iter().map(|(_, mean, ..)| *mean).fold(1.0, f64::max);
     let width = WIDTH;

@@ -54,3 +54,16 @@ fn values_are_shown_as_they_are() {
     assert_eq!(values(&many, 8).expect("values").len(), 8);
     assert_eq!(many.dtype(), DType::U8);
 }
+
+#[test]
+fn the_trace_of_the_environment_is_taken_if_it_is_one() {
+    let good = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let trace = inherited(Some(good.into())).expect("it is one");
+    assert_eq!(trace.to_string(), good);
+    assert_eq!(traceparent(good), Ok(trace));
+    assert_eq!(inherited(None), None);
+    for bad in ["", "x", &good.to_uppercase()] {
+        assert_eq!(inherited(Some(bad.into())), None, "{bad}");
+        assert!(traceparent(bad).expect_err(bad).contains("traceparent"));
+    }
+}

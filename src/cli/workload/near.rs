@@ -4,6 +4,9 @@
 //! two is one whole round trip.
 
 use std::sync::mpsc;
+use std::time::Duration;
+
+use prost::Message;
 
 use super::super::allocations;
 use super::super::args::Pattern;
@@ -16,9 +19,10 @@ use super::far::Report;
 use super::{
     Job, Keys, PATIENCE, SMALL_MAX, Timing, await_outcome, failed, meta, put_stamp, ready_tensor,
 };
-use crate::engine::{Engine, counters};
-use crate::ground::{Status, TensorMeta};
+use crate::engine::{Engine, counters, services};
+use crate::ground::{Status, TaskName, TensorMeta};
 use crate::memory::Tensor;
+use crate::proto::services::{StageStat, StatReply, StatRequest};
 use crate::shard::{PreparedKey, Received, Task, TaskContext, TaskEvent};
 
 pub(super) fn measure(engine: &Engine, job: Job, keys: Keys) -> Result<Measured, CliError> {
@@ -27,6 +31,7 @@ pub(super) fn measure(engine: &Engine, job: Job, keys: Keys) -> Result<Measured,
     let tensor = ready_tensor(engine, job.bytes)?;
     let meta = meta(job.bytes)?;
     let timing = Timing::new(job);
+    let far = keys.there.destination_task().clone();
     let task: Box<dyn Task> = match job.pattern {
         Pattern::Pingpong => Box::new(Pinger {
             job,
@@ -75,12 +80,46 @@ pub(super) fn measure(engine: &Engine, job: Job, keys: Keys) -> Result<Measured,
     let before = begun
         .recv_timeout(job.warmup + PATIENCE)
         .ok()
-        .map(|()| engine.stages());
+        .map(|()| (engine.stages(), far_stages(engine, &far)));
     let mut measured = await_outcome(&outcome, job)?;
-    if let Some(before) = before {
-        measured.stages = counters::merged(engine.stages_since(&before));
+    if let Some((ours, theirs)) = before {
+        let ours = engine.stages_since(&ours);
+        if let (Some(before), Some(now)) = (theirs, far_stages(engine, &far)) {
+            measured.both_sides = counters::stage_stats(engine, ours.clone());
+            measured.both_sides.extend(since(&before, now));
+        }
+        measured.stages = counters::merged(ours);
+        let far_ways = measured.stages.iter();
+        let errors = far_ways.map(|times| engine.error_of(times.stage, times.way));
+        measured.clock_error = errors.max().filter(|error| !error.is_zero());
     }
     Ok(measured)
+}
+
+/// How long the far side may take to say what it has timed.
+const ANSWER: Duration = Duration::from_secs(5);
+
+/// What the far side has timed so far; `None` if it does not say: over loopback there is no control plane.
+fn far_stages(engine: &Engine, far: &TaskName) -> Option<Vec<StageStat>> {
+    let question = StatRequest {}.encode_to_vec();
+    let answer = engine.call(far, services::STAT, &question, ANSWER).ok()?;
+    StatReply::decode(&*answer).ok().map(|reply| reply.stages)
+}
+
+/// Counts and sums of `now` without those of `before`; quantiles are of the whole time, and are not looked at.
+fn since(before: &[StageStat], mut now: Vec<StageStat>) -> Vec<StageStat> {
+    for stat in &mut now {
+        let same = |other: &&StageStat| {
+            (&other.stage, &other.way, &other.size_class)
+                == (&stat.stage, &stat.way, &stat.size_class)
+        };
+        if let Some(then) = before.iter().find(same) {
+            let (count, sum_ns) = (then.count, then.sum_ns);
+            stat.count = stat.count.saturating_sub(count);
+            stat.sum_ns = stat.sum_ns.saturating_sub(sum_ns);
+        }
+    }
+    now
 }
 
 /// Stretches that a ping-pong is recorded in.

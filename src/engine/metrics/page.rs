@@ -11,8 +11,9 @@ use crate::control::Path;
 use crate::engine::counters::{Metric, SHARD_METRICS};
 use crate::engine::recording::StageTimes;
 use crate::engine::{Engine, Inner};
+use crate::ground::TaskName;
 use crate::shard::ShardStats;
-use crate::shard::recorder::CLASSES;
+use crate::shard::recorder::{CLASSES, Stage};
 
 /// Upper bounds of the histogram's buckets, in nanoseconds: 100 ns to 10 s.
 const BOUNDS: [u64; 25] = {
@@ -78,7 +79,7 @@ impl Pages for Page {
 }
 
 /// Families that are the whole task's: name, is it a counter, labels, meaning.
-const TASK_FAMILIES: [(&str, bool, &str, &str); 7] = [
+const TASK_FAMILIES: [(&str, bool, &str, &str); 10] = [
     (
         "rendez_build_info",
         false,
@@ -106,10 +107,29 @@ const TASK_FAMILIES: [(&str, bool, &str, &str); 7] = [
         "What the shard's arena may still grow by, up to `arena_bytes`.",
     ),
     (
+        "rendez_traceparents_refused",
+        true,
+        "",
+        "Traceparents from peers that were none: their steps ran without.",
+    ),
+    (
         "rendez_peer_connected",
         false,
         "peer, path",
         "1 for each peer that is connected, and the path to it.",
+    ),
+    (
+        "rendez_peer_clock_offset_seconds",
+        false,
+        "peer",
+        "The time of day at a peer over a network less ours, as it was compared last.",
+    ),
+    (
+        "rendez_peer_clock_error_seconds",
+        false,
+        "peer",
+        "By how much that, and every time between the two, `wire` and the whole, may be wrong: half of the quickest \
+         question's round trip. Zero for who shares our counter.",
     ),
     (
         "rendez_fallbacks",
@@ -124,6 +144,11 @@ const STAGE_HELP: &str = "Time of a stage of a hand-over: `queued`, until the sh
     way was clear; `posted`, until its frame went to the fabric; `wire`, until that arrived; `landed`, until the \
     whole value met its receiver; `woken`, until the receiver had it. Of values that are timed, less what reading \
     the clock costs.";
+
+const WHOLE_FAMILY: &str = "rendez_handover_seconds";
+const WHOLE_HELP: &str = "Time of a whole hand-over, from the call of its sender until the receiver had it, at the \
+    receiver; measured at both ends, not summed. Of values that are timed and whose sender's clock is known, less what \
+    reading the clock costs.";
 
 fn help_of(family: &str) -> (&'static str, bool) {
     let found = TASK_FAMILIES.iter().find(|(name, ..)| *name == family);
@@ -170,6 +195,11 @@ fn engine_page(engine: &Engine, text: &mut Text) {
     one("rendez_parked_headroom_bytes", of_shards(&parked));
     let arena = |stats: &ShardStats| config.arena.bytes_max.saturating_sub(stats.arena_in_use);
     one("rendez_arena_headroom_bytes", of_shards(&arena));
+    let refused = engine.refused_traceparents() as f64;
+    one(
+        "rendez_traceparents_refused",
+        vec![(String::new(), refused)],
+    );
     if config.metrics_peers {
         let peers = engine.connected().into_iter().map(|peer| {
             let path = name_of(peer.path);
@@ -182,6 +212,15 @@ fn engine_page(engine: &Engine, text: &mut Text) {
             )
         });
         one("rendez_peer_connected", peers.collect());
+        let clocks = engine.compared_clocks();
+        let of_peer = |task: &TaskName| format!("peer=\"{}\"", escaped(&task.to_string()));
+        let offsets = clocks
+            .iter()
+            .filter_map(|(task, clock)| Some((of_peer(task), clock.offset_ns? as f64 * 1e-9)));
+        one("rendez_peer_clock_offset_seconds", offsets.collect());
+        let errors = clocks.iter();
+        let errors = errors.map(|(task, clock)| (of_peer(task), clock.error.as_secs_f64()));
+        one("rendez_peer_clock_error_seconds", errors.collect());
         let fallbacks = engine.fallbacks().into_iter().map(|fallback| {
             let labels = format!(
                 "peer=\"{}\",from=\"{}\",to=\"{}\",reason=\"{}\"",
@@ -273,39 +312,49 @@ impl Text {
     }
 
     fn stages(&mut self, all: &[StageTimes]) {
+        let is_whole = |times: &&StageTimes| times.stage == Stage::Whole;
         self.head(STAGE_FAMILY, "", "histogram", STAGE_HELP);
-        for times in all {
-            let labels = format!(
-                "shard=\"{}\",stage=\"{}\",path=\"{}\",size_class=\"{}\"",
-                times.shard,
-                times.stage.name(),
-                times.way.name(),
-                CLASSES.get(times.class).copied().unwrap_or("")
+        for times in all.iter().filter(|times| !is_whole(times)) {
+            self.histogram(
+                STAGE_FAMILY,
+                &format!("stage=\"{}\",", times.stage.name()),
+                times,
             );
-            let mut rest = times.times.iter().peekable();
-            let mut count = 0;
-            for bound in BOUNDS {
-                while let Some((_, more)) = rest.next_if(|(time, _)| *time <= bound) {
-                    count += more;
-                }
-                let bound = bound as f64 * 1e-9;
-                let _ = writeln!(
-                    self.text,
-                    "{STAGE_FAMILY}_bucket{{{labels},le=\"{bound:?}\"}} {count}"
-                );
-            }
-            count += rest.map(|(_, more)| more).sum::<u64>();
-            let _ = writeln!(
-                self.text,
-                "{STAGE_FAMILY}_bucket{{{labels},le=\"+Inf\"}} {count}"
-            );
-            let _ = writeln!(
-                self.text,
-                "{STAGE_FAMILY}_sum{{{labels}}} {}",
-                times.sum_ns as f64 * 1e-9
-            );
-            let _ = writeln!(self.text, "{STAGE_FAMILY}_count{{{labels}}} {count}");
         }
+        // A family of its own: whoever sums over stages must not find the whole among them.
+        self.head(WHOLE_FAMILY, "", "histogram", WHOLE_HELP);
+        for times in all.iter().filter(is_whole) {
+            self.histogram(WHOLE_FAMILY, "", times);
+        }
+    }
+
+    fn histogram(&mut self, family: &str, stage: &str, times: &StageTimes) {
+        let labels = format!(
+            "shard=\"{}\",{stage}path=\"{}\",size_class=\"{}\"",
+            times.shard,
+            times.way.name(),
+            CLASSES.get(times.class).copied().unwrap_or("")
+        );
+        let mut rest = times.times.iter().peekable();
+        let mut count = 0;
+        for bound in BOUNDS {
+            while let Some((_, more)) = rest.next_if(|(time, _)| *time <= bound) {
+                count += more;
+            }
+            let bound = bound as f64 * 1e-9;
+            let _ = writeln!(
+                self.text,
+                "{family}_bucket{{{labels},le=\"{bound:?}\"}} {count}"
+            );
+        }
+        count += rest.map(|(_, more)| more).sum::<u64>();
+        let _ = writeln!(self.text, "{family}_bucket{{{labels},le=\"+Inf\"}} {count}");
+        let _ = writeln!(
+            self.text,
+            "{family}_sum{{{labels}}} {}",
+            times.sum_ns as f64 * 1e-9
+        );
+        let _ = writeln!(self.text, "{family}_count{{{labels}}} {count}");
     }
 }
 
@@ -352,6 +401,10 @@ pub fn reference_page() -> String {
     let _ = writeln!(
         text,
         "| `{STAGE_FAMILY}` | histogram | shard, stage, path, size_class | {STAGE_HELP} Buckets from 100 ns to 10 s. |"
+    );
+    let _ = writeln!(
+        text,
+        "| `{WHOLE_FAMILY}` | histogram | shard, path, size_class | {WHOLE_HELP} The same buckets. |"
     );
     text
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use prost::Message;
 
 use crate::engine::Engine;
-use crate::ground::{Status, StepId, TaskName, catalogue};
+use crate::ground::{Status, StepId, TaskName, Traceparent, catalogue};
 use crate::proto::services::CancelStepRequest;
 use crate::proto::tensorflow::{
     CleanupGraphRequest, CreateWorkerSessionRequest, DeleteWorkerSessionRequest,
@@ -135,15 +135,22 @@ impl Link {
 
     /// Runs a part in a step. `done` is called once; this does not block. Only a worker of this process takes
     /// arguments and gives results: what is fed and fetched stands there.
-    pub(super) fn run(&self, graph: &str, step: StepId, args: Vec<Value>, done: Done) {
+    pub(super) fn run(
+        &self,
+        graph: &str,
+        (step, trace): (StepId, Option<Traceparent>),
+        args: Vec<Value>,
+        done: Done,
+    ) {
         let there = match self {
-            Self::Here(_, session) => return session.run(graph, step, args, done),
+            Self::Here(_, session) => return session.run(graph, (step, trace), args, done),
             Self::There(there) => there,
         };
         let asked = RunGraphRequest {
             graph_handle: graph.to_owned(),
             step_id: step.0.cast_signed(),
             session_handle: String::new(),
+            traceparent: trace.map(|trace| trace.to_string()).unwrap_or_default(),
         };
         let body = asked.encode_to_vec();
         let line = there.line();

@@ -43,9 +43,13 @@ use crate::engine::Engine;
 use crate::graph::{Devices, Ops};
 use crate::ground::limits::SESSIONS_MAX;
 use crate::ground::rng::Rng;
-use crate::ground::{Code, DeviceName, Incarnation, Status, StepId, TaskName, catalogue};
+use crate::ground::{
+    Code, DeviceName, Incarnation, Status, StepId, TaskName, Traceparent, catalogue,
+};
 use crate::memory::Tensor;
-use crate::proto::tensorflow::{CleanupAllRequest, ConfigProto, DeviceAttributes, GraphDef};
+use crate::proto::tensorflow::{
+    CleanupAllRequest, ConfigProto, DeviceAttributes, GraphDef, RunOptions,
+};
 use link::Link;
 use plan::Plan;
 use session::Ground;
@@ -174,11 +178,21 @@ impl Master {
         session.ready_plan(signature)
     }
 
+    /// What a client said of the trace that its step belongs to.
+    pub(crate) fn heard_traceparent(
+        &self,
+        options: Option<&RunOptions>,
+        client: &TaskName,
+    ) -> Option<Traceparent> {
+        self.engine.heard_traceparent(&options?.traceparent, client)
+    }
+
     /// Runs a step. `done` is called once, by any thread, also before this returns. Does not block.
     pub(crate) fn run(
         &self,
         session: &Arc<MasterSession>,
         plan: &Arc<Plan>,
+        trace: Option<Traceparent>,
         feeds: Vec<Tensor>,
         done: StepDone,
     ) -> Option<Arc<RunningStep>> {
@@ -189,7 +203,7 @@ impl Master {
         Some(RunningStep::start(
             session,
             plan,
-            self.step_id(),
+            (self.step_id(), trace),
             feeds,
             done,
         ))

@@ -85,7 +85,7 @@ impl PartialRuns {
         let step = RunningStep::start(
             session,
             &plan,
-            id,
+            (id, None),
             vec![],
             Box::new(move |outcome| {
                 let outcome = outcome.map(drop);

@@ -14,7 +14,7 @@ use super::{Master, MasterSession, RunningStep, Signature};
 use crate::control::{Incoming, Services};
 use crate::graph::decode;
 use crate::ground::limits::{LINE_QUESTIONS_MAX, SESSIONS_MAX};
-use crate::ground::{Status, StepId, TaskName, catalogue};
+use crate::ground::{Status, StepId, TaskName, Traceparent, catalogue};
 use crate::memory::Tensor;
 use crate::proto::services::{GiveUpRequest, OpenLineRequest};
 use crate::proto::tensorflow::{
@@ -293,6 +293,7 @@ impl Client {
             Ok(read) => read,
             Err(status) => return question.answer.give(Err(status)),
         };
+        let trace = master.heard_traceparent(asked.options.as_ref(), &self.task);
         let signature = Signature {
             feeds: asked.feed,
             fetches: asked.fetch,
@@ -303,7 +304,7 @@ impl Client {
             return question.answer.give(Err(status));
         }
         if let Some(plan) = master.ready_plan(&session, &signature) {
-            return self.begin(master, &session, &plan, question);
+            return self.begin(master, (&session, trace), &plan, question);
         }
         let place = match master.errands.place() {
             Ok(place) => place,
@@ -311,7 +312,7 @@ impl Client {
         };
         let master = Arc::clone(master);
         place.go(move || match master.plan(&session, &signature) {
-            Ok(plan) => self.begin(&master, &session, &plan, question),
+            Ok(plan) => self.begin(&master, (&session, trace), &plan, question),
             Err(status) => self.refuse(question, status),
         });
     }
@@ -321,10 +322,11 @@ impl Client {
             let session = master.session(&asked.session_handle)?;
             let plan = master.callable(&session, asked.handle)?;
             self.plan_begins(question.number)?;
-            Ok((session, plan))
+            let trace = master.heard_traceparent(asked.options.as_ref(), &self.task);
+            Ok((session, trace, plan))
         });
         match read {
-            Ok((session, plan)) => self.begin(master, &session, &plan, question),
+            Ok((session, trace, plan)) => self.begin(master, (&session, trace), &plan, question),
             Err(status) => question.answer.give(Err(status)),
         }
     }
@@ -333,7 +335,7 @@ impl Client {
     fn begin(
         self: Arc<Self>,
         master: &Master,
-        session: &Arc<MasterSession>,
+        (session, trace): (&Arc<MasterSession>, Option<Traceparent>),
         plan: &Arc<Plan>,
         question: Question,
     ) {
@@ -346,7 +348,7 @@ impl Client {
             client.state().steps.remove(&number);
             give(answer, outcome);
         });
-        let Some(step) = master.run(session, plan, letter.tensors, done) else {
+        let Some(step) = master.run(session, plan, trace, letter.tensors, done) else {
             return;
         };
         let mut state = self.state();

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::plan::{Plan, from_worker};
 use super::session::MasterSession;
-use crate::ground::{Status, StatusGroup, StepId, catalogue};
+use crate::ground::{Status, StatusGroup, StepId, Traceparent, catalogue};
 use crate::memory::Tensor;
 use crate::server::runner::Outcome;
 use crate::server::value::Value;
@@ -20,6 +20,8 @@ pub(crate) struct RunningStep {
     id: StepId,
     session: Arc<MasterSession>,
     plan: Arc<Plan>,
+    /// Its span, where its caller traces it; disabled otherwise.
+    span: tracing::Span,
     /// It is cleaned up as soon as all parts have ended; a partial run is when it has been fetched from, too.
     cleans_itself: bool,
     state: Mutex<State>,
@@ -42,7 +44,7 @@ impl RunningStep {
     pub(super) fn start(
         session: &Arc<MasterSession>,
         plan: &Arc<Plan>,
-        id: StepId,
+        (id, trace): (StepId, Option<Traceparent>),
         feeds: Vec<Tensor>,
         done: StepDone,
     ) -> Arc<Self> {
@@ -51,6 +53,10 @@ impl RunningStep {
             id,
             session: Arc::clone(session),
             plan: Arc::clone(plan),
+            span: trace.map_or_else(
+                tracing::Span::none,
+                |trace| tracing::debug_span!("step", step = %id, traceparent = %trace),
+            ),
             cleans_itself: !plan.signature.is_partial,
             state: Mutex::new(State {
                 left: plan.parts.len() + 1,
@@ -67,13 +73,16 @@ impl RunningStep {
             }
             return step;
         }
+        let span = step.span.clone();
+        let in_span = span.enter();
         for (index, part) in plan.parts.iter().enumerate() {
             let is_here = part.link.is_here();
             let args = args.take_if(|_| is_here).unwrap_or_default();
             let told = Arc::clone(&step);
             let done = Box::new(move |outcome| told.part_done(index, outcome));
-            part.link.run(&part.graph, id, args, done);
+            part.link.run(&part.graph, (id, trace), args, done);
         }
+        drop(in_span);
         let mut state = step.state();
         state.left -= 1;
         let (stopping, is_over) = (state.stopping.clone(), state.left == 0);
@@ -174,6 +183,10 @@ impl RunningStep {
             }
         };
         drop(state);
+        if !self.span.is_none() {
+            let failed = outcome.as_ref().err().map(tracing::field::display);
+            tracing::debug!(parent: &self.span, failed, "a step that is traced is over");
+        }
         if self.cleans_itself {
             self.cleanup();
         }

@@ -1,9 +1,9 @@
 //! Callables: a kind of step that was prepared once.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::Inner;
+use super::{Inner, StepOptions};
 use crate::ground::Status;
 use crate::memory::Tensor;
 
@@ -30,7 +30,7 @@ impl Callable {
     /// # Errors
     /// As [`Session::run`](super::Session::run).
     pub fn run(&self, feeds: &[Tensor]) -> Result<Vec<Tensor>, Status> {
-        self.run_until(feeds, self.session.deadline())
+        self.run_with(&StepOptions::default(), feeds)
     }
 
     /// The same, and gives up after `patience` with `STEP_DEADLINE`.
@@ -38,19 +38,24 @@ impl Callable {
     /// # Errors
     /// As [`Callable::run`]; `STEP_DEADLINE`.
     pub fn run_within(&self, patience: Duration, feeds: &[Tensor]) -> Result<Vec<Tensor>, Status> {
-        self.run_until(feeds, Instant::now().checked_add(patience))
+        let options = StepOptions {
+            patience: Some(patience),
+            ..StepOptions::default()
+        };
+        self.run_with(&options, feeds)
     }
 
-    fn run_until(
-        &self,
-        feeds: &[Tensor],
-        deadline: Option<Instant>,
-    ) -> Result<Vec<Tensor>, Status> {
+    /// The same, in the manner that `options` say.
+    ///
+    /// # Errors
+    /// As [`Callable::run_within`].
+    pub fn run_with(&self, options: &StepOptions, feeds: &[Tensor]) -> Result<Vec<Tensor>, Status> {
+        let manner = self.session.manner(options);
         // Of a session that was closed, it says so without asking.
         self.session.handle()?;
         self.session
             .way
-            .run_callable(&self.of, self.handle, feeds.to_vec(), deadline)
+            .run_callable(&self.of, self.handle, feeds.to_vec(), manner)
     }
 }
 

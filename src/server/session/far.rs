@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use prost::Message;
 
-use super::{Way, late};
+use super::{Manner, Way, late};
 use crate::control::Address;
 use crate::engine::{Config, Engine, OBSERVER_JOB};
-use crate::ground::{Code, Key, Status, TaskName, catalogue};
+use crate::ground::{Code, Key, Status, TaskName, Traceparent, catalogue};
 use crate::memory::Tensor;
 use crate::proto::services::{GiveUpRequest, OpenLineRequest};
 use crate::proto::tensorflow::{
@@ -170,13 +170,14 @@ impl Way for Far {
         session: &str,
         signature: Signature,
         feeds: Vec<Tensor>,
-        deadline: Option<Instant>,
+        Manner { deadline, trace }: Manner,
     ) -> Result<Vec<Tensor>, Status> {
         let asked = RunStepRequest {
             session_handle: session.to_owned(),
             fetch: signature.fetches,
             target: signature.targets,
             feed: signature.feeds,
+            options: options(trace),
             ..RunStepRequest::default()
         };
         Ok(self.ask_until(RUN, &asked, feeds, deadline)?.tensors)
@@ -201,11 +202,12 @@ impl Way for Far {
         session: &str,
         callable: i64,
         feeds: Vec<Tensor>,
-        deadline: Option<Instant>,
+        Manner { deadline, trace }: Manner,
     ) -> Result<Vec<Tensor>, Status> {
         let asked = RunCallableRequest {
             session_handle: session.to_owned(),
             handle: callable,
+            options: options(trace),
         };
         Ok(self
             .ask_until(RUN_CALLABLE, &asked, feeds, deadline)?
@@ -244,6 +246,7 @@ impl Way for Far {
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let options = left.map(|left| RunOptions {
             timeout_in_ms: i64::try_from(left.as_millis()).unwrap_or(i64::MAX).max(1),
+            ..RunOptions::default()
         });
         let asked = RunStepRequest {
             session_handle: session.to_owned(),
@@ -293,6 +296,14 @@ impl Way for Far {
         };
         self.ask(RESET, &asked, vec![]).map(drop)
     }
+}
+
+/// What the master is told of a step whose client traces it.
+fn options(trace: Option<Traceparent>) -> Option<RunOptions> {
+    trace.map(|trace| RunOptions {
+        traceparent: trace.to_string(),
+        ..RunOptions::default()
+    })
 }
 
 /// How much later than the master the client of a partial run gives up.

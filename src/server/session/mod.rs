@@ -36,7 +36,7 @@ pub use partial::PartialRun;
 use super::Server;
 use super::master::{Signature, closed};
 use crate::engine::Config;
-use crate::ground::{Code, Status, catalogue};
+use crate::ground::{Code, Status, Traceparent, catalogue};
 use crate::memory::Tensor;
 use crate::proto::tensorflow::{ConfigProto, DeviceAttributes, GraphDef};
 
@@ -62,6 +62,23 @@ enum State {
     Closed,
 }
 
+/// How a step is run, beside what it is. The session's settings and no trace are the default.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct StepOptions {
+    /// How long it may take; without it, as long as the session's settings say.
+    pub patience: Option<Duration>,
+    /// Which trace of the caller's it belongs to: every task that runs a part of it is told, and its recorders and
+    /// spans say so.
+    pub traceparent: Option<Traceparent>,
+}
+
+/// The same, as a way takes it.
+#[derive(Clone, Copy, Debug)]
+struct Manner {
+    deadline: Option<Instant>,
+    trace: Option<Traceparent>,
+}
+
 /// What a master is asked, wherever it is. All of it blocks.
 trait Way: std::fmt::Debug + Send + Sync {
     /// Gives the session's handle, and its graph's version.
@@ -72,7 +89,7 @@ trait Way: std::fmt::Debug + Send + Sync {
         session: &str,
         signature: Signature,
         feeds: Vec<Tensor>,
-        deadline: Option<Instant>,
+        manner: Manner,
     ) -> Result<Vec<Tensor>, Status>;
     fn make_callable(&self, session: &str, signature: Signature) -> Result<i64, Status>;
     fn run_callable(
@@ -80,7 +97,7 @@ trait Way: std::fmt::Debug + Send + Sync {
         session: &str,
         callable: i64,
         feeds: Vec<Tensor>,
-        deadline: Option<Instant>,
+        manner: Manner,
     ) -> Result<Vec<Tensor>, Status>;
     fn release_callable(&self, session: &str, callable: i64);
     fn set_up(&self, session: &str, signature: Signature) -> Result<String, Status>;
@@ -224,7 +241,7 @@ impl Session {
         fetches: &[&str],
         targets: &[&str],
     ) -> Result<Vec<Tensor>, Status> {
-        self.run_until(feeds, fetches, targets, self.inner.deadline())
+        self.run_with(&StepOptions::default(), feeds, fetches, targets)
     }
 
     /// The same, and gives up after `patience` with `STEP_DEADLINE`. The step is then cancelled.
@@ -238,26 +255,30 @@ impl Session {
         fetches: &[&str],
         targets: &[&str],
     ) -> Result<Vec<Tensor>, Status> {
-        self.run_until(
-            feeds,
-            fetches,
-            targets,
-            Instant::now().checked_add(patience),
-        )
+        let options = StepOptions {
+            patience: Some(patience),
+            ..StepOptions::default()
+        };
+        self.run_with(&options, feeds, fetches, targets)
     }
 
-    fn run_until(
+    /// The same, in the manner that `options` say.
+    ///
+    /// # Errors
+    /// As [`Session::run_within`].
+    pub fn run_with(
         &self,
+        options: &StepOptions,
         feeds: &[(&str, Tensor)],
         fetches: &[&str],
         targets: &[&str],
-        deadline: Option<Instant>,
     ) -> Result<Vec<Tensor>, Status> {
+        let manner = self.inner.manner(options);
         let handle = self.inner.handle()?;
         let names = feeds.iter().map(|(name, _)| *name);
         let signature = signature(names, fetches, targets);
         let feeds = feeds.iter().map(|(_, tensor)| tensor.clone()).collect();
-        self.inner.way.run(&handle, signature, feeds, deadline)
+        self.inner.way.run(&handle, signature, feeds, manner)
     }
 
     /// Prepares a kind of step, to be run often.
@@ -330,6 +351,14 @@ impl Session {
 }
 
 impl Inner {
+    fn manner(&self, options: &StepOptions) -> Manner {
+        let until = |patience| Instant::now().checked_add(patience);
+        Manner {
+            deadline: options.patience.map_or_else(|| self.deadline(), until),
+            trace: options.traceparent,
+        }
+    }
+
     /// Until when a step may take, if the settings say so.
     fn deadline(&self) -> Option<Instant> {
         let timeout = u64::try_from(self.config.operation_timeout_in_ms).ok()?;

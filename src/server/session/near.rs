@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Way, late};
+use super::{Manner, Way, late};
 use crate::cluster::ClusterSpec;
 use crate::engine::{Config, Engine};
 use crate::ground::Status;
@@ -75,14 +75,14 @@ impl Way for Near {
         session: &str,
         signature: Signature,
         feeds: Vec<Tensor>,
-        deadline: Option<Instant>,
+        Manner { deadline, trace }: Manner,
     ) -> Result<Vec<Tensor>, Status> {
         let session = self.session(session)?;
         let plan = self.master().plan(&session, &signature)?;
         let waiter = Waiter::new();
         let told = waiter.clone();
         let done = Box::new(move |outcome: Result<Vec<Value>, Status>| told.tell(outcome));
-        let step = self.master().run(&session, &plan, feeds, done);
+        let step = self.master().run(&session, &plan, trace, feeds, done);
         match waiter.wait(deadline) {
             Some(outcome) => tensors(&outcome?),
             None => {
@@ -103,14 +103,14 @@ impl Way for Near {
         session: &str,
         callable: i64,
         feeds: Vec<Tensor>,
-        deadline: Option<Instant>,
+        Manner { deadline, trace }: Manner,
     ) -> Result<Vec<Tensor>, Status> {
         let session = self.session(session)?;
         let plan = self.master().callable(&session, callable)?;
         let waiter = Waiter::new();
         let told = waiter.clone();
         let done = Box::new(move |outcome: Result<Vec<Value>, Status>| told.tell(outcome));
-        let step = self.master().run(&session, &plan, feeds, done);
+        let step = self.master().run(&session, &plan, trace, feeds, done);
         match waiter.wait(deadline) {
             Some(outcome) => tensors(&outcome?),
             None => {

@@ -198,7 +198,12 @@ impl WorkerSession {
                 let done = move |outcome: crate::server::runner::Outcome| {
                     answer.give(outcome.map(|_| Letter::default()));
                 };
-                self.run(&asked.graph_handle, step, vec![], Box::new(done));
+                let trace = self.worker().ok().and_then(|worker| {
+                    worker
+                        .engine
+                        .heard_traceparent(&asked.traceparent, &self.handle())
+                });
+                self.run(&asked.graph_handle, (step, trace), vec![], Box::new(done));
             }
             Err(status) => answer.give(Err(status)),
         }

@@ -11,7 +11,7 @@ use super::logs::Entry;
 use super::{Master, Worker};
 use crate::graph::{Graph, Import};
 use crate::ground::limits::{SESSION_GRAPHS_MAX, SESSION_STEPS_MAX};
-use crate::ground::{Status, StepId, catalogue};
+use crate::ground::{Status, StepId, Traceparent, catalogue};
 use crate::proto::tensorflow::GraphDef;
 use crate::server::kernels::Home;
 use crate::server::line::Served;
@@ -143,11 +143,22 @@ impl WorkerSession {
     }
 
     /// Runs a part in a step. `done` is called once, by any thread, and does not block.
-    pub(crate) fn run(self: &Arc<Self>, graph: &str, step: StepId, args: Vec<Value>, done: Done) {
+    pub(crate) fn run(
+        self: &Arc<Self>,
+        graph: &str,
+        (step, trace): (StepId, Option<Traceparent>),
+        args: Vec<Value>,
+        done: Done,
+    ) {
         let (part, worker) = match self.begin(graph, step) {
             Ok(begun) => begun,
             Err(status) => return done(Err(status)),
         };
+        let span = trace.map_or_else(tracing::Span::none, |trace| {
+            worker.engine.trace_step(step, trace);
+            tracing::debug_span!("part", %step, graph, traceparent = %trace)
+        });
+        let in_span = span.clone().entered();
         let began = worker.logs.is_on().then(|| worker.began.elapsed());
         let session = Arc::clone(self);
         let name = graph.to_owned();
@@ -155,6 +166,10 @@ impl WorkerSession {
             step,
             args,
             Box::new(move |outcome| {
+                if !span.is_none() {
+                    let failed = outcome.as_ref().err().map(tracing::field::display);
+                    tracing::debug!(parent: &span, failed, "a part of a step that is traced has ended");
+                }
                 if let Some(began) = began {
                     let took = worker.began.elapsed().saturating_sub(began);
                     worker.logs.note(Entry {
@@ -168,6 +183,7 @@ impl WorkerSession {
                 done(outcome);
             }),
         );
+        drop(in_span);
         self.started(step, graph, running);
     }
 

@@ -100,7 +100,7 @@ impl World {
         let told = waiter.clone();
         session.run(
             graph,
-            StepId(step),
+            (StepId(step), None),
             vec![],
             Box::new(move |outcome| told.tell(outcome)),
         );

@@ -141,3 +141,55 @@ fn what_is_no_recording_is_refused_and_nothing_panics() {
         }
     }
 }
+
+/// Of `count` keys, whose names are said in order, how many are known at the end.
+fn known_of(count: usize) -> usize {
+    use crate::ground::Key;
+    let recorder = recorder(0);
+    let keys: Vec<Key> = (0..count)
+        .map(|edge| Key::between("worker", "ps", &format!("edge_{edge}_gradient")).expect("a key"))
+        .collect();
+    for key in &keys {
+        recorder.name(key.hash(), &key.to_string());
+    }
+    let recording = Recording::of(&bytes_of(&recorder)).expect("it is one");
+    let is_known = |key: &&Key| recording.name_of(key.hash()) == Some(key.to_string());
+    keys.iter().filter(is_known).count()
+}
+
+#[test]
+fn the_names_of_a_thousand_keys_are_kept() {
+    assert_eq!(known_of(1000), 1000);
+    // Of as many as there are places a few have no room near their own.
+    assert!(known_of(4096) > 3500, "{}", known_of(4096));
+    // Of more the last are known, and a table full of names is no reason to forget all of them.
+    assert!(known_of(10_000) > 3500);
+}
+
+#[test]
+fn a_name_that_is_said_again_outlives_others() {
+    let recorder = recorder(0);
+    recorder.name(0xfeed, "live");
+    for other in 0..1000 {
+        // All of the same places.
+        recorder.name((other << 20) | 0xfeed, "one of many");
+        if other % 10 == 0 {
+            recorder.name(0xfeed, "live, still");
+        }
+    }
+    let recording = Recording::of(&bytes_of(&recorder)).expect("it is one");
+    assert_eq!(recording.name_of(0xfeed).as_deref(), Some("live, still"));
+    assert_eq!(
+        recording.name_of(7 << 20 | 0xfeed),
+        None,
+        "the oldest made room"
+    );
+    let long = "x".repeat(1000);
+    recorder.name(1, &long);
+    recorder.name(1, "short");
+    recorder.name(2, &long);
+    let recording = Recording::of(&bytes_of(&recorder)).expect("it is one");
+    assert_eq!(recording.name_of(1).as_deref(), Some("short"));
+    assert_eq!(recording.name_of(2).as_deref(), Some(&long[..240]));
+    assert_eq!(recording.name_of(0), None);
+}
