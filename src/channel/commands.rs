@@ -202,7 +202,7 @@ impl<V: Payload> Channel<V> {
         };
         demand.has_landing = landing.is_some();
         demand.wants_landing = demand.has_landing;
-        demand.is_asked = true;
+        demand.is_asked_again = std::mem::replace(&mut demand.is_asked, true);
         let subject = Subject {
             key: Ticket::default(),
             point: demand.point,

@@ -41,6 +41,8 @@ pub struct Demand {
     pub wants_landing: bool,
     /// True once its request was queued.
     pub is_asked: bool,
+    /// True once it was asked on a further connection: the peer may have answered what it had heard on the one before.
+    pub is_asked_again: bool,
     /// True once it was taken back.
     pub is_cancelled: bool,
     /// True once the peer has answered.
@@ -61,6 +63,7 @@ impl Demand {
             has_landing: false,
             wants_landing: false,
             is_asked: false,
+            is_asked_again: false,
             is_cancelled: false,
             is_answered: false,
         }

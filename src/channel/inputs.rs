@@ -308,6 +308,7 @@ impl<V: Payload> Channel<V> {
 
     /// A request of ours was answered by a value: the demand is over, unless its landing still has to come home.
     fn answered(&mut self, request: Ticket) -> Option<(Ticket, Demand)> {
+        self.forestall(request);
         match self.requests.at_mut(request) {
             Some(demand) if demand.is_answered => None,
             Some(demand) if demand.has_landing => {
@@ -323,6 +324,16 @@ impl<V: Payload> Channel<V> {
                 self.counters.stale += 1;
                 None
             }
+        }
+    }
+
+    /// A demand that is over was asked again meanwhile. If what ended it was an answer to the first time, the peer takes
+    /// the second for a new request, and nobody waits for that one: it is taken back.
+    fn forestall(&mut self, request: Ticket) {
+        let is_over = |demand: &&mut Demand| demand.is_asked_again && !demand.is_answered;
+        if let Some(demand) = self.requests.at_mut(request).filter(is_over) {
+            demand.is_asked_again = false;
+            self.queue(Message::Cancel(request), None);
         }
     }
 
@@ -420,6 +431,7 @@ impl<V: Payload> Channel<V> {
 
     /// A demand of ours ended without a value.
     fn handle_end<'a>(&mut self, request: Ticket, status: Option<StatusText<'a>>) -> Heard<'a, V> {
+        self.forestall(request);
         let trusts_lanes = !self.settings.rules.on(Rule::NoOrderBetweenLanes);
         // A cancel crosses the answer it wants to forestall: the demand that waits for its landing hears of one end.
         let Some(demand) = self

@@ -17,8 +17,9 @@ use crate::wire::Frame;
 #[derive(Debug, Default)]
 pub(super) struct Inbound {
     landings: Vec<Option<OpenLanding>>,
-    /// By index: the generation last opened here. A write to that one may have crossed its end; to any other, none can.
-    granted: Vec<Option<u32>>,
+    /// By index: the generations first and last opened here. A write to one of them may have crossed its end, and the
+    /// place may be open again by then; to any other, none can.
+    granted: Vec<Option<(u32, u32)>>,
     /// Writes that named a landing, or a range of it, that was never theirs on this connection.
     pub(super) ungranted: u64,
     /// How many of them are open.
@@ -65,7 +66,8 @@ impl Inbound {
             return Err(buffer);
         }
         let region = buffer.region();
-        self.granted[index] = Some(landing.generation);
+        let first = self.granted[index].map_or(landing.generation, |(first, _)| first);
+        self.granted[index] = Some((first, landing.generation));
         *place = Some(OpenLanding {
             generation: landing.generation,
             buffer,
@@ -219,7 +221,10 @@ impl Inbound {
         };
         if write.is_refused {
             let granted = self.granted.get(landing.index as usize).copied().flatten();
-            if self.find(landing).is_some() || granted != Some(landing.generation) {
+            let was_open = granted.is_some_and(|(first, last)| {
+                landing.generation.wrapping_sub(first) <= last.wrapping_sub(first)
+            });
+            if self.find(landing).is_some() || !was_open {
                 self.ungranted += 1;
             }
             self.answer(write.sequence, REFUSED)?;

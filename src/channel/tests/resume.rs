@@ -159,6 +159,40 @@ fn a_request_is_repeated_but_not_one_whose_landing_went_with_its_queue_pair() {
     assert!(matches!(sent[1].message(), Message::Request(request) if request.request == plain));
 }
 
+/// The answer to the first request may be on its way when the demand is asked again, with a landing of the new
+/// connection: the peer takes that for a new request, and would serve it into a landing that is gone.
+#[test]
+fn what_was_asked_again_and_answered_is_taken_back() {
+    for is_again in [false, true] {
+        let mut channel = up_knowing_key();
+        let request = asked(&mut channel, Some(landing(999)));
+        out(&mut channel);
+        if is_again {
+            channel.disconnected();
+            greet(&mut channel, resuming(2));
+            let text = text_of(KEY);
+            let intern = Sent::of(&Message::Intern(NUMBER, &text)).crediting(2, 0);
+            assert!(matches!(
+                hear(&mut channel, &intern),
+                Ok(Heard::Intern { .. })
+            ));
+            channel.interned(NUMBER, KEY).expect("within the bound");
+            channel.ask(request, 0, Some(landing(999)));
+            assert_eq!(kinds(&out(&mut channel)), [Kind::Intern, Kind::Request]);
+        }
+        let answer = offer_of(999, ticket(4, 0), Some(request)).crediting(2, 0);
+        assert!(
+            matches!(hear(&mut channel, &answer), Ok(Heard::Offer(heard)) if heard.demand.is_some())
+        );
+        let taken_back = kinds(&out(&mut channel)).contains(&Kind::Cancel);
+        assert_eq!(taken_back, is_again);
+        // The other end is nobody's, whichever comes.
+        let cancelled = Sent::of(&Message::Cancelled(request)).crediting(2, 0);
+        assert!(matches!(hear(&mut channel, &cancelled), Ok(Heard::Nothing)));
+        assert!(!channel.quiet(request), "its landing is home");
+    }
+}
+
 #[test]
 fn a_request_with_a_landing_of_the_new_connection_goes_out() {
     let mut channel = up();
