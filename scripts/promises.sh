@@ -82,7 +82,8 @@ for run in $(seq "${RUNS:-1}"); do
 
     say "seen 1 and 4          what stages and recorder cost, and whether the stages leave nothing out"
     what_seeing_costs
-    $rendez bench --size 4,64,1KiB --duration 2s --json | grep -o '"bytes":[0-9]*\|"stage_sum_over_mean":[0-9.]*' | uniq
+    $rendez bench --size 4,64,1KiB --duration 2s --json | \
+        grep -o '"bytes":[0-9]*\|"stage_sum_over_mean":[0-9.]*\|"timed_over_all":[0-9.]*' | uniq
 
     say "executor 1-3          a trivial node, a node in a loop, a hop between two tasks"
     cargo bench --locked --quiet --bench executor

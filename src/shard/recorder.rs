@@ -6,7 +6,7 @@
 //! it was read is left out.
 //!
 //! ```text
-//!   head (64 words) │ names: 4096 × 32 words │ cells: one for each stage, way and size │ events: a ring of 8 words each
+//!   head (64 words) │ names: 4096 × 32 words │ cells: one for each stage, way, size │ events: a ring of 8 words each
 //! ```
 
 mod event;

@@ -245,8 +245,8 @@ impl Stages {
         u32::try_from(nanos).unwrap_or(u32::MAX - 1)
     }
 
-    /// From its beginning until `end`, which is another stage's, without the readings in between. Measured at both ends,
-    /// and not the sum of the stages: what one of them leaves out shows.
+    /// From its beginning until `end`, which ends a stage, without the readings in between. Measured at both ends and
+    /// not the sum of the stages: what one of them leaves out shows.
     fn whole(&self, trace: &Trace, end: Nanos) -> Option<u64> {
         let readings = self.clock_ns * (u64::from(trace.readings) + 1);
         let since = end.0.saturating_sub(trace.begun.0);
