@@ -301,3 +301,10 @@ fn an_offer_renewed_is_released_with_its_step() {
 fn receives_that_stand_before_a_full_ring_may_be_late() {
     assert_eq!(crate::run(Dials::of_seed(64_861)), Ok(()));
 }
+
+/// An answer crossed the repetition of its request on a new connection: the second request was served into a landing
+/// whose place was open again by then. It is refused, and no fault of the writer's.
+#[test]
+fn a_request_asked_again_and_answered_harms_nobody() {
+    assert_eq!(crate::run(Dials::of_seed(1_092_792)), Ok(()));
+}
