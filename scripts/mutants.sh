@@ -52,6 +52,9 @@ mutants=(
     "verbs_claims_unchecked          verbs_faults::a_peers_claims_are_judged_before_the_device_is_asked what a peer says of its queue pair is believed"
     "verbs_regions_unchecked         verbs_faults::a_peers_region_is_judged_before_it_is_written what a peer says of its landing is believed"
     "verbs_quarantine_unkept         verbs_faults::what_cannot_be_proved_quiet_is_kept_and_counted memory comes back though its queue pair lives"
+    "steps_not_cleaned_up graphs::graphs a step of a session that is over stays at its workers"
+    "lost_masters_ignored graphs::graphs sessions outlive the master that began them"
+    "failed_runs_wait_on graphs::graphs what a part that failed waits for does not end with it"
     "seals_unchecked                 memory::mapped  memory that can be cut short is mapped"
     "region_bounds_unchecked         memory::mapped  a region beyond its segment is read"
 )

@@ -15,6 +15,7 @@ mod recv;
 mod secrets;
 mod send;
 pub mod services;
+mod solo;
 mod start;
 mod steps;
 mod wiring;

@@ -47,6 +47,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 pub use builder::Builder;
+pub use master::solo;
 pub use protocol::Protocol;
 pub use session::{Callable, PartialRun, Session, StepOptions};
 

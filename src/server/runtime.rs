@@ -61,20 +61,7 @@ impl Runtime {
         place: &Place,
     ) -> Result<Arc<Self>, Status> {
         let errands = Arc::new(Errands::default());
-        // What runs in a shard keeps its home.
-        let of_home = engine.downgrade();
-        let make_home = Box::new(move || {
-            let engine = of_home.clone();
-            Home::new(move |meta| {
-                let engine = engine.upgrade();
-                let engine = engine.ok_or_else(|| Status::of(catalogue::SHUTDOWN, "Shutdown"))?;
-                let dims: Vec<u64> = meta.shape.dims().collect();
-                engine.tensor(meta.dtype, &dims)
-            })
-        });
-        let of_runner = engine.clone();
-        let make_runner = Box::new(move |home| executing::runner(&of_runner, home));
-        let worker = Worker::new(engine, Arc::clone(&errands), make_home, make_runner)?;
+        let worker = worker_on(engine, &errands)?;
         let master = Master::new(engine, &worker, &errands, cluster, patience)?;
         if let Some(idle) = idle {
             master.collect_idle(idle)?;
@@ -108,6 +95,27 @@ impl Runtime {
         self.master.end();
         self.worker.end();
     }
+}
+
+/// A worker that runs parts on `engine`'s shards.
+///
+/// # Errors
+/// What the system has not got.
+pub(super) fn worker_on(engine: &Engine, errands: &Arc<Errands>) -> Result<Arc<Worker>, Status> {
+    // What runs in a shard keeps its home.
+    let of_home = engine.downgrade();
+    let make_home = Box::new(move || {
+        let engine = of_home.clone();
+        Home::new(move |meta| {
+            let engine = engine.upgrade();
+            let engine = engine.ok_or_else(|| Status::of(catalogue::SHUTDOWN, "Shutdown"))?;
+            let dims: Vec<u64> = meta.shape.dims().collect();
+            engine.tensor(meta.dtype, &dims)
+        })
+    });
+    let of_runner = engine.clone();
+    let make_runner = Box::new(move |home| executing::runner(&of_runner, home));
+    Worker::new(engine, Arc::clone(errands), make_home, make_runner)
 }
 
 impl Drop for Runtime {

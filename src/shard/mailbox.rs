@@ -125,6 +125,11 @@ impl Mailbox {
         }
     }
 
+    /// What is rung when something was put in.
+    pub(crate) fn doorbell(&self) -> Arc<Doorbell> {
+        Arc::clone(&self.doorbell)
+    }
+
     /// Puts a command in, or hands it back when there is no room or the shard has stopped.
     #[allow(clippy::result_large_err)] // The command comes back by value: boxing it would allocate for each refusal.
     pub(crate) fn command(&self, command: Command) -> Result<(), Command> {

@@ -383,7 +383,7 @@ impl Solo {
         self.mailbox.call(Call::Finish { step });
     }
 
-    #[cfg(test)]
+    /// How threads, and an engine over this shard, reach it.
     pub(crate) const fn mailbox(&self) -> &Arc<Mailbox> {
         &self.mailbox
     }

@@ -3,7 +3,7 @@
 //! It undoes no harm and does none: that is `disturb.rs`.
 
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crossbeam::queue::SegQueue;
 use rendez::channel::Rule;
@@ -48,6 +48,8 @@ pub struct Watch {
     pub shard: u16,
     pub seen: Arc<SegQueue<Seen>>,
     pub failed: Arc<SegQueue<u64>>,
+    /// Who stands on the shard, if anybody does.
+    pub above: OnceLock<Arc<dyn Observer>>,
 }
 
 impl Observer for Watch {
@@ -55,6 +57,9 @@ impl Observer for Watch {
     fn step_ended(&self, step: StepId, status: &Status) {
         if is_bound(status) {
             self.failed.push(step.0);
+        }
+        if let Some(above) = self.above.get() {
+            above.step_ended(step, status);
         }
     }
     fn link_down(&self, task: &TaskName, _: u32, reason: DownReason) {
@@ -154,8 +159,11 @@ impl World {
         };
         for (here, there, endpoint) in [(one, other, maker), (other, one, opener)] {
             let mut segments = Vec::new();
-            for arena in 0..self.nodes[there.0].solos.len() {
-                for segment in self.nodes[there.0].solos[arena].segments().to_vec() {
+            let node = &self.nodes[there.0];
+            let arenas = node.solos.iter().map(|solo| solo.segments().to_vec());
+            let arenas: Vec<_> = arenas.chain([node.beside.clone()]).collect();
+            for (arena, lies) in arenas.into_iter().enumerate() {
+                for segment in lies {
                     if !read_domain {
                         continue;
                     }

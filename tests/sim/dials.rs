@@ -126,6 +126,15 @@ impl Dials {
 
     /// The world of a seed.
     pub fn of_seed(seed: u64) -> Self {
+        let (mut dials, mut rng) = Self::ample(seed);
+        if rng.one_in(5) {
+            dials.make_scarce(&mut rng);
+        }
+        dials
+    }
+
+    /// The world of a seed with room for all, and the dice that are left.
+    pub fn ample(seed: u64) -> (Self, Rng) {
         let mut dials = Self::plain(seed);
         let mut rng = Rng::new(seed ^ 0x6469_7374_7572_6273);
         let pick = |rng: &mut Rng, of: &[u64]| of[rng.below(of.len() as u64) as usize];
@@ -148,10 +157,7 @@ impl Dials {
         dials.faults.linger_one_in = pick(&mut rng, &[0, 0, 5]);
         dials.faults.linger_max_ns = pick(&mut rng, &[100_000, 3_000_000]);
         dials.unmapped_one_in = pick(&mut rng, &[0, 0, 0, 10]);
-        if rng.one_in(5) {
-            dials.make_scarce(&mut rng);
-        }
-        dials
+        (dials, rng)
     }
 
     /// Bounds that are reached.

@@ -14,7 +14,10 @@ impl World {
         self.disturb(one, other);
         let task = self.nodes[other].task.clone();
         for solo in &mut self.nodes[one].solos {
-            solo.peer_lost(&task, Status::new(Code::Unavailable, "SIM", "given up"));
+            solo.peer_lost(
+                &task,
+                Status::new(Code::Unavailable, "SIM", format!("{task} is given up")),
+            );
         }
     }
 
@@ -49,7 +52,10 @@ impl World {
             let task = self.nodes[at].task.clone();
             for other in (0..self.nodes.len()).filter(|&other| other != at) {
                 for solo in &mut self.nodes[other].solos {
-                    solo.peer_lost(&task, Status::new(Code::Unavailable, "SIM", "died"));
+                    solo.peer_lost(
+                        &task,
+                        Status::new(Code::Unavailable, "SIM", format!("{task} died")),
+                    );
                 }
             }
         }
@@ -57,6 +63,7 @@ impl World {
     }
 
     pub fn disturb(&mut self, one: usize, other: usize) {
+        self.disturbed_pairs.push((one, other));
         for wire in &mut self.wires {
             if wire.ends.iter().all(|end| end.0 == one || end.0 == other) {
                 wire.is_disturbed = true;
@@ -151,7 +158,7 @@ impl World {
                 let task = self.nodes[away].task.clone();
                 let until = Nanos(self.clocks[at].now() + self.dials.away_ns);
                 for solo in &mut self.nodes[at].solos {
-                    let status = Status::new(Code::Unavailable, "SIM", "silent");
+                    let status = Status::new(Code::Unavailable, "SIM", format!("{task} is silent"));
                     solo.peer_away(&task, status, until);
                 }
             }

@@ -16,6 +16,7 @@ mod control;
 mod dials;
 mod disturb;
 mod fairness;
+mod graphs;
 mod hands;
 mod held;
 mod landings;

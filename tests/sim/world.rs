@@ -3,8 +3,8 @@
 //! It plays what is above and below the shards: the control plane (who is connected, lost, back again), the
 //! application (sends, receives, aborts), the clock. Everything follows from the seed.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use crossbeam::queue::SegQueue;
 use rendez::fabric::faulty::Faults;
@@ -12,7 +12,7 @@ use rendez::fabric::{AnyPort, FaultyPort, LoopbackPort, TcpConfig, TcpPort};
 use rendez::ground::device::TaskName;
 use rendez::ground::rng::Rng;
 use rendez::ground::{Incarnation, Status};
-use rendez::memory::{ArenaConfig, HugePages};
+use rendez::memory::{ArenaConfig, HugePages, Segment};
 use rendez::shard::solo::{Solo, Team};
 use rendez::shard::{Observer, Path, Progress, Received};
 
@@ -37,6 +37,12 @@ pub struct Node {
     pub task: TaskName,
     pub incarnation: Incarnation,
     pub solos: Vec<Solo>,
+    /// What the shards were made of.
+    pub team: Team,
+    /// Who hears what they say of themselves.
+    pub watches: Vec<Arc<Watch>>,
+    /// Memory of what stands on the shards: the arena after theirs.
+    pub beside: Vec<Arc<Segment>>,
 }
 
 pub struct World {
@@ -67,6 +73,8 @@ pub struct World {
     pub exits: Vec<(u64, usize, Incarnation)>,
     /// Descriptors that were not mapped.
     pub refused: usize,
+    /// Who gave whom up, or may have, as far as nobody has asked.
+    pub disturbed_pairs: Vec<(usize, usize)>,
 }
 
 /// The ports of a shard, as they misbehave.
@@ -102,6 +110,7 @@ impl World {
             held: Held::default(),
             exits: Vec::new(),
             refused: 0,
+            disturbed_pairs: Vec::new(),
             dials,
         };
         if world.dials.is_unsealed && world.cut_short(1 << 20).is_none() {
@@ -176,21 +185,28 @@ impl World {
             kinds.into_iter().map(port).collect()
         };
         let failed = &self.failed;
+        let mut watches = Vec::new();
         let watch = |shard| {
-            Arc::new(Watch {
+            let watch = Arc::new(Watch {
                 node: at,
                 incarnation,
                 shard,
                 seen: Arc::clone(seen),
                 failed: Arc::clone(failed),
-            }) as Arc<dyn Observer>
+                above: OnceLock::new(),
+            });
+            watches.push(Arc::clone(&watch));
+            watch as Arc<dyn Observer>
         };
         let solos = team.muster(ports, watch).unwrap();
         self.lost[at] = vec![0; solos.len()];
         Node {
-            task: team.task,
+            task: team.task.clone(),
             incarnation,
             solos,
+            team,
+            watches,
+            beside: Vec::new(),
         }
     }
 
@@ -242,6 +258,13 @@ impl World {
 
     /// Rest: nothing goes wrong any more, nothing is asked; what was owed is paid, and nothing is left.
     pub fn settle(&mut self) -> Result<(), String> {
+        self.calm()?;
+        self.come_to_rest()?;
+        self.check_rest()
+    }
+
+    /// Nothing goes wrong any more.
+    pub fn calm(&mut self) -> Result<(), String> {
         self.is_settling = true;
         while self.held.drop_one(&mut self.rng)? {}
         for node in &mut self.nodes {
@@ -258,13 +281,18 @@ impl World {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Ticks until nothing is due.
+    pub fn come_to_rest(&mut self) -> Result<(), String> {
         let mut idle = 0;
         for _ in 0..TICKS_MAX {
             idle = if self.tick()? { 0 } else { idle + 1 };
             if idle > 3 && self.leap() {
                 idle = 0;
             } else if idle > 100 {
-                return self.check_rest();
+                return Ok(());
             }
         }
         Err(format!("{TICKS_MAX} ticks, and no rest: {}", self.stuck()))

@@ -254,6 +254,11 @@ impl Served {
         Ok(served)
     }
 
+    /// Ends the line with `why`, for its caller as well.
+    pub(crate) fn fail(&self, why: &Status) {
+        self.out.step.abort(why.clone());
+    }
+
     /// Which line it is.
     pub(crate) fn id(&self) -> StepId {
         self.out.step.id()

@@ -70,14 +70,25 @@ impl Link {
             ..CreateWorkerSessionRequest::default()
         };
         let line = open_line(engine, task, asked, patience)?;
-        Ok(Self::There(Arc::new(There {
+        Ok(Self::over(engine, errands, task, session, line))
+    }
+
+    /// A worker of another task that has begun the session, over the line that it serves.
+    pub(super) fn over(
+        engine: &Engine,
+        errands: &Arc<Errands>,
+        task: &TaskName,
+        session: &str,
+        line: Arc<Line>,
+    ) -> Self {
+        Self::There(Arc::new(There {
             engine: engine.clone(),
             errands: Arc::clone(errands),
             task: task.clone(),
             session: session.to_owned(),
             line: Mutex::new(line),
             reopening: Mutex::default(),
-        })))
+        }))
     }
 
     /// The worker's task.
@@ -221,7 +232,7 @@ impl Link {
 }
 
 impl There {
-    fn line(&self) -> Arc<Line> {
+    pub(super) fn line(&self) -> Arc<Line> {
         let line = self.line.lock();
         Arc::clone(&line.unwrap_or_else(PoisonError::into_inner))
     }
@@ -253,9 +264,14 @@ impl There {
                 status
             }
         })?;
-        let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
-        *line = Arc::clone(&opened);
+        self.goes_over(Arc::clone(&opened));
         Ok(opened)
+    }
+
+    /// Goes on over another line.
+    pub(super) fn goes_over(&self, line: Arc<Line>) {
+        let mut former = self.line.lock().unwrap_or_else(PoisonError::into_inner);
+        *former = line;
     }
 }
 
@@ -265,7 +281,22 @@ fn open_line(
     asked: CreateWorkerSessionRequest,
     patience: Duration,
 ) -> Result<Arc<Line>, Status> {
-    let id = super::draw()?;
+    open_line_by(engine, super::draw()?, task, asked, |asked| {
+        engine.call(task, CREATE_WORKER_SESSION, &asked, patience)
+    })
+}
+
+/// Opens the line of that number, which the worker is told of by `call`.
+///
+/// # Errors
+/// What the worker says, or why it does not.
+pub(super) fn open_line_by(
+    engine: &Engine,
+    id: StepId,
+    task: &TaskName,
+    asked: CreateWorkerSessionRequest,
+    call: impl FnOnce(Vec<u8>) -> Result<Vec<u8>, Status>,
+) -> Result<Arc<Line>, Status> {
     // First who hears, then who may speak.
     let line = Line::open(engine, id, task)?;
     let asked = CreateWorkerSessionRequest {
@@ -274,12 +305,7 @@ fn open_line(
         line: id.0,
         ..asked
     };
-    engine.call(
-        task,
-        CREATE_WORKER_SESSION,
-        &asked.encode_to_vec(),
-        patience,
-    )?;
+    call(asked.encode_to_vec())?;
     Ok(line)
 }
 

@@ -12,6 +12,7 @@
 //! | `step.rs` | a step that runs |
 //! | `partial.rs`, `merge.rs` | steps that are fed and fetched from piece by piece |
 //! | `service.rs` | clients in other processes |
+//! | `solo.rs` | masters and workers that a simulation turns |
 
 mod discovery;
 mod link;
@@ -20,6 +21,7 @@ mod partial;
 mod plan;
 mod service;
 mod session;
+pub mod solo;
 mod step;
 
 use std::collections::BTreeMap;

@@ -13,7 +13,7 @@ use crate::graph::{
 use crate::ground::limits::SESSION_GRAPHS_MAX;
 use crate::ground::{DType, FrameIter, Incarnation, Key, Status, catalogue};
 use crate::memory::Tensor;
-use crate::proto::tensorflow::DataType;
+use crate::proto::tensorflow::{DataType, GraphDef};
 
 #[cfg(test)]
 mod tests;
@@ -61,8 +61,12 @@ pub(super) struct Material<'a> {
     pub(super) devices: &'a Devices,
     pub(super) own: DeviceIndex,
     pub(super) links: &'a BTreeMap<String, Arc<Link>>,
+    pub(super) register: &'a Register<'a>,
     pub(super) narrow_floats: bool,
 }
+
+/// How a worker is given a part. Gives the handle it is run by.
+pub(super) type Register<'a> = dyn Fn(&Link, GraphDef) -> Result<String, Status> + Sync + 'a;
 
 impl Plan {
     /// Prunes, cuts and registers.
@@ -133,9 +137,8 @@ impl Plan {
                     format!("no worker of this session is {task}"),
                 )
             })?;
-            let graph = link
-                .register(part)
-                .map_err(|status| from_worker(&task, &status))?;
+            let graph =
+                (material.register)(link, part).map_err(|status| from_worker(&task, &status))?;
             Ok(Registered {
                 link: Arc::clone(link),
                 graph,

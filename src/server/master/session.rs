@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::link::Link;
 use super::partial::PartialRuns;
-use super::plan::{Material, Plan, Plans, Signature};
+use super::plan::{Material, Plan, Plans, Register, Signature};
 use super::step::RunningStep;
 use crate::graph::{DeviceIndex, Devices, Graph, Import, Ops, Placing, extend, place};
 use crate::ground::limits::{SESSION_CALLABLES_MAX, SESSION_STEPS_MAX};
@@ -202,6 +202,18 @@ impl MasterSession {
     /// # Errors
     /// `SESSION_CLOSED`; what [`Plan::make`] says.
     pub(super) fn plan(&self, signature: &Signature) -> Result<Arc<Plan>, Status> {
+        self.plan_by(signature, &Link::register)
+    }
+
+    /// The same, with another way to register parts.
+    ///
+    /// # Errors
+    /// As [`MasterSession::plan`].
+    pub(super) fn plan_by(
+        &self,
+        signature: &Signature,
+        register: &Register<'_>,
+    ) -> Result<Arc<Plan>, Status> {
         self.check_open()?;
         self.plans.find(signature, || {
             let placed = self.placed();
@@ -212,6 +224,7 @@ impl MasterSession {
                 devices: &self.devices,
                 own: self.own,
                 links: &self.links,
+                register,
                 narrow_floats: options.is_some_and(|options| options.enable_bfloat16_sendrecv),
             };
             Plan::make(&material, signature)
@@ -323,17 +336,38 @@ impl MasterSession {
         while !self.steps().running.is_empty() && Instant::now() < until {
             std::thread::sleep(CLOSING_LOOK);
         }
+        super::discovery::each(self.let_go(), |link| {
+            link.end();
+            Ok(())
+        });
+    }
+
+    /// Forgets all plans. Gives the workers, to be told.
+    fn let_go(&self) -> Vec<Arc<Link>> {
         self.callables
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .plans
             .clear();
         self.plans.clear();
-        let links: Vec<_> = self.links.values().cloned().collect();
-        super::discovery::each(links, |link| {
-            link.end();
-            Ok(())
-        });
+        self.links.values().cloned().collect()
+    }
+
+    /// Ends a session of which no step runs, its workers one after the other.
+    pub(super) fn close_at_rest(&self, why: Status) {
+        self.steps().closed.get_or_insert(why);
+        self.partial_runs.clear();
+        self.let_go().iter().for_each(|link| link.end());
+    }
+
+    /// The ways to its workers.
+    pub(super) fn links(&self) -> impl Iterator<Item = &Link> {
+        self.links.values().map(|link| &**link)
+    }
+
+    /// How many steps run.
+    pub(super) fn steps_alive(&self) -> usize {
+        self.steps().running.len()
     }
 
     /// # Errors

@@ -24,6 +24,7 @@ pub(crate) use service::{
     CANCEL_STEP, CLEANUP_GRAPH, DEREGISTER_GRAPH, REGISTER_GRAPH, RUN_GRAPH, services,
 };
 pub(crate) use service::{CLEANUP_ALL, CREATE_WORKER_SESSION, DELETE_WORKER_SESSION, GET_STATUS};
+pub(in crate::server) use service::{create_session, delete_session};
 pub(crate) use session::WorkerSession;
 
 use super::errands::Errands;
@@ -180,6 +181,14 @@ impl Worker {
         let session = self.sessions().remove(handle);
         if let Some(session) = session {
             session.end();
+        }
+    }
+
+    /// Ends a session whose master is lost: its steps end with why that is, which nobody else may know.
+    fn lose_session(&self, handle: &str, why: &Status) {
+        let session = self.sessions().remove(handle);
+        if let Some(session) = session {
+            session.end_lost(why);
         }
     }
 

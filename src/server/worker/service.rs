@@ -67,7 +67,10 @@ fn tell_status(worker: &Arc<Worker>, call: &Incoming) -> Result<Vec<u8>, Status>
     Ok(GetStatusResponse { device_attributes }.encode_to_vec())
 }
 
-fn create_session(worker: &Arc<Worker>, call: &Incoming) -> Result<Vec<u8>, Status> {
+pub(in crate::server) fn create_session(
+    worker: &Arc<Worker>,
+    call: &Incoming,
+) -> Result<Vec<u8>, Status> {
     let asked: CreateWorkerSessionRequest = read(call)?;
     // Whose it is, is who calls: what the message says of that can only be the same.
     if !asked.master_task.is_empty() && asked.master_task != call.task {
@@ -104,7 +107,10 @@ fn create_session(worker: &Arc<Worker>, call: &Incoming) -> Result<Vec<u8>, Stat
     Ok(CreateWorkerSessionResponse {}.encode_to_vec())
 }
 
-fn delete_session(worker: &Arc<Worker>, call: &Incoming) -> Result<Vec<u8>, Status> {
+pub(in crate::server) fn delete_session(
+    worker: &Arc<Worker>,
+    call: &Incoming,
+) -> Result<Vec<u8>, Status> {
     let asked: DeleteWorkerSessionRequest = read(call)?;
     let session = worker.session(&asked.session_handle);
     // Deleting what is not there is no error; what is another's stays.
@@ -179,11 +185,12 @@ impl Service for WorkerSession {
     }
 
     fn lost(self: Arc<Self>, line: StepId, status: Status) {
-        if self.hears(line)
+        if !cfg!(rendez_mutant = "lost_masters_ignored")
+            && self.hears(line)
             && let Ok(worker) = self.worker()
         {
             tracing::debug!(session = self.handle(), %status, "the master is gone, and its session here over");
-            worker.delete_session(self.handle());
+            worker.lose_session(self.handle(), &status);
         }
     }
 }

@@ -94,9 +94,18 @@ impl WorkerSession {
         self.worker.upgrade().ok_or_else(gone)
     }
 
-    /// Takes the line its master speaks over; a former one ends.
+    /// Takes the line its master speaks over; a former one ends. What was asked on that is over for the master, and
+    /// what it said of its end may not have come: so those steps are over here as well.
     pub(super) fn hear(&self, line: Arc<Served>) {
-        let former = self.book().line.replace(line);
+        let mut book = self.book();
+        let former = book.line.replace(line);
+        let steps = std::mem::take(&mut book.steps);
+        drop(book);
+        let message = "the master speaks over another line";
+        self.end_steps(
+            steps,
+            &Status::of(catalogue::LINE_CLOSED, message).derived(),
+        );
         drop(former);
     }
 
@@ -292,16 +301,42 @@ impl WorkerSession {
 
     /// The session is over: its steps are cancelled, and nothing is kept.
     pub(super) fn end(&self) {
+        self.end_with(&self.over().derived());
+    }
+
+    /// The same for one whose master is lost. Its line is gone too: what the steps end with is all that the master, if
+    /// it lives, hears of it.
+    pub(super) fn end_lost(&self, why: &Status) {
+        if why.is_derived() {
+            return self.end();
+        }
+        let task = self
+            .worker()
+            .map_or_else(|_| String::new(), |worker| format!("{}: ", worker.task()));
+        let message = format!("{task}{} {}", self.over().message(), why.message());
+        self.end_with(&Status::new(why.code(), why.reason(), message));
+    }
+
+    fn end_with(&self, status: &Status) {
         let mut book = self.book();
         book.is_over = true;
         let steps = std::mem::take(&mut book.steps);
         let graphs = std::mem::take(&mut book.graphs);
         let line = book.line.take();
         drop(book);
-        let status = self.over().derived();
+        if let Some(line) = &line
+            && !status.is_derived()
+        {
+            line.fail(status);
+        }
+        self.end_steps(steps, status);
+        drop((graphs, line));
+    }
+
+    fn end_steps(&self, steps: BTreeMap<StepId, Step>, status: &Status) {
         let engine = self.worker().map(|worker| worker.engine.clone());
         for (id, mut step) in steps {
-            let cancelled = step.cancel(&status);
+            let cancelled = step.cancel(status);
             cancelled
                 .iter()
                 .for_each(|running| running.cancel(status.clone()));
@@ -311,7 +346,6 @@ impl WorkerSession {
                 step.finish();
             }
         }
-        drop((graphs, line));
     }
 
     fn over(&self) -> Status {
