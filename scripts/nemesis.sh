@@ -3,8 +3,9 @@
 # cut both ways and one way, addresses change, the clock of the day jumps, descriptors run out. Then a judge reads what
 # every task saw: every value at most once, right, in order and of the right life; every receive ended by its deadline;
 # every loss told in time; traffic again within a second of a task's next life; nothing failed while nothing was broken;
-# memory and descriptors bounded, also with senders that outrun their receivers. Hosts are network namespaces; it needs
-# root and iproute2, and leaves nothing behind.
+# memory and descriptors bounded, also with senders that outrun their receivers. Meanwhile each task has a session that
+# runs a graph over all of them: each step gives the right answer, or fails in time with what was broken; sessions come
+# back, and leave nothing. Hosts are network namespaces; it needs root and iproute2, and leaves nothing behind.
 #   scripts/nemesis.sh [SECONDS]              30 by default; builds the release program first
 #   SEED=7 scripts/nemesis.sh                 the same faults in the same order
 #   DETECTION=1000 scripts/nemesis.sh         with another failure_detection, in milliseconds

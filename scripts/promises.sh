@@ -87,6 +87,8 @@ for run in $(seq "${RUNS:-1}"); do
 
     say "executor 1-3          a trivial node, a node in a loop, a hop between two tasks"
     cargo bench --locked --quiet --bench executor
+    say "executor 5            a graph of 10 000 and of 100 000 nodes: cut and registered"
+    cargo bench --locked --quiet --bench graphs
 
     say "parts                 rings, the table, a tensor's life, a hop's own work"
     cargo test --release --locked --quiet --test conformance raw_cache_line -- --ignored --nocapture

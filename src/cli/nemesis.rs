@@ -9,9 +9,11 @@
 //! | `value.rs` | what a tensor carries, so that a wrong one is known |
 //! | `history.rs` | events as lines of text, and how they are kept |
 //! | `peer.rs` | a task |
+//! | `graphs.rs` | its session, which runs a graph over all tasks |
 //! | `story.rs` | all histories put together |
-//! | `judge.rs` | what must hold, and what does not: values and failures; `judge/times.rs`, `judge/uses.rs` the rest |
+//! | `judge.rs` | what must hold, and what does not: values and failures; `judge/*.rs` the rest |
 
+mod graphs;
 mod history;
 mod judge;
 mod peer;

@@ -74,6 +74,19 @@ pub(super) enum Event {
         nth: u32,
         reason: String,
     },
+    /// A step of the task's session is about to begin.
+    Step { step: u64 },
+    /// It has an answer.
+    Right { step: u64, is_right: bool },
+    /// It has none.
+    Broken {
+        step: u64,
+        reason: String,
+        is_derived: bool,
+        named: Vec<u32>,
+    },
+    /// The task's session is closed: what is left here of all sessions, and of their steps.
+    Left { sessions: u64, steps: u64 },
     /// A thread that only sleeps woke up so much too late: the machine let the task wait.
     Late { for_ns: u64 },
     /// The clock of the day was moved under the task.
@@ -152,6 +165,17 @@ impl Event {
                 nth,
                 reason,
             } => format!("failed {} {nth} {reason}", lane(of)),
+            Self::Step { step } => format!("step {step}"),
+            Self::Right { step, is_right } => format!("answer {step} {is_right}"),
+            Self::Broken {
+                step,
+                reason,
+                is_derived,
+                named,
+            } => format!("broken {step} {reason} {is_derived} {}", tasks(named))
+                .trim_end()
+                .to_owned(),
+            Self::Left { sessions, steps } => format!("left {sessions} {steps}"),
             Self::Late { for_ns } => format!("late {for_ns}"),
             Self::Jumped { by_s } => format!("jumped {by_s}"),
             Self::Aborted { step } => format!("aborted {step}"),
@@ -239,6 +263,21 @@ impl Event {
                 lane: lane()?,
                 nth: small(3)?,
                 reason: word(4)?,
+            },
+            ("step", 1) => Self::Step { step: number(0)? },
+            ("answer", 2) => Self::Right {
+                step: number(0)?,
+                is_right: words[1].parse().ok()?,
+            },
+            ("broken", 3..) => Self::Broken {
+                step: number(0)?,
+                reason: word(1)?,
+                is_derived: words[2].parse().ok()?,
+                named: tasks(3)?,
+            },
+            ("left", 2) => Self::Left {
+                sessions: number(0)?,
+                steps: number(1)?,
             },
             ("late", 1) => Self::Late { for_ns: number(0)? },
             ("jumped", 1) => Self::Jumped {
@@ -349,6 +388,27 @@ mod tests {
                 lane,
                 nth: 1,
                 reason: "PEER_LOST".into(),
+            },
+            Event::Step { step: 5 },
+            Event::Right {
+                step: 5,
+                is_right: false,
+            },
+            Event::Broken {
+                step: 6,
+                reason: "PEER_LOST".into(),
+                is_derived: false,
+                named: vec![0, 3],
+            },
+            Event::Broken {
+                step: 7,
+                reason: "PEER_LOST".into(),
+                is_derived: true,
+                named: vec![],
+            },
+            Event::Left {
+                sessions: 0,
+                steps: 1,
             },
             Event::Late { for_ns: 12 },
             Event::Jumped { by_s: -3600 },

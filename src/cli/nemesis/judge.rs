@@ -10,6 +10,7 @@ use super::history::Claim;
 use super::scope::{Kind, SLOT_NS, Scope, WATCH_SLOT};
 use super::story::{Outcome, Receive, Story};
 
+mod steps;
 mod times;
 mod uses;
 
@@ -86,6 +87,7 @@ pub(super) fn judge(story: &Story, bounds: &Bounds) -> Verdict {
     judge.flows();
     judge.clocks();
     judge.uses();
+    judge.steps();
     judge.traffic();
     judge.verdict
 }

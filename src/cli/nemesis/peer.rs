@@ -80,6 +80,7 @@ pub fn run(args: &NemesisPeerArgs) -> Result<(), CliError> {
     let engine = server.engine()?;
     let mut me = 0;
     let mut others = Vec::new();
+    let tasks: Vec<_> = server.cluster().tasks().map(|(name, _)| name).collect();
     for (index, (name, _)) in server.cluster().tasks().enumerate() {
         if name == *server.task() {
             me = index as u32;
@@ -125,9 +126,14 @@ pub fn run(args: &NemesisPeerArgs) -> Result<(), CliError> {
                 scope.spawn(move || shared.receive_from(other, kind));
             }
         }
+        let (running, tasks) = (&shared, &tasks);
+        let run = || super::graphs::run(&server, tasks, &running.log, &running.is_over);
+        let graphs = scope.spawn(run);
         // A sender of signals that is gone is an end too.
         let _ = signals.recv();
         shared.is_over.store(true, Ordering::Release);
+        // First what runs on all tasks, as long as they are there.
+        let _ = graphs.join();
         // Whoever waits hears of it, so that all threads end.
         server.stop(Some(Duration::from_millis(500)));
     });

@@ -25,6 +25,10 @@ pub(super) struct Story {
     pub(super) faults: Vec<Fault>,
     pub(super) hosts: Vec<Vec<u32>>,
     pub(super) uses: Vec<Use>,
+    /// Steps of sessions, over all tasks.
+    pub(super) steps: Vec<GraphStep>,
+    /// What a life that ended says is left of sessions and of their steps.
+    pub(super) left: BTreeMap<(u32, u32), (u64, u64)>,
     /// When a life was not let run by its machine: from when to when.
     pub(super) lates: BTreeMap<(u32, u32), Vec<(u64, u64)>>,
     /// When a life saw the clock of the day move.
@@ -101,6 +105,28 @@ pub(super) struct Use {
     pub(super) by: (u32, u32),
     pub(super) resident_kib: u64,
     pub(super) descriptors: u64,
+}
+
+/// A step of a task's session.
+#[derive(Clone, Debug)]
+pub(super) struct GraphStep {
+    pub(super) by: (u32, u32),
+    pub(super) step: u64,
+    pub(super) began_ns: u64,
+    pub(super) end: Option<(u64, Ended)>,
+}
+
+/// What such a step ended with.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Ended {
+    /// An answer, and whether it is right.
+    Right(bool),
+    /// A failure, and the tasks it names.
+    Broken {
+        reason: String,
+        is_derived: bool,
+        named: Vec<u32>,
+    },
 }
 
 /// What is in the making while one history is read.
@@ -182,6 +208,25 @@ impl Story {
         }
     }
 
+    /// When the script ended all tasks.
+    pub(super) fn over_ns(&self) -> u64 {
+        let over = self.faults.iter().find(|fault| fault.what == "over");
+        over.map_or(u64::MAX, |fault| fault.from_ns)
+    }
+
+    /// A life runs one step at a time.
+    fn end_step(
+        &mut self,
+        by: (u32, u32),
+        step: u64,
+        end: (u64, Ended),
+    ) -> Result<(), &'static str> {
+        let last = self.steps.iter_mut().rev().find(|known| known.by == by);
+        let last = last.filter(|known| known.step == step && known.end.is_none());
+        last.ok_or("ends a step that did not begin")?.end = Some(end);
+        Ok(())
+    }
+
     fn take(
         &mut self,
         reading: &mut Reading,
@@ -233,6 +278,31 @@ impl Story {
                     lane,
                     reason,
                 });
+            }
+            Event::Step { step } => self.steps.push(GraphStep {
+                by: by?,
+                step,
+                began_ns: at_ns,
+                end: None,
+            }),
+            Event::Right { step, is_right } => {
+                self.end_step(by?, step, (at_ns, Ended::Right(is_right)))?;
+            }
+            Event::Broken {
+                step,
+                reason,
+                is_derived,
+                named,
+            } => {
+                let ended = Ended::Broken {
+                    reason,
+                    is_derived,
+                    named,
+                };
+                self.end_step(by?, step, (at_ns, ended))?;
+            }
+            Event::Left { sessions, steps } => {
+                self.left.insert(by?, (sessions, steps));
             }
             Event::Late { for_ns } => {
                 let lates = self.lates.entry(by?).or_default();

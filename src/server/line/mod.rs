@@ -14,6 +14,9 @@
 mod failure;
 mod reader;
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;

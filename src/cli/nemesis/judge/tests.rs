@@ -30,6 +30,19 @@ fn line(at_ms: u64, text: &str) -> String {
     format!("{} {text}", at_ms * MS)
 }
 
+/// Steps of a session from then on, two seconds apart, each right.
+fn steps(from_ms: u64) -> Vec<String> {
+    let begins = (from_ms..200_000).step_by(2_000).enumerate();
+    let steps = begins.flat_map(|(step, at_ms)| {
+        let answer = format!("answer {step} true");
+        [
+            line(at_ms, &format!("step {step}")),
+            line(at_ms + 20, &answer),
+        ]
+    });
+    steps.collect()
+}
+
 impl Run {
     fn good() -> Self {
         let step = step();
@@ -46,6 +59,8 @@ impl Run {
                     lines.push(line(now + 5, &format!("got {lane} {claim}")));
                 }
             }
+            lines.extend(steps(1_500));
+            lines.push(line(200_000, "left 0 0"));
             lines.push(line(200_000, "end"));
             lines
         };
@@ -383,6 +398,8 @@ fn again(after_ms: u64, log: &str) -> Vec<String> {
         at,
         &format!("got {step} 1 small 0 right 0 1 0 11 b0 inline"),
     ));
+    second.extend(steps(began + 500));
+    second.push(line(200_000, "left 0 0"));
     second.push(line(200_000, "end"));
     let mut story = run.story();
     story
@@ -532,4 +549,73 @@ fn a_history_that_is_none_is_refused() {
     }
     // What a killed writer left unfinished is no error.
     assert!(story.read("history", "1000 begin 5 0 1 1\n2000 as").is_ok());
+}
+
+/// A run in which task 1 ran one more step.
+fn ran(ended: Option<(u64, &str)>) -> Run {
+    let mut run = Run::good();
+    run.insert(1, line(START, "step 900"));
+    if let Some((after_ms, how)) = ended {
+        run.insert(1, line(START + after_ms, how));
+    }
+    run
+}
+
+/// The same, and task 0 was killed in its midst.
+fn ran_on(ended: Option<(u64, &str)>) -> Run {
+    let mut run = ran(ended).and(&[
+        (START + 100, "fault kill 0"),
+        (START + 3_000, "healed kill 0"),
+    ]);
+    run.histories[0].pop();
+    run
+}
+
+#[test]
+fn a_step_that_gives_what_is_wrong_is_found() {
+    ran(Some((20, "answer 900 true"))).finds_nothing();
+    ran(Some((20, "answer 900 false"))).finds("its answer is wrong");
+    ran_on(Some((20, "answer 900 false"))).finds("its answer is wrong");
+}
+
+#[test]
+fn a_step_fails_with_what_was_broken_or_not_at_all() {
+    ran(Some((20, "broken 900 PEER_LOST false 0"))).finds("PEER_LOST without a cause");
+    ran_on(Some((150, "broken 900 PEER_LOST false 0"))).finds_nothing();
+    ran_on(Some((150, "broken 900 PEER_LOST false 1"))).finds("others were broken");
+    ran_on(Some((150, "broken 900 PEER_LOST false"))).finds("names no task");
+    ran_on(Some((150, "broken 900 STEP_ABORTED true 0"))).finds("only follows");
+}
+
+#[test]
+fn a_step_that_ends_late_or_never_is_found() {
+    ran_on(Some((2_090, "broken 900 PEER_LOST false 0"))).finds_nothing();
+    ran_on(Some((2_110, "broken 900 PEER_LOST false 0"))).finds("too late");
+    ran_on(None).finds("it never ended");
+    ran(None).finds("it never ended");
+    ran(Some((3_510, "answer 900 true"))).finds("too late");
+}
+
+#[test]
+fn steps_come_back_and_leave_nothing() {
+    let mut run = Run::good();
+    let is_gap = |line: &String| {
+        let at_ns: u64 = line
+            .split(' ')
+            .next()
+            .and_then(|at| at.parse().ok())
+            .unwrap_or(0);
+        let is_step = line.contains(" step ") || line.contains(" answer ");
+        is_step && (60_000 * MS..70_000 * MS).contains(&at_ns)
+    };
+    run.histories[1].retain(|line| !is_gap(line));
+    run.finds("had no answer");
+    // Whatever is broken all the time excuses it.
+    run.and(&[(59_000, "fault cut 0"), (70_000, "healed cut 0")])
+        .finds_nothing();
+    Run::with("left 0 0", &line(200_000, "left 1 0")).finds("1 sessions and 0 steps");
+    Run::with("left 0 0", &line(200_000, "left 0 2")).finds("0 sessions and 2 steps");
+    let mut run = Run::good();
+    run.histories[1].retain(|line| !line.contains("left"));
+    run.finds("did not say what is left");
 }

@@ -1,0 +1,145 @@
+//! Graphs: one session of a task under test, which runs a graph over all tasks again and again, and writes down what
+//! became of each step.
+//!
+//! Knows a server and the public face of sessions; judges nothing. The graph is a loop whose every turn crosses all
+//! tasks, so that a step takes a while and whatever is broken is broken in its midst.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::history::{Event, Log, now_ns};
+use super::scope::mixed;
+use crate::graph::{Builder, NodeId, Ops, Output, ints};
+use crate::ground::{Status, TaskName};
+use crate::memory::Tensor;
+use crate::proto::tensorflow::{DataType, GraphDef};
+use crate::server::{Load, Server, Session};
+
+/// Turns of the loop in one step, at most.
+const TURNS: u64 = 40;
+/// Between two steps, and between two attempts to begin a session.
+const PAUSE: Duration = Duration::from_millis(20);
+/// How long what is left of other tasks' sessions may take to go, once all are told to end.
+const LEAVING: Duration = Duration::from_secs(4);
+/// What is fetched.
+const FETCH: &str = "counted";
+
+/// Runs steps until it is over; then nothing of any session may be left here.
+pub(super) fn run(server: &Server, tasks: &[TaskName], log: &Log, is_over: &AtomicBool) {
+    let Ok(graph) = graph(tasks) else {
+        // A graph that is none is a mistake of this file: the judge misses the steps.
+        return;
+    };
+    let mut session: Option<Session> = None;
+    let mut step = 0;
+    while !is_over.load(Ordering::Acquire) {
+        std::thread::sleep(PAUSE);
+        let Some(open) = &session else {
+            session = begin(server, &graph).ok();
+            continue;
+        };
+        let turns = 1 + mixed(now_ns()) % TURNS;
+        log.add(&Event::Step { step });
+        let outcome = open.run(&feeds(turns, tasks.len()), &[FETCH], &[]);
+        log.add(&match &outcome {
+            Ok(values) => Event::Right {
+                step,
+                is_right: is_right(values, turns, tasks.len()),
+            },
+            Err(status) => Event::Broken {
+                step,
+                reason: status.reason().to_owned(),
+                is_derived: status.is_derived(),
+                named: named(status, tasks),
+            },
+        });
+        step += 1;
+        if outcome.is_err() {
+            // Another one: a worker that has restarted knows nothing of this one.
+            let _ = session.take().map(|open| open.close());
+        }
+    }
+    let _ = session.take().map(|open| open.close());
+    let until = Instant::now() + LEAVING;
+    let load = || server.load().unwrap_or_default();
+    while load() != Load::default() && Instant::now() < until {
+        std::thread::sleep(PAUSE);
+    }
+    let Load {
+        sessions,
+        worker_sessions,
+        steps,
+    } = load();
+    log.add(&Event::Left {
+        sessions: (sessions + worker_sessions) as u64,
+        steps: steps as u64,
+    });
+}
+
+fn begin(server: &Server, graph: &GraphDef) -> Result<Session, Status> {
+    let session = Session::on(server)?;
+    session.create(graph.clone())?;
+    Ok(session)
+}
+
+/// So many turns, each of which adds one at every task.
+fn feeds(turns: u64, tasks: usize) -> [(&'static str, Tensor); 2] {
+    let limit = turns * tasks as u64;
+    [
+        ("from", Tensor::scalar(0_i32)),
+        ("limit", Tensor::scalar(limit as i32)),
+    ]
+}
+
+fn is_right(values: &[Tensor], turns: u64, tasks: usize) -> bool {
+    let expected = (turns * tasks as u64) as i32;
+    let [counted] = values else { return false };
+    counted
+        .as_slice::<i32>()
+        .is_ok_and(|counted| counted == [expected])
+}
+
+/// Which tasks a failure names.
+fn named(status: &Status, tasks: &[TaskName]) -> Vec<u32> {
+    let is_named = |task: &TaskName| status.message().contains(&task.to_string());
+    let named = (0..).zip(tasks).filter(|(_, task)| is_named(task));
+    named.map(|(index, _)| index).collect()
+}
+
+/// Counts from what is fed up to a limit; in each turn one is added at every task.
+fn graph(tasks: &[TaskName]) -> Result<GraphDef, Status> {
+    let mut graph = Builder::new(&Ops::standard());
+    let placeholder = |graph: &mut Builder, name: &str| {
+        let node = graph.node("Placeholder").name(name);
+        node.attr("dtype", DataType::DtInt32).build()
+    };
+    let enter = |graph: &mut Builder, data: Output, is_constant: bool| {
+        let node = graph.node("Enter").input(data).attr("frame_name", "loop");
+        node.attr("is_constant", is_constant).build()
+    };
+    let one = |graph: &mut Builder, after: NodeId| {
+        let node = graph.node("Const").control(after);
+        let node = node.attr("dtype", DataType::DtInt32);
+        node.attr("value", ints(&[], &[1])).build()
+    };
+    let from = placeholder(&mut graph, "from")?;
+    let limit = placeholder(&mut graph, "limit")?;
+    let from = enter(&mut graph, from, false)?;
+    let limit = enter(&mut graph, limit, true)?;
+    let merge = graph.node("Merge").inputs([from, from]).build()?;
+    let less = graph.node("Less").inputs([merge, limit]).build()?;
+    let condition = graph.node("LoopCond").input(less).build()?;
+    let switch = graph.node("Switch").inputs([merge, condition]).build()?;
+    let mut value = Output { port: 1, ..switch };
+    for task in tasks {
+        graph.on(&task.to_string());
+        let hand = graph.node("Identity").input(value).build()?;
+        let by = one(&mut graph, hand.node)?;
+        value = graph.node("AddV2").inputs([hand, by]).build()?;
+    }
+    graph.on("");
+    let next = graph.node("NextIteration").input(value).build()?;
+    graph.set_input(merge.node, 1, next)?;
+    graph.node("Exit").name(FETCH).input(switch).build()?;
+    Ok(graph.finish()?.to_def())
+}

@@ -1,0 +1,240 @@
+//! Steps: what became of the graphs that tasks ran over all tasks while their world was broken.
+//!
+//! A step of a session gives the right answer, or fails with what was broken, in time; where nothing was, none fails,
+//! and sessions come back. Nothing of them is left in a task that ended in good order.
+
+use super::super::story::{Ended, Fault, GraphStep};
+use super::{Judge, show_ns};
+
+/// How long a master asks a worker that it has lost whether it still has the session.
+const REOPEN_NS: u64 = 2_000_000_000;
+/// How long nothing may be broken before somebody must have had an answer.
+const FLOWS_NS: u64 = 3_000_000_000;
+
+impl Judge<'_> {
+    pub(super) fn steps(&mut self) {
+        let mut worst_ns = 0;
+        let [mut right, mut failed] = [0_u64; 2];
+        for step in &self.story.steps {
+            match &step.end {
+                Some((_, Ended::Right(true))) => right += 1,
+                Some((_, Ended::Broken { .. })) => failed += 1,
+                _ => {}
+            }
+            let mut wrong = self.answer(step);
+            wrong.extend(self.step_time(step, &mut worst_ns));
+            for what in wrong {
+                let what = format!("step: {what}: {}", show_step(step));
+                self.verdict.findings.push(what);
+            }
+        }
+        self.steps_flow();
+        for (by, left) in &self.story.left {
+            if *left != (0, 0) {
+                let (sessions, steps) = left;
+                let what =
+                    format!("left: {sessions} sessions and {steps} steps of graphs in life {by:?}");
+                self.verdict.findings.push(what);
+            }
+        }
+        for (by, life) in &self.story.lives {
+            if life.ended_ns.is_some() && !self.story.left.contains_key(by) {
+                let what = format!("left: life {by:?} did not say what is left of its sessions");
+                self.verdict.findings.push(what);
+            }
+        }
+        let line = format!("steps of graphs: {right} right, {failed} failed");
+        self.verdict.summary.push(line);
+        let bound = show_ns(self.bounds.failure_detection_ns * 3 / 2 + self.bounds.slack_ns);
+        self.row("a step after a lasting fault", show_ns(worst_ns), bound);
+    }
+
+    /// What is wrong with what a step gave.
+    fn answer(&mut self, step: &GraphStep) -> Vec<String> {
+        let Some((end_ns, ended)) = &step.end else {
+            return vec![];
+        };
+        let (reason, named) = match ended {
+            Ended::Right(true) => return vec![],
+            Ended::Right(false) => return vec!["its answer is wrong".to_owned()],
+            Ended::Broken {
+                is_derived: true, ..
+            } => return vec!["it failed with what only follows from something else".to_owned()],
+            Ended::Broken { reason, named, .. } => (reason, named),
+        };
+        // What was broken a while ago may be met by a step that begins now.
+        let from_ns = step.began_ns;
+        if self.is_calm_everywhere(from_ns, *end_ns) {
+            return vec![format!("{reason} without a cause")];
+        }
+        if named.is_empty() {
+            return vec![format!("{reason} names no task")];
+        }
+        let settle_ns = self.bounds.settle_ns;
+        let met = self.story.faults.iter().filter(|fault| {
+            fault.from_ns <= *end_ns && from_ns <= fault.until_ns.saturating_add(settle_ns)
+        });
+        // Of a link that is cut each side names the other.
+        let is_named = |fault: &Fault| {
+            let is_of_tasks = matches!(fault.what.as_str(), "kill" | "stop");
+            !is_of_tasks || fault.tasks.iter().any(|task| named.contains(task))
+        };
+        let begins = self.story.lives.iter();
+        let mut begins = begins.filter(|(_, life)| {
+            life.began_ns <= *end_ns && from_ns <= life.began_ns.saturating_add(settle_ns)
+        });
+        let is_met = met.clone().any(is_named) || begins.any(|(by, _)| named.contains(&by.0));
+        if !is_met {
+            return vec![format!("{reason} names {named:?}, and others were broken")];
+        }
+        vec![]
+    }
+
+    /// What is wrong with when it ended.
+    fn step_time(&self, step: &GraphStep, worst_ns: &mut u64) -> Option<String> {
+        let latest_ns = self.step_due_ns(step);
+        let Some((end_ns, _)) = step.end else {
+            return self
+                .lived_until(step.by, latest_ns)
+                .then(|| "it never ended".to_owned());
+        };
+        let late_ns = self.late_anywhere(step.began_ns, end_ns);
+        for fault in &self.story.faults {
+            if self.is_lasting(fault) && step.began_ns < fault.from_ns && fault.from_ns < end_ns {
+                let took_ns = (end_ns - fault.from_ns).saturating_sub(late_ns);
+                *worst_ns = took_ns.max(*worst_ns);
+            }
+        }
+        (end_ns > latest_ns.saturating_add(late_ns))
+            .then(|| format!("it ended {} too late", show_ns(end_ns - latest_ns)))
+    }
+
+    /// By when a step must have ended.
+    fn step_due_ns(&self, step: &GraphStep) -> u64 {
+        let (settle_ns, slack_ns) = (self.bounds.settle_ns, self.bounds.slack_ns);
+        let far_ns = self.bounds.failure_detection_ns * 3 / 2;
+        let end_ns = step.end.as_ref().map_or(u64::MAX, |(end_ns, _)| *end_ns);
+        let mut due_ns = None;
+        for fault in &self.story.faults {
+            if fault.what == "clock"
+                || fault.from_ns > end_ns
+                || fault.until_ns.saturating_add(settle_ns) < step.began_ns
+            {
+                continue;
+            }
+            let is_own_stop = fault.what == "stop" && fault.tasks.contains(&step.by.0);
+            let of_fault_ns = if step.began_ns >= fault.from_ns {
+                // It found a worker lost, and asked whether it is there.
+                step.began_ns + REOPEN_NS + far_ns
+            } else if self.is_lasting(fault) && !is_own_stop {
+                fault.from_ns + far_ns
+            } else {
+                fault.until_ns.saturating_add(settle_ns)
+            };
+            due_ns = due_ns.max(Some(of_fault_ns));
+        }
+        let due_ns = due_ns.unwrap_or(step.began_ns + settle_ns);
+        self.excused(step.by.0, due_ns).saturating_add(slack_ns)
+    }
+
+    /// Whether somebody who is far from those it strikes must take them for lost.
+    fn is_lasting(&self, fault: &Fault) -> bool {
+        let far_ns = self.bounds.failure_detection_ns * 3 / 2;
+        let lasts = fault.until_ns - fault.from_ns >= far_ns;
+        match fault.what.as_str() {
+            "kill" => true,
+            "cut" | "deaf" | "mute" | "stop" => lasts,
+            _ => false,
+        }
+    }
+
+    /// The most that any task says it was not let run in that time.
+    fn late_anywhere(&self, from_ns: u64, until_ns: u64) -> u64 {
+        let lives = self.story.lives.keys();
+        let lates = lives.map(|by| self.story.late_ns(*by, from_ns, until_ns));
+        lates.max().unwrap_or(0)
+    }
+
+    /// While nothing is broken every task has answers.
+    fn steps_flow(&mut self) {
+        let lives: Vec<_> = self
+            .story
+            .lives
+            .iter()
+            .map(|(by, life)| (*by, *life))
+            .collect();
+        for (by, life) in lives {
+            let ends = self.story.steps.iter().filter(|step| step.by == by);
+            let ends = ends.filter_map(|step| match &step.end {
+                Some((end_ns, Ended::Right(true))) => Some(*end_ns),
+                _ => None,
+            });
+            let mut last_ns = life.began_ns;
+            let death_ns = self.story.death_ns(by).unwrap_or(u64::MAX);
+            let until_ns = death_ns.min(self.story.over_ns());
+            let ends: Vec<_> = ends.chain([until_ns]).collect();
+            for end_ns in ends {
+                // In the midst of a time without an answer there is one in which nothing was broken.
+                let from_ns = self.calm_since(last_ns);
+                if from_ns.saturating_add(FLOWS_NS) < end_ns
+                    && self.is_calm_everywhere(from_ns, from_ns + FLOWS_NS)
+                    && self.late_anywhere(from_ns, from_ns + FLOWS_NS) < FLOWS_NS / 2
+                {
+                    let what = format!(
+                        "step: task {} life {} had no answer for {} from {from_ns}, and nothing was broken",
+                        by.0,
+                        by.1,
+                        show_ns(end_ns - from_ns)
+                    );
+                    self.verdict.findings.push(what);
+                }
+                last_ns = end_ns;
+            }
+        }
+    }
+
+    /// The first time from then on at which nothing is broken or being mended.
+    fn calm_since(&mut self, from_ns: u64) -> u64 {
+        let settle_ns = self.bounds.settle_ns;
+        let mut at_ns = from_ns;
+        let faults = self
+            .story
+            .faults
+            .iter()
+            .filter(|fault| fault.what != "clock");
+        let faults = faults.map(|fault| (fault.from_ns, fault.until_ns));
+        let begins = self
+            .story
+            .lives
+            .values()
+            .map(|life| (life.began_ns, life.began_ns));
+        let mut troubles: Vec<_> = faults.chain(begins).collect();
+        troubles.sort_unstable();
+        for (from, until) in troubles {
+            let until = until.saturating_add(settle_ns);
+            if from.saturating_sub(super::SCRIPT_NS) <= at_ns && at_ns <= until {
+                at_ns = until.saturating_add(1);
+            }
+        }
+        at_ns
+    }
+
+    fn is_calm_everywhere(&mut self, from_ns: u64, until_ns: u64) -> bool {
+        let tasks: std::collections::BTreeSet<u32> =
+            self.story.lives.keys().map(|life| life.0).collect();
+        let tasks: Vec<u32> = tasks.into_iter().collect();
+        tasks.iter().enumerate().all(|(at, &one)| {
+            let others = &tasks[at + 1..];
+            others
+                .iter()
+                .all(|&other| self.is_calm(one, other, from_ns, until_ns))
+        })
+    }
+}
+
+fn show_step(step: &GraphStep) -> String {
+    format!(
+        "step {} of task {} life {}, begun at {}: {:?}",
+        step.step, step.by.0, step.by.1, step.began_ns, step.end
+    )
+}
