@@ -40,6 +40,9 @@ pub struct Dials {
     pub one_sided_one_in: u64,
     /// One leased tensor in so many is held for a while.
     pub hold_one_in: u64,
+    /// One value in so many is a tensor that its sender holds as a lease, if it holds one: it is sent on, often back to
+    /// whose memory it is.
+    pub relay_one_in: u64,
     /// Tasks do not seal their memory, and cut it short when it has been mapped.
     pub is_unsealed: bool,
     /// The host of each task; none given means one for all. Tasks of one host meet over rings and may read each other's
@@ -105,6 +108,7 @@ impl Dials {
             finish_one_in: 0,
             one_sided_one_in: 0,
             hold_one_in: 0,
+            relay_one_in: 0,
             is_unsealed: false,
             hosts: Vec::new(),
             partition_one_in: 0,
@@ -126,6 +130,17 @@ impl Dials {
 
     /// The world of a seed.
     pub fn of_seed(seed: u64) -> Self {
+        let mut dials = Self::disturbed(seed);
+        let mut rng = Rng::new(seed ^ 0x7365_6e74_6261_636b);
+        dials.relay_one_in = [0, 2, 4][rng.below(3) as usize];
+        if dials.relay_one_in > 0 && dials.hold_one_in == 0 {
+            dials.hold_one_in = 4;
+        }
+        dials
+    }
+
+    /// The world of a seed as it was before leases were sent on.
+    pub fn disturbed(seed: u64) -> Self {
         let mut dials = Self::plain(seed);
         let mut rng = Rng::new(seed ^ 0x6469_7374_7572_6273);
         let pick = |rng: &mut Rng, of: &[u64]| of[rng.below(of.len() as u64) as usize];
