@@ -27,6 +27,8 @@
 //! * An epoch's end forgets p on both sides, and what was not taken is lost as any value on its way. o is kept and
 //!   recalled, like every lease. A lease of an epoch that is over is copied, unless a recall has renewed it; so is one
 //!   of another link, another peer, or another shard's table.
+//! * A lease goes back only if it leaves at once. One that waited for credit or a place on offer would keep its owner's
+//!   place, and two tasks that send on what they hold would wait for each other's.
 
 use super::core::{Core, Incoming};
 use crate::channel::heard::Accepted;
@@ -90,7 +92,12 @@ impl Core {
     pub(crate) fn lent_by(&self, link: u32, tensor: &Tensor) -> Option<Ticket> {
         let token = self.leases.token_of(tensor)?;
         let (of, life) = parts(token);
-        let now = self.links.get(link as usize)?.channel.life() & LIFE_MASK;
+        let channel = &self.links.get(link as usize)?.channel;
+        if !channel.takes_push() {
+            // It would wait here with its lease, and what it waits for may wait for the place that the lease holds.
+            return None;
+        }
+        let now = channel.life() & LIFE_MASK;
         let is_of_now = life == now || cfg!(rendez_mutant = "leases_of_ended_epochs_sent_back");
         (of == link && is_of_now).then(|| Ticket::unpack(token as u32))
     }

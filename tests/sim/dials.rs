@@ -132,9 +132,15 @@ impl Dials {
     pub fn of_seed(seed: u64) -> Self {
         let mut dials = Self::disturbed(seed);
         let mut rng = Rng::new(seed ^ 0x7365_6e74_6261_636b);
-        dials.relay_one_in = [0, 2, 4][rng.below(3) as usize];
-        if dials.relay_one_in > 0 && dials.hold_one_in == 0 {
-            dials.hold_one_in = 4;
+        if rng.one_in(3) {
+            // Few worlds have leases, and fewer hold one when its holder sends.
+            dials.read_domain = true;
+            dials.settings.lease = true;
+            dials.is_stream = false;
+            dials.bytes_max = dials.bytes_max.max(8_000);
+            dials.values_per_flow = dials.values_per_flow.max(8);
+            dials.hold_one_in = 1 + rng.below(2);
+            dials.relay_one_in = 1 + rng.below(3);
         }
         dials
     }
