@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rendez::engine::{Config, Engine};
 use rendez::ground::{DType, Key, Shape, StepId, TensorMeta};
 use rendez::memory::Tensor;
-use rendez::shard::{Path, PendingWhat};
+use rendez::shard::{Path, PendingWhat, ShardStats};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const STEP: StepId = StepId(1);
@@ -30,7 +30,8 @@ fn content(seed: usize) -> Vec<u8> {
 }
 
 fn copied(engine: &Engine) -> u64 {
-    engine.stats().iter().map(|stats| stats.copied).sum()
+    let of = |stats: &ShardStats| stats.copied_foreign + stats.copied_leased;
+    engine.stats().iter().map(of).sum()
 }
 
 fn in_use(engine: &Engine) -> u64 {
@@ -126,6 +127,44 @@ fn a_lease_that_is_sent_on_lets_its_first_sender_go() {
     assert_eq!((copied(&a), copied(&b)), (1, 1));
     drop(received);
     until("the middle one has its memory back", || in_use(&b) == 0);
+}
+
+/// What a peer was lent and sends back is the very tensor, and nobody copies it; its memory is free when its receivers
+/// have let go.
+#[test]
+fn a_lease_that_is_sent_back_is_not_copied() {
+    let (a, b) = (engine("a", |_| {}), engine("b", |_| {}));
+    a.connect_local(&b).unwrap();
+    let bytes = content(4);
+    let tensor = Tensor::from_vec(bytes.clone(), Shape::new(&[LEN as u64]).unwrap()).unwrap();
+    let (out, back) = (
+        Key::between("a", "b", "out").unwrap(),
+        Key::between("b", "a", "back").unwrap(),
+    );
+    a.step(STEP).send(&out, tensor).unwrap();
+    for hop in 0..6 {
+        let step = StepId(hop + 1);
+        let leased = b.step(step).recv(&out).deadline(PATIENCE).wait().unwrap();
+        assert_eq!(leased.path, Path::Lease);
+        b.step(step).send(&back, leased.tensor).unwrap();
+        let returned = a.step(step).recv(&back).deadline(PATIENCE).wait().unwrap();
+        assert!(!returned.tensor.is_leased() && returned.tensor.region().is_some());
+        assert!(returned.tensor.bytes() == bytes);
+        // Once into the arena, when it was first sent.
+        assert_eq!((copied(&a), copied(&b), in_use(&b)), (1, 0, 0), "hop {hop}");
+        if hop < 5 {
+            a.step(StepId(hop + 2)).send(&out, returned.tensor).unwrap();
+        }
+    }
+    let sent_back = |engine: &Engine| {
+        engine
+            .stats()
+            .iter()
+            .map(|stats| stats.sent_back)
+            .sum::<u64>()
+    };
+    assert_eq!((sent_back(&a), sent_back(&b)), (0, 6));
+    until("the owner has its memory back", || in_use(&a) == 0);
 }
 
 #[test]

@@ -314,7 +314,7 @@ mod tensor {
 #[derive(Clone, Debug)]
 struct Tensor {
     segment: *const MappedSegment,
-    _lease: Handle<Lease>,
+    lease: Handle<Lease>,
 }
 
 // SAFETY: the segment lives as long as the lease is out.
@@ -324,8 +324,12 @@ impl Tensor {
     fn of_lease(_: ground::TensorMeta, bytes: &[u8], lease: Handle<Lease>) -> Self {
         Self {
             segment: bytes.as_ptr().cast(),
-            _lease: lease,
+            lease,
         }
+    }
+
+    fn lease(&self) -> Option<&Lease> {
+        Some(self.lease.node())
     }
 
     fn read(&self) -> u64 {

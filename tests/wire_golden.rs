@@ -82,6 +82,7 @@ const fn offer(meta: TensorMeta, request: Option<Ticket>, region: Option<Region>
         offer: ticket(9, 8),
         size: 24,
         region,
+        lent: None,
         stamp: 0,
     }
 }
@@ -142,6 +143,21 @@ fn messages() -> Vec<(&'static str, Message<'static>)> {
             }),
         ),
         ("offer", Message::Offer(offer(matrix, None, None))),
+        (
+            "offer_lent",
+            Message::Offer(Offer {
+                lent: Some(ticket(11, 10)),
+                stamp: STAMP,
+                ..offer(matrix, None, None)
+            }),
+        ),
+        (
+            "offer_answer_lent",
+            Message::Offer(Offer {
+                lent: Some(ticket(11, 10)),
+                ..offer(deep, Some(ticket(7, 6)), None)
+            }),
+        ),
         (
             "offer_answer_region",
             Message::Offer(offer(deep, Some(ticket(7, 6)), Some(REGION))),

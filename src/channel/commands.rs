@@ -155,6 +155,7 @@ impl<V: Payload> Channel<V> {
         } else {
             None
         };
+        let lent = value.lent().filter(|_| region.is_none());
         let weight = value.weight();
         let offered = Offered {
             value,
@@ -162,6 +163,7 @@ impl<V: Payload> Channel<V> {
             point: subject.point,
             ordinal: subject.ordinal,
             is_readable: region.is_some(),
+            is_lent: lent.is_some(),
             reader: self.peer_incarnation(),
             is_kept: false,
         };
@@ -170,6 +172,7 @@ impl<V: Payload> Channel<V> {
             Err(offered) => return Err(NoPush::NoOffer(offered.value)),
         };
         self.readable += usize::from(region.is_some());
+        self.counters.sent_back += u64::from(lent.is_some());
         self.weigh(subject.point.step, region.is_some(), weight as i64);
         let message = Message::Offer(Offer {
             subject,
@@ -179,6 +182,7 @@ impl<V: Payload> Channel<V> {
             offer,
             size,
             region,
+            lent,
             stamp: 0,
         });
         self.queue(message, Some(key));
@@ -405,20 +409,22 @@ impl<V: Payload> Channel<V> {
             .map_err(|()| Violation::Intern)
     }
 
-    /// Drops what is on offer for a step and cannot be read in place.
+    /// Drops what is on offer for a step and cannot be had without us: by reading in place, or from the peer's own
+    /// memory.
     pub fn drop_offers(&mut self, step: StepId) {
         let tickets: Vec<_> = self.offers.tickets().collect();
         for ticket in tickets {
             let Some(offered) = self.offers.at(ticket) else {
                 continue;
             };
-            if offered.point.step == step && !offered.may_be_leased(self.settings.rules) {
+            let is_had = offered.is_lent || offered.may_be_leased(self.settings.rules);
+            if offered.point.step == step && !is_had {
                 self.take_offer(ticket);
             }
         }
     }
 
-    /// Tells the peer that a step ended, and drops what is on offer for it and cannot be read in place.
+    /// Tells the peer that a step ended, and drops what is on offer for it, as [`Channel::drop_offers`] does.
     pub fn abort(&mut self, step: StepId, status: &Status) {
         self.drop_offers(step);
         // A greeting under way may yet bring up a peer that waits in the step.

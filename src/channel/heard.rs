@@ -118,6 +118,15 @@ pub struct PushHeard<'a> {
     pub stamp: u64,
 }
 
+/// Bytes of ours that the peer held a lease of and sends back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Lent {
+    /// Our offer.
+    pub offer: Ticket,
+    /// Where its value lies.
+    pub region: Region,
+}
+
 /// A large value is on offer.
 #[derive(Clone, Copy, Debug)]
 pub struct OfferHeard {
@@ -139,6 +148,8 @@ pub struct OfferHeard {
     pub size: u64,
     /// Where it can be read in place: the peer's claim.
     pub region: Option<Region>,
+    /// Which bytes of ours it is: see [`Channel::lent`](super::Channel::lent).
+    pub lent: Option<Lent>,
     /// The demand it answers.
     pub demand: Option<(Ticket, Demand)>,
     /// When it was posted, on the sender's counter; zero if it does not say.
@@ -269,6 +280,9 @@ pub enum Violation {
     /// A request beyond the bound, or one that makes no sense.
     #[error("a request is beyond the bound, or accepts an offer without a landing")]
     Requests,
+    /// Bytes of ours sent back that were not lent to this peer, or other bytes than were lent.
+    #[error("an offer sends memory back that this peer holds no lease of")]
+    Lease,
     /// A key that does not belong to this pair of tasks.
     #[error("an interned key does not belong to this pair of tasks")]
     ForeignKey,

@@ -2,7 +2,7 @@
 //!
 //! Every byte of a frame is a peer's claim; what is impossible for an honest peer is a [`Violation`].
 
-use super::heard::{Heard, OfferHeard, PushHeard, RequestHeard, SmallHeard};
+use super::heard::{Heard, Lent, OfferHeard, PushHeard, RequestHeard, SmallHeard};
 use super::{Channel, Demand, Payload, Peer, Rule, State, Violation, WriteEnd, lines};
 use crate::ground::limits::{BODY_MAX, PARKED_REQUESTS};
 use crate::ground::{DType, FrameIter, Nanos, Shape, StepId, TensorMeta};
@@ -369,6 +369,10 @@ impl<V: Payload> Channel<V> {
             .learned
             .key(offer.subject.key)
             .ok_or(Violation::UnknownKey)?;
+        let lent = match offer.lent {
+            Some(ticket) => self.judge_lent(ticket, offer.size)?,
+            None => None,
+        };
         let mut demand = None;
         let mut cost = 0;
         match offer.request {
@@ -388,9 +392,24 @@ impl<V: Payload> Channel<V> {
             offer: offer.offer,
             size: offer.size,
             region: offer.region,
+            lent,
             demand,
             stamp: offer.stamp,
         }))
+    }
+
+    /// What the peer sends back must be on offer to this very life of it, readable in place, and as long as it says.
+    /// An offer that is gone is stale: the value can still be asked for.
+    fn judge_lent(&mut self, offer: Ticket, size: u64) -> Result<Option<Lent>, Violation> {
+        let Some(offered) = self.offers.at(offer) else {
+            self.counters.stale += 1;
+            return Ok(None);
+        };
+        let is_theirs = offered.is_readable && offered.reader == self.peer_incarnation();
+        match offered.value.region() {
+            Some(region) if is_theirs && region.len == size => Ok(Some(Lent { offer, region })),
+            _ => Err(Violation::Lease),
+        }
     }
 
     fn handle_request(&mut self, request: &Request) -> Result<Heard<'static, V>, Violation> {

@@ -25,7 +25,7 @@ pub(crate) mod stream;
 #[cfg(test)]
 mod tests;
 
-pub use heard::{Demand, Heard, OfferHeard, PushHeard, RequestHeard, SmallHeard, Violation};
+pub use heard::{Demand, Heard, Lent, OfferHeard, PushHeard, RequestHeard, SmallHeard, Violation};
 pub use rules::{Rule, Rules};
 
 use crate::ground::limits::PARKED_REQUESTS;
@@ -47,6 +47,11 @@ pub trait Payload {
     fn is_dead(&self) -> bool;
     /// Where a peer of the same read domain can read the bytes in place; `None` if it cannot.
     fn region(&self) -> Option<Region>;
+    /// The offer of the peer that the bytes are a lease of, if it can have them back so: it must be of this epoch. The
+    /// value keeps the lease.
+    fn lent(&self) -> Option<Ticket> {
+        None
+    }
     /// Bytes of our memory that it keeps occupied for as long as it is here.
     fn weight(&self) -> u64 {
         self.data().len() as u64
@@ -106,6 +111,8 @@ struct Offered<V> {
     point: Point,
     ordinal: u32,
     is_readable: bool,
+    /// Its bytes are the peer's own, and their lease is kept by the value: the peer releases it.
+    is_lent: bool,
     /// The life of the peer it was offered to.
     reader: Option<Incarnation>,
     /// Its epoch is over, and the peer may read it all the same.
@@ -162,6 +169,8 @@ pub struct Counters {
     pub stale: u64,
     /// Pushes that found no credit.
     pub no_credit: u64,
+    /// Leases that went back to whose memory they are, instead of a copy.
+    pub sent_back: u64,
 }
 
 /// The protocol with one peer shard.
@@ -358,6 +367,14 @@ impl<V: Payload> Channel<V> {
             u64::from(self.lines_held),
             self.lines_pushed - self.lines_returned,
         ]
+    }
+
+    /// The value of ours that the peer sent back, for as long as it is on offer: the peer lets go of it only after it
+    /// has heard that what it sent is taken.
+    #[must_use]
+    pub fn lent(&self, lent: Lent) -> Option<&V> {
+        let offered = self.offers.at(lent.offer)?;
+        (offered.value.region() == Some(lent.region)).then_some(&offered.value)
     }
 
     /// A demand of ours.

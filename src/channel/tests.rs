@@ -1,12 +1,13 @@
 //! Tests of the channel as a pure machine: a frame is built, handled, and what must follow is stated.
 //!
-//! `hello`, `credit`, `keys`, `flows`, `resume` and `small` hold one channel in the hand and play its peer frame by
-//! frame; `pair` wires two back to back over a connection that breaks.
+//! `hello`, `credit`, `keys`, `flows`, `lent`, `resume` and `small` hold one channel in the hand and play its peer
+//! frame by frame; `pair` wires two back to back over a connection that breaks.
 
 mod credit;
 mod flows;
 mod hello;
 mod keys;
+mod lent;
 mod pair;
 mod resume;
 mod small;
@@ -40,11 +41,12 @@ const fn settings(incarnation: Incarnation) -> Settings {
     }
 }
 
-/// A value: bytes, and where a peer could read them.
+/// A value: bytes, where a peer could read them, and of which of its offers they are a lease.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Value {
     bytes: Vec<u8>,
     region: Option<Region>,
+    lent: Option<Ticket>,
 }
 
 impl Payload for Value {
@@ -63,6 +65,10 @@ impl Payload for Value {
     fn region(&self) -> Option<Region> {
         self.region
     }
+
+    fn lent(&self) -> Option<Ticket> {
+        self.lent
+    }
 }
 
 fn value(len: usize) -> Value {
@@ -70,6 +76,7 @@ fn value(len: usize) -> Value {
     Value {
         bytes,
         region: None,
+        lent: None,
     }
 }
 
@@ -255,6 +262,7 @@ fn offer_of(len: usize, offer: Ticket, request: Option<Ticket>) -> Sent {
         offer,
         size: len as u64,
         region: None,
+        lent: None,
         stamp: 0,
     }))
 }

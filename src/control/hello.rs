@@ -12,7 +12,7 @@ use super::credentials::Credentials;
 use super::peer::{PeerHello, PeerLimits, PollPolicy};
 
 /// The version of everything spoken after the hello. A peer of another one is refused.
-pub const PROTOCOL_VERSION: u32 = 2;
+pub const PROTOCOL_VERSION: u32 = 3;
 
 /// The reasons a greeting ends with, this room's and its handlers'. A reason from the wire is one of them or counts as
 /// `PEER_REFUSED`.

@@ -48,8 +48,12 @@ macro_rules! metrics {
 metrics! {
     counter "rendez_delivered" 1.0 |stats| stats.delivered, "Values handed over to receivers of this task.";
     counter "rendez_dropped" 1.0 |stats| stats.dropped, "Values dropped: their step had ended, or they came twice.";
-    counter "rendez_copied" 1.0 |stats| stats.copied,
-        "Values copied into the arena because their memory was not the engine's own.";
+    counter "rendez_copied" {memory = "foreign"} 1.0 |stats| stats.copied_foreign,
+        "Values copied into the arena for a peer to read, by whose memory they were in: `foreign`, not the engine's; \
+         `leased`, a peer's, which could not go back as it was.";
+    counter "rendez_copied" {memory = "leased"} 1.0 |stats| stats.copied_leased, "";
+    counter "rendez_sent_back" 1.0 |stats| stats.sent_back,
+        "Leases sent back to whose memory they are: nothing was copied.";
     counter "rendez_frames" {direction = "sent"} 1.0 |stats| stats.frames_sent, "Frames to and from peers.";
     counter "rendez_frames" {direction = "received"} 1.0 |stats| stats.frames_received, "";
     counter "rendez_no_credit" 1.0 |stats| stats.no_credit,

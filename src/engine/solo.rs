@@ -65,6 +65,8 @@ impl Engine {
             dumping: Mutex::default(),
             dumped: AtomicU64::new(0),
             keeps_clocks: AtomicBool::new(false),
+            refused_traces: AtomicU64::new(0),
+            clocks: Mutex::default(),
             began: team.clock.stamp(),
             metrics: Mutex::default(),
             recorders: OnceLock::new(),

@@ -125,6 +125,14 @@ impl Leases {
         found.is_some()
     }
 
+    /// The token of the lease that a tensor is of, if it is one of this table.
+    #[must_use]
+    pub fn token_of(&self, tensor: &Tensor) -> Option<u64> {
+        let lease = tensor.lease()?;
+        // Only the owner changes a token, and it is here.
+        (lease.home == self.owner.home()).then(|| lease.token.load(Ordering::Relaxed))
+    }
+
     /// The lease that came home last and is not reclaimed yet, as a number to compare; zero for none.
     #[inline]
     #[must_use]

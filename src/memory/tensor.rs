@@ -226,6 +226,17 @@ impl Tensor {
         Ok(reshaped)
     }
 
+    /// The same bytes under another type and shape, not copied.
+    ///
+    /// # Errors
+    /// [`TensorError::Size`] if those take another number of bytes.
+    pub fn recast(&self, meta: TensorMeta) -> Result<Self, TensorError> {
+        check_len(meta, self.len)?;
+        let mut recast = self.clone();
+        recast.meta = meta;
+        Ok(recast)
+    }
+
     /// What others call its memory; `Some` only if it lies in an arena of this process.
     #[must_use]
     pub fn region(&self) -> Option<Region> {
@@ -235,7 +246,15 @@ impl Tensor {
         }
     }
 
-    /// True if it reads a peer's memory. Sent on, it must be copied.
+    /// Its entry among the leases, if it reads a peer's memory.
+    pub(super) fn lease(&self) -> Option<&Lease> {
+        match &self.kept {
+            Kept::Leased(lease) => Some(lease.node()),
+            _ => None,
+        }
+    }
+
+    /// True if it reads a peer's memory. Sent on it must be copied, but to that peer.
     #[must_use]
     pub const fn is_leased(&self) -> bool {
         matches!(self.kept, Kept::Leased(_))

@@ -175,8 +175,12 @@ pub struct ShardStats {
     pub stale: u64,
     /// Connections closed because the peer broke the protocol.
     pub violations: u64,
-    /// Values copied into the arena, because their memory was not ours for a peer to read.
-    pub copied: u64,
+    /// Values copied into the arena for a peer to read, because their memory is not the engine's.
+    pub copied_foreign: u64,
+    /// … because they are leases of another peer's memory, or of this one's that cannot go back as they are.
+    pub copied_leased: u64,
+    /// Leases that went back to whose memory they are, and were not copied.
+    pub sent_back: u64,
     /// Recalls of leases heard.
     pub recalls: u64,
     /// Receives whose deadline passed while nobody had sent, within this task.

@@ -126,6 +126,8 @@ pub(crate) struct Incoming {
     pub(crate) ordinal: u32,
     pub(crate) offer: crate::channel::heard::Accepted,
     pub(crate) region: Option<crate::ground::Region>,
+    /// Its bytes are ours, and come back.
+    pub(crate) lent: Option<crate::channel::Lent>,
     pub(crate) is_wanted: bool,
     /// Its trace, if it is timed.
     pub(crate) trace: u16,

@@ -241,6 +241,7 @@ impl Core {
                 .iter()
                 .map(|link| link.channel.load().iter().sum::<usize>() as u64)
                 .sum(),
+            sent_back: self.of_links(|link| link.channel.counters().sent_back),
             stale: self.of_links(|link| link.channel.counters().stale),
             frames_sent: self.of_links(|link| link.channel.counters().frames_sent),
             frames_received: self.of_links(|link| link.channel.counters().frames_received),

@@ -4,7 +4,7 @@
 use super::core::{Core, Incoming, PortOp, Room};
 use super::peers::Link;
 use super::recorder::What;
-use super::value::{NO_LINK, Path, Value, Waiter};
+use super::value::{NO_LINK, NOT_LENT, Path, Value, Waiter};
 use crate::channel::heard::Accepted;
 use crate::channel::{Demand, OfferHeard, Rule};
 use crate::fabric::Landing;
@@ -16,14 +16,18 @@ use crate::wire::Ticket;
 impl Core {
     /// The bytes of an offer are here: it becomes a value in its place in line.
     pub(crate) fn supply(&mut self, incoming: &Incoming, ticket: Ticket, tensor: Tensor) {
-        let path = if tensor.is_leased() {
+        let Incoming {
+            offer,
+            link,
+            trace,
+            lent,
+            ..
+        } = *incoming;
+        let path = if tensor.is_leased() || lent.is_some() {
             Path::Lease
         } else {
             Path::Copy
         };
-        let Incoming {
-            offer, link, trace, ..
-        } = *incoming;
         let value = Value {
             tensor,
             is_dead: offer.is_dead,
@@ -31,6 +35,7 @@ impl Core {
             trace,
             lines: offer.lines,
             link,
+            lent: NOT_LENT,
         };
         let bytes = value.parked_bytes();
         if !self.settings.rules.on(Rule::Ordinals) {
@@ -80,6 +85,9 @@ impl Core {
             return;
         }
         let link = incoming.link;
+        if incoming.lent.is_some() && self.take_back(ticket) {
+            return;
+        }
         self.fetch_backlog.push_back(link, ticket);
         self.fetch_more();
     }
@@ -315,6 +323,7 @@ impl Core {
                     trace: 0,
                     lines: 0,
                     link,
+                    lent: NOT_LENT,
                 };
                 // Frames that were sent before may still be on their way, whether anything is asked or not.
                 if self.settings.rules.on(Rule::NoOrderBetweenLanes) {
@@ -428,6 +437,7 @@ impl Core {
             Some(incoming) if incoming.offer.ticket == accepted.ticket => {
                 incoming.offer = again;
                 incoming.region = offer.region;
+                incoming.lent = offer.lent;
                 incoming.is_wanted = offer.region.is_some();
                 if incoming.is_wanted {
                     self.read_in_place(ticket);

@@ -1,6 +1,34 @@
 //! Leases: tensors that lie in a peer's memory, and their way back.
 //!
 //! It maps nothing: segments come mapped from above, and a claim that does not fit one is no lease.
+//!
+//! # A lease that is sent back
+//!
+//! A leased tensor that is sent to the peer whose memory it is, by the link it came by and in the same epoch, goes back
+//! without a copy: its offer names the peer's own.
+//!
+//! ```text
+//!   owner                                              reader
+//!   on offer as o   ── Offer o, region ──────────────▶ leased
+//!                                                      sent back: on offer as p, and that value keeps the lease
+//!   incoming        ◀────────────── Offer p, lent o ──
+//!   taken: a handle of the owner's own to the bytes
+//!                   ── Release p ────────────────────▶ p ends; with the last handle here the lease ends
+//!   o ends          ◀───────────────── Release o ─────
+//! ```
+//!
+//! * The owner takes no byte and no place from the reader: it looks its own offer up, by ticket and generation, and
+//!   finds the tensor that lies there. What is not on offer to this life of this peer is no lease of it, and a
+//!   violation; an offer that is gone is stale, and the value is fetched as any other.
+//! * *Release o* stands behind *Offer p* in one stream, since p keeps the lease, and streams are repeated in order. So
+//!   o is there for as long as p may be taken, over any number of connections.
+//! * p ends once: by the owner's release, when it is taken or when nobody wants it any more, its step having ended. The
+//!   end of the reader's own step leaves it, as it leaves what is read in place.
+//! * An epoch's end forgets p on both sides, and what was not taken is lost as any value on its way. o is kept and
+//!   recalled, like every lease. A lease of an epoch that is over is copied, unless a recall has renewed it; so is one
+//!   of another link, another peer, or another shard's table.
+//! * A lease goes back only if it leaves at once. One that waited for credit or a place on offer would keep its owner's
+//!   place, and two tasks that send on what they hold would wait for each other's.
 
 use super::core::{Core, Incoming};
 use crate::channel::heard::Accepted;
@@ -58,6 +86,47 @@ impl Core {
         self.leases
             .make(segment, region, offer.meta, token)
             .map_err(|_| NoLease::Never)
+    }
+
+    /// The peer's own offer that a tensor is a lease of, if it can have its bytes back by that name.
+    pub(crate) fn lent_by(&self, link: u32, tensor: &Tensor) -> Option<Ticket> {
+        let token = self.leases.token_of(tensor)?;
+        let (of, life) = parts(token);
+        let channel = &self.links.get(link as usize)?.channel;
+        if !channel.takes_push() {
+            // It would wait here with its lease, and what it waits for may wait for the place that the lease holds.
+            return None;
+        }
+        let now = channel.life() & LIFE_MASK;
+        let is_of_now = life == now || cfg!(rendez_mutant = "leases_of_ended_epochs_sent_back");
+        (of == link && is_of_now).then(|| Ticket::unpack(token as u32))
+    }
+
+    /// Somebody wants bytes of ours that a peer has sent back: they become a value where they lie. False if they are
+    /// on offer no more; then the peer is asked for them.
+    pub(crate) fn take_back(&mut self, ticket: Ticket) -> bool {
+        let Some(incoming) = self.incoming.at_mut(ticket) else {
+            return false;
+        };
+        let Some(lent) = incoming.lent else {
+            return false;
+        };
+        let entry = self.links.get_mut(incoming.link as usize);
+        let ours = entry.and_then(|entry| {
+            let tensor = &entry.channel.lent(lent)?.tensor;
+            let tensor = tensor.recast(incoming.offer.meta).ok()?;
+            entry.channel.release(incoming.offer.ticket);
+            Some(tensor)
+        });
+        let Some(tensor) = ours else {
+            incoming.lent = None;
+            return false;
+        };
+        let incoming = *incoming;
+        self.incoming.remove(ticket);
+        self.touch(incoming.link);
+        self.supply(&incoming, ticket, tensor);
+        true
     }
 
     /// A segment has been mapped: the offer that waited for it becomes a lease.

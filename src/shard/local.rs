@@ -9,7 +9,7 @@ use super::core::{Core, PortOp, Target, Wait};
 use super::faults;
 use super::keys::Route;
 use super::recorder::What;
-use super::value::{NO_LINK, Path, Received, Value, Waiter};
+use super::value::{NO_LINK, NOT_LENT, Path, Received, Value, Waiter};
 use super::wait::WaitCell;
 use crate::channel::{NoPush, Rule};
 use crate::fabric::{AnyPort, Landing, Port, Token, Write};
@@ -240,12 +240,23 @@ impl Core {
         }
     }
 
-    /// A value as the link's peer can read it in place: memory that is not ours to show (a peer's, or from outside the
-    /// engine) is copied into the arena, once. With no room there it stays what it is, and goes by a landing.
+    /// A value as the link's peer can read it in place: memory that is not ours to show (another peer's, or from
+    /// outside the engine) is copied into the arena, once. With no room there it stays what it is, and goes by a
+    /// landing. What the peer itself has lent us goes back as it is (`leasing.rs`).
     #[inline]
-    fn made_readable(&mut self, link: u32, value: Value) -> Value {
+    fn made_readable(&mut self, link: u32, mut value: Value) -> Value {
+        // It may have been parked since it was last to go, and its lease may be of an epoch that has ended.
+        value.lent = NOT_LENT;
         match self.links.get(link as usize) {
-            Some(entry) if entry.channel.must_copy(&value) => self.copied(value),
+            Some(entry) if entry.channel.must_copy(&value) => {
+                match self.lent_by(link, &value.tensor) {
+                    Some(offer) => {
+                        value.lent = offer.packed();
+                        value
+                    }
+                    None => self.copied(value),
+                }
+            }
             _ => value,
         }
     }
@@ -256,9 +267,14 @@ impl Core {
             .pool
             .tensor_from(value.tensor.meta(), value.tensor.bytes())
         {
+            let why = if value.tensor.is_leased() {
+                &mut self.stats.copied_leased
+            } else {
+                &mut self.stats.copied_foreign
+            };
+            *why += 1;
             // A leased original lets its sender's memory go here.
             value.tensor = tensor;
-            self.stats.copied += 1;
         }
         value
     }

@@ -8,7 +8,7 @@ use super::faults;
 use super::keys::{self, Route};
 use super::leasing::NoLease;
 use super::recorder::What;
-use super::value::{NO_LINK, Path, Received, Value, Waiter};
+use super::value::{NO_LINK, NOT_LENT, Path, Received, Value, Waiter};
 use crate::channel::heard::Accepted;
 use crate::channel::{Demand, Heard, OfferHeard, PushHeard, Rule, SmallHeard, Violation, WriteEnd};
 use crate::fabric::{self, Outcome, QpId};
@@ -219,6 +219,7 @@ impl Core {
             trace,
             lines: small.lines,
             link,
+            lent: NOT_LENT,
         };
         self.arrive(link, slot, small.ordinal, value);
     }
@@ -256,6 +257,7 @@ impl Core {
             trace,
             lines: push.lines,
             link,
+            lent: NOT_LENT,
         };
         self.arrive(link, slot, push.ordinal, value);
     }
@@ -428,7 +430,8 @@ impl Core {
         let trace = if offer.stamp == 0 {
             0
         } else {
-            let path = region.map_or(Path::Copy, |_| Path::Lease);
+            let is_in_place = region.is_some() || offer.lent.is_some();
+            let path = if is_in_place { Path::Lease } else { Path::Copy };
             self.timed(
                 link,
                 slot,
@@ -452,6 +455,7 @@ impl Core {
                 trace,
                 lines: offer.lines,
                 link,
+                lent: NOT_LENT,
             };
             return self.arrive(link, slot, offer.ordinal, value);
         }
@@ -461,6 +465,7 @@ impl Core {
             ordinal: offer.ordinal,
             offer: accepted,
             region,
+            lent: offer.lent,
             is_wanted: false,
             trace,
         };

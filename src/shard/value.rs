@@ -9,6 +9,9 @@ use crate::wire::Ticket;
 /// No link: the value is local, or has not been given to one.
 pub(crate) const NO_LINK: u32 = u32::MAX;
 
+/// Its bytes are no lease that goes back: no ticket is this number, since a table of offers has fewer places.
+pub(crate) const NOT_LENT: u32 = u32::MAX;
+
 /// A tensor on its way through a table.
 #[derive(Debug)]
 pub(crate) struct Value {
@@ -20,7 +23,14 @@ pub(crate) struct Value {
     /// Push credit it holds: given back to the link it came by when it is taken.
     pub(crate) lines: u32,
     pub(crate) link: u32,
+    /// On its way out: the ticket, packed, of the receiver's own offer that it is a lease of.
+    pub(crate) lent: u32,
 }
+
+const _: () = assert!(
+    size_of::<Value>() <= 112,
+    "a value is moved through every table"
+);
 
 impl Value {
     #[inline]
@@ -32,6 +42,7 @@ impl Value {
             trace,
             lines: 0,
             link: NO_LINK,
+            lent: NOT_LENT,
         }
     }
 
@@ -64,6 +75,11 @@ impl Payload for Value {
     }
 
     #[inline]
+    fn lent(&self) -> Option<Ticket> {
+        (self.lent != NOT_LENT).then(|| Ticket::unpack(self.lent))
+    }
+
+    #[inline]
     fn weight(&self) -> u64 {
         self.parked_bytes()
     }
@@ -77,7 +93,7 @@ pub enum Path {
     Local,
     /// In a frame.
     Inline,
-    /// Read in place, in the sender's memory.
+    /// Read in place: in the sender's memory, or in ours if the sender had it from here.
     Lease,
     /// Written into memory of ours.
     Copy,

@@ -263,6 +263,9 @@ impl Offer {
         body.put_u64(self.size);
         if let Some(region) = &self.region {
             body.put_region(region);
+        } else if let Some(lent) = self.lent {
+            body.put_u32(lent.packed());
+            body.put_u32(0);
         }
         body.put_dims(&self.meta.shape);
         if self.stamp != 0 {
@@ -272,6 +275,7 @@ impl Offer {
             .with(Flags::DEAD, self.is_dead)
             .with(Flags::SOLICITED, self.request.is_some())
             .with(Flags::REGION, self.region.is_some())
+            .with(Flags::LENT, self.lent.is_some() && self.region.is_none())
             .with(Flags::STAMPED, self.stamp != 0);
         subject_head(Kind::Offer, flags, &self.meta, &self.subject)
     }

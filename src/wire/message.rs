@@ -117,6 +117,8 @@ pub struct Offer {
     pub size: u64,
     /// Where the receiver may read it in place.
     pub region: Option<Region>,
+    /// The receiver's own offer, of which the sender holds a lease and sends the bytes back; never beside a region.
+    pub lent: Option<Ticket>,
     /// When it was posted, on the sender's counter; zero if it does not say.
     pub stamp: u64,
 }

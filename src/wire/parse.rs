@@ -123,6 +123,17 @@ fn parse_offer(frame: &Frame, flags: Flags, reader: &mut Reader<'_>) -> Result<O
     } else {
         None
     };
+    let lent = if flags.has(Flags::LENT) {
+        // Bytes lie in one place.
+        if region.is_some() {
+            return Err(Malformed::Flags);
+        }
+        let ticket = reader.ticket()?;
+        reader.u32()?;
+        Some(ticket)
+    } else {
+        None
+    };
     let meta = reader.meta(frame)?;
     let stamp = if flags.has(Flags::STAMPED) {
         reader.u64()?
@@ -142,6 +153,7 @@ fn parse_offer(frame: &Frame, flags: Flags, reader: &mut Reader<'_>) -> Result<O
         offer,
         size,
         region,
+        lent,
         stamp,
     })
 }

@@ -123,6 +123,7 @@ impl Hand {
             graph_handle: graph.to_owned(),
             step_id: step,
             session_handle: String::new(),
+            traceparent: String::new(),
         };
         self.ask(RUN_GRAPH, asked.encode_to_vec(), &[])
     }

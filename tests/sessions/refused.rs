@@ -38,8 +38,8 @@ fn cases() -> Vec<(&'static str, GraphDef, &'static str)> {
         attr: cyclic.node[0]
             .attr
             .clone()
-            .into_iter()
-            .map(|(_, value)| ("T".into(), value))
+            .into_values()
+            .map(|value| ("T".into(), value))
             .take(1)
             .collect(),
         ..NodeDef::default()

@@ -40,6 +40,9 @@ pub struct Dials {
     pub one_sided_one_in: u64,
     /// One leased tensor in so many is held for a while.
     pub hold_one_in: u64,
+    /// One value in so many is a tensor that its sender holds as a lease, if it holds one: it is sent on, often back to
+    /// whose memory it is.
+    pub relay_one_in: u64,
     /// Tasks do not seal their memory, and cut it short when it has been mapped.
     pub is_unsealed: bool,
     /// The host of each task; none given means one for all. Tasks of one host meet over rings and may read each other's
@@ -105,6 +108,7 @@ impl Dials {
             finish_one_in: 0,
             one_sided_one_in: 0,
             hold_one_in: 0,
+            relay_one_in: 0,
             is_unsealed: false,
             hosts: Vec::new(),
             partition_one_in: 0,
@@ -126,6 +130,23 @@ impl Dials {
 
     /// The world of a seed.
     pub fn of_seed(seed: u64) -> Self {
+        let mut dials = Self::disturbed(seed);
+        let mut rng = Rng::new(seed ^ 0x7365_6e74_6261_636b);
+        if rng.one_in(3) {
+            // Few worlds have leases, and fewer hold one when its holder sends.
+            dials.read_domain = true;
+            dials.settings.lease = true;
+            dials.is_stream = false;
+            dials.bytes_max = dials.bytes_max.max(8_000);
+            dials.values_per_flow = dials.values_per_flow.max(8);
+            dials.hold_one_in = 1 + rng.below(2);
+            dials.relay_one_in = 1 + rng.below(3);
+        }
+        dials
+    }
+
+    /// The world of a seed as it was before leases were sent on.
+    pub fn disturbed(seed: u64) -> Self {
         let (mut dials, mut rng) = Self::ample(seed);
         if rng.one_in(5) {
             dials.make_scarce(&mut rng);

@@ -34,6 +34,17 @@ impl World {
         len: usize,
     ) -> Result<(), Status> {
         let tensor = self.made(node, number, len)?;
+        self.hand(node, step, key, tensor)
+    }
+
+    /// The first shard of a task sends what it has.
+    pub fn hand(
+        &mut self,
+        node: usize,
+        step: u64,
+        key: &Key,
+        tensor: Tensor,
+    ) -> Result<(), Status> {
         self.nodes[node].solos[0].enter(|context| {
             let key = context.prepare(key)?;
             context.send(StepId(step), key, tensor)

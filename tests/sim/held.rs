@@ -27,6 +27,18 @@ impl Held {
         });
     }
 
+    /// One that a task holds, if it holds any, for it to send on.
+    pub fn one_of(&self, node: usize, rng: &mut Rng) -> Option<&Tensor> {
+        let its = |holding: &&Holding| holding.node == node;
+        let count = self.0.iter().filter(its).count() as u64;
+        let nth = (count > 0).then(|| rng.below(count) as usize)?;
+        self.0
+            .iter()
+            .filter(its)
+            .nth(nth)
+            .map(|holding| &holding.tensor)
+    }
+
     /// Lets one go. True if there was one.
     pub fn drop_one(&mut self, rng: &mut Rng) -> Result<bool, String> {
         if self.0.is_empty() {

@@ -24,6 +24,7 @@ mod model;
 mod operate;
 mod overload;
 mod regressions;
+mod returned;
 mod rules;
 mod waiting;
 mod world;

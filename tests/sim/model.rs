@@ -68,6 +68,8 @@ pub struct Sent {
     pattern: u64,
     len: usize,
     is_dead: bool,
+    /// What was sent on, instead of the pattern.
+    relayed: Option<Vec<u8>>,
 }
 
 #[derive(Debug)]
@@ -141,10 +143,21 @@ impl Flow {
             pattern,
             len,
             is_dead,
+            relayed: None,
         };
         let bytes = sent.bytes();
         self.sent.push(sent);
         bytes
+    }
+
+    /// The next value is one that its sender received from somebody.
+    pub fn relay(&mut self, bytes: &[u8], is_dead: bool) {
+        self.sent.push(Sent {
+            pattern: 0,
+            len: bytes.len(),
+            is_dead,
+            relayed: Some(bytes.to_vec()),
+        });
     }
 
     /// The last value was refused: it was never sent.
@@ -165,6 +178,9 @@ impl Flow {
 
 impl Sent {
     fn bytes(&self) -> Vec<u8> {
+        if let Some(bytes) = &self.relayed {
+            return bytes.clone();
+        }
         let mut rng = Rng::new(self.pattern);
         let mut bytes = Vec::with_capacity(self.len + 8);
         while bytes.len() < self.len {

@@ -156,19 +156,35 @@ impl World {
         }
         let at_flow = flow;
         let flow = &mut step.flows[flow];
-        let bytes = flow.next(
-            self.nodes[flow.from].incarnation.0,
-            id,
-            len as usize,
-            is_dead,
-        );
+        let relayed = if self.rng.one_in(self.dials.relay_one_in) {
+            self.held.one_of(flow.from, &mut self.rng).cloned()
+        } else {
+            None
+        };
+        let bytes = match &relayed {
+            Some(tensor) => {
+                flow.relay(tensor.bytes(), is_dead);
+                Vec::new()
+            }
+            None => flow.next(
+                self.nodes[flow.from].incarnation.0,
+                id,
+                len as usize,
+                is_dead,
+            ),
+        };
         let meta = TensorMeta::new(DType::U8, Shape::new(&[bytes.len() as u64]).unwrap()).unwrap();
         let solo = &mut self.nodes[flow.from].solos[flow.from_shard];
         let sent = solo.enter(|context| {
             let key = context.prepare(&flow.key)?;
-            let mut builder = context.builder(meta)?;
-            builder.bytes_mut().copy_from_slice(&bytes);
-            let tensor = builder.finish();
+            let tensor = match relayed {
+                Some(tensor) => tensor,
+                None => {
+                    let mut builder = context.builder(meta)?;
+                    builder.bytes_mut().copy_from_slice(&bytes);
+                    builder.finish()
+                }
+            };
             if is_dead {
                 context.send_dead(StepId(id), key, tensor)
             } else {

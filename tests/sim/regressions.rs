@@ -278,33 +278,33 @@ fn no_landing_is_opened_before_the_hello() {
 /// and stayed on offer for ever.
 #[test]
 fn nothing_is_offered_to_a_life_that_is_over() {
-    assert_eq!(crate::run(Dials::of_seed(61_667)), Ok(()));
+    assert_eq!(crate::run(Dials::disturbed(61_667)), Ok(()));
 }
 
 /// A turn with nothing to post looked at a link for a value that had left by a request, and forgot when the
 /// acknowledgement of a frame that came meanwhile was due: it never left.
 #[test]
 fn an_acknowledgement_keeps_its_time() {
-    assert_eq!(crate::run(Dials::of_seed(87_746)), Ok(()));
+    assert_eq!(crate::run(Dials::disturbed(87_746)), Ok(()));
 }
 
 /// A step ended while a value of it was on offer again, after a broken write: the demand that had accepted it under its
 /// former ticket still waited for its landing, was taken for one that would have an answer, and nobody released it.
 #[test]
 fn an_offer_renewed_is_released_with_its_step() {
-    assert_eq!(crate::run(Dials::of_seed(72_532)), Ok(()));
+    assert_eq!(crate::run(Dials::disturbed(72_532)), Ok(()));
 }
 
 /// Twenty receives were asked of a neighbour, while neither had a core, through a ring of two: they ended after their
 /// deadline as fast as notes pass, and not within the hops that one of them takes.
 #[test]
 fn receives_that_stand_before_a_full_ring_may_be_late() {
-    assert_eq!(crate::run(Dials::of_seed(64_861)), Ok(()));
+    assert_eq!(crate::run(Dials::disturbed(64_861)), Ok(()));
 }
 
 /// An answer crossed the repetition of its request on a new connection: the second request was served into a landing
 /// whose place was open again by then. It is refused, and no fault of the writer's.
 #[test]
 fn a_request_asked_again_and_answered_harms_nobody() {
-    assert_eq!(crate::run(Dials::of_seed(1_092_792)), Ok(()));
+    assert_eq!(crate::run(Dials::disturbed(1_092_792)), Ok(()));
 }

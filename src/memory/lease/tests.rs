@@ -98,6 +98,29 @@ fn a_full_table_refuses_and_has_room_again() {
     );
 }
 
+/// A table names its own leases, and nobody else's: not another table's, nor what is no lease.
+#[test]
+fn a_table_knows_its_own_tensors() {
+    let (_pool, source, mapped) = peer();
+    let (mut leases, mut others) = (Leases::new(2), Leases::new(2));
+    let region = source.region().expect("a region");
+    let tensor = leases
+        .make(mapped.clone(), region, *META, 7)
+        .expect("an entry");
+    let other = others.make(mapped, region, *META, 8).expect("an entry");
+    let shape = Shape::new(&[10, 100]).expect("a shape");
+    for same in [tensor.clone(), tensor.reshaped(shape).expect("as many")] {
+        assert_eq!(leases.token_of(&same), Some(7));
+    }
+    assert_eq!(others.token_of(&other), Some(8));
+    assert_eq!(
+        (leases.token_of(&other), leases.token_of(&source)),
+        (None, None)
+    );
+    assert!(leases.retag(|token| token == 7, 9));
+    assert_eq!(leases.token_of(&tensor), Some(9));
+}
+
 #[test]
 fn false_claims_take_no_entry() {
     let (_pool, source, mapped) = peer();

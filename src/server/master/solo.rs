@@ -198,7 +198,13 @@ impl Session {
             let values = outcome.and_then(|values| values.iter().map(Value::tensor).collect());
             done(values);
         };
-        let run = RunningStep::start(&self.session, &prepared.0, id, feeds, Box::new(done));
+        let run = RunningStep::start(
+            &self.session,
+            &prepared.0,
+            (id, None),
+            feeds,
+            Box::new(done),
+        );
         Ok(Run(run))
     }
 

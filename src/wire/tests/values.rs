@@ -97,6 +97,12 @@ impl AnyValue {
                     len: self.size,
                     ..region
                 }),
+                // Bytes lie in one place.
+                lent: self
+                    .region
+                    .is_none()
+                    .then(|| Ticket::unpack(self.number as u32))
+                    .filter(|_| self.number.is_multiple_of(2)),
                 stamp: u64::from(self.ticket.index),
             }),
             Kind::Request => Message::Request(Request {

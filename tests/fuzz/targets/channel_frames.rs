@@ -26,9 +26,16 @@ impl Payload for Value {
     }
 
     fn region(&self) -> Option<Region> {
-        None
+        let len = self.0.len() as u64;
+        (len >= LENT).then(|| Region {
+            len,
+            ..Region::default()
+        })
     }
 }
+
+/// Values as long as this can be read in place, and come back.
+const LENT: u64 = 500;
 
 const POINT: Point = Point {
     step: StepId(1),
@@ -71,7 +78,7 @@ fn busy() -> Channel<Value> {
     channel
         .handle_frame(Nanos(0), &frame, &tail, body.as_bytes())
         .expect("an honest hello");
-    for len in [8, 40, 500] {
+    for len in [8, 40, 400, LENT as usize] {
         let _ = channel.push(KeyId(0), POINT, 0, Value(vec![0; len]), None);
     }
     if let Ok(ticket) = channel.demand(Demand::new(0, KeyId(0), POINT, 0)) {
@@ -103,6 +110,13 @@ fuzz_target!(|bytes: &[u8]| {
             Ok(Heard::Push(push)) => channel.take_lines(now, push.lines),
             Ok(Heard::Request(request)) => channel.park_request(request.request, 1),
             Ok(Heard::Cancel { request, .. }) => channel.answer_cancel(request),
+            Ok(Heard::Offer(offer)) => {
+                if let Some(lent) = offer.lent {
+                    let value = channel.lent(lent).expect("it was on offer just now");
+                    assert_eq!(value.0.len() as u64, offer.size);
+                }
+                channel.take_lines(now, offer.lines);
+            }
             Ok(_) => {}
             Err(_) => return,
         }
