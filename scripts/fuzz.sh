@@ -86,7 +86,7 @@ make_seeds() {
         tcp_stream)
             # The golden stream, received whole, and one cut into single bytes.
             local hex
-            hex="$(sed 's/#.*//' tests/golden/stream_v2.hex | tr -d ' \n')"
+            hex="$(sed 's/#.*//' "$(printf '%s\n' tests/golden/stream_v*.hex | sort -V | tail -n 1)" | tr -d ' \n')"
             perl -e 'print pack("H*", "01ff" . $ARGV[0])' "$hex" >"$1/whole"
             perl -e 'print pack("H*", "00" . $ARGV[0])' "$hex" >"$1/bytes"
             ;;

@@ -327,8 +327,8 @@ impl<V: Payload> Channel<V> {
         }
     }
 
-    /// A demand that is over was asked again meanwhile. If what ended it was an answer to the first time, the peer takes
-    /// the second for a new request, and nobody waits for that one: it is taken back.
+    /// A demand that is over was asked again meanwhile. If what ended it was an answer to the first time, the peer
+    /// takes the second for a new request, and nobody waits for that one: it is taken back.
     fn forestall(&mut self, request: Ticket) {
         let is_over = |demand: &&mut Demand| demand.is_asked_again && !demand.is_answered;
         if let Some(demand) = self.requests.at_mut(request).filter(is_over) {

@@ -163,8 +163,8 @@ const GREETINGS_AT_ONCE: usize = 8;
 /// How many times its time a greeting may get.
 const GREETING_GROWTH_MAX: u32 = 5;
 
-/// How long a greeting may take beside `others`. A time that fits one greeting ends all of a cluster that starts at once
-/// on few cores: each takes the cores from the others, is given up, and begins again.
+/// How long a greeting may take beside `others`. A time that fits one greeting ends all of a cluster that starts at
+/// once on few cores: each takes the cores from the others, is given up, and begins again.
 pub(super) fn greeting_time(alone: Duration, others: usize) -> Duration {
     let more = u32::try_from(others / GREETINGS_AT_ONCE).unwrap_or(u32::MAX);
     alone * more.saturating_add(1).min(GREETING_GROWTH_MAX)

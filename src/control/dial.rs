@@ -54,8 +54,8 @@ impl Route {
         }
     }
 
-    /// True if this refusal only says that somebody was slow, and not for the third time: that is no reason to go by TCP
-    /// to a task whose socket is there.
+    /// True if this refusal only says that somebody was slow, and not for the third time: that is no reason to go by
+    /// TCP to a task whose socket is there.
     fn may_be_late(&mut self, refusal: &Refusal) -> bool {
         self.near_late += u32::from(refusal.is_late());
         refusal.is_late() && self.near_late < NEAR_LATE_MAX

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use rendez::control::{Address, PeerGone, RuntimeKind};
+use rendez::control::{Address, PROTOCOL_VERSION, PeerGone, RuntimeKind};
 use rendez::ground::{Code, Status};
 use rendez::proto::envelope::Body;
 use rendez::proto::hello_reply::Outcome;
@@ -65,7 +65,10 @@ fn hellos_are_refused_by_their_reason() {
             },
         );
         assert!(
-            refusal.message.contains("version 2") && refusal.message.contains("version 77"),
+            refusal
+                .message
+                .contains(&format!("version {PROTOCOL_VERSION}"))
+                && refusal.message.contains("version 77"),
             "{refusal:?}"
         );
         // After all that it is as good as new.

@@ -113,6 +113,7 @@ impl Hand {
     }
 
     /// Asks in vain, and gives why.
+    #[track_caller]
     fn refused(&mut self, method: u32, body: Vec<u8>, tensors: &[Tensor]) -> String {
         let answer = self.ask(method, body, tensors);
         answer.failure.expect("a failure").reason
@@ -168,7 +169,7 @@ fn a_worker_answers_whatever_its_session_is_asked() {
     // Bytes that are no question, to everything there is and to what there is not.
     for method in 0..=12 {
         for body in [vec![0x0a, 0x7f, 0x41], vec![0xff; 32], vec![0x0f; 16]] {
-            let reason = hand.refused(method, body, &[]);
+            let reason = hand.ask(method, body, &[]).failure.map(|it| it.reason);
             let known = [
                 catalogue::CALL_MALFORMED,
                 catalogue::CALL_UNKNOWN,
@@ -177,8 +178,8 @@ fn a_worker_answers_whatever_its_session_is_asked() {
             // A graph comes as a tensor: without one there is an empty graph, and that is a part of nothing.
             let is_empty_graph = method == REGISTER_GRAPH;
             assert!(
-                is_empty_graph || known.contains(&reason.as_str()),
-                "method {method}: {reason}"
+                is_empty_graph || reason.as_deref().is_some_and(|it| known.contains(&it)),
+                "method {method}: {reason:?}"
             );
         }
         works(&session);
@@ -245,12 +246,10 @@ fn parts_and_steps_that_make_no_sense_are_refused_by_name() {
     for (method, body) in [
         (CLEANUP_GRAPH, clean(4711)),
         (CANCEL_STEP, vec![]),
-        (CANCEL_STEP, vec![0x08, 0x01]),
+        (CANCEL_STEP, vec![0x09, 1, 0, 0, 0, 0, 0, 0, 0]),
     ] {
-        assert!(
-            hand.ask(method, body, &[]).failure.is_none(),
-            "method {method}"
-        );
+        let failure = hand.ask(method, body, &[]).failure;
+        assert!(failure.is_none(), "method {method}: {failure:?}");
     }
     let unknown = DeregisterGraphRequest {
         graph_handle: "x".repeat(100_000),

@@ -172,7 +172,11 @@ impl Judge<'_> {
             let mut last_ns = life.began_ns;
             let death_ns = self.story.death_ns(by).unwrap_or(u64::MAX);
             let until_ns = death_ns.min(self.story.over_ns());
-            let ends: Vec<_> = ends.chain([until_ns]).collect();
+            let mut ends: Vec<_> = ends
+                .filter(|end_ns| *end_ns <= until_ns)
+                .chain([until_ns])
+                .collect();
+            ends.sort_unstable();
             for end_ns in ends {
                 // In the midst of a time without an answer there is one in which nothing was broken.
                 let from_ns = self.calm_since(last_ns);
