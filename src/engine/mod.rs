@@ -327,6 +327,11 @@ impl Engine {
         self.inner.wiring.connect_early(task);
     }
 
+    /// True if there is a control plane, by which other tasks can be called.
+    pub(crate) fn can_call(&self) -> bool {
+        self.inner.control.get().is_some()
+    }
+
     /// Calls a service of another task, over whatever connection there is or will be by the deadline. See
     /// [`services`] for those that every engine has.
     ///

@@ -245,7 +245,7 @@ impl Served {
     pub(crate) fn open(
         engine: &Engine,
         id: StepId,
-        peer: &TaskName,
+        (peer, life): (&TaskName, Incarnation),
         service: Weak<dyn Service>,
     ) -> Result<Arc<Self>, Status> {
         let served = Arc::new(Self {
@@ -253,7 +253,11 @@ impl Served {
             service,
         });
         let hearer: Weak<Self> = Arc::downgrade(&served);
-        Reader::spawn(engine, id, keys(peer, engine.task(), ASK)?, hearer)?;
+        // Of this life of the caller and no other: a receive for whatever life comes next would wait for ever, if the
+        // caller dies between two messages.
+        let (messages, tensors) = keys(peer, engine.task(), ASK)?;
+        let keys = [messages, tensors].map(|key| key.with_source_incarnation(life));
+        Reader::spawn(engine, id, keys.into(), hearer)?;
         Ok(served)
     }
 
@@ -303,6 +307,11 @@ impl Drop for Served {
 }
 
 impl Question {
+    /// The line it came by.
+    pub(crate) fn line(&self) -> StepId {
+        self.answer.out.step.id()
+    }
+
     /// What is asked, as a message.
     ///
     /// # Errors

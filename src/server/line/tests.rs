@@ -72,7 +72,8 @@ impl World {
         let echo: Arc<Echo> = Arc::default();
         let service: Weak<Echo> = Arc::downgrade(&echo);
         let line = Line::open(caller, LINE, server.task()).unwrap();
-        let served = Served::open(server, LINE, caller.task(), service).unwrap();
+        let served =
+            Served::open(server, LINE, (caller.task(), caller.incarnation()), service).unwrap();
         Self {
             engines,
             echo,

@@ -203,7 +203,11 @@ impl Link {
                 let asked = CleanupGraphRequest {
                     step_id: step.0.cast_signed(),
                 };
-                quiet(there.line().tell(CLEANUP_GRAPH, asked.encode_to_vec()));
+                let line = there.line();
+                quiet(line.tell(CLEANUP_GRAPH, asked.encode_to_vec()));
+                if line.lost_with().is_some() {
+                    there.end_former_steps();
+                }
             }
         }
     }
@@ -235,6 +239,18 @@ impl There {
     pub(super) fn line(&self) -> Arc<Line> {
         let line = self.line.lock();
         Arc::clone(&line.unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Has the worker end what is left of steps whose end could not be told: it does when the line is opened again. One
+    /// that cannot be reached has lost this master too, and ends the session by itself.
+    fn end_former_steps(self: &Arc<Self>) {
+        // Without a control plane nobody can be called; and where there is no room for another errand, the next step or
+        // the session's end does it.
+        let Some(place) = self.errands.place().ok().filter(|_| self.engine.can_call()) else {
+            return;
+        };
+        let there = Arc::clone(self);
+        place.go(move || quiet(there.living_line().map(drop)));
     }
 
     /// The line, opened again if it was lost. Blocks.

@@ -109,7 +109,12 @@ fn open_line(master: &Arc<Master>, call: &Incoming) -> Result<Vec<u8>, Status> {
         return Err(Status::of(catalogue::SESSION_LIMIT, message));
     }
     let service: Weak<Client> = Arc::downgrade(&client);
-    let served = Served::open(&master.engine, line, &client.task, service)?;
+    let served = Served::open(
+        &master.engine,
+        line,
+        (&client.task, call.incarnation),
+        service,
+    )?;
     let _ = client.line.set(served);
     clients.insert(line, client);
     Ok(vec![])

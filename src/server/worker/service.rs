@@ -97,7 +97,12 @@ pub(in crate::server) fn create_session(
         worker.create_session(&asked.session_handle, master, asked.isolate_session_state)?
     };
     let service: Weak<WorkerSession> = Arc::downgrade(&session);
-    match Served::open(&worker.engine, StepId(asked.line), &caller, service) {
+    match Served::open(
+        &worker.engine,
+        StepId(asked.line),
+        (&caller, call.incarnation),
+        service,
+    ) {
         Ok(line) => session.hear(line),
         Err(status) => {
             worker.delete_session(&asked.session_handle);
@@ -160,6 +165,12 @@ fn read<M: Message + Default>(call: &Incoming) -> Result<M, Status> {
 
 impl Service for WorkerSession {
     fn asked(self: Arc<Self>, question: Question) {
+        if !self.hears(question.line()) {
+            // It was under way when its master began to speak over another line, and has been forgotten there.
+            let message = "the master speaks over another line";
+            let over = Status::of(catalogue::LINE_CLOSED, message).derived();
+            return question.answer.give(Err(over));
+        }
         let outcome = match question.method {
             RUN_GRAPH => return self.run_asked(question),
             REGISTER_GRAPH => return self.register_asked(question),

@@ -95,7 +95,16 @@ impl Client {
         if !graphs.is_whole() {
             return Ok(());
         }
-        for task in lost {
+        self.reopen(graphs)
+    }
+
+    /// Its session goes on at the workers whose lines were lost: what of its steps was left there ends. An errand does
+    /// this, where a cleanup finds a line lost; here there are none.
+    pub(crate) fn reopen(&mut self, graphs: &mut Graphs) -> Result<(), String> {
+        let Some(open) = &self.session else {
+            return Ok(());
+        };
+        for task in open.session.lost() {
             let at = graphs.world.nodes.iter().position(|node| node.task == task);
             let at = at.ok_or("a line to nobody")?;
             let id = graphs.draw();
