@@ -232,8 +232,8 @@ fn the_stages_of_hand_overs_add_up_to_the_whole_of_them() {
                 })
         };
         for (way, count) in ways.into_iter().zip([200, 100]) {
-            // The sender writes down what it knows when the value has gone. A value that was asked for before it was there
-            // answers its request, and is not timed.
+            // The sender writes down what it knows when the value has gone. A value that was asked for before it was
+            // there answers its request, and is not timed.
             let timed = || [Stage::Posted, Stage::Whole].map(|stage| of(stage, way).1);
             let agree = |[posted, whole]: [u64; 2]| posted == whole && whole > count / 2;
             let began = Instant::now();
