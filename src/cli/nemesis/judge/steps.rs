@@ -174,7 +174,8 @@ impl Judge<'_> {
             let until_ns = death_ns.min(self.story.over_ns());
             let mut ends: Vec<_> = ends
                 .filter(|end_ns| *end_ns <= until_ns)
-                .chain([until_ns])
+                // A run of which nobody said when it was over is judged as far as there were answers.
+                .chain((until_ns < u64::MAX).then_some(until_ns))
                 .collect();
             ends.sort_unstable();
             for end_ns in ends {
