@@ -13,6 +13,7 @@
 //! # Ok::<(), rendez::ground::Status>(())
 //! ```
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::attr::{self, Attrs, IntoAttr};
@@ -32,6 +33,9 @@ pub struct Builder {
     pub(super) graph: Graph,
     device: String,
     scope: String,
+    /// By wanted name: the first number that may be free. Looked for from one each time, a hundred thousand nodes of
+    /// one operation would take minutes.
+    numbers: HashMap<String, u64>,
 }
 
 /// A node in the making.
@@ -62,6 +66,7 @@ impl Builder {
             graph,
             device: String::new(),
             scope: String::new(),
+            numbers: HashMap::new(),
         }
     }
 
@@ -193,7 +198,7 @@ impl NodeBuilder<'_> {
 }
 
 impl Builder {
-    fn free_name(&self, wanted: &str) -> String {
+    fn free_name(&mut self, wanted: &str) -> String {
         let wanted = match self.scope.as_str() {
             "" => wanted.to_owned(),
             scope => format!("{scope}/{wanted}"),
@@ -201,9 +206,14 @@ impl Builder {
         if self.graph.find(&wanted).is_none() {
             return wanted;
         }
-        let numbered = (1u64..).map(|number| format!("{wanted}_{number}"));
-        let mut free = numbered.filter(|name| self.graph.find(name).is_none());
-        free.next().unwrap_or(wanted)
+        let next = self.numbers.entry(wanted.clone()).or_insert(1);
+        loop {
+            let name = format!("{wanted}_{next}");
+            *next += 1;
+            if self.graph.find(&name).is_none() {
+                return name;
+            }
+        }
     }
 }
 
