@@ -297,3 +297,14 @@ fn asked(channel: &mut Channel<Value>, landing: Option<(Region, TensorMeta)>) ->
     channel.ask(ticket, 0, landing);
     ticket
 }
+
+/// Offers a value that is too long to be pushed; its ticket.
+fn offered(channel: &mut Channel<Value>, value: Value) -> Ticket {
+    channel.push(KEY, point(1), 0, value, None).expect("credit");
+    let sent = out(channel);
+    let offer = sent.iter().find_map(|sent| match sent.message() {
+        Message::Offer(offer) => Some(offer.offer),
+        _ => None,
+    });
+    offer.expect("an offer went out")
+}

@@ -84,17 +84,6 @@ fn a_push_that_answers_a_demand_ends_it() {
 
 // ── Large values ────────────────────────────────────────────────────────────────────────────────────────────────
 
-/// Offers a value of 999 bytes; its ticket.
-fn offered(channel: &mut Channel<Value>, value: Value) -> Ticket {
-    channel.push(KEY, point(1), 0, value, None).expect("credit");
-    let sent = out(channel);
-    let offer = sent.iter().find_map(|sent| match sent.message() {
-        Message::Offer(offer) => Some(offer.offer),
-        _ => None,
-    });
-    offer.expect("an offer went out")
-}
-
 #[test]
 fn an_offer_names_its_region_only_within_a_read_domain() {
     for (read_domain, is_named) in [(true, true), (false, false)] {

@@ -12,17 +12,6 @@ fn lent(len: usize) -> Value {
     }
 }
 
-/// Offers a value; its ticket.
-fn offered(channel: &mut Channel<Value>, value: Value) -> Ticket {
-    channel.push(KEY, point(1), 0, value, None).expect("credit");
-    let sent = out(channel);
-    let offer = sent.iter().find_map(|sent| match sent.message() {
-        Message::Offer(offer) => Some(offer.offer),
-        _ => None,
-    });
-    offer.expect("an offer went out")
-}
-
 /// The peer sends `len` bytes back that were on offer as `offer`.
 fn back(len: usize, offer: Ticket) -> Sent {
     Sent::of(&Message::Offer(Offer {
