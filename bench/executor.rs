@@ -17,8 +17,7 @@ use rendez::graph::{Builder, Cut, Devices, Graph, Import, Ops, Output, ints, par
 use rendez::ground::{DeviceName, Status, StepId};
 use rendez::memory::Tensor;
 use rendez::proto::tensorflow::DataType;
-use rendez::server::executor::{Executor, Plan};
-use rendez::server::kernels::Home;
+use rendez::server::executor::{self, Executor, Plan};
 use rendez::server::value::Value;
 use rendez::shard::run::PollPolicy;
 
@@ -45,11 +44,7 @@ fn site(task: &str, core: usize) -> Result<Site, Status> {
     config.cores = vec![core];
     config.poll = PollPolicy::Busy;
     let engine = Engine::start(config)?;
-    let memory = engine.clone();
-    let home = Home::new(move |meta| {
-        let dims: Vec<_> = meta.shape.dims().collect();
-        memory.tensor(meta.dtype, &dims)
-    });
+    let home = executor::home(engine.downgrade());
     let executor = Executor::new(&engine, Arc::new(home))?;
     Ok(Site { engine, executor })
 }

@@ -17,8 +17,7 @@ use rendez::graph::{
 use rendez::ground::rng::Rng;
 use rendez::ground::{Status, TaskName, catalogue};
 use rendez::proto::tensorflow::{DataType, GraphDef};
-use rendez::server::executor::Executor;
-use rendez::server::kernels::Home;
+use rendez::server::executor::{self, Executor};
 
 const DEVICES: [&str; 2] = [
     "/job:a/replica:0/task:0/device:CPU:0",
@@ -42,11 +41,7 @@ fn site(task: &str) -> Result<Site, Status> {
     let mut config = Config::new(task);
     (config.shards, config.share_cores, config.control) = (1, true, false);
     let engine = Engine::start(config)?;
-    let memory = engine.clone();
-    let home = Home::new(move |meta| {
-        let dims: Vec<_> = meta.shape.dims().collect();
-        memory.tensor(meta.dtype, &dims)
-    });
+    let home = executor::home(engine.downgrade());
     let executor = Executor::new(&engine, Arc::new(home))?;
     Ok(Site { engine, executor })
 }

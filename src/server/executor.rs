@@ -41,7 +41,7 @@ pub use plan::Plan;
 
 use super::kernels::{self, Home};
 use super::value::Value;
-use crate::engine::Engine;
+use crate::engine::{Engine, WeakEngine};
 use crate::graph::Graph;
 use crate::ground::limits::RUNS_MAX;
 use crate::ground::{Incarnation, Status, StepId, TaskName, catalogue};
@@ -82,6 +82,17 @@ struct Shared {
 pub struct RunHandle {
     inbox: Arc<Inbox>,
     state: Arc<RunState>,
+}
+
+/// What kernels use of a task: variables of its own, and memory of `engine` for as long as that is there.
+#[must_use]
+pub fn home(engine: WeakEngine) -> Home {
+    Home::new(move |meta| {
+        let engine = engine.upgrade();
+        let engine = engine.ok_or_else(|| Status::of(catalogue::SHUTDOWN, "Shutdown"))?;
+        let dims: Vec<u64> = meta.shape.dims().collect();
+        engine.tensor(meta.dtype, &dims)
+    })
 }
 
 impl Executor {

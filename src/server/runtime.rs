@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::errands::Errands;
 use super::executing;
-use super::kernels::Home;
+use super::executor;
 use super::master::{self, Master};
 use super::worker::{self, Worker};
 use crate::cluster::ClusterSpec;
@@ -104,15 +104,7 @@ impl Runtime {
 pub(super) fn worker_on(engine: &Engine, errands: &Arc<Errands>) -> Result<Arc<Worker>, Status> {
     // What runs in a shard keeps its home.
     let of_home = engine.downgrade();
-    let make_home = Box::new(move || {
-        let engine = of_home.clone();
-        Home::new(move |meta| {
-            let engine = engine.upgrade();
-            let engine = engine.ok_or_else(|| Status::of(catalogue::SHUTDOWN, "Shutdown"))?;
-            let dims: Vec<u64> = meta.shape.dims().collect();
-            engine.tensor(meta.dtype, &dims)
-        })
-    });
+    let make_home = Box::new(move || executor::home(of_home.clone()));
     let of_runner = engine.clone();
     let make_runner = Box::new(move |home| executing::runner(&of_runner, home));
     Worker::new(engine, Arc::clone(errands), make_home, make_runner)

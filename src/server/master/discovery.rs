@@ -9,7 +9,7 @@ use prost::Message;
 
 use crate::cluster::ClusterSpec;
 use crate::engine::Engine;
-use crate::graph::Devices;
+use crate::graph::{DeviceIndex, Devices};
 use crate::ground::{Code, DeviceName, Incarnation, Status, TaskName, catalogue};
 use crate::proto::tensorflow::{DeviceAttributes, GetStatusRequest, GetStatusResponse};
 use crate::server::worker::{GET_STATUS, Worker};
@@ -22,6 +22,22 @@ const DIAL_EVERY: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(20);
 /// So many are asked at once, each on a thread of its own.
 const AT_ONCE: usize = 64;
+
+/// What a session may use, and which of it is the master's own.
+///
+/// # Errors
+/// `GRAPH_DEVICE` if the master's task has none; what is wrong with a name.
+pub(super) fn named(
+    master: &TaskName,
+    attributes: &[DeviceAttributes],
+) -> Result<(Devices, DeviceIndex), Status> {
+    let names = attributes.iter();
+    let names = names.map(|device| (device.name.as_str(), Incarnation(device.incarnation)));
+    let devices = Devices::new(names)?;
+    let own = devices.find(&DeviceName::cpu(master));
+    let own = own.ok_or_else(|| Status::of(catalogue::GRAPH_DEVICE, "the master has no device"))?;
+    Ok((devices, own))
+}
 
 /// Does `what` for each, at most so many at once; the outcomes are in order.
 pub(super) fn each<T: Send, R: Send>(

@@ -42,12 +42,10 @@ use super::errands::Errands;
 use super::worker::{CLEANUP_ALL, Worker};
 use crate::cluster::ClusterSpec;
 use crate::engine::Engine;
-use crate::graph::{Devices, Ops};
+use crate::graph::Ops;
 use crate::ground::limits::SESSIONS_MAX;
 use crate::ground::rng::Rng;
-use crate::ground::{
-    Code, DeviceName, Incarnation, Status, StepId, TaskName, Traceparent, catalogue,
-};
+use crate::ground::{Code, DeviceName, Status, StepId, TaskName, Traceparent, catalogue};
 use crate::memory::Tensor;
 use crate::proto::tensorflow::{
     CleanupAllRequest, ConfigProto, DeviceAttributes, GraphDef, RunOptions,
@@ -121,12 +119,7 @@ impl Master {
             return Err(Status::of(catalogue::SESSION_LIMIT, message));
         }
         let attributes = self.discover(&config.device_filters)?;
-        let names = attributes.iter();
-        let names = names.map(|device| (device.name.as_str(), Incarnation(device.incarnation)));
-        let devices = Devices::new(names)?;
-        let own = devices.find(&DeviceName::cpu(self.worker.task()));
-        let own =
-            own.ok_or_else(|| Status::of(catalogue::GRAPH_DEVICE, "the master has no device"))?;
+        let (devices, own) = discovery::named(self.worker.task(), &attributes)?;
         let ground = Ground {
             handle: format!("{:016x}", draw()?.0),
             ops: Arc::clone(&self.ops),

@@ -11,14 +11,15 @@ use std::time::{Duration, Instant};
 use prost::Message;
 
 use super::MasterSession;
+use super::discovery;
 use super::link::{Link, open_line_by};
 use super::plan::{Plan, Signature};
 use super::session::Ground;
 use super::step::RunningStep;
 use crate::control::Incoming;
 use crate::engine::Engine;
-use crate::graph::{Devices, Ops};
-use crate::ground::{DeviceName, Incarnation, Status, StepId, TaskName, catalogue};
+use crate::graph::Ops;
+use crate::ground::{Status, StepId, TaskName, catalogue};
 use crate::memory::Tensor;
 use crate::proto::tensorflow::{
     ConfigProto, CreateWorkerSessionRequest, DeleteWorkerSessionRequest, GraphDef,
@@ -86,12 +87,7 @@ impl Site {
     ) -> Result<Session, Status> {
         let mut attributes = self.worker.devices();
         attributes.extend(others.iter().flat_map(|(site, _)| site.worker.devices()));
-        let names = attributes.iter();
-        let names = names.map(|device| (device.name.as_str(), Incarnation(device.incarnation)));
-        let devices = Devices::new(names)?;
-        let own = devices.find(&DeviceName::cpu(self.worker.task()));
-        let own =
-            own.ok_or_else(|| Status::of(catalogue::GRAPH_DEVICE, "the master has no device"))?;
+        let (devices, own) = discovery::named(self.worker.task(), &attributes)?;
         let ground = Ground {
             handle: handle.to_owned(),
             ops: Arc::clone(&self.ops),
