@@ -77,7 +77,7 @@ impl<V: Payload> Channel<V> {
             ordinal,
         };
         if !is_inline {
-            if !self.has_offer() {
+            if !is_free && !self.has_offer() {
                 return Err(NoPush::NoOffer(value));
             }
             return self.offer(key, subject, value, request);

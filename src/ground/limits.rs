@@ -207,6 +207,8 @@ pub const INCOMING: usize = 1 << 18;
 const _: () = assert!(INLINE_MAX <= BODY_MAX);
 const _: () = assert!(LINE_WINDOW < 1 << 15);
 const _: () = assert!(REQUESTS <= PARKED_REQUESTS);
+// Values nobody takes press for requests before they hold every place on offer.
+const _: () = assert!(LINE_WINDOW as usize <= OFFERS);
 
 // ── Names and keys ──────────────────────────────────────────────────────────────────────────────────────────────
 

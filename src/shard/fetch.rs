@@ -152,7 +152,7 @@ impl Core {
         else {
             return self.await_peer(peer);
         };
-        if entry.channel.is_pressed() {
+        if entry.is_pressed(self.settings.offers) {
             self.ask(link, slot, ordinal, deadline);
         } else if !entry.seen.is_empty() && !entry.channel.reads_in_place() {
             self.ask_with_landing(link, slot, ordinal, deadline);
@@ -209,13 +209,12 @@ impl Core {
         }
     }
 
-    /// Unwanted values hold so much of the peer's credit that a wanted one may not come by itself: every waiting
-    /// receive of this link asks.
+    /// So much is held here that a wanted value may not come by itself: every waiting receive of this link asks.
     pub(crate) fn ask_when_pressed(&mut self, link: u32) {
         let Some(entry) = self.links.get_mut(link as usize) else {
             return;
         };
-        if !entry.channel.is_pressed() {
+        if !entry.is_pressed(self.settings.offers) {
             entry.has_asked = false;
             return;
         }

@@ -73,7 +73,7 @@ impl Core {
         region: Region,
         offer: &Accepted,
     ) -> Result<Tensor, NoLease> {
-        let entry = self.links.get(link as usize).ok_or(NoLease::Never)?;
+        let entry = self.links.get_mut(link as usize).ok_or(NoLease::Never)?;
         let segment = self.peers[entry.peer as usize]
             .segments
             .iter()
@@ -83,9 +83,10 @@ impl Core {
             .clone();
         // An offer's ticket means nothing to the peer's next life.
         let token = token(link, entry.channel.life(), offer.ticket);
-        self.leases
-            .make(segment, region, offer.meta, token)
-            .map_err(|_| NoLease::Never)
+        let tensor = self.leases.make(segment, region, offer.meta, token);
+        let tensor = tensor.map_err(|_| NoLease::Never)?;
+        entry.leased += 1;
+        Ok(tensor)
     }
 
     /// The peer's own offer that a tensor is a lease of, if it can have its bytes back by that name.
@@ -182,7 +183,9 @@ impl Core {
             let age = life.wrapping_sub(then) & LIFE_MASK;
             of == link && Ticket::unpack(token as u32) == offer && age <= lives
         };
-        if !self.leases.retag(is_it, token(link, life, offer)) {
+        if self.leases.retag(is_it, token(link, life, offer)) {
+            entry.leased += 1;
+        } else {
             entry.channel.release(offer);
         }
         self.touch(link);
@@ -202,6 +205,7 @@ impl Core {
                 && entry.channel.life() & LIFE_MASK == life
             {
                 entry.channel.release(Ticket::unpack(token as u32));
+                entry.leased = entry.leased.saturating_sub(1);
                 if !std::mem::replace(&mut entry.is_dirty, true) {
                     dirty.push(link);
                 }

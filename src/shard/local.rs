@@ -175,7 +175,8 @@ impl Core {
         }
     }
 
-    /// No connection, no credit, or others wait before it: the value parks here.
+    /// No connection, no credit, or others wait before it: the value parks here. A lease is copied: its owner's place
+    /// on offer may be what the peer's own value waits for, behind which this one waits.
     fn park(
         &mut self,
         peer: u32,
@@ -187,6 +188,11 @@ impl Core {
         if link == NO_LINK && !self.settings.rules.on(Rule::ParksUntilConnected) {
             return Ok(NO_LINK);
         }
+        let value = if value.tensor.is_leased() {
+            self.copied(value)
+        } else {
+            value
+        };
         let bytes = value.parked_bytes();
         if value.trace != 0 {
             self.remember(What::Parked, slot, value.tensor.bytes().len() as u64, bytes);

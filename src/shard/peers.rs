@@ -33,6 +33,8 @@ pub(crate) struct Link {
     pub(crate) fetching: u64,
     /// Somebody waits for credit, or for the peer to be there.
     pub(crate) is_awaited: bool,
+    /// Leases of values that the peer has on offer in this epoch.
+    pub(crate) leased: usize,
     /// True while every waiting receive of this link has asked.
     pub(crate) has_asked: bool,
     /// Offers whose segment is not mapped yet.
@@ -45,6 +47,12 @@ impl Link {
     /// True if a value would leave by it at once.
     pub(crate) fn is_open(&self) -> bool {
         self.parked.is_empty() && self.channel.takes_push()
+    }
+
+    /// True if values nobody has taken yet, or leases that somebody keeps, hold so much of the peer's credit or of its
+    /// places on offer that a value may not come by itself. A requested one needs neither.
+    pub(crate) fn is_pressed(&self, offers: usize) -> bool {
+        self.channel.is_pressed() || self.leased * 2 >= offers
     }
 }
 
@@ -298,6 +306,7 @@ impl Core {
             seen: BTreeMap::new(),
             fetching: 0,
             is_awaited: false,
+            leased: 0,
             has_asked: false,
             unmapped: Vec::new(),
             next: None,
@@ -446,6 +455,8 @@ impl Core {
         self.port_ops.extend(entry.next.take().map(PortOp::Discard));
         entry.parked.clear();
         entry.unmapped.clear();
+        // The peer counts apart what it has lent in epochs that are over.
+        entry.leased = 0;
         entry.has_asked = false;
         // What is still open comes home to no link.
         entry.fetching = 0;

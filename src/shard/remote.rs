@@ -457,7 +457,9 @@ impl Core {
                 link,
                 lent: NOT_LENT,
             };
-            return self.arrive(link, slot, offer.ordinal, value);
+            self.arrive(link, slot, offer.ordinal, value);
+            // It may have been taken at once, and be kept.
+            return self.ask_when_pressed(link);
         }
         let incoming = Incoming {
             link,

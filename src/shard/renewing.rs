@@ -24,6 +24,7 @@ impl Core {
             let entry = &mut self.links[link as usize];
             entry.parked.clear();
             entry.unmapped.clear();
+            entry.leased = 0;
             let task = &self.peers[peer as usize].task;
             let is_same = former == incarnation;
             let status = match is_same {

@@ -270,10 +270,51 @@ fn leases_go_to_and_fro_whatever_goes_wrong() {
     );
 }
 
-/// Values that waited for a place on offer held leases, and with those the places that the peer's values waited for.
+/// Values that waited for a place on offer, or behind one that did, held leases, and with those the places that the
+/// peer's values waited for.
 #[test]
 fn a_lease_that_must_wait_is_copied() {
-    assert_eq!(crate::run(dense(573)), Ok(()));
+    for dials in [
+        dense(573),
+        dense(1441),
+        dense(2419),
+        Dials::of_seed(1_006_893),
+    ] {
+        assert_eq!(crate::run(dials), Ok(()));
+    }
+}
+
+/// A receiver keeps all that the peer may have on offer, and wants more: of the tensors one by one, and of all at once.
+#[test]
+fn whoever_keeps_every_lease_gets_the_next_value() {
+    const MANY: u64 = 20;
+    for is_early in [true, false] {
+        let mut round = Round::new(|dials| dials.settings.offers = 4);
+        let out = round.out.clone();
+        let mut early = Vec::new();
+        if is_early {
+            early.extend((0..MANY).map(|_| round.world.want(1, 1, &out)));
+            round.world.ticks(50);
+        }
+        for number in 0..MANY {
+            round.world.give(0, 1, &out, number, LEN).unwrap();
+        }
+        round.world.ticks(50);
+        let mut kept = Vec::new();
+        for number in 0..MANY {
+            let waiting = match early.is_empty() {
+                true => round.world.want(1, 1, &out),
+                false => early.remove(0),
+            };
+            let received = round.come(&waiting);
+            assert_eq!(number_of(received.tensor.bytes()), number);
+            kept.push(received);
+        }
+        let leased = kept.iter().filter(|received| received.path == Path::Lease);
+        assert_eq!(leased.count(), 4);
+        drop(kept);
+        round.rest(1);
+    }
 }
 
 /// To and fro many times, each hop an offer of the same bytes: one block of memory, and no copy.
