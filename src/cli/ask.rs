@@ -15,6 +15,7 @@ use super::settings::SettingArgs;
 use super::terminal::Terminal;
 use super::units::{self, show_bytes, show_nanos};
 use crate::cluster::{ClusterSpec, Membership, resolve};
+use crate::control::read_answer;
 use crate::engine::{Engine, OBSERVER_JOB, services};
 use crate::ground::{Code, Status, TaskName, catalogue};
 use crate::proto::services::{ConnectedReply, ConnectedRequest};
@@ -125,10 +126,7 @@ impl Observer {
     ) -> Result<T, Status> {
         let question = question.encode_to_vec();
         let answer = self.engine.call(task, method, &question, self.patience)?;
-        T::decode(&*answer).map_err(|error| {
-            let message = format!("{task} answered what is no answer: {error}");
-            Status::of(catalogue::CALL_MALFORMED, message)
-        })
+        read_answer(task, &answer)
     }
 
     /// Asks everybody at once, so that those who are silent keep nobody waiting twice.

@@ -5,6 +5,8 @@
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Instant;
 
+use prost::Message;
+
 use crate::ground::{Status, catalogue};
 
 use super::mailbox::Sender;
@@ -57,4 +59,18 @@ impl Drop for PendingCall {
             let _ = self.commands.send(Command::GiveUp(self.request));
         }
     }
+}
+
+/// The answer of `whom`, as a message.
+///
+/// # Errors
+/// `CALL_MALFORMED` if it is none.
+pub fn read_answer<M: Message + Default>(
+    whom: &dyn std::fmt::Display,
+    answer: &[u8],
+) -> Result<M, Status> {
+    M::decode(answer).map_err(|error| {
+        let message = format!("{whom} answered what is no answer: {error}");
+        Status::of(catalogue::CALL_MALFORMED, message)
+    })
 }

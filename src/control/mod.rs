@@ -74,7 +74,7 @@ mod watch;
 pub mod threat_model {}
 
 pub use address::{Address, AddressError};
-pub use call::PendingCall;
+pub use call::{PendingCall, read_answer};
 pub use config::{ControlConfig, ControlError, ForeignUsers};
 pub use greet::named_in;
 pub use hello::PROTOCOL_VERSION;

@@ -5,9 +5,13 @@
 //!
 //! ```text
 //!   caller                                                       who serves
+//!   Line::open ······································· a call ········▶ Served::open
 //!   Line::ask ──── "rendez.line.ask" ─────▶ Reader ─▶ Service::asked
 //!        done ◀─ Reader ◀── "rendez.line.answer" ──── Answerer::give
 //! ```
+//!
+//! Each end hears one life of the other: a receive for whatever life comes next would wait for ever, if the other end
+//! dies between two messages.
 //!
 //! Readers are tasks of the shard that owns their key: nothing waits in a thread. So whoever hears must not block.
 
@@ -113,17 +117,25 @@ struct Sender {
 }
 
 impl Line {
-    /// Opens the caller's end of the line that lives in step `id`, to whoever serves it at `peer`.
+    /// Opens the caller's end of the line that lives in step `id`. `call` has `peer` serve its other end, and gives the
+    /// life of it that does.
     ///
     /// # Errors
-    /// None that a correct caller meets: a name that is no name.
-    pub(crate) fn open(engine: &Engine, id: StepId, peer: &TaskName) -> Result<Arc<Self>, Status> {
+    /// That of `call`. Then what may be served there all the same is ended.
+    pub(crate) fn open(
+        engine: &Engine,
+        id: StepId,
+        peer: &TaskName,
+        call: impl FnOnce() -> Result<Incarnation, Status>,
+    ) -> Result<Arc<Self>, Status> {
         let line = Arc::new(Self {
             out: Sender::new(engine, id, peer, ASK)?,
             waiting: Mutex::default(),
         });
+        let life = call()?;
         let hearer: Weak<Self> = Arc::downgrade(&line);
-        Reader::spawn(engine, id, keys(peer, engine.task(), ANSWER)?, hearer)?;
+        let keys = keys_of((peer, life), engine.task(), ANSWER)?;
+        Reader::spawn(engine, id, keys, hearer)?;
         Ok(line)
     }
 
@@ -238,7 +250,7 @@ impl std::fmt::Debug for Line {
 }
 
 impl Served {
-    /// Serves the line that lives in step `id`, whose caller is `peer`.
+    /// Serves the line that lives in step `id`, whose caller is `peer`, in that life of it.
     ///
     /// # Errors
     /// None that a correct caller meets: a name that is no name.
@@ -253,11 +265,8 @@ impl Served {
             service,
         });
         let hearer: Weak<Self> = Arc::downgrade(&served);
-        // Of this life of the caller and no other: a receive for whatever life comes next would wait for ever, if the
-        // caller dies between two messages.
-        let (messages, tensors) = keys(peer, engine.task(), ASK)?;
-        let keys = [messages, tensors].map(|key| key.with_source_incarnation(life));
-        Reader::spawn(engine, id, keys.into(), hearer)?;
+        let keys = keys_of((peer, life), engine.task(), ASK)?;
+        Reader::spawn(engine, id, keys, hearer)?;
         Ok(served)
     }
 
@@ -349,7 +358,7 @@ impl Drop for Answerer {
 
 impl Sender {
     fn new(engine: &Engine, id: StepId, peer: &TaskName, edge: &str) -> Result<Self, Status> {
-        let (messages, tensors) = keys(engine.task(), peer, edge)?;
+        let (messages, tensors) = keys_of((engine.task(), Incarnation::CURRENT), peer, edge)?;
         Ok(Self {
             step: engine.step(id),
             messages,
@@ -435,12 +444,15 @@ impl Sender {
     }
 }
 
-/// The keys of what goes from one task to another: messages, and their tensors.
-fn keys(from: &TaskName, to: &TaskName, edge: &str) -> Result<(Key, Key), Status> {
+/// The keys of what goes from a life of one task to another task: messages, and their tensors.
+fn keys_of(
+    (from, life): (&TaskName, Incarnation),
+    to: &TaskName,
+    edge: &str,
+) -> Result<(Key, Key), Status> {
     let (from, to) = (DeviceName::cpu(from), DeviceName::cpu(to));
-    let key = |edge: &str| {
-        Key::new(&from, Incarnation::CURRENT, &to, edge, FrameIter::default()).map_err(Status::from)
-    };
+    let key =
+        |edge: &str| Key::new(&from, life, &to, edge, FrameIter::default()).map_err(Status::from);
     Ok((key(edge)?, key(&format!("{edge}{TENSORS}"))?))
 }
 

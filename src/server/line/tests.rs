@@ -47,7 +47,7 @@ impl Service for Echo {
     }
 
     fn lost(self: Arc<Self>, line: StepId, status: Status) {
-        assert_eq!(line, LINE);
+        assert!(matches!(line, LINE | StepId(100)));
         *self.lost.lock().unwrap() = Some(status);
     }
 }
@@ -71,7 +71,7 @@ impl World {
         caller.connect_local(server).unwrap();
         let echo: Arc<Echo> = Arc::default();
         let service: Weak<Echo> = Arc::downgrade(&echo);
-        let line = Line::open(caller, LINE, server.task()).unwrap();
+        let line = Line::open(caller, LINE, server.task(), || Ok(server.incarnation())).unwrap();
         let served =
             Served::open(server, LINE, (caller.task(), caller.incarnation()), service).unwrap();
         Self {
@@ -191,10 +191,48 @@ fn a_failure_from_the_wire_has_a_code_and_a_reason_that_are_known() {
     assert_eq!(status_of(&of_status(&known)), known);
 }
 
+/// Whoever served it died before anything was heard of it, and its next life knows nothing of the line.
+#[test]
+fn a_line_to_a_life_that_is_over_is_lost() {
+    let world = World::new();
+    let [caller, server] = &world.engines;
+    let before = Incarnation(server.incarnation().0 ^ 1);
+    let line = Line::open(caller, StepId(100), server.task(), || Ok(before)).unwrap();
+    let status = lost(&line);
+    assert_eq!(status.reason(), catalogue::PEER_RESTARTED, "{status}");
+    assert!(world.line.lost_with().is_none());
+}
+
+/// Nobody serves the line, or nobody says so: then it is over for whoever may serve it.
+#[test]
+fn a_line_whose_call_fails_is_closed() {
+    let world = World::new();
+    let [caller, server] = &world.engines;
+    let echo: Weak<Echo> = Arc::downgrade(&world.echo);
+    world.line.close();
+    let mut served = None;
+    let refused = Line::open(caller, StepId(100), server.task(), || {
+        let master = (caller.task(), caller.incarnation());
+        served = Some(Served::open(server, StepId(100), master, echo));
+        Err(Status::of(catalogue::CALL_DEADLINE, "too late"))
+    });
+    assert_eq!(refused.unwrap_err().reason(), catalogue::CALL_DEADLINE);
+    let until = Instant::now() + PATIENCE;
+    while world
+        .engines
+        .iter()
+        .any(|engine| !engine.pending().is_empty())
+    {
+        assert!(Instant::now() < until, "both ends hear of it");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// What a peer may put on a line by hand: bytes as a message, at the end that answers.
 fn answer_by_hand(world: &World, bytes: Vec<u8>) {
     let [caller, server] = &world.engines;
-    let (messages, _) = keys(server.task(), caller.task(), ANSWER).unwrap();
+    let (messages, _) =
+        keys_of((server.task(), Incarnation::CURRENT), caller.task(), ANSWER).unwrap();
     let step = server.step(LINE);
     step.send(&messages, of_bytes(bytes).unwrap()).unwrap();
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use prost::Message;
 
 use crate::cluster::ClusterSpec;
+use crate::control::read_answer;
 use crate::engine::Engine;
 use crate::graph::{DeviceIndex, Devices};
 use crate::ground::{Code, DeviceName, Incarnation, Status, TaskName, catalogue};
@@ -152,7 +153,7 @@ fn read(task: &TaskName, answer: &[u8]) -> Result<Vec<DeviceAttributes>, Status>
         let message = format!("{task} answered what is no answer: {what}");
         Status::of(catalogue::CALL_MALFORMED, message)
     };
-    let answer = GetStatusResponse::decode(answer).map_err(|error| refused(error.to_string()))?;
+    let answer: GetStatusResponse = read_answer(task, answer)?;
     for device in &answer.device_attributes {
         let name =
             DeviceName::parse_full(&device.name).map_err(|error| refused(error.to_string()))?;

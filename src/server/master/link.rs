@@ -8,12 +8,14 @@ use std::time::Duration;
 
 use prost::Message;
 
+use crate::control::read_answer;
 use crate::engine::Engine;
-use crate::ground::{Status, StepId, TaskName, Traceparent, catalogue};
+use crate::ground::{Incarnation, Status, StepId, TaskName, Traceparent, catalogue};
 use crate::proto::services::CancelStepRequest;
 use crate::proto::tensorflow::{
-    CleanupGraphRequest, CreateWorkerSessionRequest, DeleteWorkerSessionRequest,
-    DeregisterGraphRequest, GraphDef, RegisterGraphResponse, RunGraphRequest,
+    CleanupGraphRequest, CreateWorkerSessionRequest, CreateWorkerSessionResponse,
+    DeleteWorkerSessionRequest, DeregisterGraphRequest, GraphDef, RegisterGraphResponse,
+    RunGraphRequest,
 };
 use crate::server::errands::Errands;
 use crate::server::line::{Letter, Line, of_bytes, of_status};
@@ -122,10 +124,7 @@ impl Link {
         let told = waiter.clone();
         line.ask(REGISTER_GRAPH, letter, move |outcome| told.tell(outcome));
         let answer = waiter.wait(None).unwrap_or_else(|| Err(no_answer()))?;
-        let answer = RegisterGraphResponse::decode(&*answer.body).map_err(|error| {
-            let message = format!("{} answered what is no answer: {error}", there.task);
-            Status::of(catalogue::CALL_MALFORMED, message)
-        })?;
+        let answer: RegisterGraphResponse = read_answer(&there.task, &answer.body)?;
         Ok(answer.graph_handle)
     }
 
@@ -313,16 +312,16 @@ pub(super) fn open_line_by(
     asked: CreateWorkerSessionRequest,
     call: impl FnOnce(Vec<u8>) -> Result<Vec<u8>, Status>,
 ) -> Result<Arc<Line>, Status> {
-    // First who hears, then who may speak.
-    let line = Line::open(engine, id, task)?;
     let asked = CreateWorkerSessionRequest {
         master_task: engine.task().to_string(),
         master_incarnation: engine.incarnation().0.cast_signed(),
         line: id.0,
         ..asked
     };
-    call(asked.encode_to_vec())?;
-    Ok(line)
+    Line::open(engine, id, task, || {
+        let answer: CreateWorkerSessionResponse = read_answer(task, &call(asked.encode_to_vec())?)?;
+        Ok(Incarnation(answer.incarnation.cast_unsigned()))
+    })
 }
 
 fn ask_to_run(line: &Line, body: Vec<u8>, done: Done) {

@@ -16,7 +16,7 @@ use crate::graph::decode;
 use crate::ground::limits::{LINE_QUESTIONS_MAX, SESSIONS_MAX};
 use crate::ground::{Status, StepId, TaskName, Traceparent, catalogue};
 use crate::memory::Tensor;
-use crate::proto::services::{GiveUpRequest, OpenLineRequest};
+use crate::proto::services::{GiveUpRequest, OpenLineRequest, OpenLineResponse};
 use crate::proto::tensorflow::{
     CloseSessionRequest, CreateSessionRequest, CreateSessionResponse, ExtendSessionRequest,
     ExtendSessionResponse, ListDevicesRequest, ListDevicesResponse, MakeCallableRequest,
@@ -117,7 +117,8 @@ fn open_line(master: &Arc<Master>, call: &Incoming) -> Result<Vec<u8>, Status> {
     )?;
     let _ = client.line.set(served);
     clients.insert(line, client);
-    Ok(vec![])
+    let incarnation = master.engine.incarnation().0;
+    Ok(OpenLineResponse { incarnation }.encode_to_vec())
 }
 
 impl Service for Client {

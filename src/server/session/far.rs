@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use prost::Message;
 
 use super::{Manner, Way, late};
-use crate::control::Address;
+use crate::control::{Address, read_answer};
 use crate::engine::{Config, Engine, OBSERVER_JOB};
-use crate::ground::{Code, Key, Status, TaskName, Traceparent, catalogue};
+use crate::ground::{Code, Incarnation, Key, Status, TaskName, Traceparent, catalogue};
 use crate::memory::Tensor;
-use crate::proto::services::{GiveUpRequest, OpenLineRequest};
+use crate::proto::services::{GiveUpRequest, OpenLineRequest, OpenLineResponse};
 use crate::proto::tensorflow::{
     CallableOptions, CloseSessionRequest, ConfigProto, CreateSessionRequest, CreateSessionResponse,
     DeviceAttributes, ExtendSessionRequest, ExtendSessionResponse, GraphDef, ListDevicesRequest,
@@ -92,10 +92,14 @@ impl Far {
         engine.add_peer(task.clone(), address.clone());
         engine.connect(&task);
         let id = master::draw()?;
-        let line = Line::open(engine, id, &task)?;
-        let asked = OpenLineRequest { line: id.0 }.encode_to_vec();
-        let left = until.saturating_duration_since(Instant::now());
-        engine.call(&task, OPEN_LINE, &asked, left.max(Duration::from_secs(1)))?;
+        let line = Line::open(engine, id, &task, || {
+            let asked = OpenLineRequest { line: id.0 }.encode_to_vec();
+            let left = until.saturating_duration_since(Instant::now());
+            let left = left.max(Duration::from_secs(1));
+            let answer = engine.call(&task, OPEN_LINE, &asked, left)?;
+            let answer: OpenLineResponse = read_answer(&task, &answer)?;
+            Ok(Incarnation(answer.incarnation))
+        })?;
         Ok(Self {
             engine: engine.clone(),
             line,
@@ -317,10 +321,7 @@ impl Drop for Far {
 }
 
 fn read<M: Message + Default>(letter: &Letter) -> Result<M, Status> {
-    M::decode(&*letter.body).map_err(|error| {
-        let message = format!("the master answered what is no answer: {error}");
-        Status::of(catalogue::CALL_MALFORMED, message)
-    })
+    read_answer(&"the master", &letter.body)
 }
 
 /// Which task listens at that address. A task is dialled by its name; whoever is dialled by another one says its own.

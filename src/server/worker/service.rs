@@ -109,7 +109,8 @@ pub(in crate::server) fn create_session(
             return Err(status);
         }
     }
-    Ok(CreateWorkerSessionResponse {}.encode_to_vec())
+    let incarnation = worker.engine.incarnation().0.cast_signed();
+    Ok(CreateWorkerSessionResponse { incarnation }.encode_to_vec())
 }
 
 pub(in crate::server) fn delete_session(
