@@ -136,6 +136,11 @@ impl Calls {
         self.send(conversation);
     }
 
+    /// How many peers are connected.
+    pub(crate) fn connected(&self) -> usize {
+        self.conversations.borrow().len()
+    }
+
     /// A connection is over: what was asked on it will be asked again on the next.
     pub(crate) fn down(&self, peer: PeerId) {
         self.conversations.borrow_mut().remove(&peer);

@@ -161,7 +161,7 @@ impl ControlConfig {
 const GREETINGS_AT_ONCE: usize = 8;
 
 /// How many times its time a greeting may get.
-const GREETING_GROWTH_MAX: u32 = 5;
+pub(super) const GREETING_GROWTH_MAX: u32 = 5;
 
 /// How long a greeting may take beside `others`. A time that fits one greeting ends all of a cluster that starts at
 /// once on few cores: each takes the cores from the others, is given up, and begins again.

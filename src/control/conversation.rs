@@ -39,6 +39,11 @@ use super::signal::Signal;
 /// How much more rarely a peer on this machine is asked whether it runs: among many tasks of one machine the questions
 /// would be most of what they do.
 const PING_EVERY_NEAR: u32 = 4;
+/// Of many peers on this machine one is asked in so long at most: a question and its answer take two tasks from their
+/// cores, and all of them ask.
+const PING_EACH_NEAR: Duration = Duration::from_millis(8);
+/// However many there are.
+const PING_NEAR_MAX: Duration = Duration::from_secs(1);
 /// So that what is due is due when it is looked at.
 const SHORTEST_SLEEP: Duration = Duration::from_millis(1);
 
@@ -496,13 +501,17 @@ impl Conversation {
         handler: &dyn Handler,
     ) -> PeerGone {
         let is_far = self.path.is_far();
-        let every = match is_far {
-            true => config.ping_every,
-            false => PING_EVERY_NEAR * config.ping_every,
-        };
         // Silence from before this moment may be ours.
         let mut spared = Instant::now();
         loop {
+            let every = match is_far {
+                true => config.ping_every,
+                false => {
+                    let crowd = u32::try_from(self.calls.connected()).unwrap_or(u32::MAX);
+                    let in_turn = PING_EACH_NEAR.saturating_mul(crowd).min(PING_NEAR_MAX);
+                    in_turn.max(PING_EVERY_NEAR * config.ping_every)
+                }
+            };
             let began = Instant::now();
             let time = match is_far {
                 true if began < spared => every / 4,

@@ -17,6 +17,7 @@ use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use futures_lite::io::{AsyncRead, AsyncWrite};
+use rustix::io::Errno;
 
 use crate::ground::limits::{
     DESCRIPTORS_PER_BATCH, DESCRIPTORS_PER_GREETING, LINK_NUMBERS_MAX, SEGMENT_BYTES_MAX,
@@ -500,6 +501,10 @@ fn accept_doorbell(
 /// The lane of `task` failed.
 pub(crate) fn lane_refusal(task: &str, error: &LaneError) -> Refusal {
     match error {
+        LaneError::System {
+            errno: Errno::PIPE | Errno::CONNRESET,
+            ..
+        } => Refusal::later("PEER_LOST", format!("descriptors of task {task}: {error}")),
         LaneError::CutOff | LaneError::Full | LaneError::System { .. } => Refusal {
             status: Status::new(
                 Code::ResourceExhausted,

@@ -95,9 +95,11 @@ impl Refusal {
         self.retry && self.status.reason() == catalogue::PEER_BUSY
     }
 
-    /// True for a greeting that somebody began and that took too long: one of both may have no processor time.
+    /// True for a greeting that somebody began and that took too long, here or for the other side, which then hung up:
+    /// one of both may have no processor time.
     pub(crate) fn is_late(&self) -> bool {
-        self.retry && self.status.reason() == catalogue::GREETING_LATE
+        let reason = self.status.reason();
+        self.retry && (reason == catalogue::GREETING_LATE || reason == catalogue::PEER_LOST)
     }
 
     /// As it goes on the wire.

@@ -2,9 +2,11 @@
 //!
 //! Knows sockets, lanes and the kernel's word of who is at their other end; what is said stands in the greeting.
 
+use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::pin::pin;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -12,7 +14,7 @@ use crate::ground::catalogue;
 use crate::proto;
 
 use super::address::Address;
-use super::config::greeting_time;
+use super::config::{GREETING_GROWTH_MAX, greeting_time};
 use super::credentials::Credentials;
 use super::exchange::Seals;
 use super::greet::{Greeting, Local, lane_refusal};
@@ -143,6 +145,7 @@ impl Plane {
         let writer = self.adopt(&socket).map_err(no_stream)?;
         let peer = self.number();
         let announced = self.announced.get();
+        let is_admitted = Cell::new(false);
         let whole = async {
             let has_proved = self
                 .shake_hands(&mut reader, then, dialled.is_some())
@@ -160,19 +163,16 @@ impl Plane {
                         .await
                 }
                 None => {
-                    let (greeted, accepting) = greeting.accept(|hello| self.admit(hello)).await?;
+                    let admit = |hello: &_| self.admit(hello).inspect(|_| is_admitted.set(true));
+                    let (greeted, accepting) = greeting.accept(admit).await?;
                     let counted = self.count(peer, &greeted.hello, false)?;
                     drop(accepting);
                     Ok((greeted, counted))
                 }
             }
         };
-        let time = deadline.saturating_duration_since(Instant::now());
-        let (greeted, claim) = self
-            .runtime
-            .within(time, whole)
-            .await
-            .unwrap_or_else(late)?;
+        let outcome = self.in_time(deadline, &is_admitted, whole).await;
+        let (greeted, claim) = outcome.unwrap_or_else(late)?;
         Ok(self.establish(Met {
             peer,
             greeted,
@@ -190,6 +190,25 @@ impl Plane {
             credentials: Some(credentials),
             announced,
         }))
+    }
+
+    /// What a greeting comes to, if it ends in time. The dialler counts first, so its time is what ends the greeting of
+    /// a peer that is admitted: gone in between, we would leave it with a connection to nobody, and what it
+    /// sends there.
+    async fn in_time<T>(
+        &self,
+        deadline: Instant,
+        is_admitted: &Cell<bool>,
+        whole: impl Future<Output = T>,
+    ) -> Option<T> {
+        let mut whole = pin!(whole);
+        let time = deadline.saturating_duration_since(Instant::now());
+        let outcome = self.runtime.within(time, whole.as_mut()).await;
+        if outcome.is_some() || !is_admitted.get() {
+            return outcome;
+        }
+        let time = self.config.greet_deadline * GREETING_GROWTH_MAX;
+        self.runtime.within(time, whole).await
     }
 
     /// True if both sides proved the secret. Without it, what the kernel says of both must do.

@@ -119,9 +119,8 @@ fn tcp_is_named_as_the_way_and_why() {
 }
 
 /// Streams values while the connections are broken again and again: each comes once, in order.
-#[test]
-fn broken_tcp_connections_are_made_again_and_lose_nothing() {
-    let (a, b) = pair(Way::Tcp);
+fn streams_over_broken_connections(way: Way) {
+    let (a, b) = pair(way);
     let key = Key::between("a", "b", "stream").unwrap();
     let (out, back) = (a.step(StepId(3)), b.step(StepId(3)));
     for count in 0..600_u32 {
@@ -138,6 +137,17 @@ fn broken_tcp_connections_are_made_again_and_lose_nothing() {
         let got = got.unwrap_or_else(|status| panic!("value {count}: {status}"));
         assert_eq!(got.tensor.bytes(), value, "value {count}");
     }
+}
+
+#[test]
+fn broken_tcp_connections_are_made_again_and_lose_nothing() {
+    streams_over_broken_connections(Way::Tcp);
+}
+
+/// One hung up, and its process lives.
+#[test]
+fn broken_connections_on_one_machine_are_made_again_and_lose_nothing() {
+    streams_over_broken_connections(Way::Shm);
 }
 
 #[test]

@@ -14,8 +14,10 @@ use crate::shard::call::Call;
 use std::time::Duration;
 
 impl Wiring {
-    /// A connection is over: over the network it is made again, in memory nothing could have broken it. When the peer
-    /// is given up was settled by its last proof of life; nothing that is tried until then moves it.
+    /// A connection is over: it is made again, unless the peer's process is known to have ended. Over the network that
+    /// was settled by its last proof of life when the peer is given up; nothing that is tried until then moves it. On
+    /// this machine its process lives, or its handle would say so, and hung up now: one that had no time to end its
+    /// greeting does.
     pub(super) fn connection_gone(
         &self,
         engine: &Inner,
@@ -25,8 +27,11 @@ impl Wiring {
     ) {
         let (task, path) = (&of.task, of.path);
         let status = why.status(&task.to_string());
-        let left = self.given_up_after.saturating_sub(proved.elapsed());
-        if path.is_far() && matches!(why, PeerGone::ConnectionLost(_)) && !left.is_zero() {
+        let left = match path.is_far() {
+            true => self.given_up_after.saturating_sub(proved.elapsed()),
+            false => self.given_up_after,
+        };
+        if matches!(why, PeerGone::ConnectionLost(_)) && !left.is_zero() {
             tracing::info!(%task, %status, ?left, "a connection is lost, and is made again");
             let until = engine.clock.stamp() + nanos(left);
             engine.call_all(|| Call::PeerAway {
