@@ -24,7 +24,7 @@ mutants=(
     "landing_freed_at_its_deadline   seeds           a landing is free when its receive ends, though a write may come yet"
     "deferred_receives_not_aborted   seeds           receives that wait do not end with their step"
     "lease_reclaimed_on_expiry       seeds           memory is used again though a peer may read it"
-    "leases_of_ended_epochs_sent_back seeds          a lease goes back to a life of its owner that never gave it"
+    "leases_of_ended_epochs_sent_back returned::another_life_of_the_owner_gets_a_copy a lease goes back to a life of its owner that never gave it"
     "credit_needed_for_requested     seeds           values that were asked for need push credit"
     "acknowledgement_ignored_on_reconnect seeds      a new connection repeats what the peer has had"
     "frames_not_kept                 seeds           a new connection repeats nothing"
