@@ -205,13 +205,13 @@ fn table(drawn: &[Drawn<'_>]) -> String {
         let _ = write!(
             table,
             "<tr><th><svg class=\"key\" viewBox=\"0 0 10 10\" aria-hidden=\"true\"><rect class=\"f{}\" width=\"10\" \
-             height=\"10\"/></svg> {}</th><td>{}</td><td>{}</td>",
+             height=\"10\"/></svg> {}</th><td data-of=\"count\">{}</td><td data-of=\"mean\">{}</td>",
             log % 8,
             escaped(name),
             series.count(),
             show_nanos(series.mean())
         );
-        for (_, quantile) in QUANTILES {
+        for (of, quantile) in QUANTILES {
             let time = series.at(quantile);
             let change = first
                 .filter(|_| drawn.len() > 1 && *log > 0)
@@ -221,7 +221,8 @@ fn table(drawn: &[Drawn<'_>]) -> String {
                 .map_or_else(String::new, |change| {
                     format!(" <small>{:+.0} %</small>", change * 100.0)
                 });
-            let _ = write!(table, "<td>{}{change}</td>", show_nanos(time));
+            let time = show_nanos(time);
+            let _ = write!(table, "<td data-of=\"{of}\">{time}{change}</td>");
         }
         table.push_str("</tr>");
     }
@@ -272,7 +273,12 @@ footer { margin-top: 2rem; }
 .plot .line { fill: none; stroke-width: 2; stroke-linejoin: round; }
 tbody th { position: sticky; left: 0; background: var(--paper); }
 @media (max-width: 36rem) { .plot text { font-size: 16px; } th, td { padding-right: .45rem; }
-  dl { grid-template-columns: 1fr; gap: 0; } dt { margin-top: .3rem; } dd { color: var(--ink); } }
+  dl { grid-template-columns: 1fr; gap: 0; } dt { margin-top: .3rem; } dd { color: var(--ink); }
+  thead { display: none; } tbody, table { display: block; }
+  tr { display: grid; grid-template-columns: repeat(3, 1fr); padding: .3rem 0; border-bottom: 1px solid var(--rule); }
+  tbody th { grid-column: 1 / -1; position: static; white-space: normal; overflow-wrap: anywhere; }
+  th, td { text-align: left; border: 0; padding: .1rem 0; }
+  td::before { content: attr(data-of); display: block; color: var(--soft); font-size: .8rem; } }
 .s0 { stroke: var(--c0); } .s1 { stroke: var(--c1); } .s2 { stroke: var(--c2); } .s3 { stroke: var(--c3); }
 .s4 { stroke: var(--c4); } .s5 { stroke: var(--c5); } .s6 { stroke: var(--c6); } .s7 { stroke: var(--c7); }
 .f0 { fill: var(--c0); } .f1 { fill: var(--c1); } .f2 { fill: var(--c2); } .f3 { fill: var(--c3); }

@@ -52,7 +52,7 @@ fn two_logs_become_one_page_that_needs_nothing_else() {
         assert!(!page.contains(part), "{part}");
     }
     assert!(
-        page.contains("<td>2000</td>"),
+        page.contains("<td data-of=\"count\">2000</td>"),
         "the intervals of a tag are one distribution"
     );
 }
