@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use prost::Message;
 use rendez::engine::Engine;
-use rendez::ground::{Key, Shape, StepId, TaskName, catalogue};
+use rendez::ground::{Key, StepId, TaskName, catalogue};
 use rendez::memory::Tensor;
 use rendez::proto::services::LineMessage;
 use rendez::proto::tensorflow::{
@@ -41,25 +41,15 @@ struct Hand {
     number: u64,
 }
 
-fn bytes(bytes: &[u8]) -> Tensor {
-    let shape = Shape::row(bytes.len() as u64).unwrap();
-    Tensor::from_vec(bytes.to_vec(), shape).unwrap()
-}
-
 impl Hand {
     /// Begins a session at that server's worker, over the line of that number.
     fn begin(server: &Server, name: &str, line: u64) -> Self {
-        let engine = Engine::start(config(name)).unwrap();
-        let target = server.target().unwrap();
-        let address = target.strip_prefix("rendez://").unwrap().parse().unwrap();
-        engine.add_peer(server.task().clone(), address);
-        engine.connect(server.task());
+        let (engine, worker) = stranger(server, name);
         let asked = CreateWorkerSessionRequest {
             session_handle: format!("{HANDLE}-{line}"),
             line,
             ..CreateWorkerSessionRequest::default()
         };
-        let worker = server.task().clone();
         let payload = asked.encode_to_vec();
         engine
             .call(&worker, CREATE_WORKER_SESSION, &payload, ANSWER)
@@ -86,7 +76,7 @@ impl Hand {
             };
             step.send(&self.tensors.at(at), tensor.clone()).unwrap();
         }
-        step.send(&self.ask, bytes(&message.encode_to_vec()))
+        step.send(&self.ask, bytes(message.encode_to_vec()))
             .unwrap();
     }
 
@@ -198,7 +188,7 @@ fn parts_and_steps_that_make_no_sense_are_refused_by_name() {
     let session = honest(&servers[0]);
     let mut hand = Hand::begin(&servers[1], "/job:observer/task:8", 502);
     let whole = part(&hand.worker).encode_to_vec();
-    let answer = hand.ask(REGISTER_GRAPH, vec![], &[bytes(&whole)]);
+    let answer = hand.ask(REGISTER_GRAPH, vec![], &[bytes(&whole[..])]);
     let graph = RegisterGraphResponse::decode(&*answer.body)
         .unwrap()
         .graph_handle;
@@ -276,7 +266,7 @@ fn parts_and_steps_that_make_no_sense_are_refused_by_name() {
             ..LineMessage::default()
         };
         // Refused here or ignored there: the step has ended.
-        let _ = step.send(&hand.ask, bytes(&late.encode_to_vec()));
+        let _ = step.send(&hand.ask, bytes(late.encode_to_vec()));
     }
     hand.await_end();
     works(&session);
@@ -320,7 +310,7 @@ fn what_is_no_message_ends_one_session_and_no_other() {
         // A part whose tensor never comes waits here, and ends with the line.
         hand.say(&promise(1), &[]);
         let step = hand.engine.step(hand.line);
-        step.send(&hand.ask, bytes(&frame)).unwrap();
+        step.send(&hand.ask, bytes(&frame[..])).unwrap();
         hand.await_end();
         until("the session is gone", || {
             servers[1].load().unwrap().worker_sessions == 1

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use prost::Message;
 use rendez::engine::Engine;
-use rendez::ground::{Key, Shape, StepId, TaskName, catalogue};
-use rendez::memory::Tensor;
+use rendez::ground::{Key, StepId, catalogue};
 use rendez::proto::services::{LineMessage, OpenLineRequest};
 use rendez::proto::tensorflow::{
     CleanupAllRequest, CreateSessionResponse, CreateWorkerSessionRequest, GetStatusResponse,
@@ -29,18 +28,11 @@ const OPEN_LINE: u32 = 22;
 const CREATE: u32 = 1;
 const RUN: u32 = 3;
 
+/// Somebody who may call, and has no manners.
+const STRANGER: &str = "/job:observer/task:7";
+
 /// How long an answer may take.
 const ANSWER: Duration = Duration::from_secs(20);
-
-/// Somebody who may call, and has no manners.
-fn stranger(server: &Server) -> (Engine, TaskName) {
-    let engine = Engine::start(config("/job:observer/task:7")).unwrap();
-    let target = server.target().unwrap();
-    let address = target.strip_prefix("rendez://").unwrap().parse().unwrap();
-    engine.add_peer(server.task().clone(), address);
-    engine.connect(server.task());
-    (engine, server.task().clone())
-}
 
 /// Bytes that are no message: a length beyond the end, wire types that are none, a broken varint, noise.
 fn garbage() -> Vec<Vec<u8>> {
@@ -54,16 +46,11 @@ fn garbage() -> Vec<Vec<u8>> {
     ]
 }
 
-fn bytes(bytes: Vec<u8>) -> Tensor {
-    let shape = Shape::row(bytes.len() as u64).unwrap();
-    Tensor::from_vec(bytes, shape).unwrap()
-}
-
 #[test]
 fn services_answer_whatever_they_are_sent() {
     let spec = spec(1);
     let servers = start_all(&spec);
-    let (engine, task) = stranger(&servers[0]);
+    let (engine, task) = stranger(&servers[0], STRANGER);
     let call = |method: u32, payload: &[u8]| engine.call(&task, method, payload, ANSWER);
     for method in METHODS {
         for payload in garbage() {
@@ -122,7 +109,7 @@ struct Hand {
 
 impl Hand {
     fn open(server: &Server, line: u64) -> Self {
-        let (engine, task) = stranger(server);
+        let (engine, task) = stranger(server, STRANGER);
         engine
             .call(
                 &task,
@@ -261,7 +248,7 @@ fn steps_are_logged_and_traced_when_somebody_asks() {
         .on("/job:worker/task:0")
         .node("AddV2", "twice", &[x, x]);
     let session = session(&servers[0], graph.finish());
-    let (engine, task) = stranger(&servers[1]);
+    let (engine, task) = stranger(&servers[1], STRANGER);
     let log = |asked: LoggingRequest| {
         let answer = engine
             .call(&task, LOGGING, &asked.encode_to_vec(), ANSWER)

@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rendez::cluster::{ClusterSpec, HostPort};
-use rendez::engine::Config;
+use rendez::engine::{Config, Engine};
 use rendez::graph::{Builder, Ops, Output, PartialShape, floats, ints};
 use rendez::ground::{Shape, TaskName};
 use rendez::memory::Tensor;
@@ -243,4 +243,21 @@ pub(crate) fn session(server: &Server, graph: GraphDef) -> Session {
     let session = Session::on(server).expect("it runs");
     session.create(graph).expect("a session");
     session
+}
+
+/// An engine of that name that is no part of the cluster and is connected to the server's; and the server's task.
+pub(crate) fn stranger(server: &Server, name: &str) -> (Engine, TaskName) {
+    let engine = Engine::start(config(name)).unwrap();
+    let target = server.target().unwrap();
+    let address = target.strip_prefix("rendez://").unwrap().parse().unwrap();
+    engine.add_peer(server.task().clone(), address);
+    engine.connect(server.task());
+    (engine, server.task().clone())
+}
+
+/// A tensor of bytes.
+pub(crate) fn bytes(bytes: impl Into<Vec<u8>>) -> Tensor {
+    let bytes = bytes.into();
+    let shape = Shape::row(bytes.len() as u64).unwrap();
+    Tensor::from_vec(bytes, shape).unwrap()
 }
