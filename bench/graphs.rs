@@ -129,16 +129,26 @@ fn take_in(sites: &[Site; 2], def: &GraphDef) -> Result<Took, Status> {
     let cut = began.elapsed();
 
     let began = Instant::now();
-    let mut bytes = 0;
     let count = parts.values().map(|part| part.node.len()).sum();
-    for (task, part) in parts {
-        // As it goes over a line.
+    // As it goes over a line, and to all at once.
+    let register = |task: &str, part: &GraphDef| {
         let letter = part.encode_to_vec();
-        bytes += letter.len();
         let part = Graph::from_def(decode(&letter)?, &ops, Import::Part)?;
         let site = &sites[usize::from(task.starts_with("/job:b"))];
-        drop(site.executor.plan(&part, &task)?);
-    }
+        drop(site.executor.plan(&part, task)?);
+        Ok::<_, Status>(letter.len())
+    };
+    let bytes = std::thread::scope(|scope| {
+        let mut under_way = Vec::new();
+        for (task, part) in &parts {
+            under_way.push(scope.spawn(|| register(task, part)));
+        }
+        let outcomes = under_way.into_iter().map(|part| {
+            let lost = |_| Status::of(catalogue::SERVICE_FAILED, "a part was not registered");
+            part.join().map_err(lost)?
+        });
+        outcomes.sum::<Result<usize, Status>>()
+    })?;
     let registered = began.elapsed();
     Ok(Took {
         created,
