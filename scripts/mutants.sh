@@ -17,7 +17,7 @@ seeds="${SEEDS:-300}"
 patience=240
 
 # Name, check, and what is broken. A check is a test of tests/sim, one of tests/verbs_faults, or tests of the library's
-# memory. `seeds` runs worlds
+# memory and server. `seeds` runs worlds
 # made for nothing in particular; where they find nothing in so many, the world that was made for the rule is asked.
 mutants=(
     "generation_unchecked            seeds           tickets of an earlier life of their slot are taken for this one's"
@@ -55,7 +55,7 @@ mutants=(
     "verbs_quarantine_unkept         verbs_faults::what_cannot_be_proved_quiet_is_kept_and_counted memory comes back though its queue pair lives"
     "steps_not_cleaned_up graphs::graphs a step of a session that is over stays at its workers"
     "lost_masters_ignored graphs::graphs sessions outlive the master that began them"
-    "failed_runs_wait_on graphs::graphs what a part that failed waits for does not end with it"
+    "failed_runs_wait_on server::executor::tests::engines::a_failing_kernel_ends_the_step_with_its_own_failure_and_for_others_as_a_consequence what a part that failed waits for does not end with it"
     "seals_unchecked                 memory::mapped  memory that can be cut short is mapped"
     "region_bounds_unchecked         memory::mapped  a region beyond its segment is read"
 )
@@ -99,7 +99,7 @@ mkdir -p "$target"
 # Builds a test with a mutant, or with none: its program is $program.
 build() {
     local mutant="$1" check="$2" which=(--test sim) made
-    case "$check" in memory::*) which=(--lib) ;; verbs_faults::*) which=(--test verbs_faults) ;; esac
+    case "$check" in memory::* | server::*) which=(--lib) ;; verbs_faults::*) which=(--test verbs_faults) ;; esac
     # `cfg` is written for the shell that reads it, not for this one.
     printf '#!/bin/sh\nexec "$@" %s\n' "${mutant:+--cfg 'rendez_mutant=\"$mutant\"'}" >"$wrapper"
     chmod +x "$wrapper"
@@ -123,7 +123,7 @@ for at in "${chosen[@]}"; do
     case "$passed" in *" $check "*) continue ;; esac
     began=$SECONDS
     # One program holds all the simulation's tests, one those of RDMA's faults, and one the library's.
-    case "$check" in memory::*) of=lib ;; verbs_faults::*) of=verbs_faults ;; *) of=sim ;; esac
+    case "$check" in memory::* | server::*) of=lib ;; verbs_faults::*) of=verbs_faults ;; *) of=sim ;; esac
     [ "$of" = "$built" ] || build "" "$check" || { echo "mutants: the tree itself does not build" >&2; exit 1; }
     built="$of"
     run "$check" || { tail -n 40 "$log" >&2; echo "mutants: $check fails with nothing broken" >&2; exit 1; }
