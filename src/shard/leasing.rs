@@ -142,6 +142,8 @@ impl Core {
             Ok(tensor) => {
                 self.incoming.remove(ticket);
                 self.supply(&incoming, ticket, tensor);
+                // It may have been taken at once, and be kept.
+                self.ask_when_pressed(incoming.link);
             }
             Err(NoLease::Unmapped) => {
                 if let Some(entry) = self.links.get_mut(incoming.link as usize) {

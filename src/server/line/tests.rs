@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 struct Echo {
     told: Mutex<Vec<Vec<u8>>>,
     held: Mutex<Vec<Answerer>>,
-    lost: Mutex<Option<Status>>,
+    lost: Mutex<BTreeMap<StepId, Status>>,
 }
 
 const ECHO: u32 = 1;
@@ -47,8 +47,13 @@ impl Service for Echo {
     }
 
     fn lost(self: Arc<Self>, line: StepId, status: Status) {
-        assert!(matches!(line, LINE | StepId(100)));
-        *self.lost.lock().unwrap() = Some(status);
+        self.lost.lock().unwrap().insert(line, status);
+    }
+}
+
+impl Echo {
+    fn has_lost(&self, line: StepId) -> bool {
+        self.lost.lock().unwrap().contains_key(&line)
     }
 }
 
@@ -164,7 +169,7 @@ fn a_line_that_is_closed_is_lost_at_both_ends() {
     assert!(world.line.lost_with().is_none());
     world.line.close();
     let until = Instant::now() + PATIENCE;
-    while world.line.lost_with().is_none() || world.echo.lost.lock().unwrap().is_none() {
+    while world.line.lost_with().is_none() || !world.echo.has_lost(LINE) {
         assert!(Instant::now() < until, "both ends hear of it");
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -209,7 +214,6 @@ fn a_line_whose_call_fails_is_closed() {
     let world = World::new();
     let [caller, server] = &world.engines;
     let echo: Weak<Echo> = Arc::downgrade(&world.echo);
-    world.line.close();
     let mut served = None;
     let refused = Line::open(caller, StepId(100), server.task(), || {
         let master = (caller.task(), caller.incarnation());
@@ -218,14 +222,11 @@ fn a_line_whose_call_fails_is_closed() {
     });
     assert_eq!(refused.unwrap_err().reason(), catalogue::CALL_DEADLINE);
     let until = Instant::now() + PATIENCE;
-    while world
-        .engines
-        .iter()
-        .any(|engine| !engine.pending().is_empty())
-    {
-        assert!(Instant::now() < until, "both ends hear of it");
+    while !world.echo.has_lost(StepId(100)) {
+        assert!(Instant::now() < until, "who serves it hears of it");
         std::thread::sleep(Duration::from_millis(1));
     }
+    assert!(!world.echo.has_lost(LINE));
 }
 
 /// What a peer may put on a line by hand: bytes as a message, at the end that answers.
