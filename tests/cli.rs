@@ -485,7 +485,7 @@ fn a_far_side_with_a_secret_serves_nobody_without_it() {
     let case = ["bench", "--connect", &far.address, "--size", "64"];
     let with =
         |secret: &str| rendez(&[&case, &SHORT[..], &["--cluster-secret-file", secret]].concat());
-    assert_eq!(with(&theirs).status.code(), Some(1));
+    assert_eq!(with(&theirs).status.code(), Some(14));
     assert_eq!(rows(&with(&ours)).len(), 1);
 }
 

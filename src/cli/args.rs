@@ -9,6 +9,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
 
 use super::bench::Case;
+use super::exits::with_table;
 use super::units::{self, Sizes};
 use crate::control::Address;
 use crate::shard::run::PollPolicy;
@@ -31,8 +32,7 @@ Examples:
   rendez doctor                                what this machine lacks, and what that costs
   rendez pending --config cluster.toml         what waits in a running cluster, and on whom
   rendez stat --config cluster.toml            where the time of its hand-overs goes
-
-Exit codes: 0 ok, 1 failure, 2 usage. Errors go to standard error as 'error[REASON]: …'; reasons are stable.";
+";
 
 const DEMO_EXAMPLES: &str = "\
 Examples:
@@ -61,6 +61,7 @@ The exit code is 0 unless something makes rendez unable to run here.";
 const ASK_EXAMPLES: &str = "\
 Examples, of a cluster that a file, a variable or a launcher describes:
   rendez ping --config cluster.toml              round trips to every task
+  rendez ping 10.0.0.1:29700                     to the task that listens there, without a configuration
   rendez explain --config cluster.toml           the path between each two tasks, and why
   rendez pending --config cluster.toml           what waits, by whom it waits for, the oldest first
   rendez stat --config cluster.toml --watch=2s   counters, again and again
@@ -99,7 +100,7 @@ Times are half round trips for pingpong, one way for oneway; rates are counted a
 
 /// Hand a tensor from whoever made it to whoever needs it, by key.
 #[derive(Parser, Clone, PartialEq, Debug)]
-#[command(name = "rendez", version = VERSION, after_help = EXAMPLES, max_term_width = 100)]
+#[command(name = "rendez", version = VERSION, after_help = with_table(EXAMPLES), max_term_width = 100)]
 #[command(subcommand_required = true, arg_required_else_help = false)]
 pub struct Cli {
     /// How logs are written to standard error; RENDEZ_LOG says how much.
@@ -148,19 +149,19 @@ pub enum Command {
     #[command(after_help = PUSH_EXAMPLES)]
     Pull(super::push::PullArgs),
     /// Time round trips to running tasks.
-    #[command(after_help = ASK_EXAMPLES)]
+    #[command(after_help = with_table(ASK_EXAMPLES))]
     Ping(super::ask::PingArgs),
     /// Print the path between tasks, why it was taken, and why no better one.
-    #[command(after_help = ASK_EXAMPLES)]
+    #[command(after_help = with_table(ASK_EXAMPLES))]
     Explain(super::ask::QuestionArgs),
     /// Print everything that waits in a cluster, and on whom.
-    #[command(after_help = ASK_EXAMPLES)]
+    #[command(after_help = with_table(ASK_EXAMPLES))]
     Pending(super::ask::QuestionArgs),
     /// Print what tasks have counted, and where the time of their hand-overs goes.
-    #[command(after_help = ASK_EXAMPLES)]
+    #[command(after_help = with_table(ASK_EXAMPLES))]
     Stat(super::stat::StatArgs),
     /// Print the last events of tasks, from their memory or from files, also as a timeline.
-    #[command(after_help = super::dump::EXAMPLES)]
+    #[command(after_help = with_table(super::dump::EXAMPLES))]
     Dump(super::dump::DumpArgs),
     /// Print completions for a shell.
     #[command(after_help = COMPLETIONS_EXAMPLES)]

@@ -1,45 +1,27 @@
-//! `rendez ping` and `rendez explain`: questions to running tasks, and who asks these and others.
+//! `rendez ping` and `rendez explain`: questions to running tasks.
 //!
-//! Who asks is an observer: a task of no cluster, that proves the secret like any other and hands nothing over. Knows
-//! services and tables.
+//! Knows services and tables; who asks is an [`Observer`].
 
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use prost::Message;
 use serde::Serialize;
 
 use super::error::CliError;
+use super::observer::{AskArgs, Observer, Target, Unanswered};
 use super::report::lay_out;
-use super::settings::SettingArgs;
 use super::terminal::Terminal;
-use super::units::{self, show_bytes, show_nanos};
-use crate::cluster::{ClusterSpec, Membership, resolve};
-use crate::control::read_answer;
-use crate::engine::{Engine, OBSERVER_JOB, services};
-use crate::ground::{Code, Status, TaskName, catalogue};
+use super::units::{show_bytes, show_nanos};
+use crate::engine::services;
+use crate::ground::{Status, catalogue};
 use crate::proto::services::{ConnectedReply, ConnectedRequest};
-
-/// Options that all questions have.
-#[derive(Args, Clone, PartialEq, Debug)]
-pub struct AskArgs {
-    /// How long a task may take to answer.
-    #[arg(long, value_parser = units::positive_duration, default_value = "5s", value_name = "TIME")]
-    pub patience: Duration,
-    /// One JSON object a line.
-    #[arg(long)]
-    pub json: bool,
-    /// The settings.
-    #[command(flatten)]
-    pub settings: SettingArgs,
-}
 
 /// Options of `ping`.
 #[derive(Args, Clone, PartialEq, Debug)]
 pub struct PingArgs {
-    /// Whom; everybody in the cluster without it.
-    #[arg(id = "whom", value_name = "TASK")]
-    pub task: Option<String>,
+    /// Whom: tasks of the cluster or of `[peers]`, or addresses (host:port, unix:@name); without any, everybody.
+    #[arg(value_name = "TASK|ADDRESS")]
+    pub whom: Vec<String>,
     /// How often.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub count: u32,
@@ -51,215 +33,79 @@ pub struct PingArgs {
 /// Options of `explain`, `pending` and `stat`.
 #[derive(Args, Clone, PartialEq, Debug)]
 pub struct QuestionArgs {
-    /// Whom to ask; everybody in the cluster without it.
-    #[arg(id = "whom", value_name = "TASK")]
-    pub task: Option<String>,
+    /// Whom: tasks of the cluster or of `[peers]`, or addresses (host:port, unix:@name); without any, everybody.
+    #[arg(value_name = "TASK|ADDRESS")]
+    pub whom: Vec<String>,
     /// The rest.
     #[command(flatten)]
     pub ask: AskArgs,
 }
 
-/// An engine that looks and hands nothing over, and whom it asks.
-pub(super) struct Observer {
-    engine: Engine,
-    tasks: Vec<TaskName>,
-    patience: Duration,
-}
-
-impl Observer {
-    pub(super) fn new(args: &AskArgs, task: Option<&str>) -> Result<Self, CliError> {
-        let loaded = args.settings.load()?;
-        let mut surroundings = loaded.surroundings()?;
-        // Which task of the cluster this process would be is beside the point: it is none.
-        let spec = match resolve(&surroundings) {
-            Ok(resolved) => known(resolved.membership)?,
-            Err(status) if status.reason() == catalogue::CLUSTER_SPEC => {
-                surroundings.flags.task = first(&surroundings)?;
-                known(resolve(&surroundings)?.membership)?
-            }
-            Err(status) => return Err(status.into()),
-        };
-        let wanted = task.map(TaskName::parse).transpose();
-        let wanted = wanted.map_err(Status::from)?;
-        if let Some(wanted) = &wanted {
-            spec.find(wanted.job(), wanted.task())?;
-        }
-        let name = format!("/job:{OBSERVER_JOB}/task:{}", std::process::id());
-        let mut config = loaded.config;
-        config.task = name;
-        config.listen = None;
-        (config.shards, config.share_cores) = (1, true);
-        // Who measures says how to wait; who only asks sleeps.
-        if !args.settings.flags.iter().any(|(key, _)| *key == "poll") {
-            config.poll = crate::shard::run::PollPolicy::Park;
-        }
-        config.arena.segment_bytes = 1 << 20;
-        config.closed = false;
-        let engine = Engine::start(config)?;
-        let mut tasks = Vec::new();
-        for (task, address) in spec.tasks() {
-            if wanted.as_ref().is_none_or(|wanted| *wanted == task) {
-                engine.add_peer(task.clone(), crate::server::dialled(address));
-                tasks.push(task);
-            }
-        }
-        for task in &tasks {
-            engine.connect(task);
-        }
-        Ok(Self {
-            engine,
-            tasks,
-            patience: args.patience,
-        })
-    }
-
-    /// Whom it asks.
-    pub(super) fn tasks(&self) -> &[TaskName] {
-        &self.tasks
-    }
-
-    pub(super) fn ask<T: Message + Default>(
-        &self,
-        task: &TaskName,
-        method: u32,
-        question: &impl Message,
-    ) -> Result<T, Status> {
-        let question = question.encode_to_vec();
-        let answer = self.engine.call(task, method, &question, self.patience)?;
-        read_answer(task, &answer)
-    }
-
-    /// Asks everybody at once, so that those who are silent keep nobody waiting twice.
-    pub(super) fn ask_all<T: Message + Default>(
-        &self,
-        method: u32,
-        question: &impl Message,
-    ) -> Vec<(&TaskName, Result<T, Status>)> {
-        let mut answers = Vec::with_capacity(self.tasks.len());
-        for tasks in self.tasks.chunks(ASKED_AT_ONCE) {
-            std::thread::scope(|scope| {
-                let asked: Vec<_> = tasks
-                    .iter()
-                    .map(|task| (task, scope.spawn(|| self.ask(task, method, question))))
-                    .collect();
-                for (task, answer) in asked {
-                    let lost = || Err(Status::of(catalogue::SHUTDOWN, "Shutdown"));
-                    answers.push((task, answer.join().unwrap_or_else(|_| lost())));
-                }
-            });
-        }
-        answers
-    }
-}
-
-/// At most so many tasks are asked at once, each on a thread of its own.
-const ASKED_AT_ONCE: usize = 64;
-
-/// The first task that any source's cluster has, for sources that leave open which one this is.
-fn first(surroundings: &crate::cluster::Surroundings) -> Result<Option<TaskName>, Status> {
-    let text = surroundings.file.as_ref().map(|file| file.text.as_str());
-    let given = surroundings.flags.cluster.clone();
-    let from_file = |text: &str| {
-        let table: toml::Table = text.parse().ok()?;
-        ClusterSpec::from_toml(table.get("cluster")?.as_table()?).ok()
-    };
-    let spec = given.or_else(|| text.and_then(from_file));
-    Ok(spec.and_then(|spec| spec.tasks().next().map(|(task, _)| task)))
-}
-
-fn known(membership: Membership) -> Result<ClusterSpec, Status> {
-    match membership {
-        Membership::Known(spec) => Ok(spec),
-        Membership::Rooted { root, .. } => {
-            let message = format!(
-                "only the root {root} of this cluster is known: name its tasks with --cluster"
-            );
-            Err(Status::new(
-                Code::FailedPrecondition,
-                catalogue::CLUSTER_SPEC,
-                message,
-            ))
-        }
-    }
-}
-
 /// Runs `ping`: round trips of 64 bytes over the control plane.
 ///
 /// # Errors
-/// What is wrong with settings or cluster; that a task does not answer.
+/// What is wrong with settings or cluster; why a task cannot be asked.
 pub fn ping(args: &PingArgs, terminal: &mut Terminal) -> Result<(), CliError> {
-    let observer = Observer::new(&args.ask, args.task.as_deref())?;
+    let observer = Observer::new(&args.ask, &args.whom)?;
     let mut lines = vec![
         ["task", "path", "connect", "least", "median", "most"]
             .map(str::to_owned)
             .to_vec(),
     ];
-    let mut silent = None;
-    for task in &observer.tasks {
-        match round_trips(&observer, task, args.count) {
-            Ok((first, mut times)) => {
-                times.sort_unstable();
-                let path = observer
-                    .engine
-                    .connected()
-                    .iter()
-                    .find(|peer| peer.task == *task)
-                    .map_or("", |peer| peer.path.name());
-                let at = |index: usize| times[index.min(times.len() - 1)].as_nanos() as u64;
-                if args.ask.json {
-                    let object = serde_json::json!({
-                        "task": task.to_string(), "path": path, "connect_ns": first.as_nanos() as u64,
-                        "rtt_ns": { "min": at(0), "p50": at(times.len() / 2), "max": at(times.len()) },
-                        "count": times.len(),
-                    });
-                    terminal.line(object)?;
-                    continue;
-                }
-                let mut line = vec![task.to_string(), path.into()];
-                line.push(show_nanos(first.as_nanos() as f64));
-                line.extend(
-                    [0, times.len() / 2, times.len()].map(|index| show_nanos(at(index) as f64)),
-                );
-                lines.push(line);
-            }
+    let json = args.ask.json.then_some("task");
+    let mut unanswered = Unanswered::default();
+    let met = observer.of_all(|target| {
+        let began = Instant::now();
+        let path = observer.meet(target)?.path;
+        round_trip(&observer, target)?;
+        Ok((path, began.elapsed()))
+    });
+    for (target, met) in met {
+        // One after another: round trips that are measured at once make each other longer.
+        let times = met.and_then(|met| {
+            let times = (0..args.count).map(|_| round_trip(&observer, target));
+            Ok((met, times.collect::<Result<Vec<_>, _>>()?))
+        });
+        let ((path, first), mut times) = match times {
+            Ok(measured) => measured,
             Err(status) => {
-                let status = super::ask::unanswered(task, &status);
-                if !args.ask.json {
-                    lines.push(vec![task.to_string(), status.message().to_owned()]);
-                }
-                silent = Some(status);
+                unanswered.tell(target, &status, json, terminal)?;
+                continue;
             }
+        };
+        times.sort_unstable();
+        let at = |index: usize| times[index.min(times.len() - 1)].as_nanos() as u64;
+        if args.ask.json {
+            let object = serde_json::json!({
+                "task": target.name(), "path": path.name(), "connect_ns": first.as_nanos() as u64,
+                "rtt_ns": { "min": at(0), "p50": at(times.len() / 2), "max": at(times.len()) },
+                "count": times.len(),
+            });
+            terminal.line(object)?;
+            continue;
         }
+        let mut line = vec![target.name(), path.name().into()];
+        line.push(show_nanos(first.as_nanos() as f64));
+        line.extend([0, times.len() / 2, times.len()].map(|index| show_nanos(at(index) as f64)));
+        lines.push(line);
     }
-    if !args.ask.json {
-        for line in &mut lines {
-            line.resize(6, String::new());
-        }
+    if lines.len() > 1 {
         terminal.line(lay_out(&lines, &[0, 1], &[], terminal.width()))?;
     }
-    silent.map_or(Ok(()), |status| Err(status.into()))
+    unanswered.end()
 }
 
-fn round_trips(
-    observer: &Observer,
-    task: &TaskName,
-    count: u32,
-) -> Result<(Duration, Vec<Duration>), Status> {
+/// There and back, with the same bytes.
+fn round_trip(observer: &Observer, target: &Target) -> Result<Duration, Status> {
     let payload = [0x5a; 64];
-    let trip = || {
-        let began = Instant::now();
-        let answer = observer
-            .engine
-            .call(task, services::ECHO, &payload, observer.patience)?;
-        if answer == payload {
-            Ok(began.elapsed())
-        } else {
-            let message = "other bytes came back than were sent";
-            Err(Status::of(catalogue::DATA_MISMATCH, message))
-        }
-    };
-    let first = trip()?;
-    Ok((first, (0..count).map(|_| trip()).collect::<Result<_, _>>()?))
+    let began = Instant::now();
+    let answer = observer.call(target, services::ECHO, &payload)?;
+    if answer == payload {
+        Ok(began.elapsed())
+    } else {
+        let message = "other bytes came back than were sent";
+        Err(Status::of(catalogue::DATA_MISMATCH, message))
+    }
 }
 
 /// Runs `explain`: for each pair of tasks and size class the path, why, and why no better one.
@@ -267,29 +113,24 @@ fn round_trips(
 /// # Errors
 /// As [`ping`].
 pub fn explain(args: &QuestionArgs, terminal: &mut Terminal) -> Result<(), CliError> {
-    let observer = Observer::new(&args.ask, args.task.as_deref())?;
+    let observer = Observer::new(&args.ask, &args.whom)?;
     let mut lines = vec![
         ["from", "to", "path", "small", "large", "why", "not"]
             .map(str::to_owned)
             .to_vec(),
     ];
-    let mut silent = None;
-    for task in &observer.tasks {
-        let question = ConnectedRequest {
-            probe_ms: observer.patience.as_millis() as u64 / 2,
-        };
-        let reply: Result<ConnectedReply, Status> =
-            observer.ask(task, services::CONNECTED, &question);
+    let json = args.ask.json.then_some("from");
+    let mut unanswered = Unanswered::default();
+    let question = ConnectedRequest {
+        probe_ms: observer.patience().as_millis() as u64 / 2,
+    };
+    for (target, reply) in observer.ask_all::<ConnectedReply>(services::CONNECTED, &question) {
         match reply {
-            Ok(reply) => explained(task, &reply, args.ask.json, &mut lines, terminal)?,
-            Err(status) => {
-                let status = unanswered(task, &status);
-                lines.push(vec![task.to_string(), status.message().to_owned()]);
-                silent = Some(status);
-            }
+            Ok(reply) => explained(&target.name(), &reply, args.ask.json, &mut lines, terminal)?,
+            Err(status) => unanswered.tell(target, &status, json, terminal)?,
         }
     }
-    if !args.ask.json {
+    if lines.len() > 1 {
         for line in &mut lines {
             line.resize(7, String::new());
         }
@@ -300,7 +141,7 @@ pub fn explain(args: &QuestionArgs, terminal: &mut Terminal) -> Result<(), CliEr
             terminal.width(),
         ))?;
     }
-    silent.map_or(Ok(()), |status| Err(status.into()))
+    unanswered.end()
 }
 
 #[derive(Serialize)]
@@ -319,7 +160,7 @@ struct Explained<'a> {
 }
 
 fn explained(
-    task: &TaskName,
+    task: &str,
     reply: &ConnectedReply,
     json: bool,
     lines: &mut Vec<Vec<String>>,
@@ -344,7 +185,7 @@ fn explained(
             false => peer.why.as_str(),
         };
         let explained = Explained {
-            from: task.to_string(),
+            from: task.to_owned(),
             to: &peer.task,
             path: &peer.path,
             small_max: reply.inline_max,
@@ -371,22 +212,10 @@ fn explained(
         lines.push(texts.map(str::to_owned).to_vec());
     }
     for absent in &reply.absent {
-        let texts = [
-            &task.to_string(),
-            absent,
-            "none",
-            "",
-            "",
-            "not connected (yet)",
-        ];
+        let texts = [task, absent, "none", "", "", "not connected (yet)"];
         if !json {
             lines.push(texts.map(str::to_owned).to_vec());
         }
     }
     Ok(())
-}
-
-pub(super) fn unanswered(task: &TaskName, status: &Status) -> Status {
-    let message = format!("{task} does not answer: {}", status.message());
-    Status::new(status.code(), status.reason(), message)
 }

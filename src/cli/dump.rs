@@ -9,11 +9,12 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::ask::{AskArgs, Observer};
 use super::error::CliError;
+use super::observer::{AskArgs, Observer, Target, Unanswered};
 use super::report::lay_out;
 use super::terminal::Terminal;
 use super::units::show_nanos;
+use crate::control::Address;
 use crate::engine::services;
 use crate::ground::{Status, TaskName, catalogue};
 use crate::proto::services::{DumpReply, DumpRequest};
@@ -26,19 +27,22 @@ const RECORDING_MAX: u64 = 32 << 20;
 pub(super) const EXAMPLES: &str = "\
 Examples:
   rendez dump --config cluster.toml --trace out.json    of all running tasks, as a timeline for ui.perfetto.dev
+  rendez dump 10.0.0.1:29700                            of the task that listens there
   rendez dump --pid 4711 --step 7                       of one process of this machine, one step
   rendez dump /run/rendez/*.rdz --trace out.json        of tasks with `recorder_dir`, also after a crash";
 
 /// Options of `dump`.
 #[derive(Args, Clone, PartialEq, Debug)]
 pub struct DumpArgs {
-    /// Recordings to read; without any, every task of the cluster is asked for its own.
+    /// Recordings to read, or tasks and addresses (host:port, unix:@name) to ask for theirs; without any, every task
+    /// is asked.
+    #[arg(value_name = "FILE|TASK|ADDRESS")]
     pub files: Vec<PathBuf>,
     /// Read what is in the memory of this process of this machine, also if it is stopped.
     #[arg(long, conflicts_with = "files")]
     pub pid: Option<u32>,
     /// Keep the recordings that were fetched in this folder.
-    #[arg(long, value_name = "FOLDER", conflicts_with = "files")]
+    #[arg(long, value_name = "FOLDER", conflicts_with = "pid")]
     pub out: Option<PathBuf>,
     /// Write a timeline for Chrome's or Perfetto's viewer (ui.perfetto.dev).
     #[arg(long, value_name = "FILE")]
@@ -59,15 +63,33 @@ pub struct DumpArgs {
 /// # Errors
 /// What is wrong with a file or the cluster.
 pub fn run(args: &DumpArgs, terminal: &mut Terminal) -> Result<(), CliError> {
-    let recordings = match args.pid {
-        Some(pid) => of_process(pid)?,
-        None if args.files.is_empty() => of_cluster(&args.ask, args.out.as_deref())?,
-        None => args
-            .files
-            .iter()
-            .map(|path| read(path))
-            .collect::<Result<_, _>>()?,
-    };
+    let mut unanswered = Unanswered::default();
+    let is_asked = |text: &PathBuf| !text.exists() && is_target(text);
+    let (whom, files): (Vec<PathBuf>, Vec<PathBuf>) =
+        args.files.iter().cloned().partition(is_asked);
+    if args.out.is_some() && !files.is_empty() {
+        let message = "--out keeps what is fetched from tasks; files are kept already";
+        return Err(CliError::usage("USAGE", message));
+    }
+    let mut recordings = Vec::new();
+    if let Some(pid) = args.pid {
+        recordings = of_process(pid)?;
+    } else if files.is_empty() || !whom.is_empty() {
+        let whom: Vec<String> = whom.iter().map(|whom| whom.display().to_string()).collect();
+        let observer = Observer::new(&args.ask, &whom)?;
+        let (fetched, silent) = of_tasks(&observer, args.out.as_deref())?;
+        let json = args.ask.json.then_some("task");
+        for (target, status) in silent {
+            unanswered.tell(target, &status, json, terminal)?;
+        }
+        recordings = fetched;
+    }
+    for file in &files {
+        recordings.push(read(file)?);
+    }
+    if recordings.is_empty() && unanswered.count() > 0 {
+        return unanswered.end();
+    }
     let mut all: Vec<(usize, Event)> = Vec::new();
     for (at, recording) in recordings.iter().enumerate() {
         let is_wanted = |event: &Event| args.step.is_none_or(|step| event.step == step);
@@ -120,7 +142,16 @@ pub fn run(args: &DumpArgs, terminal: &mut Terminal) -> Result<(), CliError> {
         }
     }
     let skipped = all.len().saturating_sub(args.last);
-    list(&recordings, &all[skipped..], args.ask.json, terminal)
+    list(&recordings, &all[skipped..], args.ask.json, terminal)?;
+    unanswered.end()
+}
+
+/// True for a text that names a task or an address, and not a file's.
+fn is_target(path: &Path) -> bool {
+    path.to_str().is_some_and(|text| {
+        TaskName::parse(text).is_ok()
+            || (!text.contains('/') || text.starts_with("unix:")) && text.parse::<Address>().is_ok()
+    })
 }
 
 fn list(
@@ -262,35 +293,56 @@ fn of_process(pid: u32) -> Result<Vec<Recording>, CliError> {
     Ok(found)
 }
 
-/// Asks every task for the recordings of its shards, and keeps them in `folder` if there is one.
-pub(super) fn of_cluster(ask: &AskArgs, folder: Option<&Path>) -> Result<Vec<Recording>, CliError> {
-    let observer = Observer::new(ask, None)?;
-    let mut found = Vec::new();
-    for task in observer.tasks() {
-        let mut shard = 0;
-        loop {
-            let (bytes, shards) = fetch(&observer, task, shard)?;
-            let name = format!("{task} shard {shard}");
-            if !bytes.is_empty() {
-                if let Some(folder) = folder {
-                    keep(folder, &name, &bytes)?;
-                }
-                found.push(recording(&bytes, &name)?);
+/// What tasks have recorded, and which of them could not be asked.
+pub(super) type Fetched<'a> = (Vec<Recording>, Vec<(&'a Target, Status)>);
+
+/// Asks for the recordings of all shards, and keeps them in `folder` if there is one.
+pub(super) fn of_tasks<'a>(
+    observer: &'a Observer,
+    folder: Option<&Path>,
+) -> Result<Fetched<'a>, CliError> {
+    let (mut found, mut unanswered) = (Vec::new(), Vec::new());
+    for (target, shards) in observer.of_all(|target| all_shards(observer, target)) {
+        let shards = match shards {
+            Ok(shards) => shards,
+            Err(status) => {
+                unanswered.push((target, status));
+                continue;
             }
-            shard += 1;
-            if shard >= shards {
-                break;
+        };
+        for (shard, bytes) in shards {
+            let name = format!("{} shard {shard}", target.name());
+            if let Some(folder) = folder {
+                keep(folder, &name, &bytes)?;
             }
+            found.push(recording(&bytes, &name)?);
         }
     }
-    Ok(found)
+    Ok((found, unanswered))
 }
 
-fn fetch(observer: &Observer, task: &TaskName, shard: u32) -> Result<(Vec<u8>, u32), CliError> {
+/// The recordings of a task that records.
+fn all_shards(observer: &Observer, target: &Target) -> Result<Vec<(u32, Vec<u8>)>, Status> {
+    let mut found = Vec::new();
+    let mut shard = 0;
+    loop {
+        let (bytes, shards) = fetch(observer, target, shard)?;
+        if !bytes.is_empty() {
+            found.push((shard, bytes));
+        }
+        shard += 1;
+        if shard >= shards {
+            return Ok(found);
+        }
+    }
+}
+
+fn fetch(observer: &Observer, target: &Target, shard: u32) -> Result<(Vec<u8>, u32), Status> {
     let mut packed = Vec::new();
     let (shards, total) = loop {
         let from = packed.len() as u64;
-        let reply: DumpReply = observer.ask(task, services::DUMP, &DumpRequest { shard, from })?;
+        let reply: DumpReply =
+            observer.ask(target, services::DUMP, &DumpRequest { shard, from })?;
         packed.extend_from_slice(&reply.piece);
         let is_whole = packed.len() as u64 >= reply.total;
         if is_whole || reply.piece.is_empty() || packed.len() as u64 > RECORDING_MAX {
@@ -301,7 +353,7 @@ fn fetch(observer: &Observer, task: &TaskName, shard: u32) -> Result<(Vec<u8>, u
         return Ok((Vec::new(), shards));
     }
     let words = services::unpack(&packed, RECORDING_MAX as usize / 8).ok_or_else(|| {
-        let message = format!("{task} answered what is no packed recording");
+        let message = format!("{} answered what is no packed recording", target.name());
         Status::of(catalogue::CALL_MALFORMED, message)
     })?;
     let bytes = words.iter().flat_map(|word| word.to_le_bytes()).collect();

@@ -5,14 +5,8 @@
 use std::fmt;
 use std::io;
 
+use super::exits::{EXIT_OK, EXIT_USAGE, exit_of};
 use crate::ground::Status;
-
-/// All went well.
-pub const EXIT_OK: u8 = 0;
-/// The command was understood and failed.
-pub const EXIT_FAILURE: u8 = 1;
-/// The command was not understood.
-pub const EXIT_USAGE: u8 = 2;
 
 /// Why a command ended early.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -23,12 +17,12 @@ pub struct CliError {
 }
 
 impl CliError {
-    /// A failure: exit code 1. The message says what, where and what to do.
+    /// A failure: the exit status of its reason. The message says what, where and what to do.
     pub fn failure(reason: &'static str, message: impl Into<String>) -> Self {
         Self {
             reason,
             message: message.into(),
-            exit: EXIT_FAILURE,
+            exit: exit_of(reason),
         }
     }
 

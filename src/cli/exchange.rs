@@ -162,7 +162,8 @@ pub(super) fn take(
     let until = Instant::now() + patience + GRACE;
     let step = engine.step(STEP);
     let recv = |edge: &str| -> Result<Received, Status> {
-        wait(step.recv(&key(from, engine.task(), edge)?), from, until)
+        let received = wait(step.recv(&key(from, engine.task(), edge)?), from, until);
+        received.map_err(|status| engine.with_cause(from, status))
     };
     let manifest = recv(MANIFEST)?;
     let manifest: Manifest =

@@ -4,8 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use super::ask::{Observer, QuestionArgs, unanswered};
+use super::ask::QuestionArgs;
 use super::error::CliError;
+use super::observer::{Observer, Unanswered};
 use super::report::lay_out;
 use super::terminal::Terminal;
 use super::units::{show_bytes, show_nanos};
@@ -15,28 +16,19 @@ use crate::proto::services::{PendingItem, PendingReply, PendingRequest};
 /// Runs it: every waiting receive and parked value of the cluster, and on whom it waits.
 ///
 /// # Errors
-/// What is wrong with settings or cluster; that a task does not answer.
+/// What is wrong with settings or cluster; why a task cannot be asked.
 pub fn run(args: &QuestionArgs, terminal: &mut Terminal) -> Result<(), CliError> {
-    let observer = Observer::new(&args.ask, args.task.as_deref())?;
+    let observer = Observer::new(&args.ask, &args.whom)?;
     let mut items: Vec<(String, PendingItem)> = Vec::new();
-    let mut silent = None;
-    for (task, reply) in observer.ask_all::<PendingReply>(services::PENDING, &PendingRequest {}) {
+    let json = args.ask.json.then_some("at");
+    let mut unanswered = Unanswered::default();
+    for (target, reply) in observer.ask_all::<PendingReply>(services::PENDING, &PendingRequest {}) {
         match reply {
-            Ok(reply) => items.extend(reply.items.into_iter().map(|item| (task.to_string(), item))),
-            Err(status) => {
-                let status = unanswered(task, &status);
-                if args.ask.json {
-                    let object = serde_json::json!({
-                        "at": task.to_string(), "what": "unanswered", "why": status.message(),
-                    });
-                    terminal.line(object)?;
-                } else {
-                    terminal.line(status.message())?;
-                }
-                silent = Some(status);
-            }
+            Ok(reply) => items.extend(reply.items.into_iter().map(|item| (target.name(), item))),
+            Err(status) => unanswered.tell(target, &status, json, terminal)?,
         }
     }
+    let answered = observer.targets().len() - unanswered.count();
     items.sort_by_key(|(_, item)| std::cmp::Reverse(item.age_ns));
     if args.ask.json {
         for (task, item) in &items {
@@ -47,10 +39,17 @@ pub fn run(args: &QuestionArgs, terminal: &mut Terminal) -> Result<(), CliError>
             });
             terminal.line(object)?;
         }
-    } else {
+    } else if !items.is_empty() {
         terminal.line(for_people(&items, terminal.width()))?;
+    } else if unanswered.count() == 0 {
+        terminal.line("nothing waits")?;
+    } else if answered > 0 {
+        let all = observer.targets().len();
+        terminal.line(format_args!(
+            "nothing waits at {answered} of {all} tasks; the others could not be asked"
+        ))?;
     }
-    silent.map_or(Ok(()), |status| Err(status.into()))
+    unanswered.end()
 }
 
 const fn what_of(item: &PendingItem) -> &'static str {
@@ -63,9 +62,6 @@ const fn what_of(item: &PendingItem) -> &'static str {
 
 /// A paragraph for each task that is waited for, that of the oldest first; `items` are sorted by age.
 fn for_people(items: &[(String, PendingItem)], width: Option<usize>) -> String {
-    if items.is_empty() {
-        return "nothing waits".into();
-    }
     let mut groups: BTreeMap<&str, Vec<&(String, PendingItem)>> = BTreeMap::new();
     let mut order: Vec<&str> = Vec::new();
     for item in items {
@@ -163,6 +159,5 @@ mod tests {
             for_people(&items, None).contains("/job:a;0;/job:b;gradient;0:0"),
             "a pipe gets all of it"
         );
-        assert_eq!(for_people(&[], None), "nothing waits");
     }
 }

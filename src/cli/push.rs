@@ -75,7 +75,7 @@ pub fn push(args: &PushArgs, terminal: &mut Terminal) -> Result<(), CliError> {
     let took = began.elapsed();
     let way = way_to(&engine.connected(), &to);
     server.stop(None);
-    pushed?;
+    pushed.map_err(|status| engine.with_cause(&to, status))?;
     terminal.line(format!(
         "{}: {} tensors, {}, taken by {to} over {way} in {:.1} ms",
         weights.name(),

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::ask::{Observer, QuestionArgs, unanswered};
+use super::ask::QuestionArgs;
 use super::error::CliError;
+use super::observer::{Observer, Unanswered};
 use super::report::lay_out;
 use super::terminal::Terminal;
 use super::units::{self, show_bytes, show_nanos, show_rate};
@@ -29,40 +30,38 @@ pub struct StatArgs {
 /// Runs it.
 ///
 /// # Errors
-/// What is wrong with settings or cluster; that a task does not answer.
+/// What is wrong with settings or cluster; why a task cannot be asked.
 pub fn run(args: &StatArgs, terminal: &mut Terminal) -> Result<(), CliError> {
     let ask = &args.question.ask;
-    let observer = Observer::new(ask, args.question.task.as_deref())?;
+    let observer = Observer::new(ask, &args.question.whom)?;
     let mut before: Vec<(String, u64)> = Vec::new();
     loop {
-        let mut silent = None;
+        let mut unanswered = Unanswered::default();
         let mut rows = vec![HEADING.map(str::to_owned).to_vec()];
         let mut stages = vec![STAGES.map(str::to_owned).to_vec()];
         let mut now = Vec::new();
-        for (task, reply) in observer.ask_all::<StatReply>(services::STAT, &StatRequest {}) {
+        for (target, reply) in observer.ask_all::<StatReply>(services::STAT, &StatRequest {}) {
+            let task = target.name();
             match reply {
-                Ok(reply) if ask.json => terminal.line(json(&task.to_string(), &reply))?,
+                Ok(reply) if ask.json => terminal.line(json(&task, &reply))?,
                 Ok(reply) => {
                     let delivered = sum(&reply, "delivered");
-                    let known = before.iter().find(|(known, _)| *known == task.to_string());
+                    let known = before.iter().find(|(known, _)| *known == task);
                     let rate = known.zip(args.watch).map(|((_, then), every)| {
                         delivered.saturating_sub(*then) as f64 / every.as_secs_f64()
                     });
-                    rows.push(row(&task.to_string(), &reply, rate));
-                    stages.extend(stage_rows(&task.to_string(), &reply));
-                    now.push((task.to_string(), delivered));
+                    rows.push(row(&task, &reply, rate));
+                    stages.extend(stage_rows(&task, &reply));
+                    now.push((task, delivered));
                 }
                 Err(status) => {
-                    let status = unanswered(task, &status);
-                    if !ask.json {
-                        terminal.line(status.message())?;
-                    }
-                    silent = Some(status);
+                    let field = ask.json.then_some("task");
+                    unanswered.tell(target, &status, field, terminal)?;
                 }
             }
         }
         before = now;
-        if !ask.json {
+        if rows.len() > 1 {
             terminal.line(lay_out(&rows, &[0], &[9, 8, 7, 6, 5, 2], terminal.width()))?;
             if stages.len() > 1 && args.watch.is_none() {
                 terminal.line("")?;
@@ -74,10 +73,9 @@ pub fn run(args: &StatArgs, terminal: &mut Terminal) -> Result<(), CliError> {
                 ))?;
             }
         }
-        match (args.watch, silent) {
-            (Some(every), _) => std::thread::sleep(every),
-            (None, Some(status)) => return Err(status.into()),
-            (None, None) => return Ok(()),
+        match args.watch {
+            Some(every) => std::thread::sleep(every),
+            None => return unanswered.end(),
         }
     }
 }

@@ -27,8 +27,8 @@ use self::network::Jobs;
 use self::story::{Ending, Look, Story};
 use self::tasks::Processes;
 use self::worker::{PATIENCE, PAUSE, WORKER_COMMAND, is_passing};
-use super::ask::AskArgs;
 use super::error::CliError;
+use super::observer::{AskArgs, Observer};
 use super::settings::SettingArgs;
 use super::terminal::Terminal;
 use super::units;
@@ -433,7 +433,12 @@ impl Training<'_> {
             json: false,
             settings,
         };
-        Ok(edges::of(&super::dump::of_cluster(&ask, None)?))
+        let observer = Observer::new(&ask, &[])?;
+        let (recordings, unanswered) = super::dump::of_tasks(&observer, None)?;
+        match unanswered.into_iter().next() {
+            Some((_, status)) => Err(status.into()),
+            None => Ok(edges::of(&recordings)),
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 //! reaching it there is the proof, and gives shared memory. A machine's name proves nothing, nor does its boot: two
 //! containers share one and cannot reach each other's memory. So what does not come through goes back to TCP.
 
+use std::io;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -89,7 +90,7 @@ impl Plane {
         let mut pause = self.config.backoff_min;
         let mut reach = self.config.reach_min;
         let mut before: Option<Refusal> = None;
-        let status = loop {
+        let (status, last) = loop {
             let deadline = self.dialled_until(&task);
             let refusal = match self.attempt(&task, &mut route, reach, deadline).await {
                 Ok(established) => {
@@ -103,7 +104,7 @@ impl Plane {
                 return;
             }
             if !refusal.retry && !self.registry.borrow().is_accepting(&task) {
-                break refusal.status;
+                break (refusal.status.clone(), refusal.status);
             }
             let deadline = self.dialled_until(&task);
             let left = deadline.saturating_duration_since(Instant::now());
@@ -115,7 +116,8 @@ impl Plane {
                     route.address,
                     refusal.status.message()
                 );
-                break Status::new(Code::Unavailable, "CONNECT_DEADLINE", message);
+                let status = Status::new(Code::Unavailable, catalogue::CONNECT_DEADLINE, message);
+                break (status, refusal.status);
             }
             self.runtime.sleep(self.jitter(pause).min(left)).await;
             pause = (pause * 2).min(self.config.backoff_max);
@@ -123,7 +125,7 @@ impl Plane {
             before = Some(refusal);
         };
         self.dials.borrow_mut().remove(&task);
-        self.handler.dial_failed(&task, status);
+        self.handler.dial_failed(&task, status, last);
     }
 
     /// When a dial gives up. Whoever wants the same again meanwhile may move it.
@@ -185,6 +187,18 @@ impl Plane {
             }
         }
     }
+}
+
+/// An address that could not be connected to, for now.
+pub(super) fn unreachable(error: &dyn std::fmt::Display, kind: io::ErrorKind) -> Refusal {
+    let reason = match kind {
+        // Of a Unix address whose owner is gone nothing may be left.
+        io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => catalogue::CONNECTION_REFUSED,
+        // The queue of its listener is full: nobody takes from it.
+        io::ErrorKind::WouldBlock => catalogue::GREETING_LATE,
+        _ => catalogue::CONNECT_DEADLINE,
+    };
+    Refusal::later(reason, format!("the last attempt: {error}"))
 }
 
 fn refused(message: String) -> Refusal {

@@ -88,17 +88,22 @@ fn both<'a>(terms: &Terms<'a>, theirs: &Challenge) -> Result<Option<&'a Secret>,
         (Some(secret), true) => Ok(Some(secret)),
         (None, false) => Ok(None),
         _ if terms.may_go_without => Ok(None),
-        (Some(_), false) => Err(other_secret("this task has one, the peer has none")),
-        (None, true) => Err(other_secret("the peer has one, this task has none")),
+        (Some(_), false) => Err(no_secret("this task has one, the peer has none")),
+        (None, true) => Err(no_secret("the peer has one, this task has none")),
     }
 }
 
 fn other_secret(why: &str) -> Refusal {
-    Refusal::fatal(
-        Code::PermissionDenied,
-        catalogue::SECRET_WRONG,
-        format!("no common cluster secret: {why}"),
-    )
+    uncommon(catalogue::SECRET_WRONG, why)
+}
+
+fn no_secret(why: &str) -> Refusal {
+    uncommon(catalogue::SECRET_MISSING, why)
+}
+
+fn uncommon(reason: &'static str, why: &str) -> Refusal {
+    let message = format!("no common cluster secret: {why}");
+    Refusal::fatal(Code::PermissionDenied, reason, message)
 }
 
 fn broken() -> Refusal {

@@ -16,7 +16,7 @@ pub const PROTOCOL_VERSION: u32 = 3;
 
 /// The reasons a greeting ends with, this room's and its handlers'. A reason from the wire is one of them or counts as
 /// `PEER_REFUSED`.
-const REASONS: [&str; 14] = [
+const REASONS: [&str; 16] = [
     "PEER_VERSION",
     "PEER_DUPLICATE_NAME",
     "PEER_UNKNOWN",
@@ -27,6 +27,8 @@ const REASONS: [&str; 14] = [
     "CONNECT_DEADLINE",
     "PATH_REFUSED",
     "SECRET_WRONG",
+    "SECRET_MISSING",
+    "PEER_OTHER_USER",
     "TLS_REFUSED",
     "PEER_NOT_OF_CLUSTER",
     "PEER_OTHER_EPOCH",
@@ -254,7 +256,7 @@ fn judge_user(
             );
             Err(Refusal::fatal(
                 Code::PermissionDenied,
-                "PEER_REFUSED",
+                catalogue::PEER_OTHER_USER,
                 message,
             ))
         }

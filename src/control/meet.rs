@@ -16,6 +16,7 @@ use crate::proto;
 use super::address::Address;
 use super::config::{GREETING_GROWTH_MAX, greeting_time};
 use super::credentials::Credentials;
+use super::dial::unreachable;
 use super::exchange::Seals;
 use super::greet::{Greeting, Local, lane_refusal};
 use super::handshake::{self, Terms};
@@ -77,9 +78,7 @@ impl Plane {
         if self.registry.borrow().is_up(task) {
             return Err(Refusal::later("PEER_BUSY", "connected from the other side"));
         }
-        let unreachable = |errno: io::Error| {
-            Refusal::later("CONNECT_DEADLINE", format!("the last attempt: {errno}"))
-        };
+        let unreachable = |error: io::Error| unreachable(&error, error.kind());
         let socket = address
             .connect()
             .map_err(|errno| unreachable(errno.into()))?;

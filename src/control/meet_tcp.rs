@@ -21,7 +21,7 @@ use crate::proto;
 
 use super::address::Address;
 use super::data::{self, DataDial};
-use super::dial::{Attempt, Route};
+use super::dial::{Attempt, Route, unreachable};
 use super::errand::ErrandError;
 use super::exchange::{Exchange, Seals};
 use super::greet_rdma::Means;
@@ -162,9 +162,7 @@ impl Plane {
                 .map_err(no_errand)?
                 .receive()
                 .await
-                .map_err(|error| {
-                    Refusal::later("CONNECT_DEADLINE", format!("the last attempt: {error}"))
-                })?;
+                .map_err(|error| unreachable(&error, error.kind()))?;
             self.registry.borrow_mut().begin_dial(task)?;
             let claim = self.claim(task, ClaimKind::Dial);
             let attempt = self.dial_tcp(socket, task, route, deadline).await;

@@ -387,6 +387,7 @@ pub trait Handler: Send + Sync + 'static {
     /// process is paused, not gone.
     fn peer_paused(&self, _peer: PeerId, _paused: bool) {}
 
-    /// A dial is over without a connection.
-    fn dial_failed(&self, task: &str, status: Status);
+    /// A dial is over without a connection. `status` says so; `last` is what befell its last attempt, by its own
+    /// reason, and the same where that was a no for good.
+    fn dial_failed(&self, task: &str, status: Status, last: Status);
 }

@@ -33,6 +33,16 @@ pub(crate) enum DialError {
     NotTcp(Address),
 }
 
+impl DialError {
+    /// What the system called it.
+    pub(crate) fn kind(&self) -> io::ErrorKind {
+        match self {
+            Self::Unreachable { error, .. } => error.kind(),
+            Self::Unresolved { .. } | Self::NotTcp(_) => io::ErrorKind::Other,
+        }
+    }
+}
+
 /// Listens at the first of `addresses` that lets us.
 pub(crate) fn listen(addresses: &[SocketAddr]) -> io::Result<TcpListener> {
     // The library's own bind lets an address be taken again while old connections of it are dying.

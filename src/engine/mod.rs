@@ -327,6 +327,32 @@ impl Engine {
         self.inner.wiring.connect_early(task);
     }
 
+    /// Connects to a peer, and waits until it is connected. [`Engine::add_peer`] or the settings say where it listens.
+    ///
+    /// # Errors
+    /// Why it is not, by what befell the last attempt within `patience`: `CONNECTION_REFUSED` if nobody listens there,
+    /// `GREETING_LATE` if somebody does and says nothing, as a stopped process, `CONNECT_DEADLINE` if there is no way;
+    /// `SECRET_MISSING`, `SECRET_WRONG`, `TLS_REFUSED` or `PEER_OTHER_USER` if one does not let the other in;
+    /// `PEER_UNKNOWN` if another task answers there.
+    pub fn reach(&self, task: &TaskName, patience: Duration) -> Result<Connected, Status> {
+        self.inner.wiring.reach(task, patience)
+    }
+
+    /// `status` under the reason why `task` could not be reached, where it says only that it was not in time.
+    pub(crate) fn with_cause(&self, task: &TaskName, status: Status) -> Status {
+        self.inner.wiring.with_cause(task, status)
+    }
+
+    /// Which task listens at `address`.
+    ///
+    /// # Errors
+    /// As [`Engine::reach`].
+    pub fn who_listens(&self, address: &Address, patience: Duration) -> Result<TaskName, Status> {
+        self.inner
+            .wiring
+            .who_listens(&self.inner.task, address, patience)
+    }
+
     /// True if there is a control plane, by which other tasks can be called.
     pub(crate) fn can_call(&self) -> bool {
         self.inner.control.get().is_some()

@@ -4,10 +4,11 @@
 //! endings. Everything here is cold.
 
 mod losing;
+mod reaching;
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use super::Inner;
@@ -44,6 +45,8 @@ pub(crate) struct Wiring {
     rdma: Arc<Rdma>,
     engine: OnceLock<Weak<Inner>>,
     book: Mutex<Book>,
+    /// Told when a dial has come to something.
+    settled: Condvar,
 }
 
 #[derive(Debug, Default)]
@@ -56,6 +59,8 @@ struct Book {
     segments: Vec<(u16, Arc<Segment>)>,
     /// Links we made for peers we dialled.
     links: BTreeMap<String, Link>,
+    /// Why the last dial of a task came to nothing: bounded by the addresses there are.
+    unreached: BTreeMap<TaskName, Status>,
     /// Who each connection is with.
     connected: BTreeMap<PeerId, Connected>,
     /// To whom the way was not the best one of this machine, by name: bounded by the peers there may be.
@@ -127,6 +132,7 @@ impl Wiring {
             rdma,
             engine: OnceLock::new(),
             book: Mutex::new(book),
+            settled: Condvar::new(),
         })
     }
 
@@ -261,21 +267,6 @@ impl Wiring {
             let (from, to) = (from.name(), to.name());
             tracing::warn!(%task, from, to, %why, "the best way to a peer is not to be had; that is told once");
         }
-    }
-
-    /// Says who is connected, and whether it was before.
-    fn tell_who_came(&self, connected: &Connected) {
-        let (task, life, why) = (&connected.task, connected.incarnation, &connected.why);
-        let mut book = self.book();
-        let is_kept = task.job() != super::OBSERVER_JOB
-            && (book.lives.len() < limits::PEERS_MAX || book.lives.contains_key(task));
-        let former = is_kept.then(|| book.lives.insert(task.clone(), life));
-        let what = match former.flatten() {
-            None => "a peer is connected",
-            Some(former) if former == life => "a peer is connected again",
-            Some(_) => "a peer has returned in another life",
-        };
-        tracing::info!(%task, incarnation = %life, path = ?connected.path, %why, "{what}");
     }
 
     fn engine(&self) -> Option<Arc<Inner>> {
@@ -422,6 +413,7 @@ impl Handler for Wiring {
         if let Err(status) = self.connect(up) {
             tracing::error!(task, %status, "a greeted peer could not be wired");
             if let (Some(engine), Ok(task)) = (self.engine(), TaskName::parse(&task)) {
+                self.not_reached(&task, &status);
                 engine.call_all(|| Call::PeerUnreachable {
                     task: task.clone(),
                     status: status.clone(),
@@ -479,8 +471,9 @@ impl Handler for Wiring {
         }
     }
 
-    fn dial_failed(&self, task: &str, status: Status) {
+    fn dial_failed(&self, task: &str, status: Status, last: Status) {
         if let (Some(engine), Ok(task)) = (self.engine(), TaskName::parse(task)) {
+            self.not_reached(&task, &last);
             engine.call_all(|| Call::PeerUnreachable {
                 task: task.clone(),
                 status: status.clone(),
@@ -517,6 +510,8 @@ impl Wiring {
         };
         let mut book = self.book();
         book.connected.insert(peer, connected.clone());
+        book.unreached.remove(&task);
+        self.settled.notify_all();
         if exit_provable {
             book.followed
                 .insert(peer, (task.clone(), connected.incarnation));

@@ -204,14 +204,20 @@ catalogue! {
         "A connection was made, and its greeting was not over in its time.",
         "It is tried again. Look whether one of both tasks has too little processor time, or is stopped.";
     PEER_UNKNOWN: NotFound,
-        "No task of this name is in the cluster.",
-        "Compare the key's device names with the cluster's specification.";
+        "No task of this name is in the cluster, or another task answers at its address.",
+        "Compare names and addresses with the cluster's specification.";
     PEER_STATUS: Unknown,
         "A peer reported a failure; code and message are its own.",
         "Read the message, and the log of the peer it names.";
     CONNECT_DEADLINE: Unavailable,
         "The peer could not be reached in time.",
         "Check that it runs and that its address is right; raise the connect deadline if it starts slowly.";
+    CONNECTION_REFUSED: Unavailable,
+        "Nobody listens at the peer's address.",
+        "Start the task, or correct its address.";
+    PEER_OTHER_USER: PermissionDenied,
+        "The peer runs as another user of this machine and proved no common secret.",
+        "Run both as the same user, give both the same cluster secret, or allow it with `foreign_users`.";
     CONTROL_ADDRESS: InvalidArgument,
         "An address of the control plane is not one, or cannot be used.",
         "Correct the address named in the message.";
@@ -224,6 +230,9 @@ catalogue! {
     SECRET_UNFIT: InvalidArgument,
         "The file of the cluster secret cannot be used: it is missing, others may read it, or its secret is too short.",
         "Make one with `head -c 32 /dev/urandom | base64 > secret && chmod 600 secret`, and give it to all tasks.";
+    SECRET_MISSING: PermissionDenied,
+        "One of both sides has a cluster secret, and the other has none.",
+        "Give the side that has none the secret's file, with `cluster_secret_file`.";
     SECRET_WRONG: PermissionDenied,
         "The peer did not prove that it knows this cluster's secret, or we did not to the peer.",
         "Give all tasks the same secret file; if they have it, somebody else is knocking.";

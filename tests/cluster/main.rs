@@ -3,6 +3,7 @@
 //! Knows the command's options, its output and its exit codes; nothing of what is inside. Every wait is bounded, and
 //! every process is ended by its number.
 
+mod asked;
 mod bad_input;
 mod fallback;
 mod launchers;

@@ -104,19 +104,26 @@ impl Cluster {
 fn who_lacks_the_secret_gets_nothing() {
     let cluster = Cluster::new();
     let guess = cluster.place.secret("guess");
-    for (more, texts) in [
+    for (more, code, reason, texts) in [
         (
             &["--cluster-secret-file", text(&guess)][..],
+            14,
+            "SECRET_WRONG",
             &["no common cluster secret", "did not take our proof"][..],
         ),
-        (&[], &["the peer has one, this task has none"]),
+        (
+            &[],
+            13,
+            "SECRET_MISSING",
+            &["the peer has one, this task has none"],
+        ),
     ] {
         let ended = cluster.knock(&cluster.spec, "/job:c/task:0", more);
         // It is not even told that there is no such task.
         ended.refused(1, "CLUSTER_TASK_UNDEFINED", &["c"]);
         let spec = format!("{};c=127.0.0.1:1", cluster.spec);
         let ended = cluster.knock(&spec, "/job:c/task:0", more);
-        ended.refused(1, "SECRET_WRONG", texts);
+        ended.refused(code, reason, texts);
         assert!(ended.handed_over().is_empty(), "{}", ended.said);
         cluster.is_unharmed();
     }
@@ -137,7 +144,7 @@ fn a_task_with_a_secret_meets_none_that_has_no_secret() {
     task.await_said("of 2 tasks");
     let secret = ["--cluster-secret-file", text(&cluster.secret)];
     let ended = cluster.knock(&open, "/job:c/task:0", &secret);
-    ended.refused(1, "SECRET_WRONG", &["no common cluster secret"]);
+    ended.refused(13, "SECRET_MISSING", &["no common cluster secret"]);
     task.stop().well();
     cluster.is_unharmed();
     cluster.stop();
@@ -153,7 +160,7 @@ fn who_is_not_of_the_cluster_is_told_so() {
         &["--cluster-secret-file", text(&cluster.secret)],
     );
     let text = "/job:c/replica:0/task:0 is not a task of this cluster";
-    ended.refused(1, "PEER_NOT_OF_CLUSTER", &[text]);
+    ended.refused(16, "PEER_NOT_OF_CLUSTER", &[text]);
     cluster.is_unharmed();
     let log = cluster.stop();
     assert!(log.contains(text), "{log}");

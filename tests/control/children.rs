@@ -247,7 +247,7 @@ fn another_user_is_refused_or_gets_no_memory() {
     let a = start(config("a", 1, RuntimeKind::Glommio));
     for role in ["peer", "open-peer"] {
         let mut refused = another(&a, role);
-        assert_eq!(refused.hear(), "refused PEER_REFUSED");
+        assert_eq!(refused.hear(), "refused PEER_OTHER_USER");
         refused.finish();
     }
     let mut open = config("a", 2, RuntimeKind::Glommio);
@@ -261,7 +261,7 @@ fn another_user_is_refused_or_gets_no_memory() {
     );
     // One that did not ask for strangers refuses us in its turn.
     let mut refused = another(&a, "peer");
-    assert_eq!(refused.hear(), "refused PEER_REFUSED");
+    assert_eq!(refused.hear(), "refused PEER_OTHER_USER");
     refused.finish();
     let mut process = another(&a, "open-peer");
     let up = a.up();
@@ -279,7 +279,7 @@ fn another_user_is_refused_or_gets_no_memory() {
             ..Answers::default()
         },
     );
-    for (role, reason) in [("false-peer", "SECRET_WRONG"), ("peer", "PEER_REFUSED")] {
+    for (role, reason) in [("false-peer", "SECRET_WRONG"), ("peer", "PEER_OTHER_USER")] {
         let mut refused = another(&a, role);
         assert_eq!(refused.hear(), format!("refused {reason}"));
         refused.finish();

@@ -48,9 +48,13 @@ fn another_secret_or_none_is_refused() {
         let a = start(with_secret("a", 1, kind, "one"));
         let other = start(with_secret("b", 2, kind, "two"));
         let none = start(open("c", 3, kind));
-        for (from, to, name) in [(&other, &a, "a"), (&none, &a, "a"), (&a, &none, "c")] {
+        for (from, to, name, reason) in [
+            (&other, &a, "a", "SECRET_WRONG"),
+            (&none, &a, "a", "SECRET_MISSING"),
+            (&a, &none, "c", "SECRET_MISSING"),
+        ] {
             dial(from, to, name, PathWish::Auto);
-            assert_eq!(refused(from), (Code::PermissionDenied, "SECRET_WRONG"));
+            assert_eq!(refused(from), (Code::PermissionDenied, reason));
         }
         let b = start(with_secret("b", 4, kind, "one"));
         dial(&b, &a, "a", PathWish::Tcp);

@@ -212,7 +212,7 @@ impl Handler for Notes {
         self.tell(Event::Paused(peer, paused));
     }
 
-    fn dial_failed(&self, task: &str, status: Status) {
+    fn dial_failed(&self, task: &str, status: Status, _last: Status) {
         self.tell(Event::DialFailed(task.to_owned(), status));
     }
 }

@@ -289,7 +289,7 @@ fn a_target_where_nobody_is_and_one_that_is_none_are_told_apart() {
         Session::connect_with(&spec.find("ps", 0).unwrap().to_string(), settings).unwrap_err();
     assert_eq!(
         (nobody.code(), nobody.reason()),
-        (Code::Unavailable, catalogue::CONNECT_DEADLINE),
+        (Code::Unavailable, catalogue::CONNECTION_REFUSED),
         "{nobody}"
     );
     let none = Session::connect_with("nowhere", config("/job:any/task:0")).unwrap_err();

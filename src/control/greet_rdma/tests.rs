@@ -28,7 +28,7 @@ impl Handler for Task {
     fn peer_up(&self, _: PeerUp) {}
     fn segment_added(&self, _: PeerId, _: SegmentOffer) {}
     fn peer_gone(&self, _: PeerId, _: PeerGone, _: Instant) {}
-    fn dial_failed(&self, _: &str, _: Status) {}
+    fn dial_failed(&self, _: &str, _: Status, _: Status) {}
 }
 
 fn end() -> proto::RdmaEnd {

@@ -26,7 +26,7 @@ impl Handler for Nothing {
     fn peer_up(&self, _: PeerUp) {}
     fn segment_added(&self, _: PeerId, _: SegmentOffer) {}
     fn peer_gone(&self, _: PeerId, _: PeerGone, _: std::time::Instant) {}
-    fn dial_failed(&self, _: &str, _: Status) {}
+    fn dial_failed(&self, _: &str, _: Status, _: Status) {}
 }
 
 /// Elsewhere, here, or refused.

@@ -78,7 +78,7 @@ fn another_secret_is_refused_by_both() {
         let (left, right) = meet(terms(dialler, 0, false), terms(acceptor, 0, false));
         assert_eq!(
             (reason(&left), reason(&right)),
-            ("SECRET_WRONG", "SECRET_WRONG")
+            ("SECRET_MISSING", "SECRET_MISSING")
         );
         let (left, right) = meet(terms(dialler, 0, true), terms(acceptor, 0, true));
         assert!(left.expect("met").is_none() && right.expect("met").is_none());

@@ -11,7 +11,7 @@ use prost::Message;
 use super::{Manner, Way, late};
 use crate::control::{Address, read_answer};
 use crate::engine::{Config, Engine, OBSERVER_JOB};
-use crate::ground::{Code, Incarnation, Key, Status, TaskName, Traceparent, catalogue};
+use crate::ground::{Incarnation, Status, Traceparent, catalogue};
 use crate::memory::Tensor;
 use crate::proto::services::{GiveUpRequest, OpenLineRequest, OpenLineResponse};
 use crate::proto::tensorflow::{
@@ -33,8 +33,6 @@ const SCHEMES: [&str; 2] = ["rendez://", "grpc://"];
 /// Numbers that clients draw theirs from: enough that those of one cluster seldom meet, and few enough that a task
 /// which keeps something for every name it has heard of keeps little.
 const NAMES: u64 = 1024;
-/// The number that none of them has.
-const NOBODY: u32 = 1024;
 /// How often a client takes another number when somebody has its own.
 const ATTEMPTS: u32 = 8;
 /// How long an engine of our own may take to end.
@@ -88,7 +86,10 @@ impl Far {
 
     fn on(engine: &Engine, address: &Address, patience: Duration) -> Result<Self, Status> {
         let until = Instant::now() + patience;
-        let task = whose(engine, address, patience)?;
+        let task = engine.who_listens(address, patience).map_err(|status| {
+            let message = format!("no master answers at {address}: {}", status.message());
+            Status::new(status.code(), status.reason(), message)
+        })?;
         engine.add_peer(task.clone(), address.clone());
         engine.connect(&task);
         let id = master::draw()?;
@@ -322,29 +323,4 @@ impl Drop for Far {
 
 fn read<M: Message + Default>(letter: &Letter) -> Result<M, Status> {
     read_answer(&"the master", &letter.body)
-}
-
-/// Which task listens at that address. A task is dialled by its name; whoever is dialled by another one says its own.
-fn whose(engine: &Engine, address: &Address, patience: Duration) -> Result<TaskName, Status> {
-    let nobody = TaskName::new(OBSERVER_JOB, 0, NOBODY)?;
-    engine.add_peer(nobody.clone(), address.clone());
-    let key = Key::between(
-        &nobody.to_string(),
-        &engine.task().to_string(),
-        "rendez.whose",
-    )?;
-    let step = engine.step(master::draw()?);
-    let refused = step.recv(&key).deadline(patience).wait();
-    step.finish();
-    let status = match refused {
-        Err(status) => status,
-        Ok(_) => Status::of(
-            catalogue::PEER_PROTOCOL,
-            "somebody answers to a name that nobody has",
-        ),
-    };
-    crate::control::named_in(&status).ok_or_else(|| {
-        let message = format!("no master answers at {address}: {}", status.message());
-        Status::new(Code::Unavailable, catalogue::CONNECT_DEADLINE, message)
-    })
 }

@@ -146,8 +146,8 @@ impl Session {
     /// those that [`Config::load`] finds.
     ///
     /// # Errors
-    /// `CONTROL_ADDRESS` for a text that is no address; `CONNECT_DEADLINE` if nobody answers there in time; as
-    /// [`Engine::start`](crate::engine::Engine::start).
+    /// `CONTROL_ADDRESS` for a text that is no address; as [`Engine::start`](crate::engine::Engine::start), and as
+    /// [`Engine::reach`](crate::engine::Engine::reach) if nobody answers there in time.
     pub fn connect(target: &str) -> Result<Self, Status> {
         Self::connect_with(target, Config::load()?)
     }

@@ -1,0 +1,162 @@
+//! Exit statuses: one table for all commands, so that a script can tell causes apart without reading a message.
+//!
+//! Knows reasons of the catalogue; not which command failed.
+
+use crate::ground::catalogue;
+
+/// All went well.
+pub const EXIT_OK: u8 = 0;
+/// The command was understood and failed.
+pub const EXIT_FAILURE: u8 = 1;
+/// The command was not understood.
+pub const EXIT_USAGE: u8 = 2;
+
+/// A row of the table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Exit {
+    /// What the process ends with.
+    pub status: u8,
+    /// What it means.
+    pub meaning: &'static str,
+    /// The reasons that end with it; none where the status needs none.
+    pub reasons: &'static [&'static str],
+}
+
+/// The table.
+pub const EXITS: &[Exit] = &[
+    Exit {
+        status: EXIT_OK,
+        meaning: "it went well",
+        reasons: &[],
+    },
+    Exit {
+        status: EXIT_FAILURE,
+        meaning: "it failed; the reason says how",
+        reasons: &[],
+    },
+    Exit {
+        status: EXIT_USAGE,
+        meaning: "the command line was not understood",
+        reasons: &[],
+    },
+    Exit {
+        status: 10,
+        meaning: "nobody listens at a task's address",
+        reasons: &[catalogue::CONNECTION_REFUSED],
+    },
+    Exit {
+        status: 11,
+        meaning: "a connection is accepted and nobody answers: a stopped process",
+        reasons: &[catalogue::GREETING_LATE, catalogue::CALL_DEADLINE],
+    },
+    Exit {
+        status: 12,
+        meaning: "a task cannot be reached, or was lost",
+        reasons: &[catalogue::CONNECT_DEADLINE, catalogue::PEER_LOST],
+    },
+    Exit {
+        status: 13,
+        meaning: "one side has a cluster secret, the other has none",
+        reasons: &[catalogue::SECRET_MISSING],
+    },
+    Exit {
+        status: 14,
+        meaning: "the cluster secrets differ",
+        reasons: &[catalogue::SECRET_WRONG],
+    },
+    Exit {
+        status: 15,
+        meaning: "one side has TLS, or does not take the other's certificate",
+        reasons: &[catalogue::TLS_REFUSED],
+    },
+    Exit {
+        status: 16,
+        meaning: "another task, cluster or run is there",
+        reasons: &[
+            catalogue::PEER_UNKNOWN,
+            catalogue::PEER_NOT_OF_CLUSTER,
+            catalogue::PEER_OTHER_EPOCH,
+        ],
+    },
+    Exit {
+        status: 17,
+        meaning: "the task runs as another user",
+        reasons: &[catalogue::PEER_OTHER_USER],
+    },
+    Exit {
+        status: 18,
+        meaning: "something else than rendez is there, or another version",
+        reasons: &[catalogue::PEER_PROTOCOL, catalogue::PEER_VERSION],
+    },
+];
+
+/// The status of a command that failed for `reason`.
+#[must_use]
+pub fn exit_of(reason: &str) -> u8 {
+    let row = EXITS.iter().find(|exit| exit.reasons.contains(&reason));
+    row.map_or(EXIT_FAILURE, |exit| exit.status)
+}
+
+/// Examples of a command, and after them the table.
+#[must_use]
+pub fn with_table(examples: &str) -> String {
+    let mut text = format!("{}\n\nExit statuses:\n", examples.trim_end());
+    for exit in EXITS {
+        text.push_str(&format!("  {:<4} {}", exit.status, exit.meaning));
+        if !exit.reasons.is_empty() {
+            text.push_str(&format!("\n       {}", exit.reasons.join(", ")));
+        }
+        text.push('\n');
+    }
+    text.push_str(
+        "Errors go to standard error as 'error[REASON]: …'; statuses and reasons are stable.",
+    );
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn each_status_and_reason_stands_once() {
+        let statuses: BTreeSet<u8> = EXITS.iter().map(|exit| exit.status).collect();
+        assert_eq!(statuses.len(), EXITS.len());
+        let reasons: Vec<&str> = EXITS
+            .iter()
+            .flat_map(|exit| exit.reasons)
+            .copied()
+            .collect();
+        let once: BTreeSet<&str> = reasons.iter().copied().collect();
+        assert_eq!(once.len(), reasons.len());
+        for exit in EXITS {
+            for reason in exit.reasons {
+                assert!(catalogue::find(reason).is_some(), "{reason}");
+                assert_eq!(exit_of(reason), exit.status);
+            }
+        }
+        assert_eq!(exit_of("FILE_UNREADABLE"), EXIT_FAILURE);
+    }
+
+    #[test]
+    fn the_front_page_has_the_same_table() {
+        let page = include_str!("../../README.md");
+        for exit in EXITS {
+            let reasons: Vec<String> = exit
+                .reasons
+                .iter()
+                .map(|reason| format!("`{reason}`"))
+                .collect();
+            let row = format!(
+                "| {} | {} | {} |",
+                exit.status,
+                exit.meaning,
+                reasons.join(", ")
+            );
+            let row = row.replace("|  |", "| |");
+            assert!(page.contains(&row), "README.md lacks this row: {row}");
+        }
+    }
+}

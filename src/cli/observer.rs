@@ -1,0 +1,348 @@
+//! Who asks running tasks: an observer, a task of no cluster that proves the secret like any other and hands nothing
+//! over. Also what is said of those who cannot be asked.
+//!
+//! Knows settings, clusters and the engine's calls; not what is asked.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use clap::Args;
+use prost::Message;
+
+use super::error::CliError;
+use super::settings::SettingArgs;
+use super::terminal::Terminal;
+use super::units;
+use crate::cluster::{ClusterSpec, Membership, Surroundings, resolve};
+use crate::control::{Address, read_answer};
+use crate::engine::{Connected, Engine, Loaded, OBSERVER_JOB};
+use crate::ground::{Code, Status, TaskName, catalogue};
+
+/// At most so many tasks are asked at once, each on a thread of its own.
+const ASKED_AT_ONCE: usize = 64;
+
+/// Options that all questions have.
+#[derive(Args, Clone, PartialEq, Debug)]
+pub struct AskArgs {
+    /// How long a task may take to be reached, and to answer.
+    #[arg(long, value_parser = units::positive_duration, default_value = "5s", value_name = "TIME")]
+    pub patience: Duration,
+    /// One JSON object a line.
+    #[arg(long)]
+    pub json: bool,
+    /// The settings.
+    #[command(flatten)]
+    pub settings: SettingArgs,
+}
+
+/// An engine that looks and hands nothing over, and whom it asks.
+pub(super) struct Observer {
+    engine: Engine,
+    targets: Vec<Target>,
+    patience: Duration,
+}
+
+/// One who is asked.
+pub(super) struct Target {
+    address: Address,
+    /// Its name, once that is known: who was given by address says it.
+    task: OnceLock<TaskName>,
+}
+
+/// Those who could not be asked.
+#[derive(Default)]
+pub(super) struct Unanswered {
+    first: Option<CliError>,
+    count: usize,
+}
+
+impl Observer {
+    /// Asks `whom`: tasks of the cluster or of `[peers]`, and addresses. Nobody named is everybody.
+    pub(super) fn new(args: &AskArgs, whom: &[String]) -> Result<Self, CliError> {
+        let loaded = args.settings.load()?;
+        let targets = targets(&loaded, whom)?;
+        let mut config = loaded.config;
+        config.task = format!("/job:{OBSERVER_JOB}/task:{}", std::process::id());
+        config.listen = None;
+        config.peers.clear();
+        config.known.clear();
+        (config.shards, config.share_cores) = (1, true);
+        // Who measures says how to wait; who only asks sleeps.
+        if !args.settings.flags.iter().any(|(key, _)| *key == "poll") {
+            config.poll = crate::shard::run::PollPolicy::Park;
+        }
+        config.arena.segment_bytes = 1 << 20;
+        (config.closed, config.epoch) = (false, None);
+        let engine = Engine::start(config)?;
+        for target in &targets {
+            if let Some(task) = target.task.get() {
+                engine.add_peer(task.clone(), target.address.clone());
+            }
+        }
+        Ok(Self {
+            engine,
+            targets,
+            patience: args.patience,
+        })
+    }
+
+    /// Whom it asks.
+    pub(super) fn targets(&self) -> &[Target] {
+        &self.targets
+    }
+
+    /// How long each may take.
+    pub(super) const fn patience(&self) -> Duration {
+        self.patience
+    }
+
+    /// Connects, and learns who it is.
+    ///
+    /// # Errors
+    /// As [`Engine::reach`].
+    pub(super) fn meet(&self, target: &Target) -> Result<Connected, Status> {
+        let task = match target.task.get() {
+            Some(task) => task,
+            None => {
+                let task = self.engine.who_listens(&target.address, self.patience)?;
+                self.engine.add_peer(task.clone(), target.address.clone());
+                target.task.get_or_init(|| task)
+            }
+        };
+        self.engine.reach(task, self.patience)
+    }
+
+    /// Calls a service, as bytes.
+    pub(super) fn call(
+        &self,
+        target: &Target,
+        method: u32,
+        payload: &[u8],
+    ) -> Result<Vec<u8>, Status> {
+        let task = self.meet(target)?.task;
+        self.engine.call(&task, method, payload, self.patience)
+    }
+
+    /// Calls a service.
+    pub(super) fn ask<T: Message + Default>(
+        &self,
+        target: &Target,
+        method: u32,
+        question: &impl Message,
+    ) -> Result<T, Status> {
+        let answer = self.call(target, method, &question.encode_to_vec())?;
+        read_answer(&target.name(), &answer)
+    }
+
+    /// Asks everybody at once, so that those who are silent keep nobody waiting twice.
+    pub(super) fn ask_all<T: Message + Default>(
+        &self,
+        method: u32,
+        question: &impl Message,
+    ) -> Vec<(&Target, Result<T, Status>)> {
+        self.of_all(|target| self.ask(target, method, question))
+    }
+
+    /// Does the same with everybody at once.
+    pub(super) fn of_all<T: Send>(
+        &self,
+        work: impl Fn(&Target) -> Result<T, Status> + Sync,
+    ) -> Vec<(&Target, Result<T, Status>)> {
+        let mut answers = Vec::with_capacity(self.targets.len());
+        for targets in self.targets.chunks(ASKED_AT_ONCE) {
+            std::thread::scope(|scope| {
+                let work = &work;
+                let asked: Vec<_> = targets
+                    .iter()
+                    .map(|target| (target, scope.spawn(move || work(target))))
+                    .collect();
+                for (target, answer) in asked {
+                    let lost = || Err(Status::of(catalogue::SHUTDOWN, "Shutdown"));
+                    answers.push((target, answer.join().unwrap_or_else(|_| lost())));
+                }
+            });
+        }
+        answers
+    }
+}
+
+impl Target {
+    fn task(task: TaskName, address: Address) -> Self {
+        Self {
+            address,
+            task: OnceLock::from(task),
+        }
+    }
+
+    /// The task's name, or the address while that is all that is known.
+    pub(super) fn name(&self) -> String {
+        let task = self.task.get();
+        task.map_or_else(|| self.address.to_string(), ToString::to_string)
+    }
+}
+
+impl Unanswered {
+    /// Notes that `target` could not be asked, and says so: under `field` its name, where objects are wanted.
+    pub(super) fn tell(
+        &mut self,
+        target: &Target,
+        status: &Status,
+        json: Option<&str>,
+        terminal: &mut Terminal,
+    ) -> Result<(), CliError> {
+        let (name, why) = (target.name(), why(status));
+        match json {
+            Some(field) => terminal.line(serde_json::json!({
+                field: name, "what": "unanswered", "reason": status.reason(), "why": why,
+            }))?,
+            None => terminal.line(format_args!(
+                "{name} cannot be asked: {why} [{}]",
+                status.reason()
+            ))?,
+        }
+        self.count += 1;
+        self.first.get_or_insert_with(|| {
+            let message = format!("{}: {name} cannot be asked: {why}", status.code());
+            CliError::failure(status.reason(), message)
+        });
+        Ok(())
+    }
+
+    /// How many there are.
+    pub(super) const fn count(&self) -> usize {
+        self.count
+    }
+
+    /// The failure of the first of them, if there is any.
+    pub(super) fn end(self) -> Result<(), CliError> {
+        match self.first {
+            None => Ok(()),
+            Some(first) if self.count == 1 => Err(first),
+            Some(first) => {
+                let others = self.count - 1;
+                let message = format!("{}; nor can {others} more", first.message());
+                Err(CliError::failure(first.reason(), message))
+            }
+        }
+    }
+}
+
+/// What befell the question, for people.
+fn why(status: &Status) -> String {
+    match status.reason() {
+        catalogue::GREETING_LATE => {
+            "a connection is accepted there, and nobody answers: the process is stopped, or has no processor time"
+                .into()
+        }
+        catalogue::CALL_DEADLINE => {
+            "it is connected, and did not answer in time: the process is stopped, or has no processor time".into()
+        }
+        _ => status.message().to_owned(),
+    }
+}
+
+/// Whom `whom` names.
+fn targets(loaded: &Loaded, whom: &[String]) -> Result<Vec<Target>, CliError> {
+    let mut known: Option<Vec<(TaskName, Address)>> = None;
+    let mut targets = Vec::new();
+    for text in whom {
+        if !text.starts_with('/') {
+            let address = text.parse::<Address>();
+            let address = address
+                .map_err(|error| Status::of(catalogue::CONTROL_ADDRESS, error.to_string()))?;
+            targets.push(Target {
+                address,
+                task: OnceLock::new(),
+            });
+            continue;
+        }
+        let task = TaskName::parse(text).map_err(Status::from)?;
+        let known = match &mut known {
+            Some(known) => known,
+            None => known.insert(everybody(loaded)?),
+        };
+        let (_, address) = known.iter().find(|(of, _)| *of == task).ok_or_else(|| {
+            let names: Vec<String> = known
+                .iter()
+                .take(16)
+                .map(|(of, _)| of.to_string())
+                .collect();
+            let message = format!(
+                "{task} is neither in the cluster nor in [peers]; they have {}",
+                names.join(", ")
+            );
+            Status::of(catalogue::CLUSTER_TASK_UNDEFINED, message)
+        })?;
+        targets.push(Target::task(task, address.clone()));
+    }
+    if whom.is_empty() {
+        let all = everybody(loaded)?.into_iter();
+        targets.extend(all.map(|(task, address)| Target::task(task, address)));
+    }
+    Ok(targets)
+}
+
+/// All tasks of the cluster, and those that `[peers]` names beside it.
+fn everybody(loaded: &Loaded) -> Result<Vec<(TaskName, Address)>, CliError> {
+    let mut all: Vec<(TaskName, Address)> = match cluster(loaded) {
+        Ok(spec) => spec
+            .tasks()
+            .map(|(task, address)| (task, crate::server::dialled(address)))
+            .collect(),
+        Err(status)
+            if status.reason() == catalogue::CLUSTER_UNRESOLVED
+                && !loaded.config.peers.is_empty() =>
+        {
+            Vec::new()
+        }
+        Err(status) => return Err(status.into()),
+    };
+    for (name, address) in &loaded.config.peers {
+        let task = TaskName::parse(name).map_err(Status::from)?;
+        if !all.iter().any(|(known, _)| *known == task) {
+            all.push((task, address.clone()));
+        }
+    }
+    Ok(all)
+}
+
+/// The cluster. Which task of it this process would be is beside the point: it is none.
+fn cluster(loaded: &Loaded) -> Result<ClusterSpec, Status> {
+    let mut surroundings = loaded.surroundings()?;
+    match resolve(&surroundings) {
+        Ok(resolved) => spec_of(resolved.membership),
+        Err(status) if status.reason() == catalogue::CLUSTER_SPEC => {
+            surroundings.flags.task = first(&surroundings);
+            spec_of(resolve(&surroundings)?.membership)
+        }
+        Err(status) => Err(status),
+    }
+}
+
+/// The first task that any source's cluster has, for sources that leave open which one this is.
+fn first(surroundings: &Surroundings) -> Option<TaskName> {
+    let text = surroundings.file.as_ref().map(|file| file.text.as_str());
+    let given = surroundings.flags.cluster.clone();
+    let from_file = |text: &str| {
+        let table: toml::Table = text.parse().ok()?;
+        ClusterSpec::from_toml(table.get("cluster")?.as_table()?).ok()
+    };
+    let spec = given.or_else(|| text.and_then(from_file));
+    spec.and_then(|spec| spec.tasks().next().map(|(task, _)| task))
+}
+
+fn spec_of(membership: Membership) -> Result<ClusterSpec, Status> {
+    match membership {
+        Membership::Known(spec) => Ok(spec),
+        Membership::Rooted { root, .. } => {
+            let message = format!(
+                "only the root {root} of this cluster is known: name its tasks with --cluster"
+            );
+            Err(Status::new(
+                Code::FailedPrecondition,
+                catalogue::CLUSTER_SPEC,
+                message,
+            ))
+        }
+    }
+}
