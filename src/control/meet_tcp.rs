@@ -86,6 +86,10 @@ impl Plane {
             Err(refusal) if refusal.is_busy() => {
                 tracing::debug!(task = %self.config.task, %from, refusal = %refusal.status, "a connection was put off")
             }
+            // Who dials by another name is told ours: so a visitor asks who listens here.
+            Err(refusal) if refusal.status.reason() == catalogue::PEER_UNKNOWN => {
+                tracing::info!(task = %self.config.task, %from, refusal = %refusal.status, "a connection was refused")
+            }
             Err(refusal) => {
                 let reason = refusal.status.reason();
                 if let Some(more) = self.complaints.add(reason, Instant::now()) {
@@ -222,7 +226,7 @@ impl Plane {
             claim,
             is_dialler: true,
             path: way.path,
-            path_why: told(&way, &route.why_tcp(), route.wish),
+            path_why: told(&way, &route.why_tcp(), route.wish, route.no_shm.is_some()),
             fell_back: fell_back(&way, route.no_shm.is_some()),
             socket: OwnedFd::from(socket),
             lane: None,
@@ -278,7 +282,7 @@ impl Plane {
             true => "the peer came over TCP: from another machine, or by demand".into(),
             false => format!("the peer says: {no_shm}"),
         };
-        let path_why = told(&way, &why, self.config.path_wish);
+        let path_why = told(&way, &why, self.config.path_wish, !no_shm.is_empty());
         let fell_back = fell_back(&way, !no_shm.is_empty());
         Ok(Some(Met {
             peer,
@@ -494,11 +498,12 @@ impl AsyncWrite for Wire {
 }
 
 /// Why this way, and why no better one: for people.
-fn told(way: &Way, why_far: &str, wish: PathWish) -> String {
+fn told(way: &Way, why_far: &str, wish: PathWish, is_near: bool) -> String {
     match (way.path, wish) {
         (Path::Verbs, _) => way.why.clone(),
-        // Nothing else was thought of.
+        // Nothing else was thought of, or what is missing is shared memory: RDMA is no matter of one machine.
         (_, PathWish::Tcp) => why_far.to_owned(),
+        _ if is_near => why_far.to_owned(),
         _ => format!("{why_far}; {}", way.why),
     }
 }

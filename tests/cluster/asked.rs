@@ -266,3 +266,24 @@ fn who_did_not_answer_is_named_beside_those_who_did() {
     );
     task.stop().well();
 }
+
+#[test]
+fn a_visit_is_no_loss() {
+    let place = Place::new();
+    let [port] = free_ports();
+    let address = format!("127.0.0.1:{port}");
+    let task = serve(&place, &format!("a={address}"), &[]);
+    for question in QUESTIONS {
+        ask(&place, question, &["--cluster", &format!("a={address}")]).well();
+    }
+    // Who is asked by address is dialled by another name first.
+    ask(&place, QUESTIONS[0], &[&address]).well();
+    let log = task.stop().well().said;
+    for text in ["PEER_LOST", "a peer is gone", "a peer is connected"] {
+        assert!(!log.contains(text), "{text}: {log}");
+    }
+    let warned = log
+        .lines()
+        .any(|line| line.contains("WARN") && line.contains("observer"));
+    assert!(!warned, "{log}");
+}

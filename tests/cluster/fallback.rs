@@ -60,6 +60,7 @@ fn a_way_that_is_not_the_best_is_counted_told_once_and_explained() {
             "{not}"
         );
         assert!(not.contains("Operation not permitted"), "{not}");
+        assert!(!not.contains("RDMA"), "{not}");
     }
     let log = serving.stop().well().said;
     assert_eq!(
@@ -68,6 +69,15 @@ fn a_way_that_is_not_the_best_is_counted_told_once_and_explained() {
         1,
         "{log}"
     );
+    let warned = log
+        .lines()
+        .filter(|line| line.contains("WARN") && line.contains("the best way"));
+    for line in warned {
+        assert!(
+            !line.contains("RDMA") && !line.contains("libibverbs"),
+            "{line}"
+        );
+    }
     drop(fenced);
     place.await_nobody();
 }

@@ -40,25 +40,36 @@ pub(super) fn isolation(host: &Host) -> Finding {
     let (mine, of) = (ours(&isolated), host.affinity.len());
     let found = format!("{mine} of {of} isolated, {} without ticks", ours(&tickless));
     let state = if mine > 0 { State::Good } else { State::Poor };
+    // The system keeps the first core with all its threads; what is left of the mask may be isolated.
+    let kept = host
+        .affinity
+        .first()
+        .map_or_else(Vec::new, |first| threads_of(host, *first));
+    let spare: Vec<usize> = host
+        .affinity
+        .iter()
+        .copied()
+        .filter(|core| !kept.contains(core))
+        .collect();
+    let mend = match show_list(&spare) {
+        list if list.is_empty() => {
+            "nothing here: this process may use one core, and the system needs that; allow it more"
+                .into()
+        }
+        list => format!(
+            "boot with isolcpus=managed_irq,domain,{list} nohz_full={list}, and set `cores` to {}",
+            show_list(&one_thread_each(host, &spare))
+        ),
+    };
     Finding::new("isolation", state, found, "isolated cores for shards with poll = busy").mend(
-        "boot with isolcpus=managed_irq,domain,2-7 nohz_full=2-7, and name these in `cores`",
+        mend,
         "other processes and ticks take microseconds to milliseconds of a shard's core: tails, not medians",
     )
 }
 
 pub(super) fn siblings(host: &Host) -> Finding {
-    let beside = |core: &usize| {
-        let path = format!("/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list");
-        cores(host, &path)
-            .into_iter()
-            .filter(|other| other != core)
-            .collect::<Vec<_>>()
-    };
-    let shared = host
-        .affinity
-        .iter()
-        .filter(|core| !beside(core).is_empty())
-        .count();
+    let is_shared = |core: &&usize| threads_of(host, **core).len() > 1;
+    let shared = host.affinity.iter().filter(is_shared).count();
     let load = host.text("/proc/loadavg").unwrap_or_default();
     let load = load
         .split(' ')
@@ -75,8 +86,22 @@ pub(super) fn siblings(host: &Host) -> Finding {
     } else {
         State::Poor
     };
-    Finding::new("sharing", state, found, "whole cores, and no more work than cores").mend(
-        "name one thread of each core in `cores`; move other work elsewhere; poll = park where it must stay",
+    let elsewhere = "move other work elsewhere; poll = park where it must stay";
+    let mend = match shared {
+        0 => elsewhere.to_owned(),
+        _ => format!(
+            "set `cores` to {}, one thread of each core; {elsewhere}",
+            show_list(&one_thread_each(host, &host.affinity))
+        ),
+    };
+    Finding::new(
+        "sharing",
+        state,
+        found,
+        "whole cores, and no more work than cores",
+    )
+    .mend(
+        mend,
         "a thread beside a spinning shard runs at about half speed, and the other way round",
     )
 }
@@ -101,6 +126,38 @@ pub(super) fn governor(host: &Host) -> Finding {
         "cpupower frequency-set -g performance",
         "after a pause the first hand-overs run at a low clock",
     )
+}
+
+/// The threads of the core that `core` is one of, itself among them.
+fn threads_of(host: &Host, core: usize) -> Vec<usize> {
+    let path = format!("/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list");
+    let mut threads = cores(host, &path);
+    if !threads.contains(&core) {
+        threads.push(core);
+    }
+    threads
+}
+
+/// Of each core that has a thread among `list`, the first.
+fn one_thread_each(host: &Host, list: &[usize]) -> Vec<usize> {
+    let mut chosen: Vec<usize> = Vec::new();
+    for core in list {
+        let threads = threads_of(host, *core);
+        if !chosen.iter().any(|chosen| threads.contains(chosen)) {
+            chosen.push(*core);
+        }
+    }
+    chosen
+}
+
+/// 0, 1, 2 and 8 as `0-2,8`.
+fn show_list(cores: &[usize]) -> String {
+    let runs = cores.chunk_by(|one, next| one + 1 == *next);
+    let show = |run: &[usize]| match run {
+        [first, .., last] => format!("{first}-{last}"),
+        _ => run.iter().map(ToString::to_string).collect(),
+    };
+    runs.map(show).collect::<Vec<_>>().join(",")
 }
 
 fn cores(host: &Host, path: &str) -> Vec<usize> {

@@ -272,3 +272,80 @@ fn what_is_missing_for_rdma_is_named_with_its_package() {
         "{mend}"
     );
 }
+
+/// Every number in an advice that names cores is a core this process may use.
+#[test]
+fn only_cores_that_may_be_used_are_advised() {
+    let siblings =
+        |core: usize| format!("sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list");
+    for (affinity, pairs, isolated, sharing) in [
+        // One core, alone or with a thread that is not in the mask.
+        (vec![0], vec![(0, "0\n")], None, None),
+        (vec![1], vec![(1, "1,3\n")], None, Some("`cores` to 1,")),
+        // Two threads of one core: the system needs that core.
+        (
+            vec![0, 1],
+            vec![(0, "0-1\n"), (1, "0-1\n")],
+            None,
+            Some("`cores` to 0,"),
+        ),
+        (
+            vec![0, 1],
+            vec![(0, "0\n"), (1, "1\n")],
+            Some(("1", "1")),
+            None,
+        ),
+        (
+            vec![0, 1, 2, 3, 6],
+            vec![
+                (0, "0,2\n"),
+                (1, "1,3\n"),
+                (2, "0,2\n"),
+                (3, "1,3\n"),
+                (6, "6\n"),
+            ],
+            Some(("1,3,6", "1,6")),
+            Some("`cores` to 0-1,6,"),
+        ),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let files: Vec<(String, &str)> = pairs
+            .iter()
+            .map(|(core, text)| (siblings(*core), *text))
+            .collect();
+        let files: Vec<(&str, &str)> = files
+            .iter()
+            .map(|(path, text)| (path.as_str(), *text))
+            .collect();
+        let mut host = host(directory.path(), &files);
+        host.affinity = affinity.clone();
+        let isolation = cores::isolation(&host).mend.expect("none is isolated");
+        match isolated {
+            Some((list, chosen)) => assert_eq!(
+                isolation,
+                format!(
+                    "boot with isolcpus=managed_irq,domain,{list} nohz_full={list}, and set `cores` to {chosen}"
+                )
+            ),
+            None => assert!(
+                !isolation.bytes().any(|byte| byte.is_ascii_digit()),
+                "{affinity:?}: {isolation}"
+            ),
+        }
+        let found = cores::siblings(&host);
+        let advised = found
+            .mend
+            .as_deref()
+            .is_some_and(|mend| mend.contains("`cores`"));
+        assert_eq!(advised, sharing.is_some(), "{found:?}");
+        if let Some(part) = sharing {
+            assert!(
+                found
+                    .mend
+                    .as_deref()
+                    .is_some_and(|mend| mend.contains(part)),
+                "{found:?}"
+            );
+        }
+    }
+}

@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use super::{Connected, Wiring};
 use crate::control::{Path, PeerGone, PeerId};
-use crate::engine::Inner;
 use crate::engine::config::nanos;
+use crate::engine::{Inner, OBSERVER_JOB};
 use crate::fabric::DownReason;
 use crate::ground::device::TaskName;
 use crate::shard::call::Call;
@@ -31,8 +31,13 @@ impl Wiring {
             true => self.given_up_after.saturating_sub(proved.elapsed()),
             false => self.given_up_after,
         };
+        let is_visitor = task.job() == OBSERVER_JOB;
         if matches!(why, PeerGone::ConnectionLost(_)) && !left.is_zero() {
-            tracing::info!(%task, %status, ?left, "a connection is lost, and is made again");
+            if is_visitor {
+                tracing::debug!(%task, %status, "the connection of a visitor is lost");
+            } else {
+                tracing::info!(%task, %status, ?left, "a connection is lost, and is made again");
+            }
             let until = engine.clock.stamp() + nanos(left);
             engine.call_all(|| Call::PeerAway {
                 task: task.clone(),
@@ -41,7 +46,12 @@ impl Wiring {
             });
             return self.resume(engine, task, left);
         }
-        tracing::info!(%task, %status, "a peer is gone");
+        if is_visitor {
+            // Who asked has its answer: nobody is missed.
+            tracing::debug!(%task, "a visitor left");
+        } else {
+            tracing::info!(%task, %status, "a peer is gone");
+        }
         engine.call_all(|| Call::PeerLost {
             task: task.clone(),
             status: status.clone(),

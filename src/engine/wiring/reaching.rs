@@ -102,9 +102,11 @@ impl Wiring {
     /// Says who is connected, and whether it was before.
     pub(super) fn tell_who_came(&self, connected: &Connected) {
         let (task, life, why) = (&connected.task, connected.incarnation, &connected.why);
+        if task.job() == OBSERVER_JOB {
+            return tracing::debug!(%task, incarnation = %life, path = ?connected.path, %why, "a visitor came");
+        }
         let mut book = self.book();
-        let is_kept = task.job() != OBSERVER_JOB
-            && (book.lives.len() < limits::PEERS_MAX || book.lives.contains_key(task));
+        let is_kept = book.lives.len() < limits::PEERS_MAX || book.lives.contains_key(task);
         let former = is_kept.then(|| book.lives.insert(task.clone(), life));
         let what = match former.flatten() {
             None => "a peer is connected",
