@@ -60,6 +60,38 @@ fn usage_errors_exit_2_with_a_reason_on_stderr() {
     }
 }
 
+#[test]
+fn with_log_json_all_of_standard_error_is_json() {
+    let missing = ["dump", "/nowhere/at.rdz"];
+    let unresolved = ["ping", "/job:a/task:0"];
+    for (arguments, code, reason) in [
+        (&["fly"][..], 2, "USAGE"),
+        (&["bench", "--size", "4 parsecs"], 2, "SIZE_MALFORMED"),
+        (&["bench", "--nope"], 2, "USAGE"),
+        (&missing, 1, "FILE_UNREADABLE"),
+        (&unresolved, 1, "CLUSTER_UNRESOLVED"),
+    ] {
+        for log in [&["--log", "json"][..], &["--log=json"]] {
+            let output = rendez_in(&[("RENDEZ_LOG", "debug")], &[log, arguments].concat());
+            let text = stderr(&output);
+            assert_eq!(output.status.code(), Some(code), "{arguments:?}: {text}");
+            let lines: Vec<Value> = text
+                .lines()
+                .map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line:?}")))
+                .collect();
+            let last = lines.last().expect("an error");
+            assert_eq!(last["level"], "ERROR", "{last}");
+            assert_eq!(last["reason"], reason, "{last}");
+            assert_eq!(last["exit"], code, "{last}");
+            assert!(
+                last["message"]
+                    .as_str()
+                    .is_some_and(|text| !text.is_empty())
+            );
+        }
+    }
+}
+
 /// The command in a directory without a configuration, and in no environment but this.
 fn rendez_in(environment: &[(&str, &str)], arguments: &[&str]) -> Output {
     let directory = tempfile::tempdir().expect("a directory");

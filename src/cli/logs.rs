@@ -1,13 +1,18 @@
-//! Logs: what the control plane and the servers say of peers, on standard error.
+//! Logs: what the control plane and the servers say of peers, on standard error; and how an error is written there, so
+//! that with `--log json` all of it is JSON.
 //!
 //! Knows the variable that says how much. The datapath says nothing, ever; and what is said over and over, by one place
 //! of the code, is said so many times in a second and counted beyond that (`limited.rs`).
 
 mod limited;
 
+use std::ffi::OsString;
+use std::io::Write;
+
 use tracing_subscriber::EnvFilter;
 
 use super::args::LogFormat;
+use super::error::CliError;
 use limited::Limited;
 
 /// Says how much: `info`, `rendez=debug`, or whatever `tracing-subscriber` calls a filter.
@@ -21,11 +26,46 @@ pub(super) fn begin(usual: &str, format: LogFormat) {
         .with_writer(Limited::new(std::io::stderr, format))
         .with_target(false)
         .with_ansi(is_colourful());
+    if format == LogFormat::Json {
+        std::panic::set_hook(Box::new(|panic| {
+            let line = serde_json::json!({
+                "level": "ERROR", "reason": "PANIC", "message": panic.to_string(),
+                "thread": std::thread::current().name(),
+            });
+            let _ = writeln!(std::io::stderr(), "{line}");
+        }));
+    }
     // Refused if a program that uses this as a library has a subscriber of its own.
     let _ = match format {
         LogFormat::Text => subscriber.try_init(),
         LogFormat::Json => subscriber.json().flatten_event(true).try_init(),
     };
+}
+
+/// The format that arguments ask for, also if they are no command: what is wrong with them is told in it.
+pub(super) fn format_of(arguments: &[OsString]) -> LogFormat {
+    let texts: Vec<&str> = arguments
+        .iter()
+        .take_while(|argument| *argument != "--")
+        .filter_map(|argument| argument.to_str())
+        .collect();
+    let is_json =
+        texts.contains(&"--log=json") || texts.windows(2).any(|pair| pair == ["--log", "json"]);
+    match is_json {
+        true => LogFormat::Json,
+        false => LogFormat::Text,
+    }
+}
+
+/// An error as it is written to standard error.
+pub(super) fn error_line(error: &CliError, format: LogFormat) -> String {
+    match format {
+        LogFormat::Text => error.to_string(),
+        LogFormat::Json => serde_json::json!({
+            "level": "ERROR", "reason": error.reason(), "message": error.message(), "exit": error.exit(),
+        })
+        .to_string(),
+    }
 }
 
 /// A terminal, and nobody who asks for no colours: see no-color.org.

@@ -46,7 +46,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use clap::error::ErrorKind;
 
-use self::args::{Cli, Command};
+use self::args::{Cli, Command, LogFormat};
 use self::error::CliError;
 use self::exits::{EXIT_OK, EXIT_USAGE};
 use self::terminal::Terminal;
@@ -68,16 +68,18 @@ pub fn run(
     terminal: &mut Terminal,
     errors: &mut dyn Write,
 ) -> u8 {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    let format = logs::format_of(&arguments);
     let result = match Cli::try_parse_from(arguments) {
         Ok(cli) => dispatch(&cli, terminal),
-        Err(error) => return show_usage(&error, terminal, errors),
+        Err(error) => return show_usage(&error, format, terminal, errors),
     };
     match result {
         Ok(()) => EXIT_OK,
         Err(error) => {
             if error.exit() != EXIT_OK {
                 // Nobody is left to tell if standard error is closed too.
-                let _ = writeln!(errors, "{error}");
+                let _ = writeln!(errors, "{}", logs::error_line(&error, format));
             }
             error.exit()
         }
@@ -147,7 +149,12 @@ const HIDDEN: [&str; 6] = [
 ];
 
 /// Help and version are results; what is not understood is an error with a stable reason.
-fn show_usage(error: &clap::Error, terminal: &mut Terminal, errors: &mut dyn Write) -> u8 {
+fn show_usage(
+    error: &clap::Error,
+    format: LogFormat,
+    terminal: &mut Terminal,
+    errors: &mut dyn Write,
+) -> u8 {
     let text = error.render().to_string();
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
@@ -168,7 +175,8 @@ fn show_usage(error: &clap::Error, terminal: &mut Terminal, errors: &mut dyn Wri
             let text = HIDDEN
                 .iter()
                 .fold(text, |text, name| text.replace(&format!("{name}, "), ""));
-            let _ = writeln!(errors, "error[{reason}]: {text}");
+            let error = CliError::usage(reason, text);
+            let _ = writeln!(errors, "{}", logs::error_line(&error, format));
             EXIT_USAGE
         }
     }

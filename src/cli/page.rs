@@ -81,12 +81,21 @@ fn page(logs: &[Log]) -> String {
             tags.push(tag);
         }
     }
+    tags.sort_by_key(|tag| size_of(tag));
     for tag in tags {
         measurement(&mut page, logs, tag);
     }
     page.push_str("<footer>Times are those of the log: of a ping-pong whole round trips. Made by rendez.</footer>\n");
     page.push_str("</body>\n</html>\n");
     page
+}
+
+/// The size that a tag of `rendez bench` ends with, and what stands before it; tags without one come first.
+fn size_of(tag: &str) -> (Option<u64>, &str) {
+    let sized = tag
+        .rsplit_once('-')
+        .and_then(|(what, size)| Some((size.parse().ok()?, what)));
+    sized.map_or((None, tag), |(size, what)| (Some(size), what))
 }
 
 fn measurement(page: &mut String, logs: &[Log], tag: &str) {

@@ -28,6 +28,45 @@ fn log_in(folder: &Path, name: &str) -> PathBuf {
 }
 
 #[test]
+fn sections_stand_in_the_order_of_sizes() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("run.hlog");
+    let mut log = HdrLog::create(&path, "times").expect("writable");
+    let mut recorder = Recorder::nanos();
+    recorder.record(10);
+    for tag in [
+        "memcpy-raw-64",
+        "pingpong-shm-1024",
+        "pingpong-shm-16777216",
+        "pingpong-shm-64",
+        "warm",
+    ] {
+        let interval = Interval {
+            tag: tag.into(),
+            start: SystemTime::now(),
+            duration: Duration::from_secs(1),
+            recorder: recorder.clone(),
+        };
+        log.write(&interval).expect("written");
+    }
+    drop(log);
+    let html = folder.path().join("page.html");
+    make(&[path], &html).expect("made");
+    let page = std::fs::read_to_string(html).expect("readable");
+    let at: Vec<usize> = [
+        "warm",
+        "memcpy-raw-64",
+        "pingpong-shm-64",
+        "pingpong-shm-1024",
+        "pingpong-shm-16777216",
+    ]
+    .iter()
+    .map(|tag| page.find(&format!("<h2>{tag}</h2>")).expect("a section"))
+    .collect();
+    assert!(at.is_sorted(), "{at:?}");
+}
+
+#[test]
 fn two_logs_become_one_page_that_needs_nothing_else() {
     let folder = tempfile::tempdir().expect("a folder");
     let logs = [
