@@ -82,6 +82,10 @@ pub(crate) const fn refusal(verdict: Verdict) -> (&'static str, &'static str) {
             catalogue::TICKET_UNKNOWN,
             "its ticket is not known, or somebody else signed it",
         ),
+        Verdict::OtherUser => (
+            catalogue::PEER_OTHER_USER,
+            "it is of another user of this machine, and there is neither a cluster secret nor TLS",
+        ),
         _ => (
             catalogue::PEER_PROTOCOL,
             "it was answered as no data connection is",

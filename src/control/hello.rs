@@ -2,6 +2,8 @@
 //!
 //! Pure: knows messages, settings and what the kernel said of the peer; no socket, no clock.
 
+use std::net::SocketAddr;
+
 use crate::ground::limits::CONTROL_TEXT_MAX;
 use crate::ground::{Code, Incarnation, Status, catalogue};
 use crate::proto;
@@ -9,6 +11,7 @@ use crate::proto;
 use super::calls::ABILITY;
 use super::config::{ControlConfig, ForeignUsers, check_features, check_numbers, check_task};
 use super::credentials::Credentials;
+use super::owner::Owner;
 use super::peer::{PeerHello, PeerLimits, PollPolicy};
 
 /// The version of everything spoken after the hello. A peer of another one is refused.
@@ -261,6 +264,36 @@ fn judge_user(
             ))
         }
     }
+}
+
+/// Whether the owner of the other end of a TCP connection, at `peer`, may connect where nothing is proved: the same
+/// rule as for the user at the other end of a Unix socket. Whom the kernel does not name is refused too. Another
+/// machine is judged by what else is set.
+pub(crate) fn judge_owner(
+    owner: Owner,
+    peer: SocketAddr,
+    config: &ControlConfig,
+    identity: &Identity,
+) -> Result<(), Refusal> {
+    let whose = match owner {
+        Owner::Elsewhere => return Ok(()),
+        Owner::User(user) if user == identity.user => return Ok(()),
+        _ if config.foreign_users == ForeignUsers::WithoutReadDomain => return Ok(()),
+        Owner::User(user) => format!("belongs to user {user}"),
+        Owner::Unknown => {
+            "is on this machine, but the kernel does not say which user's it is".into()
+        }
+    };
+    let message = format!(
+        "the connection's other end, {peer}, {whose}, and task {} runs as user {}: without a cluster secret or TLS \
+         only the same user may connect within a machine",
+        config.task, identity.user
+    );
+    Err(Refusal::fatal(
+        Code::PermissionDenied,
+        catalogue::PEER_OTHER_USER,
+        message,
+    ))
 }
 
 fn check_hello(hello: &proto::Hello, evidence: Evidence<'_>) -> Result<PeerHello, Refusal> {

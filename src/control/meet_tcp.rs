@@ -27,9 +27,10 @@ use super::exchange::{Exchange, Seals};
 use super::greet_rdma::Means;
 use super::greet_tcp::{self, Dialled, Door, Expected, Way};
 use super::handshake::{self, Terms};
-use super::hello::Refusal;
+use super::hello::{self, Refusal};
 use super::meet::{late, no_stream};
 use super::newcomers::{Called, Data};
+use super::owner::Owner;
 use super::peer::{Path, PathWish};
 use super::plane::{ClaimKind, Met, Plane, Reader, Writer};
 use super::preamble::{self, Kind, OPENING, VERSION, Verdict};
@@ -108,7 +109,10 @@ impl Plane {
 
     /// Judges somebody who wants to carry data.
     pub(super) fn handle_data(&self, data: Data) {
-        let place = self.tickets.borrow().judge(&data.preamble, self.now_ms());
+        let place = match self.judge_owner(&data.socket) {
+            Ok(()) => self.tickets.borrow().judge(&data.preamble, self.now_ms()),
+            Err(_) => Err(Verdict::OtherUser),
+        };
         let verdict = place.err().unwrap_or(Verdict::Welcome);
         let is_told = data::answer(&data.socket, verdict);
         match place {
@@ -135,6 +139,16 @@ impl Plane {
                 }
             }
         }
+    }
+
+    /// Refuses an end of this machine that is not our own user's, where nothing else would keep it out: no secret that
+    /// it has to prove and no certificate that it has to show.
+    fn judge_owner(&self, socket: &TcpStream) -> Result<(), Refusal> {
+        if self.config.secret.is_some() || self.config.tls.is_some() {
+            return Ok(());
+        }
+        let peer = socket.peer_addr().map_err(no_stream)?;
+        hello::judge_owner(Owner::of(socket), peer, &self.config, &self.identity)
     }
 
     /// True if no handshake has used this nonce, as far as is remembered.
@@ -189,7 +203,7 @@ impl Plane {
             mut wire,
             seals,
             session,
-        } = self.trust_dialled(wire).await?;
+        } = self.trust_dialled(wire, &socket).await?;
         let peer = self.number();
         let announced = self.announced.get();
         let to = socket.peer_addr().map_err(no_stream)?;
@@ -246,7 +260,11 @@ impl Plane {
         is_tls: bool,
         deadline: Instant,
     ) -> Result<Option<Met>, Refusal> {
-        let wire = self.adopt_tcp(&socket).map_err(no_stream)?;
+        let mut wire = self.adopt_tcp(&socket).map_err(no_stream)?;
+        if let Err(refusal) = self.judge_owner(&socket) {
+            wire.say(Verdict::OtherUser).await?;
+            return Err(refusal);
+        }
         let Trusted {
             mut wire,
             seals,
@@ -313,7 +331,7 @@ impl Plane {
     }
 
     /// Says what we want, hears the verdict, and proves what is to be proved.
-    async fn trust_dialled(&self, mut wire: Wire) -> Result<Trusted, Refusal> {
+    async fn trust_dialled(&self, mut wire: Wire, socket: &TcpStream) -> Result<Trusted, Refusal> {
         let kind = match self.config.tls {
             Some(_) => Kind::Tls,
             None => Kind::Control,
@@ -331,7 +349,20 @@ impl Plane {
             )
         })?;
         match preamble::read_answer(verdict) {
-            Some(Verdict::Welcome) => {}
+            // Only now the connection has been accepted, and its other end has an owner.
+            Some(Verdict::Welcome) => self.judge_owner(socket)?,
+            Some(Verdict::OtherUser) => {
+                let message = format!(
+                    "who listens there takes connections within the machine only from its own user, for it has \
+                     neither a cluster secret nor TLS; task {} runs as user {}",
+                    self.config.task, self.identity.user
+                );
+                return Err(Refusal::fatal(
+                    Code::PermissionDenied,
+                    catalogue::PEER_OTHER_USER,
+                    message,
+                ));
+            }
             Some(Verdict::OtherVersion(other)) => {
                 let message = format!(
                     "task {} opens connections in version {VERSION}, the peer in version {other}; \
@@ -375,11 +406,7 @@ impl Plane {
             ),
             (None, true) => (Verdict::NoTls, Some("the peer has it, this task has not")),
         };
-        let told = async {
-            wire.write_all(&preamble::answer(verdict)).await?;
-            wire.flush().await
-        };
-        told.await.map_err(no_stream)?;
+        wire.say(verdict).await?;
         if let Some(mismatch) = mismatch {
             return Err(no_tls(mismatch));
         }
@@ -454,6 +481,15 @@ impl Wire {
                 (Box::new(reader), Box::new(writer))
             }
         }
+    }
+
+    /// Gives the verdict on what the connection is for.
+    async fn say(&mut self, verdict: Verdict) -> Result<(), Refusal> {
+        let told = async {
+            self.write_all(&preamble::answer(verdict)).await?;
+            self.flush().await
+        };
+        told.await.map_err(no_stream)
     }
 
     fn stream(&mut self) -> Pin<&mut dyn ReadWrite> {

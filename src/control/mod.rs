@@ -57,6 +57,7 @@ mod meet;
 mod meet_tcp;
 mod newcomers;
 mod outbox;
+mod owner;
 mod peer;
 mod plane;
 mod preamble;
@@ -78,6 +79,7 @@ pub use call::{PendingCall, read_answer};
 pub use config::{ControlConfig, ControlError, ForeignUsers};
 pub use greet::named_in;
 pub use hello::PROTOCOL_VERSION;
+pub(crate) use owner::Owner;
 pub use peer::{
     DataSocket, Descriptors, DoorbellOffer, Handler, LinkOffer, LocalOffer, NoRdma, Path, PathWish,
     PeerGone, PeerHello, PeerId, PeerLimits, PeerUp, PollPolicy, RdmaEnd, RdmaLinks, SegmentOffer,

@@ -63,6 +63,8 @@ pub(crate) enum Verdict {
     ExpiredTicket,
     /// The ticket has been used for this channel.
     ReusedTicket,
+    /// Only connections of one user are taken here, and this one is another's.
+    OtherUser,
 }
 
 /// What a data connection says first.
@@ -119,6 +121,7 @@ pub(crate) const fn answer(verdict: Verdict) -> [u8; OPENING] {
         Verdict::UnknownTicket => (b'U', VERSION),
         Verdict::ExpiredTicket => (b'E', VERSION),
         Verdict::ReusedTicket => (b'R', VERSION),
+        Verdict::OtherUser => (b'O', VERSION),
     };
     [b'r', b'e', b'n', b'd', b'e', b'z', code, version]
 }
@@ -136,6 +139,7 @@ pub(crate) fn read_answer(bytes: [u8; OPENING]) -> Option<Verdict> {
         b'U' => Verdict::UnknownTicket,
         b'E' => Verdict::ExpiredTicket,
         b'R' => Verdict::ReusedTicket,
+        b'O' => Verdict::OtherUser,
         _ => return None,
     })
 }

@@ -79,6 +79,8 @@ pub struct Config {
     pub recorder_dir: Option<PathBuf>,
     /// Where metrics are to be had; `None` for nowhere.
     pub metrics: Option<HostPort>,
+    /// Every user of this machine may read the metrics, over loopback addresses too.
+    pub metrics_any_user: bool,
     /// Metrics have series for each peer.
     pub metrics_peers: bool,
     /// Rules of the protocol: all of them, outside simulations.
@@ -171,6 +173,7 @@ impl Config {
             recorder_bytes: limits::RECORDER_BYTES as u64,
             recorder_dir: None,
             metrics: None,
+            metrics_any_user: false,
             metrics_peers: true,
             rules: Rules::ALL,
             closed: false,

@@ -172,7 +172,7 @@ pub(super) fn start(config: Config, services: Services) -> Result<Arc<Inner>, St
     }
     if let Some(address) = &inner.config.metrics {
         let page = metrics::Page(Arc::downgrade(&inner));
-        let server = metrics::Server::start(address, page)?;
+        let server = metrics::Server::start(address, inner.config.metrics_any_user, page)?;
         *inner.metrics.lock().unwrap_or_else(PoisonError::into_inner) = Some(server);
     }
     tracing::debug!(task = %inner.task, cores = ?inner.placement.cores, is_huge, "the engine runs");

@@ -216,7 +216,7 @@ catalogue! {
         "Nobody listens at the peer's address.",
         "Start the task, or correct its address.";
     PEER_OTHER_USER: PermissionDenied,
-        "The peer runs as another user of this machine and proved no common secret.",
+        "The peer runs as another user of this machine, or as one whom the kernel does not name; nothing was proved.",
         "Run both as the same user, give both the same cluster secret, or allow it with `foreign_users`.";
     CONTROL_ADDRESS: InvalidArgument,
         "An address of the control plane is not one, or cannot be used.",

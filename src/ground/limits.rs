@@ -126,6 +126,8 @@ pub const TICKET_SETS_MAX: usize = TCP_GREETINGS_MAX;
 pub const TICKETS_ENDED_MAX: usize = 1024;
 /// Handshakes remembered, to tell a replay from a mistake: 4096 × 32 B. An older replay fails as any wrong proof does.
 pub const NONCES_MAX: usize = 4096;
+/// Bytes read of the kernel's table of TCP sockets, to find whose one is: 150 each, so some 50 000 sockets.
+pub const SOCKET_TABLE_BYTES_MAX: u64 = 8 << 20;
 
 /// Bytes that a call or its answer carries: a control message less its other fields and a status text.
 pub const CALL_PAYLOAD_MAX: usize = CONTROL_MESSAGE_MAX - 2 * CONTROL_TEXT_MAX;

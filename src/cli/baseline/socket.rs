@@ -36,7 +36,14 @@ pub struct Socket {
 pub fn pair(waiting: Waiting, len: usize) -> std::io::Result<(Socket, OwnedFd)> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let near = TcpStream::connect(listener.local_addr()?)?;
-    let (far, _) = listener.accept()?;
+    let own = near.local_addr()?;
+    // Another process of this machine may have dialled first.
+    let far = loop {
+        let (far, from) = listener.accept()?;
+        if from == own {
+            break far;
+        }
+    };
     Ok((Socket::new(near, waiting, len)?, far.into()))
 }
 

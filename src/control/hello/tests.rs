@@ -91,6 +91,32 @@ fn the_read_domain_is_one_user_on_one_machine_by_the_kernels_word() {
 }
 
 #[test]
+fn within_a_machine_only_our_own_user_needs_no_proof() {
+    let peer = "127.0.0.1:5".parse().expect("an address");
+    let judge = |owner, config: &ControlConfig| {
+        judge_owner(owner, peer, config, &identity()).map_err(|refusal| refusal.status)
+    };
+    let mut open = config();
+    open.foreign_users = ForeignUsers::WithoutReadDomain;
+    for owner in [Owner::User(1000), Owner::Elsewhere] {
+        assert_eq!(judge(owner, &config()), Ok(()));
+    }
+    // Root is another user here as it is at a Unix socket.
+    for (owner, text) in [
+        (Owner::User(1001), "user 1001"),
+        (Owner::User(0), "user 0"),
+        (Owner::Unknown, "does not say"),
+    ] {
+        let status = judge(owner, &config()).expect_err("a stranger");
+        assert_eq!(status.reason(), "PEER_OTHER_USER");
+        for text in [text, "127.0.0.1:5", "user 1000", "cluster secret"] {
+            assert!(status.message().contains(text), "{status}");
+        }
+        assert_eq!(judge(owner, &open), Ok(()));
+    }
+}
+
+#[test]
 fn the_version_is_judged_before_all_else() {
     let foreign = proto::Hello {
         protocol_version: PROTOCOL_VERSION + 1,

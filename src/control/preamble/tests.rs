@@ -26,6 +26,7 @@ fn openings_and_answers_have_these_bytes() {
     assert_eq!(&answer(Verdict::UnknownTicket), b"rendezU\x01");
     assert_eq!(&answer(Verdict::ExpiredTicket), b"rendezE\x01");
     assert_eq!(&answer(Verdict::ReusedTicket), b"rendezR\x01");
+    assert_eq!(&answer(Verdict::OtherUser), b"rendezO\x01");
 }
 
 #[test]

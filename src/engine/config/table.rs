@@ -165,6 +165,9 @@ settings! {
          lives.";
     metrics: Itself metrics, Engine,
         "Where this task answers `GET /metrics`, `/healthz` and `/readyz`: `127.0.0.1:9464`, say. Without it nowhere.";
+    metrics_any_user: Switch metrics_any_user, Engine,
+        "Let every user of this machine read the metrics. Without it a loopback address answers this task's own user \
+         and root; any other address answers all.";
     metrics_peers: Switch metrics_peers, Engine, "Metrics have series for each peer.";
     connect_timeout: Time connect_timeout, Engine, "How long a peer that a key names may take to be there.";
     // ── The cluster ─────────────────────────────────────────────────────────────────────────────────────────────

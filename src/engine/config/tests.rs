@@ -27,6 +27,7 @@ const OTHERS: &[(&str, &str)] = &[
     ("recorder_bytes", "\"64KiB\""),
     ("recorder_dir", "\"/run/rendez\""),
     ("metrics", "\"127.0.0.1:9464\""),
+    ("metrics_any_user", "true"),
     ("metrics_peers", "false"),
     ("connect_timeout", "\"50ms\""),
     ("cluster", "\"ps=a:1;worker=b:2,7@[::1]:2\""),

@@ -365,8 +365,9 @@ pub fn reference_page() -> String {
         "<!-- Made by `rendez config metrics`; a test holds it against the code. -->\n\n# Metrics\n\n\
          With `metrics = \"127.0.0.1:9464\"` a task answers `GET /metrics` in Prometheus' text or, to who accepts \
          `application/openmetrics-text`, in OpenMetrics; `GET /healthz` says whether its shards answer, and `GET \
-         /readyz` whether all peers with a known address are connected. Under `rendez up` each task has a port of its \
-         own, one after another. Counters end in `_total`. Labels never hold a \
+         /readyz` whether all peers with a known address are connected. At a loopback address it answers \
+         its own user and root, and others only with `metrics_any_user = true`. Under `rendez up` each task has a \
+         port of its own, one after another. Counters end in `_total`. Labels never hold a \
          key; series with the label `peer` go with `metrics_peers = false`.\n\n\
          | metric | kind | labels | meaning |\n|---|---|---|---|\n",
     );

@@ -17,6 +17,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use super::Pages;
 use crate::cluster::HostPort;
+use crate::control::Owner;
 use crate::ground::{Status, catalogue, limits};
 
 /// Bytes of a request's head.
@@ -27,6 +28,12 @@ const HEADERS_MAX: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How long a page is good for others.
 const FRESH: Duration = Duration::from_millis(100);
+
+/// The user who may read everything anyway.
+const ROOT: u32 = 0;
+/// What strangers hear.
+const FORBIDDEN: &str = "this task answers its own user and root only; metrics_any_user = true lets every user \
+     of this machine read\n";
 
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 const OPEN: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -41,11 +48,16 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Listens at `address` and answers from then on.
+    /// Listens at `address` and answers from then on: everybody, or at a loopback address, if not `any_user`, only our
+    /// own user and root.
     ///
     /// # Errors
     /// `METRICS_ADDRESS`.
-    pub(crate) fn start(address: &HostPort, pages: impl Pages) -> Result<Self, Status> {
+    pub(crate) fn start(
+        address: &HostPort,
+        any_user: bool,
+        pages: impl Pages,
+    ) -> Result<Self, Status> {
         let failed = |error: io::Error| {
             Status::of(
                 catalogue::METRICS_ADDRESS,
@@ -67,6 +79,8 @@ impl Server {
         let stopped = Arc::clone(&stop);
         let body = move || {
             let mut desk = Desk {
+                own_user: (!any_user && address.ip().is_loopback())
+                    .then(|| rustix::process::geteuid().as_raw()),
                 pages: Box::new(pages),
                 guests: Vec::new(),
                 fresh: None,
@@ -104,6 +118,7 @@ impl Drop for Server {
 /// Who has connected.
 struct Guest {
     socket: TcpStream,
+    is_welcome: bool,
     since: Instant,
     heard: Vec<u8>,
     /// What is to be said, and how much of it was.
@@ -111,6 +126,8 @@ struct Guest {
 }
 
 struct Desk {
+    /// Whom alone it answers, beside root; everybody without it.
+    own_user: Option<u32>,
     pages: Box<dyn Pages>,
     guests: Vec<Guest>,
     /// The page that was made last, and when, and whether it is of the open kind.
@@ -175,8 +192,13 @@ impl Desk {
                         self.guests.swap_remove(at);
                     }
                 }
+                let is_welcome = self.own_user.is_none_or(|own| {
+                    let owner = Owner::of(&socket);
+                    [own, ROOT].map(Owner::User).contains(&owner)
+                });
                 self.guests.push(Guest {
                     socket,
+                    is_welcome,
                     since: Instant::now(),
                     heard: Vec::new(),
                     answer: None,
@@ -199,7 +221,7 @@ impl Desk {
                 Err(error) => return error.kind() == ErrorKind::WouldBlock,
             }
             let heard = std::mem::take(&mut self.guests[at].heard);
-            let answer = self.answer(&heard);
+            let answer = self.answer(&heard, self.guests[at].is_welcome);
             self.guests[at].heard = heard;
             match answer {
                 Some(answer) => self.guests[at].answer = Some((answer, 0)),
@@ -224,7 +246,7 @@ impl Desk {
     }
 
     /// What is answered to `heard`; `None` if there is more to come.
-    fn answer(&mut self, heard: &[u8]) -> Option<Vec<u8>> {
+    fn answer(&mut self, heard: &[u8], is_welcome: bool) -> Option<Vec<u8>> {
         let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
         let mut request = httparse::Request::new(&mut headers);
         let parsed = match request.parse(heard) {
@@ -238,6 +260,9 @@ impl Desk {
         };
         if let Err((status, text)) = parsed {
             return Some(response(status, PLAIN, text, true));
+        }
+        if !is_welcome {
+            return Some(response("403 Forbidden", PLAIN, FORBIDDEN, true));
         }
         let method = request.method.unwrap_or_default();
         let path = request.path.unwrap_or_default();

@@ -30,7 +30,7 @@ fn server() -> (Server, Arc<AtomicU32>) {
     let made = Arc::default();
     let address = HostPort::new("127.0.0.1", 0).expect("an address");
     (
-        Server::start(&address, Fixed(Arc::clone(&made))).expect("it listens"),
+        Server::start(&address, false, Fixed(Arc::clone(&made))).expect("it listens"),
         made,
     )
 }

@@ -1,0 +1,295 @@
+//! A second user of the same machine tries everything that a cluster listens with, and is refused; the first is served.
+//!
+//! Processes of other users need root, which the tests of every change have. Who has not hears why nothing is shown.
+
+#[path = "cluster/support.rs"]
+#[allow(dead_code)]
+mod support;
+
+use std::fs::{self, Permissions};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use support::{Ended, PATIENCE, Process, free_ports, text};
+
+/// Users whom no machine knows: whose tasks run, and who has no business there.
+const OWNER: u32 = 61_001;
+const STRANGER: u32 = 61_002;
+
+/// A folder for everybody, with the command in it: the build's own folder may be closed to others.
+struct Machine {
+    folder: TempDir,
+}
+
+impl Machine {
+    /// Nothing where there are no other users to be.
+    fn new() -> Option<Self> {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: only root can run processes of other users");
+            return None;
+        }
+        if Command::new("setpriv").arg("--version").output().is_err() {
+            eprintln!("skipped: there is no setpriv (util-linux)");
+            return None;
+        }
+        let folder = tempfile::tempdir_in("/tmp").expect("a folder");
+        let open = Permissions::from_mode(0o755);
+        fs::set_permissions(folder.path(), open.clone()).expect("opened");
+        let command = folder.path().join("rendez");
+        fs::copy(env!("CARGO_BIN_EXE_rendez"), &command).expect("copied");
+        fs::set_permissions(&command, open).expect("opened");
+        let machine = Self { folder };
+        for user in [OWNER, STRANGER] {
+            let home = machine.home(user);
+            fs::create_dir(&home).expect("a folder");
+            chown(&home, Some(user), Some(user)).expect("given away");
+        }
+        Some(machine)
+    }
+
+    fn home(&self, user: u32) -> PathBuf {
+        self.folder.path().join(user.to_string())
+    }
+
+    /// Any program, as `user` and in no group of ours.
+    fn program(&self, user: u32, program: &Path, arguments: &[&str]) -> Command {
+        let mut command = Command::new("setpriv");
+        command
+            .arg(format!("--reuid={user}"))
+            .arg(format!("--regid={user}"))
+            .args(["--clear-groups", "--"])
+            .arg(program)
+            .args(arguments)
+            .env_clear()
+            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+            .env("RENDEZ_SHARDS", "1")
+            .env("RENDEZ_SHARE_CORES", "true")
+            .env("RENDEZ_ARENA_SEGMENT_BYTES", "4MiB")
+            .current_dir(self.home(user));
+        command
+    }
+
+    fn start(&self, user: u32, arguments: &[&str]) -> Process {
+        let rendez = self.folder.path().join("rendez");
+        Process::start(self.program(user, &rendez, arguments))
+    }
+
+    fn run(&self, user: u32, arguments: &[&str]) -> Ended {
+        self.start(user, arguments).finish()
+    }
+
+    /// A file that everybody may read.
+    fn file(&self, name: &str, bytes: &str) -> PathBuf {
+        let path = self.folder.path().join(name);
+        fs::write(&path, bytes).expect("written");
+        fs::set_permissions(&path, Permissions::from_mode(0o644)).expect("opened");
+        path
+    }
+}
+
+/// Two tasks of the owner that serve on loopback without a secret, and one port each for metrics.
+struct Cluster {
+    spec: String,
+    ports: [u16; 2],
+    metrics: u16,
+    tasks: [Process; 2],
+}
+
+impl Cluster {
+    fn new(machine: &Machine) -> Self {
+        let [a, b, metrics] = free_ports();
+        let spec = format!("alpha=127.0.0.1:{a};beta=127.0.0.1:{b}");
+        let serve = |job: &str, more: &[&str]| {
+            let mut arguments = vec!["serve", "--cluster", &*spec, "--job", job, "--task", "0"];
+            arguments.extend(["--failure-detection", "10s", "--recorder-dir", "."]);
+            arguments.extend(more);
+            let task = machine.start(OWNER, &arguments);
+            task.await_said("of 2 tasks");
+            task
+        };
+        let metrics_at = format!("127.0.0.1:{metrics}");
+        let tasks = [
+            serve("alpha", &["--metrics", &metrics_at]),
+            serve("beta", &[]),
+        ];
+        Self {
+            spec,
+            ports: [a, b],
+            metrics,
+            tasks,
+        }
+    }
+}
+
+/// What a raw connection hears that says `said`.
+fn hear(port: u16, said: &[u8]) -> Vec<u8> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("set");
+    stream.write_all(said).expect("said");
+    let mut heard = Vec::new();
+    // Closed with something unread is closed all the same.
+    let _ = stream.read_to_end(&mut heard);
+    heard
+}
+
+const GRAPH: &str = r#"
+node { name: "x" op: "Const"
+  attr { key: "dtype" value { type: DT_FLOAT } }
+  attr { key: "value" value { tensor { dtype: DT_FLOAT tensor_shape {} float_val: 4711 } } } }
+"#;
+
+#[test]
+fn a_second_user_is_refused_by_all_that_listens() {
+    let Some(machine) = Machine::new() else {
+        return;
+    };
+    let cluster = Cluster::new(&machine);
+    let spec = &*cluster.spec;
+    let graph = machine.file("graph.pbtxt", GRAPH);
+    let on = format!("127.0.0.1:{}", cluster.ports[0]);
+    let visits: [&[&str]; 5] = [
+        &[
+            "ping",
+            "--count",
+            "1",
+            "--patience",
+            "5s",
+            "--cluster",
+            spec,
+        ],
+        &["stat", "--patience", "5s", "--cluster", spec],
+        &["pending", "--patience", "5s", "--cluster", spec],
+        &["explain", "--patience", "5s", "--cluster", spec],
+        &["run", text(&graph), "--fetch", "x", "--on", &on],
+    ];
+    for visit in visits {
+        machine.run(OWNER, visit).well();
+    }
+    for visit in visits {
+        let ended = machine.run(STRANGER, visit);
+        assert_ne!(ended.code, Some(0), "{visit:?}: {}", ended.said);
+        assert!(!ended.said.contains("4711"), "{visit:?}: {}", ended.said);
+    }
+    // A task of that cluster, or one who hands over to it and takes from it.
+    let free = free_ports::<1>()[0];
+    let joined = format!("{spec};c=127.0.0.1:{free}");
+    let member = [
+        "--cluster",
+        &*joined,
+        "--task",
+        "/job:c/task:0",
+        "--patience",
+        "5s",
+    ];
+    for task in [
+        &["serve", "--check", "--once"][..],
+        &["push", "--to", "/job:alpha/task:0"],
+        &["pull", "--from", "/job:alpha/task:0"],
+    ] {
+        let ended = machine.run(STRANGER, &[task, &member].concat());
+        ended.refused(17, "PEER_OTHER_USER", &["only from its own user"]);
+    }
+    // By hand, without our own dialler's manners. This process is root, and root is no more welcome.
+    for port in cluster.ports {
+        assert_eq!(hear(port, b"rendezC\x01"), b"rendezO\x01");
+        let data = [&b"rendezD\x01"[..], &[0; 72]].concat();
+        assert_eq!(hear(port, &data), b"rendezO\x01");
+    }
+    let fetch = format!(
+        "exec 3<>/dev/tcp/127.0.0.1/{}; printf 'GET /metrics HTTP/1.1\\r\\n\\r\\n' >&3; cat <&3",
+        cluster.metrics
+    );
+    for (user, status, page) in [(OWNER, "200 OK", true), (STRANGER, "403 Forbidden", false)] {
+        let bash = machine.program(user, Path::new("bash"), &["-c", &fetch]);
+        let ended = Process::start(bash).finish();
+        assert!(ended.said.contains(status), "{}", ended.said);
+        assert_eq!(
+            ended.said.contains("rendez_build_info"),
+            page,
+            "{}",
+            ended.said
+        );
+    }
+    // The Unix sockets, by the names that the kernel shows everybody.
+    let all = fs::read_to_string("/proc/net/unix").expect("names");
+    let names = all.lines().filter_map(|line| line.split_once(" @rendez/"));
+    let names: Vec<&str> = names
+        .map(|(_, name)| name)
+        .filter(|name| name.starts_with("/job:alpha/") || name.starts_with("/job:beta/"))
+        .collect();
+    assert!(names.len() >= 2, "{all}");
+    for name in names {
+        let near = format!("unix:@rendez/{name}");
+        let run = [
+            "run",
+            text(&graph),
+            "--fetch",
+            "x",
+            "--patience",
+            "5s",
+            "--on",
+            &near,
+        ];
+        machine.run(OWNER, &run).well();
+        let ended = machine.run(STRANGER, &run);
+        assert_ne!(ended.code, Some(0), "{}", ended.said);
+        assert!(!ended.said.contains("4711"), "{}", ended.said);
+    }
+    // Both are as they were, and have told who knocked.
+    machine.run(OWNER, visits[0]).well();
+    for task in cluster.tasks {
+        let said = task.stop().well().said;
+        assert!(said.contains("PEER_OTHER_USER"), "{said}");
+        assert!(
+            said.contains(&format!("belongs to user {STRANGER}")),
+            "{said}"
+        );
+        assert!(!said.contains("panicked"), "{said}");
+    }
+}
+
+/// Who took a task's port before it is not talked to: nothing is said to another user's listener but what for.
+#[test]
+fn a_second_user_that_took_the_port_hears_nothing() {
+    let Some(machine) = Machine::new() else {
+        return;
+    };
+    // This process is root, and another user than the owner.
+    let squatter = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let taken = squatter.local_addr().expect("bound").port();
+    let [own] = free_ports();
+    let spec = format!("a=127.0.0.1:{own};b=127.0.0.1:{taken}");
+    let task = machine.start(
+        OWNER,
+        &[
+            "push",
+            "--to",
+            "/job:b/task:0",
+            "--cluster",
+            &spec,
+            "--task",
+            "/job:a/task:0",
+            "--patience",
+            "20s",
+        ],
+    );
+    let (mut stream, _) = squatter.accept().expect("it dials");
+    stream.set_read_timeout(Some(PATIENCE)).expect("set");
+    let mut opening = [0; 8];
+    stream.read_exact(&mut opening).expect("an opening");
+    assert_eq!(&opening, b"rendezC\x01");
+    stream.write_all(b"rendezW\x01").expect("welcomed");
+    let mut more = Vec::new();
+    let _ = stream.read_to_end(&mut more);
+    assert_eq!(more, [0; 0], "not a byte for another user");
+    task.finish().refused(
+        17,
+        "PEER_OTHER_USER",
+        &["belongs to user 0", "cluster secret"],
+    );
+}
