@@ -282,3 +282,103 @@ fn digits_are_learnt_by_workers_that_die_and_come_back_and_training_goes_on_wher
         .collect();
     assert_eq!(kept.len(), 1, "{kept:?}");
 }
+
+/// A graph names files, and whoever runs it may be another than whose files they are.
+#[test]
+fn a_graph_touches_files_only_below_a_folder_that_was_named() {
+    let place = tempfile::tempdir().expect("a folder");
+    let place = place.path();
+    let graph = |prefix: &str| {
+        let string = |name: &str, dims: &str, value: &str| {
+            format!(
+                "node {{ name: \"{name}\" op: \"Const\" attr {{ key: \"dtype\" value {{ type: DT_STRING }} }} \
+                 attr {{ key: \"value\" value {{ tensor {{ dtype: DT_STRING tensor_shape {{ {dims} }} string_val: \
+                 \"{value}\" }} }} }} }}\n"
+            )
+        };
+        let one = "dim { size: 1 }";
+        let text = [
+            string("prefix", "", prefix),
+            string("names", one, "w"),
+            string("slices", one, ""),
+            "node { name: \"w\" op: \"Const\" attr { key: \"dtype\" value { type: DT_FLOAT } } attr { key: \"value\" \
+             value { tensor { dtype: DT_FLOAT tensor_shape {} float_val: 7 } } } }\n\
+             node { name: \"save\" op: \"SaveV2\" input: \"prefix\" input: \"names\" input: \"slices\" input: \"w\" \
+             attr { key: \"dtypes\" value { list { type: DT_FLOAT } } } }\n"
+                .to_owned(),
+        ];
+        let path = place.join("save.pbtxt");
+        std::fs::write(&path, text.concat()).expect("written");
+        path.to_string_lossy().into_owned()
+    };
+    let save = |prefix: &str, more: &[&str]| {
+        let graph = graph(prefix);
+        rendez(
+            place,
+            &[&["run", &*graph, "--target", "save"], more].concat(),
+        )
+    };
+    let well = |output: &Output| {
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said}");
+    };
+    // The working folder, by either name; nothing beside it.
+    let inside = place.join("whole").to_string_lossy().into_owned();
+    for (prefix, file) in [("deep/model", "deep/model"), (&inside, "whole")] {
+        well(&save(prefix, &[]));
+        assert!(place.join(format!("{file}.safetensors")).is_file());
+    }
+    let outside = tempfile::tempdir().expect("a folder");
+    let path = outside.path().join("model").to_string_lossy().into_owned();
+    for prefix in [&*path, "../model"] {
+        refused(
+            &save(prefix, &[]),
+            1,
+            &[
+                "error[FILES_REFUSED]",
+                "does not lie below files_root",
+                "SaveV2",
+            ],
+        );
+    }
+    well(&save(
+        &path,
+        &["--files", &outside.path().to_string_lossy()],
+    ));
+    assert!(outside.path().join("model.safetensors").is_file());
+    // A task that runs already touches nothing until it is told where.
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rendez"));
+    let port =
+        std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+    let address = port.expect("a free port").to_string();
+    let mut task = command
+        .args([
+            "serve",
+            "--cluster",
+            &format!("a={address}"),
+            "--job",
+            "a",
+            "--task",
+            "0",
+        ])
+        .args(["--shards", "1", "--share-cores"])
+        .current_dir(place)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("it starts");
+    let output = save("remote", &["--on", &address]);
+    let _ = task.kill();
+    let _ = task.wait();
+    refused(
+        &output,
+        1,
+        &[
+            "error[FILES_REFUSED]",
+            "SaveV2 may not touch",
+            "files_root is not set",
+        ],
+    );
+    assert!(!place.join("remote.safetensors").exists());
+}

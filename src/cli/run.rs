@@ -69,6 +69,10 @@ pub struct RunArgs {
     /// devices the graph asks for.
     #[arg(long, value_name = "ADDRESS")]
     pub on: Option<String>,
+    /// The folder below which the graph may read and write files (SaveV2, RestoreV2); without it the one that
+    /// files_root names, or else the working folder.
+    #[arg(long, value_name = "FOLDER", conflicts_with = "on")]
+    pub files: Option<PathBuf>,
     /// Run the step so often, and print how long it took; what is fetched is that of the last.
     #[arg(long, value_name = "COUNT", default_value_t = 1,
         value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
@@ -170,16 +174,18 @@ fn session(args: &RunArgs, graph: &mut GraphDef) -> Result<(Session, Option<Serv
         config.connect_timeout = args.patience;
         return Ok((Session::connect_with(target, config)?, None));
     }
+    let settings = args.settings.with_files(args.files.as_deref())?;
     let is_cluster = |(key, _): &(&str, String)| matches!(*key, "cluster" | "task");
     if args.settings.file.is_some() || args.settings.flags.iter().any(is_cluster) {
-        let (server, _) = serve::start(&args.settings, args.patience)?;
+        let (server, _) = serve::start(&settings, args.patience)?;
         return Ok((Session::on(&server)?, Some(server)));
     }
     // There is one device, and nothing else that the graph could mean.
     for node in &mut graph.node {
         node.device.clear();
     }
-    Ok((Session::local()?, None))
+    let files = settings.load()?.config.files_root;
+    Ok((Session::local_in(files)?, None))
 }
 
 fn steps(

@@ -3,12 +3,15 @@
 //!
 //! Knows the table of settings; what a value means is read there.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
 use super::error::CliError;
 use crate::engine::{Config, Loaded, SETTINGS, Setting, Sources};
+
+/// The setting that names the folder whose files graphs may touch.
+const FILES_ROOT: &str = "files_root";
 
 /// What the options say of the settings.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -31,6 +34,30 @@ impl SettingArgs {
             ..Sources::of_process()
         };
         Ok(sources.load()?)
+    }
+}
+
+impl SettingArgs {
+    /// The same, with a folder whose files graphs may touch: `files`, or the one that is set, or the working folder.
+    ///
+    /// # Errors
+    /// As [`SettingArgs::load`].
+    pub(super) fn with_files(&self, files: Option<&Path>) -> Result<Self, CliError> {
+        let mut settings = self.clone();
+        let root = match files {
+            Some(files) => files.to_owned(),
+            None if self.load()?.config.files_root.is_some() => return Ok(settings),
+            None => PathBuf::from("."),
+        };
+        // Its tasks may work elsewhere.
+        let root = std::path::absolute(&root).map_err(|error| {
+            CliError::failure("FILE_UNREADABLE", format!("{}: {error}", root.display()))
+        })?;
+        settings.flags.retain(|(key, _)| *key != FILES_ROOT);
+        settings
+            .flags
+            .push((FILES_ROOT, root.display().to_string()));
+        Ok(settings)
     }
 }
 

@@ -96,6 +96,10 @@ pub struct DigitsArgs {
     /// Keep the variables in this folder, every second and at the end.
     #[arg(long, value_name = "FOLDER")]
     pub checkpoint: Option<PathBuf>,
+    /// The folder below which the tasks' graphs may read and write files; without it the one that files_root names, or
+    /// else the working folder.
+    #[arg(long, value_name = "FOLDER")]
+    pub files: Option<PathBuf>,
     /// Begin with the variables that are there.
     #[arg(long, requires = "checkpoint")]
     pub resume: bool,
@@ -142,7 +146,8 @@ pub fn run(command: &TrainCommand, terminal: &mut Terminal) -> Result<(), CliErr
     };
     let spec = [("chief", 1), ("ps", args.ps), ("worker", args.workers)];
     let cluster = tasks::cluster(&spec)?;
-    let mut processes = Processes::new(&cluster, &args.settings);
+    let settings = args.settings.with_files(args.files.as_deref())?;
+    let mut processes = Processes::new(&cluster, &settings);
     for task in 0..args.ps {
         processes.start(name("ps", task)?, served())?;
     }
@@ -150,7 +155,7 @@ pub fn run(command: &TrainCommand, terminal: &mut Terminal) -> Result<(), CliErr
         let arguments = if args.sync { served() } else { trained(args) };
         processes.start(name("worker", task)?, arguments)?;
     }
-    let server = chief(&cluster, &args.settings)?;
+    let server = chief(&cluster, &settings)?;
     let story = Story::new(args, args.steps(learnt.len()), tested.len());
     let mut training = Training {
         args,

@@ -109,6 +109,8 @@ pub struct Config {
     pub require: Require,
     /// The file with the cluster's secret.
     pub cluster_secret_file: Option<PathBuf>,
+    /// The folder below which graphs may touch files; `None` lets them touch none.
+    pub files_root: Option<PathBuf>,
     /// This task's certificate.
     pub tls_cert: Option<PathBuf>,
     /// The certificate's key.
@@ -188,6 +190,7 @@ impl Config {
             protocol: "auto".into(),
             require: Require::None,
             cluster_secret_file: None,
+            files_root: None,
             tls_cert: None,
             tls_key: None,
             tls_ca: None,

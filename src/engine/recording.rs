@@ -146,6 +146,12 @@ impl Engine {
         self.inner.config.recorder_dir.clone()
     }
 
+    /// The folder below which kernels may touch files, if there is one.
+    #[must_use]
+    pub fn files_root(&self) -> Option<PathBuf> {
+        self.inner.config.files_root.clone()
+    }
+
     /// What each shard has recorded, as `rendez dump` reads it.
     #[must_use]
     pub fn recordings(&self) -> Vec<Vec<u64>> {

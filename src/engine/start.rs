@@ -45,6 +45,12 @@ pub(crate) const VERBS: usize = 3;
 
 pub(super) fn start(config: Config, services: Services) -> Result<Arc<Inner>, Status> {
     config.check()?;
+    if let Some(root) = config.files_root.as_deref().filter(|root| !root.is_dir()) {
+        return Err(super::config::invalid(format!(
+            "files_root: {} is no folder",
+            root.display()
+        )));
+    }
     let task = TaskName::parse(&config.task)?;
     let incarnation =
         Incarnation(draw().ok_or_else(|| missing("the system gives no random numbers"))?);

@@ -340,6 +340,9 @@ catalogue! {
     FILE_UNWRITABLE: FailedPrecondition,
         "The file could not be written.",
         "Name a file in a folder you may write to, with room on its disk.";
+    FILES_REFUSED: PermissionDenied,
+        "A graph was to touch a file, and `files_root` is not set, or the path does not lie below it.",
+        "Set `files_root` of the task that runs the kernel to the folder, and name paths below it.";
     HDR_LOG_MALFORMED: InvalidArgument,
         "The file is not an interval log of histograms, or is cut off.",
         "Make it again with `rendez bench --hdr-log`, or with any tool that writes version 1.3 of the format.";

@@ -39,6 +39,7 @@ use std::sync::Arc;
 
 pub use plan::Plan;
 
+use super::files::Files;
 use super::kernels::{self, Home};
 use super::value::Value;
 use crate::engine::{Engine, WeakEngine};
@@ -84,15 +85,19 @@ pub struct RunHandle {
     state: Arc<RunState>,
 }
 
-/// What kernels use of a task: variables of its own, and memory of `engine` for as long as that is there.
+/// What kernels use of a task: variables of its own, the files below its `files_root`, and memory of `engine` for as
+/// long as that is there.
 #[must_use]
 pub fn home(engine: WeakEngine) -> Home {
+    let root = engine.upgrade().and_then(|engine| engine.files_root());
+    let files = root.map_or_else(Files::none, Files::below);
     Home::new(move |meta| {
         let engine = engine.upgrade();
         let engine = engine.ok_or_else(|| Status::of(catalogue::SHUTDOWN, "Shutdown"))?;
         let dims: Vec<u64> = meta.shape.dims().collect();
         engine.tensor(meta.dtype, &dims)
     })
+    .with_files(files)
 }
 
 impl Executor {

@@ -26,6 +26,7 @@ mod builder;
 mod errands;
 mod executing;
 pub mod executor;
+pub mod files;
 mod join;
 pub mod kernels;
 mod line;

@@ -184,6 +184,9 @@ settings! {
     require: Choice require, Engine, "The path that peers must be reached by; another is refused instead of taken.";
     cluster_secret_file: File cluster_secret_file, Engine,
         "The file with the cluster's secret, readable by nobody else.";
+    files_root: File files_root, Engine,
+        "The folder below which graphs may read and write files (`SaveV2`, `RestoreV2`, `MergeV2Checkpoints`); without \
+         it these are refused. `rendez run` without `--on` and `rendez train` take `--files`, or the working folder.";
     tls_cert: File tls_cert, Engine, "This task's certificate, PEM.";
     tls_key: File tls_key, Engine, "The certificate's key, PEM.";
     tls_ca: File tls_ca, Engine, "The authority that the certificates of peers must come from, PEM.";

@@ -39,6 +39,7 @@ const OTHERS: &[(&str, &str)] = &[
     ("protocol", "\"grpc+verbs\""),
     ("require", "\"tcp\""),
     ("cluster_secret_file", "\"/run/secret\""),
+    ("files_root", "\"/srv/models\""),
     ("tls_cert", "\"c.pem\""),
     ("tls_key", "\"k.pem\""),
     ("tls_ca", "\"a.pem\""),

@@ -9,10 +9,14 @@ use super::make::{Cost, Made, made};
 use crate::graph::{Node, attr, types};
 use crate::ground::{DType, Shape, Status, catalogue};
 use crate::memory::Tensor;
+use crate::server::files::Place;
 
 mod files;
 #[cfg(test)]
 mod tests;
+
+/// The operation that makes one checkpoint of several.
+const MERGE: &str = "MergeV2Checkpoints";
 
 pub(super) fn make(node: &Node) -> Made {
     let dtypes: Vec<_> = node
@@ -23,7 +27,7 @@ pub(super) fn make(node: &Node) -> Made {
     match node.op.name() {
         "SaveV2" => made(Cost::Heavy, save),
         "RestoreV2" => made(Cost::Heavy, move |call| restore(call, &dtypes)),
-        "MergeV2Checkpoints" => {
+        MERGE => {
             let delete = attr::bool(&node.attrs, "delete_old_dirs").unwrap_or(true);
             let allow = attr::bool(&node.attrs, "allow_missing_files").unwrap_or(false);
             made(Cost::Heavy, move |call| merge(call, delete, allow))
@@ -102,12 +106,12 @@ fn save(call: &mut Call<'_>) -> Done {
     let tensors = (first..call.inputs.len()).map(|index| call.tensor(index));
     let tensors = tensors.collect::<Result<Vec<_>, Fault>>()?;
     let entries: Vec<_> = names.iter().map(String::as_str).zip(&tensors).collect();
-    Ok(files::write(&files::path(&prefix), &entries)?)
+    Ok(files::write(&place(call, "SaveV2", &prefix)?, &entries)?)
 }
 
 fn restore(call: &mut Call<'_>, dtypes: &[Option<DType>]) -> Done {
     let (prefix, names) = head(call, dtypes.len())?;
-    let checkpoint = files::Checkpoint::open(&files::path(&prefix))?;
+    let checkpoint = files::Checkpoint::open(&place(call, "RestoreV2", &prefix)?)?;
     for (name, dtype) in names.iter().zip(dtypes) {
         let Some(meta) = checkpoint.meta(name) else {
             let message = format!("Key {name} not found in checkpoint {}", checkpoint.path());
@@ -128,13 +132,18 @@ fn restore(call: &mut Call<'_>, dtypes: &[Option<DType>]) -> Done {
     Ok(())
 }
 
+/// Where the file of a prefix lies, if kernels may touch it.
+fn place(call: &Call<'_>, op: &str, prefix: &str) -> Result<Place, Fault> {
+    Ok(call.home.files.place(op, &files::path(prefix))?)
+}
+
 /// Puts the files of several prefixes into one.
 fn merge(call: &mut Call<'_>, delete: bool, allow_missing: bool) -> Done {
     let sources = names(call, 0)?;
     let target = String::from_utf8(string(call, 1)?).map_err(|_| "the prefix is not UTF-8")?;
     let mut parts = vec![];
     for source in &sources {
-        match files::Checkpoint::open(&files::path(source)) {
+        match files::Checkpoint::open(&place(call, MERGE, source)?) {
             Ok(part) => parts.push(part),
             Err(status) if allow_missing && status.reason() == catalogue::FILE_UNREADABLE => {}
             Err(status) => return Err(status.into()),
@@ -155,16 +164,12 @@ fn merge(call: &mut Call<'_>, delete: bool, allow_missing: bool) -> Done {
         .iter()
         .map(|(name, tensor)| (*name, tensor))
         .collect();
-    let path = files::path(&target);
-    files::write(&path, &entries)?;
+    let whole = place(call, MERGE, &target)?;
+    files::write(&whole, &entries)?;
     if delete {
-        for source in &sources {
-            let old = files::path(source);
-            if old != path {
-                // What cannot be removed costs room on the disk and nothing else; nor can its folder, unless empty.
-                let _ = std::fs::remove_file(&old);
-                let _ = old.parent().map(std::fs::remove_dir);
-            }
+        for source in sources.iter().filter(|source| **source != target) {
+            // What cannot be removed costs room on the disk and nothing else; nor can its folder, unless empty.
+            let _ = place(call, MERGE, source)?.remove();
         }
     }
     Ok(())

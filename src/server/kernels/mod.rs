@@ -33,6 +33,7 @@ mod state;
 #[cfg(test)]
 mod testing;
 
+use super::files::Files;
 use super::value::Value;
 use super::variables::Variables;
 use crate::graph::Node;
@@ -43,6 +44,8 @@ use crate::memory::TensorBuilder;
 pub struct Home {
     /// The task's variables.
     pub variables: Variables,
+    /// The files that kernels may touch.
+    pub files: Files,
     allocate: Box<dyn Fn(TensorMeta) -> Result<TensorBuilder, Status> + Send + Sync>,
 }
 
@@ -75,14 +78,22 @@ pub trait Kernel: fmt::Debug + Send + Sync {
 }
 
 impl Home {
-    /// A home whose kernels write where `allocate` says: the engine's memory, so that what is sent is not copied.
+    /// A home whose kernels write where `allocate` says: the engine's memory, so that what is sent is not copied. They
+    /// touch no files.
     pub fn new(
         allocate: impl Fn(TensorMeta) -> Result<TensorBuilder, Status> + Send + Sync + 'static,
     ) -> Self {
         Self {
             variables: Variables::default(),
+            files: Files::none(),
             allocate: Box::new(allocate),
         }
+    }
+
+    /// The same, whose kernels may touch `files`.
+    #[must_use]
+    pub fn with_files(self, files: Files) -> Self {
+        Self { files, ..self }
     }
 
     /// Room for a tensor.

@@ -10,6 +10,7 @@ use crate::graph::{Builder, NodeBuilder, Ops, types};
 use crate::ground::{DType, Shape, Status, StepId};
 use crate::memory::{ArenaConfig, ArenaId, Element, Pool, Tensor};
 use crate::proto::tensorflow::DataType;
+use crate::server::files::Files;
 use crate::server::value::Value;
 
 /// A home over an arena of its own, of which every byte is poisoned before a kernel gets it.
@@ -28,6 +29,7 @@ pub(in crate::server) fn home() -> Home {
         room.bytes_mut().fill(0xff);
         Ok(room)
     })
+    .with_files(Files::below("/"))
 }
 
 /// A tensor of `values`.

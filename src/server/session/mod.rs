@@ -27,6 +27,7 @@ mod partial;
 #[cfg(test)]
 mod tests;
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -121,8 +122,17 @@ impl Session {
     /// # Errors
     /// As [`Engine::start`](crate::engine::Engine::start).
     pub fn local() -> Result<Self, Status> {
+        Self::local_in(None)
+    }
+
+    /// The same, whose graphs may read and write files below `files`.
+    ///
+    /// # Errors
+    /// As [`Engine::start`](crate::engine::Engine::start).
+    pub fn local_in(files: Option<PathBuf>) -> Result<Self, Status> {
         let mut config = Config::new("/job:localhost/task:0");
         (config.shards, config.share_cores, config.control) = (1, true, false);
+        config.files_root = files;
         Self::local_with(config)
     }
 

@@ -4,10 +4,10 @@
 //! outside of the file is believed, and a tensor is read straight into the memory that was made for it.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::ground::limits::CHECKPOINT_HEADER_BYTES_MAX;
 use crate::ground::{DType, Shape, Status, TensorMeta, catalogue};
 use crate::memory::Tensor;
+use crate::server::files::Place;
 
 /// Bytes before the header: its length.
 const LENGTH: u64 = 8;
@@ -53,11 +54,11 @@ const DTYPES: &[(DType, &str)] = &[
     (DType::C64, "C64"),
 ];
 
-/// Writes `tensors` to `path`, which then holds them and nothing else.
+/// Writes `tensors` to the file at `place`, which then holds them and nothing else.
 ///
 /// # Errors
 /// `KERNEL_INPUT` for a type that the format has not or a name that comes twice; `FILE_UNWRITABLE`.
-pub(super) fn write(path: &Path, tensors: &[(&str, &Tensor)]) -> Result<(), Status> {
+pub(super) fn write(place: &Place, tensors: &[(&str, &Tensor)]) -> Result<(), Status> {
     let refuse = |what: String| Status::of(catalogue::KERNEL_INPUT, what);
     let mut header = BTreeMap::new();
     let mut end = 0u64;
@@ -83,7 +84,7 @@ pub(super) fn write(path: &Path, tensors: &[(&str, &Tensor)]) -> Result<(), Stat
         }
     }
     let unwritable = |error: io::Error| {
-        let message = format!("{} could not be written: {error}", path.display());
+        let message = format!("{} could not be written: {error}", place.path().display());
         Status::of(catalogue::FILE_UNWRITABLE, message)
     };
     let mut header = serde_json::to_vec(&header).map_err(|error| unwritable(error.into()))?;
@@ -94,35 +95,21 @@ pub(super) fn write(path: &Path, tensors: &[(&str, &Tensor)]) -> Result<(), Stat
             "the names of the tensors take more than {CHECKPOINT_HEADER_BYTES_MAX} bytes (CHECKPOINT_HEADER_BYTES_MAX)"
         )));
     }
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    fs::create_dir_all(folder).map_err(unwritable)?;
-    let draft = draft(path);
-    let written = write_new(&draft, &header, tensors).and_then(|()| {
-        fs::rename(&draft, path)?;
-        // The name is on the disk when its folder is.
-        File::open(folder)?.sync_all()
-    });
-    if written.is_err() {
-        // It is ours, and useless now.
-        let _ = fs::remove_file(&draft);
-    }
-    written.map_err(unwritable)
+    let within = place.make_folder().map_err(unwritable)?;
+    let draft = draft(&within.name());
+    let put = within.put(&draft, |file| write_new(file, &header, tensors));
+    put.map_err(unwritable)
 }
 
-/// A name beside `path` that nobody else writes to.
-fn draft(path: &Path) -> PathBuf {
+/// A name beside `name` that nobody else writes to.
+fn draft(name: &str) -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    path.with_file_name(format!(".{name}.{}.{number}.tmp", std::process::id()))
+    format!(".{name}.{}.{number}.tmp", std::process::id())
 }
 
-fn write_new(draft: &Path, header: &[u8], tensors: &[(&str, &Tensor)]) -> io::Result<()> {
-    // What a process of the same number left when it was killed is replaced.
-    let mut file = BufWriter::new(File::create(draft)?);
+fn write_new(file: File, header: &[u8], tensors: &[(&str, &Tensor)]) -> io::Result<()> {
+    let mut file = BufWriter::new(file);
     file.write_all(&(header.len() as u64).to_le_bytes())?;
     file.write_all(header)?;
     for (_, tensor) in tensors {
@@ -142,11 +129,12 @@ pub(super) struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Opens the file at `path`.
+    /// Opens the file at `place`.
     ///
     /// # Errors
     /// `FILE_UNREADABLE`; `SAFETENSORS_MALFORMED` for a header that is none, or speaks of what is not in the file.
-    pub(super) fn open(path: &Path) -> Result<Self, Status> {
+    pub(super) fn open(place: &Place) -> Result<Self, Status> {
+        let path = place.path();
         let unreadable = |error: io::Error| {
             let message = format!(
                 "Unsuccessful TensorSliceReader constructor: Failed to find any matching files for {}: {error}",
@@ -158,7 +146,7 @@ impl Checkpoint {
             let message = format!("{} is no checkpoint: {what}", path.display());
             Status::of(catalogue::SAFETENSORS_MALFORMED, message)
         };
-        let file = File::open(path).map_err(unreadable)?;
+        let file = place.open().map_err(unreadable)?;
         let size = file.metadata().map_err(unreadable)?.len();
         let mut length = [0; LENGTH as usize];
         if size < LENGTH {

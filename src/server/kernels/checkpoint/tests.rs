@@ -8,7 +8,8 @@ use crate::graph::{Builder, Ops};
 use crate::ground::{DType, Shape, Status, TensorMeta, catalogue};
 use crate::memory::Tensor;
 use crate::proto::tensorflow::DataType::{self, DtFloat, DtInt64, DtString};
-use crate::server::kernels::testing::{call, home, run, tensor};
+use crate::server::files::{Files, Place};
+use crate::server::kernels::testing::{call, home, kernel, run, tensor};
 use crate::server::value::Value;
 
 fn strings(items: &[&str]) -> Tensor {
@@ -19,6 +20,10 @@ fn strings(items: &[&str]) -> Tensor {
 fn prefix(folder: &Path, name: &str) -> Tensor {
     let path = folder.join(name).display().to_string();
     Tensor::from_strings(&[path], Shape::SCALAR).expect("a string")
+}
+
+fn at(path: &Path) -> Place {
+    Files::below("/").place("a test", path).expect("it may")
 }
 
 fn restore(prefix: &Tensor, names: &[&str], types: &[DataType]) -> Result<Vec<Value>, Status> {
@@ -133,6 +138,36 @@ fn what_cannot_be_saved_leaves_the_old_file() {
 }
 
 #[test]
+fn files_are_touched_only_below_their_folder() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let inputs = [
+        prefix(folder.path(), "model"),
+        strings(&["w"]),
+        strings(&[""]),
+        Tensor::scalar(1f32),
+    ]
+    .map(Value::Tensor);
+    let types = [DtString, DtString, DtString, DtFloat];
+    let kernel = kernel("SaveV2", &types, |node| node).expect("a kernel");
+    let elsewhere = tempfile::tempdir().expect("a folder");
+    for (files, text) in [
+        (Files::none(), "SaveV2 may not touch"),
+        (
+            Files::below(elsewhere.path()),
+            "does not lie below files_root",
+        ),
+    ] {
+        let status = call(&*kernel, &home().with_files(files), &inputs).expect_err("refused");
+        assert_eq!(status.reason(), catalogue::FILES_REFUSED);
+        assert!(status.message().contains(text), "{status}");
+    }
+    assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 0);
+    let below = home().with_files(Files::below(folder.path()));
+    call(&*kernel, &below, &inputs).expect("saved");
+    assert!(folder.path().join("model.safetensors").is_file());
+}
+
+#[test]
 fn shards_are_merged() {
     let folder = tempfile::tempdir().expect("a folder");
     let (first, second) = (
@@ -181,7 +216,7 @@ fn hostile_files_are_refused() {
     ];
     for (index, bytes) in hostile.iter().enumerate() {
         fs::write(&path, bytes).expect("written");
-        let status = Checkpoint::open(&path).expect_err("it is refused");
+        let status = Checkpoint::open(&at(&path)).expect_err("it is refused");
         assert_eq!(
             status.reason(),
             catalogue::SAFETENSORS_MALFORMED,
@@ -193,9 +228,9 @@ fn hostile_files_are_refused() {
         shape: Shape::new(&[0]).expect("a shape"),
     };
     let empty = Tensor::from_inline(empty, &[]).expect("no elements");
-    write(&path, &[("e", &empty)]).expect("written");
+    write(&at(&path), &[("e", &empty)]).expect("written");
     assert_eq!(
-        Checkpoint::open(&path).expect("a file").meta("e"),
+        Checkpoint::open(&at(&path)).expect("a file").meta("e"),
         Some(empty.meta())
     );
 }
