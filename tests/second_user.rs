@@ -293,3 +293,69 @@ fn a_second_user_that_took_the_port_hears_nothing() {
         &["belongs to user 0", "cluster secret"],
     );
 }
+
+/// The README's way: one command for the cluster, and questions from another terminal of the same user. The tasks have
+/// a secret, which lies in no file, no argument and no variable.
+#[test]
+fn a_cluster_of_one_command_is_its_users_alone() {
+    let Some(machine) = Machine::new() else {
+        return;
+    };
+    let [a, b] = free_ports();
+    let file = machine.file(
+        "cluster.toml",
+        &format!("shards = 1\nshare_cores = true\n[cluster]\na = [\"127.0.0.1:{a}\"]\nb = [\"127.0.0.1:{b}\"]\n"),
+    );
+    let up = machine.start(OWNER, &["up", text(&file)]);
+    for task in ["/job:a/", "/job:b/"] {
+        up.await_said(&format!("{task}replica:0/task:0 of 2 tasks"));
+    }
+    let ask = [
+        "ping",
+        "--count",
+        "1",
+        "--patience",
+        "5s",
+        "--config",
+        text(&file),
+    ];
+    for require in [&[][..], &["--require", "tcp"]] {
+        machine.run(OWNER, &[&ask[..], require].concat()).well();
+        let ended = machine.run(STRANGER, &[&ask[..], require].concat());
+        assert_ne!(ended.code, Some(0), "{}", ended.said);
+    }
+    // Not even with a secret of one's own.
+    let home = machine.home(STRANGER).join("secret");
+    machine.run(STRANGER, &["secret", "new", "secret"]).well();
+    assert_eq!(
+        fs::metadata(&home).expect("made").permissions().mode() & 0o777,
+        0o600
+    );
+    let ended = machine.run(
+        STRANGER,
+        &[&ask[..], &["--cluster-secret-file", "secret"]].concat(),
+    );
+    assert_ne!(ended.code, Some(0), "{}", ended.said);
+    let said = up.stop().said;
+    assert!(!said.contains("neither a cluster secret nor TLS"), "{said}");
+    assert!(said.contains("SECRET_WRONG"), "{said}");
+}
+
+/// Who listens with nothing to prove says who gets in, once.
+#[test]
+fn a_task_without_a_secret_says_who_gets_in() {
+    let Some(machine) = Machine::new() else {
+        return;
+    };
+    let [port] = free_ports();
+    let spec = format!("a=127.0.0.1:{port}");
+    let serve = ["serve", "--cluster", &*spec, "--job", "a", "--task", "0"];
+    let warning = "every process of the same user on this machine can take and send tensors";
+    machine.run(OWNER, &["secret", "new", "secret"]).well();
+    for (more, count) in [(&[][..], 1), (&["--cluster-secret-file", "secret"], 0)] {
+        let task = machine.start(OWNER, &[&serve[..], more].concat());
+        task.await_said("of 1 tasks");
+        let said = task.stop().well().said;
+        assert_eq!(said.matches(warning).count(), count, "{said}");
+    }
+}

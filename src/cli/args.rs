@@ -130,6 +130,9 @@ pub enum Command {
     /// Look at this machine: what was found, what is wanted, how to mend it and what it costs not to.
     #[command(after_help = DOCTOR_EXAMPLES)]
     Doctor(super::doctor::DoctorArgs),
+    /// Make a cluster secret.
+    #[command(subcommand)]
+    Secret(super::secret::SecretCommand),
     /// Be one task of a cluster, until told to stop.
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(super::serve::ServeArgs),

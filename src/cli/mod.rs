@@ -27,6 +27,7 @@ pub mod pending;
 pub mod push;
 pub mod report;
 pub mod run;
+pub mod secret;
 pub mod serve;
 pub mod settings;
 pub mod stat;
@@ -102,6 +103,7 @@ fn dispatch(cli: &Cli, terminal: &mut Terminal) -> Result<(), CliError> {
         Command::Config(command) => config::run(command, terminal),
         Command::Cluster(command) => cluster::run(command, terminal),
         Command::Doctor(args) => doctor::run(args, terminal),
+        Command::Secret(command) => secret::run(command, terminal),
         Command::Serve(args) => serve::run(args, terminal),
         Command::Up(args) => up::run(args, terminal),
         Command::Run(args) => run::run(args, terminal),

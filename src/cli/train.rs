@@ -29,6 +29,7 @@ use self::tasks::Processes;
 use self::worker::{PATIENCE, PAUSE, WORKER_COMMAND, is_passing};
 use super::error::CliError;
 use super::observer::{AskArgs, Observer};
+use super::secret::Inherited;
 use super::settings::SettingArgs;
 use super::terminal::Terminal;
 use super::units;
@@ -147,7 +148,12 @@ pub fn run(command: &TrainCommand, terminal: &mut Terminal) -> Result<(), CliErr
     let spec = [("chief", 1), ("ps", args.ps), ("worker", args.workers)];
     let cluster = tasks::cluster(&spec)?;
     let settings = args.settings.with_files(args.files.as_deref())?;
-    let mut processes = Processes::new(&cluster, &settings);
+    let mut config = settings.load()?.config;
+    let secret = Inherited::for_tasks_of(&config)?;
+    if let Some(secret) = &secret {
+        config.cluster_secret_fd = Some(secret.number());
+    }
+    let mut processes = Processes::new(&cluster, &settings, secret);
     for task in 0..args.ps {
         processes.start(name("ps", task)?, served())?;
     }
@@ -155,7 +161,7 @@ pub fn run(command: &TrainCommand, terminal: &mut Terminal) -> Result<(), CliErr
         let arguments = if args.sync { served() } else { trained(args) };
         processes.start(name("worker", task)?, arguments)?;
     }
-    let server = chief(&cluster, &settings)?;
+    let server = chief(&cluster, config, &settings)?;
     let story = Story::new(args, args.steps(learnt.len()), tested.len());
     let mut training = Training {
         args,
@@ -194,8 +200,7 @@ fn name(job: &str, task: u32) -> Result<TaskName, Status> {
 }
 
 /// This process's own task.
-fn chief(cluster: &str, settings: &SettingArgs) -> Result<Server, CliError> {
-    let mut config: Config = settings.load()?.config;
+fn chief(cluster: &str, mut config: Config, settings: &SettingArgs) -> Result<Server, CliError> {
     let is_given = |key: &str| settings.flags.iter().any(|(given, _)| *given == key);
     if !is_given("shards") {
         config.shards = 1;

@@ -1,5 +1,7 @@
 //! `rendez up`: a whole cluster on this machine, a process for each task, from one file.
 //!
+//! Where nothing else keeps strangers out, the tasks share a secret that is made for them and that they inherit.
+//!
 //! Knows processes, pipes and names. Each line that a task writes comes out with the task's name before it; what ends
 //! one of them badly, or an interrupt, ends all.
 
@@ -15,6 +17,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::SIGUSR1;
 
 use super::error::CliError;
+use super::secret::Inherited;
 use super::serve;
 use super::settings::SettingArgs;
 use super::terminal::Terminal;
@@ -84,6 +87,7 @@ pub fn run(args: &UpArgs, terminal: &mut Terminal) -> Result<(), CliError> {
     settings.file = Some(args.file.clone());
     let loaded = settings.load()?;
     let spec = spec(&loaded)?;
+    let secret = Inherited::for_tasks_of(&loaded.config)?;
     let drain = loaded.config.drain_timeout + FAREWELL;
     let (news, heard) = mpsc::channel();
     let signals = serve::signals()?;
@@ -104,7 +108,7 @@ pub fn run(args: &UpArgs, terminal: &mut Terminal) -> Result<(), CliError> {
     let mut tasks = Vec::new();
     for (index, (task, _)) in spec.tasks().enumerate() {
         let metrics = metrics_of(loaded.config.metrics.as_ref(), index)?;
-        match spawn(args, &task, metrics.as_ref()) {
+        match spawn(args, &task, metrics.as_ref(), secret.as_ref()) {
             Ok(mut child) => {
                 listen(index, child.stdout.take(), &news);
                 listen(index, child.stderr.take(), &news);
@@ -168,7 +172,12 @@ fn metrics_of(set: Option<&HostPort>, index: usize) -> Result<Option<HostPort>, 
 }
 
 /// Starts one task. Our own program is found again by the link to it, whatever became of its file.
-fn spawn(args: &UpArgs, task: &TaskName, metrics: Option<&HostPort>) -> Result<Child, CliError> {
+fn spawn(
+    args: &UpArgs,
+    task: &TaskName,
+    metrics: Option<&HostPort>,
+    secret: Option<&Inherited>,
+) -> Result<Child, CliError> {
     let flags = || {
         let flags = args.settings.flags.iter();
         flags.filter(|(key, _)| *key != "metrics")
@@ -208,6 +217,7 @@ fn spawn(args: &UpArgs, task: &TaskName, metrics: Option<&HostPort>) -> Result<C
     if let Some(metrics) = metrics {
         command.env("RENDEZ_METRICS", metrics.to_string());
     }
+    command.envs(secret.map(Inherited::variable));
     command
         .env("RENDEZ_CONFIG_FILE", &args.file)
         .env("RENDEZ_TASK", task.to_string())

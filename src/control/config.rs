@@ -41,6 +41,9 @@ pub struct ControlConfig {
     pub tcp_listen: Option<Address>,
     /// What the tasks of the cluster share and prove to each other, if anything.
     pub secret: Option<Secret>,
+    /// Who has no secret is let in where the kernel says that it is our own user's process of this machine:
+    /// for secrets that only some of its processes were given. At Unix sockets that is always so.
+    pub waives_secret: bool,
     /// What makes conversations over TCP private and both ends certain, if anything.
     pub tls: Option<Tls>,
     /// Allows a TCP address that other machines can reach although neither a secret nor TLS keeps strangers out.
@@ -93,6 +96,7 @@ impl ControlConfig {
             listen: None,
             tcp_listen: None,
             secret: None,
+            waives_secret: false,
             tls: None,
             insecure: false,
             path_wish: PathWish::default(),
@@ -145,6 +149,15 @@ impl ControlConfig {
         }
     }
 
+    /// Who can do what, unproved, where a task listens at `bound`; nothing if a secret or TLS has to be shown.
+    pub(super) fn openness(&self, bound: SocketAddr) -> Option<&'static str> {
+        let is_kept = self.secret.is_some() || self.tls.is_some();
+        (!is_kept).then_some(match is_loopback(bound.ip()) {
+            true => OPEN_TO_USER,
+            false => OPEN_TO_ALL,
+        })
+    }
+
     /// Refuses to be reached by strangers at `bound` with nothing to keep them out.
     pub(crate) fn check_exposure(&self, bound: SocketAddr) -> Result<(), ControlError> {
         let is_kept = self.secret.is_some() || self.tls.is_some() || self.insecure;
@@ -156,6 +169,18 @@ impl ControlConfig {
         }
     }
 }
+
+/// Who can connect where nothing has to be proved, and nobody beyond this machine can reach the address. The log, the
+/// README and the threat model say it in these words.
+pub(super) const OPEN_TO_USER: &str = "every process of the same user on this machine";
+
+/// The same, where other machines can.
+pub(super) const OPEN_TO_ALL: &str = "everybody who reaches the address from another machine, and every process of the \
+     same user on this one";
+
+/// What they can do then.
+pub(super) const OPEN_FOR: &str =
+    "can take and send tensors, run graphs, and read and write files below `files_root`";
 
 /// Greetings at once among which one gets along in its time: each further so many give all of them that time again.
 const GREETINGS_AT_ONCE: usize = 8;
@@ -330,6 +355,30 @@ pub(crate) fn check_features(features: &[String]) -> Result<(), Status> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What the log warns of, README and threat model say in the same words.
+    #[test]
+    fn the_warning_is_documented_in_its_own_words() {
+        for (name, text) in [
+            ("README.md", include_str!("../../README.md")),
+            ("THREAT_MODEL.md", include_str!("THREAT_MODEL.md")),
+        ] {
+            let words = text.split_ascii_whitespace().collect::<Vec<_>>().join(" ");
+            for said in [OPEN_TO_USER, OPEN_TO_ALL, OPEN_FOR] {
+                assert!(words.contains(said), "{name} does not say: {said}");
+            }
+        }
+    }
+
+    #[test]
+    fn only_where_nothing_is_proved_somebody_gets_in() {
+        let at = |address: &str| address.parse().expect("an address");
+        let mut config = ControlConfig::new("a", Incarnation(1), 1);
+        assert_eq!(config.openness(at("127.0.0.1:5")), Some(OPEN_TO_USER));
+        assert_eq!(config.openness(at("10.0.0.1:5")), Some(OPEN_TO_ALL));
+        config.secret = Secret::new(b"0123456789abcdef").ok();
+        assert_eq!(config.openness(at("10.0.0.1:5")), None);
+    }
 
     #[test]
     fn greetings_that_share_the_cores_have_more_time() {

@@ -107,6 +107,7 @@ pub fn handshake(bytes: &[u8]) -> bool {
     let terms = Terms {
         secret: Some(&secret),
         binding: [0; 32],
+        waives: false,
         may_go_without: false,
     };
     let accepted = block_on(accept(&mut Says(Cursor::new(bytes)), terms, |_| true));

@@ -18,6 +18,8 @@ pub(crate) struct Terms<'a> {
     pub(crate) binding: [u8; 32],
     /// Whether a side without a secret may talk with one that has one: where the kernel vouches for both.
     pub(crate) may_go_without: bool,
+    /// Whether this very peer may, and is told so: the kernel says that it is of our own user.
+    pub(crate) waives: bool,
 }
 
 /// The dialler's side: a session if both have proved the secret.
@@ -74,7 +76,11 @@ pub(crate) async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
 }
 
 fn draw(terms: &Terms<'_>) -> Result<Challenge, Refusal> {
-    Challenge::draw(terms.secret.is_some()).map_err(|error| {
+    Challenge::draw(
+        terms.secret.is_some(),
+        terms.secret.is_some() && terms.waives,
+    )
+    .map_err(|error| {
         Refusal::later(
             catalogue::CONTROL_SYSTEM,
             format!("the system gives no random numbers: {error}"),
@@ -88,6 +94,8 @@ fn both<'a>(terms: &Terms<'a>, theirs: &Challenge) -> Result<Option<&'a Secret>,
         (Some(secret), true) => Ok(Some(secret)),
         (None, false) => Ok(None),
         _ if terms.may_go_without => Ok(None),
+        (Some(_), false) if terms.waives => Ok(None),
+        (None, true) if theirs.waives => Ok(None),
         (Some(_), false) => Err(no_secret("this task has one, the peer has none")),
         (None, true) => Err(no_secret("the peer has one, this task has none")),
     }

@@ -221,6 +221,7 @@ impl Plane {
             secret: self.config.secret.as_ref(),
             binding: [0; 32],
             may_go_without: true,
+            waives: false,
         };
         let session = match (then, is_dialler) {
             (Then::Greeting, _) => None,

@@ -151,6 +151,13 @@ impl Plane {
         hello::judge_owner(Owner::of(socket), peer, &self.config, &self.identity)
     }
 
+    /// True if the other end is our own user's on this machine, and such need not prove the secret.
+    fn waives(&self, socket: &TcpStream) -> bool {
+        self.config.waives_secret
+            && self.config.tls.is_none()
+            && Owner::of(socket) == Owner::User(self.identity.user)
+    }
+
     /// True if no handshake has used this nonce, as far as is remembered.
     pub(super) fn is_new(&self, nonce: [u8; 32]) -> bool {
         self.nonces.borrow_mut().insert(nonce)
@@ -269,7 +276,7 @@ impl Plane {
             mut wire,
             seals,
             session,
-        } = self.trust_accepted(wire, is_tls).await?;
+        } = self.trust_accepted(wire, &socket, is_tls).await?;
         let peer = self.number();
         let announced = self.announced.get();
         let left = deadline.saturating_duration_since(Instant::now());
@@ -392,12 +399,18 @@ impl Plane {
             }
             (_, wire) => (wire, None),
         };
-        let session = handshake::dial(&mut wire, self.terms(binding)).await?;
+        let terms = self.terms(binding, self.waives(socket));
+        let session = handshake::dial(&mut wire, terms).await?;
         Ok(Trusted::new(wire, session, binding, Role::Dialler))
     }
 
     /// Gives the verdict, and proves what is to be proved.
-    async fn trust_accepted(&self, mut wire: Wire, is_tls: bool) -> Result<Trusted, Refusal> {
+    async fn trust_accepted(
+        &self,
+        mut wire: Wire,
+        socket: &TcpStream,
+        is_tls: bool,
+    ) -> Result<Trusted, Refusal> {
         let (verdict, mismatch) = match (&self.config.tls, is_tls) {
             (Some(_), true) | (None, false) => (Verdict::Welcome, None),
             (Some(_), false) => (
@@ -418,15 +431,17 @@ impl Plane {
             (_, wire) => (wire, None),
         };
         let is_new = |nonce| self.is_new(nonce);
-        let session = handshake::accept(&mut wire, self.terms(binding), is_new).await?;
+        let terms = self.terms(binding, self.waives(socket));
+        let session = handshake::accept(&mut wire, terms, is_new).await?;
         Ok(Trusted::new(wire, session, binding, Role::Acceptor))
     }
 
-    fn terms(&self, binding: Option<[u8; 32]>) -> Terms<'_> {
+    fn terms(&self, binding: Option<[u8; 32]>, waives: bool) -> Terms<'_> {
         Terms {
             secret: self.config.secret.as_ref(),
             binding: binding.unwrap_or_default(),
             may_go_without: false,
+            waives,
         }
     }
 

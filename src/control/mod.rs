@@ -423,6 +423,14 @@ fn listen_tcp(
     }
     let listener = tcp::listen(&addresses).map_err(failed)?;
     let bound = listener.local_addr().map_err(failed)?;
+    if let Some(who) = config.openness(bound) {
+        tracing::warn!(
+            task = config.task,
+            address = %bound,
+            "there is neither a cluster secret nor TLS: {who} {}",
+            config::OPEN_FOR
+        );
+    }
     Ok((listener, Address::of_socket(bound)))
 }
 

@@ -4,8 +4,8 @@
 //!
 //! ```text
 //!   dialler                                    acceptor
-//!   mode, nonce D ───────────────────────────▶
-//!               ◀─────────────────────────── mode, nonce A
+//!   modes, nonce D ──────────────────────────▶
+//!               ◀────────────────────────── modes, nonce A
 //!   HMAC(secret, "dialler", t) ─────────────▶ checks
 //!        checks ◀─────────────── verdict, HMAC(secret, "acceptor", t)          t = binding · nonce D · nonce A
 //!   session = HMAC(secret, "session", t)
@@ -43,6 +43,8 @@ pub(crate) enum Role {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Challenge {
     pub(crate) has_secret: bool,
+    /// It has one, and lets this very peer in without it: the kernel names the same user.
+    pub(crate) waives: bool,
     pub(crate) nonce: [u8; 32],
 }
 
@@ -70,7 +72,7 @@ impl Secret {
         if !(SECRET_BYTES_MIN..=SECRET_BYTES_MAX).contains(&bytes.len()) {
             let message = format!(
                 "a cluster secret has {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} bytes, not {}; \
-                 make one with: head -c 32 /dev/urandom | base64",
+                 make one with: rendez secret new FILE",
                 bytes.len()
             );
             return Err(Status::new(
@@ -106,15 +108,20 @@ impl fmt::Debug for Secret {
 
 impl Challenge {
     /// A challenge with a nonce of the system's.
-    pub(crate) fn draw(has_secret: bool) -> Result<Self, getrandom::Error> {
+    pub(crate) fn draw(has_secret: bool, waives: bool) -> Result<Self, getrandom::Error> {
         let mut nonce = [0; 32];
         getrandom::fill(&mut nonce)?;
-        Ok(Self { has_secret, nonce })
+        Ok(Self {
+            has_secret,
+            waives,
+            nonce,
+        })
     }
 
     pub(crate) fn emit(&self) -> [u8; MESSAGE] {
         let mut bytes = [0; MESSAGE];
         bytes[0] = self.has_secret.into();
+        bytes[1] = self.waives.into();
         bytes[8..].copy_from_slice(&self.nonce);
         bytes
     }
@@ -123,6 +130,7 @@ impl Challenge {
     pub(crate) fn read(bytes: &[u8; MESSAGE]) -> Option<Self> {
         let challenge = Self {
             has_secret: bytes[0] == 1,
+            waives: bytes[1] == 1,
             nonce: std::array::from_fn(|index| bytes[8 + index]),
         };
         (challenge.emit() == *bytes).then_some(challenge)

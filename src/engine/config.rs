@@ -109,6 +109,8 @@ pub struct Config {
     pub require: Require,
     /// The file with the cluster's secret.
     pub cluster_secret_file: Option<PathBuf>,
+    /// The descriptor that has the cluster's secret, inherited; `cluster_secret_file` goes before it.
+    pub cluster_secret_fd: Option<u32>,
     /// The folder below which graphs may touch files; `None` lets them touch none.
     pub files_root: Option<PathBuf>,
     /// This task's certificate.
@@ -190,6 +192,7 @@ impl Config {
             protocol: "auto".into(),
             require: Require::None,
             cluster_secret_file: None,
+            cluster_secret_fd: None,
             files_root: None,
             tls_cert: None,
             tls_key: None,

@@ -16,10 +16,13 @@ use crate::ground::{Code, Status, catalogue};
 /// # Errors
 /// `InvalidArgument` for a file that cannot be read, that others may read, or whose bytes are no secret.
 pub(super) fn secret(config: &Config) -> Result<Option<Secret>, Status> {
-    let Some(path) = &config.cluster_secret_file else {
-        return Ok(None);
+    let (key, path) = match (&config.cluster_secret_file, config.cluster_secret_fd) {
+        (Some(path), _) => ("cluster_secret_file", path.clone()),
+        // Opened anew, so that whoever shares the descriptor may read it too.
+        (None, Some(fd)) => ("cluster_secret_fd", format!("/proc/self/fd/{fd}").into()),
+        (None, None) => return Ok(None),
     };
-    let bytes = read(path, "cluster_secret_file", Privacy::Private)?;
+    let bytes = read(&path, key, Privacy::Private)?;
     Secret::new(&bytes).map(Some).map_err(|status| {
         let message = format!("{}: {}", path.display(), status.message());
         Status::new(status.code(), catalogue::SECRET_UNFIT, message)

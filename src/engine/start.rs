@@ -197,6 +197,8 @@ fn start_control(inner: &Arc<Inner>) -> Result<(), Status> {
         listen => control.listen.clone_from(listen),
     }
     control.secret = secrets::secret(config)?;
+    // Nobody else can have what came by a descriptor.
+    control.waives_secret = config.cluster_secret_file.is_none();
     control.tls = secrets::tls(config)?;
     control.features = inner.wiring.features();
     control.insecure = config.insecure;

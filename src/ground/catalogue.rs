@@ -229,7 +229,7 @@ catalogue! {
         "Give all tasks one cluster secret or TLS certificates, listen on a loopback address, or allow `insecure`.";
     SECRET_UNFIT: InvalidArgument,
         "The file of the cluster secret cannot be used: it is missing, others may read it, or its secret is too short.",
-        "Make one with `head -c 32 /dev/urandom | base64 > secret && chmod 600 secret`, and give it to all tasks.";
+        "Make one with `rendez secret new FILE`, and give it to all tasks.";
     SECRET_MISSING: PermissionDenied,
         "One of both sides has a cluster secret, and the other has none.",
         "Give the side that has none the secret's file, with `cluster_secret_file`.";

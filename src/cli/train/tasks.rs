@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::cli::error::CliError;
+use crate::cli::secret::Inherited;
 use crate::cli::settings::SettingArgs;
 use crate::engine::Setting;
 use crate::ground::TaskName;
@@ -45,6 +46,7 @@ pub(super) struct Process {
 pub(super) struct Processes {
     cluster: String,
     settings: Vec<(&'static str, String)>,
+    secret: Option<Inherited>,
     all: Vec<Process>,
 }
 
@@ -75,11 +77,12 @@ pub(super) fn cluster(jobs: &[(&str, u32)]) -> Result<String, CliError> {
 }
 
 impl Processes {
-    /// None yet, of this cluster and these settings.
-    pub(super) fn new(cluster: &str, settings: &SettingArgs) -> Self {
+    /// None yet, of this cluster and these settings; they inherit the secret.
+    pub(super) fn new(cluster: &str, settings: &SettingArgs, secret: Option<Inherited>) -> Self {
         Self {
             cluster: cluster.to_owned(),
             settings: settings.flags.clone(),
+            secret,
             all: Vec::new(),
         }
     }
@@ -153,6 +156,7 @@ impl Processes {
                 command.env(setting.variable(), value);
             }
         }
+        command.envs(self.secret.as_ref().map(Inherited::variable));
         command
             .env("RENDEZ_CLUSTER", &self.cluster)
             .env("RENDEZ_TASK", task.to_string())

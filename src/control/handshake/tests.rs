@@ -21,6 +21,7 @@ const fn terms(secret: Option<&Secret>, binding: u8, may_go_without: bool) -> Te
         secret,
         binding: [binding; 32],
         may_go_without,
+        waives: false,
     }
 }
 
@@ -85,11 +86,32 @@ fn another_secret_is_refused_by_both() {
     }
 }
 
+/// Whoever waives the secret lets in who has none, and who has another one no more than before.
+#[test]
+fn who_waives_the_secret_says_so() {
+    let (one, other) = (secret(b"0123456789abcdef"), secret(b"fedcba9876543210"));
+    let waives = |secret| Terms {
+        waives: true,
+        ..terms(Some(secret), 0, false)
+    };
+    let without = terms(None, 0, false);
+    for (left, right) in [meet(waives(&one), without), meet(without, waives(&one))] {
+        assert!(left.expect("met").is_none() && right.expect("met").is_none());
+    }
+    let (left, right) = meet(waives(&one), waives(&one));
+    assert!(left.expect("met").is_some() && right.expect("met").is_some());
+    let (left, right) = meet(waives(&one), waives(&other));
+    assert_eq!(
+        (reason(&left), reason(&right)),
+        ("SECRET_WRONG", "SECRET_WRONG")
+    );
+}
+
 /// What a recorded dialler said, played back: the acceptor's nonce is another one.
 #[test]
 fn a_recording_is_worthless_and_known() {
     let secret = secret(b"0123456789abcdef");
-    let challenge = Challenge::draw(true).expect("random");
+    let challenge = Challenge::draw(true, false).expect("random");
     for is_remembered in [true, false] {
         let (mut left, mut right) = pair();
         let play = async {

@@ -18,6 +18,7 @@ const GOLDEN: [&str; 4] = [
 fn challenge(byte: u8) -> Challenge {
     Challenge {
         has_secret: true,
+        waives: false,
         nonce: [byte; 32],
     }
 }

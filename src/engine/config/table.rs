@@ -184,6 +184,9 @@ settings! {
     require: Choice require, Engine, "The path that peers must be reached by; another is refused instead of taken.";
     cluster_secret_file: File cluster_secret_file, Engine,
         "The file with the cluster's secret, readable by nobody else.";
+    cluster_secret_fd: MaybeCount cluster_secret_fd, Engine,
+        "The number of an inherited descriptor that has the secret, where no file is named: `rendez up` sets it for \
+         its tasks. Processes of the same user on this machine are let in without such a secret.";
     files_root: File files_root, Engine,
         "The folder below which graphs may read and write files (`SaveV2`, `RestoreV2`, `MergeV2Checkpoints`); without \
          it these are refused. `rendez run` without `--on` and `rendez train` take `--files`, or the working folder.";

@@ -39,6 +39,7 @@ const OTHERS: &[(&str, &str)] = &[
     ("protocol", "\"grpc+verbs\""),
     ("require", "\"tcp\""),
     ("cluster_secret_file", "\"/run/secret\""),
+    ("cluster_secret_fd", "3"),
     ("files_root", "\"/srv/models\""),
     ("tls_cert", "\"c.pem\""),
     ("tls_key", "\"k.pem\""),
