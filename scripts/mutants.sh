@@ -56,6 +56,9 @@ mutants=(
     "steps_not_cleaned_up graphs::graphs a step of a session that is over stays at its workers"
     "lost_masters_ignored graphs::graphs sessions outlive the master that began them"
     "failed_runs_wait_on server::executor::tests::engines::a_failing_kernel_ends_the_step_with_its_own_failure_and_for_others_as_a_consequence what a part that failed waits for does not end with it"
+    "cancelled_receives_take_values  unread::a_cancelled_receive_takes_nothing_that_is_sent_afterwards a receive that was cancelled takes what is sent afterwards"
+    "unread_values_lost              unread::what_was_not_read_goes_back_to_the_front a value whose receive was dropped is gone"
+    "unread_values_go_last           unread::what_was_not_read_goes_back_to_the_front a value whose receive was dropped stands behind those sent after it"
     "seals_unchecked                 memory::mapped  memory that can be cut short is mapped"
     "region_bounds_unchecked         memory::mapped  a region beyond its segment is read"
 )

@@ -13,7 +13,9 @@
 //! | the ring in `command` | `a_command_is_seen_before_sleep_or_rings`, `a_push_that_meets_a_close_is_answered` |
 //! | `look_again` in `command`, or in `call` | `a_push_that_meets_a_close_…`, `a_call_that_meets_a_close_is_answered` |
 //! | the store of `is_closed` moved behind the loops of `close` | both |
-//! | the Release in `abandon` | `who_sees_a_waiter_gone_sees_what_it_did` |
+//! | the Release of `give_up` | `who_sees_a_waiter_gone_sees_what_it_did` |
+//! | the state from `complete`: pushed, and not looked whether the waiter has left | `an_outcome_that_meets_a_waiter_that_leaves_…` |
+//! | the flag of `cancel`, set behind the doorbell | `a_command_is_taken_after_the_cancels_before_it` |
 //! | the second look of `poll` | `an_outcome_that_meets_a_poll_is_taken_or_wakes`, `a_cell_that_is_used_again_…` |
 //!
 //! Not seen to fail: the Release of the flag in `command`.
@@ -181,7 +183,7 @@ mod memory {
 
 mod value {
     #[derive(Debug, PartialEq, Eq)]
-    pub(crate) struct Received(pub(crate) u64);
+    pub(crate) struct Handed(pub(crate) u64);
 }
 
 mod call {
@@ -240,6 +242,8 @@ mod fabric {
 mod mailbox;
 #[path = "../src/shard/parcel.rs"]
 mod parcel;
+#[path = "../src/shard/stops.rs"]
+mod stops;
 #[path = "../src/shard/wait.rs"]
 mod wait;
 #[path = "../src/fabric/doorbell/word.rs"]
@@ -252,10 +256,11 @@ use call::Call;
 use fabric::doorbell::Doorbell;
 use ground::{Key, Nanos, StepId};
 use loom::thread;
-use mailbox::{Command, Mailbox};
+use mailbox::{Cancel, Command, Mailbox};
 use memory::Tensor;
+use stops::Stops;
 use sync::{AtomicBool, AtomicU64, Ordering};
-use value::Received;
+use value::Handed;
 use wait::WaitCell;
 
 /// Every interleaving with at most so many preemptions: loom's authors find that two or three show what there is.
@@ -270,12 +275,13 @@ fn mailbox() -> (Arc<Mailbox>, Arc<Doorbell>) {
     (Arc::new(Mailbox::new(2, Arc::clone(&bell))), bell)
 }
 
-fn recv(cell: &Arc<WaitCell<Received>>) -> Command {
+fn recv(cell: &Arc<WaitCell<Handed>>) -> Command {
     Command::Recv {
         key: Key::between("a", "b", "e").unwrap(),
         step: StepId(1),
         deadline: Nanos::NEVER,
         cell: Arc::clone(cell),
+        stops: None,
     }
 }
 
@@ -402,7 +408,7 @@ fn an_outcome_that_meets_a_poll_is_taken_or_wakes() {
     model(None, || {
         let cell = Arc::new(WaitCell::default());
         let theirs = Arc::clone(&cell);
-        let shard = thread::spawn(move || theirs.complete(Ok(7)));
+        let shard = thread::spawn(move || assert_eq!(theirs.complete(Ok(7)), None));
         let wakes = Arc::new(Wakes::default());
         let outcome = cell.poll(&Waker::from(Arc::clone(&wakes)));
         shard.join().unwrap();
@@ -421,15 +427,108 @@ fn who_sees_a_waiter_gone_sees_what_it_did() {
         let theirs = Arc::clone(&cell);
         let waiter = thread::spawn(move || {
             theirs.1.store(1, Ordering::Relaxed);
-            theirs.0.abandon();
+            theirs.0.give_up()
         });
         if cell.0.is_abandoned() {
             assert_eq!(cell.1.load(Ordering::Relaxed), 1);
         }
-        // Completed all the same, for nobody: that is harmless.
-        cell.0.complete(Ok(1));
-        waiter.join().unwrap();
-        assert!(cell.0.is_abandoned());
+        let back = cell.0.complete(Ok(1));
+        let is_gone = waiter.join().unwrap();
+        assert_eq!(cell.0.is_abandoned(), is_gone);
+        assert_eq!(back.is_some(), is_gone);
+    });
+}
+
+/// A value that meets a waiter that gives up is had by one of them: by the shard, which brings it to somebody else, or by
+/// the waiter, who gives it back.
+#[test]
+fn an_outcome_that_meets_a_waiter_that_leaves_is_had_by_one_of_them() {
+    model(None, || {
+        let cell = Arc::new(WaitCell::default());
+        let theirs = Arc::clone(&cell);
+        let shard = thread::spawn(move || theirs.complete(Ok(7)));
+        let is_gone = cell.give_up();
+        let left = if is_gone { None } else { cell.take() };
+        let back = shard.join().unwrap();
+        assert_eq!((is_gone, left.is_none()), (back.is_some(), back.is_some()));
+        assert_eq!(left.or(back), Some(Ok(7)));
+        assert_eq!(cell.take(), None, "nothing stays behind");
+    });
+}
+
+/// The same, with a waiter that may take it first: a future that is polled once more, and dropped.
+#[test]
+fn an_outcome_that_meets_a_last_look_is_had_by_one_of_them() {
+    model(Some(3), || {
+        let cell = Arc::new(WaitCell::default());
+        let theirs = Arc::clone(&cell);
+        let shard = thread::spawn(move || theirs.complete(Ok(7)));
+        let mut had = cell.take();
+        if had.is_none() && !cell.give_up() {
+            had = cell.take();
+        }
+        let back = shard.join().unwrap();
+        assert!(had.is_some() ^ back.is_some(), "{had:?} {back:?}");
+    });
+}
+
+/// What a receive is cancelled by is seen with a value in hand that was sent afterwards, by whatever lane it came.
+#[test]
+fn a_value_sent_after_a_cancel_finds_it_raised() {
+    model(None, || {
+        let stops = Stops::new();
+        let child = stops.child();
+        let lane = Arc::new(AtomicU64::new(0));
+        let theirs = Arc::clone(&lane);
+        let sender = thread::spawn(move || {
+            assert!(stops.raise());
+            theirs.store(1, Ordering::Release);
+        });
+        if lane.load(Ordering::Acquire) == 1 {
+            assert!(child.is_raised(), "a cancelled receive takes a later value");
+        }
+        sender.join().unwrap();
+        assert!(child.is_raised());
+    });
+}
+
+/// Whoever gives a receive up and begins another finds the shard knowing of the first when it takes the second: what
+/// the first was brought lies in its place again. Of two who do so at once neither hides the other.
+#[test]
+fn a_command_is_taken_after_the_cancels_before_it() {
+    model(Some(2), || {
+        let (mailbox, _bell) = mailbox();
+        let leavers: Vec<_> = (0..2)
+            .map(|number| {
+                let theirs = Arc::clone(&mailbox);
+                thread::spawn(move || {
+                    theirs.cancel(Cancel::Unread(Handed(number)));
+                    let again = Arc::new(WaitCell::default());
+                    assert!(theirs.command(recv(&again)).is_ok());
+                })
+            })
+            .collect();
+        let (mut returned, mut begun) = (0, 0);
+        let mut look = || {
+            while mailbox.next_command().is_some() {
+                begun += 1;
+                if mailbox.has_cancels() {
+                    while mailbox.next_cancel().is_some() {
+                        returned += 1;
+                    }
+                }
+                assert!(
+                    returned >= begun,
+                    "the second receive went before the first came back"
+                );
+            }
+        };
+        look();
+        for leaver in leavers {
+            leaver.join().unwrap();
+        }
+        look();
+        assert_eq!((returned, begun), (2, 2));
     });
 }
 

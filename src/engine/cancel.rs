@@ -2,15 +2,19 @@
 //!
 //! A token knows none of them. Whoever waits listens at the token and at each it is a child of, for as long as it
 //! waits; so a token that outlives a million receives holds nothing of them, and a child costs its parents nothing.
+//! What waits takes the token's stops along, and the shard looks at them with a value in its hand, before it hands it
+//! over. So a cancel ends what hangs on it in the moment in which it is said, whoever polls, and whatever stands in the
+//! shard's mailbox.
 
 use std::future::Future;
 use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use event_listener::{Event, EventListener};
+
+use crate::shard::stops::Stops;
 
 /// Cancels whatever hangs on it: [`Recv::cancel_on`](super::Recv::cancel_on) and
 /// [`SendAsync::cancel_on`](super::SendAsync::cancel_on). Cheap to clone; all clones are one token.
@@ -34,14 +38,10 @@ use event_listener::{Event, EventListener};
 /// ```
 #[derive(Clone, Debug)]
 pub struct CancelToken {
-    /// Itself last, after those it is a child of.
-    nodes: Arc<[Arc<Node>]>,
-}
-
-#[derive(Debug, Default)]
-struct Node {
-    is_cancelled: AtomicBool,
-    event: Event,
+    /// What shards look at.
+    stops: Stops,
+    /// What wakes those who wait. Its own is the last, after those of which it is a child.
+    events: Arc<[Arc<Event>]>,
 }
 
 impl Default for CancelToken {
@@ -55,7 +55,8 @@ impl CancelToken {
     #[must_use]
     pub fn new() -> Self {
         Self {
-            nodes: Arc::new([Arc::default()]),
+            stops: Stops::new(),
+            events: Arc::new([Arc::default()]),
         }
     }
 
@@ -64,7 +65,8 @@ impl CancelToken {
     pub fn child(&self) -> Self {
         let own = std::iter::once(Arc::default());
         Self {
-            nodes: self.nodes.iter().cloned().chain(own).collect(),
+            stops: self.stops.child(),
+            events: self.events.iter().cloned().chain(own).collect(),
         }
     }
 
@@ -86,22 +88,20 @@ impl CancelToken {
         CancelScope(self.child())
     }
 
-    /// Cancels everything that hangs on this token and its children, now and later.
+    /// Cancels everything that hangs on this token and its children, now and later. When this has returned, no receive
+    /// under it takes a value that is sent afterwards, whether anybody polls it or not: that value goes to the next.
     pub fn cancel(&self) {
-        if let Some(own) = self.nodes.last()
-            && !own.is_cancelled.swap(true, Ordering::SeqCst)
+        if self.stops.raise()
+            && let Some(own) = self.events.last()
         {
-            own.event.notify(usize::MAX);
+            own.notify(usize::MAX);
         }
     }
 
     /// True once it, or one it is a child of, was cancelled.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
-        // Sequentially consistent with the swap in `cancel`: who listened before this look and sees nothing is told.
-        self.nodes
-            .iter()
-            .any(|node| node.is_cancelled.load(Ordering::SeqCst))
+        self.stops.is_raised()
     }
 
     /// Waits until it is cancelled.
@@ -183,6 +183,11 @@ impl Hook {
             .is_some_and(|hung| hung.token.is_cancelled())
     }
 
+    /// What the shard is to look at, if it hangs on a token.
+    pub(super) fn stops(&self) -> Option<Stops> {
+        self.0.as_ref().map(|hung| hung.token.stops.clone())
+    }
+
     /// Lets go of the token.
     pub(super) fn loosen(&mut self) {
         self.0 = None;
@@ -194,8 +199,8 @@ impl Hook {
             return false;
         };
         if hung.listeners.is_empty() {
-            let nodes = hung.token.nodes.iter();
-            hung.listeners = nodes.map(|node| node.event.listen()).collect();
+            let events = hung.token.events.iter();
+            hung.listeners = events.map(|event| event.listen()).collect();
         }
         // Looked at after it listens: a cancel in between is seen here, or wakes.
         let is_cancelled = hung.token.is_cancelled()

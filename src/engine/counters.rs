@@ -47,6 +47,8 @@ macro_rules! metrics {
 
 metrics! {
     counter "rendez_delivered" 1.0 |stats| stats.delivered, "Values handed over to receivers of this task.";
+    counter "rendez_returned" 1.0 |stats| stats.returned,
+        "Of those handed over, values that nobody read: they went back to their keys, and are handed over again.";
     counter "rendez_dropped" 1.0 |stats| stats.dropped, "Values dropped: their step had ended, or they came twice.";
     counter "rendez_copied" {memory = "foreign"} 1.0 |stats| stats.copied_foreign,
         "Values copied into the arena for a peer to read, by whose memory they were in: `foreign`, not the engine's; \

@@ -62,8 +62,9 @@ use crate::memory::{HugePagesReport, Pool, TensorBuilder};
 use crate::shard::call::Call;
 use crate::shard::mailbox::Mailbox;
 use crate::shard::recorder::Recorder;
+use crate::shard::value::Handed;
 use crate::shard::wait::WaitCell;
-use crate::shard::{Clock, PendingItem, Received, ShardStats, Task, TaskWaker};
+use crate::shard::{Clock, PendingItem, ShardStats, Task, TaskWaker};
 use recording::ComparedClock;
 use recv::block_on_cell;
 use steps::Steps;
@@ -103,7 +104,7 @@ pub(crate) struct Inner {
     /// The arena of application threads, which no shard owns.
     pub(crate) pool: Mutex<Pool>,
     /// Wait cells for another use.
-    pub(crate) cells: ArrayQueue<Arc<WaitCell<Received>>>,
+    pub(crate) cells: ArrayQueue<Arc<WaitCell<Handed>>>,
     pub(crate) crew: Mutex<Option<Crew>>,
     pub(crate) placement: Placement,
     /// Who writes a missed deadline down.

@@ -18,11 +18,11 @@ use crate::control::Path as Way;
 use crate::ground::device::TaskName;
 use crate::ground::{Key, Nanos, Status, StepId, Traceparent, catalogue};
 use crate::proto::services::{ClockReply, ClockRequest};
-use crate::shard::Received;
 use crate::shard::call::Call;
 use crate::shard::clock::Scale;
 use crate::shard::recorder::{CLASSES, Recorder, Stage, Way as ValueWay, cell_of};
 use crate::shard::stages::{PeerClock, Place, woke_thread};
+use crate::shard::value::Handed;
 use crate::shard::wait::WaitCell;
 
 /// How often a peer's counter is asked for when it is compared: the quickest answer counts.
@@ -414,7 +414,7 @@ impl Inner {
 
     /// A thread has what it waited for: how long that took, if the value is timed.
     #[inline]
-    pub(crate) fn woke(&self, key: &Key, cell: &WaitCell<Received>) {
+    pub(crate) fn woke(&self, key: &Key, cell: &WaitCell<Handed>) {
         let Some(word) = cell.woke() else { return };
         let shard = key.shard_of(self.mailboxes.len() as u32) as usize;
         let recorder = self.recorders.get().and_then(|all| all.get(shard));

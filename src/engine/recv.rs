@@ -10,12 +10,36 @@ use std::time::{Duration, Instant};
 use super::Inner;
 use super::cancel::{CancelToken, Hook};
 use crate::ground::{Key, Nanos, Status, StepId};
-use crate::shard::mailbox::{Cancel, Command};
+use crate::shard::mailbox::{Cancel, Command, give_up};
+use crate::shard::value::Handed;
 use crate::shard::wait::WaitCell;
 use crate::shard::{Received, faults};
 
 /// A receive. It begins when it is started, or first polled or waited for; dropping it cancels it and unlinks the
 /// waiter.
+///
+/// It may be dropped at any moment, as in a `select!` loop or by a timeout around it, and nothing is lost: a value that
+/// it had been brought and had not given out goes back to the front of its key, before all that was sent after it. A
+/// receive that begins after the drop finds it there. Others that waited at the same time may have had later values.
+/// Only if the step has ended meanwhile, or its peer was given up, the value goes with that.
+///
+/// ```
+/// use rendez::engine::{Config, Engine};
+/// use rendez::ground::{Key, StepId};
+/// use rendez::memory::Tensor;
+///
+/// # let mut config = Config::new("/job:a/task:0");
+/// # (config.shards, config.share_cores, config.control) = (1, true, false);
+/// # let engine = Engine::start(config)?;
+/// let (step, key) = (engine.step(StepId(1)), Key::between("a", "a", "x")?);
+/// let dropped = step.recv(&key).start()?;
+/// step.send(&key, Tensor::scalar(1u8))?;
+/// step.send(&key, Tensor::scalar(2u8))?;
+/// // It may have its value by now, or not.
+/// drop(dropped);
+/// assert_eq!(step.recv(&key).wait()?.tensor.bytes(), [1]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 #[must_use = "a receive does nothing until it is awaited or waited for"]
 pub struct Recv {
@@ -31,7 +55,7 @@ pub struct Recv {
 #[derive(Debug)]
 enum State {
     New,
-    Waiting(Arc<WaitCell<Received>>),
+    Waiting(Arc<WaitCell<Handed>>),
     Done,
 }
 
@@ -55,8 +79,9 @@ impl Recv {
         self
     }
 
-    /// Gives up with `Cancelled` when the token is cancelled, unless the value came before. The waiter is gone then: a
-    /// value that comes later stays for the next receive.
+    /// Gives up with `Cancelled` when the token is cancelled, unless the value came before. When
+    /// [`CancelToken::cancel`] has returned, this takes no value that is sent afterwards, also if nobody polls it: such a
+    /// value is the next receive's.
     pub fn cancel_on(mut self, token: &CancelToken) -> Self {
         self.hook = Hook::on(token);
         self
@@ -88,7 +113,7 @@ impl Recv {
         let outcome = block_on_cell(cell, None).unwrap_or_else(|| Err(faults::cancelled()));
         self.engine.woke(&self.key, cell);
         self.recycle();
-        outcome
+        outcome.map(|handed| handed.received)
     }
 
     fn begin(&mut self) -> Result<(), Status> {
@@ -116,6 +141,7 @@ impl Recv {
             step: self.step,
             deadline,
             cell: Arc::clone(&cell),
+            stops: self.hook.stops(),
         };
         let mailbox = self.engine.mailbox_of(&self.key);
         if mailbox.command(command).is_err() {
@@ -127,15 +153,37 @@ impl Recv {
         Ok(())
     }
 
-    fn tell_shard(&self, cell: Arc<WaitCell<Received>>) {
-        self.engine.mailbox_of(&self.key).cancel(Cancel::Recv(cell));
-    }
-
     fn recycle(&mut self) {
         self.hook.loosen();
         if let State::Waiting(cell) = std::mem::replace(&mut self.state, State::Done) {
             // A full store of cells just lets this one go.
             let _ = self.engine.cells.push(cell);
+        }
+    }
+
+    /// Its token was cancelled. A value that came just before is its own still.
+    fn cancel(&mut self, cell: Arc<WaitCell<Handed>>) -> Result<Received, Status> {
+        if cell.give_up() {
+            self.state = State::Done;
+            let mailbox = self.engine.mailbox_of(&self.key);
+            mailbox.cancel(Cancel::Recv(cell));
+            return Err(faults::cancelled());
+        }
+        let outcome = cell.take().unwrap_or_else(|| Err(faults::cancelled()));
+        drop(cell);
+        self.recycle();
+        outcome.map(|handed| handed.received)
+    }
+
+    /// Ends it before it has told its outcome: what it was brought goes back.
+    fn end(&mut self) {
+        if let State::Waiting(cell) = &self.state {
+            if give_up(self.engine.mailbox_of(&self.key), cell) {
+                self.recycle();
+            } else {
+                // The shard holds the cell until it has heard of this.
+                self.state = State::Done;
+            }
         }
     }
 }
@@ -154,18 +202,17 @@ impl Future for Recv {
             Poll::Ready(outcome) => {
                 self.engine.woke(&self.key, cell);
                 self.recycle();
-                Poll::Ready(outcome)
+                Poll::Ready(outcome.map(|handed| handed.received))
             }
             Poll::Pending => {
-                if !self.hook.is_loose() {
-                    let cell = Arc::clone(cell);
-                    if self.hook.poll(context) {
-                        // The shard says how it ends: the value may be on its way here.
-                        cell.stop();
-                        self.tell_shard(cell);
-                    }
+                if self.hook.is_loose() {
+                    return Poll::Pending;
                 }
-                Poll::Pending
+                let cell = Arc::clone(cell);
+                if !self.hook.poll(context) {
+                    return Poll::Pending;
+                }
+                Poll::Ready(self.cancel(cell))
             }
         }
     }
@@ -173,16 +220,13 @@ impl Future for Recv {
 
 impl Drop for Recv {
     fn drop(&mut self) {
-        if let State::Waiting(cell) = &self.state {
-            cell.abandon();
-            self.tell_shard(Arc::clone(cell));
-        }
+        self.end();
     }
 }
 
 impl Inner {
     /// A wait cell that nobody else holds.
-    fn cell(&self) -> Arc<WaitCell<Received>> {
+    fn cell(&self) -> Arc<WaitCell<Handed>> {
         match self.cells.pop() {
             // The shard may still be letting go of it after it woke us: then it is left to that.
             Some(cell) if Arc::strong_count(&cell) == 1 => {

@@ -91,7 +91,8 @@ impl SendAsync {
         self
     }
 
-    /// Gives up with `Cancelled` when the token is cancelled, unless the value was taken before.
+    /// Gives up with `Cancelled` when the token is cancelled, unless the value was taken before. When
+    /// [`CancelToken::cancel`] has returned, room that is there afterwards is not this one's, also if nobody polls it.
     pub fn cancel_on(mut self, token: &CancelToken) -> Self {
         self.hook = Hook::on(token);
         self
@@ -162,7 +163,7 @@ impl SendAsync {
             let status = faults::sends_exhausted(crate::ground::limits::WAITING_SENDS);
             return State::Settled(Err(unsent(status, tensor)));
         };
-        let cell = Arc::new(SendCell::new(tensor));
+        let cell = Arc::new(SendCell::new(tensor, self.hook.stops()));
         mailbox.send_in_turn(Parcel {
             key: self.key.clone(),
             step: self.step.id(),
@@ -226,7 +227,7 @@ impl Future for SendAsync {
 impl Drop for SendAsync {
     fn drop(&mut self) {
         if let State::Waiting(cell) = &self.state {
-            cell.outcome.abandon();
+            cell.outcome.give_up();
             // Its memory is free from here on, whenever the shard hears of it.
             drop(cell.take_tensor());
             self.tell_shard(cell);

@@ -37,7 +37,7 @@ impl<V, W: Copy> Table<V, W> {
             return Ok(Sent::Matched {
                 waiter,
                 value,
-                ordinal,
+                from: self.origin(at, ordinal),
             });
         }
         if let Err(refusal) = self.may_park(at, bytes) {
@@ -67,7 +67,8 @@ impl<V, W: Copy> Table<V, W> {
             if position == 0
                 && let Some((value, ordinal, _)) = self.pop_value(at)
             {
-                return Ok(Received::Ready { value, ordinal });
+                let from = self.origin(at, ordinal);
+                return Ok(Received::Ready { value, from });
             }
             return self.wait_for_offer(now, at, position, waiter, deadline);
         }

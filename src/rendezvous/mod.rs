@@ -27,6 +27,7 @@ mod pushed;
 mod queues;
 mod refusal;
 mod requested;
+mod returned;
 mod room;
 mod steps;
 mod table;
@@ -35,8 +36,8 @@ mod timers;
 pub use ending::deadline_status;
 pub use look::{Pending, PendingKind, Stats};
 pub use names::{
-    Arrival, Arrived, Ended, Expired, KeyId, Limits, Pass, Received, Requested, Sent, Slot, Ticket,
-    WaiterId, Withdrawn,
+    Arrival, Arrived, Ended, Expired, KeyId, Limits, Origin, Pass, Received, Requested, Sent, Slot,
+    Ticket, WaiterId, Withdrawn,
 };
 pub use refusal::Refusal;
 pub use table::Table;

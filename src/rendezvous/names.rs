@@ -27,6 +27,31 @@ pub struct WaiterId {
     pub(super) generation: u32,
 }
 
+/// Where a value lay that was handed over: whoever does not read it gives it back there, by
+/// [`give_back`](super::Table::give_back). A place that has ended since is recognised.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Origin {
+    pub(super) record: u32,
+    pub(super) ordinal: u32,
+    /// How many places there had been when it was handed over.
+    pub(super) births: u64,
+}
+
+impl Origin {
+    /// Of what never lay in a table.
+    pub(crate) const NOWHERE: Self = Self {
+        record: u32::MAX,
+        ordinal: 0,
+        births: 0,
+    };
+
+    /// The ordinal of the value, counted from 0.
+    #[must_use]
+    pub const fn ordinal(&self) -> u32 {
+        self.ordinal
+    }
+}
+
 /// The bounds of a table, each a setting of the same name. The defaults stand in [`limits`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
@@ -82,8 +107,8 @@ pub enum Sent<V, W> {
         waiter: W,
         /// The value, back.
         value: V,
-        /// Its ordinal.
-        ordinal: u32,
+        /// Where it goes back if nobody reads it.
+        from: Origin,
     },
     /// It waits for a receive.
     Parked {
@@ -99,8 +124,8 @@ pub enum Received<V> {
     Ready {
         /// The value.
         value: V,
-        /// Its ordinal.
-        ordinal: u32,
+        /// Where it goes back if nobody reads it.
+        from: Origin,
     },
     /// Nothing is here for it: if the source is a peer, ask it for `ordinal`.
     Waiting {
@@ -141,6 +166,8 @@ pub enum Arrival<V, W> {
         waiter: W,
         /// The value, back.
         value: V,
+        /// Where it goes back if nobody reads it.
+        from: Origin,
     },
     /// It waits for a receive, or for an older offer that is still being fetched.
     Parked,
@@ -156,8 +183,8 @@ pub enum Arrival<V, W> {
 /// What to do after an offer was withdrawn.
 #[derive(PartialEq, Eq, Debug)]
 pub enum Withdrawn<V, W> {
-    /// A value stood behind the offer: it goes to this waiter.
-    Matched(W, V),
+    /// A value stood behind the offer: it goes to this waiter, and back to where it lay if nobody reads it.
+    Matched(W, V, Origin),
     /// The next offer is wanted now: fetch it.
     Wanted(u64),
     /// A waiter has nothing to expect any more: ask the peer for this ordinal.

@@ -3,7 +3,7 @@
 //! Does not know channels or frames. What a peer says is an allegation: no order or number of it may break a queue,
 //! and it makes no step but a grace step.
 
-use super::names::{Arrival, Arrived, Slot, Withdrawn};
+use super::names::{Arrival, Arrived, Origin, Slot, Withdrawn};
 use super::queues::Item;
 use super::refusal::Refusal;
 use super::table::Table;
@@ -40,7 +40,12 @@ impl<V, W: Copy> Table<V, W> {
                 record.next_ordinal = ordinal + 1;
                 let oldest = record.waiters_head;
                 let waiter = self.remove_waiter(oldest).1;
-                return Ok(Arrival::Matched { waiter, value });
+                let from = self.origin(at, ordinal);
+                return Ok(Arrival::Matched {
+                    waiter,
+                    value,
+                    from,
+                });
             }
             Arrived::Value(_) => bytes,
             Arrived::Offer(_) => 0,
@@ -73,7 +78,7 @@ impl<V, W: Copy> Table<V, W> {
     /// The oldest waiter of a slot, if a value with that ordinal would go to it at once: the usual case, without moving
     /// the value through here. `None` changes nothing: [`Table::arrive`] says what to do with the value then.
     #[inline]
-    pub fn claim(&mut self, slot: &Slot, ordinal: u32) -> Option<W> {
+    pub fn claim(&mut self, slot: &Slot, ordinal: u32) -> Option<(W, Origin)> {
         let at = self.existing(slot)?;
         let record = &mut self.records[at as usize];
         if record.items != 0
@@ -85,7 +90,8 @@ impl<V, W: Copy> Table<V, W> {
         }
         record.next_ordinal = ordinal + 1;
         let oldest = record.waiters_head;
-        Some(self.remove_waiter(oldest).1)
+        let waiter = self.remove_waiter(oldest).1;
+        Some((waiter, self.origin(at, ordinal)))
     }
 
     /// The fetched bytes of an offer take its place in the queue. Every waiter that can be served then is, in order,
@@ -100,7 +106,7 @@ impl<V, W: Copy> Table<V, W> {
         token: u64,
         value: V,
         bytes: u64,
-        out: &mut impl FnMut(W, V),
+        out: &mut impl FnMut(W, V, Origin),
     ) -> Result<(), V> {
         let Some(at) = self.existing(&slot) else {
             return Err(value);
@@ -133,8 +139,8 @@ impl<V, W: Copy> Table<V, W> {
         };
         self.remove_item(at, position);
         let was_awaited = position < self.records[at as usize].waiters;
-        self.drain(at, &mut |waiter, value| {
-            out(Withdrawn::Matched(waiter, value))
+        self.drain(at, &mut |waiter, value, from| {
+            out(Withdrawn::Matched(waiter, value, from))
         });
         let record = &self.records[at as usize];
         if !was_awaited || record.waiters == 0 {
@@ -153,13 +159,13 @@ impl<V, W: Copy> Table<V, W> {
     }
 
     /// Gives the values at the front of a queue to those who wait.
-    fn drain(&mut self, at: u32, out: &mut impl FnMut(W, V)) {
+    fn drain(&mut self, at: u32, out: &mut impl FnMut(W, V, Origin)) {
         while self.records[at as usize].waiters > 0 {
-            let Some((value, ..)) = self.pop_value(at) else {
+            let Some((value, ordinal, _)) = self.pop_value(at) else {
                 return;
             };
             if let Some(waiter) = self.pop_waiter(at) {
-                out(waiter, value);
+                out(waiter, value, self.origin(at, ordinal));
             }
         }
     }

@@ -23,8 +23,8 @@ pub(super) struct Record<V> {
     key: KeyId,
     /// The ordinal that the next value gets, or that a peer is expected to give it.
     pub(super) next_ordinal: u32,
-    more_head: u32,
-    more_tail: u32,
+    pub(super) more_head: u32,
+    pub(super) more_tail: u32,
     /// Values and offers queued, with the first.
     pub(super) items: u32,
     pub(super) waiters_head: u32,
@@ -34,12 +34,14 @@ pub(super) struct Record<V> {
     pub(super) scope: u32,
     /// The next record of its step, or of the free list.
     pub(super) sibling: u32,
-    first: Item<V>,
+    pub(super) first: Item<V>,
+    /// Which of all records that ever were it is, counted from 1.
+    pub(super) born: u64,
 }
 
 const _: () = assert!(std::mem::offset_of!(Record<u64>, first) == 64);
-// A value of twelve words, which a tensor's handle is, makes three lines of it.
-const _: () = assert!(size_of::<Record<[u64; 12]>>() == 192);
+// A value of fourteen words, which a tensor's handle is with what travels with it, makes four lines of it.
+const _: () = assert!(size_of::<Record<[u64; 14]>>() == 256);
 
 /// A place in the queue of values. Not an enum with the value inside: moving one of those copies its tag and padding
 /// along, in pieces that the processor cannot forward from the stores just made. The value lies between the other
@@ -71,7 +73,7 @@ pub(super) enum Kind {
 #[derive(Debug)]
 pub(super) struct Node<V> {
     item: Item<V>,
-    next: u32,
+    pub(super) next: u32,
 }
 
 /// A receive, or a peer's request.
@@ -160,7 +162,7 @@ impl<V> Item<V> {
 }
 
 impl<V> Record<V> {
-    pub(super) fn new(slot: &Slot, scope: u32, sibling: u32) -> Self {
+    pub(super) fn new(slot: &Slot, scope: u32, sibling: u32, born: u64) -> Self {
         Self {
             step: slot.step,
             at: slot.at,
@@ -175,6 +177,7 @@ impl<V> Record<V> {
             scope,
             sibling,
             first: Item::EMPTY,
+            born,
         }
     }
 
@@ -218,7 +221,7 @@ impl<V, W: Copy> Table<V, W> {
 
     /// The queue of values becomes one longer: one more is parked, unless it has a waiter.
     #[inline]
-    fn lengthen(&mut self, at: u32) {
+    pub(super) fn lengthen(&mut self, at: u32) {
         let record = &mut self.records[at as usize];
         record.items += 1;
         self.item_count += 1;
@@ -268,24 +271,6 @@ impl<V, W: Copy> Table<V, W> {
             record.more_head = node;
         } else {
             self.nodes[tail as usize].next = node;
-        }
-    }
-
-    /// Adds before the front of the queue of values.
-    pub(super) fn unpop_item(&mut self, at: u32, item: Item<V>) {
-        self.charge(at, item.bytes());
-        self.lengthen(at);
-        let record = &mut self.records[at as usize];
-        let displaced = std::mem::replace(&mut record.first, item);
-        if displaced.kind == Kind::Empty {
-            return;
-        }
-        let head = record.more_head;
-        let node = self.new_node(displaced, head);
-        let record = &mut self.records[at as usize];
-        record.more_head = node;
-        if head == NONE {
-            record.more_tail = node;
         }
     }
 
@@ -416,7 +401,7 @@ impl<V, W: Copy> Table<V, W> {
 
     /// The node at a position, or that it is the item in the record.
     #[inline]
-    fn place_of(&self, at: u32, position: u32) -> Option<(u32, bool)> {
+    pub(super) fn place_of(&self, at: u32, position: u32) -> Option<(u32, bool)> {
         let record = &self.records[at as usize];
         if position >= record.items {
             return None;
@@ -445,7 +430,7 @@ impl<V, W: Copy> Table<V, W> {
         item.into_value().map(|value| (value, ordinal, bytes))
     }
 
-    fn new_node(&mut self, item: Item<V>, next: u32) -> u32 {
+    pub(super) fn new_node(&mut self, item: Item<V>, next: u32) -> u32 {
         let node = Node { item, next };
         if self.free_node == NONE {
             self.nodes.push(node);

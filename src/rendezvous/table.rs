@@ -21,6 +21,8 @@ pub struct Table<V, W> {
     pub(super) records: Vec<Record<V>>,
     pub(super) free_record: u32,
     pub(super) record_count: u32,
+    /// Records that ever were.
+    pub(super) births: u64,
     pub(super) nodes: Vec<Node<V>>,
     pub(super) free_node: u32,
     pub(super) waiters: Vec<Waiter<W>>,
@@ -47,6 +49,7 @@ impl<V, W: Copy> Table<V, W> {
             records: Vec::with_capacity(limits.records as usize),
             free_record: NONE,
             record_count: 0,
+            births: 0,
             nodes: Vec::new(),
             free_node: NONE,
             waiters: Vec::with_capacity(limits.waiters as usize),
@@ -174,7 +177,8 @@ impl<V, W: Copy> Table<V, W> {
         } else {
             self.free_record
         };
-        let record = Record::new(slot, scope, std::mem::replace(head, at));
+        self.births += 1;
+        let record = Record::new(slot, scope, std::mem::replace(head, at), self.births);
         if self.free_record == NONE {
             self.records.push(record);
         } else {

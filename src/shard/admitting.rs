@@ -149,7 +149,7 @@ impl Core {
         if outcome.is_abandoned() {
             return NO_LINK;
         }
-        let failed = if outcome.is_stopped() {
+        let failed = if parcel.cell.is_cancelled() {
             Some(faults::send_cancelled())
         } else if parcel.deadline <= self.now {
             Some(faults::send_deadline(&parcel.key, parcel.step))
@@ -254,7 +254,7 @@ impl Core {
         is_dead: bool,
     ) -> u32 {
         let bytes = bytes_of(&tensor);
-        let cell = Arc::new(SendCell::new(tensor));
+        let cell = Arc::new(SendCell::new(tensor, None));
         let status = match self.try_cell(ports, slot, is_dead, bytes, &cell) {
             Ok(Tried::Sent(link)) => return link,
             Ok(Tried::Waits(slot, refusal)) => {
@@ -347,14 +347,15 @@ impl Core {
     }
 
     /// An application thread waits no more, or wants to hear that it does not.
-    pub(crate) fn cancel(&mut self, cancel: &Cancel) {
+    pub(crate) fn cancel(&mut self, cancel: Cancel) {
         match cancel {
-            Cancel::Recv(cell) => self.cancel_cell(cell),
+            Cancel::Recv(cell) => self.cancel_cell(&cell),
+            Cancel::Unread(unread) => self.unread(unread),
             Cancel::Send(cell) => {
                 // The seat is of this cell for as long as it stands there.
                 let turn = cell.outcome.seat().filter(|&turn| {
                     let guest = self.anteroom.at(turn);
-                    guest.is_some_and(|guest| Arc::ptr_eq(&guest.cell, cell))
+                    guest.is_some_and(|guest| Arc::ptr_eq(&guest.cell, &cell))
                 });
                 if let Some(guest) = turn.and_then(|turn| self.anteroom.leave(turn))
                     && guest.cell.outcome.is_stopped()
@@ -534,6 +535,13 @@ impl Shard {
         };
         let (slot, is_dead, bytes) = (guest.slot, guest.is_dead, guest.bytes);
         let cell = Arc::clone(&guest.cell);
+        if cell.is_cancelled() {
+            // Its word of it is still on its way, or nobody polls it.
+            if let Some(guest) = self.core.anteroom.leave(turn) {
+                guest.fail(&faults::send_cancelled());
+            }
+            return Ok(());
+        }
         let Some(tensor) = cell.take_tensor() else {
             // Its sender has taken it back.
             self.core.anteroom.leave(turn);

@@ -15,7 +15,7 @@ use crate::memory::{MappedSegment, Tensor};
 use crate::rendezvous::KeyId;
 
 use super::stages::PeerClock;
-use super::value::Received;
+use super::value::Handed;
 
 /// How a link of a peer is made on this shard, in the shard's own thread, so that its pages are near.
 pub(crate) type Attach =
@@ -144,6 +144,8 @@ pub struct ShardStats {
     pub sleeps: u64,
     /// Values handed over here.
     pub delivered: u64,
+    /// Of these, values that nobody read: they went back to their keys.
+    pub returned: u64,
     /// Values dropped because their step had ended.
     pub dropped: u64,
     /// Values parked now.
@@ -244,8 +246,10 @@ pub(crate) enum Note {
     /// What you waited for.
     Deliver {
         wait: u32,
-        outcome: Result<Received, Status>,
+        outcome: Result<Handed, Status>,
     },
+    /// What you delivered, and nobody here has read.
+    Unread(Handed),
     /// My number for your key.
     Interned { theirs: KeyId, mine: KeyId },
     /// A step ended: the home shard has fixed the status.

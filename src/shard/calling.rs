@@ -10,6 +10,38 @@ use crate::ground::catalogue::CONNECT_DEADLINE;
 use crate::ground::{Nanos, limits};
 
 impl Shard {
+    #[cold]
+    pub(super) fn take_calls(&mut self) -> usize {
+        self.core.now = self.clock.stamp();
+        let mut done = 0;
+        while let Some(call) = self.mailbox.next_call() {
+            // What was given up before somebody called counts in what he asks for.
+            done += 1 + self.take_cancels();
+            self.handle_call(call);
+        }
+        done + self.take_cancels()
+    }
+
+    /// Receives given up, and values left unread: heeded before whatever was asked for later.
+    #[inline]
+    pub(super) fn take_cancels(&mut self) -> usize {
+        if self.mailbox.has_cancels() {
+            self.take_all_cancels()
+        } else {
+            0
+        }
+    }
+
+    #[cold]
+    fn take_all_cancels(&mut self) -> usize {
+        let mut done = 0;
+        while let Some(cancel) = self.mailbox.next_cancel() {
+            self.core.cancel(cancel);
+            done += 1;
+        }
+        done
+    }
+
     /// Takes what the rings still hold, within what they can hold.
     pub(super) fn poll_last(&mut self) {
         let most = 2 * limits::LINK_SLOTS as usize / ARRIVALS_PER_TURN;
@@ -77,7 +109,9 @@ impl Shard {
                 step,
                 deadline,
                 answer,
-            } => answer.complete(self.core.end_by(step, deadline)),
+            } => {
+                answer.complete(self.core.end_by(step, deadline));
+            }
             Call::Spawn { task, seat } => {
                 let at = self.tasks.len() as u32;
                 seat.sit(at);
@@ -85,8 +119,12 @@ impl Shard {
                 self.call_task(at, TaskEvent::Started);
             }
             Call::Wake { seat } => self.call_task(seat.answer(), TaskEvent::Woken),
-            Call::Pending { answer } => answer.complete(Ok(self.core.pending())),
-            Call::Stats { answer } => answer.complete(Ok(self.stats())),
+            Call::Pending { answer } => {
+                answer.complete(Ok(self.core.pending()));
+            }
+            Call::Stats { answer } => {
+                answer.complete(Ok(self.stats()));
+            }
             Call::Stop { deadline } => {
                 self.stopping = Some(deadline);
                 for task in 0..self.tasks.len() as u32 {

@@ -13,7 +13,8 @@ use super::faults;
 use super::keys::{KeyEntry, Keys, Route};
 use super::peers::{Link, Next, Peer};
 use super::stages::Stages;
-use super::value::{NO_LINK, Received, Value, Waiter};
+use super::stops::Stops;
+use super::value::{Handed, NO_LINK, Received, Value, Waiter};
 use super::wait::WaitCell;
 use super::{Observer, Settings, TaskEvent};
 use crate::channel::slab::Slab;
@@ -21,7 +22,7 @@ use crate::fabric::{Landing, QpId, Write};
 use crate::ground::device::TaskName;
 use crate::ground::{FrameIter, Incarnation, Key, Nanos, Status, StepId, TensorMeta};
 use crate::memory::{Leases, Pool};
-use crate::rendezvous::{Arrived, KeyId, Slot, Table, WaiterId};
+use crate::rendezvous::{Arrived, KeyId, Origin, Slot, Table, WaiterId};
 use crate::wire::{Point, Ticket};
 
 /// What a port must be told, once it is not being polled.
@@ -60,6 +61,9 @@ pub(crate) struct Event {
     pub(crate) task: u32,
     /// The trace of what it brings.
     pub(crate) trace: u16,
+    /// The shard in whose table a value that it brings lay, and where.
+    pub(crate) shard: u16,
+    pub(crate) from: Origin,
     pub(crate) event: TaskEvent,
 }
 
@@ -68,8 +72,10 @@ pub(crate) struct Event {
 pub(crate) enum Wait {
     /// An application thread; in the table here under this id.
     Cell {
-        cell: Arc<WaitCell<Received>>,
+        cell: Arc<WaitCell<Handed>>,
         id: Option<WaiterId>,
+        /// What may cancel it.
+        stops: Option<Stops>,
         /// The life of the source that its key names.
         expected: Incarnation,
     },
@@ -287,22 +293,30 @@ impl Core {
         !self.dirty.is_empty() || !self.port_ops.is_empty() || self.notes_waiting > 0
     }
 
-    /// Brings an outcome to whoever waited.
+    /// Brings an outcome to whoever waited. A value that he does not want any more goes to the next.
     #[inline]
-    pub(crate) fn complete(&mut self, waiter: Waiter, outcome: Result<Received, Status>) {
+    pub(crate) fn complete(&mut self, waiter: Waiter, outcome: Result<Handed, Status>) {
+        if let Some(unread) = self.bring(waiter, outcome) {
+            self.unread(unread);
+        }
+    }
+
+    /// Brings an outcome to whoever waited. A value that he does not want any more comes back.
+    #[inline]
+    pub(super) fn bring(
+        &mut self,
+        waiter: Waiter,
+        outcome: Result<Handed, Status>,
+    ) -> Option<Handed> {
         let trace = self.stages.take_handing();
         match waiter {
-            Waiter::Task { task, token } => self.events.push_back(Event {
-                task,
-                trace,
-                event: TaskEvent::Received { token, outcome },
-            }),
+            Waiter::Task { task, token } => {
+                let event = Event::received(task, token, trace, self.index, outcome);
+                self.events.push_back(event);
+            }
             Waiter::Wait(ticket) => match self.waits.remove(ticket) {
-                Some(Wait::Cell { cell, .. }) => {
-                    if trace != 0 {
-                        cell.wakes(self.stages.hands_to_thread(trace));
-                    }
-                    cell.complete(outcome);
+                Some(Wait::Cell { cell, stops, .. }) => {
+                    return self.bring_to_cell(&cell, stops.as_ref(), trace, outcome);
                 }
                 Some(Wait::Neighbour { shard, theirs, .. }) => {
                     self.note(
@@ -313,14 +327,12 @@ impl Core {
                         },
                     );
                 }
-                Some(Wait::Away { task, token, .. }) => {
-                    self.events.push_back(Event {
-                        task,
-                        trace: 0,
-                        event: TaskEvent::Received { token, outcome },
-                    });
+                Some(Wait::Away { shard, task, token }) => {
+                    let event = Event::received(task, token, 0, shard, outcome);
+                    self.events.push_back(event);
                 }
-                None => {}
+                // He has left: what he was to have goes back.
+                None => return outcome.ok(),
             },
             Waiter::Asked(ticket) => {
                 if let (Some(asked), Err(status)) = (self.asked.remove(ticket), outcome)
@@ -332,15 +344,23 @@ impl Core {
                 }
             }
         }
+        None
     }
 
     /// A value goes to its waiter: the credit it held goes back.
     #[inline]
-    pub(crate) fn hand_over(&mut self, waiter: Waiter, value: Value) {
+    pub(crate) fn hand_over(&mut self, waiter: Waiter, value: Value, from: Origin) {
+        let handed = self.handed(value, from);
+        self.complete(waiter, Ok(handed));
+    }
+
+    /// A value leaves the table for one who waits.
+    #[inline]
+    pub(super) fn handed(&mut self, value: Value, from: Origin) -> Handed {
         self.stats.delivered += 1;
         self.stages.meets(value.trace);
         let received = self.taken(value);
-        self.complete(waiter, Ok(received));
+        Handed { received, from }
     }
 
     /// A value leaves the table for good.

@@ -111,6 +111,7 @@ impl Core {
         for id in gone {
             self.unlink(id);
         }
+        self.give_back_events(task);
         let away: Vec<_> = self
             .waits
             .tickets()

@@ -49,29 +49,30 @@ impl Core {
             token,
             value,
             bytes,
-            &mut |waiter, value| {
-                matched.push((waiter, value));
+            &mut |waiter, value, from| {
+                matched.push((waiter, value, from));
             },
         );
         if let Err(value) = left {
             self.stats.dropped += 1;
             drop(self.taken(value));
         }
-        for (waiter, value) in matched {
-            self.hand_over(waiter, value);
-        }
-        self.settle_demands_of(incoming.link, incoming.slot);
+        self.hand_over_in_order(incoming.link, incoming.slot, matched);
     }
 
     fn arrive_unordered(&mut self, incoming: &Incoming, value: Value, bytes: u64) {
         use crate::rendezvous::{Arrival, Arrived};
         let next = self.table.next_ordinal(incoming.slot);
         let item = Arrived::Value(value);
-        if let Ok(Arrival::Matched { waiter, value }) =
-            self.table
-                .arrive(self.now, incoming.slot, next, item, bytes)
+        if let Ok(Arrival::Matched {
+            waiter,
+            value,
+            from,
+        }) = self
+            .table
+            .arrive(self.now, incoming.slot, next, item, bytes)
         {
-            self.hand_over(waiter, value);
+            self.hand_over(waiter, value, from);
         }
     }
 
@@ -517,18 +518,21 @@ impl Core {
         }
         self.incoming.remove(ticket);
         self.return_lines(link, offer.lines);
-        let mut outcomes = Vec::new();
+        let (mut matched, mut wanted, mut asked) = (Vec::new(), None, None);
+        let token = u64::from(ticket.packed());
         self.table
-            .withdraw(slot, u64::from(ticket.packed()), &mut |outcome| {
-                outcomes.push(outcome)
+            .withdraw(slot, token, &mut |outcome| match outcome {
+                Withdrawn::Matched(waiter, value, from) => matched.push((waiter, value, from)),
+                Withdrawn::Wanted(token) => wanted = Some(token),
+                Withdrawn::Ask(ordinal) => asked = Some(ordinal),
             });
-        for outcome in outcomes {
-            match outcome {
-                Withdrawn::Matched(waiter, value) => self.hand_over(waiter, value),
-                Withdrawn::Wanted(token) => self.fetch(Ticket::unpack(token as u32)),
-                Withdrawn::Ask(ordinal) => self.ask(link, slot, ordinal, Nanos::NEVER),
-            }
+        if let Some(token) = wanted {
+            self.fetch(Ticket::unpack(token as u32));
         }
+        if let Some(ordinal) = asked {
+            self.ask(link, slot, ordinal, Nanos::NEVER);
+        }
+        self.hand_over_in_order(link, slot, matched);
     }
 
     /// An offer in the table ended with its step or its peer.

@@ -9,13 +9,14 @@ use super::core::{Core, PortOp, Target, Wait};
 use super::faults;
 use super::keys::Route;
 use super::recorder::What;
-use super::value::{NO_LINK, NOT_LENT, Path, Received, Value, Waiter};
+use super::stops::Stops;
+use super::value::{Handed, NO_LINK, NOT_LENT, Path, Value, Waiter};
 use super::wait::WaitCell;
 use crate::channel::{NoPush, Rule};
 use crate::fabric::{AnyPort, Landing, Port, Token, Write};
 use crate::ground::{FrameIter, Key, Nanos, Status, StepId};
 use crate::memory::Tensor;
-use crate::rendezvous::{self, KeyId, Pass, Refusal, Sent, Slot, WaiterId};
+use crate::rendezvous::{self, KeyId, Origin, Pass, Refusal, Sent, Slot, WaiterId};
 use crate::wire::Ticket;
 use crate::wire::message::Push;
 
@@ -79,8 +80,12 @@ impl Core {
         }
         let bytes = value.parked_bytes();
         match self.table.send(self.now, slot, value, bytes) {
-            Ok(Sent::Matched { waiter, value, .. }) => {
-                self.hand_over(waiter, value);
+            Ok(Sent::Matched {
+                waiter,
+                value,
+                from,
+            }) => {
+                self.hand_over(waiter, value, from);
                 Ok(())
             }
             Ok(Sent::Parked { .. }) => Ok(()),
@@ -302,7 +307,7 @@ impl Core {
     pub(crate) fn answer(&mut self, waiter: Waiter, slot: Slot, ordinal: u32, value: Value) {
         let Waiter::Asked(ticket) = waiter else {
             // Only peers wait for values whose destination is a peer.
-            return self.hand_over(waiter, value);
+            return self.hand_over(waiter, value, Origin::NOWHERE);
         };
         let Some(asked) = self.asked.remove(ticket) else {
             return;
@@ -449,8 +454,8 @@ impl Core {
             }
         }
         match self.table.recv(self.now, slot, waiter, deadline) {
-            Ok(rendezvous::Received::Ready { value, .. }) => {
-                self.hand_over(waiter, value);
+            Ok(rendezvous::Received::Ready { value, from }) => {
+                self.hand_over(waiter, value, from);
                 None
             }
             Ok(rendezvous::Received::Waiting { id, ordinal }) => {
@@ -495,21 +500,27 @@ impl Core {
         key: &Key,
         step: StepId,
         deadline: Nanos,
-        cell: Arc<WaitCell<Received>>,
+        cell: Arc<WaitCell<Handed>>,
+        stops: Option<Stops>,
     ) {
         let id = match self.intern(key) {
             Ok(id) => id,
-            Err(status) => return cell.complete(Err(status)),
+            Err(status) => {
+                cell.complete(Err(status));
+                return;
+            }
         };
         let wait = Wait::Cell {
             cell,
+            stops,
             id: None,
             expected: key.source_incarnation(),
         };
         let ticket = match self.waits.insert(wait) {
             Ok(ticket) => ticket,
             Err(Wait::Cell { cell, .. }) => {
-                return cell.complete(Err(faults::waiters_exhausted(self.settings.waiters)));
+                cell.complete(Err(faults::waiters_exhausted(self.settings.waiters)));
+                return;
             }
             Err(_) => return,
         };
@@ -529,8 +540,8 @@ impl Core {
         }
     }
 
-    /// An application thread has given its receive up, or is to hear that it was cancelled.
-    pub(crate) fn cancel_cell(&mut self, gone: &Arc<WaitCell<Received>>) {
+    /// An application thread has given its receive up.
+    pub(crate) fn cancel_cell(&mut self, gone: &Arc<WaitCell<Handed>>) {
         // The seat is of this cell for as long as it stands there.
         let ticket = gone.seat().map(|seat| Ticket::unpack(seat as u32));
         let found = ticket.filter(|&ticket| {
@@ -540,9 +551,8 @@ impl Core {
             && let Some(Wait::Cell { id: Some(id), .. }) = self.waits.remove(ticket)
         {
             self.unlink(id);
-            if gone.is_stopped() {
-                gone.complete(Err(faults::cancelled()));
-            }
+            // Nothing reaches one who is gone; one who was only told to stop hears of it.
+            gone.complete(Err(faults::cancelled()));
         }
     }
 

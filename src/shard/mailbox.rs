@@ -13,7 +13,8 @@ use crossbeam::utils::CachePadded;
 
 use super::call::Call;
 use super::parcel::{Parcel, SendCell};
-use super::value::Received;
+use super::stops::Stops;
+use super::value::Handed;
 use super::wait::WaitCell;
 use crate::fabric::doorbell::Doorbell;
 use crate::ground::{Key, Nanos, Status, StepId, limits};
@@ -40,15 +41,19 @@ pub(crate) enum Command {
         key: Key,
         step: StepId,
         deadline: Nanos,
-        cell: Arc<WaitCell<Received>>,
+        cell: Arc<WaitCell<Handed>>,
+        /// What may cancel it.
+        stops: Option<Stops>,
     },
 }
 
 /// What an application thread waits for no more.
 #[derive(Debug)]
 pub(crate) enum Cancel {
-    /// A receive: its waiter is gone, or is to hear of it.
-    Recv(Arc<WaitCell<Received>>),
+    /// A receive: its waiter is gone.
+    Recv(Arc<WaitCell<Handed>>),
+    /// What a receive was brought, and its waiter left unread.
+    Unread(Handed),
     /// A send that waits for room, likewise.
     Send(Arc<SendCell>),
 }
@@ -93,11 +98,12 @@ const _: () = assert!(limits::WAITING_SENDS <= 1 << 14);
 pub(crate) struct Mailbox {
     commands: ArrayQueue<Command>,
     calls: SegQueue<Call>,
-    /// Receives given up. As many as there are receives at most, so it needs no bound of its own.
+    /// Receives given up, and values left unread. As many as there are receives at most, so it needs no bound of its own.
     cancels: SegQueue<Cancel>,
     /// Those for whom there was no room in `commands`, in order: at most `WAITING_SENDS`.
     lane: SegQueue<Parcel>,
     has_calls: CachePadded<AtomicBool>,
+    has_cancels: CachePadded<AtomicBool>,
     /// Looked at instead of the queue, whose own look when it is empty costs a fence.
     has_commands: CachePadded<AtomicBool>,
     /// Bytes of values in `commands`.
@@ -117,6 +123,7 @@ impl Mailbox {
             cancels: SegQueue::new(),
             lane: SegQueue::new(),
             has_calls: CachePadded::new(AtomicBool::new(false)),
+            has_cancels: CachePadded::new(AtomicBool::new(false)),
             has_commands: CachePadded::new(AtomicBool::new(false)),
             bytes: CachePadded::new(AtomicU64::new(0)),
             pressure: AtomicU32::new(0),
@@ -169,10 +176,18 @@ impl Mailbox {
         }
     }
 
+    /// What is put in here is heeded before any command or call that is put in later, by this thread or one that it has
+    /// told.
     pub(crate) fn cancel(&self, cancel: Cancel) {
+        if self.is_closed() {
+            return;
+        }
         self.cancels.push(cancel);
+        // Pairs with the Acquire swap in `has_cancels`; a swap here too, so that it pairs with all before it.
+        self.has_cancels.swap(true, Ordering::AcqRel);
         self.has_calls.store(true, Ordering::Release);
         self.doorbell.ring();
+        self.look_again();
     }
 
     /// What stands between a send and the table. Whoever began to wait for room before, on this thread or one that it
@@ -258,6 +273,12 @@ impl Mailbox {
         self.calls.pop()
     }
 
+    /// True if there may be cancels. Whoever asks takes them all.
+    #[inline]
+    pub(crate) fn has_cancels(&self) -> bool {
+        self.has_cancels.load(Ordering::Relaxed) && self.has_cancels.swap(false, Ordering::AcqRel)
+    }
+
     pub(crate) fn next_cancel(&self) -> Option<Cancel> {
         self.cancels.pop()
     }
@@ -306,10 +327,16 @@ impl Mailbox {
                 Command::Send {
                     answer: Some(answer),
                     ..
-                } => answer.complete(Err(status.clone())),
+                } => {
+                    answer.complete(Err(status.clone()));
+                }
                 Command::Send { .. } => {}
-                Command::SendInTurn(parcel) => parcel.cell.outcome.complete(Err(status.clone())),
-                Command::Recv { cell, .. } => cell.complete(Err(status.clone())),
+                Command::SendInTurn(parcel) => {
+                    parcel.cell.outcome.complete(Err(status.clone()));
+                }
+                Command::Recv { cell, .. } => {
+                    cell.complete(Err(status.clone()));
+                }
             }
         }
         while let Some(parcel) = self.lane.pop() {
@@ -318,14 +345,33 @@ impl Mailbox {
         }
         while let Some(call) = self.calls.pop() {
             match call {
-                Call::Pending { answer } => answer.complete(Err(status.clone())),
-                Call::Stats { answer } => answer.complete(Err(status.clone())),
-                Call::Deadline { answer, .. } => answer.complete(Err(status.clone())),
+                Call::Pending { answer } => {
+                    answer.complete(Err(status.clone()));
+                }
+                Call::Stats { answer } => {
+                    answer.complete(Err(status.clone()));
+                }
+                Call::Deadline { answer, .. } => {
+                    answer.complete(Err(status.clone()));
+                }
                 _ => {}
             }
         }
         while self.cancels.pop().is_some() {}
     }
+}
+
+/// A receive is over for whoever waited: its waiter leaves the shard, or what it was brought goes back there. True if
+/// the cell is nobody else's any more.
+pub(crate) fn give_up(mailbox: &Mailbox, cell: &Arc<WaitCell<Handed>>) -> bool {
+    if cell.give_up() {
+        mailbox.cancel(Cancel::Recv(Arc::clone(cell)));
+        return false;
+    }
+    if let Some(Ok(unread)) = cell.take() {
+        mailbox.cancel(Cancel::Unread(unread));
+    }
+    true
 }
 
 /// Bytes that a value brings into the table.

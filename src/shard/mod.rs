@@ -35,9 +35,11 @@ pub mod solo;
 pub(crate) mod stages;
 mod stamps;
 mod stepping;
+pub(crate) mod stops;
 pub mod task;
 mod timing;
 mod turns;
+mod unread;
 pub(crate) mod value;
 pub mod wait;
 
@@ -63,6 +65,7 @@ use keys::Keys;
 use mailbox::{Command, Mailbox, bytes_of};
 use neighbour::Neighbour;
 use stages::Stages;
+use stops::Stops;
 use value::{NO_LINK, Waiter};
 
 use crate::channel::slab::Slab;
@@ -282,6 +285,7 @@ impl Shard {
         token: u64,
         deadline: Nanos,
     ) {
+        self.take_cancels();
         let owner = self
             .core
             .keys
@@ -319,21 +323,6 @@ impl Shard {
     }
 
     // ─────────────────────────────────────────── the parts of a turn ───────────────────────────────────────────
-
-    #[cold]
-    fn take_calls(&mut self) -> usize {
-        self.core.now = self.clock.stamp();
-        let mut done = 0;
-        while let Some(call) = self.mailbox.next_call() {
-            self.handle_call(call);
-            done += 1;
-        }
-        while let Some(cancel) = self.mailbox.next_cancel() {
-            self.core.cancel(&cancel);
-            done += 1;
-        }
-        done
-    }
 
     fn take_commands(&mut self) -> usize {
         let mut done = 0;
@@ -389,7 +378,9 @@ impl Shard {
                     self.transmit_link(link);
                 }
                 match (answer, sent) {
-                    (Some(answer), sent) => answer.complete(sent.map(drop)),
+                    (Some(answer), sent) => {
+                        answer.complete(sent.map(drop));
+                    }
                     (None, Err(status)) => self.core.lost(step, &status),
                     (None, Ok(_)) => {}
                 }
@@ -400,14 +391,17 @@ impl Shard {
                 step,
                 deadline,
                 cell,
+                stops,
             } => {
+                self.take_cancels();
                 if cell.is_abandoned() {
                     return;
                 }
-                if cell.is_stopped() {
-                    return cell.complete(Err(faults::cancelled()));
+                if stops.as_ref().is_some_and(Stops::is_raised) {
+                    cell.complete(Err(faults::cancelled()));
+                    return;
                 }
-                self.core.recv_for_cell(&key, step, deadline, cell);
+                self.core.recv_for_cell(&key, step, deadline, cell, stops);
             }
         }
     }
@@ -422,6 +416,9 @@ impl Shard {
                 let Some(note) = neighbour.from.pop() else {
                     break;
                 };
+                if matches!(note, Note::Recv { .. }) {
+                    self.take_cancels();
+                }
                 self.core.heed(&mut self.ports, from as u16, note);
                 done += 1;
             }

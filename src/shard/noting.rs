@@ -88,8 +88,12 @@ impl Core {
                 }
             }
             Note::Deliver { wait, outcome } => {
-                self.complete(Waiter::Wait(Ticket::unpack(wait)), outcome)
+                // A value for a task that has ended meanwhile goes back to the table it is from.
+                if let Some(unread) = self.bring(Waiter::Wait(Ticket::unpack(wait)), outcome) {
+                    self.note(from, Note::Unread(unread));
+                }
             }
+            Note::Unread(unread) => self.unread(unread),
             Note::Interned { theirs, mine } => {
                 if let Some(entry) = self.keys.at_mut(mine) {
                     entry.owner_id = Some(theirs);

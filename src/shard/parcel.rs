@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use super::mailbox::Mailbox;
+use super::stops::Stops;
 use super::wait::WaitCell;
 use crate::ground::{Key, Nanos, StepId};
 use crate::memory::Tensor;
@@ -16,16 +17,24 @@ use crate::sync::ArrayQueue;
 pub(crate) struct SendCell {
     pub(crate) outcome: WaitCell<()>,
     tensor: ArrayQueue<Tensor>,
+    /// What may cancel it.
+    stops: Option<Stops>,
 }
 
 impl SendCell {
-    pub(crate) fn new(tensor: Tensor) -> Self {
+    pub(crate) fn new(tensor: Tensor, stops: Option<Stops>) -> Self {
         let place = ArrayQueue::new(1);
         let _ = place.push(tensor);
         Self {
             outcome: WaitCell::default(),
             tensor: place,
+            stops,
         }
+    }
+
+    /// True once it was cancelled: the shard takes its value no more.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.outcome.is_stopped() || self.stops.as_ref().is_some_and(Stops::is_raised)
     }
 
     /// Takes the tensor, if nobody has.

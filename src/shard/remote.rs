@@ -2,13 +2,12 @@
 //!
 //! It runs while the port is being polled, so it posts nothing: answers are left in channels and `port_ops`.
 
-use super::TaskEvent;
 use super::core::{Core, Event, Incoming, Target};
 use super::faults;
 use super::keys::{self, Route};
 use super::leasing::NoLease;
 use super::recorder::What;
-use super::value::{NO_LINK, NOT_LENT, Path, Received, Value, Waiter};
+use super::value::{Handed, NO_LINK, NOT_LENT, Path, Received, Value, Waiter};
 use crate::channel::heard::Accepted;
 use crate::channel::{Demand, Heard, OfferHeard, PushHeard, Rule, SmallHeard, Violation, WriteEnd};
 use crate::fabric::{self, Outcome, QpId};
@@ -160,7 +159,7 @@ impl Core {
         } else {
             self.table.claim(&slot, small.ordinal)
         };
-        let Some(waiter) = claimed else {
+        let Some((waiter, from)) = claimed else {
             return self.park_small(link, slot, small, tensor, trace);
         };
         let Some(entry) = self.links.get_mut(link as usize) else {
@@ -175,19 +174,14 @@ impl Core {
             is_dead: small.is_dead,
             path: Path::Inline,
         };
+        let outcome = Ok(Handed { received, from });
         match waiter {
             Waiter::Task { task, token } => {
                 let trace = self.stages.take_handing();
-                self.events.push_back(Event {
-                    task,
-                    trace,
-                    event: TaskEvent::Received {
-                        token,
-                        outcome: Ok(received),
-                    },
-                });
+                let event = Event::received(task, token, trace, self.index, outcome);
+                self.events.push_back(event);
             }
-            waiter => self.complete(waiter, Ok(received)),
+            waiter => self.complete(waiter, outcome),
         }
         self.watch_link(link);
         if has_demands {
@@ -279,9 +273,13 @@ impl Core {
             .table
             .arrive(self.now, slot, ordinal, Arrived::Value(value), bytes)
         {
-            Ok(Arrival::Matched { waiter, value }) => {
+            Ok(Arrival::Matched {
+                waiter,
+                value,
+                from,
+            }) => {
                 let is_watched = value.lines > 0;
-                self.hand_over(waiter, value);
+                self.hand_over(waiter, value, from);
                 self.settle_demands_of(link, slot);
                 if is_watched {
                     // Giving its lines back has looked after the link.

@@ -20,14 +20,15 @@ use joining::attach;
 use super::call::{Call, PeerSegment, PeerUp};
 use super::faults;
 use super::mailbox::Command;
-use super::mailbox::{Cancel, bytes_of};
+use super::mailbox::{Cancel, bytes_of, give_up};
 use super::neighbour::neighbours;
 use super::parcel::{Parcel, Permit, SendCell};
 use super::peers::Link;
 use super::recorder::Head;
 use super::stages::{Place, Stages};
+use super::stops::Stops;
 use super::task::{Task, TaskContext, TaskEvent, TaskWaker};
-use super::value::Received;
+use super::value::{Handed, Received};
 use super::wait::WaitCell;
 use super::{Clock, Mailbox, Observer, Parts, Progress, Settings, Shard, TURNS_PER_STAMP};
 use crate::fabric::doorbell::Doorbell;
@@ -82,7 +83,10 @@ pub struct Solo {
 
 /// A receive that can be given up.
 #[derive(Clone, Debug)]
-pub struct Waiting(Arc<WaitCell<Received>>);
+pub struct Waiting {
+    cell: Arc<WaitCell<Handed>>,
+    stops: Stops,
+}
 
 /// A send that waits for room, and can be given up.
 #[derive(Clone, Debug)]
@@ -125,6 +129,33 @@ impl Answer {
     #[must_use]
     pub fn take(&self) -> Option<Result<(), Status>> {
         self.0.take()
+    }
+}
+
+impl Waiting {
+    fn new() -> Self {
+        Self {
+            cell: Arc::default(),
+            stops: Stops::new(),
+        }
+    }
+
+    /// The outcome, once; `None` while there is none.
+    #[must_use]
+    pub fn take(&self) -> Option<Result<Received, Status>> {
+        Some(self.cell.take()?.map(|handed| handed.received))
+    }
+
+    /// True if the outcome is here, and was not taken.
+    #[must_use]
+    pub fn is_filled(&self) -> bool {
+        self.cell.is_filled()
+    }
+
+    /// As the token of a receive that nobody polls: it takes no value that is sent from here on, and hears so in its
+    /// place.
+    pub fn stop(&self) {
+        self.stops.raise();
     }
 }
 
@@ -243,12 +274,13 @@ impl Solo {
 
     /// A receive that can be given up, of a key that this shard owns.
     pub fn recv(&mut self, step: StepId, key: &Key, deadline: Nanos) -> Waiting {
-        let cell = Arc::new(WaitCell::default());
+        let waiting = Waiting::new();
+        let Waiting { cell, stops } = waiting.clone();
         self.shard.core.now = self.shard.clock.stamp();
         self.shard
             .core
-            .recv_for_cell(key, step, deadline, Arc::clone(&cell));
-        Waiting(cell)
+            .recv_for_cell(key, step, deadline, cell, Some(stops));
+        waiting
     }
 
     /// A value as an application thread gives it: through the mailbox, to be taken in one of the next turns. What
@@ -277,23 +309,24 @@ impl Solo {
     /// # Errors
     /// `ResourceExhausted` when the mailbox is full.
     pub fn ask(&self, step: StepId, key: &Key, deadline: Nanos) -> Result<Waiting, Status> {
-        let cell = Arc::new(WaitCell::default());
+        let waiting = Waiting::new();
+        let Waiting { cell, stops } = waiting.clone();
         let command = Command::Recv {
             key: key.clone(),
             step,
             deadline,
-            cell: Arc::clone(&cell),
+            cell,
+            stops: Some(stops),
         };
         match self.mailbox.command(command) {
-            Ok(()) => Ok(Waiting(cell)),
+            Ok(()) => Ok(waiting),
             Err(_) => Err(faults::mailbox_full(self.queues.mailbox)),
         }
     }
 
-    /// Gives a receive up.
+    /// Gives a receive up. A value that it was brought and that nobody has taken goes back.
     pub fn cancel(&mut self, waiting: &Waiting) {
-        waiting.0.abandon();
-        self.mailbox.cancel(Cancel::Recv(Arc::clone(&waiting.0)));
+        give_up(&self.mailbox, &waiting.cell);
     }
 
     /// A send that waits for room, of a key that this shard owns. `None` if too many wait.
@@ -306,7 +339,7 @@ impl Solo {
     ) -> Option<Sending> {
         let permit = Permit::take(&self.mailbox)?;
         let bytes = bytes_of(&tensor);
-        let cell = Arc::new(SendCell::new(tensor));
+        let cell = Arc::new(SendCell::new(tensor, None));
         self.mailbox.send_in_turn(Parcel {
             key: key.clone(),
             step,
@@ -336,7 +369,7 @@ impl Solo {
 
     /// Gives a send up: its tensor, if it was not taken.
     pub fn cancel_send(&mut self, sending: &Sending) -> Option<Tensor> {
-        sending.0.outcome.abandon();
+        sending.0.outcome.give_up();
         self.mailbox.cancel(Cancel::Send(Arc::clone(&sending.0)));
         sending.0.take_tensor()
     }
@@ -349,8 +382,9 @@ impl Solo {
 
     /// Ends a receive that still waits with `Cancelled`.
     pub fn stop(&mut self, waiting: &Waiting) {
-        waiting.0.stop();
-        self.mailbox.cancel(Cancel::Recv(Arc::clone(&waiting.0)));
+        waiting.stop();
+        let cell = Arc::clone(&waiting.cell);
+        self.mailbox.cancel(Cancel::Recv(cell));
     }
 
     /// The step ends by then, if it has not ended before.
@@ -513,14 +547,6 @@ impl Sending {
     #[must_use]
     pub fn take_tensor(&self) -> Option<Tensor> {
         self.0.take_tensor()
-    }
-}
-
-impl Waiting {
-    /// The outcome, once; `None` while there is none.
-    #[must_use]
-    pub fn take(&self) -> Option<Result<Received, Status>> {
-        self.0.take()
     }
 }
 

@@ -14,7 +14,10 @@ use crate::rendezvous::{KeyId, Slot};
 impl Shard {
     /// Brings a task what happened.
     #[inline]
-    pub(super) fn tell(&mut self, Event { task, trace, event }: Event) {
+    pub(super) fn tell(&mut self, event: Event) {
+        let Event {
+            task, trace, event, ..
+        } = event;
         if trace == 0 {
             self.call_task(task, event);
         } else {

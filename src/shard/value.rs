@@ -4,6 +4,7 @@ use super::mailbox::bytes_of;
 use crate::channel::Payload;
 use crate::ground::{Region, TensorMeta};
 use crate::memory::Tensor;
+use crate::rendezvous::Origin;
 use crate::wire::Ticket;
 
 /// No link: the value is local, or has not been given to one.
@@ -108,6 +109,13 @@ pub struct Received {
     pub is_dead: bool,
     /// The way it came.
     pub path: Path,
+}
+
+/// A value on its way from the table to who waited, and where it goes back if he does not read it.
+#[derive(Debug)]
+pub(crate) struct Handed {
+    pub(crate) received: Received,
+    pub(crate) from: Origin,
 }
 
 /// Who waits in the table.

@@ -1,7 +1,8 @@
 //! A wait cell: where an application thread, or a future, waits for what a shard will bring it.
 //!
-//! It knows neither tables nor keys. The shard completes it once; the waiter takes the outcome once, or gives it
-//! up. Whichever comes second finds out, so that nothing is completed twice and no waker is lost.
+//! It knows neither tables nor keys. One word of it says who comes first: the shard that brings the outcome, or the
+//! waiter that gives it up. Whoever comes second finds out, and has the outcome: it is the waiter's to take, or still the
+//! shard's to bring to somebody else. So nothing is completed twice, nothing is lost between them, and no waker is.
 
 use std::task::{Poll, Waker};
 
@@ -12,8 +13,8 @@ use crate::sync::{ArrayQueue, AtomicU8, AtomicU64, AtomicWaker, Ordering};
 #[derive(Debug)]
 pub struct WaitCell<T> {
     outcome: ArrayQueue<Result<T, Status>>,
-    /// What the waiter wants: see the constants.
-    wish: AtomicU8,
+    /// Who came first: see the constants.
+    state: AtomicU8,
     /// Where the shard keeps it: the shard's own note, which nobody else reads.
     seat: AtomicU64,
     waker: AtomicWaker,
@@ -21,12 +22,14 @@ pub struct WaitCell<T> {
     waking: AtomicU64,
 }
 
-/// It waits.
+/// The waiter waits.
 const WAITS: u8 = 0;
-/// It is gone, and wants no outcome.
+/// It is gone, and takes no outcome.
 const GONE: u8 = 1;
 /// It is to end with the status of a cancel, unless it has ended.
 const STOPPED: u8 = 2;
+/// The outcome is here, and the waiter's.
+const FULL: u8 = 3;
 /// In no seat.
 const NOWHERE: u64 = u64::MAX;
 
@@ -34,7 +37,7 @@ impl<T> Default for WaitCell<T> {
     fn default() -> Self {
         Self {
             outcome: ArrayQueue::new(1),
-            wish: AtomicU8::new(WAITS),
+            state: AtomicU8::new(WAITS),
             seat: AtomicU64::new(NOWHERE),
             waker: AtomicWaker::new(),
             waking: AtomicU64::new(0),
@@ -43,10 +46,23 @@ impl<T> Default for WaitCell<T> {
 }
 
 impl<T> WaitCell<T> {
-    /// Brings the outcome and wakes the waiter. A second outcome is dropped.
-    pub(crate) fn complete(&self, outcome: Result<T, Status>) {
-        let _ = self.outcome.push(outcome);
+    /// Brings the outcome and wakes the waiter. The outcome comes back if the waiter is gone, or has had one.
+    pub(crate) fn complete(&self, outcome: Result<T, Status>) -> Option<Result<T, Status>> {
+        if let Err(outcome) = self.outcome.push(outcome) {
+            return Some(outcome);
+        }
+        // The Release publishes the outcome to the Acquire in `take`.
+        let is_first = self
+            .state
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |state| {
+                matches!(state, WAITS | STOPPED).then_some(FULL)
+            });
+        if is_first.is_err() {
+            // Nobody else takes from a cell that was not filled.
+            return self.outcome.pop();
+        }
         self.waker.wake();
+        None
     }
 
     /// Says of the outcome that comes next when it set out. Its completion publishes this too.
@@ -67,7 +83,16 @@ impl<T> WaitCell<T> {
 
     /// The outcome, if it is there. Takes it.
     pub(crate) fn take(&self) -> Option<Result<T, Status>> {
-        self.outcome.pop()
+        if self.state.load(Ordering::Acquire) == FULL {
+            self.outcome.pop()
+        } else {
+            None
+        }
+    }
+
+    /// True if the outcome is there.
+    pub(crate) fn is_filled(&self) -> bool {
+        self.state.load(Ordering::Acquire) == FULL && !self.outcome.is_empty()
     }
 
     /// The outcome, or `waker` is woken when it is there.
@@ -80,24 +105,33 @@ impl<T> WaitCell<T> {
         self.take().map_or(Poll::Pending, Poll::Ready)
     }
 
-    /// The waiter is gone. Pairs with the Acquire in `is_abandoned`.
-    pub(crate) fn abandon(&self) {
-        self.wish.store(GONE, Ordering::Release);
+    /// The waiter waits no more. False if the outcome came first: then it is here, and the waiter's.
+    pub(crate) fn give_up(&self) -> bool {
+        self.leave(GONE)
     }
 
     /// The waiter is to hear that it was cancelled. Pairs with the Acquire in `is_stopped`.
     pub(crate) fn stop(&self) {
-        self.wish.store(STOPPED, Ordering::Release);
+        let _ = self.leave(STOPPED);
+    }
+
+    fn leave(&self, state: u8) -> bool {
+        // The Release pairs with the Acquire of whoever sees it so; the Acquire, with the Release of an outcome.
+        self.state
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |now| {
+                (now != FULL).then_some(state)
+            })
+            .is_ok()
     }
 
     /// True once the waiter is gone.
     pub(crate) fn is_abandoned(&self) -> bool {
-        self.wish.load(Ordering::Acquire) == GONE
+        self.state.load(Ordering::Acquire) == GONE
     }
 
     /// True once the waiter is to hear that it was cancelled.
     pub(crate) fn is_stopped(&self) -> bool {
-        self.wish.load(Ordering::Acquire) == STOPPED
+        self.state.load(Ordering::Acquire) == STOPPED
     }
 
     /// Where the shard keeps it, for the shard alone.
@@ -114,7 +148,7 @@ impl<T> WaitCell<T> {
     pub(crate) fn reset(&self) {
         while self.outcome.pop().is_some() {}
         self.waker.take();
-        self.wish.store(WAITS, Ordering::Relaxed);
+        self.state.store(WAITS, Ordering::Relaxed);
         self.seat.store(NOWHERE, Ordering::Relaxed);
         self.waking.store(0, Ordering::Relaxed);
     }

@@ -8,11 +8,36 @@ mod model;
 use proptest::prelude::*;
 use rendez::ground::{Code, FrameIter, Nanos, Status, StepId};
 use rendez::rendezvous::{
-    Arrival, Arrived, Ended, Expired, KeyId, Pass, Pending, PendingKind, Received, Refusal,
+    Arrival, Arrived, Ended, Expired, KeyId, Origin, Pass, Pending, PendingKind, Received, Refusal,
     Requested, Sent, Slot, Table, WaiterId, Withdrawn,
 };
 
 use model::{Body, Item, LIMITS, Model, Step, Waiter, bytes_of};
+
+/// A value that left the table for somebody who waited.
+struct Handed {
+    slot: Slot,
+    /// The point it was of.
+    born: u64,
+    from: Origin,
+    value: u64,
+}
+
+/// What became of a local value, with its ordinal.
+#[derive(PartialEq, Eq, Debug)]
+enum Met {
+    Matched(u64, u64, u32),
+    Parked(u32),
+}
+
+/// What became of a pushed one.
+#[derive(PartialEq, Eq, Debug)]
+enum Came {
+    Matched(u64, u64, u32),
+    Parked,
+    Wanted(u64),
+    Duplicate(Arrived<u64>),
+}
 
 /// The table and its model, driven together.
 struct Pair {
@@ -22,6 +47,8 @@ struct Pair {
     ids: Vec<WaiterId>,
     /// The last tokens offered, and where.
     offers: Vec<(Slot, u64)>,
+    /// What was handed over, and may come back.
+    handed: Vec<Handed>,
     fresh: u64,
 }
 
@@ -37,6 +64,7 @@ impl Pair {
             model: Model::default(),
             ids: Vec::new(),
             offers: Vec::new(),
+            handed: Vec::new(),
             fresh: 0,
         }
     }
@@ -76,6 +104,7 @@ impl Pair {
                 self.model.open(slot.step)
             ),
             28 => self.fail_keys(slot.key),
+            29 => self.give_back(b, u64::from(a % 16)),
             _ => self.advance(u64::from(b) * if a % 8 == 0 { 400 } else { 20 }),
         }
         self.compare();
@@ -85,15 +114,24 @@ impl Pair {
         let value = self.fresh();
         let now = self.model.now;
         let expected = self.expect_send(slot, value, bytes);
-        assert_eq!(self.table.send(now, slot, value, bytes), expected);
+        let got = self
+            .table
+            .send(now, slot, value, bytes)
+            .map(|sent| match sent {
+                Sent::Matched {
+                    waiter,
+                    value,
+                    from,
+                } => {
+                    self.hand(slot, from, value);
+                    Met::Matched(waiter, value, from.ordinal())
+                }
+                Sent::Parked { ordinal } => Met::Parked(ordinal),
+            });
+        assert_eq!(got, expected);
     }
 
-    fn expect_send(
-        &mut self,
-        slot: Slot,
-        value: u64,
-        bytes: u64,
-    ) -> Result<Sent<u64, u64>, (Refusal, u64)> {
+    fn expect_send(&mut self, slot: Slot, value: u64, bytes: u64) -> Result<Met, (Refusal, u64)> {
         let refused = |refusal| (refusal, value);
         let now = self.model.now;
         let point = self.model.local(slot).map_err(refused)?;
@@ -101,11 +139,7 @@ impl Pair {
         if point.items.is_empty() && !point.waiters.is_empty() {
             point.next += 1;
             let waiter = point.waiters.pop_front().expect("some").tag;
-            return Ok(Sent::Matched {
-                waiter,
-                value,
-                ordinal,
-            });
+            return Ok(Met::Matched(waiter, value, ordinal));
         }
         self.model.may_park(slot, bytes).map_err(refused)?;
         let point = self.model.points.get_mut(&slot).expect("a point");
@@ -115,7 +149,7 @@ impl Pair {
             since: now,
             body: Body::Value(value, bytes),
         });
-        Ok(Sent::Parked { ordinal })
+        Ok(Met::Parked(ordinal))
     }
 
     fn recv(&mut self, slot: Slot, deadline: Nanos) {
@@ -136,7 +170,11 @@ impl Pair {
         ) = (point.items.front(), point.waiters.is_empty())
         {
             point.items.pop_front();
-            return assert_eq!(got, Ok(Received::Ready { value, ordinal }));
+            let Ok(Received::Ready { value: had, from }) = got else {
+                panic!("{got:?}, but {value} lay there");
+            };
+            self.hand(slot, from, value);
+            return assert_eq!((had, from.ordinal()), (value, ordinal));
         }
         if let Err(refusal) = self.model.may_wait(slot) {
             return assert_eq!(got, Err(refusal));
@@ -197,10 +235,76 @@ impl Pair {
             .table
             .arrive(self.model.now, slot, ordinal, item(), bytes);
         let expected = self.expect_arrive(slot, ordinal, offers, token, bytes);
-        if offers && matches!(expected, Ok(Arrival::Parked | Arrival::Wanted { .. })) {
+        if offers && matches!(expected, Ok(Came::Parked | Came::Wanted(_))) {
             self.offers.push((slot, token));
         }
+        let got = got.map(|arrival| match arrival {
+            Arrival::Matched {
+                waiter,
+                value,
+                from,
+            } => {
+                self.hand(slot, from, value);
+                Came::Matched(waiter, value, from.ordinal())
+            }
+            Arrival::Parked => Came::Parked,
+            Arrival::Wanted { token } => Came::Wanted(token),
+            Arrival::Duplicate(item) => Came::Duplicate(item),
+        });
         assert_eq!(got, expected.map_err(|refusal| (refusal, item())));
+    }
+
+    fn hand(&mut self, slot: Slot, from: Origin, value: u64) {
+        let born = self.model.points[&slot].born;
+        self.handed.push(Handed {
+            slot,
+            born,
+            from,
+            value,
+        });
+    }
+
+    /// Somebody has not read what he was handed. It may be long ago.
+    fn give_back(&mut self, b: u8, bytes: u64) {
+        let Some(at) = self.handed.len().checked_sub(1 + usize::from(b % 6)) else {
+            return;
+        };
+        let Handed {
+            slot,
+            born,
+            from,
+            value,
+        } = self.handed.remove(at);
+        let now = self.model.now;
+        let got = self.table.give_back(now, from, value, bytes);
+        let point = self.model.points.get_mut(&slot);
+        let Some(point) = point.filter(|point| point.born == born) else {
+            return assert_eq!(got, Err(value), "what it lay in has ended");
+        };
+        let ordinal = from.ordinal();
+        let behind = point.items.iter().take_while(|item| item.ordinal < ordinal);
+        let position = behind.count();
+        if position == 0
+            && let Some(oldest) = point.waiters.pop_front()
+        {
+            let Ok(Arrival::Matched {
+                waiter,
+                value: had,
+                from,
+            }) = got
+            else {
+                panic!("{got:?}, but {} waited", oldest.tag);
+            };
+            self.hand(slot, from, value);
+            return assert_eq!((waiter, had, from.ordinal()), (oldest.tag, value, ordinal));
+        }
+        assert_eq!(got, Ok(Arrival::Parked));
+        let item = Item {
+            ordinal,
+            since: now,
+            body: Body::Value(value, bytes),
+        };
+        point.items.insert(position, item);
     }
 
     fn expect_arrive(
@@ -210,11 +314,11 @@ impl Pair {
         offers: bool,
         token: u64,
         bytes: u64,
-    ) -> Result<Arrival<u64, u64>, Refusal> {
+    ) -> Result<Came, Refusal> {
         let now = self.model.now;
         let point = self.model.foreign(slot)?;
         if ordinal < point.next {
-            return Ok(Arrival::Duplicate(if offers {
+            return Ok(Came::Duplicate(if offers {
                 Arrived::Offer(token)
             } else {
                 Arrived::Value(token)
@@ -223,10 +327,8 @@ impl Pair {
         let wanted = point.waiters.len() > point.items.len();
         if !offers && wanted && point.items.is_empty() {
             point.next = ordinal + 1;
-            return Ok(Arrival::Matched {
-                waiter: point.waiters.pop_front().expect("some").tag,
-                value: token,
-            });
+            let oldest = point.waiters.pop_front().expect("some").tag;
+            return Ok(Came::Matched(oldest, token, ordinal));
         }
         let bytes = if offers { 0 } else { bytes };
         if wanted {
@@ -247,9 +349,9 @@ impl Pair {
             body,
         });
         Ok(if offers && wanted {
-            Arrival::Wanted { token }
+            Came::Wanted(token)
         } else {
-            Arrival::Parked
+            Came::Parked
         })
     }
 
@@ -271,11 +373,21 @@ impl Pair {
             return;
         };
         let mut out = Vec::new();
-        let got = self
-            .table
-            .supply(self.model.now, slot, token, value, bytes, &mut |w, v| {
-                out.push((w, v))
-            });
+        let got = self.table.supply(
+            self.model.now,
+            slot,
+            token,
+            value,
+            bytes,
+            &mut |w, v, from| out.push((w, v, from)),
+        );
+        for &(_, value, from) in &out {
+            self.hand(slot, from, value);
+        }
+        let out: Vec<_> = out
+            .into_iter()
+            .map(|(w, v, from)| (w, v, from.ordinal()))
+            .collect();
         let Some(position) = position else {
             return assert_eq!((got, out), (Err(value), Vec::new()));
         };
@@ -291,31 +403,42 @@ impl Pair {
             return;
         };
         let mut out = Vec::new();
-        let got = self.table.withdraw(slot, token, &mut |what| out.push(what));
+        let mut handed = Vec::new();
+        let got = self.table.withdraw(slot, token, &mut |what| {
+            out.push(match what {
+                Withdrawn::Matched(waiter, value, from) => {
+                    handed.push((value, from));
+                    format!("{waiter} has {value}, {}", from.ordinal())
+                }
+                other => format!("{other:?}"),
+            })
+        });
+        for (value, from) in handed {
+            self.hand(slot, from, value);
+        }
         assert_eq!(got, position.is_some());
         let Some(position) = position else {
-            return assert_eq!(out, Vec::new());
+            return assert_eq!(out, Vec::<String>::new());
         };
         let point = self.model.points.get_mut(&slot).expect("a point");
         point.items.remove(position);
         let served = position < point.waiters.len();
-        let mut expected: Vec<Withdrawn<u64, u64>> = self
+        let mut expected: Vec<String> = self
             .model
             .drain(slot)
             .into_iter()
-            .map(|(w, v)| Withdrawn::Matched(w, v))
+            .map(|(waiter, value, ordinal)| format!("{waiter} has {value}, {ordinal}"))
             .collect();
         let point = self.model.points.get_mut(&slot).expect("a point");
         let waiters = point.waiters.len();
         if served && waiters > point.items.len() {
-            expected.push(Withdrawn::Ask(
-                point.next + (waiters - point.items.len() - 1) as u32,
-            ));
+            let next = point.next + (waiters - point.items.len() - 1) as u32;
+            expected.push(format!("{:?}", Withdrawn::<u64, u64>::Ask(next)));
         }
         for item in point.items.iter_mut().take(waiters) {
             if let Body::Offer(token, wanted @ false) = &mut item.body {
                 *wanted = true;
-                expected.push(Withdrawn::Wanted(*token));
+                expected.push(format!("{:?}", Withdrawn::<u64, u64>::Wanted(*token)));
             }
         }
         assert_eq!(out, expected);
@@ -660,7 +783,8 @@ proptest! {
         let mut pair = Pair::new();
         for [kind, a, b] in operations {
             pair.model.now = pair.model.now + 1;
-            pair.apply([kind % 25, 0, a / 3 * 3, b]);
+            let kind = if kind % 26 == 25 { 29 } else { kind % 26 };
+            pair.apply([kind, 0, a / 3 * 3, b]);
         }
     }
 }

@@ -50,6 +50,8 @@ pub(crate) struct Waiter {
 
 #[derive(Default, Debug)]
 pub(crate) struct Point {
+    /// Which of all points that ever were it is.
+    pub(crate) born: u64,
     pub(crate) next: u32,
     pub(crate) items: VecDeque<Item>,
     pub(crate) waiters: VecDeque<Waiter>,
@@ -61,6 +63,7 @@ pub(crate) struct Model {
     pub(crate) steps: BTreeMap<StepId, Step>,
     pub(crate) graves: VecDeque<StepId>,
     pub(crate) now: Nanos,
+    pub(crate) births: u64,
 }
 
 pub(crate) fn bytes_of(item: &Item) -> u64 {
@@ -104,7 +107,18 @@ impl Model {
         if !self.points.contains_key(&slot) && self.points.len() >= LIMITS.records as usize {
             return Err(Refusal::Records);
         }
-        Ok(self.points.entry(slot).or_default())
+        Ok(self.point(slot))
+    }
+
+    fn point(&mut self, slot: Slot) -> &mut Point {
+        let births = &mut self.births;
+        self.points.entry(slot).or_insert_with(|| {
+            *births += 1;
+            Point {
+                born: *births,
+                ..Point::default()
+            }
+        })
     }
 
     pub(crate) fn foreign(&mut self, slot: Slot) -> Result<&mut Point, Refusal> {
@@ -120,7 +134,7 @@ impl Model {
             }
             self.steps.insert(slot.step, Step::Grace(self.now));
         }
-        Ok(self.points.entry(slot).or_default())
+        Ok(self.point(slot))
     }
 
     pub(crate) fn may_park(&self, slot: Slot, bytes: u64) -> Result<(), Refusal> {
@@ -213,21 +227,21 @@ impl Model {
             .collect()
     }
 
-    /// Serves waiters from the front, as far as values go.
-    pub(crate) fn drain(&mut self, slot: Slot) -> Vec<(u64, u64)> {
+    /// Serves waiters from the front, as far as values go: who, with what, and its ordinal.
+    pub(crate) fn drain(&mut self, slot: Slot) -> Vec<(u64, u64, u32)> {
         let point = self.points.get_mut(&slot).expect("a point");
         let mut out = Vec::new();
         while let (
-            Some(Item {
+            Some(&Item {
                 body: Body::Value(value, _),
+                ordinal,
                 ..
             }),
             Some(_),
         ) = (point.items.front(), point.waiters.front())
         {
-            let value = *value;
             point.items.pop_front();
-            out.push((point.waiters.pop_front().expect("some").tag, value));
+            out.push((point.waiters.pop_front().expect("some").tag, value, ordinal));
         }
         out
     }

@@ -26,6 +26,7 @@ mod overload;
 mod regressions;
 mod returned;
 mod rules;
+mod unread;
 mod waiting;
 mod world;
 

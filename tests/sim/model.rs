@@ -2,6 +2,8 @@
 //!
 //! Knows steps, flows (one key in one step) and bytes; not shards, ports or time beyond a number.
 
+use std::collections::BTreeSet;
+
 use rendez::ground::rng::Rng;
 use rendez::ground::{Code, Key, Status};
 use rendez::shard::Received;
@@ -55,8 +57,10 @@ pub struct Flow {
     pub wanted: u64,
     pub sent: Vec<Sent>,
     pub receives: Vec<Receive>,
-    /// Ordinals below this have been received, or can be no more.
+    /// Ordinals below this have been received, or can be no more, or are in `passed`.
     taken: usize,
+    /// Ordinals that later ones have passed: receives that were given up had them, and give them back.
+    passed: BTreeSet<usize>,
     /// How many were received.
     pub count: usize,
     /// The receive that got the last value.
@@ -77,6 +81,10 @@ pub struct Receive {
     pub waiting: Option<Waiting>,
     pub deadline: Option<u64>,
     pub is_cancelled: bool,
+    /// It was given up with its value in hand, unread.
+    pub was_filled: bool,
+    /// Its shard does not know that it was cancelled.
+    pub is_unheard: bool,
     pub is_over: bool,
     /// Ticks since its deadline.
     pub late: u32,
@@ -113,6 +121,7 @@ impl Flow {
             sent: Vec::new(),
             receives: Vec::new(),
             taken: 0,
+            passed: BTreeSet::new(),
             count: 0,
             last: None,
         }
@@ -172,7 +181,9 @@ impl Flow {
         };
         // The place it should have, first: the search is for the message.
         let expected = (self.taken..self.sent.len()).find(|&at| is(&self.sent[at]));
-        expected.or_else(|| (0..self.taken).find(|&at| is(&self.sent[at])))
+        let passed = self.passed.iter().copied();
+        let back = || passed.chain(0..self.taken).find(|&at| is(&self.sent[at]));
+        expected.or_else(back)
     }
 }
 
@@ -216,7 +227,12 @@ impl Step {
                 receive.late, receive.deadline
             ));
         }
+        let is_cancelled = receive.is_cancelled;
         match outcome {
+            Ok(_) if is_cancelled => Err(format!(
+                "{place}: it was cancelled, and has a value all the same"
+            )),
+            Err(status) if is_cancelled && status.code() == Code::Cancelled => Ok(()),
             Err(status) if status.code() == Code::DeadlineExceeded => {
                 let deadline = receive
                     .deadline
@@ -238,13 +254,20 @@ impl Step {
                         "{place}: bytes of no value of this key ({len} bytes, dead: {is_dead})"
                     ));
                 };
-                if found < flow.taken {
+                // What was given back comes before all that is left, and was had by a receive before this one.
+                let is_back = flow.passed.remove(&found);
+                if found < flow.taken && !is_back {
                     return Err(format!(
                         "{place}: value {found} again or out of order, {} was next",
                         flow.taken
                     ));
                 }
-                if found > flow.taken && is_strict {
+                let given_up = flow.receives[..at]
+                    .iter()
+                    .filter(|receive| receive.was_filled)
+                    .count();
+                let may_pass = flow.passed.len() + found.saturating_sub(flow.taken) <= given_up;
+                if found > flow.taken && is_strict && !may_pass {
                     return Err(format!(
                         "{place}: value {found} came, {} was next",
                         flow.taken
@@ -253,7 +276,12 @@ impl Step {
                 if flow.last.is_some_and(|last| last > at) {
                     return Err(format!("{place}: a later receive got an earlier value"));
                 }
-                flow.taken = found + 1;
+                if !is_back {
+                    if given_up > 0 {
+                        flow.passed.extend(flow.taken..found);
+                    }
+                    flow.taken = found + 1;
+                }
                 flow.count += 1;
                 flow.last = Some(at);
                 Ok(())

@@ -225,7 +225,17 @@ impl World {
             && let Some(waiting) = &victim.waiting
         {
             victim.is_cancelled = true;
-            self.nodes[target.to].solos[target.to_shard].cancel(waiting);
+            victim.was_filled = waiting.is_filled();
+            let solo = &mut self.nodes[target.to].solos[target.to_shard];
+            match self.rng.below(4) {
+                // By a token, of which the shard hears now, or when it has a value for it.
+                0 if !victim.was_filled => solo.stop(waiting),
+                1 if !victim.was_filled => {
+                    waiting.stop();
+                    victim.is_unheard = true;
+                }
+                _ => solo.cancel(waiting),
+            }
             return Ok(true);
         }
         if open + count >= wanted {
@@ -259,6 +269,8 @@ impl World {
             waiting,
             deadline,
             is_cancelled: false,
+            was_filled: false,
+            is_unheard: false,
             is_over: false,
             late: 0,
         });

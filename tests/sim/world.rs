@@ -396,6 +396,13 @@ impl World {
                         step.ended(flow, at, awake[to].0, &outcome)?;
                         came.push((flow, outcome));
                         did = true;
+                    } else if receive.is_unheard {
+                        // Its owner polls it at last, or drops it.
+                        if self.rng.one_in(4) {
+                            receive.is_unheard = false;
+                            self.nodes[to].solos[to_shard].cancel(waiting);
+                        }
+                        did = true;
                     } else if receive.is_cancelled && self.lost[to][to_shard] <= now {
                         // The owner has turned since: nothing comes any more.
                         receive.is_over = true;

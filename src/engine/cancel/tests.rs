@@ -1,12 +1,13 @@
 //! Tokens: who is cancelled by whom, and that nobody leaves anything at a token.
 
+use std::sync::atomic::Ordering;
 use std::task::{Context, Waker};
 
 use super::*;
 
 fn listeners(token: &CancelToken) -> usize {
-    let nodes = token.nodes.iter();
-    nodes.map(|node| node.event.total_listeners()).sum()
+    let events = token.events.iter();
+    events.map(|event| event.total_listeners()).sum()
 }
 
 #[test]
@@ -71,7 +72,7 @@ fn a_token_keeps_nothing_of_those_that_are_over() {
         drop(hook);
     }
     assert_eq!(listeners(&token), 0);
-    assert_eq!(Arc::strong_count(&token.nodes[0]), 1);
+    assert_eq!(Arc::strong_count(&token.events[0]), 1);
 }
 
 /// A cancel at any moment of a poll is either seen by it or wakes after it.

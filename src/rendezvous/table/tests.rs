@@ -79,26 +79,18 @@ fn values_and_waiters_are_first_in_first_out() {
     }
     for (ordinal, value) in ["a", "b", "c"].into_iter().enumerate() {
         let ready = table.recv(NOW, slot(1), 0, Nanos::NEVER);
-        assert_eq!(
-            ready,
-            Ok(Received::Ready {
-                value,
-                ordinal: ordinal as u32
-            })
-        );
+        assert_eq!(had(ready), Some((value, ordinal as u32)));
     }
     for waiter in [1, 2, 3] {
         wait(&mut table, slot(1), waiter);
     }
     for (waiter, value) in [(1, "d"), (2, "e"), (3, "f")] {
         let ordinal = waiter + 2;
-        assert_eq!(
-            table.send(NOW, slot(1), value, 1),
-            Ok(Sent::Matched {
-                waiter,
-                value,
-                ordinal
-            })
+        let sent = table.send(NOW, slot(1), value, 1);
+        assert!(
+            matches!(sent, Ok(Sent::Matched { waiter: to, value: had, from })
+                if (to, had, from.ordinal()) == (waiter, value, ordinal)),
+            "{sent:?}"
         );
     }
     assert_eq!(
@@ -133,13 +125,7 @@ fn slots_that_share_a_hash_do_not_match() {
         wait(&mut table, other, 9);
         assert_eq!(table.stats().waiters, 1);
         let ready = table.recv(NOW, one, 8, Nanos::NEVER);
-        assert_eq!(
-            ready,
-            Ok(Received::Ready {
-                value: "mine",
-                ordinal: 0
-            })
-        );
+        assert_eq!(had(ready), Some(("mine", 0)));
         assert!(matches!(
             table.send(NOW, other, "yours", 1),
             Ok(Sent::Matched { waiter: 9, .. })
@@ -391,13 +377,7 @@ fn a_frame_makes_no_step_beyond_the_grace_table() {
         "a claimed step is in grace no more"
     );
     let ready = table.recv(NOW, slot_of(StepId(1), 1), 1, Nanos::NEVER);
-    assert_eq!(
-        ready,
-        Ok(Received::Ready {
-            value: "a",
-            ordinal: 0
-        })
-    );
+    assert_eq!(had(ready), Some(("a", 0)));
 }
 
 #[test]
@@ -437,8 +417,8 @@ fn an_ordinal_arrives_once() {
     );
     for (value, ordinal) in [("a", 0), ("f", 5)] {
         assert_eq!(
-            table.recv(NOW, slot(1), 1, Nanos::NEVER),
-            Ok(Received::Ready { value, ordinal })
+            had(table.recv(NOW, slot(1), 1, Nanos::NEVER)),
+            Some((value, ordinal))
         );
     }
     let waiting = table.recv(NOW, slot(1), 1, Nanos::NEVER);
@@ -477,17 +457,17 @@ fn offers_keep_their_place_and_drain_in_order() {
     );
     let mut out = Vec::new();
     assert_eq!(
-        table.supply(NOW, slot(1), 71, "c", 1, &mut |w, v| out.push((w, v))),
+        table.supply(NOW, slot(1), 71, "c", 1, &mut |w, v, _| out.push((w, v))),
         Ok(())
     );
     assert_eq!(out, Vec::new(), "the first is still on its way");
     assert_eq!(
-        table.supply(NOW, slot(1), 70, "a", 1, &mut |w, v| out.push((w, v))),
+        table.supply(NOW, slot(1), 70, "a", 1, &mut |w, v, _| out.push((w, v))),
         Ok(())
     );
     assert_eq!(out, vec![(1, "a"), (2, "b"), (3, "c")]);
     assert_eq!(
-        table.supply(NOW, slot(1), 70, "again", 1, &mut |_, _| {}),
+        table.supply(NOW, slot(1), 70, "again", 1, &mut |_, _, _| {}),
         Err("again")
     );
 }
@@ -517,9 +497,10 @@ fn a_withdrawn_offer_leaves_nobody_waiting_in_vain() {
         withdrawn(&[Arrived::Offer(70), Arrived::Offer(71)]),
         vec![Withdrawn::Wanted(71)]
     );
-    assert_eq!(
-        withdrawn(&[Arrived::Offer(70), Arrived::Value("b")]),
-        vec![Withdrawn::Matched(9, "b")]
+    let served = withdrawn(&[Arrived::Offer(70), Arrived::Value("b")]);
+    assert!(
+        matches!(served[..], [Withdrawn::Matched(9, "b", _)]),
+        "{served:?}"
     );
     assert_eq!(
         withdrawn(&[Arrived::Offer(71), Arrived::Offer(70)]),
@@ -614,11 +595,8 @@ fn every_limit_is_refused_and_nothing_is_lost() {
         Err(Refusal::Records)
     );
     assert_eq!(
-        table.recv(NOW, slot(0), 4, Nanos::NEVER),
-        Ok(Received::Ready {
-            value: "a",
-            ordinal: 0
-        })
+        had(table.recv(NOW, slot(0), 4, Nanos::NEVER)),
+        Some(("a", 0))
     );
     assert_eq!(
         abort(&mut table, STEP).len(),
@@ -695,11 +673,8 @@ fn a_lost_peer_takes_its_keys_and_no_others() {
     let again = table.arrive(NOW, slot(3), 0, Arrived::Value("anew"), 3);
     assert_eq!(again, Ok(Arrival::Parked), "its ordinals start again");
     assert_eq!(
-        table.recv(NOW, slot(2), 1, Nanos::NEVER),
-        Ok(Received::Ready {
-            value: "kept",
-            ordinal: 0
-        })
+        had(table.recv(NOW, slot(2), 1, Nanos::NEVER)),
+        Some(("kept", 0))
     );
 }
 
@@ -712,11 +687,13 @@ fn a_value_may_be_received_long_after_it_was_sent() {
         panic!("nothing has a deadline")
     });
     let ready = table.recv(NOW + 3_600_000_000_000, slot(1), 1, Nanos::NEVER);
-    assert_eq!(
-        ready,
-        Ok(Received::Ready {
-            value: "old",
-            ordinal: 0
-        })
-    );
+    assert_eq!(had(ready), Some(("old", 0)));
+}
+
+/// What a receive was given at once, and its ordinal.
+fn had(outcome: Result<Received<&'static str>, Refusal>) -> Option<(&'static str, u32)> {
+    match outcome {
+        Ok(Received::Ready { value, from }) => Some((value, from.ordinal())),
+        _ => None,
+    }
 }

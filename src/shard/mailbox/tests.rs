@@ -12,7 +12,7 @@ fn mailbox(capacity: usize) -> Arc<Mailbox> {
 }
 
 fn parcel(mailbox: &Arc<Mailbox>) -> (Parcel, Arc<SendCell>) {
-    let cell = Arc::new(SendCell::new(Tensor::scalar(1u8)));
+    let cell = Arc::new(SendCell::new(Tensor::scalar(1u8), None));
     let parcel = Parcel {
         key: Key::between("a", "a", "x").unwrap(),
         step: StepId(1),

@@ -1,0 +1,181 @@
+//! Unread: values that were handed over and that nobody read. They go back to where they lay, and to who waits there
+//! next.
+//!
+//! A receive that is dropped, or cancelled, or whose task ends, loses nothing: its value stands before all that was sent
+//! after it, holds no credit any more, and is refused for no bound. Only where its step has ended meanwhile, or its peer
+//! was given up, it goes with them.
+
+use super::TaskEvent;
+use super::call::Note;
+use super::core::{Core, Event};
+use super::faults;
+use super::stops::Stops;
+use super::value::{Handed, NO_LINK, NOT_LENT, Received, Value, Waiter};
+use super::wait::WaitCell;
+use crate::ground::Status;
+use crate::rendezvous::{Arrival, Origin, Slot};
+
+impl Event {
+    /// A receive of a task ended; a value came from that shard's table.
+    #[inline]
+    pub(super) fn received(
+        task: u32,
+        token: u64,
+        trace: u16,
+        shard: u16,
+        outcome: Result<Handed, Status>,
+    ) -> Self {
+        let (from, outcome) = match outcome {
+            Ok(Handed { received, from }) => (from, Ok(received)),
+            Err(status) => (Origin::NOWHERE, Err(status)),
+        };
+        Self {
+            task,
+            trace,
+            shard,
+            from,
+            event: TaskEvent::Received { token, outcome },
+        }
+    }
+}
+
+impl Core {
+    /// Brings an application thread its outcome, unless it was cancelled or is gone: then a value comes back.
+    pub(super) fn bring_to_cell(
+        &mut self,
+        cell: &WaitCell<Handed>,
+        stops: Option<&Stops>,
+        trace: u16,
+        outcome: Result<Handed, Status>,
+    ) -> Option<Handed> {
+        // Looked at with the value in hand: one that was sent after the cancel finds it here.
+        if stops.is_some_and(Stops::is_raised)
+            && cfg!(not(rendez_mutant = "cancelled_receives_take_values"))
+        {
+            cell.complete(Err(faults::cancelled()));
+            return outcome.ok();
+        }
+        if trace != 0 {
+            cell.wakes(self.stages.hands_to_thread(trace));
+        }
+        cell.complete(outcome)?.ok()
+    }
+
+    /// A value that was handed over goes back to where it lay, or to the next who waits there.
+    #[cold]
+    pub(super) fn unread(&mut self, unread: Handed) {
+        if cfg!(rendez_mutant = "unread_values_lost") {
+            return;
+        }
+        let mut unread = unread;
+        loop {
+            let Handed { received, from } = unread;
+            let Received {
+                tensor,
+                is_dead,
+                path,
+            } = received;
+            self.stats.returned += 1;
+            // Its credit went back when it was handed over.
+            let value = Value {
+                tensor,
+                is_dead,
+                path,
+                trace: 0,
+                lines: 0,
+                link: NO_LINK,
+                lent: NOT_LENT,
+            };
+            let Some(slot) = self.table.slot_of(from) else {
+                self.stats.dropped += 1;
+                return;
+            };
+            let bytes = value.parked_bytes();
+            let Ok(Arrival::Matched {
+                waiter,
+                value,
+                from,
+            }) = self.table.give_back(self.now, from, value, bytes)
+            else {
+                return;
+            };
+            self.settle_demands(slot);
+            let handed = self.handed(value, from);
+            match self.bring(waiter, Ok(handed)) {
+                Some(again) => unread = again,
+                None => return,
+            }
+        }
+    }
+
+    /// Values for several who wait, in their order: what one does not want any more is the next one's, and what is left
+    /// goes back.
+    pub(super) fn hand_over_in_order(
+        &mut self,
+        link: u32,
+        slot: Slot,
+        matched: Vec<(Waiter, Value, Origin)>,
+    ) {
+        let (waiters, values): (Vec<_>, Vec<_>) = matched
+            .into_iter()
+            .map(|(waiter, value, from)| (waiter, (value, from)))
+            .unzip();
+        let mut values = values.into_iter();
+        let mut unread = None;
+        for waiter in waiters {
+            let handed = match unread.take() {
+                Some(unread) => unread,
+                None => match values.next() {
+                    Some((value, from)) => self.handed(value, from),
+                    None => break,
+                },
+            };
+            unread = self.bring(waiter, Ok(handed));
+            if unread.is_some() {
+                self.stats.returned += 1;
+                self.stats.delivered += 1;
+            }
+        }
+        if let Some(unread) = unread {
+            self.unread(unread);
+        }
+        for (value, from) in values {
+            let unread = self.handed(value, from);
+            self.unread(unread);
+        }
+        self.settle_demands_of(link, slot);
+    }
+
+    /// A task is gone: what it was about to be brought goes back.
+    pub(super) fn give_back_events(&mut self, task: u32) {
+        let mut unread = Vec::new();
+        for _ in 0..self.events.len() {
+            match self.events.pop_front() {
+                Some(Event {
+                    task: of,
+                    shard,
+                    from,
+                    event,
+                    ..
+                }) if of == task => {
+                    if let TaskEvent::Received {
+                        outcome: Ok(received),
+                        ..
+                    } = event
+                    {
+                        unread.push((shard, Handed { received, from }));
+                    }
+                }
+                Some(event) => self.events.push_back(event),
+                None => break,
+            }
+        }
+        for (shard, handed) in unread {
+            if shard == self.index {
+                self.unread(handed);
+            } else {
+                self.note(shard, Note::Unread(handed));
+            }
+        }
+    }
+}
