@@ -41,6 +41,7 @@ mutants=(
     "refused_until_connected rules::rule_13_parks_until_connected a value for a peer that is not there yet is refused"
     "landings_unbudgeted rules::rule_15_landing_budget landings are opened without end"
     "landing_generation_unchecked landings::a_write_ends_with_its_landing a write goes on in the landing that came next"
+    "busy_keys_forgotten             seeds           keys leave though values, requests or frames of them are under way"
     "verbs_send_errors_ignored       verbs_faults::every_completion_status_ends_its_queue_pair_and_no_other a request that failed is taken for done"
     "verbs_receive_errors_ignored    verbs_faults::a_receive_that_fails_ends_its_queue_pair_and_no_other a receive that failed is taken for done"
     "verbs_reasons_lost              verbs_faults::every_completion_status_ends_its_queue_pair_and_no_other retries exceeded and refused accesses are told as a mere reset"

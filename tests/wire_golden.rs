@@ -180,6 +180,7 @@ fn messages() -> Vec<(&'static str, Message<'static>)> {
                 "/job:a/replica:0/task:0/device:CPU:0;/job:b/replica:0/task:0/device:CPU:0;x",
             ),
         ),
+        ("intern_back", Message::Intern(ticket(5, 4), "")),
         ("abort", Message::Abort(StepId(7), STATUS)),
         ("hello", Message::Hello(hello)),
         ("bye", Message::Bye),

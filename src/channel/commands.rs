@@ -409,6 +409,18 @@ impl<V: Payload> Channel<V> {
             .map_err(|()| Violation::Intern)
     }
 
+    /// Takes the number of `key` back, if it has one, and tells the peer. Nothing here may be busy with the key. True
+    /// if there is something to post.
+    pub fn forget_key(&mut self, key: KeyId) -> bool {
+        let Some(number) = self.given.take_back(key) else {
+            return false;
+        };
+        if self.state == State::Up {
+            self.queue(Message::Intern(number, ""), None);
+        }
+        self.state == State::Up
+    }
+
     /// Drops what is on offer for a step and cannot be had without us: by reading in place, or from the peer's own
     /// memory.
     pub fn drop_offers(&mut self, step: StepId) {

@@ -352,6 +352,10 @@ impl<V: Payload> Channel<V> {
                 None => self.stale(),
             },
             Message::Recall(offer) => Heard::Recall(offer),
+            Message::Intern(number, "") => {
+                self.learned.unlearn(number);
+                Heard::Nothing
+            }
             Message::Intern(number, text) => Heard::Intern { number, text },
             Message::Abort(step, status) => Heard::Abort { step, status },
             Message::Bye => Heard::Bye,

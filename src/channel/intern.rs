@@ -4,6 +4,7 @@
 //! has its own table: the sender of frames gives the numbers, the receiver learns them. Both are bounded; the least
 //! recently used number is given to another key with its next generation. Both start empty with every connection.
 
+use super::keyed::Counts;
 use super::rules::{Rule, Rules};
 use crate::ground::limits::INTERNED_KEYS;
 use crate::rendezvous::KeyId;
@@ -30,6 +31,8 @@ pub(crate) struct Given {
     slots: Vec<Slot>,
     newest: u32,
     oldest: u32,
+    /// How many of the slots stand for no key: they are the oldest ones.
+    free: usize,
     limit: usize,
 }
 
@@ -41,6 +44,7 @@ impl Given {
             slots: Vec::new(),
             newest: NONE,
             oldest: NONE,
+            free: 0,
             limit,
         }
     }
@@ -61,9 +65,9 @@ impl Given {
         Some(ticket)
     }
 
-    /// Gives `key` a number: a new one, or the least recently used one's next generation.
+    /// Gives `key` a number: a new one, or the next generation of one that is free or was used least recently.
     pub(crate) fn give(&mut self, key: KeyId) -> Ticket {
-        let index = if self.slots.len() < self.limit {
+        let index = if self.free == 0 && self.slots.len() < self.limit {
             self.slots.push(Slot {
                 key: key.0,
                 generation: 0,
@@ -75,7 +79,10 @@ impl Given {
             let index = self.oldest;
             self.unlink(index);
             let slot = &mut self.slots[index as usize];
-            self.by_key[slot.key as usize] = NONE;
+            match self.by_key.get_mut(slot.key as usize) {
+                Some(former) => *former = NONE,
+                None => self.free -= 1,
+            }
             slot.key = key.0;
             slot.generation = (slot.generation + 1) & ((1 << Ticket::GENERATION_BITS) - 1);
             index
@@ -92,13 +99,21 @@ impl Given {
         }
     }
 
-    /// Every key that has a number.
-    pub(crate) fn keys(&self) -> impl Iterator<Item = KeyId> + '_ {
-        self.slots.iter().map(|slot| KeyId(slot.key))
+    /// Takes the number of `key` back, if it has one: the next key gets it.
+    pub(crate) fn take_back(&mut self, key: KeyId) -> Option<Ticket> {
+        let index = std::mem::replace(self.by_key.get_mut(key.0 as usize)?, NONE);
+        let slot = self.slots.get_mut(index as usize)?;
+        slot.key = NONE;
+        let generation = slot.generation;
+        self.unlink(index);
+        self.link_oldest(index);
+        self.free += 1;
+        Some(Ticket { index, generation })
     }
 
     /// Forgets every number: a new connection begins.
     pub(crate) fn clear(&mut self) {
+        self.free = 0;
         self.by_key.clear();
         self.slots.clear();
         self.newest = NONE;
@@ -115,6 +130,18 @@ impl Given {
             NONE => self.oldest = newer,
             older => self.slots[older as usize].newer = newer,
         }
+    }
+
+    fn link_oldest(&mut self, index: u32) {
+        let former = self.oldest;
+        let slot = &mut self.slots[index as usize];
+        slot.older = NONE;
+        slot.newer = former;
+        match former {
+            NONE => self.newest = index,
+            former => self.slots[former as usize].older = index,
+        }
+        self.oldest = index;
     }
 
     fn link_newest(&mut self, index: u32) {
@@ -134,13 +161,16 @@ impl Given {
 #[derive(Debug)]
 pub(crate) struct Learned {
     slots: Vec<(u32, Option<KeyId>)>,
+    /// How many numbers each key has.
+    counts: Counts,
     rules: Rules,
 }
 
 impl Learned {
-    pub(crate) const fn new(rules: Rules) -> Self {
+    pub(crate) fn new(rules: Rules) -> Self {
         Self {
             slots: Vec::new(),
+            counts: Counts::default(),
             rules,
         }
     }
@@ -167,16 +197,31 @@ impl Learned {
         }
         let former = self.slots[at].1;
         self.slots[at] = (number.generation, Some(key));
+        if let Some(former) = former {
+            self.counts.take(former);
+        }
+        self.counts.add(key);
         Ok(former)
+    }
+
+    /// The peer took a number back. One that it has given to another key since stays that one's.
+    pub(crate) fn unlearn(&mut self, number: Ticket) {
+        if let Some((generation, key)) = self.slots.get_mut(number.index as usize)
+            && *generation == number.generation
+            && let Some(key) = key.take()
+        {
+            self.counts.take(key);
+        }
+    }
+
+    /// True if the peer may call `key` by a number.
+    pub(crate) fn has(&self, key: KeyId) -> bool {
+        self.counts.has(key)
     }
 
     /// Forgets every number.
     pub(crate) fn clear(&mut self) {
         self.slots.clear();
-    }
-
-    /// Every key that has a number.
-    pub(crate) fn keys(&self) -> impl Iterator<Item = KeyId> + '_ {
-        self.slots.iter().filter_map(|(_, key)| *key)
+        self.counts.clear();
     }
 }

@@ -17,6 +17,7 @@ mod commands;
 pub mod heard;
 mod inputs;
 pub(crate) mod intern;
+mod keyed;
 mod outputs;
 pub mod rules;
 pub(crate) mod slab;
@@ -34,7 +35,7 @@ use crate::rendezvous::KeyId;
 use crate::wire::message::Push;
 use crate::wire::{Point, Ticket};
 use intern::{Given, Learned};
-use slab::Slab;
+use keyed::{Keyed, OfKey};
 use stream::Stream;
 
 /// A value as far as a channel must know it.
@@ -129,6 +130,24 @@ struct Writing {
     is_dead: bool,
 }
 
+impl OfKey for Demand {
+    fn key(&self) -> KeyId {
+        self.key
+    }
+}
+
+impl<V> OfKey for Offered<V> {
+    fn key(&self) -> KeyId {
+        self.key
+    }
+}
+
+impl OfKey for Writing {
+    fn key(&self) -> KeyId {
+        self.key
+    }
+}
+
 /// Why a push was not taken. The value comes back.
 #[derive(Debug)]
 pub enum NoPush<V> {
@@ -183,11 +202,11 @@ pub struct Channel<V> {
     stream: Stream<V>,
     given: Given,
     learned: Learned,
-    requests: Slab<Demand>,
-    offers: Slab<Offered<V>>,
+    requests: Keyed<Demand>,
+    offers: Keyed<Offered<V>>,
     /// How the bytes on offer have changed, by step, since that was last asked.
     weighed: Vec<(Option<StepId>, i64)>,
-    writes: Slab<Writing>,
+    writes: Keyed<Writing>,
     /// Requests of the peer that wait here, by the peer's ticket index: the generation and the shard's tag.
     parked: Vec<Option<(u32, u64)>>,
     /// Frames of the peer's epoch consumed, and how many of them it has been told.
@@ -229,13 +248,13 @@ impl<V: Payload> Channel<V> {
             stream: Stream::new(usize::from(settings.frame_window)),
             given: Given::new(settings.interned),
             learned: Learned::new(settings.rules),
-            requests: Slab::new(settings.requests),
+            requests: Keyed::new(settings.requests),
             // Writes that failed come back as offers, beyond what may be offered; and as many as may be offered are
             // kept for readers of ended epochs.
-            offers: Slab::new(2 * settings.offers + PARKED_REQUESTS),
+            offers: Keyed::new(2 * settings.offers + PARKED_REQUESTS),
             weighed: Vec::new(),
             // Each serves a request of the peer: there is always room, so that an accepted offer never has to wait.
-            writes: Slab::new(PARKED_REQUESTS),
+            writes: Keyed::new(PARKED_REQUESTS),
             parked: Vec::new(),
             consumed: 0,
             consumed_told: 0,
@@ -383,27 +402,26 @@ impl<V: Payload> Channel<V> {
         self.requests.at(ticket)
     }
 
-    /// Every key this channel has a use for: those ids must not be given to other keys.
-    pub fn keys(&self) -> impl Iterator<Item = KeyId> + '_ {
-        let demanded = self
-            .requests
-            .tickets()
-            .filter_map(|ticket| self.requests.at(ticket).map(|demand| demand.key));
-        let offered = self
-            .offers
-            .tickets()
-            .filter_map(|ticket| self.offers.at(ticket).map(|offered| offered.key));
-        let written = self
-            .writes
-            .tickets()
-            .filter_map(|ticket| self.writes.at(ticket).map(|writing| writing.key));
-        self.given
-            .keys()
-            .chain(self.learned.keys())
-            .chain(self.stream.keys())
-            .chain(demanded)
-            .chain(offered)
-            .chain(written)
+    /// True if something that was begun here is of `key`: it is asked for, on offer, being written, or a frame of it is
+    /// not acknowledged.
+    #[must_use]
+    pub fn is_busy_with(&self, key: KeyId) -> bool {
+        self.stream.may_have(key)
+            || self.requests.has(key)
+            || self.offers.has(key)
+            || self.writes.has(key)
+    }
+
+    /// True if the peer may speak of `key` by a number that it gave.
+    #[must_use]
+    pub fn is_called(&self, key: KeyId) -> bool {
+        self.learned.has(key)
+    }
+
+    /// True if an ended connection has left nothing here: nothing is kept for the peer either.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.is_at_rest() && self.kept == 0 && self.state == State::Down
     }
 
     /// Every demand of ours that `pred` picks.

@@ -48,6 +48,11 @@ pub(crate) struct Stream<V> {
     former: usize,
     /// Frames acknowledged since the epoch began.
     acknowledged: u64,
+    /// Frames of keys that were queued, and how many of them may be here no more. Both wrap.
+    queued: u32,
+    gone: u32,
+    /// By key: `queued` when its last frame was.
+    marks: Vec<u32>,
 }
 
 impl<V> Stream<V> {
@@ -59,12 +64,43 @@ impl<V> Stream<V> {
             posted_loads: 0,
             former: 0,
             acknowledged: 0,
+            queued: 0,
+            gone: 0,
+            marks: Vec::new(),
         }
+    }
+
+    /// A frame of that key is queued.
+    #[inline]
+    fn mark(&mut self, key: Option<KeyId>) {
+        if let Some(key) = key {
+            self.queued = self.queued.wrapping_add(1);
+            match self.marks.get_mut(key.0 as usize) {
+                Some(mark) => *mark = self.queued,
+                None => self.first_mark(key),
+            }
+        }
+    }
+
+    #[cold]
+    fn first_mark(&mut self, key: KeyId) {
+        let at = key.0 as usize;
+        self.marks.resize(at + 1, self.gone);
+        self.marks[at] = self.queued;
+    }
+
+    /// True if a frame of that key may be here. It is never false while one is.
+    pub(crate) fn may_have(&self, key: KeyId) -> bool {
+        let Some(&mark) = self.marks.get(key.0 as usize) else {
+            return false;
+        };
+        self.queued.wrapping_sub(mark) < self.queued.wrapping_sub(self.gone)
     }
 
     /// A frame that carries everything itself.
     #[inline]
     pub(crate) fn push(&mut self, frame: Frame, key: Option<KeyId>) {
+        self.mark(key);
         self.queue.push_back(Due {
             frame,
             key,
@@ -75,6 +111,7 @@ impl<V> Stream<V> {
     /// A frame and what belongs to it.
     #[inline]
     pub(crate) fn push_loaded(&mut self, frame: Frame, key: Option<KeyId>, load: Load<V>) {
+        self.mark(key);
         self.loads.push_back(load);
         self.queue.push_back(Due {
             frame,
@@ -97,11 +134,6 @@ impl<V> Stream<V> {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.queue.is_empty()
-    }
-
-    /// Every key a frame waits for.
-    pub(crate) fn keys(&self) -> impl Iterator<Item = KeyId> + '_ {
-        self.queue.iter().filter_map(|due| due.key)
     }
 
     /// The next frame to post, and what belongs to it.
@@ -210,6 +242,9 @@ impl<V> Stream<V> {
         }
         self.queue.append(&mut queue);
         self.loads.append(&mut loads);
+        if self.queue.is_empty() {
+            self.gone = self.queued;
+        }
     }
 
     /// Drops what was posted without waiting for its acknowledgement. Only a simulation does this.
@@ -226,15 +261,24 @@ impl<V> Stream<V> {
         self.posted_loads = 0;
         self.former = 0;
         self.acknowledged = 0;
+        self.gone = self.queued;
     }
 
     #[inline]
     fn drop_front(&mut self, count: usize) {
-        let mut with_load = 0;
+        let (mut with_load, mut with_key) = (0, 0);
         for _ in 0..count {
-            let has_load = self.queue.pop_front().is_some_and(|due| due.has_load);
-            with_load += usize::from(has_load);
+            if let Some(due) = self.queue.pop_front() {
+                with_load += usize::from(due.has_load);
+                with_key += u32::from(due.key.is_some());
+            }
         }
+        // Frames that were taken out on the way are counted when nothing is left: until then too few are gone.
+        self.gone = if self.queue.is_empty() {
+            self.queued
+        } else {
+            self.gone.wrapping_add(with_key)
+        };
         for _ in 0..with_load {
             self.loads.pop_front();
         }

@@ -159,6 +159,11 @@ const _: () = assert!(BODY_MAX_MAX as u64 <= LINE_WINDOW_MAX as u64 * 64);
 /// Keys a shard knows at once: a million parked keys, and room.
 pub const KEYS: usize = 1 << 21;
 
+/// Keys a shard knows before it forgets those that rest, least recently used first: some 540 bytes each, so 34 MiB. A
+/// graph of ten thousand edges is six times under it, so that none of its keys is ever met twice; and as many have a
+/// number on a connection, so that who comes round again finds neither or both.
+pub const IDLE_KEYS: usize = INTERNED_KEYS;
+
 /// Tasks that keys may name.
 pub const PEERS: usize = 4096;
 
@@ -209,6 +214,7 @@ pub const INCOMING: usize = 1 << 18;
 const _: () = assert!(INLINE_MAX <= BODY_MAX);
 const _: () = assert!(LINE_WINDOW < 1 << 15);
 const _: () = assert!(REQUESTS <= PARKED_REQUESTS);
+const _: () = assert!(IDLE_KEYS < KEYS);
 // Values nobody takes press for requests before they hold every place on offer.
 const _: () = assert!(LINE_WINDOW as usize <= OFFERS);
 

@@ -111,18 +111,28 @@ impl Leases {
     /// Gives the lease that is out under a token `is_it` says yes to another token: what [`Leases::reclaim`] will
     /// tell. False if there is none. Looks at every entry.
     pub fn retag(&mut self, is_it: impl Fn(u64) -> bool, token: u64) -> bool {
-        let Entries(entries) = self.owner.estate();
-        // SAFETY: the entries lie in the owner's estate, which outlives this call.
-        let entries = unsafe { entries.as_ref() };
-        let found = entries.iter().find(|entry| {
-            // Only the owner changes either, and it is here: an entry with a mapping is out, or on its way home.
-            !entry.mapped.load(Ordering::Relaxed).is_null()
-                && is_it(entry.token.load(Ordering::Relaxed))
-        });
+        let found = self.find(is_it);
         if let Some(entry) = found {
             entry.token.store(token, Ordering::Relaxed);
         }
         found.is_some()
+    }
+
+    /// True if a lease is out under a token that `is_it` says yes to. Looks at every entry.
+    #[must_use]
+    pub fn has(&self, is_it: impl Fn(u64) -> bool) -> bool {
+        self.find(is_it).is_some()
+    }
+
+    fn find(&self, is_it: impl Fn(u64) -> bool) -> Option<&Lease> {
+        let Entries(entries) = self.owner.estate();
+        // SAFETY: the entries lie in the owner's estate, which outlives this call.
+        let entries = unsafe { entries.as_ref() };
+        entries.iter().find(|entry| {
+            // Only the owner changes either, and it is here: an entry with a mapping is out, or on its way home.
+            !entry.mapped.load(Ordering::Relaxed).is_null()
+                && is_it(entry.token.load(Ordering::Relaxed))
+        })
     }
 
     /// The token of the lease that a tensor is of, if it is one of this table.

@@ -4,7 +4,7 @@
 //! `requested`; how everything there ends, in `ending`.
 
 use super::index::{Index, fold};
-use super::names::{Limits, Slot};
+use super::names::{KeyId, Limits, Slot};
 use super::queues::{GRACE, Node, Record, Waiter};
 use super::refusal::Refusal;
 use super::steps::{NONE, Steps};
@@ -23,6 +23,8 @@ pub struct Table<V, W> {
     pub(super) record_count: u32,
     /// Records that ever were.
     pub(super) births: u64,
+    /// By key: how many records are of it.
+    uses: Vec<u32>,
     pub(super) nodes: Vec<Node<V>>,
     pub(super) free_node: u32,
     pub(super) waiters: Vec<Waiter<W>>,
@@ -50,6 +52,7 @@ impl<V, W: Copy> Table<V, W> {
             free_record: NONE,
             record_count: 0,
             births: 0,
+            uses: Vec::new(),
             nodes: Vec::new(),
             free_node: NONE,
             waiters: Vec::with_capacity(limits.waiters as usize),
@@ -187,13 +190,32 @@ impl<V, W: Copy> Table<V, W> {
         }
         self.record_count += 1;
         self.index.insert(tag, at);
+        match self.uses.get_mut(slot.key.0 as usize) {
+            Some(uses) => *uses += 1,
+            None => self.first_use(slot.key),
+        }
         Ok(at)
+    }
+
+    #[cold]
+    fn first_use(&mut self, key: KeyId) {
+        let at = key.0 as usize;
+        self.uses.resize(at + 1, 0);
+        self.uses[at] = 1;
+    }
+
+    /// True if a step that has not ended has a rendezvous point of this key. The ordinals of such a key are counted
+    /// here, so its number may not go to another one.
+    #[must_use]
+    pub fn is_used(&self, key: KeyId) -> bool {
+        self.uses.get(key.0 as usize).is_some_and(|&uses| uses > 0)
     }
 
     /// Forgets a record whose queues are empty and which its step has unlinked.
     pub(super) fn release_record(&mut self, at: u32) {
         let slot = self.records[at as usize].slot();
         self.index.remove(self.tag(&slot), at);
+        self.uses[slot.key.0 as usize] -= 1;
         let record = &mut self.records[at as usize];
         record.scope = NONE;
         record.sibling = self.free_record;

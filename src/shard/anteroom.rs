@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::parcel::{Permit, SendCell};
 use crate::ground::{Nanos, Status, StepId};
-use crate::rendezvous::{Refusal, Slot};
+use crate::rendezvous::{KeyId, Refusal, Slot};
 
 /// A send that waits.
 #[derive(Debug)]
@@ -36,6 +36,8 @@ pub(crate) struct Anteroom {
     next: u64,
     slots: BTreeMap<Place, VecDeque<u64>>,
     steps: BTreeMap<StepId, BTreeSet<u64>>,
+    /// How many wait at each key.
+    keys: BTreeMap<KeyId, u32>,
     /// Slots at which somebody began to wait for a value that stands here.
     pub(crate) wanted: Vec<Slot>,
     /// A peer has credit again, or is there.
@@ -91,12 +93,24 @@ impl Anteroom {
         let (slot, step) = (place(&guest.slot), guest.slot.step);
         self.slots.entry(slot).or_default().push_back(turn);
         self.steps.entry(step).or_default().insert(turn);
+        *self.keys.entry(guest.slot.key).or_default() += 1;
         self.guests.insert(turn, guest);
+    }
+
+    /// True if somebody waits at the key.
+    pub(crate) fn has_key(&self, key: KeyId) -> bool {
+        self.keys.contains_key(&key)
     }
 
     /// Takes a send out.
     pub(crate) fn leave(&mut self, turn: u64) -> Option<Guest> {
         let guest = self.guests.remove(&turn)?;
+        if let Some(count) = self.keys.get_mut(&guest.slot.key) {
+            *count -= 1;
+            if *count == 0 {
+                self.keys.remove(&guest.slot.key);
+            }
+        }
         let at = place(&guest.slot);
         if let Some(turns) = self.slots.get_mut(&at) {
             turns.retain(|&other| other != turn);

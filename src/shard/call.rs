@@ -250,8 +250,10 @@ pub(crate) enum Note {
     },
     /// What you delivered, and nobody here has read.
     Unread(Handed),
-    /// My number for your key.
-    Interned { theirs: KeyId, mine: KeyId },
+    /// My number for your key, if there was room for it.
+    Interned { theirs: Option<KeyId>, mine: KeyId },
+    /// I call your key by its number no more, after you have told it so often.
+    Forget { key: KeyId, told: u32 },
     /// A step ended: the home shard has fixed the status.
     Abort { step: StepId, status: Status },
 }

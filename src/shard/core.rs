@@ -161,6 +161,8 @@ pub(crate) struct Core {
     pub(crate) pool: Pool,
     pub(crate) leases: Leases,
     pub(crate) links: Vec<Link>,
+    /// Those of the links that are nobody's.
+    pub(crate) spare_links: Vec<u32>,
     /// By port and queue pair: the link.
     pub(crate) by_qp: Vec<Vec<u32>>,
     pub(crate) peers: Vec<Peer>,
@@ -209,11 +211,9 @@ impl Core {
         if let Some(id) = self.keys.find(key) {
             return Ok(id);
         }
+        self.forget_some();
         if self.keys.is_full() {
-            self.sweep_keys();
-            if self.keys.is_full() {
-                return Err(faults::keys_exhausted(self.settings.keys));
-            }
+            return Err(faults::keys_exhausted(self.settings.keys));
         }
         self.number(key)
     }
@@ -224,9 +224,7 @@ impl Core {
         if let Some(id) = self.keys.find(key) {
             return Ok(id);
         }
-        if self.keys.is_full() {
-            self.sweep_keys();
-        }
+        self.forget_some();
         self.number(key)
     }
 
@@ -241,15 +239,11 @@ impl Core {
         if self.stages.is_on() {
             self.stages.name(key.hash(), &key.to_string());
         }
-        Ok(self.keys.insert(KeyEntry {
-            key,
-            route,
-            owner,
-            link,
-            owner_id: None,
-            is_pinned: false,
-            prepared: 0,
-        }))
+        let entry = KeyEntry::new(key, route, owner, link);
+        if let Some(peer) = entry.peer() {
+            self.peers[peer as usize].keys += 1;
+        }
+        Ok(self.keys.insert(entry))
     }
 
     /// Which of the key's ends are here.
@@ -269,22 +263,6 @@ impl Core {
             },
             (false, false) => Route::Foreign,
         })
-    }
-
-    /// Gives the numbers of keys that nothing refers to any more back.
-    fn sweep_keys(&mut self) {
-        let mut in_use = std::collections::BTreeSet::new();
-        self.table.pending(|pending| {
-            in_use.insert(pending.slot.key);
-        });
-        self.table.each_slot(|slot| {
-            in_use.insert(slot.key);
-        });
-        for link in &self.links {
-            in_use.extend(link.channel.keys());
-        }
-        in_use.extend(self.anteroom.guests().map(|(_, guest)| guest.slot.key));
-        self.keys.sweep(|id| in_use.contains(&id));
     }
 
     /// True if `transmit` has something to do.
@@ -427,14 +405,16 @@ impl Core {
         }
     }
 
-    /// How a neighbour knows a key of ours.
-    pub(crate) fn note_key(&self, id: KeyId) -> Option<NoteKey> {
-        let entry = self.keys.at(id)?;
-        Some(
-            entry
-                .owner_id
-                .map_or_else(|| NoteKey::Key(entry.key.clone(), id), NoteKey::Id),
-        )
+    /// How a neighbour knows a key of ours. What is made here must be sent: a whole key is answered.
+    pub(crate) fn note_key(&mut self, id: KeyId) -> Option<NoteKey> {
+        let entry = self.keys.at_mut(id)?;
+        Some(match entry.owner_id {
+            Some(theirs) => NoteKey::Id(theirs),
+            None => {
+                entry.asked += 1;
+                NoteKey::Key(entry.key.clone(), id)
+            }
+        })
     }
 
     /// The full key of a slot, for messages to people.

@@ -1,8 +1,10 @@
 //! The shard's keys: each (source, destination, edge) it has met, under a small dense number.
 //!
 //! It knows names, not values. The number is exact: two keys alive never share one, because a look-up compares
-//! names and not only their hash. Numbers of keys that nothing refers to any more are given out again when the
-//! table is full.
+//! names and not only their hash. A number whose key was forgotten is given out again.
+//!
+//! A hand goes round over the keys, as in CLOCK: it takes from each the mark of its use, and stops at one that had
+//! none since it last came by. Whether that one may be forgotten is decided in `forgetting.rs`.
 
 use crate::ground::{Incarnation, Key};
 use crate::rendezvous::KeyId;
@@ -31,10 +33,45 @@ pub(crate) struct KeyEntry {
     pub(crate) link: u32,
     /// The number the owner gave it, when another shard owns it and has told.
     pub(crate) owner_id: Option<KeyId>,
-    /// Somebody outside the shard holds the number: it is never given to another key.
-    pub(crate) is_pinned: bool,
+    /// How often the owner has told its number: as often it takes note of it.
+    pub(crate) told: u32,
+    /// Notes with the whole key under way to its owner, which answers each with its number.
+    pub(crate) asked: u32,
+    /// How often neighbours were told our number and have not let go of it: while that is not zero the key is kept.
+    pub(crate) pins: u32,
     /// How often it was prepared and not released: as long as that is not zero it is kept likewise.
     pub(crate) prepared: u32,
+    /// Which of all keys that this shard has met: tells apart those that had the same number.
+    pub(crate) serial: u32,
+    /// Used since the hand came by.
+    pub(crate) is_used: bool,
+}
+
+impl KeyEntry {
+    /// A key that was not met before.
+    pub(crate) const fn new(key: Key, route: Route, owner: u16, link: u32) -> Self {
+        Self {
+            key,
+            route,
+            owner,
+            link,
+            owner_id: None,
+            told: 0,
+            asked: 0,
+            pins: 0,
+            prepared: 0,
+            serial: 0,
+            is_used: true,
+        }
+    }
+
+    /// The peer at the other end, if it is one.
+    pub(crate) const fn peer(&self) -> Option<u32> {
+        match self.route {
+            Route::Out { peer } | Route::In { peer } => Some(peer),
+            Route::Local | Route::Foreign => None,
+        }
+    }
 }
 
 /// Every key of a shard.
@@ -46,6 +83,10 @@ pub(crate) struct Keys {
     free: Vec<u32>,
     count: usize,
     limit: usize,
+    /// Where the hand is.
+    hand: usize,
+    /// Keys met so far; it wraps.
+    met: u32,
 }
 
 impl Keys {
@@ -56,12 +97,14 @@ impl Keys {
             free: Vec::new(),
             count: 0,
             limit,
+            hand: 0,
+            met: 0,
         }
     }
 
     /// The number of `key`, if it has one.
     #[inline]
-    pub(crate) fn find(&self, key: &Key) -> Option<KeyId> {
+    pub(crate) fn find(&mut self, key: &Key) -> Option<KeyId> {
         let hash = key.hash();
         let tag = (hash >> 32) as u32;
         let mask = self.index.len() - 1;
@@ -72,9 +115,10 @@ impl Keys {
                 return None;
             }
             if found == tag
-                && let Some(Some(entry)) = self.entries.get(number as usize - 1)
+                && let Some(Some(entry)) = self.entries.get_mut(number as usize - 1)
                 && is_same(&entry.key, key)
             {
+                entry.is_used = true;
                 return Some(KeyId(number - 1));
             }
             at = (at + 1) & mask;
@@ -86,7 +130,9 @@ impl Keys {
     }
 
     /// Gives a new key a number; the caller has looked, and there is room.
-    pub(crate) fn insert(&mut self, entry: KeyEntry) -> KeyId {
+    pub(crate) fn insert(&mut self, mut entry: KeyEntry) -> KeyId {
+        self.met = self.met.wrapping_add(1);
+        entry.serial = self.met;
         if (self.count + 1) * 2 > self.index.len() {
             self.grow();
         }
@@ -106,26 +152,47 @@ impl Keys {
         KeyId(number)
     }
 
-    /// Takes every key away that is neither pinned nor prepared and that `in_use` does not name. Returns how many went.
-    pub(crate) fn sweep(&mut self, in_use: impl Fn(KeyId) -> bool) -> usize {
-        let before = self.count;
-        for number in 0..self.entries.len() {
-            let goes = self.entries[number].as_ref().is_some_and(|entry| {
-                !entry.is_pinned && entry.prepared == 0 && !in_use(KeyId(number as u32))
-            });
-            if goes {
-                self.entries[number] = None;
-                self.free.push(number as u32);
-                self.count -= 1;
-            }
-        }
-        self.rebuild(self.index.len());
-        before - self.count
+    /// Forgets a key. Its number goes to another.
+    pub(crate) fn remove(&mut self, id: KeyId) -> Option<KeyEntry> {
+        let entry = self.entries.get_mut(id.0 as usize)?.take()?;
+        self.unplace(entry.key.hash(), id.0);
+        self.free.push(id.0);
+        self.count -= 1;
+        Some(entry)
+    }
+
+    /// Moves the hand on by one place. The key there, if it was not used since the hand last came by.
+    pub(crate) fn step_hand(&mut self) -> Option<KeyId> {
+        let at = self.hand;
+        self.hand = if at + 1 < self.entries.len() {
+            at + 1
+        } else {
+            0
+        };
+        let entry = self.entries.get_mut(at)?.as_mut()?;
+        let was_used = std::mem::replace(&mut entry.is_used, false);
+        (!was_used).then_some(KeyId(at as u32))
+    }
+
+    /// How many keys there are.
+    pub(crate) const fn len(&self) -> usize {
+        self.count
+    }
+
+    /// The numbers given out so far, in use or not.
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = KeyId> + use<> {
+        (0..self.entries.len() as u32).map(KeyId)
     }
 
     #[inline]
     pub(crate) fn at(&self, id: KeyId) -> Option<&KeyEntry> {
         self.entries.get(id.0 as usize)?.as_ref()
+    }
+
+    /// True if the number is of this key still, and of no other.
+    #[inline]
+    pub(crate) fn is(&self, id: KeyId, serial: u32) -> bool {
+        matches!(self.entries.get(id.0 as usize), Some(Some(entry)) if entry.serial == serial)
     }
 
     #[inline]
@@ -157,6 +224,37 @@ impl Keys {
             at = (at + 1) & mask;
         }
         self.index[at] = ((hash >> 32) as u32, number + 1);
+    }
+
+    /// Takes a number out of the index, and closes the hole.
+    fn unplace(&mut self, hash: u64, number: u32) {
+        let mask = self.index.len() - 1;
+        let mut hole = hash as usize & mask;
+        while self.index[hole].1 != number + 1 {
+            if self.index[hole].1 == 0 {
+                debug_assert!(false, "removed what was never indexed");
+                return;
+            }
+            hole = (hole + 1) & mask;
+        }
+        let mut at = hole;
+        loop {
+            at = (at + 1) & mask;
+            let (tag, other) = self.index[at];
+            if other == 0 {
+                break;
+            }
+            let key = self.entries.get(other as usize - 1);
+            let home = key
+                .and_then(Option::as_ref)
+                .map_or(at, |entry| entry.key.hash() as usize & mask);
+            // An entry may fill the hole only if its own place is not behind the hole.
+            if at.wrapping_sub(home) & mask >= at.wrapping_sub(hole) & mask {
+                self.index[hole] = (tag, other);
+                hole = at;
+            }
+        }
+        self.index[hole] = (0, 0);
     }
 
     fn grow(&mut self) {
@@ -199,3 +297,6 @@ fn is_same(a: &Key, b: &Key) -> bool {
         && a.source() == b.source()
         && a.destination() == b.destination()
 }
+
+#[cfg(test)]
+mod tests;

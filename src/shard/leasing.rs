@@ -52,6 +52,11 @@ const fn parts(token: u64) -> (u32, u32) {
     )
 }
 
+/// The link that a lease came by.
+pub(super) const fn link_of(token: u64) -> u32 {
+    parts(token).0
+}
+
 /// Why an offer cannot be read in place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum NoLease {

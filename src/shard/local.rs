@@ -400,7 +400,6 @@ impl Core {
         tensor: Tensor,
         is_dead: bool,
     ) -> Result<u32, Status> {
-        let key = self.note_key(slot.key).ok_or_else(faults::stale_key)?;
         let full = self
             .notes
             .get(usize::from(owner))
@@ -408,6 +407,7 @@ impl Core {
         if full {
             return Err(faults::mailbox_full(self.settings.notes));
         }
+        let key = self.note_key(slot.key).ok_or_else(faults::stale_key)?;
         self.note(
             owner,
             Note::Send {

@@ -16,6 +16,7 @@ mod ending;
 mod failing;
 pub(crate) mod faults;
 mod fetch;
+mod forgetting;
 pub(crate) mod keys;
 mod leasing;
 mod local;
@@ -169,6 +170,7 @@ impl Shard {
             pool: parts.pool,
             leases: Leases::new(settings.leases),
             links: Vec::new(),
+            spare_links: Vec::new(),
             by_qp: vec![Vec::new(); parts.ports.len()],
             peers: Vec::new(),
             anteroom: Anteroom::default(),

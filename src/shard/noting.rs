@@ -96,7 +96,14 @@ impl Core {
             Note::Unread(unread) => self.unread(unread),
             Note::Interned { theirs, mine } => {
                 if let Some(entry) = self.keys.at_mut(mine) {
-                    entry.owner_id = Some(theirs);
+                    entry.asked = entry.asked.saturating_sub(1);
+                    entry.told += u32::from(theirs.is_some());
+                    entry.owner_id = entry.owner_id.or(theirs);
+                }
+            }
+            Note::Forget { key, told } => {
+                if let Some(entry) = self.keys.at_mut(key) {
+                    entry.pins = entry.pins.saturating_sub(told);
                 }
             }
             Note::Abort { step, status } => {
@@ -109,18 +116,18 @@ impl Core {
         match key {
             NoteKey::Id(id) => Ok(id),
             NoteKey::Key(key, theirs) => {
-                let id = self.intern(&key)?;
-                if let Some(entry) = self.keys.at_mut(id) {
-                    entry.is_pinned = true;
+                let met = self.intern(&key);
+                if let Some(entry) = met.as_ref().ok().and_then(|&id| self.keys.at_mut(id)) {
+                    entry.pins += 1;
                 }
                 self.note(
                     from,
                     Note::Interned {
-                        theirs: id,
+                        theirs: met.as_ref().ok().copied(),
                         mine: theirs,
                     },
                 );
-                Ok(id)
+                met
             }
         }
     }

@@ -49,6 +49,16 @@ impl Link {
         self.parked.is_empty() && self.channel.takes_push()
     }
 
+    /// True if the link is nobody's as it stands: nothing of an ended connection is left, and none is to come.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.qp.is_none()
+            && self.next.is_none()
+            && self.parked.is_empty()
+            && self.seen.is_empty()
+            && self.unmapped.is_empty()
+            && self.channel.is_empty()
+    }
+
     /// True if values nobody has taken yet, or leases that somebody keeps, hold so much of the peer's credit or of its
     /// places on offer that a value may not come by itself. A requested one needs neither.
     pub(crate) fn is_pressed(&self, offers: usize) -> bool {
@@ -83,6 +93,8 @@ pub(crate) struct Peer {
     pub(crate) state: PeerState,
     /// By the peer's shard index: the link.
     pub(crate) links: Vec<u32>,
+    /// How many keys name it.
+    pub(crate) keys: u32,
     pub(crate) read_domain: bool,
     pub(crate) segments: Vec<PeerSegment>,
     /// Values that wait for the peer to be there at all.
@@ -113,23 +125,34 @@ impl Core {
         if let Some(at) = self.peers.iter().position(|peer| peer.task == *task) {
             return Ok(at as u32);
         }
-        if self.peers.len() >= limits::PEERS {
-            return Err(faults::peers_exhausted(limits::PEERS));
-        }
-        self.peers.push(Peer {
+        let at = self.new_peer(task)?;
+        self.await_peer(at);
+        Ok(at)
+    }
+
+    /// A place for a peer that is not known: that of one of whom nothing is left, or a new one.
+    fn new_peer(&mut self, task: &TaskName) -> Result<u32, Status> {
+        let peer = Peer {
             task: task.clone(),
             state: PeerState::Gone,
             links: Vec::new(),
+            keys: 0,
             read_domain: false,
             segments: Vec::new(),
             parked: VecDeque::new(),
             bound: None,
             connection: 0,
             away: None,
-        });
-        let at = (self.peers.len() - 1) as u32;
-        self.await_peer(at);
-        Ok(at)
+        };
+        if let Some(at) = self.vacant_peer() {
+            self.peers[at as usize] = peer;
+            return Ok(at);
+        }
+        if self.peers.len() >= limits::PEERS {
+            return Err(faults::peers_exhausted(limits::PEERS));
+        }
+        self.peers.push(peer);
+        Ok((self.peers.len() - 1) as u32)
     }
 
     /// Something waits for the peer: if it is not there, control is asked to dial, and the wait has an end.
@@ -225,7 +248,9 @@ impl Core {
 
     /// Control has greeted the peer.
     pub(crate) fn peer_up(&mut self, up: PeerUp, ports: &mut [AnyPort]) {
-        let Ok(at) = self.peer_of(&up.task) else {
+        let known = self.peers.iter().position(|peer| peer.task == up.task);
+        // Who is there already need not be dialled.
+        let Ok(at) = known.map_or_else(|| self.new_peer(&up.task), |at| Ok(at as u32)) else {
             return;
         };
         let former = match self.peers[at as usize].state {
@@ -247,11 +272,11 @@ impl Core {
         peer.bound = Some(up.incarnation);
         peer.read_domain = up.read_domain;
         peer.segments = up.segments;
-        peer.links = if peer.links.len() == usize::from(up.shards) {
-            std::mem::take(&mut peer.links)
-        } else {
-            vec![NO_LINK; usize::from(up.shards)]
-        };
+        if peer.links.len() != usize::from(up.shards) {
+            let none = vec![NO_LINK; usize::from(up.shards)];
+            let former = std::mem::replace(&mut peer.links, none);
+            self.spare_links(former);
+        }
         for (theirs, attach) in up.links {
             let link = self.link_with(at, theirs, up.read_domain);
             let reads_in_place = up.read_domain && self.settings.lease;
@@ -282,6 +307,13 @@ impl Core {
         if let Some(&link) = self.peers[peer as usize].links.get(usize::from(theirs))
             && link != NO_LINK
         {
+            return link;
+        }
+        if let Some(link) = self.spare_links.pop() {
+            let entry = &mut self.links[link as usize];
+            (entry.peer, entry.is_awaited, entry.has_asked) = (peer, false, false);
+            entry.leased = 0;
+            self.peers[peer as usize].links[usize::from(theirs)] = link;
             return link;
         }
         let settings = channel::Settings {
@@ -415,6 +447,7 @@ impl Core {
             self.end_link(link);
         }
         self.fail_peer(at, status);
+        self.forget_keys_of(at);
     }
 
     /// A life of the peer is proved over: what it may have been reading comes home.

@@ -19,6 +19,8 @@ pub struct Settings {
     pub table: rendezvous::Limits,
     /// Keys known at once.
     pub keys: usize,
+    /// Keys known before those that rest are forgotten.
+    pub idle_keys: usize,
     /// Receives of application threads and neighbours that may wait.
     pub waiters: usize,
     /// Notes that may wait for a neighbour.
@@ -58,6 +60,7 @@ impl Default for Settings {
             shards: 1,
             table: rendezvous::Limits::default(),
             keys: limits::KEYS,
+            idle_keys: limits::IDLE_KEYS,
             waiters: limits::WAITS,
             notes: limits::NOTES,
             frame_window: limits::FRAME_WINDOW,

@@ -11,6 +11,7 @@ pub(crate) use waking::Seat;
 pub use waking::TaskWaker;
 
 use super::Shard;
+use super::faults;
 use super::value::{Received, Waiter};
 use crate::ground::{FrameIter, Incarnation, Key, Nanos, Status, StepId, TensorMeta};
 use crate::memory::{MemoryError, Tensor, TensorBuilder};
@@ -47,6 +48,8 @@ pub enum TaskEvent {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PreparedKey {
     pub(crate) id: KeyId,
+    /// Which of all keys: its number may be another's when it was released.
+    pub(crate) serial: u32,
     pub(crate) at: FrameIter,
     /// The life of the source that the key names.
     pub(crate) expected: Incarnation,
@@ -74,11 +77,14 @@ impl TaskContext<'_> {
     /// `InvalidArgument` if neither end is this task; `ResourceExhausted` when the shard knows too many keys.
     pub fn prepare(&mut self, key: &Key) -> Result<PreparedKey, Status> {
         let id = self.shard.core.intern(key)?;
+        let mut serial = 0;
         if let Some(entry) = self.shard.core.keys.at_mut(id) {
             entry.prepared = entry.prepared.saturating_add(1);
+            serial = entry.serial;
         }
         Ok(PreparedKey {
             id,
+            serial,
             at: key.frame_iter(),
             expected: key.source_incarnation(),
         })
@@ -87,7 +93,9 @@ impl TaskContext<'_> {
     /// Gives a prepared key back, once for each time it was prepared: the shard may then forget it, and its copies name
     /// nothing any more.
     pub fn release(&mut self, key: PreparedKey) {
-        if let Some(entry) = self.shard.core.keys.at_mut(key.id) {
+        if let Some(entry) = self.shard.core.keys.at_mut(key.id)
+            && entry.serial == key.serial
+        {
             entry.prepared = entry.prepared.saturating_sub(1);
         }
     }
@@ -122,6 +130,9 @@ impl TaskContext<'_> {
         tensor: Tensor,
         is_dead: bool,
     ) -> Result<(), Status> {
+        if !self.shard.core.keys.is(key.id, key.serial) {
+            return Err(faults::stale_key());
+        }
         self.shard.send(step, key.id, key.at, tensor, is_dead)
     }
 
@@ -134,6 +145,13 @@ impl TaskContext<'_> {
     /// As [`TaskContext::recv`], until `deadline` on the shard's clock.
     #[inline]
     pub fn recv_by(&mut self, step: StepId, key: PreparedKey, token: u64, deadline: Nanos) {
+        if !self.shard.core.keys.is(key.id, key.serial) {
+            let waiter = Waiter::Task {
+                task: self.task,
+                token,
+            };
+            return self.shard.core.complete(waiter, Err(faults::stale_key()));
+        }
         if !key.expected.is_current()
             && let Some(status) = self.shard.core.stranger_fault(key.id, key.expected)
         {

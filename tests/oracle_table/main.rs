@@ -701,6 +701,10 @@ impl Pair {
                 reason
             );
         }
+        for key in (0..4).map(KeyId) {
+            let is_used = model.points.keys().any(|slot| slot.key == key);
+            assert_eq!(self.table.is_used(key), is_used, "{key:?}");
+        }
         self.compare_pending();
         let earliest = self.table.poll_timeout();
         for waiter in model.points.values().flat_map(|point| &point.waiters) {

@@ -3,6 +3,7 @@
 use rendez::channel::Rules;
 use rendez::fabric::Geometry;
 use rendez::fabric::faulty::Faults;
+use rendez::ground::limits;
 use rendez::ground::rng::Rng;
 use rendez::rendezvous::Limits;
 use rendez::shard::Settings;
@@ -142,6 +143,10 @@ impl Dials {
             dials.hold_one_in = 1 + rng.below(2);
             dials.relay_one_in = 1 + rng.below(3);
         }
+        let mut rng = Rng::new(seed ^ 0x666f_7267_6574_7321);
+        // In three of four worlds keys are forgotten all the time.
+        let kept = [1, 2, 6, limits::IDLE_KEYS];
+        dials.settings.idle_keys = kept[rng.below(kept.len() as u64) as usize];
         dials
     }
 

@@ -111,7 +111,7 @@ fn a_number_beyond_the_bound_is_a_violation() {
 }
 
 #[test]
-fn every_key_in_use_is_named() {
+fn every_key_in_use_is_known() {
     let mut channel = up();
     interned(&mut channel, ticket(0, 0), KeyId(1));
     channel
@@ -126,8 +126,83 @@ fn every_key_in_use_is_named() {
     channel
         .begin_write(ticket(0, 0), KeyId(5), point(1), 0, false)
         .expect("a place");
-    let mut keys: Vec<_> = channel.keys().map(|key| key.0).collect();
-    keys.sort_unstable();
-    keys.dedup();
-    assert_eq!(keys, [1, 2, 3, 4, 5]);
+    let busy = |channel: &Channel<Value>| -> Vec<u32> {
+        (0..9)
+            .filter(|&key| channel.is_busy_with(KeyId(key)))
+            .collect()
+    };
+    assert_eq!(busy(&channel), [2, 3, 4, 5]);
+    let called: Vec<_> = (0..9)
+        .filter(|&key| channel.is_called(KeyId(key)))
+        .collect();
+    assert_eq!(called, [1]);
+    let sent = out(&mut channel);
+    assert_eq!(busy(&channel), [2, 3, 4, 5], "posted is not over");
+    let frames = channel.counters().frames_sent as u16;
+    hear(
+        &mut channel,
+        &Sent::of(&Message::Credit).crediting(frames - 2, 0),
+    )
+    .expect("consumed");
+    assert_eq!(kinds(&sent).len(), 4);
+    assert_eq!(busy(&channel), [3, 4, 5], "the first frame is acknowledged");
+    hear(
+        &mut channel,
+        &Sent::of(&Message::Credit).crediting(frames, 0),
+    )
+    .expect("consumed");
+    assert_eq!(busy(&channel), [3, 4, 5], "what is on offer is not over");
+    channel.lose();
+    assert_eq!(busy(&channel), [] as [u32; 0]);
+}
+
+#[test]
+fn frames_that_a_reconnect_repeats_keep_their_keys() {
+    let mut channel = up();
+    for key in [2, 3] {
+        channel
+            .push(KeyId(key), point(1), 0, value(8), None)
+            .expect("credit");
+    }
+    let request = channel
+        .demand(Demand::new(0, KeyId(4), point(1), 0))
+        .expect("a place");
+    channel.ask(request, 0, None);
+    assert_eq!(out(&mut channel).len(), 6);
+    channel.disconnected();
+    channel.connected();
+    for key in [2, 3, 4] {
+        assert!(channel.is_busy_with(KeyId(key)), "key {key}");
+    }
+}
+
+#[test]
+fn a_number_that_is_taken_back_is_told_and_given_to_the_next_key() {
+    let (mut channel, mut other) = (up(), up());
+    for key in [1, 2] {
+        use_key(&mut channel, key);
+    }
+    interned(&mut other, ticket(0, 0), KeyId(11));
+    interned(&mut other, ticket(1, 0), KeyId(12));
+    assert!(channel.forget_key(KeyId(1)));
+    assert!(!channel.forget_key(KeyId(1)), "it has none any more");
+    let told = out(&mut channel);
+    assert_eq!(told[0].message(), Message::Intern(ticket(0, 0), ""));
+    assert!(hear(&mut other, &told[0]).is_ok());
+    assert!(!other.is_called(KeyId(11)) && other.is_called(KeyId(12)));
+    let next = use_key(&mut channel, 3);
+    assert_eq!(next[0].message(), Message::Intern(ticket(0, 1), "a;b;3"));
+    // Who has heard that the number is another key's does not take that one's away.
+    interned(&mut other, ticket(0, 1), KeyId(13));
+    assert!(hear(&mut other, &told[0]).is_ok());
+    assert!(other.is_called(KeyId(13)));
+}
+
+#[test]
+fn without_a_connection_a_number_is_taken_back_in_silence() {
+    let mut channel = up();
+    use_key(&mut channel, 1);
+    channel.disconnected();
+    assert!(!channel.forget_key(KeyId(1)));
+    assert!(channel.is_at_rest());
 }

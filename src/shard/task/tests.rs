@@ -112,6 +112,29 @@ fn released_keys_make_room_and_prepared_ones_do_not() {
 }
 
 #[test]
+fn a_handle_that_was_released_never_names_another_key() {
+    let mut solo = solo(2);
+    solo.enter(|context| {
+        let old = context.prepare(&key(0)).unwrap();
+        context.release(old);
+        let others = [1, 2].map(|edge| context.prepare(&key(edge)).unwrap());
+        assert!(others.iter().any(|other| other.id == old.id), "{others:?}");
+        let sent = context.send(StepId(1), old, Tensor::scalar(5u8));
+        assert_eq!(sent.unwrap_err().reason(), catalogue::STALE);
+        context.recv(StepId(1), old, 9);
+        // Nor can it be given back twice.
+        context.release(old);
+        assert!(context.prepare(&key(3)).is_err());
+    });
+    solo.turn();
+    let (token, outcome) = solo.heard().unwrap();
+    assert_eq!(
+        (token, outcome.unwrap_err().reason()),
+        (9, catalogue::STALE)
+    );
+}
+
+#[test]
 fn a_task_ends_a_step_for_all_that_wait_in_it() {
     let mut solo = solo(64);
     let failure = Status::of(catalogue::KERNEL_INPUT, "no");

@@ -1,0 +1,151 @@
+//! Forgetting: keys that nothing refers to any more, and peers that are gone and whom no key names.
+//!
+//! A shard that knows more keys than [`Settings::idle_keys`](super::Settings::idle_keys) looks at a few for each one
+//! that it meets anew, and forgets those that were not used since the hand last came by. So what is kept is bounded by
+//! that and by what is in use, and nobody waits for a sweep.
+//!
+//! What keeps a key: a rendezvous point of a step that has not ended, since its ordinals are counted there; a frame,
+//! a demand, an offer or a write of its link that is not over; a send that waits for room; a value that came before its
+//! turn; a prepared handle; a neighbour that knows its number. What a peer calls by a number stays as well, until the
+//! peer forgets it too: each side takes its own number back as soon as the key rests there, and the last one to do so
+//! lets it go on both.
+
+use super::call::Note;
+use super::core::Core;
+use super::leasing::link_of;
+use super::peers::{Link, Peer, PeerState};
+use super::value::NO_LINK;
+use crate::rendezvous::KeyId;
+
+/// Keys looked at for each one that is met anew beyond the bound: with eight the hand has been round, and round again,
+/// before a quarter more have come.
+const LOOKS: usize = 8;
+/// Of them, keys forgotten at most.
+const FORGOTTEN: usize = 2;
+/// Keys looked at when there is no room for one more.
+const LOOKS_WHEN_FULL: usize = 1 << 12;
+
+impl Core {
+    /// Makes room before a key is met: a few that rest go.
+    pub(super) fn forget_some(&mut self) {
+        if self.keys.len() < self.settings.idle_keys.min(self.settings.keys) {
+            return;
+        }
+        let mut forgotten = 0;
+        // No key is looked at twice: what a caller has just looked up stays until it is used.
+        for _ in 0..LOOKS.min(self.keys.len()) {
+            forgotten += usize::from(self.forget_next());
+            if forgotten == FORGOTTEN {
+                return;
+            }
+        }
+        if !self.keys.is_full() {
+            return;
+        }
+        for _ in 0..LOOKS_WHEN_FULL {
+            if self.forget_next() {
+                return;
+            }
+        }
+    }
+
+    fn forget_next(&mut self) -> bool {
+        self.keys.step_hand().is_some_and(|id| self.forget_key(id))
+    }
+
+    /// Forgets a key if nothing refers to it. Its peer hears that we call it by no number any more.
+    pub(super) fn forget_key(&mut self, id: KeyId) -> bool {
+        if self.is_busy(id) && cfg!(not(rendez_mutant = "busy_keys_forgotten")) {
+            if let Some(entry) = self.keys.at_mut(id) {
+                // It rests from the end of what it is busy with.
+                entry.is_used = true;
+            }
+            return false;
+        }
+        let Some(entry) = self.keys.at(id) else {
+            return false;
+        };
+        let (link, owner, owner_id, told) = (entry.link, entry.owner, entry.owner_id, entry.told);
+        if let Some(entry) = self.links.get_mut(link as usize) {
+            let has_told = entry.channel.forget_key(id);
+            entry.seen.remove(&id);
+            let is_called = entry.channel.is_called(id);
+            if has_told {
+                self.touch(link);
+            }
+            if is_called {
+                return false;
+            }
+        }
+        if let Some(key) = owner_id {
+            self.note(owner, Note::Forget { key, told });
+        }
+        if let Some(entry) = self.keys.remove(id)
+            && let Some(peer) = entry.peer()
+        {
+            self.peers[peer as usize].keys -= 1;
+        }
+        true
+    }
+
+    /// True while something refers to the key, but for the numbers that both sides of its link call it by.
+    fn is_busy(&self, id: KeyId) -> bool {
+        let Some(entry) = self.keys.at(id) else {
+            return false;
+        };
+        let link = self.links.get(entry.link as usize);
+        entry.prepared > 0
+            || entry.pins > 0
+            || entry.asked > 0
+            || self.table.is_used(id)
+            || link.is_some_and(|link| link.channel.is_busy_with(id))
+            || self.early.iter().any(|early| early.slot.key == id)
+            || self.anteroom.has_key(id)
+    }
+
+    /// A peer is gone: keys that name it and rest are forgotten at once. A visitor leaves nothing behind.
+    pub(super) fn forget_keys_of(&mut self, peer: u32) {
+        if self
+            .peers
+            .get(peer as usize)
+            .is_none_or(|peer| peer.keys == 0)
+        {
+            return;
+        }
+        for id in self.keys.numbers() {
+            if self.keys.at(id).and_then(|entry| entry.peer()) == Some(peer) {
+                self.forget_key(id);
+            }
+        }
+    }
+
+    /// The place of a peer that is gone, whom no key names and of whom nothing is left: another may have it. What its
+    /// links have of memory goes to links to come.
+    pub(super) fn vacant_peer(&mut self) -> Option<u32> {
+        let Self { links, leases, .. } = &*self;
+        // A lease that outlives its peer names its link.
+        let is_leased = |link| leases.out() > 0 && leases.has(|token| link_of(token) == link);
+        let is_empty =
+            |&link: &u32| link == NO_LINK || (links[link as usize].is_empty() && !is_leased(link));
+        let is_vacant = |peer: &Peer| {
+            peer.state == PeerState::Gone
+                && peer.keys == 0
+                && peer.parked.is_empty()
+                && peer.links.iter().all(is_empty)
+        };
+        let at = self.peers.iter().position(is_vacant)?;
+        let links = std::mem::take(&mut self.peers[at].links);
+        self.spare_links(links);
+        self.stages.compare(at as u32, None);
+        Some(at as u32)
+    }
+
+    /// Links that nothing is left of go to whoever comes next.
+    pub(super) fn spare_links(&mut self, links: Vec<u32>) {
+        for link in links {
+            if self.links.get(link as usize).is_some_and(Link::is_empty) {
+                self.spare_links.push(link);
+            }
+        }
+    }
+}
