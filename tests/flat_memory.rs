@@ -1,11 +1,17 @@
-//! A producer that outruns its consumer: memory stays flat, whatever the way between them.
+//! Memory stays flat: with a producer that outruns its consumer, with keys that are met once, with visitors that come
+//! and go, whatever the way between them.
 //!
 //! It counts and never measures time: bytes kept, refusals by name, values by number, bytes of the heap.
+//!
+//! `RENDEZ_FLAT_KEYS=1000000 RENDEZ_FLAT_VISITS=10000 cargo test --test flat_memory -- --nocapture` goes on for long,
+//! and tells what was kept.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::pin::Pin;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use rendez::engine::{Config, Engine, Require, Step};
@@ -251,4 +257,152 @@ fn sends_that_wait_keep_pace_with_their_consumer() {
         keeps_pace(way, 1000, 20_000);
         keeps_pace(way, 300_000, 200);
     }
+}
+
+/// How many, unless this variable says otherwise.
+fn scaled(variable: &str, usual: usize) -> usize {
+    std::env::var(variable).map_or(usual, |count| count.parse().expect("a number"))
+}
+
+/// Bytes of the heap, once the shards have let go of what they would.
+fn settled(engines: [&Engine; 2]) -> usize {
+    for _ in 0..20 {
+        std::thread::sleep(Duration::from_millis(10));
+        kept(engines);
+    }
+    OUT.load(Ordering::Relaxed)
+}
+
+/// Keys that are each used once, in steps that end.
+fn meets_many_keys(way: Way) {
+    let _alone = ALONE
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    const KEYS_PER_STEP: usize = 200;
+    // What is kept has been met, and as much again.
+    let warm_up = 3 * limits::IDLE_KEYS / 2;
+    let count = scaled("RENDEZ_FLAT_KEYS", 2 * limits::IDLE_KEYS).max(warm_up + 1);
+    let (a, b, first) = ends(way);
+    let to = if way == Way::Local { "a" } else { "b" };
+    let mut warm = None;
+    for step in 0..count.div_ceil(KEYS_PER_STEP) {
+        let id = StepId(10 + step as u64);
+        let (source, sink) = (a.step(id), b.step(id));
+        let keys: Vec<_> = (0..KEYS_PER_STEP)
+            .map(|at| Key::between("a", to, &format!("edge_{step}_{at}")).unwrap())
+            .collect();
+        for (at, key) in keys.iter().enumerate() {
+            loop {
+                match source.send(key, value(8, at as u64)) {
+                    Ok(()) => break,
+                    Err(status) => assert_eq!(status.reason(), "MAILBOX_FULL", "{status}"),
+                }
+                std::thread::yield_now();
+            }
+        }
+        // All ask before one is waited for: a wait costs a wake.
+        let mut asked: Vec<_> = keys
+            .iter()
+            .map(|key| sink.recv(key).deadline(PATIENCE))
+            .collect();
+        let context = &mut Context::from_waker(Waker::noop());
+        let mut got = vec![None; asked.len()];
+        while got.iter().any(Option::is_none) {
+            for (at, recv) in asked.iter_mut().enumerate() {
+                if got[at].is_some() {
+                    continue;
+                }
+                match Pin::new(&mut *recv).poll(context) {
+                    Poll::Ready(Ok(received)) => got[at] = Some(serial(&received.tensor)),
+                    Poll::Ready(Err(status)) if status.reason() == "MAILBOX_FULL" => {
+                        *recv = sink.recv(&keys[at]).deadline(PATIENCE);
+                    }
+                    Poll::Ready(Err(status)) => panic!("{status}"),
+                    Poll::Pending => {}
+                }
+            }
+            std::thread::yield_now();
+        }
+        assert!(got.into_iter().eq((0..KEYS_PER_STEP as u64).map(Some)));
+        source.finish();
+        sink.finish();
+        if warm.is_none() && (step + 1) * KEYS_PER_STEP >= warm_up {
+            warm = Some(settled([&a, &b]));
+        }
+    }
+    let (warm, out) = (warm.expect("it is warm"), settled([&a, &b]));
+    println!("{way:?}: {count} keys, {warm} bytes after {warm_up}, {out} at the end");
+    assert!(
+        out <= warm + MARGIN,
+        "the heap grew from {warm} to {out} bytes"
+    );
+    // A key that was forgotten is met again, and so is the first one, whose step lives.
+    let step = StepId(9);
+    let key = Key::between("a", to, "edge_0_0").unwrap();
+    for (key, step) in [(&key, step), (&first, STEP)] {
+        a.step(step).send(key, value(8, 77)).unwrap();
+        assert_eq!(serial(&received(&b.step(step), key)), 77);
+    }
+    for engine in [&a, &b] {
+        engine.shutdown(PATIENCE);
+    }
+}
+
+#[test]
+fn keys_that_rest_leave_within_a_process() {
+    meets_many_keys(Way::Local);
+}
+
+#[test]
+fn keys_that_rest_leave_on_both_sides_of_a_link() {
+    meets_many_keys(Way::Loopback);
+}
+
+#[test]
+fn keys_that_rest_leave_over_tcp() {
+    meets_many_keys(Way::Tcp);
+}
+
+/// Commands that look in on a task leave nothing in it.
+#[test]
+fn visitors_leave_nothing() {
+    let _alone = ALONE
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    /// What a visit may leave: a page of the allocator's own, on the average. A link alone was seven times as much.
+    const LEFT: usize = 4 << 10;
+    let visits = scaled("RENDEZ_FLAT_VISITS", 40);
+    let mut config = config("/job:b/task:0");
+    config.control = true;
+    config.listen = Some("127.0.0.1:0".parse().unwrap());
+    let engine = Engine::start(config).unwrap();
+    let cluster = format!("b={}", engine.tcp_address().unwrap());
+    let visit = || {
+        let visitor = std::process::Command::new(env!("CARGO_BIN_EXE_rendez"))
+            .args(["ping", "--json", "--count", "1", "--cluster", &cluster])
+            .output()
+            .expect("it runs");
+        assert!(visitor.status.success(), "{visitor:?}");
+    };
+    let gone = || {
+        let until = std::time::Instant::now() + PATIENCE;
+        while !engine.connected().is_empty() || engine.stats()[0].peers_up > 0 {
+            assert!(std::time::Instant::now() < until, "a visitor has not left");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        settled([&engine, &engine])
+    };
+    let warm_up = visits.div_ceil(4).min(100);
+    (0..warm_up).for_each(|_| visit());
+    let warm = gone();
+    (0..visits).for_each(|_| visit());
+    let out = gone();
+    println!("{visits} visits after {warm_up}: {warm} bytes became {out}");
+    assert!(
+        out <= warm + visits.min(1000) * LEFT,
+        "{visits} visits left {} bytes",
+        out - warm
+    );
+    assert!(engine.fallbacks().is_empty());
+    engine.shutdown(PATIENCE);
 }

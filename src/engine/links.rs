@@ -122,10 +122,10 @@ pub(super) fn connect_local(one: &Arc<Inner>, other: &Arc<Inner>) -> Result<(), 
         others[theirs].push((ours as u16, attach_local(opener, wake_of(one, ours))));
     }
     for (here, there, links) in [(one, other, ones), (other, one, others)] {
-        here.locals
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(Arc::downgrade(there));
+        let mut locals = here.locals.lock().unwrap_or_else(PoisonError::into_inner);
+        locals.retain(|other| other.strong_count() > 0);
+        locals.push(Arc::downgrade(there));
+        drop(locals);
         let segments = there.mapped_for_local()?;
         for (mailbox, links) in here.mailboxes.iter().zip(links) {
             mailbox.call(Call::PeerUp(Box::new(ShardPeerUp {

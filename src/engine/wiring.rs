@@ -3,10 +3,13 @@
 //! Control asks what this task offers a peer and tells who came and went; shards ask for peers and tell of memory and
 //! endings. Everything here is cold.
 
+mod fallback;
 mod losing;
 mod reaching;
 
-use std::collections::BTreeMap;
+pub use fallback::Fallback;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd;
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -54,7 +57,9 @@ struct Book {
     /// Where tasks listen.
     addresses: BTreeMap<String, Address>,
     /// Who is wanted and not dialled yet, for want of an address or of a control plane.
-    wanted: Vec<TaskName>,
+    wanted: BTreeSet<TaskName>,
+    /// Whom a key names that waits for them, and when it last said so: bounded by the peers there may be.
+    awaited: BTreeMap<TaskName, Instant>,
     /// Our memory, in the order it was made: arena and segment.
     segments: Vec<(u16, Arc<Segment>)>,
     /// Links we made for peers we dialled.
@@ -69,21 +74,6 @@ struct Book {
     lives: BTreeMap<TaskName, Incarnation>,
     /// Whose exit is still to be told, whether connected or not: only where it can be proved.
     followed: BTreeMap<PeerId, (TaskName, Incarnation)>,
-}
-
-/// A path that was taken because a better one was not to be had.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Fallback {
-    /// The peer.
-    pub task: TaskName,
-    /// What was tried.
-    pub from: Path,
-    /// What was taken.
-    pub to: Path,
-    /// Why, the last time: for people.
-    pub why: String,
-    /// How many of its connections came about so.
-    pub count: u64,
 }
 
 /// A connection that stands.
@@ -152,9 +142,7 @@ impl Wiring {
         let was_wanted = {
             let mut book = self.book();
             book.addresses.insert(task.to_string(), address);
-            let before = book.wanted.len();
-            book.wanted.retain(|wanted| *wanted != task);
-            before != book.wanted.len()
+            book.wanted.remove(&task)
         };
         if was_wanted {
             self.want(&task);
@@ -171,7 +159,13 @@ impl Wiring {
 
     fn want(&self, task: &TaskName) {
         let Some(engine) = self.engine() else { return };
-        let address = self.book().addresses.get(&task.to_string()).cloned();
+        let address = {
+            let mut book = self.book();
+            if book.awaited.len() < limits::PEERS || book.awaited.contains_key(task) {
+                book.awaited.insert(task.clone(), Instant::now());
+            }
+            book.addresses.get(&task.to_string()).cloned()
+        };
         match (engine.control.get(), address) {
             (Some(control), Some(address)) => {
                 if let Err(status) = control.dial(&task.to_string(), address, self.dial_timeout) {
@@ -182,8 +176,34 @@ impl Wiring {
                 }
             }
             // The peer may dial us; if it does not, the shards give up at the connect deadline.
-            _ => self.book().wanted.push(task.clone()),
+            _ => {
+                let mut book = self.book();
+                if book.wanted.len() < limits::PEERS {
+                    book.wanted.insert(task.clone());
+                }
+            }
         }
+    }
+
+    /// Tasks that should be connected and are not: those whose address is known, those of the cluster, and those that
+    /// something under a key waits for now.
+    pub(crate) fn missing(&self, own: &TaskName, known: &BTreeSet<String>) -> BTreeSet<TaskName> {
+        let mut book = self.book();
+        let patience = self.dial_timeout + 2 * DIAL_LEAD;
+        book.awaited.retain(|_, since| since.elapsed() < patience);
+        let parse = |name: &String| TaskName::parse(name).ok();
+        let mut missing: BTreeSet<_> = book
+            .addresses
+            .keys()
+            .chain(known)
+            .filter_map(parse)
+            .collect();
+        missing.extend(book.awaited.keys().cloned());
+        for connected in book.connected.values() {
+            missing.remove(&connected.task);
+        }
+        missing.retain(|task| task != own && task.job() != super::OBSERVER_JOB);
+        missing
     }
 
     /// An arena of ours grew.
@@ -234,39 +254,6 @@ impl Wiring {
     /// The paths that were taken for want of a better one.
     pub(crate) fn fallbacks(&self) -> Vec<Fallback> {
         self.book().fallbacks.values().cloned().collect()
-    }
-
-    /// Counts a fallback, and tells the first with each peer.
-    fn fell_back(&self, connected: &Connected, from: Path) {
-        let (task, why) = (connected.task.clone(), connected.why.clone());
-        let mut book = self.book();
-        if !book.fallbacks.contains_key(&task) && book.fallbacks.len() >= limits::PEERS_MAX {
-            return;
-        }
-        let fallback = book
-            .fallbacks
-            .entry(task)
-            .or_insert_with_key(|task| Fallback {
-                task: task.clone(),
-                from,
-                to: connected.path,
-                why: String::new(),
-                count: 0,
-            });
-        fallback.count += 1;
-        fallback.why = why;
-        (fallback.from, fallback.to) = (from, connected.path);
-        if fallback.count == 1 {
-            let Fallback {
-                task,
-                from,
-                to,
-                why,
-                ..
-            } = fallback;
-            let (from, to) = (from.name(), to.name());
-            tracing::warn!(%task, from, to, %why, "the best way to a peer is not to be had; that is told once");
-        }
     }
 
     fn engine(&self) -> Option<Arc<Inner>> {
@@ -512,6 +499,8 @@ impl Wiring {
         book.connected.insert(peer, connected.clone());
         book.unreached.remove(&task);
         self.settled.notify_all();
+        book.awaited.remove(&task);
+        book.wanted.remove(&task);
         if exit_provable {
             book.followed
                 .insert(peer, (task.clone(), connected.incarnation));

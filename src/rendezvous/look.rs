@@ -152,11 +152,6 @@ impl<V, W: Copy> Table<V, W> {
             .map_or(0, |at| self.records[at as usize].next_ordinal)
     }
 
-    /// Every slot that has a record, whether anything is pending there or not.
-    pub fn each_slot(&self, mut see: impl FnMut(Slot)) {
-        self.each_record(|at| see(self.records[at as usize].slot()));
-    }
-
     /// Loads what matching at these slots will read, all at once: a burst over a large table then waits for memory
     /// about twice, and not twice for each slot. First the lines of the index, with no branch that depends on them;
     /// then the records that those lead to. Gives a number that means nothing, so that the loads are not left out.

@@ -79,7 +79,7 @@ impl Pages for Page {
 }
 
 /// Families that are the whole task's: name, is it a counter, labels, meaning.
-const TASK_FAMILIES: [(&str, bool, &str, &str); 10] = [
+const TASK_FAMILIES: [(&str, bool, &str, &str); 11] = [
     (
         "rendez_build_info",
         false,
@@ -116,7 +116,14 @@ const TASK_FAMILIES: [(&str, bool, &str, &str); 10] = [
         "rendez_peer_connected",
         false,
         "peer, path",
-        "1 for each peer that is connected, and the path to it.",
+        "1 for each peer that is connected, with the path to it; 0 without a path for one that should be and is not: its \
+         address is known, it is of the cluster, or a key waits for it. Observers are not peers.",
+    ),
+    (
+        "rendez_observers_connected",
+        false,
+        "",
+        "Observers that are connected, as `rendez stat` is for a moment.",
     ),
     (
         "rendez_peer_clock_offset_seconds",
@@ -135,7 +142,10 @@ const TASK_FAMILIES: [(&str, bool, &str, &str); 10] = [
         "rendez_fallbacks",
         true,
         "peer, from, to, reason",
-        "Connections that came about by a worse path than their machine should have, and why.",
+        "Connections that came about by a worse path than their machine should have: `shm_unavailable`, the two are on \
+         one machine and do not share memory; `rdma_unavailable_here`, this task's device cannot be used; \
+         `rdma_unavailable_there`, the peer's cannot, or there is no way between the two. `rendez explain` says more. \
+         Observers do not count.",
     ),
 ];
 
@@ -200,20 +210,25 @@ fn engine_page(engine: &Engine, text: &mut Text) {
         "rendez_traceparents_refused",
         vec![(String::new(), refused)],
     );
+    let connected = engine.connected();
+    let is_observer = |task: &TaskName| task.job() == crate::engine::OBSERVER_JOB;
+    let observers = connected.iter().filter(|peer| is_observer(&peer.task));
+    let observers = observers.count() as f64;
+    one(
+        "rendez_observers_connected",
+        vec![(String::new(), observers)],
+    );
     if config.metrics_peers {
-        let peers = engine.connected().into_iter().map(|peer| {
-            let path = name_of(peer.path);
-            (
-                format!(
-                    "peer=\"{}\",path=\"{path}\"",
-                    escaped(&peer.task.to_string())
-                ),
-                1.0,
-            )
-        });
-        one("rendez_peer_connected", peers.collect());
-        let clocks = engine.compared_clocks();
         let of_peer = |task: &TaskName| format!("peer=\"{}\"", escaped(&task.to_string()));
+        let mut peers = Vec::new();
+        for peer in connected.iter().filter(|peer| !is_observer(&peer.task)) {
+            let labels = format!("{},path=\"{}\"", of_peer(&peer.task), name_of(peer.path));
+            peers.push((labels, 1.0));
+        }
+        let missing = inner.wiring.missing(&inner.task, &config.known);
+        peers.extend(missing.iter().map(|task| (of_peer(task), 0.0)));
+        one("rendez_peer_connected", peers);
+        let clocks = engine.compared_clocks();
         let offsets = clocks
             .iter()
             .filter_map(|(task, clock)| Some((of_peer(task), clock.offset_ns? as f64 * 1e-9)));
@@ -227,7 +242,7 @@ fn engine_page(engine: &Engine, text: &mut Text) {
                 escaped(&fallback.task.to_string()),
                 name_of(fallback.from),
                 name_of(fallback.to),
-                escaped(&fallback.why)
+                fallback.reason
             );
             (labels, fallback.count as f64)
         });
