@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # A real Prometheus scrapes two tasks of a cluster: that it takes their metrics in both formats, that promtool finds
-# nothing to say of them and of the alert rules, and that the 99th percentile of a stage can be asked back from it.
+# nothing to say of them and of the alert rules, that each rule fires when it should and only then, that the dashboard is
+# in order and all its queries are answered, and that the 99th percentile of a stage can be asked back from it.
 #   scripts/prometheus.sh               needs prometheus and promtool (Debian package prometheus; installed if it can be)
 #   RENDEZ=target/release/rendez scripts/prometheus.sh
 # Ends with 0 if all held, 3 if there is no Prometheus to be had. Leaves nothing behind.
@@ -76,6 +77,8 @@ for address in "${metrics[@]}"; do
         fail "$address speaks no OpenMetrics"
 done
 promtool check rules scripts/alerts.yml || fail "the alert rules are wrong"
+promtool test rules scripts/alerts-test.yml || fail "an alert rule does not fire when it should, or does when it should not"
+scripts/dashboard.sh || fail "the dashboard is wrong"
 
 cat >"$work/prometheus.yml" <<YAML
 global: { scrape_interval: 1s }
@@ -95,5 +98,15 @@ until_it_holds "Prometheus does not scrape both tasks" both_are_up
 p99='histogram_quantile(0.99, sum by (le) (rendez_stage_seconds_bucket{stage="landed"}))'
 has_p99() { query "$p99" | grep -Eq '"value":\[[0-9.]+,"[0-9.e-]+"\]'; }
 until_it_holds "Prometheus gives no 99th percentile" has_p99
+# Every query of the dashboard is answered, and all but those of what has not happened here have something to show.
+is_answered() { query "$1" | grep -q '"status":"success"'; }
+has_series() { query "$1" | grep -q '"value":\['; }
+while IFS= read -r asked; do
+    until_it_holds "Prometheus does not answer the dashboard's query $asked" is_answered "$asked"
+    case "$asked" in
+        *rendez_fallbacks_total* | *rendez_peer_clock_error_seconds* | *"(rendez_peer_connected == bool 0)"*"> 0") ;;
+        *) until_it_holds "the dashboard's query $asked shows nothing" has_series "$asked" ;;
+    esac
+done < <(scripts/dashboard.sh --queries)
 echo "p99 of the stage 'landed', asked back from $(prometheus --version 2>&1 | head -n 1 | cut -d' ' -f1-3):" \
     "$(query "$p99" | sed -E 's/.*"value":\[[0-9.]+,"([^"]+)"\].*/\1/') s"
