@@ -58,7 +58,18 @@ impl<T> Sender<T> {
         self.put(item, usize::MAX)
     }
 
+    /// The same, and gives `item` back if the receiver is gone.
+    pub(crate) fn offer(&self, item: T) -> Result<(), T> {
+        let mut item = Some(item);
+        let _ = self.put_from(&mut item, usize::MAX);
+        item.map_or(Ok(()), Err)
+    }
+
     fn put(&self, item: T, bound: usize) -> Result<(), Refused> {
+        self.put_from(&mut Some(item), bound)
+    }
+
+    fn put_from(&self, item: &mut Option<T>, bound: usize) -> Result<(), Refused> {
         let mut state = lock(&self.0);
         if !state.open {
             return Err(Refused::Closed);
@@ -66,7 +77,7 @@ impl<T> Sender<T> {
         if state.queue.len() >= bound {
             return Err(Refused::Full);
         }
-        state.queue.push_back(item);
+        state.queue.extend(item.take());
         if let Some(waker) = state.waker.take() {
             waker.wake();
         }

@@ -10,7 +10,7 @@
 //!            Control (any thread)          Handler (the engine)
 //!               │ mailbox                       ▲
 //!   ┌───────────▼───────────────────────────────┴────────────┐
-//!   │ control thread (glommio, or poll: runtime)             │
+//!   │ control thread (glommio, or poll: threads, runtime)    │
 //!   │   plane: what is begun, counted and buried             │
 //!   │   dial, meet, meet_tcp: from an address to a greeting  │──── stream: envelopes (frame, hello, secret, tls)
 //!   │   greet, greet_tcp, greet_rdma: hellos, and handing    │──── lane: descriptors; or TCP: data connections
@@ -67,6 +67,7 @@ mod secret;
 mod service;
 mod signal;
 mod tcp;
+mod threads;
 mod tickets;
 mod tls;
 mod watch;
@@ -94,7 +95,6 @@ use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::ground::limits::{CALL_PAYLOAD_MAX, CONTROL_COMMANDS_MAX};
@@ -105,6 +105,7 @@ use self::calls::{Asked, Calls};
 use self::mailbox::{Refused, Sender};
 use self::plane::{Command, Plane};
 use self::service::Pool;
+use self::threads::Working;
 use self::watch::Watch;
 
 /// How long a control plane that is dropped without a [`Control::stop`] takes for its goodbyes.
@@ -122,7 +123,7 @@ pub struct Control {
     path_wish: PathWish,
     commands: Sender<Command>,
     requests: AtomicU64,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    working: Mutex<Option<Working>>,
 }
 
 impl Control {
@@ -173,26 +174,16 @@ impl Control {
             }
         })?;
         let wanted = probe(config.force_runtime);
-        let (report, reported) = mpsc::channel();
         let local = address.clone();
-        let body = move || {
-            let started = move |runtime| drop(report.send(runtime));
-            runtime::run(wanted, started, |runtime| {
-                let calls = Calls::new(pool, served);
-                Plane::new(config, handler, watch, local, calls, runtime).run(receiver)
-            });
+        let main = move |runtime| {
+            let calls = Calls::new(pool, served);
+            Plane::new(config, handler, watch, local, calls, runtime).run(receiver)
         };
-        let thread = std::thread::Builder::new()
-            .name("rendez-control".into())
-            .spawn(body)
-            .map_err(|error| ControlError::System {
+        let (runtime, working) =
+            threads::start(wanted, main).map_err(|error| ControlError::System {
                 call: "start the control thread",
                 error,
             })?;
-        let runtime = reported.recv().map_err(|_| ControlError::System {
-            call: "start the control runtime",
-            error: std::io::Error::other("the thread ended"),
-        })?;
         let tcp = tcp_address.as_ref().map(ToString::to_string);
         tracing::info!(task, %address, tcp, %runtime, "the control plane listens");
         Ok(Self {
@@ -203,7 +194,7 @@ impl Control {
             path_wish,
             commands,
             requests: AtomicU64::new(1),
-            thread: Mutex::new(Some(thread)),
+            working: Mutex::new(Some(working)),
         })
     }
 
@@ -339,8 +330,8 @@ impl Control {
         }))
     }
 
-    /// Says goodbye to all peers, for `reason`, as long as `deadline` lets, closes everything and waits for both
-    /// threads. The handler is not told of the connections that end by this. From the handler it only begins the end.
+    /// Says goodbye to all peers, for `reason`, as long as `deadline` lets, closes everything and waits for
+    /// both threads to be done with it. The handler is not told of the connections that end by this. From the handler it only begins the end.
     pub fn stop(&self, reason: &str, deadline: Duration) {
         let now = Instant::now();
         let deadline = now.checked_add(deadline).unwrap_or(now + DROP_DEADLINE);
@@ -349,17 +340,14 @@ impl Control {
             reason: reason.to_owned(),
             deadline,
         });
-        let thread = self
-            .thread
+        let working = self
+            .working
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
         // The last owner of this may be the handler, which the control thread itself lets go: it ends by itself then.
-        if let Some(thread) =
-            thread.filter(|thread| thread.thread().id() != std::thread::current().id())
-        {
-            // A panic of the control thread was told by the panic hook.
-            let _ = thread.join();
+        if let Some(working) = working {
+            working.wait();
         }
     }
 

@@ -5,9 +5,9 @@
 //!
 //! glommio is preferred: one executor with a long life, its preempt timer set to an hour (a short one can hang it for
 //! good), none of its queues. But containers commonly refuse `io_uring_setup` by seccomp or give 64 KiB of lockable
-//! memory, and glommio may then panic where it should fail. So the machine is probed first, and where a ring is not
-//! to be had the same code runs on a small executor over poll. A glommio executor leaves one eventfd open when it
-//! ends: another reason to have one, for as long as the task lives.
+//! memory, and glommio may then panic where it should fail. So the machine is probed first, and where there is no ring
+//! the same code runs on a small executor over poll. A glommio executor leaves one eventfd open when it ends: another
+//! reason to keep it for as long as the process lives (`threads`).
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -33,8 +33,6 @@ const MEMLOCK_MIN: u64 = 512 << 10;
 const PREEMPT_TIMER: Duration = Duration::from_secs(3600);
 /// Registered buffers are for files, which we have none of: the least glommio takes.
 const IO_MEMORY: usize = 64 << 10;
-/// Time for glommio to take in the last wake-ups from other threads before its executor ends.
-const LAST_TURN: Duration = Duration::from_millis(1);
 
 /// What can drive the control plane.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -82,37 +80,6 @@ pub fn probe(force: Option<RuntimeKind>) -> RuntimeReport {
     }
 }
 
-/// Runs `main` on this thread until it is done. `started` is told what it runs on before anything else happens; where
-/// glommio refuses after all, that is the poll runtime.
-pub(crate) fn run<F: Future<Output = ()> + 'static>(
-    wanted: RuntimeReport,
-    started: impl FnOnce(RuntimeReport),
-    main: impl FnOnce(Runtime) -> F,
-) {
-    match wanted.kind {
-        RuntimeKind::Poll => {
-            started(wanted);
-            run_poll(main);
-        }
-        RuntimeKind::Glommio => match make_glommio() {
-            Ok(executor) => {
-                started(wanted);
-                executor.run(async {
-                    main(Runtime(Inner::Glommio)).await;
-                    glommio::timer::sleep(LAST_TURN).await;
-                });
-            }
-            Err(why) => {
-                started(RuntimeReport {
-                    kind: RuntimeKind::Poll,
-                    why,
-                });
-                run_poll(main);
-            }
-        },
-    }
-}
-
 /// Spawns, sleeps and adopts sockets on whatever this thread runs.
 #[derive(Clone, Debug)]
 pub(crate) struct Runtime(Inner);
@@ -124,6 +91,11 @@ enum Inner {
 }
 
 impl Runtime {
+    /// The glommio executor of this thread.
+    pub(crate) const fn glommio() -> Self {
+        Self(Inner::Glommio)
+    }
+
     /// Runs `task` beside the others of this thread until it is done or the executor ends.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + 'static) {
         match &self.0 {
@@ -248,17 +220,19 @@ impl AsyncWrite for Stream {
     }
 }
 
-fn run_poll<F: Future<Output = ()> + 'static>(main: impl FnOnce(Runtime) -> F) {
+/// Runs `main` on this thread until it is done, on a small executor over poll.
+pub(crate) fn run_poll<F: Future<Output = ()> + 'static>(main: impl FnOnce(Runtime) -> F) {
     let executor = Rc::new(async_executor::LocalExecutor::new());
     // Tasks hold a weak handle: a strong one would keep the executor that keeps them.
     let main = main(Runtime(Inner::Poll(Rc::downgrade(&executor))));
     async_io::block_on(executor.run(main));
 }
 
-fn make_glommio() -> Result<glommio::LocalExecutor, String> {
+/// Makes an executor for this thread, and names the thread.
+pub(crate) fn make_glommio(name: &str) -> Result<glommio::LocalExecutor, String> {
     let make = || {
         glommio::LocalExecutorBuilder::new(glommio::Placement::Unbound)
-            .name("rendez-control")
+            .name(name)
             .io_memory(IO_MEMORY)
             .preempt_timer(PREEMPT_TIMER)
             .make()

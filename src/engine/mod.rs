@@ -44,7 +44,7 @@ pub use steps::Step;
 pub use wiring::{Connected, Fallback};
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -111,8 +111,8 @@ pub(crate) struct Inner {
     pub(crate) dumping: Mutex<Option<JoinHandle<()>>>,
     /// When a missed deadline was recorded last.
     pub(crate) dumped: AtomicU64,
-    /// Somebody compares the clocks of peers with ours.
-    pub(crate) keeps_clocks: AtomicBool,
+    /// Who compares the clocks of peers with ours.
+    pub(crate) clock_keeper: Mutex<Option<JoinHandle<()>>>,
     /// Traceparents from peers that are none.
     pub(crate) refused_traces: AtomicU64,
     /// How the clocks of peers that do not share ours compared last.
@@ -480,6 +480,7 @@ impl Inner {
             let _ = thread.join();
         }
         self.wiring.rdma().stop();
+        recording::release_keeper(self);
         recording::clear(self);
     }
 }

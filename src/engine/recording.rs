@@ -345,7 +345,9 @@ impl Inner {
         // Those of shared memory have our counter.
         let is_off =
             way == Way::Shm || !crate::shard::stages::ON || self.config.stage_sampling == 0;
-        if is_off || self.keeps_clocks.swap(true, Ordering::Relaxed) {
+        let keeper = self.clock_keeper.lock();
+        let mut keeper = keeper.unwrap_or_else(PoisonError::into_inner);
+        if is_off || keeper.is_some() {
             return;
         }
         let engine = Arc::downgrade(self);
@@ -356,12 +358,15 @@ impl Inner {
                     return;
                 }
                 Engine { inner }.compare_all_clocks();
-                std::thread::sleep(COMPARED_FOR);
+                std::thread::park_timeout(COMPARED_FOR);
             }
         };
         let thread = std::thread::Builder::new().name("rendez-clocks".into());
-        if let Err(error) = thread.spawn(body) {
-            tracing::warn!(%error, "no thread to compare clocks: the time on the wire is not told");
+        match thread.spawn(body) {
+            Ok(thread) => *keeper = Some(thread),
+            Err(error) => {
+                tracing::warn!(%error, "no thread to compare clocks: the time on the wire is not told");
+            }
         }
     }
 
@@ -463,6 +468,15 @@ pub(super) fn place(config: &Config, task: &TaskName, shard: usize) -> Result<Pl
         file: file.map(open).transpose()?,
         ring_bytes: config.recorder_bytes as usize,
     })
+}
+
+/// Who compares clocks has nothing to do any more. It ends by itself: it may be asking a peer.
+pub(super) fn release_keeper(inner: &Inner) {
+    let keeper = inner.clock_keeper.lock();
+    let keeper = keeper.unwrap_or_else(PoisonError::into_inner).take();
+    if let Some(keeper) = keeper {
+        keeper.thread().unpark();
+    }
 }
 
 /// A task that ends in good order, and missed no deadline, leaves nothing to look at.

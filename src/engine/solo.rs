@@ -3,7 +3,7 @@
 //! For simulations of what stands on engines. It knows shards by their mailboxes, as every engine does: nothing happens
 //! until somebody turns them, and whoever waits in the thread that would have to, waits for ever.
 
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ impl Engine {
             },
             dumping: Mutex::default(),
             dumped: AtomicU64::new(0),
-            keeps_clocks: AtomicBool::new(false),
+            clock_keeper: Mutex::default(),
             refused_traces: AtomicU64::new(0),
             clocks: Mutex::default(),
             began: team.clock.stamp(),

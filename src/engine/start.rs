@@ -2,7 +2,7 @@
 //!
 //! A shard's thread is pinned first and then makes its arena and ports, so that their pages are near its core.
 
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 use std::time::Duration;
 
@@ -146,7 +146,7 @@ pub(super) fn start(config: Config, services: Services) -> Result<Arc<Inner>, St
         locals: Mutex::default(),
         dumping: Mutex::default(),
         dumped: AtomicU64::new(0),
-        keeps_clocks: AtomicBool::new(false),
+        clock_keeper: Mutex::default(),
         refused_traces: AtomicU64::new(0),
         clocks: Mutex::default(),
         began: Clock::system().stamp(),

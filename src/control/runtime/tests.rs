@@ -2,14 +2,23 @@
 
 use futures_lite::io::{AsyncReadExt, AsyncWriteExt};
 
+use std::sync::mpsc;
+
 use super::*;
 use crate::control::mailbox::mailbox;
+use crate::control::threads::start;
 
-fn on_both(test: fn(Runtime) -> Pin<Box<dyn Future<Output = ()>>>) {
+fn on_both<F: Future<Output = ()> + 'static>(test: fn(Runtime) -> F) {
     for kind in [RuntimeKind::Glommio, RuntimeKind::Poll] {
-        let mut report = None;
-        run(probe(Some(kind)), |started| report = Some(started), test);
-        assert_eq!(report.expect("told").kind, kind);
+        let (told, ended) = mpsc::channel();
+        let main = move |runtime| async move {
+            test(runtime).await;
+            told.send(()).expect("waited for");
+        };
+        let (report, working) = start(probe(Some(kind)), main).expect("a thread");
+        assert_eq!(report.kind, kind);
+        working.wait();
+        assert!(ended.try_recv().is_ok(), "it ended without a panic");
     }
 }
 
@@ -81,7 +90,7 @@ fn other_threads_wake_this_one() {
 #[test]
 fn a_task_that_never_ends_does_not_keep_what_it_holds() {
     let (one, mut other) = UnixStream::pair().expect("a pair");
-    run(probe(Some(RuntimeKind::Poll)), drop, |runtime| async move {
+    run_poll(|runtime| async move {
         runtime.spawn(async move {
             std::future::pending::<()>().await;
             drop(one);
