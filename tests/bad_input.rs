@@ -171,9 +171,9 @@ fn settings_that_make_no_sense_are_named() {
     let status = start(&|config| config.arena.bytes_max = 0);
     assert_status(
         &status,
-        Code::ResourceExhausted,
-        catalogue::ARENA_UNFIT,
-        &[],
+        Code::InvalidArgument,
+        catalogue::CONFIG,
+        &["arena_bytes"],
     );
     let status = start(&|config| config.task = "nobody/at:all".into());
     assert_eq!(status.code(), Code::InvalidArgument);

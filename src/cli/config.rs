@@ -1,9 +1,13 @@
-//! `rendez config`: every setting, its value and where it comes from; and the reference page.
+//! `rendez config`: every setting, its value and where it comes from; what cannot work; and the reference page.
 //!
 //! Knows the table of settings, and not what they do.
 
+mod check;
+
 use clap::{Args, Subcommand};
 use serde::Serialize;
+
+pub use check::CheckArgs;
 
 use super::error::CliError;
 use super::report::lay_out;
@@ -16,6 +20,8 @@ Examples:
   rendez config show                       every setting as a file would have it
   rendez config show --origin              with where each value comes from
   rendez config show --shards 2 --json     for programs
+  rendez config check --config FILE        what cannot work: values, addresses that are there twice, who is not reached
+  rendez config check --offline            the same without trying the addresses
   rendez config reference                  the reference page, in Markdown
   rendez config metrics                    the same of the metrics";
 
@@ -26,6 +32,9 @@ pub enum ConfigCommand {
     /// Print every setting; the output is a configuration file.
     #[command(after_help = EXAMPLES)]
     Show(ShowArgs),
+    /// Say what of the configuration cannot work; ends with 1 if anything.
+    #[command(after_help = EXAMPLES)]
+    Check(CheckArgs),
     /// Print the reference page.
     Reference,
     /// Print the reference page of the metrics.
@@ -56,6 +65,7 @@ pub fn run(command: &ConfigCommand, terminal: &mut Terminal) -> Result<(), CliEr
             terminal.line(crate::engine::metrics::reference_page().trim_end())?
         }
         ConfigCommand::Reference => terminal.line(reference_page().trim_end())?,
+        ConfigCommand::Check(args) => check::run(args, terminal)?,
         ConfigCommand::Show(args) => {
             let loaded = args.settings.load()?;
             let text = match (args.json, args.origin) {

@@ -15,6 +15,8 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use std::time::{Duration, Instant};
+
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -118,6 +120,27 @@ impl Address {
             socket: UnixListener::from(socket),
             file,
         })
+    }
+
+    /// Tries to connect, and says nothing to whoever is there. Blocks for at most `patience`, and for a name server.
+    ///
+    /// # Errors
+    /// Why nobody is reached, for people.
+    pub(crate) fn reach(&self, patience: Duration) -> Result<(), String> {
+        if self.is_tcp() {
+            let connected = super::tcp::connect(self, Instant::now() + patience);
+            return connected.map(drop).map_err(|error| error.to_string());
+        }
+        match self.connect() {
+            Ok(_) => Ok(()),
+            Err(Errno::AGAIN) => {
+                Err("somebody listens there, and takes no connections: is it stopped?".into())
+            }
+            Err(errno @ (Errno::CONNREFUSED | Errno::NOENT)) => {
+                Err(format!("nobody listens there ({errno})"))
+            }
+            Err(errno) => Err(errno.to_string()),
+        }
     }
 
     /// Connects to whoever listens here, at a Unix address; never blocks. A full backlog is `EAGAIN`.

@@ -7,6 +7,7 @@
 mod codec;
 mod layers;
 mod page;
+mod ranges;
 mod sources;
 mod spellings;
 mod table;
@@ -267,37 +268,18 @@ impl Config {
         lines.clamp(limits::LINE_WINDOW_MIN, limits::LINE_WINDOW)
     }
 
-    /// Checks what can be checked without the machine.
-    pub(crate) fn check(&self) -> Result<(), Status> {
-        if self.shards > limits::SHARDS {
+    /// Checks what can be checked without the machine: every value against its range, and what must go together.
+    ///
+    /// # Errors
+    /// `InvalidArgument` names the setting, its value, what it may be, and what to do.
+    pub fn check(&self) -> Result<(), Status> {
+        ranges::check(self)?;
+        let mut cores = self.cores.clone();
+        cores.sort_unstable();
+        if let Some(twice) = cores.windows(2).find(|pair| pair[0] == pair[1]) {
             return Err(invalid(format!(
-                "shards = {}: at most {}",
-                self.shards,
-                limits::SHARDS
-            )));
-        }
-        if self.inline_max < 64 || self.inline_max > limits::BODY_MAX {
-            return Err(invalid(format!(
-                "inline_max = {}: 64 to {}",
-                self.inline_max,
-                limits::BODY_MAX
-            )));
-        }
-        if self.recorder_bytes > limits::RECORDER_BYTES_MAX as u64 {
-            return Err(invalid(format!(
-                "recorder_bytes = {}: at most {}",
-                self.recorder_bytes,
-                limits::RECORDER_BYTES_MAX
-            )));
-        }
-        if self.mailbox < 2 {
-            return Err(invalid(format!("mailbox = {}: at least 2", self.mailbox)));
-        }
-        let least = Duration::from_millis(limits::FAILURE_DETECTION_MIN_MS);
-        if self.failure_detection < least {
-            return Err(invalid(format!(
-                "failure_detection = {:?}: at least {least:?}",
-                self.failure_detection
+                "cores: core {} is named twice; name each once, or set `share_cores` and more `shards`",
+                twice[0]
             )));
         }
         self.verbs.check()

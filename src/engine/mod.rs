@@ -166,6 +166,11 @@ impl Engine {
         start::start(config, services).map(|inner| Self { inner })
     }
 
+    /// Whether this machine has the cores that the configuration wants, as [`Engine::start`] judges it.
+    pub(crate) fn judge_placement(config: &Config) -> Result<(), Status> {
+        start::place(config).map(drop)
+    }
+
     /// The engine, as what it keeps running may hold it.
     #[must_use]
     pub fn downgrade(&self) -> WeakEngine {

@@ -228,7 +228,7 @@ fn start_control(inner: &Arc<Inner>) -> Result<(), Status> {
 }
 
 /// Which cores the shards get, and whether they share them.
-fn place(config: &Config) -> Result<(Vec<usize>, bool), Status> {
+pub(super) fn place(config: &Config) -> Result<(Vec<usize>, bool), Status> {
     let mask: Vec<usize> = core_affinity::get_core_ids()
         .unwrap_or_default()
         .into_iter()

@@ -275,6 +275,10 @@ pub const SHARDS: usize = 64;
 /// Commands that wait for one shard.
 pub const MAILBOX: usize = 4096;
 
+/// The most commands a mailbox may be set to hold: its room is taken at the start, some 300 bytes each, so 80 MiB for
+/// each shard.
+pub const MAILBOX_MAX: usize = 1 << 18;
+
 /// Sends that wait for room in one shard: each for a command's place twice over. One costs under 1 KiB here, so 4 MiB,
 /// and its tensor, which is its sender's until it is taken.
 pub const WAITING_SENDS: u32 = MAILBOX as u32;
@@ -346,6 +350,8 @@ pub const VERBS_SENDS: u32 = 256;
 pub const VERBS_SIGNAL_EVERY: u32 = 32;
 /// Queue pairs of one port, unless configured: 64 × 128 entries is a quarter of what common cards hold.
 pub const VERBS_QUEUE_PAIRS: u32 = 64;
+/// The most queue pairs a shard may be set to have: their memory is 800 MiB then.
+pub const VERBS_QUEUE_PAIRS_MAX: u32 = 4096;
 /// Bytes of one piece of a large write, for which frames behind it wait: 160 µs at 25 GB/s. Far under the 4 GiB that a
 /// request can say.
 pub const VERBS_SLICE_BYTES: usize = 4 << 20;
@@ -357,6 +363,8 @@ pub const VERBS_STAGE_BYTES: usize = 32 << 10;
 pub const VERBS_STAGES: usize = 8;
 /// Bytes that are sent inline where the device can: a frame, a body of a hundred bytes and a grant.
 pub const VERBS_INLINE_BYTES: u32 = 220;
+/// The most bytes that may be asked to be posted inline: no device is known to take more than 1 KiB.
+pub const VERBS_INLINE_BYTES_MAX: u32 = 4096;
 /// How long a closed queue pair may take to say goodbye, and one in error to have used its last entry: 100 ms each.
 /// Devices answer within microseconds; Soft-RoCE never tells of the entry.
 pub const VERBS_DRAIN_NS: u64 = 100_000_000;
@@ -463,3 +471,18 @@ pub const RECORDER_BYTES: usize = 1 << 20;
 
 /// Bytes of that ring at most: with 5.3 MiB of histograms and names a recorder stays within 16 MiB.
 pub const RECORDER_BYTES_MAX: usize = 8 << 20;
+
+/// The least bytes an arena or its segments may be set to: a page.
+pub const BYTES_MIN: u64 = 4096;
+
+/// The most bytes a segment may be set to: a sixteenth of what a peer takes in an offer (`SEGMENT_BYTES_MAX`).
+pub const ARENA_SEGMENT_BYTES_MAX: u64 = SEGMENT_BYTES_MAX / 16;
+
+/// The most bytes an arena, or a bound on what lies in one, may be set to: more than any machine's memory, and 65 arenas
+/// of them are counted in 64 bits.
+pub const ARENA_BYTES_MAX: u64 = 16 << 40;
+
+const _: () = assert!(ARENA_BYTES_MAX.checked_mul(SHARDS as u64 + 1).is_some());
+
+/// The least a frame may be set to carry: `inline_max` below it would leave no room for dimensions.
+pub const INLINE_LEAST: usize = 64;

@@ -128,7 +128,9 @@ impl Config {
         origin: Origin,
         shown: &str,
     ) -> Result<(), Status> {
-        setting.read(self, value).map_err(|why| {
+        // What is refused leaves the settings as they were.
+        let mut read = self.clone();
+        setting.read(&mut read, value).map_err(|why| {
             // A variable or a flag is its own place.
             let place = match &origin {
                 Origin::File { .. } => format!("{origin}: "),
@@ -136,6 +138,7 @@ impl Config {
             };
             invalid(format!("{place}{shown}: {why}"))
         })?;
+        *self = read;
         let shown = setting.show(self);
         self.origins.0.insert(setting.key, (origin, shown));
         Ok(())

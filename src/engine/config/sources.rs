@@ -75,6 +75,7 @@ impl Sources {
                 .ok_or_else(|| invalid(format!("there is no setting `{key}`")))?;
             config.apply_flag(setting, text)?;
         }
+        config.check()?;
         Ok(Loaded {
             warnings,
             config,

@@ -9,6 +9,7 @@ use super::Config;
 use super::codec::{
     Choice, Cluster, Codec, Cores, Count, File, Itself, MaybeCount, Peers, Size, Switch, Text, Time,
 };
+use super::ranges::Range;
 
 /// One setting.
 pub struct Setting {
@@ -70,7 +71,11 @@ impl Setting {
     /// What a value should be.
     #[must_use]
     pub fn expects(&self) -> String {
-        (self.expects)()
+        let kind = (self.expects)();
+        match Range::find(self.key) {
+            Some(range) => format!("{kind}, {range}"),
+            None => kind,
+        }
     }
 
     /// The value as a file would have it; empty where there is none.
@@ -88,7 +93,11 @@ impl Setting {
                 format!(" ({why})")
             };
             format!("it should be {}{why}", self.expects())
-        })
+        })?;
+        match Range::find(self.key).and_then(|range| range.complaint(config)) {
+            Some(why) => Err(why),
+            None => Ok(()),
+        }
     }
 }
 
@@ -134,7 +143,7 @@ settings! {
         "Where to be dialled: `host:port`, `unix:@name` or `unix:/absolute/path`. Without it a Unix name is made up at \
          start, and only this machine can dial.";
     peers: Peers peers, Engine, "Where other tasks listen, by task name.";
-    shards: Count shards, Engine, "Shards; 0 is one for each core of the affinity mask. At most 64.";
+    shards: Count shards, Engine, "Shards; 0 is one for each core of the affinity mask.";
     cores: Cores cores, Engine, "The cores to use; none named means those of the affinity mask, in order.";
     share_cores: Switch share_cores, Engine,
         "Let shards share a core: they yield it. Without it more shards than cores are refused.";
@@ -147,7 +156,7 @@ settings! {
         "At most so much for each arena: one for each shard, and one for application threads.";
     lease: Switch lease, Engine, "Read large values of processes of the same user in place.";
     inline_max: Size inline_max, Engine,
-        "Values up to so many bytes with their dimensions travel in a frame; from 64 to 4096.";
+        "Values up to so many bytes with their dimensions travel in a frame.";
     mailbox: Count mailbox, Engine, "Commands of application threads that may wait for a shard.";
     parked_bytes: Size parked_bytes, Engine,
         "Unreceived values that each shard keeps, and those that peers read in place.";
@@ -158,7 +167,7 @@ settings! {
         "One value in so many is timed through its stages where hand-overs are fastest; those of application threads \
          and of sockets all are. 0 times none, and keeps no events.";
     recorder_bytes: Size recorder_bytes, Engine,
-        "Each shard's ring of last events; at most 8 MiB. With its histograms a shard takes at most 7.3 MiB more, of \
+        "Each shard's ring of last events. With its histograms a shard takes at most 7.3 MiB more, of \
          which only the pages that are written to cost memory.";
     recorder_dir: File recorder_dir, Engine,
         "A folder, best in memory, for recorders that outlive a crash; without it they can be read only while the task \
@@ -196,8 +205,8 @@ settings! {
     insecure: Switch insecure, Engine, "Allow an address beyond this machine without a secret and without TLS.";
     failure_detection: Time failure_detection, Engine,
         "Bounds how long waiters wait for a lost peer: over TCP its connection is made again when questions went \
-         unanswered for 5/8 of it, and it is given up after 5/4; waiters hear so within 1.5 times of it. At least \
-         50 ms. A process that dies on this machine is told at once.";
+         unanswered for 5/8 of it, and it is given up after 5/4; waiters hear so within 1.5 times of it. A \
+         process that dies on this machine is told at once.";
     drain_timeout: Time drain_timeout, Server, "How long a stop waits for what is on its way.";
     tcp_user_timeout: Time tcp_user_timeout, Engine,
         "How long sent bytes may stay unacknowledged before a connection is given up.";
@@ -212,16 +221,16 @@ settings! {
         "The index of the port's address; none is RoCE v2 over IPv4 where there is one. `RDMA_GID_INDEX` is read \
          too.";
     verbs_mtu: MaybeCount verbs.mtu, Engine,
-        "The path MTU in bytes, 256 to 4096; none is the port's. The smaller of both sides is used. `RDMA_QP_MTU` and \
+        "The path MTU in bytes, 256, 512, 1024, 2048 or 4096; none is the port's. The smaller of both sides is used. `RDMA_QP_MTU` and \
          `RDMA_MTU` are read too.";
     verbs_pkey_index: Count verbs.pkey_index, Engine,
         "The index of the partition key. `RDMA_QP_PKEY_INDEX` and `RDMA_PKEY` are read too.";
     verbs_service_level: Count verbs.service_level, Engine,
-        "The service level, 0 to 15. `RDMA_QP_SL` and `RDMA_SL` are read too.";
+        "The service level. `RDMA_QP_SL` and `RDMA_SL` are read too.";
     verbs_traffic_class: Count verbs.traffic_class, Engine,
         "The traffic class: on RoCE v2 the DSCP and ECN bits. `RDMA_TRAFFIC_CLASS` is read too.";
     verbs_depth: Count verbs.depth, Engine,
-        "Receive entries that a queue pair grants its peer, 32 to 128: so many messages may be under way. \
+        "Receive entries that a queue pair grants its peer: so many messages may be under way. \
          `RDMA_QP_QUEUE_DEPTH` and `RDMA_QUEUE_DEPTH` are read too; what is beyond 128 there is 128.";
     verbs_queue_pairs: Count verbs.queue_pairs, Engine,
         "Queue pairs of each shard: one for each shard of a peer that it shares keys with. It sizes the shard's \
@@ -232,7 +241,7 @@ settings! {
         "How long a packet's acknowledgement may take: 4.096 µs × 2 to this power; 14 is 67 ms. `RDMA_QP_TIMEOUT` and \
          `RDMA_TIMEOUT` are read too.";
     verbs_retry_count: Count verbs.retry_count, Engine,
-        "How often a packet is sent again before its queue pair is given up, 0 to 7; Soft-RoCE given 7 never gives up. \
+        "How often a packet is sent again before its queue pair is given up; Soft-RoCE given 7 never gives up. \
          `RDMA_QP_RETRY_COUNT` and `RDMA_RETRY_CNT` are read too.";
 }
 

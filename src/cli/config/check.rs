@@ -1,0 +1,278 @@
+//! `rendez config check`: is this configuration one that can work, here and now?
+//!
+//! Values were judged when they were read. Here: cores of this machine, names and addresses that are there twice, and
+//! whether anybody can be reached where tasks are said to listen.
+
+use std::collections::BTreeMap;
+use std::net::ToSocketAddrs;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use clap::Args;
+use serde::Serialize;
+
+use crate::cli::error::CliError;
+use crate::cli::settings::SettingArgs;
+use crate::cli::terminal::Terminal;
+use crate::control::Address;
+use crate::engine::{Config, Engine, Loaded};
+use crate::ground::{TaskName, catalogue, units};
+
+/// Addresses that are tried at once.
+const TRIED_AT_ONCE: usize = 32;
+
+/// Options of `config check`.
+#[derive(Args, Clone, PartialEq, Eq, Debug)]
+pub struct CheckArgs {
+    /// Try no address: for a cluster that is not up yet.
+    #[arg(long)]
+    pub offline: bool,
+    /// How long an address may take to answer.
+    #[arg(long, default_value = "1s", value_parser = patience)]
+    pub patience: Duration,
+    /// One JSON object.
+    #[arg(long)]
+    pub json: bool,
+    /// The settings.
+    #[command(flatten)]
+    pub settings: SettingArgs,
+}
+
+/// Something that cannot work.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+struct Problem {
+    setting: &'static str,
+    problem: String,
+}
+
+/// An address, and who is said to listen there by which setting.
+struct Place {
+    setting: &'static str,
+    task: Option<TaskName>,
+    address: Address,
+}
+
+fn patience(text: &str) -> Result<Duration, String> {
+    units::positive_duration(text).map_err(|error| error.to_string())
+}
+
+/// Runs it.
+///
+/// # Errors
+/// What is wrong with a file, a variable or a flag; `CONFIG` if anything else cannot work, after it was printed.
+pub(super) fn run(args: &CheckArgs, terminal: &mut Terminal) -> Result<(), CliError> {
+    let loaded = args.settings.load()?;
+    let mut problems = Vec::new();
+    if let Err(status) = Engine::judge_placement(&loaded.config) {
+        let setting = if status.message().starts_with("cores") {
+            "cores"
+        } else {
+            "shards"
+        };
+        problems.push(Problem {
+            setting,
+            problem: status.message().to_owned(),
+        });
+    }
+    let (places, own) = places(&loaded.config, &mut problems);
+    twice(&places, !args.offline, &mut problems);
+    let mut tried = 0;
+    if !args.offline {
+        let others: Vec<&Place> = places
+            .iter()
+            .filter(|place| is_other(place, own.as_ref(), &loaded.config))
+            .collect();
+        tried = others.len();
+        problems.extend(unreachable(&others, args.patience));
+    }
+    terminal.line(match args.json {
+        true => json(&loaded, &problems, tried),
+        false => text(&loaded, &problems, tried, args.offline),
+    })?;
+    match problems.len() {
+        0 => Ok(()),
+        count => Err(CliError::failure(
+            catalogue::CONFIG,
+            format!("the configuration cannot work as it is: {count} found, see above"),
+        )),
+    }
+}
+
+/// Every address that is given, and this task.
+fn places(config: &Config, problems: &mut Vec<Problem>) -> (Vec<Place>, Option<TaskName>) {
+    let own = TaskName::parse(&config.task)
+        .map_err(|status| {
+            problems.push(Problem {
+                setting: "task",
+                problem: status.to_string(),
+            });
+        })
+        .ok();
+    let mut places = Vec::new();
+    if let Some(address) = &config.listen {
+        places.push(Place {
+            setting: "listen",
+            task: own.clone(),
+            address: address.clone(),
+        });
+    }
+    for (task, address) in &config.peers {
+        match TaskName::parse(task) {
+            Ok(task) => places.push(Place {
+                setting: "peers",
+                task: Some(task),
+                address: address.clone(),
+            }),
+            Err(status) => problems.push(Problem {
+                setting: "peers",
+                problem: status.to_string(),
+            }),
+        }
+    }
+    let of_cluster = config.cluster.iter().flat_map(|spec| spec.tasks());
+    let of_cluster = of_cluster.map(|(task, at)| ("cluster", Some(task), at));
+    let root = config.root.iter().map(|at| ("root", None, at));
+    places.extend(of_cluster.chain(root).map(|(setting, task, at)| Place {
+        setting,
+        task,
+        address: Address::Tcp {
+            host: at.host().to_owned(),
+            port: at.port(),
+        },
+    }));
+    (places, own)
+}
+
+/// Two tasks at one address, and one task at two.
+fn twice(places: &[Place], resolves: bool, problems: &mut Vec<Problem>) {
+    let mut tasks: BTreeMap<String, (&Place, &TaskName)> = BTreeMap::new();
+    let mut homes: BTreeMap<&TaskName, &Place> = BTreeMap::new();
+    for place in places {
+        let Some(task) = &place.task else { continue };
+        let (setting, address) = (place.setting, &place.address);
+        // Any port that is free is nobody's.
+        if matches!(address, Address::Tcp { port: 0, .. }) {
+            if setting == "peers" {
+                let problem = format!(
+                    "{task} at {address}: port 0 cannot be dialled; name the port it listens at"
+                );
+                problems.push(Problem { setting, problem });
+            }
+            continue;
+        }
+        let (first, named) = *tasks.entry(key(address, resolves)).or_insert((place, task));
+        if named != task {
+            let problem = format!(
+                "{task} and {named} ({}) have one address, {address}; give each its own",
+                first.setting
+            );
+            problems.push(Problem { setting, problem });
+        }
+        let home = *homes.entry(task).or_insert(place);
+        // Where a task listens may be written in another way than where it is dialled.
+        if home.setting != "listen" && key(&home.address, resolves) != key(address, resolves) {
+            let problem = format!(
+                "{task} is at {address} here and at {} in `{}`; keep one of them",
+                home.address, home.setting
+            );
+            problems.push(Problem { setting, problem });
+        }
+    }
+}
+
+/// What two spellings of one address have in common: for TCP what the first of its names' addresses is.
+fn key(address: &Address, resolves: bool) -> String {
+    match address {
+        Address::Tcp { host, port } if resolves => (host.as_str(), *port)
+            .to_socket_addrs()
+            .ok()
+            .and_then(|mut found| found.next())
+            .map_or_else(|| address.to_string(), |found| found.to_string()),
+        _ => address.to_string(),
+    }
+}
+
+/// True if somebody else should listen there.
+fn is_other(place: &Place, own: Option<&TaskName>, config: &Config) -> bool {
+    let is_dialled = !matches!(&place.address, Address::Tcp { port: 0, .. });
+    is_dialled
+        && match &place.task {
+            Some(task) => Some(task) != own,
+            None => config.rank != Some(0),
+        }
+}
+
+/// Tries them, many at once.
+fn unreachable(places: &[&Place], patience: Duration) -> Vec<Problem> {
+    let next = AtomicUsize::new(0);
+    let found = Mutex::new(Vec::new());
+    let try_some = || {
+        while let Some(place) = places.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let Err(why) = place.address.reach(patience) else {
+                continue;
+            };
+            let who = place
+                .task
+                .as_ref()
+                .map_or_else(|| "rank 0".to_owned(), TaskName::to_string);
+            let problem = format!(
+                "{who} is not reached at {}: {why}; start it, correct the address, or check `--offline`",
+                place.address
+            );
+            let setting = place.setting;
+            let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+            found.push(Problem { setting, problem });
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..places.len().min(TRIED_AT_ONCE) {
+            scope.spawn(try_some);
+        }
+    });
+    let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+    found.sort();
+    found
+}
+
+fn text(loaded: &Loaded, problems: &[Problem], tried: usize, is_offline: bool) -> String {
+    let mut lines = Vec::new();
+    for warning in &loaded.warnings {
+        lines.push(format!("warning  {warning}"));
+    }
+    for Problem { setting, problem } in problems {
+        lines.push(format!("error    {setting}: {problem}"));
+    }
+    let file = loaded.file.as_ref().map(|file| file.path.as_str());
+    let reached = match (is_offline, tried) {
+        (true, _) => "no address was tried".to_owned(),
+        (false, 0) => "no other task is named".to_owned(),
+        (false, tried) => format!("{tried} addresses were tried"),
+    };
+    let verdict = match problems.len() {
+        0 => "nothing is wrong".to_owned(),
+        count => format!("{count} found"),
+    };
+    lines.push(format!(
+        "{verdict}; file: {}; {reached}",
+        file.unwrap_or("none found")
+    ));
+    lines.join("\n")
+}
+
+fn json(loaded: &Loaded, problems: &[Problem], tried: usize) -> String {
+    #[derive(Serialize)]
+    struct Report<'a> {
+        file: Option<&'a str>,
+        errors: &'a [Problem],
+        warnings: &'a [String],
+        tried: usize,
+    }
+    let report = Report {
+        file: loaded.file.as_ref().map(|file| file.path.as_str()),
+        errors: problems,
+        warnings: &loaded.warnings,
+        tried,
+    };
+    serde_json::to_string(&report).unwrap_or_else(|error| format!("{{\"error\":\"{error}\"}}"))
+}

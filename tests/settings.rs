@@ -1,0 +1,382 @@
+//! Settings that make no sense, by every way they can be given: each is refused by name, with what it may be, and
+//! nothing panics or overflows. And `rendez config check`.
+
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use rendez::engine::{Config, Engine, SETTINGS, Sources};
+use rendez::ground::{Code, Status, catalogue, limits};
+
+/// A field that is a number, how it is set by code, and what it may be: in bytes, in nanoseconds, or as it is.
+struct Field {
+    key: &'static str,
+    set: fn(&mut Config, u64),
+    least: u64,
+    most: u64,
+    /// The most that its type holds.
+    widest: u64,
+}
+
+const fn field(key: &'static str, set: fn(&mut Config, u64), least: u64, most: u64) -> Field {
+    Field {
+        key,
+        set,
+        least,
+        most,
+        widest: u64::MAX,
+    }
+}
+
+impl Field {
+    const fn of_type(mut self, widest: u64) -> Self {
+        self.widest = widest;
+        self
+    }
+}
+
+const U8: u64 = u8::MAX as u64;
+const U16: u64 = u16::MAX as u64;
+const U32: u64 = u32::MAX as u64;
+const TASKS: u64 = limits::CLUSTER_TASKS_MAX as u64;
+
+const DAY: u64 = 86_400_000_000_000;
+const TIB: u64 = 1 << 40;
+const FIELDS: &[Field] = &[
+    field("shards", |c, v| c.shards = v as usize, 0, 64),
+    field(
+        "arena_segment_bytes",
+        |c, v| c.arena.segment_bytes = v as usize,
+        4096,
+        TIB / 16,
+    ),
+    field("arena_bytes", |c, v| c.arena.bytes_max = v, 4096, 16 * TIB),
+    field("inline_max", |c, v| c.inline_max = v as usize, 64, 4096),
+    field("mailbox", |c, v| c.mailbox = v as usize, 2, 1 << 18),
+    field("parked_bytes", |c, v| c.parked_bytes = v, 0, 16 * TIB),
+    field(
+        "parked_bytes_per_step",
+        |c, v| c.parked_bytes_per_step = v,
+        0,
+        16 * TIB,
+    ),
+    field("landing_bytes", |c, v| c.landing_bytes = v, 0, 16 * TIB),
+    field(
+        "stage_sampling",
+        |c, v| c.stage_sampling = v as usize,
+        0,
+        u32::MAX as u64,
+    ),
+    field("recorder_bytes", |c, v| c.recorder_bytes = v, 0, 8 << 20),
+    field(
+        "connect_timeout",
+        |c, v| c.connect_timeout = time(v),
+        1_000_000,
+        DAY,
+    ),
+    field(
+        "failure_detection",
+        |c, v| c.failure_detection = time(v),
+        50_000_000,
+        DAY,
+    ),
+    field("drain_timeout", |c, v| c.drain_timeout = time(v), 0, DAY),
+    field(
+        "tcp_user_timeout",
+        |c, v| c.tcp_user_timeout = time(v),
+        1_000_000,
+        DAY,
+    ),
+    field("rank", |c, v| c.rank = Some(v as u32), 0, TASKS - 1).of_type(U32),
+    field("world_size", |c, v| c.world_size = Some(v as u32), 1, TASKS).of_type(U32),
+    field("port", |c, v| c.port = v as u16, 1, 65_535).of_type(U16),
+    field("verbs_port", |c, v| c.verbs.port = Some(v as u32), 1, 255).of_type(U32),
+    field(
+        "verbs_gid_index",
+        |c, v| c.verbs.gid_index = Some(v as u32),
+        0,
+        255,
+    )
+    .of_type(U32),
+    field("verbs_mtu", |c, v| c.verbs.mtu = Some(v as u32), 256, 4096).of_type(U32),
+    field(
+        "verbs_pkey_index",
+        |c, v| c.verbs.pkey_index = v as u16,
+        0,
+        65_535,
+    )
+    .of_type(U16),
+    field(
+        "verbs_service_level",
+        |c, v| c.verbs.service_level = v as u8,
+        0,
+        15,
+    )
+    .of_type(U8),
+    field(
+        "verbs_traffic_class",
+        |c, v| c.verbs.traffic_class = v as u8,
+        0,
+        255,
+    )
+    .of_type(U8),
+    field("verbs_depth", |c, v| c.verbs.depth = v as u16, 32, 128).of_type(U16),
+    field(
+        "verbs_queue_pairs",
+        |c, v| c.verbs.queue_pairs = v as u32,
+        1,
+        4096,
+    )
+    .of_type(U32),
+    field(
+        "verbs_inline_bytes",
+        |c, v| c.verbs.inline_bytes = v as u32,
+        0,
+        4096,
+    )
+    .of_type(U32),
+    field("verbs_timeout", |c, v| c.verbs.timeout = v as u8, 1, 31).of_type(U8),
+    field(
+        "verbs_retry_count",
+        |c, v| c.verbs.retry_count = v as u8,
+        0,
+        7,
+    )
+    .of_type(U8),
+];
+
+/// The greatest of numbers is the greatest of times.
+fn time(nanos: u64) -> Duration {
+    if nanos == u64::MAX {
+        Duration::MAX
+    } else {
+        Duration::from_nanos(nanos)
+    }
+}
+
+/// Modest, so that many start one after the other.
+fn config() -> Config {
+    let mut config = Config::new("/job:a/task:0");
+    (config.shards, config.share_cores) = (1, true);
+    config.arena.segment_bytes = 1 << 20;
+    config.verbs.enabled = false;
+    config
+}
+
+#[track_caller]
+fn assert_refused(status: &Status, key: &str) {
+    let is_config = (status.code(), status.reason()) == (Code::InvalidArgument, catalogue::CONFIG);
+    assert!(is_config, "{key}: {status}");
+    let named = format!("{key} = ");
+    assert!(status.message().contains(&named), "{key} in {status}");
+    assert!(status.message().contains("it should be"), "{status}");
+}
+
+#[test]
+fn what_code_sets_is_judged_before_anything_is_made_of_it() {
+    for field in FIELDS {
+        let (least, most, widest) = (field.least, field.most, field.widest);
+        let values = [
+            0,
+            1,
+            least,
+            most,
+            most.saturating_add(1),
+            widest / 2,
+            widest,
+        ];
+        for value in values.into_iter().filter(|value| *value <= widest) {
+            let mut config = config();
+            (field.set)(&mut config, value);
+            let checked = config.check();
+            match (least..=most).contains(&value) {
+                true => assert_eq!(checked, Ok(()), "{} = {value}", field.key),
+                false => assert_refused(&checked.unwrap_err(), field.key),
+            }
+        }
+    }
+}
+
+#[test]
+fn engines_with_extreme_settings_start_or_say_why_not() {
+    for Field {
+        key,
+        set,
+        least,
+        widest,
+        ..
+    } in FIELDS
+    {
+        for value in [0, 1, *least, *widest] {
+            let mut config = config();
+            set(&mut config, value);
+            let checked = config.check();
+            match (Engine::start(config), checked) {
+                (Err(status), Err(_)) => assert_refused(&status, key),
+                (Ok(engine), Ok(())) => engine.shutdown(Duration::ZERO),
+                // The machine may have fewer cores, and less memory, than a setting that makes sense wants.
+                (Err(status), Ok(())) => {
+                    let is_machine = status.reason() != catalogue::CONFIG
+                        || !status.message().contains("it should be");
+                    assert!(is_machine, "{key} = {value}: {status}");
+                }
+                (Ok(_), Err(status)) => panic!("{key} = {value} started: {status}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn the_three_that_were_seen_are_refused_by_name() {
+    let cases: [(&str, fn(&mut Config)); 6] = [
+        ("mailbox", |c| c.mailbox = usize::MAX),
+        ("arena_segment_bytes", |c| {
+            c.arena.segment_bytes = usize::MAX
+        }),
+        ("shards", |c| c.shards = 9999),
+        ("failure_detection", |c| c.failure_detection = Duration::MAX),
+        ("arena_bytes", |c| c.arena.bytes_max = u64::MAX),
+        ("connect_timeout", |c| c.connect_timeout = Duration::MAX),
+    ];
+    for (key, set) in cases {
+        let mut config = config();
+        set(&mut config);
+        let status = Engine::start(config).unwrap_err();
+        assert_refused(&status, key);
+        assert!(
+            status.message().contains("leave it out"),
+            "what to do: {status}"
+        );
+    }
+}
+
+#[test]
+fn every_number_is_refused_out_of_its_range_by_file_variable_and_flag() {
+    for setting in SETTINGS {
+        let expects = setting.expects();
+        let huge = match () {
+            () if expects.starts_with("a number") => "99999999999999999999",
+            () if expects.starts_with("bytes") => "9000000GiB",
+            () if expects.starts_with("a duration") => "99999999h",
+            () => continue,
+        };
+        let mut config = config();
+        let before = setting.show(&config);
+        let quoted = format!("{} = \"{huge}\"", setting.key);
+        let by_file = config.apply_toml(&quoted, "f.toml").unwrap_err();
+        assert!(
+            by_file
+                .message()
+                .starts_with(&format!("f.toml:1: {} = ", setting.key)),
+            "{by_file}"
+        );
+        let by_flag = config.apply_flag(setting, huge).unwrap_err();
+        let environment = BTreeMap::from([(setting.variable().to_owned(), huge.to_owned())]);
+        let sources = Sources {
+            file: Some("/dev/null".into()),
+            environment,
+            ..Sources::default()
+        };
+        let by_variable = sources.load().unwrap_err();
+        for status in [by_file, by_flag, by_variable] {
+            assert_eq!(status.reason(), catalogue::CONFIG);
+            assert!(status.message().contains("it should be"), "{status}");
+        }
+        assert_eq!(
+            setting.show(&config),
+            before,
+            "what is refused changes nothing"
+        );
+    }
+}
+
+/// The command in a directory with `file` as its configuration.
+fn rendez(file: &str, arguments: &[&str]) -> Output {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("rendez.toml"), file).unwrap();
+    Command::new(env!("CARGO_BIN_EXE_rendez"))
+        .args(arguments)
+        .env_clear()
+        .current_dir(directory.path())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+fn both(output: &Output) -> String {
+    let texts = [&output.stdout, &output.stderr];
+    texts.map(|bytes| String::from_utf8_lossy(bytes)).concat()
+}
+
+#[test]
+fn the_command_refuses_them_wherever_it_reads_them() {
+    for (line, key) in [
+        ("mailbox = 9223372036854775807", "mailbox"),
+        (
+            "arena_segment_bytes = 9223372036854775807",
+            "arena_segment_bytes",
+        ),
+        ("shards = 9999", "shards"),
+    ] {
+        for arguments in [&["config", "show"][..], &["config", "check"], &["serve"]] {
+            let output = rendez(line, arguments);
+            let said = both(&output);
+            assert!(
+                !output.status.success(),
+                "{arguments:?} with {line}: {said}"
+            );
+            assert!(said.contains(&format!("rendez.toml:1: {key} = ")), "{said}");
+            assert!(
+                said.contains("it should be") && !said.contains("panicked"),
+                "{said}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_configuration_is_checked_for_what_cannot_work() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let here = listener.local_addr().unwrap();
+    let base = "shards = 1\nshare_cores = true\ntask = \"/job:a/task:0\"\n";
+    let good = format!("{base}listen = \"127.0.0.1:1\"\n[peers]\n\"/job:b/task:0\" = \"{here}\"\n");
+    let output = rendez(&good, &["config", "check"]);
+    assert!(output.status.success(), "{}", both(&output));
+    assert!(
+        both(&output).contains("nothing is wrong"),
+        "{}",
+        both(&output)
+    );
+
+    // Whoever listened is gone, and nobody has the name of the socket.
+    let gone = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let name = format!("unix:@rendez-nobody-{}", std::process::id());
+    let bad = format!(
+        "{base}listen = \"{here}\"\n[peers]\n\"/job:b/task:0\" = \"localhost:{}\"\n\"/job:c/task:0\" = \"{gone}\"\n\
+         \"/job:d/task:0\" = \"{name}\"\n[cluster]\nw = [\"127.0.0.1:7\", \"127.0.0.1:7\"]\nb = [\"127.0.0.1:8\"]\n",
+        here.port()
+    );
+    let output = rendez(&bad, &["config", "check", "--json"]);
+    let said = both(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    for part in [
+        "/job:c/replica:0/task:0 is not reached",
+        "Connection refused",
+        "/job:d/replica:0/task:0 is not reached",
+        "have one address",
+        "/job:w/replica:0/task:1 and /job:w/replica:0/task:0",
+    ] {
+        assert!(said.contains(part), "{part} in {said}");
+    }
+    let offline = rendez(&bad, &["config", "check", "--offline"]);
+    let said = both(&offline);
+    assert_eq!(offline.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("have one address") && !said.contains("is not reached"),
+        "{said}"
+    );
+}
