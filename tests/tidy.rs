@@ -64,6 +64,8 @@ const UNSAFE_FILES: &[&str] = &[
     "src/fabric/verbs/sys/types.rs",
     // The processor's own counter.
     "src/shard/clock.rs",
+    // A handler for forks, which no safe crate registers.
+    "src/shard/forks.rs",
     // Descriptors that came over a socket, and a runtime's file descriptor.
     "src/control/credentials.rs",
     "src/control/runtime.rs",

@@ -62,15 +62,20 @@ use crate::memory::{HugePagesReport, Pool, TensorBuilder};
 use crate::shard::call::Call;
 use crate::shard::mailbox::Mailbox;
 use crate::shard::recorder::Recorder;
+use crate::shard::run::is_shard_thread;
 use crate::shard::value::Handed;
 use crate::shard::wait::WaitCell;
-use crate::shard::{Clock, PendingItem, ShardStats, Task, TaskWaker};
+use crate::shard::{Clock, PendingItem, ShardStats, Task, TaskWaker, faults, forks};
 use recording::ComparedClock;
 use recv::block_on_cell;
 use steps::Steps;
 use wiring::Wiring;
 
 /// A running engine. Cheap to clone; the last clone dropped stops it.
+///
+/// **After `fork`** nothing of it works in the child, for none of its threads are there: what gives a status gives
+/// `ENGINE_FORKED`, [`Engine::start`] too, and what gives none does nothing. Dropping it there disturbs nobody. Fork
+/// before the first engine starts, or call `exec` in the child, as [`std::process::Command`] does.
 #[derive(Clone, Debug)]
 pub struct Engine {
     inner: Arc<Inner>,
@@ -196,8 +201,10 @@ impl Engine {
     /// Memory of this engine to write a tensor of `dims` into in place: handed over without a copy.
     ///
     /// # Errors
-    /// `InvalidArgument` for dimensions that are no shape, `ResourceExhausted` when the arena is full.
+    /// `InvalidArgument` for dimensions that are no shape, `ResourceExhausted` when the arena is full; `SHUTDOWN` after
+    /// [`Engine::shutdown`].
     pub fn tensor(&self, dtype: DType, dims: &[u64]) -> Result<TensorBuilder, Status> {
+        self.inner.is_up()?;
         let unfit = |error: &dyn std::fmt::Display| {
             Status::new(
                 Code::InvalidArgument,
@@ -225,7 +232,7 @@ impl Engine {
     /// Runs a task inside shard `index`. What it returns wakes the task from any thread.
     ///
     /// # Errors
-    /// `InvalidArgument` if there is no such shard.
+    /// `InvalidArgument` if there is no such shard; `SHUTDOWN` after [`Engine::shutdown`].
     pub fn spawn(&self, index: usize, task: Box<dyn Task>) -> Result<TaskWaker, Status> {
         let mailbox = self.inner.mailboxes.get(index).ok_or_else(|| {
             let count = self.inner.mailboxes.len();
@@ -235,6 +242,7 @@ impl Engine {
                 format!("there is no shard {index}, only {count}"),
             )
         })?;
+        self.inner.is_up()?;
         let waker = TaskWaker::new(Arc::clone(mailbox));
         let seat = Arc::clone(waker.seat());
         mailbox.call(Call::Spawn { task, seat });
@@ -246,11 +254,16 @@ impl Engine {
     /// # Errors
     /// `InvalidArgument` if both are the same task.
     pub fn connect_local(&self, other: &Self) -> Result<(), Status> {
+        self.inner.is_up()?;
+        other.inner.is_up()?;
         links::connect_local(&self.inner, &other.inner)
     }
 
     /// Tells where a task listens, so that keys that name it can be dialled.
     pub fn add_peer(&self, task: TaskName, address: Address) {
+        if forks::is_child() {
+            return;
+        }
         self.inner.wiring.add_peer(task, address);
     }
 
@@ -318,18 +331,27 @@ impl Engine {
     /// The peers that are connected now, and the way to each.
     #[must_use]
     pub fn connected(&self) -> Vec<Connected> {
-        self.inner.wiring.connected()
+        match forks::is_child() {
+            true => Vec::new(),
+            false => self.inner.wiring.connected(),
+        }
     }
 
     /// The peers of this machine that shared memory was tried with and not to be had, so far; the log was told of each
     /// once.
     #[must_use]
     pub fn fallbacks(&self) -> Vec<Fallback> {
-        self.inner.wiring.fallbacks()
+        match forks::is_child() {
+            true => Vec::new(),
+            false => self.inner.wiring.fallbacks(),
+        }
     }
 
     /// Connects to a peer before a key names it. Nothing happens if it is connected, or nobody said where it listens.
     pub fn connect(&self, task: &TaskName) {
+        if forks::is_child() {
+            return;
+        }
         self.inner.wiring.connect_early(task);
     }
 
@@ -377,6 +399,7 @@ impl Engine {
         payload: &[u8],
         deadline: Duration,
     ) -> Result<Vec<u8>, Status> {
+        recv::may_wait()?;
         let control = self.inner.control.get().ok_or_else(|| {
             let message = "this engine has no control plane";
             Status::new(
@@ -396,22 +419,41 @@ impl Engine {
         self.inner.control.get().map(Control::runtime)
     }
 
-    /// Everything that waits or is parked, oldest first.
+    /// Everything that waits or is parked, oldest first. Of shards that cannot be asked nothing: all of them on a
+    /// shard's own thread and in a child of `fork`, where [`Engine::try_pending`] says so.
     #[must_use]
     pub fn pending(&self) -> Vec<PendingItem> {
-        let answers = self.ask_all(|answer| Call::Pending { answer });
-        let mut items: Vec<_> = answers.into_iter().flatten().collect();
-        items.sort_by_key(|item| std::cmp::Reverse(item.age_ns));
-        items
+        self.try_pending().unwrap_or_default()
     }
 
-    /// What each shard has counted and holds.
+    /// The same, or why nobody can be asked here.
+    ///
+    /// # Errors
+    /// `WAIT_IN_SHARD` on the thread of a shard, which would have to answer itself; `ENGINE_FORKED` in a child of
+    /// `fork`.
+    pub fn try_pending(&self) -> Result<Vec<PendingItem>, Status> {
+        let answers = self.ask_all(|answer| Call::Pending { answer })?;
+        let mut items: Vec<_> = answers.into_iter().flatten().collect();
+        items.sort_by_key(|item| std::cmp::Reverse(item.age_ns));
+        Ok(items)
+    }
+
+    /// What each shard has counted and holds; of those that cannot be asked nothing, as with [`Engine::pending`].
     #[must_use]
     pub fn stats(&self) -> Vec<ShardStats> {
+        self.try_stats().unwrap_or_default()
+    }
+
+    /// The same, or why nobody can be asked here.
+    ///
+    /// # Errors
+    /// As [`Engine::try_pending`].
+    pub fn try_stats(&self) -> Result<Vec<ShardStats>, Status> {
         self.ask_all(|answer| Call::Stats { answer })
     }
 
-    fn ask_all<T>(&self, call: impl Fn(Arc<WaitCell<T>>) -> Call) -> Vec<T> {
+    fn ask_all<T>(&self, call: impl Fn(Arc<WaitCell<T>>) -> Call) -> Result<Vec<T>, Status> {
+        recv::may_wait()?;
         let cells: Vec<_> = self
             .inner
             .mailboxes
@@ -423,16 +465,26 @@ impl Engine {
                 cell
             })
             .collect();
-        cells
+        let answers = cells
             .iter()
-            .filter_map(|cell| block_on_cell(cell, Some(Duration::from_secs(5)))?.ok())
-            .collect()
+            .filter_map(|cell| block_on_cell(cell, Some(Duration::from_secs(5)))?.ok());
+        Ok(answers.collect())
     }
 
     /// Stops in good order: what is on its way to peers may leave until `deadline` has passed, then everything that
     /// still waits hears `Aborted: Shutdown`.
+    ///
+    /// On the thread of a shard, as in an in-shard task, it only begins, and returns at once: a shard cannot wait for
+    /// its own end. In a child of `fork` nothing happens: the engine is the parent's.
     pub fn shutdown(&self, deadline: Duration) {
-        self.inner.stop(deadline);
+        if !is_shard_thread() {
+            return self.inner.stop(deadline);
+        }
+        let inner = Arc::clone(&self.inner);
+        let thread = std::thread::Builder::new().name("rendez-stop".into());
+        if let Err(error) = thread.spawn(move || inner.stop(deadline)) {
+            tracing::warn!(%error, "no thread to stop the engine: it ends with its last handle");
+        }
     }
 }
 
@@ -442,7 +494,21 @@ impl Inner {
         self.mailboxes.len() as u16
     }
 
+    /// Whether there is anything behind this handle.
+    fn is_up(&self) -> Result<(), Status> {
+        if forks::is_child() {
+            return Err(faults::forked());
+        }
+        match self.mailboxes.iter().all(|mailbox| mailbox.is_closed()) {
+            true => Err(faults::shutdown()),
+            false => Ok(()),
+        }
+    }
+
     pub(crate) fn stop(&self, deadline: Duration) {
+        if forks::is_child() {
+            return;
+        }
         let crew = self
             .crew
             .lock()
@@ -492,7 +558,31 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        if forks::is_child() {
+            return self.forget();
+        }
         self.stop(Duration::from_millis(100));
+    }
+}
+
+impl Inner {
+    /// In a child of `fork`: what would wait for threads that are not here, ring the parent's doorbells or touch its
+    /// devices when it is dropped is left as it is. The process's end takes it.
+    fn forget(&mut self) {
+        fn inside<T>(mutex: &mut Mutex<Option<T>>) -> Option<T> {
+            mutex
+                .get_mut()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take()
+        }
+        std::mem::forget(self.control.take());
+        std::mem::forget(inside(&mut self.crew));
+        std::mem::forget(inside(&mut self.metrics));
+        std::mem::forget(inside(&mut self.dumping));
+        std::mem::forget(inside(&mut self.clock_keeper));
+        std::mem::forget(Arc::clone(&self.wiring));
+        std::mem::forget(self.mailboxes.clone());
+        std::mem::forget(self.doorbells.clone());
     }
 }
 

@@ -11,9 +11,10 @@ use super::Inner;
 use super::cancel::{CancelToken, Hook};
 use crate::ground::{Key, Nanos, Status, StepId};
 use crate::shard::mailbox::{Cancel, Command, give_up};
+use crate::shard::run::is_shard_thread;
 use crate::shard::value::Handed;
 use crate::shard::wait::WaitCell;
-use crate::shard::{Received, faults};
+use crate::shard::{Received, faults, forks};
 
 /// A receive. It begins when it is started, or first polled or waited for; dropping it cancels it and unlinks the
 /// waiter.
@@ -100,9 +101,13 @@ impl Recv {
     /// Blocks this thread until the value is here.
     ///
     /// # Errors
+    /// `WAIT_IN_SHARD` on the thread of a shard, which would wait for itself; `ENGINE_FORKED` in a child of `fork`;
     /// `DeadlineExceeded`, `Cancelled`, the status the step ended with, `Unavailable` if the peer is gone, and what
     /// [`super::Step::send`] names for keys that are not ours to receive.
     pub fn wait(mut self) -> Result<Received, Status> {
+        if let Err(status) = may_wait() {
+            return Err(self.ended.take().unwrap_or(status));
+        }
         if !self.hook.is_loose() {
             return futures_lite::future::block_on(self);
         }
@@ -127,6 +132,10 @@ impl Recv {
         if self.hook.is_cancelled() {
             self.state = State::Done;
             return Err(faults::cancelled());
+        }
+        if forks::is_child() {
+            self.state = State::Done;
+            return Err(faults::forked());
         }
         if *self.key.destination_task() != self.engine.task {
             self.state = State::Done;
@@ -235,6 +244,18 @@ impl Inner {
             }
             _ => Arc::new(WaitCell::default()),
         }
+    }
+}
+
+/// Whether this thread may wait for a shard: not a shard's own, which would wait for itself or for those that wait for
+/// it, and none of a child of `fork`.
+pub(crate) fn may_wait() -> Result<(), Status> {
+    if forks::is_child() {
+        return Err(faults::forked());
+    }
+    match is_shard_thread() {
+        true => Err(faults::wait_in_shard()),
+        false => Ok(()),
     }
 }
 

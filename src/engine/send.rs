@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::cancel::{CancelToken, Hook};
-use super::recv::block_on_cell;
+use super::recv::{block_on_cell, may_wait};
 use super::steps::Step;
 use crate::ground::{Key, Nanos, Status};
 use crate::memory::Tensor;
@@ -110,6 +110,9 @@ impl SendAsync {
     /// [`Unsent`], with the tensor: what [`Step::send`] names, but for the bounds it waits for; `DeadlineExceeded`;
     /// `Cancelled`; `ResourceExhausted` when too many sends wait for room already.
     pub fn wait(mut self) -> Result<(), Unsent> {
+        if let Err(status) = may_wait() {
+            return self.refuse(status);
+        }
         if !self.hook.is_loose() {
             return futures_lite::future::block_on(self);
         }
@@ -120,6 +123,20 @@ impl SendAsync {
             return self.settle(&cell, outcome.unwrap_or_else(|| Err(faults::shutdown())));
         }
         self.told()
+    }
+
+    /// Nobody may wait here: what has not begun does not, and what has is given up.
+    fn refuse(mut self, status: Status) -> Result<(), Unsent> {
+        match std::mem::replace(&mut self.state, State::Done) {
+            State::New(tensor) => Err(unsent(status, tensor)),
+            State::Waiting(cell) => {
+                cell.outcome.abandon();
+                self.tell_shard(&cell);
+                Err(Unsent(Box::new((status, cell.take_tensor()))))
+            }
+            State::Settled(outcome) => outcome,
+            State::Done => Err(Unsent(Box::new((status, None)))),
+        }
     }
 
     fn begin(&mut self) {

@@ -29,7 +29,7 @@ use crate::shard::neighbour::{Neighbour, neighbours};
 use crate::shard::recorder::{Head, Recorder};
 use crate::shard::run::{PollPolicy, Running, run};
 use crate::shard::stages::{Place, Stages};
-use crate::shard::{Clock, Parts, Shard};
+use crate::shard::{Clock, Parts, Shard, faults, forks};
 
 /// The least time for a greeting: for machines that start many tasks at once.
 const GREETING_MIN: Duration = Duration::from_secs(1);
@@ -44,6 +44,9 @@ pub(crate) const TCP: usize = 2;
 pub(crate) const VERBS: usize = 3;
 
 pub(super) fn start(config: Config, services: Services) -> Result<Arc<Inner>, Status> {
+    if forks::is_child() {
+        return Err(faults::forked());
+    }
     config.check()?;
     if let Some(root) = config.files_root.as_deref().filter(|root| !root.is_dir()) {
         return Err(super::config::invalid(format!(
@@ -51,6 +54,7 @@ pub(super) fn start(config: Config, services: Services) -> Result<Arc<Inner>, St
             root.display()
         )));
     }
+    forks::watch().map_err(|error| missing(format!("a handler for forks: {error}")))?;
     let task = TaskName::parse(&config.task)?;
     let incarnation =
         Incarnation(draw().ok_or_else(|| missing("the system gives no random numbers"))?);

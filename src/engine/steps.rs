@@ -5,14 +5,14 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use super::Inner;
-use super::recv::{Recv, block_on_cell};
+use super::recv::{Recv, block_on_cell, may_wait};
 use super::send::SendAsync;
 use crate::ground::{Code, Key, Nanos, Status, StepId, Traceparent, catalogue, limits};
 use crate::memory::Tensor;
 use crate::shard::call::Call;
-use crate::shard::faults;
 use crate::shard::mailbox::{Command, Mailbox, bytes_of};
 use crate::shard::wait::WaitCell;
+use crate::shard::{faults, forks};
 
 /// How a step ended, if it did. The first status wins.
 #[derive(Debug, Default)]
@@ -59,7 +59,11 @@ pub struct Step {
 
 impl Step {
     pub(super) fn new(engine: Arc<Inner>, id: StepId) -> Self {
-        let state = engine.steps.state(id);
+        // In a child of `fork` the list may be locked for ever.
+        let state = match forks::is_child() {
+            true => Arc::default(),
+            false => engine.steps.state(id),
+        };
         Self { engine, id, state }
     }
 
@@ -175,6 +179,7 @@ impl Step {
     /// # Errors
     /// The status the step ended with; `ResourceExhausted` when too many steps are alive.
     pub fn deadline(&self, patience: Duration) -> Result<(), Status> {
+        may_wait()?;
         if let Some(status) = self.state.ended.get() {
             return Err(status.clone());
         }
@@ -198,6 +203,9 @@ impl Step {
 
     /// Whether a value of that key may be sent here at all.
     pub(super) fn may_send(&self, key: &Key) -> Result<(), Status> {
+        if forks::is_child() {
+            return Err(faults::forked());
+        }
         if let Some(status) = self.state.ended.get() {
             return Err(status.clone());
         }
@@ -233,6 +241,10 @@ impl Step {
             return self.put_in(mailbox, command, size);
         }
         // The shard holds so much that it may refuse: its answer is worth a few microseconds.
+        if let Err(status) = may_wait() {
+            mailbox.unweigh(size);
+            return Err(status);
+        }
         let answer = Arc::new(WaitCell::default());
         let command = Command::Send {
             key: key.clone(),
@@ -289,7 +301,9 @@ impl Step {
 impl Inner {
     /// Why a mailbox took nothing.
     pub(crate) fn refusal(&self, mailbox: &Mailbox) -> Status {
-        if mailbox.is_closed() {
+        if forks::is_child() {
+            faults::forked()
+        } else if mailbox.is_closed() {
             faults::shutdown()
         } else {
             faults::mailbox_full(self.config.mailbox)

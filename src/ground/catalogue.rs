@@ -322,6 +322,9 @@ catalogue! {
     TENSOR_ALIGNMENT: InvalidArgument,
         "The tensor's bytes do not lie as its elements' type needs.",
         "Copy them into a tensor of the engine's own.";
+    TENSOR_BOOL: InvalidArgument,
+        "A byte of truth values is neither 0 nor 1.",
+        "Write 0 or 1, or make the elements of Bool8.";
     TENSOR_STRINGS: InvalidArgument,
         "The bytes are not an encoding of strings.",
         "Make string tensors with the engine's own encoder.";
@@ -592,6 +595,12 @@ catalogue! {
     CONFIG: InvalidArgument,
         "A setting is missing or makes no sense.",
         "Correct the setting named in the message.";
+    ENGINE_FORKED: FailedPrecondition,
+        "This process is a fork of one that had started an engine: none of its threads are here.",
+        "Fork first and start engines then, or start another program (exec) in the child.";
+    WAIT_IN_SHARD: FailedPrecondition,
+        "A shard's own thread was asked to wait: what it waits for could not happen meanwhile.",
+        "In an in-shard task use the task's context, or wait on a thread of your own.";
     SHUTDOWN: Aborted,
         "This process is shutting down.",
         "Nothing: it was told to.";

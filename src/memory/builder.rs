@@ -5,7 +5,7 @@
 use super::element::{self, Element};
 use super::tensor::{Inline, check_dtype};
 use super::{Buffer, Tensor, TensorError};
-use crate::ground::{Region, TensorMeta};
+use crate::ground::{DType, Region, TensorMeta};
 
 /// Room for a tensor's elements, unique and writable; its bytes are whatever was there before.
 #[derive(Debug)]
@@ -36,10 +36,13 @@ impl TensorBuilder {
         }
     }
 
-    /// The finished tensor.
+    /// The finished tensor. Of truth values every byte that is not zero becomes 1.
     #[inline]
     #[must_use]
-    pub fn finish(self) -> Tensor {
+    pub fn finish(mut self) -> Tensor {
+        if self.meta.dtype == DType::Bool {
+            element::to_bools(self.bytes_mut());
+        }
         match self.room {
             Room::Inline(bytes, len) => Tensor::of_array(self.meta, bytes, len),
             Room::Block(buffer) => buffer.finish(self.meta),

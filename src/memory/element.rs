@@ -26,12 +26,18 @@ pub trait Element: sealed::Plain + Copy + Send + Sync + 'static {
     const DTYPE: DType;
 }
 
-/// An element of [`DType::Bool`]: a byte, true unless it is zero.
+/// An element of [`DType::Bool`]: made from a `bool`, 0 or 1. Of what others wrote, as a peer, every byte but zero is
+/// true.
 #[derive(Clone, Copy, Default)]
 #[repr(transparent)]
-pub struct Bool8(pub u8);
+pub struct Bool8(u8);
 
 impl Bool8 {
+    /// What is true.
+    pub const TRUE: Self = Self(1);
+    /// What is false.
+    pub const FALSE: Self = Self(0);
+
     /// The truth value.
     #[inline]
     #[must_use]
@@ -113,6 +119,20 @@ pub(crate) fn bytes_of<T: Element>(elements: &[T]) -> &[u8] {
     // SAFETY: the pointer and length cover exactly the slice, which stays borrowed; `Plain` types have no padding, so
     // all of its bytes are initialised; bytes need no alignment.
     unsafe { slice::from_raw_parts(elements.as_ptr().cast::<u8>(), len) }
+}
+
+/// Where the first byte lies that is no truth value, if any.
+pub(crate) fn not_bool(bytes: &[u8]) -> Option<usize> {
+    // All of them together first, which takes whole registers at a time.
+    let all = bytes.iter().fold(0, |all, byte| all | byte);
+    (all > 1).then(|| bytes.iter().position(|byte| *byte > 1))?
+}
+
+/// Makes truth values of `bytes`: 1 of whatever is not zero.
+pub(crate) fn to_bools(bytes: &mut [u8]) {
+    for byte in bytes {
+        *byte = u8::from(*byte != 0);
+    }
 }
 
 /// `bytes` as elements.

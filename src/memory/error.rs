@@ -131,6 +131,14 @@ pub enum TensorError {
         /// What the tensor holds.
         actual: DType,
     },
+    /// A byte of truth values is neither 0 nor 1.
+    #[error("byte {at} is {byte}, and a truth value is 0 or 1")]
+    Bool {
+        /// The byte.
+        byte: u8,
+        /// Where it lies.
+        at: u64,
+    },
     /// Foreign memory that does not start where such elements may.
     #[error("the memory is not aligned to {align} bytes")]
     Misaligned {
@@ -189,6 +197,7 @@ impl From<TensorError> for Status {
             TensorError::Dtype { .. } | TensorError::Strings => "TENSOR_DTYPE",
             TensorError::Misaligned { .. } => "TENSOR_ALIGNMENT",
             TensorError::Encoding { .. } => "TENSOR_STRINGS",
+            TensorError::Bool { .. } => "TENSOR_BOOL",
             TensorError::Size { .. } | TensorError::Huge | TensorError::Elements { .. } => {
                 "TENSOR_SHAPE"
             }

@@ -106,9 +106,11 @@ impl Tensor {
     /// gives its [`bytes`](Self::bytes), but no slice.
     ///
     /// # Errors
-    /// [`TensorError::Size`] if `bytes` are not as many as `meta` takes.
+    /// [`TensorError::Size`] if `bytes` are not as many as `meta` takes; [`TensorError::Bool`] if they are to be truth
+    /// values and are none, for which all of them are looked at.
     pub fn from_bytes(meta: TensorMeta, bytes: Bytes) -> Result<Self, TensorError> {
         check_len(meta, bytes.len())?;
+        check_bools(meta, &bytes)?;
         if bytes.len() <= INLINE_MAX {
             return Ok(Self::of_inline(meta, &bytes));
         }
@@ -124,9 +126,11 @@ impl Tensor {
     /// A tensor of at most [`INLINE_MAX`] bytes, in the handle: it needs no pool and no heap.
     ///
     /// # Errors
-    /// [`TensorError::Size`] if `bytes` are more than that, or not as many as `meta` takes.
+    /// [`TensorError::Size`] if `bytes` are more than that, or not as many as `meta` takes; [`TensorError::Bool`] as
+    /// with [`Tensor::from_bytes`].
     pub fn from_inline(meta: TensorMeta, bytes: &[u8]) -> Result<Self, TensorError> {
         check_len(meta, bytes.len())?;
+        check_bools(meta, bytes)?;
         if bytes.len() > INLINE_MAX {
             return Err(TensorError::Size {
                 expected: INLINE_MAX as u64,
@@ -229,9 +233,13 @@ impl Tensor {
     /// The same bytes under another type and shape, not copied.
     ///
     /// # Errors
-    /// [`TensorError::Size`] if those take another number of bytes.
+    /// [`TensorError::Size`] if those take another number of bytes; [`TensorError::Bool`] as with
+    /// [`Tensor::from_bytes`].
     pub fn recast(&self, meta: TensorMeta) -> Result<Self, TensorError> {
         check_len(meta, self.len)?;
+        if self.meta.dtype != DType::Bool {
+            check_bools(meta, self.bytes())?;
+        }
         let mut recast = self.clone();
         recast.meta = meta;
         Ok(recast)
@@ -361,6 +369,19 @@ pub(crate) fn check_len(meta: TensorMeta, len: usize) -> Result<(), TensorError>
         }),
         _ => Ok(()),
     }
+}
+
+/// Truth values are 0 or 1, wherever they come from.
+fn check_bools(meta: TensorMeta, bytes: &[u8]) -> Result<(), TensorError> {
+    let wrong = (meta.dtype == DType::Bool)
+        .then(|| element::not_bool(bytes))
+        .flatten();
+    wrong.map_or(Ok(()), |at| {
+        Err(TensorError::Bool {
+            byte: bytes[at],
+            at: at as u64,
+        })
+    })
 }
 
 /// Refuses to read elements as another type.

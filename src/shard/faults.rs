@@ -219,6 +219,20 @@ pub(crate) fn shutdown() -> Status {
     Status::new(Code::Aborted, reason::SHUTDOWN, "Shutdown")
 }
 
+/// A handle that came here by a fork.
+pub(crate) fn forked() -> Status {
+    let message = "this process was forked from one with an engine, whose threads are not here: fork before engines \
+                   start, or exec in the child";
+    Status::new(Code::FailedPrecondition, reason::ENGINE_FORKED, message)
+}
+
+/// A wait on the thread of a shard.
+pub(crate) fn wait_in_shard() -> Status {
+    let message =
+        "a shard's own thread must not wait: use the task's context, or wait on another thread";
+    Status::new(Code::FailedPrecondition, reason::WAIT_IN_SHARD, message)
+}
+
 pub(crate) fn step_finished(step: StepId) -> Status {
     Status::new(
         Code::Aborted,

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use crossbeam::utils::CachePadded;
 
 use super::call::Call;
+use super::forks;
 use super::parcel::{Parcel, SendCell};
 use super::stops::Stops;
 use super::value::Handed;
@@ -164,9 +165,9 @@ impl Mailbox {
         self.look_again();
     }
 
-    /// True once the shard has stopped.
+    /// True once the shard has stopped, and where it never was: in a child of `fork`.
     pub(crate) fn is_closed(&self) -> bool {
-        self.is_closed.load(Ordering::SeqCst)
+        self.is_closed.load(Ordering::SeqCst) || forks::is_child()
     }
 
     /// The shard may have closed between the look and the push: then what was pushed is answered from here.
@@ -179,7 +180,8 @@ impl Mailbox {
     /// What is put in here is heeded before any command or call that is put in later, by this thread or one that it has
     /// told.
     pub(crate) fn cancel(&self, cancel: Cancel) {
-        if self.is_closed() {
+        // In the child of a fork the doorbell is the parent's.
+        if self.is_closed() || forks::is_child() {
             return;
         }
         self.cancels.push(cancel);

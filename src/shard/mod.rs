@@ -17,6 +17,7 @@ mod failing;
 pub(crate) mod faults;
 mod fetch;
 mod forgetting;
+pub(crate) mod forks;
 pub(crate) mod keys;
 mod leasing;
 mod local;

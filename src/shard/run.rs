@@ -3,6 +3,7 @@
 //! It knows when to turn, not what a turn does. `busy` never sleeps; `adaptive` spins a while first; `park` sleeps
 //! as soon as there is nothing to do. A shard whose core is shared gives the core away every so many empty turns.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -96,8 +97,19 @@ impl Watch {
     }
 }
 
+std::thread_local! {
+    /// This thread is a shard's.
+    static IS_SHARD: Cell<bool> = const { Cell::new(false) };
+}
+
+/// True on the thread of a shard, of whatever engine: whoever waits here stops it.
+pub(crate) fn is_shard_thread() -> bool {
+    IS_SHARD.get()
+}
+
 /// Turns the shard until it stops.
 pub(crate) fn run(mut shard: Shard, running: &Running) -> Shard {
+    IS_SHARD.set(true);
     let patience_ns = running.policy.patience_ns();
     let mut watch = Watch {
         is_shared: running.is_shared,

@@ -41,7 +41,7 @@ fn values_are_shown_as_they_are() {
     let (text, json) = shown(&strings);
     assert_eq!(text, r#""a\n\xff" "\xc3\xa9" """#);
     assert_eq!(json, r#"[{"hex":"610aff"},"é",""]"#);
-    let truth = Tensor::scalar(crate::memory::Bool8(7));
+    let truth = Tensor::scalar(crate::memory::Bool8::TRUE);
     assert_eq!(shown(&truth), ("true".to_owned(), "[true]".to_owned()));
     let complex = Tensor::scalar(num_complex::Complex::new(1.5f64, -2.0));
     assert_eq!(

@@ -28,7 +28,7 @@ fn scalars_of_every_type_lie_in_the_handle() {
         assert_eq!(tensor.as_slice::<T>(), Ok(&[value][..]));
         assert_eq!(tensor.view::<T>().expect("an array").first(), Some(&value));
     }
-    check(Bool8(1));
+    check(Bool8::TRUE);
     check(-1i8);
     check(2u8);
     check(-3i16);

@@ -196,7 +196,7 @@ fn a_switch_wants_one_truth() {
     node(&mut graph, "Switch", &[value, truth]);
     let plan = plan(graph).unwrap();
     let mut run = Run::default();
-    let truths = Tensor::from_vec(vec![Bool8(1), Bool8(0)], Shape::row(2).unwrap()).unwrap();
+    let truths = Tensor::from_vec(vec![Bool8::TRUE, Bool8::FALSE], Shape::row(2).unwrap()).unwrap();
     run.begin(&plan, StepId(1), vec![Value::Tensor(truths)]);
     run.turn(&plan, &home(), &mut Alone::default(), 100);
     let status = run.outcome(&plan).unwrap().unwrap_err();

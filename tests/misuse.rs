@@ -1,0 +1,276 @@
+//! Handles where there is nothing behind them: after a shutdown, on the thread of a shard, in a child of `fork`. And
+//! truth values that are none.
+#![allow(unsafe_code)]
+
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use rendez::engine::{Config, Engine};
+use rendez::ground::{Code, DType, Key, Shape, Status, StepId, TensorMeta, catalogue};
+use rendez::memory::{Bool8, Tensor, TensorError};
+use rendez::shard::{Task, TaskContext, TaskEvent};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+const STEP: StepId = StepId(1);
+
+fn engine(shards: usize) -> Engine {
+    let mut config = Config::new("/job:a/task:0");
+    (config.shards, config.share_cores) = (shards, true);
+    config.arena.segment_bytes = 1 << 20;
+    Engine::start(config).unwrap()
+}
+
+fn key(edge: &str) -> Key {
+    Key::between("a", "a", edge).unwrap()
+}
+
+#[track_caller]
+fn assert_works(engine: &Engine) {
+    let (key, step) = (key("works"), engine.step(StepId(999)));
+    step.send(&key, Tensor::scalar(41_u32)).unwrap();
+    let received = step.recv(&key).deadline(PATIENCE).wait().unwrap();
+    assert_eq!(received.tensor.as_slice::<u32>().unwrap(), [41]);
+}
+
+/// Calls a function once, on the shard's thread.
+struct Once<F>(Option<F>);
+
+impl<F: FnOnce() + Send> Task for Once<F> {
+    fn handle(&mut self, event: TaskEvent, context: &mut TaskContext<'_>) {
+        if let (TaskEvent::Started, Some(once)) = (event, self.0.take()) {
+            once();
+            context.finish();
+        }
+    }
+}
+
+/// What `ask` gives on the thread of a shard of `engine`.
+fn in_shard<T: Send + 'static>(
+    engine: &Engine,
+    ask: impl FnOnce(&Engine) -> T + Send + 'static,
+) -> T {
+    let (say, said) = mpsc::channel();
+    let inside = engine.clone();
+    let once = move || say.send(ask(&inside)).unwrap();
+    engine.spawn(0, Box::new(Once(Some(once)))).unwrap();
+    said.recv_timeout(PATIENCE).expect("it waits for itself")
+}
+
+#[test]
+fn nothing_is_taken_after_a_shutdown() {
+    let engine = engine(2);
+    engine.shutdown(Duration::from_millis(100));
+    let refused = [
+        engine.spawn(0, Box::new(Once(Some(|| {})))).map(drop),
+        engine.tensor(DType::U8, &[8]).map(drop),
+        engine.step(STEP).send(&key("x"), Tensor::scalar(1_u8)),
+        engine.step(STEP).recv(&key("x")).wait().map(drop),
+    ];
+    for outcome in refused {
+        let status = outcome.unwrap_err();
+        assert_eq!(
+            (status.code(), status.reason()),
+            (Code::Aborted, catalogue::SHUTDOWN)
+        );
+    }
+    assert!(engine.pending().is_empty());
+}
+
+#[test]
+fn a_shard_does_not_wait_for_itself() {
+    let engine = engine(1);
+    let statuses = in_shard(&engine, |engine| {
+        let step = engine.step(STEP);
+        let started = step.recv(&key("started")).start().unwrap();
+        [
+            step.recv(&key("x")).wait().unwrap_err(),
+            step.recv(&key("x")).deadline(PATIENCE).wait().unwrap_err(),
+            started.wait().unwrap_err(),
+            step.send_async(&key("y"), Tensor::scalar(1_u8))
+                .wait()
+                .unwrap_err()
+                .into(),
+            step.deadline(PATIENCE).unwrap_err(),
+            engine.try_pending().unwrap_err(),
+            engine.try_stats().unwrap_err(),
+            engine.call(engine.task(), 1, &[], PATIENCE).unwrap_err(),
+        ]
+    });
+    for status in statuses {
+        let found = (status.code(), status.reason());
+        assert_eq!(
+            found,
+            (Code::FailedPrecondition, catalogue::WAIT_IN_SHARD),
+            "{status}"
+        );
+    }
+    assert_works(&engine);
+    // What needs no wait is done.
+    let sent = in_shard(&engine, |engine| {
+        engine.step(STEP).send(&key("z"), Tensor::scalar(5_u8))
+    });
+    sent.unwrap();
+    engine
+        .step(STEP)
+        .recv(&key("z"))
+        .deadline(PATIENCE)
+        .wait()
+        .unwrap();
+}
+
+#[test]
+fn a_shutdown_from_within_a_shard_only_begins() {
+    let engine = engine(2);
+    let waiting = engine.step(STEP).recv(&key("never")).start().unwrap();
+    in_shard(&engine, |engine| {
+        engine.shutdown(Duration::from_millis(100))
+    });
+    let status = waiting.wait().unwrap_err();
+    assert_eq!(status.reason(), catalogue::SHUTDOWN, "{status}");
+}
+
+#[test]
+fn the_last_handle_may_be_dropped_within_a_shard() {
+    let engine = engine(2);
+    let (say, said) = mpsc::channel();
+    let inside = engine.clone();
+    let (go, gone) = mpsc::channel::<()>();
+    let once = move || {
+        // The other handle is gone: this is the last.
+        gone.recv().unwrap();
+        drop(inside);
+        say.send(()).unwrap();
+    };
+    engine.spawn(0, Box::new(Once(Some(once)))).unwrap();
+    drop(engine);
+    go.send(()).unwrap();
+    said.recv_timeout(PATIENCE)
+        .expect("the drop waits for its own shard");
+}
+
+/// In the child: 0, or the number of what was not refused.
+fn look_after_fork(engine: Engine, held: Tensor) -> i32 {
+    let step = engine.step(STEP);
+    let is_refused = |status: Option<Status>| {
+        status.is_some_and(|status| status.reason() == catalogue::ENGINE_FORKED)
+    };
+    let waker = engine.spawn(0, Box::new(Once(Some(|| {}))));
+    let looks = [
+        is_refused(step.send(&key("x"), Tensor::scalar(1_u8)).err()),
+        is_refused(step.recv(&key("x")).wait().err()),
+        is_refused(step.recv(&key("x")).start().err()),
+        is_refused(
+            step.send_async(&key("x"), Tensor::scalar(1_u8))
+                .wait()
+                .err()
+                .map(Into::into),
+        ),
+        is_refused(step.deadline(PATIENCE).err()),
+        is_refused(engine.tensor(DType::U8, &[8]).err()),
+        is_refused(waker.err()),
+        is_refused(engine.try_pending().err()),
+        is_refused(engine.call(engine.task(), 1, &[], PATIENCE).err()),
+        is_refused(Engine::start(Config::new("/job:b/task:0")).err()),
+        engine.connected().is_empty(),
+        // What the parent made can be read.
+        held.bytes() == [7; 4096],
+    ];
+    step.abort(Status::new(Code::Aborted, "TEST", "in the child"));
+    step.finish();
+    engine.shutdown(PATIENCE);
+    drop((step, held, engine));
+    let wrong = looks.iter().position(|look| !look);
+    wrong.map_or(0, |at| at as i32 + 1)
+}
+
+#[test]
+fn a_child_of_fork_is_refused_and_leaves_its_parent_alone() {
+    for shards in [1, 2] {
+        let engine = engine(shards);
+        let step = engine.step(STEP);
+        let waiting = step.recv(&key("later")).start().unwrap();
+        let mut builder = engine.tensor(DType::U8, &[4096]).unwrap();
+        builder.bytes_mut().fill(7);
+        let held = builder.finish();
+        // SAFETY: the child calls nothing that waits for a lock which a thread of the parent may hold but the
+        // allocator, which glibc makes safe to use there, and ends by `_exit`.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            drop(waiting);
+            let code = look_after_fork(engine, held);
+            // SAFETY: it takes a number and does not return.
+            unsafe { libc::_exit(code) };
+        }
+        assert!(child > 0);
+        assert_eq!(
+            exit_of(child),
+            Some(0),
+            "the child hangs, or what was not refused"
+        );
+        // The parent's own receive still waits, and gets its value.
+        step.send(&key("later"), Tensor::scalar(3_u8)).unwrap();
+        assert_eq!(
+            waiting.wait().unwrap().tensor.as_slice::<u8>().unwrap(),
+            [3]
+        );
+        assert_eq!(held.bytes(), [7; 4096]);
+        assert_works(&engine);
+    }
+}
+
+/// The child's exit status, or nothing if it had to be killed.
+fn exit_of(child: libc::pid_t) -> Option<i32> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let mut status = 0;
+        // SAFETY: `status` is a local that outlives the call.
+        let ended = unsafe { libc::waitpid(child, &mut status, libc::WNOHANG) };
+        if ended == child {
+            return libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status));
+        }
+        if Instant::now() > until {
+            // SAFETY: the child is ours and not waited for yet, so the number is still its.
+            unsafe { libc::kill(child, libc::SIGKILL) };
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn truth_values_are_zero_or_one() {
+    let meta = |dims: &[u64]| TensorMeta::new(DType::Bool, Shape::new(dims).unwrap()).unwrap();
+    let mut many = vec![1_u8; 1000];
+    assert!(Tensor::from_bytes(meta(&[1000]), many.clone().into()).is_ok());
+    many[777] = 255;
+    let outcomes = [
+        Tensor::from_bytes(meta(&[1000]), many.clone().into()),
+        Tensor::from_vec(many, Shape::row(1000).unwrap())
+            .unwrap()
+            .recast(meta(&[1000])),
+    ];
+    for outcome in outcomes {
+        let is_told = matches!(outcome, Err(TensorError::Bool { byte: 255, at: 777 }));
+        assert!(is_told, "{outcome:?}");
+    }
+    let small = Tensor::from_inline(meta(&[2]), &[0, 2]);
+    assert!(
+        matches!(small, Err(TensorError::Bool { byte: 2, at: 1 })),
+        "{small:?}"
+    );
+    // What is written in place is made what it means.
+    let engine = engine(1);
+    for len in [4_u64, 4096] {
+        let mut builder = engine.tensor(DType::Bool, &[len]).unwrap();
+        builder.bytes_mut().fill(255);
+        builder.bytes_mut()[0] = 0;
+        let tensor = builder.finish();
+        assert!(tensor.bytes()[0] == 0 && tensor.bytes()[1..].iter().all(|byte| *byte == 1));
+        assert!(tensor.as_slice::<Bool8>().unwrap()[1].is_true());
+    }
+    assert_eq!(Tensor::scalar(Bool8::from(true)).bytes(), [1]);
+    assert_eq!(
+        (Bool8::TRUE.is_true(), Bool8::FALSE.is_true()),
+        (true, false)
+    );
+}
