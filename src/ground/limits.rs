@@ -246,7 +246,7 @@ const _: () = assert!(KEY_TEXT_BYTES_MAX <= u16::MAX as usize);
 
 // ── Statuses ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-/// Bytes of a status message that comes from a peer or joins several: what an operator still reads.
+/// Bytes of a status message, cut where it is made: what an operator still reads.
 pub const STATUS_MESSAGE_BYTES_MAX: usize = 8 * 1024;
 
 /// Different statuses a group keeps of each kind; at 8 KiB a message it holds 2 × 64 × 8 KiB = 1 MiB at most.

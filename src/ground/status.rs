@@ -96,12 +96,15 @@ pub struct Status {
 }
 
 impl Status {
-    /// A status of `code` with the catalogue's `reason` and a `message` that says what, where and what to do.
+    /// A status of `code` with the catalogue's `reason` and a `message` that says what, where and what to do. A message
+    /// longer than [`STATUS_MESSAGE_BYTES_MAX`] is cut between two characters and ends with `…`: so every status can be
+    /// told to every task.
     pub fn new(code: Code, reason: &'static str, message: impl Into<Arc<str>>) -> Self {
+        let message = message.into();
         Self {
             code,
             reason,
-            message: message.into(),
+            message: bounded(&message).map_or(message, Into::into),
             derived: false,
         }
     }
@@ -128,11 +131,10 @@ impl Status {
             Code::Ok => Code::Unknown,
             code => code,
         };
-        let message = &message[..message.floor_char_boundary(STATUS_MESSAGE_BYTES_MAX)];
         Self {
             code,
             reason: catalogue::PEER_STATUS,
-            message: message.into(),
+            message: bounded(message).map_or_else(|| message.into(), Into::into),
             derived,
         }
     }
@@ -185,6 +187,16 @@ impl fmt::Display for Status {
 }
 
 impl std::error::Error for Status {}
+
+/// As much of `message` as a status holds, and that it was cut; `None` if it holds all of it.
+fn bounded(message: &str) -> Option<String> {
+    const CUT: &str = "…";
+    let is_long = message.len() > STATUS_MESSAGE_BYTES_MAX;
+    is_long.then(|| {
+        let kept = message.floor_char_boundary(STATUS_MESSAGE_BYTES_MAX - CUT.len());
+        format!("{}{CUT}", &message[..kept])
+    })
+}
 
 /// `text`, or as much of it as `bytes_max` bytes hold and then how long it was.
 pub(super) fn cut(text: &str, bytes_max: usize) -> Box<str> {

@@ -6,7 +6,7 @@
 use std::fmt::Write;
 
 use super::{Code, Status};
-use crate::ground::limits::{STATUS_GROUP_MAX, STATUS_MESSAGE_BYTES_MAX};
+use crate::ground::limits::STATUS_GROUP_MAX;
 
 /// The outcomes of several operations, to be told as one.
 ///
@@ -89,7 +89,7 @@ impl StatusGroup {
             "\n{} derived errors ignored.",
             self.derived.len() + self.derived_unlisted
         );
-        Err(bounded(named, message))
+        Err(rooted(named, message))
     }
 
     /// One status for all where each is itself a summary: the roots' texts between rulers, under the first code.
@@ -108,7 +108,7 @@ impl StatusGroup {
         }
         message.push_str(RULER);
         message.push('\n');
-        Err(bounded(first, message))
+        Err(rooted(first, message))
     }
 
     /// The first root where there are several; `None` where nothing failed.
@@ -125,7 +125,6 @@ impl StatusGroup {
 }
 
 /// A root status of `like`'s code and reason with as much of `message` as may leave this process.
-fn bounded(like: &Status, mut message: String) -> Status {
-    message.truncate(message.floor_char_boundary(STATUS_MESSAGE_BYTES_MAX));
+fn rooted(like: &Status, message: String) -> Status {
     Status::new(like.code, like.reason, message)
 }

@@ -61,9 +61,33 @@ fn from_wire_believes_nothing() {
     let cut = Status::from_wire(2, false, &format!("x{long}"));
     assert_eq!(
         cut.message().len(),
-        STATUS_MESSAGE_BYTES_MAX - 1,
-        "cut before the character that does not fit"
+        STATUS_MESSAGE_BYTES_MAX,
+        "cut before the character that does not fit, and three bytes say so"
     );
+    assert!(cut.message().ends_with("é…"));
+}
+
+#[test]
+fn a_message_is_cut_where_it_is_made() {
+    let fits = "x".repeat(STATUS_MESSAGE_BYTES_MAX);
+    let whole = Status::of(catalogue::STEP_ABORTED, fits.clone());
+    assert_eq!(whole.message(), fits);
+    for padding in ["", "x", "xx"] {
+        let long = format!("{padding}{}", "é".repeat(STATUS_MESSAGE_BYTES_MAX));
+        let made = [
+            Status::new(Code::Internal, catalogue::PEER_STATUS, long.clone()),
+            Status::of(catalogue::STEP_ABORTED, long.clone()),
+            Status::from_wire(13, false, &long),
+        ];
+        for status in made {
+            let kept = status.message().strip_suffix('…').unwrap();
+            assert!(long.starts_with(kept), "cut between two characters");
+            let left = STATUS_MESSAGE_BYTES_MAX - status.message().len();
+            assert!(left <= 1, "{left} bytes are given away");
+            let again = Status::new(status.code(), status.reason(), status.message());
+            assert_eq!(again.message(), status.message(), "what was cut stays as it is");
+        }
+    }
 }
 
 #[test]
@@ -145,7 +169,9 @@ fn messages_are_cut_between_characters() {
             .collect();
         let group = group(&outcomes);
         for told in [group.summary(), group.concatenated()] {
-            let len = told.unwrap_err().message().len();
+            let told = told.unwrap_err();
+            let len = told.message().len();
+            assert!(told.message().ends_with('…'));
             assert!(
                 (STATUS_MESSAGE_BYTES_MAX - 1..=STATUS_MESSAGE_BYTES_MAX).contains(&len),
                 "{len}"
