@@ -17,7 +17,7 @@ seeds="${SEEDS:-300}"
 patience=240
 
 # Name, check, and what is broken. A check is a test of tests/sim, one of tests/verbs_faults, or tests of the library's
-# memory and server. `seeds` runs worlds
+# engine, shard, memory and server. `seeds` runs worlds
 # made for nothing in particular; where they find nothing in so many, the world that was made for the rule is asked.
 mutants=(
     "generation_unchecked            seeds           tickets of an earlier life of their slot are taken for this one's"
@@ -60,6 +60,9 @@ mutants=(
     "cancelled_receives_take_values  unread::a_cancelled_receive_takes_nothing_that_is_sent_afterwards a receive that was cancelled takes what is sent afterwards"
     "unread_values_lost              unread::what_was_not_read_goes_back_to_the_front a value whose receive was dropped is gone"
     "unread_values_go_last           unread::what_was_not_read_goes_back_to_the_front a value whose receive was dropped stands behind those sent after it"
+    "finish_not_told engine::steps::tests::who_waits_for_a_task_that_has_finished_the_step_hears_so a finished step is not told to peers"
+    "fresh_handle_unaware engine::steps::tests::a_handle_made_after_the_end_knows_of_it a handle that is made after its step's end does not know of it"
+    "panicked_tasks_wait_on shard::task::tests::a_panic_ends_its_task_and_what_it_waits_for receives of a task that panicked take values"
     "seals_unchecked                 memory::mapped  memory that can be cut short is mapped"
     "region_bounds_unchecked         memory::mapped  a region beyond its segment is read"
 )
@@ -103,7 +106,7 @@ mkdir -p "$target"
 # Builds a test with a mutant, or with none: its program is $program.
 build() {
     local mutant="$1" check="$2" which=(--test sim) made
-    case "$check" in memory::* | server::*) which=(--lib) ;; verbs_faults::*) which=(--test verbs_faults) ;; esac
+    case "$check" in engine::* | memory::* | server::* | shard::*) which=(--lib) ;; verbs_faults::*) which=(--test verbs_faults) ;; esac
     # `cfg` is written for the shell that reads it, not for this one.
     printf '#!/bin/sh\nexec "$@" %s\n' "${mutant:+--cfg 'rendez_mutant=\"$mutant\"'}" >"$wrapper"
     chmod +x "$wrapper"
@@ -127,7 +130,7 @@ for at in "${chosen[@]}"; do
     case "$passed" in *" $check "*) continue ;; esac
     began=$SECONDS
     # One program holds all the simulation's tests, one those of RDMA's faults, and one the library's.
-    case "$check" in memory::* | server::*) of=lib ;; verbs_faults::*) of=verbs_faults ;; *) of=sim ;; esac
+    case "$check" in engine::* | memory::* | server::* | shard::*) of=lib ;; verbs_faults::*) of=verbs_faults ;; *) of=sim ;; esac
     [ "$of" = "$built" ] || build "" "$check" || { echo "mutants: the tree itself does not build" >&2; exit 1; }
     built="$of"
     run "$check" || { tail -n 40 "$log" >&2; echo "mutants: $check fails with nothing broken" >&2; exit 1; }

@@ -189,14 +189,34 @@ mod value {
 mod call {
     use std::sync::Arc;
 
+    use super::ground::Status;
     use super::wait::WaitCell;
+
+    /// Where a task would sit.
+    #[derive(Debug)]
+    pub(crate) struct Seat;
+
+    impl Seat {
+        pub(crate) fn ends(&self, _: Result<(), Status>) {}
+    }
 
     /// The calls that carry an answer, and one that does not.
     #[derive(Debug)]
     pub(crate) enum Call {
-        Deadline { answer: Arc<WaitCell<()>> },
-        Pending { answer: Arc<WaitCell<u64>> },
-        Stats { answer: Arc<WaitCell<u64>> },
+        Deadline {
+            answer: Arc<WaitCell<()>>,
+        },
+        Pending {
+            answer: Arc<WaitCell<u64>>,
+        },
+        Stats {
+            answer: Arc<WaitCell<u64>>,
+        },
+        /// Taken apart by the mailbox, and made by no test here.
+        #[allow(dead_code)]
+        Spawn {
+            seat: Arc<Seat>,
+        },
         Stop,
     }
 }

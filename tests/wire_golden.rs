@@ -184,6 +184,7 @@ fn messages() -> Vec<(&'static str, Message<'static>)> {
         ("abort", Message::Abort(StepId(7), STATUS)),
         ("hello", Message::Hello(hello)),
         ("bye", Message::Bye),
+        ("finish", Message::Finish(StepId(7))),
     ]
 }
 

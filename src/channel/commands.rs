@@ -446,6 +446,15 @@ impl<V: Payload> Channel<V> {
         }
     }
 
+    /// Tells the peer that this side has done its part of a step. All that was pushed before is heard before it; what
+    /// is on offer stays until the peer has it or lets go of it.
+    pub fn finish(&mut self, step: StepId) {
+        let may_know = self.peer.is_some() || self.state != State::Down;
+        if may_know && cfg!(not(rendez_mutant = "finish_not_told")) {
+            self.queue(Message::Finish(step), None);
+        }
+    }
+
     /// Says that this side leaves.
     pub fn bye(&mut self) {
         if self.peer.is_some() {

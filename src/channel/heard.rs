@@ -247,6 +247,8 @@ pub enum Heard<'a, V> {
     },
     /// The peer leaves in good order.
     Bye,
+    /// The peer has cleaned the step up: of its values only those come that were asked for and are being written.
+    Finish(StepId),
 }
 
 /// The peer broke the protocol. The connection is closed; nothing else is harmed.

@@ -359,6 +359,7 @@ impl<V: Payload> Channel<V> {
             Message::Intern(number, text) => Heard::Intern { number, text },
             Message::Abort(step, status) => Heard::Abort { step, status },
             Message::Bye => Heard::Bye,
+            Message::Finish(step) => Heard::Finish(step),
             Message::Credit | Message::Push(_) | Message::Hello(_) => Heard::Nothing,
         })
     }

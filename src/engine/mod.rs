@@ -18,6 +18,7 @@ pub mod services;
 mod solo;
 mod start;
 mod steps;
+mod tasks;
 mod wiring;
 
 #[cfg(test)]
@@ -41,6 +42,7 @@ pub use config::{
 pub use recv::Recv;
 pub use send::{SendAsync, Unsent};
 pub use steps::Step;
+pub use tasks::TaskEnd;
 pub use wiring::{Connected, Fallback};
 
 use std::collections::BTreeMap;
@@ -111,6 +113,8 @@ pub(crate) struct Inner {
     /// Wait cells for another use.
     pub(crate) cells: ArrayQueue<Arc<WaitCell<Handed>>>,
     pub(crate) crew: Mutex<Option<Crew>>,
+    /// What all ended with, if a shard panicked.
+    pub(crate) failed: OnceLock<Status>,
     pub(crate) placement: Placement,
     /// Who writes a missed deadline down.
     pub(crate) dumping: Mutex<Option<JoinHandle<()>>>,
@@ -202,7 +206,7 @@ impl Engine {
     ///
     /// # Errors
     /// `InvalidArgument` for dimensions that are no shape, `ResourceExhausted` when the arena is full; `SHUTDOWN` after
-    /// [`Engine::shutdown`].
+    /// [`Engine::shutdown`], and what the engine ended with if a shard panicked.
     pub fn tensor(&self, dtype: DType, dims: &[u64]) -> Result<TensorBuilder, Status> {
         self.inner.is_up()?;
         let unfit = |error: &dyn std::fmt::Display| {
@@ -212,6 +216,9 @@ impl Engine {
                 error.to_string(),
             )
         };
+        if let Some(status) = self.inner.failed.get() {
+            return Err(status.clone());
+        }
         let shape = Shape::new(dims).map_err(|error| unfit(&error))?;
         let meta = TensorMeta::new(dtype, shape).map_err(|error| unfit(&error))?;
         let mut pool = self
@@ -229,10 +236,13 @@ impl Engine {
         Ok(builder)
     }
 
-    /// Runs a task inside shard `index`. What it returns wakes the task from any thread.
+    /// Runs a task inside shard `index`. What it returns wakes the task from any thread, and names it where its
+    /// [end](Engine::task_ended) is asked for. A task that panics ends, and nothing else does: see
+    /// [`Engine::task_failed`].
     ///
     /// # Errors
-    /// `InvalidArgument` if there is no such shard; `SHUTDOWN` after [`Engine::shutdown`].
+    /// `InvalidArgument` if there is no such shard; `SHUTDOWN` after [`Engine::shutdown`], and what the engine ended with
+    /// if a shard panicked.
     pub fn spawn(&self, index: usize, task: Box<dyn Task>) -> Result<TaskWaker, Status> {
         let mailbox = self.inner.mailboxes.get(index).ok_or_else(|| {
             let count = self.inner.mailboxes.len();
@@ -243,6 +253,9 @@ impl Engine {
             )
         })?;
         self.inner.is_up()?;
+        if mailbox.is_closed() {
+            return Err(mailbox.end());
+        }
         let waker = TaskWaker::new(Arc::clone(mailbox));
         let seat = Arc::clone(waker.seat());
         mailbox.call(Call::Spawn { task, seat });

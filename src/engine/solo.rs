@@ -71,6 +71,7 @@ impl Engine {
             metrics: Mutex::default(),
             recorders: OnceLock::new(),
             locals: Mutex::default(),
+            failed: OnceLock::new(),
             config,
         });
         wiring.bind(&inner);

@@ -148,6 +148,7 @@ pub(super) fn start(config: Config, services: Services) -> Result<Arc<Inner>, St
         })),
         placement: Placement { cores, is_shared },
         locals: Mutex::default(),
+        failed: OnceLock::new(),
         dumping: Mutex::default(),
         dumped: AtomicU64::new(0),
         clock_keeper: Mutex::default(),

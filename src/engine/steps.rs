@@ -1,13 +1,13 @@
 //! Steps as application threads see them, and the status each has ended with.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use super::Inner;
 use super::recv::{Recv, block_on_cell, may_wait};
 use super::send::SendAsync;
-use crate::ground::{Code, Key, Nanos, Status, StepId, Traceparent, catalogue, limits};
+use crate::ground::{Key, Nanos, Status, StepId, Traceparent, limits};
 use crate::memory::Tensor;
 use crate::shard::call::Call;
 use crate::shard::mailbox::{Command, Mailbox, bytes_of};
@@ -21,31 +21,90 @@ pub(crate) struct StepState {
 }
 
 /// The steps whose handles are alive, and those that ended lately.
+///
+/// A step that has ended stands here as long as its tombstones in the shards: as many are remembered. Looked at only when
+/// a handle is made, so that a send costs nothing for it.
 #[derive(Debug, Default)]
 pub(crate) struct Steps {
-    live: Mutex<BTreeMap<StepId, Weak<StepState>>>,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    live: BTreeMap<StepId, Weak<StepState>>,
+    ended: BTreeMap<StepId, Epitaph>,
+    /// The ended ones, oldest first.
+    order: VecDeque<StepId>,
+}
+
+/// How a step ended.
+#[derive(Debug)]
+enum Epitaph {
+    /// By its clean-up here: by far the most do, and their status follows from their number.
+    Finished,
+    /// With this status.
+    With(Status),
+}
+
+impl Epitaph {
+    fn status(&self, id: StepId) -> Status {
+        match self {
+            Self::Finished => faults::step_finished(id),
+            Self::With(status) => status.clone(),
+        }
+    }
 }
 
 impl Steps {
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn state(&self, id: StepId) -> Arc<StepState> {
-        let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(state) = live.get(&id).and_then(Weak::upgrade) {
+        let mut known = self.known();
+        if let Some(state) = known.live.get(&id).and_then(Weak::upgrade) {
             return state;
         }
-        if live.len() >= limits::STEP_HANDLES {
-            live.retain(|_, state| state.strong_count() > 0);
+        if known.live.len() >= limits::STEP_HANDLES {
+            known.live.retain(|_, state| state.strong_count() > 0);
         }
         let state = Arc::new(StepState::default());
-        live.insert(id, Arc::downgrade(&state));
+        if let Some(epitaph) = known.ended.get(&id)
+            && cfg!(not(rendez_mutant = "fresh_handle_unaware"))
+        {
+            let _ = state.ended.set(epitaph.status(id));
+        }
+        known.live.insert(id, Arc::downgrade(&state));
         state
     }
 
-    /// A step ended: those who hold its handle learn it. Returns the status that won.
-    pub(crate) fn end(&self, id: StepId, status: &Status) {
-        let live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(state) = live.get(&id).and_then(Weak::upgrade) {
-            let _ = state.ended.set(status.clone());
+    /// A step ended with `status`: those who hold its handle learn it, and those who will. False if it had ended
+    /// before: then it stays as it is.
+    pub(crate) fn end(&self, id: StepId, status: &Status) -> bool {
+        self.bury(id, Epitaph::With(status.clone()))
+    }
+
+    /// A step is cleaned up here: as [`Steps::end`].
+    fn finish(&self, id: StepId) -> bool {
+        self.bury(id, Epitaph::Finished)
+    }
+
+    fn bury(&self, id: StepId, epitaph: Epitaph) -> bool {
+        let mut known = self.known();
+        if known.ended.contains_key(&id) {
+            return false;
         }
+        if let Some(state) = known.live.get(&id).and_then(Weak::upgrade) {
+            let _ = state.ended.set(epitaph.status(id));
+        }
+        if known.order.len() >= limits::TOMBSTONES as usize
+            && let Some(oldest) = known.order.pop_front()
+        {
+            known.ended.remove(&oldest);
+        }
+        known.order.push_back(id);
+        known.ended.insert(id, epitaph);
+        true
     }
 }
 
@@ -93,7 +152,7 @@ impl Step {
     /// Hands a value over. Never waits for a receiver.
     ///
     /// # Errors
-    /// The status the step ended with; `InvalidArgument` for a key whose source is not this task;
+    /// The status the step ended with, whether it ended here or a peer told it, as [`Step::abort`] says; `InvalidArgument` for a key whose source is not this task;
     /// `ResourceExhausted` naming the bound that is reached.
     pub fn send(&self, key: &Key, tensor: Tensor) -> Result<(), Status> {
         self.send_value(key, tensor, false)
@@ -192,7 +251,7 @@ impl Step {
         });
         if mailbox.is_closed() {
             // A call after the end is not taken; one before it was answered when the mailbox closed.
-            return answer.take().unwrap_or_else(|| Err(faults::shutdown()));
+            return answer.take().unwrap_or_else(|| Err(mailbox.end()));
         }
         block_on_cell(&answer, None).unwrap_or_else(|| Err(faults::shutdown()))
     }
@@ -278,20 +337,26 @@ impl Step {
 
     /// Ends the step with `status`: everything that waits in it hears so, everything parked in it goes, and so it is
     /// at every peer that has anything pending. The first status wins.
+    ///
+    /// Whoever calls [`Step::send`], [`Step::send_async`] or [`Step::recv`] once this has returned hears the status
+    /// that won, by this handle or another, and one that is made later: for as long as this task remembers the step,
+    /// which is until 65 536 others have ended. A call that began before may go either way.
     pub fn abort(&self, status: Status) {
-        if self.state.ended.set(status.clone()).is_ok() {
+        if self.engine.steps.end(self.id, &status) {
             self.engine.abort(self.id, &status);
         }
     }
 
-    /// The step is done here: its clean-up. What comes late is answered with `Aborted: Cleanup`.
+    /// The step is done here: its clean-up. All that still waits here in it, and what comes late by any handle, is
+    /// answered with `Aborted: Cleanup`, for as long as after [`Step::abort`].
+    ///
+    /// Peers that are connected are told. What was sent in the step and had left for a peer is not taken back: it lies
+    /// there, or on offer, until the peer receives it or ends its own part. What still waited here, for a receive of
+    /// this task, for a connection or for credit, goes. The step goes on at the peer, for other tasks may have a part in
+    /// it; but what waits there for a value of this task, and whatever begins to wait for one, ends with
+    /// `Aborted: Cleanup` once all that had left has been received. What the peer still sends to this task is dropped.
     pub fn finish(&self) {
-        let status = Status::new(
-            Code::Aborted,
-            catalogue::STEP_FINISHED,
-            format!("Cleanup {}", self.id),
-        );
-        let _ = self.state.ended.set(status);
+        self.engine.steps.finish(self.id);
         for mailbox in &self.engine.mailboxes {
             mailbox.call(Call::Finish { step: self.id });
         }
@@ -304,7 +369,7 @@ impl Inner {
         if forks::is_child() {
             faults::forked()
         } else if mailbox.is_closed() {
-            faults::shutdown()
+            mailbox.end()
         } else {
             faults::mailbox_full(self.config.mailbox)
         }
@@ -339,3 +404,6 @@ impl Inner {
         });
     }
 }
+
+#[cfg(test)]
+mod tests;

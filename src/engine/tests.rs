@@ -18,14 +18,14 @@ fn config(task: &str) -> Config {
 
 /// How two engines are connected.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+pub(super) enum Way {
     Loopback,
     Shm,
     Tcp,
 }
 
 /// Two engines that are connected, or will be when a key wants it.
-fn pair(way: Way) -> (Engine, Engine) {
+pub(super) fn pair(way: Way) -> (Engine, Engine) {
     let (mut one, mut other) = (config("/job:a/task:0"), config("/job:b/task:0"));
     match way {
         Way::Loopback => {

@@ -563,6 +563,15 @@ impl Observer for ShardObserver {
         tracing::error!(shard = self.index, %task, %status, "a peer broke the protocol");
     }
 
+    fn task_failed(&self, status: &Status) {
+        tracing::error!(shard = self.index, %status, "a task panicked");
+    }
+
+    fn shard_failed(&self, status: &Status) -> Status {
+        let engine = self.wiring.upgrade().and_then(|wiring| wiring.engine());
+        engine.map_or_else(|| status.clone(), |engine| engine.fail(status))
+    }
+
     fn deadline_missed(&self, step: StepId, key: &Key) {
         let engine = self.wiring.upgrade().and_then(|wiring| wiring.engine());
         engine

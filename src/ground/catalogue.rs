@@ -601,6 +601,12 @@ catalogue! {
     WAIT_IN_SHARD: FailedPrecondition,
         "A shard's own thread was asked to wait: what it waits for could not happen meanwhile.",
         "In an in-shard task use the task's context, or wait on a thread of your own.";
+    TASK_PANICKED: Internal,
+        "A task inside a shard panicked: it has ended, and its receives with it.",
+        "Mend the task; the panic and its place stand on standard error.";
+    SHARD_PANICKED: Internal,
+        "A shard panicked: its engine has ended, with all that waited in it.",
+        "Start the task again, and report the panic that stands on standard error.";
     SHUTDOWN: Aborted,
         "This process is shutting down.",
         "Nothing: it was told to.";

@@ -27,6 +27,13 @@ impl<V, W: Copy> Table<V, W> {
         self.end(now, step, State::Finished, out)
     }
 
+    /// True for a step that ended, as long as its tombstone stands.
+    #[must_use]
+    pub fn has_ended(&self, step: StepId) -> bool {
+        let number = self.steps.find(step);
+        number.is_some_and(|number| self.steps.step(number).state.refusal().is_some())
+    }
+
     /// The status of a step that ended, as long as its tombstone stands. Makes text: for the edge.
     #[must_use]
     pub fn status_of(&self, step: StepId) -> Option<Status> {

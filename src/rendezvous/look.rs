@@ -6,7 +6,7 @@ use super::names::{Slot, WaiterId};
 use super::queues::{Item, Kind};
 use super::steps::NONE;
 use super::table::Table;
-use crate::ground::Nanos;
+use crate::ground::{Nanos, StepId};
 
 /// How full a table is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -114,6 +114,16 @@ impl<V, W: Copy> Table<V, W> {
         });
     }
 
+    /// Every step that has not ended.
+    pub fn each_step(&self, mut see: impl FnMut(StepId)) {
+        for number in self.steps.numbers() {
+            let step = self.steps.step(number);
+            if step.state.refusal().is_none() {
+                see(step.id);
+            }
+        }
+    }
+
     /// Every waiter, with its name, its tag and the ordinal it asked for or will get. Oldest first at each slot.
     pub fn waiting(&self, mut see: impl FnMut(Slot, WaiterId, W, u32)) {
         self.each_record(|at| {
@@ -143,6 +153,13 @@ impl<V, W: Copy> Table<V, W> {
     pub fn waiters_at(&self, slot: Slot) -> usize {
         let at = self.probe(self.tag(&slot), &slot);
         at.map_or(0, |at| self.records[at as usize].waiters as usize)
+    }
+
+    /// True if values or offers stand at a slot, wanted or not.
+    #[must_use]
+    pub fn has_items(&self, slot: Slot) -> bool {
+        let at = self.probe(self.tag(&slot), &slot);
+        at.is_some_and(|at| self.records[at as usize].items > 0)
     }
 
     /// The ordinal of the slot's next value.

@@ -45,11 +45,6 @@ fn is_for_room(status: &Status) -> bool {
     .contains(&status.reason())
 }
 
-/// True for a status that says that the step is over, not that something was lost in it.
-fn is_of_ended_step(core: &Core, step: StepId) -> bool {
-    core.table.status_of(step).is_some()
-}
-
 impl Core {
     /// Counts what a link has put on offer, or need not keep any more.
     #[inline]
@@ -367,12 +362,18 @@ impl Core {
     }
 
     /// A value that nobody waits to hear of was refused. Its sender was told that it was taken, so its step cannot be
-    /// whole any more.
+    /// whole any more; of one that has ended here those above are told, as of one that nobody used in time.
     #[cold]
     pub(crate) fn lost(&mut self, step: StepId, status: &Status) {
         self.stats.dropped += 1;
-        if !is_of_ended_step(self, step) {
-            self.fail_step(step, status);
+        match self.table.status_of(step) {
+            None => self.fail_step(step, status),
+            Some(ended) => {
+                self.observer.step_ended(step, &ended);
+                if ended.reason() == catalogue::STEP_UNCLAIMED {
+                    self.tell_neighbours(step, &ended);
+                }
+            }
         }
     }
 

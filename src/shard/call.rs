@@ -101,6 +101,8 @@ pub(crate) enum Call {
     Stats { answer: Arc<WaitCell<ShardStats>> },
     /// Stop: drain until the deadline, then fail what is left.
     Stop { deadline: Nanos },
+    /// Another shard of this engine panicked: everything ends with this.
+    Fail { status: Status },
 }
 
 /// What has begun and not ended.

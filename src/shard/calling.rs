@@ -3,6 +3,7 @@
 //! Rare and cold; a call may allocate and format.
 
 use super::call::{Call, ShardStats};
+use super::panicking::quietly;
 use super::recorder::What;
 use super::{ARRIVALS_PER_TURN, Shard, Task, TaskEvent, faults, peers};
 use crate::fabric::AnyPort;
@@ -57,7 +58,9 @@ impl Shard {
         let is_done = self.finished.contains(&task);
         self.finished.clear();
         if is_done {
+            let dropped = quietly(|| drop(body));
             self.core.forget_task(task);
+            self.tell_end(task, dropped);
         } else {
             self.tasks[task as usize] = Some(body);
         }
@@ -104,7 +107,11 @@ impl Shard {
                     self.core.tell_neighbours(step, &status);
                 }
             }
-            Call::Finish { step } => self.core.finish(step),
+            Call::Finish { step } => {
+                // What was sent before it was called is sent.
+                self.take_commands_before();
+                self.core.finish(step);
+            }
             Call::Deadline {
                 step,
                 deadline,
@@ -116,6 +123,7 @@ impl Shard {
                 let at = self.tasks.len() as u32;
                 seat.sit(at);
                 self.tasks.push(Some(task));
+                self.seats.push(Some(seat));
                 self.call_task(at, TaskEvent::Started);
             }
             Call::Wake { seat } => self.call_task(seat.answer(), TaskEvent::Woken),
@@ -132,6 +140,7 @@ impl Shard {
                 }
                 self.core.drain_for_stop();
             }
+            Call::Fail { status } => self.fail(&status),
         }
     }
 
@@ -153,9 +162,10 @@ impl Shard {
         if self.core.now < deadline && !self.core.is_drained() {
             return false;
         }
-        self.core.end_everything(&faults::shutdown());
+        let status = self.failed.take().unwrap_or_else(faults::shutdown);
+        self.core.end_everything(&status);
         peers::close_all(&self.core.links, &mut self.ports);
-        self.mailbox.close(&faults::shutdown());
+        self.mailbox.close(&status);
         true
     }
 }
@@ -165,5 +175,6 @@ impl Shard {
 impl Drop for Shard {
     fn drop(&mut self) {
         self.mailbox.close(&faults::shutdown());
+        self.drop_tasks(&Ok(()));
     }
 }

@@ -11,6 +11,7 @@ use super::backlog::Backlog;
 use super::call::{Note, NoteKey, ShardStats};
 use super::faults;
 use super::keys::{KeyEntry, Keys, Route};
+use super::partings::Partings;
 use super::peers::{Link, Next, Peer};
 use super::stages::Stages;
 use super::stops::Stops;
@@ -192,6 +193,8 @@ pub(crate) struct Core {
     /// The fabric opens no landings.
     pub(crate) unopened: Option<Unopened>,
     pub(crate) observer: Arc<dyn Observer>,
+    /// Which peers' shards are done with which steps.
+    pub(crate) partings: Partings,
     pub(crate) stages: Stages,
     pub(crate) stats: ShardStats,
 }

@@ -130,9 +130,14 @@ impl Core {
 
     /// A demand failed: those who wait at its key hear why.
     pub(super) fn fail_waiters(&mut self, slot: Slot, status: &Status) {
+        self.fail_waiters_from(slot, 0, status);
+    }
+
+    /// As [`Core::fail_waiters`], for those who wait for the value of `first` or a later one.
+    pub(super) fn fail_waiters_from(&mut self, slot: Slot, first: u32, status: &Status) {
         let mut waiting = Vec::new();
-        self.table.waiting(|at, id, _, _| {
-            if at == slot {
+        self.table.waiting(|at, id, _, ordinal| {
+            if at == slot && ordinal >= first {
                 waiting.push(id);
             }
         });

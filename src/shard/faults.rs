@@ -215,6 +215,22 @@ pub(crate) fn frame_malformed(task: &TaskName, violation: &crate::channel::Viola
     )
 }
 
+pub(crate) fn task_panicked(shard: u16, task: u32, what: &str) -> Status {
+    Status::new(
+        Code::Internal,
+        reason::TASK_PANICKED,
+        format!("task {task} of shard {shard} panicked: {what}"),
+    )
+}
+
+pub(crate) fn shard_panicked(shard: u16, what: &str) -> Status {
+    Status::new(
+        Code::Internal,
+        reason::SHARD_PANICKED,
+        format!("shard {shard} panicked, and its engine has ended: {what}"),
+    )
+}
+
 pub(crate) fn shutdown() -> Status {
     Status::new(Code::Aborted, reason::SHUTDOWN, "Shutdown")
 }

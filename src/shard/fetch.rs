@@ -58,6 +58,7 @@ impl Core {
             drop(self.taken(value));
         }
         self.hand_over_in_order(incoming.link, incoming.slot, matched);
+        self.ask_last(incoming.link, incoming.slot);
     }
 
     fn arrive_unordered(&mut self, incoming: &Incoming, value: Value, bytes: u64) {
@@ -146,6 +147,9 @@ impl Core {
     /// A receive waits for a peer's value: whether it must be asked for.
     #[inline]
     pub(crate) fn want(&mut self, peer: u32, link: u32, slot: Slot, ordinal: u32, deadline: Nanos) {
+        if self.partings.has(slot.step, link) {
+            return self.ask_last(link, slot);
+        }
         let Some(entry) = self
             .links
             .get(link as usize)

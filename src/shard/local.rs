@@ -400,6 +400,9 @@ impl Core {
         tensor: Tensor,
         is_dead: bool,
     ) -> Result<u32, Status> {
+        if self.table.has_ended(slot.step) {
+            return Err(self.refused(Refusal::Stale, slot));
+        }
         let full = self
             .notes
             .get(usize::from(owner))
@@ -484,6 +487,7 @@ impl Core {
             }
             Ok(rendezvous::Received::Behind { id }) => {
                 self.next_timer = self.next_timer.min(deadline);
+                self.ask_last(link, slot);
                 Some(id)
             }
             Err(refusal) => {

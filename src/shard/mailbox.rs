@@ -7,7 +7,7 @@
 //! answer. The mailbox does not know what they do. Whoever puts something in rings the shard's doorbell, which
 //! costs the kernel only when the shard sleeps.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crossbeam::utils::CachePadded;
 
@@ -113,6 +113,8 @@ pub(crate) struct Mailbox {
     pressure: AtomicU32,
     /// The shard has stopped: nothing is taken any more.
     is_closed: AtomicBool,
+    /// What it stopped with, from just before it closes.
+    end: OnceLock<Status>,
     doorbell: Arc<Doorbell>,
 }
 
@@ -129,6 +131,7 @@ impl Mailbox {
             bytes: CachePadded::new(AtomicU64::new(0)),
             pressure: AtomicU32::new(0),
             is_closed: AtomicBool::new(false),
+            end: OnceLock::new(),
             doorbell,
         }
     }
@@ -156,7 +159,7 @@ impl Mailbox {
 
     pub(crate) fn call(&self, call: Call) {
         if self.is_closed() {
-            return;
+            return refuse(call, &self.end());
         }
         self.calls.push(call);
         // Pairs with the Acquire swap in `next_call`: whoever sees the flag sees the call.
@@ -170,10 +173,18 @@ impl Mailbox {
         self.is_closed.load(Ordering::SeqCst) || forks::is_child()
     }
 
+    /// What the shard stopped with.
+    pub(crate) fn end(&self) -> Status {
+        self.end
+            .get()
+            .cloned()
+            .unwrap_or_else(super::faults::shutdown)
+    }
+
     /// The shard may have closed between the look and the push: then what was pushed is answered from here.
     fn look_again(&self) {
         if self.is_closed() {
-            self.close(&super::faults::shutdown());
+            self.close(&self.end());
         }
     }
 
@@ -319,8 +330,10 @@ impl Mailbox {
             && self.lane.is_empty()
     }
 
-    /// The mailbox closes: everything in it is answered with `status`, and nothing comes in any more.
+    /// The mailbox closes: everything in it is answered with `status`, and nothing comes in any more. The first status
+    /// stays.
     pub(crate) fn close(&self, status: &Status) {
+        let status = self.end.get_or_init(|| status.clone());
         // Sequentially consistent with the load in `look_again`: of a push and a close at the same time, one sees
         // the other.
         self.is_closed.store(true, Ordering::SeqCst);
@@ -346,18 +359,7 @@ impl Mailbox {
             self.left_lane();
         }
         while let Some(call) = self.calls.pop() {
-            match call {
-                Call::Pending { answer } => {
-                    answer.complete(Err(status.clone()));
-                }
-                Call::Stats { answer } => {
-                    answer.complete(Err(status.clone()));
-                }
-                Call::Deadline { answer, .. } => {
-                    answer.complete(Err(status.clone()));
-                }
-                _ => {}
-            }
+            refuse(call, status);
         }
         while self.cancels.pop().is_some() {}
     }
@@ -374,6 +376,17 @@ pub(crate) fn give_up(mailbox: &Mailbox, cell: &Arc<WaitCell<Handed>>) -> bool {
         mailbox.cancel(Cancel::Unread(unread));
     }
     true
+}
+
+/// A call that is not taken any more is answered, where somebody waits for its answer.
+fn refuse(call: Call, status: &Status) {
+    match call {
+        Call::Pending { answer } => drop(answer.complete(Err(status.clone()))),
+        Call::Stats { answer } => drop(answer.complete(Err(status.clone()))),
+        Call::Deadline { answer, .. } => drop(answer.complete(Err(status.clone()))),
+        Call::Spawn { seat, .. } => seat.ends(Err(status.clone())),
+        _ => {}
+    }
 }
 
 /// Bytes that a value brings into the table.

@@ -11,6 +11,7 @@ pub mod call;
 mod calling;
 mod carrier;
 pub mod clock;
+mod commanding;
 pub(crate) mod core;
 mod ending;
 mod failing;
@@ -24,7 +25,9 @@ mod local;
 pub(crate) mod mailbox;
 pub(crate) mod neighbour;
 mod noting;
+mod panicking;
 pub(crate) mod parcel;
+mod partings;
 mod peers;
 mod posting;
 pub mod recorder;
@@ -50,6 +53,7 @@ mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::BorrowedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 pub use call::{PendingItem, PendingWhat, ShardStats};
@@ -64,10 +68,11 @@ use anteroom::Anteroom;
 use backlog::Backlog;
 use call::Note;
 use keys::Keys;
-use mailbox::{Command, Mailbox, bytes_of};
+use mailbox::Mailbox;
 use neighbour::Neighbour;
+use partings::Partings;
 use stages::Stages;
-use stops::Stops;
+use task::Seat;
 use value::{NO_LINK, Waiter};
 
 use crate::channel::slab::Slab;
@@ -112,6 +117,8 @@ pub struct Shard {
     mailbox: Arc<Mailbox>,
     neighbours: Vec<Option<Neighbour>>,
     tasks: Vec<Option<Box<dyn Task>>>,
+    /// Where the end of each is told, as long as it runs.
+    seats: Vec<Option<Arc<Seat>>>,
     pub(crate) again: Vec<u32>,
     called: Vec<u32>,
     pub(crate) finished: Vec<u32>,
@@ -127,6 +134,8 @@ pub struct Shard {
     /// Turns since memory was given back.
     untidied: u32,
     stopping: Option<Nanos>,
+    /// What everything ends with, if not in good order.
+    failed: Option<Status>,
     /// Commands that were there before those who stand in the lane.
     before_lane: Option<usize>,
 }
@@ -139,8 +148,6 @@ impl std::fmt::Debug for Shard {
     }
 }
 
-/// Application commands taken in one turn: enough to amortise the look, few enough that peers do not wait.
-const COMMANDS_PER_TURN: usize = 32;
 /// Arrivals taken from one port in one turn.
 const ARRIVALS_PER_TURN: usize = 64;
 /// Notes taken from one neighbour in one turn.
@@ -190,6 +197,7 @@ impl Shard {
             renewals: VecDeque::new(),
             fetch_backlog: Backlog::default(),
             unopened: None,
+            partings: Partings::new(settings.table.tombstones as usize),
             observer: parts.observer,
             stages: parts.stages,
             stats: ShardStats {
@@ -204,6 +212,7 @@ impl Shard {
             mailbox: parts.mailbox,
             neighbours: parts.neighbours,
             tasks: Vec::new(),
+            seats: Vec::new(),
             again: Vec::new(),
             called: Vec::new(),
             finished: Vec::new(),
@@ -214,6 +223,7 @@ impl Shard {
             empty_ns: 0,
             untidied: 0,
             stopping: None,
+            failed: None,
             before_lane: None,
         }
     }
@@ -327,88 +337,6 @@ impl Shard {
 
     // ─────────────────────────────────────────── the parts of a turn ───────────────────────────────────────────
 
-    fn take_commands(&mut self) -> usize {
-        let mut done = 0;
-        loop {
-            if done == COMMANDS_PER_TURN {
-                self.mailbox.more_commands();
-                break;
-            }
-            let Some(command) = self.mailbox.next_command() else {
-                break;
-            };
-            let bytes = match &command {
-                Command::Send { tensor, .. } => bytes_of(tensor),
-                _ => 0,
-            };
-            self.handle_command(command);
-            // The table counts these bytes from here on, so the mailbox may forget them only now.
-            self.mailbox.taken(bytes, self.core.is_pressed());
-            done += 1;
-        }
-        if self.mailbox.pressure().is_laned() {
-            done += self.take_lane(done);
-        }
-        done
-    }
-
-    fn handle_command(&mut self, command: Command) {
-        match command {
-            Command::Send {
-                key,
-                step,
-                tensor,
-                is_dead,
-                answer: None,
-                ..
-            } if self.core.is_pressed() => self.take_unheard(&key, step, tensor, is_dead),
-            Command::Send {
-                key,
-                step,
-                tensor,
-                is_dead,
-                answer,
-                queued_at,
-            } => {
-                self.core.stages.took(queued_at);
-                let sent =
-                    self.core
-                        .send_from_outside(&mut self.ports, &key, step, tensor, is_dead);
-                self.has_posted = true;
-                if let Ok(link) = sent
-                    && link != NO_LINK
-                {
-                    self.transmit_link(link);
-                }
-                match (answer, sent) {
-                    (Some(answer), sent) => {
-                        answer.complete(sent.map(drop));
-                    }
-                    (None, Err(status)) => self.core.lost(step, &status),
-                    (None, Ok(_)) => {}
-                }
-            }
-            Command::SendInTurn(parcel) => self.take_parcel(parcel),
-            Command::Recv {
-                key,
-                step,
-                deadline,
-                cell,
-                stops,
-            } => {
-                self.take_cancels();
-                if cell.is_abandoned() {
-                    return;
-                }
-                if stops.as_ref().is_some_and(Stops::is_raised) {
-                    cell.complete(Err(faults::cancelled()));
-                    return;
-                }
-                self.core.recv_for_cell(&key, step, deadline, cell, stops);
-            }
-        }
-    }
-
     fn take_notes(&mut self) -> usize {
         let mut done = 0;
         for from in 0..self.neighbours.len() {
@@ -468,11 +396,14 @@ impl Shard {
             return;
         };
         self.let_go = self.core.leases.latest();
-        body.handle(event, &mut TaskContext { shard: self, task });
-        if self.finished.is_empty() {
-            self.tasks[task as usize] = Some(body);
-        } else {
-            self.end_task(task, body);
+        // A task that panics has left nothing of the shard half done: what it calls of it does not panic.
+        let called = catch_unwind(AssertUnwindSafe(|| {
+            body.handle(event, &mut TaskContext { shard: self, task });
+        }));
+        match called {
+            Ok(()) if self.finished.is_empty() => self.tasks[task as usize] = Some(body),
+            Ok(()) => self.end_task(task, body),
+            Err(panic) => self.task_panicked(task, body, panic),
         }
     }
 

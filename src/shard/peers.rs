@@ -478,6 +478,7 @@ impl Core {
     pub(super) fn end_link(&mut self, link: u32) {
         self.forget_ahead(link);
         self.drop_early(|early| early.link == link);
+        self.partings.forget_link(link);
         let Some(entry) = self.links.get_mut(link as usize) else {
             return;
         };

@@ -309,6 +309,7 @@ impl Core {
             let early = self.early.swap_remove(at);
             self.take_item(early.link, early.slot, early.ordinal, early.item);
         }
+        self.ask_last(link, slot);
     }
 
     /// With the rule off, a value that was here before is taken for a new one.
@@ -388,6 +389,7 @@ impl Core {
                     self.tell_neighbours(step, &status);
                 }
             }
+            Heard::Finish(step) => self.heard_finish(link, step),
             Heard::Bye => {
                 let peer = self.links[link as usize].peer;
                 let status = faults::peer_left(&self.peers[peer as usize].task);
@@ -570,7 +572,7 @@ impl Core {
     }
 
     pub(super) fn table_takes(&self, slot: Slot) -> bool {
-        self.table.status_of(slot.step).is_none()
+        !self.table.has_ended(slot.step)
     }
 }
 

@@ -19,6 +19,7 @@ impl Core {
         let peer = self.links[link as usize].peer;
         if let Some(former) = former {
             self.drop_early(|early| early.link == link);
+            self.partings.forget_link(link);
             self.forget_incoming(link);
             self.forget_asked(link);
             let entry = &mut self.links[link as usize];

@@ -130,6 +130,10 @@ impl Core {
         let Some(status) = status else { return };
         let status = status_of(&status);
         match status.code() {
+            // Its part of the step is done: nothing comes of it, and others may go on.
+            Code::Aborted if self.partings.has(slot.step, link) => {
+                self.fail_waiters_from(slot, demand.ordinal, &faults::step_finished(slot.step));
+            }
             // The peer's step has ended: so has ours.
             Code::Aborted | Code::Cancelled => {
                 self.observer.step_ended(slot.step, &status);

@@ -4,6 +4,7 @@
 //! as soon as there is nothing to do. A shard whose core is shared gives the core away every so many empty turns.
 
 use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -107,9 +108,16 @@ pub(crate) fn is_shard_thread() -> bool {
     IS_SHARD.get()
 }
 
-/// Turns the shard until it stops.
+/// Turns the shard until it stops, or panics: then its engine has ended.
 pub(crate) fn run(mut shard: Shard, running: &Running) -> Shard {
     IS_SHARD.set(true);
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| turn(&mut shard, running))) {
+        shard.die(panic);
+    }
+    shard
+}
+
+fn turn(shard: &mut Shard, running: &Running) {
     let patience_ns = running.policy.patience_ns();
     let mut watch = Watch {
         is_shared: running.is_shared,
@@ -123,7 +131,7 @@ pub(crate) fn run(mut shard: Shard, running: &Running) -> Shard {
                 watch.interrupt();
                 empty = 0;
             }
-            Progress::Stopped => return shard,
+            Progress::Stopped => return,
             Progress::Idle => {
                 empty = empty.wrapping_add(1);
                 // No pause: on this core nobody else runs, and a pause costs as much as a message takes to come.
@@ -142,7 +150,7 @@ pub(crate) fn run(mut shard: Shard, running: &Running) -> Shard {
                 }
                 // Time that a shared core was somebody else's counts too: who wants it gets it.
                 if patience_ns.is_some_and(|patience_ns| now - idle_since >= patience_ns) {
-                    sleep(&mut shard, &running.doorbell);
+                    sleep(shard, &running.doorbell);
                     watch.interrupt();
                     empty = 0;
                 }

@@ -90,6 +90,13 @@ pub trait Observer: Send + Sync {
     fn link_down(&self, task: &TaskName, connection: u32, reason: DownReason);
     /// A peer broke the protocol.
     fn violated(&self, task: &TaskName, status: &Status);
+    /// A task of this shard panicked, and has ended.
+    fn task_failed(&self, _status: &Status) {}
+    /// This shard panicked, and is gone when this returns. Gives the status that all who waited hear: the first of the
+    /// engine's.
+    fn shard_failed(&self, status: &Status) -> Status {
+        status.clone()
+    }
     /// A receive's deadline passed before a value was there.
     fn deadline_missed(&self, _step: StepId, _key: &Key) {}
     /// The shard's arena grew.

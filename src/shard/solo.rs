@@ -356,7 +356,7 @@ impl Solo {
     #[cfg(test)]
     pub(crate) fn send_unheard(&mut self, step: StepId, key: &Key, tensor: Tensor) {
         self.mailbox.weigh(bytes_of(&tensor), u64::MAX);
-        let command = super::Command::Send {
+        let command = Command::Send {
             key: key.clone(),
             step,
             tensor,

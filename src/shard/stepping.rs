@@ -5,8 +5,20 @@
 use super::core::Core;
 use super::faults;
 use super::value::{Value, Waiter};
+use crate::channel::Demand;
 use crate::ground::{Status, StepId};
 use crate::rendezvous::{self, Refusal, Slot};
+
+/// How a step ends here.
+#[derive(Clone, Copy)]
+enum End {
+    /// By an abort, of which the peers are told.
+    Told,
+    /// By an abort, though it had ended before.
+    Again,
+    /// By its clean-up.
+    Finished,
+}
 
 impl Core {
     /// A step ends with `status`: everything that waits in it hears so, everything parked in it goes.
@@ -16,40 +28,49 @@ impl Core {
             .table
             .abort(self.now, step, status, &mut |end| ended.push(end));
         let status = self.table.status_of(step).unwrap_or_else(|| status.clone());
-        self.end_step(step, ended, &status, is_first);
+        let told = if is_first { End::Told } else { End::Again };
+        self.end_step(step, ended, &status, told);
         is_first
     }
 
-    /// A step is done.
+    /// A step is done here. Peers are told before what they have asked for is refused: so they know that it was this.
     pub(crate) fn finish(&mut self, step: StepId) {
         let mut ended = Vec::new();
-        self.table
+        let is_first = self
+            .table
             .finish(self.now, step, &mut |end| ended.push(end));
+        if is_first {
+            for link in &mut self.links {
+                link.channel.finish(step);
+            }
+        }
         let status = self
             .table
             .status_of(step)
             .unwrap_or_else(|| faults::step_finished(step));
-        self.end_step(step, ended, &status, false);
+        self.end_step(step, ended, &status, End::Finished);
     }
 
-    pub(super) fn end_step(
+    fn end_step(
         &mut self,
         step: StepId,
         ended: Vec<rendezvous::Ended<Value, Waiter>>,
         status: &Status,
-        is_told: bool,
+        how: End,
     ) {
         self.end_all(ended, status);
         self.end_guests(step, status);
         self.deadlines.remove(&step);
+        self.partings.forget(step);
         self.drop_early(|early| early.slot.step == step);
         for link in 0..self.links.len() as u32 {
             let entry = &mut self.links[link as usize];
             entry.parked.retain(|slot| slot.step != step);
-            if is_told {
-                entry.channel.abort(step, status);
-            } else {
-                entry.channel.drop_offers(step);
+            match how {
+                End::Told => entry.channel.abort(step, status),
+                End::Again => entry.channel.drop_offers(step),
+                // What was sent arrives: it lies on offer until the peer has it, or ends the step as well.
+                End::Finished => {}
             }
             for ticket in entry.channel.demands(|demand| demand.point.step == step) {
                 entry.channel.cancel(ticket);
@@ -60,6 +81,55 @@ impl Core {
         for peer in &mut self.peers {
             peer.parked.retain(|slot| slot.step != step);
         }
+    }
+
+    /// A peer's shard is done with a step. What it has sent in it is here, or on offer, or is being written because we
+    /// asked for it; nothing else comes. The step goes on here: others may have a part in it.
+    #[cold]
+    pub(crate) fn heard_finish(&mut self, link: u32, step: StepId) {
+        if self.table.has_ended(step) {
+            return;
+        }
+        self.partings.mark(step, link);
+        let mut slots = Vec::new();
+        let Self { table, keys, .. } = &*self;
+        table.waiting(|slot, _, waiter, _| {
+            let is_of_link = || keys.at(slot.key).is_some_and(|entry| entry.link == link);
+            let is_asked = matches!(waiter, Waiter::Asked(_));
+            if slot.step == step && !is_asked && slots.last() != Some(&slot) && is_of_link() {
+                slots.push(slot);
+            }
+        });
+        for slot in slots {
+            self.ask_last(link, slot);
+        }
+    }
+
+    /// Receives that wait for a peer's shard which is done with their step end, unless something is still to come: then
+    /// each asks, and the peer's answer ends it.
+    #[inline]
+    pub(crate) fn ask_last(&mut self, link: u32, slot: Slot) {
+        if self.partings.has(slot.step, link) {
+            self.end_or_ask(link, slot);
+        }
+    }
+
+    #[cold]
+    fn end_or_ask(&mut self, link: u32, slot: Slot) {
+        if self.table.waiters_at(slot) == 0
+            || self.table.has_items(slot)
+            || self.early.iter().any(|early| early.slot == slot)
+        {
+            // What is here goes to its waiter first, and then we are called again.
+            return;
+        }
+        let point = Self::point_of(slot);
+        let is_of_slot = |demand: &Demand| demand.key == slot.key && demand.point == point;
+        let entry = self.links.get(link as usize);
+        if entry.is_none_or(|entry| entry.channel.demands(is_of_slot).is_empty()) {
+            return self.fail_waiters(slot, &faults::step_finished(slot.step));
+        }
+        self.ask_for_waiting(link, slot);
     }
 
     /// A waiter's time is up, or a step that only peers spoke of was never used.

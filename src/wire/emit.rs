@@ -108,6 +108,11 @@ impl<'a> Message<'a> {
                 frame
             }
             Self::Bye => head(Kind::Bye, 0),
+            Self::Finish(step) => {
+                let mut frame = head(Kind::Finish, 0);
+                frame.words[2] = step.0;
+                frame
+            }
         };
         (finish(frame, &body, self.trailing()), body)
     }

@@ -68,6 +68,8 @@ kinds! {
     Hello = 12;
     /// The sender leaves in good order.
     Bye = 13;
+    /// The sender has done its part of a step: what it has sent in it, it has sent.
+    Finish = 14;
 }
 
 /// The flag bits of a frame.

@@ -197,4 +197,6 @@ pub enum Message<'a> {
     Hello(Hello),
     /// Leaves in good order.
     Bye,
+    /// The sender has cleaned the step up: no value follows in it, and none of what was not handed over yet.
+    Finish(StepId),
 }

@@ -57,6 +57,7 @@ impl<'a> Message<'a> {
                 line_window: reader.u16()?,
             }),
             Kind::Bye => Self::Bye,
+            Kind::Finish => Self::Finish(StepId(frame.words[2])),
         };
         reader.end()?;
         Ok(message)

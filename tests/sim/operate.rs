@@ -96,11 +96,15 @@ impl World {
     pub fn end_early(&mut self, at: usize, flow: usize) {
         self.steps[at].has_ended = true;
         let id = StepId(self.steps[at].id);
-        if self.steps[at].fate == Fate::Finish {
+        let is_finish = self.steps[at].fate == Fate::Finish;
+        if is_finish && id.0.is_multiple_of(2) {
             return self.finish_everywhere(id);
         }
         // Who has never been greeted cannot be told: then whoever runs the step must tell all.
         self.steps[at].is_dirty |= self.wires.iter().any(|wire| wire.is_disturbed);
+        if is_finish {
+            return self.finish_where_sent(at, id);
+        }
         let flow = &self.steps[at].flows[flow];
         let (node, shard) = if self.rng.one_in(2) {
             (flow.from, flow.from_shard)
@@ -133,6 +137,15 @@ impl World {
     pub fn finish_everywhere(&mut self, id: StepId) {
         for solo in self.nodes.iter_mut().flat_map(|node| &mut node.solos) {
             solo.finish(id);
+        }
+    }
+
+    /// Only those who send are done with it: who waits for them must be told.
+    fn finish_where_sent(&mut self, at: usize, id: StepId) {
+        for flow in &self.steps[at].flows {
+            for solo in &mut self.nodes[flow.from].solos {
+                solo.finish(id);
+            }
         }
     }
 

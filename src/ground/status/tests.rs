@@ -85,7 +85,11 @@ fn a_message_is_cut_where_it_is_made() {
             let left = STATUS_MESSAGE_BYTES_MAX - status.message().len();
             assert!(left <= 1, "{left} bytes are given away");
             let again = Status::new(status.code(), status.reason(), status.message());
-            assert_eq!(again.message(), status.message(), "what was cut stays as it is");
+            assert_eq!(
+                again.message(),
+                status.message(),
+                "what was cut stays as it is"
+            );
         }
     }
 }

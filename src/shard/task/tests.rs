@@ -194,3 +194,65 @@ fn a_receive_from_an_earlier_life_of_a_peer_ends_at_once() {
         "this life's, and any life's, are waited for"
     );
 }
+
+/// Waits for two values, and panics when it is woken.
+struct Clumsy(Key);
+
+impl Task for Clumsy {
+    fn handle(&mut self, event: TaskEvent, context: &mut TaskContext<'_>) {
+        match event {
+            TaskEvent::Started => {
+                let key = context.prepare(&self.0).unwrap();
+                context.recv(StepId(1), key, 0);
+                context.recv(StepId(1), key, 1);
+            }
+            TaskEvent::Woken => panic!("dropped {} plates", 3),
+            TaskEvent::Stopping => {}
+            event => panic!("{event:?} after its end"),
+        }
+    }
+}
+
+impl Drop for Clumsy {
+    fn drop(&mut self) {
+        panic!("and again");
+    }
+}
+
+#[test]
+fn a_panic_ends_its_task_and_what_it_waits_for() {
+    let mut solo = solo(64);
+    let waker = solo.spawn(Box::new(Clumsy(key(0))));
+    let watched = waker.seat().watch();
+    solo.turn();
+    assert_eq!((waker.seat().end(), watched.take().is_none()), (None, true));
+    waker.wake();
+    solo.turn();
+    let status = waker.seat().end().unwrap().unwrap_err();
+    assert_eq!(status.reason(), catalogue::TASK_PANICKED);
+    assert!(status.message().contains("dropped 3 plates"), "{status}");
+    assert_eq!(watched.take().unwrap().unwrap_err(), status);
+    let late = waker.seat().watch();
+    assert_eq!(late.take().unwrap().unwrap_err(), status);
+    // The value goes to who waits, not to who is gone.
+    let waiting = solo.recv(StepId(1), &key(0), Nanos::NEVER);
+    let sent = solo.enter(|context| {
+        let key = context.prepare(&key(0))?;
+        context.send(StepId(1), key, Tensor::scalar(7u8))
+    });
+    assert_eq!(sent, Ok(()));
+    solo.turn();
+    let received = waiting.take().expect("nobody else waits").unwrap();
+    assert_eq!(received.tensor.bytes(), [7]);
+    // The shard lives, and so do tasks that come later.
+    let count = Arc::new(AtomicU32::new(0));
+    let sleeper = solo.spawn(Box::new(Sleeper(Arc::clone(&count))));
+    let watched = sleeper.seat().watch();
+    for _ in 0..3 {
+        waker.wake();
+        sleeper.wake();
+        solo.turn();
+    }
+    assert_eq!(count.load(Ordering::Relaxed), 3);
+    assert_eq!(watched.take(), Some(Ok(())));
+}

@@ -3,11 +3,13 @@
 //! It knows no events and no queues: what a task is woken for lies where its owner has put it, before the wake. Wakes
 //! that come before the task was called for the first of them are one.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use crate::ground::Status;
 use crate::shard::call::Call;
 use crate::shard::mailbox::Mailbox;
-use crate::sync::{AtomicBool, AtomicU32, Ordering};
+use crate::shard::wait::WaitCell;
+use crate::sync::{AtomicBool, AtomicU32, Ordering, SegQueue};
 
 /// Wakes one in-shard task from any thread. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -21,6 +23,10 @@ pub struct TaskWaker {
 pub(crate) struct Seat {
     task: AtomicU32,
     is_rung: AtomicBool,
+    /// How the task ended.
+    end: OnceLock<Result<(), Status>>,
+    /// Who waits for that.
+    waiting: SegQueue<Arc<WaitCell<()>>>,
 }
 
 /// Not seated yet.
@@ -31,6 +37,8 @@ impl TaskWaker {
         let seat = Seat {
             task: AtomicU32::new(NOWHERE),
             is_rung: AtomicBool::new(false),
+            end: OnceLock::new(),
+            waiting: SegQueue::new(),
         };
         Self {
             mailbox,
@@ -54,6 +62,41 @@ impl TaskWaker {
 }
 
 impl Seat {
+    /// How the task ended, if it has.
+    pub(crate) fn end(&self) -> Option<Result<(), Status>> {
+        self.end.get().cloned()
+    }
+
+    /// The task has ended. The first end stays.
+    pub(crate) fn ends(&self, end: Result<(), Status>) {
+        let _ = self.end.set(end);
+        self.tell();
+    }
+
+    /// Where its end will be told.
+    pub(crate) fn watch(&self) -> Arc<WaitCell<()>> {
+        // Those who have gone since leave their place.
+        for _ in 0..self.waiting.len() {
+            if let Some(cell) = self.waiting.pop()
+                && Arc::strong_count(&cell) > 1
+            {
+                self.waiting.push(cell);
+            }
+        }
+        let cell = Arc::new(WaitCell::default());
+        self.waiting.push(Arc::clone(&cell));
+        // It may have ended between: of an end and a watch at the same time, one sees the other.
+        self.tell();
+        cell
+    }
+
+    fn tell(&self) {
+        let Some(end) = self.end.get() else { return };
+        while let Some(cell) = self.waiting.pop() {
+            cell.complete(end.clone());
+        }
+    }
+
     /// The task sits here, for as long as it runs. The shard's own thread alone asks for it.
     pub(crate) fn sit(&self, task: u32) {
         self.task.store(task, Ordering::Relaxed);

@@ -86,6 +86,7 @@ fn body_one_that_is_too_short_or_too_long_for_its_kind() {
         Kind::Recall,
         Kind::Credit,
         Kind::Bye,
+        Kind::Finish,
     ] {
         let some = spoilt(kind, |frame, _| set_body_len(frame, 1));
         assert_eq!(some, Err(Malformed::Body), "{kind:?} has no body");

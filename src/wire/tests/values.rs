@@ -122,6 +122,7 @@ impl AnyValue {
             Kind::Abort => Message::Abort(StepId(self.number), status),
             Kind::Hello => Message::Hello(self.hello),
             Kind::Bye => Message::Bye,
+            Kind::Finish => Message::Finish(StepId(self.number)),
         }
     }
 }

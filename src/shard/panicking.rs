@@ -1,0 +1,121 @@
+//! Panics: of a task, which ends that task and nothing else, and of the shard, which ends its engine.
+//!
+//! Nothing here can tell what was half done when a shard panicked: so nothing of it is used any more but to tell those
+//! who wait.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use super::core::Wait;
+use super::{Shard, Task, TaskEvent, faults};
+use crate::ground::{Nanos, Status};
+
+/// What a panic carries.
+pub(super) type Panic = Box<dyn Any + Send>;
+
+/// How long what is owed to peers may take to leave when another shard has panicked.
+const LAST_WORDS: u64 = 50_000_000;
+
+/// Does what may panic, and says what the panic said.
+pub(super) fn quietly(what: impl FnOnce()) -> Result<(), String> {
+    catch_unwind(AssertUnwindSafe(what)).map_err(words)
+}
+
+/// What a panic says; what it carries is dropped.
+fn words(panic: Panic) -> String {
+    let text = panic
+        .downcast_ref::<String>()
+        .cloned()
+        .or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()))
+        .unwrap_or_else(|| "it says nothing".to_owned());
+    // It may be anything, and panic itself.
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(panic)));
+    text
+}
+
+impl Shard {
+    /// A task panicked: it is dropped, and what it waits for, here and of neighbours and peers, is given up.
+    #[cold]
+    pub(super) fn task_panicked(&mut self, task: u32, body: Box<dyn Task>, panic: Panic) {
+        let what = words(panic);
+        self.finished.clear();
+        self.again.retain(|&other| other != task);
+        // One panic is told; that of its drop would be of the same cause.
+        let _ = quietly(|| drop(body));
+        if cfg!(not(rendez_mutant = "panicked_tasks_wait_on")) {
+            self.core.forget_task(task);
+        }
+        self.tell_end(task, Err(what));
+    }
+
+    /// Those who wait for the end of a task hear it.
+    pub(super) fn tell_end(&mut self, task: u32, end: Result<(), String>) {
+        let end = end.map_err(|what| {
+            let status = faults::task_panicked(self.core.index, task, &what);
+            self.core.observer.task_failed(&status);
+            status
+        });
+        if let Some(seat) = self.seats.get_mut(task as usize).and_then(Option::take) {
+            seat.ends(end);
+        }
+    }
+
+    /// The tasks that still run are dropped, each by itself, and have ended so.
+    pub(super) fn drop_tasks(&mut self, end: &Result<(), Status>) {
+        for task in 0..self.tasks.len() {
+            let body = self.tasks[task].take();
+            let dropped = quietly(|| drop(body));
+            match (end, dropped) {
+                (Ok(()), Err(what)) => self.tell_end(task as u32, Err(what)),
+                _ => {
+                    if let Some(seat) = self.seats.get_mut(task).and_then(Option::take) {
+                        seat.ends(end.clone());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Another shard of the engine panicked: everything here ends with `status`, and so does every step for the peers.
+    #[cold]
+    pub(super) fn fail(&mut self, status: &Status) {
+        if self.failed.is_some() {
+            return;
+        }
+        self.failed = Some(status.clone());
+        self.mailbox.close(status);
+        for task in 0..self.tasks.len() as u32 {
+            self.call_task(task, TaskEvent::Stopping);
+        }
+        self.drop_tasks(&Err(status.clone()));
+        let mut steps = Vec::new();
+        self.core.table.each_step(|step| steps.push(step));
+        for step in steps {
+            self.core.abort(step, status);
+        }
+        self.core.end_everything(status);
+        let until = self.core.now + LAST_WORDS;
+        self.stopping = Some(self.stopping.map_or(until, |stopping| stopping.min(until)));
+    }
+
+    /// This shard panicked. Its engine ends, and everybody hears one status: those who wait here, first of all.
+    #[cold]
+    pub(super) fn die(&mut self, panic: Panic) {
+        let status = faults::shard_panicked(self.core.index, &words(panic));
+        let observer = Arc::clone(&self.core.observer);
+        let status = observer.shard_failed(&status);
+        self.mailbox.close(&status);
+        // Each by itself: what panicked once may do so again.
+        let _ = quietly(|| self.core.end_everything(&status));
+        let waits: Vec<_> = self.core.waits.tickets().collect();
+        for ticket in waits {
+            if let Some(Wait::Cell { cell, .. }) = self.core.waits.remove(ticket) {
+                let _ = quietly(|| cell.complete(Err(status.clone())));
+            }
+        }
+        let _ = quietly(|| self.core.anteroom.fail(&status, |_| true));
+        let _ = quietly(|| self.drop_tasks(&Err(status.clone())));
+        self.stopping = Some(Nanos::ZERO);
+    }
+}

@@ -1,0 +1,78 @@
+//! Partings: which peers' shards are done with which steps, while the steps go on here.
+//!
+//! It knows steps and the numbers of links, and what neither means. As many are remembered as ended steps are; the oldest
+//! is forgotten first. A step that ends here takes its own along: its tombstone says more.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use crate::ground::StepId;
+
+/// A step, and the link whose other end is done with it.
+type Parting = (StepId, u32);
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Partings {
+    known: BTreeSet<Parting>,
+    /// In the order in which they came. Those that went with their step stand here until their turn.
+    order: VecDeque<Parting>,
+    most: usize,
+    /// No step that is known has a higher number.
+    youngest: StepId,
+}
+
+impl Partings {
+    pub(crate) const fn new(most: usize) -> Self {
+        Self {
+            known: BTreeSet::new(),
+            order: VecDeque::new(),
+            most,
+            youngest: StepId(0),
+        }
+    }
+
+    /// The other end of `link` is done with `step`.
+    pub(crate) fn mark(&mut self, step: StepId, link: u32) {
+        if !self.known.insert((step, link)) {
+            return;
+        }
+        if self.order.len() >= self.most.max(1)
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.known.remove(&oldest);
+        }
+        self.youngest = self.youngest.max(step);
+        self.order.push_back((step, link));
+    }
+
+    /// True if the other end of `link` is done with `step`.
+    #[inline]
+    pub(crate) fn has(&self, step: StepId, link: u32) -> bool {
+        // Most steps are younger than all that are known: one look says so.
+        step <= self.youngest && self.known.contains(&(step, link))
+    }
+
+    /// The step ends here.
+    pub(crate) fn forget(&mut self, step: StepId) {
+        if step > self.youngest {
+            return;
+        }
+        while let Some(&parting) = self.known.range((step, 0)..=(step, u32::MAX)).next() {
+            self.known.remove(&parting);
+        }
+        self.grow_old();
+    }
+
+    /// The link begins anew, with another life of its other end or another epoch.
+    pub(crate) fn forget_link(&mut self, link: u32) {
+        self.known.retain(|&(_, of)| of != link);
+        self.grow_old();
+    }
+
+    fn grow_old(&mut self) {
+        self.youngest = self.known.last().map_or(StepId(0), |&(step, _)| step);
+    }
+}
+
+#[cfg(test)]
+mod tests;

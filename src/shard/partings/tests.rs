@@ -1,0 +1,33 @@
+use super::*;
+
+#[test]
+fn what_parted_is_known_until_its_step_or_its_link_goes() {
+    let mut partings = Partings::new(8);
+    assert!(!partings.has(StepId(0), 0));
+    for (step, link) in [(7, 0), (7, 1), (9, 0), (7, 0)] {
+        partings.mark(StepId(step), link);
+    }
+    assert!(partings.has(StepId(7), 0) && partings.has(StepId(7), 1));
+    assert!(partings.has(StepId(9), 0) && !partings.has(StepId(9), 1));
+    assert!(!partings.has(StepId(8), 0) && !partings.has(StepId(10), 0));
+    partings.forget(StepId(9));
+    assert!(!partings.has(StepId(9), 0) && partings.has(StepId(7), 0));
+    partings.forget_link(0);
+    assert!(!partings.has(StepId(7), 0) && partings.has(StepId(7), 1));
+    partings.forget(StepId(7));
+    assert_eq!(partings.youngest, StepId(0));
+}
+
+#[test]
+fn the_oldest_is_forgotten_first_and_no_more_are_kept_than_may_be() {
+    let mut partings = Partings::new(3);
+    for step in 1..=1_000 {
+        partings.mark(StepId(step), 0);
+        if step % 3 == 0 {
+            partings.forget(StepId(step));
+        }
+        assert!(partings.order.len() <= 3 && partings.known.len() <= 3);
+    }
+    assert!(partings.has(StepId(1_000), 0) && partings.has(StepId(998), 0));
+    assert!(!partings.has(StepId(997), 0));
+}
