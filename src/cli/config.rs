@@ -23,7 +23,8 @@ Examples:
   rendez config check --config FILE        what cannot work: values, addresses that are there twice, who is not reached
   rendez config check --offline            the same without trying the addresses
   rendez config reference                  the reference page, in Markdown
-  rendez config metrics                    the same of the metrics";
+  rendez config metrics                    the same of the metrics
+  rendez config operations                 the same of the operations that graphs may have";
 
 /// What of the configuration.
 #[derive(Subcommand, Clone, PartialEq, Eq, Debug)]
@@ -39,6 +40,8 @@ pub enum ConfigCommand {
     Reference,
     /// Print the reference page of the metrics.
     Metrics,
+    /// Print the reference page of the operations that graphs may have.
+    Operations,
 }
 
 /// Options of `config show`.
@@ -61,6 +64,7 @@ pub struct ShowArgs {
 /// What is wrong with a file, a variable or a flag.
 pub fn run(command: &ConfigCommand, terminal: &mut Terminal) -> Result<(), CliError> {
     match command {
+        ConfigCommand::Operations => terminal.line(crate::graph::operations_page().trim_end())?,
         ConfigCommand::Metrics => {
             terminal.line(crate::engine::metrics::reference_page().trim_end())?
         }

@@ -60,7 +60,8 @@ use crate::ground::device::TaskName;
 use crate::ground::{
     Code, DType, Incarnation, Nanos, Shape, Status, StepId, TensorMeta, catalogue,
 };
-use crate::memory::{HugePagesReport, Pool, TensorBuilder};
+use crate::memory::strings::check_count;
+use crate::memory::{Element, HugePagesReport, Pool, Tensor, TensorBuilder};
 use crate::shard::call::Call;
 use crate::shard::mailbox::Mailbox;
 use crate::shard::recorder::Recorder;
@@ -234,6 +235,30 @@ impl Engine {
                 .segment_added(self.inner.app_arena(), Arc::clone(segment));
         }
         Ok(builder)
+    }
+
+    /// A tensor of a copy of `values`, in memory of this engine: it is handed over without another copy.
+    ///
+    /// ```
+    /// use rendez::engine::{Config, Engine};
+    /// use rendez::ground::Shape;
+    ///
+    /// # let mut config = Config::new("/job:a/task:0");
+    /// # (config.shards, config.share_cores, config.control) = (1, true, false);
+    /// let engine = Engine::start(config)?;
+    /// let tensor = engine.tensor_from(&[1.0_f32, 2.0, 3.0, 4.0, 5.0, 6.0], Shape::from([2, 3]))?;
+    /// assert_eq!(tensor.shape(), Shape::from([2, 3]));
+    /// # Ok::<(), rendez::ground::Status>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Engine::tensor`]; `InvalidArgument` unless there is one value for each element of `shape`.
+    pub fn tensor_from<T: Element>(&self, values: &[T], shape: Shape) -> Result<Tensor, Status> {
+        check_count(shape, values.len())?;
+        let dims: Vec<u64> = shape.dims().collect();
+        let mut builder = self.tensor(T::DTYPE, &dims)?;
+        builder.as_mut_slice::<T>()?.copy_from_slice(values);
+        Ok(builder.finish())
     }
 
     /// Runs a task inside shard `index`. What it returns wakes the task from any thread, and names it where its

@@ -9,6 +9,7 @@ use super::recv::{Recv, block_on_cell, may_wait};
 use super::send::SendAsync;
 use crate::ground::{Key, Nanos, Status, StepId, Traceparent, limits};
 use crate::memory::Tensor;
+use crate::shard::Received;
 use crate::shard::call::Call;
 use crate::shard::mailbox::{Command, Mailbox, bytes_of};
 use crate::shard::wait::WaitCell;
@@ -333,6 +334,35 @@ impl Step {
             key.clone(),
             self.state.ended.get().cloned(),
         )
+    }
+
+    /// Receives, and blocks this thread for at most `patience`, counted from now: [`Step::recv`] with a
+    /// [deadline](Recv::deadline), waited for.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use rendez::engine::{Config, Engine};
+    /// use rendez::ground::{Code, Key, StepId};
+    /// use rendez::memory::Tensor;
+    ///
+    /// # let mut config = Config::new("/job:a/task:0");
+    /// # (config.shards, config.share_cores, config.control) = (1, true, false);
+    /// let engine = Engine::start(config)?;
+    /// let step = engine.step(StepId(1));
+    /// let key = Key::between("a", "a", "loss")?;
+    /// let nothing = step.recv_timeout(&key, Duration::from_millis(10)).unwrap_err();
+    /// assert_eq!(nothing.code(), Code::DeadlineExceeded);
+    ///
+    /// step.send(&key, Tensor::scalar(0.5_f32))?;
+    /// assert_eq!(step.recv_timeout(&key, Duration::from_secs(10))?.item::<f32>()?, 0.5);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Recv::wait`].
+    pub fn recv_timeout(&self, key: &Key, patience: Duration) -> Result<Received, Status> {
+        self.recv(key).deadline(patience).wait()
     }
 
     /// Ends the step with `status`: everything that waits in it hears so, everything parked in it goes, and so it is

@@ -126,6 +126,15 @@ pub fn int(attrs: &Attrs, name: &str) -> Option<i64> {
     }
 }
 
+/// The float `name`.
+#[must_use]
+pub fn float(attrs: &Attrs, name: &str) -> Option<f32> {
+    match attrs.get(name)?.value.as_ref()? {
+        Value::F(number) => Some(*number),
+        _ => None,
+    }
+}
+
 /// The truth value `name`.
 #[must_use]
 pub fn bool(attrs: &Attrs, name: &str) -> Option<bool> {

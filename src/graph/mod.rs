@@ -16,6 +16,8 @@ mod frames;
 mod gradients;
 mod infer;
 mod ops;
+#[doc = include_str!("OPERATIONS.md")]
+pub mod operations {}
 pub mod partition;
 mod place;
 mod prune;
@@ -33,7 +35,7 @@ pub use flow::{
 };
 pub use frames::{Frame, FrameIndex, Frames, ROOT};
 pub use gradients::gradients;
-pub use ops::{Op, Ops, Role};
+pub use ops::{Definition, Op, Ops, Role, operations_page};
 pub use partition::{Cut, Parts, partition};
 pub use place::{DeviceSetter, Placing, Strategy, place};
 pub use prune::{Convention, Endpoints, Pruned, prune};

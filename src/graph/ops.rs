@@ -6,12 +6,18 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::infer::{self, Infer};
+use super::infer::{self, Infer, Inferred, Known};
 use super::signature::Signature;
 use crate::ground::{Status, catalogue};
 
 mod arrange;
 mod compute;
+mod definition;
+#[cfg(test)]
+mod tests;
+
+pub use definition::Definition;
+use definition::ShapeRule;
 
 /// What a node does to the flow of control, or of values between devices.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,10 +54,17 @@ pub struct Op {
     pub is_stateful: bool,
     /// What it does to the flow.
     pub role: Role,
-    pub(super) infer: Infer,
+    rule: Rule,
 }
 
-/// The operations that there are.
+/// What tells the shapes of a node's outputs.
+#[derive(Clone, Debug)]
+enum Rule {
+    Standard(Infer),
+    Own(ShapeRule),
+}
+
+/// The operations that there are. Cheap enough to clone for each graph.
 #[derive(Clone, Debug)]
 pub struct Ops(BTreeMap<&'static str, Arc<Op>>);
 
@@ -59,19 +72,31 @@ impl Ops {
     /// Those with a kernel here.
     #[must_use]
     pub fn standard() -> Self {
-        let ops = compute::COMPUTE
-            .iter()
-            .chain(arrange::ARRANGE)
-            .filter_map(|row| {
-                let op = Op {
-                    signature: Signature::parse(row.name, row.flow, row.attrs)?,
-                    is_stateful: row.is_stateful,
-                    role: role(row.name),
-                    infer: row.infer,
-                };
-                Some((row.name, Arc::new(op)))
-            });
+        let ops = table().filter_map(|row| {
+            let op = Op {
+                signature: Signature::parse(row.name, row.flow, row.attrs)?,
+                is_stateful: row.is_stateful,
+                role: role(row.name),
+                rule: Rule::Standard(row.infer),
+            };
+            Some((row.name, Arc::new(op)))
+        });
         Self(ops.collect())
+    }
+
+    /// Adds an operation. Nodes of it need a kernel at every task that runs
+    /// them.
+    ///
+    /// # Errors
+    /// `OP_EXISTS` if there is an operation of that name; `OP_MALFORMED` says what is wrong with the definition.
+    pub fn register(&mut self, definition: Definition) -> Result<(), Status> {
+        let op = definition.op()?;
+        if self.0.contains_key(op.name()) {
+            let message = format!("an operation '{}' is registered already", op.name());
+            return Err(Status::of(catalogue::OP_EXISTS, message));
+        }
+        self.0.insert(op.name(), Arc::new(op));
+        Ok(())
     }
 
     /// The operation `name`.
@@ -101,6 +126,14 @@ impl Op {
         self.signature.op
     }
 
+    /// What is known of the shapes of a node's outputs.
+    pub(super) fn infer(&self, known: Known<'_>) -> Inferred {
+        match &self.rule {
+            Rule::Standard(infer) => infer(known),
+            Rule::Own(rule) => rule.infer(known),
+        }
+    }
+
     /// True for those that only the cutting of a graph makes.
     #[must_use]
     pub fn is_internal(&self) -> bool {
@@ -123,10 +156,49 @@ fn role(name: &str) -> Role {
     }
 }
 
-/// Rows of the table.
+/// The reference page of the standard operations, `OPERATIONS.md` beside this file's folder, in Markdown.
+#[must_use]
+pub fn operations_page() -> String {
+    let mut rows: Vec<&Row> = table().filter(|row| !row.name.starts_with('_')).collect();
+    rows.sort_unstable_by_key(|row| row.name);
+    let mut page = format!(
+        "The {} operations that graphs may have: each has a kernel here, with TensorFlow's name, inputs, outputs and\n\
+         attributes (version 2.21). Operations of your own are registered with\n\
+         [`Operations`](crate::server::Operations).\n\n\
+         How to read a row: `x: T` is an input or output `x` of the type that attribute `T` names, `N * T` means `N` of\n\
+         them, `Ref(T)` is a variable itself, `@` marks what lies in host memory. `num`, `real`, `fp`, `smooth`, `index`\n\
+         and `{{float, string}}` are sets of allowed types; `= …` is the value of an attribute that a node leaves out.\n\n\
+         | operation | inputs -> outputs | attributes | stateful |\n|---|---|---|---|\n",
+        rows.len()
+    );
+    for Row {
+        name,
+        flow,
+        attrs,
+        is_stateful,
+        ..
+    } in rows
+    {
+        let attrs = if attrs.is_empty() {
+            String::new()
+        } else {
+            format!("`{attrs}`")
+        };
+        let stateful = if *is_stateful { "yes" } else { "" };
+        page += &format!("| `{name}` | `{flow}` | {attrs} | {stateful} |\n");
+    }
+    page
+}
+
+/// The rows of the table.
+fn table() -> impl Iterator<Item = &'static Row> {
+    compute::COMPUTE.iter().chain(arrange::ARRANGE)
+}
+
+/// How many rows the table has.
 #[cfg(test)]
 pub(super) fn rows() -> usize {
-    compute::COMPUTE.len() + arrange::ARRANGE.len()
+    table().count()
 }
 
 /// A row of the table.

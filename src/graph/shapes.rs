@@ -59,7 +59,7 @@ impl Shapes {
                 attrs: &node.attrs,
                 outputs: node.out_ports().len(),
             };
-            let mut outputs = (node.op.infer)(known).map_err(|what| {
+            let mut outputs = node.op.infer(known).map_err(|what| {
                 errors::at_node(catalogue::GRAPH_SHAPE, &node.name, node.op.name(), &what)
             })?;
             if node.op.name() == "ReadVariableOp"

@@ -86,6 +86,9 @@ catalogue! {
     RECV_CANCELLED: Cancelled,
         "The receive was cancelled before its value came.",
         "Nothing: whoever asked for it gave it up.";
+    VALUE_DEAD: FailedPrecondition,
+        "A dead value was read: its sender says that nothing will come.",
+        "Look at `Received::is_dead` first, where a sender may send dead values.";
     SEND_CANCELLED: Cancelled,
         "A send was cancelled while it waited for room: its value was not taken.",
         "Nothing: whoever asked for it gave it up. The error holds the tensor.";
@@ -430,6 +433,12 @@ catalogue! {
     GRAPH_OP_UNKNOWN: NotFound,
         "A node wants an operation that has no kernel here.",
         "Replace the operation; the message names it and the node.";
+    OP_EXISTS: AlreadyExists,
+        "An operation was registered under a name that is taken.",
+        "Name it differently; standard operations cannot be replaced.";
+    OP_MALFORMED: InvalidArgument,
+        "The definition of an operation of one's own makes no sense.",
+        "Correct what the message names; the words are those of `graph::signature`.";
     GRAPH_FUNCTION: Unimplemented,
         "A node calls a function of the graph's library.",
         "Inline the functions before the graph is exported.";

@@ -25,7 +25,8 @@
 //! Parsing takes any spelling of the device names and of the hex number and keeps the canonical one, so that two
 //! spellings of a key are one key. In one point it is stricter than the original, which takes any text that is not
 //! empty as frame and iteration: here it must be two decimal 64-bit numbers. On the wire they are numbers, and a
-//! text that could not travel would be a key that meets only itself.
+//! text that could not travel would be a key that meets only itself. They may begin with zeros, which are dropped:
+//! `00:01` is `0:1`. An edge name is text, and never a number: `x:01` and `x:1` are two edges, and so are `01` and `1`.
 //!
 //! # Hash
 //!

@@ -6,7 +6,7 @@
 //! ```
 //! use rendez::ground::{DType, Shape, TensorMeta};
 //!
-//! let meta = TensorMeta::new(DType::F32, Shape::new(&[2, 3])?)?;
+//! let meta = TensorMeta::new(DType::F32, Shape::from([2, 3]))?;
 //! assert_eq!(meta.shape.to_string(), "[2,3]");
 //! assert_eq!(meta.size(), Some(24));
 //! # Ok::<(), rendez::ground::shape::ShapeError>(())
@@ -49,6 +49,13 @@ impl Shape {
     pub const SCALAR: Self = Self {
         words: [0; 4],
         rank: 0,
+    };
+
+    /// What [`From`] makes of dimensions that no tensor can have: a row of 2⁶⁴ − 1 elements. Whatever makes a tensor
+    /// refuses it by its size.
+    pub const IMPOSSIBLE: Self = Self {
+        words: [u64::MAX, 0, 0, 0],
+        rank: 1,
     };
 
     /// A shape of `dims`.
@@ -117,10 +124,37 @@ impl Shape {
         (0..self.rank()).map(|index| self.dim(index).unwrap_or(0))
     }
 
-    /// The number of elements: the product of the dimensions, 1 for a scalar. Never overflows.
+    /// The number of elements: the product of the dimensions, 1 for a scalar. Below 2⁶³, except of
+    /// [`Shape::IMPOSSIBLE`].
     #[must_use]
     pub fn elements(&self) -> u64 {
         self.dims().product()
+    }
+}
+
+/// The shape of literal dimensions, outermost first: `Shape::from([2, 3])`. At most [`RANK_MAX`] of them; more do not
+/// compile. Dimensions that [`Shape::new`] refuses give [`Shape::IMPOSSIBLE`]; call that where they come from input.
+///
+/// ```
+/// use rendez::ground::Shape;
+///
+/// assert_eq!(Shape::from([2, 3]), Shape::new(&[2, 3])?);
+/// assert_eq!(Shape::from([]), Shape::SCALAR);
+/// # Ok::<(), rendez::ground::shape::ShapeError>(())
+/// ```
+impl<const RANK: usize> From<[u64; RANK]> for Shape {
+    fn from(dims: [u64; RANK]) -> Self {
+        const { assert!(RANK <= RANK_MAX, "a shape has at most 8 dimensions") };
+        Self::new(&dims).unwrap_or(Self::IMPOSSIBLE)
+    }
+}
+
+/// As [`Shape::new`].
+impl TryFrom<&[u64]> for Shape {
+    type Error = ShapeError;
+
+    fn try_from(dims: &[u64]) -> Result<Self, ShapeError> {
+        Self::new(dims)
     }
 }
 
@@ -174,6 +208,6 @@ impl TensorMeta {
     pub fn size(&self) -> Option<u64> {
         self.dtype
             .size()
-            .map(|size| self.shape.elements() * size as u64)
+            .map(|size| self.shape.elements().saturating_mul(size as u64))
     }
 }

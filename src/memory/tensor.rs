@@ -89,10 +89,7 @@ impl Tensor {
     /// # Errors
     /// [`TensorError::Elements`] unless there is one value for each element of `shape`.
     pub fn from_vec<T: Element>(values: Vec<T>, shape: Shape) -> Result<Self, TensorError> {
-        let (expected, actual) = (shape.elements(), values.len() as u64);
-        if expected != actual {
-            return Err(TensorError::Elements { expected, actual });
-        }
+        strings::check_count(shape, values.len())?;
         Self::from_bytes(
             TensorMeta {
                 dtype: T::DTYPE,
@@ -100,6 +97,30 @@ impl Tensor {
             },
             Bytes::from_owner(Values(values)),
         )
+    }
+
+    /// A tensor of a copy of `values`: in the handle if they are at most [`INLINE_MAX`] bytes, else on the heap. Peers
+    /// read it as a copy; what they read in place lies in an engine's memory.
+    ///
+    /// ```
+    /// use rendez::ground::Shape;
+    /// use rendez::memory::Tensor;
+    ///
+    /// let tensor = Tensor::from_slice(&[1.0_f32, 2.0, 3.0, 4.0], Shape::from([2, 2]))?;
+    /// assert_eq!(tensor.as_slice::<f32>()?, [1.0, 2.0, 3.0, 4.0]);
+    /// # Ok::<(), rendez::memory::TensorError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`TensorError::Elements`] unless there is one value for each element of `shape`.
+    pub fn from_slice<T: Element>(values: &[T], shape: Shape) -> Result<Self, TensorError> {
+        let bytes = element::bytes_of(values);
+        if bytes.len() > INLINE_MAX {
+            return Self::from_vec(values.to_vec(), shape);
+        }
+        strings::check_count(shape, values.len())?;
+        let dtype = T::DTYPE;
+        Ok(Self::of_inline(TensorMeta { dtype, shape }, bytes))
     }
 
     /// A tensor over foreign memory, which is kept and not copied. Memory that is not aligned for the elements still
@@ -202,6 +223,29 @@ impl Tensor {
         element::elements_of(self.bytes())
     }
 
+    /// A copy of its elements.
+    ///
+    /// # Errors
+    /// As [`Tensor::as_slice`].
+    pub fn to_vec<T: Element>(&self) -> Result<Vec<T>, TensorError> {
+        self.as_slice().map(<[T]>::to_vec)
+    }
+
+    /// Its one element, whatever its rank.
+    ///
+    /// # Errors
+    /// As [`Tensor::as_slice`]; [`TensorError::Elements`] unless it has exactly one.
+    #[inline]
+    pub fn item<T: Element>(&self) -> Result<T, TensorError> {
+        match self.as_slice()? {
+            [element] => Ok(*element),
+            elements => Err(TensorError::Elements {
+                expected: 1,
+                actual: elements.len() as u64,
+            }),
+        }
+    }
+
     /// Its strings.
     ///
     /// # Errors
@@ -221,10 +265,7 @@ impl Tensor {
     /// # Errors
     /// [`TensorError::Elements`] if `shape` has not as many elements.
     pub fn reshaped(&self, shape: Shape) -> Result<Self, TensorError> {
-        let (expected, actual) = (shape.elements(), self.shape().elements());
-        if expected != actual {
-            return Err(TensorError::Elements { expected, actual });
-        }
+        strings::check_count(shape, self.shape().elements() as usize)?;
         let mut reshaped = self.clone();
         reshaped.meta.shape = shape;
         Ok(reshaped)

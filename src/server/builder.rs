@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Condvar, Mutex};
 
-use super::{Inner, Protocol, Server, Stage, dialled};
+use super::{Inner, Operations, Protocol, Server, Stage, dialled};
 use crate::cluster::{ClusterSpec, Epoch, Membership, Resolved};
 use crate::control::Address;
 use crate::engine::Config;
@@ -20,6 +20,7 @@ pub struct Builder {
     protocol: Option<String>,
     port: Option<u16>,
     idle: Option<std::time::Duration>,
+    operations: Operations,
 }
 
 impl Builder {
@@ -74,6 +75,13 @@ impl Builder {
         self
     }
 
+    /// The operations that its graphs may have; without it the [standard](Operations::standard) ones. All tasks of a
+    /// cluster should have the same.
+    pub fn operations(mut self, operations: Operations) -> Self {
+        self.operations = operations;
+        self
+    }
+
     /// The server, not started.
     ///
     /// # Errors
@@ -105,6 +113,7 @@ impl Builder {
                 membership,
                 protocol,
                 idle: self.idle,
+                operations: self.operations,
                 stage: Mutex::new(Stage::New),
                 changed: Condvar::new(),
             }),

@@ -6,18 +6,25 @@ use std::sync::Arc;
 
 use super::executor::{Executor, Plan, RunHandle};
 use super::kernels::Home;
+use super::operations::Operations;
 use super::runner::{Done, Part, Runner, Running};
 use super::value::Value;
 use crate::engine::Engine;
-use crate::graph::Graph;
+use crate::graph::{Graph, Node};
 use crate::ground::{Status, StepId};
 
-/// What runs parts on `engine`'s shards, with what is at `home`.
+/// What runs parts on `engine`'s shards, with the kernels of `operations` and what is at `home`.
 ///
 /// # Errors
 /// What the executor says.
-pub(crate) fn runner(engine: &Engine, home: Arc<Home>) -> Result<Arc<dyn Runner>, Status> {
-    Ok(Arc::new(Executor::new(engine, home)?))
+pub(crate) fn runner(
+    engine: &Engine,
+    home: Arc<Home>,
+    operations: &Operations,
+) -> Result<Arc<dyn Runner>, Status> {
+    let operations = operations.clone();
+    let kernels = move |node: &Node| operations.kernel(node);
+    Ok(Arc::new(Executor::with_kernels(engine, home, kernels)?))
 }
 
 /// A part with what runs it.

@@ -35,15 +35,16 @@ mod run;
 #[cfg(test)]
 mod tests;
 
+use std::fmt;
 use std::sync::Arc;
 
 pub use plan::Plan;
 
 use super::files::Files;
-use super::kernels::{self, Home};
+use super::kernels::{self, Home, Kernel};
 use super::value::Value;
 use crate::engine::{Engine, WeakEngine};
-use crate::graph::Graph;
+use crate::graph::{Graph, Node};
 use crate::ground::limits::RUNS_MAX;
 use crate::ground::{Incarnation, Status, StepId, TaskName, catalogue};
 use crate::sync::{AtomicU64, AtomicUsize, Ordering};
@@ -59,12 +60,11 @@ pub struct Executor {
 }
 
 /// What all clones share; its end closes the desks.
-#[derive(Debug)]
 struct Face {
     shared: Arc<Shared>,
     task: TaskName,
     incarnation: Incarnation,
-    kernels: KernelSource,
+    kernels: Box<KernelSource>,
     plans: AtomicU64,
 }
 
@@ -100,6 +100,16 @@ pub fn home(engine: WeakEngine) -> Home {
     .with_files(files)
 }
 
+impl fmt::Debug for Face {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { task, plans, .. } = self;
+        f.debug_struct("Face")
+            .field("task", task)
+            .field("plans", plans)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Executor {
     /// An executor on the shards of `engine`, whose kernels use `home`. It keeps `home` until its last run has ended,
     /// but not the engine.
@@ -117,7 +127,7 @@ impl Executor {
     pub fn with_kernels(
         engine: &Engine,
         home: Arc<Home>,
-        kernels: KernelSource,
+        kernels: impl Fn(&Node) -> Result<Box<dyn Kernel>, Status> + Send + Sync + 'static,
     ) -> Result<Self, Status> {
         let jobs = pool::start(&home)?;
         let inboxes = (0..engine.shards()).map(|_| Arc::new(Inbox::new()));
@@ -130,7 +140,7 @@ impl Executor {
             shared: Arc::clone(&shared),
             task: engine.task().clone(),
             incarnation: engine.incarnation(),
-            kernels,
+            kernels: Box::new(kernels),
             plans: AtomicU64::new(0),
         });
         for (shard, inbox) in shared.inboxes.iter().enumerate() {
@@ -152,7 +162,7 @@ impl Executor {
             task: &self.face.task,
             incarnation: self.face.incarnation,
         };
-        let mut plan = Plan::new(graph, name, owner, self.face.kernels)?;
+        let mut plan = Plan::new(graph, name, owner, &*self.face.kernels)?;
         plan.id = self.face.plans.fetch_add(1, Ordering::Relaxed);
         plan.shared = Some(Arc::clone(&self.face.shared));
         Ok(Arc::new(plan))

@@ -18,6 +18,7 @@
 //! | `runtime.rs`, `runner.rs`, `executing.rs` | how master, worker and executor are put together |
 //! | `errands.rs`, `wait.rs` | threads for what blocks, and how one waits for another |
 //! | `kernels/` | what computes a node's outputs |
+//! | `operations.rs` | which operations a task runs: the standard ones, and one's own |
 //! | `executor/` | runs registered parts of graphs |
 //! | `value.rs`, `variables.rs` | what flows along edges, and what outlives a step |
 //! | `protos.rs` | tensors as TensorFlow's messages |
@@ -31,6 +32,7 @@ mod join;
 pub mod kernels;
 mod line;
 mod master;
+mod operations;
 mod protocol;
 pub mod protos;
 mod runner;
@@ -49,13 +51,14 @@ use std::time::Duration;
 
 pub use builder::Builder;
 pub use master::solo;
+pub use operations::Operations;
 pub use protocol::Protocol;
 pub use session::{Callable, PartialRun, Session, StepOptions};
 
 use crate::cluster::{ClusterSpec, HostPort, Membership};
 use crate::engine::{Config, Engine};
 use crate::ground::{Code, Status, TaskName, catalogue};
-use runtime::{Place, Runtime};
+use runtime::{Means, Place, Runtime};
 
 /// One task of a cluster. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -70,6 +73,7 @@ struct Inner {
     membership: Membership,
     protocol: Protocol,
     idle: Option<Duration>,
+    operations: Operations,
     stage: Mutex<Stage>,
     changed: Condvar,
 }
@@ -148,7 +152,12 @@ impl Server {
             }
         };
         let patience = self.inner.config.connect_timeout;
-        let runtime = Runtime::start(&engine, spec.clone(), patience, self.inner.idle, &place)?;
+        let means = Means {
+            operations: self.inner.operations.clone(),
+            idle: self.inner.idle,
+            patience,
+        };
+        let runtime = Runtime::start(&engine, spec.clone(), means, &place)?;
         *stage = Stage::Started {
             engine,
             spec,

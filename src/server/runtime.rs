@@ -9,6 +9,7 @@ use super::errands::Errands;
 use super::executing;
 use super::executor;
 use super::master::{self, Master};
+use super::operations::Operations;
 use super::worker::{self, Worker};
 use crate::cluster::ClusterSpec;
 use crate::control::Services;
@@ -21,6 +22,17 @@ pub(crate) struct Runtime {
     engine: Engine,
     worker: Arc<Worker>,
     master: Arc<Master>,
+}
+
+/// What a runtime is given beside its engine and its cluster.
+#[derive(Clone, Debug)]
+pub(crate) struct Means {
+    /// Which operations it runs.
+    pub(crate) operations: Operations,
+    /// After how long sessions that nobody uses are closed, if at all.
+    pub(crate) idle: Option<Duration>,
+    /// How long a worker that is not there is waited for.
+    pub(crate) patience: Duration,
 }
 
 /// Where a runtime is once it is there. Clones are the same.
@@ -49,21 +61,20 @@ impl Place {
 
 impl Runtime {
     /// Begins to run graphs on `engine`'s task, for masters of all tasks and as master of the workers of `cluster`.
-    /// Sessions that nobody uses are closed after `idle`, if that is given.
     ///
     /// # Errors
     /// What the system has not got.
     pub(crate) fn start(
         engine: &Engine,
         cluster: ClusterSpec,
-        patience: Duration,
-        idle: Option<Duration>,
+        means: Means,
         place: &Place,
     ) -> Result<Arc<Self>, Status> {
         let errands = Arc::new(Errands::default());
-        let worker = worker_on(engine, &errands)?;
-        let master = Master::new(engine, &worker, &errands, cluster, patience)?;
-        if let Some(idle) = idle {
+        let worker = worker_on(engine, &errands, &means.operations)?;
+        let ops = means.operations.shared_ops();
+        let master = Master::new(engine, &worker, &errands, ops, cluster, means.patience)?;
+        if let Some(idle) = means.idle {
             master.collect_idle(idle)?;
         }
         let runtime = Arc::new(Self {
@@ -101,13 +112,18 @@ impl Runtime {
 ///
 /// # Errors
 /// What the system has not got.
-pub(super) fn worker_on(engine: &Engine, errands: &Arc<Errands>) -> Result<Arc<Worker>, Status> {
+pub(super) fn worker_on(
+    engine: &Engine,
+    errands: &Arc<Errands>,
+    operations: &Operations,
+) -> Result<Arc<Worker>, Status> {
     // What runs in a shard keeps its home.
     let of_home = engine.downgrade();
     let make_home = Box::new(move || executor::home(of_home.clone()));
-    let of_runner = engine.clone();
-    let make_runner = Box::new(move |home| executing::runner(&of_runner, home));
-    Worker::new(engine, Arc::clone(errands), make_home, make_runner)
+    let (of_runner, kernels) = (engine.clone(), operations.clone());
+    let make_runner = Box::new(move |home| executing::runner(&of_runner, home, &kernels));
+    let ops = operations.shared_ops();
+    Worker::new(engine, Arc::clone(errands), ops, make_home, make_runner)
 }
 
 impl Drop for Runtime {

@@ -19,6 +19,12 @@ pub enum Value {
     Variable(Arc<Variable>),
 }
 
+impl From<Tensor> for Value {
+    fn from(tensor: Tensor) -> Self {
+        Self::Tensor(tensor)
+    }
+}
+
 impl Value {
     /// The variable, if it is one.
     #[must_use]

@@ -147,6 +147,14 @@ pub(crate) fn cancelled() -> Status {
     .derived()
 }
 
+/// A dead value was read as a living one.
+pub(crate) fn dead_value() -> Status {
+    Status::of(
+        reason::VALUE_DEAD,
+        "the value is dead: its sender says that nothing will come; see `Received::is_dead`",
+    )
+}
+
 pub(crate) fn peer_restarted(task: &TaskName, expected: Incarnation, found: Incarnation) -> Status {
     Status::new(
         Code::Aborted,

@@ -1,9 +1,11 @@
 //! What the shard's table holds: values on one side, those who wait on the other.
 
+use super::faults;
 use super::mailbox::bytes_of;
 use crate::channel::Payload;
-use crate::ground::{Region, TensorMeta};
-use crate::memory::Tensor;
+use crate::ground::{Region, Status, TensorMeta};
+use crate::memory::strings::Strings;
+use crate::memory::{Element, Tensor};
 use crate::rendezvous::Origin;
 use crate::wire::Ticket;
 
@@ -109,6 +111,52 @@ pub struct Received {
     pub is_dead: bool,
     /// The way it came.
     pub path: Path,
+}
+
+/// What the value is, if it is alive: each refuses a dead one with `VALUE_DEAD`.
+impl Received {
+    /// The tensor.
+    ///
+    /// # Errors
+    /// `FailedPrecondition` (`VALUE_DEAD`) for a dead value.
+    pub fn alive(&self) -> Result<&Tensor, Status> {
+        if self.is_dead {
+            return Err(faults::dead_value());
+        }
+        Ok(&self.tensor)
+    }
+
+    /// Its elements, in row-major order.
+    ///
+    /// # Errors
+    /// As [`Received::alive`] and [`Tensor::as_slice`].
+    pub fn as_slice<T: Element>(&self) -> Result<&[T], Status> {
+        Ok(self.alive()?.as_slice()?)
+    }
+
+    /// A copy of its elements, in row-major order.
+    ///
+    /// # Errors
+    /// As [`Received::as_slice`].
+    pub fn to_vec<T: Element>(&self) -> Result<Vec<T>, Status> {
+        Ok(self.alive()?.to_vec()?)
+    }
+
+    /// Its one element, whatever its rank.
+    ///
+    /// # Errors
+    /// As [`Received::alive`] and [`Tensor::item`].
+    pub fn item<T: Element>(&self) -> Result<T, Status> {
+        Ok(self.alive()?.item()?)
+    }
+
+    /// Its strings.
+    ///
+    /// # Errors
+    /// As [`Received::alive`] and [`Tensor::strings`].
+    pub fn strings(&self) -> Result<Strings<'_>, Status> {
+        Ok(self.alive()?.strings()?)
+    }
 }
 
 /// A value on its way from the table to who waited, and where it goes back if he does not read it.

@@ -148,7 +148,8 @@ fn count_mismatch(node: &Node, given: usize) -> String {
     what
 }
 
-/// An input's text as a node's name and its output; `None` for the output means that it is only waited for.
+/// An input's text as a node's name and the number of its output; `None` for the number means that it is only waited
+/// for. `x` is `x:0`. A number may begin with zeros, as TensorFlow's may: `x:01` is `x:1`.
 #[must_use]
 pub fn parse_input(text: &str) -> Option<(&str, Option<u32>)> {
     if let Some(name) = text.strip_prefix('^') {

@@ -317,6 +317,24 @@ fn every_line_of_the_table_is_read() {
     assert_eq!(ops.iter().count(), crate::graph::ops::rows());
 }
 
+#[test]
+fn the_number_of_an_output_may_begin_with_zeros() {
+    use crate::graph::parse_input;
+    for (text, parsed) in [
+        ("x", Some(("x", Some(0)))),
+        ("x:1", Some(("x", Some(1)))),
+        ("x:01", Some(("x", Some(1)))),
+        ("x:000", Some(("x", Some(0)))),
+        ("^x", Some(("x", None))),
+        ("x:", None),
+        ("x:+1", None),
+        (":1", None),
+        ("", None),
+    ] {
+        assert_eq!(parse_input(text), parsed, "{text}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 

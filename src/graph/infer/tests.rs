@@ -42,7 +42,7 @@ impl Case {
 
     fn infer(&self, outputs: usize) -> Inferred {
         let ops = Ops::standard();
-        (ops.find(self.op, "x").expect("an operation").infer)(Known {
+        ops.find(self.op, "x").expect("an operation").infer(Known {
             shapes: &self.shapes,
             values: &self.values,
             attrs: &self.attrs,
@@ -264,7 +264,7 @@ fn no_rule_panics_whatever_it_is_given() {
                 let values: Vec<_> = (0..count)
                     .map(|at| rows[(seed / choices.len() + at) % rows.len()].clone())
                     .collect();
-                let _ = (op.infer)(Known {
+                let _ = op.infer(Known {
                     shapes: &shapes,
                     values: &values,
                     attrs: &Attrs::new(),

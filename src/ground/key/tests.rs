@@ -309,6 +309,15 @@ fn any_end() -> impl Strategy<Value = DeviceName> {
         })
 }
 
+#[test]
+fn numbers_may_begin_with_zeros_and_names_may_be_numbers() {
+    let key = |text: &str| Key::parse(&format!("{A};0000000000001ed2;{B};{text}")).unwrap();
+    assert_eq!(key("x;00:01"), key("x;0:1"));
+    assert!(key("x;00:01").text().ends_with(";x;0:1"));
+    assert_ne!(key("x:01;0:0"), key("x:1;0:0"));
+    assert_ne!(key("01;0:0"), key("1;0:0"));
+}
+
 proptest! {
     #[test]
     fn parse_undoes_emit(

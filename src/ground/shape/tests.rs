@@ -76,6 +76,34 @@ fn metadata_counts_bytes() {
     );
 }
 
+#[test]
+fn literal_dimensions_are_a_shape() {
+    assert_eq!(Shape::from([2, 3]), Shape::new(&[2, 3]).unwrap());
+    assert_eq!(Shape::from([]), Shape::SCALAR);
+    let deep = [1, 2, 3, 4, 5, 6, 7, 8];
+    assert_eq!(Shape::from(deep), Shape::new(&deep).unwrap());
+    assert_eq!(Shape::try_from(&[7_u64][..]), Ok(Shape::from([7])));
+    assert_eq!(Shape::try_from(&[1 << 63][..]), Err(ShapeError::Size));
+}
+
+#[test]
+fn dimensions_that_no_tensor_has_are_refused_by_what_would_use_them() {
+    // Also where a zero among them would make the product small again.
+    for shape in [
+        Shape::from([1 << 40, 1 << 40]),
+        Shape::from([1 << 40, 1 << 40, 0]),
+        Shape::from([u64::MAX]),
+        Shape::from([1, 1, 1, 1, 1 << 32]),
+    ] {
+        assert_eq!(shape, Shape::IMPOSSIBLE);
+        assert_eq!(shape.elements(), u64::MAX);
+        for dtype in [DType::U8, DType::C128] {
+            assert_eq!(TensorMeta::new(dtype, shape), Err(ShapeError::Size));
+            assert_eq!(TensorMeta { dtype, shape }.size(), Some(u64::MAX));
+        }
+    }
+}
+
 proptest! {
     #[test]
     fn dimensions_come_back(dims in proptest::collection::vec(0u64..200, 0..=8)) {

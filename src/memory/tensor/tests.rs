@@ -192,3 +192,36 @@ fn another_shape_shares_the_bytes() {
         assert_eq!(lie, Err(TensorError::Elements { expected, actual }));
     }
 }
+
+#[test]
+fn a_slice_is_copied_into_the_handle_or_onto_the_heap() {
+    for len in [0, 1, 4, 5, 1000] {
+        let values: Vec<f32> = (0..len).map(|index| index as f32).collect();
+        let tensor = Tensor::from_slice(&values, Shape::from([len])).unwrap();
+        assert_eq!(tensor.is_inline(), len <= 4);
+        assert_eq!(tensor.to_vec::<f32>().unwrap(), values);
+        let unfit = Tensor::from_slice(&values, Shape::from([len + 1])).unwrap_err();
+        let (expected, actual) = (len + 1, len);
+        assert_eq!(unfit, TensorError::Elements { expected, actual });
+    }
+    let impossible = Shape::from([1 << 40, 1 << 40, 0]);
+    assert!(Tensor::from_slice::<f32>(&[], impossible).is_err());
+    assert!(Tensor::from_vec::<f32>(vec![], impossible).is_err());
+    assert!(Tensor::from_strings::<&str>(&[], impossible).is_err());
+}
+
+#[test]
+fn the_one_element_of_any_rank_is_read_and_no_other() {
+    let one = Tensor::from_slice(&[7_i64], Shape::from([1, 1, 1])).unwrap();
+    assert_eq!(one.item::<i64>(), Ok(7));
+    assert_eq!(Tensor::scalar(2.5_f64).item::<f64>(), Ok(2.5));
+    assert!(matches!(one.item::<f32>(), Err(TensorError::Dtype { .. })));
+    for len in [0, 2] {
+        let several = Tensor::from_vec(vec![1_u8; len], Shape::from([len as u64])).unwrap();
+        let (expected, actual) = (1, len as u64);
+        assert_eq!(
+            several.item::<u8>(),
+            Err(TensorError::Elements { expected, actual })
+        );
+    }
+}

@@ -23,7 +23,7 @@ use crate::shard::faults;
 use super::Shared;
 
 /// Where a plan's kernels come from.
-pub(super) type KernelSource = fn(&Node) -> Result<Box<dyn Kernel>, Status>;
+pub(super) type KernelSource = dyn Fn(&Node) -> Result<Box<dyn Kernel>, Status> + Send + Sync;
 
 /// One part of a graph, ready to be run any number of times.
 #[derive(Debug)]
@@ -157,7 +157,7 @@ impl Plan {
         graph: &Graph,
         name: &str,
         owner: Owner<'_>,
-        kernels: KernelSource,
+        kernels: &KernelSource,
     ) -> Result<Self, Status> {
         let frames = Frames::of(graph)?;
         let mut maker = Maker {
@@ -247,6 +247,14 @@ impl PlanNode {
         })
     }
 
+    /// True if a call of its kernel with these inputs takes long. One that breaks down on the question is called
+    /// beside the shards.
+    pub(super) fn is_costly(&self, inputs: &[Value]) -> bool {
+        self.kernel.as_ref().is_some_and(|kernel| {
+            catch_unwind(AssertUnwindSafe(|| kernel.is_costly(inputs))).unwrap_or(true)
+        })
+    }
+
     /// `{{node x}} = Op`, as the original names it in errors.
     pub(super) fn text(&self) -> String {
         format!("{{{{node {}}}}} = {}", self.name, self.op)
@@ -299,7 +307,7 @@ impl Maker<'_> {
         Ok(())
     }
 
-    fn node(&mut self, id: NodeId, node: &Node, kernels: KernelSource) -> Result<(), Status> {
+    fn node(&mut self, id: NodeId, node: &Node, kernels: &KernelSource) -> Result<(), Status> {
         let kind = self.kind(id, node)?;
         let kernel = match kind {
             Kind::Compute => Some(kernels(node)?),

@@ -246,10 +246,7 @@ impl Run {
     /// Calls a node's kernel, here or elsewhere.
     fn compute(&mut self, plan: &Plan, home: &Home, outside: &mut impl Outside, place: Place) {
         let node = &plan.nodes[place.node as usize];
-        let Some(kernel) = &node.kernel else {
-            return self.fail(Status::of(catalogue::KERNEL_UNKNOWN, node.text()));
-        };
-        if kernel.is_costly(&self.inputs) {
+        if node.is_costly(&self.inputs) {
             let ticket = self.promise(place);
             let inputs = std::mem::take(&mut self.inputs);
             return outside.compute(place.node, inputs, ticket);

@@ -87,6 +87,7 @@ impl Master {
         engine: &Engine,
         worker: &Arc<Worker>,
         errands: &Arc<Errands>,
+        ops: Arc<Ops>,
         cluster: ClusterSpec,
         patience: Duration,
     ) -> Result<Arc<Self>, Status> {
@@ -95,7 +96,7 @@ impl Master {
             worker: Arc::clone(worker),
             errands: Arc::clone(errands),
             cluster,
-            ops: Arc::new(Ops::standard()),
+            ops,
             patience,
             sessions: Mutex::default(),
             clients: Mutex::default(),

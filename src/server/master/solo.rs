@@ -26,6 +26,7 @@ use crate::proto::tensorflow::{
 };
 use crate::server::errands::Errands;
 use crate::server::line::Line;
+use crate::server::operations::Operations;
 use crate::server::runtime::worker_on;
 use crate::server::value::Value;
 use crate::server::worker::{self, Worker};
@@ -61,11 +62,12 @@ impl Site {
     /// What the system has not got.
     pub fn new(engine: &Engine) -> Result<Self, Status> {
         let errands = Arc::default();
+        let operations = Operations::standard();
         Ok(Self {
             engine: engine.clone(),
-            worker: worker_on(engine, &errands)?,
+            worker: worker_on(engine, &errands, &operations)?,
             errands,
-            ops: Arc::new(Ops::standard()),
+            ops: operations.shared_ops(),
         })
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::fetches::spread;
 use super::{Inner, StepOptions};
 use crate::ground::Status;
 use crate::memory::Tensor;
@@ -13,14 +14,22 @@ pub struct Callable {
     session: Arc<Inner>,
     of: Arc<str>,
     handle: i64,
+    /// Where each fetch stands among the distinct ones; empty if none comes twice.
+    places: Vec<usize>,
 }
 
 impl Callable {
-    pub(super) const fn new(session: Arc<Inner>, of: Arc<str>, handle: i64) -> Self {
+    pub(super) const fn new(
+        session: Arc<Inner>,
+        of: Arc<str>,
+        handle: i64,
+        places: Vec<usize>,
+    ) -> Self {
         Self {
             session,
             of,
             handle,
+            places,
         }
     }
 
@@ -53,9 +62,11 @@ impl Callable {
         let manner = self.session.manner(options);
         // Of a session that was closed, it says so without asking.
         self.session.handle()?;
-        self.session
-            .way
-            .run_callable(&self.of, self.handle, feeds.to_vec(), manner)
+        let fetched =
+            self.session
+                .way
+                .run_callable(&self.of, self.handle, feeds.to_vec(), manner)?;
+        Ok(spread(&self.places, fetched))
     }
 }
 

@@ -21,6 +21,7 @@
 
 mod callable;
 mod far;
+mod fetches;
 mod near;
 mod partial;
 
@@ -32,10 +33,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 pub use callable::Callable;
+use fetches::Fetches;
 pub use partial::PartialRun;
 
-use super::Server;
 use super::master::{Signature, closed};
+use super::{Operations, Server};
 use crate::engine::Config;
 use crate::ground::{Code, Status, Traceparent, catalogue};
 use crate::memory::Tensor;
@@ -141,7 +143,15 @@ impl Session {
     /// # Errors
     /// As [`Engine::start`](crate::engine::Engine::start).
     pub fn local_with(config: Config) -> Result<Self, Status> {
-        near::Near::local(config).map(|way| Self::new(Box::new(way)))
+        Self::local_of(config, Operations::standard())
+    }
+
+    /// The same with operations of one's own.
+    ///
+    /// # Errors
+    /// As [`Engine::start`](crate::engine::Engine::start).
+    pub fn local_of(config: Config, operations: Operations) -> Result<Self, Status> {
+        near::Near::local(config, operations).map(|way| Self::new(Box::new(way)))
     }
 
     /// A session with the master of a server in this process.
@@ -240,7 +250,8 @@ impl Session {
     }
 
     /// Runs a step: feeds values for outputs, as `node:output`, runs what `fetches` and `targets` need, and gives what
-    /// was fetched, in order. It may take as long as the session's settings say.
+    /// was fetched, in order. An output may be fetched several times; it is computed once. It may take as long as the
+    /// session's settings say.
     ///
     /// # Errors
     /// `SESSION_NONE` before [`Session::create`]; `GRAPH_ENDPOINT` and `GRAPH_ENDPOINT_UNKNOWN` for endpoints that make
@@ -286,9 +297,11 @@ impl Session {
         let manner = self.inner.manner(options);
         let handle = self.inner.handle()?;
         let names = feeds.iter().map(|(name, _)| *name);
-        let signature = signature(names, fetches, targets);
+        let fetches = Fetches::of(fetches);
+        let signature = signature(names, &fetches.distinct, targets);
         let feeds = feeds.iter().map(|(_, tensor)| tensor.clone()).collect();
-        self.inner.way.run(&handle, signature, feeds, manner)
+        let fetched = self.inner.way.run(&handle, signature, feeds, manner)?;
+        Ok(fetches.spread(fetched))
     }
 
     /// Prepares a kind of step, to be run often.
@@ -302,12 +315,19 @@ impl Session {
         targets: &[&str],
     ) -> Result<Callable, Status> {
         let session = self.inner.handle()?;
-        let signature = signature(feeds.iter().copied(), fetches, targets);
+        let fetches = Fetches::of(fetches);
+        let signature = signature(feeds.iter().copied(), &fetches.distinct, targets);
         let handle = self.inner.way.make_callable(&session, signature)?;
-        Ok(Callable::new(Arc::clone(&self.inner), session, handle))
+        let places = fetches.places;
+        Ok(Callable::new(
+            Arc::clone(&self.inner),
+            session,
+            handle,
+            places,
+        ))
     }
 
-    /// Sets up a step that is fed and fetched from piece by piece.
+    /// Sets up a step that is fed and fetched from piece by piece. Here each output is fetched once.
     ///
     /// # Errors
     /// As [`Session::run`], as far as it can be known before.

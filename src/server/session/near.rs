@@ -12,7 +12,8 @@ use crate::ground::Status;
 use crate::memory::Tensor;
 use crate::proto::tensorflow::{ConfigProto, DeviceAttributes, GraphDef};
 use crate::server::master::{Master, MasterSession, Signature};
-use crate::server::runtime::{Place, Runtime};
+use crate::server::operations::Operations;
+use crate::server::runtime::{Means, Place, Runtime};
 use crate::server::value::Value;
 use crate::server::wait::Waiter;
 
@@ -26,11 +27,16 @@ pub(super) struct Near {
 
 impl Near {
     /// A master on an engine of its own.
-    pub(super) fn local(config: Config) -> Result<Self, Status> {
+    pub(super) fn local(config: Config, operations: Operations) -> Result<Self, Status> {
         let place = Place::default();
         let patience = config.connect_timeout;
         let engine = Engine::start_with(config, place.services())?;
-        let runtime = Runtime::start(&engine, ClusterSpec::new(), patience, None, &place)?;
+        let means = Means {
+            operations,
+            idle: None,
+            patience,
+        };
+        let runtime = Runtime::start(&engine, ClusterSpec::new(), means, &place)?;
         Ok(Self {
             runtime,
             is_own: true,

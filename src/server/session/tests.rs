@@ -145,6 +145,26 @@ fn feeds_and_fetches_are_checked_with_their_names() {
 }
 
 #[test]
+fn an_output_may_be_fetched_several_times() {
+    let session = session(arithmetic());
+    let feeds = [("x", row(&[1.0])), ("y", row(&[2.0])), ("z", row(&[3.0]))];
+    let fetches = ["sum", "product", "sum:0", "sum", "sum:00"];
+    let right = |got: &[Tensor]| {
+        let got: Vec<_> = got.iter().map(values).collect();
+        assert_eq!(got, [[3.0], [9.0], [3.0], [3.0], [3.0]]);
+    };
+    right(&session.run(&feeds, &fetches, &[]).unwrap());
+    let callable = session.callable(&["x", "y", "z"], &fetches, &[]).unwrap();
+    right(&callable.run(&feeds.map(|(_, tensor)| tensor)).unwrap());
+    // What is no output is refused as it is when it is asked for once.
+    for unknown in ["nobody", "sum:x", ""] {
+        let once = session.run(&[], &[unknown], &[]).unwrap_err();
+        let twice = session.run(&[], &[unknown, unknown], &[]).unwrap_err();
+        assert_eq!(once.to_string(), twice.to_string());
+    }
+}
+
+#[test]
 fn what_is_extended_sees_what_was_there() {
     let session = session(arithmetic());
     let feeds = [("x", row(&[1.0])), ("y", row(&[2.0]))];
@@ -315,7 +335,7 @@ fn sessions_of_one_master_share_variables_unless_they_are_isolated() {
     };
     let mut config = Config::new("/job:localhost/task:0");
     (config.shards, config.share_cores, config.control) = (1, true, false);
-    let near = std::sync::Arc::new(near::Near::local(config).unwrap());
+    let near = std::sync::Arc::new(near::Near::local(config, Operations::standard()).unwrap());
     let way = |config: ConfigProto| {
         let shared: Box<dyn Way> = Box::new(near::Near::on(std::sync::Arc::clone(near.runtime())));
         let session = Session::new(shared).configured(config).unwrap();
@@ -345,14 +365,17 @@ fn sessions_of_one_master_share_variables_unless_they_are_isolated() {
 
 #[test]
 fn a_session_that_nobody_uses_is_closed() {
-    use crate::server::runtime::{Place, Runtime};
+    use crate::server::runtime::{Means, Place, Runtime};
     let mut config = Config::new("/job:localhost/task:0");
     (config.shards, config.share_cores, config.control) = (1, true, false);
     let engine = crate::engine::Engine::start(config).unwrap();
-    let idle = Some(Duration::from_millis(50));
     let place = Place::default();
-    let patience = Duration::from_secs(1);
-    let runtime = Runtime::start(&engine, Default::default(), patience, idle, &place).unwrap();
+    let means = Means {
+        operations: Operations::standard(),
+        idle: Some(Duration::from_millis(50)),
+        patience: Duration::from_secs(1),
+    };
+    let runtime = Runtime::start(&engine, Default::default(), means, &place).unwrap();
     let session = Session::new(Box::new(near::Near::on(std::sync::Arc::clone(&runtime))));
     session.create(arithmetic()).unwrap();
     let until = Instant::now() + Duration::from_secs(20);

@@ -49,7 +49,7 @@ pub(crate) struct Worker {
     runner: Arc<dyn Runner>,
     make_runner: Box<MakeRunner>,
     make_home: Box<MakeHome>,
-    ops: Ops,
+    ops: Arc<Ops>,
     errands: Arc<Errands>,
     sessions: Mutex<BTreeMap<String, Arc<WorkerSession>>>,
     logs: Logs,
@@ -73,6 +73,7 @@ impl Worker {
     pub(crate) fn new(
         engine: &Engine,
         errands: Arc<Errands>,
+        ops: Arc<Ops>,
         make_home: Box<MakeHome>,
         make_runner: Box<MakeRunner>,
     ) -> Result<Arc<Self>, Status> {
@@ -84,7 +85,7 @@ impl Worker {
             runner,
             make_runner,
             make_home,
-            ops: Ops::standard(),
+            ops,
             errands,
             sessions: Mutex::default(),
             logs: Logs::default(),

@@ -79,7 +79,14 @@ impl World {
             Ok(Arc::new(Hands { held }) as Arc<dyn Runner>)
         });
         let no_room = || Home::new(|_| Err(Status::of(catalogue::ARENA_FULL, "no room")));
-        let worker = Worker::new(&engine, Arc::default(), Box::new(no_room), make_runner).unwrap();
+        let worker = Worker::new(
+            &engine,
+            Arc::default(),
+            Arc::new(Ops::standard()),
+            Box::new(no_room),
+            make_runner,
+        )
+        .unwrap();
         Self {
             engine,
             worker,

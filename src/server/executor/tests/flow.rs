@@ -44,7 +44,7 @@ fn plan(builder: Builder) -> Result<Plan, Status> {
         task: &task,
         incarnation: Incarnation(1),
     };
-    Plan::new(&graph, "alone", owner, rows)
+    Plan::new(&graph, "alone", owner, &rows)
 }
 
 fn begin(plan: &Plan) -> (Run, Alone) {

@@ -148,7 +148,7 @@ impl Part {
             incarnation: Incarnation(1),
         };
         Self {
-            plan: Plan::new(&graph, name, owner, rows).unwrap(),
+            plan: Plan::new(&graph, name, owner, &rows).unwrap(),
             run: Run::default(),
             outcome: None,
         }

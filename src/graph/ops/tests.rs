@@ -1,0 +1,7 @@
+#[test]
+fn the_reference_page_is_that_of_the_table() {
+    assert!(
+        include_str!("../OPERATIONS.md") == super::operations_page(),
+        "src/graph/OPERATIONS.md is stale: write it anew with `rendez config operations > src/graph/OPERATIONS.md`"
+    );
+}
