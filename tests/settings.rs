@@ -229,7 +229,8 @@ fn engines_with_extreme_settings_start_or_say_why_not() {
 
 #[test]
 fn the_three_that_were_seen_are_refused_by_name() {
-    let cases: [(&str, fn(&mut Config)); 6] = [
+    type Change = fn(&mut Config);
+    let cases: [(&str, Change); 6] = [
         ("mailbox", |c| c.mailbox = usize::MAX),
         ("arena_segment_bytes", |c| {
             c.arena.segment_bytes = usize::MAX

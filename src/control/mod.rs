@@ -330,8 +330,9 @@ impl Control {
         }))
     }
 
-    /// Says goodbye to all peers, for `reason`, as long as `deadline` lets, closes everything and waits for
-    /// both threads to be done with it. The handler is not told of the connections that end by this. From the handler it only begins the end.
+    /// Says goodbye to all peers, for `reason`, as long as `deadline` lets, closes everything and waits for both
+    /// threads to be done with it. The handler is not told of the connections that end by this. From the handler it
+    /// only begins the end.
     pub fn stop(&self, reason: &str, deadline: Duration) {
         let now = Instant::now();
         let deadline = now.checked_add(deadline).unwrap_or(now + DROP_DEADLINE);

@@ -325,9 +325,6 @@ catalogue! {
     TENSOR_ALIGNMENT: InvalidArgument,
         "The tensor's bytes do not lie as its elements' type needs.",
         "Copy them into a tensor of the engine's own.";
-    TENSOR_BOOL: InvalidArgument,
-        "A byte of truth values is neither 0 nor 1.",
-        "Write 0 or 1, or make the elements of Bool8.";
     TENSOR_STRINGS: InvalidArgument,
         "The bytes are not an encoding of strings.",
         "Make string tensors with the engine's own encoder.";

@@ -478,8 +478,8 @@ pub const BYTES_MIN: u64 = 4096;
 /// The most bytes a segment may be set to: a sixteenth of what a peer takes in an offer (`SEGMENT_BYTES_MAX`).
 pub const ARENA_SEGMENT_BYTES_MAX: u64 = SEGMENT_BYTES_MAX / 16;
 
-/// The most bytes an arena, or a bound on what lies in one, may be set to: more than any machine's memory, and 65 arenas
-/// of them are counted in 64 bits.
+/// The most bytes an arena, or a bound on what lies in one, may be set to: more than any machine's memory, and 65
+/// arenas of them are counted in 64 bits.
 pub const ARENA_BYTES_MAX: u64 = 16 << 40;
 
 const _: () = assert!(ARENA_BYTES_MAX.checked_mul(SHARDS as u64 + 1).is_some());

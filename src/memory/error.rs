@@ -194,10 +194,11 @@ impl From<MemoryError> for Status {
 impl From<TensorError> for Status {
     fn from(error: TensorError) -> Self {
         let reason = match error {
-            TensorError::Dtype { .. } | TensorError::Strings => "TENSOR_DTYPE",
+            TensorError::Dtype { .. } | TensorError::Bool { .. } | TensorError::Strings => {
+                "TENSOR_DTYPE"
+            }
             TensorError::Misaligned { .. } => "TENSOR_ALIGNMENT",
             TensorError::Encoding { .. } => "TENSOR_STRINGS",
-            TensorError::Bool { .. } => "TENSOR_BOOL",
             TensorError::Size { .. } | TensorError::Huge | TensorError::Elements { .. } => {
                 "TENSOR_SHAPE"
             }

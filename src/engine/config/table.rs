@@ -221,8 +221,8 @@ settings! {
         "The index of the port's address; none is RoCE v2 over IPv4 where there is one. `RDMA_GID_INDEX` is read \
          too.";
     verbs_mtu: MaybeCount verbs.mtu, Engine,
-        "The path MTU in bytes, 256, 512, 1024, 2048 or 4096; none is the port's. The smaller of both sides is used. `RDMA_QP_MTU` and \
-         `RDMA_MTU` are read too.";
+        "The path MTU in bytes, 256, 512, 1024, 2048 or 4096; none is the port's. The smaller of both sides is used. \
+         `RDMA_QP_MTU` and `RDMA_MTU` are read too.";
     verbs_pkey_index: Count verbs.pkey_index, Engine,
         "The index of the partition key. `RDMA_QP_PKEY_INDEX` and `RDMA_PKEY` are read too.";
     verbs_service_level: Count verbs.service_level, Engine,
