@@ -115,9 +115,11 @@ fn round_trip(observer: &Observer, target: &Target) -> Result<Duration, Status> 
 pub fn explain(args: &QuestionArgs, terminal: &mut Terminal) -> Result<(), CliError> {
     let observer = Observer::new(&args.ask, &args.whom)?;
     let mut lines = vec![
-        ["from", "to", "path", "small", "large", "why", "not"]
-            .map(str::to_owned)
-            .to_vec(),
+        [
+            "from", "to", "path", "travels", "small", "large", "why", "not",
+        ]
+        .map(str::to_owned)
+        .to_vec(),
     ];
     let json = args.ask.json.then_some("from");
     let mut unanswered = Unanswered::default();
@@ -132,11 +134,11 @@ pub fn explain(args: &QuestionArgs, terminal: &mut Terminal) -> Result<(), CliEr
     }
     if lines.len() > 1 {
         for line in &mut lines {
-            line.resize(7, String::new());
+            line.resize(8, String::new());
         }
         terminal.line(lay_out(
             &lines,
-            &[0, 1, 2, 3, 4, 5, 6],
+            &[0, 1, 2, 3, 4, 5, 6, 7],
             &[],
             terminal.width(),
         ))?;
@@ -149,6 +151,8 @@ struct Explained<'a> {
     from: String,
     to: &'a str,
     path: &'a str,
+    /// What protects what travels.
+    protection: &'a str,
     /// Bytes, with the dimensions, up to which a value is small.
     small_max: u64,
     small: &'a str,
@@ -188,6 +192,7 @@ fn explained(
             from: task.to_owned(),
             to: &peer.task,
             path: &peer.path,
+            protection: &peer.protection,
             small_max: reply.inline_max,
             small: "inline, in one frame",
             large,
@@ -204,6 +209,7 @@ fn explained(
             &explained.from,
             &peer.task,
             &peer.path,
+            &peer.protection,
             &small,
             explained.large,
             explained.why,
@@ -212,7 +218,7 @@ fn explained(
         lines.push(texts.map(str::to_owned).to_vec());
     }
     for absent in &reply.absent {
-        let texts = [task, absent, "none", "", "", "not connected (yet)"];
+        let texts = [task, absent, "none", "", "", "", "not connected (yet)"];
         if !json {
             lines.push(texts.map(str::to_owned).to_vec());
         }

@@ -86,12 +86,12 @@ pub fn ticket(bytes: &[u8]) -> bool {
     let session = Session::new(&[1; 32]);
     let _ = tickets.issue([1; 16], 4, None, 1000);
     let _ = tickets.issue([2; 16], 4, Some(session), 1000);
-    let Ok(place) = tickets.judge(bytes, 500) else {
+    let Ok(place) = tickets.judge(bytes, &[], 500) else {
         return false;
     };
     tickets.put(place, ());
     assert_eq!(
-        tickets.judge(bytes, 500),
+        tickets.judge(bytes, &[], 500),
         Err(Verdict::ReusedTicket),
         "taken once"
     );

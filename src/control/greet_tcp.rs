@@ -17,7 +17,6 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use futures_lite::io::{AsyncRead, AsyncWrite};
@@ -28,6 +27,7 @@ use crate::proto::envelope::Body;
 use crate::proto::{self, hello_reply::Outcome};
 
 use super::address::Address;
+use super::data::Carrier;
 use super::exchange::Exchange;
 use super::greet::{Answer, Greeted, Local, judge_dialler, our_hello, say_hello};
 use super::greet_rdma::{self, Means, No, Tried};
@@ -84,7 +84,7 @@ pub(crate) struct Expected {
 
 /// The acceptor's means to take data connections.
 pub(crate) struct Door<'a> {
-    pub(crate) tickets: &'a Rc<RefCell<Tickets<OwnedFd>>>,
+    pub(crate) tickets: &'a Rc<RefCell<Tickets<Carrier>>>,
     /// What signs the tickets, if anything does.
     pub(crate) session: Option<Session>,
     pub(crate) expires_ms: u64,
@@ -99,7 +99,7 @@ pub(crate) async fn dial<S: AsyncRead + AsyncWrite + Unpin, C>(
     local: Local<'_>,
     task: &str,
     rdma: Means<'_>,
-    open: impl AsyncFnOnce(Expected) -> Result<Vec<OwnedFd>, Refusal>,
+    open: impl AsyncFnOnce(Expected) -> Result<Vec<Carrier>, Refusal>,
     confirm: impl FnOnce(&PeerHello) -> Result<C, Refusal>,
 ) -> Result<Dialled<C>, Refusal> {
     task.clone_into(&mut exchange.task);
@@ -323,7 +323,7 @@ fn expect(
     peer: &PeerHello,
     channels: u32,
     door: Door<'_>,
-) -> Result<Awaited<OwnedFd>, Refusal> {
+) -> Result<Awaited<Carrier>, Refusal> {
     let own = count_channels(local, peer)?;
     if own != channels {
         let message = format!(
@@ -360,10 +360,14 @@ fn count_channels(local: Local<'_>, peer: &PeerHello) -> Result<u32, Refusal> {
     Ok(channels)
 }
 
-fn greeted(hello: PeerHello, sockets: Vec<OwnedFd>, rdma: Option<Box<dyn RdmaLinks>>) -> Greeted {
+fn greeted(hello: PeerHello, carriers: Vec<Carrier>, rdma: Option<Box<dyn RdmaLinks>>) -> Greeted {
     let sockets = (0..)
-        .zip(sockets)
-        .map(|(channel, fd)| DataSocket { channel, fd })
+        .zip(carriers)
+        .map(|(channel, Carrier { fd, secured })| DataSocket {
+            channel,
+            fd,
+            secured,
+        })
         .collect();
     Greeted {
         hello,

@@ -37,7 +37,10 @@ pub(crate) struct Called {
 pub(crate) struct Data {
     pub(crate) socket: TcpStream,
     pub(crate) from: SocketAddr,
-    pub(crate) preamble: [u8; TICKET],
+    /// Its ticket, unless it is to come in TLS.
+    pub(crate) preamble: Option<[u8; TICKET]>,
+    /// When it must have been judged.
+    pub(crate) deadline: Instant,
     /// It counts as a newcomer until its ticket is judged.
     _pass: Pass,
 }
@@ -72,6 +75,8 @@ enum Said {
     Conversation(Kind),
     /// It brought its ticket.
     Ticket,
+    /// It brings its ticket in TLS.
+    Sealed,
     /// It is none of ours, or gone.
     Nonsense,
 }
@@ -135,7 +140,11 @@ impl Newcomers {
             };
             let sight = match said {
                 Said::Nonsense => continue,
-                Said::Ticket => Sight::Data(newcomer.into_data()),
+                Said::Ticket => {
+                    let preamble = newcomer.bytes;
+                    Sight::Data(newcomer.into_data(Some(preamble)))
+                }
+                Said::Sealed => Sight::Data(newcomer.into_data(None)),
                 Said::Conversation(kind) => match self.greetings.enter(newcomer.from.ip()) {
                     Some(pass) => Sight::Called(newcomer.into_called(kind, permit(pass))),
                     None => {
@@ -219,6 +228,7 @@ impl Newcomer {
             match read_opening(opening) {
                 Opening::Known(Kind::Data) if self.filled == TICKET => return Said::Ticket,
                 Opening::Known(Kind::Data) => {}
+                Opening::Known(Kind::SealedData) => return Said::Sealed,
                 Opening::Known(kind) => return Said::Conversation(kind),
                 Opening::OtherVersion(_) => {
                     // The one thing a stranger is told: which version it would have to speak.
@@ -240,11 +250,12 @@ impl Newcomer {
         }
     }
 
-    fn into_data(self) -> Data {
+    fn into_data(self, preamble: Option<[u8; TICKET]>) -> Data {
         Data {
             socket: self.socket,
             from: self.from,
-            preamble: self.bytes,
+            preamble,
+            deadline: self.deadline,
             _pass: self.pass,
         }
     }

@@ -8,6 +8,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::fabric::{Protection, Secured};
 use crate::ground::{Code, Incarnation, Status, catalogue};
 
 use super::service::Services;
@@ -146,6 +147,21 @@ pub struct Descriptors {
     pub rdma: Option<Box<dyn RdmaLinks>>,
 }
 
+impl Descriptors {
+    /// What protects the data connections: the least of them.
+    pub(super) fn protection(&self) -> Protection {
+        let of = |socket: &DataSocket| {
+            let secured = socket.secured.as_ref();
+            secured.map_or(Protection::Clear, Secured::protection)
+        };
+        self.sockets
+            .iter()
+            .map(of)
+            .min()
+            .unwrap_or(Protection::Clear)
+    }
+}
+
 /// One end of a queue pair, as the other end is told. From a peer it is a claim, of which only the ranges are checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RdmaEnd {
@@ -206,6 +222,8 @@ pub struct DataSocket {
     pub channel: u32,
     /// The socket.
     pub fd: OwnedFd,
+    /// The TLS session that both sides have agreed on, where TLS is set.
+    pub secured: Option<Secured>,
 }
 
 /// The way to a peer.
@@ -264,6 +282,8 @@ pub struct PeerUp {
     pub hello: PeerHello,
     /// The way to it.
     pub path: Path,
+    /// What protects what travels on it, where it leaves the machine.
+    pub protection: Protection,
     /// Why this way and no better one: for people.
     pub path_why: String,
     /// The better path that was tried and not to be had, or stands idle: `path_why` says why.

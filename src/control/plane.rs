@@ -28,6 +28,7 @@ use super::complaints::Complaints;
 use super::config::ControlConfig;
 use super::conversation::{Conversation, Opening};
 use super::credentials::Credentials;
+use super::data::Carrier;
 use super::dial::Route;
 use super::errand::Errands;
 use super::exchange::Seals;
@@ -81,7 +82,7 @@ pub(crate) struct Plane {
     pub(super) local: Address,
     calls: Rc<Calls>,
     pub(super) errands: Errands,
-    pub(super) tickets: Rc<RefCell<Tickets<OwnedFd>>>,
+    pub(super) tickets: Rc<RefCell<Tickets<Carrier>>>,
     /// The nonces of the last handshakes.
     pub(super) nonces: RefCell<Nonces>,
     pub(super) complaints: Complaints,
@@ -207,7 +208,10 @@ impl Plane {
                     let span = tracing::debug_span!("welcome", over = "tcp");
                     self.spawn(Rc::clone(&self).welcome_tcp(called).instrument(span));
                 }
-                Command::Sight(Sight::Data(data)) => self.handle_data(data),
+                Command::Sight(Sight::Data(data)) => match data.preamble {
+                    Some(preamble) => self.handle_data(data, &preamble),
+                    None => self.spawn(Rc::clone(&self).welcome_data(data)),
+                },
                 Command::Sight(Sight::Exited(peer)) => self.handle_exit(peer),
                 Command::Dial {
                     task,
@@ -343,6 +347,7 @@ impl Plane {
             .borrow_mut()
             .insert(peer, Rc::clone(&conversation));
         let exit_provable = credentials.is_some_and(|credentials| self.follow(peer, credentials));
+        let protection = descriptors.protection();
         self.handler.peer_up(PeerUp {
             peer,
             task: hello.task.clone(),
@@ -350,6 +355,7 @@ impl Plane {
             hello,
             path,
             path_why,
+            protection,
             fell_back,
             descriptors,
             dialler: is_dialler,

@@ -5,11 +5,12 @@
 //! as are named here. These layouts are the only thing about a connection that no version may change.
 //!
 //! ```text
-//!   opening, 8 bytes:   "rendez" kind version        kind: C a conversation, S one under TLS, D data
+//!   opening, 8 bytes:   "rendez" kind version        kind: C a conversation, S one under TLS, D data, E data under TLS
 //!   answer, 8 bytes:    "rendez" verdict version
 //!   ticket, behind a D: incarnation u64 · channel u32 · zero u32 · ticket 16 bytes · expiry u64 · MAC 32 bytes
 //! ```
-//! Numbers are little endian.
+//! Numbers are little endian. Behind an E comes the handshake of TLS, and within TLS a D with its ticket, and the
+//! answer; in clear an E is answered only where it is not wanted.
 
 use crate::ground::Incarnation;
 
@@ -31,8 +32,10 @@ pub(crate) enum Kind {
     Control,
     /// A conversation under TLS.
     Tls,
-    /// A pipe for data.
+    /// A pipe for data, in the clear.
     Data,
+    /// A pipe for data, under TLS.
+    SealedData,
 }
 
 /// What 8 bytes turned out to be.
@@ -53,7 +56,7 @@ pub(crate) enum Verdict {
     Welcome,
     /// Another version is spoken here, the one in the answer.
     OtherVersion(u8),
-    /// Conversations are under TLS here.
+    /// Everything is under TLS here.
     WantsTls,
     /// There is no TLS here.
     NoTls,
@@ -86,6 +89,7 @@ pub(crate) const fn opening(kind: Kind) -> [u8; OPENING] {
         Kind::Control => b'C',
         Kind::Tls => b'S',
         Kind::Data => b'D',
+        Kind::SealedData => b'E',
     };
     [b'r', b'e', b'n', b'd', b'e', b'z', kind, VERSION]
 }
@@ -96,6 +100,7 @@ pub(crate) fn read_opening(bytes: [u8; OPENING]) -> Opening {
         b'C' => Kind::Control,
         b'S' => Kind::Tls,
         b'D' => Kind::Data,
+        b'E' => Kind::SealedData,
         _ => return Opening::Stranger,
     };
     match (bytes.starts_with(NAME), bytes[7]) {

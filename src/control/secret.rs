@@ -180,14 +180,16 @@ impl Session {
         }
     }
 
-    /// Signs a data preamble.
-    pub(crate) fn sign_ticket(&self, signed: &[u8]) -> [u8; MAC] {
-        sign(&self.0, *b"rendez 1 ticket ", signed)
+    /// Signs a data preamble for the connection that `binding` belongs to: the exporter of its TLS, or nothing in the
+    /// clear. What is signed has one length, so nothing can be something else.
+    pub(crate) fn sign_ticket(&self, signed: &[u8], binding: &[u8]) -> [u8; MAC] {
+        sign(&self.0, *b"rendez 1 ticket ", &[signed, binding].concat())
     }
 
     /// Checks a data preamble, in a time that tells nothing.
-    pub(crate) fn is_ticket(&self, signed: &[u8], mac: &[u8; MAC]) -> bool {
-        verify(&self.0, *b"rendez 1 ticket ", signed, mac)
+    pub(crate) fn is_ticket(&self, signed: &[u8], binding: &[u8], mac: &[u8; MAC]) -> bool {
+        let message = [signed, binding].concat();
+        verify(&self.0, *b"rendez 1 ticket ", &message, mac)
     }
 }
 

@@ -90,15 +90,21 @@ impl<S> Tickets<S> {
         Some(complete)
     }
 
-    /// Judges a connection's preamble: where the connection belongs.
+    /// Judges a connection's preamble: where the connection belongs. `binding` is the exporter of the TLS that it came
+    /// in, or nothing.
     ///
     /// # Errors
     /// The verdict. Whoever cannot sign hears of no other than [`Verdict::UnknownTicket`].
-    pub(crate) fn judge(&self, bytes: &[u8; TICKET], now_ms: u64) -> Result<Place, Verdict> {
+    pub(crate) fn judge(
+        &self,
+        bytes: &[u8; TICKET],
+        binding: &[u8],
+        now_ms: u64,
+    ) -> Result<Place, Verdict> {
         let (ticket, mac) = Ticket::read(bytes).ok_or(Verdict::UnknownTicket)?;
         let is_signed = |session: &Option<Session>| {
             session.as_ref().map_or(mac == [0; 32], |session| {
-                session.is_ticket(&bytes[..TICKET_SIGNED], &mac)
+                session.is_ticket(&bytes[..TICKET_SIGNED], binding, &mac)
             })
         };
         let Some(set) = self.sets.get(&ticket.id) else {
@@ -133,7 +139,8 @@ impl<S> Tickets<S> {
         let Some(set) = self.sets.get_mut(&place.id) else {
             return;
         };
-        set.sockets[place.channel] = Some(socket);
+        // The first one stays: another may have been judged meanwhile.
+        set.sockets[place.channel].get_or_insert(socket);
         if set.sockets.iter().all(Option::is_some) {
             set.complete.set();
         }

@@ -1,21 +1,26 @@
-//! TLS 1.3 around conversations over TCP: both sides show a certificate of the cluster's authority.
+//! TLS 1.3 around conversations and data connections over TCP: both sides show a certificate of the cluster's
+//! authority.
 //!
 //! Knows certificates and streams; not what is said. Which files they come from is the settings' business; here they
 //! are PEM texts. A certificate names no task: whoever holds one that the authority has signed belongs to the cluster.
 //! The provider of the primitives is ring, which needs no more than a C compiler to be built.
 
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 
 use futures_lite::io::{AsyncRead, AsyncWrite};
-use futures_rustls::{TlsAcceptor, TlsConnector, TlsStream};
+use futures_rustls::{TlsAcceptor, TlsConnector, TlsStream, server};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::verify_server_cert_signed_by_trust_anchor;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::{NoServerSessionStorage, ParsedCertificate, WebPkiClientVerifier};
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme};
+use rustls::{
+    ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, ServerConfig,
+    SignatureScheme,
+};
 
 use crate::ground::{Code, Status, catalogue};
 
@@ -23,10 +28,13 @@ use super::hello::Refusal;
 
 /// What the exporter is asked for; its value is the same on both ends of one connection and on no other.
 const BINDING_LABEL: &[u8] = b"EXPORTER-rendez-control-1";
+/// The same of a data connection: no ticket of the one can serve for the other.
+const DATA_LABEL: &[u8] = b"EXPORTER-rendez-data-1";
 
 /// A task's certificate, its key, and the authority that signs all tasks'.
 #[derive(Clone)]
 pub struct Tls {
+    client: Arc<ClientConfig>,
     connector: TlsConnector,
     acceptor: TlsAcceptor,
 }
@@ -71,9 +79,11 @@ impl Tls {
             .with_client_auth_cert(chain, key)
             .map_err(fits)?;
         client.resumption = rustls::client::Resumption::disabled();
+        let (client, server) = (Arc::new(client), Arc::new(server));
         Ok(Self {
-            connector: TlsConnector::from(Arc::new(client)),
-            acceptor: TlsAcceptor::from(Arc::new(server)),
+            client: Arc::clone(&client),
+            connector: TlsConnector::from(client),
+            acceptor: TlsAcceptor::from(server),
         })
     }
 
@@ -82,18 +92,16 @@ impl Tls {
         &self,
         stream: S,
     ) -> Result<(TlsStream<S>, [u8; 32]), Refusal> {
-        // A name is asked for, and none is sent or checked: tasks move between hosts.
-        let name = ServerName::IpAddress(std::net::Ipv4Addr::UNSPECIFIED.into());
         let stream = self
             .connector
-            .connect(name, stream)
+            .connect(no_name(), stream)
             .await
             .map_err(|error| refused(&error))?;
         let binding = stream
             .get_ref()
             .1
             .export_keying_material([0; 32], BINDING_LABEL, None)
-            .map_err(|error| refused(&std::io::Error::other(error)))?;
+            .map_err(|error| refused(&io::Error::other(error)))?;
         Ok((TlsStream::Client(stream), binding))
     }
 
@@ -111,9 +119,46 @@ impl Tls {
             .get_ref()
             .1
             .export_keying_material([0; 32], BINDING_LABEL, None)
-            .map_err(|error| refused(&std::io::Error::other(error)))?;
+            .map_err(|error| refused(&io::Error::other(error)))?;
         Ok((TlsStream::Server(stream), binding))
     }
+}
+
+impl Tls {
+    /// The dialler's end of a data connection, before its handshake.
+    pub(crate) fn dial_data(&self) -> Result<ClientConnection, rustls::Error> {
+        ClientConnection::new(Arc::clone(&self.client), no_name())
+    }
+
+    /// The acceptor's handshake on a data connection.
+    pub(crate) async fn accept_data<S: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        stream: S,
+    ) -> Result<(server::TlsStream<S>, [u8; 32]), Refusal> {
+        let stream = self
+            .acceptor
+            .accept(stream)
+            .await
+            .map_err(|error| refused(&error))?;
+        let binding = stream
+            .get_ref()
+            .1
+            .export_keying_material([0; 32], DATA_LABEL, None)
+            .map_err(|error| refused(&io::Error::other(error)))?;
+        Ok((stream, binding))
+    }
+}
+
+/// What binds a ticket to the data connection that it is shown on.
+pub(crate) fn data_binding(connection: &ClientConnection) -> Result<[u8; 32], Refusal> {
+    connection
+        .export_keying_material([0; 32], DATA_LABEL, None)
+        .map_err(|error| refused(&io::Error::other(error)))
+}
+
+/// A name is asked for, and none is sent or checked: tasks move between hosts.
+fn no_name() -> ServerName<'static> {
+    ServerName::IpAddress(std::net::Ipv4Addr::UNSPECIFIED.into())
 }
 
 impl fmt::Debug for Tls {
@@ -193,7 +238,7 @@ fn unfit(what: &str, why: &str) -> Status {
     )
 }
 
-fn refused(error: &std::io::Error) -> Refusal {
+pub(crate) fn refused(error: &std::io::Error) -> Refusal {
     // What rustls judged is for good; what befell the connection is not.
     let is_judged = error.kind() == std::io::ErrorKind::InvalidData;
     let status = Status::new(

@@ -152,6 +152,11 @@ pub enum Require {
 }
 
 impl Config {
+    /// True if TLS is set, or half of it, which is refused later.
+    pub(crate) fn has_tls(&self) -> bool {
+        self.tls_cert.is_some() || self.tls_key.is_some() || self.tls_ca.is_some()
+    }
+
     /// The usual settings for a task.
     #[must_use]
     pub fn new(task: impl Into<String>) -> Self {

@@ -37,7 +37,10 @@ pub(super) fn over_tcp(engine: &Inner, up: PeerUp) -> Links {
     let channels = ordered_pairs(shards, usize::from(up.hello.shards), side);
     for ((ours, theirs), socket) in channels.zip(up.descriptors.sockets) {
         let attach: Attach = Box::new(move |ports| match ports.get_mut(TCP) {
-            Some(AnyPort::Tcp(port)) => port.attach(socket.fd, caps).ok().map(|qp| (TCP, qp)),
+            Some(AnyPort::Tcp(port)) => port
+                .attach_secured(socket.fd, socket.secured, caps)
+                .ok()
+                .map(|qp| (TCP, qp)),
             _ => None,
         });
         links[ours].push((theirs as u16, attach));

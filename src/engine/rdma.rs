@@ -71,15 +71,13 @@ impl Rdma {
     pub(super) fn open(config: &Config, cores: &[usize]) -> Result<Arc<Self>, Status> {
         let settings = &config.verbs;
         let is_required = config.require == Require::Verbs;
-        let found = match settings.enabled {
-            true => find(settings),
-            false => Err((
-                Status::of(
-                    catalogue::PATH_REFUSED,
-                    "switched off by the setting `verbs`",
-                ),
-                false,
-            )),
+        let unwanted = |why| Err((Status::of(catalogue::PATH_REFUSED, why), false));
+        let found = match (settings.enabled, config.has_tls() && !settings.in_clear) {
+            (false, _) => unwanted("switched off by the setting `verbs`"),
+            (true, true) => unwanted(
+                "TLS is set, and RDMA would carry tensors in clear: the setting `verbs_in_clear` allows that",
+            ),
+            (true, false) => find(settings),
         };
         let (domains, no) = match found {
             Ok(domains) => (domains, None),
@@ -391,4 +389,28 @@ fn status_of(error: &VerbsError) -> Status {
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whatever devices there are.
+    #[test]
+    fn with_tls_rdma_needs_a_word_of_its_own() {
+        let why = |has_tls: bool, in_clear| {
+            let mut config = Config::new("a");
+            config.tls_ca = has_tls.then(|| "ca.pem".into());
+            config.verbs.in_clear = in_clear;
+            let rdma = Rdma::open(&config, &[0]).expect("not required");
+            rdma.no().map_or_else(String::new, |no| no.why)
+        };
+        assert!(why(true, false).contains("`verbs_in_clear` allows"));
+        assert_eq!(why(true, true), why(false, false));
+        let mut config = Config::new("a");
+        config.tls_ca = Some("ca.pem".into());
+        config.require = Require::Verbs;
+        let status = Rdma::open(&config, &[0]).expect_err("required, and in clear");
+        assert!(status.message().contains("verbs_in_clear"), "{status}");
+    }
 }

@@ -198,6 +198,7 @@ fn who_is_connected(engine: &Engine, until: Instant) -> ConnectedReply {
             read_domain: peer.read_domain,
             fell_back: peer.fell_back,
             fallbacks: fallbacks_to(&peer.task),
+            protection: peer.protection.into(),
         })
         .collect();
     connected.sort_by(|one, other| one.task.cmp(&other.task));

@@ -93,6 +93,8 @@ pub struct Connected {
     pub fell_back: bool,
     /// Each side may map the other's memory.
     pub read_domain: bool,
+    /// What protects what travels: `same machine`, `clear`, or how it is encrypted.
+    pub protection: &'static str,
 }
 
 impl Wiring {
@@ -482,6 +484,10 @@ impl Wiring {
             why: up.path_why.clone(),
             fell_back: up.fell_back.is_some(),
             read_domain: up.read_domain,
+            protection: match up.path {
+                Path::Shm => "same machine",
+                Path::Tcp | Path::Verbs => up.protection.describe(),
+            },
         };
         self.tell_who_came(&connected);
         engine.keep_clocks(up.path);

@@ -25,6 +25,8 @@ mod connection;
 pub mod fuzz;
 mod hot;
 mod reader;
+mod records;
+mod secured;
 mod socket;
 mod writer;
 
@@ -33,6 +35,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::event::epoll::{self, EventData, EventFlags};
 
 pub use self::config::{TcpConfig, TcpError};
+pub use self::secured::{Protection, Secured};
 
 use self::connection::Connection;
 use self::socket::Socket;
@@ -175,8 +178,22 @@ impl TcpPort {
     /// # Errors
     /// [`TcpError`]; the socket is closed then.
     pub fn attach(&mut self, socket: OwnedFd, caps: Caps) -> Result<QpId, TcpError> {
+        self.attach_secured(socket, None, caps)
+    }
+
+    /// The same of a socket on which both ends have agreed on a TLS session, of whose bytes nobody has read what comes
+    /// behind the session's own.
+    ///
+    /// # Errors
+    /// As [`TcpPort::attach`].
+    pub fn attach_secured(
+        &mut self,
+        socket: OwnedFd,
+        secured: Option<Secured>,
+        caps: Caps,
+    ) -> Result<QpId, TcpError> {
         let cuts = self.cuts.as_mut().map(|rng| Rng::new(rng.next_u64()));
-        let socket = Socket::new(socket, &self.config, cuts)?;
+        let socket = Socket::new(socket, secured, &self.config, cuts)?;
         let index = match self.free.last() {
             Some(&place) => place,
             None if self.places.len() < QUEUE_PAIRS_MAX => {
@@ -369,7 +386,7 @@ impl TcpPort {
     /// The connection gave back everything: closes it, and frees the place under a new generation.
     fn forget(&mut self, index: u32) {
         let place = &mut self.places[index as usize];
-        if let Some(line) = place.line.take() {
+        if let Some(mut line) = place.line.take() {
             self.stalled -= usize::from(line.interest.contains(EventFlags::OUT));
             // Out of the set first: a copy of the descriptor elsewhere would keep it there.
             let _ = epoll::delete(&self.epoll, &line.socket);

@@ -322,6 +322,13 @@ pub const STREAM_RECEIVE_BYTES: usize = 32 << 10;
 /// Bytes of one chunk of a write: a quarter of a millisecond at 4 GB/s, for which frames behind it wait.
 pub const STREAM_CHUNK_MAX: usize = 1 << 20;
 
+/// Bytes of TLS records sealed and not sent, on one connection: eight of the longest records, and a system call for all
+/// of them.
+pub const TLS_SEND_BYTES: usize = 128 << 10;
+
+/// Bytes of TLS records received and not opened, on one connection.
+pub const TLS_RECEIVE_BYTES: usize = 128 << 10;
+
 /// How long a closed connection may take to send what it began and to say goodbye: 100 ms.
 pub const STREAM_LINGER_NS: u64 = 100_000_000;
 

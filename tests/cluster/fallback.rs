@@ -53,6 +53,7 @@ fn a_way_that_is_not_the_best_is_counted_told_once_and_explained() {
             (&"tcp".into(), &1.into()),
             "{object}"
         );
+        assert_eq!(object["protection"], "clear");
         let not = object["not"].as_str().expect("a text");
         let expected = format!("{A} cannot be greeted at unix:@rendez/");
         assert!(

@@ -119,6 +119,7 @@ fn a_running_cluster_answers_and_an_interrupt_ends_it() {
     for object in &objects {
         assert_eq!(object["path"], "shm", "{object}");
         assert_eq!(object["fallbacks"], 0);
+        assert_eq!(object["protection"], "same machine");
         let why = object["why"].as_str();
         assert_eq!(why, Some("one machine: descriptors came through"));
     }

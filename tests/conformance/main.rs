@@ -3,6 +3,7 @@
 //! Knows ports by their trait only; how a pair of connected ports is made is all that differs.
 
 mod faults;
+mod secured;
 mod speed;
 mod speed_tcp;
 mod storm;
@@ -21,8 +22,8 @@ use std::os::unix::net::UnixStream;
 
 use rendez::fabric::shm::{Link, LinkConfig};
 use rendez::fabric::{
-    AnyPort, Caps, FaultyPort, Geometry, LoopbackPort, PeerWake, QpId, ShmPort, Side, TcpConfig,
-    TcpError, TcpPort, faulty::Faults,
+    AnyPort, Caps, FaultyPort, Geometry, LoopbackPort, PeerWake, QpId, Secured, ShmPort, Side,
+    TcpConfig, TcpError, TcpPort, faulty::Faults,
 };
 
 /// Frames each way of the pairs under test: small, so that "full" is near.
@@ -99,23 +100,46 @@ fn faulty() -> Pair {
 
 /// Two ports over real sockets: `address` is the loopback of a family.
 fn sockets(address: IpAddr, config: TcpConfig) -> Pair {
+    streams(connected(address), CLEAR, || TcpPort::new(config))
+}
+
+/// The same, under TLS.
+fn secured_sockets(config: TcpConfig) -> Pair {
+    let fds = connected(Ipv4Addr::LOCALHOST.into());
+    let sessions = secured::sessions().map(Some);
+    streams(fds, sessions, || TcpPort::new(config))
+}
+
+/// Two ends of one connection.
+fn connected(address: IpAddr) -> [OwnedFd; 2] {
     let listener = TcpListener::bind((address, 0)).expect("a free port");
     let near = TcpStream::connect(listener.local_addr().expect("bound")).expect("loopback");
     let (far, _) = listener.accept().expect("it connects");
-    streams([near.into(), far.into()], || TcpPort::new(config))
+    [near.into(), far.into()]
 }
 
-fn streams(fds: [OwnedFd; 2], port: impl FnMut() -> Result<TcpPort, TcpError>) -> Pair {
+/// No TLS on either side.
+const CLEAR: [Option<Secured>; 2] = [None, None];
+
+fn streams(
+    fds: [OwnedFd; 2],
+    sessions: [Option<Secured>; 2],
+    port: impl FnMut() -> Result<TcpPort, TcpError>,
+) -> Pair {
     let caps = Caps {
         body_max: usize::MAX,
         one_sided: false,
         read_domain: false,
     };
     let ports = iter::repeat_with(port).map(|port| port.expect("epoll"));
-    let mut ends = ports.zip(fds).map(|(mut port, fd)| {
-        let qp = port.attach(fd, caps).expect("a connected stream");
-        (AnyPort::Tcp(port), qp)
-    });
+    let mut ends = ports
+        .zip(fds)
+        .zip(sessions)
+        .map(|((mut port, fd), session)| {
+            let attached = port.attach_secured(fd, session, caps);
+            let qp = attached.expect("a connected stream");
+            (AnyPort::Tcp(port), qp)
+        });
     let ends: [_; 2] = std::array::from_fn(|_| ends.next().expect("two"));
     let qps = [ends[0].1, ends[1].1];
     // A frame is 64 bytes, and nothing is sent before a flush.
@@ -144,7 +168,38 @@ fn tcp_narrow() -> Pair {
 fn tcp_cut() -> Pair {
     let (near, far) = UnixStream::pair().expect("a pair");
     let mut seed = 20;
-    streams([near.into(), far.into()], || {
+    streams([near.into(), far.into()], CLEAR, || {
+        seed += 1;
+        TcpPort::cutting(TcpConfig::default(), seed)
+    })
+}
+
+fn tcp_tls() -> Pair {
+    secured_sockets(TcpConfig::default())
+}
+
+/// TLS over kernel buffers that take no record whole.
+fn tcp_tls_narrow() -> Pair {
+    secured_sockets(TcpConfig {
+        socket_bytes: Some(64 << 10),
+        ..TcpConfig::default()
+    })
+}
+
+/// TLS whose keys change at once.
+fn tcp_tls_rekeyed() -> Pair {
+    let fds = connected(Ipv4Addr::LOCALHOST.into());
+    streams(fds, secured::rekeyed().map(Some), || {
+        TcpPort::new(TcpConfig::default())
+    })
+}
+
+/// Records cut anywhere.
+fn tcp_tls_cut() -> Pair {
+    let (near, far) = UnixStream::pair().expect("a pair");
+    let mut seed = 40;
+    let sessions = secured::sessions().map(Some);
+    streams([near.into(), far.into()], sessions, || {
         seed += 1;
         TcpPort::cutting(TcpConfig::default(), seed)
     })
@@ -202,4 +257,5 @@ macro_rules! conformance {
 use verbs::{verbs_devices, verbs_shim};
 
 conformance! { loopback shm faulty tcp4 tcp6 tcp_narrow tcp_cut verbs_shim }
+conformance! { tcp_tls tcp_tls_narrow tcp_tls_rekeyed tcp_tls_cut }
 conformance! { @ verbs_devices, #[test] #[ignore = "needs two RDMA devices: scripts/soft-roce.sh"] }

@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Read, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::time::Instant;
 
-use rendez::fabric::{AnyPort, Arrival, Caps, Landing, Port, QpId, TcpConfig, Token, Write};
+use rendez::fabric::{AnyPort, Arrival, Caps, Landing, Port, QpId, Token, Write};
 use rendez::ground::Nanos;
 use rendez::memory::{ArenaConfig, ArenaId, HugePages, Pool};
 
@@ -112,9 +112,7 @@ fn raw_stream() -> f64 {
     })
 }
 
-fn port_stream(config: TcpConfig) -> f64 {
-    let ([mut near, mut far], [near_qp, far_qp], _) =
-        crate::sockets(std::net::Ipv4Addr::LOCALHOST.into(), config);
+fn port_stream(([mut near, mut far], [near_qp, far_qp], _): crate::Pair) -> f64 {
     let arena = ArenaConfig {
         segment_bytes: 64 << 20,
         bytes_max: 64 << 20,
@@ -205,10 +203,15 @@ fn ratios_against_a_bare_socket() {
             crowd / alone
         );
         let raw = raw_stream();
-        let port = port_stream(TcpConfig::default());
+        let port = port_stream(crate::tcp4());
         println!(
             "16 MiB stream: bare {raw:.2} GB/s, port {port:.2} GB/s, {:.2} x",
             port / raw
+        );
+        let sealed = port_stream(crate::tcp_tls());
+        println!(
+            "  under TLS, kept by the process: {sealed:.2} GB/s, {:.2} x the port in clear",
+            sealed / port
         );
     }
 }

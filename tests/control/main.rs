@@ -7,6 +7,7 @@ mod pairs;
 mod raw;
 mod refusals;
 mod relay;
+mod sealed;
 mod security;
 mod strangers;
 mod support;

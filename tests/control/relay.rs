@@ -19,6 +19,10 @@ pub(crate) struct Habits {
     pub(crate) changed_byte: AtomicUsize,
     /// What the dialler said on the first connection.
     pub(crate) recorded: Mutex<Vec<u8>>,
+    /// What was said on the others, both ways.
+    pub(crate) recorded_data: Mutex<Vec<u8>>,
+    /// Changes one bit of the next that the dialler says on one of the others.
+    pub(crate) spoils_data: AtomicBool,
 }
 
 /// A relay; its threads end with the connections they carry, and with the test.
@@ -48,8 +52,8 @@ impl Relay {
                 };
                 let ((near_in, far_out), (near_out, far_in)) = (ends(), ends());
                 let (out, back) = (Arc::clone(&shared), Arc::clone(&shared));
-                std::thread::spawn(move || carry(near_in, far_out, &out, index == 0, true));
-                std::thread::spawn(move || carry(far_in, near_out, &back, false, false));
+                std::thread::spawn(move || carry(near_in, far_out, &out, index, true));
+                std::thread::spawn(move || carry(far_in, near_out, &back, index, false));
             }
         });
         Self {
@@ -63,7 +67,7 @@ impl Relay {
     }
 }
 
-fn carry(mut from: TcpStream, mut to: TcpStream, habits: &Habits, is_first: bool, is_out: bool) {
+fn carry(mut from: TcpStream, mut to: TcpStream, habits: &Habits, index: usize, is_out: bool) {
     let mut buffer = [0; 4096];
     let mut passed = 0;
     while let Ok(count @ 1..) = from.read(&mut buffer) {
@@ -73,7 +77,13 @@ fn carry(mut from: TcpStream, mut to: TcpStream, habits: &Habits, is_first: bool
             std::thread::sleep(Duration::from_millis(1));
         }
         let bytes = &mut buffer[..count];
-        if is_first {
+        if index > 0 {
+            if is_out && habits.spoils_data.swap(false, Ordering::SeqCst) {
+                bytes[count / 2] ^= 1;
+            }
+            let mut recorded = habits.recorded_data.lock().expect("no panic");
+            recorded.extend_from_slice(bytes);
+        } else if is_out {
             let changed = habits.changed_byte.load(Ordering::SeqCst);
             if changed > passed && changed <= passed + count {
                 bytes[changed - passed - 1] ^= 1;

@@ -176,17 +176,17 @@ fn a_port_in_use_is_told() {
 }
 
 /// An authority, and what it signs.
-struct Authority(CertifiedIssuer<'static, KeyPair>);
+pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut parameters = CertificateParams::new(Vec::<String>::new()).expect("no names");
         parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().expect("a key");
         Self(CertifiedIssuer::self_signed(parameters, key).expect("signed"))
     }
 
-    fn tls(&self, trusted: &Self) -> Tls {
+    pub(crate) fn tls(&self, trusted: &Self) -> Tls {
         let parameters = CertificateParams::new(vec!["task".to_owned()]).expect("a name");
         let key = KeyPair::generate().expect("a key");
         let certificate = parameters.signed_by(&key, &self.0).expect("signed");
@@ -199,7 +199,7 @@ impl Authority {
     }
 }
 
-fn with_tls(task: &str, incarnation: u64, kind: RuntimeKind, tls: Tls) -> ControlConfig {
+pub(crate) fn with_tls(task: &str, incarnation: u64, kind: RuntimeKind, tls: Tls) -> ControlConfig {
     let mut config = open(task, incarnation, kind);
     config.tls = Some(tls);
     config

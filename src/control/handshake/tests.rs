@@ -56,7 +56,8 @@ fn one_secret_gives_one_session() {
     );
     let (left, right) = (left.expect("met"), right.expect("met"));
     let (left, right) = (left.expect("a session"), right.expect("a session"));
-    assert!(right.is_ticket(b"x", &left.sign_ticket(b"x")));
+    assert!(right.is_ticket(b"x", b"tls", &left.sign_ticket(b"x", b"tls")));
+    assert!(!right.is_ticket(b"x", b"other", &left.sign_ticket(b"x", b"tls")));
     let (left, right) = meet(terms(None, 0, false), terms(None, 0, false));
     assert!(left.expect("met").is_none() && right.expect("met").is_none());
 }

@@ -19,6 +19,7 @@ fn openings_and_answers_have_these_bytes() {
     assert_eq!(&opening(Kind::Control), b"rendezC\x01");
     assert_eq!(&opening(Kind::Tls), b"rendezS\x01");
     assert_eq!(&opening(Kind::Data), b"rendezD\x01");
+    assert_eq!(&opening(Kind::SealedData), b"rendezE\x01");
     assert_eq!(&answer(Verdict::Welcome), b"rendezW\x01");
     assert_eq!(&answer(Verdict::OtherVersion(7)), b"rendezV\x07");
     assert_eq!(&answer(Verdict::WantsTls), b"rendezT\x01");

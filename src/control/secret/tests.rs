@@ -36,7 +36,7 @@ fn proofs_and_seals_have_these_bytes() {
     assert_eq!(hex(&secret.prove(Role::Dialler, &transcript)), GOLDEN[0]);
     assert_eq!(hex(&secret.prove(Role::Acceptor, &transcript)), GOLDEN[1]);
     let session = secret.session(&transcript);
-    assert_eq!(hex(&session.sign_ticket(b"ticket")), GOLDEN[2]);
+    assert_eq!(hex(&session.sign_ticket(b"ticket", &[])), GOLDEN[2]);
     let mut seal = session.seal(Role::Dialler);
     let _ = seal.seal(b"first");
     assert_eq!(hex(&seal.seal(b"second")), GOLDEN[3]);

@@ -21,7 +21,7 @@ fn ticket(channel: u32) -> Ticket {
 }
 
 fn signed(ticket: Ticket) -> [u8; TICKET] {
-    ticket.emit(&session(1).sign_ticket(&ticket.signed()))
+    ticket.emit(&session(1).sign_ticket(&ticket.signed(), &[]))
 }
 
 fn tickets() -> (Tickets<u32>, Rc<Signal>) {
@@ -35,12 +35,14 @@ fn all_channels_make_a_set() {
     let (mut tickets, complete) = tickets();
     for channel in [1, 0] {
         assert!(!complete.is_set());
-        let place = tickets.judge(&signed(ticket(channel)), 999).expect("good");
+        let place = tickets
+            .judge(&signed(ticket(channel)), &[], 999)
+            .expect("good");
         tickets.put(place, channel);
     }
     assert!(complete.is_set());
     assert_eq!(tickets.take(ID), Some(vec![0, 1]));
-    let late = tickets.judge(&signed(ticket(0)), 999);
+    let late = tickets.judge(&signed(ticket(0)), &[], 999);
     assert_eq!(late, Err(Verdict::ReusedTicket));
 }
 
@@ -48,12 +50,15 @@ fn all_channels_make_a_set() {
 fn a_ticket_is_good_once_and_in_time() {
     let (mut tickets, _) = tickets();
     let bytes = signed(ticket(0));
-    assert_eq!(tickets.judge(&bytes, 1000), Err(Verdict::ExpiredTicket));
-    let place = tickets.judge(&bytes, 0).expect("good");
+    assert_eq!(
+        tickets.judge(&bytes, &[], 1000),
+        Err(Verdict::ExpiredTicket)
+    );
+    let place = tickets.judge(&bytes, &[], 0).expect("good");
     tickets.put(place, 5);
-    assert_eq!(tickets.judge(&bytes, 0), Err(Verdict::ReusedTicket));
+    assert_eq!(tickets.judge(&bytes, &[], 0), Err(Verdict::ReusedTicket));
     assert_eq!(tickets.take(ID), None, "it was not complete");
-    assert_eq!(tickets.judge(&bytes, 0), Err(Verdict::ExpiredTicket));
+    assert_eq!(tickets.judge(&bytes, &[], 0), Err(Verdict::ExpiredTicket));
 }
 
 #[test]
@@ -69,19 +74,22 @@ fn what_its_owner_did_not_sign_is_unknown() {
         let mut other = ticket(0);
         change(&mut other);
         assert_eq!(
-            tickets.judge(&signed(other), 0),
+            tickets.judge(&signed(other), &[], 0),
             Err(Verdict::UnknownTicket)
         );
     }
-    let forged = ticket(0).emit(&session(2).sign_ticket(&ticket(0).signed()));
+    let forged = ticket(0).emit(&session(2).sign_ticket(&ticket(0).signed(), &[]));
     let bare = ticket(0).emit(&[0; 32]);
     for bytes in [forged, bare, [0; TICKET]] {
-        assert_eq!(tickets.judge(&bytes, 0), Err(Verdict::UnknownTicket));
-        assert_eq!(tickets.judge(&bytes, 5000), Err(Verdict::UnknownTicket));
+        assert_eq!(tickets.judge(&bytes, &[], 0), Err(Verdict::UnknownTicket));
+        assert_eq!(
+            tickets.judge(&bytes, &[], 5000),
+            Err(Verdict::UnknownTicket)
+        );
     }
     assert_eq!(tickets.take(ID), None);
     assert_eq!(
-        tickets.judge(&forged, 0),
+        tickets.judge(&forged, &[], 0),
         Err(Verdict::UnknownTicket),
         "now as before"
     );
@@ -111,7 +119,7 @@ fn an_abandoned_set_is_over() {
     drop(awaited);
     let bytes = Ticket { id, ..ticket(0) }.emit(&[0; 32]);
     assert_eq!(
-        shared.borrow().judge(&bytes, 0),
+        shared.borrow().judge(&bytes, &[], 0),
         Err(Verdict::ExpiredTicket)
     );
 }

@@ -212,6 +212,8 @@ settings! {
         "How long sent bytes may stay unacknowledged before a connection is given up.";
     // ── RDMA ────────────────────────────────────────────────────────────────────────────────────────────────────
     verbs: Switch verbs.enabled, Engine, "Use RDMA between machines where both have it.";
+    verbs_in_clear: Switch verbs.in_clear, Engine,
+        "With TLS set, use RDMA all the same: it carries tensors in clear. Without this they go by TCP, under TLS.";
     verbs_device: Text verbs.device, Engine,
         "The RDMA devices to use, with commas between them; none named means all with an active port. A shard uses the \
          one that is nearest to its core. `RDMA_DEVICE` is read too.";

@@ -49,6 +49,7 @@ const OTHERS: &[(&str, &str)] = &[
     ("drain_timeout", "\"0s\""),
     ("tcp_user_timeout", "\"1ms\""),
     ("verbs", "false"),
+    ("verbs_in_clear", "true"),
     ("verbs_device", "\"mlx5_0,mlx5_1\""),
     ("verbs_port", "2"),
     ("verbs_gid_index", "3"),

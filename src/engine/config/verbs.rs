@@ -13,6 +13,8 @@ use crate::ground::limits::{VERBS_INLINE_BYTES, VERBS_QUEUE_PAIRS, VERBS_WINDOW}
 pub struct VerbsSettings {
     /// Use RDMA between machines where both have it.
     pub enabled: bool,
+    /// Use it although TLS is set, which RDMA has not.
+    pub in_clear: bool,
     /// The devices to use, with commas between them; `None` is every one with an active port. Each shard uses the one
     /// that is nearest to its core.
     pub device: Option<String>,
@@ -48,6 +50,7 @@ impl Default for VerbsSettings {
         let patience = Patience::default();
         Self {
             enabled: true,
+            in_clear: false,
             device: None,
             port: None,
             gid_index: None,

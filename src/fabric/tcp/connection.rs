@@ -51,6 +51,10 @@ pub(super) struct Connection {
     blocked: u32,
     /// Bytes were received that only a further look gives.
     is_pending: bool,
+    /// The pipe may have something although the system has nothing new.
+    has_unread: bool,
+    /// The pipe has taken bytes that did not go out yet.
+    has_unsent: bool,
     /// Why nothing can be sent any more; what the peer sent before is still received.
     broken: Option<DownReason>,
     /// Closed on this side: until when it may take to say so. What comes meanwhile is dropped.
@@ -84,6 +88,8 @@ impl Connection {
             },
             blocked: 0,
             is_pending: false,
+            has_unread: false,
+            has_unsent: false,
             broken: None,
             leaving: None,
             has_said_bye: false,
@@ -149,6 +155,7 @@ impl Connection {
         let down = self
             .take(qp, budget, pipe, sink, (&mut given, &mut bytes))
             .err();
+        (self.has_unread, self.has_unsent) = (pipe.has_unread(), pipe.has_unsent());
         Received {
             given,
             any: bytes > 0,
@@ -281,7 +288,7 @@ impl Connection {
         let mut pushed = 0;
         while self.broken.is_none() && pushed < BYTES_PER_LOOK {
             self.gather(with_chunks);
-            if self.writer.is_empty() {
+            if self.writer.is_empty() && !self.has_unsent {
                 break;
             }
             let chunk: &[u8] = if self.writer.has_gap() {
@@ -291,7 +298,9 @@ impl Connection {
             };
             let parts = self.writer.parts(chunk);
             let whole: usize = parts.iter().map(|part| part.len()).sum();
-            match pipe.send(parts) {
+            let sent = pipe.send(parts);
+            self.has_unsent = pipe.has_unsent();
+            match sent {
                 Ok(count) => {
                     self.blocked = 0;
                     pushed += count;
@@ -299,7 +308,7 @@ impl Connection {
                     if of_chunk > 0 {
                         self.outbound.chunk_sent(of_chunk);
                     }
-                    if count < whole {
+                    if count < whole || self.has_unsent {
                         break;
                     }
                 }
@@ -359,7 +368,7 @@ impl Connection {
             && self.down.is_none()
         {
             self.discard(pipe);
-            let has_left = self.has_said_bye && self.writer.is_empty();
+            let has_left = self.has_said_bye && self.writer.is_empty() && !self.has_unsent;
             if !has_left && self.broken.is_none() && now < until {
                 return (0, moved, Left::Something);
             }
@@ -419,7 +428,7 @@ impl Connection {
 
     /// True if the stream must be looked at although the system may have nothing new.
     pub(super) const fn must_look(&self) -> bool {
-        self.is_open() && (self.is_pending || self.broken.is_some())
+        self.is_open() && (self.is_pending || self.has_unread || self.broken.is_some())
     }
 
     pub(super) const fn is_leaving(&self) -> bool {
@@ -430,6 +439,7 @@ impl Connection {
     pub(super) fn has_output(&self) -> bool {
         self.broken.is_none()
             && (!self.writer.is_empty()
+                || self.has_unsent
                 || !self.inbound.answers.is_empty()
                 || self.outbound.is_sending()
                 || self.is_leaving())

@@ -1,7 +1,8 @@
 //! A connected stream socket: sends and receives what it can at once, and never waits.
 //!
-//! Knows descriptors and the system's errors; not what the bytes mean. For simulations its sends and receives are cut
-//! short by a seed, so that a stream comes in every fragmentation there is.
+//! Knows descriptors and the system's errors; not what the bytes mean. Under TLS it gives them to `records.rs`.
+//! For simulations its sends and receives are cut short by a seed, so that a stream comes in every
+//! fragmentation there is.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,16 +11,27 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendAncillaryBuffer, SendFlags, SocketType, sockopt};
 
+use super::records::Records;
+use super::secured::Secured;
 use super::{TcpConfig, TcpError};
 use crate::fabric::DownReason;
 use crate::ground::rng::Rng;
 
 /// What a connection sends through and receives from. The one seam between the protocol and the system.
 pub(super) trait Pipe {
-    /// Sends what goes at once, from the front; how many bytes went.
+    /// Sends what goes at once, from the front; how many bytes were taken. None may be, if some that were taken before
+    /// went out now.
     fn send(&mut self, parts: [&[u8]; 3]) -> Result<usize, Stop>;
     /// Receives what is there, into the first and then the second; never zero bytes.
     fn receive(&mut self, into: [&mut [u8]; 2]) -> Result<usize, Stop>;
+    /// True if bytes were taken that have not gone out: a send of nothing moves them on.
+    fn has_unsent(&self) -> bool {
+        false
+    }
+    /// True if the next receive may bring something although the system has nothing new.
+    fn has_unread(&self) -> bool {
+        false
+    }
 }
 
 /// Why no byte went.
@@ -33,6 +45,14 @@ pub(super) enum Stop {
 
 #[derive(Debug)]
 pub(super) struct Socket {
+    wire: Wire,
+    /// TLS, where this process keeps its records.
+    records: Option<Box<Records>>,
+}
+
+/// The descriptor itself.
+#[derive(Debug)]
+pub(super) struct Wire {
     fd: OwnedFd,
     cuts: Option<Rng>,
 }
@@ -41,6 +61,7 @@ impl Socket {
     /// Readies a connected stream socket for a port.
     pub(super) fn new(
         fd: OwnedFd,
+        secured: Option<Secured>,
         config: &TcpConfig,
         cuts: Option<Rng>,
     ) -> Result<Self, TcpError> {
@@ -60,13 +81,20 @@ impl Socket {
         if matches!(family, AddressFamily::INET | AddressFamily::INET6) {
             set_tcp(&fd, config.user_timeout_ms)?;
         }
-        Ok(Self { fd, cuts })
+        let records = secured.map(|secured| Box::new(Records::new(secured.into_connection())));
+        Ok(Self {
+            wire: Wire { fd, cuts },
+            records,
+        })
     }
 
     /// Tells the peer that nothing more comes, at once rather than when the descriptor's last copy is closed.
-    pub(super) fn shut(&self) {
+    pub(super) fn shut(&mut self) {
+        if let Some(records) = &mut self.records {
+            records.end(&mut self.wire);
+        }
         // An error is that it is over already.
-        let _ = rustix::net::shutdown(&self.fd, rustix::net::Shutdown::Both);
+        let _ = rustix::net::shutdown(&self.wire.fd, rustix::net::Shutdown::Both);
     }
 }
 
@@ -85,14 +113,46 @@ fn set_tcp(fd: &OwnedFd, user_timeout_ms: u32) -> Result<(), TcpError> {
 impl Pipe for Socket {
     #[inline]
     fn send(&mut self, parts: [&[u8]; 3]) -> Result<usize, Stop> {
-        let parts = self.cut(parts)?;
-        let slices = parts.map(IoSlice::new);
+        if let Some(records) = &mut self.records {
+            return records.send(&mut self.wire, parts);
+        }
+        let parts = self.wire.cut(parts)?;
         let used = if parts[1].is_empty() { 1 } else { 3 };
+        self.wire.send(&parts.map(IoSlice::new)[..used])
+    }
+
+    #[inline]
+    fn receive(&mut self, into: [&mut [u8]; 2]) -> Result<usize, Stop> {
+        match &mut self.records {
+            Some(records) => records.receive(&mut self.wire, into),
+            None => self.wire.receive(into),
+        }
+    }
+
+    #[inline]
+    fn has_unsent(&self) -> bool {
+        self.records
+            .as_ref()
+            .is_some_and(|records| records.has_unsent())
+    }
+
+    #[inline]
+    fn has_unread(&self) -> bool {
+        self.records
+            .as_ref()
+            .is_some_and(|records| records.has_unread())
+    }
+}
+
+impl Wire {
+    /// Sends what goes at once, from the front.
+    #[inline]
+    pub(super) fn send(&self, slices: &[IoSlice<'_>]) -> Result<usize, Stop> {
         loop {
             // No signal for a broken pipe: an error is enough.
             let sent = rustix::net::sendmsg(
                 &self.fd,
-                &slices[..used],
+                slices,
                 &mut SendAncillaryBuffer::default(),
                 SendFlags::NOSIGNAL,
             );
@@ -104,8 +164,20 @@ impl Pipe for Socket {
         }
     }
 
+    /// The same, as much of it as a simulation lets through.
+    pub(super) fn send_cut(&mut self, slices: &[IoSlice<'_>]) -> Result<usize, Stop> {
+        if self.cuts.is_none() {
+            return self.send(slices);
+        }
+        let first = slices.iter().find(|slice| !slice.is_empty());
+        let Some(first) = first else { return Ok(0) };
+        let [first, ..] = self.cut([first, &[], &[]])?;
+        self.send(&[IoSlice::new(first)])
+    }
+
+    /// Receives what is there; never zero bytes.
     #[inline]
-    fn receive(&mut self, into: [&mut [u8]; 2]) -> Result<usize, Stop> {
+    pub(super) fn receive(&mut self, into: [&mut [u8]; 2]) -> Result<usize, Stop> {
         let [mut first, mut second] = into;
         if let Some(rng) = &mut self.cuts {
             if rng.one_in(4) {
@@ -134,9 +206,7 @@ impl Pipe for Socket {
             }
         }
     }
-}
 
-impl Socket {
     /// What of `parts` a simulation lets through.
     fn cut<'a>(&mut self, parts: [&'a [u8]; 3]) -> Result<[&'a [u8]; 3], Stop> {
         let Some(rng) = &mut self.cuts else {
@@ -156,7 +226,7 @@ impl Socket {
 
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        self.wire.fd.as_fd()
     }
 }
 
@@ -166,7 +236,7 @@ fn cut(rng: &mut Rng, len: usize) -> usize {
     (1 + rng.below(most as u64) as usize).min(len)
 }
 
-const fn stop(errno: Errno) -> Stop {
+pub(super) const fn stop(errno: Errno) -> Stop {
     match errno {
         Errno::AGAIN => Stop::NotNow,
         Errno::TIMEDOUT | Errno::HOSTUNREACH | Errno::NETUNREACH => {
