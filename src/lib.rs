@@ -123,6 +123,7 @@ pub mod readme {}
 
 pub mod sync;
 
+pub mod files;
 pub mod ground;
 
 pub mod proto;

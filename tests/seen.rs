@@ -142,6 +142,11 @@ fn a_missed_deadline_leaves_what_led_to_it() {
     }
     assert_eq!(consumer.stats()[0].missed_unsent, 1);
     producer.dump(folder, "asked").expect("written");
+    for path in recordings_in(folder, ".rdz") {
+        let found = std::fs::metadata(&path).expect("it is there");
+        let mode = std::os::unix::fs::PermissionsExt::mode(&found.permissions());
+        assert_eq!(mode & 0o7777, 0o600, "{}", path.display());
+    }
     let bytes = std::fs::read(&recordings_in(folder, "-missed.rdz")[0]).expect("readable");
     let recording = Recording::of(&bytes).expect("it is one");
     assert!(recording.head.task.contains("consumer"));

@@ -5,6 +5,8 @@
 
 mod compare;
 
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use super::args::{BenchArgs, From, Pattern, Transport};
@@ -12,6 +14,7 @@ use super::baseline::{self, Reference, References, TcpReferences};
 use super::error::CliError;
 use super::histogram::{HdrLog, Interval, Recorder};
 use super::machine::{self, Machine};
+use super::page::Html;
 use super::report::{Baseline, Row, StageRow, TIMES, table};
 use super::terminal::Terminal;
 use super::units::{show_bytes, show_nanos};
@@ -105,12 +108,18 @@ pub fn run(
         .transpose()?;
     let former = args.compare.as_deref().map(compare::rows_of).transpose()?;
     let machine = Machine::read();
+    let html = args.html.as_deref().map(Html::open).transpose()?;
     // A report is made of a log; who wants none of that gets it in a file that nobody sees.
     let (mut log, mut hidden) = (log, None);
-    if args.html.is_some() && log.is_none() {
-        let path = std::env::temp_dir().join(format!("rendez-bench-{}.hlog", std::process::id()));
+    if html.is_some() && log.is_none() {
+        let file = rustix::fs::memfd_create(c"rendez-bench", rustix::fs::MemfdFlags::CLOEXEC);
+        let file = file.map_err(|errno| {
+            let message = format!("no memory for the log of the report: {errno}");
+            CliError::failure("FILE_UNWRITABLE", message)
+        })?;
+        let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
         log = Some(HdrLog::create(&path, comment)?);
-        hidden = Some(path);
+        hidden = Some((file, path));
     }
     if let Some(log) = &mut log {
         log.describe("machine", &machine.line());
@@ -190,17 +199,14 @@ pub fn run(
     }
     drop(progress);
     let rows = output.finish(terminal)?;
-    if let Some(html) = &args.html {
-        let log = hidden.as_ref().or(args.hdr_log.as_ref());
-        let made = log.map_or(Ok(()), |log| {
-            super::page::make(std::slice::from_ref(log), html)
-        });
-        if let Some(path) = hidden {
-            let _ = std::fs::remove_file(path);
+    if let (Some(path), Some(html)) = (&args.html, html) {
+        match (&hidden, &args.hdr_log) {
+            (Some((_, log)), _) => html.write_one(log, Some("rendez bench"))?,
+            (None, Some(log)) => html.write_one(log, None)?,
+            (None, None) => {}
         }
-        made?;
         if !args.json {
-            terminal.line(format_args!("report: {}", html.display()))?;
+            terminal.line(format_args!("report: {}", path.display()))?;
         }
     }
     if let Some(former) = former {

@@ -4,7 +4,7 @@
 
 mod timeline;
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -16,6 +16,7 @@ use super::terminal::Terminal;
 use super::units::show_nanos;
 use crate::control::Address;
 use crate::engine::services;
+use crate::files::Output;
 use crate::ground::{Status, TaskName, catalogue};
 use crate::proto::services::{DumpReply, DumpRequest};
 use crate::shard::recorder::{Event, NotRecorded, Recording, What};
@@ -41,10 +42,10 @@ pub struct DumpArgs {
     /// Read what is in the memory of this process of this machine, also if it is stopped.
     #[arg(long, conflicts_with = "files")]
     pub pid: Option<u32>,
-    /// Keep the recordings that were fetched in this folder.
+    /// Keep the recordings that were fetched in this folder, for their owner alone (mode 0600).
     #[arg(long, value_name = "FOLDER", conflicts_with = "pid")]
     pub out: Option<PathBuf>,
-    /// Write a timeline for Chrome's or Perfetto's viewer (ui.perfetto.dev).
+    /// Write a timeline for Chrome's or Perfetto's viewer (ui.perfetto.dev); a new file is for its owner alone.
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
     /// Only what is of this step.
@@ -71,6 +72,12 @@ pub fn run(args: &DumpArgs, terminal: &mut Terminal) -> Result<(), CliError> {
         let message = "--out keeps what is fetched from tasks; files are kept already";
         return Err(CliError::usage("USAGE", message));
     }
+    // Before anybody is asked: it tells as much as a recording does.
+    let trace = args
+        .trace
+        .as_deref()
+        .map(|path| Output::confidential(path).map_err(|error| CliError::unwritable(path, &error)));
+    let trace = trace.transpose()?;
     let mut recordings = Vec::new();
     if let Some(pid) = args.pid {
         recordings = of_process(pid)?;
@@ -106,12 +113,12 @@ pub fn run(args: &DumpArgs, terminal: &mut Terminal) -> Result<(), CliError> {
         }));
     }
     all.sort_by_key(|(_, event)| event.at);
-    if let Some(path) = &args.trace {
+    if let (Some(path), Some(mut output)) = (&args.trace, trace) {
         let text = timeline::render(&recordings, &all);
-        std::fs::write(path, text).map_err(|error| {
-            let message = format!("cannot write '{}': {error}", path.display());
-            CliError::failure("FILE_UNWRITABLE", message)
-        })?;
+        let written = output.write_all(text.as_bytes());
+        written
+            .and_then(|()| output.finish())
+            .map_err(|error| CliError::unwritable(path, &error))?;
         if !args.ask.json {
             let from = if recordings.len() == 1 {
                 "recording"
@@ -367,10 +374,12 @@ fn keep(folder: &Path, name: &str, bytes: &[u8]) -> Result<(), CliError> {
         .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
         .collect();
     let path = folder.join(format!("rendez-{name}.rdz"));
-    std::fs::write(&path, bytes).map_err(|error| {
-        let message = format!("cannot write '{}': {error}", path.display());
-        CliError::failure("FILE_UNWRITABLE", message)
-    })
+    let write = || {
+        let mut output = Output::private(&path)?;
+        output.write_all(bytes)?;
+        output.finish()
+    };
+    write().map_err(|error| CliError::unwritable(&path, &error))
 }
 
 #[cfg(test)]

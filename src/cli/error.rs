@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::io;
+use std::path::Path;
 
 use super::exits::{EXIT_OK, EXIT_USAGE, exit_of};
 use crate::ground::Status;
@@ -33,6 +34,12 @@ impl CliError {
             message: message.into(),
             exit: EXIT_USAGE,
         }
+    }
+
+    /// That the file at `path` cannot be written.
+    pub fn unwritable(path: &Path, why: &dyn fmt::Display) -> Self {
+        let message = format!("cannot write '{}': {why}", path.display());
+        Self::failure("FILE_UNWRITABLE", message)
     }
 
     /// The catalogue's code, in capitals.

@@ -3,7 +3,6 @@
 //! Knows nothing of what was measured or how it is printed. Recording allocates nothing: a histogram has its full range
 //! from the start (about 200 KiB at three digits).
 
-use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -13,6 +12,7 @@ use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
 use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer, V2Serializer};
 
 use super::error::CliError;
+use crate::files::Output;
 
 /// The longest time that is told apart from longer ones.
 pub const NANOS_MAX: u64 = 60_000_000_000;
@@ -252,18 +252,19 @@ pub struct Interval {
 #[derive(Debug)]
 pub struct HdrLog {
     path: PathBuf,
-    file: BufWriter<File>,
+    file: BufWriter<Output>,
     begun: SystemTime,
     header: Option<Vec<String>>,
 }
 
 impl HdrLog {
-    /// Creates or truncates the file at `path`, before anything is measured: a run should not end in a bad path.
+    /// Creates or truncates the file at `path`, before anything is measured: a run should not end in a bad path. Each
+    /// interval is in the file when it was measured, so a run that is killed leaves what it measured until then.
     ///
     /// # Errors
     /// `FILE_UNWRITABLE`.
     pub fn create(path: &Path, comment: &str) -> Result<Self, CliError> {
-        let file = File::create(path).map_err(|error| unwritable(path, &error))?;
+        let file = Output::live(path).map_err(|error| unwritable(path, &error))?;
         let header = Some(vec![comment.to_owned()]);
         Ok(Self {
             path: path.to_owned(),

@@ -11,9 +11,11 @@
 //! long as type and shape say. Refused with a reason: big-endian numbers, Fortran order, pickled objects, records.
 //! Fixed-width strings (`S`, `U`) become tensors of strings; NumPy cannot tell their trailing zeros from padding.
 
+use std::io::Write;
 use std::path::Path;
 
 use super::error::CliError;
+use crate::files::Output;
 use crate::ground::{DType, Shape, TensorMeta};
 use crate::memory::Tensor;
 
@@ -46,21 +48,16 @@ pub fn read(path: &Path) -> Result<Tensor, CliError> {
     })
 }
 
-/// Writes `tensor` into the file at `path`: whole, or not at all.
+/// Writes `tensor` into the output that was opened at `path`: whole, or not at all.
 ///
 /// # Errors
 /// `FILE_UNWRITABLE`, also for a type that the format has not, or strings that end in a zero.
-pub fn write(path: &Path, tensor: &Tensor) -> Result<(), CliError> {
-    let failed = |what: String| {
-        let message = format!("cannot write '{}': {what}", path.display());
-        CliError::failure("FILE_UNWRITABLE", message)
-    };
-    let bytes = format(tensor).map_err(failed)?;
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".part");
-    let beside = Path::new(&beside);
-    let written = std::fs::write(beside, bytes).and_then(|()| std::fs::rename(beside, path));
-    written.map_err(|error| failed(error.to_string()))
+pub fn write(path: &Path, mut output: Output, tensor: &Tensor) -> Result<(), CliError> {
+    let bytes = format(tensor).map_err(|what| CliError::unwritable(path, &what))?;
+    let written = output.write_all(&bytes);
+    written
+        .and_then(|()| output.finish())
+        .map_err(|error| CliError::unwritable(path, &error))
 }
 
 /// The tensor in the bytes of a file.

@@ -8,10 +8,12 @@ mod log;
 mod plot;
 
 use std::fmt::Write;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use super::error::CliError;
 use super::units::show_nanos;
+use crate::files::Output;
 use log::{Log, Series};
 use plot::{Curve, Scale};
 
@@ -30,14 +32,42 @@ const QUANTILES: [(&str, f64); 6] = [
 /// # Errors
 /// `FILE_UNREADABLE`, `HDR_LOG_MALFORMED`, `FILE_UNWRITABLE`.
 pub fn make(logs: &[PathBuf], html: &Path) -> Result<(), CliError> {
+    let file = Html::open(html)?;
     let logs = logs
         .iter()
         .map(|path| Log::read(path))
         .collect::<Result<Vec<_>, _>>()?;
-    std::fs::write(html, page(&logs)).map_err(|error| {
-        let message = format!("cannot write '{}': {error}", html.display());
-        CliError::failure("FILE_UNWRITABLE", message)
-    })
+    file.write(&logs)
+}
+
+/// The file of a page, opened before there is anything to write.
+#[derive(Debug)]
+pub(super) struct Html<'a> {
+    path: &'a Path,
+    output: Output,
+}
+
+impl<'a> Html<'a> {
+    pub(super) fn open(path: &'a Path) -> Result<Self, CliError> {
+        let output = Output::open(path).map_err(|error| CliError::unwritable(path, &error))?;
+        Ok(Self { path, output })
+    }
+
+    /// The page of one log, under a name of its own if one is given.
+    pub(super) fn write_one(self, log: &Path, name: Option<&str>) -> Result<(), CliError> {
+        let mut log = Log::read(log)?;
+        if let Some(name) = name {
+            name.clone_into(&mut log.name);
+        }
+        self.write(&[log])
+    }
+
+    fn write(mut self, logs: &[Log]) -> Result<(), CliError> {
+        let written = self.output.write_all(page(logs).as_bytes());
+        written
+            .and_then(|()| self.output.finish())
+            .map_err(|error| CliError::unwritable(self.path, &error))
+    }
 }
 
 /// A series that is drawn: of which log, under which name.

@@ -17,6 +17,7 @@ use super::serve;
 use super::settings::SettingArgs;
 use super::terminal::Terminal;
 use super::units::{self, show_nanos, show_rate};
+use crate::files::Output;
 use crate::graph::decode;
 use crate::ground::limits::GRAPH_BYTES_MAX;
 use crate::ground::traceparent::NoTraceparent;
@@ -127,13 +128,19 @@ pub fn run(args: &RunArgs, terminal: &mut Terminal) -> Result<(), CliError> {
             "there is nothing to run: name what to --fetch, write --out, or run as a --target";
         return Err(CliError::usage("USAGE", message));
     }
+    // Before there is any work that could be for nothing.
+    let mut outputs = Vec::new();
+    for (_, file) in &args.outs {
+        let output = Output::open(file).map_err(|error| CliError::unwritable(file, &error))?;
+        outputs.push(output);
+    }
     let mut graph = read_graph(&args.graph)?;
     let mut feeds = Vec::new();
     for (name, file) in &args.feeds {
         feeds.push((name.as_str(), npy::read(file)?));
     }
     let (session, server) = session(args, &mut graph)?;
-    let outcome = steps(args, &session, graph, &feeds, terminal);
+    let outcome = steps(args, &session, graph, &feeds, outputs, terminal);
     // What it failed with is told; a session that cannot be closed is gone.
     let _ = session.close();
     drop(session);
@@ -193,6 +200,7 @@ fn steps(
     session: &Session,
     graph: GraphDef,
     feeds: &[(&str, Tensor)],
+    outputs: Vec<Output>,
     terminal: &mut Terminal,
 ) -> Result<(), CliError> {
     session.create(graph)?;
@@ -219,8 +227,8 @@ fn steps(
         repeated(args, &options, session, feeds, &fetches, &targets)?
     };
     let (printed, kept) = found.split_at(args.fetches.len().min(found.len()));
-    for ((name, file), tensor) in args.outs.iter().zip(kept) {
-        npy::write(file, tensor)?;
+    for (((name, file), output), tensor) in args.outs.iter().zip(outputs).zip(kept) {
+        npy::write(file, output, tensor)?;
         if !args.json {
             let (dtype, shape) = (tensor.dtype(), tensor.shape());
             terminal.line(format!("{name} {dtype} {shape}: {}", file.display()))?;

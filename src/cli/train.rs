@@ -145,6 +145,10 @@ pub fn run(command: &TrainCommand, terminal: &mut Terminal) -> Result<(), CliErr
         (Some(folder), true) => checkpoint::read(folder, &network::variables())?,
         _ => network::initial(args.seed)?,
     };
+    if let Some(folder) = &args.checkpoint {
+        // Not at the end of a training that cannot be kept.
+        drop(checkpoint::open(folder)?);
+    }
     let spec = [("chief", 1), ("ps", args.ps), ("worker", args.workers)];
     let cluster = tasks::cluster(&spec)?;
     let settings = args.settings.with_files(args.files.as_deref())?;

@@ -3,8 +3,9 @@
 //!
 //! Knows recorders by their memory only: nothing here stops a shard, or is heard by one but for a comparison of clocks.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::Write;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -15,6 +16,7 @@ use prost::Message;
 use super::config::Config;
 use super::{Engine, Inner, services};
 use crate::control::Path as Way;
+use crate::files::Output;
 use crate::ground::device::TaskName;
 use crate::ground::{Key, Nanos, Status, StepId, Traceparent, catalogue};
 use crate::proto::services::{ClockReply, ClockRequest};
@@ -27,6 +29,8 @@ use crate::shard::wait::WaitCell;
 
 /// How often a peer's counter is asked for when it is compared: the quickest answer counts.
 const ASKS: usize = 5;
+/// Recordings are for their owner alone: they tell what a task does, with all its keys.
+const RECORDING_MODE: u32 = 0o600;
 /// How long such an answer may take.
 const PATIENCE: Duration = Duration::from_millis(500);
 
@@ -113,7 +117,8 @@ impl Engine {
         now
     }
 
-    /// Writes what the shards have recorded, a file for each shard, into `folder`: what `rendez dump` reads.
+    /// Writes what the shards have recorded, a file for each shard, into `folder`: what `rendez dump` reads. The files
+    /// are of mode 0600, whatever the umask is; no link is followed, and only a regular file of the same user replaced.
     ///
     /// # Errors
     /// `FILE_UNWRITABLE`.
@@ -124,8 +129,7 @@ impl Engine {
             let path = folder.join(name);
             let unwritable = |error: std::io::Error| unwritable(&path, &error);
             // Whole or not at all: a reader may be looking.
-            let partial = path.with_extension("part");
-            let mut file = File::create(&partial).map_err(unwritable)?;
+            let mut file = Output::private(&path).map_err(unwritable)?;
             let mut bytes = Vec::with_capacity(1 << 16);
             for words in recorder.copy().chunks(1 << 13) {
                 bytes.clear();
@@ -134,7 +138,7 @@ impl Engine {
                     .for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
                 file.write_all(&bytes).map_err(unwritable)?;
             }
-            fs::rename(&partial, &path).map_err(unwritable)?;
+            file.finish().map_err(unwritable)?;
             written.push(path);
         }
         Ok(written)
@@ -451,14 +455,20 @@ fn stem(task: &TaskName, shard: u16) -> String {
 pub(super) fn place(config: &Config, task: &TaskName, shard: usize) -> Result<Place, Status> {
     let open = |folder: &PathBuf| {
         let path = folder.join(format!("{}.rdz", stem(task, shard as u16)));
-        // One of a dead process that had our number may lie there.
+        // One of a dead process that had our number may lie there, or what somebody put there for us to follow or fill.
         let _ = fs::remove_file(&path);
-        let options = File::options()
+        let file = File::options()
             .read(true)
             .write(true)
             .create_new(true)
+            .mode(RECORDING_MODE)
             .open(&path);
-        options.map_err(|error| unwritable(&path, &error))
+        // The umask may have taken from it.
+        let made = file.and_then(|file| {
+            file.set_permissions(Permissions::from_mode(RECORDING_MODE))?;
+            Ok(file)
+        });
+        made.map_err(|error| unwritable(&path, &error))
     };
     let file = config
         .recorder_dir

@@ -130,7 +130,10 @@ impl SendAsync {
         match std::mem::replace(&mut self.state, State::Done) {
             State::New(tensor) => Err(unsent(status, tensor)),
             State::Waiting(cell) => {
-                cell.outcome.abandon();
+                if !cell.outcome.give_up() {
+                    let outcome = cell.outcome.take().unwrap_or(Err(status));
+                    return self.settle(&cell, outcome);
+                }
                 self.tell_shard(&cell);
                 Err(Unsent(Box::new((status, cell.take_tensor()))))
             }

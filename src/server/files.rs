@@ -7,12 +7,13 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
+use crate::files::Output;
 use crate::ground::{Status, catalogue};
 
 /// How often a path is resolved again that somebody moved meanwhile.
@@ -201,13 +202,9 @@ impl Place {
 }
 
 impl Within {
-    /// Puts a file there, whole or not at all, in the place of a regular file or of none. `write` fills a draft beside
-    /// it, `beside`, which nobody else writes to.
-    pub(super) fn put(
-        &self,
-        beside: &str,
-        write: impl FnOnce(File) -> io::Result<()>,
-    ) -> io::Result<()> {
+    /// Begins a file there, in the place of a regular file or of none: it is there whole when it is finished, or not at
+    /// all.
+    pub(super) fn output(self) -> io::Result<Output> {
         match rustix::fs::statat(&self.folder, &self.name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => {}
             Err(errno) => return Err(errno.into()),
@@ -218,25 +215,7 @@ impl Within {
                 ));
             }
         }
-        // What a process of the same number left when it was killed is replaced; a link in its place is not followed.
-        let flags =
-            OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let draft = rustix::fs::openat(&self.folder, beside, flags, Mode::from_raw_mode(0o666))?;
-        let written = write(File::from(draft)).and_then(|()| {
-            rustix::fs::renameat(&self.folder, beside, &self.folder, &self.name)?;
-            // The name is on the disk when its folder is.
-            Ok(rustix::fs::fsync(self.folder.as_fd())?)
-        });
-        if written.is_err() {
-            // It is ours, and useless now.
-            let _ = rustix::fs::unlinkat(&self.folder, beside, AtFlags::empty());
-        }
-        written
-    }
-
-    /// Its name in the folder.
-    pub(super) fn name(&self) -> std::borrow::Cow<'_, str> {
-        self.name.to_string_lossy()
+        Output::at(self.folder, &self.name)
     }
 }
 

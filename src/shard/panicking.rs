@@ -111,7 +111,7 @@ impl Shard {
         let waits: Vec<_> = self.core.waits.tickets().collect();
         for ticket in waits {
             if let Some(Wait::Cell { cell, .. }) = self.core.waits.remove(ticket) {
-                let _ = quietly(|| cell.complete(Err(status.clone())));
+                let _ = quietly(|| drop(cell.complete(Err(status.clone()))));
             }
         }
         let _ = quietly(|| self.core.anteroom.fail(&status, |_| true));

@@ -7,6 +7,7 @@ mod asked;
 mod bad_input;
 mod fallback;
 mod launchers;
+mod outputs;
 mod strangers;
 mod support;
 mod up;

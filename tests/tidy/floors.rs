@@ -12,6 +12,7 @@ const TABLE: &[(&str, &[&str])] = &[
     // Floor 0.
     ("ground", &[]),
     ("sync", &[]),
+    ("files", &[]),
     // Floor 1.
     ("wire", &["ground"]),
     ("proto", &["ground"]),
@@ -61,6 +62,7 @@ const TABLE: &[(&str, &[&str])] = &[
         &[
             "ground",
             "sync",
+            "files",
             "wire",
             "proto",
             "cluster",
@@ -76,15 +78,15 @@ const TABLE: &[(&str, &[&str])] = &[
     (
         "server",
         &[
-            "ground", "sync", "wire", "proto", "graph", "autograd", "cluster", "memory", "shard",
-            "control", "engine",
+            "ground", "sync", "files", "wire", "proto", "graph", "autograd", "cluster", "memory",
+            "shard", "control", "engine",
         ],
     ),
     (
         "rpc",
         &[
-            "ground", "sync", "wire", "proto", "graph", "autograd", "cluster", "memory", "shard",
-            "control", "engine", "server",
+            "ground", "sync", "files", "wire", "proto", "graph", "autograd", "cluster", "memory",
+            "shard", "control", "engine", "server",
         ],
     ),
     // Floor 8, and the root, which only lists the rooms.

@@ -10,6 +10,7 @@ use safetensors::tensor::TensorView;
 use crate::cli::error::CliError;
 use crate::cli::exchange::safetensors_dtype;
 use crate::cli::weights::Weights;
+use crate::files::Output;
 use crate::ground::{DType, TensorMeta};
 use crate::memory::Tensor;
 
@@ -42,18 +43,26 @@ pub(super) fn write(folder: &Path, variables: &[(String, Tensor)]) -> Result<Pat
         ));
     }
     let bytes = safetensors::serialize(views, None).map_err(|error| failed(error.to_string()))?;
-    let beside = folder.join(format!("{FILE}.part"));
-    let written = || {
-        std::fs::create_dir_all(folder)?;
-        let mut file = std::fs::File::create(&beside)?;
-        file.write_all(&bytes)?;
-        // What is renamed must be on the disk, or a crash leaves a name without content.
-        file.sync_all()?;
-        std::fs::rename(&beside, &path)?;
-        std::fs::File::open(folder)?.sync_all()
-    };
-    written().map_err(|error: std::io::Error| failed(error.to_string()))?;
+    let mut output = open(folder)?;
+    let written = output.write_all(&bytes);
+    written
+        .and_then(|()| output.finish())
+        .map_err(|error| failed(error.to_string()))?;
     Ok(path)
+}
+
+/// Opens what a checkpoint in `folder` is written to, and makes the folder if it is not there. What is dropped again
+/// has shown that one can be written.
+///
+/// # Errors
+/// `FILE_UNWRITABLE`.
+pub(super) fn open(folder: &Path) -> Result<Output, CliError> {
+    let path = folder.join(FILE);
+    let opened = std::fs::create_dir_all(folder).and_then(|()| Output::open(&path));
+    opened.map_err(|error| {
+        let message = format!("cannot write the checkpoint {}: {error}", path.display());
+        CliError::failure("FILE_UNWRITABLE", message)
+    })
 }
 
 /// Reads the variables of these names, types and shapes from `folder`.

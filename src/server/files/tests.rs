@@ -33,7 +33,10 @@ impl World {
         let place = self.files.place("SaveV2", path.as_ref());
         let place = place.map_err(|status| status.reason().to_owned())?;
         let within = place.make_folder().map_err(|error| error.to_string())?;
-        let put = within.put(".draft", |mut file| file.write_all(text.as_bytes()));
+        let put = within.output().and_then(|mut output| {
+            output.write_all(text.as_bytes())?;
+            output.finish()
+        });
         put.map_err(|error| error.to_string())
     }
 

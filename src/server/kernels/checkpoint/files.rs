@@ -1,6 +1,6 @@
 //! Files of tensors in the safetensors format: a header of names, types, shapes and places, and the bytes.
 //!
-//! A file appears whole: it is written under another name, synced, and then renamed. What is read is a claim: no place
+//! A file appears whole (see [`crate::files`]). What is read is a claim: no place
 //! outside of the file is believed, and a tensor is read straight into the memory that was made for it.
 
 use std::collections::BTreeMap;
@@ -8,10 +8,10 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
 
+use crate::files::Output;
 use crate::ground::limits::CHECKPOINT_HEADER_BYTES_MAX;
 use crate::ground::{DType, Shape, Status, TensorMeta, catalogue};
 use crate::memory::Tensor;
@@ -96,28 +96,19 @@ pub(super) fn write(place: &Place, tensors: &[(&str, &Tensor)]) -> Result<(), St
         )));
     }
     let within = place.make_folder().map_err(unwritable)?;
-    let draft = draft(&within.name());
-    let put = within.put(&draft, |file| write_new(file, &header, tensors));
-    put.map_err(unwritable)
+    let output = within.output().map_err(unwritable)?;
+    fill(output, &header, tensors).map_err(unwritable)
 }
 
-/// A name beside `name` that nobody else writes to.
-fn draft(name: &str) -> String {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    format!(".{name}.{}.{number}.tmp", std::process::id())
-}
-
-fn write_new(file: File, header: &[u8], tensors: &[(&str, &Tensor)]) -> io::Result<()> {
-    let mut file = BufWriter::new(file);
+fn fill(output: Output, header: &[u8], tensors: &[(&str, &Tensor)]) -> io::Result<()> {
+    let mut file = BufWriter::new(output);
     file.write_all(&(header.len() as u64).to_le_bytes())?;
     file.write_all(header)?;
     for (_, tensor) in tensors {
         file.write_all(tensor.bytes())?;
     }
-    file.into_inner()
-        .map_err(io::IntoInnerError::into_error)?
-        .sync_all()
+    let output = file.into_inner();
+    output.map_err(io::IntoInnerError::into_error)?.finish()
 }
 
 /// A file that was opened, and what its header says.
