@@ -113,7 +113,7 @@ fn alone() {
             (0..cycles).for_each(|_| cycle(runtime, way));
             let (after, after_kib) = (settled(Some(&before)), own_kib());
             let what = format!("{cycles} cycles on {runtime:?} over {way:?}");
-            println!("{what}: {after:?}, {before_kib} -> {after_kib} KiB");
+            eprintln!("{what}: {after:?}, {before_kib} -> {after_kib} KiB");
             assert_eq!(before, after, "{what}");
             assert!(
                 after_kib < before_kib + SLACK_KIB,

@@ -331,7 +331,7 @@ fn meets_many_keys(way: Way) {
         }
     }
     let (warm, out) = (warm.expect("it is warm"), settled([&a, &b]));
-    println!("{way:?}: {count} keys, {warm} bytes after {warm_up}, {out} at the end");
+    eprintln!("{way:?}: {count} keys, {warm} bytes after {warm_up}, {out} at the end");
     assert!(
         out <= warm + MARGIN,
         "the heap grew from {warm} to {out} bytes"
@@ -397,7 +397,7 @@ fn visitors_leave_nothing() {
     let warm = gone();
     (0..visits).for_each(|_| visit());
     let out = gone();
-    println!("{visits} visits after {warm_up}: {warm} bytes became {out}");
+    eprintln!("{visits} visits after {warm_up}: {warm} bytes became {out}");
     assert!(
         out <= warm + visits.min(1000) * LEFT,
         "{visits} visits left {} bytes",

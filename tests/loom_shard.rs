@@ -221,6 +221,13 @@ mod call {
     }
 }
 
+mod forks {
+    /// No model forks.
+    pub(crate) fn is_child() -> bool {
+        false
+    }
+}
+
 mod faults {
     use super::ground::{Code, Status};
 

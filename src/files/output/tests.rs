@@ -94,7 +94,7 @@ fn a_file_that_is_replaced_keeps_its_mode() {
 #[test]
 fn a_file_that_is_replaced_keeps_its_owner() {
     if !is_root() {
-        println!("skipped: only root gives files away");
+        eprintln!("skipped: only root gives files away");
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");
@@ -239,7 +239,7 @@ fn what_cannot_be_written_is_refused_before_anything_is() {
     let error = Output::open(&at("socket")).expect_err("refused");
     assert!(error.to_string().contains("socket"), "{error}");
     if is_root() {
-        println!("not tried: root may write where the mode says nobody may");
+        eprintln!("not tried: root may write where the mode says nobody may");
     } else {
         fs::create_dir(at("closed")).expect("made");
         fs::set_permissions(at("closed"), fs::Permissions::from_mode(0o555)).expect("set");
@@ -298,7 +298,7 @@ fn what_is_private_follows_nothing_and_is_for_its_owner() {
 #[test]
 fn another_users_file_in_a_common_folder_is_not_filled() {
     if !is_root() {
-        println!("skipped: only root gives files away");
+        eprintln!("skipped: only root gives files away");
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");
