@@ -120,7 +120,7 @@ done
 # The producer is gone: what waits still says for whom, and that it is not there; who does not answer is named.
 kill -9 "$serve"
 if on x "$rendez" pending "${common[@]}" --patience 1s >"$work/pending.log" 2>&1; then fail "a dead task answers"; fi
-grep -q '/job:a/replica:0/task:0 does not answer' "$work/pending.log" || fail "who does not answer is not named"
+grep -q '/job:a/replica:0/task:0 cannot be asked: .*CONNECTION_REFUSED' "$work/pending.log" || fail "who does not answer is not named, or not why"
 kill "$pull"
 wait "$pull" "$serve" 2>/dev/null || true
 say "a third host sees who waits, for what, how long and for whom: $(tr -s ' ' <<<"$line")"

@@ -18,6 +18,9 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, WaitOptions};
 use serde_json::Value;
 
+/// The exit status of a command whose peer is lost; the table is the README's.
+const PEER_LOST: i32 = 12;
+
 /// How soon the other process must have ended by itself.
 const BOUND: Duration = Duration::from_secs(1);
 
@@ -189,7 +192,7 @@ fn the_hidden_side_refuses_to_run_alone() {
             .unwrap()
     };
     let output = peer(&["--parent", "1", "--address", "unix:@nobody", "--core", "0"]);
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(PEER_LOST));
     assert!(
         text(&output.stderr).starts_with("error[PEER_LOST]: "),
         "{}",
@@ -325,7 +328,7 @@ fn kill_one(
     );
     assert_eq!(
         status.code(),
-        Some(1),
+        Some(PEER_LOST),
         "{told}: the other ended with {status}: {words}"
     );
     assert!(words.contains("error[PEER_LOST]: "), "{told}: {words}");

@@ -14,7 +14,7 @@
 //! | `look_again` in `command`, or in `call` | `a_push_that_meets_a_close_…`, `a_call_that_meets_a_close_is_answered` |
 //! | the store of `is_closed` moved behind the loops of `close` | both |
 //! | the Release of `give_up` | `who_sees_a_waiter_gone_sees_what_it_did` |
-//! | the state from `complete`: pushed, and not looked whether the waiter has left | `an_outcome_that_meets_a_waiter_that_leaves_…` |
+//! | the look of `complete` whether the waiter has left | `an_outcome_that_meets_a_waiter_that_leaves_…` |
 //! | the flag of `cancel`, set behind the doorbell | `a_command_is_taken_after_the_cancels_before_it` |
 //! | the second look of `poll` | `an_outcome_that_meets_a_poll_is_taken_or_wakes`, `a_cell_that_is_used_again_…` |
 //!
@@ -466,8 +466,8 @@ fn who_sees_a_waiter_gone_sees_what_it_did() {
     });
 }
 
-/// A value that meets a waiter that gives up is had by one of them: by the shard, which brings it to somebody else, or by
-/// the waiter, who gives it back.
+/// A value that meets a waiter that gives up is had by one of them: by the shard, which brings it to somebody else, or
+/// by the waiter, who gives it back.
 #[test]
 fn an_outcome_that_meets_a_waiter_that_leaves_is_had_by_one_of_them() {
     model(None, || {

@@ -54,6 +54,7 @@ mod hello;
 mod lane;
 mod mailbox;
 mod meet;
+mod meet_data;
 mod meet_tcp;
 mod newcomers;
 mod outbox;

@@ -19,6 +19,7 @@ mod solo;
 mod start;
 mod steps;
 mod tasks;
+mod tensors;
 mod wiring;
 
 #[cfg(test)]
@@ -57,11 +58,8 @@ use crossbeam::queue::ArrayQueue;
 use crate::control::{Address, Control, RuntimeReport, Services};
 use crate::fabric::doorbell::Doorbell;
 use crate::ground::device::TaskName;
-use crate::ground::{
-    Code, DType, Incarnation, Nanos, Shape, Status, StepId, TensorMeta, catalogue,
-};
-use crate::memory::strings::check_count;
-use crate::memory::{Element, HugePagesReport, Pool, Tensor, TensorBuilder};
+use crate::ground::{Code, Incarnation, Nanos, Status, StepId, catalogue};
+use crate::memory::{HugePagesReport, Pool};
 use crate::shard::call::Call;
 use crate::shard::mailbox::Mailbox;
 use crate::shard::recorder::Recorder;
@@ -203,71 +201,13 @@ impl Engine {
         Ok(step)
     }
 
-    /// Memory of this engine to write a tensor of `dims` into in place: handed over without a copy.
-    ///
-    /// # Errors
-    /// `InvalidArgument` for dimensions that are no shape, `ResourceExhausted` when the arena is full; `SHUTDOWN` after
-    /// [`Engine::shutdown`], and what the engine ended with if a shard panicked.
-    pub fn tensor(&self, dtype: DType, dims: &[u64]) -> Result<TensorBuilder, Status> {
-        self.inner.is_up()?;
-        let unfit = |error: &dyn std::fmt::Display| {
-            Status::new(
-                Code::InvalidArgument,
-                catalogue::TENSOR_SHAPE,
-                error.to_string(),
-            )
-        };
-        if let Some(status) = self.inner.failed.get() {
-            return Err(status.clone());
-        }
-        let shape = Shape::new(dims).map_err(|error| unfit(&error))?;
-        let meta = TensorMeta::new(dtype, shape).map_err(|error| unfit(&error))?;
-        let mut pool = self
-            .inner
-            .pool
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let known = pool.segments().len();
-        let builder = pool.builder(meta)?;
-        for segment in &pool.segments()[known..] {
-            self.inner
-                .wiring
-                .segment_added(self.inner.app_arena(), Arc::clone(segment));
-        }
-        Ok(builder)
-    }
-
-    /// A tensor of a copy of `values`, in memory of this engine: it is handed over without another copy.
-    ///
-    /// ```
-    /// use rendez::engine::{Config, Engine};
-    /// use rendez::ground::Shape;
-    ///
-    /// # let mut config = Config::new("/job:a/task:0");
-    /// # (config.shards, config.share_cores, config.control) = (1, true, false);
-    /// let engine = Engine::start(config)?;
-    /// let tensor = engine.tensor_from(&[1.0_f32, 2.0, 3.0, 4.0, 5.0, 6.0], Shape::from([2, 3]))?;
-    /// assert_eq!(tensor.shape(), Shape::from([2, 3]));
-    /// # Ok::<(), rendez::ground::Status>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Engine::tensor`]; `InvalidArgument` unless there is one value for each element of `shape`.
-    pub fn tensor_from<T: Element>(&self, values: &[T], shape: Shape) -> Result<Tensor, Status> {
-        check_count(shape, values.len())?;
-        let dims: Vec<u64> = shape.dims().collect();
-        let mut builder = self.tensor(T::DTYPE, &dims)?;
-        builder.as_mut_slice::<T>()?.copy_from_slice(values);
-        Ok(builder.finish())
-    }
-
     /// Runs a task inside shard `index`. What it returns wakes the task from any thread, and names it where its
     /// [end](Engine::task_ended) is asked for. A task that panics ends, and nothing else does: see
     /// [`Engine::task_failed`].
     ///
     /// # Errors
-    /// `InvalidArgument` if there is no such shard; `SHUTDOWN` after [`Engine::shutdown`], and what the engine ended with
-    /// if a shard panicked.
+    /// `InvalidArgument` if there is no such shard; `SHUTDOWN` after [`Engine::shutdown`], and what the engine ended
+    /// with if a shard panicked.
     pub fn spawn(&self, index: usize, task: Box<dyn Task>) -> Result<TaskWaker, Status> {
         let mailbox = self.inner.mailboxes.get(index).ok_or_else(|| {
             let count = self.inner.mailboxes.len();
@@ -536,6 +476,9 @@ impl Inner {
     fn is_up(&self) -> Result<(), Status> {
         if forks::is_child() {
             return Err(faults::forked());
+        }
+        if let Some(status) = self.failed.get() {
+            return Err(status.clone());
         }
         match self.mailboxes.iter().all(|mailbox| mailbox.is_closed()) {
             true => Err(faults::shutdown()),

@@ -81,8 +81,8 @@ impl Recv {
     }
 
     /// Gives up with `Cancelled` when the token is cancelled, unless the value came before. When
-    /// [`CancelToken::cancel`] has returned, this takes no value that is sent afterwards, also if nobody polls it: such a
-    /// value is the next receive's.
+    /// [`CancelToken::cancel`] has returned, this takes no value that is sent afterwards, also if nobody polls it: such
+    /// a value is the next receive's.
     pub fn cancel_on(mut self, token: &CancelToken) -> Self {
         self.hook = Hook::on(token);
         self

@@ -23,8 +23,8 @@ pub(crate) struct StepState {
 
 /// The steps whose handles are alive, and those that ended lately.
 ///
-/// A step that has ended stands here as long as its tombstones in the shards: as many are remembered. Looked at only when
-/// a handle is made, so that a send costs nothing for it.
+/// A step that has ended stands here as long as its tombstones in the shards: as many are remembered. Looked at only
+/// when a handle is made, so that a send costs nothing for it.
 #[derive(Debug, Default)]
 pub(crate) struct Steps {
     known: Mutex<Known>,
@@ -153,8 +153,8 @@ impl Step {
     /// Hands a value over. Never waits for a receiver.
     ///
     /// # Errors
-    /// The status the step ended with, whether it ended here or a peer told it, as [`Step::abort`] says; `InvalidArgument` for a key whose source is not this task;
-    /// `ResourceExhausted` naming the bound that is reached.
+    /// The status the step ended with, whether it ended here or a peer told it, as [`Step::abort`] says;
+    /// `InvalidArgument` for a key whose source is not this task; `ResourceExhausted` naming the bound that is reached.
     pub fn send(&self, key: &Key, tensor: Tensor) -> Result<(), Status> {
         self.send_value(key, tensor, false)
     }
@@ -382,9 +382,9 @@ impl Step {
     ///
     /// Peers that are connected are told. What was sent in the step and had left for a peer is not taken back: it lies
     /// there, or on offer, until the peer receives it or ends its own part. What still waited here, for a receive of
-    /// this task, for a connection or for credit, goes. The step goes on at the peer, for other tasks may have a part in
-    /// it; but what waits there for a value of this task, and whatever begins to wait for one, ends with
-    /// `Aborted: Cleanup` once all that had left has been received. What the peer still sends to this task is dropped.
+    /// this task, for a connection or for credit, goes. The step goes on at the peer, for other tasks may have a part
+    /// in it; but what waits there for a value of this task, and whatever begins to wait for one, ends with `Aborted:
+    /// Cleanup` once all that had left has been received. What the peer still sends to this task is dropped.
     pub fn finish(&self) {
         self.engine.steps.finish(self.id);
         for mailbox in &self.engine.mailboxes {

@@ -42,9 +42,9 @@ impl Engine {
     /// The status that a task failed with: `TASK_PANICKED` if it panicked, and what the engine ended with if that ended
     /// under it. `None` as long as it runs, and if it ended in good order.
     ///
-    /// A panic ends the task that panicked, and nothing else: it is dropped, what it waits for is cancelled, here and at
-    /// peers, and its shard goes on. Those who wait for *it*, for a value that it should have sent, know of it by this,
-    /// and may abort the step.
+    /// A panic ends the task that panicked, and nothing else: it is dropped, what it waits for is cancelled, here and
+    /// at peers, and its shard goes on. Those who wait for *it*, for a value that it should have sent, know of it by
+    /// this, and may abort the step.
     ///
     /// ```
     /// use std::time::Duration;

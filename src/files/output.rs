@@ -2,7 +2,7 @@
 //!
 //! | at the path lies | what happens |
 //! |---|---|
-//! | nothing, or a regular file | the bytes go into a file without a name in the same folder, which takes the path when it is whole and synced |
+//! | nothing, or a regular file | the bytes go into a nameless file beside it, which takes the path when it is whole |
 //! | a device, a FIFO | it is opened and written through |
 //! | a symbolic link | what it leads to is taken for what it is, also if that is nothing yet |
 //! | a descriptor of a process (`/dev/stdout`, `/proc/self/fd/3`) | it is written through, at its end |
@@ -120,8 +120,8 @@ impl Output {
         Self::open_how(path, How { mode, ..How::USUAL })
     }
 
-    /// A regular file for its owner alone, of mode 0600 whatever the umask is. No link at `path` is followed, and only a
-    /// regular file of the same user is replaced.
+    /// A regular file for its owner alone, of mode 0600 whatever the umask is. No link at `path` is followed, and only
+    /// a regular file of the same user is replaced.
     ///
     /// # Errors
     /// As [`Output::open`]; that anything else lies there.

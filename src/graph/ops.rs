@@ -165,9 +165,10 @@ pub fn operations_page() -> String {
         "The {} operations that graphs may have: each has a kernel here, with TensorFlow's name, inputs, outputs and\n\
          attributes (version 2.21). Operations of your own are registered with\n\
          [`Operations`](crate::server::Operations).\n\n\
-         How to read a row: `x: T` is an input or output `x` of the type that attribute `T` names, `N * T` means `N` of\n\
-         them, `Ref(T)` is a variable itself, `@` marks what lies in host memory. `num`, `real`, `fp`, `smooth`, `index`\n\
-         and `{{float, string}}` are sets of allowed types; `= …` is the value of an attribute that a node leaves out.\n\n\
+         How to read a row: `x: T` is an input or output `x` of the type that attribute `T` names, `N * T` means\n\
+         `N` of them, `Ref(T)` is a variable itself, `@` marks what lies in host memory. `num`, `real`, `fp`,\n\
+         `smooth`, `index` and `{{float, string}}` are sets of allowed types; `= …` is the value of an attribute that\n\
+         a node leaves out.\n\n\
          | operation | inputs -> outputs | attributes | stateful |\n|---|---|---|---|\n",
         rows.len()
     );

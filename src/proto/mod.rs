@@ -3,8 +3,8 @@
 //! `proto/cluster.proto`, `proto/graph.proto`, `proto/session.proto`, `proto/worker.proto` and `proto/master.proto`.
 //!
 //! Fields are TensorFlow's by their published numbers. A field that is here is read and obeyed as there, unless its
-//! documentation says *ignored* (it is accepted and has no effect) or *refused* (with which reason); a field that is not
-//! here is skipped when a message is read.
+//! documentation says *ignored* (it is accepted and has no effect) or *refused* (with which reason); a field that is
+//! not here is skipped when a message is read.
 //!
 //! Plain data: nothing here knows of sockets, tasks or threads, and nothing here is ever in a hot frame.
 

@@ -10,7 +10,7 @@ use crate::channel::{Demand, OfferHeard, Rule};
 use crate::fabric::Landing;
 use crate::ground::{Nanos, limits};
 use crate::memory::{Buffer, Tensor};
-use crate::rendezvous::{Slot, Withdrawn};
+use crate::rendezvous::{Arrival, Arrived, Slot, Withdrawn};
 use crate::wire::Ticket;
 
 impl Core {
@@ -62,7 +62,6 @@ impl Core {
     }
 
     fn arrive_unordered(&mut self, incoming: &Incoming, value: Value, bytes: u64) {
-        use crate::rendezvous::{Arrival, Arrived};
         let next = self.table.next_ordinal(incoming.slot);
         let item = Arrived::Value(value);
         if let Ok(Arrival::Matched {

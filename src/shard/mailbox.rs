@@ -99,7 +99,8 @@ const _: () = assert!(limits::WAITING_SENDS <= 1 << 14);
 pub(crate) struct Mailbox {
     commands: ArrayQueue<Command>,
     calls: SegQueue<Call>,
-    /// Receives given up, and values left unread. As many as there are receives at most, so it needs no bound of its own.
+    /// Receives given up, and values left unread. As many as there are receives at most, so it needs no bound of its
+    /// own.
     cancels: SegQueue<Cancel>,
     /// Those for whom there was no room in `commands`, in order: at most `WAITING_SENDS`.
     lane: SegQueue<Parcel>,

@@ -1,7 +1,7 @@
 //! Partings: which peers' shards are done with which steps, while the steps go on here.
 //!
-//! It knows steps and the numbers of links, and what neither means. As many are remembered as ended steps are; the oldest
-//! is forgotten first. A step that ends here takes its own along: its tombstone says more.
+//! It knows steps and the numbers of links, and what neither means. As many are remembered as ended steps are; the
+//! oldest is forgotten first. A step that ends here takes its own along: its tombstone says more.
 
 use std::collections::{BTreeSet, VecDeque};
 

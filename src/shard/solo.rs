@@ -224,6 +224,7 @@ impl Team {
             shard.segments_are_told();
             let heard = Arc::new(SegQueue::new());
             shard.tasks.push(Some(Box::new(Ear(Arc::clone(&heard)))));
+            shard.seats.push(None);
             solos.push(Solo {
                 shard,
                 mailbox,

@@ -1,8 +1,8 @@
 //! Stops: what ends a receive from elsewhere. A stop is raised once and never lowered.
 //!
-//! It knows no receives and wakes nobody. A shard looks at the stops of a receive in the moment in which it hands a value
-//! over, when it has the value already. So a value that was sent after a stop was raised finds it raised, whichever way
-//! the value came and whatever else is still on its way to the shard.
+//! It knows no receives and wakes nobody. A shard looks at the stops of a receive in the moment in which it hands a
+//! value over, when it has the value already. So a value that was sent after a stop was raised finds it raised,
+//! whichever way the value came and whatever else is still on its way to the shard.
 
 use std::sync::Arc;
 

@@ -220,8 +220,8 @@ impl TaskContext<'_> {
         self.shard.again.push(self.task);
     }
 
-    /// The task is done: it is dropped after this call, and its receives are cancelled. A value that it has not heard of
-    /// yet goes back to the front of its key.
+    /// The task is done: it is dropped after this call, and its receives are cancelled. A value that it has not heard
+    /// of yet goes back to the front of its key.
     pub fn finish(&mut self) {
         self.shard.finished.push(self.task);
     }

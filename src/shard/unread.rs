@@ -1,9 +1,9 @@
 //! Unread: values that were handed over and that nobody read. They go back to where they lay, and to who waits there
 //! next.
 //!
-//! A receive that is dropped, or cancelled, or whose task ends, loses nothing: its value stands before all that was sent
-//! after it, holds no credit any more, and is refused for no bound. Only where its step has ended meanwhile, or its peer
-//! was given up, it goes with them.
+//! A receive that is dropped, or cancelled, or whose task ends, loses nothing: its value stands before all that was
+//! sent after it, holds no credit any more, and is refused for no bound. Only where its step has ended meanwhile, or
+//! its peer was given up, it goes with them.
 
 use super::TaskEvent;
 use super::call::Note;

@@ -1,8 +1,8 @@
 //! A wait cell: where an application thread, or a future, waits for what a shard will bring it.
 //!
 //! It knows neither tables nor keys. One word of it says who comes first: the shard that brings the outcome, or the
-//! waiter that gives it up. Whoever comes second finds out, and has the outcome: it is the waiter's to take, or still the
-//! shard's to bring to somebody else. So nothing is completed twice, nothing is lost between them, and no waker is.
+//! waiter that gives it up. Whoever comes second finds out, and has the outcome: it is the waiter's to take, or still
+//! the shard's to bring to somebody else. So nothing is completed twice, nothing is lost between them, and no waker is.
 
 use std::task::{Poll, Waker};
 

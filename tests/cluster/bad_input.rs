@@ -35,7 +35,7 @@ fn settings_that_cannot_be_are_refused_by_name() {
             &["--cluster-secret-file", text(&short)],
             1,
             "SECRET_UNFIT",
-            &["16 to 4096 bytes", "/dev/urandom"],
+            &["16 to 4096 bytes", "rendez secret new"],
         ),
         (
             &["--cluster-secret-file", "none"],

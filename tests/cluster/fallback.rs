@@ -65,8 +65,7 @@ fn a_way_that_is_not_the_best_is_counted_told_once_and_explained() {
     }
     let log = serving.stop().well().said;
     assert_eq!(
-        log.matches("the best way to a peer is not to be had")
-            .count(),
+        log.matches("the best way to a peer is unavailable").count(),
         1,
         "{log}"
     );

@@ -99,6 +99,9 @@ const RANGES: &[Range] = &[
     range("rank", 0, CLUSTER_TASKS_MAX as u64 - 1, Count, |c| {
         c.rank.map(u64::from)
     }),
+    range("cluster_secret_fd", 3, i32::MAX as u64, Count, |c| {
+        c.cluster_secret_fd.map(u64::from)
+    }),
     range("world_size", 1, CLUSTER_TASKS_MAX as u64, Count, |c| {
         c.world_size.map(u64::from)
     }),

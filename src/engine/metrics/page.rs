@@ -116,8 +116,8 @@ const TASK_FAMILIES: [(&str, bool, &str, &str); 11] = [
         "rendez_peer_connected",
         false,
         "peer, path",
-        "1 for each peer that is connected, with the path to it; 0 without a path for one that should be and is not: its \
-         address is known, it is of the cluster, or a key waits for it. Observers are not peers.",
+        "1 for each peer that is connected, with the path to it; 0 without a path for one that should be and is not: \
+         its address is known, it is of the cluster, or a key waits for it. Observers are not peers.",
     ),
     (
         "rendez_observers_connected",

@@ -65,9 +65,9 @@ impl Definition {
         self
     }
 
-    /// Gives it a shape rule, for [`Shapes`](crate::graph::Shapes) and [`gradients`](crate::graph::gradients): from what
-    /// is known of the inputs' shapes and from the attributes to what is known of the outputs, one for each; or the text
-    /// of what contradicts itself.
+    /// Gives it a shape rule, for [`Shapes`](crate::graph::Shapes) and [`gradients`](crate::graph::gradients): from
+    /// what is known of the inputs' shapes and from the attributes to what is known of the outputs, one for each; or
+    /// the text of what contradicts itself.
     pub fn shapes(
         mut self,
         rule: impl Fn(&[PartialShape], &Attrs) -> Result<Vec<PartialShape>, String>

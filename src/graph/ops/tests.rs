@@ -1,3 +1,5 @@
+//! The table of operations, and its reference page.
+
 #[test]
 fn the_reference_page_is_that_of_the_table() {
     assert!(

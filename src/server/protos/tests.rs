@@ -42,7 +42,9 @@ fn what_is_written_is_read() {
         let shape = Shape::new(&[2, 3]).expect("a shape");
         let tensor = match dtype.size() {
             Some(size) => {
-                let bytes: Vec<u8> = (0..size as u8 * 6).collect();
+                // A truth value is 0 or 1.
+                let most = if dtype == DType::Bool { 1 } else { u8::MAX };
+                let bytes: Vec<u8> = (0..size as u8 * 6).map(|at| at & most).collect();
                 Tensor::from_bytes(TensorMeta { dtype, shape }, bytes.into())
             }
             None => Tensor::from_strings(&["", "a", "bc", "def", "\u{e9}", "x"], shape),

@@ -1,3 +1,5 @@
+//! Who is done with which step, as far as it is remembered.
+
 use super::*;
 
 #[test]

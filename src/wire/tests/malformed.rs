@@ -29,7 +29,7 @@ const fn set_body_len(frame: &mut Frame, len: usize) {
 
 #[test]
 fn kind_a_number_that_is_none() {
-    for number in [0, 14, 200, 0xf0, 0xff] {
+    for number in [0, 15, 200, 0xf0, 0xff] {
         assert_eq!(
             spoilt(Kind::Credit, |frame, _| set_byte(frame, 4, number)),
             Err(Malformed::Kind)
