@@ -123,8 +123,8 @@ pub(crate) struct Inner {
     pub(crate) clock_keeper: Mutex<Option<JoinHandle<()>>>,
     /// Traceparents from peers that are none.
     pub(crate) refused_traces: AtomicU64,
-    /// How the clocks of peers that do not share ours compared last.
-    pub(crate) clocks: Mutex<BTreeMap<TaskName, ComparedClock>>,
+    /// How the clocks of peers that do not share ours compared last, and when.
+    pub(crate) clocks: Mutex<BTreeMap<TaskName, (ComparedClock, Nanos)>>,
     /// When it started.
     pub(crate) began: Nanos,
     /// Who answers for metrics.

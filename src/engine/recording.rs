@@ -18,6 +18,7 @@ use super::{Engine, Inner, services};
 use crate::control::Path as Way;
 use crate::files::Output;
 use crate::ground::device::TaskName;
+use crate::ground::limits::COUNTER_DRIFT_PPM;
 use crate::ground::{Key, Nanos, Status, StepId, Traceparent, catalogue};
 use crate::proto::services::{ClockReply, ClockRequest};
 use crate::shard::call::Call;
@@ -65,8 +66,24 @@ pub struct ComparedClock {
     /// The peer's time of day less ours, in nanoseconds; `None` if it does not say. It is what a person compares logs
     /// by: stages go by counters, which nobody sets.
     pub offset_ns: Option<i64>,
-    /// By how much that, and every time between the two, may be wrong: half of the quickest question's round trip.
+    /// By how much that, and every time between the two, may be wrong: half of the quickest question's round trip, and
+    /// what the counters may have drifted apart since it was asked.
     pub error: Duration,
+}
+
+impl ComparedClock {
+    /// The same, as true as it still is when the comparison is `age` old.
+    fn aged(self, age: Duration) -> Self {
+        // Who shares our counter shares its rate: nothing drifts.
+        if self.error.is_zero() {
+            return self;
+        }
+        let drift = age.saturating_mul(COUNTER_DRIFT_PPM) / 1_000_000;
+        Self {
+            error: self.error.saturating_add(drift),
+            ..self
+        }
+    }
 }
 
 impl Engine {
@@ -170,8 +187,15 @@ impl Engine {
         let clocks = clocks.unwrap_or_else(PoisonError::into_inner).clone();
         let connected = self.connected();
         let is_connected = |task: &TaskName| connected.iter().any(|peer| peer.task == *task);
+        let now = self.inner.clock.stamp();
         let compared = clocks.into_iter();
-        compared.filter(|(task, _)| is_connected(task)).collect()
+        compared
+            .filter(|(task, _)| is_connected(task))
+            .map(|(task, (clock, at))| {
+                let age = Duration::from_nanos(now.0.saturating_sub(at.0));
+                (task, clock.aged(age))
+            })
+            .collect()
     }
 
     /// By how much the times of a stage may be wrong: where a value came from another machine's clock, by the worst
@@ -258,7 +282,7 @@ impl Engine {
         };
         let clocks = self.inner.clocks.lock();
         let mut clocks = clocks.unwrap_or_else(PoisonError::into_inner);
-        clocks.insert(task.clone(), compared);
+        clocks.insert(task.clone(), (compared, self.inner.clock.stamp()));
         drop(clocks);
         self.inner.call_all(|| Call::PeerClock {
             task: task.clone(),
@@ -333,7 +357,7 @@ fn compared(
 /// Between two recordings of missed deadlines there is at least a second: a step that fails misses many.
 const DUMP_EVERY_NS: u64 = 1_000_000_000;
 
-/// How long a comparison of clocks is good: counters drift apart by some 10⁻⁵, so by 50 µs.
+/// How long a comparison of clocks is good: counters drift apart by at most [`COUNTER_DRIFT_PPM`], so by 500 µs.
 const COMPARED_FOR: Duration = Duration::from_secs(5);
 
 impl Inner {

@@ -7,6 +7,11 @@ use crate::shard::recorder::{Head, Recorder, Way, words_for};
 
 /// A recording of a shard whose counter began at `ticks`, of the machine's boot `boot`.
 fn recorded(task: &str, ticks: u64, boot: u64, events: &[Event]) -> Vec<u8> {
+    recorded_at(task, ticks, 1 << 32, boot, events)
+}
+
+/// The same, of a process that measured the counter's rate to be `rate`.
+fn recorded_at(task: &str, ticks: u64, rate: u64, boot: u64, events: &[Event]) -> Vec<u8> {
     let head = Head {
         task: task.into(),
         incarnation: 1,
@@ -17,7 +22,7 @@ fn recorded(task: &str, ticks: u64, boot: u64, events: &[Event]) -> Vec<u8> {
         scale: Scale {
             ticks,
             nanos: 0,
-            rate: 1 << 32,
+            rate,
         },
         boot,
     };
@@ -67,6 +72,38 @@ fn pair(boots: [u64; 2]) -> Vec<Recording> {
         .iter()
         .map(|bytes| recording(bytes, "x").expect("it is one"))
         .collect()
+}
+
+/// A counter of 2.5 GHz, and three processes that were wrong about its rate, each by itself.
+#[test]
+fn a_day_later_events_of_one_machine_are_where_they_were() {
+    const RATE: u64 = (1 << 32) / 5 * 2;
+    const DAY: u64 = 86_400 * 2_500_000_000;
+    let off = |millionths: i64| {
+        let rate = i128::from(RATE) * (1_000_000 + i128::from(millionths)) / 1_000_000;
+        u64::try_from(rate).expect("it fits")
+    };
+    // They began at different moments, and something happened at one: a day, an hour and a millisecond later.
+    for moment in [2_500_000, DAY / 24, DAY] {
+        let all: Vec<_> = [(1_000, 0), (7_777_777, 47), (900_000_000, -47)]
+            .into_iter()
+            .map(|(origin, millionths)| {
+                let rate = off(millionths);
+                let now = 1_000_000_000 + moment;
+                let at = (u128::from(now - origin) * u128::from(rate)) >> 32;
+                let happened = event(What::Sent, at as u64, 1, [0; 3]);
+                let bytes = recorded_at("/job:a", origin, rate, 9, &[happened]);
+                recording(&bytes, "x").expect("it is one")
+            })
+            .collect();
+        let times: Vec<u64> = aligned(&all).iter().map(|(_, event)| event.at).collect();
+        // Each time was rounded to a nanosecond when it was recorded, and is once more here.
+        assert!(
+            times.iter().all(|at| at.abs_diff(times[0]) <= 2),
+            "{moment}: {times:?}"
+        );
+        assert!((0..3).all(|at| timeline::error_of(&all, at).is_none()));
+    }
 }
 
 fn aligned(all: &[Recording]) -> Vec<(usize, Event)> {
@@ -159,6 +196,37 @@ fn two_machines_that_talk_both_ways_are_aligned_within_what_the_quickest_took() 
     assert_eq!(clock.nanos(5_300), 10_400, "100 off");
     let label = timeline::error_of(&all, 1).expect("it is another's");
     assert!(label.starts_with("± 400"), "{label}");
+}
+
+/// Two machines that talked both ways within 800 ns, at the beginning and a day later, when their clocks were
+/// 94 millionths of it further apart.
+#[test]
+fn a_day_later_events_of_two_machines_are_within_the_stated_error() {
+    const DAY: u64 = 86_400_000_000_000;
+    const APART: u64 = DAY / 1_000_000 * 94;
+    let one = [
+        event(What::Sent, 10_000, 5, [0; 3]),
+        event(What::Took, DAY + 10_500, 6, [0; 3]),
+    ];
+    for is_quicker in [true, false] {
+        let later = |at: u64| if is_quicker { at + APART } else { at - APART };
+        let other = [
+            event(What::Took, 10_300, 5, [0; 3]),
+            event(What::Sent, later(DAY + 10_000), 6, [0; 3]),
+        ];
+        let all = [
+            recorded("/job:a", 1, 9, &one),
+            recorded("/job:b", 1, 8, &other),
+        ]
+        .map(|bytes| recording(&bytes, "x").expect("it is one"));
+        let clock = timeline::Aligned::of(&all, 1);
+        let error = clock.error_ns.expect("they talked both ways");
+        // When each happened by the first's clock, and where it is shown.
+        for (event, at) in other.iter().zip([10_300, DAY + 10_000]) {
+            let off = clock.nanos(event.at).abs_diff(at);
+            assert!(off <= error, "{off} off, said to be within {error}");
+        }
+    }
 }
 
 #[test]

@@ -1,24 +1,25 @@
 //! A timeline of recordings, as the JSON that Chrome's and Perfetto's viewers read: a track for each shard of each
 //! task, a slice for each stage, an arrow from where a value was sent to where it was taken.
 //!
-//! Knows events. Times of recordings of one boot are put side by side by the counter they share; those of another
-//! machine by their values, since none arrives before it was sent.
+//! Knows events. Times of recordings of one boot are put side by side by the counter they share, all at one rate: each
+//! process measured the counter's rate by itself, and by the day two of them are seconds apart. Those of another
+//! machine are put there by their values, since none arrives before it was sent.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
 use crate::cli::units::show_nanos;
+use crate::ground::limits::COUNTER_DRIFT_PPM;
+use crate::shard::clock::Scale;
 use crate::shard::recorder::{CLASSES, Event, Recording, What};
 
 /// How the times of one recording become those of the first.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Aligned {
-    /// The recording's own clock, as ticks and nanoseconds at one moment, and its rate.
-    ticks: u64,
-    rate: u64,
-    /// Ticks of the first at its origin.
-    first_ticks: u64,
+    /// How the recording's process made times of ticks, and how that of the first did.
+    own: Scale,
+    first: Scale,
     /// For recordings that share no counter.
     shift: i64,
     shares: bool,
@@ -36,9 +37,8 @@ impl Aligned {
             shift_by_values(first, own)
         };
         Self {
-            ticks: own.head.scale.ticks,
-            rate: own.head.scale.rate,
-            first_ticks: first.head.scale.ticks,
+            own: own.head.scale,
+            first: first.head.scale,
             shift,
             shares,
             error_ns,
@@ -49,10 +49,16 @@ impl Aligned {
         if !self.shares {
             return nanos.saturating_add_signed(self.shift);
         }
-        // Both origins are moments of one counter.
-        let between = i128::from(self.ticks) - i128::from(self.first_ticks);
-        let moved = (between * i128::from(self.rate)) >> 32;
-        u64::try_from(i128::from(nanos) + moved).unwrap_or(0)
+        // Both origins are moments of one counter, and one rate is taken for it: the first's.
+        let (own, first) = (self.own, self.first);
+        let rate = i128::from(first.rate);
+        let since = i128::from(nanos) - i128::from(own.nanos);
+        let since = (since * rate)
+            .checked_div(i128::from(own.rate))
+            .unwrap_or(since);
+        let between = own.ticks.wrapping_sub(first.ticks).cast_signed();
+        let moved = (i128::from(between) * rate) >> 32;
+        u64::try_from(i128::from(first.nanos) + since + moved).unwrap_or(0)
     }
 }
 
@@ -90,18 +96,32 @@ fn shift_by_values(first: &Recording, other: &Recording) -> (i64, Option<u64>) {
         .min();
     match (there, back) {
         // The quickest of both directions are taken to be equally quick. Neither took less than no time, so no shift
-        // is right that is further off than half of what they took together.
+        // is right that is further off than half of what they took together, and what the two counters drifted apart
+        // in all that was recorded.
         (Some(there), Some(back)) => {
             let together = i128::from(there) + i128::from(back);
             let shift = (i128::from(back) - i128::from(there)) / 2;
-            let error = u64::try_from(together / 2).ok();
-            (i64::try_from(shift).unwrap_or(0), error)
+            let shift = i64::try_from(shift).unwrap_or(0);
+            let error = together / 2 + i128::from(drift(first, other, shift));
+            (shift, u64::try_from(error).ok())
         }
         // One direction says how early the other's times may be, and not how late.
         (Some(there), None) => (there.saturating_neg(), None),
         (None, Some(back)) => (back, None),
         (None, None) => (0, None),
     }
+}
+
+/// By how much two counters may have drifted apart between the first and the last event of two recordings.
+fn drift(first: &Recording, other: &Recording, shift: i64) -> u64 {
+    let ours = first.events().into_iter().map(|event| event.at);
+    let theirs = other.events().into_iter();
+    let theirs = theirs.map(|event| event.at.saturating_add_signed(shift));
+    let (least, most) = ours.chain(theirs).fold((u64::MAX, 0), |(least, most), at| {
+        (at.min(least), at.max(most))
+    });
+    let span = u128::from(most.saturating_sub(least));
+    u64::try_from(span * u128::from(COUNTER_DRIFT_PPM) / 1_000_000).unwrap_or(u64::MAX)
 }
 
 /// What to say of the times of a recording that shares no counter with the first, beside those of which they stand.

@@ -136,7 +136,7 @@ const TASK_FAMILIES: [(&str, bool, &str, &str); 11] = [
         false,
         "peer",
         "By how much that, and every time between the two, `wire` and the whole, may be wrong: half of the quickest \
-         question's round trip. Zero for who shares our counter.",
+         question's round trip, and what counters may have drifted apart since. Zero for who shares our counter.",
     ),
     (
         "rendez_fallbacks",

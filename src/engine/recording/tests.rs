@@ -34,6 +34,26 @@ fn a_comparison_is_as_good_as_half_of_its_round_trip() {
 }
 
 #[test]
+fn an_old_comparison_is_as_wrong_as_counters_drift() {
+    let fresh = ComparedClock {
+        offset_ns: None,
+        error: Duration::from_micros(40),
+    };
+    assert_eq!(fresh.aged(Duration::ZERO), fresh);
+    // Two virtual counters of one rate, measured 47 millionths too fast here and too slow there.
+    for hours in [1, 24] {
+        let age = Duration::from_secs(3600 * hours);
+        let apart = age * 94 / 1_000_000 + fresh.error;
+        assert!(fresh.aged(age).error >= apart, "after {hours} hours");
+    }
+    let shared = ComparedClock {
+        error: Duration::ZERO,
+        ..fresh
+    };
+    assert_eq!(shared.aged(Duration::from_secs(86_400)), shared);
+}
+
+#[test]
 fn the_error_is_of_what_lies_between_machines() {
     let mut config = Config::new("/job:a/task:0");
     (config.shards, config.share_cores) = (1, true);
@@ -63,7 +83,8 @@ fn the_error_is_of_what_lies_between_machines() {
         error: Duration::from_nanos(4321),
     };
     let clocks = || engine.inner.clocks.lock().expect("no panic");
-    clocks().insert(other.task().clone(), clock);
+    // Compared just now, whenever it is looked at.
+    clocks().insert(other.task().clone(), (clock, Nanos::NEVER));
     let error = |stage, way| engine.error_of(stage, way).as_nanos();
     for way in ValueWay::ALL {
         let is_far = way.name().starts_with("tcp") || way.name().starts_with("verbs");
