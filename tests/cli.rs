@@ -537,6 +537,46 @@ fn the_hidden_side_refuses_to_run_alone() {
 }
 
 #[test]
+fn an_interrupt_leaves_what_was_measured() {
+    use std::io::{BufRead, BufReader, Read};
+    let mut child = Command::new(env!("CARGO_BIN_EXE_rendez"))
+        .args([
+            "bench",
+            "--transport",
+            "local",
+            "--size",
+            "8,16,32",
+            "--json",
+        ])
+        .args(["--duration", "2s", "--warmup", "0s"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
+    let mut first = String::new();
+    output.read_line(&mut first).expect("a row");
+    let row: Value = serde_json::from_str(&first).expect("a row");
+    assert_eq!(row["bytes"], 8, "{first}");
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("signalled");
+    let mut rest = String::new();
+    output.read_to_string(&mut rest).expect("read");
+    let ended = child.wait_with_output().expect("it ends");
+    assert_eq!(ended.status.code(), Some(130), "{}", stderr(&ended));
+    assert!(
+        stderr(&ended).contains("error[INTERRUPTED]: "),
+        "{}",
+        stderr(&ended)
+    );
+    assert!(
+        rest.lines().count() <= 1,
+        "no further size is begun: {rest}"
+    );
+}
+
+#[test]
 fn a_reader_that_goes_away_is_no_failure() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rendez"));
     let mut child = command

@@ -73,13 +73,6 @@ Examples:
   rendez completions zsh > ~/.zfunc/_rendez
   rendez completions fish > ~/.config/fish/completions/rendez.fish";
 
-const REPORT_EXAMPLES: &str = "\
-Examples:
-  rendez report run.hlog --html run.html
-  rendez report before.hlog after.hlog --html both.html      beside each other
-
-Logs are of `rendez bench --hdr-log`, or of any other tool that writes intervals of HdrHistogram, version 1.3.";
-
 const BENCH_EXAMPLES: &str = "\
 Examples:
   rendez bench                                        half round trips between two processes
@@ -90,6 +83,7 @@ Examples:
   rendez bench --transport tcp --baseline             the same by TCP, beside a bare socket
   rendez bench --listen 10.0.0.2:29800 --insecure     the far side on another machine, and from here:
   rendez bench rate --connect 10.0.0.2:29800 --size 16MiB --insecure
+  rendez bench --size 64 --repeat 9                   with the spread of nine runs
   rendez bench --json --hdr-log run.hlog              for programs, with whole distributions
   rendez bench --html run.html                        one page with plots, for people
   rendez bench --json > before.json                   and after a change, with exit code 1 if it is slower:
@@ -170,7 +164,7 @@ pub enum Command {
     #[command(after_help = COMPLETIONS_EXAMPLES)]
     Completions(CompletionsArgs),
     /// Make one page with plots of interval logs, beside each other.
-    #[command(after_help = REPORT_EXAMPLES)]
+    #[command(after_help = super::page::EXAMPLES)]
     Report(ReportArgs),
     /// A worker that trains.
     #[command(name = super::train::worker::WORKER_COMMAND, hide = true)]
@@ -274,8 +268,8 @@ pub struct BenchArgs {
     pub transport: Option<Transport>,
     /// Be the far side of measurements that come from other machines, one after another, until interrupted.
     #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["pattern", "size", "transport", "from", "duration",
-        "warmup", "rate", "touch", "parked", "check", "hdr_log", "html", "compare", "baseline", "baseline_only",
-        "json"])]
+        "repeat", "warmup", "rate", "touch", "parked", "check", "hdr_log", "html", "compare", "baseline",
+        "baseline_only", "json"])]
     pub listen: Option<Address>,
     /// Measure with the far side that listens there.
     #[arg(long, value_name = "HOST:PORT", conflicts_with_all = ["listen", "baseline", "baseline_only"])]
@@ -292,6 +286,9 @@ pub struct BenchArgs {
     /// How long each size is measured.
     #[arg(long, value_name = "TIME", value_parser = units::positive_duration, default_value = "1s")]
     pub duration: Duration,
+    /// Measure each size so many times, and show the run with the median p50 and the spread of all.
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repeat: u32,
     /// How long each size runs before it is measured.
     #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "200ms")]
     pub warmup: Duration,
@@ -326,7 +323,8 @@ pub struct BenchArgs {
     #[arg(long)]
     pub baseline: bool,
     /// Measure nothing but the raw reference: what the machine allows without rendez.
-    #[arg(long, conflicts_with_all = ["baseline", "pattern", "transport", "from", "warmup", "rate", "check"])]
+    #[arg(long, conflicts_with_all = ["baseline", "pattern", "transport", "from", "warmup", "rate", "check",
+        "repeat"])]
     pub baseline_only: bool,
     /// One JSON object a line for each size.
     #[arg(long)]

@@ -4,6 +4,7 @@
 //! makes rows of what comes back.
 
 mod compare;
+mod interrupt;
 
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
@@ -15,14 +16,16 @@ use super::error::CliError;
 use super::histogram::{HdrLog, Interval, Recorder};
 use super::machine::{self, Machine};
 use super::page::Html;
-use super::report::{Baseline, Row, StageRow, TIMES, table};
+use super::report::{Baseline, Growing, Repeated, Row, StageRow, TIMES};
 use super::terminal::Terminal;
 use super::units::{show_bytes, show_nanos};
 use crate::engine::counters;
 use crate::engine::recording::StageTimes;
+use crate::ground::catalogue;
 use crate::proto::services::StageStat;
 use crate::shard::recorder::Stage;
 use crate::shard::run::PollPolicy;
+use interrupt::Interrupts;
 
 /// A raw reference is measured for at most this long: it settles sooner than anything above it.
 const REFERENCE_MAX: Duration = Duration::from_secs(1);
@@ -89,10 +92,10 @@ pub trait Workload {
     fn measure(&mut self, case: &Case) -> Result<Measured, CliError>;
 }
 
-/// Runs what `args` ask for, writes rows as they come (JSON) or at the end (table), and returns them.
+/// Runs what `args` ask for, writes rows as they come, and returns them.
 ///
 /// # Errors
-/// The first that occurs; rows written before it stay written.
+/// The first that occurs; rows written before it stay written. `INTERRUPTED` if an interrupt came first.
 pub fn run(
     args: &BenchArgs,
     workload: &mut dyn Workload,
@@ -125,15 +128,57 @@ pub fn run(
         log.describe("machine", &machine.line());
         log.describe("settings", &compare::settings_of(args));
     }
+    let has_ratio = args.baseline && !args.baseline_only;
     let mut output = Output {
         json: args.json,
         log,
         machine,
         rows: Vec::new(),
+        table: Growing::new(
+            has_ratio,
+            args.repeat > 1,
+            args.baseline_only,
+            terminal.width(),
+        ),
     };
     if !args.json {
         terminal.line(output.machine.line())?;
+        terminal.line(TIMES)?;
+        terminal.line("")?;
     }
+    let measured = measure_all(args, workload, &mut output, terminal);
+    let is_interrupted = measured
+        .as_ref()
+        .is_err_and(|error| error.reason() == catalogue::INTERRUPTED);
+    if !is_interrupted {
+        measured.clone()?;
+    }
+    let rows = output.finish(terminal)?;
+    if let (Some(path), Some(html)) = (&args.html, html) {
+        match (&hidden, &args.hdr_log) {
+            (Some((_, log)), _) => html.write_one(log, Some("rendez bench"))?,
+            (None, Some(log)) => html.write_one(log, None)?,
+            (None, None) => {}
+        }
+        if !args.json {
+            terminal.line(format_args!("report: {}", path.display()))?;
+        }
+    }
+    measured?;
+    if let Some(former) = former {
+        compare::judge(&former, &rows, args.max_regress, args.json, terminal)?;
+    }
+    Ok(rows)
+}
+
+/// Measures each size in turn.
+fn measure_all(
+    args: &BenchArgs,
+    workload: &mut dyn Workload,
+    output: &mut Output,
+    terminal: &mut Terminal,
+) -> Result<(), CliError> {
+    let interrupts = Interrupts::listen()?;
     let progress = terminal.progress(args.size.0.len() as u64);
     let mut has_line = false;
     for &bytes in &args.size.0 {
@@ -148,10 +193,10 @@ pub fn run(
                 reference_time * (3 * u32::from(of_memory) + 2 * u32::from(of_tcp)),
             );
             if of_memory {
-                memory = Some(baseline::measure(bytes, reference_time)?);
+                memory = Some(interrupts.or(|| baseline::measure(bytes, reference_time))?);
             }
             if of_tcp {
-                tcp = Some(baseline::measure_tcp(bytes, reference_time)?);
+                tcp = Some(interrupts.or(|| baseline::measure_tcp(bytes, reference_time))?);
             }
         }
         match (memory, tcp) {
@@ -171,19 +216,36 @@ pub fn run(
             }
             (memory, tcp) => {
                 let case = case(args, bytes);
-                let what = format_args!(
+                let what = format!(
                     "{} over {} at {}",
                     case.pattern.name(),
                     case.transport.name(),
                     show_bytes(bytes)
                 );
-                progress.begin(what, case.warmup + case.duration);
-                let start = SystemTime::now();
-                let measured = workload.measure(&case)?;
-                let intervals = intervals(&case, &measured, start);
                 let of_memory = memory.as_ref().map(References::baseline);
                 let baseline = of_memory.or_else(|| tcp.as_ref().map(TcpReferences::baseline));
-                let row = row(&case, measured, baseline);
+                let (mut rows, mut intervals) = (Vec::new(), Vec::new());
+                let mut stopped = Ok(());
+                for _ in 0..args.repeat {
+                    progress.begin(&what, case.warmup + case.duration);
+                    let start = SystemTime::now();
+                    match interrupts.or(|| workload.measure(&case)) {
+                        Ok(measured) => {
+                            intervals.extend(intervals_of(&case, &measured, start));
+                            rows.push(row(&case, measured, baseline.clone()));
+                        }
+                        Err(error) => {
+                            stopped = Err(error);
+                            break;
+                        }
+                    }
+                }
+                // Of runs that were interrupted those count that were done.
+                let shown = match args.repeat {
+                    1 => rows.pop(),
+                    _ => Repeated::median_of(rows),
+                };
+                let Some(row) = shown else { return stopped };
                 let raw = memory
                     .iter()
                     .flat_map(|raw| [&raw.pingpong, &raw.write_signal_read, &raw.memcpy]);
@@ -193,26 +255,12 @@ pub fn run(
                     .chain(&intervals)
                     .collect();
                 progress.suspend(|| output.take(terminal, row, &logs))?;
+                stopped?;
             }
         }
         progress.step();
     }
-    drop(progress);
-    let rows = output.finish(terminal)?;
-    if let (Some(path), Some(html)) = (&args.html, html) {
-        match (&hidden, &args.hdr_log) {
-            (Some((_, log)), _) => html.write_one(log, Some("rendez bench"))?,
-            (None, Some(log)) => html.write_one(log, None)?,
-            (None, None) => {}
-        }
-        if !args.json {
-            terminal.line(format_args!("report: {}", path.display()))?;
-        }
-    }
-    if let Some(former) = former {
-        compare::judge(&former, &rows, args.max_regress, args.json, terminal)?;
-    }
-    Ok(rows)
+    interrupts.check()
 }
 
 /// What options say together that they may not say together.
@@ -288,6 +336,7 @@ fn row(case: &Case, measured: Measured, baseline: Option<Baseline>) -> Row {
         clock_error_ns: measured.clock_error.map(|error| error.as_nanos() as u64),
         notes: measured.notes,
         machine: None,
+        repeated: None,
         baseline: baseline.map(Box::new),
     }
 }
@@ -342,7 +391,7 @@ impl Followed {
 }
 
 /// The distributions of a measurement for the log: of the finest thing that was timed, as it went on, and its stages.
-fn intervals(case: &Case, measured: &Measured, start: SystemTime) -> Vec<Interval> {
+fn intervals_of(case: &Case, measured: &Measured, start: SystemTime) -> Vec<Interval> {
     let found = [
         &measured.round_trips,
         &measured.one_way,
@@ -390,6 +439,7 @@ struct Output {
     log: Option<HdrLog>,
     machine: Machine,
     rows: Vec<Row>,
+    table: Growing,
 }
 
 impl Output {
@@ -403,9 +453,11 @@ impl Output {
             machine: Some(self.machine.clone()),
             ..row
         };
-        if self.json {
-            terminal.line(row.json())?;
-        }
+        let line = match self.json {
+            true => row.json(),
+            false => self.table.line(&row),
+        };
+        terminal.line(line)?;
         if let (Some(log), Some(error)) = (&mut self.log, row.clock_error_ns) {
             let error = show_nanos(error as f64);
             log.describe(
@@ -424,9 +476,6 @@ impl Output {
 
     fn finish(self, terminal: &mut Terminal) -> Result<Vec<Row>, CliError> {
         if !self.json {
-            terminal.line(TIMES)?;
-            terminal.line("")?;
-            terminal.line(table(&self.rows, terminal.width()))?;
             let mut notes: Vec<&String> = self.rows.iter().flat_map(|row| &row.notes).collect();
             notes.sort_unstable();
             notes.dedup();

@@ -88,7 +88,15 @@ pub const EXITS: &[Exit] = &[
         meaning: "something else than rendez is there, or another version",
         reasons: &[catalogue::PEER_PROTOCOL, catalogue::PEER_VERSION],
     },
+    Exit {
+        status: EXIT_INTERRUPTED,
+        meaning: "it was interrupted; what was done until then is printed",
+        reasons: &[catalogue::INTERRUPTED],
+    },
 ];
+
+/// As shells have it: 128 and the number of SIGINT.
+pub const EXIT_INTERRUPTED: u8 = 130;
 
 /// The status of a command that failed for `reason`.
 #[must_use]

@@ -17,6 +17,14 @@ use crate::files::Output;
 use log::{Log, Series};
 use plot::{Curve, Scale};
 
+/// Examples of its use.
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  rendez report run.hlog --html run.html
+  rendez report before.hlog after.hlog --html both.html      beside each other
+
+Logs are of `rendez bench --hdr-log`, or of any other tool that writes intervals of HdrHistogram, version 1.3.";
+
 /// Quantiles of the table.
 const QUANTILES: [(&str, f64); 6] = [
     ("p50", 0.5),

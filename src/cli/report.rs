@@ -61,9 +61,77 @@ pub struct Row {
     /// The machine; left out of a row within another.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub machine: Option<Machine>,
+    /// What several runs of it came to; the other figures are those of the run with the median p50.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub repeated: Option<Repeated>,
     /// The raw reference of the same run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub baseline: Option<Box<Baseline>>,
+}
+
+/// The spread of the first figure of a row over several runs: of its time, or else of its rate.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Repeated {
+    /// How many runs.
+    pub runs: u64,
+    /// Of the medians.
+    pub p50: Spread,
+    /// Of the 99th percentiles.
+    pub p99: Spread,
+    /// Of the largest.
+    pub max: Spread,
+}
+
+/// The least, the median and the most of several.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Spread {
+    /// The least.
+    pub min: f64,
+    /// The median; of an even number the upper one.
+    pub median: f64,
+    /// The most.
+    pub max: f64,
+}
+
+impl Spread {
+    fn of(values: impl Iterator<Item = f64>) -> Option<Self> {
+        let mut values: Vec<f64> = values.collect();
+        values.sort_by(f64::total_cmp);
+        Some(Self {
+            min: *values.first()?,
+            median: *values.get(values.len() / 2)?,
+            max: *values.last()?,
+        })
+    }
+}
+
+impl Repeated {
+    /// Of several rows of one measurement the one with the median p50, which says what all of them came to.
+    #[must_use]
+    pub fn median_of(mut rows: Vec<Row>) -> Option<Row> {
+        let figure = |row: &Row| {
+            let times = [row.half_rtt_ns, row.one_way_ns, row.rtt_ns, row.time_ns];
+            times.into_iter().flatten().next().or(row.rate_per_s)
+        };
+        let figures: Vec<Summary> = rows.iter().filter_map(figure).collect();
+        let of = |each: fn(&Summary) -> f64| Spread::of(figures.iter().map(each));
+        let repeated = match (of(|s| s.p50), of(|s| s.p99), of(|s| s.max)) {
+            (Some(p50), Some(p99), Some(max)) => Some(Self {
+                runs: rows.len() as u64,
+                p50,
+                p99,
+                max,
+            }),
+            _ => None,
+        };
+        let p50 = |row: &Row| figure(row).map_or(f64::NAN, |figure| figure.p50);
+        rows.sort_by(|one, other| p50(one).total_cmp(&p50(other)));
+        let at = rows.len() / 2;
+        (at < rows.len()).then(|| Row {
+            repeated,
+            ..rows.swap_remove(at)
+        })
+    }
 }
 
 /// A stage of a hand-over, in a row.
@@ -140,59 +208,140 @@ pub const TIMES: &str = "times: '½ rtt' is half of a round trip, 'rtt' a whole 
                          rates and bandwidth are medians, counted at the receiver; '× raw' is the median over the raw \
                          reference's, of a time or, where there is none, of the bandwidth";
 
-/// The rows as a table of at most `width` columns.
-#[must_use]
-pub fn table(rows: &[Row], width: Option<usize>) -> String {
-    let ratio = rows.iter().any(|row| row.baseline.is_some());
-    let mut lines = vec![Vec::from(HEADING.map(str::to_owned))];
-    if ratio {
-        lines[0].push("× raw".into());
-    }
-    for row in rows {
-        let (unit, summary) = match row.shown() {
-            Shown::Half(summary) => ("½ rtt", Some(summary)),
-            Shown::Whole(summary) => ("rtt", Some(summary)),
-            Shown::OneWay(summary) => ("one way", Some(summary)),
-            Shown::Time(summary) => ("time", Some(summary)),
-            Shown::Nothing => ("", None),
-        };
-        let mut cells = vec![
-            row.pattern.to_owned(),
-            row.transport.to_owned(),
-            show_bytes(row.bytes),
-            unit.to_owned(),
-        ];
-        match summary {
-            Some(s) => cells.extend([s.p50, s.p90, s.p99, s.p99_9, s.max].map(show_nanos)),
-            None => cells.extend([const { String::new() }; 5]),
-        }
-        cells.push(
-            row.rate_per_s
-                .map(|rate| show_rate(rate.p50))
-                .unwrap_or_default(),
-        );
-        cells.push(
-            row.bytes_per_s
-                .map(|rate| show_bandwidth(rate.p50))
-                .unwrap_or_default(),
-        );
-        cells.push(
-            row.allocations_per_op
-                .map(|count| format!("{count:.3}"))
-                .unwrap_or_default(),
-        );
-        cells.push(row.count.to_string());
-        if ratio {
-            cells.push(
-                raw_ratio(row)
-                    .map(|ratio| format!("{ratio:.2}"))
-                    .unwrap_or_default(),
-            );
-        }
-        lines.push(cells);
-    }
-    lay_out(&lines, &LEFT, &DROPPED_FIRST, width)
+/// A table that grows: each row is printed when it is there, so columns are as wide as what they usually hold.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Growing {
+    heading: Vec<String>,
+    has_ratio: bool,
+    has_spread: bool,
+    /// Keeps columns that the first row has nothing for: rows of other patterns follow.
+    is_mixed: bool,
+    width: Option<usize>,
+    /// The columns that are shown and their widths, once there is a row.
+    kept: Option<Vec<(usize, usize)>>,
 }
+
+impl Growing {
+    /// A table of at most `width` columns. `has_ratio` and `has_spread` say what the rows have; `is_mixed` that they
+    /// are of several patterns.
+    #[must_use]
+    pub fn new(has_ratio: bool, has_spread: bool, is_mixed: bool, width: Option<usize>) -> Self {
+        let mut heading = Vec::from(HEADING.map(str::to_owned));
+        heading.extend(["× raw", "p50 least", "p50 most"].map(str::to_owned));
+        Self {
+            heading,
+            has_ratio,
+            has_spread,
+            is_mixed,
+            width,
+            kept: None,
+        }
+    }
+
+    /// The next line, after the heading if it is the first.
+    #[must_use]
+    pub fn line(&mut self, row: &Row) -> String {
+        let cells = cells(row);
+        if let Some(kept) = &self.kept {
+            return line_of(&cells, kept);
+        }
+        let kept = self.columns(&cells);
+        let text = format!(
+            "{}\n{}",
+            line_of(&self.heading, &kept),
+            line_of(&cells, &kept)
+        );
+        self.kept = Some(kept);
+        text
+    }
+
+    fn columns(&self, first: &[String]) -> Vec<(usize, usize)> {
+        let is_wanted = |column: usize| match column {
+            RATIO => self.has_ratio,
+            LEAST | MOST => self.has_spread,
+            _ => self.is_mixed || !first[column].is_empty(),
+        };
+        let width_of = |column: usize| {
+            let texts = [&self.heading[column], &first[column]];
+            let widest = texts.into_iter().map(|text| columns_of(text)).max();
+            (column, widest.unwrap_or(0).max(USUAL[column]))
+        };
+        let mut kept: Vec<(usize, usize)> = (0..self.heading.len())
+            .filter(|column| is_wanted(*column))
+            .map(width_of)
+            .collect();
+        let total = |kept: &[(usize, usize)]| {
+            let sum: usize = kept.iter().map(|(_, width)| width + 2).sum();
+            sum.saturating_sub(2)
+        };
+        for dropped in DROPPED_FIRST {
+            if self.width.is_none_or(|width| total(&kept) <= width) {
+                break;
+            }
+            kept.retain(|(column, _)| *column != dropped);
+        }
+        kept
+    }
+}
+
+fn line_of(cells: &[String], kept: &[(usize, usize)]) -> String {
+    let mut text = String::new();
+    for (place, (column, width)) in kept.iter().enumerate() {
+        let pad = " ".repeat(width.saturating_sub(columns_of(&cells[*column])));
+        let (before, after) = match LEFT.contains(column) {
+            true => ("", pad.as_str()),
+            false => (pad.as_str(), ""),
+        };
+        let between = if place == 0 { "" } else { "  " };
+        text.extend([between, before, &cells[*column], after]);
+    }
+    text.truncate(text.trim_end().len());
+    text
+}
+
+/// A row's cells, in the order of the heading.
+fn cells(row: &Row) -> Vec<String> {
+    let (unit, summary) = match row.shown() {
+        Shown::Half(summary) => ("½ rtt", Some(summary)),
+        Shown::Whole(summary) => ("rtt", Some(summary)),
+        Shown::OneWay(summary) => ("one way", Some(summary)),
+        Shown::Time(summary) => ("time", Some(summary)),
+        Shown::Nothing => ("", None),
+    };
+    let mut cells = vec![
+        row.pattern.to_owned(),
+        row.transport.to_owned(),
+        show_bytes(row.bytes),
+        unit.to_owned(),
+    ];
+    match summary {
+        Some(s) => cells.extend([s.p50, s.p90, s.p99, s.p99_9, s.max].map(show_nanos)),
+        None => cells.extend([const { String::new() }; 5]),
+    }
+    let rate = row.rate_per_s.map(|rate| show_rate(rate.p50));
+    let bandwidth = row.bytes_per_s.map(|rate| show_bandwidth(rate.p50));
+    let allocations = row.allocations_per_op.map(|count| format!("{count:.3}"));
+    cells.extend([rate, bandwidth, allocations].map(Option::unwrap_or_default));
+    cells.push(row.count.to_string());
+    cells.push(raw_ratio(row).map_or_else(String::new, |ratio| format!("{ratio:.2}")));
+    let spread = row.repeated.map(|repeated| {
+        let show = match summary {
+            Some(_) => show_nanos,
+            None => show_rate,
+        };
+        [repeated.p50.min, repeated.p50.max].map(show)
+    });
+    cells.extend(spread.unwrap_or_default());
+    cells
+}
+
+/// The columns that not every table has.
+const RATIO: usize = 13;
+const LEAST: usize = 14;
+const MOST: usize = 15;
+
+/// How wide what stands in a column usually is.
+const USUAL: [usize; 16] = [8, 9, 7, 7, 6, 6, 6, 6, 6, 8, 8, 8, 9, 5, 6, 6];
 
 const HEADING: [&str; 13] = [
     "pattern",
@@ -211,7 +360,7 @@ const HEADING: [&str; 13] = [
 ];
 
 /// Columns of text, which are aligned to the left.
-const LEFT: [usize; 4] = [0, 1, 3, 13];
+const LEFT: [usize; 3] = [0, 1, 3];
 
 /// Columns that a narrow terminal does without, the first to go first: what is left still says what was measured.
 const DROPPED_FIRST: [usize; 8] = [12, 11, 5, 1, 7, 9, 10, 8];

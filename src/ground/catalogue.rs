@@ -361,6 +361,9 @@ catalogue! {
     BENCH_REGRESSED: FailedPrecondition,
         "A measurement is worse than the one it is compared with, by more than is allowed.",
         "Measure again on a quiet machine; if it stays, look for what changed.";
+    INTERRUPTED: Cancelled,
+        "The command was interrupted before it was done.",
+        "Nothing: what was done until then is printed.";
     METRICS_ADDRESS: FailedPrecondition,
         "The address for metrics cannot be listened at.",
         "Name a free port of this machine, or 0 for any.";

@@ -71,6 +71,54 @@ fn each_size_is_one_case_and_one_row() {
     assert_eq!(rows[0].rate_per_s, None);
 }
 
+/// Writes into what a test can read at any time.
+#[derive(Clone, Default)]
+struct Shared(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
+
+impl std::io::Write for Shared {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Shared {
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
+
+/// Keeps what was printed before each case.
+struct Watching(Fixed, Shared, Vec<String>);
+
+impl Workload for Watching {
+    fn measure(&mut self, case: &Case) -> Result<Measured, CliError> {
+        self.2.push(self.1.text());
+        self.0.measure(case)
+    }
+}
+
+#[test]
+fn a_row_is_printed_before_the_next_is_measured() {
+    let output = Shared::default();
+    let mut watching = Watching(Fixed::default(), output.clone(), Vec::new());
+    let options = ["rendez", "bench", "--size", "4,64,1KiB", "--repeat", "2"];
+    let Command::Bench(args) = Cli::try_parse_from(options).unwrap().command else {
+        panic!("not a bench")
+    };
+    let mut terminal = Terminal::into_writer(Box::new(output.clone()), None);
+    let rows = run(&args, &mut watching, &mut terminal).unwrap();
+    assert_eq!((rows.len(), watching.0.0.len()), (3, 6));
+    assert_eq!(rows[0].repeated.map(|repeated| repeated.runs), Some(2));
+    let printed = |at: usize| watching.2[at].matches("pingpong  shm").count();
+    assert_eq!([0, 1, 2, 3, 4, 5].map(printed), [0, 0, 1, 1, 2, 2]);
+    assert!(output.text().contains("p50 least"), "{}", output.text());
+}
+
 #[test]
 fn rate_and_bandwidth_come_from_the_time_per_operation() {
     let (rows, _) = run_with(&["rate", "--size", "1KiB"]);

@@ -28,6 +28,14 @@ fn row() -> Row {
     }
 }
 
+/// All rows, as they are printed one after another.
+fn table(rows: &[Row], width: Option<usize>) -> String {
+    let has_ratio = rows.iter().any(|row| row.baseline.is_some());
+    let has_spread = rows.iter().any(|row| row.repeated.is_some());
+    let mut growing = Growing::new(has_ratio, has_spread, rows.len() > 1, width);
+    rows.iter().map(|row| growing.line(row) + "\n").collect()
+}
+
 fn raw(pattern: &'static str) -> Row {
     Row {
         pattern,
@@ -182,7 +190,31 @@ fn a_narrow_terminal_loses_columns_not_meaning() {
 }
 
 #[test]
-fn a_table_of_nothing_is_its_heading() {
-    assert_eq!(table(&[], None).lines().count(), 1);
+fn several_runs_are_shown_by_their_median_and_spread() {
+    let run = |p50: f64| Row {
+        half_rtt_ns: Some(summary(p50)),
+        ..row()
+    };
+    let shown = Repeated::median_of(vec![run(90.0), run(50.0), run(70.0)]).expect("a row");
+    assert_eq!(shown.half_rtt_ns, Some(summary(70.0)));
+    let repeated = shown.repeated.expect("several");
+    let spread = |factor: f64| Spread {
+        min: 50.0 * factor,
+        median: 70.0 * factor,
+        max: 90.0 * factor,
+    };
+    assert_eq!((repeated.runs, repeated.p50), (3, spread(1.0)));
+    assert_eq!((repeated.p99, repeated.max), (spread(3.0), spread(5.0)));
+    let value: Value = serde_json::from_str(&shown.json()).unwrap();
+    assert_eq!(value["repeated"]["p50"]["min"], 50.0);
+    let text = table(&[shown], None);
+    for part in ["p50 least", "50.0ns", "p50 most", "90.0ns"] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    assert!(Repeated::median_of(Vec::new()).is_none());
+}
+
+#[test]
+fn a_table_of_nothing_is_nothing() {
     assert_eq!(lay_out(&[], &[], &[], None), "");
 }
