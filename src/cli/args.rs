@@ -15,7 +15,7 @@ use crate::control::Address;
 use crate::shard::run::PollPolicy;
 
 /// Version and, where the build knew it, commit: `0.1.0 (84260ca)`.
-const VERSION: &str = match option_env!("RENDEZ_VERSION") {
+pub(super) const VERSION: &str = match option_env!("RENDEZ_VERSION") {
     Some(version) => version,
     None => env!("CARGO_PKG_VERSION"),
 };
@@ -66,12 +66,6 @@ Examples, of a cluster that a file, a variable or a launcher describes:
   rendez pending --config cluster.toml           what waits, by whom it waits for, the oldest first
   rendez stat --config cluster.toml --watch=2s   counters, again and again
   rendez stat /job:a/task:0 --json | jq .stages  of one task, for programs";
-
-const COMPLETIONS_EXAMPLES: &str = "\
-Examples:
-  rendez completions bash > ~/.local/share/bash-completion/completions/rendez
-  rendez completions zsh > ~/.zfunc/_rendez
-  rendez completions fish > ~/.config/fish/completions/rendez.fish";
 
 const BENCH_EXAMPLES: &str = "\
 Examples:
@@ -161,8 +155,11 @@ pub enum Command {
     #[command(after_help = with_table(super::dump::EXAMPLES))]
     Dump(super::dump::DumpArgs),
     /// Print completions for a shell.
-    #[command(after_help = COMPLETIONS_EXAMPLES)]
-    Completions(CompletionsArgs),
+    #[command(after_help = super::completions::EXAMPLES)]
+    Completions(super::completions::CompletionsArgs),
+    /// Write manual pages, one for each command.
+    #[command(after_help = super::man::EXAMPLES)]
+    Man(super::man::ManArgs),
     /// Make one page with plots of interval logs, beside each other.
     #[command(after_help = super::page::EXAMPLES)]
     Report(ReportArgs),
@@ -210,14 +207,6 @@ pub enum LogFormat {
     Text,
     /// One JSON object a line.
     Json,
-}
-
-/// Options of `completions`.
-#[derive(Args, Clone, PartialEq, Eq, Debug)]
-pub struct CompletionsArgs {
-    /// The shell.
-    #[arg(value_enum)]
-    pub shell: clap_complete::Shell,
 }
 
 /// Options of `report`.

@@ -105,10 +105,23 @@ pub fn exit_of(reason: &str) -> u8 {
     row.map_or(EXIT_FAILURE, |exit| exit.status)
 }
 
+/// What stands between examples and the table.
+const HEADING: &str = "\n\nExit statuses:\n";
+
+/// What is true of all errors.
+pub(super) const ERRORS: &str =
+    "Errors go to standard error as 'error[REASON]: …'; statuses and reasons are stable.";
+
+/// What [`with_table`] was given.
+pub(super) fn without_table(text: &str) -> &str {
+    text.split_once(HEADING)
+        .map_or(text, |(examples, _)| examples)
+}
+
 /// Examples of a command, and after them the table.
 #[must_use]
 pub fn with_table(examples: &str) -> String {
-    let mut text = format!("{}\n\nExit statuses:\n", examples.trim_end());
+    let mut text = examples.trim_end().to_owned() + HEADING;
     for exit in EXITS {
         text.push_str(&format!("  {:<4} {}", exit.status, exit.meaning));
         if !exit.reasons.is_empty() {
@@ -116,9 +129,7 @@ pub fn with_table(examples: &str) -> String {
         }
         text.push('\n');
     }
-    text.push_str(
-        "Errors go to standard error as 'error[REASON]: …'; statuses and reasons are stable.",
-    );
+    text.push_str(ERRORS);
     text
 }
 

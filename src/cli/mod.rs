@@ -9,6 +9,7 @@ pub mod ask;
 pub mod baseline;
 pub mod bench;
 pub mod cluster;
+pub mod completions;
 pub mod config;
 pub mod demo;
 pub mod doctor;
@@ -19,6 +20,7 @@ pub mod exits;
 pub mod histogram;
 mod logs;
 pub mod machine;
+pub mod man;
 pub mod nemesis;
 pub mod npy;
 mod observer;
@@ -120,12 +122,8 @@ fn dispatch(cli: &Cli, terminal: &mut Terminal) -> Result<(), CliError> {
         Command::Pending(args) => pending::run(args, terminal),
         Command::Stat(args) => stat::run(args, terminal),
         Command::Dump(args) => dump::run(args, terminal),
-        Command::Completions(args) => {
-            let mut text = Vec::new();
-            let mut command = <Cli as clap::CommandFactory>::command();
-            clap_complete::generate(args.shell, &mut command, "rendez", &mut text);
-            Ok(terminal.line(String::from_utf8_lossy(&text).trim_end())?)
-        }
+        Command::Completions(args) => completions::run(args, terminal),
+        Command::Man(args) => man::run(args, terminal),
         Command::DemoPeer(args) => demo::peer::serve(args),
         Command::Bench(args) if args.listen.is_some() => workload::listen(args, terminal),
         Command::Bench(args) => {
