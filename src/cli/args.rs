@@ -95,6 +95,9 @@ pub struct Cli {
     #[arg(long, value_enum, global = true, default_value_t = LogFormat::Text, value_name = "FORMAT",
         hide_short_help = true)]
     pub log: LogFormat,
+    /// Show all columns of tables, on a terminal that is too narrow for them too.
+    #[arg(long, global = true, hide_short_help = true)]
+    pub wide: bool,
     /// What to do.
     #[command(subcommand)]
     pub command: Command,

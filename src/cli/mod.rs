@@ -74,7 +74,12 @@ pub fn run(
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     let format = logs::format_of(&arguments);
     let result = match Cli::try_parse_from(arguments) {
-        Ok(cli) => dispatch(&cli, terminal),
+        Ok(cli) => {
+            if cli.wide {
+                terminal.widen();
+            }
+            dispatch(&cli, terminal)
+        }
         Err(error) => return show_usage(&error, format, terminal, errors),
     };
     match result {

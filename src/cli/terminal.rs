@@ -10,7 +10,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// The width to assume of a terminal that does not tell.
-const WIDTH_DEFAULT: usize = 100;
+const WIDTH_DEFAULT: usize = 80;
 
 /// No table is laid out for less: a line that wraps reads better than one cut to nothing.
 const WIDTH_MIN: usize = 40;
@@ -53,6 +53,11 @@ impl Terminal {
     #[must_use]
     pub const fn width(&self) -> Option<usize> {
         self.width
+    }
+
+    /// From now on tables keep all columns, as they do where the output is no terminal.
+    pub const fn widen(&mut self) {
+        self.width = None;
     }
 
     /// Writes one line, and flushes: a reader sees a result when there is one.

@@ -45,3 +45,19 @@ fn a_reader_that_went_away_is_no_failure() {
     let error = CliError::from(terminal.line("one").unwrap_err());
     assert_eq!((error.exit(), error.reason()), (0, "OUTPUT_CLOSED"));
 }
+
+#[test]
+fn who_asks_for_it_gets_all_columns_on_a_narrow_terminal() {
+    for (wide, width) in [(None, Some(80)), (Some("--wide"), None)] {
+        // Before the command or after it.
+        for order in [[wide, Some("completions")], [Some("completions"), wide]] {
+            let mut terminal = Terminal::into_writer(Box::new(Kept::default()), Some(80));
+            let words = order.into_iter().flatten().chain(["bash"]);
+            let arguments = std::iter::once("rendez").chain(words).map(Into::into);
+            let mut errors = Vec::new();
+            let status = crate::cli::run(arguments, &mut terminal, &mut errors);
+            assert_eq!(status, 0, "{}", String::from_utf8_lossy(&errors));
+            assert_eq!(terminal.width(), width, "{order:?}");
+        }
+    }
+}
