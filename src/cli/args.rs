@@ -46,11 +46,6 @@ Examples:
   rendez serve                                   under torchrun, Slurm, Kubernetes, mpirun, or with TF_CONFIG
   rendez serve --check --once                    hand a small file to every other task, check every byte, and end";
 
-const PUSH_EXAMPLES: &str = "\
-Examples, of a cluster that a file, a variable or a launcher describes:
-  rendez push model.safetensors --job a --task 0 --to /job:b/task:0
-  rendez pull --job b --task 0 --from /job:a/task:0 --out copy.safetensors";
-
 const DOCTOR_EXAMPLES: &str = "\
 Examples:
   rendez doctor
@@ -136,11 +131,11 @@ pub enum Command {
     /// Train a small network on parameter servers and workers.
     #[command(subcommand)]
     Train(super::train::TrainCommand),
-    /// Hand a file's tensors to another task, which pulls them.
-    #[command(after_help = PUSH_EXAMPLES)]
+    /// Hand files of tensors to another task, which pulls them.
+    #[command(after_help = super::push::EXAMPLES)]
     Push(super::push::PushArgs),
-    /// Take a file's tensors from another task, which pushes them.
-    #[command(after_help = PUSH_EXAMPLES)]
+    /// Take files of tensors from another task, which pushes them.
+    #[command(after_help = super::push::EXAMPLES)]
     Pull(super::push::PullArgs),
     /// Time round trips to running tasks.
     #[command(after_help = with_table(ASK_EXAMPLES))]

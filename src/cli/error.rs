@@ -7,7 +7,7 @@ use std::io;
 use std::path::Path;
 
 use super::exits::{EXIT_OK, EXIT_USAGE, exit_of};
-use crate::ground::Status;
+use crate::ground::{Code, Status, catalogue};
 
 /// Why a command ended early.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -46,6 +46,11 @@ impl CliError {
     #[must_use]
     pub const fn reason(&self) -> &'static str {
         self.reason
+    }
+
+    /// The status code that goes with the reason.
+    pub(super) fn code(&self) -> Code {
+        catalogue::find(self.reason).map_or(Code::Unknown, |entry| entry.code)
     }
 
     /// The message, without its reason.

@@ -1,22 +1,31 @@
-//! Exchange: hands all tensors of a file from one task of a cluster to another, by key, and checks or keeps them.
+//! Exchange: hands files of tensors from one task to another, by key, and checks them.
 //!
-//! Knows servers, keys and files; not who runs it: `push`, `pull` and `serve --check` do.
+//! Knows engines and keys; not how the two have found each other, nor what becomes of what was taken.
 //!
 //! ```text
-//!   source                                   destination
-//!   manifest ───────────────────────────────▶ names, types, shapes, a digest of each
-//!   tensor 0, 1, 2, … ──────────────────────▶ each checked against its digest
-//!            ◀─────────────────────────────── done
+//!   source                                                       destination
+//!   manifest ──────────────────────────────────────────────────▶ names, lengths
+//!   each file: header, tensor, tensor, …, SHA-256 ─────────────▶ taken piece by piece, and digested
+//!            ◀────────────────────────────────────────── "taken", after each piece
+//!            ◀──────────── report, when all of it was checked, written and synced, or why not
+//!   heard ─────────────────────────────────────────────────────▶ ends only now: its last word has arrived
 //! ```
+//!
+//! Each direction is one key, first in first out. What is under way is bounded: the source goes on when pieces were
+//! taken. A source that fails sends a dead value that says why.
 
+use std::collections::{BTreeSet, VecDeque};
+use std::fmt::Write;
 use std::time::{Duration, Instant};
 
 use async_io::Timer;
 use futures_lite::future::{block_on, or};
+use ring::digest::{Context, SHA256};
 use serde::{Deserialize, Serialize};
 
+use super::cargo::{Cargo, Content, is_plain};
 use super::error::CliError;
-use super::weights::Weights;
+use super::weights::{self, Entry};
 use crate::engine::{Engine, Recv};
 use crate::ground::{Code, DType, Key, Shape, Status, StepId, TaskName, catalogue};
 use crate::memory::Tensor;
@@ -25,202 +34,559 @@ use crate::shard::Received;
 /// The step of exchanges: none of those that programs count up from zero.
 const STEP: StepId = StepId(u64::MAX - 1);
 
-const MANIFEST: &str = "rendez.push.manifest";
-const DONE: &str = "rendez.push.done";
+/// From the source.
+const DATA: &str = "rendez.push.data";
+/// To the source.
+const TAKEN: &str = "rendez.push.taken";
+
+/// From the source, after the report.
+const HEARD: &str = "rendez.push.heard";
+/// Never sent: who waits for it hears that the other cannot be reached, and takes nothing that is for others.
+const THERE: &str = "rendez.push.there";
 
 /// How much longer a receive is waited for than a dial: who is not there is told by the dial, which knows why.
-const GRACE: Duration = Duration::from_secs(1);
+pub(super) const GRACE: Duration = Duration::from_secs(3);
 
-/// What a file holds, as its source says.
+/// Bytes under way before some must have been taken; one piece may be longer.
+const WINDOW: u64 = 256 << 20;
+
+/// Pieces under way.
+const PIECES_MAX: usize = 256;
+
+/// Files of one exchange.
+const FILES_MAX: usize = 4096;
+
+/// Bytes a second that any disk writes: for so long the last word may take.
+const SLOW_DISK: u64 = 10 << 20;
+
+/// How long the last words of both ends may take, and what is under way before them.
+const SETTLES_IN: Duration = Duration::from_secs(10);
+
+/// What comes, as its source says.
 #[derive(Serialize, Deserialize, Debug)]
-struct Manifest {
-    file: String,
-    tensors: Vec<Described>,
+pub(super) struct Manifest {
+    /// What the source calls all of it.
+    pub(super) name: String,
+    /// The files go into a folder, each under its name.
+    pub(super) is_folder: bool,
+    pub(super) files: Vec<Described>,
 }
 
+/// A file of a manifest.
 #[derive(Serialize, Deserialize, Debug)]
-struct Described {
-    name: String,
-    dtype: String,
-    shape: Vec<u64>,
-    digest: u64,
+pub(super) struct Described {
+    pub(super) name: String,
+    pub(super) bytes: u64,
+    /// It is a file of weights, and not an index.
+    is_weights: bool,
+}
+
+/// The destination's last word.
+#[derive(Serialize, Deserialize, Debug)]
+struct Report {
+    sums: Vec<String>,
+    is_written: bool,
+    failed: Option<Failed>,
+}
+
+/// Why one side gave up.
+#[derive(Serialize, Deserialize, Debug)]
+struct Failed {
+    code: u8,
+    reason: String,
+    message: String,
+}
+
+/// What came of it, at either end.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    /// SHA-256 of each file, in order: the same at both ends.
+    pub(super) sums: Vec<String>,
+    /// The destination has written and synced it.
+    pub(super) is_written: bool,
 }
 
 /// A tensor that came.
 #[derive(Debug)]
-pub(super) struct Taken {
-    /// Its name in the file.
-    pub(super) name: String,
+pub(super) struct Taken<'a> {
+    /// What it is in its file.
+    pub(super) entry: &'a Entry,
     /// It, and the path it took.
-    pub(super) received: Received,
+    pub(super) received: &'a Received,
     /// From the receive to the value.
     pub(super) took: Duration,
 }
 
-/// What was sent to a task, until it has taken everything.
-#[derive(Debug)]
-#[must_use = "whoever does not wait does not know whether it was taken"]
-pub(super) struct Delivery {
-    to: TaskName,
-    count: u64,
-    until: Instant,
-    done: Recv,
+/// Where what was taken goes.
+pub(super) trait Sink {
+    /// Before anything else: what will come.
+    fn begin(&mut self, manifest: &Manifest) -> Result<(), CliError>;
+    /// The next bytes of a file.
+    fn write(&mut self, file: usize, bytes: &[u8]) -> Result<(), CliError>;
+    /// A tensor whose bytes were written.
+    fn took(&mut self, taken: &Taken<'_>) -> Result<(), CliError>;
+    /// All files came, and are right. Gives whether they were written, and are there.
+    fn finish(&mut self) -> Result<bool, CliError>;
 }
 
-/// A file's tensors, read once and handed to any number of tasks.
-#[derive(Debug)]
-pub(super) struct Cargo {
-    manifest: Manifest,
-    tensors: Vec<Tensor>,
+/// Files on their way to a task.
+#[must_use = "whoever does not wait does not know whether it was taken"]
+pub(super) struct Delivery<'a> {
+    cargo: &'a Cargo,
+    engine: &'a Engine,
+    to: TaskName,
+    patience: Duration,
+    heard: Recv,
+    /// The file that is being sent, and its next piece.
+    at: (usize, usize),
+    digest: Context,
+    sums: Vec<String>,
+    under_way: VecDeque<u64>,
+    taken: u64,
+}
+
+/// Ends if `task` cannot be reached, or is lost, with the reason; and never else.
+pub(super) fn probe(engine: &Engine, task: &TaskName) -> Result<Recv, Status> {
+    let step = engine.step(STEP);
+    step.recv(&key(task, engine.task(), THERE)?).start()
+}
+
+/// Begins to listen for what `to` says. If it cannot be reached this ends with the reason.
+pub(super) fn hear_taken(engine: &Engine, to: &TaskName) -> Result<Recv, Status> {
+    let step = engine.step(STEP);
+    step.recv(&key(to, engine.task(), TAKEN)?).start()
+}
+
+/// Begins to listen for what `from` sends. If it cannot be reached this ends with the reason.
+pub(super) fn hear_data(engine: &Engine, from: &TaskName) -> Result<Recv, Status> {
+    let step = engine.step(STEP);
+    step.recv(&key(from, engine.task(), DATA)?).start()
 }
 
 impl Cargo {
-    /// Reads all tensors into the engine's memory.
-    pub(super) fn load(engine: &Engine, weights: &Weights) -> Result<Self, CliError> {
-        let mut tensors = Vec::new();
-        let mut described = Vec::new();
-        for entry in weights.entries() {
-            let dims: Vec<u64> = entry.meta.shape.dims().collect();
-            let mut builder = engine.tensor(entry.meta.dtype, &dims)?;
-            weights.read_into(entry, builder.bytes_mut())?;
-            let tensor = builder.finish();
-            described.push(Described {
-                name: entry.name.clone(),
-                dtype: entry.meta.dtype.name().to_owned(),
-                shape: dims,
-                digest: digest(tensor.bytes()),
-            });
-            tensors.push(tensor);
-        }
-        let manifest = Manifest {
-            file: weights.name().to_owned(),
-            tensors: described,
-        };
-        Ok(Self { manifest, tensors })
-    }
-
-    /// Bytes of all tensors.
-    pub(super) fn bytes(&self) -> u64 {
-        self.tensors
-            .iter()
-            .map(|tensor| tensor.bytes().len() as u64)
-            .sum()
-    }
-
-    /// Tensors.
-    pub(super) fn count(&self) -> usize {
-        self.tensors.len()
-    }
-
-    /// Sends everything to `to`, which never waits for a receiver, and begins to listen for its last word: once it has
-    /// taken everything it may leave, and what nobody waits for goes with it.
-    pub(super) fn send(
-        &self,
-        engine: &Engine,
+    /// Begins to send everything to `to`, as much as may be under way. `heard` listens to it already.
+    pub(super) fn send<'a>(
+        &'a self,
+        engine: &'a Engine,
         to: &TaskName,
+        heard: Recv,
         patience: Duration,
-    ) -> Result<Delivery, Status> {
-        let step = engine.step(STEP);
-        let from = engine.task();
-        let until = Instant::now() + patience + GRACE;
-        let done = step.recv(&key(to, from, DONE)?).start()?;
-        let delivery = Delivery {
-            to: to.clone(),
-            count: self.tensors.len() as u64,
-            until,
-            done,
+    ) -> Result<Delivery<'a>, CliError> {
+        let described = self.parcels.iter().map(|parcel| Described {
+            name: parcel.name.clone(),
+            bytes: parcel.bytes(),
+            is_weights: matches!(parcel.content, Content::Weights(_)),
+        });
+        let manifest = Manifest {
+            name: self.name().to_owned(),
+            is_folder: self.is_folder,
+            files: described.collect(),
         };
-        let text = serde_json::to_vec(&self.manifest).map_err(|error| malformed(from, &error))?;
-        let shape = Shape::row(text.len() as u64).ok_or_else(|| malformed(from, &"too long"))?;
-        let manifest = Tensor::from_vec(text, shape).map_err(|error| malformed(from, &error))?;
-        step.send(&key(from, to, MANIFEST)?, manifest)?;
-        for (index, tensor) in self.tensors.iter().enumerate() {
-            step.send(&key(from, to, &edge(index))?, tensor.clone())?;
-        }
+        let mut delivery = Delivery {
+            cargo: self,
+            engine,
+            to: to.clone(),
+            patience,
+            heard,
+            at: (0, 0),
+            digest: Context::new(&SHA256),
+            sums: Vec::new(),
+            under_way: VecDeque::new(),
+            taken: 0,
+        };
+        delivery.give(text(&manifest, to)?)?;
+        delivery.fill()?;
         Ok(delivery)
     }
 }
 
-impl Delivery {
-    /// Waits until everything was taken.
-    pub(super) fn wait(self) -> Result<(), Status> {
-        let got = wait(self.done, &self.to, self.until)?;
-        match got.tensor.as_slice::<u64>() {
-            Ok([count]) if *count == self.count => Ok(()),
-            _ => Err(malformed(&self.to, &"it did not take every tensor")),
+impl Delivery<'_> {
+    /// Sends the rest, and waits until the other end has it for good. `progress` hears how many bytes were taken.
+    pub(super) fn wait(mut self, progress: &mut dyn FnMut(u64)) -> Result<Outcome, CliError> {
+        let report = loop {
+            self.fill()?;
+            let is_all = self.under_way.is_empty();
+            let patience = if is_all {
+                let slowly = Duration::from_secs(self.cargo.bytes() / SLOW_DISK);
+                self.patience + slowly
+            } else {
+                self.patience
+            };
+            let got = self.next(patience + GRACE)?;
+            if got.tensor.dtype() == DType::U64 {
+                let len = self.under_way.pop_front();
+                let len = len.ok_or_else(|| malformed(&self.to, &"it took what was not sent"))?;
+                self.taken += len;
+                progress(self.taken);
+                continue;
+            }
+            break read::<Report>(&got, &self.to)?;
+        };
+        self.ends();
+        if let Some(failed) = report.failed {
+            return Err(failed.status(&self.to).into());
+        }
+        let is_all = self.at.0 == self.cargo.parcels.len();
+        if !is_all || report.sums != self.sums {
+            let message = format!("what {} has is not what was sent", self.to);
+            return Err(Status::new(Code::DataLoss, catalogue::DATA_MISMATCH, message).into());
+        }
+        Ok(Outcome {
+            sums: report.sums,
+            is_written: report.is_written,
+        })
+    }
+
+    /// What the other end says next. The one after that is waited for already, so that it is known if it is lost.
+    fn next(&mut self, patience: Duration) -> Result<Received, Status> {
+        let next = hear_taken(self.engine, &self.to)?;
+        let heard = std::mem::replace(&mut self.heard, next);
+        wait(heard, &self.to, Instant::now() + patience)
+            .map_err(|status| self.engine.with_cause(&self.to, status))
+    }
+
+    /// Tells the other end that its report is here, and that it may go.
+    fn ends(&self) {
+        let step = self.engine.step(STEP);
+        let key = key(self.engine.task(), &self.to, HEARD);
+        let told = key.and_then(|key| step.send(&key, Tensor::scalar(1_u64)));
+        if let Err(status) = told {
+            tracing::debug!(%status, "the other end waits a while for nothing");
+        }
+    }
+
+    /// Sends as much as may be under way.
+    fn fill(&mut self) -> Result<(), CliError> {
+        while let Some(parcel) = self.cargo.parcels.get(self.at.0) {
+            let under_way: u64 = self.under_way.iter().sum();
+            let len = match &parcel.content {
+                Content::Weights(weights) => self
+                    .at
+                    .1
+                    .checked_sub(1)
+                    .and_then(|tensor| weights.entries().get(tensor))
+                    .map_or(0, |entry| entry.len),
+                Content::Index(text) => text.len() as u64,
+            };
+            let is_full = under_way + len > WINDOW || self.under_way.len() >= PIECES_MAX;
+            if is_full && !self.under_way.is_empty() {
+                return Ok(());
+            }
+            let piece = match self.piece() {
+                Ok(piece) => piece,
+                // What is taken makes room.
+                Err(error) if is_no_room(&error) && !self.under_way.is_empty() => return Ok(()),
+                Err(error) => {
+                    self.give_up(&error);
+                    return Err(error);
+                }
+            };
+            self.give(piece)?;
+        }
+        Ok(())
+    }
+
+    /// The next piece: the header or a tensor of a file of weights, the text of an index, or the file's digest.
+    fn piece(&mut self) -> Result<Tensor, CliError> {
+        let (file, piece) = self.at;
+        let parcel = &self.cargo.parcels[file];
+        let tensor = match (&parcel.content, piece) {
+            (Content::Weights(weights), 0) => {
+                let header = weights.header();
+                self.digest.update(&(header.len() as u64).to_le_bytes());
+                row(header.to_vec(), &self.to)?
+            }
+            (Content::Weights(weights), piece) if piece <= weights.entries().len() => {
+                let entry = &weights.entries()[piece - 1];
+                let dims: Vec<u64> = entry.meta.shape.dims().collect();
+                let mut builder = self.engine.tensor(entry.meta.dtype, &dims)?;
+                weights.read_into(entry, builder.bytes_mut())?;
+                builder.finish()
+            }
+            (Content::Index(text), 0) => row(text.clone(), &self.to)?,
+            _ => {
+                let digest = std::mem::replace(&mut self.digest, Context::new(&SHA256));
+                let sum = hex(digest.finish().as_ref());
+                self.sums.push(sum.clone());
+                self.at = (file + 1, 0);
+                return Ok(row(sum.into_bytes(), &self.to)?);
+            }
+        };
+        self.digest.update(tensor.bytes());
+        self.at.1 += 1;
+        Ok(tensor)
+    }
+
+    fn give(&mut self, piece: Tensor) -> Result<(), CliError> {
+        let len = piece.bytes().len() as u64;
+        let step = self.engine.step(STEP);
+        let key = key(self.engine.task(), &self.to, DATA)?;
+        let sent = step.send_async(&key, piece).deadline(self.patience).wait();
+        sent.map_err(Status::from)?;
+        self.under_way.push_back(len);
+        Ok(())
+    }
+
+    /// Tells the other end why nothing more comes, and waits until it knows.
+    fn give_up(&mut self, error: &CliError) {
+        let mut told = || -> Result<(), Status> {
+            let step = self.engine.step(STEP);
+            let why = text(&Failed::of(error), &self.to)?;
+            step.send_dead(&key(self.engine.task(), &self.to, DATA)?, why)?;
+            while self.next(SETTLES_IN)?.tensor.dtype() == DType::U64 {}
+            self.ends();
+            Ok(())
+        };
+        if let Err(status) = told() {
+            tracing::debug!(%status, "the other end is not told why nothing more comes");
         }
     }
 }
 
-/// Takes what `from` sends, checks every tensor, and tells `each` of it. Returns the name of the file.
+/// Takes what `from` sends, checks it, and has it written. `heard` listens to it already. When this returns the source
+/// is being told how it went: [`settle`] waits until it knows.
 pub(super) fn take(
     engine: &Engine,
     from: &TaskName,
+    heard: Recv,
     patience: Duration,
-    each: &mut dyn FnMut(Taken) -> Result<(), CliError>,
-) -> Result<String, CliError> {
-    let until = Instant::now() + patience + GRACE;
-    let step = engine.step(STEP);
-    let recv = |edge: &str| -> Result<Received, Status> {
-        let received = wait(step.recv(&key(from, engine.task(), edge)?), from, until);
-        received.map_err(|status| engine.with_cause(from, status))
+    sink: &mut dyn Sink,
+) -> Result<Outcome, CliError> {
+    let mut taker = Taker {
+        engine,
+        from,
+        heard,
+        patience,
     };
-    let manifest = recv(MANIFEST)?;
-    let manifest: Manifest =
-        serde_json::from_slice(manifest.tensor.bytes()).map_err(|error| malformed(from, &error))?;
-    for (index, described) in manifest.tensors.iter().enumerate() {
-        let began = Instant::now();
-        let received = recv(&edge(index))?;
-        let took = began.elapsed();
-        let meta = received.tensor.meta();
-        let is_same = meta.dtype.name() == described.dtype
-            && meta.shape.dims().eq(described.shape.iter().copied())
-            && digest(received.tensor.bytes()) == described.digest;
-        if !is_same {
-            let message = format!("tensor {} of {from} is not what was sent", described.name);
-            return Err(Status::new(Code::DataLoss, catalogue::DATA_MISMATCH, message).into());
+    let outcome = taker.all(sink);
+    let report = match &outcome {
+        Ok(outcome) => Report {
+            sums: outcome.sums.clone(),
+            is_written: outcome.is_written,
+            failed: None,
+        },
+        Err(error) => Report {
+            sums: Vec::new(),
+            is_written: false,
+            failed: Some(Failed::of(error)),
+        },
+    };
+    let told = text(&report, from).and_then(|report| taker.say(report));
+    match (outcome, told) {
+        (Ok(outcome), told) => {
+            if let Err(status) = told {
+                tracing::warn!(%from, %status, "the source was not told that all was taken");
+            }
+            Ok(outcome)
         }
-        each(Taken {
-            name: described.name.clone(),
-            received,
-            took,
-        })?;
+        (Err(error), _) => Err(error),
     }
-    let count = Tensor::scalar(manifest.tensors.len() as u64);
-    step.send(&key(engine.task(), from, DONE)?, count)?;
-    Ok(manifest.file)
 }
 
-/// Waits for what `from` sends. The receive has no deadline of its own: so it ends with the dial, if that fails.
-fn wait(receive: Recv, from: &TaskName, until: Instant) -> Result<Received, Status> {
+/// Waits until `from` has the report of a [`take`], or cannot have it any more: who leaves earlier may take its last word
+/// with it. What `from` has sent meanwhile, since it did not know, is let go of.
+pub(super) fn settle(engine: &Engine, from: &TaskName) {
+    let heard = async {
+        let step = engine.step(STEP);
+        step.recv(&key(from, engine.task(), HEARD)?).await.map(drop)
+    };
+    let unwanted = async {
+        loop {
+            drop(hear_data(engine, from)?.await?);
+        }
+    };
+    let settled = block_on(or(
+        heard,
+        or(unwanted, async {
+            Timer::after(SETTLES_IN).await;
+            let message = format!("{from} did not say that it knows how it went");
+            Err(Status::of(catalogue::DEADLINE, message))
+        }),
+    ));
+    if let Err(status) = settled {
+        tracing::debug!(%from, %status, "the source may not know how it went");
+    }
+}
+
+struct Taker<'a> {
+    engine: &'a Engine,
+    from: &'a TaskName,
+    heard: Recv,
+    patience: Duration,
+}
+
+impl Taker<'_> {
+    fn all(&mut self, sink: &mut dyn Sink) -> Result<Outcome, CliError> {
+        let (got, _) = self.next()?;
+        let manifest: Manifest = read(&got, self.from)?;
+        judge(&manifest, self.from)?;
+        self.took()?;
+        sink.begin(&manifest)?;
+        let mut sums = Vec::new();
+        for (file, described) in manifest.files.iter().enumerate() {
+            let mut digest = Context::new(&SHA256);
+            let mut put = |sink: &mut dyn Sink, bytes: &[u8]| {
+                digest.update(bytes);
+                sink.write(file, bytes)
+            };
+            let (first, _) = self.next()?;
+            let first = bytes_of(&first, self.from)?;
+            if described.is_weights {
+                let entries = self.entries(first, described)?;
+                put(sink, &(first.len() as u64).to_le_bytes())?;
+                put(sink, first)?;
+                self.took()?;
+                for entry in &entries {
+                    let (received, took) = self.next()?;
+                    if received.tensor.meta() != entry.meta {
+                        return Err(mismatch(&entry.name, self.from));
+                    }
+                    put(sink, received.tensor.bytes())?;
+                    sink.took(&Taken {
+                        entry,
+                        received: &received,
+                        took,
+                    })?;
+                    // It goes home before its owner hears that it may send more.
+                    drop(received);
+                    self.took()?;
+                }
+            } else {
+                if first.len() as u64 != described.bytes {
+                    return Err(mismatch(&described.name, self.from));
+                }
+                put(sink, first)?;
+                self.took()?;
+            }
+            let (theirs, _) = self.next()?;
+            let ours = hex(digest.finish().as_ref());
+            if bytes_of(&theirs, self.from)? != ours.as_bytes() {
+                return Err(mismatch(&described.name, self.from));
+            }
+            sums.push(ours);
+            self.took()?;
+        }
+        let is_written = sink.finish()?;
+        Ok(Outcome { sums, is_written })
+    }
+
+    /// The tensors that a header promises. It is a claim, as a file is.
+    fn entries(&self, header: &[u8], described: &Described) -> Result<Vec<Entry>, Status> {
+        weights::of_header(header, described.bytes)
+            .map_err(|fault| malformed(self.from, &fault.of(&described.name)))
+    }
+
+    /// The next piece, and how long it took.
+    fn next(&mut self) -> Result<(Received, Duration), Status> {
+        let began = Instant::now();
+        // The next one is waited for already: so it is known if the source is lost.
+        let next = hear_data(self.engine, self.from)?;
+        let heard = std::mem::replace(&mut self.heard, next);
+        let got = wait(heard, self.from, began + self.patience + GRACE)
+            .map_err(|status| self.engine.with_cause(self.from, status))?;
+        if got.is_dead {
+            let failed: Failed = read(&got, self.from)?;
+            return Err(failed.status(self.from));
+        }
+        Ok((got, began.elapsed()))
+    }
+
+    fn took(&self) -> Result<(), Status> {
+        self.say(Tensor::scalar(1_u64))
+    }
+
+    fn say(&self, word: Tensor) -> Result<(), Status> {
+        let step = self.engine.step(STEP);
+        step.send(&key(self.engine.task(), self.from, TAKEN)?, word)
+    }
+}
+
+impl Failed {
+    fn of(error: &CliError) -> Self {
+        Self {
+            code: error.code() as u8,
+            reason: error.reason().to_owned(),
+            message: error.message().to_owned(),
+        }
+    }
+
+    /// As it came. A reason that we do not know is `PEER_STATUS`.
+    fn status(&self, of: &TaskName) -> Status {
+        let code = Code::from_wire(self.code);
+        let entry = catalogue::find(&self.reason);
+        let reason = entry.map_or(catalogue::PEER_STATUS, |entry| entry.reason);
+        let message: String = self.message.chars().filter(|c| !c.is_control()).collect();
+        Status::new(code, reason, format!("{of} gave up: {message}"))
+    }
+}
+
+/// What a manifest may say.
+fn judge(manifest: &Manifest, from: &TaskName) -> Result<(), Status> {
+    let files = &manifest.files;
+    if !(1..=FILES_MAX).contains(&files.len()) || (!manifest.is_folder && files.len() > 1) {
+        let what = format!("{} files at once", files.len());
+        return Err(malformed(from, &what));
+    }
+    let mut names = BTreeSet::new();
+    let mut bytes = 0_u64;
+    for file in files {
+        if !is_plain(&file.name) || !names.insert(&file.name) {
+            let what = format!("a file called '{}'", file.name.escape_debug());
+            return Err(malformed(from, &what));
+        }
+        let sum = bytes.checked_add(file.bytes);
+        bytes = sum.ok_or_else(|| malformed(from, &"more bytes than there can be"))?;
+    }
+    Ok(())
+}
+
+/// Waits for what `task` sends. The receive has no deadline of its own: so it ends with the dial, if that fails.
+pub(super) fn wait(receive: Recv, task: &TaskName, until: Instant) -> Result<Received, Status> {
     block_on(or(receive, async {
         Timer::at(until).await;
-        let message = format!("{from} is connected, and did not send all it should in time");
+        let message = format!("{task} is connected, and did not send all it should in time");
         Err(Status::of(catalogue::DEADLINE, message))
     }))
+}
+
+fn is_no_room(error: &CliError) -> bool {
+    error.code() == Code::ResourceExhausted
 }
 
 fn key(from: &TaskName, to: &TaskName, edge: &str) -> Result<Key, Status> {
     Ok(Key::between(&from.to_string(), &to.to_string(), edge)?)
 }
 
-/// Names in files may hold what keys may not: tensors go by their place.
-fn edge(index: usize) -> String {
-    format!("rendez.push.{index}")
+fn row(bytes: Vec<u8>, task: &TaskName) -> Result<Tensor, Status> {
+    let shape = Shape::row(bytes.len() as u64).ok_or_else(|| malformed(task, &"too long"))?;
+    Tensor::from_vec(bytes, shape).map_err(|error| malformed(task, &error))
 }
 
-/// FNV-1a over 64-bit words: it finds what went wrong on the way, and is no proof against anybody.
-fn digest(bytes: &[u8]) -> u64 {
-    const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
-    const PRIME: u64 = 0x0100_0000_01b3;
-    let words = bytes.chunks(8).map(|chunk| {
-        let mut word = [0; 8];
-        word[..chunk.len()].copy_from_slice(chunk);
-        u64::from_le_bytes(word)
-    });
-    words.fold(BASIS ^ bytes.len() as u64, |hash, word| {
-        (hash ^ word).wrapping_mul(PRIME).rotate_left(29)
+fn text(what: &impl Serialize, task: &TaskName) -> Result<Tensor, Status> {
+    let text = serde_json::to_vec(what).map_err(|error| malformed(task, &error))?;
+    row(text, task)
+}
+
+fn bytes_of<'a>(got: &'a Received, from: &TaskName) -> Result<&'a [u8], Status> {
+    let bytes = got.tensor.as_slice::<u8>();
+    bytes.map_err(|error| malformed(from, &error))
+}
+
+fn read<T: for<'a> Deserialize<'a>>(got: &Received, from: &TaskName) -> Result<T, Status> {
+    serde_json::from_slice(bytes_of(got, from)?).map_err(|error| malformed(from, &error))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // Into memory, which takes everything.
+        let _ = write!(text, "{byte:02x}");
+        text
     })
+}
+
+fn mismatch(what: &str, from: &TaskName) -> CliError {
+    let message = format!("{what} of {from} is not what was sent");
+    Status::new(Code::DataLoss, catalogue::DATA_MISMATCH, message).into()
 }
 
 fn malformed(task: &TaskName, what: &dyn std::fmt::Display) -> Status {
@@ -230,25 +596,4 @@ fn malformed(task: &TaskName, what: &dyn std::fmt::Display) -> Status {
         catalogue::SAFETENSORS_MALFORMED,
         message,
     )
-}
-
-/// The data type of that name, for files that are written.
-pub(super) fn safetensors_dtype(dtype: DType) -> Option<safetensors::Dtype> {
-    use safetensors::Dtype as To;
-    Some(match dtype {
-        DType::Bool => To::BOOL,
-        DType::U8 => To::U8,
-        DType::I8 => To::I8,
-        DType::U16 => To::U16,
-        DType::I16 => To::I16,
-        DType::U32 => To::U32,
-        DType::I32 => To::I32,
-        DType::U64 => To::U64,
-        DType::I64 => To::I64,
-        DType::F16 => To::F16,
-        DType::BF16 => To::BF16,
-        DType::F32 => To::F32,
-        DType::F64 => To::F64,
-        _ => return None,
-    })
 }

@@ -1,35 +1,53 @@
-//! `rendez push` and `rendez pull`: a file's tensors from one task of a cluster to another, in either order.
+//! `rendez push` and `rendez pull`: files of tensors from one task of a cluster to another, in either order.
 //!
-//! Each of the two is a task while it runs. Knows servers, files and tables.
+//! Each of the two is a task while it runs, or a visitor beside that task if it runs already. Knows files and tables.
 
+use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use safetensors::tensor::TensorView;
+use serde_json::json;
 
+use super::cargo::Cargo;
 use super::error::CliError;
-use super::exchange::{self, Cargo, Taken};
+use super::exchange;
+use super::meeting::{self, Offering};
 use super::report::lay_out;
-use super::serve;
 use super::settings::SettingArgs;
+use super::shelf::{Shelf, Told};
 use super::terminal::Terminal;
 use super::units::{self, show_bytes, show_nanos};
-use super::weights::Weights;
-use crate::ground::{Status, TaskName};
-use crate::shard::Path;
+use crate::ground::{Code, Status, TaskName};
+
+/// Examples of their use.
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  rendez push model.safetensors --to /job:b/task:0 --config cluster.toml --job a --task 0
+  rendez push model.safetensors.index.json --to /job:b/task:0 …     all files of one model
+  rendez push folder --to /job:b/task:0 …                           all files of weights in a folder, and their index
+  rendez pull --from /job:a/task:0 --out model.safetensors --config cluster.toml --job b --task 0
+  rendez pull --from /job:a/task:0 --out folder …
+
+Where the task runs already (`rendez serve`), push and pull are visitors beside it and use its place in the cluster.
+Files come out as they went in, byte for byte. They appear when all of them are whole, checked and synced; only then does
+the push end well.";
 
 /// Options of `push`.
 #[derive(Args, Clone, PartialEq, Debug)]
 pub struct PushArgs {
-    /// A file of weights (safetensors); without one, a small real model that the program carries.
-    pub file: Option<PathBuf>,
-    /// Who takes it: a task that runs `rendez pull`, now or later.
+    /// Files of weights (safetensors), indices of models in several files, or folders of such; without any, a small real
+    /// model that the program carries.
+    pub files: Vec<PathBuf>,
+    /// Who takes it: a task as which `rendez pull` runs, now or later.
     #[arg(long, value_name = "TASK")]
     pub to: String,
-    /// How long the other task may take; instead of connect_timeout.
+    /// How long the other task may take to come, and to take a piece; instead of connect_timeout.
     #[arg(long, value_parser = units::positive_duration, default_value = "60s", value_name = "TIME")]
     pub patience: Duration,
+    /// One JSON object.
+    #[arg(long)]
+    pub json: bool,
     /// The settings.
     #[command(flatten)]
     pub settings: SettingArgs,
@@ -38,16 +56,17 @@ pub struct PushArgs {
 /// Options of `pull`.
 #[derive(Args, Clone, PartialEq, Debug)]
 pub struct PullArgs {
-    /// Who has it: a task that runs `rendez push`, now or later.
+    /// Who has it: a task as which `rendez push` runs, now or later.
     #[arg(long, value_name = "TASK")]
     pub from: String,
-    /// Write the tensors into this file (safetensors).
-    #[arg(long, value_name = "FILE")]
+    /// Write what comes here: the path of one file, or a folder for several. A device, a FIFO or /dev/stdout is written
+    /// through.
+    #[arg(long, value_name = "PATH")]
     pub out: Option<PathBuf>,
-    /// How long the other task may take; instead of connect_timeout.
+    /// How long the other task may take to come, and to send a piece; instead of connect_timeout.
     #[arg(long, value_parser = units::positive_duration, default_value = "60s", value_name = "TIME")]
     pub patience: Duration,
-    /// One JSON object a line for each tensor.
+    /// One JSON object a line for each tensor, and one for all.
     #[arg(long)]
     pub json: bool,
     /// The settings.
@@ -55,74 +74,114 @@ pub struct PullArgs {
     pub settings: SettingArgs,
 }
 
+/// How long what a visitor said last may take to leave.
+const DRAIN: Duration = Duration::from_secs(5);
+
 /// Runs `push`.
 ///
 /// # Errors
-/// What is wrong with file, settings or cluster; `Unavailable` or `DeadlineExceeded` if nobody takes it.
+/// What is wrong with files, settings or cluster; `Unavailable` or `DeadlineExceeded` if nobody takes it; why it could
+/// not be written there.
 pub fn push(args: &PushArgs, terminal: &mut Terminal) -> Result<(), CliError> {
     let to = TaskName::parse(&args.to).map_err(Status::from)?;
-    let weights = match &args.file {
-        Some(file) => Weights::open(file)?,
-        None => Weights::built_in()?,
+    let cargo = Cargo::of(&args.files)?;
+    let offering = Offering::open(&args.settings, &to, args.patience)?;
+    let engine = offering.presence.engine().clone();
+    let progress = terminal.transfer(cargo.bytes());
+    let run = || {
+        let (taker, heard) = offering.taker()?;
+        let began = Instant::now();
+        let delivery = cargo.send(&engine, &taker, heard, args.patience)?;
+        let outcome = delivery.wait(&mut |bytes| progress.at_byte(bytes))?;
+        let took = began.elapsed();
+        Ok((outcome, took, way_to(&engine.connected(), &taker)))
     };
-    let (server, _) = serve::start(&args.settings, args.patience)?;
-    let engine = server.engine()?;
-    let cargo = Cargo::load(&engine, &weights)?;
-    let began = Instant::now();
-    let pushed = cargo
-        .send(&engine, &to, args.patience)
-        .and_then(|delivery| delivery.wait());
-    let took = began.elapsed();
-    let way = way_to(&engine.connected(), &to);
-    server.stop(None);
-    pushed.map_err(|status| engine.with_cause(&to, status))?;
+    let done: Result<_, CliError> = run();
+    drop(progress);
+    offering.leave(DRAIN);
+    let (outcome, took, way) = done?;
+    if args.json {
+        let files = cargo.parcels.iter().zip(&outcome.sums);
+        let files: Vec<_> = files
+            .map(|(parcel, sum)| {
+                json!({
+                    "file": parcel.name, "bytes": parcel.bytes(), "tensors": parcel.tensors(), "sha256": sum,
+                    "sha256_there": sum,
+                })
+            })
+            .collect();
+        terminal.line(json!({
+            "name": cargo.name(), "to": to.to_string(), "path": way, "tensors": cargo.tensors(),
+            "bytes": cargo.bytes(), "time_ns": nanos(took), "is_written": outcome.is_written, "files": files,
+        }))?;
+        return Ok(());
+    }
+    let kept = if outcome.is_written {
+        "written and synced there"
+    } else {
+        "kept in no file there"
+    };
     terminal.line(format!(
-        "{}: {} tensors, {}, taken by {to} over {way} in {:.1} ms",
-        weights.name(),
-        cargo.count(),
+        "{}: {} tensors, {}, taken by {to} over {way} in {:.1} ms, {kept}",
+        cargo.name(),
+        cargo.tensors(),
         show_bytes(cargo.bytes()),
         took.as_secs_f64() * 1e3
     ))?;
+    for (parcel, sum) in cargo.parcels.iter().zip(&outcome.sums) {
+        terminal.line(format!("sha256 {sum}  {} (the same there)", parcel.name))?;
+    }
     Ok(())
 }
 
 /// Runs `pull`.
 ///
 /// # Errors
-/// As [`push`]; `DATA_MISMATCH` if a tensor is not what was sent.
+/// As [`push`]; `DATA_MISMATCH` if a file is not what was sent.
 pub fn pull(args: &PullArgs, terminal: &mut Terminal) -> Result<(), CliError> {
     let from = TaskName::parse(&args.from).map_err(Status::from)?;
-    let (server, _) = serve::start(&args.settings, args.patience)?;
-    let engine = server.engine()?;
-    let mut all = Vec::new();
-    let taken = exchange::take(&engine, &from, args.patience, &mut |taken| {
-        all.push(taken);
-        Ok(())
-    });
-    let way = way_to(&engine.connected(), &from);
-    let written = taken.and_then(|file| {
-        if let Some(out) = &args.out {
-            write(out, &all)?;
-        }
-        Ok(file)
-    });
-    if written.is_ok() {
-        show(&all, args.json, terminal)?;
+    let progress = terminal.transfer(0);
+    let mut at = |bytes, total| {
+        progress.of_bytes(total);
+        progress.at_byte(bytes);
+    };
+    let mut shelf = Shelf::open(args.out.as_deref(), &mut at)?;
+    let mut errors = shelf
+        .is_standard_output()
+        .then(|| Terminal::into_writer(Box::new(io::stderr()), None));
+    let terminal = errors.as_mut().unwrap_or(terminal);
+    let (presence, pusher, heard) = meeting::seek(&args.settings, &from, args.patience)?;
+    let engine = presence.engine().clone();
+    let taken = exchange::take(&engine, &pusher, heard, args.patience, &mut shelf);
+    let way = way_to(&engine.connected(), &pusher);
+    let (name, files, tensors) = (shelf.name, shelf.files, shelf.tensors);
+    drop(progress);
+    let is_lost = |error: &CliError| error.code() == Code::Unavailable;
+    if !taken.as_ref().is_err_and(is_lost) {
+        exchange::settle(&engine, &pusher);
     }
-    // The last word, that all was taken, leaves while it stops.
-    let bytes: u64 = all
-        .iter()
-        .map(|taken| taken.received.tensor.bytes().len() as u64)
-        .sum();
-    let count = all.len();
-    drop(all);
-    server.stop(None);
-    let file = written?;
-    if !args.json {
-        terminal.line(format!(
-            "\n{file} from {from} over {way}: {count} tensors, {}, every byte right",
-            show_bytes(bytes)
-        ))?;
+    presence.leave(DRAIN);
+    let outcome = taken?;
+    let bytes: u64 = files.iter().map(|(_, bytes)| bytes).sum();
+    show(&tensors, args.json, terminal)?;
+    if args.json {
+        let all = files.iter().zip(&outcome.sums);
+        let all: Vec<_> = all
+            .map(|((file, bytes), sum)| json!({ "file": file, "bytes": bytes, "sha256": sum }))
+            .collect();
+        terminal.line(json!({
+            "name": name, "from": from.to_string(), "path": way, "tensors": tensors.len(), "bytes": bytes,
+            "is_written": outcome.is_written, "files": all,
+        }))?;
+        return Ok(());
+    }
+    terminal.line(format!(
+        "\n{name} from {from} over {way}: {} tensors, {}, every byte right",
+        tensors.len(),
+        show_bytes(bytes)
+    ))?;
+    for ((file, _), sum) in files.iter().zip(&outcome.sums) {
+        terminal.line(format!("sha256 {sum}  {file} (the same there)"))?;
     }
     Ok(())
 }
@@ -132,67 +191,36 @@ fn way_to(connected: &[crate::engine::Connected], task: &TaskName) -> &'static s
     peer.map_or("no path", |peer| peer.path.name())
 }
 
-fn show(all: &[Taken], json: bool, terminal: &mut Terminal) -> Result<(), CliError> {
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn show(all: &[Told], json: bool, terminal: &mut Terminal) -> Result<(), CliError> {
     let mut lines = vec![
         ["tensor", "dtype", "shape", "bytes", "path", "time"]
             .map(str::to_owned)
             .to_vec(),
     ];
-    for taken in all {
-        let tensor = &taken.received.tensor;
-        let path = match taken.received.path {
-            Path::Local => "local",
-            Path::Inline => "inline",
-            Path::Lease => "lease",
-            Path::Copy => "copy",
-        };
-        let dtype = tensor.meta().dtype.name();
-        let shape: Vec<u64> = tensor.meta().shape.dims().collect();
-        let nanos = taken.took.as_nanos() as f64;
+    for told in all {
         if json {
-            let object = serde_json::json!({
-                "tensor": taken.name, "dtype": dtype, "shape": shape,
-                "bytes": tensor.bytes().len(), "path": path, "time_ns": taken.took.as_nanos() as u64,
-            });
-            terminal.line(object)?;
+            terminal.line(json!({
+                "tensor": told.tensor, "dtype": told.dtype, "shape": told.shape, "bytes": told.bytes,
+                "path": told.path, "time_ns": told.time_ns,
+            }))?;
             continue;
         }
-        let dims: Vec<String> = shape.iter().map(u64::to_string).collect();
+        let dims: Vec<String> = told.shape.iter().map(u64::to_string).collect();
         lines.push(vec![
-            taken.name.clone(),
-            dtype.into(),
+            told.tensor.clone(),
+            told.dtype.into(),
             format!("[{}]", dims.join(",")),
-            show_bytes(tensor.bytes().len() as u64),
-            path.into(),
-            show_nanos(nanos),
+            show_bytes(told.bytes),
+            told.path.into(),
+            show_nanos(told.time_ns as f64),
         ]);
     }
     if !json {
         terminal.line(lay_out(&lines, &[0, 1, 2, 4], &[2, 1], terminal.width()))?;
     }
     Ok(())
-}
-
-fn write(out: &std::path::Path, all: &[Taken]) -> Result<(), CliError> {
-    let failed = |why: String| {
-        let message = format!("cannot write {}: {why}", out.display());
-        CliError::failure("FILE_UNWRITABLE", message)
-    };
-    let mut views = Vec::new();
-    for taken in all {
-        let tensor = &taken.received.tensor;
-        let dtype = exchange::safetensors_dtype(tensor.meta().dtype).ok_or_else(|| {
-            failed(format!(
-                "safetensors have no data type {} ({})",
-                tensor.meta().dtype,
-                taken.name
-            ))
-        })?;
-        let shape = tensor.meta().shape;
-        let shape = shape.dims().map(|dim| dim as usize).collect();
-        let view = TensorView::new(dtype, shape, tensor.bytes())
-            .map_err(|error| failed(error.to_string()))?;
-        views.push((taken.name.clone(), view));
-    }
-    safetensors::serialize_to_file(views, None, out).map_err(|error| failed(error.to_string()))
 }

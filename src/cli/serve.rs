@@ -9,13 +9,15 @@ use clap::Args;
 use rustix::process::Signal;
 use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 
+use super::cargo::Cargo;
 use super::error::CliError;
-use super::exchange::{self, Cargo};
+use super::exchange::{self, Manifest, Sink, Taken};
+use super::meeting::Board;
 use super::settings::SettingArgs;
 use super::terminal::Terminal;
 use super::units;
-use super::weights::Weights;
 use crate::cluster::{Resolved, resolve};
+use crate::control::Services;
 use crate::engine::Engine;
 use crate::ground::TaskName;
 use crate::server::Server;
@@ -51,7 +53,9 @@ pub fn run(args: &ServeArgs, terminal: &mut Terminal) -> Result<(), CliError> {
         // Refused by no kernel that rendez runs on; the parent also stops its children in good order.
         let _ = rustix::process::set_parent_process_death_signal(Some(Signal::TERM));
     }
-    let (server, resolved) = start(&args.settings, args.patience)?;
+    // Pushes beside this task say here where they listen.
+    let services = Board::default().services();
+    let (server, resolved) = start_with(&args.settings, args.patience, services)?;
     let engine = server.engine()?;
     let target = server.target();
     terminal.line(format!(
@@ -102,6 +106,15 @@ pub(super) fn start(
     settings: &SettingArgs,
     patience: Duration,
 ) -> Result<(Server, Resolved), CliError> {
+    start_with(settings, patience, Services::new())
+}
+
+/// As [`start`], with more services than every server has.
+pub(super) fn start_with(
+    settings: &SettingArgs,
+    patience: Duration,
+    services: Services,
+) -> Result<(Server, Resolved), CliError> {
     let loaded = settings.load()?;
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
@@ -110,7 +123,7 @@ pub(super) fn start(
     let mut config = loaded.config;
     config.connect_timeout = patience;
     let builder = Server::builder().config(config).resolved(&resolved);
-    let server = builder.build()?;
+    let server = builder.services(services).build()?;
     server.start()?;
     Ok((server, resolved))
 }
@@ -145,8 +158,7 @@ fn check(
     patience: Duration,
     terminal: &mut Terminal,
 ) -> Result<(), CliError> {
-    let weights = Weights::built_in()?;
-    let cargo = Cargo::load(engine, &weights)?;
+    let cargo = Cargo::of(&[])?;
     let others: Vec<TaskName> = server
         .cluster()
         .tasks()
@@ -155,17 +167,14 @@ fn check(
         .collect();
     let mut deliveries = Vec::new();
     for other in &others {
-        deliveries.push(cargo.send(engine, other, patience)?);
+        let heard = exchange::hear_taken(engine, other)?;
+        deliveries.push(cargo.send(engine, other, heard, patience)?);
     }
     for other in &others {
-        let (mut count, mut bytes, mut leased) = (0, 0, 0);
+        let mut counted = Counted::default();
         let began = Instant::now();
-        exchange::take(engine, other, patience, &mut |taken| {
-            count += 1;
-            bytes += taken.received.tensor.bytes().len() as u64;
-            leased += usize::from(taken.received.path == Path::Lease);
-            Ok(())
-        })?;
+        let heard = exchange::hear_data(engine, other)?;
+        exchange::take(engine, other, heard, patience, &mut counted)?;
         let took = began.elapsed();
         let connected = engine.connected();
         let way = connected
@@ -173,14 +182,48 @@ fn check(
             .find(|peer| peer.task == *other)
             .map_or("?", |peer| peer.path.name());
         terminal.line(format!(
-            "{other} → {}: {count} tensors, {}, every byte right, over {way} ({leased} read in place), {:.1} ms",
+            "{other} → {}: {} tensors, {}, every byte right, over {way} ({} read in place), {:.1} ms",
             server.task(),
-            units::show_bytes(bytes),
+            counted.tensors,
+            units::show_bytes(counted.bytes),
+            counted.leased,
             took.as_secs_f64() * 1e3
         ))?;
     }
     for delivery in deliveries {
-        delivery.wait()?;
+        delivery.wait(&mut |_| ())?;
+    }
+    for other in &others {
+        exchange::settle(engine, other);
     }
     Ok(())
+}
+
+/// What a check takes, and keeps none of.
+#[derive(Default)]
+struct Counted {
+    tensors: u64,
+    bytes: u64,
+    leased: u64,
+}
+
+impl Sink for Counted {
+    fn begin(&mut self, _: &Manifest) -> Result<(), CliError> {
+        Ok(())
+    }
+
+    fn write(&mut self, _: usize, _: &[u8]) -> Result<(), CliError> {
+        Ok(())
+    }
+
+    fn took(&mut self, taken: &Taken<'_>) -> Result<(), CliError> {
+        self.tensors += 1;
+        self.bytes += taken.received.tensor.bytes().len() as u64;
+        self.leased += u64::from(taken.received.path == Path::Lease);
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<bool, CliError> {
+        Ok(false)
+    }
 }

@@ -84,6 +84,18 @@ impl Terminal {
         }
         Progress(bar)
     }
+
+    /// A progress bar of so many bytes, with their rate and the time that is left; drawn as [`Terminal::progress`] is.
+    #[must_use]
+    pub fn transfer(&self, bytes: u64) -> Progress {
+        let progress = self.progress(bytes);
+        let template =
+            "{bar:24} {binary_bytes}/{binary_total_bytes}  {binary_bytes_per_sec}  {eta} left";
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            progress.0.set_style(style);
+        }
+        progress
+    }
 }
 
 impl std::fmt::Debug for Terminal {
@@ -112,6 +124,19 @@ impl Progress {
         self.0.set_message(how.to_string());
         self.0.set_position(steps);
         self.0.tick();
+    }
+
+    /// Of a transfer: there are so many bytes.
+    pub fn of_bytes(&self, bytes: u64) {
+        if self.0.length() != Some(bytes) {
+            self.0.set_length(bytes);
+            self.0.reset_eta();
+        }
+    }
+
+    /// Of a transfer: so many bytes are done.
+    pub fn at_byte(&self, bytes: u64) {
+        self.0.set_position(bytes);
     }
 
     /// One step is done.

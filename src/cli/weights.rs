@@ -16,10 +16,14 @@
 //! them. Such an entry says so in [`Entry::note`]; 8-bit ones keep their shape, narrower ones become a row of bytes.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 
 use safetensors::tensor::{Dtype as FileDType, Metadata, TensorInfo};
 
@@ -117,6 +121,7 @@ pub struct Entry {
 pub struct Weights {
     name: String,
     source: Source,
+    header: Vec<u8>,
     entries: Vec<Entry>,
 }
 
@@ -162,6 +167,7 @@ impl Weights {
         Ok(Self {
             name,
             source: Source::File(file),
+            header,
             entries,
         })
     }
@@ -175,9 +181,10 @@ impl Weights {
         bytes: impl Into<Cow<'static, [u8]>>,
     ) -> Result<Self, WeightsError> {
         let bytes = bytes.into();
-        let entries = parse(&bytes).map_err(|fault| fault.of(name))?;
+        let (header, entries) = parts(&bytes).map_err(|fault| fault.of(name))?;
         Ok(Self {
             name: name.to_owned(),
+            header: header.to_vec(),
             source: Source::Memory(bytes),
             entries,
         })
@@ -195,6 +202,19 @@ impl Weights {
     #[must_use]
     pub fn entries(&self) -> &[Entry] {
         &self.entries
+    }
+
+    /// The header as it stands in the file, with all that is said there of the whole (`__metadata__`). Before it stands
+    /// its length in 8 bytes, behind it the tensors in order, and nothing else.
+    #[must_use]
+    pub fn header(&self) -> &[u8] {
+        &self.header
+    }
+
+    /// Bytes of the whole file.
+    #[must_use]
+    pub fn file_bytes(&self) -> u64 {
+        LENGTH_BYTES + self.header.len() as u64 + self.total_bytes()
     }
 
     /// What the file is called.
@@ -262,7 +282,7 @@ impl Fault {
         }
     }
 
-    fn of(self, file: &str) -> WeightsError {
+    pub(super) fn of(self, file: &str) -> WeightsError {
         let file = file.to_owned();
         match self {
             Self::Malformed { at, what } => WeightsError::Malformed { file, at, what },
@@ -276,9 +296,24 @@ impl Fault {
 /// # Errors
 /// [`Fault`] says what is wrong and where.
 pub fn parse(bytes: &[u8]) -> Result<Vec<Entry>, Fault> {
+    parts(bytes).map(|(_, entries)| entries)
+}
+
+/// The header of a whole file in memory, and its tensors.
+fn parts(bytes: &[u8]) -> Result<(&[u8], Vec<Entry>), Fault> {
     let len = bytes.len() as u64;
     let header_len = header_len(&bytes[..bytes.len().min(LENGTH_BYTES as usize)], len)?;
-    parse_header(&bytes[LENGTH_BYTES as usize..][..header_len], len)
+    let header = &bytes[LENGTH_BYTES as usize..][..header_len];
+    Ok((header, parse_header(header, len)?))
+}
+
+/// The tensors that the header of a file of `file_len` bytes promises.
+///
+/// # Errors
+/// As [`parse`].
+pub(super) fn of_header(header: &[u8], file_len: u64) -> Result<Vec<Entry>, Fault> {
+    let length = header_len(&(header.len() as u64).to_le_bytes(), file_len)?;
+    parse_header(&header[..length], file_len)
 }
 
 /// The header's length, from the first bytes of a file of `file_len` bytes. It fits the file when this returns.
@@ -316,6 +351,9 @@ fn parse_header(header: &[u8], file_len: u64) -> Result<Vec<Entry>, Fault> {
     };
     let metadata: Metadata = serde_json::from_slice(header)
         .map_err(|error| Fault::malformed(place(), printable(&error.to_string())))?;
+    // The library takes the last of two entries of one name.
+    serde_json::from_slice::<Names>(header)
+        .map_err(|error| Fault::malformed(place(), printable(&error.to_string())))?;
     let data_len = file_len - end_of_header;
     let mut claimed = 0;
     let mut entries = Vec::new();
@@ -336,6 +374,36 @@ fn parse_header(header: &[u8], file_len: u64) -> Result<Vec<Entry>, Fault> {
         ));
     }
     Ok(entries)
+}
+
+/// The names of a header, each once.
+struct Names;
+
+impl<'a> Deserialize<'a> for Names {
+    fn deserialize<D: Deserializer<'a>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(NamesVisitor)
+    }
+}
+
+struct NamesVisitor;
+
+impl<'a> Visitor<'a> for NamesVisitor {
+    type Value = Names;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("names of tensors")
+    }
+
+    fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<Names, A::Error> {
+        let mut seen = BTreeSet::new();
+        while let Some((name, IgnoredAny)) = map.next_entry::<String, IgnoredAny>()? {
+            if let Some(name) = seen.replace(name) {
+                let what = format!("'{name}' stands there twice");
+                return Err(serde::de::Error::custom(what));
+            }
+        }
+        Ok(Names)
+    }
 }
 
 fn entry(name: &str, info: &TensorInfo, data_start: u64) -> Result<Entry, Fault> {
@@ -406,7 +474,7 @@ const fn carried_as(dtype: FileDType) -> (DType, Option<&'static str>) {
 }
 
 /// Text of a file, safe for a terminal.
-fn printable(text: &str) -> String {
+pub(super) fn printable(text: &str) -> String {
     if text.chars().any(char::is_control) {
         text.escape_debug().to_string()
     } else {

@@ -209,6 +209,12 @@ catalogue! {
     PEER_UNKNOWN: NotFound,
         "No task of this name is in the cluster, or another task answers at its address.",
         "Compare names and addresses with the cluster's specification.";
+    PUSH_ELSEWHERE: FailedPrecondition,
+        "What is pushed is for another task, or another takes it already.",
+        "Compare `--to` of the push with the task that pulls; one pull takes one push.";
+    PUSH_LIMIT: ResourceExhausted,
+        "As many pushes wait beside one task as may.",
+        "Wait until some were taken, or stop those that nobody takes.";
     PEER_STATUS: Unknown,
         "A peer reported a failure; code and message are its own.",
         "Read the message, and the log of the peer it names.";
@@ -331,6 +337,9 @@ catalogue! {
     SAFETENSORS_MALFORMED: InvalidArgument,
         "The file is not a safetensors file.",
         "Make the file again; it may have been cut short.";
+    MODEL_INDEX_MALFORMED: InvalidArgument,
+        "The index of a model in several files is none, names a file beyond its folder, or a tensor that is not there.",
+        "Get the model again, with all its files; the message says what is wrong.";
     CHECKPOINT_UNFIT: FailedPrecondition,
         "A checkpoint is of something else than what is trained.",
         "Name the folder of this training; the message says what is missing or of another shape.";

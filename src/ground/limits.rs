@@ -466,6 +466,9 @@ pub const STEP_LOG_MAX: usize = 1 << 10;
 /// How long steps are traced at most, in seconds.
 pub const TRACE_SECONDS_MAX: f64 = 60.0;
 
+/// Pushes that wait beside a task that runs: each is a process of its own, and takes some 200 bytes.
+pub const OFFERED_PUSHES_MAX: usize = 64;
+
 /// Connections to the metrics at once: a scraper, a probe or two, and somebody looking.
 pub const METRICS_GUESTS: usize = 16;
 

@@ -4,7 +4,7 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use super::{Inner, Operations, Protocol, Server, Stage, dialled};
 use crate::cluster::{ClusterSpec, Epoch, Membership, Resolved};
-use crate::control::Address;
+use crate::control::{Address, Services};
 use crate::engine::Config;
 use crate::ground::{Code, Status, TaskName, catalogue};
 use crate::proto::tensorflow::ServerDef;
@@ -21,6 +21,7 @@ pub struct Builder {
     port: Option<u16>,
     idle: Option<std::time::Duration>,
     operations: Operations,
+    services: Services,
 }
 
 impl Builder {
@@ -82,6 +83,12 @@ impl Builder {
         self
     }
 
+    /// More that its engine answers to other tasks than every server does.
+    pub(crate) fn services(mut self, services: Services) -> Self {
+        self.services = services;
+        self
+    }
+
     /// The server, not started.
     ///
     /// # Errors
@@ -114,6 +121,7 @@ impl Builder {
                 protocol,
                 idle: self.idle,
                 operations: self.operations,
+                services: self.services,
                 stage: Mutex::new(Stage::New),
                 changed: Condvar::new(),
             }),

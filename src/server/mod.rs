@@ -56,6 +56,7 @@ pub use protocol::Protocol;
 pub use session::{Callable, PartialRun, Session, StepOptions};
 
 use crate::cluster::{ClusterSpec, HostPort, Membership};
+use crate::control::Services;
 use crate::engine::{Config, Engine};
 use crate::ground::{Code, Status, TaskName, catalogue};
 use runtime::{Means, Place, Runtime};
@@ -74,6 +75,7 @@ struct Inner {
     protocol: Protocol,
     idle: Option<Duration>,
     operations: Operations,
+    services: Services,
     stage: Mutex<Stage>,
     changed: Condvar,
 }
@@ -143,7 +145,8 @@ impl Server {
             Stage::New => {}
         }
         let place = Place::default();
-        let engine = Engine::start_with(self.inner.config.clone(), place.services())?;
+        let services = place.services().and(self.inner.services.clone());
+        let engine = Engine::start_with(self.inner.config.clone(), services)?;
         let spec = match &self.inner.membership {
             Membership::Known(spec) => spec.clone(),
             Membership::Rooted { root, rank, size } => {

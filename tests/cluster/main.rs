@@ -8,6 +8,7 @@ mod bad_input;
 mod fallback;
 mod launchers;
 mod outputs;
+mod pushes;
 mod strangers;
 mod support;
 mod up;

@@ -8,11 +8,31 @@ use std::path::{Path, PathBuf};
 use safetensors::tensor::TensorView;
 
 use crate::cli::error::CliError;
-use crate::cli::exchange::safetensors_dtype;
 use crate::cli::weights::Weights;
 use crate::files::Output;
 use crate::ground::{DType, TensorMeta};
 use crate::memory::Tensor;
+
+/// The data type of that name, for files that are written.
+fn safetensors_dtype(dtype: DType) -> Option<safetensors::Dtype> {
+    use safetensors::Dtype as To;
+    Some(match dtype {
+        DType::Bool => To::BOOL,
+        DType::U8 => To::U8,
+        DType::I8 => To::I8,
+        DType::U16 => To::U16,
+        DType::I16 => To::I16,
+        DType::U32 => To::U32,
+        DType::I32 => To::I32,
+        DType::U64 => To::U64,
+        DType::I64 => To::I64,
+        DType::F16 => To::F16,
+        DType::BF16 => To::BF16,
+        DType::F32 => To::F32,
+        DType::F64 => To::F64,
+        _ => return None,
+    })
+}
 
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,470 @@
+//! Meeting: how a push and a pull find each other, also where tasks of their names run already.
+//!
+//! A push or a pull is the task of the cluster that it was told to be. If that task runs already, as `rendez serve`, it
+//! is a visitor beside it: a task of no cluster, that proves the secret like any other. A visitor that pushes listens at
+//! a port of its own, and has the running task tell where.
+//!
+//! ```text
+//!   push, as the task a: ─ tells at a's address that it pushes to b
+//!   push beside a:       ─ OFFER ─▶ a                      every second, as long as it waits
+//!   pull, as b or beside it: ─ FIND ─▶ whoever is a ─▶ who pushes to b, and where it listens
+//!                            ─ TAKE ─▶ who pushes          now it sends, to who asked
+//!   push beside a, when it ends: ─ WITHDRAW ─▶ a           an offer that is not repeated ends soon as well
+//! ```
+
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::{Duration, Instant};
+
+use async_io::Timer;
+use futures_lite::future::{block_on, or};
+use serde::{Deserialize, Serialize};
+
+use super::error::CliError;
+use super::exchange::{GRACE, hear_data, hear_taken, probe};
+use super::serve;
+use super::settings::SettingArgs;
+use crate::cluster::{Membership, resolve};
+use crate::control::{Address, Services};
+use crate::engine::{Engine, OBSERVER_JOB, Recv};
+use crate::ground::limits::OFFERED_PUSHES_MAX;
+use crate::ground::{Code, Status, TaskName, catalogue};
+use crate::server::{Server, dialled};
+
+/// Says where a visitor pushes from, and to whom.
+const OFFER: u32 = 48;
+/// Asks who pushes to a task.
+const FIND: u32 = 49;
+/// Has who pushes begin.
+const TAKE: u32 = 50;
+/// Says that a visitor pushes no more.
+const WITHDRAW: u32 = 51;
+
+/// How often an offer is repeated.
+const OFFER_EVERY: Duration = Duration::from_secs(1);
+
+/// How long an offer holds that is not repeated.
+const OFFER_HOLDS: Duration = Duration::from_secs(5);
+
+/// How often is looked whether the other end is there.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// How long a single question may take.
+const ANSWERS_IN: Duration = Duration::from_secs(2);
+
+/// Visitors have one of so many names: what is remembered of names stays small.
+const NAMES: u32 = 1 << 16;
+
+/// Names that are tried.
+const ATTEMPTS: usize = 8;
+
+/// What an offer says.
+#[derive(Serialize, Deserialize, Debug)]
+struct Offered {
+    to: String,
+    address: String,
+}
+
+/// Who is asked for, or asks.
+#[derive(Serialize, Deserialize, Debug)]
+struct Wanted {
+    to: String,
+}
+
+/// Who takes a push. The same may ask again: its answer may have been lost.
+#[derive(Serialize, Deserialize, Debug)]
+struct Taking {
+    to: String,
+    token: u64,
+}
+
+/// Who pushes, if anybody does, and where it listens; without an address it is who was asked.
+#[derive(Serialize, Deserialize, Debug)]
+struct Found {
+    pusher: Option<(String, String)>,
+}
+
+/// Who pushes from a task, and where: what a running task keeps for its visitors.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Board(Arc<Mutex<Vec<Offer>>>);
+
+#[derive(Debug)]
+struct Offer {
+    pusher: String,
+    to: TaskName,
+    address: String,
+    until: Instant,
+}
+
+/// A task, or a visitor beside one that runs already.
+#[derive(Debug)]
+pub(super) struct Presence {
+    engine: Engine,
+    /// None for a visitor.
+    server: Option<Server>,
+    task: TaskName,
+}
+
+impl Board {
+    /// What a task answers about those that push from it.
+    pub(super) fn services(&self) -> Services {
+        let (offers, finds, ends) = (self.clone(), self.clone(), self.clone());
+        Services::new()
+            .on(OFFER, move |call| {
+                let offered: Offered = read(&call.payload)?;
+                let to = TaskName::parse(&offered.to)?;
+                let until = Instant::now() + OFFER_HOLDS;
+                offers.put(Offer {
+                    pusher: call.task.clone(),
+                    to,
+                    address: offered.address,
+                    until,
+                })?;
+                Ok(Vec::new())
+            })
+            .on(FIND, move |call| {
+                let wanted: Wanted = read(&call.payload)?;
+                let to = TaskName::parse(&wanted.to)?;
+                let pusher = finds.find(&to);
+                written(&Found { pusher })
+            })
+            .on(WITHDRAW, move |call| {
+                ends.withdraw(&call.task);
+                Ok(Vec::new())
+            })
+    }
+
+    fn put(&self, offer: Offer) -> Result<(), Status> {
+        let mut offers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        offers.retain(|other| other.until > now && other.pusher != offer.pusher);
+        if offers.len() >= OFFERED_PUSHES_MAX {
+            let message =
+                format!("{OFFERED_PUSHES_MAX} pushes wait here already (OFFERED_PUSHES_MAX)");
+            return Err(Status::of(catalogue::PUSH_LIMIT, message));
+        }
+        offers.push(offer);
+        Ok(())
+    }
+
+    fn withdraw(&self, pusher: &str) {
+        let mut offers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        offers.retain(|offer| offer.pusher != pusher);
+    }
+
+    fn find(&self, to: &TaskName) -> Option<(String, String)> {
+        let offers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        let offer = offers
+            .iter()
+            .rev()
+            .find(|offer| offer.to == *to && offer.until > now)?;
+        Some((offer.pusher.clone(), offer.address.clone()))
+    }
+}
+
+impl Presence {
+    /// Becomes the task that settings and surroundings describe, or a visitor beside it.
+    fn enter(
+        settings: &SettingArgs,
+        patience: Duration,
+        services: &Services,
+        must_listen: bool,
+    ) -> Result<Self, CliError> {
+        let taken = match serve::start_with(settings, patience, services.clone()) {
+            Ok((server, _)) => {
+                let (engine, task) = (server.engine()?, server.task().clone());
+                return Ok(Self {
+                    engine,
+                    server: Some(server),
+                    task,
+                });
+            }
+            Err(error) if error.reason() == catalogue::PEER_DUPLICATE_NAME => error,
+            Err(error) => return Err(error),
+        };
+        let loaded = settings.load()?;
+        let resolved = resolve(&loaded.surroundings()?)?;
+        let Membership::Known(spec) = &resolved.membership else {
+            return Err(taken);
+        };
+        let task = resolved.task;
+        let own = dialled(spec.find(task.job(), task.task())?);
+        let mut config = loaded.config;
+        config.connect_timeout = patience;
+        (config.closed, config.epoch) = (false, None);
+        config.listen = match own {
+            Address::Tcp { host, .. } if must_listen => Some(Address::Tcp { host, port: 0 }),
+            _ => None,
+        };
+        config.known.clear();
+        config.metrics = None;
+        for (other, address) in spec.tasks() {
+            let name = other.to_string();
+            config.peers.entry(name).or_insert_with(|| dialled(address));
+        }
+        for _ in 0..ATTEMPTS {
+            let number = getrandom::u32().map_err(no_random)?;
+            config.task = format!("/job:{OBSERVER_JOB}/task:{}", number % NAMES);
+            let engine = Engine::start_with(config.clone(), services.clone())?;
+            engine.connect(&task);
+            // It must be that task that runs there, and not just anybody who has the port.
+            let question = written(&Wanted {
+                to: task.to_string(),
+            })?;
+            match engine.call(&task, FIND, &question, patience) {
+                Ok(_) => {
+                    return Ok(Self {
+                        engine,
+                        server: None,
+                        task,
+                    });
+                }
+                Err(status) if status.reason() == catalogue::PEER_DUPLICATE_NAME => {
+                    engine.shutdown(Duration::ZERO);
+                }
+                Err(status) => {
+                    engine.shutdown(Duration::ZERO);
+                    let message = format!(
+                        "{}; and what has the address passes no push on as `rendez serve` does: {}",
+                        taken.message(),
+                        status.message()
+                    );
+                    return Err(CliError::failure(taken.reason(), message));
+                }
+            }
+        }
+        Err(taken)
+    }
+
+    pub(super) const fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// What it is, or visits.
+    pub(super) const fn task(&self) -> &TaskName {
+        &self.task
+    }
+
+    /// Ends when what is on its way has left.
+    pub(super) fn leave(self, drain: Duration) {
+        match self.server {
+            Some(server) => server.stop(None),
+            None => self.engine.shutdown(drain),
+        }
+    }
+}
+
+/// A push that waits for who takes it.
+#[derive(Debug)]
+pub(super) struct Offering {
+    pub(super) presence: Presence,
+    to: TaskName,
+    patience: Duration,
+    takers: mpsc::Receiver<TaskName>,
+    board: Board,
+}
+
+impl Offering {
+    /// Is there for a pull of `to` to find.
+    pub(super) fn open(
+        settings: &SettingArgs,
+        to: &TaskName,
+        patience: Duration,
+    ) -> Result<Self, CliError> {
+        let (told, takers) = mpsc::channel();
+        let (told, wanted, board) = (Mutex::new((told, None)), to.clone(), Board::default());
+        let take = move |call: &crate::control::Incoming| {
+            let asked: Taking = read(&call.payload)?;
+            let elsewhere = |what: String| Status::of(catalogue::PUSH_ELSEWHERE, what);
+            if TaskName::parse(&asked.to)? != wanted {
+                return Err(elsewhere(format!("this push is for {wanted}")));
+            }
+            let taker = TaskName::parse(&call.task)?;
+            let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+            match told.1 {
+                None => {
+                    let sent = told.0.send(taker);
+                    sent.map_err(|_| elsewhere("this push has ended".into()))?;
+                    told.1 = Some(asked.token);
+                }
+                Some(token) if token == asked.token => {}
+                Some(_) => return Err(elsewhere("another takes this push already".into())),
+            }
+            Ok(Vec::new())
+        };
+        let services = board.services().on(TAKE, take);
+        let presence = Presence::enter(settings, patience, &services, true)?;
+        Ok(Self {
+            presence,
+            to: to.clone(),
+            patience,
+            takers,
+            board,
+        })
+    }
+
+    /// Waits for who takes it, and listens to that one.
+    pub(super) fn taker(&self) -> Result<(TaskName, Recv), CliError> {
+        let engine = self.presence.engine();
+        let until = Instant::now() + self.patience + GRACE;
+        let mut there = probe(engine, &self.to)?;
+        let mut offered: Option<Instant> = None;
+        while Instant::now() < until {
+            if offered.is_none_or(|offered| offered.elapsed() >= OFFER_EVERY) {
+                offered = Some(Instant::now());
+                self.offer()?;
+            }
+            if let Ok(taker) = self.takers.try_recv() {
+                let heard = hear_taken(engine, &taker)?;
+                return Ok((taker, heard));
+            }
+            failed(&mut there).map_err(|status| engine.with_cause(&self.to, status))?;
+        }
+        let message = format!(
+            "nobody at {} took it in time: run `rendez pull --from {}` there",
+            self.to,
+            self.presence.task()
+        );
+        Err(Status::of(catalogue::DEADLINE, message).into())
+    }
+
+    /// Ends, and is there for nobody to find.
+    pub(super) fn leave(self, drain: Duration) {
+        let presence = self.presence;
+        if presence.server.is_none() {
+            let told = presence
+                .engine
+                .call(&presence.task, WITHDRAW, &[], ANSWERS_IN);
+            if let Err(status) = told {
+                tracing::debug!(%status, "the offer stays for some seconds");
+            }
+        }
+        presence.leave(drain);
+    }
+
+    fn offer(&self) -> Result<(), Status> {
+        let engine = self.presence.engine();
+        if self.presence.server.is_some() {
+            let until = Instant::now() + OFFER_HOLDS;
+            return self.board.put(Offer {
+                pusher: engine.task().to_string(),
+                to: self.to.clone(),
+                address: String::new(),
+                until,
+            });
+        }
+        let address = engine.tcp_address().or_else(|| engine.address());
+        let offered = Offered {
+            to: self.to.to_string(),
+            address: address.map_or_else(String::new, ToString::to_string),
+        };
+        let told = engine.call(self.presence.task(), OFFER, &written(&offered)?, ANSWERS_IN);
+        match told {
+            // It is busy. The offer before this one holds for a while, and there will be another.
+            Err(status) if status.code() == Code::DeadlineExceeded => Ok(()),
+            told => told.map(drop),
+        }
+    }
+}
+
+/// Finds who pushes from `from` to the task of `settings`, has it begin, and listens to it.
+pub(super) fn seek(
+    settings: &SettingArgs,
+    from: &TaskName,
+    patience: Duration,
+) -> Result<(Presence, TaskName, Recv), CliError> {
+    let presence = Presence::enter(settings, patience, &Board::default().services(), false)?;
+    let engine = presence.engine();
+    let question = written(&Wanted {
+        to: presence.task().to_string(),
+    })?;
+    let taking = written(&Taking {
+        to: presence.task().to_string(),
+        token: getrandom::u64().map_err(no_random)?,
+    })?;
+    let until = Instant::now() + patience + GRACE;
+    let mut there = probe(engine, from)?;
+    let mut silent = None;
+    let mut data: Option<(TaskName, Recv)> = None;
+    while Instant::now() < until {
+        failed(&mut there).map_err(|status| engine.with_cause(from, status))?;
+        let found = match engine.call(from, FIND, &question, ANSWERS_IN) {
+            Ok(found) => read::<Found>(&found)?,
+            Err(status) if status.code() == Code::Unimplemented => return Err(status.into()),
+            Err(status) => {
+                silent = Some(status);
+                continue;
+            }
+        };
+        silent = None;
+        let Some((pusher, address)) = found.pusher else {
+            continue;
+        };
+        let pusher = TaskName::parse(&pusher).map_err(Status::from)?;
+        if data.as_ref().is_none_or(|(of, _)| *of != pusher) {
+            if pusher != *from {
+                let address = address
+                    .parse::<Address>()
+                    .map_err(|error| Status::of(catalogue::CONTROL_ADDRESS, error.to_string()))?;
+                engine.add_peer(pusher.clone(), address);
+                engine.connect(&pusher);
+            }
+            // Listened to before it begins: else what it sends is not wanted, and waits for credit.
+            data = Some((pusher.clone(), hear_data(engine, &pusher)?));
+        }
+        // One that was killed is on the board for a while: it is not waited for long.
+        match engine.call(&pusher, TAKE, &taking, ANSWERS_IN.min(patience)) {
+            Ok(_) => {
+                if let Some((pusher, data)) = data.take() {
+                    return Ok((presence, pusher, data));
+                }
+            }
+            // It was another's, or has ended, or its answer was lost: all of that may be asked again.
+            Err(status) => {
+                tracing::debug!(%pusher, %status, "it cannot be taken now");
+                if status.reason() == catalogue::PUSH_ELSEWHERE {
+                    data = None;
+                }
+            }
+        }
+    }
+    if let Some(status) = silent {
+        return Err(engine.with_cause(from, status).into());
+    }
+    let message = format!(
+        "{from} answers, and nothing was pushed to {} there in time: run `rendez push … --to {}`",
+        presence.task(),
+        presence.task()
+    );
+    Err(Status::of(catalogue::DEADLINE, message).into())
+}
+
+fn no_random(error: getrandom::Error) -> CliError {
+    CliError::failure("CONTROL_SYSTEM", format!("no random number: {error}"))
+}
+
+/// Looks for a moment whether a probe has failed, as it does when its peer cannot be reached.
+fn failed(there: &mut Recv) -> Result<(), Status> {
+    let looked = block_on(or(async { Some(there.await) }, async {
+        Timer::after(LOOK_EVERY).await;
+        None
+    }));
+    match looked {
+        Some(Err(status)) => Err(status),
+        Some(Ok(_)) => Err(Status::of(
+            catalogue::CALL_MALFORMED,
+            "it sent what nobody sends: the other end is of another version",
+        )),
+        None => Ok(()),
+    }
+}
+
+fn read<T: for<'a> Deserialize<'a>>(payload: &[u8]) -> Result<T, Status> {
+    serde_json::from_slice(payload)
+        .map_err(|error| Status::of(catalogue::CALL_MALFORMED, error.to_string()))
+}
+
+fn written(what: &impl Serialize) -> Result<Vec<u8>, Status> {
+    serde_json::to_vec(what)
+        .map_err(|error| Status::of(catalogue::CALL_MALFORMED, error.to_string()))
+}

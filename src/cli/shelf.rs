@@ -1,0 +1,173 @@
+//! Shelf: where what was pulled is written, one file or a folder of files.
+//!
+//! Knows outputs and manifests, nothing of how pieces come. Files appear when all of them are whole: the index of a
+//! model last, as it comes last.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use super::error::CliError;
+use super::exchange::{Manifest, Sink, Taken};
+use crate::files::Output;
+use crate::shard::Path as Way;
+
+/// A tensor that was taken: what is told of it.
+#[derive(Debug)]
+pub(super) struct Told {
+    pub(super) tensor: String,
+    pub(super) dtype: &'static str,
+    pub(super) shape: Vec<u64>,
+    pub(super) bytes: u64,
+    pub(super) path: &'static str,
+    pub(super) time_ns: u64,
+}
+
+/// Where it goes, and what came.
+pub(super) struct Shelf<'a> {
+    place: Place,
+    outputs: Vec<(PathBuf, Output)>,
+    progress: &'a mut dyn FnMut(u64, u64),
+    /// What the source calls it.
+    pub(super) name: String,
+    /// The files and their bytes.
+    pub(super) files: Vec<(String, u64)>,
+    pub(super) tensors: Vec<Told>,
+    taken: u64,
+    total: u64,
+}
+
+/// What `--out` names, as it was found before anything came.
+#[derive(Debug)]
+enum Place {
+    Nowhere,
+    File(PathBuf, Output),
+    Folder(PathBuf),
+}
+
+impl<'a> Shelf<'a> {
+    /// Opens what is at `out`. `progress` hears of bytes: how many came, and of how many.
+    ///
+    /// # Errors
+    /// `FILE_UNWRITABLE`: nothing was asked of anybody yet.
+    pub(super) fn open(
+        out: Option<&Path>,
+        progress: &'a mut dyn FnMut(u64, u64),
+    ) -> Result<Self, CliError> {
+        let place = match out {
+            None => Place::Nowhere,
+            Some(out) if is_folder(out) => {
+                make(out)?;
+                // Shows whether files can be made there.
+                drop(open(&out.join(".rendez-probe"))?);
+                Place::Folder(out.to_owned())
+            }
+            Some(out) => Place::File(out.to_owned(), open(out)?),
+        };
+        Ok(Self {
+            place,
+            outputs: Vec::new(),
+            progress,
+            name: String::new(),
+            files: Vec::new(),
+            tensors: Vec::new(),
+            taken: 0,
+            total: 0,
+        })
+    }
+
+    /// True if it is written through to the process's own output.
+    pub(super) fn is_standard_output(&self) -> bool {
+        matches!(&self.place, Place::File(_, output) if output.is_same(io::stdout()))
+    }
+}
+
+impl Sink for Shelf<'_> {
+    fn begin(&mut self, manifest: &Manifest) -> Result<(), CliError> {
+        self.name.clone_from(&manifest.name);
+        let files = manifest.files.iter();
+        self.files = files.map(|file| (file.name.clone(), file.bytes)).collect();
+        self.total = self.files.iter().map(|(_, bytes)| bytes).sum();
+        let folder = match std::mem::replace(&mut self.place, Place::Nowhere) {
+            Place::Nowhere => return Ok(()),
+            Place::File(path, output) if !manifest.is_folder => {
+                self.outputs.push((path, output));
+                return Ok(());
+            }
+            Place::File(path, output) => {
+                drop(output);
+                if std::fs::symlink_metadata(&path).is_ok() {
+                    let count = self.files.len();
+                    let what = format!(
+                        "{count} files come, and it is no folder; name one, or what is not there yet"
+                    );
+                    return Err(CliError::unwritable(&path, &what));
+                }
+                make(&path)?;
+                path
+            }
+            Place::Folder(path) => path,
+        };
+        for (name, _) in &self.files {
+            let path = folder.join(name);
+            let output = open(&path)?;
+            self.outputs.push((path, output));
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, file: usize, bytes: &[u8]) -> Result<(), CliError> {
+        if let Some((path, output)) = self.outputs.get_mut(file) {
+            output
+                .write_all(bytes)
+                .map_err(|error| CliError::unwritable(path, &error))?;
+        }
+        self.taken += bytes.len() as u64;
+        (self.progress)(self.taken, self.total);
+        Ok(())
+    }
+
+    fn took(&mut self, taken: &Taken<'_>) -> Result<(), CliError> {
+        let tensor = &taken.received.tensor;
+        self.tensors.push(Told {
+            tensor: taken.entry.name.clone(),
+            dtype: tensor.meta().dtype.name(),
+            shape: tensor.meta().shape.dims().collect(),
+            bytes: tensor.bytes().len() as u64,
+            path: match taken.received.path {
+                Way::Local => "local",
+                Way::Inline => "inline",
+                Way::Lease => "lease",
+                Way::Copy => "copy",
+            },
+            time_ns: u64::try_from(taken.took.as_nanos()).unwrap_or(u64::MAX),
+        });
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<bool, CliError> {
+        let is_kept = !self.outputs.is_empty();
+        for (path, output) in self.outputs.drain(..) {
+            output
+                .finish()
+                .map_err(|error| CliError::unwritable(&path, &error))?;
+        }
+        Ok(is_kept)
+    }
+}
+
+fn is_folder(path: &Path) -> bool {
+    path.is_dir() || path.as_os_str().as_encoded_bytes().ends_with(b"/")
+}
+
+fn make(folder: &Path) -> Result<(), CliError> {
+    match std::fs::create_dir(folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            Err(CliError::unwritable(folder, &error))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn open(path: &Path) -> Result<Output, CliError> {
+    Output::open(path).map_err(|error| CliError::unwritable(path, &error))
+}
