@@ -362,7 +362,9 @@ impl Core {
         let half = self.settings.landing_bytes / 2;
         let fetching = self.landing_bytes - self.ahead_bytes;
         let fits = if is_ahead {
+            // Those of an epoch that has ended count with the fetched ones until they are quiet.
             self.ahead_bytes + bytes <= half
+                && self.landing_bytes + bytes <= self.settings.landing_bytes
         } else {
             fetching == 0 || fetching + bytes <= half
         };
