@@ -383,8 +383,8 @@ pub(super) fn take(
     }
 }
 
-/// Waits until `from` has the report of a [`take`], or cannot have it any more: who leaves earlier may take its last word
-/// with it. What `from` has sent meanwhile, since it did not know, is let go of.
+/// Waits until `from` has the report of a [`take`], or cannot have it any more: who leaves earlier may take its last
+/// word with it. What `from` has sent meanwhile, since it did not know, is let go of.
 pub(super) fn settle(engine: &Engine, from: &TaskName) {
     let heard = async {
         let step = engine.step(STEP);

@@ -1,8 +1,8 @@
 //! Meeting: how a push and a pull find each other, also where tasks of their names run already.
 //!
 //! A push or a pull is the task of the cluster that it was told to be. If that task runs already, as `rendez serve`, it
-//! is a visitor beside it: a task of no cluster, that proves the secret like any other. A visitor that pushes listens at
-//! a port of its own, and has the running task tell where.
+//! is a visitor beside it: a task of no cluster, that proves the secret like any other. A visitor that pushes listens
+//! at a port of its own, and has the running task tell where.
 //!
 //! ```text
 //!   push, as the task a: ─ tells at a's address that it pushes to b

@@ -30,14 +30,14 @@ Examples:
   rendez pull --from /job:a/task:0 --out folder …
 
 Where the task runs already (`rendez serve`), push and pull are visitors beside it and use its place in the cluster.
-Files come out as they went in, byte for byte. They appear when all of them are whole, checked and synced; only then does
-the push end well.";
+Files come out as they went in, byte for byte. They appear when all of them are whole, checked and synced; only then
+does the push end well.";
 
 /// Options of `push`.
 #[derive(Args, Clone, PartialEq, Debug)]
 pub struct PushArgs {
-    /// Files of weights (safetensors), indices of models in several files, or folders of such; without any, a small real
-    /// model that the program carries.
+    /// Files of weights (safetensors), indices of models in several files, or folders of such; without any, a small
+    /// real model that the program carries.
     pub files: Vec<PathBuf>,
     /// Who takes it: a task as which `rendez pull` runs, now or later.
     #[arg(long, value_name = "TASK")]

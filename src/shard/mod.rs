@@ -7,6 +7,7 @@
 mod admitting;
 mod anteroom;
 mod backlog;
+mod budget;
 pub mod call;
 mod calling;
 mod carrier;
