@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::history::Claim;
+use super::peer::SLOTS_KEPT;
 use super::scope::{Kind, SLOT_NS, Scope, WATCH_SLOT};
 use super::story::{Outcome, Receive, Story};
 
@@ -251,6 +252,8 @@ impl Judge<'_> {
             let is_meant = match reason.as_str() {
                 "DEADLINE" => is_watch || is_missed,
                 "STEP_FINISHED" | "PEER_STATUS" if is_end => true,
+                // Senders finish a step when it is so old, and tell who still waits in it.
+                "STEP_FINISHED" if !is_watch => *end_ns >= scope.begins_ns() + SLOTS_KEPT * SLOT_NS,
                 "STEP_ABORTED" | "PEER_STATUS" => self.story.aborted.contains(&receive.lane.step),
                 _ => false,
             };

@@ -31,7 +31,7 @@ const FIRST_PATIENCE: Duration = Duration::from_millis(250);
 /// How long one waits for what never comes: longer than the loss of a peer may go untold.
 const WATCH_PATIENCE: Duration = Duration::from_secs(4);
 /// Slots after which a step is over: all its receives have ended by then.
-const SLOTS_KEPT: u64 = 16;
+pub(super) const SLOTS_KEPT: u64 = 16;
 const _: () = assert!(SLOTS_KEPT * SLOT_NS > 3_500_000_000);
 
 /// How long the last value of a flood may take.
