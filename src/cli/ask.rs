@@ -1,6 +1,6 @@
 //! `rendez ping` and `rendez explain`: questions to running tasks.
 //!
-//! Knows services and tables; who asks is an [`Observer`].
+//! Knows services and tables; `observer.rs` asks.
 
 use std::time::{Duration, Instant};
 

@@ -202,7 +202,7 @@ impl Row {
     }
 }
 
-/// The heading of [`table`], which says what its times are.
+/// The heading of the table, which says what its times are.
 pub const TIMES: &str = "times: '½ rtt' is half of a round trip, 'rtt' a whole one (of a write-signal-read cycle, the \
                          whole cycle), 'one way' is from due to received, 'time' one operation without a message; \
                          rates and bandwidth are medians, counted at the receiver; '× raw' is the median over the raw \
