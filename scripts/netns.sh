@@ -171,7 +171,7 @@ done
 wait "$pull" || fail "the pull over a link that was cut failed"
 wait "$push" || fail "the push over a link that was cut failed"
 [ "$cuts" -gt 0 ] || fail "the transfer was over before the link could be cut"
-grep -q '8 tensors, 1GiB, every byte right' "$work/pull.log" || fail "the large file did not come whole"
+grep -q '8 tensors, 1.00GiB, every byte right' "$work/pull.log" || fail "the large file did not come whole"
 say "1 GiB came whole although the link was cut $cuts times for 2.5 s"
 
 # ── cut for good ──
