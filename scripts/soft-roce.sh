@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Real verbs without a card: boots a stock Debian kernel under QEMU's emulation with two Soft-RoCE devices on one wire,
 # and runs there over them: the conformance suite, engines of several processes on a good and on a bad wire
-# (tests/verbs_guest.rs), and the command itself.
+# (tests/verbs_guest.rs), and the command itself. The guest's kernel has TLS, too: data connections whose records it
+# keeps (tests/conformance, tests/tls.rs) run there.
 #   scripts/soft-roce.sh             builds all that, prepares the guest if there is none, runs it
 #   scripts/soft-roce.sh prepare     only the guest
 #   scripts/soft-roce.sh NAME...     only the tests whose names contain one of these words
 # Installs nothing: packages are downloaded and unpacked into a cache folder (650 MB, RENDEZ_SOFT_ROCE). Wants apt-get
 # update to have run, python3, and a cc; no root, no /dev/kvm. Times under emulation mean nothing.
-# BUILT=DIR takes the three programs from there; FEATURES=verbs-linked,stages builds them with these and no others.
+# BUILT=DIR takes the four programs from there; FEATURES=verbs-linked,stages builds them with these and no others.
 # Exit code: the suite's own; 124 the guest hung, 125 it died. TIMEOUT=600 MEM=2G SMP=2 change the guest.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -69,7 +70,7 @@ pack() {
         export LD_LIBRARY_PATH="$libraries" PATH="$cache/tools:$PATH"
         depmod -b "$cache/kernel" "$version"
         for file in rdma_rxe ib_uverbs crc32_generic crc32_pclmul crc32c_generic crc32c_intel veth sch_netem virtio_pci \
-            9p 9pnet_virtio; do
+            9p 9pnet_virtio tls aesni_intel gcm ctr ghash_generic; do
             modprobe -d "$cache/kernel" -S "$version" --show-depends "$file" 2>/dev/null | awk '$1=="insmod"{print $2}' ||
                 true
         done | sort -u | while read -r file; do
@@ -153,7 +154,7 @@ built() {
 if [ "${1:-}" = prepare ]; then prepare; exit; fi
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
-for program in conformance verbs_guest rendez; do
+for program in conformance verbs_guest tls rendez; do
     if [ -n "${BUILT:-}" ]; then cp "$BUILT/$program" "$work/$program"; continue; fi
     at="$(built "$program")"
     # Without what only a debugger wants: the guest reads it over a slow wire.
@@ -162,7 +163,8 @@ done
 prepare
 cp scripts/verbs-bench.sh "$work/"
 names=("$@")
-if [ ${#names[@]} -eq 0 ]; then names=(verbs_devices guest_); fi
+# Of the three suites over TLS in the kernel only one: under emulation each takes minutes. All: soft-roce.sh tls_kernel
+if [ ${#names[@]} -eq 0 ]; then names=(verbs_devices guest_ tls_kernel_mixed); fi
 {
     echo '. /root/devices.sh || exit 1'
     echo "names=(${names[*]@Q})"

@@ -35,6 +35,11 @@ END
     run ./rendez up /tmp/cluster.toml --check --once --require verbs --shards 1 --share-cores=true --patience 60s
 fi
 if [[ " ${names[*]} " == *" guest_ "* || " ${names[*]} " == *" bench "* ]]; then run beside; fi
+if [[ " ${names[*]} " == *" tls_kernel"* ]]; then
+    engines=(values_survive_cuts_under_tls)
+    [[ " ${names[*]} " == *" tls_kernel "* ]] && engines=()
+    run env RENDEZ_TEST_KERNEL_TLS=1 ./tls --test-threads=1 --nocapture "${engines[@]}"
+fi
 ./verbs_guest --include-ignored --list "${names[@]}" | grep -q ': test$' &&
     run "${over[@]}" ./verbs_guest --include-ignored --test-threads=1 --nocapture "${names[@]}"
 [ "$failed" -eq 0 ]

@@ -107,6 +107,7 @@ const CHECKS: &[Check] = &[
     limits::namespaces,
     kernel::io_uring,
     kernel::clock,
+    kernel::tls,
     devices::rdma,
     devices::gpu,
     devices::mtu,

@@ -86,6 +86,18 @@ struct Bounded<'a> {
     deadline: Instant,
 }
 
+/// A socket of which TLS reads whole records and not a byte behind them: what the peer sends behind its answer may be
+/// the kernel's to open.
+struct ByRecord<'a> {
+    bounded: Bounded<'a>,
+    /// The head of the record that is being read: its type, its version, and the length of the rest.
+    head: [u8; 5],
+    /// How much of the head was read.
+    of_head: usize,
+    /// How much of the record is left behind its head.
+    left: usize,
+}
+
 /// What data connection `channel` of `expected` begins with, signed by `session`, if there is one, for the connection
 /// that `binding` belongs to.
 fn preamble_of(
@@ -197,7 +209,13 @@ impl DataDial {
             .and_then(|()| socket.set_write_timeout(None))
             .and_then(|()| socket.set_nonblocking(true));
         ready.map_err(|error| self.system(channel, error))?;
-        let secured = tls.map(|connection| Secured::new(connection.into()));
+        let secured = match (tls, &self.tls) {
+            (Some(session), Some(tls)) => Some(
+                tls.settle(session.into(), &socket)
+                    .map_err(|error| self.system(channel, error))?,
+            ),
+            _ => None,
+        };
         Ok(Carrier {
             fd: OwnedFd::from(socket),
             secured,
@@ -212,7 +230,7 @@ impl DataDial {
         socket: &TcpStream,
         mut connection: ClientConnection,
     ) -> Result<(io::Result<Verdict>, ClientConnection), DataError> {
-        let mut bounded = self.bounded(socket);
+        let mut bounded = ByRecord::of(self.bounded(socket));
         let failed = |refusal| DataError::Tls {
             channel,
             to: self.to,
@@ -287,6 +305,48 @@ impl Read for Bounded<'_> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         self.socket.set_read_timeout(self.left())?;
         self.socket.read(bytes)
+    }
+}
+
+impl<'a> ByRecord<'a> {
+    const fn of(bounded: Bounded<'a>) -> Self {
+        Self {
+            bounded,
+            head: [0; 5],
+            of_head: 0,
+            left: 0,
+        }
+    }
+}
+
+impl Read for ByRecord<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        if self.left > 0 {
+            let most = self.left.min(bytes.len());
+            let count = self.bounded.read(&mut bytes[..most])?;
+            self.left -= count;
+            return Ok(count);
+        }
+        let rest = &mut self.head[self.of_head..];
+        let most = rest.len().min(bytes.len());
+        let count = self.bounded.read(&mut rest[..most])?;
+        bytes[..count].copy_from_slice(&rest[..count]);
+        self.of_head += count;
+        if self.of_head == self.head.len() {
+            self.of_head = 0;
+            self.left = usize::from(u16::from_be_bytes([self.head[3], self.head[4]]));
+        }
+        Ok(count)
+    }
+}
+
+impl Write for ByRecord<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.bounded.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

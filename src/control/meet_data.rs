@@ -95,9 +95,10 @@ impl Plane {
             let (reason, why) = data::refusal(verdict);
             Refusal::fatal(Code::PermissionDenied, reason, why)
         })?;
-        // Nothing is being read: what we waited for has come.
-        let (_, connection) = stream.into_inner();
-        Ok((place, Secured::new(connection.into())))
+        // Nothing is being read: the dialler says no more until it has its answer.
+        let (_, session) = stream.into_inner();
+        let secured = tls.settle(session.into(), &data.socket);
+        Ok((place, secured.map_err(no_stream)?))
     }
 
     fn complain_of_data(&self, data: &Data, reason: &'static str, why: &str) {

@@ -7,6 +7,7 @@
 
 use std::fmt;
 use std::io;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use futures_lite::io::{AsyncRead, AsyncWrite};
@@ -18,10 +19,11 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::{NoServerSessionStorage, ParsedCertificate, WebPkiClientVerifier};
 use rustls::{
-    ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, ServerConfig,
+    ClientConfig, ClientConnection, Connection, DigitallySignedStruct, RootCertStore, ServerConfig,
     SignatureScheme,
 };
 
+use crate::fabric::Secured;
 use crate::ground::{Code, Status, catalogue};
 
 use super::hello::Refusal;
@@ -37,15 +39,23 @@ pub struct Tls {
     client: Arc<ClientConfig>,
     connector: TlsConnector,
     acceptor: TlsAcceptor,
+    /// Data connections give their keys to the kernel where it takes them.
+    in_kernel: bool,
 }
 
 impl Tls {
     /// From PEM texts: this task's certificate chain, its private key, and the certificates of the authorities that
-    /// peers' certificates must be signed by.
+    /// peers' certificates must be signed by. With `in_kernel` the kernel keeps the records of data connections, where
+    /// it can.
     ///
     /// # Errors
     /// `InvalidArgument` says which of them is not what it should be.
-    pub fn from_pem(certificates: &[u8], key: &[u8], authorities: &[u8]) -> Result<Self, Status> {
+    pub fn from_pem(
+        certificates: &[u8],
+        key: &[u8],
+        authorities: &[u8],
+        in_kernel: bool,
+    ) -> Result<Self, Status> {
         let chain = read_certificates("certificate", certificates)?;
         let key = PrivateKeyDer::from_pem_slice(key)
             .map_err(|error| unfit("private key", &error.to_string()))?;
@@ -71,6 +81,7 @@ impl Tls {
         // Each connection is a full handshake: a certificate that is no longer good opens no old session.
         server.session_storage = Arc::new(NoServerSessionStorage {});
         server.send_tls13_tickets = 0;
+        server.enable_secret_extraction = in_kernel;
         let mut client = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(fits)?
@@ -79,11 +90,13 @@ impl Tls {
             .with_client_auth_cert(chain, key)
             .map_err(fits)?;
         client.resumption = rustls::client::Resumption::disabled();
+        client.enable_secret_extraction = in_kernel;
         let (client, server) = (Arc::new(client), Arc::new(server));
         Ok(Self {
             client: Arc::clone(&client),
             connector: TlsConnector::from(client),
             acceptor: TlsAcceptor::from(server),
+            in_kernel,
         })
     }
 
@@ -128,6 +141,14 @@ impl Tls {
     /// The dialler's end of a data connection, before its handshake.
     pub(crate) fn dial_data(&self) -> Result<ClientConnection, rustls::Error> {
         ClientConnection::new(Arc::clone(&self.client), no_name())
+    }
+
+    /// What protects a data connection whose handshake is done, and of which nothing was read behind it.
+    pub(crate) fn settle(&self, session: Connection, socket: &impl AsFd) -> io::Result<Secured> {
+        match self.in_kernel {
+            true => Secured::in_kernel(session, socket),
+            false => Ok(Secured::new(session)),
+        }
     }
 
     /// The acceptor's handshake on a data connection.

@@ -120,6 +120,8 @@ pub struct Config {
     pub tls_key: Option<PathBuf>,
     /// The authority of peers' certificates.
     pub tls_ca: Option<PathBuf>,
+    /// The kernel keeps the TLS records of data connections, where it can.
+    pub tls_kernel: bool,
     /// Allow an address beyond this machine without a secret and without TLS.
     pub insecure: bool,
     /// How long a peer may be silent before it counts as lost.
@@ -203,6 +205,7 @@ impl Config {
             tls_cert: None,
             tls_key: None,
             tls_ca: None,
+            tls_kernel: true,
             insecure: false,
             failure_detection: Duration::from_millis(300),
             drain_timeout: Duration::from_secs(5),

@@ -51,7 +51,7 @@ pub(super) fn tls(config: &Config) -> Result<Option<Tls>, Status> {
         })?;
         texts.push(read(path, key, privacy)?);
     }
-    Tls::from_pem(&texts[0], &texts[1], &texts[2]).map(Some)
+    Tls::from_pem(&texts[0], &texts[1], &texts[2], config.tls_kernel).map(Some)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

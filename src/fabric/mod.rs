@@ -59,7 +59,7 @@ pub use link::{Endpoint, Side};
 pub use loopback::LoopbackPort;
 pub use ring_port::PortStats;
 pub use shm::ShmPort;
-pub use tcp::{Protection, Secured, TcpConfig, TcpError, TcpPort};
+pub use tcp::{KernelTlsMissing, Protection, Secured, TcpConfig, TcpError, TcpPort, kernel_tls};
 pub use verbs::VerbsPort;
 
 /// Frame kinds (byte 4 of word 0) from here on are the fabric's own, and never shown above it.

@@ -24,6 +24,7 @@ mod config;
 mod connection;
 pub mod fuzz;
 mod hot;
+mod kernel;
 mod reader;
 mod records;
 mod secured;
@@ -35,6 +36,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::event::epoll::{self, EventData, EventFlags};
 
 pub use self::config::{TcpConfig, TcpError};
+pub use self::kernel::{Missing as KernelTlsMissing, kernel_tls};
 pub use self::secured::{Protection, Secured};
 
 use self::connection::Connection;

@@ -329,6 +329,13 @@ pub const TLS_SEND_BYTES: usize = 128 << 10;
 /// Bytes of TLS records received and not opened, on one connection.
 pub const TLS_RECEIVE_BYTES: usize = 128 << 10;
 
+/// Records that one connection may seal under keys that the kernel has: 2²⁴, the most that AES-GCM may (RFC 8446, 5.5,
+/// rounded down). Of full records that is 256 GiB.
+pub const KERNEL_TLS_RECORDS_MAX: u64 = 1 << 24;
+
+/// Bytes of one TLS record, at most (RFC 8446, 5.1).
+pub const KERNEL_TLS_RECORD_BYTES: usize = 16 << 10;
+
 /// How long a closed connection may take to send what it began and to say goodbye: 100 ms.
 pub const STREAM_LINGER_NS: u64 = 100_000_000;
 

@@ -194,6 +194,39 @@ fn tcp_tls_rekeyed() -> Pair {
     })
 }
 
+/// TLS whose records the kernel keeps.
+fn tcp_tls_kernel() -> Pair {
+    kernel_sockets(TcpConfig::default())
+}
+
+/// The same over kernel buffers that take no record whole.
+fn tcp_tls_kernel_narrow() -> Pair {
+    kernel_sockets(TcpConfig {
+        socket_bytes: Some(64 << 10),
+        ..TcpConfig::default()
+    })
+}
+
+/// One side's records kept by the kernel, the other's by the process.
+fn tcp_tls_kernel_mixed() -> Pair {
+    let fds = connected(Ipv4Addr::LOCALHOST.into());
+    let [near, far] = secured::connections();
+    let near = secured::in_kernel(near, &fds[0]);
+    streams(fds, [Some(near), Some(Secured::new(far))], || {
+        TcpPort::new(TcpConfig::default())
+    })
+}
+
+fn kernel_sockets(config: TcpConfig) -> Pair {
+    let fds = connected(Ipv4Addr::LOCALHOST.into());
+    let [near, far] = secured::connections();
+    let sessions = [
+        secured::in_kernel(near, &fds[0]),
+        secured::in_kernel(far, &fds[1]),
+    ];
+    streams(fds, sessions.map(Some), || TcpPort::new(config))
+}
+
 /// Records cut anywhere.
 fn tcp_tls_cut() -> Pair {
     let (near, far) = UnixStream::pair().expect("a pair");
@@ -258,4 +291,7 @@ use verbs::{verbs_devices, verbs_shim};
 
 conformance! { loopback shm faulty tcp4 tcp6 tcp_narrow tcp_cut verbs_shim }
 conformance! { tcp_tls tcp_tls_narrow tcp_tls_rekeyed tcp_tls_cut }
+conformance! { @ tcp_tls_kernel, #[test] #[ignore = "needs TLS in the kernel: scripts/soft-roce.sh"] }
+conformance! { @ tcp_tls_kernel_narrow, #[test] #[ignore = "needs TLS in the kernel: scripts/soft-roce.sh"] }
+conformance! { @ tcp_tls_kernel_mixed, #[test] #[ignore = "needs TLS in the kernel: scripts/soft-roce.sh"] }
 conformance! { @ verbs_devices, #[test] #[ignore = "needs two RDMA devices: scripts/soft-roce.sh"] }

@@ -2,11 +2,14 @@
 
 use std::io::Write as _;
 use std::net::{Ipv4Addr, TcpStream};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use rcgen::{CertificateParams, KeyPair};
-use rendez::fabric::{Arrival, Caps, DownReason, Port, Secured, TcpConfig, TcpPort};
+use rendez::fabric::{
+    Arrival, Caps, DownReason, Port, Protection, Secured, TcpConfig, TcpPort, kernel_tls,
+};
 use rendez::ground::Nanos;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
 use rustls::{
@@ -23,7 +26,7 @@ static CONFIGS: LazyLock<(Arc<ClientConfig>, Arc<ServerConfig>)> = LazyLock::new
     roots.add(certificate.der().clone()).expect("a certificate");
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let only = [&rustls::version::TLS13];
-    let client = ClientConfig::builder_with_provider(Arc::clone(&provider))
+    let mut client = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(&only)
         .expect("TLS 1.3")
         .with_root_certificates(roots)
@@ -36,6 +39,8 @@ static CONFIGS: LazyLock<(Arc<ClientConfig>, Arc<ServerConfig>)> = LazyLock::new
         .with_single_cert(vec![certificate.der().clone()], key)
         .expect("they fit");
     server.send_tls13_tickets = 0;
+    server.enable_secret_extraction = true;
+    client.enable_secret_extraction = true;
     (Arc::new(client), Arc::new(server))
 });
 
@@ -60,6 +65,14 @@ pub(crate) fn connections() -> [Connection; 2] {
         }
     }
     ends
+}
+
+/// What a socket has whose records the kernel keeps: fails where it cannot.
+pub(crate) fn in_kernel(session: Connection, socket: &OwnedFd) -> Secured {
+    kernel_tls().expect("TLS in the kernel");
+    let secured = Secured::in_kernel(session, socket).expect("keys are taken");
+    assert_eq!(secured.protection(), Protection::Kernel);
+    secured
 }
 
 /// The same, for ports.

@@ -213,5 +213,15 @@ fn ratios_against_a_bare_socket() {
             "  under TLS, kept by the process: {sealed:.2} GB/s, {:.2} x the port in clear",
             sealed / port
         );
+        match rendez::fabric::kernel_tls() {
+            Ok(()) => {
+                let sealed = port_stream(crate::tcp_tls_kernel());
+                println!(
+                    "  under TLS, kept by the kernel: {sealed:.2} GB/s, {:.2} x the port in clear",
+                    sealed / port
+                );
+            }
+            Err(missing) => println!("  under TLS, kept by the kernel: not measured: {missing}"),
+        }
     }
 }

@@ -6,7 +6,9 @@ use std::net::TcpStream;
 use std::sync::atomic::Ordering;
 
 use rendez::control::{PathWish, PeerUp, RuntimeKind};
-use rendez::fabric::{Arrival, Caps, DownReason, Port, Protection, QpId, TcpConfig, TcpPort};
+use rendez::fabric::{
+    Arrival, Caps, DownReason, Port, Protection, QpId, TcpConfig, TcpPort, kernel_tls,
+};
 use rendez::ground::Nanos;
 use rendez::wire::Frame;
 
@@ -79,6 +81,7 @@ fn met(tls: Option<&Authority>, kind: RuntimeKind) -> (Relay, [Task; 2], [End; 2
         .dial_by("b", relay.address.clone(), PathWish::Tcp, PATIENCE)
         .expect("taken");
     let protection = match tls {
+        Some(_) if kernel_tls().is_ok() => Protection::Kernel,
         Some(_) => Protection::Process,
         None => Protection::Clear,
     };

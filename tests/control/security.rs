@@ -194,6 +194,7 @@ impl Authority {
             certificate.pem().as_bytes(),
             key.serialize_pem().as_bytes(),
             trusted.0.pem().as_bytes(),
+            true,
         )
         .expect("usable")
     }
@@ -258,8 +259,9 @@ fn tls_refuses_the_others() {
 fn tls_needs_texts_that_fit() {
     let ours = Authority::new();
     let pem = ours.0.pem();
-    let status = Tls::from_pem(b"", b"", pem.as_bytes()).expect_err("nothing");
+    let status = Tls::from_pem(b"", b"", pem.as_bytes(), true).expect_err("nothing");
     assert!(status.message().contains("certificate"), "{status}");
-    let status = Tls::from_pem(pem.as_bytes(), b"no key", pem.as_bytes()).expect_err("no key");
+    let status =
+        Tls::from_pem(pem.as_bytes(), b"no key", pem.as_bytes(), true).expect_err("no key");
     assert!(status.message().contains("private key"), "{status}");
 }

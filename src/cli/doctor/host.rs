@@ -29,6 +29,8 @@ pub(super) struct Host {
     pub(super) ring: Ring,
     /// Why libibverbs cannot be loaded.
     pub(super) verbs_refusal: Option<String>,
+    /// Why the kernel keeps no TLS records.
+    pub(super) tls_refusal: Option<String>,
 }
 
 impl Host {
@@ -47,6 +49,9 @@ impl Host {
             verbs_refusal: crate::fabric::verbs::sys::table()
                 .err()
                 .map(|error| error.to_string()),
+            tls_refusal: crate::fabric::kernel_tls()
+                .err()
+                .map(|missing| missing.to_string()),
         }
     }
 

@@ -1,4 +1,4 @@
-//! The kernel: rings, and the clock.
+//! The kernel: rings, the clock, and TLS.
 
 use super::host::Host;
 use super::{Finding, State};
@@ -67,4 +67,19 @@ pub(super) fn clock(host: &Host) -> Finding {
         "boot with tsc=reliable if the machine's counter is one; in a virtual machine let the host pass it on",
         "each reading of the clock is a system call, of which a busy shard makes one for every burst",
     )
+}
+
+pub(super) fn tls(host: &Host) -> Finding {
+    const WANTED: &str = "a kernel that keeps TLS records, if you set TLS";
+    let cost = "under TLS the process seals and opens what data connections carry: a copy each way";
+    match &host.tls_refusal {
+        None => Finding::new(
+            "tls",
+            State::Good,
+            "the kernel can keep the records",
+            WANTED,
+        ),
+        Some(why) => Finding::new("tls", State::Poor, why.clone(), WANTED)
+            .mend("modprobe tls, if tls_cert is set; else nothing", cost),
+    }
 }

@@ -21,6 +21,7 @@ fn host(root: &Path, files: &[(&str, &str)]) -> Host {
         memfd_refusal: None,
         ring: Ring::default(),
         verbs_refusal: None,
+        tls_refusal: None,
     }
 }
 
@@ -139,8 +140,10 @@ fn a_container_is_told_what_holds_it_back() {
     poor.memlock_bytes = Some(64 << 10);
     poor.descriptors = (Some(1024), Some(4096));
     poor.ring.refusal = Some("Operation not permitted (os error 1)".into());
+    poor.tls_refusal = Some("TCP of this kernel has no TLS".into());
     let findings = look(&poor);
     for (name, part) in [
+        ("tls", "no TLS"),
         ("memlock", "64KiB, too little for io_uring"),
         ("huge pages", "0 of 0"),
         ("memory", "1GiB for 3 arenas"),

@@ -202,6 +202,9 @@ settings! {
     tls_cert: File tls_cert, Engine, "This task's certificate, PEM.";
     tls_key: File tls_key, Engine, "The certificate's key, PEM.";
     tls_ca: File tls_ca, Engine, "The authority that the certificates of peers must come from, PEM.";
+    tls_kernel: Switch tls_kernel, Engine,
+        "Let the kernel seal and open what data connections carry under TLS, where it can (its module `tls`): large \
+         tensors are then copied once less each way. `rendez explain` says who does it.";
     insecure: Switch insecure, Engine, "Allow an address beyond this machine without a secret and without TLS.";
     failure_detection: Time failure_detection, Engine,
         "Bounds how long waiters wait for a lost peer: over TCP its connection is made again when questions went \

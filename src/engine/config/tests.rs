@@ -44,6 +44,7 @@ const OTHERS: &[(&str, &str)] = &[
     ("tls_cert", "\"c.pem\""),
     ("tls_key", "\"k.pem\""),
     ("tls_ca", "\"a.pem\""),
+    ("tls_kernel", "false"),
     ("insecure", "true"),
     ("failure_detection", "\"1500ms\""),
     ("drain_timeout", "\"0s\""),

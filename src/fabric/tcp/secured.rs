@@ -3,8 +3,12 @@
 //! Knows sessions whose handshake is done; not who shook hands, nor with what certificates.
 
 use std::fmt;
+use std::io;
+use std::os::fd::AsFd;
 
 use rustls::Connection;
+
+use super::kernel;
 
 /// What protects the bytes of a socket.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -13,26 +17,48 @@ pub enum Protection {
     Clear,
     /// TLS 1.3, by this process.
     Process,
+    /// TLS 1.3, by the kernel.
+    Kernel,
 }
 
-/// A TLS session of a socket, its handshake done, whose records this process keeps.
-pub struct Secured(Box<Connection>);
+/// A TLS session of a socket, its handshake done.
+pub struct Secured(pub(super) Keeper);
+
+/// Who keeps a session's records.
+pub(super) enum Keeper {
+    Process(Box<Connection>),
+    /// The socket has the keys.
+    Kernel,
+}
 
 impl Secured {
-    /// A session whose handshake is done.
+    /// A session whose records this process keeps.
     #[must_use]
-    pub fn new(connection: Connection) -> Self {
-        Self(Box::new(connection))
+    pub fn new(session: Connection) -> Self {
+        Self(Keeper::Process(Box::new(session)))
+    }
+
+    /// A session whose records the kernel keeps, where it can and the session lets its keys go
+    /// (`enable_secret_extraction`); else this process keeps them. Nothing may have been read from the socket behind
+    /// what the session was given.
+    ///
+    /// # Errors
+    /// The kernel took its keys in a trial, and not now: the session is gone, and the socket useless.
+    pub fn in_kernel(mut session: Connection, socket: &impl AsFd) -> io::Result<Self> {
+        if !kernel::takes(&mut session) {
+            return Ok(Self::new(session));
+        }
+        kernel::hand_over(session, socket)?;
+        Ok(Self(Keeper::Kernel))
     }
 
     /// Who keeps the records.
     #[must_use]
     pub const fn protection(&self) -> Protection {
-        Protection::Process
-    }
-
-    pub(super) fn into_connection(self) -> Connection {
-        *self.0
+        match self.0 {
+            Keeper::Process(_) => Protection::Process,
+            Keeper::Kernel => Protection::Kernel,
+        }
     }
 }
 
@@ -49,6 +75,7 @@ impl Protection {
         match self {
             Self::Clear => "clear",
             Self::Process => "encrypted: TLS 1.3 in the process",
+            Self::Kernel => "encrypted: TLS 1.3 in the kernel",
         }
     }
 }

@@ -12,9 +12,10 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendAncillaryBuffer, SendFlags, SocketType, sockopt};
 
 use super::records::Records;
-use super::secured::Secured;
+use super::secured::{Keeper, Secured};
 use super::{TcpConfig, TcpError};
 use crate::fabric::DownReason;
+use crate::ground::limits::{KERNEL_TLS_RECORD_BYTES, KERNEL_TLS_RECORDS_MAX};
 use crate::ground::rng::Rng;
 
 /// What a connection sends through and receives from. The one seam between the protocol and the system.
@@ -48,6 +49,8 @@ pub(super) struct Socket {
     wire: Wire,
     /// TLS, where this process keeps its records.
     records: Option<Box<Records>>,
+    /// How many records the kernel may still seal, where it keeps them.
+    sealable: u64,
 }
 
 /// The descriptor itself.
@@ -81,10 +84,15 @@ impl Socket {
         if matches!(family, AddressFamily::INET | AddressFamily::INET6) {
             set_tcp(&fd, config.user_timeout_ms)?;
         }
-        let records = secured.map(|secured| Box::new(Records::new(secured.into_connection())));
+        let (records, sealable) = match secured.map(|secured| secured.0) {
+            Some(Keeper::Process(session)) => (Some(Box::new(Records::new(*session))), u64::MAX),
+            Some(Keeper::Kernel) => (None, KERNEL_TLS_RECORDS_MAX),
+            None => (None, u64::MAX),
+        };
         Ok(Self {
             wire: Wire { fd, cuts },
             records,
+            sealable,
         })
     }
 
@@ -116,9 +124,15 @@ impl Pipe for Socket {
         if let Some(records) = &mut self.records {
             return records.send(&mut self.wire, parts);
         }
+        if self.sealable == 0 {
+            return Err(Stop::Over(DownReason::Reset));
+        }
         let parts = self.wire.cut(parts)?;
         let used = if parts[1].is_empty() { 1 } else { 3 };
-        self.wire.send(&parts.map(IoSlice::new)[..used])
+        let sent = self.wire.send(&parts.map(IoSlice::new)[..used])?;
+        let records = 1 + (sent / KERNEL_TLS_RECORD_BYTES) as u64;
+        self.sealable = self.sealable.saturating_sub(records);
+        Ok(sent)
     }
 
     #[inline]
