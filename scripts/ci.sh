@@ -84,9 +84,14 @@ step_sim() {
     SEEDS="$seeds" cargo test --locked --release --test sim
 }
 
-# Instructions, which are the same on a busy machine: a hand-over costs what it did.
+# Instructions, which are the same on a busy machine: a hand-over costs what it did. And bytes: the command that people
+# install has fewer than 20 million.
 step_counts() {
     cargo test --locked --release --test verbs_counts -- --ignored --nocapture
+    local bytes
+    bytes="$(stat -c %s target/release/rendez)"
+    echo "target/release/rendez: $bytes bytes"
+    [ "$bytes" -lt 20000000 ] || { echo "ci: target/release/rendez is too large" >&2; return 1; }
 }
 
 # Real processes under real faults, with the program that the tests have built. The same faults each time: a seed that

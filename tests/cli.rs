@@ -92,6 +92,23 @@ fn with_log_json_all_of_standard_error_is_json() {
     }
 }
 
+#[test]
+fn a_filter_of_logs_that_is_none_is_ignored_and_says_so() {
+    for (filter, is_told) in [
+        ("rendez=loudly", true),
+        ("rendez=debug", false),
+        ("", false),
+    ] {
+        let output = rendez_in(&[("RENDEZ_LOG", filter)], &["ping", "/job:a/task:0"]);
+        let text = stderr(&output);
+        assert_eq!(
+            text.contains("RENDEZ_LOG is ignored"),
+            is_told,
+            "{filter}: {text}"
+        );
+    }
+}
+
 /// The command in a directory without a configuration, and in no environment but this.
 fn rendez_in(environment: &[(&str, &str)], arguments: &[&str]) -> Output {
     let directory = tempfile::tempdir().expect("a directory");

@@ -35,9 +35,8 @@ fn devices() -> (String, String) {
 
 fn config(task: &str, device: String) -> Config {
     // What the engines say of themselves, beside what the tests say.
-    let filter = tracing_subscriber::EnvFilter::new("rendez=debug");
     let _ = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+        .with_max_level(tracing::Level::DEBUG)
         .with_writer(std::io::stderr)
         .try_init();
     let mut config = Config::new(task);

@@ -9,20 +9,28 @@ mod limited;
 use std::ffi::OsString;
 use std::io::Write;
 
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use super::args::LogFormat;
 use super::error::CliError;
 use limited::Limited;
 
-/// Says how much: `info`, `rendez=debug`, or whatever `tracing-subscriber` calls a filter.
+/// Says how much: a level, or a level for each target, as `warn,rendez=debug` (`tracing_subscriber::filter::Targets`).
 const VARIABLE: &str = "RENDEZ_LOG";
 
 /// Begins to log; `usual` is how much where nobody says. Whoever logs already goes on as it does.
-pub(super) fn begin(usual: &str, format: LogFormat) {
-    let filter = EnvFilter::try_from_env(VARIABLE).unwrap_or_else(|_| EnvFilter::new(usual));
-    let subscriber = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+pub(super) fn begin(usual: LevelFilter, format: LogFormat) {
+    let usual = Targets::new().with_target("rendez", usual);
+    let asked = std::env::var(VARIABLE).ok().filter(|text| !text.is_empty());
+    let parsed = asked.as_deref().map(str::parse::<Targets>);
+    let (filter, refusal) = match parsed {
+        Some(Ok(filter)) => (filter, None),
+        Some(Err(error)) => (usual, Some(error)),
+        None => (usual, None),
+    };
+    let layer = tracing_subscriber::fmt::layer()
         .with_writer(Limited::new(std::io::stderr, format))
         .with_target(false)
         .with_ansi(is_colourful());
@@ -36,10 +44,14 @@ pub(super) fn begin(usual: &str, format: LogFormat) {
         }));
     }
     // Refused if a program that uses this as a library has a subscriber of its own.
+    let registry = tracing_subscriber::registry().with(filter);
     let _ = match format {
-        LogFormat::Text => subscriber.try_init(),
-        LogFormat::Json => subscriber.json().flatten_event(true).try_init(),
+        LogFormat::Text => registry.with(layer).try_init(),
+        LogFormat::Json => registry.with(layer.json().flatten_event(true)).try_init(),
     };
+    if let (Some(error), Some(asked)) = (refusal, asked) {
+        tracing::warn!(%error, asked, "RENDEZ_LOG is ignored: it is no filter of levels");
+    }
 }
 
 /// The format that arguments ask for, also if they are no command: what is wrong with them is told in it.

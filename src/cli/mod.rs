@@ -51,6 +51,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use clap::error::ErrorKind;
+use tracing_subscriber::filter::LevelFilter;
 
 use self::args::{Cli, Command, LogFormat};
 use self::error::CliError;
@@ -100,8 +101,8 @@ pub fn run(
 fn dispatch(cli: &Cli, terminal: &mut Terminal) -> Result<(), CliError> {
     let command = &cli.command;
     let usual = match command {
-        Command::Serve(_) => "rendez=info",
-        _ => "rendez=warn",
+        Command::Serve(_) => LevelFilter::INFO,
+        _ => LevelFilter::WARN,
     };
     logs::begin(usual, cli.log);
     match command {
