@@ -78,11 +78,15 @@ impl Run {
     /// A run in which `text` stands in task 1's history instead of the line with `old` in it.
     fn with(old: &str, text: &str) -> Self {
         let mut run = Self::good();
-        let lines = &mut run.histories[1];
+        run.replace(old, text);
+        run
+    }
+
+    fn replace(&mut self, old: &str, text: &str) {
+        let lines = &mut self.histories[1];
         let at = lines.iter().position(|line| line.contains(old));
         let at = at.unwrap_or_else(|| panic!("no line has '{old}'"));
         lines.splice(at..=at, text.lines().map(str::to_owned));
-        run
     }
 
     /// A run that something happened in.
@@ -265,6 +269,47 @@ fn an_abort_is_a_cause() {
     run.histories[0].push(line(START + 14, &format!("aborted {}", step())));
     run.histories[0].push(end);
     run.finds_nothing();
+}
+
+/// A receive that began late in its step, and ended with `reason` so long after the step had begun.
+fn ended_late(after_ms: u64, reason: &str) -> Run {
+    let asked = line(START + 2_100, &second("asked"));
+    let mut run = Run::with(&second("asked"), &format!("{asked} {}", 2_000 * MS));
+    let failed = line(START + after_ms, &second("failed"));
+    run.replace(&second("got"), &format!("{failed} {reason}"));
+    run
+}
+
+#[test]
+fn a_step_that_is_finished_on_schedule_is_a_cause_and_one_finished_before_is_not() {
+    let kept_ms = SLOTS_KEPT * SLOT_NS / MS;
+    ended_late(kept_ms, "STEP_FINISHED").finds_nothing();
+    ended_late(kept_ms - 1, "STEP_FINISHED").finds("STEP_FINISHED without a cause");
+    // The schedule excuses nothing else.
+    for reason in ["STEP_ABORTED", "PEER_STATUS", "PEER_LOST", "DEADLINE"] {
+        let findings = ended_late(kept_ms, reason).findings();
+        let what = format!("{reason} without a cause");
+        let is_found = findings.iter().any(|found| found.contains(&what));
+        assert!(is_found, "{findings:#?}");
+    }
+}
+
+#[test]
+fn floods_and_watches_are_not_finished_on_that_schedule() {
+    let mut run = flood(2);
+    let scope = Scope::new((0, 0), (1, 0), FLOOD_SLOT + 30);
+    let (lane, began) = (
+        format!("{} 0 flood 2", scope.step().0),
+        scope.begins_ns() / MS,
+    );
+    let asked = line(began + 3_700, &format!("asked {lane} {}", 500 * MS));
+    run.replace(&format!("asked {lane}"), &asked);
+    let finished = line(began + 4_100, &format!("failed {lane} STEP_FINISHED"));
+    run.replace(&format!("failed {lane}"), &finished);
+    run.finds("STEP_FINISHED without a cause");
+
+    let told = Some((START + 3_000, "STEP_FINISHED"));
+    Run::watched(START, told).finds("STEP_FINISHED without a cause");
 }
 
 #[test]
