@@ -311,7 +311,7 @@ fn limits() {
 #[test]
 fn reasons() {
     let catalogue = (
-        "src/ground/catalogue.rs",
+        "src/ground/catalogue/peers.rs",
         "catalogue! {\n    PEER_LOST: Unavailable, \"Gone.\", \"Restart.\";\n}",
     );
     let rule_of = |text: &str| {

@@ -26,6 +26,12 @@ fn reasons_are_unique_and_in_capitals() {
     assert_eq!(find("key_malformed"), None);
 }
 
+#[test]
+fn every_table_is_in_it_whole_and_in_order() {
+    assert_eq!(TABLES.concat(), ALL);
+    assert!(TABLES.iter().all(|table| !table.is_empty()));
+}
+
 /// Programs match on these: a change here is a change of the wire format.
 #[test]
 fn codes_that_conformance_asks_for() {

@@ -1,0 +1,105 @@
+//! Files: what can go wrong with tensors, files, units and settings, and with the life of a process.
+
+catalogue! {
+    /// Every reason of tensors, files, units, settings and the life of a process.
+    OF_FILES;
+    // ── Tensors and files ──────────────────────────────────────────────────────────────────────────────────────────
+    TENSOR_SHAPE: InvalidArgument,
+        "The shape is not one, or does not go with the bytes.",
+        "Compare the dimensions with the number of elements.";
+    TENSOR_DTYPE: InvalidArgument,
+        "The tensor's elements have another type than was asked for.",
+        "Ask for the type the tensor has.";
+    TENSOR_ALIGNMENT: InvalidArgument,
+        "The tensor's bytes do not lie as its elements' type needs.",
+        "Copy them into a tensor of the engine's own.";
+    TENSOR_STRINGS: InvalidArgument,
+        "The bytes are not an encoding of strings.",
+        "Make string tensors with the engine's own encoder.";
+    SAFETENSORS_MALFORMED: InvalidArgument,
+        "The file is not a safetensors file.",
+        "Make the file again; it may have been cut short.";
+    MODEL_INDEX_MALFORMED: InvalidArgument,
+        "The index of a model in several files is none, names a file beyond its folder, or a tensor that is not there.",
+        "Get the model again, with all its files; the message says what is wrong.";
+    CHECKPOINT_UNFIT: FailedPrecondition,
+        "A checkpoint is of something else than what is trained.",
+        "Name the folder of this training; the message says what is missing or of another shape.";
+    NPY_MALFORMED: InvalidArgument,
+        "The file is no array in NumPy's format, or one of a kind that is not read.",
+        "Save it again with `numpy.save`; the message says what is wrong.";
+    FILE_UNREADABLE: NotFound,
+        "The file could not be read.",
+        "Check its path and permissions.";
+    FILE_UNWRITABLE: FailedPrecondition,
+        "The file could not be written.",
+        "Name a file in a folder you may write to, with room on its disk.";
+    FILES_REFUSED: PermissionDenied,
+        "A graph was to touch a file, and `files_root` is not set, or the path does not lie below it.",
+        "Set `files_root` of the task that runs the kernel to the folder, and name paths below it.";
+    HDR_LOG_MALFORMED: InvalidArgument,
+        "The file is not an interval log of histograms, or is cut off.",
+        "Make it again with `rendez bench --hdr-log`, or with any tool that writes version 1.3 of the format.";
+    RECORDING_MALFORMED: InvalidArgument,
+        "The file is not a recording, or is damaged.",
+        "Take a file that `rendez dump` or a task with `recorder_dir` has written.";
+    RECORDING_VERSION: FailedPrecondition,
+        "The recording was written by another version of rendez.",
+        "Read it with the version that wrote it.";
+    BENCH_ROWS_MALFORMED: InvalidArgument,
+        "The file has no rows of measurements.",
+        "Make it with `rendez bench --json > FILE`.";
+    BENCH_REGRESSED: FailedPrecondition,
+        "A measurement is worse than the one it is compared with, by more than is allowed.",
+        "Measure again on a quiet machine; if it stays, look for what changed.";
+    INTERRUPTED: Cancelled,
+        "The command was interrupted before it was done.",
+        "Nothing: what was done until then is printed.";
+    METRICS_ADDRESS: FailedPrecondition,
+        "The address for metrics cannot be listened at.",
+        "Name a free port of this machine, or 0 for any.";
+    // ── Units ──────────────────────────────────────────────────────────────────────────────────────────────────────
+    SIZE_MALFORMED: InvalidArgument,
+        "The text is not a size.",
+        "Write bytes as in 4, 64KiB, 16MiB or 1g.";
+    SIZE_OUT_OF_RANGE: OutOfRange,
+        "The size is smaller or larger than may be.",
+        "Stay within the range that the message names.";
+    SIZE_RANGE: InvalidArgument,
+        "The text is not a range of sizes.",
+        "Write from:to:xFactor, as in 8:64MiB:x4.";
+    DURATION_MALFORMED: InvalidArgument,
+        "The text is not a duration.",
+        "Write it with its unit, as in 50ms, 2s or 1.5m.";
+    DURATION_OUT_OF_RANGE: OutOfRange,
+        "The duration is shorter or longer than may be.",
+        "Stay within the range that the message names.";
+    RATE_MALFORMED: InvalidArgument,
+        "The text is not a rate.",
+        "Write operations a second, as in 1e6, 100k or 2.5M.";
+    RATE_OUT_OF_RANGE: OutOfRange,
+        "The rate is smaller or larger than may be.",
+        "Stay within the range that the message names.";
+    // ── Settings and life ──────────────────────────────────────────────────────────────────────────────────────────
+    SHARDS_OVER_CORES: InvalidArgument,
+        "More shards were asked for than there are cores they may run on.",
+        "Ask for fewer shards, or allow the process more cores.";
+    CONFIG: InvalidArgument,
+        "A setting is missing or makes no sense.",
+        "Correct the setting named in the message.";
+    ENGINE_FORKED: FailedPrecondition,
+        "This process is a fork of one that had started an engine: none of its threads are here.",
+        "Fork first and start engines then, or start another program (exec) in the child.";
+    WAIT_IN_SHARD: FailedPrecondition,
+        "A shard's own thread was asked to wait: what it waits for could not happen meanwhile.",
+        "In an in-shard task use the task's context, or wait on a thread of your own.";
+    TASK_PANICKED: Internal,
+        "A task inside a shard panicked: it has ended, and its receives with it.",
+        "Mend the task; the panic and its place stand on standard error.";
+    SHARD_PANICKED: Internal,
+        "A shard panicked: its engine has ended, with all that waited in it.",
+        "Start the task again, and report the panic that stands on standard error.";
+    SHUTDOWN: Aborted,
+        "This process is shutting down.",
+        "Nothing: it was told to.";
+}

@@ -1,0 +1,161 @@
+//! Graphs: what can go wrong with graphs, and with the sessions that run them.
+
+catalogue! {
+    /// Every reason of graphs and sessions.
+    OF_GRAPHS;
+    // ── Graphs ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    GRAPH_MALFORMED: InvalidArgument,
+        "The bytes are not a graph, or its nodes, inputs or names contradict each other.",
+        "Export the graph again; the message names the node and the input.";
+    GRAPH_VERSION: InvalidArgument,
+        "The graph says that readers as old as this one may not read it.",
+        "Export it with an older release, or upgrade.";
+    GRAPH_LIMIT: ResourceExhausted,
+        "The graph is larger than a graph may be.",
+        "Split it; the message names the limit.";
+    GRAPH_OP_UNKNOWN: NotFound,
+        "A node wants an operation that has no kernel here.",
+        "Replace the operation; the message names it and the node.";
+    OP_EXISTS: AlreadyExists,
+        "An operation was registered under a name that is taken.",
+        "Name it differently; standard operations cannot be replaced.";
+    OP_MALFORMED: InvalidArgument,
+        "The definition of an operation of one's own makes no sense.",
+        "Correct what the message names; the words are those of `graph::signature`.";
+    GRAPH_FUNCTION: Unimplemented,
+        "A node calls a function of the graph's library.",
+        "Inline the functions before the graph is exported.";
+    GRAPH_ATTR: InvalidArgument,
+        "An attribute is missing, unknown, or has a value that is not allowed.",
+        "Correct the attribute that the message names.";
+    GRAPH_TYPE: InvalidArgument,
+        "A tensor flows into an input of another type.",
+        "Cast it, or correct the types of the node that the message names.";
+    GRAPH_SHAPE: InvalidArgument,
+        "The shapes of a node's inputs do not fit its operation.",
+        "Correct the shapes that the message names.";
+    GRAPH_CYCLE: InvalidArgument,
+        "Nodes wait for each other, and not through a loop's NextIteration.",
+        "Break the cycle; the message names nodes of it.";
+    GRAPH_FRAME: InvalidArgument,
+        "The frames of the graph's loops contradict each other.",
+        "Build loops with a loop's own operations; the message names the node.";
+    GRAPH_ENDPOINT: InvalidArgument,
+        "What is fed, fetched or run makes no sense, alone or together.",
+        "Correct the feed, fetch or target that the message names.";
+    GRAPH_ENDPOINT_UNKNOWN: NotFound,
+        "What is fed, fetched or run is not in the graph.",
+        "Name a node of the graph, and an output with node:output.";
+    GRAPH_PLACEMENT: InvalidArgument,
+        "A node cannot stand on any device, alone or together with those it must be with.",
+        "Allow soft placement, or name a device that the message lists.";
+    GRAPH_DEVICE: Internal,
+        "A node's assigned device is no full device name.",
+        "Place the graph before it is cut.";
+    GRAPH_NODE_EXISTS: InvalidArgument,
+        "A graph was extended by a node that it has already.",
+        "Send only new nodes.";
+    GRAPH_GRADIENT: Unimplemented,
+        "An operation on the way from a result to a variable has no gradient here.",
+        "Replace it, or stop the gradient before it.";
+    TENSOR_MALFORMED: InvalidArgument,
+        "The message of a tensor has no type, shape or elements that fit each other.",
+        "Export it again; the message says what contradicts what.";
+    KERNEL_UNKNOWN: NotFound,
+        "An operation has no kernel for a node's types or attributes.",
+        "Replace the node that the message names, or cast its inputs.";
+    KERNEL_INPUT: InvalidArgument,
+        "A kernel cannot compute with these inputs: their shapes or values do not fit.",
+        "Correct what flows into the node that the message names.";
+    KERNEL_FAILED: Internal,
+        "A kernel broke down, or gave other outputs than its node has.",
+        "Report it with the message and the log; the step can be tried again.";
+    RUN_ARGUMENTS: InvalidArgument,
+        "A run was not given the arguments that its part of the graph takes.",
+        "Give one value for each argument, of the type that the message names.";
+    RUN_STUCK: Internal,
+        "A run came to rest before all of its part of the graph had run.",
+        "Report it with the graph; the message names a node that did not run.";
+    RUNS: ResourceExhausted,
+        "As many runs of graphs are under way as may.",
+        "Wait for some of them before starting more.";
+    CHECKPOINT_KEY: NotFound,
+        "A checkpoint has no tensor of that name.",
+        "Restore what was saved; the message names the tensor and the file.";
+    VARIABLE_EMPTY: FailedPrecondition,
+        "A variable was read before anything was assigned to it.",
+        "Run its initialiser, or restore a checkpoint, first.";
+    ASSERT_FAILED: InvalidArgument,
+        "An assertion of the graph does not hold.",
+        "Look at the values in the message.";
+    // ── Sessions ───────────────────────────────────────────────────────────────────────────────────────────────────
+    LINE_BUSY: ResourceExhausted,
+        "As many questions wait on one line between two tasks as may.",
+        "Wait for some of them before asking more.";
+    LINE_CLOSED: Aborted,
+        "The line between two tasks was closed: the session that it served is over.",
+        "Begin another session.";
+    SESSION_NONE: FailedPrecondition,
+        "The session has no graph yet.",
+        "Call `create` before anything is run.";
+    SESSION_EXISTS: InvalidArgument,
+        "A session that has a graph was given one again.",
+        "Add to it with `extend`, or begin another session.";
+    SESSION_CLOSED: FailedPrecondition,
+        "The session was closed.",
+        "Begin another session.";
+    SESSION_UNKNOWN: Aborted,
+        "The master has no such session: it was closed, or the master has restarted since.",
+        "Begin another session, and restore a checkpoint.";
+    SESSION_VERSION: Aborted,
+        "The session's graph was extended by somebody else meanwhile.",
+        "Extend again, now that the version is known.";
+    SESSION_IDLE: Cancelled,
+        "The session was closed because nobody had used it for long.",
+        "Begin another session, or raise the time after which sessions are closed.";
+    SESSION_SETTING: InvalidArgument,
+        "A setting of a session means nothing here, or contradicts another.",
+        "Leave out the setting that the message names.";
+    SESSION_LIMIT: ResourceExhausted,
+        "A task has as many sessions, or a session as many graphs, steps or callables, as may be.",
+        "Close or release those that are not used.";
+    SESSION_HANDLE: InvalidArgument,
+        "A session's name, or that of something it has, is none.",
+        "Give what creating it gave.";
+    WORKER_SESSION_UNKNOWN: Aborted,
+        "The worker has no such session: it may have restarted.",
+        "Begin another session, and restore a checkpoint.";
+    WORKER_GRAPH_UNKNOWN: Aborted,
+        "The worker has no such graph: it may have restarted.",
+        "Begin another session, and restore a checkpoint.";
+    WORKER_ABSENT: Unavailable,
+        "A worker that the session needs did not answer in time.",
+        "Start the workers that the message names, or leave them out by device filters.";
+    TRACEPARENT_MALFORMED: InvalidArgument,
+        "The text is not a W3C traceparent.",
+        "Write `00-<32 hex digits>-<16 hex digits>-<2 hex digits>` in lower case, neither of the first two all zero.";
+    STEP_DUPLICATE: Aborted,
+        "The same part of the same step was asked for twice.",
+        "Run the same release on all tasks; if they do, report it with the message.";
+    STEP_DEADLINE: DeadlineExceeded,
+        "The step was not over by its deadline.",
+        "See who owes what with `rendez pending`; raise the deadline if the graph is just slow.";
+    STEP_CANCELLED: Cancelled,
+        "The step was cancelled before it was over.",
+        "Nothing: whoever asked for it gave it up, or closed its session.";
+    FETCH_DEAD: InvalidArgument,
+        "What was fetched is dead: the side of a condition that was not taken.",
+        "Fetch what both sides of the condition merge into.";
+    FEED_UNFIT: InvalidArgument,
+        "A fed tensor has not the type or shape of what it stands for.",
+        "Feed what the message names.";
+    PARTIAL_RUN: InvalidArgument,
+        "A partial run was fed or asked for what its setup does not have, or has had already.",
+        "Name every feed and fetch in the setup, and each once in its runs.";
+    PARTIAL_RUN_NONE: InvalidArgument,
+        "There is no such partial run: it was never set up, or is over.",
+        "Set it up first.";
+    CALLABLE_UNKNOWN: InvalidArgument,
+        "The session has no such callable.",
+        "Make it first, and do not run what was released.";
+}

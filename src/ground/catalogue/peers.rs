@@ -1,0 +1,177 @@
+//! Peers: what can go wrong between tasks, and with the cluster that they are of.
+
+catalogue! {
+    /// Every reason of peers, clusters and servers.
+    OF_PEERS;
+    // ── Peers ──────────────────────────────────────────────────────────────────────────────────────────────────────
+    PEER_LOST: Unavailable,
+        "The peer is gone: its process died, or it could not be reached for too long.",
+        "Start it again and repeat the step.";
+    PEER_RESTARTED: Aborted,
+        "The peer came back as another incarnation; what was meant for its predecessor fails.",
+        "Repeat the step: its values must be made again.";
+    PEER_VERSION: FailedPrecondition,
+        "The peer speaks another version of the protocol.",
+        "Run the same release on all tasks.";
+    PEER_DUPLICATE_NAME: AlreadyExists,
+        "Another live process has the same task name.",
+        "Give each process its own task index, and stop what is left of an earlier run.";
+    PEER_REFUSED: PermissionDenied,
+        "The peer did not accept us, or we did not accept it.",
+        "Give both sides the same cluster secret.";
+    PEER_SELF: InvalidArgument,
+        "The peer is this task itself.",
+        "Take this task's own address off its list of peers.";
+    PEER_PROTOCOL: Internal,
+        "The peer broke the control protocol; its connection is closed.",
+        "Run the same release on all tasks; if they do, report it with the message.";
+    PEER_BUSY: ResourceExhausted,
+        "The peer, or we, have as many connections or requests under way as may be.",
+        "Try again later, or raise the limit named in the message.";
+    GREETING_LATE: Unavailable,
+        "A connection was made, and its greeting was not over in its time.",
+        "It is tried again. Look whether one of both tasks has too little processor time, or is stopped.";
+    PEER_UNKNOWN: NotFound,
+        "No task of this name is in the cluster, or another task answers at its address.",
+        "Compare names and addresses with the cluster's specification.";
+    PUSH_ELSEWHERE: FailedPrecondition,
+        "What is pushed is for another task, or another takes it already.",
+        "Compare `--to` of the push with the task that pulls; one pull takes one push.";
+    PUSH_LIMIT: ResourceExhausted,
+        "As many pushes wait beside one task as may.",
+        "Wait until some were taken, or stop those that nobody takes.";
+    PEER_STATUS: Unknown,
+        "A peer reported a failure; code and message are its own.",
+        "Read the message, and the log of the peer it names.";
+    CONNECT_DEADLINE: Unavailable,
+        "The peer could not be reached in time.",
+        "Check that it runs and that its address is right; raise the connect deadline if it starts slowly.";
+    CONNECTION_REFUSED: Unavailable,
+        "Nobody listens at the peer's address.",
+        "Start the task, or correct its address.";
+    PEER_OTHER_USER: PermissionDenied,
+        "The peer runs as another user of this machine, or as one whom the kernel does not name; nothing was proved.",
+        "Run both as the same user, give both the same cluster secret, or allow it with `foreign_users`.";
+    CONTROL_ADDRESS: InvalidArgument,
+        "An address of the control plane is not one, or cannot be used.",
+        "Correct the address named in the message.";
+    CONTROL_SYSTEM: Internal,
+        "The operating system refused the control plane something; the message says what.",
+        "Look the error number up in the call's manual page.";
+    CONTROL_EXPOSED: PermissionDenied,
+        "The control plane would be open to other machines with nothing to keep strangers out.",
+        "Give all tasks one cluster secret or TLS certificates, listen on a loopback address, or allow `insecure`.";
+    SECRET_UNFIT: InvalidArgument,
+        "The file of the cluster secret cannot be used: it is missing, others may read it, or its secret is too short.",
+        "Make one with `rendez secret new FILE`, and give it to all tasks.";
+    SECRET_MISSING: PermissionDenied,
+        "One of both sides has a cluster secret, and the other has none.",
+        "Give the side that has none the secret's file, with `cluster_secret_file`.";
+    SECRET_WRONG: PermissionDenied,
+        "The peer did not prove that it knows this cluster's secret, or we did not to the peer.",
+        "Give all tasks the same secret file; if they have it, somebody else is knocking.";
+    HANDSHAKE_REPLAYED: PermissionDenied,
+        "Somebody played back a recorded handshake. It was of no use to them.",
+        "Look for who listens on the network between the tasks.";
+    TLS_REFUSED: PermissionDenied,
+        "TLS is set on one side only, or one side did not take the other's certificate.",
+        "Give all tasks certificates of the same authority, or none.";
+    TICKET_UNKNOWN: PermissionDenied,
+        "A data connection came with a ticket that this task did not give out, or that its owner did not sign.",
+        "Nothing if the peers connect; otherwise look for who else dials this port.";
+    TICKET_EXPIRED: DeadlineExceeded,
+        "A data connection came after its greeting was over.",
+        "Nothing if the peers connect at a later try; otherwise raise the greeting's deadline.";
+    TICKET_REUSED: PermissionDenied,
+        "A data connection came with a ticket that had been used.",
+        "Look for who listens on the network between the tasks.";
+    PATH_REFUSED: FailedPrecondition,
+        "The path that is demanded to a peer is not to be had; the message says why.",
+        "Mend what the message names, or allow the path to be chosen.";
+    CALL_UNKNOWN: Unimplemented,
+        "The peer has no service of this number.",
+        "Run the same release on all tasks, and register the service before the task starts.";
+    CALL_MALFORMED: InvalidArgument,
+        "The payload of a call is not what its service takes, or that of an answer not what it gives.",
+        "Call with the messages of the same version of rendez.";
+    CALL_BUSY: ResourceExhausted,
+        "As many calls wait, here or at the peer, as may.",
+        "Call again later, or wait for answers before calling on.";
+    CALL_TOO_LONG: ResourceExhausted,
+        "A call or its answer is longer than a control message may be.",
+        "Send large values as tensors.";
+    CALL_CANCELLED: Cancelled,
+        "The call was given up before its answer came.",
+        "Nothing: whoever made it gave it up.";
+    CALL_DEADLINE: DeadlineExceeded,
+        "The answer to a call did not come before its deadline.",
+        "See whether the peer runs; raise the deadline if the service is just slow.";
+    SERVICE_FAILED: Internal,
+        "A service broke down while it carried out a call.",
+        "See the log of the task that was called.";
+    CONTROL_BUSY: ResourceExhausted,
+        "As many commands wait for the control plane as may.",
+        "Give fewer at once.";
+    CONTROL_STOPPED: FailedPrecondition,
+        "The control plane has stopped.",
+        "Nothing if the engine was shut down; otherwise see the log for why.";
+    LINK_CONFIG: InvalidArgument,
+        "The measures of a link to a peer make no sense.",
+        "Correct the setting named in the message.";
+    LINK_OS: Internal,
+        "The operating system refused a link to a peer something; the message says what.",
+        "Look the error number up in the call's manual page.";
+    // ── Clusters ───────────────────────────────────────────────────────────────────────────────────────────────────
+    CLUSTER_ADDRESS: InvalidArgument,
+        "The text is not an address of a task.",
+        "Write `host:port`, and an IPv6 address in brackets, as in `[::1]:2222`.";
+    CLUSTER_DUPLICATE_JOB: InvalidArgument,
+        "A cluster's specification has the same job twice.",
+        "List all tasks of the job in one place.";
+    CLUSTER_SPEC: InvalidArgument,
+        "A cluster's specification makes no sense.",
+        "Correct the job or task named in the message.";
+    CLUSTER_TASK_UNDEFINED: Internal,
+        "The task that this process should be is not in the cluster.",
+        "Compare the task with the cluster; `rendez cluster show` prints both and where they come from.";
+    CLUSTER_UNRESOLVED: NotFound,
+        "Neither flags nor files nor a launcher say what the cluster is.",
+        "Set RENDEZ_CLUSTER and RENDEZ_TASK, write a `[cluster]` into the configuration, or use a launcher.";
+    CLUSTER_ROOT_UNKNOWN: FailedPrecondition,
+        "The launcher says which rank this is, but not how to find the others.",
+        "Set the variable that the message names, the same for all ranks.";
+    CLUSTER_FILE_MALFORMED: InvalidArgument,
+        "The `[cluster]` of a configuration file cannot be read.",
+        "Correct the line named in the message; `rendez cluster show` tries it out.";
+    TF_CONFIG_MALFORMED: InvalidArgument,
+        "The variable TF_CONFIG is not what TensorFlow's would be.",
+        "Correct the place named in the message, or unset the variable if it means something else.";
+    LAUNCHER_ENVIRONMENT: InvalidArgument,
+        "A launcher's environment variables make no sense, alone or together.",
+        "Correct the variable named in the message, or unset it if no launcher set it.";
+    HOST_LIST_MALFORMED: InvalidArgument,
+        "The text is not a list of hosts or counts as Slurm writes them.",
+        "Write hosts as `node[01-04,7],login`, and counts as `2(x3),1`.";
+    HOST_LIST_TOO_LONG: ResourceExhausted,
+        "A list of hosts stands for more hosts than a cluster may have.",
+        "Correct the range if it is a mistake; otherwise make several clusters.";
+    CLUSTER_INCOMPLETE: Unavailable,
+        "Tasks that know only their root did not all meet there in time.",
+        "Start the ranks that the message names, or raise `connect_timeout` if they start far apart.";
+    PEER_NOT_OF_CLUSTER: PermissionDenied,
+        "The task that knocks is not in the cluster.",
+        "Add it to the cluster of every task; if it is nobody's, somebody has the secret who should not.";
+    PEER_OTHER_EPOCH: FailedPrecondition,
+        "The peer belongs to another run of the job, or to another restart of it.",
+        "Wait until the launcher has ended what is left of it; this run goes on without it.";
+    // ── Servers ────────────────────────────────────────────────────────────────────────────────────────────────────
+    SERVER_STOPPED: FailedPrecondition,
+        "The server does not run: it was never started, or it has stopped for good.",
+        "Start it before it is used; make another after it has stopped.";
+    PROTOCOL_UNKNOWN: NotFound,
+        "No protocol has that name.",
+        "Take one of those that the message lists.";
+    PROTOCOL_REFUSED: FailedPrecondition,
+        "The protocol is known and not to be had; the message says why.",
+        "Take `auto`, or the path that the message names.";
+}

@@ -1,0 +1,158 @@
+//! Steps: what can go wrong with keys, steps and receives, and the bounds and bytes of handing over.
+
+catalogue! {
+    /// Every reason of keys, steps and receives, of bounds, of RDMA and of bytes from outside.
+    OF_STEPS;
+    // ── Names ──────────────────────────────────────────────────────────────────────────────────────────────────────
+    KEY_MALFORMED: InvalidArgument,
+        "The text is not a key: `source;incarnation;destination;edge;frame:iteration` with two full device names.",
+        "Build keys with `Key::new` or `Key::between` instead of by hand.";
+    DEVICE_MALFORMED: InvalidArgument,
+        "The text is not a device name, or is a partial one where a full one is needed.",
+        "Write `/job:<job>/replica:<n>/task:<n>/device:<TYPE>:<n>`.";
+    DEVICE_CONFLICT: InvalidArgument,
+        "Two device names that should be one contradict each other.",
+        "Leave unset what may differ, or merge with soft placement.";
+    DEVICE_FOREIGN_SOURCE: InvalidArgument,
+        "A value was sent under a key whose source is another task.",
+        "Send on the task that the key names as its source.";
+    DEVICE_FOREIGN_DESTINATION: InvalidArgument,
+        "A value was asked for under a key whose destination is another task.",
+        "Receive on the task that the key names as its destination.";
+    KEY_DIRECTION: InvalidArgument,
+        "A peer asked for a value that only the peer itself can make.",
+        "Run the same release on all tasks; if they do, report it with the message.";
+    // ── Steps and receives ─────────────────────────────────────────────────────────────────────────────────────────
+    STEP_ABORTED: Aborted,
+        "The step was aborted; this is the first status it was given, or a consequence of it.",
+        "Look for the root failure: the status of this step that is not derived.";
+    STEP_FINISHED: Aborted,
+        "The step is over and cleaned up; the request came too late.",
+        "Start a new step. If this is a surprise, look for who finished the old one early.";
+    STEP_ENDED: Aborted,
+        "The step ended while a value was on its way to be parked.",
+        "Nothing if the step was meant to end; otherwise as for STEP_FINISHED.";
+    STEP_UNCLAIMED: Aborted,
+        "Peers ran the step, but it was not used here in time.",
+        "Start the step on every task that takes part in it.";
+    RECV_CANCELLED: Cancelled,
+        "The receive was cancelled before its value came.",
+        "Nothing: whoever asked for it gave it up.";
+    VALUE_DEAD: FailedPrecondition,
+        "A dead value was read: its sender says that nothing will come.",
+        "Look at `Received::is_dead` first, where a sender may send dead values.";
+    SEND_CANCELLED: Cancelled,
+        "A send was cancelled while it waited for room: its value was not taken.",
+        "Nothing: whoever asked for it gave it up. The error holds the tensor.";
+    DEADLINE: DeadlineExceeded,
+        "The value did not come, or found no room, or its step had not ended, before the deadline.",
+        "See who owes it in the list of pending keys; raise the deadline if the producer is just slow.";
+    // ── Limits ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    PARKED_BYTES: ResourceExhausted,
+        "The values that wait for a receiver hold as many bytes as they may.",
+        "Receive sooner, send later, or raise the limit named in the message.";
+    PARKED_BYTES_OF_STEP: ResourceExhausted,
+        "The values of one step that wait for a receiver hold as many bytes as they may.",
+        "Receive sooner, send later, or raise the limit named in the message.";
+    PARKED_VALUES: ResourceExhausted,
+        "As many values wait for a receiver as may.",
+        "Receive sooner, send later, or raise the limit named in the message.";
+    WAITERS: ResourceExhausted,
+        "As many receives wait as may.",
+        "Ask for fewer values at once, or raise the limit named in the message.";
+    WAITERS_OF_KEY: ResourceExhausted,
+        "As many receives wait for one key as may.",
+        "Ask for fewer values at once, or raise the limit named in the message.";
+    KEYS: ResourceExhausted,
+        "As many keys are in use as may be.",
+        "Finish steps that are over, or raise the limit named in the message.";
+    STEPS: ResourceExhausted,
+        "As many steps are alive as may be.",
+        "Finish steps that are over, or raise the limit named in the message.";
+    GRACE_STEPS: ResourceExhausted,
+        "Peers have begun as many steps that were not used here yet as they may.",
+        "Start steps on all tasks at about the same time, or raise the limit named in the message.";
+    ORDINALS: ResourceExhausted,
+        "One key has carried as many values as it can in one step.",
+        "Begin another step.";
+    WAITING_SENDS: ResourceExhausted,
+        "As many sends wait for room in the shard as may.",
+        "Wait for some of them before sending more, or send on fewer threads.";
+    SEND_BEHIND: ResourceExhausted,
+        "Earlier values of the key wait for room: a send that does not wait may not overtake them.",
+        "Wait for the earlier sends first, or send this value with `send_async` too.";
+    MAILBOX_FULL: ResourceExhausted,
+        "The shard takes commands more slowly than they are given.",
+        "Give fewer at once, use more shards, or raise the limit named in the message.";
+    LANDING_UNOPENED: ResourceExhausted,
+        "The fabric registered no memory for a value that a peer offered, for as long as it was asked to.",
+        "Raise the limit of locked memory, or have fewer large values under way at once.";
+    ARENA_FULL: ResourceExhausted,
+        "The arena has no room for the tensor and may not grow.",
+        "Drop tensors that are no longer needed, or raise the arena's limit.";
+    ARENA_UNFIT: ResourceExhausted,
+        "The tensor does not fit an arena segment, however empty.",
+        "Raise the segment size above the largest tensor.";
+    LEASES_OUT: ResourceExhausted,
+        "As many tensors are lent by peers as may be.",
+        "Drop received tensors sooner, or raise the limit named in the message.";
+    HUGE_PAGES_NONE: FailedPrecondition,
+        "Huge pages are required, and the kernel has none left.",
+        "Reserve more, or set huge pages to auto.";
+    KERNEL_UNSEALING: FailedPrecondition,
+        "The kernel cannot seal shared memory.",
+        "Run Linux 5.1 or later.";
+    SYSTEM_CALL: Internal,
+        "A system call failed; the message names it and its error number.",
+        "Look the error number up in the call's manual page.";
+    SYSTEM_LIMIT: ResourceExhausted,
+        "The system gives no more descriptors or memory; the message names the call and its error number.",
+        "Raise the limit on open files (`ulimit -n`, or LimitNOFILE in a unit), or give the machine more memory.";
+    // ── RDMA ───────────────────────────────────────────────────────────────────────────────────────────────────────
+    VERBS_MISSING: FailedPrecondition,
+        "RDMA was asked for, and libibverbs cannot be loaded.",
+        "Install rdma-core: on Debian the packages libibverbs1 and ibverbs-providers. Or choose another transport.";
+    VERBS_NO_DEVICE: NotFound,
+        "There is no RDMA device, active port or address such as the settings ask for.",
+        "See `ibv_devinfo` for what there is, `ip link` for a port that is down; correct device, port or GID index.";
+    VERBS_CALL: Internal,
+        "A verbs call failed; the message names it, its error number and the device.",
+        "Look the error number up in the call's manual page; `ibv_devinfo -v` says what the device can do.";
+    VERBS_SETTING: InvalidArgument,
+        "An RDMA setting is out of its range, or beyond what the device can do.",
+        "Correct the setting named in the message.";
+    VERBS_ENDPOINT: FailedPrecondition,
+        "What a peer says of its end of a queue pair cannot be.",
+        "Run the same release on all tasks; if they do, report it with the message.";
+    VERBS_LIMIT: ResourceExhausted,
+        "An RDMA device, or the engine's queues on it, hold no more of something.",
+        "Use fewer peers or shards for each device, or raise the limit named in the message.";
+    VERBS_COMPLETION: Unavailable,
+        "An RDMA operation ended with an error, and its queue pair with it.",
+        "See what the message says of the status; the peer is reached again by a new connection if it is there.";
+    // ── Bytes from outside ─────────────────────────────────────────────────────────────────────────────────────────
+    FRAME_MALFORMED: DataLoss,
+        "A peer sent a frame that breaks the protocol; the channel is closed.",
+        "Run the same release on all tasks; if they do, report it with the message.";
+    RING_CORRUPT: DataLoss,
+        "A ring in shared memory holds what no correct peer writes.",
+        "Restart the peer; if it comes again, report it with the message.";
+    DESCRIPTOR_UNSEALED: PermissionDenied,
+        "A peer offered shared memory that it could still shrink or write elsewhere; it was not mapped.",
+        "Run the same release on all tasks.";
+    DESCRIPTOR_SHORT: InvalidArgument,
+        "A peer offered shared memory of another length than it said; it was not mapped.",
+        "Run the same release on all tasks.";
+    LANDING_RANGE: OutOfRange,
+        "A peer named bytes outside the memory it was given.",
+        "Run the same release on all tasks; if they do, report it with the message.";
+    REGION_OUTSIDE: OutOfRange,
+        "A peer named bytes outside the memory it offered.",
+        "Run the same release on all tasks; if they do, report it with the message.";
+    STALE: FailedPrecondition,
+        "A reference names an earlier use of a slot; nothing was read or written.",
+        "Nothing if it came with a restart or an abort; otherwise report it with the message.";
+    DATA_MISMATCH: DataLoss,
+        "The bytes that came are not those that were sent.",
+        "Suspect memory or network hardware; report it with the message.";
+}
