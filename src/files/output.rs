@@ -412,22 +412,7 @@ fn open_named(place: Place, how: How) -> io::Result<Output> {
                 draft: None,
             });
         }
-        let (file, own) = draft(&folder, how.mode, how.is_named)?;
-        let draft = Draft {
-            folder,
-            name,
-            own,
-            is_private: how.is_private,
-        };
-        let file = File::from(file);
-        if how.is_private {
-            // Whatever the umask takes away.
-            rustix::fs::fchmod(&file, PRIVATE)?;
-        }
-        return Ok(Output {
-            file,
-            draft: Some(draft),
-        });
+        return drafted(folder, name, None, how);
     };
     match kind(&found) {
         FileType::RegularFile => {}
@@ -457,7 +442,14 @@ fn open_named(place: Place, how: How) -> io::Result<Output> {
         return Ok(Output { file, draft: None });
     }
     drop(file);
-    let (file, own) = draft(&folder, PRIVATE, how.is_named)?;
+    drafted(folder, name, Some(&found), how)
+}
+
+/// An output that takes that name when it is whole, in place of what is there `before`.
+fn drafted(folder: OwnedFd, name: OsString, before: Option<&Stat>, how: How) -> io::Result<Output> {
+    // What replaces a file is for nobody else until it has that file's mode.
+    let mode = before.map_or(how.mode, |_| PRIVATE);
+    let (file, own) = draft(&folder, mode, how.is_named)?;
     let draft = Draft {
         folder,
         name,
@@ -465,10 +457,11 @@ fn open_named(place: Place, how: How) -> io::Result<Output> {
         is_private: how.is_private,
     };
     let file = File::from(file);
-    if how.is_private {
-        rustix::fs::fchmod(&file, PRIVATE)?;
-    } else {
-        dress(&file, &found)?;
+    match before {
+        // Whatever the umask takes away.
+        _ if how.is_private => rustix::fs::fchmod(&file, PRIVATE)?,
+        Some(before) => dress(&file, before)?,
+        None => {}
     }
     Ok(Output {
         file,

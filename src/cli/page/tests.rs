@@ -5,19 +5,16 @@ use std::time::{Duration, SystemTime};
 use super::super::histogram::{HdrLog, Interval, Recorder};
 use super::*;
 
-fn log_in(folder: &Path, name: &str) -> PathBuf {
+/// A log of an interval for each of the tags.
+fn log_in(folder: &Path, name: &str, tags: &[&str]) -> PathBuf {
     let path = folder.join(name);
     let mut log = HdrLog::create(&path, "times").expect("writable");
     log.describe("machine", "a <b> & \"c\"");
     let mut recorder = Recorder::nanos();
     (1..=1000).for_each(|time| recorder.record(time * 10));
-    for tag in [
-        "pingpong-shm-4",
-        "pingpong-shm-4",
-        "pingpong-shm-4/shm_inline/wire",
-    ] {
+    for tag in tags {
         let interval = Interval {
-            tag: tag.into(),
+            tag: (*tag).into(),
             start: SystemTime::now(),
             duration: Duration::from_secs(1),
             recorder: recorder.clone(),
@@ -27,29 +24,24 @@ fn log_in(folder: &Path, name: &str) -> PathBuf {
     path
 }
 
+/// A tag twice, and a stage of it.
+const RUN: &[&str] = &[
+    "pingpong-shm-4",
+    "pingpong-shm-4",
+    "pingpong-shm-4/shm_inline/wire",
+];
+
 #[test]
 fn sections_stand_in_the_order_of_sizes() {
     let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("run.hlog");
-    let mut log = HdrLog::create(&path, "times").expect("writable");
-    let mut recorder = Recorder::nanos();
-    recorder.record(10);
-    for tag in [
+    let tags = [
         "memcpy-raw-64",
         "pingpong-shm-1024",
         "pingpong-shm-16777216",
         "pingpong-shm-64",
         "warm",
-    ] {
-        let interval = Interval {
-            tag: tag.into(),
-            start: SystemTime::now(),
-            duration: Duration::from_secs(1),
-            recorder: recorder.clone(),
-        };
-        log.write(&interval).expect("written");
-    }
-    drop(log);
+    ];
+    let path = log_in(folder.path(), "run.hlog", &tags);
     let html = folder.path().join("page.html");
     make(&[path], &html).expect("made");
     let page = std::fs::read_to_string(html).expect("readable");
@@ -70,8 +62,8 @@ fn sections_stand_in_the_order_of_sizes() {
 fn two_logs_become_one_page_that_needs_nothing_else() {
     let folder = tempfile::tempdir().expect("a folder");
     let logs = [
-        log_in(folder.path(), "a.hlog"),
-        log_in(folder.path(), "b.hlog"),
+        log_in(folder.path(), "a.hlog", RUN),
+        log_in(folder.path(), "b.hlog", RUN),
     ];
     let html = folder.path().join("page.html");
     make(&logs, &html).expect("made");
@@ -99,7 +91,7 @@ fn two_logs_become_one_page_that_needs_nothing_else() {
 #[test]
 fn what_is_no_log_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");
-    let whole = std::fs::read(log_in(folder.path(), "a.hlog")).expect("readable");
+    let whole = std::fs::read(log_in(folder.path(), "a.hlog", RUN)).expect("readable");
     let refused = |bytes: &[u8]| {
         let path = folder.path().join("other.hlog");
         std::fs::write(&path, bytes).expect("written");

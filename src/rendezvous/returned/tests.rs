@@ -49,6 +49,22 @@ fn wait(table: &mut Words, waiter: u32) -> WaiterId {
     }
 }
 
+/// That waiter was brought `a`, and from where.
+#[track_caller]
+fn goes_to<E: std::fmt::Debug>(
+    waiter: u32,
+    arrival: Result<Arrival<&'static str, u32>, E>,
+) -> Origin {
+    match arrival {
+        Ok(Arrival::Matched {
+            waiter: who,
+            value: "a",
+            from,
+        }) if who == waiter => from,
+        other => panic!("{other:?}"),
+    }
+}
+
 fn rest(table: &mut Words) -> Vec<(&'static str, u32)> {
     let taken = std::iter::from_fn(|| take(table));
     taken.map(|(value, from)| (value, from.ordinal())).collect()
@@ -90,28 +106,9 @@ fn what_comes_back_goes_to_the_oldest_who_waits() {
     let (value, from) = take(&mut table).unwrap();
     wait(&mut table, 1);
     wait(&mut table, 2);
-    let back = table.give_back(NOW, from, value, 10);
-    let Ok(Arrival::Matched {
-        waiter: 1,
-        value: "a",
-        from,
-    }) = back
-    else {
-        panic!("{back:?}");
-    };
+    let from = goes_to(1, table.give_back(NOW, from, value, 10));
     // And once more.
-    let back = table.give_back(NOW, from, "a", 10);
-    assert!(
-        matches!(
-            back,
-            Ok(Arrival::Matched {
-                waiter: 2,
-                value: "a",
-                ..
-            })
-        ),
-        "{back:?}"
-    );
+    goes_to(2, table.give_back(NOW, from, "a", 10));
     assert_eq!(table.stats().waiters, 0);
 }
 
@@ -121,29 +118,11 @@ fn what_comes_back_goes_before_offers_that_are_fetched() {
     let mut table = table();
     wait(&mut table, 1);
     let first = table.arrive(NOW, SLOT, 0, Arrived::Value("a"), 10);
-    let Ok(Arrival::Matched {
-        waiter: 1,
-        value,
-        from,
-    }) = first
-    else {
-        panic!("{first:?}");
-    };
+    let from = goes_to(1, first);
     wait(&mut table, 2);
     let second = table.arrive(NOW, SLOT, 1, Arrived::Offer(70), 0);
     assert_eq!(second, Ok(Arrival::Wanted { token: 70 }));
-    let back = table.give_back(NOW, from, value, 10);
-    assert!(
-        matches!(
-            back,
-            Ok(Arrival::Matched {
-                waiter: 2,
-                value: "a",
-                ..
-            })
-        ),
-        "{back:?}"
-    );
+    goes_to(2, table.give_back(NOW, from, "a", 10));
     let mut served = Vec::new();
     let supplied = table.supply(NOW, SLOT, 70, "b", 10, &mut |waiter, value, _| {
         served.push((waiter, value));
