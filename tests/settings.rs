@@ -3,9 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rendez::engine::{Config, Engine, SETTINGS, Sources};
 use rendez::ground::{Code, Status, catalogue, limits};
 
@@ -380,4 +383,151 @@ fn a_configuration_is_checked_for_what_cannot_work() {
         said.contains("have one address") && !said.contains("is not reached"),
         "{said}"
     );
+}
+
+/// Files by which a task proves who it is, each by its setting.
+struct Proofs {
+    folder: tempfile::TempDir,
+    texts: BTreeMap<&'static str, String>,
+}
+
+impl Proofs {
+    fn new() -> Self {
+        let mut parameters = CertificateParams::new(Vec::<String>::new()).unwrap();
+        parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let authority =
+            CertifiedIssuer::self_signed(parameters, KeyPair::generate().unwrap()).unwrap();
+        let key = KeyPair::generate().unwrap();
+        let parameters = CertificateParams::new(vec!["task".to_owned()]).unwrap();
+        let certificate = parameters.signed_by(&key, &authority).unwrap();
+        let texts = BTreeMap::from([
+            ("cluster_secret_file", "0123456789abcdef".repeat(4)),
+            ("tls_cert", certificate.pem()),
+            ("tls_key", key.serialize_pem()),
+            ("tls_ca", authority.pem()),
+        ]);
+        let proofs = Self {
+            folder: tempfile::tempdir().unwrap(),
+            texts,
+        };
+        proofs.write();
+        proofs
+    }
+
+    fn path(&self, setting: &str) -> PathBuf {
+        self.folder.path().join(setting)
+    }
+
+    /// All as they should be.
+    fn write(&self) {
+        for (setting, text) in &self.texts {
+            put(&self.path(setting), text);
+        }
+    }
+
+    fn check(&self, arguments: &[&str]) -> Output {
+        let base = "shards = 1\nshare_cores = true\ntask = \"/job:a/task:0\"\n";
+        let lines = self.texts.keys().map(|setting| {
+            let path = self.path(setting);
+            format!("{setting} = \"{}\"\n", path.display())
+        });
+        rendez(&(base.to_owned() + &lines.collect::<String>()), arguments)
+    }
+
+    /// The check finds these settings' files unfit, in this order, says so of each, and nothing of what any holds.
+    #[track_caller]
+    fn finds(&self, expected: &[(&str, &str)]) {
+        let output = self.check(&["config", "check", "--json"]);
+        let said = both(&output);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        let line = said.lines().find(|line| line.starts_with('{')).unwrap();
+        let report: serde_json::Value = serde_json::from_str(line).unwrap();
+        let errors = report["errors"].as_array().unwrap();
+        assert_eq!(errors.len(), expected.len(), "{said}");
+        for (error, (setting, why)) in errors.iter().zip(expected) {
+            let problem = error["problem"].as_str().unwrap();
+            assert_eq!(error["setting"], *setting, "{said}");
+            assert!(problem.contains(why), "{why} in {problem}");
+            let path = self.path(setting).display().to_string();
+            assert!(problem.contains(&path), "{path} in {problem}");
+        }
+        let said = said + &both(&self.check(&["config", "check"])) + &both(&self.check(&["serve"]));
+        for secret in ["cluster_secret_file", "tls_key"] {
+            let line = self.texts[secret].lines().find(|line| !line.contains('-'));
+            let line = line.unwrap();
+            let numbers = format!("{:?}", line.as_bytes());
+            let numbers = numbers.trim_matches(['[', ']']);
+            assert!(!said.contains(line) && !said.contains(numbers), "{said}");
+        }
+    }
+}
+
+fn put(path: &Path, text: &str) {
+    std::fs::write(path, text).unwrap();
+    chmod(path, 0o600);
+}
+
+fn chmod(path: &Path, mode: u32) {
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+}
+
+#[test]
+fn the_files_of_secret_and_tls_are_checked_and_nothing_of_them_is_printed() {
+    let proofs = Proofs::new();
+    let good = proofs.check(&["config", "check"]);
+    assert!(good.status.success(), "{}", both(&good));
+
+    for secret in ["cluster_secret_file", "tls_key"] {
+        chmod(&proofs.path(secret), 0o640);
+        proofs.finds(&[(secret, "its mode is 640")]);
+        proofs.write();
+    }
+    for setting in proofs.texts.keys() {
+        std::fs::remove_file(proofs.path(setting)).unwrap();
+        proofs.finds(&[(setting, "No such file")]);
+        proofs.write();
+    }
+    let one_line = proofs.texts["tls_key"].replace('\n', "");
+    let other_key = KeyPair::generate().unwrap().serialize_pem();
+    let certificate = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+    let key = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
+    for (setting, text, why) in [
+        ("cluster_secret_file", "0123456789abcde", "not 15"),
+        (
+            "tls_cert",
+            "",
+            "certificate cannot be used: the file holds none",
+        ),
+        ("tls_cert", certificate, "certificate cannot be used"),
+        (
+            "tls_key",
+            proofs.texts["tls_ca"].as_str(),
+            "key cannot be used: the file holds none",
+        ),
+        ("tls_key", key, "private key cannot be used"),
+        ("tls_key", one_line.as_str(), "private key cannot be used"),
+        (
+            "tls_ca",
+            "no authority",
+            "authority cannot be used: the file holds none",
+        ),
+        ("tls_ca", certificate, "authority cannot be used"),
+    ] {
+        put(&proofs.path(setting), text);
+        proofs.finds(&[(setting, why)]);
+        proofs.write();
+    }
+    // Each is good, and they do not belong together.
+    put(&proofs.path("tls_key"), &other_key);
+    proofs.finds(&[("tls_cert", "certificate or key cannot be used")]);
+    // All that is wrong is found at once.
+    for setting in proofs.texts.keys() {
+        put(&proofs.path(setting), "?");
+    }
+    proofs.finds(&[
+        ("cluster_secret_file", "not 1;"),
+        ("tls_cert", "the file holds none"),
+        ("tls_key", "the file holds none"),
+        ("tls_ca", "the file holds none"),
+    ]);
 }

@@ -89,6 +89,7 @@ pub use peer::{
 pub use runtime::{RuntimeKind, RuntimeReport, probe};
 pub use secret::Secret;
 pub use service::{Incoming, Services};
+pub(crate) use tls::Part;
 pub use tls::Tls;
 
 use std::fmt;

@@ -15,7 +15,7 @@ use futures_rustls::{TlsAcceptor, TlsConnector, TlsStream, server};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::verify_server_cert_signed_by_trust_anchor;
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::{NoServerSessionStorage, ParsedCertificate, WebPkiClientVerifier};
 use rustls::{
@@ -57,15 +57,8 @@ impl Tls {
         in_kernel: bool,
     ) -> Result<Self, Status> {
         let chain = read_certificates("certificate", certificates)?;
-        let key = PrivateKeyDer::from_pem_slice(key)
-            .map_err(|error| unfit("private key", &error.to_string()))?;
-        let mut roots = RootCertStore::empty();
-        for authority in read_certificates("authority", authorities)? {
-            roots
-                .add(authority)
-                .map_err(|error| unfit("authority", &error.to_string()))?;
-        }
-        let roots = Arc::new(roots);
+        let key = read_key(key)?;
+        let roots = Arc::new(read_authorities(authorities)?);
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let clients =
             WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider))
@@ -242,12 +235,71 @@ impl ServerCertVerifier for AnyNameVerifier {
     }
 }
 
+/// What a PEM text should hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Part {
+    Certificate,
+    Key,
+    Authority,
+}
+
+impl Part {
+    /// Whether it holds that, as far as it can be told from this text alone.
+    ///
+    /// # Errors
+    /// `InvalidArgument` says why not, and nothing of what the text holds.
+    pub(crate) fn judge(self, pem: &[u8]) -> Result<(), Status> {
+        match self {
+            Self::Certificate => {
+                let chain = read_certificates("certificate", pem)?;
+                let parsed = chain
+                    .iter()
+                    .try_for_each(|certificate| ParsedCertificate::try_from(certificate).map(drop));
+                parsed.map_err(|error| unfit("certificate", &error.to_string()))
+            }
+            Self::Key => {
+                let loaded = rustls::crypto::ring::sign::any_supported_type(&read_key(pem)?);
+                let why = "it is no key of a kind that is known (RSA, ECDSA, Ed25519)";
+                loaded.map(drop).map_err(|_| unfit("private key", why))
+            }
+            Self::Authority => read_authorities(pem).map(drop),
+        }
+    }
+}
+
+fn read_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, Status> {
+    PrivateKeyDer::from_pem_slice(pem).map_err(|error| unfit("private key", fault_of(&error)))
+}
+
+fn read_authorities(pem: &[u8]) -> Result<RootCertStore, Status> {
+    let mut roots = RootCertStore::empty();
+    for authority in read_certificates("authority", pem)? {
+        roots
+            .add(authority)
+            .map_err(|error| unfit("authority", &error.to_string()))?;
+    }
+    Ok(roots)
+}
+
 fn read_certificates(what: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, Status> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     match found {
         Ok(found) if found.is_empty() => Err(unfit(what, "the file holds none")),
         Ok(found) => Ok(found),
-        Err(error) => Err(unfit(what, &error.to_string())),
+        Err(error) => Err(unfit(what, fault_of(&error))),
+    }
+}
+
+/// What is wrong with a PEM text. The error itself may show lines of the text, and a key that lost its line ends is one
+/// line.
+const fn fault_of(error: &pem::Error) -> &'static str {
+    match error {
+        pem::Error::NoItemsFound => "the file holds none",
+        pem::Error::MissingSectionEnd { .. } => "its last line is missing",
+        pem::Error::IllegalSectionStart { .. } => "its first line is malformed",
+        pem::Error::Base64Decode(_) => "it is not base64",
+        pem::Error::SectionTooLarge => "it is too long",
+        _ => "it is no PEM text",
     }
 }
 
@@ -255,7 +307,7 @@ fn unfit(what: &str, why: &str) -> Status {
     Status::new(
         Code::InvalidArgument,
         catalogue::CONFIG,
-        format!("tls: the {what} cannot be used: {why}"),
+        format!("the {what} cannot be used: {why}"),
     )
 }
 

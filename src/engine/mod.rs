@@ -179,6 +179,11 @@ impl Engine {
         start::place(config).map(drop)
     }
 
+    /// What is wrong with the files of the secret and of TLS, each with the setting that names it.
+    pub(crate) fn judge_secrets(config: &Config) -> Vec<(&'static str, Status)> {
+        secrets::judge(config)
+    }
+
     /// The engine, as what it keeps running may hold it.
     #[must_use]
     pub fn downgrade(&self) -> WeakEngine {

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use super::config::Config;
-use crate::control::{Secret, Tls};
+use crate::control::{Part, Secret, Tls};
 use crate::ground::limits::SECRET_FILE_BYTES_MAX;
 use crate::ground::{Code, Status, catalogue};
 
@@ -16,17 +16,7 @@ use crate::ground::{Code, Status, catalogue};
 /// # Errors
 /// `InvalidArgument` for a file that cannot be read, that others may read, or whose bytes are no secret.
 pub(super) fn secret(config: &Config) -> Result<Option<Secret>, Status> {
-    let (key, path) = match (&config.cluster_secret_file, config.cluster_secret_fd) {
-        (Some(path), _) => ("cluster_secret_file", path.clone()),
-        // Opened anew, so that whoever shares the descriptor may read it too.
-        (None, Some(fd)) => ("cluster_secret_fd", format!("/proc/self/fd/{fd}").into()),
-        (None, None) => return Ok(None),
-    };
-    let bytes = read(&path, key, Privacy::Private)?;
-    Secret::new(&bytes).map(Some).map_err(|status| {
-        let message = format!("{}: {}", path.display(), status.message());
-        Status::new(status.code(), catalogue::SECRET_UNFIT, message)
-    })
+    named_secret(config).map_err(|(_, status)| status)
 }
 
 /// What TLS needs, if it is wanted: all three files, or none.
@@ -34,24 +24,86 @@ pub(super) fn secret(config: &Config) -> Result<Option<Secret>, Status> {
 /// # Errors
 /// `InvalidArgument` names the file that is missing, or is not what it should be.
 pub(super) fn tls(config: &Config) -> Result<Option<Tls>, Status> {
+    let mut found = Vec::new();
+    let tls = named_tls(config, &mut found);
+    match found.into_iter().next() {
+        Some((_, status)) => Err(status),
+        None => Ok(tls),
+    }
+}
+
+/// Everything that is wrong with the files of the secret and of TLS: the setting that names the file, and why. Nothing
+/// of what a file holds is said.
+pub(super) fn judge(config: &Config) -> Vec<Unfit> {
+    let mut found: Vec<Unfit> = named_secret(config).err().into_iter().collect();
+    named_tls(config, &mut found);
+    found
+}
+
+/// The setting that names a file, and what is wrong with it.
+pub(super) type Unfit = (&'static str, Status);
+
+fn named_secret(config: &Config) -> Result<Option<Secret>, Unfit> {
+    let (key, path) = match (&config.cluster_secret_file, config.cluster_secret_fd) {
+        (Some(path), _) => ("cluster_secret_file", path.clone()),
+        // Opened anew, so that whoever shares the descriptor may read it too.
+        (None, Some(fd)) => ("cluster_secret_fd", format!("/proc/self/fd/{fd}").into()),
+        (None, None) => return Ok(None),
+    };
+    let bytes = read(&path, key, Privacy::Private).map_err(|status| (key, status))?;
+    let secret = Secret::new(&bytes).map_err(|status| (key, of_file(key, &path, &status)))?;
+    Ok(Some(secret))
+}
+
+fn named_tls(config: &Config, found: &mut Vec<Unfit>) -> Option<Tls> {
     let files = [
-        ("tls_cert", &config.tls_cert, Privacy::Public),
-        ("tls_key", &config.tls_key, Privacy::Private),
-        ("tls_ca", &config.tls_ca, Privacy::Public),
+        ("tls_cert", &config.tls_cert, Part::Certificate),
+        ("tls_key", &config.tls_key, Part::Key),
+        ("tls_ca", &config.tls_ca, Part::Authority),
     ];
     if files.iter().all(|(_, path, _)| path.is_none()) {
-        return Ok(None);
+        return None;
     }
     let mut texts = Vec::new();
-    for (key, path, privacy) in files {
-        let path = path.as_deref().ok_or_else(|| {
-            unfit(format!(
-                "{key} is not set: TLS needs tls_cert, tls_key and tls_ca"
-            ))
-        })?;
-        texts.push(read(path, key, privacy)?);
+    for (key, path, part) in files {
+        match pem(key, path.as_deref(), part) {
+            Ok(text) => texts.push(text),
+            Err(status) => found.push((key, status)),
+        }
     }
-    Tls::from_pem(&texts[0], &texts[1], &texts[2], config.tls_kernel).map(Some)
+    let [certificates, key, authorities] = &texts[..] else {
+        return None;
+    };
+    // Each is what it should be: now whether they fit each other.
+    let tls = Tls::from_pem(certificates, key, authorities, config.tls_kernel);
+    tls.map_err(|status| {
+        let of = config.tls_cert.as_deref().unwrap_or_else(|| Path::new(""));
+        found.push(("tls_cert", of_file("tls_cert", of, &status)));
+    })
+    .ok()
+}
+
+/// The text of a file of TLS, if it holds what it should.
+fn pem(key: &str, path: Option<&Path>, part: Part) -> Result<Vec<u8>, Status> {
+    let path = path.ok_or_else(|| {
+        unfit(format!(
+            "{key} is not set: TLS needs tls_cert, tls_key and tls_ca"
+        ))
+    })?;
+    let privacy = match part {
+        Part::Key => Privacy::Private,
+        Part::Certificate | Part::Authority => Privacy::Public,
+    };
+    let text = read(path, key, privacy)?;
+    part.judge(&text)
+        .map_err(|status| of_file(key, path, &status))?;
+    Ok(text)
+}
+
+/// The same, of that file and setting.
+fn of_file(key: &str, path: &Path, status: &Status) -> Status {
+    let message = format!("{key}: {}: {}", path.display(), status.message());
+    Status::new(status.code(), status.reason(), message)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -1,7 +1,8 @@
 //! `rendez config check`: is this configuration one that can work, here and now?
 //!
-//! Values were judged when they were read. Here: cores of this machine, names and addresses that are there twice, and
-//! whether anybody can be reached where tasks are said to listen.
+//! Values were judged when they were read. Here: cores of this machine, the files of the secret and of TLS, names and
+//! addresses that are there twice, and whether anybody can be reached where tasks are said to listen. Nothing of what
+//! those files hold is printed.
 
 use std::collections::BTreeMap;
 use std::net::ToSocketAddrs;
@@ -75,6 +76,11 @@ pub(super) fn run(args: &CheckArgs, terminal: &mut Terminal) -> Result<(), CliEr
             problem: status.message().to_owned(),
         });
     }
+    let unfit = Engine::judge_secrets(&loaded.config);
+    problems.extend(unfit.into_iter().map(|(setting, status)| Problem {
+        setting,
+        problem: status.message().to_owned(),
+    }));
     let (places, own) = places(&loaded.config, &mut problems);
     twice(&places, !args.offline, &mut problems);
     let mut tried = 0;
@@ -241,6 +247,11 @@ fn text(loaded: &Loaded, problems: &[Problem], tried: usize, is_offline: bool) -
         lines.push(format!("warning  {warning}"));
     }
     for Problem { setting, problem } in problems {
+        // Some begin with their setting.
+        let problem = problem
+            .strip_prefix(setting)
+            .and_then(|problem| problem.strip_prefix(": "))
+            .unwrap_or(problem);
         lines.push(format!("error    {setting}: {problem}"));
     }
     let file = loaded.file.as_ref().map(|file| file.path.as_str());
