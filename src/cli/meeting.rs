@@ -7,7 +7,7 @@
 //! ```text
 //!   push, as the task a: ─ tells at a's address that it pushes to b
 //!   push beside a:       ─ OFFER ─▶ a                      every second, as long as it waits
-//!   pull, as b or beside it: ─ FIND ─▶ whoever is a ─▶ who pushes to b, and where it listens
+//!   pull, as b or beside it: ─ FIND ─▶ the task a ─▶ who pushes to b, and where it listens
 //!                            ─ TAKE ─▶ who pushes          now it sends, to who asked
 //!   push beside a, when it ends: ─ WITHDRAW ─▶ a           an offer that is not repeated ends soon as well
 //! ```
@@ -24,7 +24,7 @@ use super::exchange::{GRACE, hear_data, hear_taken, probe};
 use super::serve;
 use super::settings::SettingArgs;
 use crate::cluster::{Membership, resolve};
-use crate::control::{Address, Services};
+use crate::control::{Address, Incoming, Services};
 use crate::engine::{Engine, OBSERVER_JOB, Recv};
 use crate::ground::limits::OFFERED_PUSHES_MAX;
 use crate::ground::{Code, Status, TaskName, catalogue};
@@ -162,6 +162,41 @@ impl Board {
     }
 }
 
+/// Who takes a push: the first who asks for it, and nobody else.
+#[derive(Debug)]
+struct Takes {
+    wanted: TaskName,
+    /// Who hears of the taker, and the taker's token.
+    told: Mutex<(mpsc::Sender<TaskName>, Option<u64>)>,
+}
+
+impl Takes {
+    const fn new(wanted: TaskName, told: mpsc::Sender<TaskName>) -> Self {
+        let told = Mutex::new((told, None));
+        Self { wanted, told }
+    }
+
+    fn answer(&self, call: &Incoming) -> Result<Vec<u8>, Status> {
+        let asked: Taking = read(&call.payload)?;
+        let elsewhere = |what: String| Status::of(catalogue::PUSH_ELSEWHERE, what);
+        if TaskName::parse(&asked.to)? != self.wanted {
+            return Err(elsewhere(format!("this push is for {}", self.wanted)));
+        }
+        let taker = TaskName::parse(&call.task)?;
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        match told.1 {
+            None => {
+                let sent = told.0.send(taker);
+                sent.map_err(|_| elsewhere("this push has ended".into()))?;
+                told.1 = Some(asked.token);
+            }
+            Some(token) if token == asked.token => {}
+            Some(_) => return Err(elsewhere("another takes this push already".into())),
+        }
+        Ok(Vec::new())
+    }
+}
+
 impl Presence {
     /// Becomes the task that settings and surroundings describe, or a visitor beside it.
     fn enter(
@@ -272,27 +307,8 @@ impl Offering {
         patience: Duration,
     ) -> Result<Self, CliError> {
         let (told, takers) = mpsc::channel();
-        let (told, wanted, board) = (Mutex::new((told, None)), to.clone(), Board::default());
-        let take = move |call: &crate::control::Incoming| {
-            let asked: Taking = read(&call.payload)?;
-            let elsewhere = |what: String| Status::of(catalogue::PUSH_ELSEWHERE, what);
-            if TaskName::parse(&asked.to)? != wanted {
-                return Err(elsewhere(format!("this push is for {wanted}")));
-            }
-            let taker = TaskName::parse(&call.task)?;
-            let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
-            match told.1 {
-                None => {
-                    let sent = told.0.send(taker);
-                    sent.map_err(|_| elsewhere("this push has ended".into()))?;
-                    told.1 = Some(asked.token);
-                }
-                Some(token) if token == asked.token => {}
-                Some(_) => return Err(elsewhere("another takes this push already".into())),
-            }
-            Ok(Vec::new())
-        };
-        let services = board.services().on(TAKE, take);
+        let (takes, board) = (Takes::new(to.clone(), told), Board::default());
+        let services = board.services().on(TAKE, move |call| takes.answer(call));
         let presence = Presence::enter(settings, patience, &services, true)?;
         Ok(Self {
             presence,

@@ -72,29 +72,21 @@ impl Terminal {
     /// A progress bar of `steps` steps, on standard error, drawn only on a terminal.
     #[must_use]
     pub fn progress(&self, steps: u64) -> Progress {
-        let target = if self.progress {
-            ProgressDrawTarget::stderr()
-        } else {
-            ProgressDrawTarget::hidden()
-        };
-        let bar = ProgressBar::with_draw_target(Some(steps), target);
-        // Without a steady tick: that would be a thread of its own, on a core that is being measured.
-        if let Ok(style) = ProgressStyle::with_template("{bar:24} {pos}/{len}  {msg}") {
-            bar.set_style(style);
-        }
-        Progress(bar)
+        Progress::new(self.target(), steps, STEPS)
     }
 
     /// A progress bar of so many bytes, with their rate and the time that is left; drawn as [`Terminal::progress`] is.
     #[must_use]
     pub fn transfer(&self, bytes: u64) -> Progress {
-        let progress = self.progress(bytes);
-        let template =
-            "{bar:24} {binary_bytes}/{binary_total_bytes}  {binary_bytes_per_sec}  {eta} left";
-        if let Ok(style) = ProgressStyle::with_template(template) {
-            progress.0.set_style(style);
+        Progress::new(self.target(), bytes, TRANSFER)
+    }
+
+    fn target(&self) -> ProgressDrawTarget {
+        if self.progress {
+            ProgressDrawTarget::stderr()
+        } else {
+            ProgressDrawTarget::hidden()
         }
-        progress
     }
 }
 
@@ -111,7 +103,21 @@ impl std::fmt::Debug for Terminal {
 #[derive(Debug)]
 pub struct Progress(ProgressBar);
 
+/// What bars of steps show, and those of bytes.
+const STEPS: &str = "{bar:24} {pos}/{len}  {msg}";
+const TRANSFER: &str =
+    "{bar:24} {binary_bytes}/{binary_total_bytes}  {binary_bytes_per_sec}  {eta} left";
+
 impl Progress {
+    fn new(target: ProgressDrawTarget, len: u64, template: &str) -> Self {
+        let bar = ProgressBar::with_draw_target(Some(len), target);
+        // Without a steady tick: that would be a thread of its own, on a core that is being measured.
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style);
+        }
+        Self(bar)
+    }
+
     /// Says what comes next.
     pub fn begin(&self, what: impl Display, takes: Duration) {
         self.0
