@@ -19,8 +19,8 @@ use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::{NoServerSessionStorage, ParsedCertificate, WebPkiClientVerifier};
 use rustls::{
-    ClientConfig, ClientConnection, Connection, DigitallySignedStruct, RootCertStore, ServerConfig,
-    SignatureScheme,
+    ClientConfig, ClientConnection, Connection, ConnectionCommon, DigitallySignedStruct,
+    RootCertStore, ServerConfig, SignatureScheme,
 };
 
 use crate::fabric::Secured;
@@ -103,11 +103,7 @@ impl Tls {
             .connect(no_name(), stream)
             .await
             .map_err(|error| refused(&error))?;
-        let binding = stream
-            .get_ref()
-            .1
-            .export_keying_material([0; 32], BINDING_LABEL, None)
-            .map_err(|error| refused(&io::Error::other(error)))?;
+        let binding = binding(stream.get_ref().1, BINDING_LABEL)?;
         Ok((TlsStream::Client(stream), binding))
     }
 
@@ -121,11 +117,7 @@ impl Tls {
             .accept(stream)
             .await
             .map_err(|error| refused(&error))?;
-        let binding = stream
-            .get_ref()
-            .1
-            .export_keying_material([0; 32], BINDING_LABEL, None)
-            .map_err(|error| refused(&io::Error::other(error)))?;
+        let binding = binding(stream.get_ref().1, BINDING_LABEL)?;
         Ok((TlsStream::Server(stream), binding))
     }
 }
@@ -154,19 +146,20 @@ impl Tls {
             .accept(stream)
             .await
             .map_err(|error| refused(&error))?;
-        let binding = stream
-            .get_ref()
-            .1
-            .export_keying_material([0; 32], DATA_LABEL, None)
-            .map_err(|error| refused(&io::Error::other(error)))?;
+        let binding = binding(stream.get_ref().1, DATA_LABEL)?;
         Ok((stream, binding))
     }
 }
 
 /// What binds a ticket to the data connection that it is shown on.
 pub(crate) fn data_binding(connection: &ClientConnection) -> Result<[u8; 32], Refusal> {
+    binding(connection, DATA_LABEL)
+}
+
+/// What is the same at both ends of a connection, and on no other.
+fn binding<D>(connection: &ConnectionCommon<D>, label: &[u8]) -> Result<[u8; 32], Refusal> {
     connection
-        .export_keying_material([0; 32], DATA_LABEL, None)
+        .export_keying_material([0; 32], label, None)
         .map_err(|error| refused(&io::Error::other(error)))
 }
 
