@@ -283,7 +283,7 @@ fn digits_are_learnt_by_workers_that_die_and_come_back_and_training_goes_on_wher
     assert_eq!(kept.len(), 1, "{kept:?}");
 }
 
-/// A graph names files, and whoever runs it may be another than whose files they are.
+/// A graph names files, and the user who runs it may not be the owner of those files.
 #[test]
 fn a_graph_touches_files_only_below_a_folder_that_was_named() {
     let place = tempfile::tempdir().expect("a folder");

@@ -519,7 +519,7 @@ fn a_value_sent_after_a_cancel_finds_it_raised() {
     });
 }
 
-/// Whoever gives a receive up and begins another finds the shard knowing of the first when it takes the second: what
+/// When a receive is given up and another begins, the shard knows of the first when it takes the second: what
 /// the first was brought lies in its place again. Of two who do so at once neither hides the other.
 #[test]
 fn a_command_is_taken_after_the_cancels_before_it() {

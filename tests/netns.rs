@@ -17,7 +17,7 @@ fn can_make_hosts() -> bool {
 #[test]
 fn tasks_of_several_hosts_meet_and_strangers_do_not() {
     if !can_make_hosts() {
-        eprintln!("skipped: `ip netns add` is not to be had here (it needs root and iproute2)");
+        eprintln!("skipped: `ip netns add` is unavailable here (it needs root and iproute2)");
         return;
     }
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/netns.sh");

@@ -353,7 +353,7 @@ fn a_configuration_is_checked_for_what_cannot_work() {
         both(&output)
     );
 
-    // Whoever listened is gone, and nobody has the name of the socket.
+    // The listener is gone, and nobody listens at the name of the socket.
     let gone = TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()

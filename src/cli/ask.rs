@@ -185,7 +185,7 @@ fn explained(
             _ => ("received straight into place", not_better.as_str()),
         };
         let why = match peer.fell_back {
-            true => "a better path is there or was tried, and is not to be had",
+            true => "a better path exists or was tried, and is unavailable",
             false => peer.why.as_str(),
         };
         let explained = Explained {

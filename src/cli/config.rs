@@ -20,7 +20,7 @@ Examples:
   rendez config show                       every setting as a file would have it
   rendez config show --origin              with where each value comes from
   rendez config show --shards 2 --json     for programs
-  rendez config check --config FILE        what cannot work: values, secrets, addresses that are there twice, who is not reached
+  rendez config check --config FILE        what cannot work: values, secrets, addresses given twice or not reached
   rendez config check --offline            the same without trying the addresses
   rendez config reference                  the reference page, in Markdown
   rendez config metrics                    the same of the metrics

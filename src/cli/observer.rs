@@ -306,7 +306,7 @@ fn everybody(loaded: &Loaded) -> Result<Vec<(TaskName, Address)>, CliError> {
     Ok(all)
 }
 
-/// The cluster. Which task of it this process would be is beside the point: it is none.
+/// The cluster. This process is none of its tasks, whatever its surroundings say.
 fn cluster(loaded: &Loaded) -> Result<ClusterSpec, Status> {
     let mut surroundings = loaded.surroundings()?;
     match resolve(&surroundings) {

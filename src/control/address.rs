@@ -122,7 +122,7 @@ impl Address {
         })
     }
 
-    /// Tries to connect, and says nothing to whoever is there. Blocks for at most `patience`, and for a name server.
+    /// Tries to connect, and sends nothing. Blocks for at most `patience`, and for a name server.
     ///
     /// # Errors
     /// Why nobody is reached, for people.

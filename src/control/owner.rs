@@ -45,7 +45,7 @@ impl Owner {
     pub(crate) fn of(socket: &TcpStream) -> Self {
         match (socket.local_addr(), socket.peer_addr()) {
             (Ok(local), Ok(peer)) => of_pair(canonical(local), canonical(peer)),
-            // It has ended: whoever it was says no more.
+            // The connection has ended, and its owner cannot be found any more.
             _ => Self::Unknown,
         }
     }

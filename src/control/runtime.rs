@@ -70,7 +70,7 @@ pub fn probe(force: Option<RuntimeKind>) -> RuntimeReport {
         None => match ring_refusal() {
             None => RuntimeReport {
                 kind: RuntimeKind::Glommio,
-                why: "io_uring is to be had".into(),
+                why: "io_uring is available".into(),
             },
             Some(why) => RuntimeReport {
                 kind: RuntimeKind::Poll,

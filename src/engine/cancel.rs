@@ -3,8 +3,7 @@
 //! A token knows none of them. Whoever waits listens at the token and at each it is a child of, for as long as it
 //! waits; so a token that outlives a million receives holds nothing of them, and a child costs its parents nothing.
 //! What waits takes the token's stops along, and the shard looks at them with a value in its hand, before it hands it
-//! over. So a cancel ends what hangs on it in the moment in which it is said, whoever polls, and whatever stands in the
-//! shard's mailbox.
+//! over. So a cancel takes effect at once, whether or not anybody polls, and whatever stands in the shard's mailbox.
 
 use std::future::Future;
 use std::ops::Deref;

@@ -78,7 +78,7 @@ pub struct Config {
     pub recorder_bytes: u64,
     /// Where recorders lie that outlive a crash.
     pub recorder_dir: Option<PathBuf>,
-    /// Where metrics are to be had; `None` for nowhere.
+    /// Where metrics are served; `None` for nowhere.
     pub metrics: Option<HostPort>,
     /// Every user of this machine may read the metrics, over loopback addresses too.
     pub metrics_any_user: bool,

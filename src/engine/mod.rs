@@ -303,7 +303,7 @@ impl Engine {
         self.inner.control.get().and_then(Control::tcp_address)
     }
 
-    /// Where metrics are to be had, with the port it got; `None` for nowhere.
+    /// Where metrics are served, with the port it got; `None` for nowhere.
     #[must_use]
     pub fn metrics_address(&self) -> Option<std::net::SocketAddr> {
         let metrics = self.inner.metrics.lock();
@@ -320,7 +320,7 @@ impl Engine {
         }
     }
 
-    /// The peers of this machine that shared memory was tried with and not to be had, so far; the log was told of each
+    /// The peers of this machine for which shared memory was tried and unavailable, so far; the log was told of each
     /// once.
     #[must_use]
     pub fn fallbacks(&self) -> Vec<Fallback> {

@@ -88,7 +88,7 @@ impl Rdma {
             Err((status, is_fault)) => {
                 let why = status.message().to_owned();
                 if is_fault {
-                    tracing::warn!(%why, "there is an RDMA device, and it is of no use: tensors go by TCP");
+                    tracing::warn!(%why, "an RDMA device is present and cannot be used: tensors go by TCP");
                 }
                 (Vec::new(), Some(NoRdma { why, is_fault }))
             }
@@ -99,7 +99,7 @@ impl Rdma {
             .collect();
         let of_shard = near::choose(&names, cores);
         if !names.is_empty() {
-            tracing::info!(devices = ?names, ?of_shard, "RDMA is there");
+            tracing::info!(devices = ?names, ?of_shard, "RDMA is available");
         }
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok();
         Ok(Arc::new(Self {
@@ -141,7 +141,7 @@ impl Rdma {
     /// it.
     ///
     /// # Errors
-    /// Where RDMA is required, why it is not to be had.
+    /// Where RDMA is required, why it is unavailable.
     pub(super) fn begin(
         &self,
         engine: &Arc<Inner>,

@@ -228,7 +228,7 @@ impl Engine {
         let heard = text.parse();
         if let Err(error) = &heard {
             self.inner.refused_traces.fetch_add(1, Ordering::Relaxed);
-            tracing::warn!(%from, %error, "what came as a traceparent is none, and is left out");
+            tracing::warn!(%from, %error, "a peer sent a malformed traceparent: it is ignored");
         }
         heard.ok()
     }

@@ -46,7 +46,7 @@ pub(super) type Unfit = (&'static str, Status);
 fn named_secret(config: &Config) -> Result<Option<Secret>, Unfit> {
     let (key, path) = match (&config.cluster_secret_file, config.cluster_secret_fd) {
         (Some(path), _) => ("cluster_secret_file", path.clone()),
-        // Opened anew, so that whoever shares the descriptor may read it too.
+        // Opened anew: processes that share the descriptor share its offset, and each reads from the start.
         (None, Some(fd)) => ("cluster_secret_fd", format!("/proc/self/fd/{fd}").into()),
         (None, None) => return Ok(None),
     };

@@ -368,9 +368,9 @@ impl Step {
     /// Ends the step with `status`: everything that waits in it hears so, everything parked in it goes, and so it is
     /// at every peer that has anything pending. The first status wins.
     ///
-    /// Whoever calls [`Step::send`], [`Step::send_async`] or [`Step::recv`] once this has returned hears the status
-    /// that won, by this handle or another, and one that is made later: for as long as this task remembers the step,
-    /// which is until 65 536 others have ended. A call that began before may go either way.
+    /// Once this has returned, [`Step::send`], [`Step::send_async`] and [`Step::recv`] return the status that won, by
+    /// this handle or another, and one that is made later: for as long as this task remembers the step, which is until
+    /// 65 536 others have ended. A call that began before may go either way.
     pub fn abort(&self, status: Status) {
         if self.engine.steps.end(self.id, &status) {
             self.engine.abort(self.id, &status);

@@ -27,7 +27,7 @@ pub struct WaiterId {
     pub(super) generation: u32,
 }
 
-/// Where a value lay that was handed over: whoever does not read it gives it back there, by
+/// Where a value lay that was handed over: a receiver that does not read it gives it back there, by
 /// [`give_back`](super::Table::give_back). A place that has ended since is recognised.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Origin {

@@ -93,7 +93,7 @@ impl Builder {
     ///
     /// # Errors
     /// `InvalidArgument` if there is no cluster or no task; `Internal` if the cluster does not have the task;
-    /// `NotFound` for an unknown protocol, `FailedPrecondition` with the reason for one that is not to be had.
+    /// `NotFound` for an unknown protocol, `FailedPrecondition` with the reason for one that is unavailable.
     pub fn build(self) -> Result<Server, Status> {
         let missing = |what: &str| {
             let message = format!("a server needs {what}");

@@ -1,6 +1,6 @@
 //! Files that kernels may touch: those below one folder, the setting `files_root`, and no others.
 //!
-//! A graph comes from whoever runs it, and names paths. Every path is resolved by the kernel below the folder
+//! A graph comes from the user who runs it, and names paths. Every path is resolved by the kernel below the folder
 //! (`openat2`, `RESOLVE_BENEATH`): neither `..` nor a symbolic link leads out of it, whatever is moved meanwhile, and
 //! the links of `/proc` lead nowhere. Knows paths and descriptors, and nothing of what lies in a file.
 

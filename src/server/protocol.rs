@@ -54,7 +54,7 @@ impl Protocol {
     /// The protocol of that name.
     ///
     /// # Errors
-    /// `FailedPrecondition` with the reason for a name that is known and not to be had; `NotFound` with those that are
+    /// `FailedPrecondition` with the reason for a name that is known and unavailable; `NotFound` with those that are
     /// for any other.
     pub fn find(name: &str) -> Result<Self, Status> {
         let found = REGISTRY.iter().find(|(known, _)| *known == name);
@@ -63,7 +63,7 @@ impl Protocol {
             Some((_, Err(why))) => Err(Status::new(
                 Code::FailedPrecondition,
                 catalogue::PROTOCOL_REFUSED,
-                format!("protocol {name:?} is not to be had: {why}"),
+                format!("protocol {name:?} is unavailable: {why}"),
             )),
             None => Err(Status::new(
                 Code::NotFound,
@@ -78,7 +78,7 @@ impl Protocol {
         }
     }
 
-    /// The names that are to be had.
+    /// The names that are available.
     pub fn names() -> impl Iterator<Item = &'static str> {
         REGISTRY
             .iter()

@@ -274,7 +274,7 @@ impl Core {
         !self.dirty.is_empty() || !self.port_ops.is_empty() || self.notes_waiting > 0
     }
 
-    /// Brings an outcome to whoever waited. A value that he does not want any more goes to the next.
+    /// Brings an outcome to its waiter. A value that the waiter does not want any more goes to the next.
     #[inline]
     pub(crate) fn complete(&mut self, waiter: Waiter, outcome: Result<Handed, Status>) {
         if let Some(unread) = self.bring(waiter, outcome) {
@@ -282,7 +282,7 @@ impl Core {
         }
     }
 
-    /// Brings an outcome to whoever waited. A value that he does not want any more comes back.
+    /// Brings an outcome to its waiter. A value that the waiter does not want any more comes back.
     #[inline]
     pub(super) fn bring(
         &mut self,

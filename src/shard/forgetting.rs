@@ -88,7 +88,7 @@ impl Core {
         true
     }
 
-    /// True while something refers to the key, but for the numbers that both sides of its link call it by.
+    /// True while something refers to the key, apart from the numbers that both sides of its link call it by.
     fn is_busy(&self, id: KeyId) -> bool {
         let Some(entry) = self.keys.at(id) else {
             return false;
@@ -140,7 +140,7 @@ impl Core {
         Some(at as u32)
     }
 
-    /// Links that nothing is left of go to whoever comes next.
+    /// Links that nothing is left of go to the next peer.
     pub(super) fn spare_links(&mut self, links: Vec<u32>) {
         for link in links {
             if self.links.get(link as usize).is_some_and(Link::is_empty) {

@@ -287,7 +287,7 @@ impl Mailbox {
         self.calls.pop()
     }
 
-    /// True if there may be cancels. Whoever asks takes them all.
+    /// True if there may be cancels. The caller takes all of them.
     #[inline]
     pub(crate) fn has_cancels(&self) -> bool {
         self.has_cancels.load(Ordering::Relaxed) && self.has_cancels.swap(false, Ordering::AcqRel)
@@ -366,7 +366,7 @@ impl Mailbox {
     }
 }
 
-/// A receive is over for whoever waited: its waiter leaves the shard, or what it was brought goes back there. True if
+/// A receive is over for its waiter: its waiter leaves the shard, or what it was brought goes back there. True if
 /// the cell is nobody else's any more.
 pub(crate) fn give_up(mailbox: &Mailbox, cell: &Arc<WaitCell<Handed>>) -> bool {
     if cell.give_up() {

@@ -103,7 +103,7 @@ std::thread_local! {
     static IS_SHARD: Cell<bool> = const { Cell::new(false) };
 }
 
-/// True on the thread of a shard, of whatever engine: whoever waits here stops it.
+/// True on the thread of a shard, of whatever engine: a caller that waits here stops that shard.
 pub(crate) fn is_shard_thread() -> bool {
     IS_SHARD.get()
 }

@@ -1,7 +1,7 @@
 //! A wait cell: where an application thread, or a future, waits for what a shard will bring it.
 //!
 //! It knows neither tables nor keys. One word of it says who comes first: the shard that brings the outcome, or the
-//! waiter that gives it up. Whoever comes second finds out, and has the outcome: it is the waiter's to take, or still
+//! waiter that gives it up. The second of them finds out, and has the outcome: it is the waiter's to take, or still
 //! the shard's to bring to somebody else. So nothing is completed twice, nothing is lost between them, and no waker is.
 
 use std::task::{Poll, Waker};
@@ -116,7 +116,7 @@ impl<T> WaitCell<T> {
     }
 
     fn leave(&self, state: u8) -> bool {
-        // The Release pairs with the Acquire of whoever sees it so; the Acquire, with the Release of an outcome.
+        // The Release pairs with the Acquire of the side that sees it so; the Acquire, with the Release of an outcome.
         self.state
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |now| {
                 (now != FULL).then_some(state)

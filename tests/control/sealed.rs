@@ -69,7 +69,7 @@ impl End {
     }
 }
 
-/// Two tasks and the relay between them; whoever dials is first.
+/// Two tasks and the relay between them; the one that dials is first.
 fn met(tls: Option<&Authority>, kind: RuntimeKind) -> (Relay, [Task; 2], [End; 2]) {
     let made = |task, incarnation, kind| match tls {
         Some(authority) => start(with_tls(task, incarnation, kind, authority.tls(authority))),

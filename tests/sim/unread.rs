@@ -194,7 +194,7 @@ fn what_was_not_read_goes_back_to_the_front() {
             (0..4).for_each(|number| scene.send(number));
             waiting.iter().for_each(|waiting| scene.fill(waiting));
             order.iter().for_each(|&at| scene.drop_one(&waiting[at]));
-            // Whoever asks after that finds them there, though the shard has heard of neither yet.
+            // A receive that begins after that finds them there, though the shard has heard of neither yet.
             let next = scene.ask();
             assert_eq!(scene.take(&next), 0, "{order:?}");
             let rest: Vec<_> = (0..3).map(|_| scene.next()).collect();

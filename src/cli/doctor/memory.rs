@@ -62,7 +62,7 @@ pub(super) fn huge_pages(host: &Host) -> Finding {
 pub(super) fn shared_memory(host: &Host) -> Finding {
     const WANTED: &str = "memfd_create with seals";
     match &host.memfd_refusal {
-        None => Finding::new("shared memory", State::Good, "sealed memory is to be had", WANTED),
+        None => Finding::new("shared memory", State::Good, "sealed memory is available", WANTED),
         Some(why) => Finding::new("shared memory", State::Broken, format!("refused: {why}"), WANTED).mend(
             "allow memfd_create, ftruncate and fcntl in the container's seccomp profile, and leave memory free in its \
              control group",

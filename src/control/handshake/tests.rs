@@ -87,7 +87,7 @@ fn another_secret_is_refused_by_both() {
     }
 }
 
-/// Whoever waives the secret lets in who has none, and who has another one no more than before.
+/// A side that waives the secret lets in peers that have none, and still refuses those that have another one.
 #[test]
 fn who_waives_the_secret_says_so() {
     let (one, other) = (secret(b"0123456789abcdef"), secret(b"fedcba9876543210"));

@@ -89,7 +89,7 @@ impl Server {
         };
         let thread = std::thread::Builder::new().name("rendez-metrics".into());
         let thread = Some(thread.spawn(body).map_err(failed)?);
-        tracing::info!(%address, "metrics are to be had at /metrics");
+        tracing::info!(%address, "metrics are served at /metrics");
         Ok(Self {
             address,
             stop,

@@ -111,7 +111,7 @@ fn hears_of_finish(way: Way) {
         let received = there.recv(&key(4)).deadline(PATIENCE).wait().unwrap();
         assert_eq!(received.tensor.bytes()[0], mark);
     }
-    // Whoever begins to wait now hears it too, by any handle.
+    // A receive that begins now hears it too, by any handle.
     for edge in 0..6 {
         let late = b.step(StepId(7)).recv(&key(edge)).deadline(PATIENCE);
         over(late.wait().unwrap_err());

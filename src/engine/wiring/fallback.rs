@@ -7,7 +7,7 @@ use crate::control::Path;
 use crate::ground::device::TaskName;
 use crate::ground::limits;
 
-/// A path that was taken because a better one was not to be had.
+/// A path that was taken because a better one was unavailable.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fallback {
     /// The peer.

@@ -142,7 +142,7 @@ catalogue! {
         "See who owes what with `rendez pending`; raise the deadline if the graph is just slow.";
     STEP_CANCELLED: Cancelled,
         "The step was cancelled before it was over.",
-        "Nothing: whoever asked for it gave it up, or closed its session.";
+        "Nothing: the caller cancelled it, or closed its session.";
     FETCH_DEAD: InvalidArgument,
         "What was fetched is dead: the side of a condition that was not taken.",
         "Fetch what both sides of the condition merge into.";

@@ -71,7 +71,7 @@ catalogue! {
         "The peer did not prove that it knows this cluster's secret, or we did not to the peer.",
         "Give all tasks the same secret file; if they have it, somebody else is knocking.";
     HANDSHAKE_REPLAYED: PermissionDenied,
-        "Somebody played back a recorded handshake. It was of no use to them.",
+        "Somebody played back a recorded handshake, and was refused.",
         "Look for who listens on the network between the tasks.";
     TLS_REFUSED: PermissionDenied,
         "TLS is set on one side only, or one side did not take the other's certificate.",
@@ -86,7 +86,7 @@ catalogue! {
         "A data connection came with a ticket that had been used.",
         "Look for who listens on the network between the tasks.";
     PATH_REFUSED: FailedPrecondition,
-        "The path that is demanded to a peer is not to be had; the message says why.",
+        "The path that is demanded to a peer is unavailable; the message says why.",
         "Mend what the message names, or allow the path to be chosen.";
     CALL_UNKNOWN: Unimplemented,
         "The peer has no service of this number.",
@@ -102,7 +102,7 @@ catalogue! {
         "Send large values as tensors.";
     CALL_CANCELLED: Cancelled,
         "The call was given up before its answer came.",
-        "Nothing: whoever made it gave it up.";
+        "Nothing: the caller cancelled it.";
     CALL_DEADLINE: DeadlineExceeded,
         "The answer to a call did not come before its deadline.",
         "See whether the peer runs; raise the deadline if the service is just slow.";
@@ -172,6 +172,6 @@ catalogue! {
         "No protocol has that name.",
         "Take one of those that the message lists.";
     PROTOCOL_REFUSED: FailedPrecondition,
-        "The protocol is known and not to be had; the message says why.",
+        "The protocol is known and unavailable; the message says why.",
         "Take `auto`, or the path that the message names.";
 }

@@ -37,13 +37,13 @@ catalogue! {
         "Start the step on every task that takes part in it.";
     RECV_CANCELLED: Cancelled,
         "The receive was cancelled before its value came.",
-        "Nothing: whoever asked for it gave it up.";
+        "Nothing: the caller cancelled it.";
     VALUE_DEAD: FailedPrecondition,
         "A dead value was read: its sender says that nothing will come.",
         "Look at `Received::is_dead` first, where a sender may send dead values.";
     SEND_CANCELLED: Cancelled,
         "A send was cancelled while it waited for room: its value was not taken.",
-        "Nothing: whoever asked for it gave it up. The error holds the tensor.";
+        "Nothing: the caller cancelled it. The error holds the tensor.";
     DEADLINE: DeadlineExceeded,
         "The value did not come, or found no room, or its step had not ended, before the deadline.",
         "See who owes it in the list of pending keys; raise the deadline if the producer is just slow.";
