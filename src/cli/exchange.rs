@@ -597,3 +597,6 @@ fn malformed(task: &TaskName, what: &dyn std::fmt::Display) -> Status {
         message,
     )
 }
+
+#[cfg(test)]
+mod tests;

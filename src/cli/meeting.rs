@@ -484,3 +484,6 @@ fn written(what: &impl Serialize) -> Result<Vec<u8>, Status> {
     serde_json::to_vec(what)
         .map_err(|error| Status::of(catalogue::CALL_MALFORMED, error.to_string()))
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,215 @@
+//! The order in which pieces go, what comes of another order, and of an end that leaves.
+
+use ring::digest::digest;
+
+use super::*;
+use crate::engine::Config;
+
+/// Longer than anything here takes: what is found out earlier is found out by itself.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Two engines of which the first knows where the other is.
+fn pair() -> (Engine, Engine) {
+    let start = |task: &str| {
+        let mut config = Config::new(task);
+        (config.shards, config.share_cores) = (1, true);
+        config.arena.segment_bytes = 4 << 20;
+        config.verbs.enabled = false;
+        Engine::start(config).expect("it starts")
+    };
+    let (a, b) = (start("/job:a/task:0"), start("/job:b/task:0"));
+    a.add_peer(b.task().clone(), b.address().expect("it listens").clone());
+    a.connect(b.task());
+    (a, b)
+}
+
+/// What was taken, in the order in which it was told.
+#[derive(Default)]
+struct Kept {
+    told: Vec<String>,
+    bytes: Vec<u8>,
+}
+
+impl Sink for Kept {
+    fn begin(&mut self, manifest: &Manifest) -> Result<(), CliError> {
+        self.told.push(format!("{} files", manifest.files.len()));
+        Ok(())
+    }
+    fn write(&mut self, file: usize, bytes: &[u8]) -> Result<(), CliError> {
+        self.told.push(format!("{} of {file}", bytes.len()));
+        self.bytes.extend_from_slice(bytes);
+        Ok(())
+    }
+    fn took(&mut self, taken: &Taken<'_>) -> Result<(), CliError> {
+        self.told.push(taken.entry.name.clone());
+        Ok(())
+    }
+    fn finish(&mut self) -> Result<bool, CliError> {
+        self.told.push("end".into());
+        Ok(true)
+    }
+}
+
+#[test]
+fn every_piece_is_taken_in_order_and_told_to_its_source() {
+    let (a, b) = pair();
+    let cargo = Cargo::of(&[]).expect("a model");
+    let Content::Weights(weights) = &cargo.parcels[0].content else {
+        panic!("{cargo:?}");
+    };
+    let mut kept = Kept::default();
+    let mut progress = Vec::new();
+    let (taken, sent) = std::thread::scope(|scope| {
+        let taker = scope.spawn(|| {
+            let heard = hear_data(&b, a.task()).expect("it waits");
+            let taken = take(&b, a.task(), heard, PATIENCE, &mut kept);
+            settle(&b, a.task());
+            taken
+        });
+        let heard = hear_taken(&a, b.task()).expect("it waits");
+        let sent = cargo
+            .send(&a, b.task(), heard, PATIENCE)
+            .and_then(|delivery| delivery.wait(&mut |bytes| progress.push(bytes)));
+        (taker.join().expect("it ends"), sent)
+    });
+    let (taken, sent) = (taken.expect("taken"), sent.expect("sent"));
+    assert!(taken.is_written && sent.is_written);
+    assert_eq!(taken.sums, sent.sums);
+    assert_eq!(sent.sums, [hex(digest(&SHA256, &kept.bytes).as_ref())]);
+    assert_eq!(kept.bytes.len() as u64, cargo.bytes());
+
+    let mut expected = vec!["1 files".to_owned(), "8 of 0".into()];
+    expected.push(format!("{} of 0", weights.header().len()));
+    for entry in weights.entries() {
+        expected.extend([format!("{} of 0", entry.len), entry.name.clone()]);
+    }
+    expected.push("end".into());
+    assert_eq!(kept.told, expected);
+    // The manifest, the header, each tensor, the digest.
+    assert_eq!(progress.len(), weights.entries().len() + 3);
+    assert!(progress.is_sorted() && progress.last() > Some(&cargo.bytes()));
+}
+
+/// What a pull says to a source that sends these pieces after a manifest of a file of so many bytes, and what it kept.
+fn answered(bytes: u64, pieces: Vec<Tensor>) -> (Failed, Vec<String>) {
+    let (a, b) = pair();
+    let manifest = Manifest {
+        name: "it".into(),
+        is_folder: false,
+        files: vec![Described {
+            name: "it.safetensors".into(),
+            bytes,
+            is_weights: true,
+        }],
+    };
+    let mut kept = Kept::default();
+    let failed = std::thread::scope(|scope| {
+        let taker = scope.spawn(|| {
+            let heard = hear_data(&b, a.task()).expect("it waits");
+            let taken = take(&b, a.task(), heard, PATIENCE, &mut kept);
+            settle(&b, a.task());
+            taken
+        });
+        let step = a.step(STEP);
+        let to = key(a.task(), b.task(), DATA).expect("a key");
+        let first = text(&manifest, b.task()).expect("a text");
+        for piece in std::iter::once(first).chain(pieces) {
+            step.send(&to, piece).expect("sent");
+        }
+        let report = loop {
+            let heard = hear_taken(&a, b.task()).expect("it waits");
+            let got = wait(heard, b.task(), Instant::now() + PATIENCE).expect("it answers");
+            if got.tensor.dtype() != DType::U64 {
+                break read::<Report>(&got, b.task()).expect("a report");
+            }
+        };
+        let told = key(a.task(), b.task(), HEARD).expect("a key");
+        step.send(&told, Tensor::scalar(1_u64)).expect("sent");
+        let taken = taker.join().expect("it ends");
+        let failed = report.failed.expect("it is refused");
+        assert_eq!(taken.expect_err("it is refused").reason(), failed.reason);
+        assert!(!report.is_written && report.sums.is_empty());
+        failed
+    });
+    (failed, kept.told)
+}
+
+#[test]
+fn what_comes_out_of_order_is_refused_and_never_finished() {
+    let name = TaskName::parse("/job:a/task:0").expect("a name");
+    let bytes = |bytes: &[u8]| row(bytes.to_vec(), &name).expect("a row");
+    let header = br#"{"x":{"dtype":"U8","shape":[3],"data_offsets":[0,3]}}"#;
+    let len = (8 + header.len() + 3) as u64;
+    let whole = [&(header.len() as u64).to_le_bytes()[..], header, &[1, 2, 3]].concat();
+    let sum = hex(digest(&SHA256, &whole).as_ref());
+    let sum = sum.as_bytes();
+    for (pieces, reason) in [
+        // A tensor, or the digest, before the header; the digest before the tensor; a tensor of another length.
+        (vec![bytes(&[1, 2, 3])], catalogue::SAFETENSORS_MALFORMED),
+        (vec![bytes(sum)], catalogue::SAFETENSORS_MALFORMED),
+        (vec![bytes(header), bytes(sum)], catalogue::DATA_MISMATCH),
+        (
+            vec![bytes(header), bytes(&[1, 2, 3, 4])],
+            catalogue::DATA_MISMATCH,
+        ),
+        // Other bytes than those of the digest.
+        (
+            vec![bytes(header), bytes(&[1, 2, 4]), bytes(sum)],
+            catalogue::DATA_MISMATCH,
+        ),
+    ] {
+        let (failed, told) = answered(len, pieces);
+        assert_eq!(failed.reason, reason, "{}", failed.message);
+        assert!(told.iter().all(|told| told != "end"), "{told:?}");
+    }
+}
+
+#[test]
+fn a_source_that_leaves_is_told_at_once() {
+    let (a, b) = pair();
+    let mut kept = Kept::default();
+    let heard = hear_data(&b, a.task()).expect("it waits");
+    let manifest = Manifest {
+        name: "it".into(),
+        is_folder: false,
+        files: vec![Described {
+            name: "it".into(),
+            bytes: 100,
+            is_weights: true,
+        }],
+    };
+    let to = key(a.task(), b.task(), DATA).expect("a key");
+    let first = text(&manifest, b.task()).expect("a text");
+    a.step(STEP).send(&to, first).expect("sent");
+    let heard_by_a = hear_taken(&a, b.task()).expect("it waits");
+    let (from, other) = (a.task().clone(), b.task().clone());
+    let leaves = std::thread::spawn(move || {
+        // It has the first, and waits for the next.
+        let _ = wait(heard_by_a, &other, Instant::now() + PATIENCE);
+        a.shutdown(Duration::ZERO);
+    });
+    let error = take(&b, &from, heard, PATIENCE, &mut kept).expect_err("it left");
+    leaves.join().expect("it left");
+    assert_eq!(error.code(), Code::Unavailable, "{error}");
+    assert_eq!(kept.told, ["1 files"]);
+}
+
+#[test]
+fn a_destination_that_leaves_is_told_at_once() {
+    let (a, b) = pair();
+    let cargo = Cargo::of(&[]).expect("a model");
+    let (from, to) = (a.task().clone(), b.task().clone());
+    let leaves = std::thread::spawn(move || {
+        let heard = hear_data(&b, &from).expect("it waits");
+        let first = wait(heard, &from, Instant::now() + PATIENCE).expect("the manifest");
+        read::<Manifest>(&first, &from).expect("it is first");
+        b.shutdown(Duration::ZERO);
+    });
+    let heard = hear_taken(&a, &to).expect("it waits");
+    let error = cargo
+        .send(&a, &to, heard, PATIENCE)
+        .and_then(|delivery| delivery.wait(&mut |_| {}))
+        .expect_err("it left");
+    leaves.join().expect("it left");
+    assert_eq!(error.code(), Code::Unavailable, "{error}");
+}
