@@ -133,17 +133,17 @@ pub fn explain(args: &QuestionArgs, terminal: &mut Terminal) -> Result<(), CliEr
         }
     }
     if lines.len() > 1 {
-        for line in &mut lines {
-            line.resize(8, String::new());
-        }
-        terminal.line(lay_out(
-            &lines,
-            &[0, 1, 2, 3, 4, 5, 6, 7],
-            &[],
-            terminal.width(),
-        ))?;
+        terminal.line(ways(lines, terminal.width()))?;
     }
     unanswered.end()
+}
+
+/// The table of `explain`. A task that is not connected has fewer cells.
+fn ways(mut lines: Vec<Vec<String>>, width: Option<usize>) -> String {
+    for line in &mut lines {
+        line.resize(8, String::new());
+    }
+    lay_out(&lines, &[0, 1, 2, 3, 4, 5, 6, 7], &[], width)
 }
 
 #[derive(Serialize)]
@@ -224,4 +224,55 @@ fn explained(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::services::Connected;
+
+    #[test]
+    fn what_is_explained_fits_a_terminal_and_leaves_nothing_out() {
+        let peer = |task: &str, path: &str, fell_back: bool| Connected {
+            task: format!("/job:{task}/replica:0/task:1234"),
+            path: path.into(),
+            why: "RDMA was tried: no port of mlx5_0 is active; the tasks run on two machines"
+                .into(),
+            fell_back,
+            protection: "encrypted (TLS 1.3, by the kernel)".into(),
+            ..Connected::default()
+        };
+        let reply = ConnectedReply {
+            inline_max: 4096,
+            connected: vec![
+                peer("parameter_server", "tcp", true),
+                peer("worker", "shm", false),
+                peer("chief", "verbs", false),
+            ],
+            absent: vec!["/job:evaluator/replica:0/task:0".into()],
+            ..ConnectedReply::default()
+        };
+        let heading = [
+            "from", "to", "path", "travels", "small", "large", "why", "not",
+        ];
+        let mut lines = vec![heading.map(str::to_owned).to_vec()];
+        let mut terminal = Terminal::into_writer(Box::new(Vec::new()), Some(80));
+        let task = "/job:worker/replica:0/task:0";
+        explained(task, &reply, false, &mut lines, &mut terminal).expect("told");
+        let text = ways(lines.clone(), Some(80));
+        assert!(
+            text.lines().all(|line| line.chars().count() <= 80),
+            "{text}"
+        );
+        for part in [
+            "to       /job:parameter_server/replica:0/task:1234\n",
+            "why      a better path exists or was tried, and is unavailable\n",
+            "travels  encrypted (TLS 1.3, by the kernel)\n",
+            "to       /job:evaluator/replica:0/task:0\npath     none\n",
+        ] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+        // All columns, a line for each task: what `--wide` shows, and a pipe gets.
+        assert_eq!(ways(lines, None).lines().count(), 5);
+    }
 }

@@ -18,6 +18,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::error::CliError;
+use super::report::wrapped;
 use super::terminal::Terminal;
 use host::Host;
 
@@ -136,7 +137,7 @@ fn report(findings: &[Finding], json: bool, terminal: &mut Terminal) -> Result<(
         terminal.line(report)?;
     } else {
         for finding in findings {
-            terminal.line(lines(finding))?;
+            terminal.line(lines(finding, terminal.width()))?;
         }
         let count = |state| {
             findings
@@ -159,7 +160,7 @@ fn report(findings: &[Finding], json: bool, terminal: &mut Terminal) -> Result<(
     Err(CliError::failure("DOCTOR_UNABLE", message))
 }
 
-fn lines(finding: &Finding) -> String {
+fn lines(finding: &Finding, width: Option<usize>) -> String {
     let mark = match finding.state {
         State::Good => "ok",
         State::None => "none",
@@ -172,7 +173,7 @@ fn lines(finding: &Finding) -> String {
         wanted,
         ..
     } = finding;
-    let mut text = format!("{mark:<6} {name:<16} {found}");
+    let mut text = wrapped(&format!("{mark:<6} {name:<16} "), found, width);
     if finding.state == State::Good {
         return text;
     }
@@ -183,7 +184,8 @@ fn lines(finding: &Finding) -> String {
     ];
     for (what, detail) in details {
         if let Some(detail) = detail {
-            text.push_str(&format!("\n{:>23}: {detail}", what));
+            text.push('\n');
+            text.push_str(&wrapped(&format!("{what:>23}: "), detail, width));
         }
     }
     text

@@ -10,6 +10,7 @@ use clap::Args;
 use prost::Message;
 
 use super::error::CliError;
+use super::report::wrapped;
 use super::settings::SettingArgs;
 use super::terminal::Terminal;
 use super::units;
@@ -195,10 +196,10 @@ impl Unanswered {
             Some(field) => terminal.line(serde_json::json!({
                 field: name, "what": "unanswered", "reason": status.reason(), "why": why,
             }))?,
-            None => terminal.line(format_args!(
-                "{name} cannot be asked: {why} [{}]",
-                status.reason()
-            ))?,
+            None => {
+                let text = format!("{name} cannot be asked: {why} [{}]", status.reason());
+                terminal.line(wrapped("", &text, terminal.width()))?;
+            }
         }
         self.count += 1;
         self.first.get_or_insert_with(|| {

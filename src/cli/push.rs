@@ -13,7 +13,7 @@ use super::cargo::Cargo;
 use super::error::CliError;
 use super::exchange;
 use super::meeting::{self, Offering};
-use super::report::lay_out;
+use super::report::{lay_out, wrapped};
 use super::settings::SettingArgs;
 use super::shelf::{Shelf, Told};
 use super::terminal::Terminal;
@@ -121,15 +121,16 @@ pub fn push(args: &PushArgs, terminal: &mut Terminal) -> Result<(), CliError> {
     } else {
         "kept in no file there"
     };
-    terminal.line(format!(
+    let text = format!(
         "{}: {} tensors, {}, taken by {to} over {way} in {:.1} ms, {kept}",
         cargo.name(),
         cargo.tensors(),
         show_bytes(cargo.bytes()),
         took.as_secs_f64() * 1e3
-    ))?;
+    );
+    terminal.line(wrapped("", &text, terminal.width()))?;
     for (parcel, sum) in cargo.parcels.iter().zip(&outcome.sums) {
-        terminal.line(format!("sha256 {sum}  {} (the same there)", parcel.name))?;
+        terminal.line(digest_of(&parcel.name, sum, terminal.width()))?;
     }
     Ok(())
 }
@@ -175,15 +176,22 @@ pub fn pull(args: &PullArgs, terminal: &mut Terminal) -> Result<(), CliError> {
         }))?;
         return Ok(());
     }
-    terminal.line(format!(
-        "\n{name} from {from} over {way}: {} tensors, {}, every byte right",
+    let text = format!(
+        "{name} from {from} over {way}: {} tensors, {}, every byte right",
         tensors.len(),
         show_bytes(bytes)
-    ))?;
+    );
+    terminal.line("")?;
+    terminal.line(wrapped("", &text, terminal.width()))?;
     for ((file, _), sum) in files.iter().zip(&outcome.sums) {
-        terminal.line(format!("sha256 {sum}  {file} (the same there)"))?;
+        terminal.line(digest_of(file, sum, terminal.width()))?;
     }
     Ok(())
+}
+
+/// A file's digest, on one line where there is room.
+fn digest_of(file: &str, sum: &str, width: Option<usize>) -> String {
+    wrapped("sha256 ", &format!("{sum}  {file} (the same there)"), width)
 }
 
 fn way_to(connected: &[crate::engine::Connected], task: &TaskName) -> &'static str {
@@ -223,4 +231,23 @@ fn show(all: &[Told], json: bool, terminal: &mut Terminal) -> Result<(), CliErro
         terminal.line(lay_out(&lines, &[0, 1, 2, 4], &[2, 1], terminal.width()))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::digest_of;
+
+    #[test]
+    fn a_digest_fits_a_terminal() {
+        let sum = "0123456789abcdef".repeat(4);
+        let text = digest_of("model-00001-of-00030.safetensors", &sum, Some(80));
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], format!("sha256 {sum}"));
+        assert_eq!(
+            lines[1],
+            "       model-00001-of-00030.safetensors (the same there)"
+        );
+        let wide = digest_of("a", &sum, None);
+        assert_eq!(wide, format!("sha256 {sum}  a (the same there)"));
+    }
 }

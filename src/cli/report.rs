@@ -384,8 +384,8 @@ fn raw_ratio(row: &Row) -> Option<f64> {
 }
 
 /// Lays out rows of cells, the first of which is the heading: two spaces between columns, numbers to the right.
-/// `dropped_first` names the columns that go, in that order, while a line is longer than `width`; what is still longer
-/// is left so, and wraps.
+/// `dropped_first` names the columns that go, in that order, while a line is longer than `width`. Where that is not
+/// enough, each row becomes a paragraph with a line for each of its cells, and none is left out.
 #[must_use]
 pub fn lay_out(
     lines: &[Vec<String>],
@@ -406,7 +406,8 @@ pub fn lay_out(
     // A column of which only the heading is there says nothing.
     let is_empty =
         |column: usize| lines.len() > 1 && lines[1..].iter().all(|cells| cells[column].is_empty());
-    let mut kept: Vec<usize> = (0..columns).filter(|column| !is_empty(*column)).collect();
+    let filled: Vec<usize> = (0..columns).filter(|column| !is_empty(*column)).collect();
+    let mut kept = filled.clone();
     let total = |kept: &[usize]| {
         kept.iter()
             .map(|column| widths[*column] + 2)
@@ -418,6 +419,9 @@ pub fn lay_out(
             break;
         }
         kept.retain(|column| column != dropped);
+    }
+    if let Some(width) = width.filter(|width| total(&kept) > *width) {
+        return paragraphs(lines, &filled, width);
     }
     let mut text = String::new();
     for cells in lines {
@@ -437,6 +441,62 @@ pub fn lay_out(
     }
     text.truncate(text.trim_end().len());
     text
+}
+
+/// Each row below the heading as a paragraph: a line for each cell that is not empty, under its column's name.
+fn paragraphs(lines: &[Vec<String>], columns: &[usize], width: usize) -> String {
+    let Some((heading, rows)) = lines.split_first() else {
+        return String::new();
+    };
+    let names = columns.iter().map(|column| columns_of(&heading[*column]));
+    let widest = names.max().unwrap_or(0);
+    let paragraph = |cells: &Vec<String>| {
+        let filled = columns.iter().filter(|column| !cells[**column].is_empty());
+        let lines = filled.map(|column| {
+            let pad = " ".repeat(widest - columns_of(&heading[*column]) + 2);
+            let name = format!("{}{pad}", heading[*column]);
+            wrapped(&name, &cells[*column], Some(width))
+        });
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    let mut paragraphs: Vec<String> = rows.iter().map(paragraph).collect();
+    paragraphs.retain(|paragraph| !paragraph.is_empty());
+    paragraphs.join("\n\n")
+}
+
+/// A text behind `before`, broken at blanks so that no line is longer than `width`; all lines of the text begin at the
+/// same column. A word that is longer than a line is broken where the line ends.
+#[must_use]
+pub fn wrapped(before: &str, text: &str, width: Option<usize>) -> String {
+    let Some(width) = width else {
+        return format!("{before}{text}");
+    };
+    let indent = columns_of(before);
+    let room = width.saturating_sub(indent).max(1);
+    let mut lines: Vec<String> = Vec::new();
+    let mut line = String::new();
+    for word in text.split(' ') {
+        let mut rest = word.to_owned();
+        let taken = columns_of(&line);
+        if !line.is_empty() && taken + 1 + columns_of(&rest) <= room {
+            line.push(' ');
+        } else if !line.is_empty() {
+            lines.push(std::mem::take(&mut line));
+        }
+        while columns_of(&rest) > room {
+            let at = rest
+                .char_indices()
+                .nth(room)
+                .map_or(rest.len(), |(at, _)| at);
+            let after = rest.split_off(at);
+            lines.push(std::mem::replace(&mut rest, after));
+        }
+        line.push_str(&rest);
+    }
+    lines.push(line);
+    let lines: Vec<&str> = lines.iter().map(|line| line.trim_end()).collect();
+    let between = format!("\n{}", " ".repeat(indent));
+    format!("{before}{}", lines.join(&between))
 }
 
 /// Columns that a text takes on a terminal. Tensor names are nearly always ASCII; wide characters would only misalign.

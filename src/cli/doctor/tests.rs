@@ -352,3 +352,19 @@ fn only_cores_that_may_be_used_are_advised() {
         }
     }
 }
+
+#[test]
+fn findings_fit_a_terminal_and_say_the_same_there() {
+    let root = tempfile::tempdir().unwrap();
+    let findings = look(&host(root.path(), &[]));
+    assert!(findings.iter().any(|finding| finding.state != State::Good));
+    for finding in findings {
+        let text = lines(&finding, Some(80));
+        assert!(
+            text.lines().all(|line| line.chars().count() <= 80),
+            "{text}"
+        );
+        let words = |text: &str| text.split_whitespace().collect::<String>();
+        assert_eq!(words(&text), words(&lines(&finding, None)));
+    }
+}

@@ -218,3 +218,99 @@ fn several_runs_are_shown_by_their_median_and_spread() {
 fn a_table_of_nothing_is_nothing() {
     assert_eq!(lay_out(&[], &[], &[], None), "");
 }
+
+fn widest(text: &str) -> usize {
+    text.lines()
+        .map(|line| line.chars().count())
+        .max()
+        .unwrap_or(0)
+}
+
+#[test]
+fn a_table_that_does_not_fit_becomes_paragraphs_and_leaves_nothing_out() {
+    let heading = ["from", "path", "why"].map(str::to_owned).to_vec();
+    let row = |from: &str, why: &str| vec![from.to_owned(), "tcp".into(), why.to_owned()];
+    let lines = [
+        heading,
+        row(
+            "/job:worker/replica:0/task:0",
+            "the tasks run on two machines",
+        ),
+        row("/job:worker/replica:0/task:1", ""),
+    ];
+    let text = lay_out(&lines, &[0, 1, 2], &[1], Some(40));
+    let expected = "from  /job:worker/replica:0/task:0\n\
+                    path  tcp\n\
+                    why   the tasks run on two machines\n\
+                    \n\
+                    from  /job:worker/replica:0/task:1\n\
+                    path  tcp";
+    assert_eq!(text, expected);
+    let wide = lay_out(&lines, &[0, 1, 2], &[1], None);
+    assert_eq!(wide.lines().count(), 3, "{wide}");
+    let dropped = lay_out(&lines, &[0, 1, 2], &[1], Some(60));
+    assert_eq!(
+        dropped.lines().count(),
+        3,
+        "a column less is enough: {dropped}"
+    );
+}
+
+#[test]
+fn no_line_of_any_table_is_longer_than_its_terminal() {
+    // Cells as long as names, keys, reasons and numbers get, in every number of columns.
+    let cells = [
+        "/job:parameter_server/replica:0/task:1234",
+        "a better path exists or was tried, and is unavailable",
+        "",
+        "123456789",
+        "/job:a/replica:0/task:0/device:CPU:0;0000000000000000;/job:b/replica:0/task:0/device:CPU:0;edge_7;0:0",
+        "≤ 4.0 KiB: inline, in one frame",
+        "±12.5µs",
+    ];
+    for columns in 1..=10 {
+        for first in 0..cells.len() {
+            let row = |at: usize| -> Vec<String> {
+                let cell = |column: usize| cells[(at + first + column) % cells.len()].to_owned();
+                (0..columns).map(cell).collect()
+            };
+            let heading = (0..columns)
+                .map(|column| format!("column {column}"))
+                .collect();
+            let lines = [heading, row(0), row(1), row(2)];
+            for width in [40, 80, 132] {
+                let text = lay_out(&lines, &[0, 2], &[1], Some(width));
+                assert!(widest(&text) <= width, "{width}: {text}");
+            }
+            let wide = lay_out(&lines, &[0, 2], &[1], None);
+            assert!(wide.lines().count() <= 4, "{wide}");
+        }
+    }
+}
+
+#[test]
+fn a_text_is_broken_at_blanks_under_where_it_began() {
+    let text = wrapped("why: ", "because of this and that", Some(16));
+    assert_eq!(text, "why: because of\n     this and\n     that");
+    assert_eq!(wrapped("why: ", "because", None), "why: because");
+    assert_eq!(wrapped("", "abcdefgh ij", Some(3)), "abc\ndef\ngh\nij");
+    assert_eq!(wrapped("x ", "", Some(10)), "x ");
+}
+
+#[test]
+fn rows_of_measurements_fit_a_terminal() {
+    let slow = Row {
+        half_rtt_ns: Some(summary(123_456_789.0)),
+        rtt_ns: None,
+        bytes: 1 << 30,
+        count: 1_234_567_890,
+        rate_per_s: Some(summary(1.234e7)),
+        bytes_per_s: Some(summary(1.234e10)),
+        allocations_per_op: Some(0.125),
+        baseline: None,
+        ..row()
+    };
+    let shown = Repeated::median_of(vec![slow.clone(), slow]).expect("a row");
+    let text = table(&[shown], Some(80));
+    assert!(widest(&text) <= 80, "{text}");
+}
