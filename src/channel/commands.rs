@@ -40,6 +40,16 @@ impl<V: Payload> Channel<V> {
         self.state = State::Down;
     }
 
+    /// Begins anew, with another peer or another of its shards: nothing of the former one is left. Neither has met
+    /// `epoch` on any channel of this shard.
+    pub fn rebind(&mut self, epoch: u64) {
+        self.forget_epoch();
+        self.epoch = epoch;
+        self.peer = None;
+        self.met = None;
+        self.state = State::Down;
+    }
+
     /// Pushes or offers a value: small ones whole, large ones by their place. `request` is the demand it answers;
     /// without one it needs push credit.
     ///

@@ -438,6 +438,12 @@ impl<V: Payload> Channel<V> {
         self.counters
     }
 
+    /// Our epoch, by its number.
+    #[must_use]
+    pub const fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
     /// How many epochs have ended: tickets of an earlier one mean nothing to the peer.
     #[inline]
     #[must_use]

@@ -164,6 +164,9 @@ pub(crate) struct Core {
     pub(crate) links: Vec<Link>,
     /// Those of the links that are nobody's.
     pub(crate) spare_links: Vec<u32>,
+    /// No link that went to another peer was in a later epoch then. A peer that is met again, and was forgotten
+    /// meanwhile, remembers the epoch of the link that it had.
+    pub(crate) spared_epoch: u64,
     /// By port and queue pair: the link.
     pub(crate) by_qp: Vec<Vec<u32>>,
     pub(crate) peers: Vec<Peer>,

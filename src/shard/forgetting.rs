@@ -143,7 +143,11 @@ impl Core {
     /// Links that nothing is left of go to the next peer.
     pub(super) fn spare_links(&mut self, links: Vec<u32>) {
         for link in links {
-            if self.links.get(link as usize).is_some_and(Link::is_empty) {
+            let Some(entry) = self.links.get(link as usize) else {
+                continue;
+            };
+            self.spared_epoch = self.spared_epoch.max(entry.channel.epoch());
+            if entry.is_empty() {
                 self.spare_links.push(link);
             }
         }

@@ -180,6 +180,7 @@ impl Shard {
             leases: Leases::new(settings.leases),
             links: Vec::new(),
             spare_links: Vec::new(),
+            spared_epoch: 0,
             by_qp: vec![Vec::new(); parts.ports.len()],
             peers: Vec::new(),
             anteroom: Anteroom::default(),

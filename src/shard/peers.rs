@@ -313,6 +313,7 @@ impl Core {
             let entry = &mut self.links[link as usize];
             (entry.peer, entry.is_awaited, entry.has_asked) = (peer, false, false);
             entry.leased = 0;
+            entry.channel.rebind(self.spared_epoch + 1);
             self.peers[peer as usize].links[usize::from(theirs)] = link;
             return link;
         }
@@ -329,9 +330,13 @@ impl Core {
             rules: self.settings.rules,
         };
         let link = self.links.len() as u32;
+        let mut channel = Channel::new(settings);
+        if self.spared_epoch > 0 {
+            channel.rebind(self.spared_epoch + 1);
+        }
         self.links.push(Link {
             peer,
-            channel: Channel::new(settings),
+            channel,
             qp: None,
             is_dirty: false,
             parked: VecDeque::new(),
