@@ -13,7 +13,7 @@
 use super::call::Note;
 use super::core::Core;
 use super::leasing::link_of;
-use super::peers::{Link, Peer, PeerState};
+use super::peers::{Peer, PeerState};
 use super::value::NO_LINK;
 use crate::rendezvous::KeyId;
 

@@ -308,3 +308,19 @@ fn receives_that_stand_before_a_full_ring_may_be_late() {
 fn a_request_asked_again_and_answered_harms_nobody() {
     assert_eq!(crate::run(Dials::disturbed(1_092_792)), Ok(()));
 }
+
+/// A peer that was forgotten and met again got a link in an epoch that it remembered of another.
+#[test]
+fn a_forgotten_peer_is_met_in_an_epoch_of_its_own() {
+    for seed in [3_005_429, 3_006_175, 3_017_711, 3_075_439] {
+        lives(seed);
+    }
+}
+
+/// The model took a value that came back for a later one with the same bytes.
+#[test]
+fn a_value_that_is_relayed_twice_has_two_places() {
+    for seed in [3_007_410, 3_021_018, 3_031_617, 3_074_804] {
+        lives(seed);
+    }
+}

@@ -251,6 +251,36 @@ fn a_connection_that_breaks_all_the_time_still_makes_progress() {
     assert!(heard > 1000, "only {heard} values came out");
 }
 
+/// A side that forgot its peer meets it again by a link that served another, or by a new one. What its peer remembers
+/// of the former link is taken for nothing of this one's.
+#[test]
+fn a_channel_that_is_bound_anew_begins_another_epoch() {
+    for begins_anew in [0, 1] {
+        let mut pair = Pair::new();
+        pair.settle();
+        for key in 0..3 {
+            pair.push(0, 10, KeyId(key));
+            pair.push(1, 20, KeyId(key));
+        }
+        pair.settle();
+        pair.assert_at_rest();
+        let epoch = pair.channels[begins_anew].epoch();
+        let mut channel = Channel::new(settings([OURS, THEIRS][begins_anew]));
+        channel.rebind(epoch + 1);
+        pair.channels[1 - begins_anew].disconnected();
+        pair.channels[begins_anew] = channel;
+        pair.sides = [Side::default(), Side::default()];
+        pair.connect();
+        pair.settle();
+        pair.push(0, 10, KeyId(1));
+        pair.push(1, 20, KeyId(1));
+        pair.settle();
+        pair.assert_at_rest();
+        let heard = [0, 1].map(|side| pair.sides[side].heard);
+        assert_eq!(heard, [1, 1]);
+    }
+}
+
 /// Frames that no honest peer sends end the connection, and never the process.
 #[test]
 fn noise_in_place_of_frames_is_a_violation_or_nothing() {
