@@ -14,7 +14,9 @@
 //! Each direction is one key, first in first out. What is under way is bounded: the source goes on when pieces were
 //! taken. A source that fails sends a dead value that says why.
 
-use std::collections::{BTreeSet, VecDeque};
+mod words;
+
+use std::collections::VecDeque;
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
@@ -23,7 +25,9 @@ use futures_lite::future::{block_on, or};
 use ring::digest::{Context, SHA256};
 use serde::{Deserialize, Serialize};
 
-use super::cargo::{Cargo, Content, is_plain};
+pub(super) use self::words::Manifest;
+use self::words::{Described, Failed, Report, judge};
+use super::cargo::{Cargo, Content};
 use super::error::CliError;
 use super::weights::{self, Entry};
 use crate::engine::{Engine, Recv};
@@ -53,49 +57,11 @@ const WINDOW: u64 = 256 << 20;
 /// Pieces under way.
 const PIECES_MAX: usize = 256;
 
-/// Files of one exchange.
-const FILES_MAX: usize = 4096;
-
 /// Bytes a second that any disk writes: for so long the last word may take.
 const SLOW_DISK: u64 = 10 << 20;
 
 /// How long the last words of both ends may take, and what is under way before them.
 const SETTLES_IN: Duration = Duration::from_secs(10);
-
-/// What comes, as its source says.
-#[derive(Serialize, Deserialize, Debug)]
-pub(super) struct Manifest {
-    /// What the source calls all of it.
-    pub(super) name: String,
-    /// The files go into a folder, each under its name.
-    pub(super) is_folder: bool,
-    pub(super) files: Vec<Described>,
-}
-
-/// A file of a manifest.
-#[derive(Serialize, Deserialize, Debug)]
-pub(super) struct Described {
-    pub(super) name: String,
-    pub(super) bytes: u64,
-    /// It is a file of weights, and not an index.
-    is_weights: bool,
-}
-
-/// The destination's last word.
-#[derive(Serialize, Deserialize, Debug)]
-struct Report {
-    sums: Vec<String>,
-    is_written: bool,
-    failed: Option<Failed>,
-}
-
-/// Why one side gave up.
-#[derive(Serialize, Deserialize, Debug)]
-struct Failed {
-    code: u8,
-    reason: String,
-    message: String,
-}
 
 /// What came of it, at either end.
 #[derive(Debug)]
@@ -499,45 +465,6 @@ impl Taker<'_> {
         let step = self.engine.step(STEP);
         step.send(&key(self.engine.task(), self.from, TAKEN)?, word)
     }
-}
-
-impl Failed {
-    fn of(error: &CliError) -> Self {
-        Self {
-            code: error.code() as u8,
-            reason: error.reason().to_owned(),
-            message: error.message().to_owned(),
-        }
-    }
-
-    /// As it came. A reason that we do not know is `PEER_STATUS`.
-    fn status(&self, of: &TaskName) -> Status {
-        let code = Code::from_wire(self.code);
-        let entry = catalogue::find(&self.reason);
-        let reason = entry.map_or(catalogue::PEER_STATUS, |entry| entry.reason);
-        let message: String = self.message.chars().filter(|c| !c.is_control()).collect();
-        Status::new(code, reason, format!("{of} gave up: {message}"))
-    }
-}
-
-/// What a manifest may say.
-fn judge(manifest: &Manifest, from: &TaskName) -> Result<(), Status> {
-    let files = &manifest.files;
-    if !(1..=FILES_MAX).contains(&files.len()) || (!manifest.is_folder && files.len() > 1) {
-        let what = format!("{} files at once", files.len());
-        return Err(malformed(from, &what));
-    }
-    let mut names = BTreeSet::new();
-    let mut bytes = 0_u64;
-    for file in files {
-        if !is_plain(&file.name) || !names.insert(&file.name) {
-            let what = format!("a file called '{}'", file.name.escape_debug());
-            return Err(malformed(from, &what));
-        }
-        let sum = bytes.checked_add(file.bytes);
-        bytes = sum.ok_or_else(|| malformed(from, &"more bytes than there can be"))?;
-    }
-    Ok(())
 }
 
 /// Waits for what `task` sends. The receive has no deadline of its own: so it ends with the dial, if that fails.

@@ -1,0 +1,89 @@
+//! Words of an exchange: what comes, what came of it, and why one side gave up.
+//!
+//! Knows what may be said; not when, nor how it travels. What a peer says is a claim until it was judged here.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use super::malformed;
+use crate::cli::cargo::is_plain;
+use crate::cli::error::CliError;
+use crate::ground::{Code, Status, TaskName, catalogue};
+
+/// Files of one exchange.
+const FILES_MAX: usize = 4096;
+
+/// What comes, as its source says.
+#[derive(Serialize, Deserialize, Debug)]
+pub(in crate::cli) struct Manifest {
+    /// What the source calls all of it.
+    pub(in crate::cli) name: String,
+    /// The files go into a folder, each under its name.
+    pub(in crate::cli) is_folder: bool,
+    pub(in crate::cli) files: Vec<Described>,
+}
+
+/// A file of a manifest.
+#[derive(Serialize, Deserialize, Debug)]
+pub(in crate::cli) struct Described {
+    pub(in crate::cli) name: String,
+    pub(in crate::cli) bytes: u64,
+    /// It is a file of weights, and not an index.
+    pub(super) is_weights: bool,
+}
+
+/// The destination's last word.
+#[derive(Serialize, Deserialize, Debug)]
+pub(super) struct Report {
+    pub(super) sums: Vec<String>,
+    pub(super) is_written: bool,
+    pub(super) failed: Option<Failed>,
+}
+
+/// Why one side gave up.
+#[derive(Serialize, Deserialize, Debug)]
+pub(super) struct Failed {
+    pub(super) code: u8,
+    pub(super) reason: String,
+    pub(super) message: String,
+}
+
+impl Failed {
+    pub(super) fn of(error: &CliError) -> Self {
+        Self {
+            code: error.code() as u8,
+            reason: error.reason().to_owned(),
+            message: error.message().to_owned(),
+        }
+    }
+
+    /// As it came. A reason that we do not know is `PEER_STATUS`.
+    pub(super) fn status(&self, of: &TaskName) -> Status {
+        let code = Code::from_wire(self.code);
+        let entry = catalogue::find(&self.reason);
+        let reason = entry.map_or(catalogue::PEER_STATUS, |entry| entry.reason);
+        let message: String = self.message.chars().filter(|c| !c.is_control()).collect();
+        Status::new(code, reason, format!("{of} gave up: {message}"))
+    }
+}
+
+/// What a manifest may say.
+pub(super) fn judge(manifest: &Manifest, from: &TaskName) -> Result<(), Status> {
+    let files = &manifest.files;
+    if !(1..=FILES_MAX).contains(&files.len()) || (!manifest.is_folder && files.len() > 1) {
+        let what = format!("{} files at once", files.len());
+        return Err(malformed(from, &what));
+    }
+    let mut names = BTreeSet::new();
+    let mut bytes = 0_u64;
+    for file in files {
+        if !is_plain(&file.name) || !names.insert(&file.name) {
+            let what = format!("a file called '{}'", file.name.escape_debug());
+            return Err(malformed(from, &what));
+        }
+        let sum = bytes.checked_add(file.bytes);
+        bytes = sum.ok_or_else(|| malformed(from, &"more bytes than there can be"))?;
+    }
+    Ok(())
+}
