@@ -1,13 +1,12 @@
 #!/usr/bin/env bash
-# Proof that the proofs work: builds that are broken on purpose, each at one spot of src/, must be caught.
+# Proof that the proofs work: programs that are broken on purpose, each at one spot of src/, must be caught.
 #   scripts/mutants.sh                     all of them: some minutes
 #   scripts/mutants.sh abort_not_told      only these
 #   scripts/mutants.sh --list              which there are, and what should catch each
 #   SEEDS=2000 scripts/mutants.sh          looks further before it says that a mutant lives
-# A mutant is a `cfg!(rendez_mutant = "name")` in the source; no other build sets it, and there it is `false` before
-# anything is compiled. First the same checks must pass with nothing broken. Then each mutant is built and shown to the
-# check that is for it, which must fail, and by saying what is wrong: a mutant that does not build, hangs, or just
-# dies was not caught. The builds lie in target/mutants; one after another, only what a mutant changes is compiled.
+# A mutant is a `mutant!("name")` in the source (src/mutant.rs): one build holds them all, and no other build has any.
+# First the checks must pass with nothing broken. Then each mutant is shown to the check that is for it, which must fail,
+# and by saying what is wrong: a mutant that hangs or just dies was not caught.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-never}"
@@ -77,13 +76,15 @@ known() {
     for at in "${!names[@]}"; do [ "${names[at]}" != "$1" ] || { found="$at"; return 0; }; done
     return 1
 }
-# The list here, the one in Cargo.toml and the spots in the source are one.
-for name in $(grep -rhoE '(rendez_mutant = |^    [A-Z][A-Za-z]+ = )"[a-z_]+"' src | grep -oE '"[a-z_]+"' | tr -d '"' | sort -u); do
-    known "$name" || { echo "mutants: src/ has a mutant '$name' that no check is given for here" >&2; exit 2; }
+# The list here and the spots in the source are one.
+spots="$(grep -rhoE 'mutant!\("[a-z_]+"\)' --include='*.rs' --exclude=mutant.rs src | cut -d '"' -f 2 | sort)"
+[ -z "$(uniq -d <<<"$spots")" ] || { echo "mutants: two spots of src/ are called $(uniq -d <<<"$spots")" >&2; exit 2; }
+for name in $(grep -vxF "$(printf '%s\n' "${names[@]}")" <<<"$spots"); do
+    echo "mutants: src/ has a mutant '$name' that no check is given for here" >&2
+    exit 2
 done
 for name in "${names[@]}"; do
-    grep -q "\"$name\"" Cargo.toml || { echo "mutants: Cargo.toml does not know '$name'" >&2; exit 2; }
-    grep -rqF "\"$name\"" src || { echo "mutants: nothing in src/ is broken by '$name'" >&2; exit 2; }
+    grep -qxF "$name" <<<"$spots" || { echo "mutants: nothing in src/ is broken by '$name'" >&2; exit 2; }
 done
 if [ "${1:-}" = --list ]; then
     for at in "${!names[@]}"; do printf '%-38s %-36s %s\n' "${names[at]}" "${checks[at]}" "${breaks[at]}"; done
@@ -96,44 +97,52 @@ for name in "$@"; do
 done
 [ $# -gt 0 ] || chosen=("${!names[@]}")
 
-# What wraps the compiler for this package alone. Its path stays and its content changes, so that the compiler finds
-# what it made last time; cargo does not look at the content, so it is told that nothing here is fresh.
-target="$PWD/target/mutants"
-wrapper="$target/rustc"
-log="$target/log"
-export CARGO_TARGET_DIR="$target" RUSTC_WORKSPACE_WRAPPER="$wrapper" CARGO_INCREMENTAL=1 CARGO_PROFILE_DEV_DEBUG=0
-mkdir -p "$target"
-# Builds a test with a mutant, or with none: its program is $program.
-build() {
-    local mutant="$1" check="$2" which=(--test sim) made
-    case "$check" in engine::* | memory::* | server::* | shard::*) which=(--lib) ;; verbs_faults::*) which=(--test verbs_faults) ;; esac
-    # `cfg` is written for the shell that reads it, not for this one.
-    printf '#!/bin/sh\nexec "$@" %s\n' "${mutant:+--cfg 'rendez_mutant=\"$mutant\"'}" >"$wrapper"
-    chmod +x "$wrapper"
-    for made in "$target"/debug/.fingerprint/rendez-*/{lib,bin,test}-*; do
-        [ ! -e "$made" ] || rm -rf "${made%/*}"
-    done
-    cargo test --locked --no-run "${which[@]}" >"$log" 2>&1 || { tail -n 40 "$log" >&2; return 1; }
-    program="$(sed -n 's/^ *Executable .*(\(.*\))$/\1/p' "$log" | tail -n 1)"
-    [ -x "$program" ]
+# Wraps the compiler for this package alone: what it stands on is that of every other build.
+made="$PWD/target/mutants"
+log="$made/log"
+mkdir -p "$made"
+printf '#!/bin/sh\nexec "$@" --cfg rendez_mutants\n' >"$made/rustc"
+chmod +x "$made/rustc"
+export RUSTC_WORKSPACE_WRAPPER="$made/rustc"
+# Which program holds a check: one has the library's tests, one those of RDMA's faults, and one all the simulation's.
+holder() {
+    case "$1" in
+        engine::* | memory::* | server::* | shard::*) of=lib ;;
+        verbs_faults::*) of=verbs_faults ;;
+        *) of=sim ;;
+    esac
 }
-# Runs a check; what it said is in $log.
+declare -A programs=()
+build() {
+    local which=(--test "$1")
+    [ "$1" != lib ] || which=(--lib)
+    cargo test --locked --no-run "${which[@]}" >"$log" 2>&1 || {
+        tail -n 40 "$log" >&2
+        echo "mutants: the tree itself does not build" >&2
+        exit 1
+    }
+    programs[$1]="$(sed -n 's/^ *Executable .*(\(.*\))$/\1/p' "$log" | tail -n 1)"
+    [ -x "${programs[$1]}" ]
+}
+# Runs a check with a mutant, or with none; what it said is in $log.
 run() {
-    local which=("${1#verbs_faults::}")
-    case "$1" in memory::*) ;; *) which+=(--exact) ;; esac
-    SEEDS="$seeds" FAILURES=1 RUST_BACKTRACE=0 timeout "$patience" "$program" "${which[@]}" --nocapture >"$log" 2>&1
+    local which=("${2#verbs_faults::}")
+    case "$2" in memory::*) ;; *) which+=(--exact) ;; esac
+    holder "$2"
+    MUTANT="$1" SEEDS="$seeds" FAILURES=1 RUST_BACKTRACE=0 timeout "$patience" "${programs[$of]}" "${which[@]}" \
+        --nocapture >"$log" 2>&1
 }
 
-passed=" " built=""
+passed=" "
 for at in "${chosen[@]}"; do
     check="${checks[at]}"
     case "$passed" in *" $check "*) continue ;; esac
+    holder "$check"
+    [ -n "${programs[$of]:-}" ] || build "$of"
     began=$SECONDS
-    # One program holds all the simulation's tests, one those of RDMA's faults, and one the library's.
-    case "$check" in engine::* | memory::* | server::* | shard::*) of=lib ;; verbs_faults::*) of=verbs_faults ;; *) of=sim ;; esac
-    [ "$of" = "$built" ] || build "" "$check" || { echo "mutants: the tree itself does not build" >&2; exit 1; }
-    built="$of"
-    run "$check" || { tail -n 40 "$log" >&2; echo "mutants: $check fails with nothing broken" >&2; exit 1; }
+    run "" "$check" || { tail -n 40 "$log" >&2; echo "mutants: $check fails with nothing broken" >&2; exit 1; }
+    # A name that no test has passes, and would catch nothing.
+    grep -qE 'test result: ok\. [1-9]' "$log" || { echo "mutants: there is no check $check" >&2; exit 2; }
     printf 'nothing broken: %s passes, %d s\n' "$check" $((SECONDS - began))
     passed+="$check "
 done
@@ -141,25 +150,21 @@ done
 alive=()
 for at in "${chosen[@]}"; do
     name="${names[at]}" check="${checks[at]}" outcome="" after=""
-    if ! build "$name" "$check"; then
-        outcome="DOES NOT BUILD"
-    else
-        began=$SECONDS status=0
-        run "$check" || status=$?
-        after="$((SECONDS - began)) s"
-        # A failing world says its seed and what it saw; a failing test, what it expected.
-        said="$(sed -n '/^SEED=/{/:$/{N;s/\n */ /};s/^SEED=\([0-9]*\) .*  # \(.*\)/seed \1: \2/p;q}' "$log")"
-        case "$check" in *::*) said="$(grep -A 3 'panicked at' "$log" | head -n 4 | tr '\n' ' ' || true)" ;; esac
-        case "$status" in
-            0) outcome="LIVES" ;;
-            101) [ -n "$said" ] || outcome="FAILS WITHOUT A WORD" ;;
-            124) outcome="HANGS" ;;
-            *) outcome="DIES with status $status" ;;
-        esac
-    fi
+    began=$SECONDS status=0
+    run "$name" "$check" || status=$?
+    after="$((SECONDS - began)) s"
+    # A failing world says its seed and what it saw; a failing test, what it expected.
+    said="$(sed -n '/^SEED=/{/:$/{N;s/\n */ /};s/^SEED=\([0-9]*\) .*  # \(.*\)/seed \1: \2/p;q}' "$log")"
+    case "$check" in *::*) said="$(grep -A 3 'panicked at' "$log" | head -n 4 | tr '\n' ' ' || true)" ;; esac
+    case "$status" in
+        0) outcome="LIVES" ;;
+        101) [ -n "$said" ] || outcome="FAILS WITHOUT A WORD" ;;
+        124) outcome="HANGS" ;;
+        *) outcome="DIES with status $status" ;;
+    esac
     if [ -n "$outcome" ]; then
         alive+=("$name")
-        cp "$log" "$target/$name.log"
+        cp "$log" "$made/$name.log"
         said="$outcome; see target/mutants/$name.log"
     fi
     printf '%-38s %-36s %6s  %s\n' "$name" "$check" "$after" "${said:0:160}"

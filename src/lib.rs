@@ -121,6 +121,8 @@ pub mod architecture {}
 #[doc = include_str!("../README.md")]
 pub mod readme {}
 
+#[macro_use]
+mod mutant;
 pub mod sync;
 
 pub mod files;

@@ -460,7 +460,7 @@ impl<V: Payload> Channel<V> {
     /// is on offer stays until the peer has it or lets go of it.
     pub fn finish(&mut self, step: StepId) {
         let may_know = self.peer.is_some() || self.state != State::Down;
-        if may_know && cfg!(not(rendez_mutant = "finish_not_told")) {
+        if may_know && !mutant!("finish_not_told") {
             self.queue(Message::Finish(step), None);
         }
     }
@@ -490,7 +490,7 @@ impl<V: Payload> Channel<V> {
 
 impl<V> Offered<V> {
     /// True if the peer may be reading it.
-    const fn may_be_leased(&self, rules: Rules) -> bool {
+    fn may_be_leased(&self, rules: Rules) -> bool {
         self.is_readable && rules.on(Rule::LeaseStays)
     }
 }

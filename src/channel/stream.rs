@@ -196,7 +196,7 @@ impl<V> Stream<V> {
 
     /// A connection begins: the peer has consumed `frames` of this epoch; everything after is due again.
     pub(crate) fn resume(&mut self, frames: u64) -> Result<(), ()> {
-        let is_deaf = cfg!(rendez_mutant = "acknowledgement_ignored_on_reconnect");
+        let is_deaf = mutant!("acknowledgement_ignored_on_reconnect");
         let frames = if is_deaf { self.acknowledged } else { frames };
         let new = frames.checked_sub(self.acknowledged).ok_or(())?;
         let new = usize::try_from(new).map_err(|_| ())?;

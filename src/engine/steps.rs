@@ -71,7 +71,7 @@ impl Steps {
         }
         let state = Arc::new(StepState::default());
         if let Some(epitaph) = known.ended.get(&id)
-            && cfg!(not(rendez_mutant = "fresh_handle_unaware"))
+            && !mutant!("fresh_handle_unaware")
         {
             let _ = state.ended.set(epitaph.status(id));
         }

@@ -99,7 +99,7 @@ impl Inbound {
     fn find(&mut self, landing: Landing) -> Option<&mut Buffer> {
         let open = self.landings.get_mut(landing.index as usize)?.as_mut()?;
         let is_it = open.generation == landing.generation;
-        (is_it || cfg!(rendez_mutant = "landing_generation_unchecked")).then_some(&mut open.buffer)
+        (is_it || mutant!("landing_generation_unchecked")).then_some(&mut open.buffer)
     }
 
     fn take(&mut self, landing: Landing) -> Option<Buffer> {

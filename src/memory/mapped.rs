@@ -54,7 +54,7 @@ impl MappedSegment {
         let seals = rustix::fs::fcntl_get_seals(&fd).unwrap_or(SealFlags::empty());
         let is_sealed = seals.contains(SealFlags::SHRINK)
             && seals.intersects(SealFlags::WRITE | SealFlags::FUTURE_WRITE);
-        if must_be_sealed && !is_sealed && cfg!(not(rendez_mutant = "seals_unchecked")) {
+        if must_be_sealed && !is_sealed && !mutant!("seals_unchecked") {
             return Err(MemoryError::Unsealed {
                 seals: seals.bits(),
             });
@@ -122,7 +122,7 @@ impl MappedSegment {
             segment_len: self.len as u64,
         };
         let end = region.offset.checked_add(region.len).ok_or(outside)?;
-        if end > self.len as u64 && cfg!(not(rendez_mutant = "region_bounds_unchecked")) {
+        if end > self.len as u64 && !mutant!("region_bounds_unchecked") {
             return Err(outside);
         }
         // SAFETY: `offset ≤ end ≤ len`, so the pointer stays within the mapping or one past its end.

@@ -84,7 +84,7 @@ impl<V, W: Copy> Table<V, W> {
     /// tombstone, so that a user who comes too late is told, and does not wait for values that were dropped.
     pub fn expire(&mut self, now: Nanos, out: &mut impl FnMut(Expired<V, W>)) {
         while let Some(index) = self.timers.pop(now) {
-            if cfg!(rendez_mutant = "deadline_ignored") {
+            if mutant!("deadline_ignored") {
                 continue;
             }
             let (at, tag) = self.remove_waiter(index);
@@ -149,7 +149,7 @@ impl<V, W: Copy> Table<V, W> {
     fn end_record(&mut self, at: u32, out: &mut impl FnMut(Ended<V, W>)) {
         let slot = self.records[at as usize].slot();
         while let Some(waiter) = self.pop_waiter(at) {
-            if cfg!(not(rendez_mutant = "deferred_receives_not_aborted")) {
+            if !mutant!("deferred_receives_not_aborted") {
                 out(Ended::Waiter(slot, waiter));
             }
         }

@@ -40,7 +40,7 @@ impl<V, W: Copy> Table<V, W> {
             });
         }
         let item = Item::value(value, bytes, now, from.ordinal);
-        if cfg!(rendez_mutant = "unread_values_go_last") {
+        if mutant!("unread_values_go_last") {
             self.push_item(at, item);
         } else {
             self.insert_item(at, before, item);

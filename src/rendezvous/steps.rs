@@ -167,7 +167,7 @@ impl Steps {
             None => self.insert(now, id, epitaph),
         };
         self.tombstones.push(&mut self.steps, number);
-        let is_forgetful = cfg!(rendez_mutant = "tombstones_forgotten");
+        let is_forgetful = mutant!("tombstones_forgotten");
         while self.tombstones.len > if is_forgetful { 0 } else { limits.tombstones } {
             self.forget_oldest();
         }

@@ -55,7 +55,7 @@ impl Core {
 
     /// Forgets a key if nothing refers to it. Its peer hears that we call it by no number any more.
     pub(super) fn forget_key(&mut self, id: KeyId) -> bool {
-        if self.is_busy(id) && cfg!(not(rendez_mutant = "busy_keys_forgotten")) {
+        if self.is_busy(id) && !mutant!("busy_keys_forgotten") {
             if let Some(entry) = self.keys.at_mut(id) {
                 // It rests from the end of what it is busy with.
                 entry.is_used = true;

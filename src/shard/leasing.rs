@@ -104,7 +104,7 @@ impl Core {
             return None;
         }
         let now = channel.life() & LIFE_MASK;
-        let is_of_now = life == now || cfg!(rendez_mutant = "leases_of_ended_epochs_sent_back");
+        let is_of_now = life == now || mutant!("leases_of_ended_epochs_sent_back");
         (of == link && is_of_now).then(|| Ticket::unpack(token as u32))
     }
 

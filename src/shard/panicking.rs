@@ -43,7 +43,7 @@ impl Shard {
         self.again.retain(|&other| other != task);
         // One panic is told; that of its drop would be of the same cause.
         let _ = quietly(|| drop(body));
-        if cfg!(not(rendez_mutant = "panicked_tasks_wait_on")) {
+        if !mutant!("panicked_tasks_wait_on") {
             self.core.forget_task(task);
         }
         self.tell_end(task, Err(what));

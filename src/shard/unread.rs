@@ -49,9 +49,7 @@ impl Core {
         outcome: Result<Handed, Status>,
     ) -> Option<Handed> {
         // Looked at with the value in hand: one that was sent after the cancel finds it here.
-        if stops.is_some_and(Stops::is_raised)
-            && cfg!(not(rendez_mutant = "cancelled_receives_take_values"))
-        {
+        if stops.is_some_and(Stops::is_raised) && !mutant!("cancelled_receives_take_values") {
             cell.complete(Err(faults::cancelled()));
             return outcome.ok();
         }
@@ -64,7 +62,7 @@ impl Core {
     /// A value that was handed over goes back to where it lay, or to the next who waits there.
     #[cold]
     pub(super) fn unread(&mut self, unread: Handed) {
-        if cfg!(rendez_mutant = "unread_values_lost") {
+        if mutant!("unread_values_lost") {
             return;
         }
         let mut unread = unread;

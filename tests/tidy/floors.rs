@@ -12,6 +12,7 @@ const TABLE: &[(&str, &[&str])] = &[
     // Floor 0.
     ("ground", &[]),
     ("sync", &[]),
+    ("mutant", &[]),
     ("files", &[]),
     // Floor 1.
     ("wire", &["ground"]),

@@ -151,7 +151,7 @@ impl Device {
     pub(super) fn failed(&self, call: &'static str, errno: i32) -> VerbsError {
         VerbsError::Call {
             call,
-            errno: if cfg!(rendez_mutant = "verbs_errno_lost") {
+            errno: if mutant!("verbs_errno_lost") {
                 0
             } else {
                 errno

@@ -192,15 +192,15 @@ impl Domain {
                 let signal = unsafe { &*signal };
                 if event.event_type == sys::IBV_EVENT_QP_LAST_WQE_REACHED {
                     signal.last_entry.store(1, Ordering::Relaxed);
-                } else if cfg!(not(rendez_mutant = "verbs_pair_event_ignored")) {
+                } else if !mutant!("verbs_pair_event_ignored") {
                     signal.is_broken.store(1, Ordering::Relaxed);
                 }
             }
-            sys::IBV_EVENT_PORT_ERR if cfg!(not(rendez_mutant = "verbs_port_event_ignored")) => {
+            sys::IBV_EVENT_PORT_ERR if !mutant!("verbs_port_event_ignored") => {
                 self.port_losses.fetch_add(1, Ordering::Relaxed);
             }
             sys::IBV_EVENT_DEVICE_FATAL | sys::IBV_EVENT_CQ_ERR | sys::IBV_EVENT_SRQ_ERR
-                if cfg!(not(rendez_mutant = "verbs_device_event_ignored")) =>
+                if !mutant!("verbs_device_event_ignored") =>
             {
                 self.is_dead.store(1, Ordering::Relaxed);
             }

@@ -310,7 +310,7 @@ impl Grant {
             == (region.arena, region.segment, region.generation);
         let start = region.offset.checked_sub(own.offset)?;
         let fits = is_same && start.checked_add(len)? <= own.len;
-        (fits || cfg!(rendez_mutant = "verbs_regions_unchecked")).then(|| self.address + start)
+        (fits || mutant!("verbs_regions_unchecked")).then(|| self.address + start)
     }
 }
 

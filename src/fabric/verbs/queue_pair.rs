@@ -468,7 +468,7 @@ impl QueuePair {
             ),
         ];
         for (holds, field, value, rule) in rules {
-            if !holds && cfg!(not(rendez_mutant = "verbs_claims_unchecked")) {
+            if !holds && !mutant!("verbs_claims_unchecked") {
                 return Err(VerbsError::Endpoint { field, value, rule });
             }
         }

@@ -197,7 +197,7 @@ impl Desk {
             live.is_aborted = true;
             live.state.is_over.store(true, Ordering::Release);
             // What it still waits for ends by that, and so does the rest of the step, here and elsewhere.
-            if !cfg!(rendez_mutant = "failed_runs_wait_on") {
+            if !mutant!("failed_runs_wait_on") {
                 context.abort(live.step, &status.clone().derived());
             }
         }

@@ -116,7 +116,7 @@ impl RunningStep {
 
     /// The step is over: what is left of it goes, wherever it ran.
     pub(super) fn cleanup(&self) {
-        if cfg!(rendez_mutant = "steps_not_cleaned_up") {
+        if mutant!("steps_not_cleaned_up") {
             return;
         }
         self.plan

@@ -197,7 +197,7 @@ impl Service for WorkerSession {
     }
 
     fn lost(self: Arc<Self>, line: StepId, status: Status) {
-        if !cfg!(rendez_mutant = "lost_masters_ignored")
+        if !mutant!("lost_masters_ignored")
             && self.hears(line)
             && let Ok(worker) = self.worker()
         {

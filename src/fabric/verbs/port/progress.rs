@@ -25,7 +25,7 @@ impl VerbsPort {
             if !has_work {
                 self.active.swap_remove(at);
             }
-            if has_failed && cfg!(not(rendez_mutant = "verbs_refused_post_ignored")) {
+            if has_failed && !mutant!("verbs_refused_post_ignored") {
                 self.go_down(index, DownReason::Reset, None);
             }
         }
@@ -104,7 +104,7 @@ impl VerbsPort {
             link.completed(completion.wr_id as u32, is_success, &mut tools);
             has_work = link.has_work();
         }
-        if status != Status::SUCCESS && cfg!(not(rendez_mutant = "verbs_send_errors_ignored")) {
+        if status != Status::SUCCESS && !mutant!("verbs_send_errors_ignored") {
             self.failed(index, completion);
         } else if has_work {
             self.activate(index);
@@ -137,7 +137,7 @@ impl VerbsPort {
             }
             if is_success {
                 given = self.heard(index, completion, (slab, slot), sink);
-            } else if cfg!(not(rendez_mutant = "verbs_receive_errors_ignored")) {
+            } else if !mutant!("verbs_receive_errors_ignored") {
                 self.failed(index, completion);
             }
         }
@@ -222,7 +222,7 @@ impl VerbsPort {
     pub(super) fn failed(&mut self, index: u16, completion: &sys::ibv_wc) {
         let status = Status(completion.status);
         let reason = match completion.status {
-            _ if cfg!(rendez_mutant = "verbs_reasons_lost") => DownReason::Reset,
+            _ if mutant!("verbs_reasons_lost") => DownReason::Reset,
             sys::IBV_WC_RETRY_EXC_ERR | sys::IBV_WC_RESP_TIMEOUT_ERR => DownReason::TimedOut,
             sys::IBV_WC_REM_ACCESS_ERR | sys::IBV_WC_REM_INV_REQ_ERR | sys::IBV_WC_REM_OP_ERR => {
                 DownReason::Corrupt
@@ -235,7 +235,7 @@ impl VerbsPort {
             status,
             vendor: completion.vendor_err,
         };
-        if cfg!(rendez_mutant = "verbs_error_ends_all") {
+        if mutant!("verbs_error_ends_all") {
             self.all_down();
         }
         self.go_down(index, reason, Some(fault));
@@ -286,7 +286,7 @@ impl VerbsPort {
             stats,
             given,
         };
-        if destroyed.is_ok() || cfg!(rendez_mutant = "verbs_quarantine_unkept") {
+        if destroyed.is_ok() || mutant!("verbs_quarantine_unkept") {
             link.finish(&mut tools);
             self.free.push(index);
         } else {
