@@ -104,10 +104,11 @@ mkdir -p "$made"
 printf '#!/bin/sh\nexec "$@" --cfg rendez_mutants\n' >"$made/rustc"
 chmod +x "$made/rustc"
 export RUSTC_WORKSPACE_WRAPPER="$made/rustc"
-# Which program holds a check: one has the library's tests, one those of RDMA's faults, and one all the simulation's.
+# Which program holds a check: those of the two libraries' own tests, that of RDMA's faults, or the simulation's.
 holder() {
     case "$1" in
-        engine::* | memory::* | server::* | shard::*) of=lib ;;
+        memory::* | shard::*) of=rendez_core ;;
+        engine::* | server::*) of=rendez ;;
         verbs_faults::*) of=verbs_faults ;;
         *) of=sim ;;
     esac
@@ -115,13 +116,13 @@ holder() {
 declare -A programs=()
 build() {
     local which=(--test "$1")
-    [ "$1" != lib ] || which=(--lib)
+    case "$1" in rendez*) which=(--lib) ;; esac
     cargo test --locked --no-run "${which[@]}" >"$log" 2>&1 || {
         tail -n 40 "$log" >&2
         echo "mutants: the tree itself does not build" >&2
         exit 1
     }
-    programs[$1]="$(sed -n 's/^ *Executable .*(\(.*\))$/\1/p' "$log" | tail -n 1)"
+    programs[$1]="$(sed -n "s/^ *Executable .*(\\(.*\\/$1-[0-9a-f]*\\))\$/\\1/p" "$log" | tail -n 1)"
     [ -x "${programs[$1]}" ]
 }
 # Runs a check with a mutant, or with none; what it said is in $log.

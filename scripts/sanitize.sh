@@ -41,7 +41,7 @@ run_address() {
     export ASAN_OPTIONS="detect_stack_use_after_return=1:strict_string_checks=1:exitcode=99"
     export LSAN_OPTIONS="suppressions=$PWD/scripts/lsan.supp:print_suppressions=0"
     sanitize address \
-        "--lib -- memory:: fabric:: shard:: wire:: channel::" \
+        "-p rendez-core --lib -- memory:: fabric:: shard:: wire:: channel::" \
         "--test conformance" \
         "--test foreign_memory" \
         "--test end_to_end"
@@ -54,7 +54,7 @@ run_thread() {
     std=(-Zbuild-std)
     export TSAN_OPTIONS="second_deadlock_stack=1:exitcode=99"
     sanitize thread \
-        "--lib -- memory:: fabric:: shard::" \
+        "-p rendez-core --lib -- memory:: fabric:: shard::" \
         "--test conformance"
 }
 

@@ -121,26 +121,17 @@ pub mod architecture {}
 #[doc = include_str!("../README.md")]
 pub mod readme {}
 
-#[macro_use]
-mod mutant;
-pub mod sync;
+#[macro_use(mutant)]
+extern crate rendez_core;
+#[doc(inline)]
+pub use rendez_core::{channel, fabric, ground, memory, rendezvous, shard, sync, wire};
 
 pub mod files;
-pub mod ground;
 
 pub mod proto;
-pub mod wire;
 
 pub mod cluster;
 pub mod graph;
-
-pub mod channel;
-pub mod rendezvous;
-
-pub mod fabric;
-pub mod memory;
-
-pub mod shard;
 
 pub mod control;
 pub mod engine;

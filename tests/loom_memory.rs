@@ -1,4 +1,4 @@
-//! The return list, the counted handles and the leases of `src/memory`, under loom: every interleaving of the very
+//! The return list, the counted handles and the leases of `src/core/memory`, under loom: every interleaving of the very
 //! source.
 //!
 //! `returns.rs`, `home.rs` and `lease.rs` import their atomics from `crate::sync`; here that is loom. What is checked:
@@ -33,13 +33,13 @@ mod ground {
 }
 
 #[allow(dead_code)]
-#[path = "../src/memory/home.rs"]
+#[path = "../src/core/memory/home.rs"]
 mod home;
 #[allow(dead_code, unreachable_pub)]
-#[path = "../src/memory/lease.rs"]
+#[path = "../src/core/memory/lease.rs"]
 mod lease;
 #[allow(dead_code)]
-#[path = "../src/memory/returns.rs"]
+#[path = "../src/core/memory/returns.rs"]
 mod returns;
 
 use std::ptr::{self, NonNull};

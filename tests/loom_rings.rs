@@ -8,14 +8,14 @@ use std::sync::Arc;
 use rendez::fabric::ring::{self, Lane, PostError, Progress, Reserve};
 use rendez::wire::Frame;
 
-/// Loom's types under the names of `src/sync.rs`.
+/// Loom's types under the names of `src/core/sync.rs`.
 mod sync {
     pub(crate) use loom::cell::UnsafeCell;
     pub(crate) use loom::sync::Arc;
     pub(crate) use loom::sync::atomic::{AtomicU64, Ordering};
 }
 
-#[path = "../src/fabric/spsc.rs"]
+#[path = "../src/core/fabric/spsc.rs"]
 mod spsc;
 
 const SLOTS: usize = 4;

@@ -21,7 +21,7 @@
 //! Not seen to fail: the Release of the flag in `command`.
 #![allow(dead_code, unreachable_pub, unused_imports, missing_docs)]
 
-/// Loom's types, and queues over them, under the names of `src/sync.rs`.
+/// Loom's types, and queues over them, under the names of `src/core/sync.rs`.
 mod sync {
     pub(crate) use loom::sync::atomic::{
         AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
@@ -265,15 +265,15 @@ mod fabric {
     }
 }
 
-#[path = "../src/shard/mailbox.rs"]
+#[path = "../src/core/shard/mailbox.rs"]
 mod mailbox;
-#[path = "../src/shard/parcel.rs"]
+#[path = "../src/core/shard/parcel.rs"]
 mod parcel;
-#[path = "../src/shard/stops.rs"]
+#[path = "../src/core/shard/stops.rs"]
 mod stops;
-#[path = "../src/shard/wait.rs"]
+#[path = "../src/core/shard/wait.rs"]
 mod wait;
-#[path = "../src/fabric/doorbell/word.rs"]
+#[path = "../src/core/fabric/doorbell/word.rs"]
 mod word;
 
 use std::sync::Arc;

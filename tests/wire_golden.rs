@@ -9,7 +9,7 @@
 //! 1. Raise `PROTOCOL_VERSION` in `src/control/hello.rs`: a peer of another version is refused at its greeting.
 //! 2. `GOLDEN=write cargo test --test wire_golden` writes the files of the new version that are not there yet; it
 //!    never overwrites one. Look at each, then commit them.
-//! 3. Remove the older version's folder unless this release still speaks it, and say in `src/wire/WIRE.md` what
+//! 3. Remove the older version's folder unless this release still speaks it, and say in `src/core/wire/WIRE.md` what
 //!    changed.
 
 use std::fmt::Write as _;

@@ -114,6 +114,7 @@ pub fn read(
             spread(&mut room, &pairs, |pair| Complex::new(pair[0], pair[1]))
         }
         DType::String => Ok(()),
+        _ => return Err(malformed("its type has no list of its own")),
     };
     done.map_err(|error| malformed(&error.to_string()))?;
     Ok(room.finish())
@@ -160,6 +161,7 @@ fn given(message: &TensorProto, dtype: DType) -> usize {
         DType::C64 => message.scomplex_val.len().div_ceil(2),
         DType::C128 => message.dcomplex_val.len().div_ceil(2),
         DType::String => message.string_val.len(),
+        _ => 0,
     }
 }
 

@@ -117,5 +117,7 @@ pub(super) fn values(tensor: &Tensor, most: usize) -> Result<Vec<Shown>, Status>
                 .map(|item| Shown::Bytes(item.to_vec()))
                 .collect()
         }
+        // Of a type that this command does not know it shows no elements.
+        _ => Vec::new(),
     })
 }

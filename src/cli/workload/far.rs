@@ -150,7 +150,7 @@ impl Task for Ponger {
             }
             // The near side is done, or gone.
             TaskEvent::Received { .. } => context.finish(),
-            TaskEvent::Again | TaskEvent::Stopping | TaskEvent::Woken => {}
+            _ => {}
         }
     }
 }
@@ -289,13 +289,12 @@ impl Task for Sink {
             TaskEvent::Received {
                 outcome: Ok(received),
                 ..
-            } if !received.is_dead => {
-                if self.take(&received, context).is_err() {
-                    context.finish();
-                }
-            }
+            } if !received.is_dead => match self.take(&received, context) {
+                Ok(()) => {}
+                Err(_) => context.finish(),
+            },
             TaskEvent::Received { .. } => context.finish(),
-            TaskEvent::Again | TaskEvent::Stopping | TaskEvent::Woken => {}
+            _ => {}
         }
     }
 }

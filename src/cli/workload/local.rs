@@ -92,7 +92,7 @@ impl Task for Pairs {
                 self.received += 1;
                 outcome.map(drop)
             }
-            TaskEvent::Stopping | TaskEvent::Woken => Ok(()),
+            _ => Ok(()),
         };
         if let Err(status) = handled
             && let Some(done) = self.done.take()

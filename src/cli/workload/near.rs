@@ -172,7 +172,7 @@ impl Task for Pinger {
             TaskEvent::Started => self.start(context),
             TaskEvent::Received { outcome, .. } => self.pong(outcome, context),
             TaskEvent::Again => self.ping_when_due(context),
-            TaskEvent::Stopping | TaskEvent::Woken => Ok(()),
+            _ => Ok(()),
         };
         if let Err(status) = handled {
             self.end(Err(status), context);
@@ -366,7 +366,7 @@ impl Task for Streamer {
             } => self.reported(outcome, context),
             TaskEvent::Received { outcome, .. } => self.acknowledge(outcome, context),
             TaskEvent::Again => self.stream(context),
-            TaskEvent::Stopping | TaskEvent::Woken => Ok(()),
+            _ => Ok(()),
         };
         if let Err(status) = handled {
             self.end(Err(status), context);

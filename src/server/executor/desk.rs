@@ -287,6 +287,7 @@ impl Task for Desk {
                 self.go_on(context);
             }
             TaskEvent::Stopping => self.stop(context),
+            _ => {}
         }
         if !self.is_called && (self.has_orders || !self.runnable.is_empty()) {
             self.is_called = true;

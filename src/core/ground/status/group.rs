@@ -1,0 +1,131 @@
+//! Several outcomes made into one: what a master tells its client when many workers failed at once.
+//!
+//! Knows nothing of who reported them. One root failure often comes with a crowd of *derived* ones, its
+//! consequences on other tasks. A group keeps the two apart, forgets repetitions, and speaks of the roots.
+
+use std::fmt::Write;
+
+use super::{Code, Status};
+use crate::ground::limits::STATUS_GROUP_MAX;
+
+/// The outcomes of several operations, to be told as one.
+///
+/// ```
+/// # extern crate rendez_core as rendez;
+/// use rendez::ground::{Status, StatusGroup, catalogue};
+///
+/// let lost = Status::of(catalogue::PEER_LOST, "/job:a/replica:0/task:1 is gone");
+/// let mut group = StatusGroup::default();
+/// group.add(Ok(()));
+/// group.add(Err(lost.clone()));
+/// group.add(Err(Status::of(catalogue::STEP_ABORTED, "Cleanup 7").derived()));
+/// assert_eq!(group.summary(), Err(lost));
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct StatusGroup {
+    roots: Vec<Status>,
+    derived: Vec<Status>,
+    roots_unlisted: usize,
+    derived_unlisted: usize,
+    successes: usize,
+}
+
+impl StatusGroup {
+    /// Adds one outcome. A status that is there already counts once.
+    ///
+    /// Beyond [`STATUS_GROUP_MAX`] different ones of a kind, further ones are counted and not kept.
+    pub fn add(&mut self, outcome: Result<(), Status>) {
+        let Err(status) = outcome else {
+            self.successes += 1;
+            return;
+        };
+        let (kept, unlisted) = if status.is_derived() {
+            (&mut self.derived, &mut self.derived_unlisted)
+        } else {
+            (&mut self.roots, &mut self.roots_unlisted)
+        };
+        if kept.contains(&status) {
+            return;
+        }
+        if kept.len() < STATUS_GROUP_MAX {
+            kept.push(status);
+        } else {
+            *unlisted += 1;
+        }
+    }
+
+    /// True if nothing failed.
+    #[must_use]
+    pub const fn is_ok(&self) -> bool {
+        self.roots.is_empty() && self.derived.is_empty()
+    }
+
+    /// One status for all: the only root as it is, or a numbered list of the roots under the first of their codes
+    /// that is not `Cancelled`; without any root the first derived one, still derived.
+    ///
+    /// # Errors
+    /// That status, if anything failed.
+    pub fn summary(&self) -> Result<(), Status> {
+        let Some(first) = self.several_roots()? else {
+            return Ok(());
+        };
+        let named = self
+            .roots
+            .iter()
+            .find(|root| root.code != Code::Cancelled)
+            .unwrap_or(first);
+        let mut message = String::new();
+        // Writing to a string cannot fail.
+        let _ = write!(
+            message,
+            "{} root error(s) found.",
+            self.roots.len() + self.roots_unlisted
+        );
+        for (index, root) in self.roots.iter().enumerate() {
+            let _ = write!(message, "\n  ({index}) {}: {}", root.code, root.message);
+        }
+        let _ = write!(message, "\n{} successful operations.", self.successes);
+        let _ = write!(
+            message,
+            "\n{} derived errors ignored.",
+            self.derived.len() + self.derived_unlisted
+        );
+        Err(rooted(named, message))
+    }
+
+    /// One status for all where each is itself a summary: the roots' texts between rulers, under the first code.
+    ///
+    /// # Errors
+    /// That status, if anything failed.
+    pub fn concatenated(&self) -> Result<(), Status> {
+        const RULER: &str = "=====================";
+        let Some(first) = self.several_roots()? else {
+            return Ok(());
+        };
+        let mut message = format!("\n{RULER}\n");
+        for root in &self.roots {
+            // Writing to a string cannot fail.
+            let _ = writeln!(message, "{}: {}", root.code, root.message);
+        }
+        message.push_str(RULER);
+        message.push('\n');
+        Err(rooted(first, message))
+    }
+
+    /// The first root where there are several; `None` where nothing failed.
+    ///
+    /// What both forms tell alike is the error: a single root, and failures without any root.
+    fn several_roots(&self) -> Result<Option<&Status>, Status> {
+        match (self.roots.as_slice(), self.derived.first()) {
+            ([], None) => Ok(None),
+            ([], Some(derived)) => Err(derived.clone()),
+            ([only], _) => Err(only.clone()),
+            ([first, ..], _) => Ok(Some(first)),
+        }
+    }
+}
+
+/// A root status of `like`'s code and reason with as much of `message` as may leave this process.
+fn rooted(like: &Status, message: String) -> Status {
+    Status::new(like.code, like.reason, message)
+}

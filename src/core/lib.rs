@@ -1,0 +1,26 @@
+//! What every tensor of rendez passes, and nothing else: it builds in half a minute, so that changing and measuring it
+//! is a short loop. Use it through `rendez`, which re-exports its rooms.
+//!
+//! * Floor 0: [`ground`], the plain values that everything is made of. [`sync`], the atomics.
+//! * Floor 1: [`wire`], the hot frames as bytes.
+//! * Floor 3, the pure column: [`rendezvous`], the matching table, and [`channel`], the protocol with one peer. No
+//!   clock, no I/O, no `unsafe`.
+//! * Floor 3, the machine column: [`memory`], where tensors lie, and [`fabric`], which moves frames and bytes.
+//! * Floor 4: [`shard`], the loop. One thread per core, and the only room where the columns meet.
+
+#[macro_use]
+#[doc(hidden)]
+pub mod mutant;
+pub mod sync;
+
+pub mod ground;
+
+pub mod wire;
+
+pub mod channel;
+pub mod rendezvous;
+
+pub mod fabric;
+pub mod memory;
+
+pub mod shard;

@@ -1,0 +1,451 @@
+//! A tensor: immutable bytes with a type and a shape, in a handle that is cheap to clone and to drop.
+//!
+//! Knows where its bytes lie and who keeps them, and nothing of where they came from or will go.
+//!
+//! ```text
+//!   ┌──────────── meta 48 ───────────┬ data 8 ┬ len 8 ┬────── kept by 32 ──────┐   96 bytes
+//!   │ dtype, shape                   │ ───┐   │       │ inline: the bytes      │
+//!   └────────────────────────────────┴────│───┴───────┤ block: its header      │
+//!                                         ▼           │ foreign: Arc<Bytes>    │
+//!                          block, heap or peer memory │ leased: table entry    │
+//!                                                     └────────────────────────┘
+//! ```
+//!
+//! `data` and `len` stand outside the four kinds, so that reading is one comparison and no table of kinds.
+#![allow(unsafe_code)]
+
+use std::ptr;
+use std::slice;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::TensorError;
+use super::block::Block;
+use super::element::{self, Element};
+use super::home::Handle;
+use super::lease::Lease;
+use super::strings::{self, Strings};
+use crate::ground::{DType, Region, Shape, TensorMeta};
+
+/// Up to so many bytes lie in the handle itself: a scalar of any type.
+pub const INLINE_MAX: usize = 16;
+
+/// An immutable tensor. Clones share its bytes; the last one dropped, on any thread, sends them home.
+///
+/// A *leased* tensor reads a peer's memory where it lies. A peer that breaks the protocol can change it while it is
+/// read; whatever is read is still a valid value of its type (see
+/// [`MappedSegment::slice`](super::MappedSegment::slice)).
+#[derive(Clone)]
+pub struct Tensor {
+    meta: TensorMeta,
+    data: *const u8,
+    len: usize,
+    kept: Kept,
+}
+
+const _: () = assert!(
+    size_of::<Tensor>() <= 96,
+    "a tensor is at most 96 bytes: it is moved through every queue"
+);
+const _: () = assert!(
+    usize::BITS == 64,
+    "lengths and offsets are 64 bits and are kept as usize"
+);
+
+/// Who keeps the bytes.
+#[derive(Clone)]
+#[expect(
+    dead_code,
+    reason = "foreign and leased memory is kept by being held; nothing asks its keeper"
+)]
+enum Kept {
+    Inline(Inline),
+    Block(Handle<Block>),
+    Foreign(Arc<Bytes>),
+    Leased(Handle<Lease>),
+}
+
+/// Bytes in the handle, aligned for every element type.
+#[derive(Clone, Copy, Default)]
+#[repr(C, align(16))]
+pub(crate) struct Inline(pub(crate) [u8; INLINE_MAX]);
+
+impl Tensor {
+    /// A tensor of one value, without dimensions.
+    #[must_use]
+    pub fn scalar<T: Element>(value: T) -> Self {
+        Self::of_inline(
+            TensorMeta {
+                dtype: T::DTYPE,
+                shape: Shape::SCALAR,
+            },
+            element::bytes_of(&[value]),
+        )
+    }
+
+    /// A tensor of `values`, whose memory is kept and not copied.
+    ///
+    /// # Errors
+    /// [`TensorError::Elements`] unless there is one value for each element of `shape`.
+    pub fn from_vec<T: Element>(values: Vec<T>, shape: Shape) -> Result<Self, TensorError> {
+        strings::check_count(shape, values.len())?;
+        Self::from_bytes(
+            TensorMeta {
+                dtype: T::DTYPE,
+                shape,
+            },
+            Bytes::from_owner(Values(values)),
+        )
+    }
+
+    /// A tensor of a copy of `values`: in the handle if they are at most [`INLINE_MAX`] bytes, else on the heap. Peers
+    /// read it as a copy; what they read in place lies in an engine's memory.
+    ///
+    /// ```
+    /// # extern crate rendez_core as rendez;
+    /// use rendez::ground::Shape;
+    /// use rendez::memory::Tensor;
+    ///
+    /// let tensor = Tensor::from_slice(&[1.0_f32, 2.0, 3.0, 4.0], Shape::from([2, 2]))?;
+    /// assert_eq!(tensor.as_slice::<f32>()?, [1.0, 2.0, 3.0, 4.0]);
+    /// # Ok::<(), rendez::memory::TensorError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`TensorError::Elements`] unless there is one value for each element of `shape`.
+    pub fn from_slice<T: Element>(values: &[T], shape: Shape) -> Result<Self, TensorError> {
+        let bytes = element::bytes_of(values);
+        if bytes.len() > INLINE_MAX {
+            return Self::from_vec(values.to_vec(), shape);
+        }
+        strings::check_count(shape, values.len())?;
+        let dtype = T::DTYPE;
+        Ok(Self::of_inline(TensorMeta { dtype, shape }, bytes))
+    }
+
+    /// A tensor over foreign memory, which is kept and not copied. Memory that is not aligned for the elements still
+    /// gives its [`bytes`](Self::bytes), but no slice.
+    ///
+    /// # Errors
+    /// [`TensorError::Size`] if `bytes` are not as many as `meta` takes; [`TensorError::Bool`] if they are to be truth
+    /// values and are none, for which all of them are looked at.
+    pub fn from_bytes(meta: TensorMeta, bytes: Bytes) -> Result<Self, TensorError> {
+        check_len(meta, bytes.len())?;
+        check_bools(meta, &bytes)?;
+        if bytes.len() <= INLINE_MAX {
+            return Ok(Self::of_inline(meta, &bytes));
+        }
+        let (data, len) = (bytes.as_ptr(), bytes.len());
+        Ok(Self {
+            meta,
+            data,
+            len,
+            kept: Kept::Foreign(Arc::new(bytes)),
+        })
+    }
+
+    /// A tensor of at most [`INLINE_MAX`] bytes, in the handle: it needs no pool and no heap.
+    ///
+    /// # Errors
+    /// [`TensorError::Size`] if `bytes` are more than that, or not as many as `meta` takes; [`TensorError::Bool`] as
+    /// with [`Tensor::from_bytes`].
+    pub fn from_inline(meta: TensorMeta, bytes: &[u8]) -> Result<Self, TensorError> {
+        check_len(meta, bytes.len())?;
+        check_bools(meta, bytes)?;
+        if bytes.len() > INLINE_MAX {
+            return Err(TensorError::Size {
+                expected: INLINE_MAX as u64,
+                actual: bytes.len() as u64,
+            });
+        }
+        Ok(Self::of_inline(meta, bytes))
+    }
+
+    /// A tensor of byte strings, encoded into heap memory.
+    ///
+    /// # Errors
+    /// [`TensorError::Elements`] unless there is one string for each element of `shape`.
+    pub fn from_strings<S: AsRef<[u8]>>(items: &[S], shape: Shape) -> Result<Self, TensorError> {
+        strings::check_count(shape, items.len())?;
+        let mut bytes = vec![0; strings::encoded_len(items)];
+        strings::encode(items, &mut bytes);
+        Self::from_bytes(
+            TensorMeta {
+                dtype: DType::String,
+                shape,
+            },
+            bytes.into(),
+        )
+    }
+
+    /// Its type and shape.
+    #[inline]
+    #[must_use]
+    pub const fn meta(&self) -> TensorMeta {
+        self.meta
+    }
+
+    /// Its data type.
+    #[must_use]
+    pub const fn dtype(&self) -> DType {
+        self.meta.dtype
+    }
+
+    /// Its shape.
+    #[must_use]
+    pub const fn shape(&self) -> Shape {
+        self.meta.shape
+    }
+
+    /// Its bytes, in row-major order of the elements.
+    #[inline]
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        let data = match &self.kept {
+            Kept::Inline(inline) => inline.0.as_ptr(),
+            _ => self.data,
+        };
+        // SAFETY: inline: `of_array` checked that `len` is at most the array's 16, and the array lies in `self`.
+        // Otherwise `data` and `len` were taken from what `kept` keeps: a block held by its handle, `Bytes` whose
+        // content does not move, or a lease whose entry holds the mapping. All of it is initialised, and nobody in
+        // this process writes to it as long as `kept` lives.
+        unsafe { slice::from_raw_parts(data, self.len) }
+    }
+
+    /// Its elements.
+    ///
+    /// # Errors
+    /// [`TensorError::Dtype`] if they are not `T`; [`TensorError::Misaligned`] in foreign memory that does not start
+    /// where a `T` may.
+    #[inline]
+    pub fn as_slice<T: Element>(&self) -> Result<&[T], TensorError> {
+        check_dtype::<T>(self.meta)?;
+        element::elements_of(self.bytes())
+    }
+
+    /// A copy of its elements.
+    ///
+    /// # Errors
+    /// As [`Tensor::as_slice`].
+    pub fn to_vec<T: Element>(&self) -> Result<Vec<T>, TensorError> {
+        self.as_slice().map(<[T]>::to_vec)
+    }
+
+    /// Its one element, whatever its rank.
+    ///
+    /// # Errors
+    /// As [`Tensor::as_slice`]; [`TensorError::Elements`] unless it has exactly one.
+    #[inline]
+    pub fn item<T: Element>(&self) -> Result<T, TensorError> {
+        match self.as_slice()? {
+            [element] => Ok(*element),
+            elements => Err(TensorError::Elements {
+                expected: 1,
+                actual: elements.len() as u64,
+            }),
+        }
+    }
+
+    /// Its strings.
+    ///
+    /// # Errors
+    /// [`TensorError::Dtype`] if it has none; [`TensorError::Encoding`] if the bytes are no encoding of them.
+    pub fn strings(&self) -> Result<Strings<'_>, TensorError> {
+        if self.meta.dtype != DType::String {
+            return Err(TensorError::Dtype {
+                expected: DType::String,
+                actual: self.meta.dtype,
+            });
+        }
+        Strings::decode(self.bytes(), self.meta.shape.elements())
+    }
+
+    /// The same bytes under another shape, not copied.
+    ///
+    /// # Errors
+    /// [`TensorError::Elements`] if `shape` has not as many elements.
+    pub fn reshaped(&self, shape: Shape) -> Result<Self, TensorError> {
+        strings::check_count(shape, self.shape().elements() as usize)?;
+        let mut reshaped = self.clone();
+        reshaped.meta.shape = shape;
+        Ok(reshaped)
+    }
+
+    /// The same bytes under another type and shape, not copied.
+    ///
+    /// # Errors
+    /// [`TensorError::Size`] if those take another number of bytes; [`TensorError::Bool`] as with
+    /// [`Tensor::from_bytes`].
+    pub fn recast(&self, meta: TensorMeta) -> Result<Self, TensorError> {
+        check_len(meta, self.len)?;
+        if self.meta.dtype != DType::Bool {
+            check_bools(meta, self.bytes())?;
+        }
+        let mut recast = self.clone();
+        recast.meta = meta;
+        Ok(recast)
+    }
+
+    /// What others call its memory; `Some` only if it lies in an arena of this process.
+    #[must_use]
+    pub fn region(&self) -> Option<Region> {
+        match &self.kept {
+            Kept::Block(block) => Some(block.node().region(self.len)),
+            _ => None,
+        }
+    }
+
+    /// Its entry among the leases, if it reads a peer's memory.
+    pub(super) fn lease(&self) -> Option<&Lease> {
+        match &self.kept {
+            Kept::Leased(lease) => Some(lease.node()),
+            _ => None,
+        }
+    }
+
+    /// True if it reads a peer's memory. Sent on it must be copied, but to that peer.
+    #[must_use]
+    pub const fn is_leased(&self) -> bool {
+        matches!(self.kept, Kept::Leased(_))
+    }
+
+    /// True if its bytes lie in the handle.
+    #[must_use]
+    pub const fn is_inline(&self) -> bool {
+        matches!(self.kept, Kept::Inline(_))
+    }
+
+    /// A tensor in the handle. The caller has checked that `bytes` are as many as `meta` takes, and at most 16.
+    pub(crate) fn of_inline(meta: TensorMeta, bytes: &[u8]) -> Self {
+        let mut inline = Inline::default();
+        inline.0[..bytes.len()].copy_from_slice(bytes);
+        Self::of_array(meta, inline, bytes.len())
+    }
+
+    /// The first `len` of `bytes`, in the handle.
+    #[inline]
+    pub(crate) const fn of_bytes(meta: TensorMeta, bytes: [u8; INLINE_MAX], len: usize) -> Self {
+        Self::of_array(meta, Inline(bytes), len)
+    }
+
+    /// As `of_inline`, with the bytes already in place: the first `len` of `inline`.
+    #[inline]
+    pub(crate) const fn of_array(meta: TensorMeta, inline: Inline, len: usize) -> Self {
+        assert!(len <= INLINE_MAX, "what is inline fits the handle");
+        Self {
+            meta,
+            data: ptr::null(),
+            len,
+            kept: Kept::Inline(inline),
+        }
+    }
+
+    /// A tensor over `len` bytes at `data`, which lie in `block`.
+    #[inline]
+    pub(crate) const fn of_block(
+        meta: TensorMeta,
+        data: *const u8,
+        len: usize,
+        block: Handle<Block>,
+    ) -> Self {
+        Self {
+            meta,
+            data,
+            len,
+            kept: Kept::Block(block),
+        }
+    }
+
+    /// A tensor over `bytes`, which lie in the mapping that `lease` keeps.
+    pub(crate) const fn of_lease(meta: TensorMeta, bytes: &[u8], lease: Handle<Lease>) -> Self {
+        Self {
+            meta,
+            data: bytes.as_ptr(),
+            len: bytes.len(),
+            kept: Kept::Leased(lease),
+        }
+    }
+}
+
+// SAFETY: not automatic because of `data`, which points into what `kept` keeps and is only read through; every kind of
+// `kept` is `Send`.
+unsafe impl Send for Tensor {}
+
+// SAFETY: as above; a shared tensor gives shared slices, and every kind of `kept` is `Sync`.
+unsafe impl Sync for Tensor {}
+
+/// Type, shape and where the bytes lie; not the bytes.
+impl std::fmt::Debug for Tensor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let kept = match self.kept {
+            Kept::Inline(_) => "inline",
+            Kept::Block(_) => "block",
+            Kept::Foreign(_) => "foreign",
+            Kept::Leased(_) => "leased",
+        };
+        write!(f, "Tensor({}{}, {kept})", self.meta.dtype, self.meta.shape)
+    }
+}
+
+/// Bytes that a tensor of `meta` takes; `None` for strings.
+///
+/// Metadata comes from peers too, and its fields are public: the product is checked again here.
+#[inline]
+pub(crate) fn byte_len(meta: TensorMeta) -> Result<Option<u64>, TensorError> {
+    let Some(size) = meta.dtype.size() else {
+        return Ok(None);
+    };
+    match meta.shape.elements().checked_mul(size as u64) {
+        Some(len) if len < 1 << 63 => Ok(Some(len)),
+        _ => Err(TensorError::Huge),
+    }
+}
+
+/// Refuses `len` bytes that are not as many as `meta` takes.
+pub(crate) fn check_len(meta: TensorMeta, len: usize) -> Result<(), TensorError> {
+    match byte_len(meta)? {
+        Some(expected) if expected != len as u64 => Err(TensorError::Size {
+            expected,
+            actual: len as u64,
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Truth values are 0 or 1, wherever they come from.
+fn check_bools(meta: TensorMeta, bytes: &[u8]) -> Result<(), TensorError> {
+    let wrong = (meta.dtype == DType::Bool)
+        .then(|| element::not_bool(bytes))
+        .flatten();
+    wrong.map_or(Ok(()), |at| {
+        Err(TensorError::Bool {
+            byte: bytes[at],
+            at: at as u64,
+        })
+    })
+}
+
+/// Refuses to read elements as another type.
+#[inline]
+pub(crate) fn check_dtype<T: Element>(meta: TensorMeta) -> Result<(), TensorError> {
+    if meta.dtype == T::DTYPE {
+        return Ok(());
+    }
+    Err(TensorError::Dtype {
+        expected: T::DTYPE,
+        actual: meta.dtype,
+    })
+}
+
+/// A vector seen as the bytes of its elements, for `Bytes` to keep.
+struct Values<T>(Vec<T>);
+
+impl<T: Element> AsRef<[u8]> for Values<T> {
+    fn as_ref(&self) -> &[u8] {
+        element::bytes_of(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,543 @@
+//! Shard: the per-core instance and its loop. The one room where the pure column and the machine column meet.
+//!
+//! A shard owns a slice of the rendezvous table, an arena, its ends of the fabrics, and the channels to the peers'
+//! shards. Nothing of it is shared: others reach it through its mailbox, its neighbours' rings, and the fabrics.
+//! [`Shard::turn`] is the whole loop; `run.rs` calls it from a pinned thread, a simulation from its own.
+
+mod admitting;
+mod anteroom;
+mod backlog;
+mod budget;
+pub mod call;
+mod calling;
+mod carrier;
+pub mod clock;
+mod commanding;
+pub(crate) mod core;
+mod ending;
+mod failing;
+pub mod faults;
+mod fetch;
+mod forgetting;
+pub mod forks;
+pub(crate) mod keys;
+mod leasing;
+mod local;
+pub mod mailbox;
+pub mod neighbour;
+mod noting;
+mod panicking;
+pub mod parcel;
+mod partings;
+mod peers;
+mod posting;
+pub mod recorder;
+mod remote;
+mod renewing;
+mod requested;
+pub mod run;
+mod settings;
+pub mod solo;
+pub mod stages;
+mod stamps;
+mod stepping;
+pub mod stops;
+pub mod task;
+mod timing;
+mod turns;
+mod unread;
+pub mod value;
+pub mod wait;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::os::fd::BorrowedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+pub use call::{PendingItem, PendingWhat, ShardStats};
+pub use clock::Clock;
+pub use settings::{Observer, Settings};
+pub use stages::PeerClock;
+pub use task::{PreparedKey, Task, TaskContext, TaskEvent, TaskWaker};
+pub use value::{Path, Received};
+
+use self::core::{Core, Wait};
+use anteroom::Anteroom;
+use backlog::Backlog;
+use call::Note;
+use keys::Keys;
+use mailbox::Mailbox;
+use neighbour::Neighbour;
+use partings::Partings;
+use stages::Stages;
+use task::Seat;
+use value::{NO_LINK, Waiter};
+
+use crate::channel::slab::Slab;
+use crate::fabric::{AnyPort, Port};
+use crate::ground::device::TaskName;
+use crate::ground::{FrameIter, Incarnation, Nanos, Status, StepId, limits};
+use crate::memory::{Leases, Pool, Tensor};
+use crate::rendezvous::{KeyId, Table};
+
+/// What happened in a turn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Progress {
+    /// Something was done, or is left for the next turn.
+    Busy,
+    /// Nothing was there to do, and nothing will be before the next timer or arrival.
+    Idle,
+    /// The shard has stopped.
+    Stopped,
+}
+
+/// What a shard is made of.
+pub struct Parts {
+    /// Its number within the task.
+    pub index: u16,
+    /// The task that it belongs to.
+    pub task: TaskName,
+    /// Which life of it.
+    pub incarnation: Incarnation,
+    /// Its settings.
+    pub settings: Settings,
+    /// What it reads the time from.
+    pub clock: Clock,
+    /// Its memory.
+    pub pool: Pool,
+    /// Its ways to peers.
+    pub ports: Vec<AnyPort>,
+    /// Where others speak to it.
+    pub mailbox: Arc<Mailbox>,
+    /// By shard index; `None` at its own.
+    pub neighbours: Vec<Option<Neighbour>>,
+    /// Who hears of its peers.
+    pub observer: Arc<dyn Observer>,
+    /// What times its hand-overs.
+    pub stages: Stages,
+}
+
+impl fmt::Debug for Parts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Parts")
+            .field("index", &self.index)
+            .finish_non_exhaustive()
+    }
+}
+
+/// One core's instance. See the module.
+pub struct Shard {
+    pub(crate) core: Core,
+    pub(crate) clock: Clock,
+    ports: Vec<AnyPort>,
+    mailbox: Arc<Mailbox>,
+    neighbours: Vec<Option<Neighbour>>,
+    tasks: Vec<Option<Box<dyn Task>>>,
+    /// Where the end of each is told, as long as it runs.
+    seats: Vec<Option<Arc<Seat>>>,
+    pub(crate) again: Vec<u32>,
+    called: Vec<u32>,
+    pub(crate) finished: Vec<u32>,
+    segments_told: usize,
+    /// The lease that was let go last when the running task was called.
+    let_go: usize,
+    /// Something was posted since doorbells were rung.
+    has_posted: bool,
+    /// Turns since the clock was read.
+    unstamped: u32,
+    /// What an empty turn took when there were only such.
+    empty_ns: u64,
+    /// Turns since memory was given back.
+    untidied: u32,
+    stopping: Option<Nanos>,
+    /// What everything ends with, if not in good order.
+    failed: Option<Status>,
+    /// Commands that were there before those who stand in the lane.
+    before_lane: Option<usize>,
+}
+
+impl std::fmt::Debug for Shard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shard")
+            .field("core", &self.core)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Arrivals taken from one port in one turn.
+const ARRIVALS_PER_TURN: usize = 64;
+/// Notes taken from one neighbour in one turn.
+const NOTES_PER_TURN: usize = 32;
+/// Events delivered in one turn: a task that answers itself may not keep the loop.
+const EVENTS_PER_TURN: usize = 256;
+/// Empty turns between two readings of the clock.
+const TURNS_PER_STAMP: u32 = 64;
+/// Turns between two rounds of giving memory back.
+const TURNS_PER_TIDY: u32 = 64;
+/// Leases that may be out before those let go are told in a busy turn: told together they cost a third.
+const LEASES_PER_TELL: usize = 8;
+
+impl Shard {
+    /// A shard of these parts, which nobody turns yet.
+    pub fn new(parts: Parts) -> Self {
+        let settings = parts.settings;
+        let now = parts.clock.stamp();
+        let count = usize::from(settings.shards);
+        let core = Core {
+            index: parts.index,
+            task: parts.task,
+            incarnation: parts.incarnation,
+            settings,
+            now,
+            next_timer: Nanos::NEVER,
+            keys: Keys::new(settings.keys),
+            table: Table::new(settings.table),
+            pool: parts.pool,
+            leases: Leases::new(settings.leases),
+            links: Vec::new(),
+            spare_links: Vec::new(),
+            spared_epoch: 0,
+            by_qp: vec![Vec::new(); parts.ports.len()],
+            peers: Vec::new(),
+            anteroom: Anteroom::default(),
+            deadlines: BTreeMap::new(),
+            waits: Slab::new(settings.waiters),
+            asked: Slab::new(limits::PARKED_REQUESTS),
+            incoming: Slab::new(limits::INCOMING),
+            events: VecDeque::with_capacity(EVENTS_PER_TURN),
+            port_ops: Vec::new(),
+            dirty: Vec::new(),
+            notes: (0..count).map(|_| VecDeque::new()).collect(),
+            notes_waiting: 0,
+            landing_bytes: 0,
+            ahead_bytes: 0,
+            early: Vec::new(),
+            renewals: VecDeque::new(),
+            fetch_backlog: Backlog::default(),
+            unopened: None,
+            partings: Partings::new(settings.table.tombstones as usize),
+            observer: parts.observer,
+            stages: parts.stages,
+            stats: ShardStats {
+                index: parts.index,
+                ..ShardStats::default()
+            },
+        };
+        Self {
+            core,
+            clock: parts.clock,
+            ports: parts.ports,
+            mailbox: parts.mailbox,
+            neighbours: parts.neighbours,
+            tasks: Vec::new(),
+            seats: Vec::new(),
+            again: Vec::new(),
+            called: Vec::new(),
+            finished: Vec::new(),
+            segments_told: 0,
+            let_go: 0,
+            has_posted: false,
+            unstamped: 0,
+            empty_ns: 0,
+            untidied: 0,
+            stopping: None,
+            failed: None,
+            before_lane: None,
+        }
+    }
+
+    /// Those above know the segments there are now.
+    pub fn segments_are_told(&mut self) {
+        self.segments_told = self.core.pool.segments().len();
+    }
+
+    /// One turn of the loop: everything that is there now, in bursts, and no waiting.
+    #[inline]
+    pub fn turn(&mut self) -> Progress {
+        let mut done = 0;
+        if self.mailbox.has_calls() {
+            done += self.take_calls();
+        }
+        if self.mailbox.has_commands() {
+            done += self.take_commands();
+        }
+        if !self.neighbours.is_empty() {
+            done += self.take_notes();
+        }
+        done += self.poll_fabric();
+        if self.core.has_output() {
+            self.transmit();
+        }
+        if !self.core.events.is_empty() || !self.again.is_empty() {
+            done += self.deliver();
+        }
+        if !self.core.anteroom.is_empty() {
+            done += self.admit();
+        }
+        if self.has_posted {
+            self.flush();
+        }
+        self.after_turn(done)
+    }
+
+    /// Hands a value over from inside the shard, and posts at once what it gave a link to say.
+    #[inline]
+    pub(crate) fn send(
+        &mut self,
+        step: StepId,
+        key: KeyId,
+        at: FrameIter,
+        tensor: Tensor,
+        is_dead: bool,
+    ) -> Result<(), Status> {
+        // What this task let go before it sends is told first: who hears the value has that memory back already.
+        if self.core.leases.latest() != self.let_go {
+            self.core.return_leases();
+        }
+        self.core.stages.count();
+        let link = self
+            .core
+            .send(&mut self.ports, step, key, at, tensor, is_dead)?;
+        self.has_posted = true;
+        if link != NO_LINK {
+            self.transmit_link(link);
+        }
+        Ok(())
+    }
+
+    /// A receive of an in-shard task.
+    #[inline]
+    pub(crate) fn recv_for_task(
+        &mut self,
+        task: u32,
+        step: StepId,
+        key: KeyId,
+        at: FrameIter,
+        token: u64,
+        deadline: Nanos,
+    ) {
+        self.take_cancels();
+        let owner = self
+            .core
+            .keys
+            .at(key)
+            .map_or(self.core.index, |entry| entry.owner);
+        if owner == self.core.index {
+            self.core
+                .recv(None, step, key, at, Waiter::Task { task, token }, deadline);
+            return;
+        }
+        let waiter = Waiter::Task { task, token };
+        let Ok(ticket) = self.core.waits.insert(Wait::Away {
+            shard: owner,
+            task,
+            token,
+        }) else {
+            let status = faults::waiters_exhausted(self.core.settings.waiters);
+            return self.core.complete(waiter, Err(status));
+        };
+        match self.core.note_key(key) {
+            Some(key) => self.core.note(
+                owner,
+                Note::Recv {
+                    key,
+                    step,
+                    at,
+                    wait: ticket.packed(),
+                    deadline,
+                },
+            ),
+            None => self
+                .core
+                .complete(Waiter::Wait(ticket), Err(faults::stale_key())),
+        }
+    }
+
+    // ─────────────────────────────────────────── the parts of a turn ───────────────────────────────────────────
+
+    fn take_notes(&mut self) -> usize {
+        let mut done = 0;
+        for from in 0..self.neighbours.len() {
+            for _ in 0..NOTES_PER_TURN {
+                let Some(Some(neighbour)) = self.neighbours.get_mut(from) else {
+                    break;
+                };
+                let Some(note) = neighbour.from.pop() else {
+                    break;
+                };
+                if matches!(note, Note::Recv { .. }) {
+                    self.take_cancels();
+                }
+                self.core.heed(&mut self.ports, from as u16, note);
+                done += 1;
+            }
+        }
+        done
+    }
+
+    #[inline]
+    fn poll_fabric(&mut self) -> usize {
+        let Self { core, ports, .. } = self;
+        let mut done = 0;
+        for (index, port) in ports.iter_mut().enumerate() {
+            done += port.poll(core.now, ARRIVALS_PER_TURN, &mut |arrival| {
+                core.arrived(index, arrival)
+            });
+        }
+        done
+    }
+
+    fn deliver(&mut self) -> usize {
+        let mut done = 0;
+        if !self.again.is_empty() {
+            // Two lists that change places, so that neither is made anew in each turn.
+            std::mem::swap(&mut self.again, &mut self.called);
+            for at in 0..self.called.len() {
+                self.call_task(self.called[at], TaskEvent::Again);
+                done += 1;
+            }
+            self.called.clear();
+        }
+        while done < EVENTS_PER_TURN {
+            let Some(event) = self.core.events.pop_front() else {
+                break;
+            };
+            self.tell(event);
+            done += 1;
+        }
+        done
+    }
+
+    #[inline]
+    pub(super) fn call_task(&mut self, task: u32, event: TaskEvent) {
+        let Some(mut body) = self.tasks.get_mut(task as usize).and_then(Option::take) else {
+            return;
+        };
+        self.let_go = self.core.leases.latest();
+        // A task that panics has left nothing of the shard half done: what it calls of it does not panic.
+        let called = catch_unwind(AssertUnwindSafe(|| {
+            body.handle(event, &mut TaskContext { shard: self, task });
+        }));
+        match called {
+            Ok(()) if self.finished.is_empty() => self.tasks[task as usize] = Some(body),
+            Ok(()) => self.end_task(task, body),
+            Err(panic) => self.task_panicked(task, body, panic),
+        }
+    }
+
+    /// Timers, memory that came home, and the clock.
+    #[inline]
+    fn after_turn(&mut self, done: usize) -> Progress {
+        self.unstamped += 1;
+        if done == 0 && self.unstamped < TURNS_PER_STAMP {
+            return Progress::Idle;
+        }
+        self.after_some_turns(done)
+    }
+
+    fn after_some_turns(&mut self, done: usize) -> Progress {
+        let turns = std::mem::take(&mut self.unstamped);
+        self.core.stats.turns += u64::from(turns);
+        self.core.stats.idle_turns += u64::from(turns - u32::from(done > 0));
+        // After something was done the next turn's time is read here, when the answer has left, and not before.
+        let now = self.clock.stamp();
+        self.account(now.0.saturating_sub(self.core.now.0), turns, done > 0);
+        self.core.now = now;
+        self.untidied += 1;
+        if done == 0 || self.untidied > TURNS_PER_TIDY {
+            self.untidied = 0;
+            self.tidy();
+        } else if self.core.leases.out() > LEASES_PER_TELL && self.core.return_leases() > 0 {
+            self.transmit();
+            self.flush();
+        }
+        let mut ended = 0;
+        if self.core.now >= self.core.next_timer {
+            ended = self.poll_timers();
+        }
+        if let Some(deadline) = self.stopping
+            && self.may_stop(deadline)
+        {
+            return Progress::Stopped;
+        }
+        // What time ended is still to be told, here or by a neighbour: this turn was not idle.
+        if done + ended > 0 || !self.core.events.is_empty() {
+            Progress::Busy
+        } else {
+            Progress::Idle
+        }
+    }
+
+    /// What may wait for an empty turn: leases let go, segments to tell, landings that found no room.
+    #[cold]
+    fn tidy(&mut self) {
+        self.core.return_leases();
+        self.core.pool.reclaim();
+        self.core.fetch_more();
+        let segments = self.core.pool.segments();
+        for segment in &segments[self.segments_told..] {
+            self.core.observer.segment_added(Arc::clone(segment));
+        }
+        self.segments_told = segments.len();
+        if !self.core.dirty.is_empty() || !self.core.port_ops.is_empty() {
+            self.transmit();
+            self.flush();
+        }
+    }
+
+    #[cold]
+    fn poll_timers(&mut self) -> usize {
+        let ended = self.core.expire();
+        self.core.give_up_awaited();
+        self.core.open_again();
+        for link in 0..self.core.links.len() as u32 {
+            if self.core.links[link as usize].channel.poll_timeout() <= self.core.now {
+                self.core.touch(link);
+            }
+        }
+        self.transmit();
+        self.flush();
+        self.core.next_timer = self.core.find_next_timer();
+        ended
+    }
+
+    /// Before sleep, with the doorbell armed: true if there is nothing to do.
+    pub(crate) fn arm(&mut self) -> bool {
+        self.mailbox.is_empty()
+            && self.again.is_empty()
+            && self.core.events.is_empty()
+            && self.core.port_ops.is_empty()
+            && self.core.dirty.is_empty()
+            && self.core.notes_waiting == 0
+            && self
+                .neighbours
+                .iter()
+                .flatten()
+                .all(|neighbour| !neighbour.from.is_ready())
+            && self.ports.iter_mut().all(AnyPort::arm)
+    }
+
+    pub(crate) fn disarm(&mut self) {
+        for port in &mut self.ports {
+            port.disarm();
+        }
+        let now = self.clock.stamp();
+        self.core.stats.slept_ns += now.0.saturating_sub(self.core.now.0);
+        self.core.now = now;
+        self.core.stats.sleeps += 1;
+    }
+
+    /// What it must wait for in its sleep beside its doorbell.
+    pub(crate) fn wake_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.ports.iter().filter_map(AnyPort::wake_fd)
+    }
+
+    /// When the shard must be called again at the latest.
+    pub(crate) const fn next_timer(&self) -> Nanos {
+        self.core.next_timer
+    }
+}
