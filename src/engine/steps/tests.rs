@@ -1,6 +1,6 @@
 //! Who hears of a step's end: handles that are made after it, and peers.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::*;
 use crate::engine::tests::{Way, pair};
@@ -32,7 +32,9 @@ fn a_handle_made_after_the_end_knows_of_it() {
         let never = Key::between("b", "a", "never").unwrap();
         let waited = a.step(StepId(step)).recv(&never).deadline(PATIENCE).wait();
         waited.unwrap_err();
+        let until = Instant::now() + PATIENCE;
         while a.step(StepId(step)).state.ended.get().is_none() {
+            assert!(Instant::now() < until, "no handle of step {step} knows");
             std::thread::yield_now();
         }
     }
