@@ -77,6 +77,7 @@ pub(super) fn judge(story: &Story, bounds: &Bounds) -> Verdict {
         troubles: BTreeMap::new(),
         taken: taken(story),
         met: met(story),
+        lost: lost(story),
         verdict: Verdict::default(),
     };
     judge.lives();
@@ -102,6 +103,8 @@ struct Judge<'a> {
     taken: BTreeMap<(u64, u32, u32), Vec<(u32, u64)>>,
     /// When values came, by pair, in order.
     met: BTreeMap<(u32, u32), Vec<u64>>,
+    /// When one heard that the other is lost, by pair, in order.
+    lost: BTreeMap<(u32, u32), Vec<u64>>,
     verdict: Verdict,
 }
 
@@ -433,16 +436,33 @@ fn taken(story: &Story) -> BTreeMap<(u64, u32, u32), Vec<(u32, u64)>> {
 }
 
 fn met(story: &Story) -> BTreeMap<(u32, u32), Vec<u64>> {
-    let mut met: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    ends_of_pairs(story, |outcome| matches!(outcome, Outcome::Got(..)))
+}
+
+fn lost(story: &Story) -> BTreeMap<(u32, u32), Vec<u64>> {
+    ends_of_pairs(
+        story,
+        |outcome| matches!(outcome, Outcome::Failed(reason) if reason == "PEER_LOST"),
+    )
+}
+
+/// When receives of a pair, either way, ended like this.
+fn ends_of_pairs(
+    story: &Story,
+    is_so: impl Fn(&Outcome) -> bool,
+) -> BTreeMap<(u32, u32), Vec<u64>> {
+    let mut ends: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for receive in &story.receives {
-        if let Some((at_ns, Outcome::Got(..))) = &receive.end {
+        if let Some((at_ns, outcome)) = &receive.end
+            && is_so(outcome)
+        {
             let (one, other) = (receive.by.0, receive.lane.other);
-            let pair = met.entry((one.min(other), one.max(other))).or_default();
+            let pair = ends.entry((one.min(other), one.max(other))).or_default();
             pair.push(*at_ns);
         }
     }
-    met.values_mut().for_each(|pair| pair.sort_unstable());
-    met
+    ends.values_mut().for_each(|pair| pair.sort_unstable());
+    ends
 }
 
 fn show(receive: &Receive) -> String {

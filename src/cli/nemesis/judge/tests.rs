@@ -384,6 +384,28 @@ fn a_short_cut_need_not_be_told() {
 }
 
 #[test]
+fn a_pair_that_has_heard_of_a_loss_is_not_connected_until_values_come() {
+    let script = [
+        (START + 2, "fault cut 0"),
+        (START + 8, "healed cut 0"),
+        (START + 100, "fault stop 0"),
+        (START + 2_600, "healed stop 0"),
+    ];
+    // One watch hears of the cut, and the next waits in vain; values come until 25 ms after the start.
+    let told = |at_ms: u64| {
+        let mut run = Run::watched(START, Some((START + at_ms, "PEER_LOST"))).and(&script);
+        let watch = Scope::new((0, 0), (1, 0), WATCH_SLOT).step().0;
+        let lane = format!("{watch} 0 watch 1");
+        let patience = 4_000 * MS;
+        run.insert(1, line(START + 50, &format!("asked {lane} {patience}")));
+        run.insert(1, line(START + 4_050, &format!("failed {lane} DEADLINE")));
+        run
+    };
+    told(40).finds_nothing();
+    told(10).finds("detection: not told within");
+}
+
+#[test]
 fn a_death_is_told_sooner_on_the_same_machine() {
     let script = [
         (START + 100, "fault kill 0"),
