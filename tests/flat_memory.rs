@@ -46,8 +46,6 @@ static ALONE: Mutex<()> = Mutex::new(());
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const STEP: StepId = StepId(1);
-/// What two engines may keep of a step that has ended, for the last [`limits::TOMBSTONES`] of them: how it ended.
-const ENDED_STEP: usize = 1 << 10;
 /// Bytes that a shard may park.
 const BOUND: u64 = 4 << 20;
 /// What the heap may hold beside the values: queues, tables and rings that grow to their working size.
@@ -280,17 +278,19 @@ fn meets_many_keys(way: Way) {
     let _alone = ALONE
         .lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner);
-    const KEYS_PER_STEP: usize = 200;
     // What is kept has been met, and as much again.
     let warm_up = 3 * limits::IDLE_KEYS / 2;
-    let count = scaled("RENDEZ_FLAT_KEYS", 2 * limits::IDLE_KEYS).max(warm_up + 1);
+    let usual = 2 * limits::IDLE_KEYS;
+    let count = scaled("RENDEZ_FLAT_KEYS", usual).max(warm_up + 1);
+    // As many steps whatever the count: how each of the last ones ended is remembered, and this is about keys.
+    let keys_per_step = 200 * count.div_ceil(usual);
     let (a, b, first) = ends(way);
     let to = if way == Way::Local { "a" } else { "b" };
     let mut warm = None;
-    for step in 0..count.div_ceil(KEYS_PER_STEP) {
+    for step in 0..count.div_ceil(keys_per_step) {
         let id = StepId(10 + step as u64);
         let (source, sink) = (a.step(id), b.step(id));
-        let keys: Vec<_> = (0..KEYS_PER_STEP)
+        let keys: Vec<_> = (0..keys_per_step)
             .map(|at| Key::between("a", to, &format!("edge_{step}_{at}")).unwrap())
             .collect();
         for (at, key) in keys.iter().enumerate() {
@@ -325,19 +325,17 @@ fn meets_many_keys(way: Way) {
             }
             std::thread::yield_now();
         }
-        assert!(got.into_iter().eq((0..KEYS_PER_STEP as u64).map(Some)));
+        assert!(got.into_iter().eq((0..keys_per_step as u64).map(Some)));
         source.finish();
         sink.finish();
-        if warm.is_none() && (step + 1) * KEYS_PER_STEP >= warm_up {
+        if warm.is_none() && (step + 1) * keys_per_step >= warm_up {
             warm = Some(settled([&a, &b]));
         }
     }
     let (warm, out) = (warm.expect("it is warm"), settled([&a, &b]));
     eprintln!("{way:?}: {count} keys, {warm} bytes after {warm_up}, {out} at the end");
-    let ended = (count - warm_up).div_ceil(KEYS_PER_STEP);
-    let steps = ended.min(limits::TOMBSTONES as usize) * ENDED_STEP;
     assert!(
-        out <= warm + MARGIN + steps,
+        out <= warm + MARGIN,
         "the heap grew from {warm} to {out} bytes"
     );
     // A key that was forgotten is met again, and so is the first one, whose step lives.
