@@ -103,7 +103,7 @@ struct Judge<'a> {
     taken: BTreeMap<(u64, u32, u32), Vec<(u32, u64)>>,
     /// When values came, by pair, in order.
     met: BTreeMap<(u32, u32), Vec<u64>>,
-    /// When one heard that the other is lost, by pair, in order.
+    /// When a task heard that another is lost, by the two, in order.
     lost: BTreeMap<(u32, u32), Vec<u64>>,
     verdict: Verdict,
 }
@@ -436,32 +436,32 @@ fn taken(story: &Story) -> BTreeMap<(u64, u32, u32), Vec<(u32, u64)>> {
 }
 
 fn met(story: &Story) -> BTreeMap<(u32, u32), Vec<u64>> {
-    ends_of_pairs(story, |outcome| matches!(outcome, Outcome::Got(..)))
+    ends(story, |by, other, outcome| {
+        matches!(outcome, Outcome::Got(..)).then_some((by.min(other), by.max(other)))
+    })
 }
 
 fn lost(story: &Story) -> BTreeMap<(u32, u32), Vec<u64>> {
-    ends_of_pairs(
-        story,
-        |outcome| matches!(outcome, Outcome::Failed(reason) if reason == "PEER_LOST"),
-    )
+    ends(story, |by, other, outcome| {
+        let is_lost = matches!(outcome, Outcome::Failed(reason) if reason == "PEER_LOST");
+        is_lost.then_some((by, other))
+    })
 }
 
-/// When receives of a pair, either way, ended like this.
-fn ends_of_pairs(
+/// When receives ended, by what `of` says of the two tasks and the outcome.
+fn ends(
     story: &Story,
-    is_so: impl Fn(&Outcome) -> bool,
+    of: impl Fn(u32, u32, &Outcome) -> Option<(u32, u32)>,
 ) -> BTreeMap<(u32, u32), Vec<u64>> {
     let mut ends: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for receive in &story.receives {
         if let Some((at_ns, outcome)) = &receive.end
-            && is_so(outcome)
+            && let Some(two) = of(receive.by.0, receive.lane.other, outcome)
         {
-            let (one, other) = (receive.by.0, receive.lane.other);
-            let pair = ends.entry((one.min(other), one.max(other))).or_default();
-            pair.push(*at_ns);
+            ends.entry(two).or_default().push(*at_ns);
         }
     }
-    ends.values_mut().for_each(|pair| pair.sort_unstable());
+    ends.values_mut().for_each(|ends| ends.sort_unstable());
     ends
 }
 

@@ -403,6 +403,13 @@ fn a_pair_that_has_heard_of_a_loss_is_not_connected_until_values_come() {
     };
     told(40).finds_nothing();
     told(10).finds("detection: not told within");
+    // What the other heard excuses nobody here.
+    let mut other = told(10);
+    let watch = Scope::new((1, 0), (0, 0), WATCH_SLOT).step().0;
+    let lane = format!("{watch} 1 watch 0");
+    other.insert(0, line(START, &format!("asked {lane} {}", 4_000 * MS)));
+    other.insert(0, line(START + 40, &format!("failed {lane} PEER_LOST")));
+    other.finds("detection: not told within");
 }
 
 #[test]

@@ -121,31 +121,31 @@ impl Judge<'_> {
         }
     }
 
-    /// True if values came between the two since the last fault before that one, since either began, and since one
-    /// heard that the other is lost: who waits for a task that is not there waits for it to come. One may hear of a cut
-    /// after its end, when what was on the way has arrived at the other.
-    fn were_connected(&self, fault: &Fault, one: u32, other: u32) -> bool {
+    /// True if values came between the two since the last fault before that one, since either began, and since the
+    /// waiting one heard that the other is lost: who waits for a task that is not there waits for it to come. A task
+    /// may hear of a cut after its end, when what it had sent has arrived at the other.
+    fn were_connected(&self, fault: &Fault, by: u32, other: u32) -> bool {
         let at_ns = fault.from_ns;
         let strikes = self.story.faults.iter();
         let strikes = strikes.filter(|other_fault| {
             *other_fault != fault
                 && other_fault.from_ns <= at_ns
-                && self.story.strikes(other_fault, one, other)
+                && self.story.strikes(other_fault, by, other)
         });
         let begins = self.story.lives.iter();
         let begins = begins
-            .filter(|((task, _), life)| (*task == one || *task == other) && life.began_ns <= at_ns);
-        let pair = (one.min(other), one.max(other));
+            .filter(|((task, _), life)| (*task == by || *task == other) && life.began_ns <= at_ns);
         // The last of each before the fault.
-        let last = |ends: &BTreeMap<(u32, u32), Vec<u64>>| {
-            let ends = ends.get(&pair).map_or(&[][..], Vec::as_slice);
+        let last = |ends: &BTreeMap<(u32, u32), Vec<u64>>, two| {
+            let ends = ends.get(&two).map_or(&[][..], Vec::as_slice);
             let before = ends.partition_point(|end_ns| *end_ns < at_ns);
             ends[..before].last().copied()
         };
         let since_ns = strikes.map(|fault| fault.until_ns);
         let since_ns = since_ns.chain(begins.map(|(_, life)| life.began_ns));
-        let since_ns = since_ns.chain(last(&self.lost)).max();
-        last(&self.met).is_some_and(|met_ns| since_ns.is_none_or(|since_ns| met_ns > since_ns))
+        let since_ns = since_ns.chain(last(&self.lost, (by, other))).max();
+        last(&self.met, (by.min(other), by.max(other)))
+            .is_some_and(|met_ns| since_ns.is_none_or(|since_ns| met_ns > since_ns))
     }
 
     /// A process of the same machine that is only stopped is not given up.
