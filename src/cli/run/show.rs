@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use crate::ground::{DType, Status};
+use crate::ground::{DType, Status, catalogue};
 use crate::memory::{Bool8, Tensor};
 
 /// One value.
@@ -75,7 +75,7 @@ impl fmt::Display for Shown {
 /// At most the first `most` values.
 ///
 /// # Errors
-/// `TENSOR_STRINGS` for bytes that encode no strings.
+/// `TENSOR_STRINGS` for bytes that encode no strings; `TENSOR_MALFORMED` for a type that this command does not know.
 pub(super) fn values(tensor: &Tensor, most: usize) -> Result<Vec<Shown>, Status> {
     macro_rules! all {
         ($element:ty, $show:expr) => {{
@@ -117,7 +117,9 @@ pub(super) fn values(tensor: &Tensor, most: usize) -> Result<Vec<Shown>, Status>
                 .map(|item| Shown::Bytes(item.to_vec()))
                 .collect()
         }
-        // Of a type that this command does not know it shows no elements.
-        _ => Vec::new(),
+        other => {
+            let what = format!("elements of type {other} cannot be shown");
+            return Err(Status::of(catalogue::TENSOR_MALFORMED, what));
+        }
     })
 }

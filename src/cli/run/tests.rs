@@ -1,7 +1,7 @@
 //! Running graphs from the command line: arguments, and how values are shown.
 
 use super::*;
-use crate::ground::{DType, Shape};
+use crate::ground::{DType, Shape, TensorMeta};
 
 #[test]
 fn names_and_files_are_told_apart() {
@@ -53,6 +53,19 @@ fn values_are_shown_as_they_are() {
     let many = Tensor::from_vec(vec![1u8; 100], row(100)).expect("a tensor");
     assert_eq!(values(&many, 8).expect("values").len(), 8);
     assert_eq!(many.dtype(), DType::U8);
+}
+
+#[test]
+fn every_type_is_shown() {
+    for &dtype in DType::ALL {
+        let shape = row(1);
+        let tensor = match dtype.size() {
+            Some(size) => Tensor::from_bytes(TensorMeta { dtype, shape }, vec![0; size].into()),
+            None => Tensor::from_strings(&["a"], shape),
+        };
+        let tensor = tensor.expect("a tensor");
+        assert_eq!(values(&tensor, 8).expect("values").len(), 1, "{dtype}");
+    }
 }
 
 #[test]
