@@ -4,7 +4,7 @@
 #   scripts/mutants.sh abort_not_told      only these
 #   scripts/mutants.sh --list              which there are, and what should catch each
 #   SEEDS=2000 scripts/mutants.sh          looks further before it says that a mutant lives
-# A mutant is a `mutant!("name")` in the source (src/mutant.rs): one build holds them all, and no other build has any.
+# A mutant is a `mutant!("name")` in the source (src/core/mutant.rs): one build holds them all, and no other build has any.
 # First the checks must pass with nothing broken. Then each mutant is shown to the check that is for it, which must fail,
 # and by saying what is wrong: a mutant that hangs or just dies was not caught.
 set -euo pipefail
@@ -97,7 +97,7 @@ for name in "$@"; do
 done
 [ $# -gt 0 ] || chosen=("${!names[@]}")
 
-# Wraps the compiler for this package alone: what it stands on is that of every other build.
+# Wraps the compiler for the two crates of src/ alone: what it stands on is that of every other build.
 made="$PWD/target/mutants"
 log="$made/log"
 mkdir -p "$made"
