@@ -16,8 +16,8 @@ mod session;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 pub(crate) use service::{
@@ -52,6 +52,8 @@ pub(crate) struct Worker {
     ops: Arc<Ops>,
     errands: Arc<Errands>,
     sessions: Mutex<BTreeMap<String, Arc<WorkerSession>>>,
+    /// Sessions whose master was lost, and why, oldest first: a master that comes back is told.
+    lost: Mutex<VecDeque<(String, Status)>>,
     logs: Logs,
     /// Held by who traces.
     tracing: Mutex<()>,
@@ -88,6 +90,7 @@ impl Worker {
             ops,
             errands,
             sessions: Mutex::default(),
+            lost: Mutex::default(),
             logs: Logs::default(),
             tracing: Mutex::default(),
             began: Instant::now(),
@@ -165,14 +168,22 @@ impl Worker {
     /// The session of that handle.
     ///
     /// # Errors
-    /// `WORKER_SESSION_UNKNOWN`.
+    /// `WORKER_SESSION_UNKNOWN`, and why this worker ended the session, if it did because its master was lost.
     pub(crate) fn session(&self, handle: &str) -> Result<Arc<WorkerSession>, Status> {
-        self.sessions().get(handle).cloned().ok_or_else(|| {
-            let message = format!(
-                "Session handle is not found: {}. Possibly this worker (\"{}\") just restarted.",
-                handle.chars().take(64).collect::<String>(),
-                self.task()
-            );
+        let session = self.sessions().get(handle).cloned();
+        session.ok_or_else(|| {
+            let shown: String = handle.chars().take(64).collect();
+            let task = self.task();
+            let message = match self.lost().iter().find(|(lost, _)| lost == handle) {
+                Some((_, why)) => format!(
+                    "Session handle is not found: {shown}. This worker (\"{task}\") had lost its master, and ended \
+                     it: {}",
+                    why.message()
+                ),
+                None => format!(
+                    "Session handle is not found: {shown}. Possibly this worker (\"{task}\") just restarted."
+                ),
+            };
             Status::of(catalogue::WORKER_SESSION_UNKNOWN, message)
         })
     }
@@ -185,10 +196,17 @@ impl Worker {
         }
     }
 
-    /// Ends a session whose master is lost: its steps end with why that is, which nobody else may know.
+    /// Ends a session whose master is lost: its steps end with why that is, which nobody else may know. It is
+    /// remembered too: a master that was only paused has nothing under way that could tell it.
     fn lose_session(&self, handle: &str, why: &Status) {
         let session = self.sessions().remove(handle);
         if let Some(session) = session {
+            let mut lost = self.lost();
+            if lost.len() >= LOST_MAX {
+                lost.pop_front();
+            }
+            lost.push_back((handle.to_owned(), why.clone()));
+            drop(lost);
             session.end_lost(why);
         }
     }
@@ -274,10 +292,17 @@ impl Worker {
         Ok(self.logs.told(&device, |entry| entry.began >= from))
     }
 
-    fn sessions(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Arc<WorkerSession>>> {
+    fn sessions(&self) -> MutexGuard<'_, BTreeMap<String, Arc<WorkerSession>>> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn lost(&self) -> MutexGuard<'_, VecDeque<(String, Status)>> {
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
+
+/// How many sessions that were lost are remembered.
+const LOST_MAX: usize = 64;
 
 /// How often a trace looks whether anybody waits for it.
 const TRACE_LOOK: Duration = Duration::from_millis(50);

@@ -262,6 +262,37 @@ fn a_master_that_restarts_loses_its_sessions_and_no_other_does() {
 }
 
 #[test]
+fn a_master_that_was_lost_and_comes_back_is_told_why_its_session_is_over() {
+    let world = World::new();
+    let why = Status::of(
+        catalogue::PEER_LOST,
+        "nothing was answered by /job:m/replica:0/task:0 for 187.5ms",
+    );
+    let unknown = |handle: &str| {
+        let status = world.worker.session(handle).unwrap_err();
+        assert_eq!(status.reason(), catalogue::WORKER_SESSION_UNKNOWN);
+        status.message().to_owned()
+    };
+    for count in 0..=LOST_MAX {
+        let handle = format!("s{count}");
+        world.session(&handle, 1);
+        world.worker.lose_session(&handle, &why);
+    }
+    for count in 1..=LOST_MAX {
+        let message = unknown(&format!("s{count}"));
+        assert!(
+            message.contains("/job:m/replica:0/task:0") && !message.contains("restarted"),
+            "{message}"
+        );
+    }
+    // The oldest is forgotten, and what was never here was not lost.
+    for handle in ["s0", "other"] {
+        let message = unknown(handle);
+        assert!(message.contains("just restarted"), "{message}");
+    }
+}
+
+#[test]
 fn the_log_is_bounded_and_tells_what_was_asked() {
     let world = World::new();
     let session = world.session("s", 1);
