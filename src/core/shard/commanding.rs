@@ -34,11 +34,17 @@ impl Shard {
     /// Takes the commands that are there now, however many, and leaves those that come meanwhile.
     #[cold]
     pub(super) fn take_commands_before(&mut self) {
+        let mut done = 0;
         for _ in 0..self.mailbox.commands() {
             let Some(command) = self.mailbox.next_command() else {
-                return;
+                break;
             };
             self.take_command(command);
+            done += 1;
+        }
+        // Those in the lane wait for fewer now.
+        if let Some(before) = &mut self.before_lane {
+            *before = before.saturating_sub(done);
         }
     }
 

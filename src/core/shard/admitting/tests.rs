@@ -463,6 +463,28 @@ fn those_who_find_the_mailbox_full_keep_their_order() {
     assert!(bench.solo.is_free());
 }
 
+/// The end of a step takes all that was asked for before it, past what a turn takes: those in the lane wait no longer
+/// for that.
+#[test]
+fn the_end_of_a_step_keeps_nobody_in_the_lane() {
+    let mut bench = Bench::new();
+    let (keys, mailbox) = (key("x"), crate::ground::limits::MAILBOX);
+    for _ in 0..mailbox {
+        bench.solo.send_unheard(S2, &keys, tensor(0, 0));
+    }
+    let last = bench
+        .solo
+        .send_in_turn(S1, &key("y"), tensor(0, 1), Nanos::NEVER)
+        .unwrap();
+    // One turn takes some of them, and counts the others.
+    bench.solo.turn();
+    assert!(last.take().is_none(), "it stands in the lane");
+    bench.solo.finish(S2);
+    bench.settle();
+    assert_eq!(reason(last.take()), "sent");
+    assert!(bench.solo.is_free());
+}
+
 #[test]
 fn a_step_ends_at_its_deadline() {
     let mut bench = Bench::new();
