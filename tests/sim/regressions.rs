@@ -324,3 +324,10 @@ fn a_value_that_is_relayed_twice_has_two_places() {
         lives(seed);
     }
 }
+
+/// A step was finished here, and then ended by a peer's answer to what still asked: what the finish had left on offer
+/// for another peer went, and the value after it came in its place.
+#[test]
+fn what_a_finish_leaves_on_offer_outlives_a_later_end() {
+    lives(5_060_537);
+}

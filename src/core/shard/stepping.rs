@@ -6,7 +6,7 @@ use super::core::Core;
 use super::faults;
 use super::value::{Value, Waiter};
 use crate::channel::Demand;
-use crate::ground::{Status, StepId};
+use crate::ground::{Status, StepId, catalogue};
 use crate::rendezvous::{self, Refusal, Slot};
 
 /// How a step ends here.
@@ -28,7 +28,12 @@ impl Core {
             .table
             .abort(self.now, step, status, &mut |end| ended.push(end));
         let status = self.table.status_of(step).unwrap_or_else(|| status.clone());
-        let told = if is_first { End::Told } else { End::Again };
+        let told = match is_first {
+            true => End::Told,
+            // What it has sent stays on offer for those whom the clean-up promised it to: they let go of it themselves.
+            false if status.reason() == catalogue::STEP_FINISHED => End::Finished,
+            false => End::Again,
+        };
         self.end_step(step, ended, &status, told);
         is_first
     }
