@@ -15,7 +15,8 @@ use crate::ground::{Status, catalogue};
 use crate::proto::tensorflow::attr_value::ListValue;
 use crate::proto::tensorflow::tensor_shape_proto::Dim;
 use crate::proto::tensorflow::{
-    AttrValue, GraphDef, NameAttrList, NodeDef, TensorProto, TensorShapeProto, VersionDef,
+    AttrValue, FunctionDef, FunctionDefLibrary, GraphDef, NameAttrList, NodeDef, OpDef,
+    TensorProto, TensorShapeProto, VersionDef,
 };
 
 #[cfg(test)]
@@ -89,7 +90,6 @@ pub fn extend(def: &mut GraphDef, more: GraphDef) -> Result<(), Status> {
     if let Some(more) = more.library {
         let library = def.library.get_or_insert_default();
         library.function.extend(more.function);
-        library.gradient.extend(more.gradient);
     }
     if def.versions.is_none() {
         def.versions = more.versions;
@@ -118,6 +118,9 @@ enum What {
     Dim,
     Tensor,
     Versions,
+    Library,
+    Function,
+    Signature,
     /// Bytes that are kept as they are, whatever they are; each of them takes so many.
     Plain(usize),
 }
@@ -127,7 +130,10 @@ fn field(of: What, number: u64) -> (What, usize) {
     let text = (What::Plain(1), size_of::<String>());
     match (of, number) {
         (What::Graph, 1) => (What::Node, size_of::<NodeDef>() + LEAF),
+        (What::Graph, 2) => (What::Library, size_of::<FunctionDefLibrary>()),
         (What::Graph, 4) => (What::Versions, size_of::<VersionDef>()),
+        (What::Library, 1) => (What::Function, size_of::<FunctionDef>()),
+        (What::Function, 1) => (What::Signature, size_of::<OpDef>()),
         (What::Node, 5) | (What::Func, 2) => (What::Entry, size_of::<(String, AttrValue)>()),
         (What::Entry, 2) => (What::Attr, 0),
         (What::Attr, 1) => (What::List, size_of::<ListValue>()),

@@ -96,6 +96,28 @@ fn fields_that_are_not_known_are_skipped() {
 }
 
 #[test]
+fn a_function_is_read_as_far_as_its_name() {
+    // A name, a description behind it, a body, and the signature again: messages that come twice are one.
+    let signature = [field(1, b"f"), field(6, b"what it does")].concat();
+    let named = field(1, &signature);
+    let body = field(3, b"\xff is no node, and nobody reads it");
+    let library = field(1, &[named.clone(), body, named].concat());
+    let def = decode(&field(2, &library)).expect("a graph with a function");
+    let signature = Some(OpDef {
+        name: "f".to_owned(),
+    });
+    let function = vec![FunctionDef { signature }];
+    assert_eq!(def.library, Some(FunctionDefLibrary { function }));
+    let again = decode(text::write(&def).as_bytes()).expect("what was written is a graph");
+    assert_eq!(again, def);
+    assert_eq!(reason(&field(2, &field(1, &[0xff; 9]))), "GRAPH_MALFORMED");
+    let not_utf8 = field(1, &field(1, &field(1, &[0xff])));
+    assert_eq!(reason(&field(2, &not_utf8)), "GRAPH_MALFORMED");
+    let cut = field(1, &[1 << 3 | 2, 200]);
+    assert_eq!(reason(&field(2, &cut)), "GRAPH_MALFORMED");
+}
+
+#[test]
 fn a_graph_is_extended_by_new_nodes_only() {
     let def = |names: &[&str]| GraphDef {
         node: names

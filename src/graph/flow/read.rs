@@ -4,14 +4,12 @@
 
 use std::collections::BTreeSet;
 
-use prost::Message;
-
 use super::{Graph, Node, NodeId, Output};
 use crate::graph::errors::shown;
 use crate::graph::ops::Ops;
 use crate::ground::limits::{GRAPH_NODES_MAX, NODE_NAME_BYTES_MAX};
 use crate::ground::{Status, catalogue};
-use crate::proto::tensorflow::{FunctionHead, GraphDef, VersionDef};
+use crate::proto::tensorflow::{FunctionDef, GraphDef, VersionDef};
 
 /// The version of TensorFlow's graphs whose rules these are.
 const CONSUMER: i32 = 1987;
@@ -49,7 +47,7 @@ impl Graph {
                 format!("the graph has more than {GRAPH_NODES_MAX} nodes (GRAPH_NODES_MAX)");
             return Err(Status::of(catalogue::GRAPH_LIMIT, message));
         }
-        let functions = function_names(&def.library.unwrap_or_default().function);
+        let functions = function_names(def.library.unwrap_or_default().function);
         let mut texts = Vec::with_capacity(def.node.len());
         for node in def.node {
             check_name(&node.name, import)?;
@@ -213,12 +211,10 @@ fn check_versions(versions: &VersionDef) -> Result<(), Status> {
     Ok(())
 }
 
-/// The names of functions. What cannot be read has none: a node that calls it fails as an unknown operation.
-fn function_names(functions: &[Vec<u8>]) -> BTreeSet<String> {
-    let heads = functions
-        .iter()
-        .filter_map(|bytes| FunctionHead::decode(bytes.as_slice()).ok());
-    heads
-        .filter_map(|head| Some(head.signature?.name))
+/// The names of functions.
+fn function_names(functions: Vec<FunctionDef>) -> BTreeSet<String> {
+    functions
+        .into_iter()
+        .filter_map(|function| Some(function.signature?.name))
         .collect()
 }

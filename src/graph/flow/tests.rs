@@ -8,7 +8,7 @@ use crate::graph::builder::{Builder, floats, ints};
 use crate::graph::decode;
 use crate::graph::ops::Ops;
 use crate::ground::Code;
-use crate::proto::tensorflow::{DataType, FunctionDefLibrary, FunctionHead, function_head};
+use crate::proto::tensorflow::{DataType, FunctionDef, FunctionDefLibrary, OpDef};
 use prost::Message;
 
 fn node(name: &str, op: &str, inputs: &[&str], attrs: &[(&str, DataType)]) -> NodeDef {
@@ -216,14 +216,13 @@ fn cycles_go_through_a_next_iteration_or_not_at_all() {
 
 #[test]
 fn a_function_is_refused_by_name_where_it_is_called_only() {
-    let head = FunctionHead {
-        signature: Some(function_head::Signature {
+    let named = FunctionDef {
+        signature: Some(OpDef {
             name: "my_function".to_owned(),
         }),
     };
     let library = FunctionDefLibrary {
-        function: vec![head.encode_to_vec(), vec![0xff; 9]],
-        gradient: vec![],
+        function: vec![named, FunctionDef::default()],
     };
     let def = |op| GraphDef {
         node: vec![node("c", op, &[], &[])],

@@ -3,15 +3,14 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use prost::Message as _;
 
 use super::*;
 use crate::graph::decode;
 use crate::proto::tensorflow::attr_value::{ListValue, Value};
 use crate::proto::tensorflow::tensor_shape_proto::Dim;
 use crate::proto::tensorflow::{
-    AttrValue, FunctionDefLibrary, FunctionHead, GraphDef, NameAttrList, NodeDef, TensorProto,
-    TensorShapeProto, VersionDef, function_head,
+    AttrValue, FunctionDef, FunctionDefLibrary, GraphDef, NameAttrList, NodeDef, OpDef,
+    TensorProto, TensorShapeProto, VersionDef,
 };
 
 fn read(text: &str) -> Result<GraphDef, String> {
@@ -212,12 +211,10 @@ fn functions_keep_their_names_to_be_refused_by() {
     let text = "library { function { signature { name: 'f' input_arg { name: 'x' type: DT_FLOAT } } \
                 node_def { name: 'y' op: 'Identity' input: 'x' } ret { key: 'o' value: 'y:output:0' } } }";
     let library = read(text).expect("a library").library.expect("is kept");
-    let head = library.function.first().expect("one function");
-    let head = FunctionHead::decode(head.as_slice()).expect("its head");
-    assert_eq!(
-        head.signature.map(|signature| signature.name),
-        Some("f".to_owned())
-    );
+    let signature = Some(OpDef {
+        name: "f".to_owned(),
+    });
+    assert_eq!(library.function, [FunctionDef { signature }]);
 }
 
 /// What text is made of, in any order.
@@ -341,14 +338,11 @@ fn graphs() -> impl Strategy<Value = GraphDef> {
             attr,
         },
     );
-    let head = "[a-z]{1,5}".prop_map(|name| {
-        let signature = Some(function_head::Signature { name });
-        FunctionHead { signature }.encode_to_vec()
+    let function = prop::option::of("\\PC{0,5}").prop_map(|name| FunctionDef {
+        signature: name.map(|name| OpDef { name }),
     });
-    let library = prop::collection::vec(head, 0..3).prop_map(|function| FunctionDefLibrary {
-        function,
-        gradient: vec![],
-    });
+    let library =
+        prop::collection::vec(function, 0..3).prop_map(|function| FunctionDefLibrary { function });
     let versions = (
         any::<i32>(),
         any::<i32>(),
