@@ -290,10 +290,10 @@ fn meets_many_keys(way: Way) {
     for step in 0..count.div_ceil(keys_per_step) {
         let id = StepId(10 + step as u64);
         let (source, sink) = (a.step(id), b.step(id));
-        let keys: Vec<_> = (0..keys_per_step)
-            .map(|at| Key::between("a", to, &format!("edge_{step}_{at}")).unwrap())
-            .collect();
-        for (at, key) in keys.iter().enumerate() {
+        let key = |at| Key::between("a", to, &format!("edge_{step}_{at}")).unwrap();
+        // Each side has names of its own, as in two processes: else what is weighed depends on who met a key first.
+        let [ours, theirs]: [Vec<_>; 2] = [0, 1].map(|_| (0..keys_per_step).map(key).collect());
+        for (at, key) in ours.iter().enumerate() {
             loop {
                 match source.send(key, value(8, at as u64)) {
                     Ok(()) => break,
@@ -303,7 +303,7 @@ fn meets_many_keys(way: Way) {
             }
         }
         // All ask before one is waited for: a wait costs a wake.
-        let mut asked: Vec<_> = keys
+        let mut asked: Vec<_> = theirs
             .iter()
             .map(|key| sink.recv(key).deadline(PATIENCE))
             .collect();
@@ -317,7 +317,7 @@ fn meets_many_keys(way: Way) {
                 match Pin::new(&mut *recv).poll(context) {
                     Poll::Ready(Ok(received)) => got[at] = Some(serial(&received.tensor)),
                     Poll::Ready(Err(status)) if status.reason() == "MAILBOX_FULL" => {
-                        *recv = sink.recv(&keys[at]).deadline(PATIENCE);
+                        *recv = sink.recv(&theirs[at]).deadline(PATIENCE);
                     }
                     Poll::Ready(Err(status)) => panic!("{status}"),
                     Poll::Pending => {}
