@@ -70,7 +70,7 @@ pack() {
         export LD_LIBRARY_PATH="$libraries" PATH="$cache/tools:$PATH"
         depmod -b "$cache/kernel" "$version"
         for file in rdma_rxe ib_uverbs crc32_generic crc32_pclmul crc32c_generic crc32c_intel veth sch_netem virtio_pci \
-            9p 9pnet_virtio tls aesni_intel gcm ctr ghash_generic; do
+            sch_ingress cls_matchall act_gact act_pedit 9p 9pnet_virtio tls aesni_intel gcm ctr ghash_generic; do
             modprobe -d "$cache/kernel" -S "$version" --show-depends "$file" 2>/dev/null | awk '$1=="insmod"{print $2}' ||
                 true
         done | sort -u | while read -r file; do
