@@ -123,6 +123,8 @@ pub mod readme {}
 
 #[macro_use(mutant)]
 extern crate rendez_core;
+#[doc(hidden)]
+pub use rendez_core::reached;
 #[doc(inline)]
 pub use rendez_core::{channel, fabric, ground, memory, rendezvous, shard, sync, wire};
 

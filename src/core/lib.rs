@@ -11,6 +11,9 @@
 #[macro_use]
 #[doc(hidden)]
 pub mod mutant;
+#[macro_use]
+#[doc(hidden)]
+pub mod reached;
 pub mod sync;
 
 pub mod ground;

@@ -306,6 +306,7 @@ impl Inner {
             };
             other.call_all(|| Call::PeerSegment {
                 task: self.task.clone(),
+                incarnation: self.incarnation,
                 segment: segment.clone(),
             });
         }
@@ -412,12 +413,12 @@ impl Handler for Wiring {
     }
 
     fn segment_added(&self, peer: PeerId, segment: SegmentOffer) {
-        let task = self
+        let whose = self
             .book()
             .connected
             .get(&peer)
-            .map(|connected| connected.task.clone());
-        let (Some(engine), Some(task)) = (self.engine(), task) else {
+            .map(|connected| (connected.task.clone(), connected.incarnation));
+        let (Some(engine), Some((task, incarnation))) = (self.engine(), whose) else {
             return;
         };
         match MappedSegment::open_if(segment.fd, segment.len, self.rules.on(Rule::Sealed)) {
@@ -429,6 +430,7 @@ impl Handler for Wiring {
                 };
                 engine.call_all(|| Call::PeerSegment {
                     task: task.clone(),
+                    incarnation,
                     segment: segment.clone(),
                 });
             }

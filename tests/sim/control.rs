@@ -218,7 +218,13 @@ impl World {
                 continue;
             }
             for solo in &mut self.nodes[at].solos {
-                solo.peer_segment(&task, shard, segment.index(), Arc::clone(&mapped));
+                solo.peer_segment(
+                    &task,
+                    incarnation,
+                    shard,
+                    segment.index(),
+                    Arc::clone(&mapped),
+                );
             }
         }
     }

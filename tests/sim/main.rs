@@ -6,6 +6,7 @@
 //! SEED=42 cargo test --test sim seeds      one of them again
 //! SEEDS=10000 FIRST=5000 …                 those from 5000 on
 //! FAILURES=1 …                             no further than to the first that fails
+//! STATE=timers_alone …                     which of them come to a state (`src/core/reached.rs`); not with --release
 //! ```
 
 #![allow(unreachable_pub)] // The modules of a test are its own.
@@ -50,6 +51,27 @@ pub fn run(dials: Dials) -> Result<(), String> {
     }
 }
 
+/// What something gives, and how often it came to a state meanwhile; `None` in a build that does not count that.
+pub fn reaching<T>(state: &str, what: impl FnOnce() -> T) -> (T, Option<u64>) {
+    let before = times(state);
+    let given = what();
+    let after = times(state);
+    (
+        given,
+        after.zip(before).map(|(after, before)| after - before),
+    )
+}
+
+#[cfg(debug_assertions)]
+fn times(state: &str) -> Option<u64> {
+    Some(rendez::reached::times(state))
+}
+
+#[cfg(not(debug_assertions))]
+fn times(_: &str) -> Option<u64> {
+    None
+}
+
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
@@ -65,7 +87,12 @@ fn seeds() {
     let first = number("FIRST").unwrap_or(0);
     let mut failed = Vec::new();
     for seed in first..first + number("SEEDS").unwrap_or(SEEDS) {
-        if let Err(fault) = run(Dials::of_seed(seed)) {
+        let state = std::env::var("STATE").unwrap_or_default();
+        let (outcome, times) = reaching(&state, || run(Dials::of_seed(seed)));
+        if times.is_some_and(|times| times > 0) {
+            eprintln!("seed {seed} comes to {state}");
+        }
+        if let Err(fault) = outcome {
             eprintln!("SEED={seed} cargo test --test sim seeds  # {fault}");
             failed.push(seed);
         }

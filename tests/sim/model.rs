@@ -184,6 +184,12 @@ impl Flow {
         // search is for the message.
         let next = self.taken..self.sent.len().min(self.taken + 1);
         let later = next.end..self.sent.len();
+        #[cfg(debug_assertions)]
+        if self.passed.iter().any(|&at| is(&self.sent[at]))
+            && later.clone().any(|at| is(&self.sent[at]))
+        {
+            rendez::reached::count("two_places");
+        }
         next.chain(self.passed.iter().copied())
             .chain(later)
             .chain(0..self.taken)

@@ -1,73 +1,89 @@
 //! Regressions: seeds that once failed, by what was wrong.
 
-use rendez::ground::{Code, Key, Nanos, StepId, catalogue};
+use std::sync::Arc;
+
+use rendez::ground::{Code, Incarnation, Key, Nanos, StepId, catalogue};
 use rendez::shard::Path;
 use rendez::shard::solo::Waiting;
 
 use crate::dials::Dials;
 use crate::hands::number_of;
+use crate::reaching;
 use crate::world::{World, faulty};
 
-fn passes(seed: u64, change: impl FnOnce(&mut Dials)) {
+/// Worlds pass, and the state that they are about is reached in one of them.
+fn pass(worlds: impl IntoIterator<Item = Dials>, state: &str) {
+    let (_, times) = reaching(state, || {
+        for dials in worlds {
+            let seed = dials.seed;
+            assert_eq!(crate::run(dials), Ok(()), "seed {seed}");
+        }
+    });
+    assert_ne!(
+        times,
+        Some(0),
+        "none of them comes to it any more: look for others with STATE={state}"
+    );
+}
+
+fn plain(seed: u64, change: impl FnOnce(&mut Dials)) -> Dials {
     let mut dials = Dials::plain(seed);
     change(&mut dials);
-    assert_eq!(crate::run(dials), Ok(()));
+    dials
 }
 
 /// A turn whose timers had ended a receive called itself idle, and whoever waited heard of it at the next arrival: a
 /// task of the same shard, or of a neighbour.
 #[test]
 fn a_turn_that_ended_a_receive_was_not_idle() {
-    passes(219, |dials| {
+    let dials = plain(219, |dials| {
         dials.one_sided_one_in = 2;
         dials.hold_one_in = 0;
         dials.is_stream = false;
     });
-    passes(3061, |_| {});
+    pass([dials, Dials::plain(3061)], "timers_alone");
 }
 
 /// Landings that a broken connection took with it were opened anew beside those that had taken their room.
 #[test]
 fn renewed_landings_keep_to_the_budget() {
-    for seed in [31, 237, 281] {
-        passes(seed, |_| {});
-    }
+    pass([31, 237, 281].map(Dials::plain), "renewal_without_budget");
 }
 
 /// A peer that was given up, and lived, read on in memory that was used again.
 #[test]
 fn what_a_lost_peer_reads_stays() {
-    for seed in 0..20 {
-        passes(seed, |dials| {
+    let worlds = (0..20).map(|seed| {
+        plain(seed, |dials| {
             dials.read_domain = true;
             dials.settings.lease = true;
             dials.bytes_max = 8_000;
             dials.hold_one_in = 1;
             dials.loss_one_in = 30;
-        });
-    }
-}
-
-fn lives(seed: u64) {
-    assert_eq!(crate::run(Dials::plain(seed)), Ok(()), "seed {seed}");
+        })
+    });
+    pass(worlds, "read_by_a_lost_peer");
 }
 
 /// The last lease lay with a value that waited behind an offer which waited for a lease.
 #[test]
 fn an_offer_that_finds_no_lease_free_is_copied() {
-    lives(2252);
+    pass([Dials::plain(2252)], "no_lease_free");
 }
 
 /// Offered again after a broken write, while no lease was free: nobody fetched it.
 #[test]
 fn an_offer_renewed_is_still_wanted() {
-    lives(746);
+    pass([Dials::plain(746)], "offered_again_and_no_lease");
 }
 
 /// The demand of an offer was taken back before it was asked: the offer stayed at its sender for ever.
 #[test]
 fn an_offer_whose_demand_nobody_heard_of_is_released() {
-    lives(2538);
+    pass(
+        [20, 30, 2538].map(Dials::of_seed),
+        "accepted_and_never_asked",
+    );
 }
 
 /// A key from the first task to the second, which the second shard of the first one owns, and one that stays there.
@@ -278,56 +294,97 @@ fn no_landing_is_opened_before_the_hello() {
 /// and stayed on offer for ever.
 #[test]
 fn nothing_is_offered_to_a_life_that_is_over() {
-    assert_eq!(crate::run(Dials::disturbed(61_667)), Ok(()));
+    pass([Dials::disturbed(61_667)], "exited_while_away");
 }
 
 /// A turn with nothing to post looked at a link for a value that had left by a request, and forgot when the
 /// acknowledgement of a frame that came meanwhile was due: it never left.
 #[test]
 fn an_acknowledgement_keeps_its_time() {
-    assert_eq!(crate::run(Dials::disturbed(87_746)), Ok(()));
+    pass([7, 17, 87_746].map(Dials::of_seed), "due_later");
 }
 
 /// A step ended while a value of it was on offer again, after a broken write: the demand that had accepted it under its
 /// former ticket still waited for its landing, was taken for one that would have an answer, and nobody released it.
 #[test]
 fn an_offer_renewed_is_released_with_its_step() {
-    assert_eq!(crate::run(Dials::disturbed(72_532)), Ok(()));
+    pass(
+        [Dials::disturbed(72_532)],
+        "dropped_while_its_landing_is_out",
+    );
 }
 
 /// Twenty receives were asked of a neighbour, while neither had a core, through a ring of two: they ended after their
 /// deadline as fast as notes pass, and not within the hops that one of them takes.
 #[test]
 fn receives_that_stand_before_a_full_ring_may_be_late() {
-    assert_eq!(crate::run(Dials::disturbed(64_861)), Ok(()));
+    pass([Dials::disturbed(64_861)], "a_full_ring_of_notes");
 }
 
 /// An answer crossed the repetition of its request on a new connection: the second request was served into a landing
 /// whose place was open again by then. It is refused, and no fault of the writer's.
 #[test]
 fn a_request_asked_again_and_answered_harms_nobody() {
-    assert_eq!(crate::run(Dials::disturbed(1_092_792)), Ok(()));
+    pass(
+        [88, 150, 1_092_792].map(Dials::of_seed),
+        "asked_again_and_answered",
+    );
 }
 
 /// A peer that was forgotten and met again got a link in an epoch that it remembered of another.
 #[test]
 fn a_forgotten_peer_is_met_in_an_epoch_of_its_own() {
-    for seed in [3_005_429, 3_006_175, 3_017_711, 3_075_439] {
-        lives(seed);
-    }
+    let seeds = [3_005_429, 3_006_175, 3_017_711, 3_075_439];
+    pass(seeds.map(Dials::of_seed), "a_spare_link");
 }
 
 /// The model took a value that came back for a later one with the same bytes.
 #[test]
 fn a_value_that_is_relayed_twice_has_two_places() {
-    for seed in [3_007_410, 3_021_018, 3_031_617, 3_074_804] {
-        lives(seed);
-    }
+    let seeds = [3_007_410, 3_021_018, 3_031_617, 3_074_804];
+    pass(seeds.map(Dials::of_seed), "two_places");
 }
 
 /// A step was finished here, and then ended by a peer's answer to what still asked: what the finish had left on offer
 /// for another peer went, and the value after it came in its place.
 #[test]
 fn what_a_finish_leaves_on_offer_outlives_a_later_end() {
-    lives(5_060_537);
+    pass([Dials::of_seed(5_060_537)], "finished_then_ended");
+}
+
+/// A task grew its arena in its next life before a peer had heard of that life: the peer took the new segment for the
+/// one that an offer of the former life waited for, and read whatever lay there.
+#[test]
+fn a_segment_of_another_life_is_not_read() {
+    let mut dials = Dials::calm(1);
+    dials.read_domain = true;
+    dials.settings.lease = true;
+    let mut world = World::new(dials);
+    world.ticks(50);
+    let key = Key::between("t0", "t1", "edge").unwrap();
+    // The first life offers what lies in its second segment, and dies before the peer hears of that.
+    let old = world.nodes[0].incarnation;
+    let tensors = [7; 3].map(|number| world.made(0, number, 400_000).unwrap());
+    assert_eq!(world.nodes[0].solos[0].segments().len(), 2);
+    let waiting = world.want(1, 1, &key);
+    world.hand(0, 1, &key, tensors[2].clone()).unwrap();
+    for _ in 0..20 {
+        while world.seen.pop().is_some() {}
+        world.tick().unwrap();
+    }
+    assert!(waiting.take().is_none(), "the segment is not mapped yet");
+    // Another memory of the same number, in another life.
+    let beside = Arc::clone(&world.nodes[1].solos[0].segments()[0]);
+    let task = world.nodes[0].task.clone();
+    let mapped = world.map(&beside).unwrap();
+    let (other, reader) = (Incarnation(old.0 + 1), &mut world.nodes[1].solos[0]);
+    reader.peer_segment(&task, other, 0, 1, mapped);
+    world.ticks(20);
+    assert!(waiting.take().is_none(), "it is another life's");
+    // The right one.
+    let segment = Arc::clone(&world.nodes[0].solos[0].segments()[1]);
+    let mapped = world.map(&segment).unwrap();
+    world.nodes[1].solos[0].peer_segment(&task, old, 0, 1, mapped);
+    let (_, number) = world.ticks_until(&waiting, 100).unwrap();
+    assert_eq!(number, 7);
 }

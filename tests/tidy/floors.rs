@@ -13,6 +13,7 @@ const TABLE: &[(&str, &[&str])] = &[
     ("ground", &[]),
     ("sync", &[]),
     ("mutant", &[]),
+    ("reached", &[]),
     ("files", &[]),
     // Floor 1.
     ("wire", &["ground"]),

@@ -246,6 +246,7 @@ impl<V: Payload> Channel<V> {
             let offer = demand.offer;
             self.requests.remove(ticket);
             if let Some(offer) = offer {
+                reached!("accepted_and_never_asked");
                 self.release(offer.ticket);
             }
         } else if !std::mem::replace(&mut demand.is_cancelled, true) {
@@ -348,6 +349,7 @@ impl<V: Payload> Channel<V> {
                 continue;
             };
             if offered.may_be_leased(self.settings.rules) {
+                reached!("read_by_a_lost_peer");
                 self.kept += usize::from(!std::mem::replace(&mut offered.is_kept, true));
             } else {
                 self.take_offer(ticket);

@@ -332,6 +332,7 @@ impl<V: Payload> Channel<V> {
     fn forestall(&mut self, request: Ticket) {
         let is_over = |demand: &&mut Demand| demand.is_asked_again && !demand.is_answered;
         if let Some(demand) = self.requests.at_mut(request).filter(is_over) {
+            reached!("asked_again_and_answered");
             demand.is_asked_again = false;
             self.queue(Message::Cancel(request), None);
         }

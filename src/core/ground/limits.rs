@@ -167,6 +167,10 @@ pub const IDLE_KEYS: usize = INTERNED_KEYS;
 /// Tasks that keys may name.
 pub const PEERS: usize = 4096;
 
+/// Ends of steps kept for a peer that is not there, to be told when it is: of as many steps as a job runs at once, and
+/// 16 bytes each.
+pub const UNTOLD_ENDS: usize = 256;
+
 /// Receives of application threads and neighbours that wait on one shard: what a ticket can name, less a half.
 pub const WAITS: usize = 1 << 19;
 

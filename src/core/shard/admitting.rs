@@ -12,11 +12,12 @@ use super::Shard;
 use super::anteroom::Guest;
 use super::core::Core;
 use super::faults;
+use super::ids::{LinkId, NO_LINK};
 use super::keys::Route;
 use super::mailbox::{Cancel, bytes_of};
 use super::parcel::{Parcel, SendCell};
 use super::peers::Link;
-use super::value::{NO_LINK, Value};
+use super::value::Value;
 use crate::fabric::AnyPort;
 use crate::ground::{Key, Nanos, Status, StepId, catalogue, limits};
 use crate::memory::Tensor;
@@ -30,7 +31,7 @@ const LEAD_MAX: u64 = 40;
 /// What became of a send that may wait.
 enum Tried {
     /// It went, by a link that has something to post now.
-    Sent(u32),
+    Sent(LinkId),
     /// It must wait for this bound.
     Waits(Slot, Refusal),
 }
@@ -48,8 +49,8 @@ fn is_for_room(status: &Status) -> bool {
 impl Core {
     /// Counts what a link has put on offer, or need not keep any more.
     #[inline]
-    pub(crate) fn weigh(&mut self, link: u32) {
-        let Some(entry) = self.links.get_mut(link as usize) else {
+    pub(crate) fn weigh(&mut self, link: LinkId) {
+        let Some(entry) = self.links.at_mut(link) else {
             return;
         };
         for (step, change) in entry.channel.take_weighed() {
@@ -59,8 +60,8 @@ impl Core {
 
     /// True if the value would be kept here, on offer, and there is no room for that.
     #[inline]
-    pub(crate) fn may_not_offer(&self, link: u32, slot: Slot, value: &Value) -> bool {
-        let is_whole = self.links.get(link as usize).is_some_and(|entry| {
+    pub(crate) fn may_not_offer(&self, link: LinkId, slot: Slot, value: &Value) -> bool {
+        let is_whole = self.links.at(link).is_some_and(|entry| {
             let tensor = &value.tensor;
             entry
                 .channel
@@ -112,7 +113,7 @@ impl Core {
         let Some(entry) = self.keys.at(slot.key) else {
             return false;
         };
-        let link = self.links.get(entry.link as usize);
+        let link = self.links.at(entry.link);
         matches!(entry.route, Route::Out { .. })
             && self.is_short(len)
             && self.table.is_clear(slot)
@@ -132,14 +133,14 @@ impl Core {
         if matches!(entry.route, Route::Out { .. })
             && self.is_short(len)
             && self.table.is_clear(slot)
-            && let Some(link) = self.links.get_mut(entry.link as usize)
+            && let Some(link) = self.links.at_mut(entry.link)
         {
             link.is_awaited = true;
         }
     }
 
     /// A value of an application thread that waits for room: goes, or stays here.
-    pub(crate) fn take_parcel(&mut self, ports: &mut [AnyPort], parcel: Parcel) -> u32 {
+    pub(crate) fn take_parcel(&mut self, ports: &mut [AnyPort], parcel: Parcel) -> LinkId {
         let outcome = &parcel.cell.outcome;
         if outcome.is_abandoned() {
             return NO_LINK;
@@ -247,7 +248,7 @@ impl Core {
         slot: Slot,
         tensor: Tensor,
         is_dead: bool,
-    ) -> u32 {
+    ) -> LinkId {
         let bytes = bytes_of(&tensor);
         let cell = Arc::new(SendCell::new(tensor, None));
         let status = match self.try_cell(ports, slot, is_dead, bytes, &cell) {
@@ -304,8 +305,8 @@ impl Core {
 
     /// A link takes more than it did, and somebody waits for that.
     #[cold]
-    pub(crate) fn stir(&mut self, link: u32) {
-        if let Some(entry) = self.links.get_mut(link as usize)
+    pub(crate) fn stir(&mut self, link: LinkId) {
+        if let Some(entry) = self.links.at_mut(link)
             && entry.is_open()
         {
             entry.is_awaited = false;
@@ -462,7 +463,7 @@ impl Shard {
         self.sent_along(link);
     }
 
-    fn sent_along(&mut self, link: u32) {
+    fn sent_along(&mut self, link: LinkId) {
         self.has_posted = true;
         if link != NO_LINK {
             self.transmit_link(link);

@@ -4,15 +4,16 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use super::ids::LinkId;
 use crate::wire::Ticket;
 
 /// What waits. Within a link the oldest is first; between links one follows the other, so that a peer with a thousand
 /// values on offer waits behind itself, and nobody else does.
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
-    queues: BTreeMap<u32, VecDeque<Ticket>>,
+    queues: BTreeMap<LinkId, VecDeque<Ticket>>,
     /// The links with something in their queues, the next one first.
-    turns: VecDeque<u32>,
+    turns: VecDeque<LinkId>,
     len: usize,
 }
 
@@ -26,17 +27,17 @@ impl Backlog {
         self.turns.len()
     }
 
-    pub(crate) fn push_back(&mut self, link: u32, ticket: Ticket) {
+    pub(crate) fn push_back(&mut self, link: LinkId, ticket: Ticket) {
         self.queue(link).push_back(ticket);
     }
 
     /// Back where it was: first of its link.
-    pub(crate) fn push_front(&mut self, link: u32, ticket: Ticket) {
+    pub(crate) fn push_front(&mut self, link: LinkId, ticket: Ticket) {
         self.queue(link).push_front(ticket);
     }
 
     /// The oldest of the link whose turn it is.
-    pub(crate) fn front(&self) -> Option<(u32, Ticket)> {
+    pub(crate) fn front(&self) -> Option<(LinkId, Ticket)> {
         let &link = self.turns.front()?;
         Some((link, *self.queues.get(&link)?.front()?))
     }
@@ -60,7 +61,7 @@ impl Backlog {
         }
     }
 
-    fn queue(&mut self, link: u32) -> &mut VecDeque<Ticket> {
+    fn queue(&mut self, link: LinkId) -> &mut VecDeque<Ticket> {
         self.len += 1;
         let queue = self.queues.entry(link).or_default();
         if queue.is_empty() {
@@ -74,6 +75,10 @@ impl Backlog {
 mod tests {
     use super::*;
 
+    const fn link(number: u32) -> LinkId {
+        LinkId::from_number(number)
+    }
+
     fn ticket(index: u32) -> Ticket {
         Ticket {
             index,
@@ -85,21 +90,21 @@ mod tests {
     fn links_take_turns_and_each_keeps_its_order() {
         let mut backlog = Backlog::default();
         for index in 0..4 {
-            backlog.push_back(7, ticket(index));
+            backlog.push_back(link(7), ticket(index));
         }
-        backlog.push_back(9, ticket(100));
-        backlog.push_front(7, ticket(50));
+        backlog.push_back(link(9), ticket(100));
+        backlog.push_front(link(7), ticket(50));
         assert_eq!((backlog.len(), backlog.links()), (6, 2));
         let mut order = Vec::new();
         while let Some((link, ticket)) = backlog.front() {
-            order.push((link, ticket.index));
+            order.push((link.number(), ticket.index));
             backlog.pop();
         }
         assert_eq!(order, [(7, 50), (9, 100), (7, 0), (7, 1), (7, 2), (7, 3)]);
         assert_eq!((backlog.len(), backlog.links()), (0, 0));
-        backlog.push_back(1, ticket(1));
-        backlog.push_back(2, ticket(2));
+        backlog.push_back(link(1), ticket(1));
+        backlog.push_back(link(2), ticket(2));
         backlog.pass();
-        assert_eq!(backlog.front(), Some((2, ticket(2))));
+        assert_eq!(backlog.front(), Some((link(2), ticket(2))));
     }
 }

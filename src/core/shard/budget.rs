@@ -3,6 +3,7 @@
 //! Knows sizes and links, and not what a landing is for beyond whether its value was offered.
 
 use super::core::{Core, Room};
+use super::ids::LinkId;
 use crate::channel::Rule;
 use crate::ground::limits;
 use crate::wire::Ticket;
@@ -25,9 +26,9 @@ impl Core {
 
     /// True if a link may open one more landing for an offer: a peer that stands still in the middle of its writes
     /// holds no more than its share.
-    pub(super) fn has_share(&self, link: u32, bytes: u64) -> bool {
+    pub(super) fn has_share(&self, link: LinkId, bytes: u64) -> bool {
         let share = self.settings.landing_bytes / 2 / limits::LANDING_SHARES;
-        let entry = self.links.get(link as usize);
+        let entry = self.links.at(link);
         entry.is_none_or(|entry| entry.fetching == 0 || entry.fetching + bytes <= share)
             || !self.settings.rules.on(Rule::LandingBudget)
     }
@@ -40,8 +41,8 @@ impl Core {
     }
 
     /// A landing is home, or was not opened after all.
-    pub(crate) fn leave(&mut self, link: u32, room: Room) {
-        if let Some(entry) = self.links.get_mut(link as usize)
+    pub(crate) fn leave(&mut self, link: LinkId, room: Room) {
+        if let Some(entry) = self.links.at_mut(link)
             && !room.is_ahead
         {
             entry.fetching = entry.fetching.saturating_sub(room.bytes);
@@ -53,10 +54,10 @@ impl Core {
     }
 
     /// The share of a landing that came home.
-    pub(super) fn room_of(&self, link: u32, ticket: Ticket, bytes: usize) -> Room {
+    pub(super) fn room_of(&self, link: LinkId, ticket: Ticket, bytes: usize) -> Room {
         let demand = self
             .links
-            .get(link as usize)
+            .at(link)
             .and_then(|entry| entry.channel.demand_at(ticket));
         Room {
             bytes: bytes as u64,

@@ -99,6 +99,8 @@ pub enum Call {
     PeerSegment {
         /// Which task.
         task: TaskName,
+        /// The life of it whose memory it is.
+        incarnation: Incarnation,
         /// The segment.
         segment: PeerSegment,
     },

@@ -3,6 +3,7 @@
 //! Rare and cold; a call may allocate and format.
 
 use super::call::{Call, ShardStats};
+use super::ids::TaskId;
 use super::panicking::quietly;
 use super::recorder::What;
 use super::{ARRIVALS_PER_TURN, Shard, Task, TaskEvent, faults, peers};
@@ -54,7 +55,7 @@ impl Shard {
     }
 
     #[cold]
-    pub(super) fn end_task(&mut self, task: u32, body: Box<dyn Task>) {
+    pub(super) fn end_task(&mut self, task: TaskId, body: Box<dyn Task>) {
         let is_done = self.finished.contains(&task);
         self.finished.clear();
         if is_done {
@@ -62,7 +63,7 @@ impl Shard {
             self.core.forget_task(task);
             self.tell_end(task, dropped);
         } else {
-            self.tasks[task as usize] = Some(body);
+            self.tasks[task] = Some(body);
         }
     }
 
@@ -76,16 +77,16 @@ impl Shard {
                 self.flush();
             }
             Call::PeerUnreachable { task, status } if status.reason() == CONNECT_DEADLINE => {
-                if let Some(at) = self.core.peers.iter().position(|peer| peer.task == task) {
-                    self.core.give_up(at as u32, &status);
+                if let Some(at) = self.core.peers.position(|peer| peer.task == task) {
+                    self.core.give_up(at, &status);
                 }
             }
             Call::PeerLost { task, status } | Call::PeerUnreachable { task, status } => {
                 // What the peer had said before it went is still in the rings: it counts.
                 self.poll_last();
-                if let Some(at) = self.core.peers.iter().position(|peer| peer.task == task) {
+                if let Some(at) = self.core.peers.position(|peer| peer.task == task) {
                     self.core.remember_peer(What::PeerDown, &task);
-                    self.core.peer_lost(at as u32, &status);
+                    self.core.peer_lost(at, &status);
                 }
             }
             Call::PeerExited { task, incarnation } => self.core.peer_exited(&task, incarnation),
@@ -94,11 +95,15 @@ impl Shard {
                 status,
                 until,
             } => self.core.peer_away(&task, status, until),
-            Call::PeerSegment { task, segment } => self.core.peer_segment(&task, segment),
+            Call::PeerSegment {
+                task,
+                incarnation,
+                segment,
+            } => self.core.peer_segment(&task, incarnation, segment),
             Call::Ports(work) => work(&mut self.ports),
             Call::PeerClock { task, clock } => {
-                if let Some(at) = self.core.peers.iter().position(|peer| peer.task == task) {
-                    self.core.stages.compare(at as u32, Some(clock));
+                if let Some(at) = self.core.peers.position(|peer| peer.task == task) {
+                    self.core.stages.compare(at, Some(clock));
                 }
             }
             Call::Traced { step, trace } => self.core.stages.traced(step, &trace),
@@ -120,9 +125,8 @@ impl Shard {
                 answer.complete(self.core.end_by(step, deadline));
             }
             Call::Spawn { task, seat } => {
-                let at = self.tasks.len() as u32;
+                let at = self.tasks.push(Some(task));
                 seat.sit(at);
-                self.tasks.push(Some(task));
                 self.seats.push(Some(seat));
                 self.call_task(at, TaskEvent::Started);
             }
@@ -135,7 +139,7 @@ impl Shard {
             }
             Call::Stop { deadline } => {
                 self.stopping = Some(deadline);
-                for task in 0..self.tasks.len() as u32 {
+                for task in self.tasks.ids() {
                     self.call_task(task, TaskEvent::Stopping);
                 }
                 self.core.drain_for_stop();

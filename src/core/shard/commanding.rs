@@ -4,9 +4,9 @@
 
 use super::Shard;
 use super::faults;
+use super::ids::NO_LINK;
 use super::mailbox::{Command, bytes_of};
 use super::stops::Stops;
-use super::value::NO_LINK;
 
 /// Application commands taken in one turn: enough to amortise the look, few enough that peers do not wait.
 const COMMANDS_PER_TURN: usize = 32;

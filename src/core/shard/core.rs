@@ -10,12 +10,13 @@ use super::anteroom::Anteroom;
 use super::backlog::Backlog;
 use super::call::{Note, NoteKey, ShardStats};
 use super::faults;
+use super::ids::{LinkId, NO_LINK, PeerId, Rows, TaskId};
 use super::keys::{KeyEntry, Keys, Route};
 use super::partings::Partings;
 use super::peers::{Link, Next, Peer};
 use super::stages::Stages;
 use super::stops::Stops;
-use super::value::{Handed, NO_LINK, Received, Value, Waiter};
+use super::value::{Handed, Received, Value, Waiter};
 use super::wait::WaitCell;
 use super::{Observer, Settings, TaskEvent};
 use crate::channel::slab::Slab;
@@ -30,11 +31,11 @@ use crate::wire::{Point, Ticket};
 #[derive(Debug)]
 pub(crate) enum PortOp {
     Write {
-        link: u32,
+        link: LinkId,
         write: Write,
     },
     OpenAndAsk {
-        link: u32,
+        link: LinkId,
         ticket: Ticket,
         meta: TensorMeta,
         patience_ns: u64,
@@ -50,7 +51,7 @@ pub(crate) enum PortOp {
         qp: QpId,
     },
     Attach {
-        link: u32,
+        link: LinkId,
     },
     /// A connection that is not wanted any more before it began: whoever has its other end must hear that.
     Discard(Next),
@@ -59,7 +60,7 @@ pub(crate) enum PortOp {
 /// Something for a task, by `deliver`.
 #[derive(Debug)]
 pub(crate) struct Event {
-    pub(crate) task: u32,
+    pub(crate) task: TaskId,
     /// The trace of what it brings.
     pub(crate) trace: u16,
     /// The shard in whose table a value that it brings lay, and where.
@@ -87,13 +88,17 @@ pub(crate) enum Wait {
         id: Option<WaiterId>,
     },
     /// An in-shard task of ours, in the table of a neighbour.
-    Away { shard: u16, task: u32, token: u64 },
+    Away {
+        shard: u16,
+        task: TaskId,
+        token: u64,
+    },
 }
 
 /// A peer's request that waits in the table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked {
-    pub(crate) link: u32,
+    pub(crate) link: LinkId,
     pub(crate) request: Ticket,
     pub(crate) id: Option<WaiterId>,
     /// The ordinal it names: only that value may be written to its landing, which says no other.
@@ -112,7 +117,7 @@ pub(crate) struct Room {
 /// A value or an offer that overtook another of its key, because they came by different lanes.
 #[derive(Debug)]
 pub(crate) struct Early {
-    pub(crate) link: u32,
+    pub(crate) link: LinkId,
     pub(crate) slot: Slot,
     pub(crate) ordinal: u32,
     pub(crate) item: Arrived<Value>,
@@ -128,7 +133,7 @@ pub(crate) struct Target {
 /// An offer of a peer in the table, its bytes not here yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Incoming {
-    pub(crate) link: u32,
+    pub(crate) link: LinkId,
     pub(crate) slot: Slot,
     pub(crate) ordinal: u32,
     pub(crate) offer: crate::channel::heard::Accepted,
@@ -161,15 +166,15 @@ pub(crate) struct Core {
     pub(crate) table: Table<Value, Waiter>,
     pub(crate) pool: Pool,
     pub(crate) leases: Leases,
-    pub(crate) links: Vec<Link>,
+    pub(crate) links: Rows<LinkId, Link>,
     /// Those of the links that are nobody's.
-    pub(crate) spare_links: Vec<u32>,
+    pub(crate) spare_links: Vec<LinkId>,
     /// No link that went to another peer was in a later epoch then. A peer that is met again, and was forgotten
     /// meanwhile, remembers the epoch of the link that it had.
     pub(crate) spared_epoch: u64,
     /// By port and queue pair: the link.
-    pub(crate) by_qp: Vec<Vec<u32>>,
-    pub(crate) peers: Vec<Peer>,
+    pub(crate) by_qp: Vec<Vec<LinkId>>,
+    pub(crate) peers: Rows<PeerId, Peer>,
     /// Sends that wait for room.
     pub(crate) anteroom: Anteroom,
     /// When steps are to end, as far as somebody said.
@@ -179,7 +184,7 @@ pub(crate) struct Core {
     pub(crate) incoming: Slab<Incoming>,
     pub(crate) events: VecDeque<Event>,
     pub(crate) port_ops: Vec<PortOp>,
-    pub(crate) dirty: Vec<u32>,
+    pub(crate) dirty: Vec<LinkId>,
     /// Notes for each neighbour, until its ring has room.
     pub(crate) notes: Vec<VecDeque<Note>>,
     /// How many those are.
@@ -190,7 +195,7 @@ pub(crate) struct Core {
     /// What came before its turn. It is little and short: what it overtook is on its way.
     pub(crate) early: Vec<Early>,
     /// Demands whose landing went with a connection, by link: each wants another.
-    pub(crate) renewals: VecDeque<(u32, Ticket)>,
+    pub(crate) renewals: VecDeque<(LinkId, Ticket)>,
     /// Offers that are wanted and wait for landing budget or arena room.
     pub(crate) fetch_backlog: Backlog,
     /// The fabric opens no landings.
@@ -247,7 +252,7 @@ impl Core {
         }
         let entry = KeyEntry::new(key, route, owner, link);
         if let Some(peer) = entry.peer() {
-            self.peers[peer as usize].keys += 1;
+            self.peers[peer].keys += 1;
         }
         Ok(self.keys.insert(entry))
     }
@@ -320,7 +325,7 @@ impl Core {
             },
             Waiter::Asked(ticket) => {
                 if let (Some(asked), Err(status)) = (self.asked.remove(ticket), outcome)
-                    && let Some(link) = self.links.get_mut(asked.link as usize)
+                    && let Some(link) = self.links.at_mut(asked.link)
                 {
                     link.channel.unpark_request(asked.request);
                     link.channel.fail_request(asked.request, &status);
@@ -361,8 +366,8 @@ impl Core {
     }
 
     #[inline]
-    pub(crate) fn return_lines(&mut self, link: u32, lines: u32) {
-        if let Some(entry) = self.links.get_mut(link as usize) {
+    pub(crate) fn return_lines(&mut self, link: LinkId, lines: u32) {
+        if let Some(entry) = self.links.at_mut(link) {
             entry.channel.take_lines(self.now, lines);
             self.watch_link(link);
         }
@@ -370,8 +375,8 @@ impl Core {
 
     /// The link has something to say, at once or by a time.
     #[inline]
-    pub(crate) fn watch_link(&mut self, link: u32) {
-        let Some(entry) = self.links.get(link as usize) else {
+    pub(crate) fn watch_link(&mut self, link: LinkId) {
+        let Some(entry) = self.links.at(link) else {
             return;
         };
         if entry.is_awaited {
@@ -387,7 +392,7 @@ impl Core {
 
     /// As [`Core::watch_link`], for a link whose credit somebody waits for.
     #[cold]
-    fn watch_awaited(&mut self, link: u32) {
+    fn watch_awaited(&mut self, link: LinkId) {
         self.stir(link);
         // It is looked at again when it has been posted to.
         self.touch(link);
@@ -395,8 +400,8 @@ impl Core {
 
     /// The link has frames due.
     #[inline]
-    pub(crate) fn touch(&mut self, link: u32) {
-        if let Some(entry) = self.links.get_mut(link as usize)
+    pub(crate) fn touch(&mut self, link: LinkId) {
+        if let Some(entry) = self.links.at_mut(link)
             && !std::mem::replace(&mut entry.is_dirty, true)
         {
             self.dirty.push(link);

@@ -6,6 +6,7 @@ use super::anteroom::place;
 use super::call::{Note, PendingItem, PendingWhat, ShardStats};
 use super::core::{Core, Wait};
 use super::faults;
+use super::ids::{LinkId, TaskId};
 use super::peers::PeerState;
 use super::value::{Value, Waiter};
 use crate::channel::WriteEnd;
@@ -24,7 +25,7 @@ impl Core {
         step: StepId,
         tensor: Tensor,
         is_dead: bool,
-    ) -> Result<u32, Status> {
+    ) -> Result<LinkId, Status> {
         let wanted = key.source_incarnation();
         if !wanted.is_current() && wanted != self.incarnation {
             return Err(faults::own_incarnation(wanted, self.incarnation));
@@ -47,7 +48,7 @@ impl Core {
     }
 
     /// A write could not be posted: its queue pair is down.
-    pub(crate) fn write_refused(&mut self, link: u32, write: Write) {
+    pub(crate) fn write_refused(&mut self, link: LinkId, write: Write) {
         self.wrote(
             link,
             Ticket::unpack(write.token.0 as u32),
@@ -57,8 +58,8 @@ impl Core {
     }
 
     /// A write ended.
-    pub(crate) fn wrote(&mut self, link: u32, ticket: Ticket, end: WriteEnd, source: Tensor) {
-        if let Some(entry) = self.links.get_mut(link as usize) {
+    pub(crate) fn wrote(&mut self, link: LinkId, ticket: Ticket, end: WriteEnd, source: Tensor) {
+        if let Some(entry) = self.links.at_mut(link) {
             let value = Value::local(source, entry.channel.writes_dead(ticket), 0);
             entry.channel.wrote(ticket, end, value);
             self.weigh(link);
@@ -67,8 +68,8 @@ impl Core {
     }
 
     /// No landing could be opened for a demand: without an offer it goes without one; with one it waits.
-    pub(crate) fn no_landing(&mut self, link: u32, ticket: Ticket, len: usize) {
-        let Some(entry) = self.links.get_mut(link as usize) else {
+    pub(crate) fn no_landing(&mut self, link: LinkId, ticket: Ticket, len: usize) {
+        let Some(entry) = self.links.at_mut(link) else {
             return;
         };
         let Some(demand) = entry.channel.demand_at(ticket).copied() else {
@@ -101,7 +102,7 @@ impl Core {
     }
 
     /// A task is gone: nobody waits for it any more.
-    pub(crate) fn forget_task(&mut self, task: u32) {
+    pub(crate) fn forget_task(&mut self, task: TaskId) {
         let mut gone = Vec::new();
         self.table.waiting(|_, id, waiter, _| {
             if matches!(waiter, Waiter::Task { task: of, .. } if of == task) {
@@ -144,7 +145,7 @@ impl Core {
             }
         }
         self.anteroom.fail(&status, |_| true);
-        for link in 0..self.links.len() as u32 {
+        for link in self.links.ids() {
             self.touch(link);
         }
     }
@@ -153,7 +154,7 @@ impl Core {
     /// has given all it offered.
     pub(crate) fn is_drained(&self) -> bool {
         self.links.iter().all(|link| {
-            let peer = self.peers.get(link.peer as usize);
+            let peer = self.peers.at(link.peer);
             let is_away = peer.is_some_and(|peer| matches!(peer.state, PeerState::Away { .. }));
             let may_leave = link.qp.is_some() || link.next.is_some() || is_away;
             !may_leave || (link.channel.is_at_rest() && link.parked.is_empty())

@@ -4,6 +4,7 @@
 
 use super::core::{Core, Wait};
 use super::faults;
+use super::ids::PeerId;
 use super::keys::{KeyEntry, Route};
 use super::peers::PeerState;
 use super::value::{Value, Waiter};
@@ -14,34 +15,34 @@ use crate::wire::Ticket;
 
 impl Core {
     /// The peer came back as another: what was bound to the former incarnation fails.
-    pub(crate) fn peer_restarted(&mut self, at: u32, former: Incarnation, found: Incarnation) {
+    pub(crate) fn peer_restarted(&mut self, at: PeerId, former: Incarnation, found: Incarnation) {
         if !self.settings.rules.on(Rule::Restarts) {
             return;
         }
-        let Some(peer) = self.peers.get(at as usize) else {
+        let Some(peer) = self.peers.at(at) else {
             return;
         };
         let status = faults::peer_restarted(&peer.task, former, found);
         for link in peer.links.clone() {
             self.end_link(link);
         }
-        if let Some(peer) = self.peers.get_mut(at as usize) {
+        if let Some(peer) = self.peers.at_mut(at) {
             peer.parked.clear();
         }
         self.fail_peer(at, &status);
     }
 
     /// Every waiter and value of the peer's keys goes.
-    pub(crate) fn fail_peer(&mut self, at: u32, status: &Status) {
+    pub(crate) fn fail_peer(&mut self, at: PeerId, status: &Status) {
         self.fail_keys(
             status,
             |entry| matches!(entry.route, Route::Out { peer } | Route::In { peer } if peer == at),
         );
-        let Some(peer) = self.peers.get(at as usize) else {
+        let Some(peer) = self.peers.at(at) else {
             return;
         };
         for &link in &peer.links {
-            if let Some(entry) = self.links.get_mut(link as usize) {
+            if let Some(entry) = self.links.at_mut(link) {
                 entry.channel.forget_lines();
             }
         }
@@ -77,7 +78,7 @@ impl Core {
     }
 
     /// Receives that began before the peer was there, and whose keys name a life of it that this is not.
-    pub(super) fn fail_strangers(&mut self, at: u32, found: Incarnation) {
+    pub(super) fn fail_strangers(&mut self, at: PeerId, found: Incarnation) {
         if !self.settings.rules.on(Rule::Restarts) {
             return;
         }
@@ -98,7 +99,7 @@ impl Core {
         });
         for (id, expected) in strangers {
             if let Some((slot, waiter)) = self.table.cancel(id) {
-                let task = &self.peers[at as usize].task;
+                let task = &self.peers[at].task;
                 let status = faults::wrong_incarnation(task, expected, found);
                 self.complete(waiter, Err(status));
                 self.settle_demands(slot);
@@ -107,13 +108,13 @@ impl Core {
     }
 
     /// The status of a receive that names an incarnation its source does not have.
-    pub(crate) fn incarnation_fault(&self, wanted: Incarnation, peer: u32) -> Option<Status> {
+    pub(crate) fn incarnation_fault(&self, wanted: Incarnation, peer: PeerId) -> Option<Status> {
         if wanted.is_current() || !self.settings.rules.on(Rule::Restarts) {
             return None;
         }
-        match self.peers.get(peer as usize)?.state {
+        match self.peers.at(peer)?.state {
             PeerState::Up { incarnation } if incarnation != wanted => Some(
-                faults::wrong_incarnation(&self.peers[peer as usize].task, wanted, incarnation),
+                faults::wrong_incarnation(&self.peers[peer].task, wanted, incarnation),
             ),
             _ => None,
         }

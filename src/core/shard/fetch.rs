@@ -2,9 +2,10 @@
 //! landings and one-sided writes where it cannot, and requests when the sender may be out of push credit.
 
 use super::core::{Core, Incoming, PortOp};
+use super::ids::{LinkId, NO_LINK, PeerId};
 use super::peers::Link;
 use super::recorder::What;
-use super::value::{NO_LINK, NOT_LENT, Path, Value, Waiter};
+use super::value::{NOT_LENT, Path, Value, Waiter};
 use crate::channel::heard::Accepted;
 use crate::channel::{Demand, OfferHeard, Rule};
 use crate::fabric::Landing;
@@ -119,7 +120,7 @@ impl Core {
             demand.meta = Some(incoming.offer.meta);
             demand.wants_landing = true;
             let has_share = self.has_share(link, size);
-            let entry = self.links.get_mut(link as usize).filter(|_| has_share);
+            let entry = self.links.at_mut(link).filter(|_| has_share);
             let Some(request) = entry.and_then(|entry| entry.channel.demand(demand).ok()) else {
                 self.fetch_backlog.pass();
                 passed += 1;
@@ -131,7 +132,7 @@ impl Core {
                 self.remember(What::Fetched, incoming.slot, size, size);
             }
             let room = self.enter(size, false);
-            self.links[link as usize].fetching += size;
+            self.links[link].fetching += size;
             let meta = incoming.offer.meta;
             self.port_ops.push(PortOp::OpenAndAsk {
                 link,
@@ -145,15 +146,18 @@ impl Core {
 
     /// A receive waits for a peer's value: whether it must be asked for.
     #[inline]
-    pub(crate) fn want(&mut self, peer: u32, link: u32, slot: Slot, ordinal: u32, deadline: Nanos) {
+    pub(crate) fn want(
+        &mut self,
+        peer: PeerId,
+        link: LinkId,
+        slot: Slot,
+        ordinal: u32,
+        deadline: Nanos,
+    ) {
         if self.partings.has(slot.step, link) {
             return self.ask_last(link, slot);
         }
-        let Some(entry) = self
-            .links
-            .get(link as usize)
-            .filter(|entry| entry.channel.is_up())
-        else {
+        let Some(entry) = self.links.at(link).filter(|entry| entry.channel.is_up()) else {
             return self.await_peer(peer);
         };
         if entry.is_pressed(self.settings.offers) {
@@ -164,9 +168,9 @@ impl Core {
     }
 
     /// A plain request: the peer may be out of push credit, and a requested value needs none.
-    fn ask(&mut self, link: u32, slot: Slot, ordinal: u32, deadline: Nanos) {
+    fn ask(&mut self, link: LinkId, slot: Slot, ordinal: u32, deadline: Nanos) {
         let patience_ns = self.patience(deadline);
-        let Some(entry) = self.links.get_mut(link as usize) else {
+        let Some(entry) = self.links.at_mut(link) else {
             return;
         };
         let demand = Demand::new(u64::MAX, slot.key, Self::point_of(slot), ordinal);
@@ -178,9 +182,9 @@ impl Core {
 
     /// The value's type and shape were seen before, and it was large: the landing goes with the request, and the
     /// value comes in one trip.
-    fn ask_with_landing(&mut self, link: u32, slot: Slot, ordinal: u32, deadline: Nanos) {
+    fn ask_with_landing(&mut self, link: LinkId, slot: Slot, ordinal: u32, deadline: Nanos) {
         let patience_ns = self.patience(deadline);
-        let seen = self.links.get(link as usize).map(|entry| &entry.seen);
+        let seen = self.links.at(link).map(|entry| &entry.seen);
         let Some(&meta) = seen.and_then(|seen| seen.get(&slot.key)) else {
             return;
         };
@@ -192,7 +196,7 @@ impl Core {
         let mut demand = Demand::new(u64::MAX, slot.key, Self::point_of(slot), ordinal);
         demand.meta = Some(meta);
         demand.wants_landing = true;
-        let entry = &mut self.links[link as usize];
+        let entry = &mut self.links[link];
         if let Ok(ticket) = entry.channel.demand(demand) {
             let room = self.enter(size, true);
             self.port_ops.push(PortOp::OpenAndAsk {
@@ -214,8 +218,8 @@ impl Core {
     }
 
     /// So much is held here that a wanted value may not come by itself: every waiting receive of this link asks.
-    pub(crate) fn ask_when_pressed(&mut self, link: u32) {
-        let Some(entry) = self.links.get_mut(link as usize) else {
+    pub(crate) fn ask_when_pressed(&mut self, link: LinkId) {
+        let Some(entry) = self.links.at_mut(link) else {
             return;
         };
         if !entry.is_pressed(self.settings.offers) {
@@ -252,8 +256,8 @@ impl Core {
 
     /// As [`Core::settle_demands`], where the link is known.
     #[inline]
-    pub(crate) fn settle_demands_of(&mut self, link: u32, slot: Slot) {
-        let Some(entry) = self.links.get_mut(link as usize) else {
+    pub(crate) fn settle_demands_of(&mut self, link: LinkId, slot: Slot) {
+        let Some(entry) = self.links.at_mut(link) else {
             return;
         };
         if entry.channel.load()[0] > 0 {
@@ -262,11 +266,11 @@ impl Core {
     }
 
     #[cold]
-    fn settle_some(&mut self, link: u32, slot: Slot) {
+    fn settle_some(&mut self, link: LinkId, slot: Slot) {
         let point = Self::point_of(slot);
         let waiting = self.table.waiters_at(slot);
         let next = self.table.next_ordinal(slot);
-        let Some(entry) = self.links.get_mut(link as usize) else {
+        let Some(entry) = self.links.at_mut(link) else {
             return;
         };
         let mut open = entry.channel.demands(|demand| {
@@ -295,11 +299,11 @@ impl Core {
     }
 
     /// A one-sided write into one of our landings is complete.
-    pub(crate) fn landed(&mut self, link: u32, ticket: Ticket, len: u64, mut buffer: Buffer) {
+    pub(crate) fn landed(&mut self, link: LinkId, ticket: Ticket, len: u64, mut buffer: Buffer) {
         self.leave(link, self.room_of(link, ticket, buffer.len()));
         let demand = self
             .links
-            .get_mut(link as usize)
+            .at_mut(link)
             .and_then(|entry| entry.channel.landed(ticket));
         let (Some(demand), Some(meta)) = (demand, demand.and_then(|demand| demand.meta)) else {
             drop(buffer);
@@ -347,18 +351,18 @@ impl Core {
     }
 
     /// A landing came home with nothing in it.
-    pub(crate) fn quiet(&mut self, link: u32, ticket: Ticket, buffer: Buffer) {
+    pub(crate) fn quiet(&mut self, link: LinkId, ticket: Ticket, buffer: Buffer) {
         self.leave(link, self.room_of(link, ticket, buffer.len()));
         drop(buffer);
-        if let Some(entry) = self.links.get_mut(link as usize) {
+        if let Some(entry) = self.links.at_mut(link) {
             entry.channel.quiet(ticket);
         }
         self.fetch_more();
     }
 
     /// A link's epoch is about to end: what its landings wait for comes no more.
-    pub(crate) fn forget_ahead(&mut self, link: u32) {
-        let Some(Link { channel, .. }) = self.links.get(link as usize) else {
+    pub(crate) fn forget_ahead(&mut self, link: LinkId) {
+        let Some(Link { channel, .. }) = self.links.at(link) else {
             return;
         };
         for ticket in channel.demands(|demand| demand.has_landing && demand.offer.is_none()) {
@@ -372,7 +376,7 @@ impl Core {
     /// A write that served an accepted offer did not arrive: the value is on offer again, under another ticket.
     pub(crate) fn offered_again(
         &mut self,
-        link: u32,
+        link: LinkId,
         ticket: Ticket,
         accepted: &Accepted,
         offer: &OfferHeard,
@@ -402,7 +406,7 @@ impl Core {
     }
 
     /// Every receive that waits at a slot asks, unless enough ask already.
-    pub(crate) fn ask_for_waiting(&mut self, link: u32, slot: Slot) {
+    pub(crate) fn ask_for_waiting(&mut self, link: LinkId, slot: Slot) {
         let mut wanted = Vec::new();
         self.table.waiting(|at, _, _, ordinal| {
             if at == slot {
@@ -414,7 +418,7 @@ impl Core {
         }
     }
 
-    fn ask_once(&mut self, link: u32, slot: Slot, ordinal: u32) {
+    fn ask_once(&mut self, link: LinkId, slot: Slot, ordinal: u32) {
         let point = Self::point_of(slot);
         let is_same = |demand: &Demand| {
             demand.key == slot.key
@@ -422,18 +426,14 @@ impl Core {
                 && demand.ordinal == ordinal
                 && !demand.is_cancelled
         };
-        if self.links[link as usize]
-            .channel
-            .demands(is_same)
-            .is_empty()
-        {
+        if self.links[link].channel.demands(is_same).is_empty() {
             self.ask(link, slot, ordinal, Nanos::NEVER);
         }
     }
 
     /// The landing of a demand is closed; Landed or Quiet follows.
-    pub(crate) fn close_landing(&mut self, link: u32, ticket: Ticket) {
-        let Some(entry) = self.links.get(link as usize) else {
+    pub(crate) fn close_landing(&mut self, link: LinkId, ticket: Ticket) {
+        let Some(entry) = self.links.at(link) else {
             return;
         };
         if let Some((port, qp)) = entry.qp {
@@ -457,7 +457,7 @@ impl Core {
     }
 
     /// An offer we had accepted is gone at its sender.
-    pub(crate) fn withdraw(&mut self, link: u32, slot: Slot, ticket: Ticket, offer: &Accepted) {
+    pub(crate) fn withdraw(&mut self, link: LinkId, slot: Slot, ticket: Ticket, offer: &Accepted) {
         if self
             .incoming
             .at(ticket)
@@ -490,7 +490,7 @@ impl Core {
             return;
         };
         let tag = u64::from(ticket.packed());
-        let Some(entry) = self.links.get_mut(incoming.link as usize) else {
+        let Some(entry) = self.links.at_mut(incoming.link) else {
             return;
         };
         entry.unmapped.retain(|&waiting| waiting != ticket);
@@ -502,8 +502,9 @@ impl Core {
         if asked.is_empty() {
             self.decline(incoming.link, &incoming.offer);
         } else {
+            reached!("dropped_while_its_landing_is_out");
             for ticket in asked {
-                self.links[incoming.link as usize].channel.cancel(ticket);
+                self.links[incoming.link].channel.cancel(ticket);
             }
             self.return_lines(incoming.link, incoming.offer.lines);
             self.touch(incoming.link);
@@ -511,7 +512,7 @@ impl Core {
     }
 
     /// A link's epoch ended: its offers are gone.
-    pub(crate) fn forget_incoming(&mut self, link: u32) {
+    pub(crate) fn forget_incoming(&mut self, link: LinkId) {
         let gone: Vec<_> = self
             .incoming
             .tickets()
@@ -527,7 +528,7 @@ impl Core {
     }
 
     /// A link's epoch ended: what its peer asked for is asked no more.
-    pub(crate) fn forget_asked(&mut self, link: u32) {
+    pub(crate) fn forget_asked(&mut self, link: LinkId) {
         let gone: Vec<_> = self
             .asked
             .tickets()

@@ -12,9 +12,9 @@
 
 use super::call::Note;
 use super::core::Core;
+use super::ids::{LinkId, NO_LINK, PeerId};
 use super::leasing::link_of;
 use super::peers::{Peer, PeerState};
-use super::value::NO_LINK;
 use crate::rendezvous::KeyId;
 
 /// Keys looked at for each one that is met anew beyond the bound: with eight the hand has been round, and round again,
@@ -66,7 +66,7 @@ impl Core {
             return false;
         };
         let (link, owner, owner_id, told) = (entry.link, entry.owner, entry.owner_id, entry.told);
-        if let Some(entry) = self.links.get_mut(link as usize) {
+        if let Some(entry) = self.links.at_mut(link) {
             let has_told = entry.channel.forget_key(id);
             entry.seen.remove(&id);
             let is_called = entry.channel.is_called(id);
@@ -83,7 +83,7 @@ impl Core {
         if let Some(entry) = self.keys.remove(id)
             && let Some(peer) = entry.peer()
         {
-            self.peers[peer as usize].keys -= 1;
+            self.peers[peer].keys -= 1;
         }
         true
     }
@@ -93,7 +93,7 @@ impl Core {
         let Some(entry) = self.keys.at(id) else {
             return false;
         };
-        let link = self.links.get(entry.link as usize);
+        let link = self.links.at(entry.link);
         entry.prepared > 0
             || entry.pins > 0
             || entry.asked > 0
@@ -104,12 +104,8 @@ impl Core {
     }
 
     /// A peer is gone: keys that name it and rest are forgotten at once. A visitor leaves nothing behind.
-    pub(super) fn forget_keys_of(&mut self, peer: u32) {
-        if self
-            .peers
-            .get(peer as usize)
-            .is_none_or(|peer| peer.keys == 0)
-        {
+    pub(super) fn forget_keys_of(&mut self, peer: PeerId) {
+        if self.peers.at(peer).is_none_or(|peer| peer.keys == 0) {
             return;
         }
         for id in self.keys.numbers() {
@@ -121,29 +117,29 @@ impl Core {
 
     /// The place of a peer that is gone, whom no key names and of whom nothing is left: another may have it. What its
     /// links have of memory goes to links to come.
-    pub(super) fn vacant_peer(&mut self) -> Option<u32> {
+    pub(super) fn vacant_peer(&mut self) -> Option<PeerId> {
         let Self { links, leases, .. } = &*self;
         // A lease that outlives its peer names its link.
         let is_leased = |link| leases.out() > 0 && leases.has(|token| link_of(token) == link);
         let is_empty =
-            |&link: &u32| link == NO_LINK || (links[link as usize].is_empty() && !is_leased(link));
+            |&link: &LinkId| link == NO_LINK || (links[link].is_empty() && !is_leased(link));
         let is_vacant = |peer: &Peer| {
             peer.state == PeerState::Gone
                 && peer.keys == 0
                 && peer.parked.is_empty()
                 && peer.links.iter().all(is_empty)
         };
-        let at = self.peers.iter().position(is_vacant)?;
+        let at = self.peers.position(is_vacant)?;
         let links = std::mem::take(&mut self.peers[at].links);
         self.spare_links(links);
-        self.stages.compare(at as u32, None);
-        Some(at as u32)
+        self.stages.compare(at, None);
+        Some(at)
     }
 
     /// Links that nothing is left of go to the next peer.
-    pub(super) fn spare_links(&mut self, links: Vec<u32>) {
+    pub(super) fn spare_links(&mut self, links: Vec<LinkId>) {
         for link in links {
-            let Some(entry) = self.links.get(link as usize) else {
+            let Some(entry) = self.links.at(link) else {
                 continue;
             };
             self.spared_epoch = self.spared_epoch.max(entry.channel.epoch());

@@ -6,6 +6,7 @@
 //! A hand goes round over the keys, as in CLOCK: it takes from each the mark of its use, and stops at one that had
 //! none since it last came by. Whether that one may be forgotten is decided in `forgetting.rs`.
 
+use super::ids::{LinkId, PeerId};
 use crate::ground::{Incarnation, Key};
 use crate::rendezvous::KeyId;
 
@@ -15,9 +16,9 @@ pub(crate) enum Route {
     /// Both ends are here.
     Local,
     /// The source is here; the destination is that peer.
-    Out { peer: u32 },
+    Out { peer: PeerId },
     /// The destination is here; the source is that peer.
-    In { peer: u32 },
+    In { peer: PeerId },
     /// Neither end is here.
     Foreign,
 }
@@ -30,7 +31,7 @@ pub(crate) struct KeyEntry {
     /// The shard of this process that owns it.
     pub(crate) owner: u16,
     /// The link it travels by; `NO_LINK` while the peer is not connected.
-    pub(crate) link: u32,
+    pub(crate) link: LinkId,
     /// The number the owner gave it, when another shard owns it and has told.
     pub(crate) owner_id: Option<KeyId>,
     /// How often the owner has told its number: as often it takes note of it.
@@ -49,7 +50,7 @@ pub(crate) struct KeyEntry {
 
 impl KeyEntry {
     /// A key that was not met before.
-    pub(crate) const fn new(key: Key, route: Route, owner: u16, link: u32) -> Self {
+    pub(crate) const fn new(key: Key, route: Route, owner: u16, link: LinkId) -> Self {
         Self {
             key,
             route,
@@ -66,7 +67,7 @@ impl KeyEntry {
     }
 
     /// The peer at the other end, if it is one.
-    pub(crate) const fn peer(&self) -> Option<u32> {
+    pub(crate) const fn peer(&self) -> Option<PeerId> {
         match self.route {
             Route::Out { peer } | Route::In { peer } => Some(peer),
             Route::Local | Route::Foreign => None,

@@ -31,6 +31,7 @@
 //!   place, and two tasks that send on what they hold would wait for each other's.
 
 use super::core::{Core, Incoming};
+use super::ids::LinkId;
 use crate::channel::heard::Accepted;
 use crate::ground::Region;
 use crate::memory::Tensor;
@@ -41,19 +42,21 @@ const LINK_BITS: u32 = 20;
 const LINK_MASK: u32 = (1 << LINK_BITS) - 1;
 const LIFE_MASK: u32 = (1 << (32 - LINK_BITS)) - 1;
 
-const fn token(link: u32, life: u32, offer: Ticket) -> u64 {
-    ((life & LIFE_MASK) as u64) << (32 + LINK_BITS) | (link as u64) << 32 | offer.packed() as u64
+const fn token(link: LinkId, life: u32, offer: Ticket) -> u64 {
+    ((life & LIFE_MASK) as u64) << (32 + LINK_BITS)
+        | (link.number() as u64) << 32
+        | offer.packed() as u64
 }
 
-const fn parts(token: u64) -> (u32, u32) {
+const fn parts(token: u64) -> (LinkId, u32) {
     (
-        (token >> 32) as u32 & LINK_MASK,
+        LinkId::from_number((token >> 32) as u32 & LINK_MASK),
         (token >> (32 + LINK_BITS)) as u32,
     )
 }
 
 /// The link that a lease came by.
-pub(super) const fn link_of(token: u64) -> u32 {
+pub(super) const fn link_of(token: u64) -> LinkId {
     parts(token).0
 }
 
@@ -74,12 +77,12 @@ impl Core {
     /// [`NoLease`] says whether a lease may be had later.
     pub(crate) fn lease(
         &mut self,
-        link: u32,
+        link: LinkId,
         region: Region,
         offer: &Accepted,
     ) -> Result<Tensor, NoLease> {
-        let entry = self.links.get_mut(link as usize).ok_or(NoLease::Never)?;
-        let segment = self.peers[entry.peer as usize]
+        let entry = self.links.at_mut(link).ok_or(NoLease::Never)?;
+        let segment = self.peers[entry.peer]
             .segments
             .iter()
             .find(|segment| segment.arena == region.arena && segment.index == region.segment)
@@ -95,10 +98,10 @@ impl Core {
     }
 
     /// The peer's own offer that a tensor is a lease of, if it can have its bytes back by that name.
-    pub(crate) fn lent_by(&self, link: u32, tensor: &Tensor) -> Option<Ticket> {
+    pub(crate) fn lent_by(&self, link: LinkId, tensor: &Tensor) -> Option<Ticket> {
         let token = self.leases.token_of(tensor)?;
         let (of, life) = parts(token);
-        let channel = &self.links.get(link as usize)?.channel;
+        let channel = &self.links.at(link)?.channel;
         if !channel.takes_push() {
             // It would wait here with its lease, and what it waits for may wait for the place that the lease holds.
             return None;
@@ -117,7 +120,7 @@ impl Core {
         let Some(lent) = incoming.lent else {
             return false;
         };
-        let entry = self.links.get_mut(incoming.link as usize);
+        let entry = self.links.at_mut(incoming.link);
         let ours = entry.and_then(|entry| {
             let tensor = &entry.channel.lent(lent)?.tensor;
             let tensor = tensor.recast(incoming.offer.meta).ok()?;
@@ -151,11 +154,14 @@ impl Core {
                 self.ask_when_pressed(incoming.link);
             }
             Err(NoLease::Unmapped) => {
-                if let Some(entry) = self.links.get_mut(incoming.link as usize) {
+                if let Some(entry) = self.links.at_mut(incoming.link) {
                     entry.unmapped.push(ticket);
                 }
             }
             Err(NoLease::Never) => {
+                if incoming.is_wanted {
+                    reached!("offered_again_and_no_lease");
+                }
                 if let Some(incoming) = self.incoming.at_mut(ticket) {
                     incoming.region = None;
                     incoming.is_wanted = false;
@@ -169,9 +175,9 @@ impl Core {
 
     /// The peer asks whether we still read what it offered in an epoch that is over: a lease of it is released when
     /// its last handle goes, as if it were of this epoch; without one the offer is released now.
-    pub(crate) fn recalled(&mut self, link: u32, offer: Ticket) {
+    pub(crate) fn recalled(&mut self, link: LinkId, offer: Ticket) {
         self.stats.recalls += 1;
-        let Some(entry) = self.links.get_mut(link as usize) else {
+        let Some(entry) = self.links.at_mut(link) else {
             return;
         };
         let is_of_now =
@@ -208,7 +214,7 @@ impl Core {
         } = self;
         leases.reclaim(|token| {
             let (link, life) = parts(token);
-            if let Some(entry) = links.get_mut(link as usize)
+            if let Some(entry) = links.at_mut(link)
                 && entry.channel.life() & LIFE_MASK == life
             {
                 entry.channel.release(Ticket::unpack(token as u32));

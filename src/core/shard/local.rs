@@ -7,10 +7,11 @@ use std::sync::Arc;
 use super::call::Note;
 use super::core::{Core, PortOp, Target, Wait};
 use super::faults;
+use super::ids::{LinkId, NO_LINK, PeerId};
 use super::keys::Route;
 use super::recorder::What;
 use super::stops::Stops;
-use super::value::{Handed, NO_LINK, NOT_LENT, Path, Value, Waiter};
+use super::value::{Handed, NOT_LENT, Path, Value, Waiter};
 use super::wait::WaitCell;
 use crate::channel::{NoPush, Rule};
 use crate::fabric::{AnyPort, Landing, Port, Token, Write};
@@ -31,7 +32,7 @@ impl Core {
         at: FrameIter,
         tensor: Tensor,
         is_dead: bool,
-    ) -> Result<u32, Status> {
+    ) -> Result<LinkId, Status> {
         let slot = Slot { step, key: id, at };
         if !self.anteroom.is_empty() {
             self.may_pass(slot, tensor.bytes().len() as u64)?;
@@ -47,7 +48,7 @@ impl Core {
         slot: Slot,
         tensor: Tensor,
         is_dead: bool,
-    ) -> Result<u32, Status> {
+    ) -> Result<LinkId, Status> {
         let Some(entry) = self.keys.at(slot.key) else {
             return Err(faults::stale_key());
         };
@@ -98,14 +99,14 @@ impl Core {
     fn send_out(
         &mut self,
         ports: &mut [AnyPort],
-        peer: u32,
-        link: u32,
+        peer: PeerId,
+        link: LinkId,
         slot: Slot,
         mut value: Value,
-    ) -> Result<u32, Status> {
+    ) -> Result<LinkId, Status> {
         match self.table.pass(self.now, slot) {
             Ok(Pass::Clear(place)) => {
-                if let Some(entry) = self.links.get_mut(link as usize) {
+                if let Some(entry) = self.links.at_mut(link) {
                     // The usual case goes out before anything is written down.
                     let point = Self::point_of(slot);
                     if let Some((at, _)) = entry.qp {
@@ -152,7 +153,7 @@ impl Core {
                     }
                     let value = self.made_readable(link, value);
                     let trace = (value.trace, value.tensor.bytes().len() as u64);
-                    if let Some(entry) = self.links.get_mut(link as usize) {
+                    if let Some(entry) = self.links.at_mut(link) {
                         match entry
                             .channel
                             .push(slot.key, point, place.ordinal(), value, None)
@@ -184,12 +185,12 @@ impl Core {
     /// on offer may be what the peer's own value waits for, behind which this one waits.
     fn park(
         &mut self,
-        peer: u32,
-        link: u32,
+        peer: PeerId,
+        link: LinkId,
         slot: Slot,
         place: rendezvous::Ticket,
         value: Value,
-    ) -> Result<u32, Status> {
+    ) -> Result<LinkId, Status> {
         if link == NO_LINK && !self.settings.rules.on(Rule::ParksUntilConnected) {
             return Ok(NO_LINK);
         }
@@ -205,17 +206,17 @@ impl Core {
         if let Err((refusal, _)) = self.table.park(self.now, place, value, bytes) {
             return Err(self.refused(refusal, slot));
         }
-        match self.links.get_mut(link as usize) {
+        match self.links.at_mut(link) {
             Some(entry) => entry.parked.push_back(slot),
-            None => self.peers[peer as usize].parked.push_back(slot),
+            None => self.peers[peer].parked.push_back(slot),
         }
         self.await_peer(peer);
         Ok(link)
     }
 
     /// Credit came back, or the link came up: parked values go on their way, oldest first.
-    pub(crate) fn pump(&mut self, link: u32) {
-        while let Some(entry) = self.links.get_mut(link as usize) {
+    pub(crate) fn pump(&mut self, link: LinkId) {
+        while let Some(entry) = self.links.at_mut(link) {
             if !entry.channel.takes_push() {
                 return;
             }
@@ -232,7 +233,7 @@ impl Core {
             if trace.0 != 0 {
                 self.stages.matched(trace.0);
             }
-            let Some(entry) = self.links.get_mut(link as usize) else {
+            let Some(entry) = self.links.at_mut(link) else {
                 return;
             };
             if let Err(no) = entry.channel.push(slot.key, point, ordinal, value, None) {
@@ -255,10 +256,10 @@ impl Core {
     /// outside the engine) is copied into the arena, once. With no room there it stays what it is, and goes by a
     /// landing. What the peer itself has lent us goes back as it is (`leasing.rs`).
     #[inline]
-    fn made_readable(&mut self, link: u32, mut value: Value) -> Value {
+    fn made_readable(&mut self, link: LinkId, mut value: Value) -> Value {
         // It may have been parked since it was last to go, and its lease may be of an epoch that has ended.
         value.lent = NOT_LENT;
-        match self.links.get(link as usize) {
+        match self.links.at(link) {
             Some(entry) if entry.channel.must_copy(&value) => {
                 match self.lent_by(link, &value.tensor) {
                     Some(offer) => {
@@ -291,13 +292,13 @@ impl Core {
     }
 
     /// Puts back what could not be pushed after all, before all others.
-    fn park_again(&mut self, link: u32, slot: Slot, ordinal: u32, value: Value) {
+    fn park_again(&mut self, link: LinkId, slot: Slot, ordinal: u32, value: Value) {
         let bytes = value.parked_bytes();
         if self
             .table
             .put_back(self.now, slot, value, ordinal, bytes)
             .is_ok()
-            && let Some(entry) = self.links.get_mut(link as usize)
+            && let Some(entry) = self.links.at_mut(link)
         {
             entry.parked.push_front(slot);
         }
@@ -312,7 +313,7 @@ impl Core {
         let Some(asked) = self.asked.remove(ticket) else {
             return;
         };
-        let Some(entry) = self.links.get_mut(asked.link as usize) else {
+        let Some(entry) = self.links.at_mut(asked.link) else {
             return;
         };
         entry.channel.unpark_request(asked.request);
@@ -333,7 +334,7 @@ impl Core {
     /// Serves a request: written into its landing where that fits, pushed or offered otherwise.
     pub(crate) fn serve(
         &mut self,
-        link: u32,
+        link: LinkId,
         request: Ticket,
         target: Target,
         slot: Slot,
@@ -341,7 +342,7 @@ impl Core {
         value: Value,
     ) {
         let point = Self::point_of(slot);
-        let Some(entry) = self.links.get_mut(link as usize) else {
+        let Some(entry) = self.links.at_mut(link) else {
             return;
         };
         let qp = entry.qp.filter(|_| entry.channel.is_up());
@@ -352,7 +353,7 @@ impl Core {
                 && (target.is_accepted || !value.is_dead)
                 && region.len == value.tensor.bytes().len() as u64
         });
-        let Some(entry) = self.links.get_mut(link as usize) else {
+        let Some(entry) = self.links.at_mut(link) else {
             return;
         };
         if fits
@@ -366,7 +367,7 @@ impl Core {
                 index: request.index,
                 generation: request.generation,
             };
-            let token = Token(u64::from(link) << 32 | u64::from(token.packed()));
+            let token = Token(u64::from(link.number()) << 32 | u64::from(token.packed()));
             let write = Write {
                 qp,
                 token,
@@ -378,7 +379,7 @@ impl Core {
             return;
         }
         let value = self.made_readable(link, value);
-        let Some(entry) = self.links.get_mut(link as usize) else {
+        let Some(entry) = self.links.at_mut(link) else {
             return;
         };
         if let Err(no) = entry
@@ -399,7 +400,7 @@ impl Core {
         slot: Slot,
         tensor: Tensor,
         is_dead: bool,
-    ) -> Result<u32, Status> {
+    ) -> Result<LinkId, Status> {
         if self.table.has_ended(slot.step) {
             return Err(self.refused(Refusal::Stale, slot));
         }

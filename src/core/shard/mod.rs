@@ -20,6 +20,7 @@ pub mod faults;
 mod fetch;
 mod forgetting;
 pub mod forks;
+mod ids;
 pub(crate) mod keys;
 mod leasing;
 mod local;
@@ -69,13 +70,14 @@ use self::core::{Core, Wait};
 use anteroom::Anteroom;
 use backlog::Backlog;
 use call::Note;
+use ids::{NO_LINK, Rows, TaskId};
 use keys::Keys;
 use mailbox::Mailbox;
 use neighbour::Neighbour;
 use partings::Partings;
 use stages::Stages;
 use task::Seat;
-use value::{NO_LINK, Waiter};
+use value::Waiter;
 
 use crate::channel::slab::Slab;
 use crate::fabric::{AnyPort, Port};
@@ -136,12 +138,12 @@ pub struct Shard {
     ports: Vec<AnyPort>,
     mailbox: Arc<Mailbox>,
     neighbours: Vec<Option<Neighbour>>,
-    tasks: Vec<Option<Box<dyn Task>>>,
+    tasks: Rows<TaskId, Option<Box<dyn Task>>>,
     /// Where the end of each is told, as long as it runs.
-    seats: Vec<Option<Arc<Seat>>>,
-    pub(crate) again: Vec<u32>,
-    called: Vec<u32>,
-    pub(crate) finished: Vec<u32>,
+    seats: Rows<TaskId, Option<Arc<Seat>>>,
+    pub(crate) again: Vec<TaskId>,
+    called: Vec<TaskId>,
+    pub(crate) finished: Vec<TaskId>,
     segments_told: usize,
     /// The lease that was let go last when the running task was called.
     let_go: usize,
@@ -198,11 +200,11 @@ impl Shard {
             table: Table::new(settings.table),
             pool: parts.pool,
             leases: Leases::new(settings.leases),
-            links: Vec::new(),
+            links: Rows::default(),
             spare_links: Vec::new(),
             spared_epoch: 0,
             by_qp: vec![Vec::new(); parts.ports.len()],
-            peers: Vec::new(),
+            peers: Rows::default(),
             anteroom: Anteroom::default(),
             deadlines: BTreeMap::new(),
             waits: Slab::new(settings.waiters),
@@ -233,8 +235,8 @@ impl Shard {
             ports: parts.ports,
             mailbox: parts.mailbox,
             neighbours: parts.neighbours,
-            tasks: Vec::new(),
-            seats: Vec::new(),
+            tasks: Rows::default(),
+            seats: Rows::default(),
             again: Vec::new(),
             called: Vec::new(),
             finished: Vec::new(),
@@ -313,7 +315,7 @@ impl Shard {
     #[inline]
     pub(crate) fn recv_for_task(
         &mut self,
-        task: u32,
+        task: TaskId,
         step: StepId,
         key: KeyId,
         at: FrameIter,
@@ -413,8 +415,8 @@ impl Shard {
     }
 
     #[inline]
-    pub(super) fn call_task(&mut self, task: u32, event: TaskEvent) {
-        let Some(mut body) = self.tasks.get_mut(task as usize).and_then(Option::take) else {
+    pub(super) fn call_task(&mut self, task: TaskId, event: TaskEvent) {
+        let Some(mut body) = self.tasks.at_mut(task).and_then(Option::take) else {
             return;
         };
         self.let_go = self.core.leases.latest();
@@ -423,7 +425,7 @@ impl Shard {
             body.handle(event, &mut TaskContext { shard: self, task });
         }));
         match called {
-            Ok(()) if self.finished.is_empty() => self.tasks[task as usize] = Some(body),
+            Ok(()) if self.finished.is_empty() => self.tasks[task] = Some(body),
             Ok(()) => self.end_task(task, body),
             Err(panic) => self.task_panicked(task, body, panic),
         }
@@ -458,6 +460,9 @@ impl Shard {
         let mut ended = 0;
         if self.core.now >= self.core.next_timer {
             ended = self.poll_timers();
+            if done == 0 && ended > 0 {
+                reached!("timers_alone");
+            }
         }
         if let Some(deadline) = self.stopping
             && self.may_stop(deadline)
@@ -494,8 +499,8 @@ impl Shard {
         let ended = self.core.expire();
         self.core.give_up_awaited();
         self.core.open_again();
-        for link in 0..self.core.links.len() as u32 {
-            if self.core.links[link as usize].channel.poll_timeout() <= self.core.now {
+        for link in self.core.links.ids() {
+            if self.core.links[link].channel.poll_timeout() <= self.core.now {
                 self.core.touch(link);
             }
         }

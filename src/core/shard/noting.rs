@@ -5,7 +5,8 @@
 use super::call::{Note, NoteKey};
 use super::core::{Core, Wait};
 use super::faults;
-use super::value::{NO_LINK, Waiter};
+use super::ids::NO_LINK;
+use super::value::Waiter;
 use crate::fabric::AnyPort;
 use crate::ground::Status;
 use crate::rendezvous::{KeyId, Slot};

@@ -8,6 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::core::Wait;
+use super::ids::TaskId;
 use super::{Shard, Task, TaskEvent, faults};
 use crate::ground::{Nanos, Status};
 
@@ -37,7 +38,7 @@ fn words(panic: Panic) -> String {
 impl Shard {
     /// A task panicked: it is dropped, and what it waits for, here and of neighbours and peers, is given up.
     #[cold]
-    pub(super) fn task_panicked(&mut self, task: u32, body: Box<dyn Task>, panic: Panic) {
+    pub(super) fn task_panicked(&mut self, task: TaskId, body: Box<dyn Task>, panic: Panic) {
         let what = words(panic);
         self.finished.clear();
         self.again.retain(|&other| other != task);
@@ -50,26 +51,26 @@ impl Shard {
     }
 
     /// Those who wait for the end of a task hear it.
-    pub(super) fn tell_end(&mut self, task: u32, end: Result<(), String>) {
+    pub(super) fn tell_end(&mut self, task: TaskId, end: Result<(), String>) {
         let end = end.map_err(|what| {
-            let status = faults::task_panicked(self.core.index, task, &what);
+            let status = faults::task_panicked(self.core.index, task.number(), &what);
             self.core.observer.task_failed(&status);
             status
         });
-        if let Some(seat) = self.seats.get_mut(task as usize).and_then(Option::take) {
+        if let Some(seat) = self.seats.at_mut(task).and_then(Option::take) {
             seat.ends(end);
         }
     }
 
     /// The tasks that still run are dropped, each by itself, and have ended so.
     pub(super) fn drop_tasks(&mut self, end: &Result<(), Status>) {
-        for task in 0..self.tasks.len() {
+        for task in self.tasks.ids() {
             let body = self.tasks[task].take();
             let dropped = quietly(|| drop(body));
             match (end, dropped) {
-                (Ok(()), Err(what)) => self.tell_end(task as u32, Err(what)),
+                (Ok(()), Err(what)) => self.tell_end(task, Err(what)),
                 _ => {
-                    if let Some(seat) = self.seats.get_mut(task).and_then(Option::take) {
+                    if let Some(seat) = self.seats.at_mut(task).and_then(Option::take) {
                         seat.ends(end.clone());
                     }
                 }
@@ -85,7 +86,7 @@ impl Shard {
         }
         self.failed = Some(status.clone());
         self.mailbox.close(status);
-        for task in 0..self.tasks.len() as u32 {
+        for task in self.tasks.ids() {
             self.call_task(task, TaskEvent::Stopping);
         }
         self.drop_tasks(&Err(status.clone()));

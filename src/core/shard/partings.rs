@@ -5,10 +5,11 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
+use super::ids::{LinkId, NO_LINK};
 use crate::ground::StepId;
 
 /// A step, and the link whose other end is done with it.
-type Parting = (StepId, u32);
+type Parting = (StepId, LinkId);
 
 /// See the module.
 #[derive(Debug)]
@@ -32,7 +33,7 @@ impl Partings {
     }
 
     /// The other end of `link` is done with `step`.
-    pub(crate) fn mark(&mut self, step: StepId, link: u32) {
+    pub(crate) fn mark(&mut self, step: StepId, link: LinkId) {
         if !self.known.insert((step, link)) {
             return;
         }
@@ -47,7 +48,7 @@ impl Partings {
 
     /// True if the other end of `link` is done with `step`.
     #[inline]
-    pub(crate) fn has(&self, step: StepId, link: u32) -> bool {
+    pub(crate) fn has(&self, step: StepId, link: LinkId) -> bool {
         // Most steps are younger than all that are known: one look says so.
         step <= self.youngest && self.known.contains(&(step, link))
     }
@@ -57,14 +58,18 @@ impl Partings {
         if step > self.youngest {
             return;
         }
-        while let Some(&parting) = self.known.range((step, 0)..=(step, u32::MAX)).next() {
+        while let Some(&parting) = self
+            .known
+            .range((step, LinkId::from_number(0))..=(step, NO_LINK))
+            .next()
+        {
             self.known.remove(&parting);
         }
         self.grow_old();
     }
 
     /// The link begins anew, with another life of its other end or another epoch.
-    pub(crate) fn forget_link(&mut self, link: u32) {
+    pub(crate) fn forget_link(&mut self, link: LinkId) {
         self.known.retain(|&(_, of)| of != link);
         self.grow_old();
     }

@@ -8,19 +8,20 @@ use std::collections::{BTreeMap, VecDeque};
 use super::call::{Attach, PeerSegment, PeerUp};
 use super::core::{Core, PortOp};
 use super::faults;
+use super::ids::{LinkId, NO_LINK, PeerId, Rows};
 use super::keys::Route;
-use super::value::{NO_LINK, Value};
+use super::value::Value;
 use crate::channel::{self, Channel, Rule};
 use crate::fabric::{AnyPort, DownReason, Port, QpId};
 use crate::ground::device::TaskName;
-use crate::ground::{Incarnation, Nanos, Status, TensorMeta, limits};
+use crate::ground::{Incarnation, Nanos, Status, StepId, TensorMeta, limits};
 use crate::rendezvous::{KeyId, Slot};
 use crate::wire::Ticket;
 
 /// The channel to one shard of a peer, and the queue pair under it.
 #[derive(Debug)]
 pub(crate) struct Link {
-    pub(crate) peer: u32,
+    pub(crate) peer: PeerId,
     pub(crate) channel: Channel<Value>,
     /// The port and queue pair; `None` without a connection.
     pub(crate) qp: Option<(usize, QpId)>,
@@ -92,19 +93,33 @@ pub(crate) struct Peer {
     pub(crate) task: TaskName,
     pub(crate) state: PeerState,
     /// By the peer's shard index: the link.
-    pub(crate) links: Vec<u32>,
+    pub(crate) links: Vec<LinkId>,
     /// How many keys name it.
     pub(crate) keys: u32,
     pub(crate) read_domain: bool,
     pub(crate) segments: Vec<PeerSegment>,
     /// Values that wait for the peer to be there at all.
     pub(crate) parked: VecDeque<Slot>,
+    /// Steps that ended here while it was not there, oldest first, and whether by an abort: who waits in one of them
+    /// there could hear of it from nobody else.
+    pub(crate) untold: VecDeque<(StepId, bool)>,
     /// The incarnation that parked values are bound to.
     pub(crate) bound: Option<Incarnation>,
     /// The connection it came up by last.
     pub(crate) connection: u32,
     /// While it is away: what those who wait hear when it does not come back.
     pub(crate) away: Option<Status>,
+}
+
+impl Peer {
+    /// True if it is there, or away, in that life.
+    fn is_of_life(&self, incarnation: Incarnation) -> bool {
+        match self.state {
+            PeerState::Up { incarnation: now } => now == incarnation,
+            PeerState::Away { .. } => self.bound == Some(incarnation),
+            PeerState::Awaited { .. } | PeerState::Gone => false,
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -121,9 +136,9 @@ pub(crate) enum PeerState {
 
 impl Core {
     /// The peer of that name, made known if it is new.
-    pub(crate) fn peer_of(&mut self, task: &TaskName) -> Result<u32, Status> {
-        if let Some(at) = self.peers.iter().position(|peer| peer.task == *task) {
-            return Ok(at as u32);
+    pub(crate) fn peer_of(&mut self, task: &TaskName) -> Result<PeerId, Status> {
+        if let Some(at) = self.peers.position(|peer| peer.task == *task) {
+            return Ok(at);
         }
         let at = self.new_peer(task)?;
         self.await_peer(at);
@@ -131,7 +146,7 @@ impl Core {
     }
 
     /// A place for a peer that is not known: that of one of whom nothing is left, or a new one.
-    fn new_peer(&mut self, task: &TaskName) -> Result<u32, Status> {
+    fn new_peer(&mut self, task: &TaskName) -> Result<PeerId, Status> {
         let peer = Peer {
             task: task.clone(),
             state: PeerState::Gone,
@@ -140,25 +155,25 @@ impl Core {
             read_domain: false,
             segments: Vec::new(),
             parked: VecDeque::new(),
+            untold: VecDeque::new(),
             bound: None,
             connection: 0,
             away: None,
         };
         if let Some(at) = self.vacant_peer() {
-            self.peers[at as usize] = peer;
+            self.peers[at] = peer;
             return Ok(at);
         }
         if self.peers.len() >= limits::PEERS {
             return Err(faults::peers_exhausted(limits::PEERS));
         }
-        self.peers.push(peer);
-        Ok((self.peers.len() - 1) as u32)
+        Ok(self.peers.push(peer))
     }
 
     /// Something waits for the peer: if it is not there, control is asked to dial, and the wait has an end.
-    pub(crate) fn await_peer(&mut self, at: u32) {
+    pub(crate) fn await_peer(&mut self, at: PeerId) {
         let until = self.now + self.settings.connect_timeout_ns;
-        let Some(peer) = self.peers.get_mut(at as usize) else {
+        let Some(peer) = self.peers.at_mut(at) else {
             return;
         };
         if peer.state == PeerState::Gone {
@@ -170,8 +185,8 @@ impl Core {
 
     /// Peers that were not there in time: what waits for them fails `Unavailable`.
     pub(crate) fn give_up_awaited(&mut self) {
-        for at in 0..self.peers.len() as u32 {
-            let peer = &self.peers[at as usize];
+        for at in self.peers.ids() {
+            let peer = &self.peers[at];
             match peer.state {
                 PeerState::Awaited { until } if until <= self.now => {
                     let status =
@@ -189,8 +204,8 @@ impl Core {
 
     /// A peer was not there in time. Receives with a deadline of their own wait until that one, and for them control
     /// goes on dialling; all else that waits for it fails.
-    pub(crate) fn give_up(&mut self, at: u32, status: &Status) {
-        if !matches!(self.peers[at as usize].state, PeerState::Awaited { .. }) {
+    pub(crate) fn give_up(&mut self, at: PeerId, status: &Status) {
+        if !matches!(self.peers[at].state, PeerState::Awaited { .. }) {
             return;
         }
         let mut impatient = Vec::new();
@@ -214,12 +229,12 @@ impl Core {
                 self.complete(waiter, Err(status.clone()));
             }
         }
-        self.peers[at as usize].parked.clear();
+        self.peers[at].parked.clear();
         self.fail_keys(
             status,
             |entry| matches!(entry.route, Route::Out { peer } if peer == at),
         );
-        self.peers[at as usize].state = PeerState::Gone;
+        self.peers[at].state = PeerState::Gone;
         self.await_peer(at);
     }
 
@@ -235,8 +250,8 @@ impl Core {
     }
 
     /// The link a key of that hash travels by.
-    pub(crate) fn link_for(&self, peer: u32, hash: u64) -> u32 {
-        let Some(peer) = self.peers.get(peer as usize) else {
+    pub(crate) fn link_for(&self, peer: PeerId, hash: u64) -> LinkId {
+        let Some(peer) = self.peers.at(peer) else {
             return NO_LINK;
         };
         if peer.links.is_empty() {
@@ -248,14 +263,14 @@ impl Core {
 
     /// Control has greeted the peer.
     pub(crate) fn peer_up(&mut self, up: PeerUp, ports: &mut [AnyPort]) {
-        let known = self.peers.iter().position(|peer| peer.task == up.task);
+        let known = self.peers.position(|peer| peer.task == up.task);
         // Who is there already need not be dialled.
-        let Ok(at) = known.map_or_else(|| self.new_peer(&up.task), |at| Ok(at as u32)) else {
+        let Ok(at) = known.map_or_else(|| self.new_peer(&up.task), Ok) else {
             return;
         };
-        let former = match self.peers[at as usize].state {
+        let former = match self.peers[at].state {
             PeerState::Up { incarnation } => Some(incarnation),
-            _ => self.peers[at as usize].bound,
+            _ => self.peers[at].bound,
         };
         if let Some(former) = former
             && former != up.incarnation
@@ -263,7 +278,7 @@ impl Core {
             self.peer_restarted(at, former, up.incarnation);
         }
         self.fail_strangers(at, up.incarnation);
-        let peer = &mut self.peers[at as usize];
+        let peer = &mut self.peers[at];
         peer.state = PeerState::Up {
             incarnation: up.incarnation,
         };
@@ -280,7 +295,7 @@ impl Core {
         for (theirs, attach) in up.links {
             let link = self.link_with(at, theirs, up.read_domain);
             let reads_in_place = up.read_domain && self.settings.lease;
-            let entry = &mut self.links[link as usize];
+            let entry = &mut self.links[link];
             entry.channel.set_read_domain(reads_in_place);
             let former = entry.next.replace(Next(attach));
             self.port_ops.extend(former.map(PortOp::Discard));
@@ -292,29 +307,31 @@ impl Core {
             }
         }
         self.resolve_links(at);
-        let waiting = std::mem::take(&mut self.peers[at as usize].parked);
+        let waiting = std::mem::take(&mut self.peers[at].parked);
         for slot in waiting {
             let link = self.keys.at(slot.key).map_or(NO_LINK, |entry| entry.link);
-            match self.links.get_mut(link as usize) {
+            match self.links.at_mut(link) {
                 Some(entry) => entry.parked.push_back(slot),
                 // The link to that shard of the peer comes later.
-                None => self.peers[at as usize].parked.push_back(slot),
+                None => self.peers[at].parked.push_back(slot),
             }
         }
+        self.tell_ends(at);
     }
 
-    fn link_with(&mut self, peer: u32, theirs: u16, read_domain: bool) -> u32 {
-        if let Some(&link) = self.peers[peer as usize].links.get(usize::from(theirs))
+    fn link_with(&mut self, peer: PeerId, theirs: u16, read_domain: bool) -> LinkId {
+        if let Some(&link) = self.peers[peer].links.get(usize::from(theirs))
             && link != NO_LINK
         {
             return link;
         }
         if let Some(link) = self.spare_links.pop() {
-            let entry = &mut self.links[link as usize];
+            let entry = &mut self.links[link];
             (entry.peer, entry.is_awaited, entry.has_asked) = (peer, false, false);
             entry.leased = 0;
+            reached!("a_spare_link");
             entry.channel.rebind(self.spared_epoch + 1);
-            self.peers[peer as usize].links[usize::from(theirs)] = link;
+            self.peers[peer].links[usize::from(theirs)] = link;
             return link;
         }
         let settings = channel::Settings {
@@ -329,12 +346,11 @@ impl Core {
             ack_delay_ns: self.settings.ack_delay_ns,
             rules: self.settings.rules,
         };
-        let link = self.links.len() as u32;
         let mut channel = Channel::new(settings);
         if self.spared_epoch > 0 {
             channel.rebind(self.spared_epoch + 1);
         }
-        self.links.push(Link {
+        let link = self.links.push(Link {
             peer,
             channel,
             qp: None,
@@ -348,13 +364,13 @@ impl Core {
             unmapped: Vec::new(),
             next: None,
         });
-        self.peers[peer as usize].links[usize::from(theirs)] = link;
+        self.peers[peer].links[usize::from(theirs)] = link;
         link
     }
 
     /// The next connection of a link begins.
-    pub(crate) fn attach_next(&mut self, link: u32, ports: &mut [AnyPort]) {
-        let Some(entry) = self.links.get_mut(link as usize) else {
+    pub(crate) fn attach_next(&mut self, link: LinkId, ports: &mut [AnyPort]) {
+        let Some(entry) = self.links.at_mut(link) else {
             return;
         };
         if entry.qp.is_some() {
@@ -369,7 +385,7 @@ impl Core {
         self.touch(link);
     }
 
-    fn map_qp(&mut self, (port, qp): (usize, QpId), link: u32) {
+    fn map_qp(&mut self, (port, qp): (usize, QpId), link: LinkId) {
         let at = qp.0 as usize & 0xffff;
         let links = &mut self.by_qp[port];
         if links.len() <= at {
@@ -379,8 +395,8 @@ impl Core {
     }
 
     /// Tells every key of the peer its link.
-    fn resolve_links(&mut self, at: u32) {
-        let links = self.peers[at as usize].links.clone();
+    fn resolve_links(&mut self, at: PeerId) {
+        let links = self.peers[at].links.clone();
         for entry in self.keys.iter_mut() {
             if matches!(entry.route, Route::Out { peer } | Route::In { peer } if peer == at)
                 && !links.is_empty()
@@ -391,8 +407,8 @@ impl Core {
     }
 
     /// A queue pair went down; everything it held has come back.
-    pub(crate) fn link_down(&mut self, link: u32, reason: DownReason) {
-        let Some(entry) = self.links.get_mut(link as usize) else {
+    pub(crate) fn link_down(&mut self, link: LinkId, reason: DownReason) {
+        let Some(entry) = self.links.at_mut(link) else {
             return;
         };
         entry.qp = None;
@@ -401,7 +417,7 @@ impl Core {
         if !is_orphaned {
             self.port_ops.push(PortOp::Attach { link });
         }
-        let peer = &self.peers[entry.peer as usize];
+        let peer = &self.peers[entry.peer];
         let (task, connection) = (peer.task.clone(), peer.connection);
         let parked: Vec<_> = self.asked.tickets().collect();
         for ticket in parked {
@@ -421,12 +437,12 @@ impl Core {
     }
 
     /// The peer broke the protocol: its connection ends, nothing else does.
-    pub(crate) fn violated(&mut self, link: u32, violation: channel::Violation) {
+    pub(crate) fn violated(&mut self, link: LinkId, violation: channel::Violation) {
         self.stats.violations += 1;
-        let Some(entry) = self.links.get_mut(link as usize) else {
+        let Some(entry) = self.links.at_mut(link) else {
             return;
         };
-        let task = self.peers[entry.peer as usize].task.clone();
+        let task = self.peers[entry.peer].task.clone();
         if let Some((port, qp)) = entry.qp {
             self.port_ops.push(PortOp::Close { port, qp });
         }
@@ -437,8 +453,8 @@ impl Core {
     }
 
     /// The peer is given up: what waits for it or of it fails with `status`.
-    pub(crate) fn peer_lost(&mut self, at: u32, status: &Status) {
-        let Some(peer) = self.peers.get_mut(at as usize) else {
+    pub(crate) fn peer_lost(&mut self, at: PeerId, status: &Status) {
+        let Some(peer) = self.peers.at_mut(at) else {
             return;
         };
         peer.state = PeerState::Gone;
@@ -457,34 +473,32 @@ impl Core {
 
     /// A life of the peer is proved over: what it may have been reading comes home.
     pub(crate) fn peer_exited(&mut self, task: &TaskName, incarnation: Incarnation) {
-        let Some(at) = self.peers.iter().position(|peer| peer.task == *task) else {
+        let Some(at) = self.peers.position(|peer| peer.task == *task) else {
             return;
         };
-        let is_of_that_life = match self.peers[at].state {
-            PeerState::Up { incarnation: now } => now == incarnation,
-            // It could come back, but not in that life.
-            PeerState::Away { .. } => self.peers[at].bound == Some(incarnation),
-            PeerState::Awaited { .. } | PeerState::Gone => false,
-        };
-        if is_of_that_life {
+        // It could come back from being away, but not in that life.
+        if self.peers[at].is_of_life(incarnation) {
+            if matches!(self.peers[at].state, PeerState::Away { .. }) {
+                reached!("exited_while_away");
+            }
             // Nothing more may be offered to it: nobody would say that it is read no more.
             let status = faults::peer_exited(task);
-            self.peer_lost(at as u32, &status);
+            self.peer_lost(at, &status);
         }
-        for link in self.links.iter_mut().filter(|link| link.peer == at as u32) {
+        for link in self.links.iter_mut().filter(|link| link.peer == at) {
             link.channel.exited(incarnation);
         }
-        for link in 0..self.links.len() as u32 {
+        for link in self.links.ids() {
             self.weigh(link);
         }
     }
 
     /// The connection of a link is closed, and its epoch is over.
-    pub(super) fn end_link(&mut self, link: u32) {
+    pub(super) fn end_link(&mut self, link: LinkId) {
         self.forget_ahead(link);
         self.drop_early(|early| early.link == link);
         self.partings.forget_link(link);
-        let Some(entry) = self.links.get_mut(link as usize) else {
+        let Some(entry) = self.links.at_mut(link) else {
             return;
         };
         if let Some((port, qp)) = entry.qp.take() {
@@ -504,13 +518,24 @@ impl Core {
         self.forget_asked(link);
     }
 
-    /// A peer's arena grew: offers that waited for the segment can be read.
-    pub(crate) fn peer_segment(&mut self, task: &TaskName, segment: PeerSegment) {
-        let Ok(at) = self.peer_of(task) else { return };
-        let peer = &mut self.peers[at as usize];
+    /// A peer's arena grew: offers that waited for the segment can be read. Another life numbers its segments anew:
+    /// news that overtakes its greeting, or comes after the next one's, is ignored, for a greeting brings all there
+    /// are.
+    pub(crate) fn peer_segment(
+        &mut self,
+        task: &TaskName,
+        incarnation: Incarnation,
+        segment: PeerSegment,
+    ) {
+        let Some(peer) = self.peers.iter_mut().find(|peer| peer.task == *task) else {
+            return;
+        };
+        if !peer.is_of_life(incarnation) && !mutant!("segments_of_any_life") {
+            return;
+        }
         peer.segments.push(segment);
         for link in peer.links.clone() {
-            let Some(entry) = self.links.get_mut(link as usize) else {
+            let Some(entry) = self.links.at_mut(link) else {
                 continue;
             };
             for ticket in std::mem::take(&mut entry.unmapped) {
@@ -548,7 +573,7 @@ impl Core {
 }
 
 /// Closes what a port holds when the shard stops.
-pub(crate) fn close_all(links: &[Link], ports: &mut [AnyPort]) {
+pub(crate) fn close_all(links: &Rows<LinkId, Link>, ports: &mut [AnyPort]) {
     for link in links {
         if let Some((port, qp)) = link.qp
             && let Some(port) = ports.get_mut(port)

@@ -4,6 +4,7 @@
 
 use super::Shard;
 use super::core::{Core, PortOp, Room};
+use super::ids::LinkId;
 use crate::fabric::{Landing, Port, Refusal};
 
 impl Shard {
@@ -14,7 +15,7 @@ impl Shard {
         if !self.core.dirty.is_empty() {
             let mut dirty = std::mem::take(&mut self.core.dirty);
             for link in dirty.drain(..) {
-                if let Some(entry) = self.core.links.get_mut(link as usize) {
+                if let Some(entry) = self.core.links.at_mut(link) {
                     entry.is_dirty = false;
                 }
                 self.transmit_link(link);
@@ -37,6 +38,7 @@ impl Shard {
         };
         while let Some(note) = self.core.notes[at].pop_front() {
             if let Err(note) = neighbour.to.push(note) {
+                reached!("a_full_ring_of_notes");
                 self.core.notes[at].push_front(note);
                 return;
             }
@@ -46,12 +48,12 @@ impl Shard {
 
     /// Posts what a link owes, and lets parked values follow while there is room.
     #[inline]
-    pub(super) fn transmit_link(&mut self, link: u32) {
+    pub(super) fn transmit_link(&mut self, link: LinkId) {
         let Self { core, ports, .. } = self;
         let Core {
             links, keys, now, ..
         } = core;
-        let Some(entry) = links.get_mut(link as usize) else {
+        let Some(entry) = links.at_mut(link) else {
             return;
         };
         let Some((port, qp)) = entry.qp else { return };
@@ -67,15 +69,18 @@ impl Shard {
         if !entry.parked.is_empty() && entry.channel.takes_push() {
             core.pump(link);
         }
-        if core.links[link as usize].is_awaited {
+        if core.links[link].is_awaited {
             core.stir(link);
         }
         // Credit that was refused is due as well, and no timer runs for it; nor for what is due later, if it was for
         // something else that the link was looked at.
-        let channel = &core.links[link as usize].channel;
+        let channel = &core.links[link].channel;
         if channel.must_transmit(core.now) {
             core.touch(link);
         } else {
+            if core.next_timer > channel.poll_timeout() {
+                reached!("due_later");
+            }
             core.next_timer = core.next_timer.min(channel.poll_timeout());
         }
     }
@@ -91,12 +96,7 @@ impl Shard {
     pub(super) fn run_port_op(&mut self, op: PortOp) {
         match op {
             PortOp::Write { link, write } => {
-                let Some((port, _)) = self
-                    .core
-                    .links
-                    .get(link as usize)
-                    .and_then(|entry| entry.qp)
-                else {
+                let Some((port, _)) = self.core.links.at(link).and_then(|entry| entry.qp) else {
                     return self.core.write_refused(link, write);
                 };
                 match self.ports[port].post_write(write) {
@@ -131,13 +131,13 @@ impl Shard {
     /// Opens a landing for a demand and sends its request.
     pub(super) fn open_and_ask(
         &mut self,
-        link: u32,
+        link: LinkId,
         ticket: crate::wire::Ticket,
         meta: crate::ground::TensorMeta,
         patience_ns: u64,
         room: Room,
     ) {
-        let Some(entry) = self.core.links.get(link as usize) else {
+        let Some(entry) = self.core.links.at(link) else {
             return;
         };
         let demand = entry.channel.demand_at(ticket);
@@ -159,7 +159,7 @@ impl Shard {
         match self.ports[port].open_landing(qp, landing, buffer) {
             Ok(region) => {
                 self.core.unopened = None;
-                if let Some(entry) = self.core.links.get_mut(link as usize) {
+                if let Some(entry) = self.core.links.at_mut(link) {
                     entry.channel.ask(ticket, patience_ns, Some((region, meta)));
                 }
                 self.core.touch(link);

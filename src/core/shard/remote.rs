@@ -4,10 +4,11 @@
 
 use super::core::{Core, Event, Incoming, Target};
 use super::faults;
+use super::ids::{LinkId, NO_LINK};
 use super::keys::{self, Route};
 use super::leasing::NoLease;
 use super::recorder::What;
-use super::value::{Handed, NO_LINK, NOT_LENT, Path, Received, Value, Waiter};
+use super::value::{Handed, NOT_LENT, Path, Received, Value, Waiter};
 use crate::channel::heard::Accepted;
 use crate::channel::{Demand, Heard, OfferHeard, PushHeard, Rule, SmallHeard, Violation, WriteEnd};
 use crate::fabric::{self, Outcome, QpId};
@@ -57,7 +58,7 @@ impl Core {
                 outcome,
                 ..
             } => {
-                let link = (token.0 >> 32) as u32;
+                let link = LinkId::from_number((token.0 >> 32) as u32);
                 let end = if outcome == Outcome::Done {
                     WriteEnd::Done
                 } else {
@@ -75,7 +76,7 @@ impl Core {
     }
 
     #[inline]
-    pub(crate) fn link_of(&self, port: usize, qp: QpId) -> u32 {
+    pub(crate) fn link_of(&self, port: usize, qp: QpId) -> LinkId {
         let link = self
             .by_qp
             .get(port)
@@ -85,7 +86,7 @@ impl Core {
             Some(link)
                 if self
                     .links
-                    .get(link as usize)
+                    .at(link)
                     .is_some_and(|entry| entry.qp == Some((port, qp))) =>
             {
                 link
@@ -96,17 +97,14 @@ impl Core {
 
     /// The link of a queue pair whose place in its port another has taken already, though its Down is still to come.
     #[cold]
-    fn link_by_search(&self, port: usize, qp: QpId) -> u32 {
-        let found = self
-            .links
-            .iter()
-            .position(|entry| entry.qp == Some((port, qp)));
-        found.map_or(NO_LINK, |link| link as u32)
+    fn link_by_search(&self, port: usize, qp: QpId) -> LinkId {
+        let found = self.links.position(|entry| entry.qp == Some((port, qp)));
+        found.unwrap_or(NO_LINK)
     }
 
     #[inline]
-    pub(crate) fn heard_frame(&mut self, link: u32, frame: &Frame, body: &[u8]) {
-        let Some(entry) = self.links.get_mut(link as usize) else {
+    pub(crate) fn heard_frame(&mut self, link: LinkId, frame: &Frame, body: &[u8]) {
+        let Some(entry) = self.links.at_mut(link) else {
             return;
         };
         if let Some(small) = entry.channel.handle_small(self.now, frame, body) {
@@ -122,7 +120,7 @@ impl Core {
 
     /// A value that lay in its frame: to its waiter at once, or the long way.
     #[inline]
-    fn heard_small(&mut self, link: u32, small: &SmallHeard<'_>) {
+    fn heard_small(&mut self, link: LinkId, small: &SmallHeard<'_>) {
         let slot = Slot {
             step: small.point.step,
             key: small.key,
@@ -135,7 +133,7 @@ impl Core {
                 Ok(tensor) => tensor,
                 Err(error) => {
                     // Its lines are not held yet, and the peer has spent them.
-                    if let Some(entry) = self.links.get_mut(link as usize) {
+                    if let Some(entry) = self.links.at_mut(link) {
                         entry.channel.pass_lines(self.now, small.lines);
                     }
                     return self.no_room(link, slot, 0, &error.into());
@@ -162,7 +160,7 @@ impl Core {
         let Some((waiter, from)) = claimed else {
             return self.park_small(link, slot, small, tensor, trace);
         };
-        let Some(entry) = self.links.get_mut(link as usize) else {
+        let Some(entry) = self.links.at_mut(link) else {
             return;
         };
         entry.channel.pass_lines(self.now, small.lines);
@@ -194,13 +192,13 @@ impl Core {
 
     fn park_small(
         &mut self,
-        link: u32,
+        link: LinkId,
         slot: Slot,
         small: &SmallHeard<'_>,
         tensor: Tensor,
         trace: u16,
     ) {
-        let Some(entry) = self.links.get_mut(link as usize) else {
+        let Some(entry) = self.links.at_mut(link) else {
             return;
         };
         if let Err(violation) = entry.channel.hold(small.lines) {
@@ -219,7 +217,7 @@ impl Core {
     }
 
     #[inline]
-    fn heard_push(&mut self, link: u32, push: &PushHeard<'_>) {
+    fn heard_push(&mut self, link: LinkId, push: &PushHeard<'_>) {
         let slot = Slot {
             step: push.point.step,
             key: push.key,
@@ -257,7 +255,7 @@ impl Core {
     }
 
     #[inline]
-    pub(super) fn arrive(&mut self, link: u32, slot: Slot, ordinal: u32, value: Value) {
+    pub(super) fn arrive(&mut self, link: LinkId, slot: Slot, ordinal: u32, value: Value) {
         if self.may_overtake(link) {
             return self.arrive_in_turn(link, slot, ordinal, Arrived::Value(value));
         }
@@ -265,7 +263,7 @@ impl Core {
     }
 
     #[inline]
-    pub(super) fn take_in(&mut self, link: u32, slot: Slot, ordinal: u32, value: Value) {
+    pub(super) fn take_in(&mut self, link: LinkId, slot: Slot, ordinal: u32, value: Value) {
         let bytes = value.parked_bytes();
         self.claim_step(slot);
         let ordinal = self.judge(slot, ordinal);
@@ -300,7 +298,7 @@ impl Core {
 
     /// Whose turn has come goes on its way.
     #[cold]
-    pub(super) fn release_early(&mut self, link: u32, slot: Slot) {
+    pub(super) fn release_early(&mut self, link: LinkId, slot: Slot) {
         while let Some(at) = self.early.iter().position(|early| {
             early.slot == slot
                 && early.link == link
@@ -330,7 +328,7 @@ impl Core {
         }
     }
 
-    fn heard_other(&mut self, link: u32, heard: Heard<'_, Value>) {
+    fn heard_other(&mut self, link: LinkId, heard: Heard<'_, Value>) {
         match heard {
             Heard::Nothing | Heard::Push(_) => {}
             Heard::Up {
@@ -368,9 +366,7 @@ impl Core {
             }
             Heard::Stale(request) => {
                 let status = faults::stale_offer();
-                self.links[link as usize]
-                    .channel
-                    .fail_request(request, &status);
+                self.links[link].channel.fail_request(request, &status);
                 self.touch(link);
             }
             Heard::Cancel { request, tag } => self.heard_cancel(link, request, tag),
@@ -391,8 +387,8 @@ impl Core {
             }
             Heard::Finish(step) => self.heard_finish(link, step),
             Heard::Bye => {
-                let peer = self.links[link as usize].peer;
-                let status = faults::peer_left(&self.peers[peer as usize].task);
+                let peer = self.links[link].peer;
+                let status = faults::peer_left(&self.peers[peer].task);
                 self.peer_lost(peer, &status);
             }
         }
@@ -400,7 +396,7 @@ impl Core {
         self.watch_link(link);
     }
 
-    fn heard_offer(&mut self, link: u32, offer: &OfferHeard) {
+    fn heard_offer(&mut self, link: LinkId, offer: &OfferHeard) {
         let slot = Slot {
             step: offer.point.step,
             key: offer.key,
@@ -415,7 +411,7 @@ impl Core {
         {
             return self.offered_again(link, Ticket::unpack(demand.tag as u32), &accepted, offer);
         }
-        let entry = &mut self.links[link as usize];
+        let entry = &mut self.links[link];
         if !entry.channel.reads_in_place() {
             entry.seen.insert(offer.key, offer.meta);
         }
@@ -445,6 +441,7 @@ impl Core {
             .filter(|_| self.table_takes(slot))
             .map(|region| self.lease(link, region, &accepted));
         if matches!(leased, Some(Err(NoLease::Never))) {
+            reached!("no_lease_free");
             region = None;
         }
         if let Some(Ok(tensor)) = leased {
@@ -478,7 +475,7 @@ impl Core {
             return self.decline(link, &accepted);
         };
         if region.is_some() {
-            self.links[link as usize].unmapped.push(ticket);
+            self.links[link].unmapped.push(ticket);
         }
         if self.may_overtake(link) {
             let item = Arrived::Offer(u64::from(ticket.packed()));
@@ -487,7 +484,7 @@ impl Core {
         self.take_in_offer(link, slot, offer.ordinal, ticket);
     }
 
-    pub(super) fn take_in_offer(&mut self, link: u32, slot: Slot, ordinal: u32, ticket: Ticket) {
+    pub(super) fn take_in_offer(&mut self, link: LinkId, slot: Slot, ordinal: u32, ticket: Ticket) {
         let token = u64::from(ticket.packed());
         let ordinal = self.judge(slot, ordinal);
         if !self.settings.rules.on(Rule::Ordinals) {
@@ -511,35 +508,35 @@ impl Core {
     }
 
     /// An offer that nobody here wants: its place and credit go back.
-    pub(crate) fn decline(&mut self, link: u32, offer: &Accepted) {
+    pub(crate) fn decline(&mut self, link: LinkId, offer: &Accepted) {
         self.stats.dropped += 1;
-        if let Some(entry) = self.links.get_mut(link as usize) {
+        if let Some(entry) = self.links.at_mut(link) {
             entry.channel.release(offer.ticket);
             self.touch(link);
         }
         self.return_lines(link, offer.lines);
     }
 
-    fn heard_cancel(&mut self, link: u32, request: Ticket, tag: Option<u64>) {
+    fn heard_cancel(&mut self, link: LinkId, request: Ticket, tag: Option<u64>) {
         if let Some(asked) = tag.and_then(|tag| self.asked.remove(Ticket::unpack(tag as u32)))
             && let Some(id) = asked.id
         {
             self.table.cancel(id);
         }
-        self.links[link as usize].channel.answer_cancel(request);
+        self.links[link].channel.answer_cancel(request);
         self.touch(link);
     }
 
     /// The peer gives a key a number. What is no key of this pair of tasks ends the connection.
-    fn heard_intern(&mut self, link: u32, number: Ticket, text: &str) {
-        let peer = self.links[link as usize].peer;
+    fn heard_intern(&mut self, link: LinkId, number: Ticket, text: &str) {
+        let peer = self.links[link].peer;
         let key = keys::parse(text).and_then(|key| self.intern_heard(&key).ok());
         let is_ours = key.and_then(|id| self.keys.at(id)).is_some_and(|entry| {
             entry.owner == self.index
                 && matches!(entry.route, Route::Out { peer: at } | Route::In { peer: at } if at == peer)
         });
         let learned = match key {
-            Some(key) if is_ours => self.links[link as usize].channel.interned(number, key),
+            Some(key) if is_ours => self.links[link].channel.interned(number, key),
             _ => Err(Violation::ForeignKey),
         };
         if let Err(violation) = learned {
@@ -548,7 +545,7 @@ impl Core {
     }
 
     /// A demand was answered by a value or an offer: a landing it still has comes home first.
-    fn answered(&mut self, link: u32, demand: Option<(Ticket, Demand)>) {
+    fn answered(&mut self, link: LinkId, demand: Option<(Ticket, Demand)>) {
         if let Some((ticket, demand)) = demand
             && demand.has_landing
         {

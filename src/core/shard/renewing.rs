@@ -4,6 +4,7 @@
 
 use super::core::{Core, PortOp, Room, Unopened};
 use super::faults;
+use super::ids::LinkId;
 use crate::channel::{Demand, Rule};
 use crate::ground::{Incarnation, limits};
 use crate::wire::Ticket;
@@ -12,21 +13,21 @@ impl Core {
     /// A link is up, perhaps to another life of the peer, or to one that began anew: what was bound to the former goes.
     pub(super) fn heard_up(
         &mut self,
-        link: u32,
+        link: LinkId,
         incarnation: Incarnation,
         former: Option<Incarnation>,
     ) {
-        let peer = self.links[link as usize].peer;
+        let peer = self.links[link].peer;
         if let Some(former) = former {
             self.drop_early(|early| early.link == link);
             self.partings.forget_link(link);
             self.forget_incoming(link);
             self.forget_asked(link);
-            let entry = &mut self.links[link as usize];
+            let entry = &mut self.links[link];
             entry.parked.clear();
             entry.unmapped.clear();
             entry.leased = 0;
-            let task = &self.peers[peer as usize].task;
+            let task = &self.peers[peer].task;
             let is_same = former == incarnation;
             let status = match is_same {
                 true => faults::peer_began_anew(task),
@@ -36,19 +37,19 @@ impl Core {
                 // The peer's other links have epochs of their own.
                 self.fail_keys(&status, |entry| entry.link == link);
             }
-            self.links[link as usize].channel.forget_lines();
+            self.links[link].channel.forget_lines();
         }
         self.touch(link);
         self.pump(link);
         self.stir(link);
         self.renew_demands(link);
-        self.links[link as usize].has_asked = false;
+        self.links[link].has_asked = false;
         self.ask_when_pressed(link);
     }
 
     /// A connection resumed: demands whose landing came home empty want another.
-    pub(crate) fn renew_demands(&mut self, link: u32) {
-        let Some(entry) = self.links.get(link as usize) else {
+    pub(crate) fn renew_demands(&mut self, link: LinkId) {
+        let Some(entry) = self.links.at(link) else {
             return;
         };
         let bare = entry.channel.demands(is_bare);
@@ -62,7 +63,7 @@ impl Core {
     /// if some must wait.
     pub(super) fn renew_more(&mut self) -> bool {
         while let Some(&(link, ticket)) = self.renewals.front() {
-            let channel = self.links.get(link as usize).map(|entry| &entry.channel);
+            let channel = self.links.at(link).map(|entry| &entry.channel);
             let demand = channel.and_then(|channel| channel.demand_at(ticket).copied());
             let Some((demand, meta)) = demand
                 .filter(is_bare)
@@ -78,7 +79,7 @@ impl Core {
                 .unwrap_or(0);
             if self.has_budget(size, is_ahead) {
                 let room = self.enter(size, is_ahead);
-                if let Some(entry) = self.links.get_mut(link as usize)
+                if let Some(entry) = self.links.at_mut(link)
                     && !is_ahead
                 {
                     entry.fetching += size;
@@ -91,8 +92,10 @@ impl Core {
                     room,
                 });
             } else if is_ahead {
+                reached!("renewal_without_budget");
                 self.ask_bare(link, ticket);
             } else {
+                reached!("renewal_without_budget");
                 return false;
             }
             self.renewals.pop_front();
@@ -103,8 +106,8 @@ impl Core {
     /// The fabric has no registration for a landing now. A demand goes without one, but for that of an offer: this is
     /// tried again, for as long as a peer may take to be there, and then its step ends.
     #[cold]
-    pub(super) fn unopened(&mut self, link: u32, ticket: Ticket, room: Room) {
-        let channel = self.links.get(link as usize).map(|entry| &entry.channel);
+    pub(super) fn unopened(&mut self, link: LinkId, ticket: Ticket, room: Room) {
+        let channel = self.links.at(link).map(|entry| &entry.channel);
         let Some(demand) = channel.and_then(|channel| channel.demand_at(ticket).copied()) else {
             return;
         };
@@ -149,8 +152,8 @@ impl Core {
     }
 
     /// A request goes without a landing.
-    pub(super) fn ask_bare(&mut self, link: u32, ticket: Ticket) {
-        if let Some(entry) = self.links.get_mut(link as usize) {
+    pub(super) fn ask_bare(&mut self, link: LinkId, ticket: Ticket) {
+        if let Some(entry) = self.links.at_mut(link) {
             entry.channel.ask(ticket, 0, None);
             self.touch(link);
         }

@@ -4,6 +4,7 @@
 
 use super::core::{Core, Target};
 use super::faults;
+use super::ids::LinkId;
 use super::keys::Route;
 use super::remote::status_of;
 use super::value::Waiter;
@@ -15,7 +16,7 @@ use crate::wire::message::StatusText;
 
 impl Core {
     /// A request came up for a value that is parked here, or waits for one.
-    pub(crate) fn requested(&mut self, link: u32, heard: &crate::channel::RequestHeard) {
+    pub(crate) fn requested(&mut self, link: LinkId, heard: &crate::channel::RequestHeard) {
         let slot = Slot {
             step: heard.point.step,
             key: heard.key,
@@ -28,7 +29,7 @@ impl Core {
         {
             return self.violated(link, Violation::ForeignKey);
         }
-        let waits = self.links[link as usize].channel.parked_tag(heard.request);
+        let waits = self.links[link].channel.parked_tag(heard.request);
         if let Some(asked) = waits.and_then(|tag| self.asked.at_mut(Ticket::unpack(tag as u32))) {
             // Asked again, on a new connection, with a new landing.
             asked.landing = heard.landing;
@@ -48,7 +49,7 @@ impl Core {
         };
         let Ok(ticket) = self.asked.insert(asked) else {
             let status = faults::waiters_exhausted(self.settings.waiters);
-            self.links[link as usize]
+            self.links[link]
                 .channel
                 .fail_request(heard.request, &status);
             return self.touch(link);
@@ -70,7 +71,7 @@ impl Core {
                 if let Some(asked) = self.asked.at_mut(ticket) {
                     asked.id = Some(id);
                 }
-                self.links[link as usize]
+                self.links[link]
                     .channel
                     .park_request(heard.request, u64::from(ticket.packed()));
             }
@@ -96,7 +97,7 @@ impl Core {
             Err(refusal) => {
                 self.asked.remove(ticket);
                 let status = self.refused(refusal, slot);
-                self.links[link as usize]
+                self.links[link]
                     .channel
                     .fail_request(heard.request, &status);
                 self.touch(link);
@@ -106,7 +107,7 @@ impl Core {
 
     pub(super) fn heard_end(
         &mut self,
-        link: u32,
+        link: LinkId,
         ticket: Ticket,
         demand: Demand,
         status: Option<StatusText<'_>>,
@@ -122,7 +123,7 @@ impl Core {
         if let Some(accepted) = demand.offer {
             if status.is_none() {
                 // Taken back before it was served: the value still lies at its sender.
-                self.links[link as usize].channel.release(accepted.ticket);
+                self.links[link].channel.release(accepted.ticket);
             }
             // The offer is gone at its sender: whoever waits behind it must ask again.
             self.withdraw(link, slot, Ticket::unpack(demand.tag as u32), &accepted);

@@ -19,6 +19,7 @@ use joining::attach;
 
 use super::call::{Call, PeerSegment, PeerUp};
 use super::faults;
+use super::ids::TaskId;
 use super::mailbox::Command;
 use super::mailbox::{Cancel, bytes_of, give_up};
 use super::neighbour::neighbours;
@@ -171,7 +172,7 @@ impl Task for Ear {
 }
 
 /// The in-shard task that every solo has.
-const EAR: u32 = 0;
+const EAR: TaskId = TaskId::from_number(0);
 
 impl Team {
     /// The shards of the task, each with its ports, connected to each other as in an engine.
@@ -452,6 +453,7 @@ impl Solo {
     pub fn peer_segment(
         &mut self,
         task: &TaskName,
+        incarnation: Incarnation,
         arena: u16,
         index: u16,
         mapped: Arc<MappedSegment>,
@@ -463,6 +465,7 @@ impl Solo {
         };
         self.mailbox.call(Call::PeerSegment {
             task: task.clone(),
+            incarnation,
             segment,
         });
     }
@@ -510,7 +513,7 @@ impl Solo {
         let core = &self.shard.core;
         let peer = core.peers.iter().find(|peer| peer.task == *task)?;
         let link = *peer.links.get(usize::from(theirs))?;
-        core.links.get(link as usize)
+        core.links.at(link)
     }
 
     /// The shard's memory, to map it elsewhere.

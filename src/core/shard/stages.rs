@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use super::carrier::Carrier;
 use super::clock::{Clock, Scale};
+use super::ids::{Id, PeerId};
 use super::recorder::{self, CLASSES, Event, Head, Recorder, Stage, Way, What, cell_of, class_of};
 use super::stamps::{self, Waking};
 use crate::fabric::AnyPort;
@@ -153,8 +154,8 @@ impl Stages {
     }
 
     /// How a peer's counter compares with ours, from here on.
-    pub(crate) fn compare(&mut self, peer: u32, clock: Option<PeerClock>) {
-        let at = peer as usize;
+    pub(crate) fn compare(&mut self, peer: PeerId, clock: Option<PeerClock>) {
+        let at = peer.row();
         if self.peers.len() <= at {
             self.peers.resize(at + 1, None);
         }
@@ -325,7 +326,7 @@ impl Stages {
     pub(crate) fn arrived(
         &mut self,
         stamp: u64,
-        peer: u32,
+        peer: PeerId,
         port: usize,
         path: super::Path,
         subject: &Subject,
@@ -336,7 +337,7 @@ impl Stages {
         let now = self.clock.ticks();
         let last = self.own.stamp(now);
         let way = self.way(port, path);
-        let known = self.peers.get(peer as usize).copied().flatten();
+        let known = self.peers.get(peer.row()).copied().flatten();
         // Who is reached through shared memory counts with the same counter.
         let is_near = self.carriers.get(port) == Some(&Carrier::Shm);
         let posted = match known {

@@ -4,9 +4,11 @@
 
 use super::core::Core;
 use super::faults;
+use super::ids::{LinkId, PeerId};
+use super::peers::{Peer, PeerState};
 use super::value::{Value, Waiter};
 use crate::channel::Demand;
-use crate::ground::{Status, StepId, catalogue};
+use crate::ground::{Status, StepId, catalogue, limits};
 use crate::rendezvous::{self, Refusal, Slot};
 
 /// How a step ends here.
@@ -31,10 +33,16 @@ impl Core {
         let told = match is_first {
             true => End::Told,
             // What it has sent stays on offer for those whom the clean-up promised it to: they let go of it themselves.
-            false if status.reason() == catalogue::STEP_FINISHED => End::Finished,
+            false if status.reason() == catalogue::STEP_FINISHED => {
+                reached!("finished_then_ended");
+                End::Finished
+            }
             false => End::Again,
         };
         self.end_step(step, ended, &status, told);
+        if is_first && !mutant!("awaited_peers_not_told") {
+            self.keep_end(step, true);
+        }
         is_first
     }
 
@@ -48,6 +56,7 @@ impl Core {
             for link in &mut self.links {
                 link.channel.finish(step);
             }
+            self.keep_end(step, false);
         }
         let status = self
             .table
@@ -68,8 +77,8 @@ impl Core {
         self.deadlines.remove(&step);
         self.partings.forget(step);
         self.drop_early(|early| early.slot.step == step);
-        for link in 0..self.links.len() as u32 {
-            let entry = &mut self.links[link as usize];
+        for link in self.links.ids() {
+            let entry = &mut self.links[link];
             entry.parked.retain(|slot| slot.step != step);
             match how {
                 End::Told => entry.channel.abort(step, status),
@@ -88,10 +97,46 @@ impl Core {
         }
     }
 
+    /// A step ended here: a peer that is not there is told when it is.
+    fn keep_end(&mut self, step: StepId, is_abort: bool) {
+        let is_absent =
+            |peer: &&mut Peer| matches!(peer.state, PeerState::Awaited { .. } | PeerState::Gone);
+        for peer in self.peers.iter_mut().filter(is_absent) {
+            if peer.untold.len() >= limits::UNTOLD_ENDS {
+                peer.untold.pop_front();
+            }
+            peer.untold.push_back((step, is_abort));
+        }
+    }
+
+    /// The peer is there: it is told which steps ended meanwhile, of those whose end is remembered. A step that was
+    /// forgotten may have begun again.
+    pub(super) fn tell_ends(&mut self, at: PeerId) {
+        let peer = &mut self.peers[at];
+        let untold = std::mem::take(&mut peer.untold);
+        let links = peer.links.clone();
+        for (step, is_abort) in untold {
+            if !self.table.has_ended(step) {
+                continue;
+            }
+            let status = self.table.status_of(step).filter(|_| is_abort);
+            for &link in &links {
+                let Some(entry) = self.links.at_mut(link) else {
+                    continue;
+                };
+                match &status {
+                    Some(status) => entry.channel.abort(step, status),
+                    None => entry.channel.finish(step),
+                }
+                self.touch(link);
+            }
+        }
+    }
+
     /// A peer's shard is done with a step. What it has sent in it is here, or on offer, or is being written because we
     /// asked for it; nothing else comes. The step goes on here: others may have a part in it.
     #[cold]
-    pub(crate) fn heard_finish(&mut self, link: u32, step: StepId) {
+    pub(crate) fn heard_finish(&mut self, link: LinkId, step: StepId) {
         if self.table.has_ended(step) {
             return;
         }
@@ -113,14 +158,14 @@ impl Core {
     /// Receives that wait for a peer's shard which is done with their step end, unless something is still to come: then
     /// each asks, and the peer's answer ends it.
     #[inline]
-    pub(crate) fn ask_last(&mut self, link: u32, slot: Slot) {
+    pub(crate) fn ask_last(&mut self, link: LinkId, slot: Slot) {
         if self.partings.has(slot.step, link) {
             self.end_or_ask(link, slot);
         }
     }
 
     #[cold]
-    fn end_or_ask(&mut self, link: u32, slot: Slot) {
+    fn end_or_ask(&mut self, link: LinkId, slot: Slot) {
         if self.table.waiters_at(slot) == 0
             || self.table.has_items(slot)
             || self.early.iter().any(|early| early.slot == slot)
@@ -130,7 +175,7 @@ impl Core {
         }
         let point = Self::point_of(slot);
         let is_of_slot = |demand: &Demand| demand.key == slot.key && demand.point == point;
-        let entry = self.links.get(link as usize);
+        let entry = self.links.at(link);
         if entry.is_none_or(|entry| entry.channel.demands(is_of_slot).is_empty()) {
             return self.fail_waiters(slot, &faults::step_finished(slot.step));
         }
@@ -170,7 +215,7 @@ impl Core {
 
     /// There is no memory for a value that came: whoever waits hears so; the peer is not to blame.
     #[cold]
-    pub(super) fn no_room(&mut self, link: u32, slot: Slot, lines: u32, status: &Status) {
+    pub(super) fn no_room(&mut self, link: LinkId, slot: Slot, lines: u32, status: &Status) {
         self.return_lines(link, lines);
         self.stats.dropped += 1;
         self.fail_step(slot.step, status);

@@ -12,6 +12,7 @@ pub use waking::TaskWaker;
 
 use super::Shard;
 use super::faults;
+use super::ids::TaskId;
 use super::value::{Received, Waiter};
 use crate::ground::{FrameIter, Incarnation, Key, Nanos, Status, StepId, TensorMeta};
 use crate::memory::{MemoryError, Tensor, TensorBuilder};
@@ -67,7 +68,7 @@ impl PreparedKey {
 #[derive(Debug)]
 pub struct TaskContext<'a> {
     pub(crate) shard: &'a mut Shard,
-    pub(crate) task: u32,
+    pub(crate) task: TaskId,
 }
 
 impl TaskContext<'_> {

@@ -3,6 +3,7 @@
 //! It decides nothing of a value's way, and does nothing for values that are not timed.
 
 use super::core::{Core, Event};
+use super::ids::{LinkId, TaskId};
 use super::keys::Route;
 use super::recorder::What;
 use super::stages::Subject;
@@ -42,7 +43,7 @@ impl Shard {
 
     /// The value that the event brings is timed: until the task is called.
     #[cold]
-    pub(super) fn call_timed(&mut self, task: u32, trace: u16, event: TaskEvent) {
+    pub(super) fn call_timed(&mut self, task: TaskId, trace: u16, event: TaskEvent) {
         let woke = self.core.stages.wakes();
         self.call_task(task, event);
         self.core.stages.woke(trace, woke);
@@ -55,13 +56,13 @@ impl Core {
     pub(super) fn pushed(
         &mut self,
         (trace, bytes): (u16, u64),
-        link: u32,
+        link: LinkId,
         slot: Slot,
         ordinal: u32,
     ) {
         let stamp = self.stages.stamp(trace);
         let subject = self.subject(slot, ordinal, bytes);
-        let Some(entry) = self.links.get_mut(link as usize) else {
+        let Some(entry) = self.links.at_mut(link) else {
             return;
         };
         entry.channel.stamp_last(stamp);
@@ -80,7 +81,7 @@ impl Core {
     #[cold]
     pub(super) fn timed(
         &mut self,
-        link: u32,
+        link: LinkId,
         slot: Slot,
         ordinal: u32,
         len: usize,
@@ -88,7 +89,7 @@ impl Core {
         path: Path,
     ) -> u16 {
         let subject = self.subject(slot, ordinal, len as u64);
-        let Some(entry) = self.links.get(link as usize) else {
+        let Some(entry) = self.links.at(link) else {
             return 0;
         };
         let port = entry.qp.map_or(usize::MAX, |(port, _)| port);
@@ -156,8 +157,8 @@ impl Core {
                 .at(ticket)
                 .is_some_and(|it| it.slot == slot && it.is_wanted)
         });
-        let is_up = |link: u32| {
-            let link = self.links.get(link as usize);
+        let is_up = |link: LinkId| {
+            let link = self.links.at(link);
             link.is_some_and(|link| link.channel.is_up())
         };
         let counter = match entry {

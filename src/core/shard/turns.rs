@@ -3,6 +3,7 @@
 //! It knows no lanes: ordinals have no gaps, so whatever is missing is still on its way.
 
 use super::core::{Core, Early};
+use super::ids::LinkId;
 use super::value::Value;
 use crate::channel::Rule;
 use crate::rendezvous::{Arrived, Slot};
@@ -13,7 +14,7 @@ impl Core {
     #[cold]
     pub(super) fn arrive_in_turn(
         &mut self,
-        link: u32,
+        link: LinkId,
         slot: Slot,
         ordinal: u32,
         item: Arrived<Value>,
@@ -31,7 +32,13 @@ impl Core {
         self.release_early(link, slot);
     }
 
-    pub(super) fn take_item(&mut self, link: u32, slot: Slot, ordinal: u32, item: Arrived<Value>) {
+    pub(super) fn take_item(
+        &mut self,
+        link: LinkId,
+        slot: Slot,
+        ordinal: u32,
+        item: Arrived<Value>,
+    ) {
         match item {
             Arrived::Value(value) => self.take_in(link, slot, ordinal, value),
             Arrived::Offer(token) => {
@@ -54,7 +61,7 @@ impl Core {
     }
 
     /// A value of an ended step, or one that was here before: it goes, and its credit back.
-    pub(super) fn drop_item(&mut self, link: u32, item: Arrived<Value>) {
+    pub(super) fn drop_item(&mut self, link: LinkId, item: Arrived<Value>) {
         match item {
             Arrived::Value(value) => {
                 self.stats.dropped += 1;
@@ -70,10 +77,10 @@ impl Core {
 
     /// True if values of the link may come before others that were sent before them: some go by landings.
     #[inline]
-    pub(super) fn may_overtake(&self, link: u32) -> bool {
+    pub(super) fn may_overtake(&self, link: LinkId) -> bool {
         let asks = self
             .links
-            .get(link as usize)
+            .at(link)
             .is_some_and(|entry| entry.channel.load()[0] > 0);
         (asks || !self.early.is_empty()) && self.settings.rules.on(Rule::NoOrderBetweenLanes)
     }

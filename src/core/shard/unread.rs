@@ -9,8 +9,9 @@ use super::TaskEvent;
 use super::call::Note;
 use super::core::{Core, Event};
 use super::faults;
+use super::ids::{LinkId, NO_LINK, TaskId};
 use super::stops::Stops;
-use super::value::{Handed, NO_LINK, NOT_LENT, Received, Value, Waiter};
+use super::value::{Handed, NOT_LENT, Received, Value, Waiter};
 use super::wait::WaitCell;
 use crate::ground::Status;
 use crate::rendezvous::{Arrival, Origin, Slot};
@@ -19,7 +20,7 @@ impl Event {
     /// A receive of a task ended; a value came from that shard's table.
     #[inline]
     pub(super) fn received(
-        task: u32,
+        task: TaskId,
         token: u64,
         trace: u16,
         shard: u16,
@@ -110,7 +111,7 @@ impl Core {
     /// goes back.
     pub(super) fn hand_over_in_order(
         &mut self,
-        link: u32,
+        link: LinkId,
         slot: Slot,
         matched: Vec<(Waiter, Value, Origin)>,
     ) {
@@ -145,7 +146,7 @@ impl Core {
     }
 
     /// A task is gone: what it was about to be brought goes back.
-    pub(super) fn give_back_events(&mut self, task: u32) {
+    pub(super) fn give_back_events(&mut self, task: TaskId) {
         let mut unread = Vec::new();
         for _ in 0..self.events.len() {
             match self.events.pop_front() {

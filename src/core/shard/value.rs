@@ -1,6 +1,7 @@
 //! What the shard's table holds: values on one side, those who wait on the other.
 
 use super::faults;
+use super::ids::{LinkId, NO_LINK, TaskId};
 use super::mailbox::bytes_of;
 use crate::channel::Payload;
 use crate::ground::{Region, Status, TensorMeta};
@@ -8,9 +9,6 @@ use crate::memory::strings::Strings;
 use crate::memory::{Element, Tensor};
 use crate::rendezvous::Origin;
 use crate::wire::Ticket;
-
-/// No link: the value is local, or has not been given to one.
-pub(crate) const NO_LINK: u32 = u32::MAX;
 
 /// Its bytes are no lease that goes back: no ticket is this number, since a table of offers has fewer places.
 pub(crate) const NOT_LENT: u32 = u32::MAX;
@@ -25,7 +23,7 @@ pub(crate) struct Value {
     pub(crate) trace: u16,
     /// Push credit it holds: given back to the link it came by when it is taken.
     pub(crate) lines: u32,
-    pub(crate) link: u32,
+    pub(crate) link: LinkId,
     /// On its way out: the ticket, packed, of the receiver's own offer that it is a lease of.
     pub(crate) lent: u32,
 }
@@ -171,7 +169,7 @@ pub struct Handed {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Waiter {
     /// An in-shard task, with the token it gave.
-    Task { task: u32, token: u64 },
+    Task { task: TaskId, token: u64 },
     /// Somebody of this process who waits elsewhere: a slot of the shard's waits.
     Wait(Ticket),
     /// A peer's request, kept in the shard's asked-for table.

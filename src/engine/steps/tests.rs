@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::*;
 use crate::engine::tests::{Way, pair};
+use crate::engine::{Config, Engine};
 use crate::ground::{Code, catalogue};
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -137,6 +138,69 @@ fn a_finish_is_told_over_shared_memory() {
 #[test]
 fn a_finish_is_told_over_tcp() {
     hears_of_finish(Way::Tcp);
+}
+
+fn config(name: &str, shards: usize) -> Config {
+    let mut config = Config::new(format!("/job:{name}/task:0"));
+    (config.shards, config.share_cores, config.control) = (shards, true, false);
+    config.arena.segment_bytes = 1 << 20;
+    config
+}
+
+fn start(name: &str, shards: usize) -> Engine {
+    Engine::start(config(name, shards)).unwrap()
+}
+
+/// Steps that end while the peer is yet to come: it hears of them when it is there, and begins to wait afterwards.
+#[test]
+fn a_peer_that_comes_later_hears_how_steps_ended() {
+    for shards in [1, 2] {
+        let (a, b) = (start("a", shards), start("b", shards));
+        let key = Key::between("a", "b", "edge").unwrap();
+        a.step(StepId(1)).send(&key, one(1)).unwrap();
+        // From here on it is awaited.
+        wait_until(|| !a.pending().is_empty());
+        a.step(StepId(1)).abort(broke());
+        a.step(StepId(2)).send(&key, one(2)).unwrap();
+        a.step(StepId(2)).finish();
+        a.step(StepId(3)).send(&key, one(3)).unwrap();
+        a.connect_local(&b).unwrap();
+        let received = b.step(StepId(3)).recv(&key).deadline(PATIENCE).wait();
+        assert_eq!(received.unwrap().tensor.bytes(), [3]);
+        for (step, reason) in [(1, catalogue::PEER_STATUS), (2, catalogue::STEP_FINISHED)] {
+            let waited = b.step(StepId(step)).recv(&key).deadline(PATIENCE).wait();
+            assert_eq!(waited.unwrap_err().reason(), reason, "{shards} shards");
+        }
+    }
+}
+
+/// The same, of a peer that was given up before.
+#[test]
+fn a_peer_that_was_given_up_hears_how_steps_ended() {
+    let mut config = config("a", 1);
+    config.connect_timeout = Duration::from_millis(50);
+    let a = Engine::start(config).unwrap();
+    let key = Key::between("a", "b", "edge").unwrap();
+    a.step(StepId(1)).send(&key, one(1)).unwrap();
+    wait_until(|| !a.pending().is_empty());
+    wait_until(|| a.pending().is_empty());
+    a.step(StepId(2)).abort(broke());
+    let b = start("b", 1);
+    a.connect_local(&b).unwrap();
+    let waited = b.step(StepId(2)).recv(&key).deadline(PATIENCE).wait();
+    assert_eq!(waited.unwrap_err().reason(), catalogue::PEER_STATUS);
+}
+
+fn broke() -> Status {
+    Status::new(Code::Internal, "TEST", "it broke")
+}
+
+fn wait_until(is_so: impl Fn() -> bool) {
+    let until = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < until, "it never was so");
+        std::thread::yield_now();
+    }
 }
 
 #[test]

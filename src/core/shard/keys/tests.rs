@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
+use crate::shard::ids::NO_LINK;
 
 fn key(edge: u32) -> Key {
     Key::between("a", "a", &format!("edge{edge}")).unwrap()
 }
 
 fn insert(keys: &mut Keys, edge: u32) -> KeyId {
-    keys.insert(KeyEntry::new(key(edge), Route::Local, 0, u32::MAX))
+    keys.insert(KeyEntry::new(key(edge), Route::Local, 0, NO_LINK))
 }
 
 proptest! {

@@ -8,6 +8,10 @@ use crate::fabric::LoopbackPort;
 use crate::ground::{FrameIter, StepId};
 use crate::rendezvous::KeyId;
 
+fn peer(row: usize) -> PeerId {
+    PeerId::of_row(row)
+}
+
 fn head(sampling: u32) -> Head {
     Head {
         task: "/job:a".into(),
@@ -93,7 +97,7 @@ fn a_value_is_followed_from_its_sender_to_its_receiver() {
     let (mut receiver, now) = stages(64);
     let at = |nanos: u64| now.store(nanos, Ordering::Relaxed);
     at(1150);
-    let trace = receiver.arrived(stamp, 0, 0, Path::Inline, &subject(4));
+    let trace = receiver.arrived(stamp, peer(0), 0, Path::Inline, &subject(4));
     at(1155);
     receiver.meets(trace);
     assert_eq!(receiver.take_handing(), trace);
@@ -124,7 +128,7 @@ fn the_time_on_the_wire_needs_a_comparison_and_nonsense_is_left_out() {
     now.store(5_000, Ordering::Relaxed);
     // A port that nobody knows is no neighbour's.
     let far = |receiver: &mut Stages, stamp: u64| {
-        let trace = receiver.arrived(stamp, 2, 9, Path::Inline, &subject(4));
+        let trace = receiver.arrived(stamp, peer(2), 9, Path::Inline, &subject(4));
         receiver.meets(trace);
         receiver.woke(trace, Nanos(5_000));
     };
@@ -136,7 +140,7 @@ fn the_time_on_the_wire_needs_a_comparison_and_nonsense_is_left_out() {
         rate: 1 << 32,
     };
     receiver.compare(
-        2,
+        peer(2),
         Some(PeerClock {
             scale,
             error_ns: 50,
@@ -198,7 +202,7 @@ fn the_stages_leave_nothing_out() {
         wait(77);
         sender.sent(trace, 0, Path::Inline, &subject(4));
         wait(5000);
-        let trace = receiver.arrived(stamp, 0, 0, Path::Inline, &subject(4));
+        let trace = receiver.arrived(stamp, peer(0), 0, Path::Inline, &subject(4));
         wait(1 << (round % 16));
         receiver.meets(trace);
         let trace = receiver.take_handing();

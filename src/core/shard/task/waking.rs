@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::ground::Status;
 use crate::shard::call::Call;
+use crate::shard::ids::TaskId;
 use crate::shard::mailbox::Mailbox;
 use crate::shard::wait::WaitCell;
 use crate::sync::{AtomicBool, AtomicU32, Ordering, SegQueue};
@@ -45,6 +46,11 @@ impl TaskWaker {
             mailbox,
             seat: Arc::new(seat),
         }
+    }
+
+    /// True if that is its shard's mailbox.
+    pub fn is_of(&self, mailbox: &Arc<Mailbox>) -> bool {
+        Arc::ptr_eq(&self.mailbox, mailbox)
     }
 
     /// The seat that it wakes.
@@ -100,13 +106,13 @@ impl Seat {
     }
 
     /// The task sits here, for as long as it runs. The shard's own thread alone asks for it.
-    pub(crate) fn sit(&self, task: u32) {
-        self.task.store(task, Ordering::Relaxed);
+    pub(crate) fn sit(&self, task: TaskId) {
+        self.task.store(task.number(), Ordering::Relaxed);
     }
 
     /// Whom to call. Wakes from here on want another call.
-    pub(crate) fn answer(&self) -> u32 {
+    pub(crate) fn answer(&self) -> TaskId {
         self.is_rung.swap(false, Ordering::AcqRel);
-        self.task.load(Ordering::Relaxed)
+        TaskId::from_number(self.task.load(Ordering::Relaxed))
     }
 }
