@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
+use rendez::drive::PollPolicy;
 use rendez::engine::{Config, Engine};
 use rendez::graph::partition::Options;
 use rendez::graph::{Builder, Cut, Devices, Graph, Import, Ops, Output, ints, partition};
@@ -19,7 +20,6 @@ use rendez::memory::Tensor;
 use rendez::proto::tensorflow::DataType;
 use rendez::server::executor::{self, Executor, Plan};
 use rendez::server::value::Value;
-use rendez::shard::run::PollPolicy;
 
 const DEVICES: [&str; 2] = [
     "/job:a/replica:0/task:0/device:CPU:0",

@@ -55,7 +55,8 @@ run_thread() {
     export TSAN_OPTIONS="second_deadlock_stack=1:exitcode=99"
     sanitize thread \
         "-p rendez-core --lib -- memory:: fabric:: shard::" \
-        "--test conformance"
+        "--test conformance" \
+        "--test drive"
 }
 
 if [ $# -eq 0 ]; then set -- address; fi

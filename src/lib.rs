@@ -126,7 +126,7 @@ extern crate rendez_core;
 #[doc(hidden)]
 pub use rendez_core::reached;
 #[doc(inline)]
-pub use rendez_core::{channel, fabric, ground, memory, rendezvous, shard, sync, wire};
+pub use rendez_core::{channel, drive, fabric, ground, memory, rendezvous, shard, sync, wire};
 
 pub mod files;
 

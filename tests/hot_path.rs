@@ -16,10 +16,10 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use rendez::drive::PollPolicy;
 use rendez::engine::{Config, Engine};
 use rendez::ground::{DType, Key, Shape, Status, StepId, TensorMeta};
 use rendez::memory::Tensor;
-use rendez::shard::run::PollPolicy;
 use rendez::shard::{Path, PreparedKey, Received, Task, TaskContext, TaskEvent};
 
 /// The system's allocator, counting what each thread asks of it.

@@ -18,7 +18,9 @@ const LONG: Duration = Duration::from_secs(20);
 fn config(task: &str) -> Config {
     let mut config = Config::new(task);
     (config.shards, config.share_cores) = (1, true);
-    config.poll = rendez::shard::run::PollPolicy::Park;
+    config.poll = rendez::drive::PollPolicy::Park;
+    // All of them, also where the sender turns its shard itself.
+    config.stage_sampling = 1;
     config
 }
 
@@ -77,7 +79,7 @@ fn hand_overs_show_in_metrics_and_stages() {
                 .map(|times| times.count())
                 .sum()
         };
-        // Every value of an application thread is timed, on both sides.
+        // Every value is timed, on both sides.
         assert_eq!(
             [Stage::Matched, Stage::Posted].map(|stage| count(&a, stage)),
             [50, 50]

@@ -12,7 +12,7 @@ use super::bench::Case;
 use super::exits::with_table;
 use super::units::{self, Sizes};
 use crate::control::Address;
-use crate::shard::run::PollPolicy;
+use crate::drive::PollPolicy;
 
 /// Version and, where the build knew it, commit: `0.1.0 (84260ca)`.
 pub(super) const VERSION: &str = match option_env!("RENDEZ_VERSION") {
@@ -282,9 +282,10 @@ pub struct BenchArgs {
     /// Open loop: sends a second, due at fixed times; latency counts from then (no coordinated omission).
     #[arg(long, value_name = "PER_SECOND", value_parser = units::rate)]
     pub rate: Option<f64>,
-    /// How the shards wait for work; with --listen, how the far side's does.
-    #[arg(long, value_enum, default_value_t = Poll::Busy)]
-    pub poll: Poll,
+    /// How the shards wait for work; with --listen, how the far side's does. By default 'busy', and 'adaptive' with
+    /// --from thread, so that threads turn the shards themselves.
+    #[arg(long, value_enum)]
+    pub poll: Option<Poll>,
     /// Write every byte in place before each send, and read every byte in place at the receiver.
     #[arg(long)]
     pub touch: bool,
@@ -328,6 +329,16 @@ impl BenchArgs {
             Transport::Shm
         };
         self.transport.unwrap_or(implied)
+    }
+
+    /// How shards wait, given or implied.
+    #[must_use]
+    pub fn poll(&self) -> Poll {
+        let implied = match self.from {
+            From::Shard => Poll::Busy,
+            From::Thread => Poll::Adaptive,
+        };
+        self.poll.unwrap_or(implied)
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Knows services and tables; `observer.rs` asks.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -122,18 +123,28 @@ pub fn explain(args: &QuestionArgs, terminal: &mut Terminal) -> Result<(), CliEr
         .to_vec(),
     ];
     let json = args.ask.json.then_some("from");
+    let mut drivers = BTreeMap::<String, Vec<String>>::new();
     let mut unanswered = Unanswered::default();
     let question = ConnectedRequest {
         probe_ms: observer.patience().as_millis() as u64 / 2,
     };
     for (target, reply) in observer.ask_all::<ConnectedReply>(services::CONNECTED, &question) {
         match reply {
-            Ok(reply) => explained(&target.name(), &reply, args.ask.json, &mut lines, terminal)?,
+            Ok(reply) => {
+                explained(&target.name(), &reply, args.ask.json, &mut lines, terminal)?;
+                let those = drivers.entry(reply.driver).or_default();
+                those.push(target.name());
+            }
             Err(status) => unanswered.tell(target, &status, json, terminal)?,
         }
     }
     if lines.len() > 1 {
         terminal.line(ways(lines, terminal.width()))?;
+    }
+    // A task of an older version says nothing of it.
+    let known = drivers.iter().filter(|(driver, _)| !driver.is_empty());
+    for (driver, tasks) in known.filter(|_| !args.ask.json) {
+        terminal.line(format!("drive: {driver} at {}", tasks.join(", ")))?;
     }
     unanswered.end()
 }
@@ -155,6 +166,8 @@ struct Explained<'a> {
     protection: &'a str,
     /// Bytes, with the dimensions, up to which a value is small.
     small_max: u64,
+    /// Who turns the shards of `from`.
+    driver: &'a str,
     small: &'a str,
     large: &'a str,
     why: &'a str,
@@ -194,6 +207,7 @@ fn explained(
             path: &peer.path,
             protection: &peer.protection,
             small_max: reply.inline_max,
+            driver: &reply.driver,
             small: "inline, in one frame",
             large,
             why,

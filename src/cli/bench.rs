@@ -19,12 +19,12 @@ use super::page::Html;
 use super::report::{Baseline, Growing, Repeated, Row, StageRow, TIMES};
 use super::terminal::Terminal;
 use super::units::{show_bytes, show_nanos};
+use crate::drive::PollPolicy;
 use crate::engine::counters;
 use crate::engine::recording::StageTimes;
 use crate::ground::catalogue;
 use crate::proto::services::StageStat;
 use crate::shard::recorder::Stage;
-use crate::shard::run::PollPolicy;
 use interrupt::Interrupts;
 
 /// A raw reference is measured for at most this long: it settles sooner than anything above it.
@@ -303,7 +303,7 @@ fn case(args: &BenchArgs, bytes: u64) -> Case {
         rate: args.rate,
         check: args.check,
         touch: args.touch,
-        poll: args.poll.into(),
+        poll: args.poll().into(),
         parked: args.parked,
     }
 }

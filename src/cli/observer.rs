@@ -70,7 +70,7 @@ impl Observer {
         (config.shards, config.share_cores) = (1, true);
         // Who measures says how to wait; who only asks sleeps.
         if !args.settings.flags.iter().any(|(key, _)| *key == "poll") {
-            config.poll = crate::shard::run::PollPolicy::Park;
+            config.poll = crate::drive::PollPolicy::Park;
         }
         config.arena.segment_bytes = 1 << 20;
         (config.closed, config.epoch) = (false, None);

@@ -6,7 +6,7 @@
 //! * Floor 3, the pure column: [`rendezvous`], the matching table, and [`channel`], the protocol with one peer. No
 //!   clock, no I/O, no `unsafe`.
 //! * Floor 3, the machine column: [`memory`], where tensors lie, and [`fabric`], which moves frames and bytes.
-//! * Floor 4: [`shard`], the loop. One thread per core, and the only room where the columns meet.
+//! * Floor 4: [`shard`], the loop, the only room where the columns meet; and [`drive`], who turns it.
 
 #[macro_use]
 #[doc(hidden)]
@@ -26,4 +26,5 @@ pub mod rendezvous;
 pub mod fabric;
 pub mod memory;
 
+pub mod drive;
 pub mod shard;

@@ -7,7 +7,7 @@
 pub use core::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
 };
-pub(crate) use std::sync::Arc;
+pub(crate) use std::sync::{Arc, Mutex, MutexGuard};
 
 pub(crate) use atomic_waker::AtomicWaker;
 pub use crossbeam::queue::{ArrayQueue, SegQueue};

@@ -9,7 +9,7 @@ use std::future::Future;
 use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Wake, Waker};
 
 use event_listener::{Event, EventListener};
 
@@ -192,6 +192,12 @@ impl Hook {
         self.0 = None;
     }
 
+    /// Has `tell` called when the token is cancelled. True if it is already.
+    pub(super) fn call(&mut self, tell: impl Fn() + Send + Sync + 'static) -> bool {
+        let waker = Waker::from(Arc::new(Tell(tell)));
+        self.poll(&mut Context::from_waker(&waker))
+    }
+
     /// True once, when the token is cancelled. Until then the context's waker is woken for it.
     pub(super) fn poll(&mut self, context: &mut Context<'_>) -> bool {
         let Some(hung) = &mut self.0 else {
@@ -211,6 +217,14 @@ impl Hook {
             self.loosen();
         }
         is_cancelled
+    }
+}
+
+struct Tell<F>(F);
+
+impl<F: Fn() + Send + Sync> Wake for Tell<F> {
+    fn wake(self: Arc<Self>) {
+        (self.0)();
     }
 }
 

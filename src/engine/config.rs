@@ -23,10 +23,10 @@ use std::time::Duration;
 use crate::channel::Rules;
 use crate::cluster::{ClusterSpec, HostPort};
 use crate::control::{Address, PathWish, RuntimeKind};
+use crate::drive::{Driver, PollPolicy};
 use crate::ground::{Code, Status, catalogue, limits};
 use crate::memory::ArenaConfig;
 use crate::shard::Settings;
-use crate::shard::run::PollPolicy;
 
 pub use layers::{Origin, Origins};
 pub use page::reference_page;
@@ -51,6 +51,8 @@ pub struct Config {
     pub share_cores: bool,
     /// How shards wait for work.
     pub poll: PollPolicy,
+    /// Who turns the shards.
+    pub drive: Driver,
     /// Start a control plane: without one only `connect_local` connects.
     pub control: bool,
     /// Which control runtime to use; `None` for what the machine allows.
@@ -171,6 +173,7 @@ impl Config {
             cores: Vec::new(),
             share_cores: false,
             poll: PollPolicy::default(),
+            drive: Driver::default(),
             control: true,
             runtime: None,
             connect_timeout: Duration::from_secs(10),

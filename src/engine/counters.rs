@@ -97,6 +97,8 @@ metrics! {
     counter "rendez_poll_turns" {state = "busy"} 1.0 |stats| stats.turns.saturating_sub(stats.idle_turns),
         "Turns of the poll loop that did something, or did not.";
     counter "rendez_poll_turns" {state = "idle"} 1.0 |stats| stats.idle_turns, "";
+    counter "rendez_driven" 1.0 |stats| stats.driven,
+        "Times that a thread which sent or waited turned the shard itself, as `drive` allows.";
     counter "rendez_poll_seconds" {state = "busy"} 1e-9 |stats| stats.busy_ns,
         "Time of the shard's thread, by what it did.";
     counter "rendez_poll_seconds" {state = "idle"} 1e-9 |stats| stats.idle_ns, "";

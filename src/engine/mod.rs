@@ -7,6 +7,7 @@ mod admission;
 mod cancel;
 mod config;
 pub mod counters;
+mod drive;
 mod links;
 pub mod metrics;
 mod rdma;
@@ -53,9 +54,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crossbeam::channel;
-use crossbeam::queue::ArrayQueue;
 
 use crate::control::{Address, Control, RuntimeReport, Services};
+use crate::drive::{Drive, finish_all, is_shard_thread};
 use crate::fabric::doorbell::Doorbell;
 use crate::ground::device::TaskName;
 use crate::ground::{Code, Incarnation, Nanos, Status, StepId, catalogue};
@@ -63,12 +64,9 @@ use crate::memory::{HugePagesReport, Pool};
 use crate::shard::call::Call;
 use crate::shard::mailbox::Mailbox;
 use crate::shard::recorder::Recorder;
-use crate::shard::run::is_shard_thread;
-use crate::shard::value::Handed;
 use crate::shard::wait::WaitCell;
 use crate::shard::{Clock, PendingItem, ShardStats, Task, TaskWaker, faults, forks};
 use recording::ComparedClock;
-use recv::block_on_cell;
 use steps::Steps;
 use wiring::Wiring;
 
@@ -102,6 +100,8 @@ pub(crate) struct Inner {
     pub(crate) clock: Clock,
     pub(crate) mailboxes: Vec<Arc<Mailbox>>,
     pub(crate) doorbells: Vec<Arc<Doorbell>>,
+    /// Who turns each shard; none in a simulation.
+    pub(crate) drives: Vec<Arc<Drive>>,
     /// Bytes a shard's table may park: above a quarter of it in a mailbox, a send waits for its answer.
     pub(crate) parked_bytes: u64,
     pub(crate) steps: Steps,
@@ -109,8 +109,6 @@ pub(crate) struct Inner {
     pub(crate) control: OnceLock<Control>,
     /// The arena of application threads, which no shard owns.
     pub(crate) pool: Mutex<Pool>,
-    /// Wait cells for another use.
-    pub(crate) cells: ArrayQueue<Arc<WaitCell<Handed>>>,
     pub(crate) crew: Mutex<Option<Crew>>,
     /// What all ended with, if a shard panicked.
     pub(crate) failed: OnceLock<Status>,
@@ -228,7 +226,9 @@ impl Engine {
         }
         let waker = TaskWaker::new(Arc::clone(mailbox));
         let seat = Arc::clone(waker.seat());
-        mailbox.call(Call::Spawn { task, seat });
+        self.inner
+            .reach_shard(index)
+            .call(Call::Spawn { task, seat });
         Ok(waker)
     }
 
@@ -437,20 +437,18 @@ impl Engine {
 
     fn ask_all<T>(&self, call: impl Fn(Arc<WaitCell<T>>) -> Call) -> Result<Vec<T>, Status> {
         recv::may_wait()?;
-        let cells: Vec<_> = self
-            .inner
-            .mailboxes
-            .iter()
-            .filter(|mailbox| !mailbox.is_closed())
-            .map(|mailbox| {
+        let shards = self.inner.reach_all();
+        let cells: Vec<_> = shards
+            .filter(|shard| !shard.mailbox.is_closed())
+            .map(|shard| {
                 let cell = Arc::new(WaitCell::default());
-                mailbox.call(call(Arc::clone(&cell)));
-                cell
+                shard.call(call(Arc::clone(&cell)));
+                (shard, cell)
             })
             .collect();
         let answers = cells
             .iter()
-            .filter_map(|cell| block_on_cell(cell, Some(Duration::from_secs(5)))?.ok());
+            .filter_map(|(shard, cell)| shard.wait(cell, Some(Duration::from_secs(5)))?.ok());
         Ok(answers.collect())
     }
 
@@ -525,9 +523,14 @@ impl Inner {
             // Nothing is ever said: it ends when all of them have.
             let _ = done.recv();
         }
+        // Those without a thread; their connections end below, when their peers know why.
+        let has_threads = !threads.is_empty();
+        let shards = self.drives.iter().filter(|_| !has_threads);
+        let shards = finish_all(shards.map(Arc::as_ref));
         if let Some(control) = self.control.get() {
             control.stop("the task ends", PARTING);
         }
+        drop(shards);
         drop(stay);
         for thread in threads
             .into_iter()
@@ -569,6 +572,7 @@ impl Inner {
         std::mem::forget(Arc::clone(&self.wiring));
         std::mem::forget(self.mailboxes.clone());
         std::mem::forget(self.doorbells.clone());
+        std::mem::forget(self.drives.clone());
     }
 }
 

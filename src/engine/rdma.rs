@@ -24,6 +24,7 @@ use super::Inner;
 use super::config::{Config, Require, VerbsSettings};
 use super::start::VERBS;
 use crate::control::{NoRdma, Path};
+use crate::drive::Driver;
 use crate::fabric::AnyPort;
 use crate::fabric::verbs::sys::{self, Table};
 use crate::fabric::verbs::{
@@ -74,6 +75,9 @@ impl Rdma {
         let unwanted = |why| Err((Status::of(catalogue::PATH_REFUSED, why), false));
         let found = match (settings.enabled, config.has_tls() && !settings.in_clear) {
             (false, _) => unwanted("switched off by the setting `verbs`"),
+            (true, _) if config.drive == Driver::Caller => unwanted(
+                "`drive = \"caller\"` leaves no thread that would answer a device's greeting",
+            ),
             (true, true) => unwanted(
                 "TLS is set, and RDMA would carry tensors in clear: the setting `verbs_in_clear` allows that",
             ),

@@ -1,17 +1,19 @@
 //! Receives of application threads: a future for any runtime, and a blocking wait.
 
+use std::cell::RefCell;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::Thread;
-use std::time::{Duration, Instant};
+use std::task::{Context, Poll};
+use std::time::Duration;
 
 use super::Inner;
 use super::cancel::{CancelToken, Hook};
-use crate::ground::{Key, Nanos, Status, StepId};
+use super::drive::Reach;
+use crate::drive::{Drive, is_shard_thread};
+use crate::ground::{Key, Nanos, Status, StepId, limits};
 use crate::shard::mailbox::{Cancel, Command, give_up};
-use crate::shard::run::is_shard_thread;
+use crate::shard::stops::Stops;
 use crate::shard::value::Handed;
 use crate::shard::wait::WaitCell;
 use crate::shard::{Received, faults, forks};
@@ -52,6 +54,9 @@ pub struct Recv {
     hook: Hook,
     state: State,
 }
+
+/// The mailbox takes nothing.
+struct Full;
 
 #[derive(Debug)]
 enum State {
@@ -108,22 +113,94 @@ impl Recv {
         if let Err(status) = may_wait() {
             return Err(self.ended.take().unwrap_or(status));
         }
-        if !self.hook.is_loose() {
-            return futures_lite::future::block_on(self);
-        }
-        self.begin()?;
+        let begins = self.prepare()?;
         let State::Waiting(cell) = &self.state else {
             return Err(faults::cancelled());
         };
-        let outcome = block_on_cell(cell, None).unwrap_or_else(|| Err(faults::cancelled()));
+        let shard = self.engine.reach(&self.key);
+        if !self.hook.is_loose() {
+            let (stopped, mailbox) = (Arc::clone(cell), Arc::clone(shard.mailbox));
+            let tell_shard = move || {
+                stopped.stop();
+                mailbox.cancel(Cancel::Recv(Arc::clone(&stopped)));
+            };
+            if self.hook.call(tell_shard) {
+                let cell = Arc::clone(cell);
+                return self.cancel(cell);
+            }
+        }
+        let outcome = match begins {
+            None => Ok(shard.wait(cell, None)),
+            Some((deadline, stops)) => self.ask(shard, cell, deadline, stops),
+        };
+        let Ok(outcome) = outcome else {
+            return Err(self.refused());
+        };
+        let outcome = outcome.unwrap_or_else(|| Err(faults::cancelled()));
         self.engine.woke(&self.key, cell);
         self.recycle();
         outcome.map(|handed| handed.received)
     }
 
+    /// Begins, and waits: in one turn of the shard, if nobody else has it. `None` if nothing will come.
+    #[inline]
+    fn ask(
+        &self,
+        shard: Reach<'_>,
+        cell: &Arc<WaitCell<Handed>>,
+        deadline: Nanos,
+        stops: Option<Stops>,
+    ) -> Result<Option<Result<Handed, Status>>, Full> {
+        if let Some(mut turn) = shard.drive.and_then(Drive::enter_soon) {
+            turn.recv(&self.key, self.step, deadline, Arc::clone(cell), stops);
+            return Ok(turn.wait(cell, None));
+        }
+        let command = self.command(cell, deadline, stops);
+        shard.mailbox.command(command).map_err(|_| Full)?;
+        Ok(shard.wait(cell, None))
+    }
+
+    /// Begins, if it has not.
     fn begin(&mut self) -> Result<(), Status> {
-        if !matches!(self.state, State::New) {
+        let Some((deadline, stops)) = self.prepare()? else {
             return Ok(());
+        };
+        let State::Waiting(cell) = &self.state else {
+            return Err(faults::cancelled());
+        };
+        let command = self.command(cell, deadline, stops);
+        match self.engine.reach(&self.key).command(command) {
+            Ok(()) => Ok(()),
+            Err(_) => Err(self.refused()),
+        }
+    }
+
+    /// The shard takes nothing: it has not begun, and never will.
+    fn refused(&mut self) -> Status {
+        self.state = State::Done;
+        self.engine.refusal(self.engine.reach(&self.key).mailbox)
+    }
+
+    /// What the shard is asked for.
+    fn command(
+        &self,
+        cell: &Arc<WaitCell<Handed>>,
+        deadline: Nanos,
+        stops: Option<Stops>,
+    ) -> Command {
+        Command::Recv {
+            key: self.key.clone(),
+            step: self.step,
+            deadline,
+            cell: Arc::clone(cell),
+            stops,
+        }
+    }
+
+    /// If it has not begun: from here on it waits, until when, and what may stop it.
+    fn prepare(&mut self) -> Result<Option<(Nanos, Option<Stops>)>, Status> {
+        if !matches!(self.state, State::New) {
+            return Ok(None);
         }
         if let Some(status) = self.ended.take() {
             self.state = State::Done;
@@ -144,29 +221,14 @@ impl Recv {
         let deadline = self.deadline.map_or(Nanos::NEVER, |patience| {
             self.engine.clock.deadline(patience)
         });
-        let cell = self.engine.cell();
-        let command = Command::Recv {
-            key: self.key.clone(),
-            step: self.step,
-            deadline,
-            cell: Arc::clone(&cell),
-            stops: self.hook.stops(),
-        };
-        let mailbox = self.engine.mailbox_of(&self.key);
-        if mailbox.command(command).is_err() {
-            let status = self.engine.refusal(mailbox);
-            self.state = State::Done;
-            return Err(status);
-        }
-        self.state = State::Waiting(cell);
-        Ok(())
+        self.state = State::Waiting(spare_cell());
+        Ok(Some((deadline, self.hook.stops())))
     }
 
     fn recycle(&mut self) {
         self.hook.loosen();
         if let State::Waiting(cell) = std::mem::replace(&mut self.state, State::Done) {
-            // A full store of cells just lets this one go.
-            let _ = self.engine.cells.push(cell);
+            keep_cell(cell);
         }
     }
 
@@ -174,7 +236,7 @@ impl Recv {
     fn cancel(&mut self, cell: Arc<WaitCell<Handed>>) -> Result<Received, Status> {
         if cell.give_up() {
             self.state = State::Done;
-            let mailbox = self.engine.mailbox_of(&self.key);
+            let mailbox = self.engine.reach(&self.key).mailbox;
             mailbox.cancel(Cancel::Recv(cell));
             return Err(faults::cancelled());
         }
@@ -187,7 +249,7 @@ impl Recv {
     /// Ends it before it has told its outcome: what it was brought goes back.
     fn end(&mut self) {
         if let State::Waiting(cell) = &self.state {
-            if give_up(self.engine.mailbox_of(&self.key), cell) {
+            if give_up(self.engine.reach(&self.key).mailbox, cell) {
                 self.recycle();
             } else {
                 // The shard holds the cell until it has heard of this.
@@ -201,12 +263,17 @@ impl Future for Recv {
     type Output = Result<Received, Status>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let is_new = matches!(self.state, State::New);
         if let Err(status) = self.begin() {
             return Poll::Ready(Err(status));
         }
         let State::Waiting(cell) = &self.state else {
             return Poll::Ready(Err(faults::cancelled()));
         };
+        let shard = self.engine.reach(&self.key);
+        if !is_new && !cell.is_filled() {
+            shard.progress();
+        }
         match cell.poll(context.waker()) {
             Poll::Ready(outcome) => {
                 self.engine.woke(&self.key, cell);
@@ -214,6 +281,7 @@ impl Future for Recv {
                 Poll::Ready(outcome.map(|handed| handed.received))
             }
             Poll::Pending => {
+                shard.summon();
                 if self.hook.is_loose() {
                     return Poll::Pending;
                 }
@@ -233,18 +301,32 @@ impl Drop for Recv {
     }
 }
 
-impl Inner {
-    /// A wait cell that nobody else holds.
-    fn cell(&self) -> Arc<WaitCell<Handed>> {
-        match self.cells.pop() {
-            // The shard may still be letting go of it after it woke us: then it is left to that.
-            Some(cell) if Arc::strong_count(&cell) == 1 => {
-                cell.reset();
-                cell
-            }
-            _ => Arc::new(WaitCell::default()),
+std::thread_local! {
+    /// Wait cells of this thread, for another use.
+    static CELLS: RefCell<Vec<Arc<WaitCell<Handed>>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A wait cell that nobody else holds.
+fn spare_cell() -> Arc<WaitCell<Handed>> {
+    // None where the thread is ending.
+    let spare = CELLS.try_with(|cells| cells.borrow_mut().pop());
+    match spare.ok().flatten() {
+        // The shard may still be letting go of it after it woke us: then it is left to that.
+        Some(cell) if Arc::strong_count(&cell) == 1 => {
+            cell.reset();
+            cell
         }
+        _ => Arc::default(),
     }
+}
+
+fn keep_cell(cell: Arc<WaitCell<Handed>>) {
+    let _ = CELLS.try_with(|cells| {
+        let mut cells = cells.borrow_mut();
+        if cells.len() < limits::SPARE_CELLS {
+            cells.push(cell);
+        }
+    });
 }
 
 /// Whether this thread may wait for a shard: not a shard's own, which would wait for itself or for those that wait for
@@ -256,55 +338,5 @@ pub(crate) fn may_wait() -> Result<(), Status> {
     match is_shard_thread() {
         true => Err(faults::wait_in_shard()),
         false => Ok(()),
-    }
-}
-
-/// Looks before the thread sleeps: about 20 µs, as long as ending a sleep takes.
-const LOOKS: u32 = 2_000;
-/// Looks between two yields: a shard may need this very core to bring the outcome.
-const LOOKS_PER_YIELD: u32 = 32;
-
-/// Waits for a cell's outcome: spins a little, then sleeps. `None` if `patience` ran out first.
-pub(crate) fn block_on_cell<T>(
-    cell: &WaitCell<T>,
-    patience: Option<Duration>,
-) -> Option<Result<T, Status>> {
-    for look in 1..=LOOKS {
-        if let Some(outcome) = cell.take() {
-            return Some(outcome);
-        }
-        std::hint::spin_loop();
-        if look.is_multiple_of(LOOKS_PER_YIELD) {
-            std::thread::yield_now();
-        }
-    }
-    let until = patience.and_then(|patience| Instant::now().checked_add(patience));
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-    loop {
-        if let Poll::Ready(outcome) = cell.poll(&waker) {
-            return Some(outcome);
-        }
-        match until {
-            None => std::thread::park(),
-            Some(until) => {
-                let left = until.saturating_duration_since(Instant::now());
-                if left.is_zero() {
-                    return cell.take();
-                }
-                std::thread::park_timeout(left);
-            }
-        }
-    }
-}
-
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        self.0.unpark();
     }
 }

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::cancel::{CancelToken, Hook};
-use super::recv::{block_on_cell, may_wait};
+use super::recv::may_wait;
 use super::steps::Step;
 use crate::ground::{Key, Nanos, Status};
 use crate::memory::Tensor;
@@ -113,13 +113,23 @@ impl SendAsync {
         if let Err(status) = may_wait() {
             return self.refuse(status);
         }
-        if !self.hook.is_loose() {
-            return futures_lite::future::block_on(self);
-        }
         self.begin();
         if let State::Waiting(cell) = &self.state {
             let cell = Arc::clone(cell);
-            let outcome = block_on_cell(&cell.outcome, None);
+            let shard = self.step.engine().reach(&self.key);
+            if !self.hook.is_loose() {
+                let (stopped, mailbox) = (Arc::clone(&cell), Arc::clone(shard.mailbox));
+                let tell_shard = move || {
+                    stopped.outcome.stop();
+                    mailbox.cancel(Cancel::Send(Arc::clone(&stopped)));
+                };
+                if self.hook.call(tell_shard) {
+                    // The shard says how it ends: it may be taking the value now.
+                    cell.outcome.stop();
+                    self.tell_shard(&cell);
+                }
+            }
+            let outcome = shard.wait(&cell.outcome, None);
             return self.settle(&cell, outcome.unwrap_or_else(|| Err(faults::shutdown())));
         }
         self.told()
@@ -160,7 +170,8 @@ impl SendAsync {
             return State::Settled(Err(unsent(status, tensor)));
         }
         let engine = self.step.engine();
-        let mailbox = engine.mailbox_of(&self.key);
+        let shard = engine.reach(&self.key);
+        let mailbox = shard.mailbox;
         let bytes = bytes_of(&tensor);
         if mailbox.pressure().is_none() {
             if mailbox.weigh(bytes, engine.parked_bytes) {
@@ -172,7 +183,7 @@ impl SendAsync {
                     answer: None,
                     queued_at: engine.stamp_of_send(),
                 };
-                match mailbox.command(command) {
+                match shard.command(command) {
                     Err(Command::Send { tensor: back, .. }) => tensor = back,
                     _ => return State::Settled(Ok(())),
                 }
@@ -195,6 +206,7 @@ impl SendAsync {
             cell: Arc::clone(&cell),
             permit,
         });
+        shard.look_again();
         State::Waiting(cell)
     }
 
@@ -214,7 +226,7 @@ impl SendAsync {
     }
 
     fn tell_shard(&self, cell: &Arc<SendCell>) {
-        let mailbox = self.step.engine().mailbox_of(&self.key);
+        let mailbox = self.step.engine().reach(&self.key).mailbox;
         mailbox.cancel(Cancel::Send(Arc::clone(cell)));
     }
 }
@@ -232,9 +244,14 @@ impl Future for SendAsync {
             return Poll::Ready(self.told());
         };
         let cell = Arc::clone(cell);
+        let shard = self.step.engine().reach(&self.key);
+        if !cell.outcome.is_filled() {
+            shard.progress();
+        }
         if let Poll::Ready(outcome) = cell.outcome.poll(context.waker()) {
             return Poll::Ready(self.settle(&cell, outcome));
         }
+        self.step.engine().reach(&self.key).summon();
         if self.hook.poll(context) {
             // The shard says how it ends: it may be taking the value now.
             cell.outcome.stop();

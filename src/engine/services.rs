@@ -208,6 +208,7 @@ fn who_is_connected(engine: &Engine, until: Instant) -> ConnectedReply {
         inline_max: engine.inner.config.inline_max as u64,
         connected,
         absent: absent.iter().map(ToString::to_string).collect(),
+        driver: engine.driver().name().into(),
     }
 }
 

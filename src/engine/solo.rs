@@ -7,15 +7,13 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use crossbeam::queue::ArrayQueue;
-
 use super::config::Config;
 use super::rdma::Rdma;
 use super::steps::Steps;
 use super::wiring::{ShardObserver, Wiring};
 use super::{Engine, Inner, Placement};
 use crate::control::Services;
-use crate::ground::{Status, limits};
+use crate::ground::Status;
 use crate::memory::{ArenaId, Pool, Segment};
 use crate::shard::Observer;
 use crate::shard::solo::{Solo, Team};
@@ -52,11 +50,11 @@ impl Engine {
             clock: team.clock.clone(),
             doorbells: mailboxes.iter().map(|mailbox| mailbox.doorbell()).collect(),
             mailboxes,
+            drives: Vec::new(),
             steps: Steps::default(),
             wiring: Arc::clone(&wiring),
             control: OnceLock::new(),
             pool: Mutex::new(pool),
-            cells: ArrayQueue::new(limits::SPARE_CELLS),
             crew: Mutex::new(None),
             placement: Placement {
                 cores: vec![],

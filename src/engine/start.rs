@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use core_affinity::CoreId;
 use crossbeam::channel;
-use crossbeam::queue::ArrayQueue;
 
 use super::config::{Config, draw};
 use super::rdma::Rdma;
@@ -18,7 +17,8 @@ use super::wiring::{ShardObserver, Wiring};
 use super::{Crew, Inner, Placement};
 use super::{metrics, recording};
 use crate::control::{Control, ControlConfig, PollPolicy as ControlPolicy, Services};
-use crate::fabric::doorbell::Doorbell;
+use crate::drive::{Drive, Driver, PollPolicy, Running};
+use crate::fabric::doorbell::{Doorbell, DoorbellError};
 use crate::fabric::tcp::{TcpConfig, TcpPort};
 use crate::fabric::{AnyPort, LoopbackPort, ShmPort};
 use crate::ground::device::TaskName;
@@ -27,7 +27,6 @@ use crate::memory::{ArenaId, Pool, Segment};
 use crate::shard::mailbox::Mailbox;
 use crate::shard::neighbour::{Neighbour, neighbours};
 use crate::shard::recorder::{Head, Recorder};
-use crate::shard::run::{PollPolicy, Running, run};
 use crate::shard::stages::{Place, Stages};
 use crate::shard::{Clock, Parts, Shard, faults, forks};
 
@@ -62,16 +61,25 @@ pub(super) fn start(config: Config, services: Services) -> Result<Arc<Inner>, St
     let count = cores.len();
     let clock = Clock::system();
     let doorbells = (0..count)
-        .map(|_| {
-            Doorbell::new()
-                .map(Arc::new)
-                .map_err(|error| missing(format!("a doorbell: {error}")))
-        })
+        .map(|_| Doorbell::new().map(Arc::new).map_err(no_doorbell))
         .collect::<Result<Vec<_>, _>>()?;
     let mailboxes: Vec<_> = doorbells
         .iter()
         .map(|doorbell| Arc::new(Mailbox::new(config.mailbox, Arc::clone(doorbell))))
         .collect();
+    let running = Running {
+        driver: config.drive,
+        policy: config.poll,
+        is_shared,
+    };
+    let drives: Vec<_> = mailboxes
+        .iter()
+        .map(|mailbox| {
+            Drive::new(running, Arc::clone(mailbox))
+                .map(Arc::new)
+                .map_err(no_doorbell)
+        })
+        .collect::<Result<_, _>>()?;
     let pool = Pool::new(ArenaId(count as u16), config.arena)?;
     let rdma = Rdma::open(&config, &cores)?;
     let wiring = Arc::new(Wiring::new(&config, count, Arc::clone(&rdma), services)?);
@@ -81,7 +89,7 @@ pub(super) fn start(config: Config, services: Services) -> Result<Arc<Inner>, St
     let settings = config.shard_settings(count);
     let mut threads = Vec::new();
     let mut is_huge = true;
-    let (ready, started) = mpsc::channel();
+    let (ready, started) = mpsc::channel::<Result<_, Status>>();
     let (working, done) = mpsc::channel();
     let (stay, parting) = channel::bounded::<()>(0);
     for (index, neighbours) in neighbours(count, limits::NOTE_RING).into_iter().enumerate() {
@@ -101,22 +109,24 @@ pub(super) fn start(config: Config, services: Services) -> Result<Arc<Inner>, St
             neighbours,
             observer: ShardObserver::new(&wiring, index as u16),
             rdma: Arc::clone(&rdma),
-            core: cores[index],
             place: recording::place(&config, &task, index)?,
         };
-        let running = Running {
-            policy: config.poll,
-            doorbell: Arc::clone(&doorbells[index]),
-            is_shared,
-        };
+        let drive = Arc::clone(&drives[index]);
         let ready = ready.clone();
+        if config.drive == Driver::Caller {
+            let (shard, segments, recorder) = seed.grow()?;
+            drive.adopt(shard);
+            let _ = ready.send(Ok((index as u16, segments, recorder)));
+            continue;
+        }
+        let core = cores[index];
         let (working, parting) = (working.clone(), parting.clone());
         let thread = std::thread::Builder::new()
             .name(format!("rendez-shard-{index}"))
-            .spawn(move || match seed.grow() {
+            .spawn(move || match seed.grow_on(core) {
                 Ok((shard, segments, recorder)) => {
                     let _ = ready.send(Ok((index as u16, segments, recorder)));
-                    let shard = run(shard, &running);
+                    let shard = drive.run(shard);
                     drop(working);
                     // Its connections end with it: first its peers are told why.
                     let _ = parting.recv();
@@ -136,11 +146,11 @@ pub(super) fn start(config: Config, services: Services) -> Result<Arc<Inner>, St
         clock,
         mailboxes,
         doorbells,
+        drives,
         steps: Steps::default(),
         wiring: Arc::clone(&wiring),
         control: OnceLock::new(),
         pool: Mutex::new(pool),
-        cells: ArrayQueue::new(limits::SPARE_CELLS),
         crew: Mutex::new(Some(Crew {
             threads,
             done,
@@ -294,16 +304,20 @@ struct Seed {
     neighbours: Vec<Option<Neighbour>>,
     observer: Arc<ShardObserver>,
     rdma: Arc<Rdma>,
-    core: usize,
     place: Place,
 }
 
 impl Seed {
-    fn grow(self) -> Result<Grown, Status> {
+    /// Pins this thread to `core` first.
+    fn grow_on(self, core: usize) -> Result<Grown, Status> {
         // A core that was in the mask a moment ago may be gone; the shard then runs where the kernel puts it.
-        if !core_affinity::set_for_current(CoreId { id: self.core }) {
-            tracing::warn!(core = self.core, "the shard could not be pinned");
+        if !core_affinity::set_for_current(CoreId { id: core }) {
+            tracing::warn!(core, "the shard could not be pinned");
         }
+        self.grow()
+    }
+
+    fn grow(self) -> Result<Grown, Status> {
         let pool = Pool::new(ArenaId(self.index), self.arena)?;
         let segments = pool.segments().to_vec();
         let tcp =
@@ -347,6 +361,10 @@ impl Seed {
 
 /// A shard, its first memory, and what it records into.
 type Grown = (Shard, Vec<Arc<Segment>>, Option<Arc<Recorder>>);
+
+fn no_doorbell(error: DoorbellError) -> Status {
+    missing(format!("a doorbell: {error}"))
+}
 
 fn missing(what: impl std::fmt::Display) -> Status {
     Status::new(

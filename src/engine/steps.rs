@@ -5,8 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use super::Inner;
-use super::recv::{Recv, block_on_cell, may_wait};
+use super::drive::Reach;
+use super::recv::{Recv, may_wait};
 use super::send::SendAsync;
+use crate::drive::Drive;
 use crate::ground::{Key, Nanos, Status, StepId, Traceparent, limits};
 use crate::memory::Tensor;
 use crate::shard::Received;
@@ -244,17 +246,18 @@ impl Step {
             return Err(status.clone());
         }
         let answer = Arc::new(WaitCell::default());
-        let mailbox = self.engine.home_of(self.id);
-        mailbox.call(Call::Deadline {
+        let home = self.engine.reach_home(self.id);
+        home.call(Call::Deadline {
             step: self.id,
             deadline: self.engine.clock.deadline(patience),
             answer: Arc::clone(&answer),
         });
-        if mailbox.is_closed() {
+        if home.mailbox.is_closed() {
             // A call after the end is not taken; one before it was answered when the mailbox closed.
-            return answer.take().unwrap_or_else(|| Err(mailbox.end()));
+            return answer.take().unwrap_or_else(|| Err(home.mailbox.end()));
         }
-        block_on_cell(&answer, None).unwrap_or_else(|| Err(faults::shutdown()))
+        home.wait(&answer, None)
+            .unwrap_or_else(|| Err(faults::shutdown()))
     }
 
     pub(super) fn engine(&self) -> &Inner {
@@ -281,11 +284,15 @@ impl Step {
 
     fn send_value(&self, key: &Key, tensor: Tensor, is_dead: bool) -> Result<(), Status> {
         self.may_send(key)?;
-        let mailbox = self.engine.mailbox_of(key);
+        let shard = self.engine.reach(key);
+        let mailbox = shard.mailbox;
         let pressure = mailbox.pressure();
         if pressure.is_laned() {
             // Those who wait for a place in the mailbox came first.
             return Err(self.engine.refusal(mailbox));
+        }
+        if let Some(mut turn) = shard.drive.and_then(Drive::enter_soon) {
+            return turn.send(key, self.id, tensor, is_dead);
         }
         let size = bytes_of(&tensor);
         let is_light = mailbox.weigh(size, self.engine.parked_bytes);
@@ -298,7 +305,7 @@ impl Step {
                 answer: None,
                 queued_at: self.engine.stamp_of_send(),
             };
-            return self.put_in(mailbox, command, size);
+            return self.put_in(shard, command, size);
         }
         // The shard holds so much that it may refuse: its answer is worth a few microseconds.
         if let Err(status) = may_wait() {
@@ -314,15 +321,19 @@ impl Step {
             answer: Some(Arc::clone(&answer)),
             queued_at: self.engine.stamp_of_send(),
         };
-        self.put_in(mailbox, command, size)?;
-        block_on_cell(&answer, None).unwrap_or_else(|| Err(faults::shutdown()))
+        self.put_in(shard, command, size)?;
+        shard
+            .wait(&answer, None)
+            .unwrap_or_else(|| Err(faults::shutdown()))
     }
 
     #[inline]
-    fn put_in(&self, mailbox: &Mailbox, command: Command, size: u64) -> Result<(), Status> {
-        mailbox.command(command).map_err(|_| {
-            mailbox.unweigh(size);
-            self.engine.refusal(mailbox)
+    fn put_in(&self, shard: Reach<'_>, command: Command, size: u64) -> Result<(), Status> {
+        let put = shard.mailbox.command(command);
+        shard.look_again();
+        put.map_err(|_| {
+            shard.mailbox.unweigh(size);
+            self.engine.refusal(shard.mailbox)
         })
     }
 
@@ -374,21 +385,23 @@ impl Step {
     pub fn abort(&self, status: Status) {
         if self.engine.steps.end(self.id, &status) {
             self.engine.abort(self.id, &status);
+            self.engine.reach_home(self.id).look_again();
         }
     }
 
     /// The step is done here: its clean-up. All that still waits here in it, and what comes late by any handle, is
     /// answered with `Aborted: Cleanup`, for as long as after [`Step::abort`].
     ///
-    /// Peers that are connected are told. What was sent in the step and had left for a peer is not taken back: it lies
-    /// there, or on offer, until the peer receives it or ends its own part. What still waited here, for a receive of
-    /// this task, for a connection or for credit, goes. The step goes on at the peer, for other tasks may have a part
-    /// in it; but what waits there for a value of this task, and whatever begins to wait for one, ends with `Aborted:
-    /// Cleanup` once all that had left has been received. What the peer still sends to this task is dropped.
+    /// Peers that are connected are told, and others when they are, of the last 256 ends. What was sent in the step and
+    /// had left for a peer is not taken back: it lies there, or on offer, until the peer receives it or ends its own
+    /// part. What still waited here, for a receive of this task, for a connection or for credit, goes. The step goes on
+    /// at the peer, for other tasks may have a part in it; but what waits there for a value of this task, and whatever
+    /// begins to wait for one, ends with `Aborted: Cleanup` once all that had left has been received. What the peer
+    /// still sends to this task is dropped.
     pub fn finish(&self) {
         self.engine.steps.finish(self.id);
-        for mailbox in &self.engine.mailboxes {
-            mailbox.call(Call::Finish { step: self.id });
+        for shard in self.engine.reach_all() {
+            shard.call(Call::Finish { step: self.id });
         }
     }
 }
@@ -415,20 +428,9 @@ impl Inner {
         }
     }
 
-    /// The mailbox of the shard that owns a key.
-    #[inline]
-    pub(super) fn mailbox_of(&self, key: &Key) -> &Arc<Mailbox> {
-        &self.mailboxes[key.shard_of(self.mailboxes.len() as u32) as usize]
-    }
-
-    /// The mailbox of a step's home shard.
-    fn home_of(&self, step: StepId) -> &Mailbox {
-        &self.mailboxes[(step.0 % self.mailboxes.len() as u64) as usize]
-    }
-
     /// The step's home shard fixes the first status and tells the others.
     pub(crate) fn abort(&self, step: StepId, status: &Status) {
-        self.home_of(step).call(Call::Abort {
+        self.reach_home(step).mailbox.call(Call::Abort {
             step,
             status: status.clone(),
         });

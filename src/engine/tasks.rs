@@ -6,9 +6,9 @@ use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use super::recv::block_on_cell;
 use super::{Engine, Inner, PARTING};
 use crate::control::PeerGone;
+use crate::drive::{Drive, wait_aside};
 use crate::ground::Status;
 use crate::shard::TaskWaker;
 use crate::shard::call::Call;
@@ -17,7 +17,11 @@ use crate::shard::wait::WaitCell;
 /// The end of an in-shard task: await it, or call [`TaskEnd::wait`]. See [`Engine::task_ended`].
 #[derive(Debug)]
 #[must_use = "it says nothing until it is awaited or waited for"]
-pub struct TaskEnd(Arc<WaitCell<()>>);
+pub struct TaskEnd {
+    cell: Arc<WaitCell<()>>,
+    /// Of the task's shard.
+    drive: Option<Arc<Drive>>,
+}
 
 impl TaskEnd {
     /// Blocks this thread until the task has ended, or `patience` has run out: then it is `None`. Never call it in the
@@ -26,7 +30,10 @@ impl TaskEnd {
     /// What it gives holds the status of a task that failed; see [`Engine::task_failed`].
     #[must_use]
     pub fn wait(self, patience: Duration) -> Option<Result<(), Status>> {
-        block_on_cell(&self.0, Some(patience))
+        match self.drive {
+            Some(drive) => drive.wait(&self.cell, Some(patience)),
+            None => wait_aside(&self.cell, Some(patience)),
+        }
     }
 }
 
@@ -34,7 +41,7 @@ impl Future for TaskEnd {
     type Output = Result<(), Status>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.0.poll(context.waker())
+        self.cell.poll(context.waker())
     }
 }
 
@@ -78,7 +85,12 @@ impl Engine {
 
     /// Waits for the end of a task: in good order, or with the status of [`Engine::task_failed`].
     pub fn task_ended(&self, task: &TaskWaker) -> TaskEnd {
-        TaskEnd(task.seat().watch())
+        let shards = self.inner.mailboxes.iter().zip(&self.inner.drives);
+        let of_task = shards.filter(|(mailbox, _)| task.is_of(mailbox));
+        TaskEnd {
+            cell: task.seat().watch(),
+            drive: of_task.map(|(_, drive)| Arc::clone(drive)).next(),
+        }
     }
 }
 

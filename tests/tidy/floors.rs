@@ -43,6 +43,7 @@ const TABLE: &[(&str, &[&str])] = &[
             "fabric",
         ],
     ),
+    ("drive", &["ground", "sync", "memory", "fabric", "shard"]),
     // Floor 5.
     (
         "control",
@@ -73,6 +74,7 @@ const TABLE: &[(&str, &[&str])] = &[
             "memory",
             "fabric",
             "shard",
+            "drive",
             "control",
         ],
     ),

@@ -178,7 +178,7 @@ pub(super) fn settings_of(args: &BenchArgs) -> String {
         args.from.name(),
         args.duration,
         args.warmup,
-        args.poll.name(),
+        args.poll().name(),
         env!("CARGO_PKG_VERSION")
     )
 }

@@ -19,11 +19,11 @@ use crate::cli::machine::{self, Pair};
 use crate::cli::units::{show_bytes, show_nanos};
 use crate::cli::weights::Weights;
 use crate::control::Address;
+use crate::drive::PollPolicy;
 use crate::engine::{Config, Engine};
 use crate::ground::{Status, catalogue};
 use crate::memory::HugePagesReport;
 use crate::shard::Path;
-use crate::shard::run::PollPolicy;
 
 /// The hidden subcommand under which this program is the consumer.
 pub const PEER_COMMAND: &str = "demo-peer";

@@ -159,7 +159,7 @@ pub fn listen(args: &BenchArgs, terminal: &mut Terminal) -> Result<(), CliError>
     config.shards = 1;
     config.cores = vec![pair.far];
     config.share_cores = pair.is_shared();
-    config.poll = args.poll.into();
+    config.poll = args.poll().into();
     config.listen = Some(address.clone());
     secure(&mut config, &security(args)?);
     let engine = Engine::start(config).map_err(|status| failed(&status))?;

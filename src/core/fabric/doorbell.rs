@@ -36,8 +36,8 @@ mod word;
 
 const PAGE: usize = 4096;
 
-/// Descriptors that a sleeper may wait for beside its doorbell: one for each kind of fabric.
-pub const OTHERS_MAX: usize = 4;
+/// Descriptors that a sleeper may wait for beside its doorbell: one for each kind of fabric, and one more.
+pub const OTHERS_MAX: usize = 5;
 
 /// Why a doorbell could not be made or opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]

@@ -290,8 +290,8 @@ pub const WAITING_SENDS: u32 = MAILBOX as u32;
 /// Notes in the ring between two shards of a process.
 pub const NOTE_RING: usize = 1024;
 
-/// Wait cells kept for another use.
-pub const SPARE_CELLS: usize = 1024;
+/// Wait cells that each thread keeps for another use.
+pub const SPARE_CELLS: usize = 64;
 
 /// Handles of steps looked over before dead ones are dropped.
 pub const STEP_HANDLES: usize = 4096;

@@ -220,6 +220,8 @@ pub struct ShardStats {
     pub idle_turns: u64,
     /// Times it slept.
     pub sleeps: u64,
+    /// Times that a thread which sent or waited took it, to turn it itself.
+    pub driven: u64,
     /// Values handed over here.
     pub delivered: u64,
     /// Of these, values that nobody read: they went back to their keys.

@@ -68,6 +68,9 @@ impl Shard {
     }
 
     pub(super) fn handle_call(&mut self, call: Call) {
+        let Some(call) = self.unless_for_home(call) else {
+            return;
+        };
         match call {
             Call::PeerUp(up) => {
                 self.core.remember_peer(What::PeerUp, &up.task);
@@ -127,6 +130,7 @@ impl Shard {
             Call::Spawn { task, seat } => {
                 let at = self.tasks.push(Some(task));
                 seat.sit(at);
+                self.running += 1;
                 self.seats.push(Some(seat));
                 self.call_task(at, TaskEvent::Started);
             }
@@ -179,6 +183,7 @@ impl Shard {
 impl Drop for Shard {
     fn drop(&mut self) {
         self.mailbox.close(&faults::shutdown());
+        self.refuse_for_home(&self.mailbox.end());
         self.drop_tasks(&Ok(()));
     }
 }

@@ -391,7 +391,7 @@ pub fn give_up(mailbox: &Mailbox, cell: &Arc<WaitCell<Handed>>) -> bool {
 }
 
 /// A call that is not taken any more is answered, where somebody waits for its answer.
-fn refuse(call: Call, status: &Status) {
+pub(super) fn refuse(call: Call, status: &Status) {
     match call {
         Call::Pending { answer } => drop(answer.complete(Err(status.clone()))),
         Call::Stats { answer } => drop(answer.complete(Err(status.clone()))),

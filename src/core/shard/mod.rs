@@ -2,7 +2,8 @@
 //!
 //! A shard owns a slice of the rendezvous table, an arena, its ends of the fabrics, and the channels to the peers'
 //! shards. Nothing of it is shared: others reach it through its mailbox, its neighbours' rings, and the fabrics.
-//! [`Shard::turn`] is the whole loop; `run.rs` calls it from a pinned thread, a simulation from its own.
+//! [`Shard::turn`] is the whole loop; the room [`drive`](crate::drive) says which thread calls it, and a simulation
+//! calls it from its own.
 
 mod admitting;
 mod anteroom;
@@ -20,6 +21,7 @@ pub mod faults;
 mod fetch;
 mod forgetting;
 pub mod forks;
+mod home;
 mod ids;
 pub(crate) mod keys;
 mod leasing;
@@ -36,7 +38,6 @@ pub mod recorder;
 mod remote;
 mod renewing;
 mod requested;
-pub mod run;
 mod settings;
 pub mod solo;
 pub mod stages;
@@ -69,7 +70,7 @@ pub use value::{Path, Received};
 use self::core::{Core, Wait};
 use anteroom::Anteroom;
 use backlog::Backlog;
-use call::Note;
+use call::{Call, Note};
 use ids::{NO_LINK, Rows, TaskId};
 use keys::Keys;
 use mailbox::Mailbox;
@@ -160,6 +161,14 @@ pub struct Shard {
     failed: Option<Status>,
     /// Commands that were there before those who stand in the lane.
     before_lane: Option<usize>,
+    /// It is turned where its tasks may run.
+    is_home: bool,
+    /// Calls that must wait until it is.
+    for_home: Vec<Call>,
+    /// Tasks that have not ended.
+    running: usize,
+    /// A timer is due, and the next turn looks at the time whatever it does.
+    is_due: bool,
 }
 
 impl std::fmt::Debug for Shard {
@@ -249,6 +258,10 @@ impl Shard {
             stopping: None,
             failed: None,
             before_lane: None,
+            is_home: true,
+            for_home: Vec::new(),
+            running: 0,
+            is_due: false,
         }
     }
 
@@ -435,13 +448,14 @@ impl Shard {
     #[inline]
     fn after_turn(&mut self, done: usize) -> Progress {
         self.unstamped += 1;
-        if done == 0 && self.unstamped < TURNS_PER_STAMP {
+        if done == 0 && self.unstamped < TURNS_PER_STAMP && !self.is_due {
             return Progress::Idle;
         }
         self.after_some_turns(done)
     }
 
     fn after_some_turns(&mut self, done: usize) -> Progress {
+        self.is_due = false;
         let turns = std::mem::take(&mut self.unstamped);
         self.core.stats.turns += u64::from(turns);
         self.core.stats.idle_turns += u64::from(turns - u32::from(done > 0));

@@ -13,7 +13,7 @@ use super::{Shard, Task, TaskEvent, faults};
 use crate::ground::{Nanos, Status};
 
 /// What a panic carries.
-pub(super) type Panic = Box<dyn Any + Send>;
+pub(crate) type Panic = Box<dyn Any + Send>;
 
 /// How long what is owed to peers may take to leave when another shard has panicked.
 const LAST_WORDS: u64 = 50_000_000;
@@ -58,6 +58,7 @@ impl Shard {
             status
         });
         if let Some(seat) = self.seats.at_mut(task).and_then(Option::take) {
+            self.running -= 1;
             seat.ends(end);
         }
     }
@@ -76,6 +77,7 @@ impl Shard {
                 }
             }
         }
+        self.running = 0;
     }
 
     /// Another shard of the engine panicked: everything here ends with `status`, and so does every step for the peers.
@@ -102,12 +104,13 @@ impl Shard {
 
     /// This shard panicked. Its engine ends, and everybody hears one status: those who wait here, first of all.
     #[cold]
-    pub(super) fn die(&mut self, panic: Panic) {
+    pub(crate) fn die(&mut self, panic: Panic) {
         let status = faults::shard_panicked(self.core.index, &words(panic));
         let observer = Arc::clone(&self.core.observer);
         let status = observer.shard_failed(&status);
         self.mailbox.close(&status);
         // Each by itself: what panicked once may do so again.
+        let _ = quietly(|| self.refuse_for_home(&status));
         let _ = quietly(|| self.core.end_everything(&status));
         let waits: Vec<_> = self.core.waits.tickets().collect();
         for ticket in waits {

@@ -30,6 +30,10 @@ const GONE: u8 = 1;
 const STOPPED: u8 = 2;
 /// The outcome is here, and the waiter's.
 const FULL: u8 = 3;
+/// What the state is but for the bit below.
+const KIND: u8 = 3;
+/// A waker is there, to be woken by the outcome.
+const WATCHED: u8 = 4;
 /// In no seat.
 const NOWHERE: u64 = u64::MAX;
 
@@ -52,16 +56,17 @@ impl<T> WaitCell<T> {
             return Some(outcome);
         }
         // The Release publishes the outcome to the Acquire in `take`.
-        let is_first = self
+        let before = self
             .state
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |state| {
-                matches!(state, WAITS | STOPPED).then_some(FULL)
+                matches!(state & KIND, WAITS | STOPPED).then_some(FULL)
             });
-        if is_first.is_err() {
+        match before {
             // Nobody else takes from a cell that was not filled.
-            return self.outcome.pop();
+            Err(_) => return self.outcome.pop(),
+            Ok(state) if state & WATCHED != 0 => self.waker.wake(),
+            Ok(_) => {}
         }
-        self.waker.wake();
         None
     }
 
@@ -91,7 +96,7 @@ impl<T> WaitCell<T> {
     }
 
     /// True if the outcome is there.
-    pub(crate) fn is_filled(&self) -> bool {
+    pub fn is_filled(&self) -> bool {
         self.state.load(Ordering::Acquire) == FULL && !self.outcome.is_empty()
     }
 
@@ -101,8 +106,16 @@ impl<T> WaitCell<T> {
             return Poll::Ready(outcome);
         }
         self.waker.register(waker);
-        // The outcome may have come between the look and the registration, and its wake found no waker.
-        self.take().map_or(Poll::Pending, Poll::Ready)
+        // Of this and the completion one comes first: it sees that there is a waker, or this that the outcome is here.
+        let watched = self
+            .state
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |state| {
+                (state != FULL).then_some(state | WATCHED)
+            });
+        match watched {
+            Ok(_) => Poll::Pending,
+            Err(_) => self.take().map_or(Poll::Pending, Poll::Ready),
+        }
     }
 
     /// The waiter waits no more. False if the outcome came first: then it is here, and the waiter's.
@@ -119,19 +132,19 @@ impl<T> WaitCell<T> {
         // The Release pairs with the Acquire of the side that sees it so; the Acquire, with the Release of an outcome.
         self.state
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |now| {
-                (now != FULL).then_some(state)
+                (now != FULL).then_some(state | now & WATCHED)
             })
             .is_ok()
     }
 
     /// True once the waiter is gone.
     pub(crate) fn is_abandoned(&self) -> bool {
-        self.state.load(Ordering::Acquire) == GONE
+        self.state.load(Ordering::Acquire) & KIND == GONE
     }
 
     /// True once the waiter is to hear that it was cancelled.
     pub(crate) fn is_stopped(&self) -> bool {
-        self.state.load(Ordering::Acquire) == STOPPED
+        self.state.load(Ordering::Acquire) & KIND == STOPPED
     }
 
     /// Where the shard keeps it, for the shard alone.
@@ -146,7 +159,9 @@ impl<T> WaitCell<T> {
 
     /// Empties the cell for another use; the caller owns it alone.
     pub fn reset(&self) {
-        while self.outcome.pop().is_some() {}
+        if !self.outcome.is_empty() {
+            self.outcome.pop();
+        }
         self.waker.take();
         self.state.store(WAITS, Ordering::Relaxed);
         self.seat.store(NOWHERE, Ordering::Relaxed);

@@ -12,9 +12,9 @@ use toml::Value;
 
 use crate::cluster::{ClusterSpec, HostPort};
 use crate::control::{Address, RuntimeKind};
+use crate::drive::{Driver, PollPolicy};
 use crate::ground::units;
 use crate::memory::HugePages;
-use crate::shard::run::PollPolicy;
 
 /// A kind of value, for settings of type `T`.
 pub(super) trait Codec<T> {
@@ -64,6 +64,14 @@ impl Words for PollPolicy {
         ("adaptive", Self::Adaptive),
         ("busy", Self::Busy),
         ("park", Self::Park),
+    ];
+}
+
+impl Words for Driver {
+    const ALL: &'static [(&'static str, Self)] = &[
+        ("adaptive", Self::Adaptive),
+        ("thread", Self::Thread),
+        ("caller", Self::Caller),
     ];
 }
 

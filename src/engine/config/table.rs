@@ -149,6 +149,10 @@ settings! {
         "Let shards share a core: they yield it. Without it more shards than cores are refused.";
     poll: Choice poll, Engine,
         "How shards wait for work: spin a while and then sleep, spin for ever, or sleep at once.";
+    drive: Choice drive, Engine,
+        "Who turns a shard: whichever thread sends or waits, and the shard's own when none does; its own alone; or \
+         callers alone, without a thread. A shard that has in-shard tasks is turned by its own thread, and so is one \
+         with `poll = \"busy\"`.";
     runtime: Choice runtime, Engine, "What drives the control plane; `auto` takes glommio where the machine allows it.";
     huge_pages: Choice arena.huge_pages, Engine, "Whether arenas use reserved huge pages.";
     arena_segment_bytes: Size arena.segment_bytes, Engine, "Memory is taken in segments of this size.";
@@ -164,8 +168,8 @@ settings! {
     landing_bytes: Size landing_bytes, Engine,
         "Memory open for values on their way, by copy, on each shard.";
     stage_sampling: Count stage_sampling, Engine,
-        "One value in so many is timed through its stages where hand-overs are fastest; those of application threads \
-         and of sockets all are. 0 times none, and keeps no events.";
+        "One value in so many is timed through its stages where hand-overs are fastest; those of sockets, and those \
+         that went through a mailbox to their shard, all are. 0 times none, and keeps no events.";
     recorder_bytes: Size recorder_bytes, Engine,
         "Each shard's ring of last events. With its histograms a shard takes at most 7.3 MiB more, of \
          which only the pages that are written to cost memory.";

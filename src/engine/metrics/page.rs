@@ -91,8 +91,8 @@ const TASK_FAMILIES: [(&str, bool, &str, &str); 11] = [
         "rendez_stage_sampling_ratio",
         false,
         "",
-        "The share of values that are timed where hand-overs are fastest; those of application threads and of sockets \
-         all are.",
+        "The share of values that are timed where hand-overs are fastest; those of sockets, and those that went \
+         through a mailbox, all are.",
     ),
     (
         "rendez_parked_headroom_bytes",

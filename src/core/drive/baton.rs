@@ -1,0 +1,220 @@
+//! Baton: which of several threads may touch a value now, and how it goes from one to the next without a lock.
+//!
+//! Knows one word, one value, and a line of wakers; not what is done with the value.
+//!
+//! ```text
+//!            take, take_home                CALLED: somebody left something for the holder, who looks again before
+//!   free ───────────────────▶ held                  it lays the baton down
+//!    ▲                         │            WANTED: somebody waits, and would hold it
+//!    └─────── lay_down ────────┘            LINED:  somebody sleeps until it is free
+//!          refused while CALLED             KEPT:   only `take_home` gets it
+//! ```
+//!
+//! All of it is one atomic word, which is changed by read-modify-writes alone, so they stand in one order. A thread
+//! that finds the baton held has set CALLED or LINED before it is laid down, or finds it free: no call is lost, and no
+//! sleeper is forgotten. Loom goes through every interleaving (`tests/loom_drive.rs`).
+#![allow(unsafe_code)]
+
+use std::task::Waker;
+
+use super::line::{Line, Place};
+use crate::sync::{Arc, AtomicU64, Ordering, UnsafeCell};
+
+/// Somebody holds it.
+const HELD: u64 = 1;
+/// Somebody left something for the holder.
+pub(crate) const CALLED: u64 = 1 << 1;
+/// Somebody waits, and would hold it.
+pub(crate) const WANTED: u64 = 1 << 2;
+/// Somebody sleeps until it is free.
+const LINED: u64 = 1 << 3;
+/// Its holder sleeps with it, or has slept.
+pub(crate) const SLEEPS: u64 = 1 << 4;
+/// It is for one thread alone.
+pub(crate) const KEPT: u64 = 1 << 5;
+/// One round: the bits above count how often it was taken by others than that thread.
+const ROUND: u64 = 1 << 8;
+
+/// A value, and who may touch it.
+#[derive(Debug)]
+pub(crate) struct Baton<T> {
+    word: AtomicU64,
+    value: UnsafeCell<T>,
+    line: Line,
+}
+
+// SAFETY: `UnsafeCell` stopped it. The value is reached by the holder alone, by `&mut`, and a laying down (Release)
+// comes before the next taking (Acquire): so it only ever moves from one thread to another, which `T: Send` allows.
+unsafe impl<T: Send> Sync for Baton<T> {}
+
+/// The right to touch the value.
+#[derive(Debug)]
+pub(crate) struct Held<'a, T>(&'a Baton<T>);
+
+impl<T> Baton<T> {
+    /// A baton that is kept for the thread that calls [`Baton::take_home`].
+    pub(crate) fn kept(value: T) -> Self {
+        Self {
+            word: AtomicU64::new(KEPT),
+            value: UnsafeCell::new(value),
+            line: Line::default(),
+        }
+    }
+
+    /// Takes it if it is free. If it is not, leaves `call` for its holder: none, [`CALLED`], and [`WANTED`].
+    #[inline]
+    pub(crate) fn take(&self, call: u64) -> Option<Held<'_, T>> {
+        let mut word = self.word.load(Ordering::Relaxed);
+        loop {
+            let is_free = word & (HELD | KEPT) == 0;
+            if !is_free && call == 0 {
+                return None;
+            }
+            let next = if is_free {
+                (word | HELD).wrapping_add(ROUND)
+            } else {
+                word | call
+            };
+            // The Acquire of a taking pairs with the Release of the laying down before it; the Release of a call, with
+            // the Acquire of the holder that sees it.
+            match self
+                .word
+                .compare_exchange_weak(word, next, Ordering::AcqRel, Ordering::Relaxed)
+            {
+                Ok(_) => return is_free.then(|| Held(self)),
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// Leaves `call` for its holder, if there is one.
+    pub(crate) fn call(&self, call: u64) {
+        let leave = |word| (word & HELD != 0 && word & call != call).then_some(word | call);
+        // The Release pairs with the Acquire of the holder that sees it.
+        let _ = self
+            .word
+            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, leave);
+    }
+
+    /// Takes it if nobody holds it, kept or not: for the one thread that it is kept for.
+    pub(crate) fn take_home(&self) -> Option<Held<'_, T>> {
+        let before = self.word.fetch_or(HELD, Ordering::AcqRel);
+        (before & HELD == 0).then(|| Held(self))
+    }
+
+    /// How often others than the thread at home took it.
+    pub(crate) fn rounds(&self) -> u64 {
+        self.word.load(Ordering::Relaxed) / ROUND
+    }
+
+    /// True if that bit is set.
+    #[inline]
+    pub(crate) fn is(&self, bit: u64) -> bool {
+        self.word.load(Ordering::Relaxed) & bit != 0
+    }
+
+    /// True if it could be taken now.
+    #[inline]
+    pub(crate) fn is_free(&self) -> bool {
+        self.word.load(Ordering::Relaxed) & (HELD | KEPT) == 0
+    }
+
+    /// For its holder: from now on only the thread at home gets it, or others as well.
+    pub(crate) fn keep(&self, is_kept: bool) {
+        if is_kept {
+            self.word.fetch_or(KEPT, Ordering::AcqRel);
+        } else {
+            self.word.fetch_and(!KEPT, Ordering::AcqRel);
+        }
+    }
+
+    /// For its holder, who is about to sleep with it.
+    pub(crate) fn sleeps(&self) {
+        self.word.fetch_or(SLEEPS, Ordering::AcqRel);
+    }
+
+    /// Stands in line until the baton is laid down; `waker` is woken then. `None` if nobody holds it: then the
+    /// thread that asked must see to those in line, by taking it and laying it down.
+    pub(crate) fn line_up(&self, waker: &Waker) -> Option<Arc<Place>> {
+        let lined = || self.word.fetch_or(LINED, Ordering::AcqRel);
+        let (place, before) = self.line.join(waker, lined);
+        if before & HELD != 0 {
+            return Some(place);
+        }
+        self.line.leave(&place, || self.has_no_line());
+        None
+    }
+
+    /// True as long as its turn has not come.
+    pub(crate) fn stands(&self, place: &Arc<Place>) -> bool {
+        self.line.has(place)
+    }
+
+    /// Leaves the line. False if its turn had come: then the thread that leaves must see to the next, as with
+    /// [`Baton::line_up`].
+    #[must_use]
+    pub(crate) fn leave(&self, place: &Arc<Place>) -> bool {
+        self.line.leave(place, || self.has_no_line())
+    }
+
+    /// One of the line is woken; those behind it by the next holder that lays the baton down.
+    #[cold]
+    fn call_next(&self) {
+        self.line.call_next(|| self.has_no_line());
+    }
+
+    fn has_no_line(&self) {
+        self.word.fetch_and(!LINED, Ordering::AcqRel);
+    }
+}
+
+impl<T> Held<'_, T> {
+    /// Does something with the value.
+    #[inline]
+    pub(crate) fn with<R>(&mut self, touch: impl FnOnce(&mut T) -> R) -> R {
+        self.0.value.with_mut(|value| {
+            // SAFETY: one `Held` exists at a time: it is made where the word said free, and HELD is taken back only by
+            // `lay_down` and `drop`, which end it. It is borrowed exclusively here, so this is the only reference.
+            touch(unsafe { &mut *value })
+        })
+    }
+
+    /// Lays it down, and calls the next of the line. True if the holder had slept with it.
+    ///
+    /// # Errors
+    /// Itself, if somebody has left something: look again.
+    #[inline]
+    pub(crate) fn lay_down(self) -> Result<bool, Self> {
+        let mut word = self.0.word.load(Ordering::Relaxed);
+        loop {
+            if word & CALLED != 0 {
+                // The Acquire pairs with the Release of who called: what it left is seen from here on.
+                self.0.word.fetch_and(!CALLED, Ordering::AcqRel);
+                return Err(self);
+            }
+            let next = word & !(HELD | WANTED | SLEEPS);
+            match self
+                .0
+                .word
+                .compare_exchange_weak(word, next, Ordering::AcqRel, Ordering::Relaxed)
+            {
+                Ok(_) => break,
+                Err(now) => word = now,
+            }
+        }
+        let baton = self.0;
+        std::mem::forget(self);
+        if word & LINED != 0 {
+            baton.call_next();
+        }
+        Ok(word & SLEEPS != 0)
+    }
+}
+
+/// A holder that unwinds leaves the baton kept: nobody takes it who does not know what to do with it.
+impl<T> Drop for Held<'_, T> {
+    fn drop(&mut self) {
+        self.0.word.fetch_or(KEPT, Ordering::AcqRel);
+        self.0.word.fetch_and(!HELD, Ordering::AcqRel);
+    }
+}

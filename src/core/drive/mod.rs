@@ -1,0 +1,434 @@
+//! Drive: who turns a shard. Its own thread, or whichever thread sends to it or waits for it.
+//!
+//! A value that a thread of the application waits for is there sooner if that thread looks for it itself: no other has
+//! to be woken, and none turns beside it on a core that both need. So a thread that waits takes the shard, turns it
+//! until its own value is here, and lays it down (leader and followers); one that finds it taken leaves its command in
+//! the mailbox and waits, and takes over when the leader is done. One that sends takes it for a single turn.
+//!
+//! ```text
+//!                 ┌────────── a caller wants it: laid down after the turn ──────────┐
+//!                 │                                                                 ▼
+//!   thread:     turns ◀── nobody has since the last look ─────────────────────── watches
+//!                 │ ▲                                                               ▲
+//!            idle │ │ rung, or a timer                                              │
+//!                 ▼ │                                                               │
+//!               sleeps ─────────── a caller takes it: rung once ────────────────────┘
+//! ```
+//!
+//! The shard's own thread sleeps with the doorbell armed, and without the shard; a caller that takes it then disarms
+//! the doorbell and wakes the thread, once, to watch: as long as callers take the shard, it looks each 100 µs whether
+//! they still do, each 500 µs while they come densely, and takes over when they do not. So at any moment somebody
+//! turns the shard, or will within a millisecond, or the doorbell is armed and all there was to see has been seen.
+//!
+//! A shard that has in-shard tasks is kept for its thread: they run where they were pinned, and nowhere else. What
+//! else a turn calls that is not the engine's, wakers and the release hooks of foreign memory, runs on whichever
+//! thread turns: it may send, which then goes by the mailbox, and may not wait, which is refused as on a shard's
+//! thread.
+//!
+//! A caller that the scheduler stops in its turn stops the shard as long, as it would stop the shard's own thread.
+
+mod baton;
+mod line;
+mod thread;
+mod waiting;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::thread::Thread;
+
+pub use thread::{PollPolicy, is_shard_thread};
+pub use waiting::wait_aside;
+
+use crate::fabric::doorbell::{Doorbell, DoorbellError};
+use crate::ground::{Key, Nanos, Status, StepId};
+use crate::memory::Tensor;
+use crate::shard::forks;
+use crate::shard::mailbox::{Command, Mailbox};
+use crate::shard::stops::Stops;
+use crate::shard::value::Handed;
+use crate::shard::wait::WaitCell;
+use crate::shard::{Progress, Shard};
+use crate::sync::{AtomicBool, Ordering};
+use baton::{Baton, CALLED, Held, WANTED};
+use thread::Inside;
+
+/// Who turns a shard.
+#[derive(
+    Clone, Copy, PartialEq, Eq, Hash, Debug, Default, serde::Serialize, serde::Deserialize,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Driver {
+    /// The threads that send or wait, and its own thread when none does.
+    #[default]
+    Adaptive,
+    /// Its thread alone.
+    Thread,
+    /// The threads that send or wait alone: it has no thread of its own.
+    Caller,
+}
+
+impl Driver {
+    /// As a setting has it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Adaptive => "adaptive",
+            Self::Thread => "thread",
+            Self::Caller => "caller",
+        }
+    }
+
+    /// Who turns a shard that waits by `policy`: callers never turn one that spins on a core of its own, where it has a
+    /// thread.
+    #[must_use]
+    pub fn with(self, policy: PollPolicy) -> Self {
+        match self {
+            Self::Adaptive if policy == PollPolicy::Busy => Self::Thread,
+            other => other,
+        }
+    }
+}
+
+/// How a shard is driven.
+#[derive(Clone, Copy, Debug)]
+pub struct Running {
+    /// Who turns it.
+    pub driver: Driver,
+    /// How it waits for work.
+    pub policy: PollPolicy,
+    /// Other threads of ours run on its core: yield it.
+    pub is_shared: bool,
+}
+
+/// A shard, and who turns it now.
+#[derive(Debug)]
+pub struct Drive {
+    baton: Baton<Seat>,
+    running: Running,
+    mailbox: Arc<Mailbox>,
+    doorbell: Arc<Doorbell>,
+    /// The shard's own thread.
+    thread: OnceLock<Thread>,
+    /// Wakes that thread while it sleeps without the shard, whose doorbell is then that of whoever took the shard.
+    home: Doorbell,
+    /// Somebody wants the thread to turn the shard: a future waits, and nobody looks for what it waits for.
+    is_summoned: AtomicBool,
+}
+
+/// What the holder may touch.
+#[derive(Debug, Default)]
+struct Seat {
+    /// The shard: there from [`Drive::adopt`] or [`Drive::run`] until its end.
+    shard: Option<Shard>,
+    /// The thread sleeps, and the doorbell is armed for it.
+    is_asleep: bool,
+    /// The shard has ended.
+    is_over: bool,
+}
+
+/// Turns for what others left meanwhile: as many as a full mailbox of the default size takes.
+const TURNS_PER_CALL: u32 = 128;
+impl Drive {
+    /// The drive of a shard that is yet to be made, and is reached by `mailbox`.
+    ///
+    /// # Errors
+    /// As [`Doorbell::new`].
+    pub fn new(running: Running, mailbox: Arc<Mailbox>) -> Result<Self, DoorbellError> {
+        let driver = running.driver.with(running.policy);
+        let running = Running { driver, ..running };
+        Ok(Self {
+            baton: Baton::kept(Seat::default()),
+            running,
+            doorbell: mailbox.doorbell(),
+            mailbox,
+            thread: OnceLock::new(),
+            home: Doorbell::new()?,
+            is_summoned: AtomicBool::new(false),
+        })
+    }
+
+    /// Takes a shard that has no thread: from now on the threads that call turn it.
+    pub fn adopt(&self, shard: Shard) {
+        if let Some(mut held) = self.baton.take_home() {
+            held.with(|seat| seat.shard = Some(shard));
+            self.baton.keep(false);
+            self.end(held);
+        }
+    }
+
+    /// True if threads that call may turn the shard.
+    #[must_use]
+    #[inline]
+    pub const fn is_shared(&self) -> bool {
+        !matches!(self.running.driver, Driver::Thread)
+    }
+
+    /// The shard, for this thread to turn, if nobody has it. Not within a turn.
+    #[inline]
+    pub fn enter(&self) -> Option<Turn<'_>> {
+        self.enter_or(0)
+    }
+
+    /// The same; its holder hears that a caller would turn it.
+    #[inline]
+    pub fn enter_soon(&self) -> Option<Turn<'_>> {
+        self.enter_or(WANTED)
+    }
+
+    #[inline]
+    fn enter_or(&self, call: u64) -> Option<Turn<'_>> {
+        // In a child of `fork` nothing is turned: what a shard reaches is the parent's.
+        if !self.is_shared() || forks::is_child() {
+            return None;
+        }
+        if is_shard_thread() {
+            // It is this thread's, perhaps, and looks again before it is laid down.
+            self.baton.call(call);
+            return None;
+        }
+        let mut held = self.baton.take(call)?;
+        held.with(|seat| self.begin(seat));
+        Some(Turn {
+            drive: self,
+            held: Some(held),
+        })
+    }
+
+    /// One turn, if nobody turns the shard. True if something was done.
+    pub fn progress(&self) -> bool {
+        self.enter()
+            .is_some_and(|mut turn| turn.turn() == Progress::Busy)
+    }
+
+    /// Puts a command in: into the shard itself if nobody has it, and else into the mailbox, for the holder to see.
+    ///
+    /// # Errors
+    /// The command, if the mailbox is full or closed.
+    #[allow(clippy::result_large_err)] // As `Mailbox::command`.
+    pub fn command(&self, command: Command) -> Result<(), Command> {
+        if let Some(mut turn) = self.enter() {
+            turn.command(command);
+            turn.turn();
+            return Ok(());
+        }
+        self.mailbox.command(command)?;
+        // Its holder may have laid it down before it could see this.
+        self.look_again();
+        Ok(())
+    }
+
+    /// Something was left in the mailbox: the holder of the shard looks, or it is done here.
+    pub fn look_again(&self) {
+        if let Some(mut turn) = self.enter_or(CALLED) {
+            turn.turn();
+        }
+    }
+
+    /// A future waits, and nobody will look for what it waits for: the thread is to.
+    pub fn summon(&self) {
+        // Who has it brings the outcome, or lays it down, and then it is watched.
+        if !self.is_shared() || self.thread.get().is_none() || forks::is_child() {
+            return;
+        }
+        if !self.baton.is_free() {
+            return;
+        }
+        if !self.is_summoned.swap(true, Ordering::AcqRel) {
+            self.unpark();
+        }
+    }
+
+    /// The shard is this thread's: it hears nobody's ring, and knows the time.
+    #[inline]
+    fn begin(&self, seat: &mut Seat) {
+        let Some(shard) = &mut seat.shard else {
+            return;
+        };
+        if std::mem::take(&mut seat.is_asleep) {
+            self.doorbell.disarm();
+            shard.disarm();
+            self.home.ring();
+        }
+        shard.resume(self.running.driver == Driver::Caller);
+        shard.core.stats.driven += 1;
+    }
+
+    /// Lays the shard down. What others left meanwhile is done first.
+    #[inline]
+    fn end(&self, mut held: Held<'_, Seat>) {
+        loop {
+            let goes_home = held.with(|seat| self.goes_home(seat));
+            if goes_home {
+                self.baton.keep(true);
+            }
+            match held.lay_down() {
+                Ok(has_slept) => {
+                    if goes_home || has_slept {
+                        self.unpark();
+                    }
+                    return;
+                }
+                Err(again) => {
+                    held = again;
+                    if !goes_home {
+                        held.with(Seat::drain);
+                    }
+                }
+            }
+        }
+    }
+
+    /// True if only the shard's own thread may do what is next.
+    #[inline]
+    fn goes_home(&self, seat: &Seat) -> bool {
+        let has_thread = self.running.driver != Driver::Caller;
+        let wants_home = |shard: &Shard| has_thread && shard.wants_home();
+        seat.is_over || seat.shard.as_ref().is_none_or(wants_home)
+    }
+
+    fn unpark(&self) {
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
+            self.home.ring();
+        }
+    }
+
+    /// One turn of a shard that has no thread and is to stop. Once it has, what is left of it comes back: its
+    /// connections end with it.
+    fn finish_soon(&self) -> Option<Option<Shard>> {
+        // A leader hears that the shard stops before it is free.
+        let mut held = self.baton.take_home()?;
+        let finished =
+            held.with(|seat| (seat.turn() == Progress::Stopped).then(|| seat.shard.take()));
+        self.end(held);
+        finished
+    }
+}
+
+/// Turns shards that have no threads until all of them have stopped: each in turn, for one may wait for what another
+/// owes. What is left of them comes back.
+pub fn finish_all<'a>(drives: impl IntoIterator<Item = &'a Drive>) -> Vec<Option<Shard>> {
+    let mut running: Vec<_> = drives.into_iter().collect();
+    let mut finished = Vec::new();
+    while !running.is_empty() {
+        running.retain(|drive| match drive.finish_soon() {
+            Some(shard) => {
+                finished.push(shard);
+                false
+            }
+            None => true,
+        });
+        std::thread::yield_now();
+    }
+    finished
+}
+
+impl Seat {
+    /// One turn. A panic of the shard ends its engine, and not the thread that turned it.
+    #[inline]
+    fn turn(&mut self) -> Progress {
+        let progress = self.inside(Shard::turn).unwrap_or(Progress::Stopped);
+        self.is_over |= progress == Progress::Stopped;
+        progress
+    }
+
+    /// Turns until there is nothing to do, within reason.
+    #[cold]
+    fn drain(&mut self) {
+        for _ in 0..TURNS_PER_CALL {
+            if self.turn() != Progress::Busy {
+                return;
+            }
+        }
+    }
+
+    /// Does something with the shard, as its thread. `None` if there is none, it is over, or it panicked.
+    #[inline]
+    fn inside<R>(&mut self, what: impl FnOnce(&mut Shard) -> R) -> Option<R> {
+        let shard = self.shard.as_mut().filter(|_| !self.is_over)?;
+        let inside = Inside::enter();
+        let done = catch_unwind(AssertUnwindSafe(|| what(shard)));
+        drop(inside);
+        match done {
+            Ok(done) => Some(done),
+            Err(panic) => {
+                self.is_over = true;
+                shard.die(panic);
+                None
+            }
+        }
+    }
+}
+
+/// A shard in the hands of a thread that calls; it lays it down when it is dropped.
+#[derive(Debug)]
+pub struct Turn<'a> {
+    drive: &'a Drive,
+    held: Option<Held<'a, Seat>>,
+}
+
+impl Turn<'_> {
+    #[inline]
+    fn with<R>(&mut self, touch: impl FnOnce(&mut Seat) -> R) -> Option<R> {
+        self.held.as_mut().map(|held| held.with(touch))
+    }
+
+    /// One turn of the shard.
+    #[inline]
+    pub fn turn(&mut self) -> Progress {
+        self.with(Seat::turn).unwrap_or(Progress::Stopped)
+    }
+
+    /// A command of this thread's, after all that it left in the mailbox.
+    #[inline]
+    pub fn command(&mut self, command: Command) {
+        self.with(|seat| seat.inside(|shard| shard.command(command)));
+    }
+
+    /// Sends a value, after all that this thread left in the mailbox, and says at once whether it was taken.
+    ///
+    /// # Errors
+    /// Why it was not.
+    #[inline]
+    pub fn send(
+        &mut self,
+        key: &Key,
+        step: StepId,
+        tensor: Tensor,
+        is_dead: bool,
+    ) -> Result<(), Status> {
+        let sent = self.with(|seat| {
+            let sent = seat.inside(|shard| shard.send_of_caller(key, step, tensor, is_dead));
+            seat.turn();
+            sent
+        });
+        // A shard that ended or panicked says why by its mailbox.
+        sent.flatten()
+            .unwrap_or_else(|| Err(self.drive.mailbox.end()))
+    }
+
+    /// A receive for `cell`, after all that this thread left in the mailbox.
+    #[inline]
+    pub fn recv(
+        &mut self,
+        key: &Key,
+        step: StepId,
+        deadline: Nanos,
+        cell: Arc<WaitCell<Handed>>,
+        stops: Option<Stops>,
+    ) {
+        self.with(|seat| {
+            seat.inside(|shard| shard.recv_of_caller(key, step, deadline, cell, stops))
+        });
+    }
+}
+
+impl Drop for Turn<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(held) = self.held.take() {
+            self.drive.end(held);
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Home: what of a shard only its own thread does, when others turn it too.
+//!
+//! Tasks are started, and run, on the thread where they were pinned. What a caller that turns the shard finds of that
+//! in the mailbox it leaves, in order, for the thread.
+
+use super::Shard;
+use super::call::Call;
+use super::mailbox::refuse;
+use crate::ground::Status;
+
+impl Shard {
+    /// From now on its own thread turns it: what was left for that is done.
+    pub(crate) fn come_home(&mut self) {
+        self.is_home = true;
+        for call in std::mem::take(&mut self.for_home) {
+            self.handle_call(call);
+        }
+    }
+
+    /// From now on a caller turns it, or its own thread again. The time is read anew, for nobody has for a while; what
+    /// is due by it is done in the next turn.
+    #[inline]
+    pub(crate) fn resume(&mut self, is_home: bool) {
+        self.is_home = is_home;
+        self.core.now = self.clock.stamp();
+        self.is_due = self.core.now >= self.core.next_timer;
+    }
+
+    /// The shard has ended: what was left for its thread is answered.
+    pub(super) fn refuse_for_home(&mut self, status: &Status) {
+        for call in std::mem::take(&mut self.for_home) {
+            refuse(call, status);
+        }
+    }
+
+    /// The call, unless it must wait until the shard is turned by its own thread.
+    pub(super) fn unless_for_home(&mut self, call: Call) -> Option<Call> {
+        let is_of_tasks = matches!(call, Call::Spawn { .. } | Call::Wake { .. });
+        // A task that is to begin before the end hears of both, in that order.
+        let is_end = matches!(call, Call::Stop { .. } | Call::Fail { .. });
+        if self.is_home || !(is_of_tasks || is_end && !self.for_home.is_empty()) {
+            return Some(call);
+        }
+        self.for_home.push(call);
+        None
+    }
+
+    /// True if there are tasks that have not ended.
+    #[inline]
+    pub(crate) const fn has_tasks(&self) -> bool {
+        self.running > 0
+    }
+
+    /// True if it is about to end.
+    #[inline]
+    pub(crate) const fn is_leaving(&self) -> bool {
+        self.stopping.is_some()
+    }
+
+    /// True if what is next is its own thread's.
+    #[inline]
+    pub(crate) const fn wants_home(&self) -> bool {
+        self.is_leaving() || !self.for_home.is_empty()
+    }
+}
