@@ -161,6 +161,8 @@ fn a_peer_that_comes_later_hears_how_steps_ended() {
         // From here on it is awaited.
         wait_until(|| !a.pending().is_empty());
         a.step(StepId(1)).abort(broke());
+        // The step's home tells the other shards: a value that waits at one of them goes then.
+        wait_until(|| a.pending().is_empty());
         a.step(StepId(2)).send(&key, one(2)).unwrap();
         a.step(StepId(2)).finish();
         a.step(StepId(3)).send(&key, one(3)).unwrap();
