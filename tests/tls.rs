@@ -60,6 +60,8 @@ impl Files {
         // Two machines on one: else they would share memory.
         config.boot = Some(task.to_owned());
         config.connect_timeout = PATIENCE;
+        // A slow machine takes its time over a handshake, and a peer that was given up would be no test of cuts.
+        config.failure_detection = PATIENCE;
         config.tls_cert = self.at("cert");
         config.tls_key = self.at("key");
         config.tls_ca = self.at("ca");
