@@ -43,12 +43,6 @@ impl Index {
         }
     }
 
-    /// Reads the line where a tag's run begins, and decides nothing by it.
-    #[inline]
-    pub(super) fn warm(&self, tag: u32) -> u32 {
-        self.entries[tag as usize & self.mask] as u32
-    }
-
     /// Adds `number`, which must not be here yet.
     pub(super) fn insert(&mut self, tag: u32, number: u32) {
         if (self.len + 1) * 2 > self.entries.len() {

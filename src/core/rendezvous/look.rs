@@ -151,14 +151,14 @@ impl<V, W: Copy> Table<V, W> {
     /// How many wait at a slot.
     #[must_use]
     pub fn waiters_at(&self, slot: Slot) -> usize {
-        let at = self.probe(self.tag(&slot), &slot);
+        let at = self.existing(&slot);
         at.map_or(0, |at| self.records[at as usize].waiters as usize)
     }
 
     /// True if values or offers stand at a slot, wanted or not.
     #[must_use]
     pub fn has_items(&self, slot: Slot) -> bool {
-        let at = self.probe(self.tag(&slot), &slot);
+        let at = self.existing(&slot);
         at.is_some_and(|at| self.records[at as usize].items > 0)
     }
 
@@ -170,19 +170,18 @@ impl<V, W: Copy> Table<V, W> {
     }
 
     /// Loads what matching at these slots will read, all at once: a burst over a large table then waits for memory
-    /// about twice, and not twice for each slot. First the lines of the index, with no branch that depends on them;
-    /// then the records that those lead to. Gives a number that means nothing, so that the loads are not left out.
+    /// about twice, and not twice for each slot. First what is known of the keys, with no branch that depends on it;
+    /// then the records that they used last. Gives a number that means nothing, so that the loads are not left out.
     pub fn touch(&self, slots: &[Slot]) -> u32 {
         let mut sum = 0;
         for burst in slots.chunks(TOUCHED_AT_ONCE) {
-            let mut tags = [0; TOUCHED_AT_ONCE];
-            for (tag, slot) in tags.iter_mut().zip(burst) {
-                *tag = self.tag(slot);
-                sum ^= self.index.warm(*tag);
+            let mut records = [NONE; TOUCHED_AT_ONCE];
+            for (at, slot) in records.iter_mut().zip(burst) {
+                *at = self.last_record(slot.key);
             }
-            for &tag in &tags[..burst.len()] {
-                if let Some(at) = self.index.find(tag, |_| true) {
-                    sum ^= self.records[at as usize].warm();
+            for &at in &records[..burst.len()] {
+                if let Some(record) = self.records.get(at as usize) {
+                    sum ^= record.warm();
                 }
             }
         }

@@ -79,7 +79,7 @@ impl<V, W: Copy> Table<V, W> {
     /// the value through here. `None` changes nothing: [`Table::arrive`] says what to do with the value then.
     #[inline]
     pub fn claim(&mut self, slot: &Slot, ordinal: u32) -> Option<(W, Origin)> {
-        let at = self.existing(slot)?;
+        let at = self.seek(slot)?;
         let record = &mut self.records[at as usize];
         if record.items != 0
             || record.waiters == 0

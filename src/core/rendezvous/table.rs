@@ -23,8 +23,8 @@ pub struct Table<V, W> {
     pub(super) record_count: u32,
     /// Records that ever were.
     pub(super) births: u64,
-    /// By key: how many records are of it.
-    uses: Vec<u32>,
+    /// By key.
+    of_keys: Vec<OfKey>,
     pub(super) nodes: Vec<Node<V>>,
     pub(super) free_node: u32,
     pub(super) waiters: Vec<Waiter<W>>,
@@ -41,6 +41,23 @@ pub struct Table<V, W> {
     pub(super) timers: Timers,
 }
 
+/// What the table knows of a key, whatever the step.
+#[derive(Clone, Copy, Debug)]
+struct OfKey {
+    /// How many records are of it.
+    records: u32,
+    /// The one of them that was made or found last, or none. Looked at before the index: the steps of a key mostly come
+    /// one after the other, and each uses its record several times.
+    last: u32,
+}
+
+impl OfKey {
+    const UNUSED: Self = Self {
+        records: 0,
+        last: NONE,
+    };
+}
+
 impl<V, W: Copy> Table<V, W> {
     /// An empty table. Its slabs are reserved up to the limits at once, so that they never move: address space
     /// only, until it is used.
@@ -52,7 +69,7 @@ impl<V, W: Copy> Table<V, W> {
             free_record: NONE,
             record_count: 0,
             births: 0,
-            uses: Vec::new(),
+            of_keys: Vec::new(),
             nodes: Vec::new(),
             free_node: NONE,
             waiters: Vec::with_capacity(limits.waiters as usize),
@@ -86,27 +103,54 @@ impl<V, W: Copy> Table<V, W> {
     /// The record of a slot for a local use.
     #[inline]
     pub(super) fn local(&mut self, now: Nanos, slot: &Slot) -> Result<u32, Refusal> {
-        let tag = self.tag(slot);
-        match self.probe(tag, slot) {
+        match self.seek(slot) {
             Some(at) if self.records[at as usize].scope & GRACE == 0 => Ok(at),
-            found => self.local_slowly(now, slot, tag, found),
+            found => self.local_slowly(now, slot, found),
         }
     }
 
     /// The record of a slot for what a peer says: it makes no step live.
     #[inline]
     pub(super) fn foreign(&mut self, now: Nanos, slot: &Slot) -> Result<u32, Refusal> {
-        let tag = self.tag(slot);
-        match self.probe(tag, slot) {
+        match self.seek(slot) {
             Some(at) => Ok(at),
-            None => self.foreign_slowly(now, slot, tag),
+            None => self.foreign_slowly(now, slot),
         }
     }
 
     /// The record of a slot that was used and whose step is alive.
     #[inline]
     pub(super) fn existing(&self, slot: &Slot) -> Option<u32> {
-        self.probe(self.tag(slot), slot)
+        self.last_of(slot).or_else(|| self.probe(slot))
+    }
+
+    /// As [`Table::existing`], and the next look at the key finds it at once.
+    #[inline]
+    pub(super) fn seek(&mut self, slot: &Slot) -> Option<u32> {
+        self.last_of(slot).or_else(|| self.seek_slowly(slot))
+    }
+
+    /// The record that its key used last, if that is the slot's. A record that was released is nobody's last.
+    #[inline]
+    fn last_of(&self, slot: &Slot) -> Option<u32> {
+        let last = self.last_record(slot.key);
+        let record = self.records.get(last as usize)?;
+        record.is(slot).then_some(last)
+    }
+
+    /// The record that a key used last, or none.
+    #[inline]
+    pub(super) fn last_record(&self, key: KeyId) -> u32 {
+        self.of_keys
+            .get(key.0 as usize)
+            .map_or(NONE, |of_key| of_key.last)
+    }
+
+    #[inline(never)]
+    fn seek_slowly(&mut self, slot: &Slot) -> Option<u32> {
+        let at = self.probe(slot)?;
+        self.of_keys[slot.key.0 as usize].last = at;
+        Some(at)
     }
 
     #[inline]
@@ -125,10 +169,9 @@ impl<V, W: Copy> Table<V, W> {
         (mixed ^ mixed >> 32) as u32
     }
 
-    #[inline]
-    pub(super) fn probe(&self, tag: u32, slot: &Slot) -> Option<u32> {
+    fn probe(&self, slot: &Slot) -> Option<u32> {
         self.index
-            .find(tag, |at| self.records[at as usize].is(slot))
+            .find(self.tag(slot), |at| self.records[at as usize].is(slot))
     }
 
     #[cold]
@@ -136,15 +179,14 @@ impl<V, W: Copy> Table<V, W> {
         &mut self,
         now: Nanos,
         slot: &Slot,
-        tag: u32,
         found: Option<u32>,
     ) -> Result<u32, Refusal> {
         let scope = self.open(now, slot.step)?;
-        found.map_or_else(|| self.insert(slot, tag, scope), Ok)
+        found.map_or_else(|| self.insert(slot, scope), Ok)
     }
 
     #[cold]
-    fn foreign_slowly(&mut self, now: Nanos, slot: &Slot, tag: u32) -> Result<u32, Refusal> {
+    fn foreign_slowly(&mut self, now: Nanos, slot: &Slot) -> Result<u32, Refusal> {
         // Asked first: a frame that finds the table full must not leave a step behind.
         if self.record_count >= self.limits.records {
             let known = self.steps.find(slot.step);
@@ -153,7 +195,7 @@ impl<V, W: Copy> Table<V, W> {
         }
         let step = self.steps.hear_of(now, slot.step, &self.limits)?;
         let grace = if self.steps.is_grace(step) { GRACE } else { 0 };
-        self.insert(slot, tag, step | grace)
+        self.insert(slot, step | grace)
     }
 
     /// Makes a step live and tells its records, which then need not ask.
@@ -170,7 +212,7 @@ impl<V, W: Copy> Table<V, W> {
         Ok(number)
     }
 
-    fn insert(&mut self, slot: &Slot, tag: u32, scope: u32) -> Result<u32, Refusal> {
+    fn insert(&mut self, slot: &Slot, scope: u32) -> Result<u32, Refusal> {
         if self.record_count >= self.limits.records {
             return Err(Refusal::Records);
         }
@@ -189,33 +231,35 @@ impl<V, W: Copy> Table<V, W> {
             self.records[at as usize] = record;
         }
         self.record_count += 1;
-        self.index.insert(tag, at);
-        match self.uses.get_mut(slot.key.0 as usize) {
-            Some(uses) => *uses += 1,
-            None => self.first_use(slot.key),
+        self.index.insert(self.tag(slot), at);
+        let key = slot.key.0 as usize;
+        if key >= self.of_keys.len() {
+            self.of_keys.resize(key + 1, OfKey::UNUSED);
         }
+        let of_key = &mut self.of_keys[key];
+        of_key.records += 1;
+        of_key.last = at;
         Ok(at)
-    }
-
-    #[cold]
-    fn first_use(&mut self, key: KeyId) {
-        let at = key.0 as usize;
-        self.uses.resize(at + 1, 0);
-        self.uses[at] = 1;
     }
 
     /// True if a step that has not ended has a rendezvous point of this key. The ordinals of such a key are counted
     /// here, so its number may not go to another one.
     #[must_use]
     pub fn is_used(&self, key: KeyId) -> bool {
-        self.uses.get(key.0 as usize).is_some_and(|&uses| uses > 0)
+        self.of_keys
+            .get(key.0 as usize)
+            .is_some_and(|of_key| of_key.records > 0)
     }
 
     /// Forgets a record whose queues are empty and which its step has unlinked.
     pub(super) fn release_record(&mut self, at: u32) {
         let slot = self.records[at as usize].slot();
         self.index.remove(self.tag(&slot), at);
-        self.uses[slot.key.0 as usize] -= 1;
+        let of_key = &mut self.of_keys[slot.key.0 as usize];
+        of_key.records -= 1;
+        if of_key.last == at {
+            of_key.last = NONE;
+        }
         let record = &mut self.records[at as usize];
         record.scope = NONE;
         record.sibling = self.free_record;
