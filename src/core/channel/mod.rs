@@ -19,7 +19,8 @@ mod inputs;
 pub(crate) mod intern;
 mod keyed;
 mod outputs;
-pub mod rules;
+pub mod ring;
+mod rules;
 pub(crate) mod slab;
 pub(crate) mod stream;
 

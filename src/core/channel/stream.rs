@@ -12,6 +12,7 @@
 
 use std::collections::VecDeque;
 
+use super::ring::Ring;
 use crate::rendezvous::KeyId;
 use crate::wire::{Body, Flags, Frame, Kind};
 
@@ -23,6 +24,14 @@ pub(crate) struct Due {
     /// The key whose number stands in the frame: renewed when a connection begins.
     pub(crate) key: Option<KeyId>,
     has_load: bool,
+}
+
+impl Due {
+    const BLANK: Self = Self {
+        frame: Frame { words: [0; 8] },
+        key: None,
+        has_load: false,
+    };
 }
 
 /// What a frame carries beside itself.
@@ -38,7 +47,7 @@ pub(crate) enum Load<V> {
 
 #[derive(Debug)]
 pub(crate) struct Stream<V> {
-    queue: VecDeque<Due>,
+    queue: Ring<Due>,
     /// What belongs to those of the queue that have something, in their order.
     loads: VecDeque<Load<V>>,
     posted: usize,
@@ -48,33 +57,31 @@ pub(crate) struct Stream<V> {
     former: usize,
     /// Frames acknowledged since the epoch began.
     acknowledged: u64,
-    /// Frames of keys that were queued, and how many of them may be here no more. Both wrap.
+    /// Frames that were queued. It wraps.
     queued: u32,
-    gone: u32,
-    /// By key: `queued` when its last frame was.
+    /// By key: `queued` when its last frame was. That frame is here as long as no more came after it than are here.
     marks: Vec<u32>,
 }
 
 impl<V> Stream<V> {
     pub(crate) fn new(warm: usize) -> Self {
         Self {
-            queue: VecDeque::with_capacity(warm),
+            queue: Ring::new(warm, Due::BLANK),
             loads: VecDeque::with_capacity(warm),
             posted: 0,
             posted_loads: 0,
             former: 0,
             acknowledged: 0,
             queued: 0,
-            gone: 0,
             marks: Vec::new(),
         }
     }
 
-    /// A frame of that key is queued.
+    /// A frame is queued, of that key.
     #[inline]
     fn mark(&mut self, key: Option<KeyId>) {
+        self.queued = self.queued.wrapping_add(1);
         if let Some(key) = key {
-            self.queued = self.queued.wrapping_add(1);
             match self.marks.get_mut(key.0 as usize) {
                 Some(mark) => *mark = self.queued,
                 None => self.first_mark(key),
@@ -85,7 +92,8 @@ impl<V> Stream<V> {
     #[cold]
     fn first_mark(&mut self, key: KeyId) {
         let at = key.0 as usize;
-        self.marks.resize(at + 1, self.gone);
+        // As if theirs had been queued long before.
+        self.marks.resize(at + 1, self.queued.wrapping_sub(1 << 31));
         self.marks[at] = self.queued;
     }
 
@@ -94,14 +102,14 @@ impl<V> Stream<V> {
         let Some(&mark) = self.marks.get(key.0 as usize) else {
             return false;
         };
-        self.queued.wrapping_sub(mark) < self.queued.wrapping_sub(self.gone)
+        (self.queued.wrapping_sub(mark) as usize) < self.queue.len()
     }
 
     /// A frame that carries everything itself.
     #[inline]
     pub(crate) fn push(&mut self, frame: Frame, key: Option<KeyId>) {
         self.mark(key);
-        self.queue.push_back(Due {
+        self.queue.push(Due {
             frame,
             key,
             has_load: false,
@@ -113,7 +121,7 @@ impl<V> Stream<V> {
     pub(crate) fn push_loaded(&mut self, frame: Frame, key: Option<KeyId>, load: Load<V>) {
         self.mark(key);
         self.loads.push_back(load);
-        self.queue.push_back(Due {
+        self.queue.push(Due {
             frame,
             key,
             has_load: true,
@@ -132,14 +140,14 @@ impl<V> Stream<V> {
         self.queue.len() - self.posted
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.queue.is_empty()
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.queue.len() == 0
     }
 
     /// The next frame to post, and what belongs to it.
     #[inline]
     pub(crate) fn next_mut(&mut self) -> Option<(&mut Due, Option<&Load<V>>)> {
-        let due = self.queue.get_mut(self.posted)?;
+        let due = self.queue.at_mut(self.posted)?;
         let load = if due.has_load {
             self.loads.get(self.posted_loads)
         } else {
@@ -153,7 +161,7 @@ impl<V> Stream<V> {
         if self.due() == 0 {
             return None;
         }
-        let due = self.queue.back_mut()?;
+        let due = self.queue.at_mut(self.queue.len() - 1)?;
         let load = if due.has_load {
             self.loads.back_mut()
         } else {
@@ -171,13 +179,24 @@ impl<V> Stream<V> {
         };
         self.queue.insert(self.posted, due);
         self.loads.insert(self.posted_loads, load);
+        // Those behind it stand one place later now.
+        self.queued = self.queued.wrapping_add(1);
+        for at in self.posted + 1..self.queue.len() {
+            let after = (self.queue.len() - 1 - at) as u32;
+            if let Some(key) = self.queue.at_mut(at).and_then(|due| due.key)
+                && let Some(mark) = self.marks.get_mut(key.0 as usize)
+            {
+                *mark = self.queued.wrapping_sub(after);
+            }
+        }
     }
 
     #[inline]
     pub(crate) fn mark_posted(&mut self) {
-        debug_assert!(self.posted < self.queue.len());
-        self.posted_loads += usize::from(self.queue[self.posted].has_load);
-        self.posted += 1;
+        if let Some(due) = self.queue.at_mut(self.posted) {
+            self.posted_loads += usize::from(due.has_load);
+            self.posted += 1;
+        }
     }
 
     /// The peer has consumed `frames` in all, modulo 2¹⁶. `Err` if that is more than was posted.
@@ -221,8 +240,10 @@ impl<V> Stream<V> {
         const INTERN: u8 = Kind::Intern as u8;
         const REQUEST: u8 = Kind::Request as u8;
         let mut former = std::mem::take(&mut self.former);
-        let (mut queue, mut loads) = (VecDeque::new(), VecDeque::new());
-        for due in self.queue.drain(..) {
+        let all: Vec<Due> = self.queue.first(usize::MAX).copied().collect();
+        let mut loads = VecDeque::new();
+        self.queue.drop_first(all.len());
+        for due in all {
             let load = if due.has_load {
                 self.loads.pop_front()
             } else {
@@ -236,15 +257,12 @@ impl<V> Stream<V> {
                 _ => true,
             };
             if stays {
-                queue.push_back(due);
+                self.mark(due.key);
+                self.queue.push(due);
                 loads.extend(load);
             }
         }
-        self.queue.append(&mut queue);
-        self.loads.append(&mut loads);
-        if self.queue.is_empty() {
-            self.gone = self.queued;
-        }
+        self.loads = loads;
     }
 
     /// Drops what was posted without waiting for its acknowledgement. Only a simulation does this.
@@ -255,36 +273,29 @@ impl<V> Stream<V> {
 
     /// An epoch begins: nothing is owed any more.
     pub(crate) fn restart(&mut self) {
-        self.queue.clear();
+        self.queue.drop_first(self.queue.len());
         self.loads.clear();
         self.posted = 0;
         self.posted_loads = 0;
         self.former = 0;
         self.acknowledged = 0;
-        self.gone = self.queued;
     }
 
     #[inline]
     fn drop_front(&mut self, count: usize) {
-        let (mut with_load, mut with_key) = (0, 0);
-        for _ in 0..count {
-            if let Some(due) = self.queue.pop_front() {
-                with_load += usize::from(due.has_load);
-                with_key += u32::from(due.key.is_some());
-            }
+        if self.posted_loads > 0 {
+            self.drop_loads(count);
         }
-        // Frames that were taken out on the way are counted when nothing is left: until then too few are gone.
-        self.gone = if self.queue.is_empty() {
-            self.queued
-        } else {
-            self.gone.wrapping_add(with_key)
-        };
-        for _ in 0..with_load {
-            self.loads.pop_front();
-        }
+        self.queue.drop_first(count);
         self.posted -= count;
-        self.posted_loads -= with_load;
         self.former = self.former.saturating_sub(count);
         self.acknowledged += count as u64;
+    }
+
+    /// Drops what belongs to the first frames.
+    fn drop_loads(&mut self, frames: usize) {
+        let loaded = self.queue.first(frames).filter(|due| due.has_load).count();
+        self.loads.drain(..loaded);
+        self.posted_loads -= loaded;
     }
 }
