@@ -61,6 +61,19 @@ pub(super) struct QueuePair {
     down: Option<DownReason>,
 }
 
+/// What a look at a ring brought.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Taken {
+    /// Frames, chunks and answers among them.
+    pub(super) frames: usize,
+    /// Some were chunks or answers: there may be work besides the ring.
+    pub(super) is_of_writes: bool,
+    /// The peer was told of our progress.
+    pub(super) has_told: bool,
+    /// Why the queue pair must go down; what came before was given up.
+    pub(super) down: Option<DownReason>,
+}
+
 /// What is left to do for a queue pair apart from its ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Left {
@@ -105,6 +118,7 @@ impl QueuePair {
         self.down.is_none()
     }
 
+    #[inline]
     pub(super) fn post_send(&mut self, frame: &Frame, body: [&[u8]; 2]) -> Result<(), Refusal> {
         if !self.caps.takes(frame, body) {
             return Err(Refusal::Malformed);
@@ -148,10 +162,7 @@ impl QueuePair {
         }
     }
 
-    /// Takes up to `budget` frames from the ring; returns how many.
-    ///
-    /// # Errors
-    /// Why the queue pair must go down; what came before was given to `sink`.
+    /// Takes up to `budget` frames from the ring, and gives them to `sink`.
     #[inline]
     pub(super) fn receive<S: FnMut(Arrival<'_>)>(
         &mut self,
@@ -159,7 +170,9 @@ impl QueuePair {
         budget: usize,
         scratch: &mut [u8],
         sink: &mut S,
-    ) -> (usize, Option<DownReason>) {
+    ) -> Taken {
+        let told = self.rx.told().slots;
+        let mut done = Taken::default();
         let Self {
             rx,
             inbound,
@@ -167,7 +180,7 @@ impl QueuePair {
             caps,
             ..
         } = self;
-        for count in 0..budget {
+        while done.frames < budget {
             let taken = rx.take(|frame, body| match kind(frame) {
                 0..FABRIC_KIND_MIN => {
                     if let Some(body) = body.in_tail() {
@@ -189,30 +202,38 @@ impl QueuePair {
                     });
                     Ok(())
                 }
-                CHUNK => chunk(inbound, qp, frame, &body, sink),
-                ANSWER => outbound.answer(qp, frame, sink),
+                CHUNK => {
+                    done.is_of_writes = true;
+                    chunk(inbound, qp, frame, &body, sink)
+                }
+                ANSWER => {
+                    done.is_of_writes = true;
+                    outbound.answer(qp, frame, sink)
+                }
                 BYE => Err(DownReason::PeerClosed),
                 _ => Err(DownReason::Corrupt),
             });
             match taken {
-                Ok(Some(Ok(()))) => {}
-                Ok(None) => return (count, None),
-                Ok(Some(Err(reason))) => return (count, Some(reason)),
-                Err(_) => return (count, Some(DownReason::Corrupt)),
+                Ok(Some(Ok(()))) => done.frames += 1,
+                Ok(None) => break,
+                Ok(Some(Err(reason))) => {
+                    done.down = Some(reason);
+                    break;
+                }
+                Err(_) => {
+                    done.down = Some(DownReason::Corrupt);
+                    break;
+                }
             }
         }
-        (budget, None)
+        done.has_told = self.rx.told().slots != told;
+        done
     }
 
     /// True if something waits in the ring.
     #[inline]
     pub(super) fn is_ready(&self) -> bool {
         self.rx.is_ready()
-    }
-
-    /// Progress the peer was told, in slots.
-    pub(super) const fn told(&self) -> u64 {
-        self.rx.told().slots
     }
 
     /// Writes of the peer to what was never granted it.

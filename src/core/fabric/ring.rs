@@ -173,43 +173,68 @@ impl<L: Lane> Producer<L> {
     ) -> Result<(), PostError> {
         let len = body[0].len() + body[1].len();
         debug_assert!(len == frame.body_len() as usize || (len == 0 && frame.body_is_inline()));
+        if len > INLINE_BODY_MAX {
+            return self.post_beside(frame, body, reserve);
+        }
+        self.make_room(self.cursor, reserve)?;
+        if len == 0 {
+            self.put(frame);
+        } else {
+            self.put(&with_tail(frame, body));
+        }
+        Ok(())
+    }
+
+    /// Posts a frame whose body goes into the payload ring.
+    fn post_beside(
+        &mut self,
+        frame: &Frame,
+        body: [&[u8]; 2],
+        reserve: Reserve,
+    ) -> Result<(), PostError> {
+        let len = body[0].len() + body[1].len();
         assert!(
             len <= body_max(self.lane.payload_len()),
             "the port checks lengths"
         );
-        let (offset, cursor) = if len > INLINE_BODY_MAX {
-            place(self.cursor, len as u64, self.lane.payload_len())
-        } else {
-            (0, self.cursor)
-        };
-        if !self.has_room(cursor, reserve) {
-            self.look()?;
-            if !self.has_room(cursor, reserve) {
-                return Err(PostError::Full);
-            }
-        }
+        let (offset, cursor) = place(self.cursor, len as u64, self.lane.payload_len());
+        self.make_room(cursor, reserve)?;
+        // SAFETY: `place` keeps `offset + len` within the payload ring. `&mut self` makes this the only producer.
+        // `make_room` compared the end of this piece with the consumer's told progress: the piece is either never used
+        // or already given up.
+        unsafe { self.lane.write(offset, body[0]) };
+        // SAFETY: as above; both slices together are `len` long, and this one starts where the first ended.
+        unsafe { self.lane.write(offset + body[0].len() as u64, body[1]) };
+        self.put(frame);
+        self.cursor = cursor;
+        Ok(())
+    }
+
+    /// Writes the next slot; there is room.
+    #[inline]
+    fn put(&mut self, frame: &Frame) {
         let slot = self.head & (self.lane.slot_count() - 1);
         let word = (frame.words[0] & !STAMP_MASK) | stamp(self.head);
         let stale = self
             .head
             .checked_sub(self.lane.slot_count())
             .map_or(0, stamp);
-        if len == 0 {
-            self.lane.put(slot, frame, stale, word);
-        } else if len <= INLINE_BODY_MAX {
-            self.lane.put(slot, &with_tail(frame, body), stale, word);
-        } else {
-            // SAFETY: `place` keeps `offset + len` within the payload ring. `&mut self` makes this the only
-            // producer. `has_room` compared the end of this piece with the consumer's told progress: the piece is
-            // either never used or already given up.
-            unsafe { self.lane.write(offset, body[0]) };
-            // SAFETY: as above; both slices together are `len` long, and this one starts where the first ended.
-            unsafe { self.lane.write(offset + body[0].len() as u64, body[1]) };
-            self.lane.put(slot, frame, stale, word);
-        }
+        self.lane.put(slot, frame, stale, word);
         self.head += 1;
-        self.cursor = cursor;
-        Ok(())
+    }
+
+    /// Looks whether there is room for a slot, and for a payload that ends at `cursor`.
+    #[inline]
+    fn make_room(&mut self, cursor: u64, reserve: Reserve) -> Result<(), PostError> {
+        if self.has_room(cursor, reserve) {
+            return Ok(());
+        }
+        self.look()?;
+        if self.has_room(cursor, reserve) {
+            Ok(())
+        } else {
+            Err(PostError::Full)
+        }
     }
 
     /// The lane.

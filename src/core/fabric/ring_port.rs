@@ -267,26 +267,35 @@ impl RingPort {
     /// Looks at one ring, for at most a burst; returns how many frames it took, chunks and answers among them.
     #[inline]
     fn look<S: FnMut(Arrival<'_>)>(&mut self, index: u32, budget: usize, sink: &mut S) -> usize {
-        self.stats.rings_polled += 1;
-        let id = self.id(index);
-        let Some(queue_pair) = &mut self.places[index as usize].queue_pair else {
+        let place = &mut self.places[index as usize];
+        let id = QpId(index | u32::from(place.generation) << 16);
+        let Some(queue_pair) = &mut place.queue_pair else {
             return 0;
         };
-        let told = queue_pair.told();
-        let (taken, down) = queue_pair.receive(id, budget.min(BURST), &mut self.scratch, sink);
-        if taken > 0 {
-            let (is_busy, told) = (queue_pair.is_busy(), queue_pair.told() != told);
-            if is_busy {
-                self.activate(index);
-            }
-            if told {
-                self.note_posted(index);
-            }
+        if !queue_pair.is_ready() {
+            return 0;
         }
-        if let Some(reason) = down {
+        let taken = queue_pair.receive(id, budget.min(BURST), &mut self.scratch, sink);
+        if taken.is_of_writes && queue_pair.is_busy() {
+            self.activate(index);
+        }
+        if taken.has_told {
+            self.note_posted(index);
+        }
+        if let Some(reason) = taken.down {
             self.go_down(index, reason);
         }
-        taken
+        taken.frames
+    }
+
+    #[cold]
+    fn refused(&mut self, index: u32, refusal: Refusal) -> Result<(), Refusal> {
+        match refusal {
+            Refusal::Closed => self.retire(index),
+            Refusal::Full => self.stats.refused_full += 1,
+            _ => {}
+        }
+        Err(refusal)
     }
 
     fn settle(&mut self, index: u32) {
@@ -301,8 +310,9 @@ impl RingPort {
 }
 
 impl RingPort {
-    fn poll_rings<S: FnMut(Arrival<'_>)>(&mut self, budget: usize, sink: &mut S) -> usize {
-        self.stats.polls += 1;
+    /// As [`RingPort::poll`], where there is more than hot rings.
+    #[inline(never)]
+    fn poll_all<S: FnMut(Arrival<'_>)>(&mut self, budget: usize, sink: &mut S) -> usize {
         let mut given = 0;
         let mut done = 0;
         if !self.active.is_empty() {
@@ -316,9 +326,6 @@ impl RingPort {
         taken += self.poll_hot(budget - given - taken, sink);
         if !cold_first {
             taken += self.poll_cold(budget - given - taken, sink);
-        }
-        if !self.due.is_empty() {
-            self.flush();
         }
         done + taken
     }
@@ -347,17 +354,14 @@ impl Port for RingPort {
     fn post_send(&mut self, qp: QpId, frame: &Frame, body: [&[u8]; 2]) -> Result<(), Refusal> {
         let (index, queue_pair) = self.find(qp).ok_or(Refusal::Closed)?;
         match queue_pair.post_send(frame, body) {
-            Ok(()) => self.note_posted(index),
-            Err(Refusal::Closed) => {
-                self.retire(index);
-                return Err(Refusal::Closed);
+            Ok(()) => {
+                if queue_pair.wake.may_sleep() {
+                    self.note_posted(index);
+                }
+                Ok(())
             }
-            Err(refusal) => {
-                self.stats.refused_full += u64::from(refusal == Refusal::Full);
-                return Err(refusal);
-            }
+            Err(refusal) => self.refused(index, refusal),
         }
-        Ok(())
     }
 
     fn post_write(&mut self, write: Write) -> Result<(), RefusedWrite> {
@@ -400,10 +404,17 @@ impl Port for RingPort {
 
     #[inline]
     fn poll<S: FnMut(Arrival<'_>)>(&mut self, _now: Nanos, budget: usize, sink: &mut S) -> usize {
-        if self.open.len() == self.hot_count && self.active.is_empty() && self.is_silent() {
-            return 0;
+        self.stats.polls += 1;
+        self.stats.rings_polled += self.hot_count as u64;
+        let done = if self.open.len() == self.hot_count && self.active.is_empty() {
+            self.poll_hot(budget, sink)
+        } else {
+            self.poll_all(budget, sink)
+        };
+        if !self.due.is_empty() {
+            self.flush();
         }
-        self.poll_rings(budget, sink)
+        done
     }
 
     fn flush(&mut self) {

@@ -58,6 +58,7 @@ impl RingPort {
             if self.places[index as usize].is_hot {
                 continue;
             }
+            self.stats.rings_polled += 1;
             let taken = self.look(index, budget, sink);
             if taken > 0 {
                 self.promote(index);
@@ -98,41 +99,5 @@ impl RingPort {
             idle: 0,
         };
         self.places[index as usize].is_hot = true;
-    }
-
-    /// True if every ring is hot and none has brought anything: the usual empty turn, in a handful of loads.
-    #[inline]
-    pub(super) fn is_silent(&mut self) -> bool {
-        let Self {
-            places,
-            hot,
-            hot_count,
-            ..
-        } = self;
-        let mut is_settled = true;
-        for hot in &mut hot[..*hot_count] {
-            let Some(queue_pair) = &places[hot.place as usize].queue_pair else {
-                return false;
-            };
-            if queue_pair.is_ready() {
-                return false;
-            }
-            // From here on nothing is owed for this look but the count that `poll_hot` keeps.
-            hot.idle = hot.idle.saturating_add(1);
-            is_settled &= hot.idle != SETTLE_AFTER;
-        }
-        self.stats.polls += 1;
-        self.stats.rings_polled += *hot_count as u64;
-        is_settled || self.settle_hot()
-    }
-
-    #[cold]
-    pub(super) fn settle_hot(&mut self) -> bool {
-        for at in 0..self.hot_count {
-            if self.hot[at].idle == SETTLE_AFTER {
-                self.settle(self.hot[at].place);
-            }
-        }
-        self.due.is_empty()
     }
 }
