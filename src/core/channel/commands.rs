@@ -69,27 +69,25 @@ impl<V: Payload> Channel<V> {
         }
         let meta = value.meta();
         let body_len = Push::lead_len(&meta, request.is_some()) + value.data().len();
-        let is_inline = body_len <= self.settings.inline_max;
+        let is_whole = body_len <= self.settings.inline_max;
         let is_free = request.is_some() && self.settings.rules.on(Rule::RequestedNeedsNoCredit);
         if !is_free {
-            let cost = if is_inline { lines(body_len) } else { lines(0) };
+            let cost = if is_whole { lines(body_len) } else { lines(0) };
             if self.lines_open() < cost {
                 self.counters.no_credit += 1;
                 return Err(NoPush::NoCredit(value));
             }
-            if is_inline || self.has_offer() {
-                self.lines_pushed += u64::from(cost);
+            if !is_whole && !self.has_offer() {
+                return Err(NoPush::NoOffer(value));
             }
+            self.lines_pushed += u64::from(cost);
         }
         let subject = Subject {
             key: Ticket::default(),
             point,
             ordinal,
         };
-        if !is_inline {
-            if !is_free && !self.has_offer() {
-                return Err(NoPush::NoOffer(value));
-            }
+        if !is_whole {
             return self.offer(key, subject, value, request);
         }
         let push = Push {
@@ -100,7 +98,7 @@ impl<V: Payload> Channel<V> {
             data: value.data(),
             stamp: 0,
         };
-        let (mut frame, _) = push.emit();
+        let mut frame = push.frame();
         if frame.body_is_inline() {
             // The value is kept no longer than its bytes: they are in the frame.
             self.stream.push(frame, Some(key));

@@ -3,11 +3,11 @@
 //! It knows neither queue pairs nor keys' texts; both are the caller's closures.
 
 use super::stream::Load;
-use super::{Channel, Payload, State, lines};
+use super::{Channel, Payload, State};
 use crate::ground::{Incarnation, Nanos};
 use crate::rendezvous::KeyId;
-use crate::wire::message::{Hello, Push, Subject};
-use crate::wire::{Body, Flags, Frame, Message, Point, Ticket};
+use crate::wire::message::{Hello, Push};
+use crate::wire::{Flags, Frame, Message, Ticket};
 
 impl<V: Payload> Channel<V> {
     /// Posts what is due, oldest first, until it is all posted, frame credit is spent, or `post` refuses.
@@ -43,63 +43,6 @@ impl<V: Payload> Channel<V> {
             }
         }
         count
-    }
-
-    /// The frame of a push that may leave at once: nothing is due before it, its key has a number, and there is
-    /// credit for it. The caller posts it and then calls [`Channel::posted`]; or pushes the value the long way.
-    #[inline]
-    pub fn compose(
-        &mut self,
-        key: KeyId,
-        point: Point,
-        ordinal: u32,
-        value: &V,
-    ) -> Option<(Frame, Body)> {
-        let window = self
-            .peer
-            .as_ref()
-            .map_or(0, |peer| usize::from(peer.frame_window));
-        if self.state != State::Up || self.stream.due() > 0 || self.stream.in_flight() >= window {
-            return None;
-        }
-        let (meta, data) = (value.meta(), value.data());
-        let body_len = Push::lead_len(&meta, false) + data.len();
-        if body_len > self.settings.inline_max || self.lines_open() < lines(body_len) {
-            return None;
-        }
-        let number = self.given.number(key)?;
-        let subject = Subject {
-            key: number,
-            point,
-            ordinal,
-        };
-        let push = Push {
-            subject,
-            meta,
-            is_dead: value.is_dead(),
-            request: None,
-            data,
-            stamp: 0,
-        };
-        let (mut frame, body) = push.emit_plain();
-        frame.set_credit(self.consumed as u16, self.lines_taken as u16);
-        Some((frame, body))
-    }
-
-    /// A composed frame was posted: it is kept, with its value if that is not in it, until it is acknowledged. Of a
-    /// stamped one with its body beside, the caller has put the stamp into its last word.
-    #[inline]
-    pub fn posted(&mut self, key: KeyId, frame: Frame, value: V) {
-        self.lines_pushed += u64::from(lines(frame.body_len() as usize));
-        if frame.body_is_inline() {
-            self.stream.push(frame, Some(key));
-        } else {
-            self.stream
-                .push_loaded(frame, Some(key), Load::Value(value));
-        }
-        self.stream.mark_posted();
-        self.counters.frames_sent += 1;
-        self.mark_told();
     }
 
     /// When `transmit` must be called at the latest.

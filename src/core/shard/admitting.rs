@@ -18,7 +18,6 @@ use super::mailbox::{Cancel, bytes_of};
 use super::parcel::{Parcel, SendCell};
 use super::peers::Link;
 use super::value::Value;
-use crate::fabric::AnyPort;
 use crate::ground::{Key, Nanos, Status, StepId, catalogue, limits};
 use crate::memory::Tensor;
 use crate::rendezvous::{Refusal, Slot};
@@ -60,18 +59,9 @@ impl Core {
 
     /// True if the value would be kept here, on offer, and there is no room for that.
     #[inline]
-    pub(crate) fn may_not_offer(&self, link: LinkId, slot: Slot, value: &Value) -> bool {
-        let is_whole = self.links.at(link).is_some_and(|entry| {
-            let tensor = &value.tensor;
-            entry
-                .channel
-                .goes_whole(&tensor.meta(), tensor.bytes().len())
-        });
-        !is_whole
-            && self
-                .table
-                .room_to_offer(slot.step, value.parked_bytes())
-                .is_err()
+    pub(crate) fn may_not_offer(&self, slot: Slot, value: &Value) -> bool {
+        let bytes = value.parked_bytes();
+        self.table.room_to_offer(slot.step, bytes).is_err()
     }
 
     /// Whether a value that does not wait may go while others do: not before those of its slot, and not into room that
@@ -140,7 +130,7 @@ impl Core {
     }
 
     /// A value of an application thread that waits for room: goes, or stays here.
-    pub(crate) fn take_parcel(&mut self, ports: &mut [AnyPort], parcel: Parcel) -> LinkId {
+    pub(crate) fn take_parcel(&mut self, parcel: Parcel) -> LinkId {
         let outcome = &parcel.cell.outcome;
         if outcome.is_abandoned() {
             return NO_LINK;
@@ -154,7 +144,7 @@ impl Core {
         };
         let status = match failed {
             Some(status) => status,
-            None => match self.try_parcel(ports, &parcel) {
+            None => match self.try_parcel(&parcel) {
                 Ok(Tried::Sent(link)) => {
                     outcome.complete(Ok(()));
                     return link;
@@ -183,7 +173,7 @@ impl Core {
     }
 
     /// Hands a parcel over if it may go: the link that has something to post. Otherwise the bound it has to wait for.
-    fn try_parcel(&mut self, ports: &mut [AnyPort], parcel: &Parcel) -> Result<Tried, Status> {
+    fn try_parcel(&mut self, parcel: &Parcel) -> Result<Tried, Status> {
         let wanted = parcel.key.source_incarnation();
         if !wanted.is_current() && wanted != self.incarnation {
             return Err(faults::own_incarnation(wanted, self.incarnation));
@@ -194,12 +184,11 @@ impl Core {
             key,
             at: parcel.key.frame_iter(),
         };
-        self.try_cell(ports, slot, parcel.is_dead, parcel.bytes, &parcel.cell)
+        self.try_cell(slot, parcel.is_dead, parcel.bytes, &parcel.cell)
     }
 
     fn try_cell(
         &mut self,
-        ports: &mut [AnyPort],
         slot: Slot,
         is_dead: bool,
         bytes: u64,
@@ -227,7 +216,7 @@ impl Core {
             // Its sender took it back this moment, and hears nothing any more.
             return Ok(Tried::Sent(NO_LINK));
         };
-        match self.send_admitted(ports, slot, tensor.clone(), is_dead) {
+        match self.send_admitted(slot, tensor.clone(), is_dead) {
             Ok(link) => Ok(Tried::Sent(link)),
             Err(status) => {
                 cell.put_back(tensor);
@@ -242,16 +231,10 @@ impl Core {
 
     /// A value whose sender was told that it was taken, when there may be no room for it: it waits if there is none.
     #[cold]
-    pub(crate) fn send_unheard(
-        &mut self,
-        ports: &mut [AnyPort],
-        slot: Slot,
-        tensor: Tensor,
-        is_dead: bool,
-    ) -> LinkId {
+    pub(crate) fn send_unheard(&mut self, slot: Slot, tensor: Tensor, is_dead: bool) -> LinkId {
         let bytes = bytes_of(&tensor);
         let cell = Arc::new(SendCell::new(tensor, None));
-        let status = match self.try_cell(ports, slot, is_dead, bytes, &cell) {
+        let status = match self.try_cell(slot, is_dead, bytes, &cell) {
             Ok(Tried::Sent(link)) => return link,
             Ok(Tried::Waits(slot, refusal)) => {
                 if self.anteroom.len() < limits::WAITING_SENDS as usize {
@@ -420,8 +403,7 @@ impl Shard {
             Ok(id) => {
                 let at = key.frame_iter();
                 let slot = Slot { step, key: id, at };
-                self.core
-                    .send_unheard(&mut self.ports, slot, tensor, is_dead)
+                self.core.send_unheard(slot, tensor, is_dead)
             }
             Err(status) => {
                 self.core.lost(step, &status);
@@ -459,7 +441,7 @@ impl Shard {
     }
 
     pub(super) fn take_parcel(&mut self, parcel: Parcel) {
-        let link = self.core.take_parcel(&mut self.ports, parcel);
+        let link = self.core.take_parcel(parcel);
         self.sent_along(link);
     }
 
@@ -549,9 +531,7 @@ impl Shard {
             self.core.anteroom.leave(turn);
             return Ok(());
         };
-        let sent = self
-            .core
-            .send_admitted(&mut self.ports, slot, tensor.clone(), is_dead);
+        let sent = self.core.send_admitted(slot, tensor.clone(), is_dead);
         match sent {
             Ok(link) => {
                 self.sent_along(link);

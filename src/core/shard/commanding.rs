@@ -79,8 +79,7 @@ impl Shard {
         tensor: Tensor,
         is_dead: bool,
     ) -> Result<(), Status> {
-        let Self { core, ports, .. } = self;
-        let link = core.send_from_outside(ports, key, step, tensor, is_dead)?;
+        let link = self.core.send_from_outside(key, step, tensor, is_dead)?;
         self.has_posted = true;
         if link != NO_LINK {
             self.transmit_link(link);

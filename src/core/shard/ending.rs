@@ -10,7 +10,7 @@ use super::ids::{LinkId, TaskId};
 use super::peers::PeerState;
 use super::value::{Value, Waiter};
 use crate::channel::WriteEnd;
-use crate::fabric::{AnyPort, Write};
+use crate::fabric::Write;
 use crate::ground::{Key, Status, StepId};
 use crate::memory::Tensor;
 use crate::rendezvous::PendingKind;
@@ -20,7 +20,6 @@ impl Core {
     /// A value of an application thread.
     pub(crate) fn send_from_outside(
         &mut self,
-        ports: &mut [AnyPort],
         key: &Key,
         step: StepId,
         tensor: Tensor,
@@ -31,7 +30,7 @@ impl Core {
             return Err(faults::own_incarnation(wanted, self.incarnation));
         }
         let id = self.intern(key)?;
-        self.send(ports, step, id, key.frame_iter(), tensor, is_dead)
+        self.send(step, id, key.frame_iter(), tensor, is_dead)
     }
 
     /// True if the table holds so much that the next send could be refused, or somebody waits for room.

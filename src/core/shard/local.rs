@@ -11,22 +11,20 @@ use super::ids::{LinkId, NO_LINK, PeerId};
 use super::keys::Route;
 use super::recorder::What;
 use super::stops::Stops;
-use super::value::{Handed, NOT_LENT, Path, Value, Waiter};
+use super::value::{Handed, NOT_LENT, Value, Waiter};
 use super::wait::WaitCell;
 use crate::channel::{NoPush, Rule};
-use crate::fabric::{AnyPort, Landing, Port, Token, Write};
+use crate::fabric::{Landing, Token, Write};
 use crate::ground::{FrameIter, Key, Nanos, Status, StepId};
 use crate::memory::Tensor;
 use crate::rendezvous::{self, KeyId, Origin, Pass, Refusal, Sent, Slot, WaiterId};
 use crate::wire::Ticket;
-use crate::wire::message::Push;
 
 impl Core {
     /// A value of this process. Returns the link that has something to post, or `NO_LINK`.
     #[inline]
     pub(crate) fn send(
         &mut self,
-        ports: &mut [AnyPort],
         step: StepId,
         id: KeyId,
         at: FrameIter,
@@ -37,14 +35,13 @@ impl Core {
         if !self.anteroom.is_empty() {
             self.may_pass(slot, tensor.bytes().len() as u64)?;
         }
-        self.send_admitted(ports, slot, tensor, is_dead)
+        self.send_admitted(slot, tensor, is_dead)
     }
 
     /// As [`Core::send`], for a value that goes before none that waits.
     #[inline]
     pub(crate) fn send_admitted(
         &mut self,
-        ports: &mut [AnyPort],
         slot: Slot,
         tensor: Tensor,
         is_dead: bool,
@@ -57,17 +54,10 @@ impl Core {
         if owner != self.index {
             return self.send_to_owner(owner, slot, tensor, is_dead);
         }
+        let value = Value::local(tensor, is_dead, trace);
         match route {
-            Route::Local => self
-                .send_here(slot, Value::local(tensor, is_dead, trace))
-                .map(|()| NO_LINK),
-            Route::Out { peer } => self.send_out(
-                ports,
-                peer,
-                link,
-                slot,
-                Value::local(tensor, is_dead, trace),
-            ),
+            Route::Local => self.send_here(slot, value).map(|()| NO_LINK),
+            Route::Out { peer } => self.send_out(peer, link, slot, value),
             Route::In { .. } | Route::Foreign => Err(self.foreign(slot, true)),
         }
     }
@@ -98,7 +88,6 @@ impl Core {
     #[inline]
     fn send_out(
         &mut self,
-        ports: &mut [AnyPort],
         peer: PeerId,
         link: LinkId,
         slot: Slot,
@@ -106,71 +95,39 @@ impl Core {
     ) -> Result<LinkId, Status> {
         match self.table.pass(self.now, slot) {
             Ok(Pass::Clear(place)) => {
-                if let Some(entry) = self.links.at_mut(link) {
-                    // The usual case goes out before anything is written down.
-                    let point = Self::point_of(slot);
-                    if let Some((at, _)) = entry.qp {
-                        value.trace = self.stages.or_begin(value.trace, at);
-                    }
-                    if value.trace != 0 {
-                        self.stages.matched(value.trace);
-                    }
-                    if let Some((at, qp)) = entry.qp
-                        && let Some((mut frame, mut lead)) =
-                            entry
-                                .channel
-                                .compose(slot.key, point, place.ordinal(), &value)
-                        && let Some(port) = ports.get_mut(at)
-                    {
-                        let mut stamp = 0;
-                        if value.trace != 0 {
-                            stamp = self.stages.stamp(value.trace);
-                            let meta = value.tensor.meta();
-                            Push::put_stamp(&mut frame, &mut lead, &meta, stamp);
-                        }
-                        let body = if frame.body_is_inline() {
-                            [&[][..], &[]]
-                        } else {
-                            [lead.as_bytes(), value.tensor.bytes()]
-                        };
-                        if port.post_send(qp, &frame, body).is_ok() {
-                            let trace = (value.trace, value.tensor.bytes().len() as u64);
-                            if stamp != 0 && !frame.body_is_inline() {
-                                // The tail of the kept frame says it again if it must go again.
-                                frame.words[7] = stamp;
-                            }
-                            entry.channel.posted(slot.key, frame, value);
-                            if trace.0 != 0 {
-                                let subject = self.subject(slot, place.ordinal(), trace.1);
-                                self.stages.sent(trace.0, at, Path::Inline, &subject);
-                            }
-                            return Ok(NO_LINK);
-                        }
-                    }
-                    if self.may_not_offer(link, slot, &value) {
+                let Some(entry) = self.links.at(link) else {
+                    return self.park(peer, link, slot, place, value);
+                };
+                if let Some((port, _)) = entry.qp {
+                    value.trace = self.stages.or_begin(value.trace, port);
+                }
+                if value.trace != 0 {
+                    self.stages.matched(value.trace);
+                }
+                let (meta, len) = (value.tensor.meta(), value.tensor.bytes().len());
+                let is_whole = entry.channel.goes_whole(&meta, len);
+                if !is_whole {
+                    if self.may_not_offer(slot, &value) {
                         // Parking it meets the same bound, and gives its ordinal back.
                         return self.park(peer, link, slot, place, value);
                     }
-                    let value = self.made_readable(link, value);
-                    let trace = (value.trace, value.tensor.bytes().len() as u64);
-                    if let Some(entry) = self.links.at_mut(link) {
-                        match entry
-                            .channel
-                            .push(slot.key, point, place.ordinal(), value, None)
-                        {
-                            Ok(()) => {
-                                if trace.0 != 0 {
-                                    self.pushed(trace, link, slot, place.ordinal());
-                                }
-                                self.weigh(link);
-                                return Ok(link);
-                            }
-                            Err(no) => return self.park(peer, link, slot, place, no.into_value()),
-                        }
-                    }
-                    return Ok(NO_LINK);
+                    value = self.made_readable(link, value);
                 }
-                self.park(peer, link, slot, place, value)
+                let trace = (value.trace, len as u64);
+                let Some(entry) = self.links.at_mut(link) else {
+                    return Ok(NO_LINK);
+                };
+                let (point, ordinal) = (Self::point_of(slot), place.ordinal());
+                if let Err(no) = entry.channel.push(slot.key, point, ordinal, value, None) {
+                    return self.park(peer, link, slot, place, no.into_value());
+                }
+                if trace.0 != 0 {
+                    self.pushed(trace, link, slot, ordinal);
+                }
+                if !is_whole {
+                    self.weigh(link);
+                }
+                Ok(link)
             }
             Ok(Pass::Behind(place)) => self.park(peer, link, slot, place, value),
             Ok(Pass::Waiter { waiter, ordinal }) => {

@@ -243,7 +243,12 @@ impl Shard {
             clock: parts.clock,
             ports: parts.ports,
             mailbox: parts.mailbox,
-            neighbours: parts.neighbours,
+            // A shard alone looks at none.
+            neighbours: if count > 1 {
+                parts.neighbours
+            } else {
+                Vec::new()
+            },
             tasks: Rows::default(),
             seats: Rows::default(),
             again: Vec::new(),
@@ -314,9 +319,7 @@ impl Shard {
             self.core.return_leases();
         }
         self.core.stages.count();
-        let link = self
-            .core
-            .send(&mut self.ports, step, key, at, tensor, is_dead)?;
+        let link = self.core.send(step, key, at, tensor, is_dead)?;
         self.has_posted = true;
         if link != NO_LINK {
             self.transmit_link(link);
@@ -336,17 +339,17 @@ impl Shard {
         deadline: Nanos,
     ) {
         self.take_cancels();
-        let owner = self
-            .core
-            .keys
-            .at(key)
-            .map_or(self.core.index, |entry| entry.owner);
+        let waiter = Waiter::Task { task, token };
+        let owner = if self.neighbours.is_empty() {
+            self.core.index
+        } else {
+            let entry = self.core.keys.at(key);
+            entry.map_or(self.core.index, |entry| entry.owner)
+        };
         if owner == self.core.index {
-            self.core
-                .recv(None, step, key, at, Waiter::Task { task, token }, deadline);
+            self.core.recv(None, step, key, at, waiter, deadline);
             return;
         }
-        let waiter = Waiter::Task { task, token };
         let Ok(ticket) = self.core.waits.insert(Wait::Away {
             shard: owner,
             task,
@@ -387,7 +390,7 @@ impl Shard {
                 if matches!(note, Note::Recv { .. }) {
                     self.take_cancels();
                 }
-                self.core.heed(&mut self.ports, from as u16, note);
+                self.core.heed(from as u16, note);
                 done += 1;
             }
         }

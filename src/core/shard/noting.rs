@@ -7,14 +7,13 @@ use super::core::{Core, Wait};
 use super::faults;
 use super::ids::NO_LINK;
 use super::value::Waiter;
-use crate::fabric::AnyPort;
 use crate::ground::Status;
 use crate::rendezvous::{KeyId, Slot};
 use crate::wire::Ticket;
 
 impl Core {
     /// A note from a neighbour.
-    pub(crate) fn heed(&mut self, ports: &mut [AnyPort], from: u16, note: Note) {
+    pub(crate) fn heed(&mut self, from: u16, note: Note) {
         match note {
             Note::Send {
                 key,
@@ -30,12 +29,12 @@ impl Core {
                 // A neighbour's send was accepted where it was made; a step that ended meanwhile drops it.
                 if self.is_pressed() {
                     let slot = Slot { step, key: id, at };
-                    return match self.send_unheard(ports, slot, tensor, is_dead) {
+                    return match self.send_unheard(slot, tensor, is_dead) {
                         NO_LINK => {}
                         link => self.touch(link),
                     };
                 }
-                match self.send(ports, step, id, at, tensor, is_dead) {
+                match self.send(step, id, at, tensor, is_dead) {
                     Ok(NO_LINK) => {}
                     Ok(link) => self.touch(link),
                     Err(status) => self.lost(step, &status),

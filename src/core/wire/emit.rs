@@ -134,54 +134,38 @@ impl Push<'_> {
     #[inline]
     #[must_use]
     pub fn emit(&self) -> (Frame, Body) {
+        let mut frame = self.frame();
         let mut body = Self::lead(&self.meta, self.request);
-        let flags = Flags::default()
-            .with(Flags::DEAD, self.is_dead)
-            .with(Flags::SOLICITED, self.request.is_some());
-        let mut frame = subject_head(Kind::Push, flags, &self.meta, &self.subject);
-        let len = body.len + self.data.len();
-        frame.words[1] |= (len as u64) << 32;
-        if len <= INLINE_BODY_MAX {
-            frame.set_tail([body.as_bytes(), self.data]);
-        }
         if self.stamp != 0 {
             Self::put_stamp(&mut frame, &mut body, &self.meta, self.stamp);
         }
         (frame, body)
     }
 
-    /// As [`Push::emit`] for a push that answers nothing; the usual small one of rank 0 or 1 in registers alone.
+    /// The frame alone. A body that fits the tail is in it; of a longer one [`Push::lead`] goes beside the frame, and
+    /// then the data.
     #[inline]
     #[must_use]
-    pub fn emit_plain(&self) -> (Frame, Body) {
-        let rank = self.meta.shape.rank();
-        let len = 8 * rank + self.data.len();
-        if rank > 1 || len > INLINE_BODY_MAX {
-            return self.emit();
-        }
-        let flags = Flags::default().with(Flags::DEAD, self.is_dead);
+    pub fn frame(&self) -> Frame {
+        let is_solicited = self.request.is_some();
+        let flags = Flags::default()
+            .with(Flags::DEAD, self.is_dead)
+            .with(Flags::SOLICITED, is_solicited);
         let mut frame = subject_head(Kind::Push, flags, &self.meta, &self.subject);
+        let len = Self::lead_len(&self.meta, is_solicited) + self.data.len();
         frame.words[1] |= (len as u64) << 32;
-        let mut words = [0u64; 2];
-        for (word, eight) in words.iter_mut().zip(self.data.chunks(8)) {
-            *word = match eight.len() {
-                8 => eight.try_into().map_or(0, u64::from_le_bytes),
-                4 => eight
-                    .try_into()
-                    .map_or(0, |four| u64::from(u32::from_le_bytes(four))),
-                _ => eight
-                    .iter()
-                    .rev()
-                    .fold(0, |word, &byte| word << 8 | u64::from(byte)),
-            };
+        if len > INLINE_BODY_MAX {
+            return frame;
         }
-        if rank == 0 {
-            (frame.words[6], frame.words[7]) = (words[0], words[1]);
-        } else {
-            frame.words[6] = self.meta.shape.dim(0).unwrap_or(0);
-            frame.words[7] = words[0];
+        match self.meta.shape.dim(0) {
+            _ if is_solicited || self.meta.shape.rank() > 1 => {
+                let lead = Self::lead(&self.meta, self.request);
+                frame.set_tail([lead.as_bytes(), self.data]);
+            }
+            None => [frame.words[6], frame.words[7]] = words_of(self.data),
+            Some(dim) => [frame.words[6], frame.words[7]] = [dim, words_of(self.data)[0]],
         }
-        (frame, Body::new())
+        frame
     }
 
     /// Lets a frame that was emitted with this `body` say when it was posted. What it says stands in the place of the
@@ -229,6 +213,18 @@ impl Push<'_> {
         let dims = if rank <= 4 { 8 * rank } else { 4 * rank };
         dims + if is_solicited { 8 } else { 0 }
     }
+}
+
+/// At most sixteen bytes as two words, and zeros behind them.
+#[inline]
+fn words_of(bytes: &[u8]) -> [u64; 2] {
+    if let Ok(four) = <[u8; 4]>::try_from(bytes) {
+        return [u64::from(u32::from_le_bytes(four)), 0];
+    }
+    let mut padded = [0; INLINE_BODY_MAX];
+    padded[..bytes.len()].copy_from_slice(bytes);
+    let all = u128::from_le_bytes(padded);
+    [all as u64, (all >> 64) as u64]
 }
 
 /// True if the first dimension follows from the others and the bytes, or a stamp fits before the scalar.

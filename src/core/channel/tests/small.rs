@@ -67,31 +67,6 @@ proptest! {
         sent.tail = sent.frame.tail();
         both_ways(&sent);
     }
-
-    #[test]
-    fn a_composed_push_is_the_frame_that_would_have_gone_out(len in 0..121_usize) {
-        let (mut short, mut long) = (up(), up());
-        for channel in [&mut short, &mut long] {
-            channel.push(KEY, point(1), 0, value(8), None).expect("credit");
-            out(channel);
-        }
-        let (frame, body) = short.compose(KEY, point(2), 1, &value(len)).expect("nothing is before it");
-        let composed = Sent::new(&frame, [body.as_bytes(), &value(len).bytes]);
-        short.posted(KEY, frame, value(len));
-        long.push(KEY, point(2), 1, value(len), None).expect("credit");
-        let sent = out(&mut long);
-        prop_assert_eq!(composed.frame, sent[0].frame);
-        prop_assert_eq!(&composed.body, &sent[0].body);
-        prop_assert_eq!(short.lines_open(), long.lines_open());
-        // On a new connection it goes again as any other frame does.
-        for channel in [&mut short, &mut long] {
-            channel.disconnected();
-            greet(channel, Hello { expected: OURS, peer_epoch: 1, consumed: 2, ..hello_of_theirs() });
-        }
-        let (short, long) = (out(&mut short), out(&mut long));
-        prop_assert_eq!(kinds(&short), [Kind::Intern, Kind::Push]);
-        prop_assert_eq!(short[1].message(), long[1].message());
-    }
 }
 
 #[test]
@@ -137,40 +112,4 @@ fn what_is_not_usual_changes_nothing() {
     let early = push_of(8, 0, None);
     let mut down = Channel::<Value>::new(settings(OURS));
     assert!(down.handle_small(NOW, &early.frame, &early.body).is_none());
-}
-
-#[test]
-fn nothing_is_composed_out_of_turn() {
-    let mut channel = up();
-    assert!(
-        channel.compose(KEY, point(1), 0, &value(8)).is_none(),
-        "its key has no number"
-    );
-    channel
-        .push(KEY, point(1), 0, value(8), None)
-        .expect("credit");
-    assert!(
-        channel.compose(KEY, point(1), 1, &value(8)).is_none(),
-        "another is due before it"
-    );
-    out(&mut channel);
-    assert!(
-        channel.compose(KEY, point(1), 1, &value(121)).is_none(),
-        "it is to be offered"
-    );
-    for ordinal in 1..7 {
-        let (frame, _) = channel
-            .compose(KEY, point(1), ordinal, &value(8))
-            .expect("room");
-        channel.posted(KEY, frame, value(8));
-    }
-    assert!(
-        channel.compose(KEY, point(1), 7, &value(8)).is_none(),
-        "the window is full"
-    );
-    channel.disconnected();
-    assert!(
-        channel.compose(KEY, point(1), 7, &value(8)).is_none(),
-        "there is no connection"
-    );
 }
