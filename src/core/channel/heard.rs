@@ -70,31 +70,6 @@ impl Demand {
     }
 }
 
-/// A value of the usual kind: unrequested, of rank 0 or 1.
-#[derive(Clone, Copy, Debug)]
-pub struct SmallHeard<'a> {
-    /// The key.
-    pub key: KeyId,
-    /// Step, loop frame, iteration.
-    pub point: Point,
-    /// Which value of the key.
-    pub ordinal: u32,
-    /// Type and shape.
-    pub meta: TensorMeta,
-    /// True for a dead value.
-    pub is_dead: bool,
-    /// Lines it costs.
-    pub lines: u32,
-    /// Its bytes, where it lay in the frame: the first `len`.
-    pub inline: [u8; 16],
-    /// Its bytes, where it came beside the frame; empty otherwise.
-    pub long: &'a [u8],
-    /// How many bytes there are.
-    pub len: usize,
-    /// When it was posted, on the sender's counter; zero if it does not say.
-    pub stamp: u64,
-}
-
 /// A small value came.
 #[derive(Clone, Copy, Debug)]
 pub struct PushHeard<'a> {
@@ -112,8 +87,8 @@ pub struct PushHeard<'a> {
     pub lines: u32,
     /// The bytes.
     pub data: &'a [u8],
-    /// The demand it answers.
-    pub demand: Option<(Ticket, Demand)>,
+    /// The demand that it ended. One that had a landing stands until that has come home.
+    pub demand: Option<Ticket>,
     /// When it was posted, on the sender's counter; zero if it does not say.
     pub stamp: u64,
 }

@@ -2,12 +2,12 @@
 //!
 //! Every byte of a frame is a peer's claim; what is impossible for an honest peer is a [`Violation`].
 
-use super::heard::{Heard, Lent, OfferHeard, PushHeard, RequestHeard, SmallHeard};
+use super::heard::{Heard, Lent, OfferHeard, PushHeard, RequestHeard};
 use super::{Channel, Demand, Payload, Peer, Rule, State, Violation, WriteEnd, lines};
-use crate::ground::limits::{BODY_MAX, PARKED_REQUESTS};
-use crate::ground::{DType, FrameIter, Nanos, Shape, StepId, TensorMeta};
+use crate::ground::Nanos;
+use crate::ground::limits::PARKED_REQUESTS;
 use crate::wire::message::{Hello, Offer, Push, Request, StatusText, Subject};
-use crate::wire::{Flags, Frame, INLINE_BODY_MAX, Kind, Message, Point, Ticket};
+use crate::wire::{Frame, INLINE_BODY_MAX, Kind, Message, Ticket};
 
 impl<V: Payload> Channel<V> {
     /// A frame came. `tail` is the frame's tail, kept by the caller; `body` what came beside it.
@@ -22,10 +22,68 @@ impl<V: Payload> Channel<V> {
         tail: &'a [u8; INLINE_BODY_MAX],
         body: &'a [u8],
     ) -> Result<Heard<'a, V>, Violation> {
+        if frame.kind() != Kind::Push as u8 {
+            return self.handle_other(now, frame, tail, body);
+        }
+        self.handle_push(now, frame, tail, body).map(Heard::Push)
+    }
+
+    /// As [`Channel::handle_frame`], for a frame that is known to be a push.
+    ///
+    /// # Errors
+    /// As [`Channel::handle_frame`].
+    #[inline]
+    pub fn handle_push<'a>(
+        &mut self,
+        now: Nanos,
+        frame: &Frame,
+        tail: &'a [u8; INLINE_BODY_MAX],
+        body: &'a [u8],
+    ) -> Result<PushHeard<'a>, Violation> {
+        let push = Push::parse(frame, tail, body)?;
+        self.count_frame(now, frame)?;
+        let key = self.learned.key(push.subject.key);
+        let key = key.ok_or(Violation::UnknownKey)?;
+        let (mut demand, mut cost) = (None, 0);
+        match push.request {
+            None => {
+                cost = lines(frame.body_len() as usize);
+                self.hold_lines(cost)?;
+            }
+            Some(request) => demand = self.answered(request).map(|(ticket, _)| ticket),
+        }
+        Ok(PushHeard {
+            key,
+            point: push.subject.point,
+            ordinal: push.subject.ordinal,
+            meta: push.meta,
+            is_dead: push.is_dead,
+            lines: cost,
+            data: push.data,
+            demand,
+            stamp: push.stamp,
+        })
+    }
+
+    /// A frame that brings no value.
+    fn handle_other<'a>(
+        &mut self,
+        now: Nanos,
+        frame: &Frame,
+        tail: &'a [u8; INLINE_BODY_MAX],
+        body: &'a [u8],
+    ) -> Result<Heard<'a, V>, Violation> {
         let message = Message::parse(frame, tail, body)?;
         if let Message::Hello(hello) = message {
             return self.handle_hello(&hello);
         }
+        self.count_frame(now, frame)?;
+        self.handle_message(&message)
+    }
+
+    /// What a frame says of ours, and that it came.
+    #[inline]
+    fn count_frame(&mut self, now: Nanos, frame: &Frame) -> Result<(), Violation> {
         if self.state != State::Up {
             return Err(Violation::BeforeHello);
         }
@@ -35,116 +93,7 @@ impl<V: Payload> Channel<V> {
             self.counters.frames_received += 1;
             self.note_due(now);
         }
-        match message {
-            Message::Push(push) => self.handle_push(frame, &push),
-            other => self.handle_other(&other),
-        }
-    }
-
-    /// The usual frame, an unrequested value of rank 0 or 1, without the detour through every kind of
-    /// message. `None` changes nothing: [`Channel::handle_frame`] judges the frame then. The value's lines are not
-    /// held yet: [`Channel::pass_lines`] or [`Channel::hold`] follows.
-    #[inline]
-    pub fn handle_small<'a>(
-        &mut self,
-        now: Nanos,
-        frame: &Frame,
-        body: &'a [u8],
-    ) -> Option<SmallHeard<'a>> {
-        let body_len = frame.body_len() as usize;
-        let is_plain = frame.kind() == Kind::Push as u8
-            && frame.flags().0 & !(Flags::DEAD.0 | Flags::STAMPED.0) == 0
-            && frame.rank() <= 1
-            && (body_len <= INLINE_BODY_MAX || (body_len == body.len() && body_len <= BODY_MAX))
-            && self.state == State::Up;
-        if !is_plain {
-            return None;
-        }
-        let dtype = DType::from_wire(frame.dtype())?;
-        let size = dtype.size()? as u64;
-        let is_inline = body_len <= INLINE_BODY_MAX;
-        let mut inline = u128::from(frame.words[6]) | u128::from(frame.words[7]) << 64;
-        let mut long: &[u8] = &[];
-        let is_stamped = frame.flags().has(Flags::STAMPED);
-        let mut stamp = 0;
-        let shape = if frame.rank() == 0 {
-            // No element is longer than the tail, and a stamped one's comes after its stamp.
-            let lead = if is_stamped { 8 } else { 0 };
-            if !is_inline || size + lead != body_len as u64 {
-                return None;
-            }
-            if is_stamped {
-                stamp = frame.words[6];
-                inline >>= 64;
-            }
-            Shape::SCALAR
-        } else {
-            let len = (body_len as u64).checked_sub(8)?;
-            let elements = if is_inline {
-                inline >>= 64;
-                frame.words[6]
-            } else {
-                let (dim, data) = body.split_first_chunk::<8>()?;
-                long = data;
-                u64::from_le_bytes(*dim)
-            };
-            let elements = if is_stamped {
-                // It stands in the dimension's place, which follows from the bytes.
-                stamp = elements;
-                if !len.is_multiple_of(size) {
-                    return None;
-                }
-                len / size
-            } else {
-                elements
-            };
-            if elements.checked_mul(size)? != len {
-                return None;
-            }
-            Shape::row(elements)?
-        };
-        let key = self.learned.key(Ticket::unpack(frame.slot()))?;
-        self.handle_credit(frame.credit()).ok()?;
-        self.consumed += 1;
-        self.counters.frames_received += 1;
-        self.note_due(now);
-        Some(SmallHeard {
-            key,
-            point: Point {
-                step: StepId(frame.words[2]),
-                at: FrameIter {
-                    frame: frame.words[3],
-                    iter: frame.words[4],
-                },
-            },
-            ordinal: frame.ordinal(),
-            meta: TensorMeta { dtype, shape },
-            is_dead: frame.flags().has(Flags::DEAD),
-            lines: lines(body_len),
-            inline: inline.to_le_bytes(),
-            len: if is_inline {
-                body_len - 8 * usize::from(frame.rank() > 0 || is_stamped)
-            } else {
-                long.len()
-            },
-            long,
-            stamp,
-        })
-    }
-
-    /// The value of [`Channel::handle_small`] was taken at once: its lines are the peer's again.
-    #[inline]
-    pub fn pass_lines(&mut self, now: Nanos, lines: u32) {
-        self.lines_taken += u64::from(lines);
-        self.note_due(now);
-    }
-
-    /// The value of [`Channel::handle_small`] waits here.
-    ///
-    /// # Errors
-    /// [`Violation::LineCredit`] if there was no credit for it.
-    pub fn hold(&mut self, lines: u32) -> Result<(), Violation> {
-        self.hold_lines(lines)
+        Ok(())
     }
 
     /// A one-sided write into the landing of `ticket` is complete: the demand it served.
@@ -266,38 +215,6 @@ impl<V: Payload> Channel<V> {
     }
 
     #[inline]
-    fn handle_push<'a>(
-        &mut self,
-        frame: &Frame,
-        push: &Push<'a>,
-    ) -> Result<Heard<'a, V>, Violation> {
-        let key = self
-            .learned
-            .key(push.subject.key)
-            .ok_or(Violation::UnknownKey)?;
-        let mut demand = None;
-        let mut cost = 0;
-        match push.request {
-            None => {
-                cost = lines(frame.body_len() as usize);
-                self.hold_lines(cost)?;
-            }
-            Some(request) => demand = self.answered(request),
-        }
-        Ok(Heard::Push(PushHeard {
-            key,
-            point: push.subject.point,
-            ordinal: push.subject.ordinal,
-            meta: push.meta,
-            is_dead: push.is_dead,
-            lines: cost,
-            data: push.data,
-            demand,
-            stamp: push.stamp,
-        }))
-    }
-
-    #[inline]
     const fn hold_lines(&mut self, cost: u32) -> Result<(), Violation> {
         self.lines_held += cost;
         if self.lines_held > self.settings.line_window as u32 {
@@ -338,7 +255,7 @@ impl<V: Payload> Channel<V> {
         }
     }
 
-    fn handle_other<'a>(&mut self, message: &Message<'a>) -> Result<Heard<'a, V>, Violation> {
+    fn handle_message<'a>(&mut self, message: &Message<'a>) -> Result<Heard<'a, V>, Violation> {
         Ok(match *message {
             Message::Offer(offer) => return self.handle_offer(&offer),
             Message::Request(request) => return self.handle_request(&request),

@@ -27,7 +27,7 @@ pub(crate) mod stream;
 #[cfg(test)]
 mod tests;
 
-pub use heard::{Demand, Heard, Lent, OfferHeard, PushHeard, RequestHeard, SmallHeard, Violation};
+pub use heard::{Demand, Heard, Lent, OfferHeard, PushHeard, RequestHeard, Violation};
 pub use rules::{Rule, Rules};
 
 use crate::ground::limits::PARKED_REQUESTS;

@@ -10,7 +10,6 @@ mod keys;
 mod lent;
 mod pair;
 mod resume;
-mod small;
 
 use super::{Channel, Demand, Heard, Payload, Rules, Settings, Violation};
 use crate::ground::{DType, Incarnation, Nanos, Region, Shape, StepId, TensorMeta};

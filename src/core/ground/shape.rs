@@ -128,8 +128,13 @@ impl Shape {
     /// The number of elements: the product of the dimensions, 1 for a scalar. Below 2⁶³, except of
     /// [`Shape::IMPOSSIBLE`].
     #[must_use]
+    #[inline]
     pub fn elements(&self) -> u64 {
-        self.dims().product()
+        match self.rank {
+            0 => 1,
+            1 => self.words[0],
+            _ => self.dims().product(),
+        }
     }
 }
 
@@ -194,6 +199,7 @@ impl TensorMeta {
     ///
     /// # Errors
     /// [`ShapeError::Size`] if its bytes would be 2⁶³ or more.
+    #[inline]
     pub fn new(dtype: DType, shape: Shape) -> Result<Self, ShapeError> {
         let meta = Self { dtype, shape };
         match dtype.size() {

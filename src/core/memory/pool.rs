@@ -123,11 +123,29 @@ impl Pool {
     ///
     /// # Errors
     /// As [`Pool::buffer`]; [`MemoryError::Tensor`] if `bytes` are not as many as `meta` takes.
+    #[inline]
     pub fn tensor_from(&mut self, meta: TensorMeta, bytes: &[u8]) -> Result<Tensor, MemoryError> {
         tensor::check_len(meta, bytes.len())?;
+        self.tensor_of(meta, bytes)
+    }
+
+    /// As [`Pool::tensor_from`], for bytes that are known to be as many as `meta` takes.
+    ///
+    /// # Errors
+    /// As [`Pool::buffer`].
+    #[inline]
+    pub(crate) fn tensor_of(
+        &mut self,
+        meta: TensorMeta,
+        bytes: &[u8],
+    ) -> Result<Tensor, MemoryError> {
         if bytes.len() <= INLINE_MAX {
             return Ok(Tensor::of_inline(meta, bytes));
         }
+        self.tensor_in_block(meta, bytes)
+    }
+
+    fn tensor_in_block(&mut self, meta: TensorMeta, bytes: &[u8]) -> Result<Tensor, MemoryError> {
         let mut buffer = self.buffer(bytes.len())?;
         buffer.copy_from_slice(bytes);
         buffer

@@ -317,16 +317,16 @@ impl Tensor {
     }
 
     /// A tensor in the handle. The caller has checked that `bytes` are as many as `meta` takes, and at most 16.
+    #[inline]
     pub(crate) fn of_inline(meta: TensorMeta, bytes: &[u8]) -> Self {
         let mut inline = Inline::default();
-        inline.0[..bytes.len()].copy_from_slice(bytes);
+        match bytes.len() {
+            // The usual lengths of one element, each with a single store.
+            4 => inline.0[..4].copy_from_slice(&bytes[..4]),
+            8 => inline.0[..8].copy_from_slice(&bytes[..8]),
+            len => inline.0[..len].copy_from_slice(bytes),
+        }
         Self::of_array(meta, inline, bytes.len())
-    }
-
-    /// The first `len` of `bytes`, in the handle.
-    #[inline]
-    pub(crate) const fn of_bytes(meta: TensorMeta, bytes: [u8; INLINE_MAX], len: usize) -> Self {
-        Self::of_array(meta, Inline(bytes), len)
     }
 
     /// As `of_inline`, with the bytes already in place: the first `len` of `inline`.
@@ -403,6 +403,7 @@ pub(crate) fn byte_len(meta: TensorMeta) -> Result<Option<u64>, TensorError> {
 }
 
 /// Refuses `len` bytes that are not as many as `meta` takes.
+#[inline]
 pub(crate) fn check_len(meta: TensorMeta, len: usize) -> Result<(), TensorError> {
     match byte_len(meta)? {
         Some(expected) if expected != len as u64 => Err(TensorError::Size {

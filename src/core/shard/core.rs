@@ -298,11 +298,24 @@ impl Core {
         outcome: Result<Handed, Status>,
     ) -> Option<Handed> {
         let trace = self.stages.take_handing();
+        let Waiter::Task { task, token } = waiter else {
+            return self.bring_outside(waiter, trace, outcome);
+        };
+        let event = Event::received(task, token, trace, self.index, outcome);
+        self.events.push_back(event);
+        None
+    }
+
+    /// As [`Core::bring`], to one who is no task of this shard.
+    #[inline(never)]
+    fn bring_outside(
+        &mut self,
+        waiter: Waiter,
+        trace: u16,
+        outcome: Result<Handed, Status>,
+    ) -> Option<Handed> {
         match waiter {
-            Waiter::Task { task, token } => {
-                let event = Event::received(task, token, trace, self.index, outcome);
-                self.events.push_back(event);
-            }
+            Waiter::Task { .. } => return outcome.ok(),
             Waiter::Wait(ticket) => match self.waits.remove(ticket) {
                 Some(Wait::Cell { cell, stops, .. }) => {
                     return self.bring_to_cell(&cell, stops.as_ref(), trace, outcome);

@@ -2,21 +2,20 @@
 //!
 //! It runs while the port is being polled, so it posts nothing: answers are left in channels and `port_ops`.
 
-use super::core::{Core, Event, Incoming, Target};
+use super::core::{Core, Incoming, Target};
 use super::faults;
 use super::ids::{LinkId, NO_LINK};
 use super::keys::{self, Route};
 use super::leasing::NoLease;
 use super::recorder::What;
-use super::value::{Handed, NOT_LENT, Path, Received, Value, Waiter};
+use super::value::{Handed, NOT_LENT, Path, Received, Value};
 use crate::channel::heard::Accepted;
-use crate::channel::{Demand, Heard, OfferHeard, PushHeard, Rule, SmallHeard, Violation, WriteEnd};
+use crate::channel::{Heard, OfferHeard, PushHeard, Rule, Violation, WriteEnd};
 use crate::fabric::{self, Outcome, QpId};
 use crate::ground::Status;
-use crate::memory::Tensor;
 use crate::rendezvous::{Arrival, Arrived, Slot};
 use crate::wire::message::StatusText;
-use crate::wire::{Frame, Ticket};
+use crate::wire::{Frame, Kind, Ticket};
 
 impl Core {
     /// Something arrived at a port.
@@ -107,113 +106,17 @@ impl Core {
         let Some(entry) = self.links.at_mut(link) else {
             return;
         };
-        if let Some(small) = entry.channel.handle_small(self.now, frame, body) {
-            return self.heard_small(link, &small);
-        }
         let tail = frame.tail();
+        if frame.kind() == Kind::Push as u8 {
+            return match entry.channel.handle_push(self.now, frame, &tail, body) {
+                Ok(push) => self.heard_push(link, &push),
+                Err(violation) => self.violated(link, violation),
+            };
+        }
         match entry.channel.handle_frame(self.now, frame, &tail, body) {
-            Ok(Heard::Push(push)) => self.heard_push(link, &push),
             Ok(heard) => self.heard_other(link, heard),
             Err(violation) => self.violated(link, violation),
         }
-    }
-
-    /// A value that lay in its frame: to its waiter at once, or the long way.
-    #[inline]
-    fn heard_small(&mut self, link: LinkId, small: &SmallHeard<'_>) {
-        let slot = Slot {
-            step: small.point.step,
-            key: small.key,
-            at: small.point.at,
-        };
-        let tensor = if small.long.is_empty() {
-            Tensor::of_bytes(small.meta, small.inline, small.len)
-        } else {
-            match self.pool.tensor_from(small.meta, small.long) {
-                Ok(tensor) => tensor,
-                Err(error) => {
-                    // Its lines are not held yet, and the peer has spent them.
-                    if let Some(entry) = self.links.at_mut(link) {
-                        entry.channel.pass_lines(self.now, small.lines);
-                    }
-                    return self.no_room(link, slot, 0, &error.into());
-                }
-            }
-        };
-        let trace = if small.stamp == 0 {
-            0
-        } else {
-            self.timed(
-                link,
-                slot,
-                small.ordinal,
-                small.len,
-                small.stamp,
-                Path::Inline,
-            )
-        };
-        let claimed = if self.may_overtake(link) {
-            None
-        } else {
-            self.table.claim(&slot, small.ordinal)
-        };
-        let Some((waiter, from)) = claimed else {
-            return self.park_small(link, slot, small, tensor, trace);
-        };
-        let Some(entry) = self.links.at_mut(link) else {
-            return;
-        };
-        entry.channel.pass_lines(self.now, small.lines);
-        let has_demands = entry.channel.load()[0] > 0;
-        self.stats.delivered += 1;
-        self.stages.meets(trace);
-        let received = Received {
-            tensor,
-            is_dead: small.is_dead,
-            path: Path::Inline,
-        };
-        let outcome = Ok(Handed { received, from });
-        match waiter {
-            Waiter::Task { task, token } => {
-                let trace = self.stages.take_handing();
-                let event = Event::received(task, token, trace, self.index, outcome);
-                self.events.push_back(event);
-            }
-            waiter => self.complete(waiter, outcome),
-        }
-        self.watch_link(link);
-        if has_demands {
-            self.settle_demands_of(link, slot);
-        }
-        if !self.early.is_empty() {
-            self.release_early(link, slot);
-        }
-    }
-
-    fn park_small(
-        &mut self,
-        link: LinkId,
-        slot: Slot,
-        small: &SmallHeard<'_>,
-        tensor: Tensor,
-        trace: u16,
-    ) {
-        let Some(entry) = self.links.at_mut(link) else {
-            return;
-        };
-        if let Err(violation) = entry.channel.hold(small.lines) {
-            return self.violated(link, violation);
-        }
-        let value = Value {
-            tensor,
-            is_dead: small.is_dead,
-            path: Path::Inline,
-            trace,
-            lines: small.lines,
-            link,
-            lent: NOT_LENT,
-        };
-        self.arrive(link, slot, small.ordinal, value);
     }
 
     #[inline]
@@ -223,10 +126,10 @@ impl Core {
             key: push.key,
             at: push.point.at,
         };
-        if push.demand.is_some() {
-            self.answered(link, push.demand);
+        if let Some(demand) = push.demand {
+            self.answered(link, demand);
         }
-        let tensor = match self.pool.tensor_from(push.meta, push.data) {
+        let tensor = match self.pool.tensor_of(push.meta, push.data) {
             Ok(tensor) => tensor,
             Err(error) => return self.no_room(link, slot, push.lines, &error.into()),
         };
@@ -242,16 +145,37 @@ impl Core {
                 Path::Inline,
             )
         };
-        let value = Value {
+        let claimed = if self.may_overtake(link) {
+            None
+        } else {
+            self.table.claim(&slot, push.ordinal)
+        };
+        let Some((waiter, from)) = claimed else {
+            let value = Value {
+                tensor,
+                is_dead: push.is_dead,
+                path: Path::Inline,
+                trace,
+                lines: push.lines,
+                link,
+                lent: NOT_LENT,
+            };
+            return self.arrive(link, slot, push.ordinal, value);
+        };
+        // It goes to its waiter, and was never in the table.
+        self.stats.delivered += 1;
+        self.stages.meets(trace);
+        let received = Received {
             tensor,
             is_dead: push.is_dead,
             path: Path::Inline,
-            trace,
-            lines: push.lines,
-            link,
-            lent: NOT_LENT,
         };
-        self.arrive(link, slot, push.ordinal, value);
+        self.complete(waiter, Ok(Handed { received, from }));
+        self.return_lines(link, push.lines);
+        self.settle_demands_of(link, slot);
+        if !self.early.is_empty() {
+            self.release_early(link, slot);
+        }
     }
 
     #[inline]
@@ -403,8 +327,8 @@ impl Core {
             at: offer.point.at,
         };
         self.claim_step(slot);
-        if offer.demand.is_some() {
-            self.answered(link, offer.demand);
+        if let Some((ticket, _)) = offer.demand {
+            self.answered(link, ticket);
         }
         if let Some((_, demand)) = offer.demand
             && let Some(accepted) = demand.offer
@@ -545,10 +469,12 @@ impl Core {
     }
 
     /// A demand was answered by a value or an offer: a landing it still has comes home first.
-    fn answered(&mut self, link: LinkId, demand: Option<(Ticket, Demand)>) {
-        if let Some((ticket, demand)) = demand
-            && demand.has_landing
-        {
+    fn answered(&mut self, link: LinkId, ticket: Ticket) {
+        let demand = self
+            .links
+            .at(link)
+            .and_then(|entry| entry.channel.demand_at(ticket));
+        if demand.is_some_and(|demand| demand.has_landing) {
             self.close_landing(link, ticket);
         }
     }

@@ -23,14 +23,11 @@ impl<'a> Message<'a> {
         beside: &'a [u8],
     ) -> Result<Self, Malformed> {
         let kind = Kind::from_wire(frame.kind()).ok_or(Malformed::Kind)?;
-        let flags = frame.flags();
-        if flags.0 & !Flags::ALL.0 != 0 {
-            return Err(Malformed::Flags);
-        }
-        let mut reader = Reader(body_of(frame, tail, beside)?);
         if kind == Kind::Push {
-            return parse_push(frame, flags, reader).map(Self::Push);
+            return Push::parse(frame, tail, beside).map(Self::Push);
         }
+        let flags = flags_of(frame)?;
+        let mut reader = Reader(body_of(frame, tail, beside)?);
         let ticket = Ticket::unpack(frame.slot());
         let message = match kind {
             Kind::Push => return Err(Malformed::Kind),
@@ -79,40 +76,55 @@ fn subject_of(frame: &Frame) -> Subject {
     }
 }
 
-#[inline]
-fn parse_push<'a>(
-    frame: &Frame,
-    flags: Flags,
-    mut reader: Reader<'a>,
-) -> Result<Push<'a>, Malformed> {
-    let request = if flags.has(Flags::SOLICITED) {
-        let ticket = reader.ticket()?;
-        reader.u32()?;
-        Some(ticket)
-    } else {
-        None
-    };
-    let (meta, stamp) = if flags.has(Flags::STAMPED) {
-        // As `put_stamp` has it: an answer to a request has none.
-        if request.is_some() {
+impl<'a> Push<'a> {
+    /// As [`Message::parse`] for a frame that is known to be a push, without the detour.
+    ///
+    /// # Errors
+    /// [`Malformed`] names what is wrong; nothing else happens.
+    #[inline]
+    pub fn parse(
+        frame: &Frame,
+        tail: &'a [u8; INLINE_BODY_MAX],
+        beside: &'a [u8],
+    ) -> Result<Self, Malformed> {
+        let flags = flags_of(frame)?;
+        let mut reader = Reader(body_of(frame, tail, beside)?);
+        let is_solicited = flags.has(Flags::SOLICITED);
+        let is_stamped = flags.has(Flags::STAMPED);
+        if is_solicited && is_stamped {
+            // As `put_stamp` has it: an answer to a request has none.
             return Err(Malformed::Flags);
         }
-        reader.stamped_meta(frame)?
-    } else {
-        (reader.meta(frame)?, 0)
-    };
-    let data = reader.0;
-    if meta.size().is_some_and(|size| size != data.len() as u64) {
-        return Err(Malformed::Shape);
+        let request = if is_solicited {
+            let ticket = reader.ticket()?;
+            reader.u32()?;
+            Some(ticket)
+        } else {
+            None
+        };
+        let (meta, stamp) = if is_stamped {
+            reader.stamped_meta(frame)?
+        } else {
+            let (dtype, shape) = reader.dtype_and_shape(frame)?;
+            (TensorMeta { dtype, shape }, 0)
+        };
+        let data = reader.0;
+        // A shape of so many bytes is no larger than a tensor may be.
+        let is_whole = meta.dtype.size().is_none_or(|size| {
+            meta.shape.elements().checked_mul(size as u64) == Some(data.len() as u64)
+        });
+        if !is_whole {
+            return Err(Malformed::Shape);
+        }
+        Ok(Push {
+            subject: subject_of(frame),
+            meta,
+            is_dead: flags.has(Flags::DEAD),
+            request,
+            data,
+            stamp,
+        })
     }
-    Ok(Push {
-        subject: subject_of(frame),
-        meta,
-        is_dead: flags.has(Flags::DEAD),
-        request,
-        data,
-        stamp,
-    })
 }
 
 fn parse_offer(frame: &Frame, flags: Flags, reader: &mut Reader<'_>) -> Result<Offer, Malformed> {
@@ -240,8 +252,22 @@ impl<'a> Reader<'a> {
 
     #[inline]
     fn meta(&mut self, frame: &Frame) -> Result<TensorMeta, Malformed> {
+        let (dtype, shape) = self.dtype_and_shape(frame)?;
+        TensorMeta::new(dtype, shape).map_err(|_| Malformed::Shape)
+    }
+
+    #[inline]
+    fn dtype_and_shape(&mut self, frame: &Frame) -> Result<(DType, Shape), Malformed> {
         let dtype = DType::from_wire(frame.dtype()).ok_or(Malformed::DType)?;
-        let rank = usize::from(frame.rank());
+        let shape = match frame.rank() {
+            0 => Shape::SCALAR,
+            1 => Shape::row(self.u64()?).ok_or(Malformed::Shape)?,
+            rank => self.shape(usize::from(rank))?,
+        };
+        Ok((dtype, shape))
+    }
+
+    fn shape(&mut self, rank: usize) -> Result<Shape, Malformed> {
         let mut dims = [0u64; 8];
         let dims = dims.get_mut(..rank).ok_or(Malformed::Shape)?;
         for dim in dims.iter_mut() {
@@ -251,8 +277,7 @@ impl<'a> Reader<'a> {
                 u64::from(self.u32()?)
             };
         }
-        let shape = Shape::new(dims).map_err(|_| Malformed::Shape)?;
-        TensorMeta::new(dtype, shape).map_err(|_| Malformed::Shape)
+        Shape::new(dims).map_err(|_| Malformed::Shape)
     }
 
     /// Type and shape of a stamped push, and the stamp: it stands where the first dimension would, which follows
@@ -295,6 +320,16 @@ impl<'a> Reader<'a> {
             Err(Malformed::Body)
         }
     }
+}
+
+/// The flags of a frame, if there are no others than are known.
+#[inline]
+fn flags_of(frame: &Frame) -> Result<Flags, Malformed> {
+    let flags = frame.flags();
+    if flags.0 & !Flags::ALL.0 != 0 {
+        return Err(Malformed::Flags);
+    }
+    Ok(flags)
 }
 
 /// The bytes of a frame's body as it lies in the frame or beside it.
