@@ -124,13 +124,20 @@ impl<V: Payload> Channel<V> {
                 let is_stamped = has_place && Push::put_stamp(frame, &mut none, &meta, stamp);
                 frame.words[7] = if is_stamped { stamp } else { 0 };
             }
-            None if frame.kind() == Kind::Push as u8 && frame.rank() == 1 => {
-                let is_plain =
-                    DType::from_wire(frame.dtype()).is_some_and(|dtype| dtype.size().is_some());
-                if is_plain && !frame.flags().has(Flags::SOLICITED) {
-                    frame.words[6] = stamp;
-                    frame.words[0] |= u64::from(Flags::STAMPED.0) << 40;
+            None if frame.kind() == Kind::Push as u8 => {
+                let size = DType::from_wire(frame.dtype()).and_then(DType::size);
+                match (frame.rank(), size) {
+                    _ if frame.flags().has(Flags::SOLICITED) => return,
+                    (1, Some(_)) => {}
+                    // A scalar has no dimension for it to stand in the place of: it goes before the element.
+                    (0, Some(..=8)) => {
+                        frame.words[7] = frame.words[6];
+                        frame.words[1] += 8 << 32;
+                    }
+                    _ => return,
                 }
+                frame.words[6] = stamp;
+                frame.words[0] |= u64::from(Flags::STAMPED.0) << 40;
             }
             Some(Load::Fields(body)) if frame.kind() == Kind::Offer as u8 => {
                 body.put_offer_stamp(frame, stamp);
