@@ -329,7 +329,8 @@ fn parked_bytes_are_bounded_and_the_bound_is_named() {
                     .wait()
                     .unwrap()
                     .tensor
-                    .bytes()
+                    .host()
+                    .unwrap()
                     .len(),
                 LEN
             );
@@ -491,7 +492,8 @@ fn a_deadline_leaves_no_waiter_and_a_late_value_stays() {
             .wait()
             .unwrap()
             .tensor
-            .bytes(),
+            .host()
+            .unwrap(),
         [5]
     );
 }
@@ -517,7 +519,8 @@ fn a_dropped_receive_is_cancelled() {
             .wait()
             .unwrap()
             .tensor
-            .bytes(),
+            .host()
+            .unwrap(),
         [6]
     );
 }

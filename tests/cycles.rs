@@ -83,7 +83,7 @@ fn cycle(runtime: RuntimeKind, way: Require) {
     let tensor = one.tensor(DType::U8, &[4096]).unwrap();
     one.step(StepId(1)).send(&key, tensor.finish()).unwrap();
     let got = other.step(StepId(1)).recv(&key).deadline(PATIENCE).wait();
-    assert_eq!(got.unwrap().tensor.bytes().len(), 4096);
+    assert_eq!(got.unwrap().tensor.size(), 4096);
     one.shutdown(Duration::from_millis(100));
     other.shutdown(Duration::from_millis(100));
 }

@@ -105,7 +105,14 @@ fn new_memory_is_announced_with_the_last_descriptor() {
         let received = step.recv(&key(round)).deadline(PATIENCE).wait();
         let received = received.unwrap_or_else(|status| panic!("round {round}: {status}"));
         assert_eq!(received.path, Path::Lease, "round {round}");
-        assert!(received.tensor.bytes().iter().all(|byte| *byte == round));
+        assert!(
+            received
+                .tensor
+                .host()
+                .unwrap()
+                .iter()
+                .all(|byte| *byte == round)
+        );
         // Held, so that the next one wants new memory.
         kept.push(received.tensor);
         if round == 0 {

@@ -103,7 +103,7 @@ fn value(len: usize, serial: u64) -> Tensor {
 }
 
 fn serial(tensor: &Tensor) -> u64 {
-    u64::from_le_bytes(tensor.bytes()[..8].try_into().unwrap())
+    u64::from_le_bytes(tensor.host().unwrap()[..8].try_into().unwrap())
 }
 
 /// The next value. A receive, too, is refused by a mailbox that a producer has filled, and may be tried again.

@@ -84,7 +84,7 @@ fn foreign_memory_is_copied_once_and_read_in_place() {
             waiting.join().unwrap()
         };
         assert_eq!(received.path, Path::Lease, "round {round}");
-        assert!(received.tensor.bytes() == bytes, "round {round}");
+        assert!(received.tensor.host().unwrap() == bytes, "round {round}");
         assert_eq!(copied(&a), round as u64 + 1);
     }
     until("the copies are home", || in_use(&a) == 0);
@@ -118,10 +118,10 @@ fn a_lease_that_is_sent_on_lets_its_first_sender_go() {
         .wait()
         .unwrap();
     assert_eq!(received.path, Path::Lease);
-    assert!(received.tensor.bytes() == bytes);
+    assert!(received.tensor.host().unwrap() == bytes);
     until("the first sender has its memory back", || in_use(&a) == 0);
     assert!(
-        received.tensor.bytes() == bytes,
+        received.tensor.host().unwrap() == bytes,
         "the copy is the middle one's"
     );
     assert_eq!((copied(&a), copied(&b)), (1, 1));
@@ -149,7 +149,7 @@ fn a_lease_that_is_sent_back_is_not_copied() {
         b.step(step).send(&back, leased.tensor).unwrap();
         let returned = a.step(step).recv(&back).deadline(PATIENCE).wait().unwrap();
         assert!(!returned.tensor.is_leased() && returned.tensor.region().is_some());
-        assert!(returned.tensor.bytes() == bytes);
+        assert!(returned.tensor.host().unwrap() == bytes);
         // Once into the arena, when it was first sent.
         assert_eq!((copied(&a), copied(&b), in_use(&b)), (1, 0, 0), "hop {hop}");
         if hop < 5 {
@@ -182,7 +182,7 @@ fn a_full_arena_sends_the_bytes_the_long_way() {
     a.step(STEP).send(&key, tensor).unwrap();
     let received = b.step(STEP).recv(&key).deadline(PATIENCE).wait().unwrap();
     assert_eq!((received.path, copied(&a)), (Path::Copy, 0));
-    assert!(received.tensor.bytes() == bytes);
+    assert!(received.tensor.host().unwrap() == bytes);
 }
 
 #[test]
@@ -198,5 +198,5 @@ fn where_nothing_is_read_in_place_nothing_is_copied_first() {
     a.step(STEP).send(&key, tensor).unwrap();
     let received = b.step(STEP).recv(&key).deadline(PATIENCE).wait().unwrap();
     assert_eq!((received.path, copied(&a)), (Path::Copy, 0));
-    assert!(received.tensor.bytes() == bytes);
+    assert!(received.tensor.host().unwrap() == bytes);
 }

@@ -134,10 +134,13 @@ fn hand_over(a: &Engine, b: &Engine, number: usize, len: usize) {
         *byte = (at * 31 + number) as u8;
     }
     let tensor = builder.finish();
-    let want = tensor.bytes().to_vec();
+    let want = tensor.host().unwrap().to_vec();
     a.step(STEP).send(&key, tensor).expect("taken");
     let got = b.step(STEP).recv(&key).deadline(PATIENCE).wait();
-    assert!(got.expect("comes").tensor.bytes() == want, "value {number}");
+    assert!(
+        got.expect("comes").tensor.host().unwrap() == want,
+        "value {number}"
+    );
 }
 
 fn protection(engine: &Engine) -> &'static str {

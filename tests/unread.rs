@@ -111,7 +111,7 @@ impl Drop for Scene {
 }
 
 fn number_of(received: &Received) -> u64 {
-    u64::from_le_bytes(received.tensor.bytes()[..8].try_into().unwrap())
+    u64::from_le_bytes(received.tensor.host().unwrap()[..8].try_into().unwrap())
 }
 
 fn is_cancelled(outcome: &Result<Received, Status>) -> bool {
@@ -289,12 +289,12 @@ fn room_after_a_cancel_is_not_taken_by_a_send_that_nobody_polls() {
     token.cancel();
     for mark in [1, 3] {
         let had = step.recv(&key).deadline(PATIENCE).wait().unwrap();
-        assert_eq!(had.tensor.bytes()[0], mark);
+        assert_eq!(had.tensor.host().unwrap()[0], mark);
     }
     sibling.wait().unwrap();
     let unsent = cancelled.wait().unwrap_err();
     assert_eq!(unsent.status().reason(), "SEND_CANCELLED");
-    assert_eq!(unsent.into_tensor().unwrap().bytes()[0], 2);
+    assert_eq!(unsent.into_tensor().unwrap().host().unwrap()[0], 2);
 }
 
 #[test]

@@ -155,7 +155,7 @@ fn child() {
             receive();
         }
         let (token, outcome) = to.heard().expect("woken in the turn of its completion");
-        assert_eq!((token, outcome.unwrap().tensor.bytes().len()), (hop, 4));
+        assert_eq!((token, outcome.unwrap().tensor.size()), (hop, 4));
         for _ in 0..4 {
             to.turn();
             from.turn();

@@ -62,10 +62,10 @@ fn hand_over(a: &Engine, b: &Engine, edge: &str, len: usize) {
         *byte = (at * 31 + len) as u8;
     }
     let tensor = builder.finish();
-    let want = tensor.bytes().to_vec();
+    let want = tensor.host().unwrap().to_vec();
     a.step(StepId(7)).send(&key, tensor).unwrap();
     let got = b.step(StepId(7)).recv(&key).deadline(PATIENCE).wait();
-    assert_eq!(got.unwrap().tensor.bytes(), want, "{edge}");
+    assert_eq!(got.unwrap().tensor.host().unwrap(), want, "{edge}");
 }
 
 /// The same from `b` to `a`.
@@ -76,7 +76,7 @@ fn hand_back(a: &Engine, b: &Engine, edge: &str, len: usize) {
     let tensor = Tensor::from_vec(bytes.clone(), shape).unwrap();
     b.step(StepId(7)).send(&key, tensor).unwrap();
     let got = a.step(StepId(7)).recv(&key).deadline(PATIENCE).wait();
-    assert_eq!(got.unwrap().tensor.bytes(), bytes, "{edge}");
+    assert_eq!(got.unwrap().tensor.host().unwrap(), bytes, "{edge}");
 }
 
 #[test]

@@ -255,8 +255,8 @@ fn the_far_side() {
             return;
         };
         let back = Key::between(&name, "near", &format!("v{number}")).expect("a key");
-        let shape = Shape::new(&[got.tensor.bytes().len() as u64]).expect("one dimension");
-        let value = Tensor::from_vec(got.tensor.bytes().to_vec(), shape).expect("as long");
+        let shape = Shape::new(&[got.tensor.size() as u64]).expect("one dimension");
+        let value = Tensor::from_vec(got.tensor.host().unwrap().to_vec(), shape).expect("as long");
         if step.send(&back, value).is_err() {
             return;
         }

@@ -278,13 +278,13 @@ impl Delivery<'_> {
                 return Ok(row(sum.into_bytes(), &self.to)?);
             }
         };
-        self.digest.update(tensor.bytes());
+        self.digest.update(tensor.host().map_err(Status::from)?);
         self.at.1 += 1;
         Ok(tensor)
     }
 
     fn give(&mut self, piece: Tensor) -> Result<(), CliError> {
-        let len = piece.bytes().len() as u64;
+        let len = piece.size() as u64;
         let step = self.engine.step(STEP);
         let key = key(self.engine.task(), &self.to, DATA)?;
         let sent = step.send_async(&key, piece).deadline(self.patience).wait();
@@ -407,7 +407,7 @@ impl Taker<'_> {
                     if received.tensor.meta() != entry.meta {
                         return Err(mismatch(&entry.name, self.from));
                     }
-                    put(sink, received.tensor.bytes())?;
+                    put(sink, received.tensor.host().map_err(Status::from)?)?;
                     sink.took(&Taken {
                         entry,
                         received: &received,

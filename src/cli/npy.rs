@@ -366,6 +366,9 @@ pub fn format(tensor: &Tensor) -> Result<Vec<u8>, String> {
     header.push('\n');
     let len = u16::try_from(header.len()).map_err(|_| "its shape has too many dimensions")?;
     let mut bytes = [MAGIC, &[1, 0], &len.to_le_bytes(), header.as_bytes()].concat();
-    bytes.extend_from_slice(padded.as_deref().unwrap_or_else(|| tensor.bytes()));
+    match &padded {
+        Some(padded) => bytes.extend_from_slice(padded),
+        None => bytes.extend_from_slice(tensor.host().map_err(|error| error.to_string())?),
+    }
     Ok(bytes)
 }

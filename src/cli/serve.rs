@@ -218,7 +218,7 @@ impl Sink for Counted {
 
     fn took(&mut self, taken: &Taken<'_>) -> Result<(), CliError> {
         self.tensors += 1;
-        self.bytes += taken.received.tensor.bytes().len() as u64;
+        self.bytes += taken.received.tensor.size() as u64;
         self.leased += u64::from(taken.received.path == Path::Lease);
         Ok(())
     }

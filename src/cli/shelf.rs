@@ -132,7 +132,7 @@ impl Sink for Shelf<'_> {
             tensor: taken.entry.name.clone(),
             dtype: tensor.meta().dtype.name(),
             shape: tensor.meta().shape.dims().collect(),
-            bytes: tensor.bytes().len() as u64,
+            bytes: tensor.size() as u64,
             path: match taken.received.path {
                 Way::Local => "local",
                 Way::Inline => "inline",

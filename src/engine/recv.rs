@@ -40,7 +40,7 @@ use crate::shard::{Received, faults, forks};
 /// step.send(&key, Tensor::scalar(2u8))?;
 /// // It may have its value by now, or not.
 /// drop(dropped);
-/// assert_eq!(step.recv(&key).wait()?.tensor.bytes(), [1]);
+/// assert_eq!(step.recv(&key).wait()?.tensor.host()?, [1]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]

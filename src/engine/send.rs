@@ -166,7 +166,7 @@ impl SendAsync {
 
     /// Into the shard's mailbox: as a plain send as long as nothing presses, and in turn otherwise.
     fn put_in(&self, mut tensor: Tensor) -> State {
-        if let Err(status) = self.step.may_send(&self.key) {
+        if let Err(status) = self.step.may_send(&self.key, &tensor) {
             return State::Settled(Err(unsent(status, tensor)));
         }
         let engine = self.step.engine();

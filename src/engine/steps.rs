@@ -156,7 +156,8 @@ impl Step {
     ///
     /// # Errors
     /// The status the step ended with, whether it ended here or a peer told it, as [`Step::abort`] says;
-    /// `InvalidArgument` for a key whose source is not this task; `ResourceExhausted` naming the bound that is reached.
+    /// `InvalidArgument` for a key whose source is not this task, and for a value in a device's memory that goes to
+    /// another (`TENSOR_DEVICE`); `ResourceExhausted` naming the bound that is reached.
     pub fn send(&self, key: &Key, tensor: Tensor) -> Result<(), Status> {
         self.send_value(key, tensor, false)
     }
@@ -197,7 +198,7 @@ impl Step {
     /// let step = engine.step(StepId(1));
     /// let consumer = std::thread::spawn({
     ///     let (step, key) = (step.clone(), key.clone());
-    ///     move || (0..100).map(|_| step.recv(&key).wait().unwrap().tensor.bytes()[0]).collect::<Vec<u8>>()
+    ///     move || (0..100).map(|_| step.recv(&key).wait().unwrap().tensor.host().unwrap()[0]).collect::<Vec<u8>>()
     /// });
     /// for count in 0..100_u8 {
     ///     // A hundred values of a kilobyte go through room for four.
@@ -264,8 +265,8 @@ impl Step {
         &self.engine
     }
 
-    /// Whether a value of that key may be sent here at all.
-    pub(super) fn may_send(&self, key: &Key) -> Result<(), Status> {
+    /// Whether that value of that key may be sent here at all.
+    pub(super) fn may_send(&self, key: &Key, tensor: &Tensor) -> Result<(), Status> {
         if forks::is_child() {
             return Err(faults::forked());
         }
@@ -279,11 +280,14 @@ impl Step {
         if !wanted.is_current() && wanted != self.engine.incarnation {
             return Err(faults::own_incarnation(wanted, self.engine.incarnation));
         }
+        if tensor.is_device() && *key.destination_task() != self.engine.task {
+            return Err(faults::device_value(Some(key), tensor));
+        }
         Ok(())
     }
 
     fn send_value(&self, key: &Key, tensor: Tensor, is_dead: bool) -> Result<(), Status> {
-        self.may_send(key)?;
+        self.may_send(key, &tensor)?;
         let shard = self.engine.reach(key);
         let mailbox = shard.mailbox;
         let pressure = mailbox.pressure();

@@ -65,18 +65,18 @@ fn hands_over(way: Way) {
             *byte = (at * 31 + round) as u8;
         }
         let tensor = builder.finish();
-        let want = tensor.bytes().to_vec();
+        let want = tensor.host().unwrap().to_vec();
         if round % 2 == 0 {
             out.send(&key, tensor).unwrap();
             let got = back.recv(&key).deadline(PATIENCE).wait().unwrap();
-            assert_eq!(got.tensor.bytes(), want);
+            assert_eq!(got.tensor.host().unwrap(), want);
         } else {
             let waiting = std::thread::spawn({
                 let (back, key) = (back.clone(), key.clone());
                 move || back.recv(&key).deadline(PATIENCE).wait().unwrap()
             });
             out.send(&key, tensor).unwrap();
-            assert_eq!(waiting.join().unwrap().tensor.bytes(), want);
+            assert_eq!(waiting.join().unwrap().tensor.host().unwrap(), want);
         }
     }
     a.shutdown(PATIENCE);
@@ -109,7 +109,7 @@ fn tcp_is_named_as_the_way_and_why() {
         .deadline(PATIENCE)
         .wait()
         .unwrap();
-    assert_eq!(got.tensor.bytes(), [1]);
+    assert_eq!(got.tensor.host().unwrap(), [1]);
     for engine in [&a, &b] {
         let connected = engine.connected();
         assert_eq!(connected.len(), 1);
@@ -135,7 +135,7 @@ fn streams_over_broken_connections(way: Way) {
         out.send(&key, tensor).unwrap();
         let got = back.recv(&key).deadline(PATIENCE).wait();
         let got = got.unwrap_or_else(|status| panic!("value {count}: {status}"));
-        assert_eq!(got.tensor.bytes(), value, "value {count}");
+        assert_eq!(got.tensor.host().unwrap(), value, "value {count}");
     }
 }
 
@@ -225,7 +225,7 @@ fn a_receive_that_was_started_hears_the_last_word_of_a_peer_that_goes() {
     while !b.connected().is_empty() && std::time::Instant::now() < deadline {
         std::thread::yield_now();
     }
-    assert_eq!(last.wait().unwrap().tensor.bytes(), [7]);
+    assert_eq!(last.wait().unwrap().tensor.host().unwrap(), [7]);
 }
 
 /// A shard may be the last that holds the engine, for the moment in which it asks for a connection to be made again.
@@ -295,14 +295,14 @@ fn a_send_that_waits_goes_when_there_is_room_and_hands_its_tensor_back_when_not(
         .deadline(Duration::from_millis(20));
     let unsent = short.wait().unwrap_err();
     assert_eq!(unsent.status().reason(), "DEADLINE");
-    assert_eq!(unsent.into_tensor().unwrap().bytes()[0], 4);
+    assert_eq!(unsent.into_tensor().unwrap().host().unwrap()[0], 4);
     assert_eq!(
         step.send(&key, Tensor::scalar(5u8)).unwrap_err().reason(),
         "SEND_BEHIND"
     );
     for mark in [1, 3] {
         let got = step.recv(&key).deadline(PATIENCE).wait().unwrap();
-        assert_eq!(got.tensor.bytes()[0], mark);
+        assert_eq!(got.tensor.host().unwrap()[0], mark);
     }
     waiting.wait().unwrap();
     step.send(&key, Tensor::scalar(5u8)).unwrap();
@@ -388,7 +388,7 @@ fn a_token_ends_receives_and_waiting_sends_on_threads_and_in_futures() {
         }
         let unsent = sending.join().unwrap().unwrap_err();
         assert_eq!(unsent.status().reason(), "SEND_CANCELLED");
-        assert_eq!(unsent.into_tensor().unwrap().bytes()[0], 2);
+        assert_eq!(unsent.into_tensor().unwrap().host().unwrap()[0], 2);
     });
     // Cancelled before it begins.
     assert_eq!(
@@ -409,10 +409,10 @@ fn a_token_ends_receives_and_waiting_sends_on_threads_and_in_futures() {
     let stats = engine.stats()[0];
     assert_eq!((stats.waiting, stats.waiting_sends), (0, 0));
     let got = step.recv(&key).deadline(PATIENCE).wait().unwrap();
-    assert_eq!(got.tensor.bytes()[0], 1);
+    assert_eq!(got.tensor.host().unwrap()[0], 1);
     step.send(&never, Tensor::scalar(3u8)).unwrap();
     let got = step.recv(&never).deadline(PATIENCE).wait().unwrap();
-    assert_eq!(got.tensor.bytes(), [3]);
+    assert_eq!(got.tensor.host().unwrap(), [3]);
 }
 
 /// Values and cancels meet at every moment: each value is received by one receive, in order, or is still there.

@@ -183,7 +183,7 @@ fn tensor(text: &str) -> Result<Tensor, Status> {
 }
 
 fn text(tensor: &Tensor) -> Result<&str, Status> {
-    std::str::from_utf8(tensor.bytes()).map_err(|error| {
+    std::str::from_utf8(tensor.host()?).map_err(|error| {
         let message = format!("a rank sent an address that is no text: {error}");
         Status::new(Code::InvalidArgument, catalogue::CLUSTER_SPEC, message)
     })

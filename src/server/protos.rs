@@ -123,7 +123,8 @@ pub fn read(
 /// The message of a tensor.
 ///
 /// # Errors
-/// `TENSOR_MALFORMED` for strings that are no encoding of them, as a peer may have sent.
+/// `TENSOR_MALFORMED` for strings that are no encoding of them, as a peer may have sent; `TENSOR_DEVICE` for a
+/// tensor in a device's memory.
 pub fn write(tensor: &Tensor) -> Result<TensorProto, Status> {
     let dim = |size: u64| Dim {
         size: i64::try_from(size).unwrap_or(i64::MAX),
@@ -142,7 +143,7 @@ pub fn write(tensor: &Tensor) -> Result<TensorProto, Status> {
         let strings = strings.map_err(|error| malformed(&error.to_string()))?;
         message.string_val = strings.iter().map(<[u8]>::to_vec).collect();
     } else {
-        message.tensor_content = tensor.bytes().to_vec();
+        message.tensor_content = tensor.host()?.to_vec();
     }
     Ok(message)
 }

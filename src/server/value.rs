@@ -39,7 +39,7 @@ impl Value {
     #[must_use]
     pub fn bytes(&self) -> usize {
         match self {
-            Self::Tensor(tensor) => tensor.bytes().len(),
+            Self::Tensor(tensor) => tensor.size(),
             Self::Variable(variable) => variable.bytes(),
         }
     }

@@ -131,7 +131,7 @@ impl Variable {
 impl Held<'_> {
     /// Replaces its content.
     pub fn replace(&self, content: Tensor) {
-        let bytes = content.bytes().len();
+        let bytes = content.size();
         self.variable.bytes.store(bytes, Ordering::Relaxed);
         // The old content is dropped after the lock: it may be the last handle of much memory.
         let old = lock(&self.variable.content).replace(content);

@@ -266,6 +266,10 @@ macro_rules! conformance {
                 suite::refusals(&mut World::new(super::$fabric()));
             }
             $(#[$kind])*
+            fn writes_of_device_memory_are_refused() {
+                suite::device_source(&mut World::new(super::$fabric()));
+            }
+            $(#[$kind])*
             fn a_landing_closed_during_a_write_gives_its_buffer_back_once() {
                 suite::closed_while_writing(&mut World::new(super::$fabric()));
             }

@@ -194,7 +194,7 @@ fn settle(world: &mut World, expected: &mut [Expected; 2]) {
                         .writes
                         .remove(&token.0)
                         .expect("a write that was posted");
-                    assert_eq!(source.bytes(), pattern(token.0 % 97, len));
+                    assert_eq!(source.host().unwrap(), pattern(token.0 % 97, len));
                     assert_ne!(outcome, Outcome::Flushed, "nothing went down yet");
                 }
                 Event::Down { .. } => {}

@@ -1,6 +1,10 @@
 //! The suite: what each promise of the fabric looks like from above.
 
+use std::sync::Arc;
+
 use rendez::fabric::{DownReason, Landing, Outcome, Port, Refusal, Token, Write};
+use rendez::ground::MemoryKind;
+use rendez::memory::{DeviceMemory, DevicePtr, Tensor};
 
 use crate::world::{Event, World, frame, pattern, tensor};
 
@@ -159,7 +163,7 @@ pub(crate) fn landings(world: &mut World) {
                 panic!("{events:?}")
             };
             assert_eq!((*token, *outcome), (Token(number as u64), Outcome::Done));
-            assert_eq!(source.bytes(), bytes, "the source comes back");
+            assert_eq!(source.host().unwrap(), bytes, "the source comes back");
         }
     }
 }
@@ -275,6 +279,52 @@ pub(crate) fn refusals(world: &mut World) {
             .is_err(),
         "out of range"
     );
+}
+
+/// A port says at once that it cannot read a device's memory, and hands the write back.
+pub(crate) fn device_source(world: &mut World) {
+    #[derive(Debug)]
+    struct Fake;
+
+    impl DeviceMemory for Fake {
+        fn place(&self) -> DevicePtr {
+            DevicePtr {
+                kind: MemoryKind::Cuda,
+                device: 0,
+                address: 0xdead_0000_0000_0000,
+                size: 1000,
+            }
+        }
+    }
+
+    let landing = Landing {
+        index: 3,
+        generation: 9,
+    };
+    let region = world.open(1, landing, 1000);
+    let meta = tensor(pattern(5, 1000)).meta();
+    let mut write = Write {
+        qp: world.qps[0],
+        token: Token(1),
+        source: Tensor::from_device(meta, Arc::new(Fake)).expect("as long as its shape"),
+        landing,
+        region,
+    };
+    let refused = loop {
+        match world.ports[0].post_write(write) {
+            // A faulty port refuses with room left.
+            Err(refused) if refused.refusal == Refusal::Full => write = refused.write,
+            Err(refused) => break refused,
+            Ok(()) => panic!("it reads what no host can"),
+        }
+        world.turn();
+    };
+    assert_eq!(refused.refusal, Refusal::Unreadable);
+    assert!(refused.write.source.is_device());
+    // The landing is still there for a write that can be made.
+    world.write(0, 2, tensor(pattern(5, 1000)), landing, region);
+    world.until(0, 1);
+    world.until(1, 1);
 }
 
 pub(crate) fn closed_while_writing(world: &mut World) {

@@ -83,7 +83,7 @@ impl Hand {
     fn hear(&self) -> LineMessage {
         let step = self.engine.step(self.line);
         let answer = step.recv(&self.answer).deadline(ANSWER).wait().unwrap();
-        LineMessage::decode(answer.tensor.bytes()).unwrap()
+        LineMessage::decode(answer.tensor.host().unwrap()).unwrap()
     }
 
     /// Asks, and gives what was answered.

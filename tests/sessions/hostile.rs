@@ -132,7 +132,7 @@ impl Hand {
         step.send(&self.ask, bytes(message.encode_to_vec()))
             .unwrap();
         let answer = step.recv(&self.answer).deadline(ANSWER).wait().unwrap();
-        LineMessage::decode(answer.tensor.bytes()).unwrap()
+        LineMessage::decode(answer.tensor.host().unwrap()).unwrap()
     }
 }
 

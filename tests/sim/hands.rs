@@ -67,7 +67,7 @@ impl World {
     pub fn ticks_until(&mut self, waiting: &Waiting, most: usize) -> Option<(usize, u64)> {
         for count in 0..most {
             if let Some(outcome) = waiting.take() {
-                return Some((count, number_of(outcome.unwrap().tensor.bytes())));
+                return Some((count, number_of(outcome.unwrap().tensor.host().unwrap())));
             }
             self.tick().unwrap();
         }

@@ -175,7 +175,7 @@ impl Flow {
     }
 
     fn find(&self, received: &Received) -> Option<usize> {
-        let bytes = received.tensor.bytes();
+        let bytes = received.tensor.host().unwrap();
         let is = |sent: &Sent| {
             sent.len == bytes.len() && sent.is_dead == received.is_dead && sent.bytes() == bytes
         };
@@ -259,7 +259,7 @@ impl Step {
             )),
             Ok(received) => {
                 let Some(found) = flow.find(received) else {
-                    let (len, is_dead) = (received.tensor.bytes().len(), received.is_dead);
+                    let (len, is_dead) = (received.tensor.size(), received.is_dead);
                     return Err(format!(
                         "{place}: bytes of no value of this key ({len} bytes, dead: {is_dead})"
                     ));

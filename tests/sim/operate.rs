@@ -176,7 +176,7 @@ impl World {
         };
         let bytes = match &relayed {
             Some(tensor) => {
-                flow.relay(tensor.bytes(), is_dead);
+                flow.relay(tensor.host().unwrap(), is_dead);
                 Vec::new()
             }
             None => flow.next(

@@ -102,7 +102,7 @@ fn storm(world: &mut World, len: usize) -> (u64, u64) {
                 return true;
             };
             let received = outcome.unwrap();
-            assert!(number_of(received.tensor.bytes()) <= number);
+            assert!(number_of(received.tensor.host().unwrap()) <= number);
             worst = worst.max(tick - since);
             done += 1;
             false

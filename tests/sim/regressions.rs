@@ -191,7 +191,7 @@ fn what_lost_peers_may_read_stops_no_offer() {
                 world.tick().unwrap();
                 if let Some(outcome) = waiting.take() {
                     let received = outcome.unwrap();
-                    assert_eq!(number_of(received.tensor.bytes()), number);
+                    assert_eq!(number_of(received.tensor.host().unwrap()), number);
                     assert_eq!(received.path == Path::Lease, round == 1, "round {round}");
                     held.push(received);
                     break;

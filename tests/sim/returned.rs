@@ -95,14 +95,17 @@ fn what_comes_back_is_the_very_tensor() {
         let waiting = early.unwrap_or_else(|| round.want_back(step));
         let back = round.come(&waiting);
         assert_eq!(back.path, Path::Lease);
-        assert_eq!(back.tensor.bytes().as_ptr(), tensor.bytes().as_ptr());
+        assert_eq!(
+            back.tensor.host().unwrap().as_ptr(),
+            tensor.host().unwrap().as_ptr()
+        );
         drop(tensor);
         round.world.ticks(50);
         // The owner's offer and the reader's are over; the receiver alone keeps the bytes.
         let holdings = round.world.nodes[0].solos[0].holdings();
         assert_eq!((holdings.owed[1], holdings.arena_bytes), (0, 8_192));
         assert_eq!(round.world.nodes[1].solos[0].holdings().leases, 0);
-        assert_eq!(number_of(back.tensor.bytes()), step);
+        assert_eq!(number_of(back.tensor.host().unwrap()), step);
     }
     assert_eq!(round.of_reader(), (0, 2));
     assert_eq!(round.world.nodes[1].solos[0].holdings().arena_bytes, 0);
@@ -122,7 +125,7 @@ fn the_lease_stays_until_the_owner_has_taken_it() {
     let stats = round.world.nodes[0].solos[0].stats();
     assert_eq!((stats.parked_bytes, stats.offered_bytes), (0, LEN as u64));
     let waiting = round.want_back(1);
-    assert_eq!(number_of(round.come(&waiting).tensor.bytes()), 5);
+    assert_eq!(number_of(round.come(&waiting).tensor.host().unwrap()), 5);
     round.rest(1);
 }
 
@@ -137,7 +140,7 @@ fn the_end_of_the_readers_step_leaves_what_was_sent_back() {
     round.world.nodes[1].solos[0].finish(StepId(1));
     round.world.ticks(50);
     let waiting = round.want_back(1);
-    assert_eq!(number_of(round.come(&waiting).tensor.bytes()), 6);
+    assert_eq!(number_of(round.come(&waiting).tensor.host().unwrap()), 6);
     round.rest(1);
 }
 
@@ -165,8 +168,11 @@ fn it_comes_back_over_connections_that_break() {
         round.send_back(step, leased.tensor);
         let waiting = round.want_back(step);
         let back = round.come(&waiting);
-        assert_eq!(number_of(back.tensor.bytes()), step);
-        assert_eq!(back.tensor.bytes().as_ptr(), tensor.bytes().as_ptr());
+        assert_eq!(number_of(back.tensor.host().unwrap()), step);
+        assert_eq!(
+            back.tensor.host().unwrap().as_ptr(),
+            tensor.host().unwrap().as_ptr()
+        );
     }
     assert_eq!(round.of_reader(), (0, 40));
     round.rest(40);
@@ -190,11 +196,11 @@ fn an_epoch_that_ends_takes_what_was_on_its_way() {
         if let Some(Err(status)) = waiting.take() {
             assert_eq!(status.reason(), catalogue::PEER_LOST, "{status}");
         }
-        assert_eq!(number_of(leased.tensor.bytes()), 8);
+        assert_eq!(number_of(leased.tensor.host().unwrap()), 8);
         let before = round.of_reader();
         round.send_back(2, leased.tensor);
         let waiting = round.want_back(2);
-        assert_eq!(number_of(round.come(&waiting).tensor.bytes()), 8);
+        assert_eq!(number_of(round.come(&waiting).tensor.host().unwrap()), 8);
         let after = round.of_reader();
         assert_eq!(after.0 + after.1, before.0 + before.1 + 1);
         round.rest(2);
@@ -214,9 +220,9 @@ fn another_life_of_the_owner_gets_a_copy() {
     round.send_back(3, leased.tensor);
     let waiting = round.want_back(3);
     let back = round.come(&waiting);
-    assert_eq!(number_of(back.tensor.bytes()), 9);
+    assert_eq!(number_of(back.tensor.host().unwrap()), 9);
     assert_eq!(round.of_reader(), (1, 0));
-    assert_eq!(number_of(other.bytes()), 10);
+    assert_eq!(number_of(other.host().unwrap()), 10);
     drop((back, other, _kept));
     round.rest(3);
 }
@@ -231,7 +237,7 @@ fn a_third_task_gets_a_copy() {
     round.world.hand(1, 1, &on, leased.tensor).unwrap();
     let waiting = round.world.want(2, 1, &on);
     let received = round.come(&waiting);
-    assert_eq!(number_of(received.tensor.bytes()), 11);
+    assert_eq!(number_of(received.tensor.host().unwrap()), 11);
     assert_eq!(round.of_reader(), (1, 0));
     round.world.ticks(100);
     assert_eq!(round.world.nodes[0].solos[0].holdings().arena_bytes, 0);
@@ -307,7 +313,7 @@ fn whoever_keeps_every_lease_gets_the_next_value() {
                 false => early.remove(0),
             };
             let received = round.come(&waiting);
-            assert_eq!(number_of(received.tensor.bytes()), number);
+            assert_eq!(number_of(received.tensor.host().unwrap()), number);
             kept.push(received);
         }
         let leased = kept.iter().filter(|received| received.path == Path::Lease);
@@ -322,13 +328,13 @@ fn whoever_keeps_every_lease_gets_the_next_value() {
 fn a_chain_of_hops_copies_nothing() {
     let mut round = Round::new(|_| {});
     let (tensor, mut leased) = round.lend(1, 12);
-    let at = tensor.bytes().as_ptr();
+    let at = tensor.host().unwrap().as_ptr();
     drop(tensor);
     for hop in 0..20 {
         round.send_back(1, leased.tensor);
         let waiting = round.want_back(1);
         let back = round.come(&waiting);
-        assert_eq!(back.tensor.bytes().as_ptr(), at);
+        assert_eq!(back.tensor.host().unwrap().as_ptr(), at);
         let out = key(0, 1, &format!("hop{hop}"));
         round.world.hand(0, 1, &out, back.tensor).unwrap();
         let waiting = round.world.want(1, 1, &out);

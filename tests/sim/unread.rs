@@ -92,7 +92,7 @@ impl Scene {
 
     fn take(&mut self, waiting: &Waiting) -> u64 {
         self.fill(waiting);
-        number_of(waiting.take().unwrap().unwrap().tensor.bytes())
+        number_of(waiting.take().unwrap().unwrap().tensor.host().unwrap())
     }
 
     fn next(&mut self) -> u64 {
@@ -277,7 +277,7 @@ impl Task for Modest {
                 (0..2).for_each(|token| context.recv(StepId(STEP), key, token));
             }
             TaskEvent::Received { outcome, .. } => {
-                assert_eq!(number_of(outcome.unwrap().tensor.bytes()), 1);
+                assert_eq!(number_of(outcome.unwrap().tensor.host().unwrap()), 1);
                 context.finish();
             }
             _ => {}

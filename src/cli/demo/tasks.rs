@@ -232,7 +232,7 @@ impl Consumer {
         };
         let awaited = &self.awaited[self.at];
         let expected = &self.expected[awaited.start..][..awaited.len];
-        let found = tensor.bytes();
+        let found = tensor.host()?;
         if tensor.meta() != awaited.meta || found.len() != expected.len() {
             return self.end(Some((self.at, 0)), context);
         }

@@ -399,7 +399,8 @@ impl Shared {
 
     /// What a value says of itself, compared with what it came under.
     fn claim(&self, lane: &Lane, received: &Received) -> Claim {
-        let Some((label, sum)) = value::read(received.tensor.bytes()) else {
+        let read = received.tensor.host().ok().and_then(value::read);
+        let Some((label, sum)) = read else {
             return Claim {
                 is_right: false,
                 life: 0,

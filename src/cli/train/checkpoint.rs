@@ -56,7 +56,8 @@ pub(super) fn write(folder: &Path, variables: &[(String, Tensor)]) -> Result<Pat
             .ok_or_else(|| failed(format!("{name} is of a type that the format has not")))?;
         let shape = tensor.shape();
         let shape = shape.dims().map(|dim| dim as usize).collect();
-        let view = TensorView::new(dtype, shape, tensor.bytes());
+        let bytes = tensor.host().map_err(|error| failed(error.to_string()))?;
+        let view = TensorView::new(dtype, shape, bytes);
         views.push((
             name.as_str(),
             view.map_err(|error| failed(error.to_string()))?,

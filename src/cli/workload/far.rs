@@ -125,8 +125,8 @@ impl Task for Ponger {
                 let mut received = Some(received);
                 if self.job.touch
                     && let Some(received) = received.take()
-                    && touch::read(received.tensor.bytes())
-                        != touch::expected(received.tensor.bytes().len(), self.count)
+                    && received.tensor.host().map(touch::read)
+                        != Ok(touch::expected(received.tensor.size(), self.count))
                 {
                     context.finish();
                     return;
@@ -212,13 +212,13 @@ impl Sink {
         context.recv(self.keys.step, there, 0);
         self.count += 1;
         if self.job.touch {
-            std::hint::black_box(touch::read(received.tensor.bytes()));
+            std::hint::black_box(touch::read(received.tensor.host()?));
         }
         if self.job.check {
-            self.wrong |= received.tensor.bytes().len() as u64 != self.job.bytes
+            self.wrong |= received.tensor.size() as u64 != self.job.bytes
                 || received
                     .tensor
-                    .bytes()
+                    .host()?
                     .iter()
                     .skip(8)
                     .any(|&byte| byte != 1);
@@ -228,7 +228,7 @@ impl Sink {
         }
         if self.is_measuring && self.job.pattern == Pattern::Oneway {
             let now = self.timing.stopwatch.stamp();
-            if let Some(ticks) = since_stamp(received.tensor.bytes(), now.0) {
+            if let Some(ticks) = since_stamp(received.tensor.host()?, now.0) {
                 self.latency
                     .record(self.timing.stopwatch.nanos(Stamp(0), Stamp(ticks)));
             }

@@ -100,12 +100,12 @@ impl FarHost {
         let ready = near.step(step).recv(&lobby.ready).deadline(PATIENCE).wait();
         let ready = ready.map_err(|status| failed(&status))?;
         if ready.is_dead {
-            let why = String::from_utf8_lossy(ready.tensor.bytes()).into_owned();
+            let why = String::from_utf8_lossy(ready.tensor.host().unwrap_or_default()).into_owned();
             return Err(CliError::failure("BENCH_FAR_REFUSED", why));
         }
         Ok(Visit {
             near: near.clone(),
-            is_one_clock: ready.tensor.bytes() == [1],
+            is_one_clock: ready.tensor.host() == Ok(&[1]),
             keys,
             over: lobby.over,
         })
@@ -177,7 +177,7 @@ pub fn listen(args: &BenchArgs, terminal: &mut Terminal) -> Result<(), CliError>
             .wait()
         {
             Ok(received) => {
-                let errand = serde_json::from_slice(received.tensor.bytes());
+                let errand = serde_json::from_slice(received.tensor.host().unwrap_or_default());
                 drop(received);
                 let Ok(errand) = errand else { continue };
                 let line = run_errand(&engine, &lobby, &errand, pair.far, &is_over);

@@ -486,7 +486,7 @@ impl Streamer {
             .filter(|_| allocations::is_counting())
             .map(|began| allocations::count() - began);
         let measured =
-            Report::read(received.tensor.bytes()).map(|report| report.measured(self.job, ours));
+            Report::read(received.tensor.host()?).map(|report| report.measured(self.job, ours));
         self.end(measured, context);
         Ok(())
     }

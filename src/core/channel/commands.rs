@@ -68,8 +68,8 @@ impl<V: Payload> Channel<V> {
             return Err(NoPush::NotUp(value));
         }
         let meta = value.meta();
-        let body_len = Push::lead_len(&meta, request.is_some()) + value.data().len();
-        let is_whole = body_len <= self.settings.inline_max;
+        let body_len = Push::lead_len(&meta, request.is_some()) + value.size();
+        let is_whole = body_len <= self.settings.inline_max && value.data().is_some();
         let is_free = request.is_some() && self.settings.rules.on(Rule::RequestedNeedsNoCredit);
         if !is_free {
             let cost = if is_whole { lines(body_len) } else { lines(0) };
@@ -95,7 +95,7 @@ impl<V: Payload> Channel<V> {
             meta,
             is_dead: value.is_dead(),
             request,
-            data: value.data(),
+            data: value.data().unwrap_or_default(),
             stamp: 0,
         };
         let mut frame = push.frame();
@@ -151,7 +151,7 @@ impl<V: Payload> Channel<V> {
     #[must_use]
     pub fn must_copy(&self, value: &V) -> bool {
         let is_offered =
-            || Push::lead_len(&value.meta(), true) + value.data().len() > self.settings.inline_max;
+            || Push::lead_len(&value.meta(), true) + value.size() > self.settings.inline_max;
         self.settings.read_domain && self.is_up() && value.region().is_none() && is_offered()
     }
 
@@ -164,7 +164,7 @@ impl<V: Payload> Channel<V> {
     ) -> Result<(), NoPush<V>> {
         let meta = value.meta();
         let is_dead = value.is_dead();
-        let size = value.data().len() as u64;
+        let size = value.size() as u64;
         let region = if self.settings.read_domain && self.readable < self.settings.offers {
             value.region()
         } else {

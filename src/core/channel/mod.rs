@@ -43,8 +43,10 @@ use stream::Stream;
 pub trait Payload {
     /// Type and shape.
     fn meta(&self) -> TensorMeta;
-    /// The bytes.
-    fn data(&self) -> &[u8];
+    /// How many bytes it is long.
+    fn size(&self) -> usize;
+    /// The bytes; `None` if the host cannot read them: such a value is offered by its place, and never in a frame.
+    fn data(&self) -> Option<&[u8]>;
     /// True for a dead value.
     fn is_dead(&self) -> bool;
     /// Where a peer of the same read domain can read the bytes in place; `None` if it cannot.
@@ -56,7 +58,7 @@ pub trait Payload {
     }
     /// Bytes of our memory that it keeps occupied for as long as it is here.
     fn weight(&self) -> u64 {
-        self.data().len() as u64
+        self.size() as u64
     }
 }
 

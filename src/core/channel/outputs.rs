@@ -151,7 +151,8 @@ fn post_due<V: Payload>(
                 lead.replace_first_dim(frame.words[7]);
             }
             (frame.words[6], frame.words[7]) = (0, 0);
-            post(&frame, [lead.as_bytes(), value.data()])
+            // What the host cannot read is never kept as a push.
+            post(&frame, [lead.as_bytes(), value.data().unwrap_or_default()])
         }
         Some(Load::Fields(body)) => post(due, [body.as_bytes(), &[]]),
         Some(Load::Text(text)) => post(due, [text.as_bytes(), &[]]),

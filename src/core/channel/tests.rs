@@ -46,6 +46,7 @@ struct Value {
     bytes: Vec<u8>,
     region: Option<Region>,
     lent: Option<Ticket>,
+    is_host: bool,
 }
 
 impl Payload for Value {
@@ -53,8 +54,12 @@ impl Payload for Value {
         bytes_meta(self.bytes.len())
     }
 
-    fn data(&self) -> &[u8] {
-        &self.bytes
+    fn size(&self) -> usize {
+        self.bytes.len()
+    }
+
+    fn data(&self) -> Option<&[u8]> {
+        self.is_host.then_some(&self.bytes)
     }
 
     fn is_dead(&self) -> bool {
@@ -76,6 +81,7 @@ fn value(len: usize) -> Value {
         bytes,
         region: None,
         lent: None,
+        is_host: true,
     }
 }
 

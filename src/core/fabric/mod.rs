@@ -124,6 +124,9 @@ pub enum Refusal {
     /// No such queue pair, or it is down.
     #[error("the queue pair is down")]
     Closed,
+    /// The source of a write lies in memory that this port cannot read: a device's.
+    #[error("the port cannot read the memory of the write's source")]
+    Unreadable,
 }
 
 /// A refused write, handed back.

@@ -371,6 +371,12 @@ impl Port for RingPort {
                 write,
             });
         };
+        if write.source.is_device() {
+            return Err(RefusedWrite {
+                refusal: Refusal::Unreadable,
+                write,
+            });
+        }
         if let Err(write) = queue_pair.post_write(write) {
             self.stats.refused_full += 1;
             return Err(RefusedWrite {

@@ -462,6 +462,12 @@ impl Port for TcpPort {
                 write,
             });
         };
+        if write.source.is_device() {
+            return Err(RefusedWrite {
+                refusal: Refusal::Unreadable,
+                write,
+            });
+        }
         if let Err(write) = connection.post_write(write) {
             self.stats.refused_full += 1;
             return Err(RefusedWrite {

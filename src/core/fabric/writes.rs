@@ -76,7 +76,7 @@ impl Outbound {
             let Some(outgoing) = self.writes.get_mut(self.sending) else {
                 break;
             };
-            let rest = &outgoing.write.source.bytes()[outgoing.sent..];
+            let rest = &outgoing.bytes()[outgoing.sent..];
             let chunk = &rest[..rest.len().min(chunk_max)];
             match tx.post(&outgoing.frame(chunk.len()), [chunk, &[]], reserve) {
                 Ok(()) => any = true,
@@ -102,7 +102,7 @@ impl Outbound {
         if outgoing.is_refused {
             return None;
         }
-        let rest = &outgoing.write.source.bytes()[outgoing.sent..];
+        let rest = &outgoing.bytes()[outgoing.sent..];
         let chunk = &rest[..rest.len().min(len_max)];
         let len = chunk.len();
         let mut frame = outgoing.frame(len);
@@ -121,14 +121,14 @@ impl Outbound {
     pub(super) fn chunk_bytes(&self) -> &[u8] {
         self.writes
             .get(self.sending)
-            .map_or(&[], |of| &of.write.source.bytes()[of.sent..of.promised])
+            .map_or(&[], |of| &of.bytes()[of.sent..of.promised])
     }
 
     /// So many of them went.
     pub(super) fn chunk_sent(&mut self, len: usize) {
         if let Some(outgoing) = self.writes.get_mut(self.sending) {
             outgoing.sent += len;
-            if outgoing.sent == outgoing.write.source.bytes().len() {
+            if outgoing.sent == outgoing.write.source.size() {
                 self.sending += 1;
             }
         }
@@ -210,13 +210,18 @@ impl Outbound {
 }
 
 impl Outgoing {
+    /// What is sent: no write of memory that the host cannot read was taken.
+    fn bytes(&self) -> &[u8] {
+        self.write.source.host().unwrap_or_default()
+    }
+
     fn frame(&self, len: usize) -> Frame {
         let mut frame = fabric_frame(CHUNK, self.sequence);
         frame.words[1] |= (len as u64) << 32;
         frame.words[2] =
             u64::from(self.write.landing.index) | u64::from(self.write.landing.generation) << 32;
         frame.words[3] = self.write.region.offset;
-        frame.words[4] = self.write.source.bytes().len() as u64;
+        frame.words[4] = self.write.source.size() as u64;
         frame.words[5] = place_word(&self.write.region);
         frame
     }

@@ -19,7 +19,7 @@ pub mod units;
 pub use device::{DeviceName, TaskName};
 pub use dtype::DType;
 pub use key::{FrameIter, Key};
-pub use region::Region;
+pub use region::{MemoryKind, Region};
 pub use shape::{Shape, TensorMeta};
 pub use status::{Code, Status, StatusGroup};
 pub use step::{Incarnation, StepId};

@@ -27,3 +27,24 @@ pub struct Region {
     /// Its length in bytes.
     pub len: u64,
 }
+
+/// What kind of memory bytes lie in.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[repr(u8)]
+#[non_exhaustive]
+pub enum MemoryKind {
+    /// Memory of the machine, which its processor reads.
+    #[default]
+    Host = 0,
+    /// Memory of a CUDA device.
+    Cuda = 1,
+}
+
+impl std::fmt::Display for MemoryKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Host => "host",
+            Self::Cuda => "CUDA",
+        })
+    }
+}

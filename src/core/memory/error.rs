@@ -4,7 +4,7 @@
 
 use rustix::io::Errno;
 
-use crate::ground::{Code, DType, Status};
+use crate::ground::{Code, DType, MemoryKind, Status, catalogue};
 
 /// Why memory was not given, mapped or leased.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -145,6 +145,14 @@ pub enum TensorError {
         /// What the element type needs.
         align: usize,
     },
+    /// The bytes lie in a device's memory, which the host does not read.
+    #[error("the bytes lie in the memory of {kind} device {device}, which the host does not read")]
+    Device {
+        /// The kind of memory.
+        kind: MemoryKind,
+        /// The device, by its number among those of its kind.
+        device: u32,
+    },
     /// Strings have no size of their own; they are made from their bytes.
     #[error("strings have no size before their bytes are known")]
     Strings,
@@ -198,6 +206,9 @@ impl From<TensorError> for Status {
                 "TENSOR_DTYPE"
             }
             TensorError::Misaligned { .. } => "TENSOR_ALIGNMENT",
+            TensorError::Device { .. } => {
+                return Self::of(catalogue::TENSOR_DEVICE, error.to_string());
+            }
             TensorError::Encoding { .. } => "TENSOR_STRINGS",
             TensorError::Size { .. } | TensorError::Huge | TensorError::Elements { .. } => {
                 "TENSOR_SHAPE"

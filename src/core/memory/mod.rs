@@ -12,6 +12,7 @@
 //! * One owner: a [`Pool`] belongs to one shard, which alone gives blocks out and takes them home.
 //! * Written in place, read in place: a [`TensorBuilder`] writes into shared pages, a same-machine peer maps them
 //!   read-only ([`MappedSegment`]) and holds a leased [`Tensor`] over them ([`Leases`]).
+//! * A [`Tensor`] may lie in a device's memory ([`DeviceMemory`]): it is kept and passed on, and never read here.
 //! * Nothing that is relied upon lies in shared memory.
 //! * After warm-up neither giving out nor taking home touches the heap.
 
@@ -21,6 +22,7 @@ mod block;
 mod buffer;
 mod builder;
 mod classes;
+mod device;
 mod element;
 mod error;
 mod home;
@@ -42,6 +44,7 @@ pub use account::PoolStats;
 pub use arena::{ArenaConfig, ArenaId, HugePages, HugePagesReport, Segment};
 pub use buffer::{Buffer, Misfit};
 pub use builder::TensorBuilder;
+pub use device::{DeviceMemory, DevicePtr, TensorBytes};
 pub use element::{Bool8, Element};
 pub use error::{MemoryError, TensorError};
 pub use lease::Leases;

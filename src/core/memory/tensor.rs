@@ -8,10 +8,12 @@
 //!   └────────────────────────────────┴────│───┴───────┤ block: its header      │
 //!                                         ▼           │ foreign: Arc<Bytes>    │
 //!                          block, heap or peer memory │ leased: table entry    │
+//!                                                     │ device: Arc<dyn …>     │
 //!                                                     └────────────────────────┘
 //! ```
 //!
-//! `data` and `len` stand outside the four kinds, so that reading is one comparison and no table of kinds.
+//! `data` and `len` stand outside the kinds, so that reading is two comparisons and no table of kinds. Of a device's
+//! memory `data` is null: no code here can read it by mistake.
 #![allow(unsafe_code)]
 
 use std::ptr;
@@ -20,12 +22,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::TensorError;
 use super::block::Block;
 use super::element::{self, Element};
 use super::home::Handle;
 use super::lease::Lease;
 use super::strings::{self, Strings};
+use super::{DeviceMemory, DevicePtr, TensorBytes, TensorError};
 use crate::ground::{DType, Region, Shape, TensorMeta};
 
 /// Up to so many bytes lie in the handle itself: a scalar of any type.
@@ -64,6 +66,7 @@ enum Kept {
     Block(Handle<Block>),
     Foreign(Arc<Bytes>),
     Leased(Handle<Lease>),
+    Device(Arc<dyn DeviceMemory>),
 }
 
 /// Bytes in the handle, aligned for every element type.
@@ -145,6 +148,54 @@ impl Tensor {
         })
     }
 
+    /// A tensor in a device's memory, which is kept and neither copied nor read. It passes within this process by its
+    /// handle; where its bytes would have to be read or sent, it is refused (`TENSOR_DEVICE`).
+    ///
+    /// ```
+    /// # extern crate rendez_core as rendez;
+    /// use std::sync::Arc;
+    ///
+    /// use rendez::ground::{DType, MemoryKind, Shape, TensorMeta};
+    /// use rendez::memory::{DeviceMemory, DevicePtr, Tensor, TensorBytes};
+    ///
+    /// /// Memory that another library has allocated; its `Drop` would free it.
+    /// #[derive(Debug)]
+    /// struct Allocated(DevicePtr);
+    ///
+    /// impl DeviceMemory for Allocated {
+    ///     fn place(&self) -> DevicePtr {
+    ///         self.0
+    ///     }
+    /// }
+    ///
+    /// let place = DevicePtr { kind: MemoryKind::Cuda, device: 0, address: 0x7000_0000, size: 1024 };
+    /// let meta = TensorMeta::new(DType::F32, Shape::from([16, 16]))?;
+    /// let tensor = Tensor::from_device(meta, Arc::new(Allocated(place)))?;
+    /// assert_eq!(tensor.bytes(), TensorBytes::Device(place));
+    /// assert!(tensor.host().is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`TensorError::Size`] if the memory is not as long as `meta` takes; [`TensorError::Strings`] for strings, whose
+    /// encoding only the host reads.
+    pub fn from_device(
+        meta: TensorMeta,
+        memory: Arc<dyn DeviceMemory>,
+    ) -> Result<Self, TensorError> {
+        let expected = byte_len(meta)?.ok_or(TensorError::Strings)?;
+        let actual = memory.place().size;
+        if expected != actual {
+            return Err(TensorError::Size { expected, actual });
+        }
+        Ok(Self {
+            meta,
+            data: ptr::null(),
+            len: actual as usize,
+            kept: Kept::Device(memory),
+        })
+    }
+
     /// A tensor of at most [`INLINE_MAX`] bytes, in the handle: it needs no pool and no heap.
     ///
     /// # Errors
@@ -198,30 +249,49 @@ impl Tensor {
         self.meta.shape
     }
 
-    /// Its bytes, in row-major order of the elements.
+    /// How many bytes it is long, wherever they lie.
     #[inline]
     #[must_use]
-    pub fn bytes(&self) -> &[u8] {
+    pub const fn size(&self) -> usize {
+        self.len
+    }
+
+    /// Where its bytes lie, in row-major order of the elements: readable here, or in a device's memory.
+    #[must_use]
+    pub fn bytes(&self) -> TensorBytes<'_> {
+        match (&self.kept, self.host()) {
+            (Kept::Device(memory), _) => TensorBytes::Device(memory.place()),
+            (_, bytes) => TensorBytes::Host(bytes.unwrap_or_default()),
+        }
+    }
+
+    /// Its bytes, in row-major order of the elements.
+    ///
+    /// # Errors
+    /// [`TensorError::Device`] if they lie in a device's memory.
+    #[inline]
+    pub fn host(&self) -> Result<&[u8], TensorError> {
         let data = match &self.kept {
             Kept::Inline(inline) => inline.0.as_ptr(),
+            Kept::Device(memory) => return Err(unreadable(&**memory)),
             _ => self.data,
         };
         // SAFETY: inline: `of_array` checked that `len` is at most the array's 16, and the array lies in `self`.
-        // Otherwise `data` and `len` were taken from what `kept` keeps: a block held by its handle, `Bytes` whose
-        // content does not move, or a lease whose entry holds the mapping. All of it is initialised, and nobody in
-        // this process writes to it as long as `kept` lives.
-        unsafe { slice::from_raw_parts(data, self.len) }
+        // Otherwise, a device's memory being refused above, `data` and `len` were taken from what `kept` keeps: a block
+        // held by its handle, `Bytes` whose content does not move, or a lease whose entry holds the mapping. All of it
+        // is initialised, and nobody in this process writes to it as long as `kept` lives.
+        Ok(unsafe { slice::from_raw_parts(data, self.len) })
     }
 
     /// Its elements.
     ///
     /// # Errors
     /// [`TensorError::Dtype`] if they are not `T`; [`TensorError::Misaligned`] in foreign memory that does not start
-    /// where a `T` may.
+    /// where a `T` may; [`TensorError::Device`] as with [`Tensor::host`].
     #[inline]
     pub fn as_slice<T: Element>(&self) -> Result<&[T], TensorError> {
         check_dtype::<T>(self.meta)?;
-        element::elements_of(self.bytes())
+        element::elements_of(self.host()?)
     }
 
     /// A copy of its elements.
@@ -258,7 +328,7 @@ impl Tensor {
                 actual: self.meta.dtype,
             });
         }
-        Strings::decode(self.bytes(), self.meta.shape.elements())
+        Strings::decode(self.host()?, self.meta.shape.elements())
     }
 
     /// The same bytes under another shape, not copied.
@@ -276,11 +346,11 @@ impl Tensor {
     ///
     /// # Errors
     /// [`TensorError::Size`] if those take another number of bytes; [`TensorError::Bool`] as with
-    /// [`Tensor::from_bytes`].
+    /// [`Tensor::from_bytes`], and for truth values also [`TensorError::Device`] as with [`Tensor::host`].
     pub fn recast(&self, meta: TensorMeta) -> Result<Self, TensorError> {
         check_len(meta, self.len)?;
-        if self.meta.dtype != DType::Bool {
-            check_bools(meta, self.bytes())?;
+        if meta.dtype == DType::Bool && self.meta.dtype != DType::Bool {
+            check_bools(meta, self.host()?)?;
         }
         let mut recast = self.clone();
         recast.meta = meta;
@@ -308,6 +378,13 @@ impl Tensor {
     #[must_use]
     pub const fn is_leased(&self) -> bool {
         matches!(self.kept, Kept::Leased(_))
+    }
+
+    /// True if its bytes lie in a device's memory, where the host cannot read them.
+    #[inline]
+    #[must_use]
+    pub const fn is_device(&self) -> bool {
+        matches!(self.kept, Kept::Device(_))
     }
 
     /// True if its bytes lie in the handle.
@@ -383,9 +460,16 @@ impl std::fmt::Debug for Tensor {
             Kept::Block(_) => "block",
             Kept::Foreign(_) => "foreign",
             Kept::Leased(_) => "leased",
+            Kept::Device(_) => "device",
         };
         write!(f, "Tensor({}{}, {kept})", self.meta.dtype, self.meta.shape)
     }
+}
+
+#[cold]
+fn unreadable(memory: &dyn DeviceMemory) -> TensorError {
+    let DevicePtr { kind, device, .. } = memory.place();
+    TensorError::Device { kind, device }
 }
 
 /// Bytes that a tensor of `meta` takes; `None` for strings.

@@ -5,6 +5,7 @@
 use crate::ground::catalogue as reason;
 use crate::ground::device::TaskName;
 use crate::ground::{Code, Incarnation, Key, Status, StepId};
+use crate::memory::Tensor;
 
 pub(crate) fn keys_exhausted(limit: usize) -> Status {
     Status::new(
@@ -48,6 +49,17 @@ pub fn sends_exhausted(limit: u32) -> Status {
         reason::WAITING_SENDS,
         format!(
             "{limit} sends wait for room in this shard, its limit; wait for some of them first"
+        ),
+    )
+}
+
+/// A value in a device's memory cannot go to another task.
+pub fn device_value(key: Option<&Key>, tensor: &Tensor) -> Status {
+    let of = key.map_or_else(String::new, |key| format!(" of {}", key.text()));
+    Status::of(
+        reason::TENSOR_DEVICE,
+        format!(
+            "the value{of}, {tensor:?}, goes to another task; copy it into a host tensor first"
         ),
     )
 }

@@ -33,7 +33,7 @@ impl Core {
     ) -> Result<LinkId, Status> {
         let slot = Slot { step, key: id, at };
         if !self.anteroom.is_empty() {
-            self.may_pass(slot, tensor.bytes().len() as u64)?;
+            self.may_pass(slot, tensor.size() as u64)?;
         }
         self.send_admitted(slot, tensor, is_dead)
     }
@@ -57,6 +57,10 @@ impl Core {
         let value = Value::local(tensor, is_dead, trace);
         match route {
             Route::Local => self.send_here(slot, value).map(|()| NO_LINK),
+            Route::Out { .. } if value.tensor.is_device() => Err(faults::device_value(
+                self.key_of(slot).as_ref(),
+                &value.tensor,
+            )),
             Route::Out { peer } => self.send_out(peer, link, slot, value),
             Route::In { .. } | Route::Foreign => Err(self.foreign(slot, true)),
         }
@@ -66,7 +70,7 @@ impl Core {
     #[inline]
     fn send_here(&mut self, slot: Slot, value: Value) -> Result<(), Status> {
         if value.trace != 0 {
-            let subject = self.subject(slot, 0, value.tensor.bytes().len() as u64);
+            let subject = self.subject(slot, 0, value.tensor.size() as u64);
             self.stages.is_here(value.trace, &subject);
         }
         let bytes = value.parked_bytes();
@@ -104,7 +108,7 @@ impl Core {
                 if value.trace != 0 {
                     self.stages.matched(value.trace);
                 }
-                let (meta, len) = (value.tensor.meta(), value.tensor.bytes().len());
+                let (meta, len) = (value.tensor.meta(), value.tensor.size());
                 let is_whole = entry.channel.goes_whole(&meta, len);
                 if !is_whole {
                     if self.may_not_offer(slot, &value) {
@@ -158,7 +162,7 @@ impl Core {
         };
         let bytes = value.parked_bytes();
         if value.trace != 0 {
-            self.remember(What::Parked, slot, value.tensor.bytes().len() as u64, bytes);
+            self.remember(What::Parked, slot, value.tensor.size() as u64, bytes);
         }
         if let Err((refusal, _)) = self.table.park(self.now, place, value, bytes) {
             return Err(self.refused(refusal, slot));
@@ -186,7 +190,7 @@ impl Core {
             };
             let point = Self::point_of(slot);
             let value = self.made_readable(link, value);
-            let trace = (value.trace, value.tensor.bytes().len() as u64);
+            let trace = (value.trace, value.tensor.size() as u64);
             if trace.0 != 0 {
                 self.stages.matched(trace.0);
             }
@@ -232,9 +236,9 @@ impl Core {
 
     #[cold]
     fn copied(&mut self, mut value: Value) -> Value {
-        if let Ok(tensor) = self
-            .pool
-            .tensor_from(value.tensor.meta(), value.tensor.bytes())
+        let meta = value.tensor.meta();
+        if let Ok(bytes) = value.tensor.host()
+            && let Ok(tensor) = self.pool.tensor_from(meta, bytes)
         {
             let why = if value.tensor.is_leased() {
                 &mut self.stats.copied_leased
@@ -308,7 +312,7 @@ impl Core {
         let fits = target.landing.is_some_and(|(region, meta)| {
             meta == value.tensor.meta()
                 && (target.is_accepted || !value.is_dead)
-                && region.len == value.tensor.bytes().len() as u64
+                && region.len == value.tensor.size() as u64
         });
         let Some(entry) = self.links.at_mut(link) else {
             return;

@@ -407,7 +407,7 @@ pub fn bytes_of(tensor: &Tensor) -> u64 {
     if tensor.is_leased() {
         0
     } else {
-        tensor.bytes().len() as u64
+        tensor.size() as u64
     }
 }
 

@@ -61,8 +61,13 @@ impl Payload for Value {
     }
 
     #[inline]
-    fn data(&self) -> &[u8] {
-        self.tensor.bytes()
+    fn size(&self) -> usize {
+        self.tensor.size()
+    }
+
+    #[inline]
+    fn data(&self) -> Option<&[u8]> {
+        self.tensor.host().ok()
     }
 
     #[inline]

@@ -51,7 +51,7 @@ fn a_handle_made_after_the_end_knows_of_it() {
         assert_eq!(fresh().send_dead(&key, one(1)).unwrap_err(), status);
         let unsent = fresh().send_async(&key, one(7)).wait().unwrap_err();
         assert_eq!(*unsent.status(), status);
-        assert_eq!(unsent.into_tensor().unwrap().bytes(), [7]);
+        assert_eq!(unsent.into_tensor().unwrap().host().unwrap(), [7]);
         let back = Key::between("b", "a", "back").unwrap();
         assert_eq!(fresh().recv(&back).wait().unwrap_err(), status);
         fresh().abort(Status::new(Code::Unknown, "TEST", "too late"));
@@ -104,7 +104,7 @@ fn hears_of_finish(way: Way) {
     step.finish();
     let mut outcomes = waiting.into_iter().map(|recv| recv.wait());
     let first = outcomes.next().unwrap().unwrap();
-    assert_eq!(first.tensor.bytes(), [10]);
+    assert_eq!(first.tensor.host().unwrap(), [10]);
     let over = |status: Status| {
         assert_eq!(status.code(), Code::Aborted, "{status}");
         assert_eq!(status.message(), "Cleanup 7");
@@ -112,7 +112,7 @@ fn hears_of_finish(way: Way) {
     outcomes.for_each(|outcome| over(outcome.unwrap_err()));
     for mark in 40..43 {
         let received = there.recv(&key(4)).deadline(PATIENCE).wait().unwrap();
-        assert_eq!(received.tensor.bytes()[0], mark);
+        assert_eq!(received.tensor.host().unwrap()[0], mark);
     }
     // A receive that begins now hears it too, by any handle.
     for edge in 0..6 {
@@ -168,7 +168,7 @@ fn a_peer_that_comes_later_hears_how_steps_ended() {
         a.step(StepId(3)).send(&key, one(3)).unwrap();
         a.connect_local(&b).unwrap();
         let received = b.step(StepId(3)).recv(&key).deadline(PATIENCE).wait();
-        assert_eq!(received.unwrap().tensor.bytes(), [3]);
+        assert_eq!(received.unwrap().tensor.host().unwrap(), [3]);
         for (step, reason) in [(1, catalogue::PEER_STATUS), (2, catalogue::STEP_FINISHED)] {
             let waited = b.step(StepId(step)).recv(&key).deadline(PATIENCE).wait();
             assert_eq!(waited.unwrap_err().reason(), reason, "{shards} shards");
@@ -220,7 +220,11 @@ fn what_was_sent_before_the_finish_is_sent() {
         step.finish();
         for value in 0..3 {
             let received = b.step(StepId(round)).recv(&key).deadline(PATIENCE).wait();
-            assert_eq!(received.unwrap().tensor.bytes(), [value], "round {round}");
+            assert_eq!(
+                received.unwrap().tensor.host().unwrap(),
+                [value],
+                "round {round}"
+            );
         }
         b.step(StepId(round)).finish();
     }

@@ -58,8 +58,8 @@ fn sized<const N: usize>(
     let mut room = call.home.allocate(TensorMeta::new(dtype, shape)?)?;
     let elements: Vec<_> = inputs
         .iter()
-        .map(|input| input.bytes().as_chunks::<N>().0)
-        .collect();
+        .map(|input| Ok(input.host()?.as_chunks::<N>().0))
+        .collect::<Result<_, Fault>>()?;
     how.arrange(&elements, [0; N], room.bytes_mut().as_chunks_mut::<N>().0)?;
     Ok(room.finish())
 }

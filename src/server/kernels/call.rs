@@ -57,17 +57,17 @@ impl From<ShapeError> for Fault {
 }
 
 impl Call<'_> {
-    /// Input `index`, aligned for its elements.
+    /// Input `index`, in the host's memory and aligned for its elements.
     pub(super) fn tensor(&self, index: usize) -> Result<Tensor, Fault> {
         let value = self.inputs.get(index);
         let tensor = value.ok_or("an input is missing")?.tensor()?;
         let size = tensor.dtype().size().unwrap_or(1);
-        if tensor.bytes().as_ptr().addr().is_multiple_of(size.min(8)) {
+        if tensor.host()?.as_ptr().addr().is_multiple_of(size.min(8)) {
             return Ok(tensor);
         }
         // Foreign memory may begin anywhere.
         let mut room = self.home.allocate(tensor.meta())?;
-        room.bytes_mut().copy_from_slice(tensor.bytes());
+        room.bytes_mut().copy_from_slice(tensor.host()?);
         Ok(room.finish())
     }
 

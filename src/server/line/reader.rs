@@ -107,7 +107,7 @@ impl Reader {
         tensors: PreparedKey,
         context: &mut TaskContext<'_>,
     ) -> Result<(), Status> {
-        let bytes = bytes.bytes();
+        let bytes = bytes.host()?;
         if bytes.len() > LINE_MESSAGE_BYTES_MAX {
             return Err(malformed("longer than LINE_MESSAGE_BYTES_MAX"));
         }

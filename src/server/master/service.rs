@@ -178,7 +178,7 @@ impl Client {
             CREATE => self.create(master, question).map(message),
             EXTEND => {
                 let asked: ExtendSessionRequest = question.read()?;
-                let more = decode(graph(question))?;
+                let more = decode(graph(question)?)?;
                 let version = asked.current_graph_version;
                 let new_graph_version =
                     master.extend_session(&asked.session_handle, more, version)?;
@@ -269,7 +269,7 @@ impl Client {
 
     fn create(&self, master: &Arc<Master>, question: &Question) -> Result<Vec<u8>, Status> {
         let asked: CreateSessionRequest = question.read()?;
-        let def = decode(graph(question))?;
+        let def = decode(graph(question)?)?;
         let (session, graph_version) =
             master.create_session(def, asked.config.unwrap_or_default())?;
         let handle = session.handle().to_owned();
@@ -446,9 +446,11 @@ fn given_up() -> Status {
 }
 
 /// The graph that came with a question; none is an empty one.
-fn graph(question: &Question) -> &[u8] {
-    let graph = question.letter.tensors.first();
-    graph.map(Tensor::bytes).unwrap_or_default()
+fn graph(question: &Question) -> Result<&[u8], Status> {
+    match question.letter.tensors.first() {
+        Some(graph) => Ok(graph.host()?),
+        None => Ok(&[]),
+    }
 }
 
 /// What is fed, with its names.

@@ -236,8 +236,13 @@ impl WorkerSession {
             Err(status) => return answer.give(Err(status)),
         };
         place.go(move || {
-            let bytes = letter.tensors.first().map(|tensor| tensor.bytes());
-            let outcome = decode(bytes.unwrap_or_default())
+            let bytes = letter
+                .tensors
+                .first()
+                .map_or(Ok(&[][..]), |tensor| tensor.host());
+            let outcome = bytes
+                .map_err(Status::from)
+                .and_then(decode)
                 .and_then(|def| self.register(def))
                 .map(|graph_handle| Letter {
                     body: RegisterGraphResponse { graph_handle }.encode_to_vec(),

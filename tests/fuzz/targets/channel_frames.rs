@@ -17,8 +17,12 @@ impl Payload for Value {
         TensorMeta::new(DType::U8, shape).expect("small")
     }
 
-    fn data(&self) -> &[u8] {
-        &self.0
+    fn size(&self) -> usize {
+        self.0.len()
+    }
+
+    fn data(&self) -> Option<&[u8]> {
+        Some(&self.0)
     }
 
     fn is_dead(&self) -> bool {

@@ -88,7 +88,7 @@ fn the_first_weights_are_those_of_their_seed() {
     );
     let bytes = |all: &[(String, Tensor)]| {
         all.iter()
-            .flat_map(|(_, tensor)| tensor.bytes().to_vec())
+            .flat_map(|(_, tensor)| tensor.host().unwrap().to_vec())
             .collect::<Vec<_>>()
     };
     assert_eq!(bytes(&one), bytes(&again));

@@ -48,6 +48,27 @@ fn a_small_value_lies_beside_its_frame_with_the_request_it_answers() {
 }
 
 #[test]
+fn a_value_the_host_cannot_read_is_offered_however_short_it_is() {
+    let mut channel = up();
+    channel
+        .push(KEY, point(1), 0, value(8), None)
+        .expect("credit");
+    out(&mut channel);
+    let device = || Value {
+        is_host: false,
+        ..value(8)
+    };
+    channel
+        .push(KEY, point(1), 1, device(), None)
+        .expect("credit");
+    let sent = out(&mut channel);
+    let Message::Offer(offer) = sent[0].message() else {
+        panic!("an offer");
+    };
+    assert_eq!((offer.size, offer.region), (8, None));
+}
+
+#[test]
 fn the_longest_inline_value_is_pushed_and_the_next_is_offered() {
     // Its one dimension takes eight of the 128 bytes.
     for (len, kind) in [(120, Kind::Push), (121, Kind::Offer)] {

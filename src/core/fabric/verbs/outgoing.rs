@@ -174,7 +174,7 @@ impl Outgoing {
             rkey,
             lkey: place.lkey,
             start: place.sent,
-            total: place.write.source.bytes().len(),
+            total: place.write.source.size(),
             landing: place.write.landing,
             flying: place.flying,
         })
@@ -184,7 +184,8 @@ impl Outgoing {
     pub(super) fn source(&self, index: WriteIndex) -> &[u8] {
         self.places[usize::from(index)]
             .as_ref()
-            .map_or(&[], |place| place.write.source.bytes())
+            .and_then(|place| place.write.source.host().ok())
+            .unwrap_or_default()
     }
 
     /// A piece of `len` bytes was posted; with the last one the landing is used up.
@@ -264,7 +265,7 @@ impl Outgoing {
         let Some(known) = known.and_then(Option::as_mut) else {
             return;
         };
-        let len = place.write.source.bytes().len() as u64;
+        let len = place.write.source.size() as u64;
         match known.grant.locate(&place.write.region, len) {
             Some(remote) if !known.taken => {
                 known.taken = true;

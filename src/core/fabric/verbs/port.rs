@@ -385,7 +385,12 @@ impl Port for VerbsPort {
                 write,
             });
         };
-        let source = write.source.bytes();
+        let Ok(source) = write.source.host() else {
+            return Err(RefusedWrite {
+                refusal: Refusal::Unreadable,
+                write,
+            });
+        };
         let lkey = registered(
             &self.memory,
             source.as_ptr().addr() as u64,

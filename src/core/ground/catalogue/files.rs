@@ -13,6 +13,9 @@ catalogue! {
     TENSOR_ALIGNMENT: InvalidArgument,
         "The tensor's bytes do not lie as its elements' type needs.",
         "Copy them into a tensor of the engine's own.";
+    TENSOR_DEVICE: InvalidArgument,
+        "The tensor's bytes lie in a device's memory, and would have to be read by the host, or sent to another task.",
+        "Copy them into a host tensor first.";
     TENSOR_STRINGS: InvalidArgument,
         "The bytes are not an encoding of strings.",
         "Make string tensors with the engine's own encoder.";

@@ -130,7 +130,7 @@ impl Bench {
 }
 
 fn mark(outcome: Result<Received, Status>) -> u8 {
-    outcome.unwrap().tensor.bytes()[0]
+    outcome.unwrap().tensor.host().unwrap()[0]
 }
 
 fn tensor(len: usize, mark: u8) -> Tensor {
@@ -308,7 +308,7 @@ fn an_end_of_the_step_reaches_those_who_wait_in_it() {
     bench.settle();
     assert_eq!(reason(aborted.take()), "TEST");
     // The tensor is its sender's again.
-    assert_eq!(aborted.take_tensor().unwrap().bytes()[0], 42);
+    assert_eq!(aborted.take_tensor().unwrap().host().unwrap()[0], 42);
     // Room that the aborted step gave back.
     assert_eq!(reason(finished.take()), "waits");
     bench.solo.finish(S2);
@@ -343,7 +343,7 @@ fn a_destination_that_is_not_there_in_time_ends_the_wait() {
     assert_eq!(reason(waiting.take()), "waits");
     bench.wait_until(2000);
     assert_eq!(reason(waiting.take()), "CONNECT_DEADLINE");
-    assert_eq!(waiting.take_tensor().unwrap().bytes()[0], 2);
+    assert_eq!(waiting.take_tensor().unwrap().host().unwrap()[0], 2);
 }
 
 #[test]
@@ -377,7 +377,7 @@ fn a_send_that_is_given_up_leaves_nothing_behind() {
     bench.solo.stop_send(&sendings[2]);
     bench.settle();
     assert_eq!(reason(sendings[2].take()), "SEND_CANCELLED");
-    assert_eq!(sendings[2].take_tensor().unwrap().bytes()[0], 2);
+    assert_eq!(sendings[2].take_tensor().unwrap().host().unwrap()[0], 2);
     assert_eq!(bench.solo.stats().waiting_sends, 2);
     bench.recv(S1, &key("full"));
     assert_eq!(
@@ -672,7 +672,7 @@ proptest! {
         };
         let read = |outcome: Result<Received, Status>| {
             let tensor = outcome.unwrap().tensor;
-            u64::from_le_bytes(tensor.bytes()[..8].try_into().unwrap())
+            u64::from_le_bytes(tensor.host().unwrap()[..8].try_into().unwrap())
         };
         for act in acts {
             serial += 1;

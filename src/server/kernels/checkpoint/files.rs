@@ -71,7 +71,7 @@ pub(super) fn write(place: &Place, tensors: &[(&str, &Tensor)]) -> Result<(), St
             )));
         };
         let begin = end;
-        end += tensor.bytes().len() as u64;
+        end += tensor.size() as u64;
         let entry = Entry {
             dtype: (*dtype).to_owned(),
             shape: tensor.shape().dims().collect(),
@@ -105,7 +105,7 @@ fn fill(output: Output, header: &[u8], tensors: &[(&str, &Tensor)]) -> io::Resul
     file.write_all(&(header.len() as u64).to_le_bytes())?;
     file.write_all(header)?;
     for (_, tensor) in tensors {
-        file.write_all(tensor.bytes())?;
+        file.write_all(tensor.host().map_err(io::Error::other)?)?;
     }
     let output = file.into_inner();
     output.map_err(io::IntoInnerError::into_error)?.finish()

@@ -85,7 +85,12 @@ fn set<'a>(node: NodeBuilder<'a>, name: &str, value: &Json) -> NodeBuilder<'a> {
 
 fn floats(tensor: &Tensor) -> Vec<f64> {
     match tensor.dtype() {
-        DType::Bool => tensor.bytes().iter().map(|&byte| byte.into()).collect(),
+        DType::Bool => tensor
+            .host()
+            .expect("host memory")
+            .iter()
+            .map(|&byte| byte.into())
+            .collect(),
         dtype => by_type!(dtype, T: all => {
             let elements = tensor.as_slice::<T>().expect("elements");
             elements.iter().map(|x| x.to_f64()).collect()
