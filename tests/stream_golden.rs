@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use rendez::control::PROTOCOL_VERSION;
 use rendez::fabric::tcp::fuzz::Lone;
 use rendez::fabric::{Arrival, DownReason, Landing, QpId, Token, Write};
-use rendez::ground::{DType, Region, Shape, TensorMeta};
+use rendez::ground::{DType, MemoryKind, Region, Shape, TensorMeta};
 use rendez::memory::Tensor;
 use rendez::wire::Frame;
 
@@ -43,6 +43,7 @@ fn write(token: u64, len: u8) -> Write {
             generation: 0x6162_6364,
             offset: 0x7172_7374_7576_7778,
             len: 99,
+            kind: MemoryKind::Host,
         },
     }
 }

@@ -17,7 +17,9 @@ use std::fs;
 use std::path::PathBuf;
 
 use rendez::control::PROTOCOL_VERSION;
-use rendez::ground::{Code, DType, FrameIter, Incarnation, Region, Shape, StepId, TensorMeta};
+use rendez::ground::{
+    Code, DType, FrameIter, Incarnation, MemoryKind, Region, Shape, StepId, TensorMeta,
+};
 use rendez::wire::message::{Hello, Offer, Push, Request, StatusText, Subject};
 use rendez::wire::{Frame, Kind, Message, Point, Ticket};
 
@@ -52,6 +54,12 @@ const REGION: Region = Region {
     generation: 0x6162_6364,
     offset: 0x7172_7374_7576_7778,
     len: 24,
+    kind: MemoryKind::Host,
+};
+
+const DEVICE: Region = Region {
+    kind: MemoryKind::Cuda,
+    ..REGION
 };
 
 const STAMP: u64 = 0xe1e2_e3e4_e5e6_e7e8;
@@ -161,6 +169,10 @@ fn messages() -> Vec<(&'static str, Message<'static>)> {
         (
             "offer_answer_region",
             Message::Offer(offer(deep, Some(ticket(7, 6)), Some(REGION))),
+        ),
+        (
+            "offer_region_device",
+            Message::Offer(offer(matrix, None, Some(DEVICE))),
         ),
         ("request", Message::Request(request(None, None))),
         (

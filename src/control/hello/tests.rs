@@ -118,13 +118,19 @@ fn within_a_machine_only_our_own_user_needs_no_proof() {
 
 #[test]
 fn the_version_is_judged_before_all_else() {
-    let foreign = proto::Hello {
-        protocol_version: PROTOCOL_VERSION + 1,
-        ..proto::Hello::default()
-    };
-    let refusal = judge(&foreign, &config(), &identity(), socket(&credentials(1)))
-        .expect_err("another version");
-    assert_eq!(refusal.status.reason(), "PEER_VERSION");
+    for protocol_version in [PROTOCOL_VERSION - 1, PROTOCOL_VERSION + 1] {
+        let foreign = proto::Hello {
+            protocol_version,
+            ..proto::Hello::default()
+        };
+        let refusal = judge(&foreign, &config(), &identity(), socket(&credentials(1)))
+            .expect_err("another version");
+        assert_eq!(refusal.status.reason(), "PEER_VERSION");
+        for version in [PROTOCOL_VERSION, protocol_version] {
+            let named = format!("version {version}");
+            assert!(refusal.status.message().contains(&named), "{refusal:?}");
+        }
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@
 //! # extern crate rendez_core as rendez;
 //! use rendez::ground::Region;
 //!
-//! let region = Region { arena: 1, segment: 0, generation: 3, offset: 4096, len: 64 };
+//! let region = Region { arena: 1, generation: 3, offset: 4096, len: 64, ..Region::default() };
 //! assert_eq!(region, Region { len: 64, ..region });
 //! ```
 
@@ -24,8 +24,31 @@ pub struct Region {
     pub generation: u32,
     /// Where the region starts, in bytes from the start of the segment.
     pub offset: u64,
-    /// Its length in bytes.
+    /// Its length in bytes, below 2⁵⁶.
     pub len: u64,
+    /// What kind of memory it lies in.
+    pub kind: MemoryKind,
+}
+
+/// Bits of a length where it shares a word with a kind.
+const LEN_BITS: u32 = 56;
+
+impl Region {
+    /// Length and kind in one word, as they travel: the kind in the highest eight bits.
+    #[must_use]
+    pub const fn len_and_kind(&self) -> u64 {
+        debug_assert!(self.len >> LEN_BITS == 0, "no memory is so long");
+        self.len & ((1 << LEN_BITS) - 1) | (self.kind as u64) << LEN_BITS
+    }
+
+    /// The two again; `None` for a kind that this version does not know.
+    #[must_use]
+    pub const fn split_len(word: u64) -> Option<(u64, MemoryKind)> {
+        match MemoryKind::from_wire((word >> LEN_BITS) as u8) {
+            Some(kind) => Some((word & ((1 << LEN_BITS) - 1), kind)),
+            None => None,
+        }
+    }
 }
 
 /// What kind of memory bytes lie in.
@@ -38,6 +61,18 @@ pub enum MemoryKind {
     Host = 0,
     /// Memory of a CUDA device.
     Cuda = 1,
+}
+
+impl MemoryKind {
+    /// The kind of this number; `None` if there is none. Numbers are part of the wire format.
+    #[must_use]
+    pub const fn from_wire(number: u8) -> Option<Self> {
+        match number {
+            0 => Some(Self::Host),
+            1 => Some(Self::Cuda),
+            _ => None,
+        }
+    }
 }
 
 impl std::fmt::Display for MemoryKind {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use super::Segment;
 use super::home::{Home, Node};
 use super::returns::Linked;
-use crate::ground::Region;
+use crate::ground::{MemoryKind, Region};
 use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 /// A header. One cache line, so that handles of neighbouring blocks, dropped on other cores, do not meet in it.
@@ -136,6 +136,7 @@ impl Block {
             generation: self.generation.load(Ordering::Relaxed),
             offset: self.offset.load(Ordering::Relaxed),
             len: len as u64,
+            kind: MemoryKind::Host,
         }
     }
 }

@@ -210,6 +210,7 @@ impl Pool {
         };
         let whole = block.region(0);
         region.arena == self.id.0
+            && whole.kind == region.kind
             && whole.segment == region.segment
             && whole.offset == region.offset
             && whole.generation == region.generation

@@ -33,7 +33,7 @@
 use super::core::{Core, Incoming};
 use super::ids::LinkId;
 use crate::channel::heard::Accepted;
-use crate::ground::Region;
+use crate::ground::{MemoryKind, Region};
 use crate::memory::Tensor;
 use crate::wire::Ticket;
 
@@ -82,6 +82,10 @@ impl Core {
         offer: &Accepted,
     ) -> Result<Tensor, NoLease> {
         let entry = self.links.at_mut(link).ok_or(NoLease::Never)?;
+        if region.kind != MemoryKind::Host {
+            // Only segments of the host's memory are mapped here; its bytes can be asked for.
+            return Err(NoLease::Never);
+        }
         let segment = self.peers[entry.peer]
             .segments
             .iter()

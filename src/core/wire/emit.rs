@@ -49,7 +49,7 @@ impl Body {
         self.put(&region.segment.to_le_bytes());
         self.put_u32(region.generation);
         self.put_u64(region.offset);
-        self.put_u64(region.len);
+        self.put_u64(region.len_and_kind());
     }
 
     /// Dimensions: eight bytes each up to rank four, four bytes each above.

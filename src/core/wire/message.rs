@@ -64,6 +64,9 @@ pub enum Malformed {
     /// No data type of this number.
     #[error("no data type has this number")]
     DType,
+    /// No kind of memory of this number.
+    #[error("no kind of memory has this number")]
+    Memory,
     /// The dimensions are no shape, or disagree with the bytes.
     #[error("the dimensions are no shape, or disagree with the number of bytes")]
     Shape,

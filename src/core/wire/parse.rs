@@ -241,12 +241,16 @@ impl<'a> Reader<'a> {
     }
 
     fn region(&mut self) -> Result<Region, Malformed> {
+        let (arena, segment) = (self.u16()?, self.u16()?);
+        let (generation, offset) = (self.u32()?, self.u64()?);
+        let (len, kind) = Region::split_len(self.u64()?).ok_or(Malformed::Memory)?;
         Ok(Region {
-            arena: self.u16()?,
-            segment: self.u16()?,
-            generation: self.u32()?,
-            offset: self.u64()?,
-            len: self.u64()?,
+            arena,
+            segment,
+            generation,
+            offset,
+            len,
+            kind,
         })
     }
 

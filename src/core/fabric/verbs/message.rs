@@ -9,7 +9,7 @@
 //!  stamp     bits 0..16   receive entries consumed so far, modulo 2¹⁶      a grant, 48 bytes, six words
 //!            bits 16..24  grants at the message's end                       0  index, generation of the landing
 //!            bit  24      a further message of the frame before             1  arena, segment, generation of its block
-//!                                                                            2  offset in the segment   3  length
+//!                                                                            2  offset in the segment  3  length, kind
 //!  own words, as frames of kinds 0xf3 and above, name a landing             4  address   5  key
 //!  in word 2 and a length in word 3
 //! ```
@@ -270,7 +270,7 @@ impl Grant {
                 | u64::from(self.region.segment) << 16
                 | u64::from(self.region.generation) << 32,
             self.region.offset,
-            self.region.len,
+            self.region.len_and_kind(),
             self.address,
             self.rkey.into(),
         ]
@@ -283,6 +283,7 @@ impl Grant {
             le.copy_from_slice(eight);
             *word = u64::from_le_bytes(le);
         }
+        let (len, kind) = Region::split_len(words[3]).ok_or(Malformed)?;
         let grant = Self {
             landing: landing_of(words[0]),
             region: Region {
@@ -290,7 +291,8 @@ impl Grant {
                 segment: (words[1] >> 16) as u16,
                 generation: (words[1] >> 32) as u32,
                 offset: words[2],
-                len: words[3],
+                len,
+                kind,
             },
             address: words[4],
             rkey: u32::try_from(words[5]).map_err(|_| Malformed)?,
@@ -306,8 +308,8 @@ impl Grant {
     /// Where `region`, as the poster of a write names it, lies at the peer; `None` unless it is of this landing.
     pub(super) fn locate(&self, region: &Region, len: u64) -> Option<u64> {
         let own = &self.region;
-        let is_same = (own.arena, own.segment, own.generation)
-            == (region.arena, region.segment, region.generation);
+        let is_same = (own.kind, own.arena, own.segment, own.generation)
+            == (region.kind, region.arena, region.segment, region.generation);
         let start = region.offset.checked_sub(own.offset)?;
         let fits = is_same && start.checked_add(len)? <= own.len;
         (fits || mutant!("verbs_regions_unchecked")).then(|| self.address + start)

@@ -169,6 +169,25 @@ fn shape_of_an_offer_whose_region_has_another_length() {
 }
 
 #[test]
+fn memory_of_a_kind_that_is_none() {
+    for kind in [Kind::Offer, Kind::Request] {
+        let mut value = AnyValue::plain(kind);
+        value.region = Some(Region {
+            len: 8,
+            ..Region::default()
+        });
+        // The last byte of the region.
+        for (number, parsed) in [
+            (1, Ok(())),
+            (2, Err(Malformed::Memory)),
+            (255, Err(Malformed::Memory)),
+        ] {
+            assert_eq!(of(&value, |_, beside| beside[39] = number), parsed);
+        }
+    }
+}
+
+#[test]
 fn text_that_is_not_utf8() {
     for kind in [Kind::Intern, Kind::Failed, Kind::Abort] {
         let text = spoilt(kind, |frame, _| set_byte(frame, 48, 0xff));

@@ -2,7 +2,9 @@
 
 use proptest::prelude::*;
 
-use crate::ground::{Code, DType, FrameIter, Incarnation, Region, Shape, StepId, TensorMeta};
+use crate::ground::{
+    Code, DType, FrameIter, Incarnation, MemoryKind, Region, Shape, StepId, TensorMeta,
+};
 use crate::wire::message::{Hello, Offer, Push, Request, StatusText, Subject};
 use crate::wire::{Kind, Message, Point, Ticket};
 
@@ -54,6 +56,11 @@ impl AnyValue {
         }
     }
 
+    /// The region, where the value can lie in one: no memory is of 2⁵⁶ bytes.
+    fn region(&self) -> Option<Region> {
+        self.region.filter(|_| self.size < 1 << 56)
+    }
+
     /// A stamp, where a push of this value has a place for one.
     fn stamp(&self) -> u64 {
         let dims: Vec<u64> = self.small.shape.dims().collect();
@@ -93,13 +100,13 @@ impl AnyValue {
                 request: self.other,
                 offer: self.ticket,
                 size: self.size,
-                region: self.region.map(|region| Region {
+                region: self.region().map(|region| Region {
                     len: self.size,
                     ..region
                 }),
                 // Bytes lie in one place.
                 lent: self
-                    .region
+                    .region()
                     .is_none()
                     .then(|| Ticket::unpack(self.number as u32))
                     .filter(|_| self.number.is_multiple_of(2)),
@@ -169,13 +176,15 @@ fn large_meta() -> impl Strategy<Value = TensorMeta> {
 }
 
 fn any_region() -> impl Strategy<Value = Region> {
-    (any::<[u16; 2]>(), any::<u32>(), any::<[u64; 2]>()).prop_map(
-        |([arena, segment], generation, [offset, len])| Region {
+    let kinds = prop_oneof![Just(MemoryKind::Host), Just(MemoryKind::Cuda)];
+    (any::<[u16; 2]>(), any::<u32>(), any::<[u64; 2]>(), kinds).prop_map(
+        |([arena, segment], generation, [offset, len], kind)| Region {
             arena,
             segment,
             generation,
             offset,
-            len,
+            len: len >> 8,
+            kind,
         },
     )
 }

@@ -1,6 +1,7 @@
 //! Messages: what is written is read, and nothing else is read as a message.
 
 use super::*;
+use crate::ground::MemoryKind;
 use crate::ground::rng::Rng;
 
 fn grant(number: u32) -> Grant {
@@ -15,6 +16,7 @@ fn grant(number: u32) -> Grant {
             generation: 9,
             offset: 1 << 20,
             len: 4096,
+            kind: MemoryKind::Host,
         },
         address: 0x7f00_0000_0000 + u64::from(number),
         rkey: number | 1 << 31,
@@ -139,6 +141,10 @@ fn a_write_is_located_only_in_its_own_landing() {
     assert_eq!(grant.locate(&inside, 4000), Some(grant.address + 96));
     assert_eq!(grant.locate(&inside, 4001), None, "past its end");
     for wrong in [
+        Region {
+            kind: MemoryKind::Cuda,
+            ..inside
+        },
         Region { arena: 4, ..inside },
         Region {
             segment: 5,
