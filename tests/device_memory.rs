@@ -48,7 +48,7 @@ fn on_device(size: u64) -> (Tensor, Arc<AtomicUsize>) {
         place,
         freed: Arc::clone(&freed),
     };
-    (Tensor::from_device(meta, Arc::new(memory)).unwrap(), freed)
+    (Tensor::from_device(meta, memory).unwrap(), freed)
 }
 
 fn engine(task: &str, shards: usize) -> Engine {
@@ -191,11 +191,9 @@ fn who_reads_it_is_told() {
 
 #[test]
 fn memory_of_another_length_and_strings_are_none() {
-    let memory = || {
-        Arc::new(Fake {
-            place: PLACE,
-            freed: Arc::default(),
-        })
+    let memory = || Fake {
+        place: PLACE,
+        freed: Arc::default(),
     };
     let short = TensorMeta::new(DType::U8, Shape::from([4095])).unwrap();
     let status = Status::from(Tensor::from_device(short, memory()).unwrap_err());

@@ -1,11 +1,18 @@
-//! Memory that is not the engine's to show: one copy into the shard's arena, and then read in place by the peer.
+//! Memory that is not the engine's to show: one copy into the shard's arena, and then read in place by the peer; and
+//! released, once, when nobody reads it any more.
 //!
-//! Engines of one process, connected by loopback, as two tasks of one user are by shared memory.
+//! Engines of one process, connected by loopback, as two tasks of one user are by shared memory; by sockets; and with
+//! another process, which is killed.
 
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use rendez::engine::{Config, Engine};
-use rendez::ground::{DType, Key, Shape, StepId, TensorMeta};
+use rendez::control::Address;
+use rendez::engine::{Config, Engine, Require};
+use rendez::ground::{Code, DType, Key, Shape, Status, StepId, TensorMeta};
 use rendez::memory::Tensor;
 use rendez::shard::{Path, PendingWhat, ShardStats};
 
@@ -199,4 +206,187 @@ fn where_nothing_is_read_in_place_nothing_is_copied_first() {
     let received = b.step(STEP).recv(&key).deadline(PATIENCE).wait().unwrap();
     assert_eq!((received.path, copied(&a)), (Path::Copy, 0));
     assert!(received.tensor.host().unwrap() == bytes);
+}
+
+/// Counts the releases of a tensor's memory.
+#[derive(Clone, Default)]
+struct Releases(Arc<AtomicUsize>);
+
+impl Releases {
+    /// A tensor over memory of its own, which is released with the content it was made with.
+    fn tensor(&self, bytes: Vec<u8>) -> Tensor {
+        let (count, len) = (Arc::clone(&self.0), bytes.len());
+        let shape = Shape::new(&[len as u64]).unwrap();
+        let meta = TensorMeta::new(DType::U8, shape).unwrap();
+        let release = move |back: Vec<u8>| {
+            assert_eq!(back.len(), len);
+            count.fetch_add(1, Ordering::SeqCst);
+        };
+        Tensor::from_foreign(meta, bytes, release).unwrap()
+    }
+
+    fn count(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+#[test]
+fn memory_is_released_once_when_its_last_reader_here_is_gone() {
+    let a = engine("a", |_| {});
+    let (step, key) = (a.step(STEP), Key::between("a", "a", "here").unwrap());
+    let releases = Releases::default();
+    step.send(&key, releases.tensor(content(1))).unwrap();
+    let received = step.recv(&key).deadline(PATIENCE).wait().unwrap();
+    assert_eq!((received.path, copied(&a)), (Path::Local, 0));
+    let clone = received.tensor.clone();
+    drop(received);
+    assert_eq!(releases.count(), 0);
+    assert!(clone.host().unwrap() == content(1));
+    drop(clone);
+    assert_eq!(releases.count(), 1);
+    // What nobody receives goes with its step.
+    let releases = Releases::default();
+    step.send(&key, releases.tensor(content(2))).unwrap();
+    step.abort(Status::new(Code::Aborted, "STEP_ABORTED", "over"));
+    until("the step lets it go", || releases.count() == 1);
+    // What is so short that it lies in the handle is released when it is copied there, and what is no tensor at once.
+    let releases = Releases::default();
+    drop(releases.tensor(vec![1; 16]));
+    assert_eq!(releases.count(), 1);
+    let (meta, count) = (
+        TensorMeta::new(DType::F32, Shape::from([3])).unwrap(),
+        releases.clone(),
+    );
+    let release = move |_| {
+        count.0.fetch_add(1, Ordering::SeqCst);
+    };
+    Tensor::from_foreign(meta, vec![0_u8; 11], release).unwrap_err();
+    assert_eq!(releases.count(), 2);
+}
+
+#[test]
+fn a_peer_that_reads_in_place_has_a_copy_and_the_memory_is_released() {
+    let (a, b) = (engine("a", |_| {}), engine("b", |_| {}));
+    a.connect_local(&b).unwrap();
+    let key = Key::between("a", "b", "lent").unwrap();
+    let releases = Releases::default();
+    a.step(STEP)
+        .send(&key, releases.tensor(content(3)))
+        .unwrap();
+    let received = b.step(STEP).recv(&key).deadline(PATIENCE).wait().unwrap();
+    assert_eq!((received.path, copied(&a)), (Path::Lease, 1));
+    until("the original is released", || releases.count() == 1);
+    assert!(received.tensor.host().unwrap() == content(3));
+    drop(received);
+    until("the copy is home", || in_use(&a) == 0);
+    assert_eq!(releases.count(), 1);
+}
+
+fn on_the_network(task: &str, way: Require) -> Engine {
+    engine(task, |config| {
+        (config.control, config.require) = (true, way);
+        if way == Require::Tcp {
+            config.listen = Some("127.0.0.1:0".parse().unwrap());
+        }
+    })
+}
+
+fn address_of(engine: &Engine) -> Address {
+    let address = engine.tcp_address().or_else(|| engine.address());
+    address.unwrap().clone()
+}
+
+#[test]
+fn a_socket_sends_it_from_where_it_lies() {
+    let (a, b) = (
+        on_the_network("a", Require::Tcp),
+        on_the_network("b", Require::Tcp),
+    );
+    b.add_peer(a.task().clone(), address_of(&a));
+    b.reach(a.task(), PATIENCE).unwrap();
+    for round in 0..4 {
+        let key = Key::between("a", "b", &format!("socket{round}")).unwrap();
+        let releases = Releases::default();
+        a.step(STEP)
+            .send(&key, releases.tensor(content(round)))
+            .unwrap();
+        // On offer it is kept.
+        std::thread::sleep(Duration::from_millis(20));
+        assert_eq!(releases.count(), 0);
+        let received = b.step(STEP).recv(&key).deadline(PATIENCE).wait().unwrap();
+        assert_eq!((received.path, copied(&a)), (Path::Copy, 0));
+        assert!(received.tensor.host().unwrap() == content(round));
+        // The receiver has bytes of its own: nobody reads these any more.
+        until("it is released", || releases.count() == 1);
+    }
+    assert_eq!(in_use(&a), 0, "no byte went through the arena");
+}
+
+/// What the child is told: its way, and where its parent listens.
+const ROLE: &str = "FOREIGN_MEMORY_CHILD";
+const VALUES: usize = 6;
+
+fn value(number: usize) -> Key {
+    Key::between("a", "b", &format!("value{number}")).unwrap()
+}
+
+#[test]
+fn a_peer_that_dies_releases_everything_once() {
+    for way in [Require::Tcp, Require::Shm] {
+        let a = on_the_network("a", way);
+        let releases: Vec<_> = (0..VALUES).map(|_| Releases::default()).collect();
+        for (number, releases) in releases.iter().enumerate() {
+            let tensor = releases.tensor(content(number).repeat(4));
+            a.step(STEP).send(&value(number), tensor).unwrap();
+        }
+        assert!(releases.iter().all(|releases| releases.count() == 0));
+        let name = if way == Require::Tcp { "tcp" } else { "shm" };
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "child", "--nocapture", "--test-threads=1"])
+            .env(ROLE, format!("{name} {}", address_of(&a)))
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // It holds the first value, and has been offered the others.
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert!(
+            lines.any(|line| line.unwrap().ends_with("has it")),
+            "{way:?}"
+        );
+        child.kill().unwrap();
+        child.wait().unwrap();
+        for (number, releases) in releases.iter().enumerate() {
+            until(&format!("value {number} over {way:?}"), || {
+                releases.count() > 0
+            });
+        }
+        until("copies of the dead one's are home", || in_use(&a) == 0);
+        a.shutdown(PATIENCE);
+        for releases in releases {
+            assert_eq!(releases.count(), 1, "{way:?}");
+        }
+    }
+}
+
+/// Not a test of its own: the peer that dies.
+#[test]
+fn child() {
+    let Ok(role) = std::env::var(ROLE) else {
+        return;
+    };
+    let (way, address) = role.split_once(' ').unwrap();
+    let way = if way == "tcp" {
+        Require::Tcp
+    } else {
+        Require::Shm
+    };
+    let b = on_the_network("b", way);
+    b.add_peer("/job:a/task:0".parse().unwrap(), address.parse().unwrap());
+    let received = b.step(STEP).recv(&value(0)).deadline(PATIENCE).wait();
+    let received = received.unwrap();
+    assert!(received.tensor.host().unwrap() == content(0).repeat(4));
+    writeln!(std::io::stdout(), "has it").unwrap();
+    loop {
+        std::thread::sleep(PATIENCE);
+    }
 }

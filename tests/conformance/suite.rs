@@ -1,7 +1,5 @@
 //! The suite: what each promise of the fabric looks like from above.
 
-use std::sync::Arc;
-
 use rendez::fabric::{DownReason, Landing, Outcome, Port, Refusal, Token, Write};
 use rendez::ground::MemoryKind;
 use rendez::memory::{DeviceMemory, DevicePtr, Tensor};
@@ -306,7 +304,7 @@ pub(crate) fn device_source(world: &mut World) {
     let mut write = Write {
         qp: world.qps[0],
         token: Token(1),
-        source: Tensor::from_device(meta, Arc::new(Fake)).expect("as long as its shape"),
+        source: Tensor::from_device(meta, Fake).expect("as long as its shape"),
         landing,
         region,
     };

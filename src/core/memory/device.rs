@@ -16,7 +16,7 @@ pub enum TensorBytes<'a> {
 }
 
 /// A stretch of a device's memory, as this process names it. It keeps nothing: the tensor does.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct DevicePtr {
     /// The kind of memory.
     pub kind: MemoryKind,

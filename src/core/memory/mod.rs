@@ -25,6 +25,7 @@ mod classes;
 mod device;
 mod element;
 mod error;
+mod foreign;
 mod home;
 mod lease;
 #[cfg(test)]

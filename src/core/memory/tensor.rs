@@ -6,14 +6,13 @@
 //!   ┌──────────── meta 48 ───────────┬ data 8 ┬ len 8 ┬────── kept by 32 ──────┐   96 bytes
 //!   │ dtype, shape                   │ ───┐   │       │ inline: the bytes      │
 //!   └────────────────────────────────┴────│───┴───────┤ block: its header      │
-//!                                         ▼           │ foreign: Arc<Bytes>    │
+//!                                         ▼           │ foreign: Arc<dyn …>    │
 //!                          block, heap or peer memory │ leased: table entry    │
-//!                                                     │ device: Arc<dyn …>     │
 //!                                                     └────────────────────────┘
 //! ```
 //!
-//! `data` and `len` stand outside the kinds, so that reading is two comparisons and no table of kinds. Of a device's
-//! memory `data` is null: no code here can read it by mistake.
+//! `data` and `len` stand outside the four kinds, so that reading is two comparisons and no table of kinds. A device's
+//! memory is foreign, and its `data` null: no code here can read it by mistake.
 #![allow(unsafe_code)]
 
 use std::ptr;
@@ -24,6 +23,7 @@ use bytes::Bytes;
 
 use super::block::Block;
 use super::element::{self, Element};
+use super::foreign::{Foreign, Lent, OnDevice};
 use super::home::Handle;
 use super::lease::Lease;
 use super::strings::{self, Strings};
@@ -57,16 +57,11 @@ const _: () = assert!(
 
 /// Who keeps the bytes.
 #[derive(Clone)]
-#[expect(
-    dead_code,
-    reason = "foreign and leased memory is kept by being held; nothing asks its keeper"
-)]
 enum Kept {
     Inline(Inline),
     Block(Handle<Block>),
-    Foreign(Arc<Bytes>),
+    Foreign(Arc<dyn Foreign>),
     Leased(Handle<Lease>),
-    Device(Arc<dyn DeviceMemory>),
 }
 
 /// Bytes in the handle, aligned for every element type.
@@ -148,13 +143,46 @@ impl Tensor {
         })
     }
 
+    /// A tensor over memory of `owner`, which is kept and not copied, until nobody on any side reads it any more: then
+    /// `release` has it back, once. That is when the last clone of the tensor is gone here, its transfers are over, and
+    /// no peer can ask for it again, also because its peer died; or at once, if this fails or the bytes are so few that
+    /// they lie in the handle. A peer of this machine that reads in place is given a copy in the engine's arena
+    /// (`rendez_copied`), after which the memory is released; a socket and a device read it where it lies.
+    ///
+    /// `release` runs on whatever thread lets go last, which may be a shard's: it must not block, nor panic.
+    ///
+    /// ```
+    /// # extern crate rendez_core as rendez;
+    /// use std::sync::mpsc;
+    ///
+    /// use rendez::ground::{DType, Shape, TensorMeta};
+    /// use rendez::memory::Tensor;
+    ///
+    /// let (give, given) = mpsc::channel();
+    /// let meta = TensorMeta::new(DType::U8, Shape::from([4096]))?;
+    /// let tensor = Tensor::from_foreign(meta, vec![7; 4096], move |bytes| give.send(bytes).unwrap())?;
+    /// assert_eq!(tensor.host()?[0], 7);
+    /// assert!(given.try_recv().is_err());
+    /// drop(tensor);
+    /// assert_eq!(given.try_recv()?, vec![7; 4096]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Tensor::from_bytes`].
+    pub fn from_foreign<O: AsRef<[u8]> + Send + 'static>(
+        meta: TensorMeta,
+        owner: O,
+        release: impl FnOnce(O) + Send + 'static,
+    ) -> Result<Self, TensorError> {
+        Self::from_bytes(meta, Bytes::from_owner(Lent::new(owner, release)))
+    }
+
     /// A tensor in a device's memory, which is kept and neither copied nor read. It passes within this process by its
     /// handle; where its bytes would have to be read or sent, it is refused (`TENSOR_DEVICE`).
     ///
     /// ```
     /// # extern crate rendez_core as rendez;
-    /// use std::sync::Arc;
-    ///
     /// use rendez::ground::{DType, MemoryKind, Shape, TensorMeta};
     /// use rendez::memory::{DeviceMemory, DevicePtr, Tensor, TensorBytes};
     ///
@@ -170,7 +198,7 @@ impl Tensor {
     ///
     /// let place = DevicePtr { kind: MemoryKind::Cuda, device: 0, address: 0x7000_0000, size: 1024 };
     /// let meta = TensorMeta::new(DType::F32, Shape::from([16, 16]))?;
-    /// let tensor = Tensor::from_device(meta, Arc::new(Allocated(place)))?;
+    /// let tensor = Tensor::from_device(meta, Allocated(place))?;
     /// assert_eq!(tensor.bytes(), TensorBytes::Device(place));
     /// assert!(tensor.host().is_err());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -181,7 +209,7 @@ impl Tensor {
     /// encoding only the host reads.
     pub fn from_device(
         meta: TensorMeta,
-        memory: Arc<dyn DeviceMemory>,
+        memory: impl DeviceMemory + 'static,
     ) -> Result<Self, TensorError> {
         let expected = byte_len(meta)?.ok_or(TensorError::Strings)?;
         let actual = memory.place().size;
@@ -192,7 +220,7 @@ impl Tensor {
             meta,
             data: ptr::null(),
             len: actual as usize,
-            kept: Kept::Device(memory),
+            kept: Kept::Foreign(Arc::new(OnDevice(memory))),
         })
     }
 
@@ -259,9 +287,9 @@ impl Tensor {
     /// Where its bytes lie, in row-major order of the elements: readable here, or in a device's memory.
     #[must_use]
     pub fn bytes(&self) -> TensorBytes<'_> {
-        match (&self.kept, self.host()) {
-            (Kept::Device(memory), _) => TensorBytes::Device(memory.place()),
-            (_, bytes) => TensorBytes::Host(bytes.unwrap_or_default()),
+        match self.device() {
+            Some(place) => TensorBytes::Device(place),
+            None => TensorBytes::Host(self.host().unwrap_or_default()),
         }
     }
 
@@ -273,7 +301,7 @@ impl Tensor {
     pub fn host(&self) -> Result<&[u8], TensorError> {
         let data = match &self.kept {
             Kept::Inline(inline) => inline.0.as_ptr(),
-            Kept::Device(memory) => return Err(unreadable(&**memory)),
+            _ if self.data.is_null() => return Err(self.unreadable()),
             _ => self.data,
         };
         // SAFETY: inline: `of_array` checked that `len` is at most the array's 16, and the array lies in `self`.
@@ -384,7 +412,20 @@ impl Tensor {
     #[inline]
     #[must_use]
     pub const fn is_device(&self) -> bool {
-        matches!(self.kept, Kept::Device(_))
+        self.data.is_null() && !self.is_inline()
+    }
+
+    fn device(&self) -> Option<DevicePtr> {
+        match &self.kept {
+            Kept::Foreign(memory) => memory.device(),
+            _ => None,
+        }
+    }
+
+    #[cold]
+    fn unreadable(&self) -> TensorError {
+        let DevicePtr { kind, device, .. } = self.device().unwrap_or_default();
+        TensorError::Device { kind, device }
     }
 
     /// True if its bytes lie in the handle.
@@ -458,18 +499,12 @@ impl std::fmt::Debug for Tensor {
         let kept = match self.kept {
             Kept::Inline(_) => "inline",
             Kept::Block(_) => "block",
+            Kept::Foreign(_) if self.is_device() => "device",
             Kept::Foreign(_) => "foreign",
             Kept::Leased(_) => "leased",
-            Kept::Device(_) => "device",
         };
         write!(f, "Tensor({}{}, {kept})", self.meta.dtype, self.meta.shape)
     }
-}
-
-#[cold]
-fn unreadable(memory: &dyn DeviceMemory) -> TensorError {
-    let DevicePtr { kind, device, .. } = memory.place();
-    TensorError::Device { kind, device }
 }
 
 /// Bytes that a tensor of `meta` takes; `None` for strings.

@@ -1,0 +1,51 @@
+//! Foreign memory: what a tensor keeps of memory that is not the engine's, and how its owner gets it back.
+//!
+//! Knows nothing of who reads it. A tensor drops it with its last clone; that drop is the release, so it comes once.
+
+use bytes::Bytes;
+
+use super::{DeviceMemory, DevicePtr};
+
+/// Memory that is not the engine's, as a tensor keeps it.
+pub(super) trait Foreign: Send + Sync {
+    /// Where it lies, if that is not in the host's memory.
+    fn device(&self) -> Option<DevicePtr>;
+}
+
+impl Foreign for Bytes {
+    fn device(&self) -> Option<DevicePtr> {
+        None
+    }
+}
+
+/// A device's memory.
+pub(super) struct OnDevice<M>(pub(super) M);
+
+impl<M: DeviceMemory> Foreign for OnDevice<M> {
+    fn device(&self) -> Option<DevicePtr> {
+        Some(self.0.place())
+    }
+}
+
+/// Memory of the host, which goes back to its owner by a hook.
+pub(super) struct Lent<O, R: FnOnce(O)>(Option<(O, R)>);
+
+impl<O: AsRef<[u8]>, R: FnOnce(O)> Lent<O, R> {
+    pub(super) const fn new(owner: O, release: R) -> Self {
+        Self(Some((owner, release)))
+    }
+}
+
+impl<O: AsRef<[u8]>, R: FnOnce(O)> AsRef<[u8]> for Lent<O, R> {
+    fn as_ref(&self) -> &[u8] {
+        self.0.as_ref().map_or(&[], |(owner, _)| owner.as_ref())
+    }
+}
+
+impl<O, R: FnOnce(O)> Drop for Lent<O, R> {
+    fn drop(&mut self) {
+        if let Some((owner, release)) = self.0.take() {
+            release(owner);
+        }
+    }
+}
