@@ -1,5 +1,5 @@
 //! Memory that is not the engine's to show: one copy into the shard's arena, and then read in place by the peer; and
-//! released, once, when nobody reads it any more.
+//! released, once, when nobody reads it any more. And memory of a receiver's, that a value is copied to.
 //!
 //! Engines of one process, connected by loopback, as two tasks of one user are by shared memory; by sockets; and with
 //! another process, which is killed.
@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rendez::control::Address;
-use rendez::engine::{Config, Engine, Require};
-use rendez::ground::{Code, DType, Key, Shape, Status, StepId, TensorMeta};
+use rendez::engine::{CancelToken, Config, Engine, Require};
+use rendez::ground::{Code, DType, Key, Shape, Status, StepId, TensorMeta, catalogue};
 use rendez::memory::Tensor;
 use rendez::shard::{Path, PendingWhat, ShardStats};
 
@@ -320,6 +320,73 @@ fn a_socket_sends_it_from_where_it_lies() {
         until("it is released", || releases.count() == 1);
     }
     assert_eq!(in_use(&a), 0, "no byte went through the arena");
+}
+
+#[test]
+fn a_receive_fills_memory_of_its_caller_whatever_way_the_value_comes() {
+    let (a, b) = (
+        on_the_network("a", Require::Tcp),
+        on_the_network("b", Require::Tcp),
+    );
+    b.add_peer(a.task().clone(), address_of(&a));
+    let (near, far) = (engine("a", |_| {}), engine("b", |_| {}));
+    near.connect_local(&far).unwrap();
+    let ways = [
+        (&a, &a, "a", Path::Local),
+        (&a, &b, "b", Path::Copy),
+        (&near, &far, "b", Path::Lease),
+    ];
+    let mut room = vec![0xee_u8; LEN + 100];
+    for (from, to, name, path) in ways {
+        let key = Key::between("a", name, "filled").unwrap();
+        let shape = Shape::new(&[LEN as u64]).unwrap();
+        let tensor = Tensor::from_vec(content(8), shape).unwrap();
+        let meta = tensor.meta();
+        from.step(STEP).send(&key, tensor).unwrap();
+        let receive = || to.step(STEP).recv(&key).deadline(PATIENCE);
+        // Too short: nothing is written, and the value stays where it was.
+        let status = receive().wait_into(&mut room[..LEN - 1]).unwrap_err();
+        assert_eq!(status.reason(), catalogue::RECV_ROOM, "{status}");
+        assert!(room.iter().all(|&byte| byte == 0xee));
+        let filled = receive().wait_into(&mut room).unwrap();
+        assert_eq!(
+            (filled.meta, filled.len, filled.is_dead, filled.path),
+            (meta, LEN, false, path)
+        );
+        assert!(room[..LEN] == content(8));
+        assert!(room[LEN..].iter().all(|&byte| byte == 0xee));
+        until("the value's memory is home", || {
+            in_use(from) == 0 && in_use(to) == 0
+        });
+        room.fill(0xee);
+    }
+}
+
+#[test]
+fn what_a_receive_gave_up_is_never_written_to() {
+    let a = engine("a", |_| {});
+    let (step, key) = (a.step(STEP), Key::between("a", "a", "late").unwrap());
+    let mut room = [0xee_u8; 64];
+    let early = step.recv(&key).deadline(Duration::from_millis(1));
+    let status = early.wait_into(&mut room).unwrap_err();
+    assert_eq!(status.code(), Code::DeadlineExceeded);
+    let token = CancelToken::new();
+    let waiting = std::thread::spawn({
+        let (step, key, token) = (step.clone(), key.clone(), token.clone());
+        move || {
+            let outcome = step.recv(&key).cancel_on(&token).wait_into(&mut room);
+            (outcome, room)
+        }
+    });
+    until("a receive that waits", || !a.pending().is_empty());
+    token.cancel();
+    let (outcome, mut room) = waiting.join().unwrap();
+    assert_eq!(outcome.unwrap_err().code(), Code::Cancelled);
+    step.send_dead(&key, Tensor::scalar(7_u8)).unwrap();
+    assert_eq!(room, [0xee; 64], "it is the next receive's");
+    let filled = step.recv(&key).deadline(PATIENCE).wait_into(&mut room);
+    let filled = filled.unwrap();
+    assert!(filled.is_dead && filled.len == 1 && room[..2] == [7, 0xee]);
 }
 
 /// What the child is told: its way, and where its parent listens.

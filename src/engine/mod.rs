@@ -41,7 +41,7 @@ pub use config::{
     Config, Loaded, Origin, Origins, Require, SETTINGS, Setting, Sources, Taker, VerbsSettings,
     reference_page,
 };
-pub use recv::Recv;
+pub use recv::{Filled, Recv};
 pub use send::{SendAsync, Unsent};
 pub use steps::Step;
 pub use tasks::TaskEnd;

@@ -11,12 +11,12 @@ use super::Inner;
 use super::cancel::{CancelToken, Hook};
 use super::drive::Reach;
 use crate::drive::{Drive, is_shard_thread};
-use crate::ground::{Key, Nanos, Status, StepId, limits};
+use crate::ground::{Key, Nanos, Status, StepId, TensorMeta, limits};
 use crate::shard::mailbox::{Cancel, Command, give_up};
 use crate::shard::stops::Stops;
 use crate::shard::value::Handed;
 use crate::shard::wait::WaitCell;
-use crate::shard::{Received, faults, forks};
+use crate::shard::{Path, Received, faults, forks};
 
 /// A receive. It begins when it is started, or first polled or waited for; dropping it cancels it and unlinks the
 /// waiter.
@@ -53,6 +53,19 @@ pub struct Recv {
     ended: Option<Status>,
     hook: Hook,
     state: State,
+}
+
+/// What a receive copied into memory of its caller's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Filled {
+    /// The value's type and shape.
+    pub meta: TensorMeta,
+    /// How many bytes were copied: the whole value.
+    pub len: usize,
+    /// True for a dead value.
+    pub is_dead: bool,
+    /// The way it came.
+    pub path: Path,
 }
 
 /// The mailbox takes nothing.
@@ -109,7 +122,56 @@ impl Recv {
     /// `WAIT_IN_SHARD` on the thread of a shard, which would wait for itself; `ENGINE_FORKED` in a child of `fork`;
     /// `DeadlineExceeded`, `Cancelled`, the status the step ended with, `Unavailable` if the peer is gone, and what
     /// [`super::Step::send`] names for keys that are not ours to receive.
+    #[inline]
     pub fn wait(mut self) -> Result<Received, Status> {
+        self.wait_for().map(|handed| handed.received)
+    }
+
+    /// Blocks this thread until the value is here, and copies its bytes to the beginning of `room`.
+    ///
+    /// It is one copy, made by this thread: nobody else ever writes to `room`, which is the caller's alone again when
+    /// this returns, whatever it returns. The memory that the value came in goes back to its sender or the engine.
+    ///
+    /// ```
+    /// use rendez::engine::{Config, Engine};
+    /// use rendez::ground::{Key, Shape, StepId};
+    /// use rendez::memory::Tensor;
+    ///
+    /// # let mut config = Config::new("/job:a/task:0");
+    /// # (config.shards, config.share_cores, config.control) = (1, true, false);
+    /// # let engine = Engine::start(config)?;
+    /// let (step, key) = (engine.step(StepId(1)), Key::between("a", "a", "x")?);
+    /// step.send(&key, Tensor::from_slice(&[1_u8, 2, 3], Shape::from([3]))?)?;
+    /// let mut room = [0; 8];
+    /// // Too short: the value stays for the next receive.
+    /// let status = step.recv(&key).wait_into(&mut room[..2]).unwrap_err();
+    /// assert_eq!(status.reason(), "RECV_ROOM");
+    /// let filled = step.recv(&key).wait_into(&mut room)?;
+    /// assert_eq!((filled.len, &room[..4]), (3, &[1, 2, 3, 0][..]));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Recv::wait`]; and as [`Received::copy_into`], and then the value goes back to the front of its key.
+    pub fn wait_into(mut self, room: &mut [u8]) -> Result<Filled, Status> {
+        let handed = self.wait_for()?;
+        match handed.received.copy_into(room) {
+            Ok(len) => Ok(Filled {
+                meta: handed.received.tensor.meta(),
+                len,
+                is_dead: handed.received.is_dead,
+                path: handed.received.path,
+            }),
+            Err(status) => {
+                let mailbox = self.engine.reach(&self.key).mailbox;
+                mailbox.cancel(Cancel::Unread(handed));
+                Err(status)
+            }
+        }
+    }
+
+    #[inline]
+    fn wait_for(&mut self) -> Result<Handed, Status> {
         if let Err(status) = may_wait() {
             return Err(self.ended.take().unwrap_or(status));
         }
@@ -139,7 +201,7 @@ impl Recv {
         let outcome = outcome.unwrap_or_else(|| Err(faults::cancelled()));
         self.engine.woke(&self.key, cell);
         self.recycle();
-        outcome.map(|handed| handed.received)
+        outcome
     }
 
     /// Begins, and waits: in one turn of the shard, if nobody else has it. `None` if nothing will come.
@@ -233,7 +295,7 @@ impl Recv {
     }
 
     /// Its token was cancelled. A value that came just before is its own still.
-    fn cancel(&mut self, cell: Arc<WaitCell<Handed>>) -> Result<Received, Status> {
+    fn cancel(&mut self, cell: Arc<WaitCell<Handed>>) -> Result<Handed, Status> {
         if cell.give_up() {
             self.state = State::Done;
             let mailbox = self.engine.reach(&self.key).mailbox;
@@ -243,7 +305,7 @@ impl Recv {
         let outcome = cell.take().unwrap_or_else(|| Err(faults::cancelled()));
         drop(cell);
         self.recycle();
-        outcome.map(|handed| handed.received)
+        outcome
     }
 
     /// Ends it before it has told its outcome: what it was brought goes back.
@@ -289,7 +351,7 @@ impl Future for Recv {
                 if !self.hook.poll(context) {
                     return Poll::Pending;
                 }
-                Poll::Ready(self.cancel(cell))
+                Poll::Ready(self.cancel(cell).map(|handed| handed.received))
             }
         }
     }

@@ -173,6 +173,14 @@ pub(crate) fn dead_value() -> Status {
     )
 }
 
+/// A value does not fit the caller's memory.
+pub(crate) fn room_short(needed: usize, room: usize) -> Status {
+    Status::of(
+        reason::RECV_ROOM,
+        format!("the value has {needed} bytes, and the memory to copy it to {room}"),
+    )
+}
+
 pub(crate) fn peer_restarted(task: &TaskName, expected: Incarnation, found: Incarnation) -> Status {
     Status::new(
         Code::Aborted,

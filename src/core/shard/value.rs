@@ -153,6 +153,19 @@ impl Received {
         Ok(self.alive()?.item()?)
     }
 
+    /// Copies its bytes to the beginning of `room`, and tells how many they are. Also those of a dead value, which may
+    /// have none.
+    ///
+    /// # Errors
+    /// `RECV_ROOM` if `room` is too short, `TENSOR_DEVICE` as with [`Tensor::host`]: nothing was copied.
+    pub fn copy_into(&self, room: &mut [u8]) -> Result<usize, Status> {
+        let (bytes, len) = (self.tensor.host()?, room.len());
+        room.get_mut(..bytes.len())
+            .ok_or_else(|| faults::room_short(bytes.len(), len))?
+            .copy_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
     /// Its strings.
     ///
     /// # Errors

@@ -41,6 +41,9 @@ catalogue! {
     VALUE_DEAD: FailedPrecondition,
         "A dead value was read: its sender says that nothing will come.",
         "Look at `Received::is_dead` first, where a sender may send dead values.";
+    RECV_ROOM: InvalidArgument,
+        "A value is longer than the memory it was to be copied to. It was not taken.",
+        "Receive it again, into as many bytes as the message says.";
     SEND_CANCELLED: Cancelled,
         "A send was cancelled while it waited for room: its value was not taken.",
         "Nothing: the caller cancelled it. The error holds the tensor.";
