@@ -2,13 +2,13 @@
 //!
 //! The device is a fake: its memory is an address that nobody may read, and a count of those who let it go.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use rendez::engine::{Config, Engine};
 use rendez::ground::{Code, DType, Key, MemoryKind, Shape, Status, StepId, TensorMeta, catalogue};
-use rendez::memory::{DeviceMemory, DevicePtr, Tensor, TensorBytes};
+use rendez::memory::{DeviceEvent, DeviceMemory, DevicePtr, Readiness, Tensor, TensorBytes};
 use rendez::shard::{Path, Task, TaskContext, TaskEvent};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -26,11 +26,33 @@ const PLACE: DevicePtr = DevicePtr {
 struct Fake {
     place: DevicePtr,
     freed: Arc<AtomicUsize>,
+    event: Option<FakeEvent>,
+}
+
+/// An event that is over when a test says so.
+#[derive(Clone, Debug, Default)]
+struct FakeEvent(Arc<AtomicBool>);
+
+impl DeviceEvent for FakeEvent {
+    fn is_over(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+
+    fn handle(&self) -> u64 {
+        77
+    }
 }
 
 impl DeviceMemory for Fake {
     fn place(&self) -> DevicePtr {
         self.place
+    }
+
+    fn readiness(&self) -> Readiness<'_> {
+        match &self.event {
+            Some(event) => Readiness::After(event),
+            None => Readiness::Ready,
+        }
     }
 }
 
@@ -47,6 +69,7 @@ fn on_device(size: u64) -> (Tensor, Arc<AtomicUsize>) {
     let memory = Fake {
         place,
         freed: Arc::clone(&freed),
+        event: None,
     };
     (Tensor::from_device(meta, memory).unwrap(), freed)
 }
@@ -164,6 +187,34 @@ fn in_shard_tasks_are_refused_as_well() {
     assert!(here.tensor.is_device());
 }
 
+/// A device still writes what is passed on; who received it sees when that is over.
+#[test]
+fn a_value_passes_before_it_is_ready_and_says_so() {
+    let engine = engine("a", 2);
+    let (step, key) = (engine.step(STEP), key("a", "early"));
+    let event = FakeEvent::default();
+    let memory = Fake {
+        place: PLACE,
+        freed: Arc::default(),
+        event: Some(event.clone()),
+    };
+    let meta = TensorMeta::new(DType::F32, Shape::from([1024])).unwrap();
+    step.send(&key, Tensor::from_device(meta, memory).unwrap())
+        .unwrap();
+    let received = step.recv(&key).deadline(PATIENCE).wait().unwrap();
+    let readiness = received.tensor.readiness();
+    assert!(matches!(readiness, Readiness::After(event) if event.handle() == 77));
+    assert!(!readiness.is_ready());
+    event.0.store(true, Ordering::Release);
+    assert!(readiness.is_ready());
+    // Of others that is no question.
+    let bytes = vec![1_u8; 4096];
+    let heap = Tensor::from_slice(&bytes, Shape::from([4096])).unwrap();
+    for tensor in [Tensor::scalar(1_u8), heap, on_device(64).0] {
+        assert!(matches!(tensor.readiness(), Readiness::Ready));
+    }
+}
+
 #[test]
 fn who_reads_it_is_told() {
     let engine = engine("a", 1);
@@ -194,6 +245,7 @@ fn memory_of_another_length_and_strings_are_none() {
     let memory = || Fake {
         place: PLACE,
         freed: Arc::default(),
+        event: None,
     };
     let short = TensorMeta::new(DType::U8, Shape::from([4095])).unwrap();
     let status = Status::from(Tensor::from_device(short, memory()).unwrap_err());

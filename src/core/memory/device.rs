@@ -33,4 +33,39 @@ pub struct DevicePtr {
 pub trait DeviceMemory: Debug + Send + Sync {
     /// Where it lies. Always the same answer.
     fn place(&self) -> DevicePtr;
+
+    /// When its bytes are those of the tensor. The engine passes the tensor on without waiting: who uses the bytes
+    /// looks here first, or orders its own work behind the event.
+    fn readiness(&self) -> Readiness<'_> {
+        Readiness::Ready
+    }
+}
+
+/// When the bytes of a tensor are there: a device may still be writing them when the tensor is made.
+#[derive(Clone, Copy, Debug)]
+pub enum Readiness<'a> {
+    /// They are there. Always so in the host's memory.
+    Ready,
+    /// They are there when this event is over.
+    After(&'a dyn DeviceEvent),
+}
+
+impl Readiness<'_> {
+    /// True if the bytes are there.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        match self {
+            Self::Ready => true,
+            Self::After(event) => event.is_over(),
+        }
+    }
+}
+
+/// What a device records behind the work that writes a tensor, as a `cudaEvent_t`.
+pub trait DeviceEvent: Debug + Send + Sync {
+    /// True if that work is done, and ever after. Never waits.
+    fn is_over(&self) -> bool;
+
+    /// The event as its driver names it, to order other work of the device behind it.
+    fn handle(&self) -> u64;
 }

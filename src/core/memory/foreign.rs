@@ -4,12 +4,17 @@
 
 use bytes::Bytes;
 
-use super::{DeviceMemory, DevicePtr};
+use super::{DeviceMemory, DevicePtr, Readiness};
 
 /// Memory that is not the engine's, as a tensor keeps it.
 pub(super) trait Foreign: Send + Sync {
     /// Where it lies, if that is not in the host's memory.
     fn device(&self) -> Option<DevicePtr>;
+
+    /// When its bytes are there.
+    fn readiness(&self) -> Readiness<'_> {
+        Readiness::Ready
+    }
 }
 
 impl Foreign for Bytes {
@@ -24,6 +29,10 @@ pub(super) struct OnDevice<M>(pub(super) M);
 impl<M: DeviceMemory> Foreign for OnDevice<M> {
     fn device(&self) -> Option<DevicePtr> {
         Some(self.0.place())
+    }
+
+    fn readiness(&self) -> Readiness<'_> {
+        self.0.readiness()
     }
 }
 

@@ -45,7 +45,7 @@ pub use account::PoolStats;
 pub use arena::{ArenaConfig, ArenaId, HugePages, HugePagesReport, Segment};
 pub use buffer::{Buffer, Misfit};
 pub use builder::TensorBuilder;
-pub use device::{DeviceMemory, DevicePtr, TensorBytes};
+pub use device::{DeviceEvent, DeviceMemory, DevicePtr, Readiness, TensorBytes};
 pub use element::{Bool8, Element};
 pub use error::{MemoryError, TensorError};
 pub use lease::Leases;

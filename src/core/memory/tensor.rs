@@ -27,7 +27,7 @@ use super::foreign::{Foreign, Lent, OnDevice};
 use super::home::Handle;
 use super::lease::Lease;
 use super::strings::{self, Strings};
-use super::{DeviceMemory, DevicePtr, TensorBytes, TensorError};
+use super::{DeviceMemory, DevicePtr, Readiness, TensorBytes, TensorError};
 use crate::ground::{DType, Region, Shape, TensorMeta};
 
 /// Up to so many bytes lie in the handle itself: a scalar of any type.
@@ -290,6 +290,15 @@ impl Tensor {
         match self.device() {
             Some(place) => TensorBytes::Device(place),
             None => TensorBytes::Host(self.host().unwrap_or_default()),
+        }
+    }
+
+    /// When its bytes are there: at once in the host's memory; in a device's when its owner says so.
+    #[must_use]
+    pub fn readiness(&self) -> Readiness<'_> {
+        match &self.kept {
+            Kept::Foreign(memory) => memory.readiness(),
+            _ => Readiness::Ready,
         }
     }
 
