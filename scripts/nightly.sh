@@ -1,0 +1,118 @@
+#!/usr/bin/env bash
+# What takes too long for every change: run by night, or before a release. Writes a dated table to bench/NIGHTLY.md.
+#   scripts/nightly.sh                      every part, one after the other: some two hours on two cores
+#   scripts/nightly.sh seeds mutants        only these parts
+#   scripts/nightly.sh --list               which parts there are, and about how long each takes
+#   FIRST=5000000 SEEDS=200000 NEMESIS_SECONDS=1800 scripts/nightly.sh    other worlds, and more of them
+#   OUT=path.md scripts/nightly.sh          writes there instead
+#   LOGS=folder scripts/nightly.sh          keeps what each part printed; target/nightly otherwise
+# A part that fails does not stop the others; then the script fails at its end. A part that cannot run here (no
+# nightly toolchain, no network namespaces) is marked as skipped, with the reason, and is no failure.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-never}"
+
+# The timed ones first: they want a quiet machine, and nothing else runs then.
+all=(nemesis peers seeds mutants address thread fuzz soft-roce)
+out="${OUT:-bench/NIGHTLY.md}"
+logs="${LOGS:-target/nightly}"
+# Other worlds every night, the same ones for everybody who repeats that night: days since 1970.
+day=$(($(date -u +%s) / 86400))
+first="${FIRST:-$((day * 100000))}"
+seeds="${SEEDS:-100000}"
+nemesis_seconds="${NEMESIS_SECONDS:-600}"
+nemesis_seed="${NEMESIS_SEED:-$day}"
+fuzz_seconds="${FUZZ_SECONDS:-120}"
+
+describe() {
+    case "$1" in
+        nemesis) echo "scripts/nemesis.sh $nemesis_seconds, SEED=$nemesis_seed: real processes under real faults (10 min)" ;;
+        peers) echo "scripts/vs-peers.sh: beside UCX and iceoryx2 (6 min)" ;;
+        seeds) echo "tests/sim, FIRST=$first SEEDS=$seeds: worlds with faults in virtual time (5 min)" ;;
+        mutants) echo "scripts/mutants.sh: what is broken on purpose is found (10 min)" ;;
+        address) echo "scripts/sanitize.sh address (15 min)" ;;
+        thread) echo "scripts/sanitize.sh thread (30 min)" ;;
+        fuzz) echo "scripts/fuzz.sh $fuzz_seconds: every parser (30 min)" ;;
+        soft-roce) echo "scripts/soft-roce.sh: RDMA in an emulated guest (10 min)" ;;
+        *) return 1 ;;
+    esac
+}
+
+has_nightly() { cargo +nightly --version >/dev/null 2>&1; }
+
+has_namespaces() {
+    local probe="nightly-probe-$$"
+    [ "$(id -u)" -eq 0 ] && ip netns add "$probe" 2>/dev/null && ip netns del "$probe"
+}
+
+# Why a part cannot run here; nothing if it can.
+obstacle() {
+    case "$1" in
+        nemesis) has_namespaces || echo "no network namespaces (they need root and iproute2)" ;;
+        address | thread | fuzz) has_nightly || echo "no nightly toolchain" ;;
+    esac
+}
+
+run() {
+    case "$1" in
+        nemesis) SEED="$nemesis_seed" scripts/nemesis.sh "$nemesis_seconds" ;;
+        peers) OUT="$PWD/$logs/peers.md" scripts/vs-peers.sh ;;
+        seeds) FIRST="$first" SEEDS="$seeds" cargo test --locked --release --test sim seeds ;;
+        mutants) scripts/mutants.sh ;;
+        address | thread) scripts/sanitize.sh "$1" ;;
+        fuzz) scripts/fuzz.sh "$fuzz_seconds" ;;
+        soft-roce) scripts/soft-roce.sh ;;
+    esac
+}
+
+if [ "${1:-}" = --list ]; then
+    for part in "${all[@]}"; do printf '%-10s %s\n' "$part" "$(describe "$part")"; done
+    exit 0
+fi
+parts=("$@")
+[ $# -gt 0 ] || parts=("${all[@]}")
+for part in "${parts[@]}"; do
+    describe "$part" >/dev/null || { echo "nightly: no such part: $part (see scripts/nightly.sh --list)" >&2; exit 2; }
+done
+
+mkdir -p "$logs" "$(dirname "$out")"
+commit="$(git rev-parse --short HEAD)"
+git diff --quiet HEAD -- || commit+=" with changes"
+rows=""
+failed=()
+for part in "${parts[@]}"; do
+    log="$logs/$part.log"
+    printf '\n== %s: %s\n' "$part" "$(describe "$part")"
+    reason="$(obstacle "$part")"
+    if [ -n "$reason" ]; then
+        printf 'skipped: %s\n' "$reason"
+        rows+="| $part | skipped: $reason | – | $(describe "$part" | sed 's/ ([0-9]* min)$//') |"$'\n'
+        continue
+    fi
+    began=$SECONDS
+    if run "$part" 2>&1 | tee "$log"; then
+        result=passed
+    else
+        result="**failed**"
+        failed+=("$part")
+    fi
+    rows+="| $part | $result | $((SECONDS - began)) s | $(describe "$part" | sed 's/ ([0-9]* min)$//') |"$'\n'
+done
+
+if [ ! -e "$out" ]; then
+    cat >"$out" <<'HEAD'
+# Nightly
+
+What `scripts/nightly.sh` has seen, the newest night last. Each row is a part of it, with the command that repeats it.
+HEAD
+fi
+{
+    printf '\n## %s, %s\n\n' "$(date -u +%F)" "$commit"
+    printf '%s, %s cores, Linux %s.\n\n' "$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1)" "$(nproc)" "$(uname -r)"
+    printf '| part | result | took | what |\n|---|---|---|---|\n%s' "$rows"
+} >>"$out"
+printf '\nwritten to %s; logs in %s\n' "$out" "$logs"
+if [ "${#failed[@]}" -gt 0 ]; then
+    echo "nightly: FAILED: ${failed[*]}" >&2
+    exit 1
+fi
