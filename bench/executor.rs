@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 
 use rendez::drive::PollPolicy;
 use rendez::engine::{Config, Engine};
-use rendez::graph::partition::Options;
-use rendez::graph::{Builder, Cut, Devices, Graph, Import, Ops, Output, ints, partition};
 use rendez::ground::{DeviceName, Status, StepId};
 use rendez::memory::Tensor;
-use rendez::proto::tensorflow::DataType;
-use rendez::server::executor::{self, Executor, Plan};
-use rendez::server::value::Value;
+use rendez_dataflow::graph::partition::Options;
+use rendez_dataflow::graph::{Builder, Cut, Devices, Graph, Import, Ops, Output, ints, partition};
+use rendez_dataflow::server::executor::{self, Executor, Plan};
+use rendez_dataflow::server::value::Value;
+use rendez_proto::tensorflow::DataType;
 
 const DEVICES: [&str; 2] = [
     "/job:a/replica:0/task:0/device:CPU:0",

@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 
 use prost::Message;
 use rendez::engine::{Config, Engine};
-use rendez::graph::partition::Options;
-use rendez::graph::{
+use rendez::ground::rng::Rng;
+use rendez::ground::{Status, TaskName, catalogue};
+use rendez_dataflow::graph::partition::Options;
+use rendez_dataflow::graph::{
     Builder, Convention, Cut, Devices, Endpoints, Graph, Import, Ops, Output, Placing, decode,
     floats, partition, place, prune,
 };
-use rendez::ground::rng::Rng;
-use rendez::ground::{Status, TaskName, catalogue};
-use rendez::proto::tensorflow::{DataType, GraphDef};
-use rendez::server::executor::{self, Executor};
+use rendez_dataflow::server::executor::{self, Executor};
+use rendez_proto::tensorflow::{DataType, GraphDef};
 
 const DEVICES: [&str; 2] = [
     "/job:a/replica:0/task:0/device:CPU:0",

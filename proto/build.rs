@@ -1,19 +1,19 @@
-//! Compiles the messages in Rust, so that no `protoc` need be on the machine.
+//! Compiles the messages in Rust: no `protoc` is needed on the machine.
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     const FILES: [&str; 7] = [
-        "proto/rendez.proto",
-        "proto/services.proto",
-        "proto/cluster.proto",
-        "proto/graph.proto",
-        "proto/session.proto",
-        "proto/worker.proto",
-        "proto/master.proto",
+        "rendez.proto",
+        "services.proto",
+        "cluster.proto",
+        "graph.proto",
+        "session.proto",
+        "worker.proto",
+        "master.proto",
     ];
     for file in FILES {
         println!("cargo::rerun-if-changed={file}");
     }
-    let descriptors = protox::compile(FILES, ["proto"])?;
+    let descriptors = protox::compile(FILES, ["."])?;
     let mut config = prost_build::Config::new();
     // In order of task and of attribute, so that equal clusters and graphs are equal bytes; counters in that of
     // their names.

@@ -3,10 +3,10 @@
 #   scripts/ci.sh              everything that every change must pass
 #   scripts/ci.sh fmt test     only these steps
 #   scripts/ci.sh sanitize     what is for a night, not for every change: the address sanitizer,
-#   scripts/ci.sh mutants      and whether the simulation finds what is broken on purpose
+#   scripts/ci.sh mutants      and whether the simulation finds what is broken on purpose (all of that: scripts/nightly.sh)
 #   scripts/ci.sh soft-roce    RDMA in an emulated guest; part of every run where QEMU's packages can be had
 #   SEEDS=1000 FUZZ_SECONDS=60 NEMESIS_SECONDS=600 scripts/ci.sh   more simulations, longer fuzzing, more faults
-# Changes nothing but target/, and installs what is missing: gcc and git (apt), rustfmt and clippy (rustup),
+# Changes nothing but target/, and installs what is missing: gcc, g++ and git (apt), rustfmt and clippy (rustup),
 # iproute2 (apt, as root), valgrind (apt), cargo-deny and, where there is a nightly toolchain, cargo-fuzz (built once into target/tools, some
 # five minutes each on two cores).
 set -euo pipefail
@@ -18,7 +18,7 @@ export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-never}"
 deny_version=0.20.2
 seeds="${SEEDS:-300}"
 
-steps=(tools fmt clippy test doc sim counts nemesis metrics soft-roce fuzz deny)
+steps=(tools fmt clippy test doc book sim counts nemesis metrics soft-roce fuzz deny)
 # Asked for by name: then it fails where it cannot run.
 is_asked=""
 timings=""
@@ -40,6 +40,8 @@ step_tools() {
     # glommio's build compiles bundled C and asks git for it; proto and the rest of the tree need neither.
     local packages=()
     command -v cc >/dev/null || packages+=(gcc libc6-dev)
+    # The examples of the C library, one of which is C++.
+    command -v c++ >/dev/null || packages+=(g++)
     command -v git >/dev/null || packages+=(git)
     # It counts the instructions of a hand-over.
     command -v valgrind >/dev/null || packages+=(valgrind libc6-dbg)
@@ -74,6 +76,18 @@ step_test() {
 
 step_doc() {
     RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps
+}
+
+# The book's pages that the program makes are those of this program. tests/tidy checks summary and links.
+step_book() {
+    if ! command -v python3 >/dev/null; then
+        [ -z "$is_asked" ] || { echo "book: there is no python3" >&2; return 1; }
+        warn "pages of the book NOT compared: there is no python3"
+        return
+    fi
+    cargo build --locked --quiet
+    RENDEZ="$PWD/target/debug/rendez" scripts/book.sh check
+    if command -v mdbook >/dev/null; then NO_API=1 scripts/book.sh build; fi
 }
 
 step_sim() {
@@ -181,7 +195,7 @@ step_deny() {
 if [ $# -gt 0 ]; then steps=("$@"); is_asked=yes; fi
 for step in "${steps[@]}"; do
     case "$step" in
-        tools | fmt | clippy | test | doc | sim | counts | nemesis | metrics | soft-roce | fuzz | deny | sanitize | mutants) ;;
+        tools | fmt | clippy | test | | doc | book | sim | counts | nemesis | metrics | soft-roce | fuzz | deny | sanitize | mutants) ;;
         *) echo "ci: no such step: $step" >&2; exit 2 ;;
     esac
     current="$step"

@@ -20,7 +20,7 @@ patience=240
 # made for nothing in particular; where they find nothing in so many, the world that was made for the rule is asked.
 mutants=(
     "generation_unchecked            seeds           tickets of an earlier life of their slot are taken for this one's"
-    "landing_freed_at_its_deadline   seeds           a landing is free when its receive ends, though a write may come yet"
+    "landing_freed_at_its_deadline rules::rule_05_quiet a landing is free when its receive ends, though a write may come yet"
     "deferred_receives_not_aborted   seeds           receives that wait do not end with their step"
     "lease_reclaimed_on_expiry       seeds           memory is used again though a peer may read it"
     "leases_of_ended_epochs_sent_back returned::another_life_of_the_owner_gets_a_copy a lease goes back to a life of its owner that never gave it"
@@ -63,9 +63,10 @@ mutants=(
     "segments_of_any_life            regressions::a_segment_of_another_life_is_not_read a segment is taken for that of another life of its task's"
     "awaited_peers_not_told engine::steps::tests::a_peer_that_comes_later_hears_how_steps_ended how a step ended is not kept for a peer that is awaited"
     "fresh_handle_unaware engine::steps::tests::a_handle_made_after_the_end_knows_of_it a handle that is made after its step's end does not know of it"
-    "panicked_tasks_wait_on shard::task::tests::a_panic_ends_its_task_and_what_it_waits_for receives of a task that panicked take values"
+    "panicked_tasks_wait_on testing::tests::tasks::a_panic_ends_its_task_and_what_it_waits_for receives of a task that panicked take values"
     "seals_unchecked                 memory::mapped  memory that can be cut short is mapped"
     "region_bounds_unchecked         memory::mapped  a region beyond its segment is read"
+    "padding_shown                   memory::private who maps a tensor's pages sees what lay there before it"
 )
 
 names=() checks=() breaks=()
@@ -99,18 +100,19 @@ for name in "$@"; do
 done
 [ $# -gt 0 ] || chosen=("${!names[@]}")
 
-# Wraps the compiler for the two crates of src/ alone: what it stands on is that of every other build.
+# Wraps the compiler for the crates of src/ alone: what it stands on is that of every other build.
 made="$PWD/target/mutants"
 log="$made/log"
 mkdir -p "$made"
 printf '#!/bin/sh\nexec "$@" --cfg rendez_mutants\n' >"$made/rustc"
 chmod +x "$made/rustc"
 export RUSTC_WORKSPACE_WRAPPER="$made/rustc"
-# Which program holds a check: those of the two libraries' own tests, that of RDMA's faults, or the simulation's.
+# Which program holds a check: those of the libraries' own tests, that of RDMA's faults, or the simulation's.
 holder() {
     case "$1" in
-        memory::* | shard::*) of=rendez_core ;;
-        engine::* | server::*) of=rendez ;;
+        memory::* | trace::* | mail::* | shard::* | testing::*) of=rendez_core ;;
+        engine::*) of=rendez ;;
+        server::*) of=rendez_dataflow ;;
         verbs_faults::*) of=verbs_faults ;;
         *) of=sim ;;
     esac

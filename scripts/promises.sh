@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Measures every promise of bench/PROMISES.md on this machine, in the order they stand there, and runs every test that
-# measures and is therefore ignored; prints what they print. Takes about three minutes after it is built. Needs two free
+# measures and is therefore ignored; prints what they print. Takes about seven minutes after it is built. Needs two free
 # cores: whatever else runs shows in p99 and above.
 #   scripts/promises.sh            all of them
 #   RUNS=3 scripts/promises.sh     three times: machines are noisy, quote the best
@@ -62,6 +62,9 @@ for run in $(seq "${RUNS:-1}"); do
     $rendez bench rate --transport local --size 4 --parked 1000000 --duration 2s
     say "11   rendez demo"
     ( TIMEFORMAT='%R s wall'; time $rendez demo >/dev/null )
+
+    say "beside UCX and iceoryx2   the same hand-overs by those, in turns (installs ucx-utils)"
+    PAIRS=3 scripts/vs-peers.sh
 
     say "across machines 1     tcp, 64 B: half round trips against bare spinning sockets"
     $rendez bench --transport tcp --size 64 --baseline --duration 2s

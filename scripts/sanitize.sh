@@ -41,9 +41,10 @@ run_address() {
     export ASAN_OPTIONS="detect_stack_use_after_return=1:strict_string_checks=1:exitcode=99"
     export LSAN_OPTIONS="suppressions=$PWD/scripts/lsan.supp:print_suppressions=0"
     sanitize address \
-        "-p rendez-core --lib -- memory:: fabric:: shard:: wire:: channel::" \
+        "-p rendez-core --lib -- memory:: fabric:: trace:: mail:: shard:: testing:: wire:: channel::" \
         "--test conformance" \
         "--test foreign_memory" \
+        "--test private_memory" \
         "--test end_to_end"
 }
 
@@ -54,7 +55,7 @@ run_thread() {
     std=(-Zbuild-std)
     export TSAN_OPTIONS="second_deadlock_stack=1:exitcode=99"
     sanitize thread \
-        "-p rendez-core --lib -- memory:: fabric:: shard::" \
+        "-p rendez-core --lib -- memory:: fabric:: trace:: mail:: shard:: testing::" \
         "--test conformance" \
         "--test drive"
 }

@@ -9,13 +9,13 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use rendez::engine::{Config, Engine};
-use rendez::graph::{Builder, Graph, Import, Node, Ops};
 use rendez::ground::{Status, StepId, catalogue};
 use rendez::memory::{Bool8, Tensor};
-use rendez::proto::tensorflow::DataType;
-use rendez::server::executor::Executor;
-use rendez::server::kernels::{Call, Home, Kernel};
-use rendez::server::value::Value;
+use rendez_dataflow::graph::{Builder, Graph, Import, Node, Ops};
+use rendez_dataflow::server::executor::Executor;
+use rendez_dataflow::server::kernels::{Call, Home, Kernel};
+use rendez_dataflow::server::value::Value;
+use rendez_proto::tensorflow::DataType;
 
 static FIRST: AtomicU64 = AtomicU64::new(0);
 static LAST: AtomicU64 = AtomicU64::new(0);

@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 
 use rendez::engine::{Config, Engine, Recv};
 use rendez::ground::{Code, DType, Key, Shape, Status, StepId, catalogue};
+use rendez::mail::PendingWhat;
 use rendez::memory::Tensor;
-use rendez::shard::{PendingWhat, Task, TaskContext, TaskEvent};
+use rendez::shard::{Task, TaskContext, TaskEvent};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -45,7 +46,7 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-fn poll(receive: &mut Recv) -> Poll<Result<rendez::shard::Received, Status>> {
+fn poll(receive: &mut Recv) -> Poll<Result<rendez::mail::Received, Status>> {
     Pin::new(receive).poll(&mut Context::from_waker(Waker::noop()))
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use rendez::control::Address;
 use rendez::engine::{Config, Engine};
 use rendez::ground::{DType, Key, StepId, TaskName};
-use rendez::shard::Path;
+use rendez::trace::Path;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 const ADDRESS: &str = "RENDEZ_TEST_ADDRESS";

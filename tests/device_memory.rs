@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use rendez::engine::{Config, Engine};
 use rendez::ground::{Code, DType, Key, MemoryKind, Shape, Status, StepId, TensorMeta, catalogue};
 use rendez::memory::{DeviceEvent, DeviceMemory, DevicePtr, Readiness, Tensor, TensorBytes};
-use rendez::shard::{Path, Task, TaskContext, TaskEvent};
+use rendez::shard::{Task, TaskContext, TaskEvent};
+use rendez::trace::Path;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const STEP: StepId = StepId(1);

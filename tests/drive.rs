@@ -112,6 +112,41 @@ fn two_engines_are_turned_by_the_threads_that_wait() {
     }
 }
 
+/// A key whose values the shard `shard` of two has.
+fn key_of_shard(from: &str, to: &str, shard: u32) -> Key {
+    let mut keys = (0..).map(|edge| key(from, to, &format!("edge_{edge}")));
+    keys.find(|key| key.shard_of(2) == shard).unwrap()
+}
+
+/// What one shard has still to send is sent while the only thread there is waits for the other, awake and asleep.
+#[test]
+fn without_a_thread_who_waits_turns_the_other_shards_too() {
+    for poll in [PollPolicy::Adaptive, PollPolicy::Busy, PollPolicy::Park] {
+        let a = engine_with("a", 2, Driver::Caller, poll);
+        let b = engine("b", 2, Driver::Thread);
+        let (there, back) = (key_of_shard("a", "b", 0), key_of_shard("b", "a", 1));
+        // Nobody is there yet: it stays in its shard.
+        let step = a.step(STEP);
+        step.send(&there, Tensor::scalar(1_u32)).unwrap();
+        a.connect_local(&b).unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let step = b.step(STEP);
+                let received = step.recv(&there).deadline(PATIENCE).wait().unwrap();
+                // Long enough for the other to fall asleep.
+                thread::sleep(Duration::from_millis(20));
+                step.send(&back, received.tensor).unwrap();
+            });
+            let received = step.recv(&back).deadline(PATIENCE).wait().unwrap();
+            assert_eq!(received.item::<u32>().unwrap(), 1);
+        });
+        thread::scope(|scope| {
+            scope.spawn(|| a.shutdown(PATIENCE));
+            scope.spawn(|| b.shutdown(PATIENCE));
+        });
+    }
+}
+
 #[test]
 fn engines_that_meet_by_their_control_planes_are_turned_by_callers() {
     for drive in ALL {
@@ -225,7 +260,7 @@ fn a_wait_on_a_token_brings_values_and_ends_in_time() {
     }
 }
 
-/// Started at once and ended at once: a task hears of both, in that order, whoever has the shard.
+/// Started at once and ended at once: a task hears of both, in that order, no matter which thread turns the shard.
 #[test]
 fn a_task_that_begins_before_a_shutdown_ends_with_it() {
     struct Says(mpsc::Sender<&'static str>);
@@ -333,6 +368,27 @@ impl Task for Echo {
         }
         let into = context.prepare(&self.into).unwrap();
         context.recv(STEP, into, 1);
+    }
+}
+
+/// A task begins while a thread waits as leader: the shard goes to its own thread, and the value still comes, once.
+#[test]
+fn a_leader_that_leaves_the_shard_to_its_thread_has_its_value() {
+    for number in 0..20_u32 {
+        let engine = engine("a", 1, Driver::Adaptive);
+        let (into, out) = (key("a", "a", "there"), key("a", "a", "back"));
+        let (step, late) = (engine.step(STEP), key("a", "a", "late"));
+        let (said, names) = mpsc::channel();
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| step.recv(&late).deadline(PATIENCE).wait().unwrap());
+            thread::sleep(Duration::from_millis(2));
+            engine.spawn(0, Box::new(Echo { into, out, said })).unwrap();
+            let name = names.recv().unwrap();
+            assert_eq!(name.as_deref(), Some("rendez-shard-0"));
+            step.send(&late, Tensor::scalar(number)).unwrap();
+            assert_eq!(waits.join().unwrap().item::<u32>().unwrap(), number);
+        });
+        engine.shutdown(PATIENCE);
     }
 }
 

@@ -55,7 +55,7 @@ fn the_demonstration_hands_every_tensor_over() {
             )
         })
         .collect();
-    let weights = rendez::cli::weights::Weights::built_in().unwrap();
+    let weights = rendez_cli::weights::Weights::built_in().unwrap();
     let expected = weights
         .entries()
         .iter()
@@ -95,7 +95,7 @@ fn the_table_and_its_summary_are_for_people() {
         text(&output.stderr)
     );
     let shown = text(&output.stdout);
-    let weights = rendez::cli::weights::Weights::built_in().unwrap();
+    let weights = rendez_cli::weights::Weights::built_in().unwrap();
     for entry in weights.entries() {
         let is_row = |line: &&str| line.split_whitespace().next() == Some(&*entry.name);
         assert_eq!(

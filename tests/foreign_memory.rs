@@ -13,8 +13,9 @@ use std::time::{Duration, Instant};
 use rendez::control::Address;
 use rendez::engine::{CancelToken, Config, Engine, Require};
 use rendez::ground::{Code, DType, Key, Shape, Status, StepId, TensorMeta, catalogue};
+use rendez::mail::{PendingWhat, ShardStats};
 use rendez::memory::Tensor;
-use rendez::shard::{Path, PendingWhat, ShardStats};
+use rendez::trace::Path;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const STEP: StepId = StepId(1);

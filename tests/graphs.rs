@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use rendez::cluster::ClusterSpec;
 use rendez::engine::Config;
-use rendez::graph::decode;
 use rendez::ground::{DType, Shape, TaskName};
 use rendez::memory::{Bool8, Tensor};
-use rendez::server::{PartialRun, Server, Session};
+use rendez_dataflow::graph::decode;
+use rendez_dataflow::server::{PartialRun, Server, Session};
 use serde_json::Value;
 
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -4,16 +4,19 @@
 //! `cargo test --release --test hop_cost -- --ignored --nocapture`
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
 use std::time::Instant;
 
 use rendez::channel::Rules;
+use rendez::drive::{Drive, Driver, PollPolicy, Running};
 use rendez::fabric::{AnyPort, DownReason, Geometry, LoopbackPort};
 use rendez::ground::device::TaskName;
-use rendez::ground::{DType, Incarnation, Key, Shape, Status, StepId, TensorMeta, limits};
+use rendez::ground::{DType, Incarnation, Key, Nanos, Shape, Status, StepId, TensorMeta, limits};
 use rendez::memory::{ArenaConfig, MappedSegment, Segment, Tensor};
-use rendez::shard::solo::{End, Greeting, Queues, Solo, Team};
-use rendez::shard::{Clock, Observer, PreparedKey, Settings, Task, TaskContext, TaskEvent};
+use rendez::shard::{Observer, PreparedKey, Settings, Task, TaskContext, TaskEvent};
+use rendez::testing::solo::{End, Greeting, Queues, Solo, Team};
+use rendez::trace::Clock;
 
 const STEP: StepId = StepId(7);
 const TASKS: [&str; 2] = ["/job:a/task:0", "/job:b/task:0"];
@@ -195,31 +198,123 @@ fn meta(bytes: u64) -> TensorMeta {
     TensorMeta::new(DType::U8, Shape::new(&[bytes]).unwrap()).unwrap()
 }
 
+/// Two shards whose tasks play, and how often a value has come.
+fn players(bytes: u64) -> ([Solo; 2], Arc<AtomicU64>) {
+    let mut solos = pair();
+    let count = Arc::new(AtomicU64::new(0));
+    for (at, solo) in solos.iter_mut().enumerate() {
+        let mut keys = keys();
+        if at == 1 {
+            keys.reverse();
+        }
+        solo.spawn(Box::new(Player {
+            meta: meta(bytes),
+            is_first: at == 0,
+            keys,
+            prepared: None,
+            tensor: None,
+            count: Arc::clone(&count),
+        }));
+    }
+    (solos, count)
+}
+
 #[test]
 #[ignore = "measures"]
 fn of_a_ping_pong() {
     for bytes in sizes(&[4, 64, 1024, 65_536]) {
-        let mut solos = pair();
-        let count = Arc::new(AtomicU64::new(0));
-        for (at, solo) in solos.iter_mut().enumerate() {
-            let [there, back] = keys();
-            solo.spawn(Box::new(Player {
-                meta: meta(bytes),
-                is_first: at == 0,
-                keys: if at == 0 {
-                    [there, back]
-                } else {
-                    [back, there]
-                },
-                prepared: None,
-                tensor: None,
-                count: Arc::clone(&count),
-            }));
-        }
+        let (mut solos, count) = players(bytes);
         eprintln!(
             "{bytes:>6} B: {:6.1} ns a hop",
             nanos(&mut solos, &count, 20_000)
         );
+    }
+}
+
+/// The same with each shard in a thread of its own, on the first two cores of the mask: now the lines travel.
+#[test]
+#[ignore = "measures"]
+fn of_a_pair_of_threads() {
+    let cores = core_affinity::get_core_ids().unwrap();
+    for bytes in sizes(&[4, 64, 1024, 65_536]) {
+        let ([mut one, mut other], count) = players(bytes);
+        let is_over = AtomicBool::new(false);
+        let mut hops = Vec::new();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                core_affinity::set_for_current(cores[1 % cores.len()]);
+                while !is_over.load(Ordering::Relaxed) {
+                    other.spin();
+                }
+            });
+            core_affinity::set_for_current(cores[0]);
+            let mut seen = count.load(Ordering::Relaxed);
+            for _ in 0..60 {
+                let start = Instant::now();
+                let first = seen;
+                while seen - first < 10_000 {
+                    one.spin();
+                    seen = count.load(Ordering::Relaxed);
+                }
+                hops.push(start.elapsed().as_nanos() as f64 / (seen - first) as f64);
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+        hops.sort_by(f64::total_cmp);
+        eprintln!(
+            "{bytes:>6} B: {:6.1} ns a hop between two cores, least {:6.1}",
+            hops[hops.len() / 2],
+            hops[0]
+        );
+    }
+}
+
+/// The same from a thread of the application, which turns either shard in turn: a send to the one, and a receive from
+/// the other, whose value is there by then.
+#[test]
+#[ignore = "measures"]
+fn of_a_driven_ping() {
+    for bytes in sizes(&[4, 64, 1024]) {
+        let running = Running {
+            driver: Driver::Caller,
+            policy: PollPolicy::Adaptive,
+            is_shared: true,
+        };
+        let mut solos = pair();
+        let settle = |solos: &mut [Solo; 2]| {
+            for _ in 0..1000 {
+                for solo in &mut *solos {
+                    solo.turn();
+                }
+            }
+        };
+        settle(&mut solos);
+        let drives = solos.map(|solo| {
+            let (shard, mailbox) = solo.into_shard();
+            let drive = Drive::new(running, mailbox).unwrap();
+            drive.adopt(shard).unwrap();
+            drive
+        });
+        let tensor = Tensor::from_slice(&vec![7_u8; bytes as usize], Shape::from([bytes])).unwrap();
+        let [there, back] = keys();
+        let hop = |from: &Drive, to: &Drive, key: &Key| {
+            let mut turn = from.enter().unwrap();
+            turn.send(key, STEP, tensor.clone(), false).unwrap();
+            drop(turn);
+            let turn = to.enter_soon().unwrap();
+            let led = turn.receive(key, STEP, Nanos::NEVER, Arc::default);
+            assert_eq!(led.outcome.unwrap().received.tensor.size(), bytes as usize);
+        };
+        let mut least = f64::MAX;
+        for _ in 0..30 {
+            let start = Instant::now();
+            for _ in 0..10_000 {
+                hop(&drives[0], &drives[1], &there);
+                hop(&drives[1], &drives[0], &back);
+            }
+            least = least.min(start.elapsed().as_nanos() as f64 / 20_000.0);
+        }
+        eprintln!("{bytes:>6} B: {least:6.1} ns a hop, driven");
     }
 }
 

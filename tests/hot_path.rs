@@ -19,8 +19,10 @@ use std::time::{Duration, Instant};
 use rendez::drive::PollPolicy;
 use rendez::engine::{Config, Engine};
 use rendez::ground::{DType, Key, Shape, Status, StepId, TensorMeta};
+use rendez::mail::Received;
 use rendez::memory::Tensor;
-use rendez::shard::{Path, PreparedKey, Received, Task, TaskContext, TaskEvent};
+use rendez::shard::{PreparedKey, Task, TaskContext, TaskEvent};
+use rendez::trace::Path;
 
 /// The system's allocator, counting what each thread asks of it.
 struct Counting;

@@ -64,14 +64,14 @@ impl Lane for End {
     fn peek(&self, slot: u64) -> u64 {
         self.0.words[slot as usize][0].load(Acquire)
     }
-    // Of the seven other words the checker carries the two that tests use: each costs it a branch.
+    // Of the seven other words the checker carries those that tests use: each costs it a branch.
     fn load(&self, slot: u64, frame: &mut Frame) {
-        for word in [1, 2] {
+        for word in [1, 2, 6, 7] {
             frame.words[word] = self.0.words[slot as usize][word].load(Relaxed);
         }
     }
     fn fill(&self, slot: u64, frame: &Frame) {
-        for word in [1, 2] {
+        for word in [1, 2, 6, 7] {
             self.0.words[slot as usize][word].store(frame.words[word], Relaxed);
         }
     }

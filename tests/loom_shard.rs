@@ -162,7 +162,7 @@ mod stand_ins {
 }
 
 mod ground {
-    pub(crate) use rendez::ground::{Code, Key, Nanos, Status, StepId, limits};
+    pub(crate) use rendez::ground::{Code, Key, Nanos, Status, StepId, faults, limits};
 }
 
 mod memory {
@@ -181,7 +181,7 @@ mod memory {
     }
 }
 
-mod value {
+mod delivery {
     #[derive(Debug, PartialEq, Eq)]
     pub(crate) struct Handed(pub(crate) u64);
 }
@@ -202,7 +202,7 @@ mod call {
 
     /// The calls that carry an answer, and one that does not.
     #[derive(Debug)]
-    pub(crate) enum Call {
+    pub(crate) enum Call<T> {
         Deadline {
             answer: Arc<WaitCell<()>>,
         },
@@ -215,6 +215,7 @@ mod call {
         /// Taken apart by the mailbox, and made by no test here.
         #[allow(dead_code)]
         Spawn {
+            task: T,
             seat: Arc<Seat>,
         },
         Stop,
@@ -225,14 +226,6 @@ mod forks {
     /// No model forks.
     pub(crate) fn is_child() -> bool {
         false
-    }
-}
-
-mod faults {
-    use super::ground::{Code, Status};
-
-    pub(crate) fn shutdown() -> Status {
-        Status::new(Code::Aborted, "SHUTDOWN", "Shutdown")
     }
 }
 
@@ -265,13 +258,13 @@ mod fabric {
     }
 }
 
-#[path = "../src/core/shard/mailbox.rs"]
+#[path = "../src/core/mail/mailbox.rs"]
 mod mailbox;
-#[path = "../src/core/shard/parcel.rs"]
+#[path = "../src/core/mail/parcel.rs"]
 mod parcel;
-#[path = "../src/core/shard/stops.rs"]
+#[path = "../src/core/mail/stops.rs"]
 mod stops;
-#[path = "../src/core/shard/wait.rs"]
+#[path = "../src/core/mail/wait.rs"]
 mod wait;
 #[path = "../src/core/fabric/doorbell/word.rs"]
 mod word;
@@ -280,15 +273,18 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 use call::Call;
+use delivery::Handed;
 use fabric::doorbell::Doorbell;
-use ground::{Key, Nanos, StepId};
+use ground::{Key, Nanos, StepId, faults};
 use loom::thread;
-use mailbox::{Cancel, Command, Mailbox};
+use mailbox::{Cancel, Command};
 use memory::Tensor;
 use stops::Stops;
 use sync::{AtomicBool, AtomicU64, Ordering};
-use value::Handed;
 use wait::WaitCell;
+
+/// The mailbox of a shard that runs no tasks.
+type Mailbox = mailbox::Mailbox<()>;
 
 /// Every interleaving with at most so many preemptions: loom's authors find that two or three show what there is.
 fn model(preemptions: Option<usize>, check: impl Fn() + Sync + Send + 'static) {

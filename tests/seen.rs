@@ -11,7 +11,7 @@ use rendez::cluster::HostPort;
 use rendez::engine::{Config, Engine, Require};
 use rendez::ground::{Code, Key, Shape, StepId};
 use rendez::memory::Tensor;
-use rendez::shard::recorder::{Recording, Stage, Way, What};
+use rendez::trace::recorder::{Recording, Stage, Way, What};
 
 const LONG: Duration = Duration::from_secs(20);
 

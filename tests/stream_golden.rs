@@ -44,6 +44,7 @@ fn write(token: u64, len: u8) -> Write {
             offset: 0x7172_7374_7576_7778,
             len: 99,
             kind: MemoryKind::Host,
+            owns_pages: false,
         },
     }
 }

@@ -8,6 +8,8 @@ use std::fmt;
 use std::fs;
 use std::path::Path;
 
+#[path = "tidy/book.rs"]
+mod book;
 #[path = "tidy/floors.rs"]
 mod floors;
 #[path = "tidy/planted.rs"]
@@ -34,7 +36,10 @@ const UNSAFE_FILES: &[&str] = &[
     "src/memory/home.rs",
     "src/memory/lease.rs",
     "src/memory/mapped.rs",
+    "src/memory/memfd.rs",
+    "src/memory/memfd/tests.rs",
     "src/memory/pool.rs",
+    "src/memory/private.rs",
     "src/memory/returns.rs",
     "src/memory/spans.rs",
     "src/memory/tensor.rs",
@@ -65,12 +70,13 @@ const UNSAFE_FILES: &[&str] = &[
     // Who may touch a shard now.
     "src/drive/baton.rs",
     // The processor's own counter.
-    "src/shard/clock.rs",
+    "src/trace/clock.rs",
     // A handler for forks, which no safe crate registers.
-    "src/shard/forks.rs",
+    "src/mail/forks.rs",
     // Descriptors that came over a socket, and a runtime's file descriptor.
     "src/control/credentials.rs",
     "src/control/runtime.rs",
+    // What C passes and is given.
     // A ring that is made to see whether it can be.
     "src/cli/doctor/rings.rs",
     // Measuring instruments: the counting allocator, a line between two processes, the processor's counter.
@@ -187,6 +193,16 @@ fn the_house_is_tidy() {
     if let Ok(text) = fs::read_to_string(root.join("bench/PROMISES.md")) {
         found.extend(tables::promises("bench/PROMISES.md", &text));
     }
+    let mut pages = vec![];
+    collect_pages(root, &root.join("src/book"), &mut pages);
+    for name in ["CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"] {
+        if let Ok(text) = fs::read_to_string(root.join(name)) {
+            let path = name.to_owned();
+            pages.push(book::Page { path, text });
+        }
+    }
+    let exists = |path: &str| root.join(path).exists();
+    found.extend(book::check(&pages, &sources, &exists));
     let lines: Vec<String> = found.iter().map(ToString::to_string).collect();
     assert!(
         found.is_empty(),
@@ -205,14 +221,35 @@ fn collect(root: &Path, folder: &Path, sources: &mut Vec<Source>) {
         .collect();
     paths.sort();
     for path in paths {
-        if path.is_dir() {
+        if path.is_symlink() {
+        } else if path.is_dir() {
             collect(root, &path, sources);
         } else if path.extension().is_some_and(|extension| extension == "rs") {
             let text = fs::read_to_string(&path).expect("sources are UTF-8");
             let inside = path.strip_prefix(root).expect("the walk began at the root");
-            // The rooms of the core are named as those above them, of which they are a crate apart.
-            let inside = inside.to_string_lossy().replace("src/core/", "src/");
+            // Rooms are named alike, whichever crate they stand in.
+            let mut inside = inside.to_string_lossy().into_owned();
+            for house in ["src/core/", "src/rendez/", "src/dataflow/"] {
+                inside = inside.replace(house, "src/");
+            }
             sources.push(Source::new(&inside, &text));
+        }
+    }
+}
+
+fn collect_pages(root: &Path, folder: &Path, pages: &mut Vec<book::Page>) {
+    let Ok(entries) = fs::read_dir(folder) else {
+        return;
+    };
+    for entry in entries {
+        let path = entry.expect("the repository can be read").path();
+        if path.is_dir() {
+            collect_pages(root, &path, pages);
+        } else if path.extension().is_some_and(|extension| extension == "md") {
+            let text = fs::read_to_string(&path).expect("pages are UTF-8");
+            let inside = path.strip_prefix(root).expect("the walk began at the root");
+            let path = inside.to_string_lossy().into_owned();
+            pages.push(book::Page { path, text });
         }
     }
 }

@@ -12,8 +12,8 @@ use std::time::Duration;
 use rendez::engine::{CancelToken, Config, Engine, Recv, Require, Step};
 use rendez::ground::rng::Rng;
 use rendez::ground::{Key, Shape, Status, StepId};
+use rendez::mail::Received;
 use rendez::memory::Tensor;
-use rendez::shard::Received;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -264,7 +264,7 @@ fn dropped_receives_lose_nothing(way: Way) {
 }
 
 impl Scene {
-    fn receiver_stats(&self) -> rendez::shard::ShardStats {
+    fn receiver_stats(&self) -> rendez::mail::ShardStats {
         self.engines[0].stats()[0]
     }
 }

@@ -19,8 +19,9 @@ use rendez::fabric::{AnyPort, DownReason};
 use rendez::ground::device::TaskName;
 use rendez::ground::{DType, Incarnation, Key, Shape, Status, StepId, TensorMeta};
 use rendez::memory::{ArenaConfig, HugePages, Segment};
-use rendez::shard::solo::{End, Greeting, Queues, Solo, Team};
-use rendez::shard::{Clock, Observer, Settings};
+use rendez::shard::{Observer, Settings};
+use rendez::testing::solo::{End, Greeting, Queues, Solo, Team};
+use rendez::trace::Clock;
 
 const STEP: StepId = StepId(7);
 const TASKS: [&str; 2] = ["/job:a/task:0", "/job:b/task:0"];

@@ -2,17 +2,22 @@
 //!
 //! Over the library that is played in memory (`tests/shim`). An error ends its queue pair and nothing else, everything
 //! that was lent comes back once, and the failure names call, number and device.
+#![allow(unsafe_code)]
+
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
 
 #[path = "shim/mod.rs"]
 mod shim;
 
 use rendez::fabric::verbs::{
-    Domain, Endpoint, PathConfig, VerbsConfig, VerbsError, VerbsPort, sys,
+    Access, Domain, Endpoint, PathConfig, VerbsConfig, VerbsError, VerbsPort, sys,
 };
 use rendez::fabric::{Arrival, DownReason, Landing, Outcome, Port, QpId, Token, Write};
 use rendez::ground::limits::{VERBS_DRAIN_NS, VERBS_SIGNAL_EVERY};
-use rendez::ground::{Code, DType, Nanos, Region, Shape, TensorMeta, catalogue};
-use rendez::memory::{ArenaConfig, ArenaId, HugePages, Pool, Tensor};
+use rendez::ground::{Code, DType, MemoryKind, Nanos, Region, Shape, TensorMeta, catalogue};
+use rendez::memory::arena::Registrable;
+use rendez::memory::{ArenaConfig, ArenaId, ArenaSegment, Export, HugePages, Pool, Tensor};
 use rendez::wire::Frame;
 
 /// What one side was given.
@@ -482,6 +487,54 @@ fn a_peers_region_is_judged_before_it_is_written() {
     assert_eq!(after, before, "nothing was asked of the device");
     assert_eq!(net.logs[1].landed, []);
     net.works(0);
+}
+
+/// Memory of a device, whose driver exports it as a dma-buf.
+#[derive(Debug)]
+struct OnDevice(Arc<OwnedFd>);
+
+// SAFETY: nobody touches a byte of it: it is never given to a pool.
+unsafe impl ArenaSegment for OnDevice {
+    fn kind(&self) -> MemoryKind {
+        MemoryKind::Cuda
+    }
+
+    fn base(&self) -> *mut u8 {
+        std::ptr::without_provenance_mut(0x7000_0000_0000)
+    }
+
+    fn size(&self) -> usize {
+        1 << 20
+    }
+
+    fn export(&self) -> Export {
+        Export {
+            kind: MemoryKind::Cuda,
+            fd: Arc::clone(&self.0),
+            len: 1 << 20,
+        }
+    }
+
+    fn registrable(&self) -> Registrable<'_> {
+        Registrable::DmaBuf {
+            fd: self.0.as_fd(),
+            offset: 0,
+        }
+    }
+}
+
+#[test]
+fn memory_that_is_a_dma_buf_is_not_registered_by_its_address() {
+    shim::reset();
+    let domain = Domain::open(shim::table(), &PathConfig::default()).expect("a device");
+    let file = OwnedFd::from(std::fs::File::open("/dev/null").expect("a descriptor"));
+    let segment = Arc::new(OnDevice(Arc::new(file)));
+    let error = domain.register(&segment, Access::Peers);
+    let error = error.map(drop).expect_err("refused");
+    assert!(
+        error.to_string().starts_with("ibv_reg_dmabuf_mr on shim"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -6,7 +6,7 @@
 //! If a test here fails, the release would not understand its predecessor. Then either the change was a mistake, or
 //! the format is to change knowingly:
 //!
-//! 1. Raise `PROTOCOL_VERSION` in `src/control/hello.rs`: a peer of another version is refused at its greeting.
+//! 1. Raise `PROTOCOL_VERSION` in `src/rendez/control/hello.rs`: a peer of another version is refused at its greeting.
 //! 2. `GOLDEN=write cargo test --test wire_golden` writes the files of the new version that are not there yet; it
 //!    never overwrites one. Look at each, then commit them.
 //! 3. Remove the older version's folder unless this release still speaks it, and say in `src/core/wire/WIRE.md` what
@@ -55,10 +55,16 @@ const REGION: Region = Region {
     offset: 0x7172_7374_7576_7778,
     len: 24,
     kind: MemoryKind::Host,
+    owns_pages: false,
 };
 
 const DEVICE: Region = Region {
     kind: MemoryKind::Cuda,
+    ..REGION
+};
+
+const PAGES: Region = Region {
+    owns_pages: true,
     ..REGION
 };
 
@@ -173,6 +179,10 @@ fn messages() -> Vec<(&'static str, Message<'static>)> {
         (
             "offer_region_device",
             Message::Offer(offer(matrix, None, Some(DEVICE))),
+        ),
+        (
+            "offer_region_pages",
+            Message::Offer(offer(matrix, None, Some(PAGES))),
         ),
         ("request", Message::Request(request(None, None))),
         (

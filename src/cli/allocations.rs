@@ -13,7 +13,7 @@ static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 ///
 /// ```ignore
 /// #[global_allocator]
-/// static ALLOCATOR: rendez::cli::allocations::Counted = rendez::cli::allocations::Counted;
+/// static ALLOCATOR: rendez_cli::allocations::Counted = rendez_cli::allocations::Counted;
 /// ```
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Counted;

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use super::bench::Case;
 use super::exits::with_table;
 use super::units::{self, Sizes};
-use crate::control::Address;
-use crate::drive::PollPolicy;
+use rendez::control::Address;
+use rendez::drive::PollPolicy;
 
 /// Version and, where the build knew it, commit: `0.1.0 (84260ca)`.
 pub(super) const VERSION: &str = match option_env!("RENDEZ_VERSION") {

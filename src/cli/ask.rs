@@ -13,9 +13,9 @@ use super::observer::{AskArgs, Observer, Target, Unanswered};
 use super::report::lay_out;
 use super::terminal::Terminal;
 use super::units::{show_bytes, show_nanos};
-use crate::engine::services;
-use crate::ground::{Status, catalogue};
-use crate::proto::services::{ConnectedReply, ConnectedRequest};
+use rendez::engine::services;
+use rendez::ground::{Status, catalogue};
+use rendez_proto::services::{ConnectedReply, ConnectedRequest};
 
 /// Options of `ping`.
 #[derive(Args, Clone, PartialEq, Debug)]
@@ -166,7 +166,7 @@ struct Explained<'a> {
     protection: &'a str,
     /// Bytes, with the dimensions, up to which a value is small.
     small_max: u64,
-    /// Who turns the shards of `from`.
+    /// Which threads turn the shards of `from`.
     driver: &'a str,
     small: &'a str,
     large: &'a str,
@@ -243,7 +243,7 @@ fn explained(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proto::services::Connected;
+    use rendez_proto::services::Connected;
 
     #[test]
     fn what_is_explained_fits_a_terminal_and_leaves_nothing_out() {

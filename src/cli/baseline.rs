@@ -232,7 +232,7 @@ pub fn serve(parent: i32, core: usize, is_shared: bool, is_tcp: bool) -> Result<
     let told =
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
     told.map_err(|error| misused(format!("cannot be told of the parent's end: {error}")))?;
-    // It may have died before that, and then nobody will tell.
+    // It may have died before that, and then no signal will come.
     if !has_parent() {
         return Err(misused(format!(
             "the measuring side is not process {parent}"
@@ -429,7 +429,7 @@ impl Reference {
 
 /// Copies of `len` bytes between two buffers of this process: means of batches, in picoseconds.
 fn memcpy(len: usize, duration: Duration, watch: &Stopwatch) -> Reference {
-    // Written, not only allocated: a page that nobody wrote is the kernel's one page of zeros.
+    // Written, not only allocated: an unwritten page is the kernel's one page of zeros.
     let (source, mut target) = (vec![1u8; len + 64], vec![2u8; len + 64]);
     // From a cache line's start, as tensors lie: a small copy across two lines costs several times one within.
     let at = |buffer: &[u8]| buffer.as_ptr().align_offset(64).min(64);

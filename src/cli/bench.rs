@@ -19,13 +19,13 @@ use super::page::Html;
 use super::report::{Baseline, Growing, Repeated, Row, StageRow, TIMES};
 use super::terminal::Terminal;
 use super::units::{show_bytes, show_nanos};
-use crate::drive::PollPolicy;
-use crate::engine::counters;
-use crate::engine::recording::StageTimes;
-use crate::ground::catalogue;
-use crate::proto::services::StageStat;
-use crate::shard::recorder::Stage;
 use interrupt::Interrupts;
+use rendez::drive::PollPolicy;
+use rendez::engine::counters;
+use rendez::engine::recording::StageTimes;
+use rendez::ground::catalogue;
+use rendez::trace::recorder::Stage;
+use rendez_proto::services::StageStat;
 
 /// A raw reference is measured for at most this long: it settles sooner than anything above it.
 const REFERENCE_MAX: Duration = Duration::from_secs(1);
@@ -37,7 +37,7 @@ pub struct Case {
     pub pattern: Pattern,
     /// What carries it.
     pub transport: Transport,
-    /// Who calls.
+    /// What calls the engine.
     pub from: From,
     /// Bytes of each tensor.
     pub bytes: u64,
@@ -77,7 +77,7 @@ pub struct Measured {
     pub both_sides: Vec<StageStat>,
     /// By how much times between two machines may be wrong; `None` where one clock was read at both ends.
     pub clock_error: Option<Duration>,
-    /// Heap allocations of the measured stretch; `None` where nobody counted.
+    /// Heap allocations of the measured stretch; `None` if they were not counted.
     pub allocations: Option<u64>,
     /// What a reader must know.
     pub notes: Vec<String>,
@@ -112,7 +112,7 @@ pub fn run(
     let former = args.compare.as_deref().map(compare::rows_of).transpose()?;
     let machine = Machine::read();
     let html = args.html.as_deref().map(Html::open).transpose()?;
-    // A report is made of a log; who wants none of that gets it in a file that nobody sees.
+    // A report is made from a log; if none was asked for, it is kept in an anonymous file.
     let (mut log, mut hidden) = (log, None);
     if html.is_some() && log.is_none() {
         let file = rustix::fs::memfd_create(c"rendez-bench", rustix::fs::MemfdFlags::CLOEXEC);

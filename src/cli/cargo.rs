@@ -120,7 +120,7 @@ impl Cargo {
             }
         }
         let mut seen = BTreeSet::new();
-        // Who finds the index finds what it names: it goes last.
+        // A reader that finds the index finds what it names: it goes last.
         parcels.extend(indices);
         for (path, parcel) in &parcels {
             if !seen.insert(parcel.name.clone()) {

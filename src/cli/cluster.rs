@@ -1,6 +1,6 @@
-//! `rendez cluster show`: the cluster as it is resolved, who said so, and why nobody before it did.
+//! `rendez cluster show`: the cluster as it is resolved, which resolver found it, and why none before it did.
 //!
-//! Knows the resolvers' answer; it looks no name up and calls nobody.
+//! Knows the resolvers' answer; it looks no name up and calls no task.
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
@@ -9,7 +9,7 @@ use super::error::CliError;
 use super::report::lay_out;
 use super::settings::SettingArgs;
 use super::terminal::Terminal;
-use crate::cluster::{Epoch, Local, Membership, Resolved, resolve};
+use rendez::cluster::{Epoch, Local, Membership, Resolved, resolve};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -13,7 +13,7 @@ use super::error::CliError;
 use super::report::lay_out;
 use super::settings::SettingArgs;
 use super::terminal::Terminal;
-use crate::engine::{Config, Loaded, SETTINGS, Setting, reference_page};
+use rendez::engine::{Config, Loaded, SETTINGS, Setting, reference_page};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -64,9 +64,11 @@ pub struct ShowArgs {
 /// What is wrong with a file, a variable or a flag.
 pub fn run(command: &ConfigCommand, terminal: &mut Terminal) -> Result<(), CliError> {
     match command {
-        ConfigCommand::Operations => terminal.line(crate::graph::operations_page().trim_end())?,
+        ConfigCommand::Operations => {
+            terminal.line(rendez_dataflow::graph::operations_page().trim_end())?
+        }
         ConfigCommand::Metrics => {
-            terminal.line(crate::engine::metrics::reference_page().trim_end())?
+            terminal.line(rendez::engine::metrics::reference_page().trim_end())?
         }
         ConfigCommand::Reference => terminal.line(reference_page().trim_end())?,
         ConfigCommand::Check(args) => check::run(args, terminal)?,

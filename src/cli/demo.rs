@@ -22,7 +22,7 @@ use super::report::lay_out;
 use super::terminal::Terminal;
 use super::units::{show_bandwidth, show_bytes, show_nanos};
 use super::weights::{Entry, Weights};
-use crate::shard::Path;
+use rendez::trace::Path;
 
 /// One tensor that arrived whole, in every round.
 #[derive(Clone, PartialEq, Debug)]

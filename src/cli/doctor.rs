@@ -80,7 +80,7 @@ impl Finding {
         }
     }
 
-    /// With its remedy and price, which nobody needs where it is good.
+    /// With its remedy and price, which are not needed if it is good.
     fn mend(mut self, mend: impl Into<String>, cost: &'static str) -> Self {
         if self.state != State::Good {
             self.mend = Some(mend.into());

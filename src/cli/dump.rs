@@ -1,6 +1,6 @@
 //! `rendez dump`: what shards have recorded, fetched from running tasks or read from files, as a list or a timeline.
 //!
-//! Knows recordings, and not what a shard does with them. Files may come from anybody, and are checked.
+//! Knows recordings, and not what a shard does with them. Files are untrusted, and are checked.
 
 mod timeline;
 
@@ -14,12 +14,12 @@ use super::observer::{AskArgs, Observer, Target, Unanswered};
 use super::report::lay_out;
 use super::terminal::Terminal;
 use super::units::show_nanos;
-use crate::control::Address;
-use crate::engine::services;
-use crate::files::Output;
-use crate::ground::{Status, TaskName, catalogue};
-use crate::proto::services::{DumpReply, DumpRequest};
-use crate::shard::recorder::{Event, NotRecorded, Recording, What};
+use rendez::control::Address;
+use rendez::engine::services;
+use rendez::files::Output;
+use rendez::ground::{Status, TaskName, catalogue};
+use rendez::trace::recorder::{Event, NotRecorded, Recording, What};
+use rendez_proto::services::{DumpReply, DumpRequest};
 
 /// Bytes of a recording at most: the largest ring, the histograms and the names.
 const RECORDING_MAX: u64 = 32 << 20;
@@ -72,7 +72,7 @@ pub fn run(args: &DumpArgs, terminal: &mut Terminal) -> Result<(), CliError> {
         let message = "--out keeps what is fetched from tasks; files are kept already";
         return Err(CliError::usage("USAGE", message));
     }
-    // Before anybody is asked: it tells as much as a recording does.
+    // Before any task is asked: it tells as much as a recording does.
     let trace = args
         .trace
         .as_deref()

@@ -7,7 +7,7 @@ use std::io;
 use std::path::Path;
 
 use super::exits::{EXIT_OK, EXIT_USAGE, exit_of};
-use crate::ground::{Code, Status, catalogue};
+use rendez::ground::{Code, Status, catalogue};
 
 /// Why a command ended early.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -88,7 +88,7 @@ impl From<Status> for CliError {
 impl From<io::Error> for CliError {
     fn from(error: io::Error) -> Self {
         match error.kind() {
-            // Whoever read us has read enough, as `head` does: that is an end, not a failure.
+            // The reader of our output has read enough, as `head` does: that is an end, not a failure.
             io::ErrorKind::BrokenPipe => Self {
                 reason: "OUTPUT_CLOSED",
                 message: "the reader of the output went away".into(),

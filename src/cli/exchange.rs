@@ -30,10 +30,10 @@ use self::words::{Described, Failed, Report, judge};
 use super::cargo::{Cargo, Content};
 use super::error::CliError;
 use super::weights::{self, Entry};
-use crate::engine::{Engine, Recv};
-use crate::ground::{Code, DType, Key, Shape, Status, StepId, TaskName, catalogue};
-use crate::memory::Tensor;
-use crate::shard::Received;
+use rendez::engine::{Engine, Recv};
+use rendez::ground::{Code, DType, Key, Shape, Status, StepId, TaskName, catalogue};
+use rendez::mail::Received;
+use rendez::memory::Tensor;
 
 /// The step of exchanges: none of those that programs count up from zero.
 const STEP: StepId = StepId(u64::MAX - 1);
@@ -45,10 +45,10 @@ const TAKEN: &str = "rendez.push.taken";
 
 /// From the source, after the report.
 const HEARD: &str = "rendez.push.heard";
-/// Never sent: who waits for it hears that the other cannot be reached, and takes nothing that is for others.
+/// Never sent: a receive of it learns that the other cannot be reached, and takes nothing that is for others.
 const THERE: &str = "rendez.push.there";
 
-/// How much longer a receive is waited for than a dial: who is not there is told by the dial, which knows why.
+/// How much longer a receive is waited for than a dial: the dial reports an absent task first, and knows why.
 pub(super) const GRACE: Duration = Duration::from_secs(3);
 
 /// Bytes under way before some must have been taken; one piece may be longer.
@@ -349,8 +349,8 @@ pub(super) fn take(
     }
 }
 
-/// Waits until `from` has the report of a [`take`], or cannot have it any more: who leaves earlier may take its last
-/// word with it. What `from` has sent meanwhile, since it did not know, is let go of.
+/// Waits until `from` has the report of a [`take`], or cannot have it any more: a task that leaves earlier may take its
+/// last word with it. What `from` has sent meanwhile, since it did not know, is let go of.
 pub(super) fn settle(engine: &Engine, from: &TaskName) {
     let heard = async {
         let step = engine.step(STEP);

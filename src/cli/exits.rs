@@ -2,7 +2,7 @@
 //!
 //! Knows reasons of the catalogue; not which command failed.
 
-use crate::ground::catalogue;
+use rendez::ground::catalogue;
 
 /// All went well.
 pub const EXIT_OK: u8 = 0;

@@ -12,7 +12,7 @@ use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
 use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer, V2Serializer};
 
 use super::error::CliError;
-use crate::files::Output;
+use rendez::files::Output;
 
 /// The longest time that is told apart from longer ones.
 pub const NANOS_MAX: u64 = 60_000_000_000;

@@ -20,7 +20,7 @@ use limited::Limited;
 /// Says how much: a level, or a level for each target, as `warn,rendez=debug` (`tracing_subscriber::filter::Targets`).
 const VARIABLE: &str = "RENDEZ_LOG";
 
-/// Begins to log; `usual` is how much where nobody says. Whoever logs already goes on as it does.
+/// Begins to log; `usual` is the level if none is set. A logger that is set already stays.
 pub(super) fn begin(usual: LevelFilter, format: LogFormat) {
     let usual = Targets::new().with_target("rendez", usual);
     let asked = std::env::var(VARIABLE).ok().filter(|text| !text.is_empty());
@@ -80,7 +80,7 @@ pub(super) fn error_line(error: &CliError, format: LogFormat) -> String {
     }
 }
 
-/// A terminal, and nobody who asks for no colours: see no-color.org.
+/// A terminal, and no request for plain output: see no-color.org.
 fn is_colourful() -> bool {
     let is_forbidden = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     !is_forbidden && std::io::IsTerminal::is_terminal(&std::io::stderr())

@@ -14,7 +14,7 @@ use super::args::{Cli, VERSION};
 use super::error::CliError;
 use super::exits::{self, EXITS};
 use super::terminal::Terminal;
-use crate::files::Output;
+use rendez::files::Output;
 
 /// Examples of its use.
 pub(super) const EXAMPLES: &str = "\
@@ -170,7 +170,7 @@ mod tests {
                 }
             }
             assert!(!page.contains("Exit statuses:"), "once is enough: {name}");
-            for hidden in crate::cli::HIDDEN {
+            for hidden in crate::HIDDEN {
                 let hidden = hidden.replace('-', "\\-");
                 assert!(!page.contains(&hidden), "{hidden} in {name}");
             }

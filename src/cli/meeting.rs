@@ -7,8 +7,8 @@
 //! ```text
 //!   push, as the task a: ─ tells at a's address that it pushes to b
 //!   push beside a:       ─ OFFER ─▶ a                      every second, as long as it waits
-//!   pull, as b or beside it: ─ FIND ─▶ the task a ─▶ who pushes to b, and where it listens
-//!                            ─ TAKE ─▶ who pushes          now it sends, to who asked
+//!   pull, as b or beside it: ─ FIND ─▶ the task a ─▶ the task that pushes to b, and its address
+//!                            ─ TAKE ─▶ that task           now it sends, to the asker
 //!   push beside a, when it ends: ─ WITHDRAW ─▶ a           an offer that is not repeated ends soon as well
 //! ```
 
@@ -23,18 +23,18 @@ use super::error::CliError;
 use super::exchange::{GRACE, hear_data, hear_taken, probe};
 use super::serve;
 use super::settings::SettingArgs;
-use crate::cluster::{Membership, resolve};
-use crate::control::{Address, Incoming, Services};
-use crate::engine::{Engine, OBSERVER_JOB, Recv};
-use crate::ground::limits::OFFERED_PUSHES_MAX;
-use crate::ground::{Code, Status, TaskName, catalogue};
-use crate::server::{Server, dialled};
+use rendez::cluster::{Membership, resolve};
+use rendez::control::{Address, Incoming, Services};
+use rendez::engine::{Engine, OBSERVER_JOB, Recv};
+use rendez::ground::limits::OFFERED_PUSHES_MAX;
+use rendez::ground::{Code, Status, TaskName, catalogue};
+use rendez_dataflow::server::{Server, dialled};
 
-/// Says where a visitor pushes from, and to whom.
+/// Says where a visitor pushes from, and to which task.
 const OFFER: u32 = 48;
-/// Asks who pushes to a task.
+/// Asks which task pushes to a task.
 const FIND: u32 = 49;
-/// Has who pushes begin.
+/// Has the pushing task begin.
 const TAKE: u32 = 50;
 /// Says that a visitor pushes no more.
 const WITHDRAW: u32 = 51;
@@ -64,26 +64,26 @@ struct Offered {
     address: String,
 }
 
-/// Who is asked for, or asks.
+/// The task that is asked for, or that asks.
 #[derive(Serialize, Deserialize, Debug)]
 struct Wanted {
     to: String,
 }
 
-/// Who takes a push. The same may ask again: its answer may have been lost.
+/// The task that takes a push. It may ask again: its answer may have been lost.
 #[derive(Serialize, Deserialize, Debug)]
 struct Taking {
     to: String,
     token: u64,
 }
 
-/// Who pushes, if anybody does, and where it listens; without an address it is who was asked.
+/// The pushing task, if there is one, and where it listens; without an address it is the task that was asked.
 #[derive(Serialize, Deserialize, Debug)]
 struct Found {
     pusher: Option<(String, String)>,
 }
 
-/// Who pushes from a task, and where: what a running task keeps for its visitors.
+/// Pushes from a task, and their addresses: what a running task keeps for its visitors.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Board(Arc<Mutex<Vec<Offer>>>);
 
@@ -162,11 +162,11 @@ impl Board {
     }
 }
 
-/// Who takes a push: the first who asks for it, and nobody else.
+/// Which task takes a push: the first that asks for it, and no other.
 #[derive(Debug)]
 struct Takes {
     wanted: TaskName,
-    /// Who hears of the taker, and the taker's token.
+    /// The receiver of the taker's name, and the taker's token.
     told: Mutex<(mpsc::Sender<TaskName>, Option<u64>)>,
 }
 
@@ -242,7 +242,7 @@ impl Presence {
             config.task = format!("/job:{OBSERVER_JOB}/task:{}", number % NAMES);
             let engine = Engine::start_with(config.clone(), services.clone())?;
             engine.connect(&task);
-            // It must be that task that runs there, and not just anybody who has the port.
+            // That very task must run there, and not just any process that has the port.
             let question = written(&Wanted {
                 to: task.to_string(),
             })?;
@@ -289,7 +289,7 @@ impl Presence {
     }
 }
 
-/// A push that waits for who takes it.
+/// A push that waits for its taker.
 #[derive(Debug)]
 pub(super) struct Offering {
     pub(super) presence: Presence,
@@ -319,7 +319,7 @@ impl Offering {
         })
     }
 
-    /// Waits for who takes it, and listens to that one.
+    /// Waits for its taker, and listens to it.
     pub(super) fn taker(&self) -> Result<(TaskName, Recv), CliError> {
         let engine = self.presence.engine();
         let until = Instant::now() + self.patience + GRACE;
@@ -344,7 +344,7 @@ impl Offering {
         Err(Status::of(catalogue::DEADLINE, message).into())
     }
 
-    /// Ends, and is there for nobody to find.
+    /// Ends, and can no longer be found.
     pub(super) fn leave(self, drain: Duration) {
         let presence = self.presence;
         if presence.server.is_none() {
@@ -383,7 +383,7 @@ impl Offering {
     }
 }
 
-/// Finds who pushes from `from` to the task of `settings`, has it begin, and listens to it.
+/// Finds the task that pushes from `from` to the task of `settings`, has it begin, and listens to it.
 pub(super) fn seek(
     settings: &SettingArgs,
     from: &TaskName,

@@ -15,9 +15,9 @@ use std::io::Write;
 use std::path::Path;
 
 use super::error::CliError;
-use crate::files::Output;
-use crate::ground::{DType, Shape, TensorMeta};
-use crate::memory::Tensor;
+use rendez::files::Output;
+use rendez::ground::{DType, Shape, TensorMeta};
+use rendez::memory::Tensor;
 
 #[cfg(test)]
 mod tests;
@@ -36,7 +36,7 @@ pub fn read(path: &Path) -> Result<Tensor, CliError> {
     let unreadable = |what: String| {
         CliError::failure("FILE_UNREADABLE", format!("cannot read '{name}': {what}"))
     };
-    // A named pipe would keep us until somebody writes to it.
+    // A named pipe would block us until it has a writer.
     let found = std::fs::metadata(path).map_err(|error| unreadable(error.to_string()))?;
     if !found.is_file() {
         return Err(unreadable("it is no regular file; name a .npy file".into()));

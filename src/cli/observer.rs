@@ -1,5 +1,5 @@
-//! Who asks running tasks: an observer, a task of no cluster that proves the secret like any other and hands nothing
-//! over. Also what is said of those who cannot be asked.
+//! Asking running tasks: an observer, a task of no cluster, proves the secret like any other and hands nothing over.
+//! Also what is said of tasks that cannot be asked.
 //!
 //! Knows settings, clusters and the engine's calls; not what is asked.
 
@@ -14,10 +14,10 @@ use super::report::wrapped;
 use super::settings::SettingArgs;
 use super::terminal::Terminal;
 use super::units;
-use crate::cluster::{ClusterSpec, Membership, Surroundings, resolve};
-use crate::control::{Address, read_answer};
-use crate::engine::{Connected, Engine, Loaded, OBSERVER_JOB};
-use crate::ground::{Code, Status, TaskName, catalogue};
+use rendez::cluster::{ClusterSpec, Membership, Surroundings, resolve};
+use rendez::control::{Address, read_answer};
+use rendez::engine::{Connected, Engine, Loaded, OBSERVER_JOB};
+use rendez::ground::{Code, Status, TaskName, catalogue};
 
 /// At most so many tasks are asked at once, each on a thread of its own.
 const ASKED_AT_ONCE: usize = 64;
@@ -36,21 +36,21 @@ pub struct AskArgs {
     pub settings: SettingArgs,
 }
 
-/// An engine that looks and hands nothing over, and whom it asks.
+/// An engine that looks and hands nothing over, and the tasks that it asks.
 pub(super) struct Observer {
     engine: Engine,
     targets: Vec<Target>,
     patience: Duration,
 }
 
-/// One who is asked.
+/// One task that is asked.
 pub(super) struct Target {
     address: Address,
-    /// Its name, once that is known: who was given by address says it.
+    /// Its name, once known: a task given by address says it.
     task: OnceLock<TaskName>,
 }
 
-/// Those who could not be asked.
+/// The tasks that could not be asked.
 #[derive(Default)]
 pub(super) struct Unanswered {
     first: Option<CliError>,
@@ -58,7 +58,7 @@ pub(super) struct Unanswered {
 }
 
 impl Observer {
-    /// Asks `whom`: tasks of the cluster or of `[peers]`, and addresses. Nobody named is everybody.
+    /// Asks `whom`: tasks of the cluster or of `[peers]`, and addresses. An empty list means all tasks.
     pub(super) fn new(args: &AskArgs, whom: &[String]) -> Result<Self, CliError> {
         let loaded = args.settings.load()?;
         let targets = targets(&loaded, whom)?;
@@ -68,12 +68,14 @@ impl Observer {
         config.peers.clear();
         config.known.clear();
         (config.shards, config.share_cores) = (1, true);
-        // Who measures says how to wait; who only asks sleeps.
+        // A measurement says how to wait; a mere query sleeps.
         if !args.settings.flags.iter().any(|(key, _)| *key == "poll") {
-            config.poll = crate::drive::PollPolicy::Park;
+            config.poll = rendez::drive::PollPolicy::Park;
         }
         config.arena.segment_bytes = 1 << 20;
         (config.closed, config.epoch) = (false, None);
+        // The task that is asked may run with these settings, and have the address.
+        config.metrics = None;
         let engine = Engine::start(config)?;
         for target in &targets {
             if let Some(task) = target.task.get() {
@@ -87,7 +89,7 @@ impl Observer {
         })
     }
 
-    /// Whom it asks.
+    /// The tasks that it asks.
     pub(super) fn targets(&self) -> &[Target] {
         &self.targets
     }
@@ -97,7 +99,7 @@ impl Observer {
         self.patience
     }
 
-    /// Connects, and learns who it is.
+    /// Connects, and learns the task's name.
     ///
     /// # Errors
     /// As [`Engine::reach`].
@@ -135,7 +137,7 @@ impl Observer {
         read_answer(&target.name(), &answer)
     }
 
-    /// Asks everybody at once, so that those who are silent keep nobody waiting twice.
+    /// Asks all targets at once, so that several silent ones cost one timeout.
     pub(super) fn ask_all<T: Message + Default>(
         &self,
         method: u32,
@@ -144,7 +146,7 @@ impl Observer {
         self.of_all(|target| self.ask(target, method, question))
     }
 
-    /// Does the same with everybody at once.
+    /// Does the same with all targets at once.
     pub(super) fn of_all<T: Send>(
         &self,
         work: impl Fn(&Target) -> Result<T, Status> + Sync,
@@ -242,7 +244,7 @@ fn why(status: &Status) -> String {
     }
 }
 
-/// Whom `whom` names.
+/// The tasks that `whom` names.
 fn targets(loaded: &Loaded, whom: &[String]) -> Result<Vec<Target>, CliError> {
     let mut known: Option<Vec<(TaskName, Address)>> = None;
     let mut targets = Vec::new();
@@ -288,7 +290,7 @@ fn everybody(loaded: &Loaded) -> Result<Vec<(TaskName, Address)>, CliError> {
     let mut all: Vec<(TaskName, Address)> = match cluster(loaded) {
         Ok(spec) => spec
             .tasks()
-            .map(|(task, address)| (task, crate::server::dialled(address)))
+            .map(|(task, address)| (task, rendez_dataflow::server::dialled(address)))
             .collect(),
         Err(status)
             if status.reason() == catalogue::CLUSTER_UNRESOLVED

@@ -1,8 +1,8 @@
 //! `rendez report`: interval logs as one page for people, with everything in it: no script, no font, no address.
 //!
-//! Knows logs of HdrHistogram, and not who wrote them. Plots are SVG within the page, drawn here: their colours are the
-//! page's own variables, which is what lets one page be read in the dark, by day and on paper, and what no crate that
-//! draws does.
+//! Knows logs of HdrHistogram, and not what wrote them. Plots are SVG within the page, drawn here: their colours are
+//! the page's own variables, which is what lets one page be read in the dark, by day and on paper, and what no crate
+//! that draws does.
 
 mod log;
 mod plot;
@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 
 use super::error::CliError;
 use super::units::show_nanos;
-use crate::files::Output;
 use log::{Log, Series};
 use plot::{Curve, Scale};
+use rendez::files::Output;
 
 /// Examples of its use.
 pub(super) const EXAMPLES: &str = "\

@@ -1,4 +1,4 @@
-//! `rendez pending`: everything that waits in a cluster, by whom it waits for, the oldest first.
+//! `rendez pending`: everything that waits in a cluster, by the task it waits for, the oldest first.
 //!
 //! Knows what tasks answer, and how wide a terminal is.
 
@@ -10,10 +10,10 @@ use super::observer::{Observer, Unanswered};
 use super::report::lay_out;
 use super::terminal::Terminal;
 use super::units::{show_bytes, show_nanos};
-use crate::engine::services;
-use crate::proto::services::{PendingItem, PendingReply, PendingRequest};
+use rendez::engine::services;
+use rendez_proto::services::{PendingItem, PendingReply, PendingRequest};
 
-/// Runs it: every waiting receive and parked value of the cluster, and on whom it waits.
+/// Runs it: every waiting receive and parked value of the cluster, and the task it waits for.
 ///
 /// # Errors
 /// What is wrong with settings or cluster; why a task cannot be asked.

@@ -18,7 +18,7 @@ use super::settings::SettingArgs;
 use super::shelf::{Shelf, Told};
 use super::terminal::Terminal;
 use super::units::{self, show_bytes, show_nanos};
-use crate::ground::{Code, Status, TaskName};
+use rendez::ground::{Code, Status, TaskName};
 
 /// Examples of their use.
 pub(super) const EXAMPLES: &str = "\
@@ -80,7 +80,7 @@ const DRAIN: Duration = Duration::from_secs(5);
 /// Runs `push`.
 ///
 /// # Errors
-/// What is wrong with files, settings or cluster; `Unavailable` or `DeadlineExceeded` if nobody takes it; why it could
+/// What is wrong with files, settings or cluster; `Unavailable` or `DeadlineExceeded` if no task takes it; why it could
 /// not be written there.
 pub fn push(args: &PushArgs, terminal: &mut Terminal) -> Result<(), CliError> {
     let to = TaskName::parse(&args.to).map_err(Status::from)?;
@@ -194,7 +194,7 @@ fn digest_of(file: &str, sum: &str, width: Option<usize>) -> String {
     wrapped("sha256 ", &format!("{sum}  {file} (the same there)"), width)
 }
 
-fn way_to(connected: &[crate::engine::Connected], task: &TaskName) -> &'static str {
+fn way_to(connected: &[rendez::engine::Connected], task: &TaskName) -> &'static str {
     let peer = connected.iter().find(|peer| peer.task == *task);
     peer.map_or("no path", |peer| peer.path.name())
 }

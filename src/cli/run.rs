@@ -1,4 +1,4 @@
-//! `rendez run`: a graph that TensorFlow or anybody else wrote, run from the command line: feeds in, fetches out.
+//! `rendez run`: a graph that TensorFlow or another program wrote, run from the command line: feeds in, fetches out.
 //!
 //! Knows sessions, files and tables; nothing of how a graph is run.
 
@@ -17,14 +17,14 @@ use super::serve;
 use super::settings::SettingArgs;
 use super::terminal::Terminal;
 use super::units::{self, show_nanos, show_rate};
-use crate::files::Output;
-use crate::graph::decode;
-use crate::ground::limits::GRAPH_BYTES_MAX;
-use crate::ground::traceparent::NoTraceparent;
-use crate::ground::{Status, Traceparent};
-use crate::memory::Tensor;
-use crate::proto::tensorflow::GraphDef;
-use crate::server::{Server, Session, StepOptions};
+use rendez::files::Output;
+use rendez::ground::limits::GRAPH_BYTES_MAX;
+use rendez::ground::traceparent::NoTraceparent;
+use rendez::ground::{Status, Traceparent};
+use rendez::memory::Tensor;
+use rendez_dataflow::graph::decode;
+use rendez_dataflow::server::{Server, Session, StepOptions};
+use rendez_proto::tensorflow::GraphDef;
 
 mod show;
 
@@ -107,7 +107,7 @@ fn traceparent(text: &str) -> Result<Traceparent, String> {
         .map_err(|error: NoTraceparent| error.to_string())
 }
 
-/// The trace of the environment, if it holds one. What is none was not meant for us alone, and stops nobody.
+/// The trace of the environment, if it holds one. An invalid one is ignored: the variable is not ours alone.
 fn inherited(value: Option<OsString>) -> Option<Traceparent> {
     let value = value?;
     let trace = value.to_str().unwrap_or_default().parse();

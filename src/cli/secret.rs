@@ -15,7 +15,7 @@ use rustix::fs::{MemfdFlags, Mode, SealFlags};
 
 use super::error::CliError;
 use super::terminal::Terminal;
-use crate::engine::{Config, Setting};
+use rendez::engine::{Config, Setting};
 
 /// Bytes of a secret before it is written as text.
 const BYTES: usize = 32;
@@ -57,7 +57,7 @@ pub fn run(command: &SecretCommand, terminal: &mut Terminal) -> Result<(), CliEr
 fn write_new(path: &Path) -> std::io::Result<()> {
     let text = draw()?;
     let mut options = File::options();
-    // Nobody else may read it at any time, and no link is followed to another file.
+    // No other user may read it at any time, and no link is followed to another file.
     let mut file = options
         .write(true)
         .create_new(true)

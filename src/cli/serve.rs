@@ -16,12 +16,12 @@ use super::meeting::Board;
 use super::settings::SettingArgs;
 use super::terminal::Terminal;
 use super::units;
-use crate::cluster::{Resolved, resolve};
-use crate::control::Services;
-use crate::engine::Engine;
-use crate::ground::TaskName;
-use crate::server::Server;
-use crate::shard::Path;
+use rendez::cluster::{Resolved, resolve};
+use rendez::control::Services;
+use rendez::engine::Engine;
+use rendez::ground::TaskName;
+use rendez::trace::Path;
+use rendez_dataflow::server::Server;
 
 /// Options of `serve`.
 #[derive(Args, Clone, PartialEq, Debug)]
@@ -75,7 +75,7 @@ pub fn run(args: &ServeArgs, terminal: &mut Terminal) -> Result<(), CliError> {
         Ok(())
     };
     if checked.is_ok() && !args.once {
-        // Whoever waits here does nothing: the shards, the control plane and this thread sleep.
+        // An idle server does nothing here: the shards, the control plane and this thread sleep.
         while signals.recv() == Ok(SIGUSR1) {
             terminal.line(dumped(&engine))?;
         }
@@ -100,8 +100,8 @@ fn dumped(engine: &Engine) -> String {
     }
 }
 
-/// Starts the task that settings and surroundings describe. `patience` replaces the usual wait for peers: who waits for
-/// one that is not there then hears from the dial, which knows why.
+/// Starts the task that settings and surroundings describe. `patience` replaces the usual wait for peers: a wait for an
+/// absent one is then ended by the dial, which knows why.
 pub(super) fn start(
     settings: &SettingArgs,
     patience: Duration,

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
 use super::error::CliError;
-use crate::engine::{Config, Loaded, SETTINGS, Setting, Sources};
+use rendez::engine::{Config, Loaded, SETTINGS, Setting, Sources};
 
 /// The setting that names the folder whose files graphs may touch.
 const FILES_ROOT: &str = "files_root";

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use super::error::CliError;
 use super::exchange::{Manifest, Sink, Taken};
-use crate::files::Output;
-use crate::shard::Path as Way;
+use rendez::files::Output;
+use rendez::trace::Path as Way;
 
 /// A tensor that was taken: what is told of it.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ impl<'a> Shelf<'a> {
     /// Opens what is at `out`. `progress` hears of bytes: how many came, and of how many.
     ///
     /// # Errors
-    /// `FILE_UNWRITABLE`: nothing was asked of anybody yet.
+    /// `FILE_UNWRITABLE`: no task was asked for anything yet.
     pub(super) fn open(
         out: Option<&Path>,
         progress: &'a mut dyn FnMut(u64, u64),

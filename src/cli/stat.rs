@@ -12,8 +12,8 @@ use super::observer::{Observer, Unanswered};
 use super::report::lay_out;
 use super::terminal::Terminal;
 use super::units::{self, show_bytes, show_nanos, show_rate};
-use crate::engine::services;
-use crate::proto::services::{StatReply, StatRequest};
+use rendez::engine::services;
+use rendez_proto::services::{StatReply, StatRequest};
 
 /// Options of `stat`.
 #[derive(Args, Clone, PartialEq, Debug)]
@@ -132,7 +132,7 @@ fn row(task: &str, reply: &StatReply, rate: Option<f64>) -> Vec<String> {
 }
 
 fn stage_rows(task: &str, reply: &StatReply) -> Vec<Vec<String>> {
-    let row = |stage: &crate::proto::services::StageStat| {
+    let row = |stage: &rendez_proto::services::StageStat| {
         vec![
             task.to_owned(),
             stage.way.clone(),

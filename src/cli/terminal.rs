@@ -63,7 +63,7 @@ impl Terminal {
     /// Writes one line, and flushes: a reader sees a result when there is one.
     ///
     /// # Errors
-    /// What the output says; `BrokenPipe` if nobody reads any more.
+    /// What the output says; `BrokenPipe` if the reader is gone.
     pub fn line(&mut self, text: impl Display) -> io::Result<()> {
         writeln!(self.out, "{text}")?;
         self.out.flush()

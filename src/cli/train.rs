@@ -33,12 +33,12 @@ use super::secret::Inherited;
 use super::settings::SettingArgs;
 use super::terminal::Terminal;
 use super::units;
-use crate::cluster::ClusterSpec;
-use crate::engine::Config;
-use crate::ground::{Status, TaskName, catalogue};
-use crate::memory::Tensor;
-use crate::proto::tensorflow::ConfigProto;
-use crate::server::{Server, Session};
+use rendez::cluster::ClusterSpec;
+use rendez::engine::Config;
+use rendez::ground::{Status, TaskName, catalogue};
+use rendez::memory::Tensor;
+use rendez_dataflow::server::{Server, Session};
+use rendez_proto::tensorflow::ConfigProto;
 
 /// How often the chief tests what was learnt, and looks after its tasks.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -262,7 +262,7 @@ impl Training<'_> {
         } else {
             network::test(self.jobs)?
         };
-        // Who only tests needs no worker: one that is gone does not keep it from that.
+        // A test needs no worker: one that is gone does not prevent it.
         let filters: &[&str] = if self.args.sync {
             &[]
         } else {

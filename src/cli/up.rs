@@ -22,11 +22,11 @@ use super::serve;
 use super::settings::SettingArgs;
 use super::terminal::Terminal;
 use super::units;
-use crate::cluster::{ClusterSpec, HostPort};
-use crate::engine::{SETTINGS, Setting};
-use crate::ground::{Status, TaskName, catalogue};
+use rendez::cluster::{ClusterSpec, HostPort};
+use rendez::engine::{SETTINGS, Setting};
+use rendez::ground::{Status, TaskName, catalogue};
 
-/// What a task runs that nobody names a program for.
+/// What a task runs if no program is named for it.
 const OWN: &str = "rendez serve";
 
 /// How much longer than its own drain a task may take to end once it was told to.
@@ -94,7 +94,7 @@ pub fn run(args: &UpArgs, terminal: &mut Terminal) -> Result<(), CliError> {
     std::thread::spawn({
         let news = news.clone();
         move || {
-            // Who asks for a recording asks a task for it.
+            // A recording is asked of a task, not here.
             while let Ok(signal) = signals.recv() {
                 if signal == SIGUSR1 {
                     continue;
@@ -137,7 +137,7 @@ pub fn run(args: &UpArgs, terminal: &mut Terminal) -> Result<(), CliError> {
     outcome
 }
 
-fn spec(loaded: &crate::engine::Loaded) -> Result<ClusterSpec, CliError> {
+fn spec(loaded: &rendez::engine::Loaded) -> Result<ClusterSpec, CliError> {
     let missing = || {
         let message = "the file has no [cluster]: list jobs and their addresses there";
         CliError::from(Status::of(catalogue::CLUSTER_UNRESOLVED, message))
@@ -231,7 +231,7 @@ fn spawn(
     })
 }
 
-/// Reads a task's lines until it closes the pipe. A line is cut where it is longer than anybody reads.
+/// Reads a task's lines until it closes the pipe. A line longer than any reader needs is cut.
 fn listen(index: usize, pipe: Option<impl Read + Send + 'static>, news: &mpsc::Sender<News>) {
     const LINE_MAX: u64 = 64 << 10;
     let Some(pipe) = pipe else { return };
@@ -253,7 +253,7 @@ fn listen(index: usize, pipe: Option<impl Read + Send + 'static>, news: &mpsc::S
     });
 }
 
-/// Passes lines on until all have ended, one has failed, or somebody interrupts.
+/// Passes lines on until all have ended, one has failed, or an interrupt comes.
 fn watch(
     tasks: &mut [Task],
     heard: &mpsc::Receiver<News>,

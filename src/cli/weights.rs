@@ -28,8 +28,8 @@ use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use safetensors::tensor::{Dtype as FileDType, Metadata, TensorInfo};
 
 use super::error::CliError;
-use crate::ground::shape::ShapeError;
-use crate::ground::{DType, Shape, TensorMeta};
+use rendez::ground::shape::ShapeError;
+use rendez::ground::{DType, Shape, TensorMeta};
 
 /// Bytes of the header's own length.
 const LENGTH_BYTES: u64 = 8;
@@ -139,7 +139,7 @@ impl Weights {
     pub fn open(path: &Path) -> Result<Self, WeightsError> {
         let name = path.display().to_string();
         let unreadable = |error: io::Error| unreadable(&name, &error);
-        // A named pipe would block the open until somebody writes to it: look before opening.
+        // A named pipe would block the open until it has a writer: look before opening.
         let found = std::fs::metadata(path).map_err(unreadable)?;
         if !found.is_file() {
             let what = if found.is_dir() {
@@ -255,7 +255,7 @@ impl Weights {
     }
 }
 
-/// What is wrong with some bytes, and where; the file's name is added by whoever knows it.
+/// What is wrong with some bytes, and where; the file's name is added by the code that knows it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Fault {
     /// Not a safetensors file.

@@ -26,11 +26,11 @@ use super::bench::{Case, Measured, Workload};
 use super::error::CliError;
 use super::machine::{self, Pair};
 use super::stopwatch::Stopwatch;
-use crate::control::Address;
-use crate::engine::{Config, Engine, Require};
-use crate::ground::limits::INLINE_MAX;
-use crate::ground::{DType, Key, Shape, Status, StepId, TensorMeta};
-use crate::memory::Tensor;
+use rendez::control::Address;
+use rendez::engine::{Config, Engine, Require};
+use rendez::ground::limits::INLINE_MAX;
+use rendez::ground::{DType, Key, Shape, Status, StepId, TensorMeta};
+use rendez::memory::Tensor;
 
 /// The hidden subcommand of the far side.
 pub const PEER_COMMAND: &str = "bench-peer";

@@ -1,12 +1,14 @@
-//! What every tensor of rendez passes, and nothing else: it builds in half a minute, so that changing and measuring it
-//! is a short loop. Use it through `rendez`, which re-exports its rooms.
+//! The path of every tensor of rendez, and nothing else: this crate builds in half a minute, so that changing and
+//! measuring it is a short loop. Use it through `rendez`, which re-exports its rooms.
 //!
 //! * Floor 0: [`ground`], the plain values that everything is made of. [`sync`], the atomics.
 //! * Floor 1: [`wire`], the hot frames as bytes.
 //! * Floor 3, the pure column: [`rendezvous`], the matching table, and [`channel`], the protocol with one peer. No
 //!   clock, no I/O, no `unsafe`.
 //! * Floor 3, the machine column: [`memory`], where tensors lie, and [`fabric`], which moves frames and bytes.
-//! * Floor 4: [`shard`], the loop, the only room where the columns meet; and [`drive`], who turns it.
+//! * Floor 4: [`trace`], what times hand-overs; [`mail`], how other threads reach a shard; [`shard`], the loop, the
+//!   only room where the columns meet; and [`drive`], which thread turns it. Above them [`testing`], shards turned by
+//!   hand.
 
 #[macro_use]
 #[doc(hidden)]
@@ -26,5 +28,11 @@ pub mod rendezvous;
 pub mod fabric;
 pub mod memory;
 
+pub mod trace;
+
+pub mod mail;
+
 pub mod drive;
 pub mod shard;
+
+pub mod testing;

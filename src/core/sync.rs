@@ -1,11 +1,11 @@
 //! The atomics, cells and queues of every concurrent structure, named once so that a model checker can swap them.
 //!
-//! Knows nothing of who uses it. A file that imports its atomics from `crate::sync` and nowhere else can be
-//! included (`#[path]`) by a test whose root holds a `mod sync` that re-exports loom's types under the same
-//! names: the model checker then explores the very source that runs in production.
+//! Knows nothing of its users. A file that imports its atomics from `crate::sync` and nowhere else can be included
+//! (`#[path]`) by a test whose root holds a `mod sync` that re-exports loom's types under the same names: the model
+//! checker then explores the very source that runs in production.
 
 pub use core::sync::atomic::{
-    AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+    AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
 };
 pub(crate) use std::sync::{Arc, Mutex, MutexGuard};
 

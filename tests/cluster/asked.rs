@@ -75,6 +75,23 @@ fn nobody_listens_there() {
     );
 }
 
+/// The settings of the task that is asked may be those of whoever asks: its address for metrics stays its own.
+#[test]
+fn a_task_with_metrics_is_asked_by_its_own_settings() {
+    let place = Place::new();
+    let [port, metrics] = free_ports();
+    let settings = format!("metrics = \"127.0.0.1:{metrics}\"\n");
+    let settings = place.file("settings.toml", &settings);
+    let of_task = ["--config", text(&settings)];
+    let spec = format!("a=127.0.0.1:{port}");
+    let task = serve(&place, &spec, &of_task);
+    for question in QUESTIONS {
+        let more = ["--cluster", &spec, "--config", text(&settings)];
+        ask(&place, question, &more).well();
+    }
+    task.stop().well();
+}
+
 #[test]
 fn a_stopped_process_is_told_from_one_that_is_not_there() {
     let place = Place::new();

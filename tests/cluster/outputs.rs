@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
-use rendez::cli::histogram::{HdrLog, Interval, Recorder};
+use rendez_cli::histogram::{HdrLog, Interval, Recorder};
 use rustix::process::Signal;
 
 use crate::support::{Place, Process, free_ports, text};

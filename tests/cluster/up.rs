@@ -173,8 +173,8 @@ fn what_waits_is_told_and_comes_when_it_is_pushed() {
     );
     let pulled = pull.finish().well();
     assert!(pulled.said.contains("every byte right"), "{}", pulled.said);
-    let copy = rendez::cli::weights::Weights::open(&out).expect("a file of weights");
-    let original = rendez::cli::weights::Weights::built_in().expect("the program's own");
+    let copy = rendez_cli::weights::Weights::open(&out).expect("a file of weights");
+    let original = rendez_cli::weights::Weights::built_in().expect("the program's own");
     assert_eq!(copy.entries().len(), original.entries().len());
 }
 

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use prost::Message;
 use rendez::control::{ControlConfig, Incoming, PathWish, RuntimeKind, Services};
 use rendez::ground::{Code, Incarnation, Status};
-use rendez::proto::envelope::Body;
-use rendez::proto::{self, Envelope};
+use rendez_proto::envelope::Body;
+use rendez_proto::{self as proto, Envelope};
 
 use super::raw::Raw;
 use super::refusals::connected_to;

@@ -5,9 +5,9 @@ use std::os::fd::AsFd;
 
 use rendez::control::RuntimeKind;
 use rendez::ground::{Code, Status};
-use rendez::proto;
-use rendez::proto::envelope::Body;
-use rendez::proto::hello_reply::Outcome;
+use rendez_proto as proto;
+use rendez_proto::envelope::Body;
+use rendez_proto::hello_reply::Outcome;
 
 use super::raw::{PREAMBLE, Raw, connect, hello, lane_pair, send};
 use super::support::{Answers, BOTH, Task, config, memory, offer, start, start_with};

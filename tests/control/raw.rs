@@ -7,8 +7,8 @@ use std::os::unix::net::UnixStream;
 
 use prost::Message;
 use rendez::control::{Address, PROTOCOL_VERSION};
-use rendez::proto::envelope::Body;
-use rendez::proto::{self, Envelope};
+use rendez_proto::envelope::Body;
+use rendez_proto::{self as proto, Envelope};
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
     SocketFlags, SocketType,

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use rendez::control::{Address, PROTOCOL_VERSION, PeerGone, RuntimeKind};
 use rendez::ground::{Code, Status};
-use rendez::proto::envelope::Body;
-use rendez::proto::hello_reply::Outcome;
-use rendez::proto::{self, Hello, descriptor::Kind};
+use rendez_proto::envelope::Body;
+use rendez_proto::hello_reply::Outcome;
+use rendez_proto::{self as proto, Hello, descriptor::Kind};
 
 use super::raw::{PREAMBLE, Raw, connect, hello, lane_pair, send};
 use super::support::{Answers, BOTH, PATIENCE, Task, config, eventfd, memory, start, start_with};

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use prost::Message;
 use rendez::control::{Address, PathWish, PeerGone, RuntimeKind};
 use rendez::ground::{Code, Incarnation, Status};
-use rendez::proto::envelope::Body;
-use rendez::proto::hello_reply::Outcome;
-use rendez::proto::{self, Envelope};
+use rendez_proto::envelope::Body;
+use rendez_proto::hello_reply::Outcome;
+use rendez_proto::{self as proto, Envelope};
 
 use super::raw::hello;
 use super::relay::Relay;

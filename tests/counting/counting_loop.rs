@@ -1,8 +1,8 @@
 //! A loop of a graph that counts, for those who count or time what an iteration costs.
 
-use rendez::graph::{Builder, Output, ints};
 use rendez::ground::Status;
-use rendez::proto::tensorflow::DataType;
+use rendez_dataflow::graph::{Builder, Output, ints};
+use rendez_proto::tensorflow::DataType;
 
 /// Counts from `from` up to `limit` by ones: nine nodes run in each iteration. Gives what comes out of the loop.
 pub(crate) fn count_up(graph: &mut Builder, from: Output, limit: Output) -> Result<Output, Status> {

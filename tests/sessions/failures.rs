@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use rendez::ground::{Code, Status, catalogue};
-use rendez::proto::tensorflow::GraphDef;
-use rendez::server::{PartialRun, Session};
+use rendez_dataflow::server::{PartialRun, Session};
+use rendez_proto::tensorflow::GraphDef;
 
 use crate::support::*;
 
@@ -140,7 +140,7 @@ fn a_worker_that_is_killed_in_mid_step_ends_it_and_one_that_restarts_has_no_sess
     stop_all(&servers);
 }
 
-fn support_session(server: &rendez::server::Server) -> Session {
+fn support_session(server: &rendez_dataflow::server::Server) -> Session {
     session(server, waits_on_first())
 }
 

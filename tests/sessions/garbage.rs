@@ -6,12 +6,12 @@ use prost::Message;
 use rendez::engine::Engine;
 use rendez::ground::{Key, StepId, TaskName, catalogue};
 use rendez::memory::Tensor;
-use rendez::proto::services::LineMessage;
-use rendez::proto::tensorflow::{
+use rendez_dataflow::server::{Server, Session};
+use rendez_proto::services::LineMessage;
+use rendez_proto::tensorflow::{
     CleanupGraphRequest, CreateWorkerSessionRequest, DeleteWorkerSessionRequest,
     DeregisterGraphRequest, GraphDef, RegisterGraphResponse, RunGraphRequest,
 };
-use rendez::server::{Server, Session};
 
 use crate::support::*;
 

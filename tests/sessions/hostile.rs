@@ -5,13 +5,13 @@ use std::time::Duration;
 use prost::Message;
 use rendez::engine::Engine;
 use rendez::ground::{Key, StepId, catalogue};
-use rendez::proto::services::{LineMessage, OpenLineRequest};
-use rendez::proto::tensorflow::{
+use rendez_dataflow::server::Server;
+use rendez_proto::services::{LineMessage, OpenLineRequest};
+use rendez_proto::tensorflow::{
     CleanupAllRequest, CreateSessionResponse, CreateWorkerSessionRequest, GetStatusResponse,
     LoggingRequest, LoggingResponse, RunOptions, RunStepRequest, TraceOpts, TracingRequest,
     TracingResponse,
 };
-use rendez::server::Server;
 
 use crate::support::*;
 

@@ -5,8 +5,8 @@ use std::process::{Command, Stdio};
 
 use prost::Message;
 use rendez::ground::{Code, catalogue};
-use rendez::proto::tensorflow::{GraphDef, NodeDef};
-use rendez::server::Session;
+use rendez_dataflow::server::Session;
+use rendez_proto::tensorflow::{GraphDef, NodeDef};
 
 use crate::support::*;
 
@@ -124,7 +124,7 @@ fn a_graph_that_is_cut_short_is_no_graph_or_a_smaller_one() {
     let bytes = whole().encode_to_vec();
     let mut refused = 0;
     for len in 0..bytes.len() {
-        match rendez::graph::decode(&bytes[..len]) {
+        match rendez_dataflow::graph::decode(&bytes[..len]) {
             Ok(graph) => {
                 assert!(graph.node.len() < whole().node.len() || graph.encode_to_vec().len() <= len)
             }

@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use rendez::ground::{Code, Traceparent, catalogue};
 use rendez::memory::Tensor;
-use rendez::proto::tensorflow::ConfigProto;
-use rendez::server::{Server, Session, StepOptions};
-use rendez::shard::recorder::{Event, Recording};
+use rendez::trace::recorder::{Event, Recording};
+use rendez_dataflow::server::{Server, Session, StepOptions};
+use rendez_proto::tensorflow::ConfigProto;
 
 use crate::support::*;
 
@@ -15,7 +15,7 @@ const FIRST: &str = "/job:worker/task:0";
 const SECOND: &str = "/job:worker/task:1";
 
 /// `there = x + a` on the first worker, `back = there * b` on the second, `sum = there + back` on the ps.
-fn over_three() -> rendez::proto::tensorflow::GraphDef {
+fn over_three() -> rendez_proto::tensorflow::GraphDef {
     let mut graph = Draft::new();
     let x = graph.placeholder("x");
     let a = graph.on(FIRST).constant("a", &[1.0, 2.0]);

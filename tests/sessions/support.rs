@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use rendez::cluster::{ClusterSpec, HostPort};
 use rendez::drive::PollPolicy;
 use rendez::engine::{Config, Engine};
-use rendez::graph::{Builder, Ops, Output, PartialShape, floats, ints};
 use rendez::ground::{Shape, TaskName};
 use rendez::memory::Tensor;
-use rendez::proto::tensorflow::{DataType, GraphDef};
-use rendez::server::{Load, Server, Session};
+use rendez_dataflow::graph::{Builder, Ops, Output, PartialShape, floats, ints};
+use rendez_dataflow::server::{Load, Server, Session};
+use rendez_proto::tensorflow::{DataType, GraphDef};
 
 /// How long anything may take that has no promised bound, before a test fails instead of hanging.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);

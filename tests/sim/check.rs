@@ -3,7 +3,7 @@
 //! It looks, and changes nothing.
 
 use rendez::fabric::{AnyPort, FaultyPort};
-use rendez::shard::solo::Holdings;
+use rendez::testing::solo::Holdings;
 
 use crate::world::{World, faulty};
 

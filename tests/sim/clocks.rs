@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rendez::ground::rng::Rng;
-use rendez::shard::Clock;
+use rendez::trace::Clock;
 
 /// The clock of one task.
 #[derive(Debug)]

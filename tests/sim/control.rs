@@ -12,7 +12,7 @@ use rendez::ground::device::TaskName;
 use rendez::ground::{Incarnation, Status, StepId};
 use rendez::memory::{MappedSegment, Segment};
 use rendez::shard::Observer;
-use rendez::shard::solo::{End, Greeting};
+use rendez::testing::solo::{End, Greeting};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
 use crate::model::is_bound;

@@ -7,7 +7,7 @@ use rendez::ground::limits;
 use rendez::ground::rng::Rng;
 use rendez::rendezvous::Limits;
 use rendez::shard::Settings;
-use rendez::shard::solo::Queues;
+use rendez::testing::solo::Queues;
 
 /// A world's measures. A scripted test starts from [`Dials::calm`] and changes what it is about.
 #[derive(Clone, Debug)]

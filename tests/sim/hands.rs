@@ -2,7 +2,7 @@
 
 use rendez::ground::{DType, Key, Nanos, Shape, Status, StepId, TensorMeta};
 use rendez::memory::Tensor;
-use rendez::shard::solo::Waiting;
+use rendez::testing::solo::Waiting;
 
 use crate::world::World;
 

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 
 use rendez::ground::rng::Rng;
 use rendez::ground::{Code, Key, Status};
-use rendez::shard::Received;
-use rendez::shard::solo::Waiting;
+use rendez::mail::Received;
+use rendez::testing::solo::Waiting;
 
 /// Ticks after its deadline, all with a turn of each shard of its task and room in the rings between them, in which a
 /// receive must end: hops between shards.

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use rendez::ground::{Code, Key, Nanos, StepId, catalogue};
-use rendez::shard::solo::Queues;
+use rendez::testing::solo::Queues;
 
 use crate::dials::Dials;
 use crate::hands::number_of;

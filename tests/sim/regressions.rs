@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use rendez::ground::{Code, Incarnation, Key, Nanos, StepId, catalogue};
-use rendez::shard::Path;
-use rendez::shard::solo::Waiting;
+use rendez::testing::solo::Waiting;
+use rendez::trace::Path;
 
 use crate::dials::Dials;
 use crate::hands::number_of;
@@ -74,7 +74,7 @@ fn an_offer_that_finds_no_lease_free_is_copied() {
 /// Offered again after a broken write, while no lease was free: nobody fetched it.
 #[test]
 fn an_offer_renewed_is_still_wanted() {
-    pass([Dials::plain(746)], "offered_again_and_no_lease");
+    pass([Dials::of_seed(746)], "offered_again_and_no_lease");
 }
 
 /// The demand of an offer was taken back before it was asked: the offer stayed at its sender for ever.

@@ -1,9 +1,10 @@
 //! Returned: leases that are sent back to whose memory they are, and what comes between.
 
 use rendez::ground::{Key, StepId, catalogue};
+use rendez::mail::Received;
 use rendez::memory::Tensor;
-use rendez::shard::solo::Waiting;
-use rendez::shard::{Path, Received};
+use rendez::testing::solo::Waiting;
+use rendez::trace::Path;
 
 use crate::dials::Dials;
 use crate::hands::number_of;

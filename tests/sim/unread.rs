@@ -1,8 +1,8 @@
 //! Unread: receives that were cancelled or dropped, and what becomes of values that were on their way to them.
 
 use rendez::ground::{Code, Key, Nanos, Status, StepId, catalogue};
-use rendez::shard::solo::Waiting;
 use rendez::shard::{Task, TaskContext, TaskEvent};
+use rendez::testing::solo::Waiting;
 
 use crate::dials::Dials;
 use crate::hands::number_of;

@@ -12,9 +12,11 @@ use rendez::fabric::{AnyPort, FaultyPort, LoopbackPort, TcpConfig, TcpPort};
 use rendez::ground::device::TaskName;
 use rendez::ground::rng::Rng;
 use rendez::ground::{Incarnation, Status};
+use rendez::mail::Received;
 use rendez::memory::{ArenaConfig, HugePages, Segment};
-use rendez::shard::solo::{Solo, Team};
-use rendez::shard::{Observer, Path, Progress, Received};
+use rendez::shard::{Observer, Progress};
+use rendez::testing::solo::{Solo, Team};
+use rendez::trace::Path;
 
 use crate::clocks::NodeClock;
 use crate::control::{Seen, Watch, Wire};

@@ -28,7 +28,12 @@ const TABLE: &[(&str, &[&str])] = &[
     // Floor 3, the machine column.
     ("memory", &["ground", "sync"]),
     ("fabric", &["ground", "sync", "wire", "memory"]),
-    // Floor 4: where the columns meet.
+    // Floor 4: what times hand-overs, how others speak to a shard, and where the columns meet.
+    ("trace", &["ground", "sync", "memory"]),
+    (
+        "mail",
+        &["ground", "sync", "rendezvous", "memory", "fabric", "trace"],
+    ),
     (
         "shard",
         &[
@@ -41,9 +46,28 @@ const TABLE: &[(&str, &[&str])] = &[
             "channel",
             "memory",
             "fabric",
+            "trace",
+            "mail",
         ],
     ),
-    ("drive", &["ground", "sync", "memory", "fabric", "shard"]),
+    (
+        "drive",
+        &["ground", "sync", "memory", "fabric", "mail", "shard"],
+    ),
+    // Above both: shards that are turned by hand.
+    (
+        "testing",
+        &[
+            "ground",
+            "sync",
+            "rendezvous",
+            "memory",
+            "fabric",
+            "trace",
+            "mail",
+            "shard",
+        ],
+    ),
     // Floor 5.
     (
         "control",
@@ -73,8 +97,11 @@ const TABLE: &[(&str, &[&str])] = &[
             "channel",
             "memory",
             "fabric",
+            "trace",
+            "mail",
             "shard",
             "drive",
+            "testing",
             "control",
         ],
     ),
@@ -83,19 +110,18 @@ const TABLE: &[(&str, &[&str])] = &[
         "server",
         &[
             "ground", "sync", "files", "wire", "proto", "graph", "autograd", "cluster", "memory",
-            "shard", "control", "engine",
+            "mail", "shard", "control", "engine",
         ],
     ),
     (
         "rpc",
         &[
             "ground", "sync", "files", "wire", "proto", "graph", "autograd", "cluster", "memory",
-            "shard", "control", "engine", "server",
+            "mail", "shard", "control", "engine", "server",
         ],
     ),
     // Floor 8, and the root, which only lists the rooms.
     ("cli", &["*"]),
-    ("bin", &["*"]),
     ("lib", &["*"]),
 ];
 
@@ -175,6 +201,10 @@ fn imports(source: &Source) -> Vec<Import> {
     let tokens = &source.tokens;
     let mut found = vec![];
     for at in 0..tokens.len() {
+        if is(tokens, at, "rendez_proto") {
+            let (line, room, items) = (tokens[at].line, "proto".into(), vec![]);
+            found.push(Import { line, room, items });
+        }
         let Some(after) = root_path(source, at) else {
             continue;
         };
@@ -193,11 +223,14 @@ fn imports(source: &Source) -> Vec<Import> {
     found
 }
 
-/// Where a path that starts at `at` goes on below the root: behind `crate::`, or behind as many `super::` as the
-/// file is deep.
+/// The crates whose roots list rooms, as the others name them.
+const HOUSES: [&str; 4] = ["crate", "rendez", "rendez_core", "rendez_dataflow"];
+
+/// Where a path that starts at `at` goes on below the root: behind `crate::` or another crate that has rooms, or behind
+/// as many `super::` as the file is deep.
 fn root_path(source: &Source, at: usize) -> Option<usize> {
     let tokens = &source.tokens;
-    if is(tokens, at, "crate") && is(tokens, at + 1, "::") {
+    if HOUSES.iter().any(|house| is(tokens, at, house)) && is(tokens, at + 1, "::") {
         return Some(at + 2);
     }
     let continues = at >= 2 && is(tokens, at - 1, "::") && is(tokens, at - 2, "super");

@@ -1,5 +1,6 @@
 //! Each rule catches a planted violation, and leaves alone what only looks like one.
 
+use crate::book::{self, Page};
 use crate::source::Source;
 use crate::{Violation, check, tables};
 
@@ -61,9 +62,19 @@ fn imports() {
         ("src/fabric/mod.rs", "use crate::wire::Message;"),
         ("src/fabric/mod.rs", "use crate::wire::{Frame, Message};"),
         ("src/shard/mod.rs", "use crate::engine::Engine;"),
+        ("src/trace/stages.rs", "use crate::shard::Shard;"),
+        ("src/trace/stages.rs", "use crate::fabric::AnyPort;"),
+        ("src/mail/call.rs", "use crate::shard::Task;"),
+        ("src/shard/mod.rs", "use crate::testing::solo::Solo;"),
         ("src/control/mod.rs", "use crate::engine::Engine;"),
         ("src/engine/mod.rs", "use crate::cli::Cli;"),
         ("src/engine/mod.rs", "use crate::Engine;"),
+        ("src/graph/mod.rs", "use rendez::engine::Engine;"),
+        (
+            "src/server/mod.rs",
+            "use rendez::{fabric::Port, engine::Engine};",
+        ),
+        ("src/memory/mod.rs", "use rendez_proto::Hello;"),
     ] {
         catches("imports", 2, path, text);
     }
@@ -90,8 +101,12 @@ fn imports() {
             "use crate::channel::Channel;\nuse crate::fabric::Port;",
         ),
         ("src/engine/mod.rs", "use crate::control::Control;"),
-        ("src/cli/mod.rs", "use crate::engine::Engine;"),
-        ("src/bin/rendez.rs", "use rendez::cli;"),
+        ("src/cli/mod.rs", "use rendez::engine::Engine;"),
+        (
+            "src/server/mod.rs",
+            "use rendez_proto::Hello;\nuse rendez::engine::Engine;",
+        ),
+        ("src/cli/main.rs", "use rendez_cli::run;"),
     ] {
         passes(path, text);
     }
@@ -158,7 +173,7 @@ fn words() {
         catches(rule, line, path, text);
     }
     for (path, text) in [
-        ("src/shard/clock.rs", "use std::time::Instant;"),
+        ("src/trace/clock.rs", "use std::time::Instant;"),
         (
             "src/shard/mod.rs",
             "use std::time::Duration;\nuse std::thread;\nfn f() { thread::Builder::new(); }",
@@ -240,6 +255,10 @@ fn unsafe_code() {
         listed("// Safe enough.\nunsafe impl Send for X {}"),
         [("safety", 3)]
     );
+    assert_eq!(
+        listed("unsafe extern \"C\" {\n    fn f();\n}"),
+        [("safety", 2)]
+    );
     let shared = "// SAFETY: both.\nunsafe impl Send for X {}\nunsafe impl Sync for X {}";
     assert_eq!(listed(shared), [("safety", 4)], "one proof each");
     let twice = "fn f() {\n    // SAFETY: both.\n    let x = (unsafe { g() }, unsafe { h() });\n}";
@@ -256,6 +275,7 @@ fn unsafe_code() {
                  // SAFETY: it is too.\n        unsafe { g() },\n    );\n}",
         "// SAFETY: it is.\n#[cfg(unix)]\nunsafe impl Send for X {}",
         "/// # Safety\n/// Be careful.\npub unsafe fn f() {}",
+        "type F = unsafe extern \"C\" fn(u32);\nunsafe extern fn g() {}",
     ] {
         assert_eq!(listed(proved), [], "{proved}");
     }
@@ -352,6 +372,67 @@ fn promises() {
             .map(|violation| violation.line)
             .collect::<Vec<_>>(),
         [7]
+    );
+}
+
+#[test]
+fn the_book() {
+    let page = |path: &str, text: &str| Page {
+        path: path.into(),
+        text: text.into(),
+    };
+    let catalogue = Source::new(
+        "src/ground/catalogue/peers.rs",
+        "//! A planted file.\ncatalogue! {\n    PEER_LOST: Unavailable,\n \"Gone.\",\n \"Restart.\";\n}",
+    );
+    let rules = |pages: &[Page]| {
+        let exists = |path: &str| path == "LICENSE";
+        let found = book::check(pages, std::slice::from_ref(&catalogue), &exists);
+        found
+            .into_iter()
+            .map(|violation| (violation.path, violation.line, violation.rule))
+            .collect::<Vec<_>>()
+    };
+    let broken = |path: &str, line: usize, rule: &'static str| (path.to_owned(), line, rule);
+    let summary = |text: &str| page("src/book/SUMMARY.md", text);
+    let a = "src/book/a.md";
+
+    let good = "# A b\n\n[x](#a-b) [`y`](b/c.md#two_words) [z](api/rendez/index.html) `[no](link)`\n\
+                ```text\n[no](link)\n```\n[out](https://example.com)\n";
+    let both = "[a](a.md)\n- [c](b/c.md)\n";
+    let c = || page("src/book/b/c.md", "## two_words\n\n[a](../a.md)\n");
+    assert_eq!(rules(&[summary(both), page(a, good), c()]), []);
+
+    for dead in ["b/d.md", "b/c.md#three", "#c", "../../LICENSE"] {
+        let text = format!("# A b\n\n[x]({dead})\n");
+        let found = rules(&[summary(both), page(a, &text), c()]);
+        assert_eq!(found, [broken(a, 3, "book-link")], "{dead}");
+    }
+    assert_eq!(rules(&[page("SECURITY.md", "[x](LICENSE)")]), []);
+    assert_eq!(
+        rules(&[page("SECURITY.md", "[x](LICENCE)")]),
+        [broken("SECURITY.md", 1, "book-link")]
+    );
+    assert_eq!(
+        rules(&[summary(""), page(a, "")]),
+        [broken(a, 1, "book-summary")]
+    );
+    assert_eq!(
+        rules(&[summary("[a](a.md) [b](a.md)"), page(a, "")]),
+        [broken("src/book/SUMMARY.md", 1, "book-summary")]
+    );
+    assert_eq!(
+        rules(&[page("SECURITY.md", &"ä".repeat(121))]),
+        [broken("SECURITY.md", 1, "line-length")]
+    );
+
+    let errors = "src/book/reference/errors.md";
+    let row = "### PEER_LOST\n\n`Unavailable`.\nGone.\n\n*What to do:* Restart.\n";
+    assert_eq!(rules(&[page(errors, row)]), []);
+    let stale = row.replace("Gone", "Lost");
+    assert_eq!(
+        rules(&[page(errors, &stale)]),
+        [broken(errors, 1, "book-errors")]
     );
 }
 

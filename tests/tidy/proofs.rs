@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::source::{Source, Token};
+use crate::source::{Kind, Source, Token};
 use crate::{Violation, violation};
 
 /// Rooms that never hold `unsafe`, whatever the list says.
@@ -93,7 +93,16 @@ fn unproved(source: &Source) -> Vec<Violation> {
         let Some(next) = source.tokens.get(at + 1) else {
             continue;
         };
-        if !matches!(next.text.as_str(), "{" | "impl" | "extern") {
+        // A function, and the type of one, use nothing: who calls it does. A foreign declaration says what is there.
+        let is_function = (source.tokens[at + 2..].iter())
+            .find(|token| token.kind != Kind::Text)
+            .is_some_and(|token| token.text == "fn");
+        let is_use = match next.text.as_str() {
+            "{" | "impl" => true,
+            "extern" => !is_function,
+            _ => false,
+        };
+        if !is_use {
             continue;
         }
         let proof = [token.line, statement_line(&source.tokens, at)]

@@ -50,9 +50,12 @@ impl Source {
         }
     }
 
-    /// The room a file of `src/` stands in: the first word of its path there.
+    /// The room a file of `src/` stands in: the first word of its path there. A build script stands in none.
     pub(crate) fn room(&self) -> Option<&str> {
         let inside = self.path.strip_prefix("src/")?;
+        if inside.ends_with("/build.rs") {
+            return None;
+        }
         let first = inside.split('/').next()?;
         Some(first.strip_suffix(".rs").unwrap_or(first))
     }

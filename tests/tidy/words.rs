@@ -6,8 +6,18 @@ use crate::source::{Kind, Source};
 use crate::{Violation, violation};
 
 /// Rooms on the path of every value.
-const HOT: &[&str] = &["wire", "rendezvous", "channel", "memory", "fabric", "shard"];
-/// Rooms whose code is run millions of times a second; `memory` and `shard` also set things up.
+const HOT: &[&str] = &[
+    "wire",
+    "rendezvous",
+    "channel",
+    "memory",
+    "fabric",
+    "trace",
+    "mail",
+    "shard",
+    "testing",
+];
+/// Rooms whose code is run millions of times a second; `memory`, `trace`, `mail` and `shard` also set things up.
 const HOTTEST: &[&str] = &["wire", "rendezvous", "channel", "fabric"];
 /// Rooms without clock, I/O and globals.
 const PURE: &[&str] = &[
@@ -32,6 +42,8 @@ const BELOW_SHARD: &[&str] = &[
     "channel",
     "memory",
     "fabric",
+    "trace",
+    "mail",
 ];
 /// Floors 0 to 4.
 const BELOW_CONTROL: &[&str] = &[
@@ -46,7 +58,10 @@ const BELOW_CONTROL: &[&str] = &[
     "channel",
     "memory",
     "fabric",
+    "trace",
+    "mail",
     "shard",
+    "testing",
 ];
 /// All but the command.
 const LIBRARY: &[&str] = &[
@@ -61,7 +76,10 @@ const LIBRARY: &[&str] = &[
     "channel",
     "memory",
     "fabric",
+    "trace",
+    "mail",
     "shard",
+    "testing",
     "control",
     "engine",
     "server",
@@ -93,7 +111,7 @@ const BANS: &[Ban] = &[
         rule: "clock",
         rooms: BELOW_CONTROL,
         words: &["Instant"],
-        remedy: "time is an argument (`Nanos`); only src/shard/clock.rs reads a clock",
+        remedy: "time is an argument (`Nanos`); only src/trace/clock.rs reads a clock",
     },
     Ban {
         rule: "day",
@@ -127,6 +145,8 @@ const BANS: &[Ban] = &[
             "channel",
             "memory",
             "fabric",
+            "trace",
+            "mail",
         ],
         words: &["tracing ::", "log ::"],
         remedy: "count it or return it; the first to know above this floor logs",
@@ -167,7 +187,7 @@ const BANS: &[Ban] = &[
 ];
 
 /// The file that reads the clock.
-const CLOCK: &str = "src/shard/clock.rs";
+const CLOCK: &str = "src/trace/clock.rs";
 
 /// Words that say a file is not done, in code or comments, tests or not.
 const LEFTOVERS: &[&str] = &["dbg !", "todo !", "unimplemented !"];

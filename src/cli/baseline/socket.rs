@@ -32,7 +32,7 @@ pub struct Socket {
 /// Two connected sockets of this machine: near's, and far's to hand on.
 ///
 /// # Errors
-/// What the kernel says, where loopback is not to be had.
+/// The kernel's error, if loopback is unavailable.
 pub fn pair(waiting: Waiting, len: usize) -> std::io::Result<(Socket, OwnedFd)> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let near = TcpStream::connect(listener.local_addr()?)?;
@@ -64,7 +64,7 @@ pub fn serve(socket: OwnedFd, waiting: Waiting, len_max: usize) -> std::io::Resu
     let (mode, len) = (word(0), word(8));
     let len = usize::try_from(len).ok().filter(|&len| len <= len_max);
     let len = len.ok_or_else(|| std::io::Error::other("a message longer than there is memory"))?;
-    // Written, not only allocated: a page that nobody wrote is the kernel's one page of zeros.
+    // Written, not only allocated: an unwritten page is the kernel's one page of zeros.
     far.message = vec![1; len];
     loop {
         let is_over =

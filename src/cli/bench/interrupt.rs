@@ -10,8 +10,8 @@ use std::time::Duration;
 use signal_hook::consts::SIGINT;
 use signal_hook::{SigId, flag, low_level};
 
-use crate::cli::error::CliError;
-use crate::ground::catalogue;
+use crate::error::CliError;
+use rendez::ground::catalogue;
 
 /// The far side may end a moment before this one hears of the interrupt: so long it is looked for after a failure.
 const GRACE: Duration = Duration::from_millis(300);

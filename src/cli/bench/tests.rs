@@ -3,7 +3,7 @@
 use clap::Parser;
 
 use super::*;
-use crate::cli::args::{Cli, Command};
+use crate::args::{Cli, Command};
 
 /// Answers every case with the same distribution, and keeps the cases.
 #[derive(Default)]

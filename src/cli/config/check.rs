@@ -1,7 +1,7 @@
 //! `rendez config check`: is this configuration one that can work, here and now?
 //!
 //! Values were judged when they were read. Here: cores of this machine, the files of the secret and of TLS, names and
-//! addresses that are there twice, and whether anybody can be reached where tasks are said to listen. Nothing of what
+//! addresses that are there twice, and whether tasks can be reached where they are said to listen. Nothing of what
 //! those files hold is printed.
 
 use std::collections::BTreeMap;
@@ -13,12 +13,12 @@ use std::time::Duration;
 use clap::Args;
 use serde::Serialize;
 
-use crate::cli::error::CliError;
-use crate::cli::settings::SettingArgs;
-use crate::cli::terminal::Terminal;
-use crate::control::Address;
-use crate::engine::{Config, Engine, Loaded};
-use crate::ground::{TaskName, catalogue, units};
+use crate::error::CliError;
+use crate::settings::SettingArgs;
+use crate::terminal::Terminal;
+use rendez::control::Address;
+use rendez::engine::{Config, Engine, Loaded};
+use rendez::ground::{TaskName, catalogue, units};
 
 /// Addresses that are tried at once.
 const TRIED_AT_ONCE: usize = 32;
@@ -47,7 +47,7 @@ struct Problem {
     problem: String,
 }
 
-/// An address, and who is said to listen there by which setting.
+/// An address, the task that is said to listen there, and the setting that says so.
 struct Place {
     setting: &'static str,
     task: Option<TaskName>,
@@ -157,7 +157,7 @@ fn twice(places: &[Place], resolves: bool, problems: &mut Vec<Problem>) {
     for place in places {
         let Some(task) = &place.task else { continue };
         let (setting, address) = (place.setting, &place.address);
-        // Any port that is free is nobody's.
+        // Port zero, any free port, is no address to reach.
         if matches!(address, Address::Tcp { port: 0, .. }) {
             if setting == "peers" {
                 let problem = format!(
@@ -199,7 +199,7 @@ fn key(address: &Address, resolves: bool) -> String {
     }
 }
 
-/// True if somebody else should listen there.
+/// True if another task should listen there.
 fn is_other(place: &Place, own: Option<&TaskName>, config: &Config) -> bool {
     let is_dialled = !matches!(&place.address, Address::Tcp { port: 0, .. });
     is_dialled

@@ -13,17 +13,17 @@ use super::plan::{self, CONSUMER, Findings, PRODUCER, Plan};
 use super::tasks::{BatchKeys, Producer, numbers};
 use super::wait::{MEET_TIMEOUT, Waiting, is_leaving};
 use super::{Fact, Handed, Handover, Outcome};
-use crate::cli::error::CliError;
-use crate::cli::histogram::Recorder;
-use crate::cli::machine::{self, Pair};
-use crate::cli::units::{show_bytes, show_nanos};
-use crate::cli::weights::Weights;
-use crate::control::Address;
-use crate::drive::PollPolicy;
-use crate::engine::{Config, Engine};
-use crate::ground::{Status, catalogue};
-use crate::memory::HugePagesReport;
-use crate::shard::Path;
+use crate::error::CliError;
+use crate::histogram::Recorder;
+use crate::machine::{self, Pair};
+use crate::units::{show_bytes, show_nanos};
+use crate::weights::Weights;
+use rendez::control::Address;
+use rendez::drive::PollPolicy;
+use rendez::engine::{Config, Engine};
+use rendez::ground::{Status, catalogue};
+use rendez::memory::HugePagesReport;
+use rendez::trace::Path;
 
 /// The hidden subcommand under which this program is the consumer.
 pub const PEER_COMMAND: &str = "demo-peer";

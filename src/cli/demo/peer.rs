@@ -8,12 +8,12 @@ use super::pair::{PEER_COMMAND, config};
 use super::plan::{self, CONSUMER, PRODUCER, Plan};
 use super::tasks::{Awaited, BatchKeys, Consumer, Until, numbers};
 use super::wait::{Waiting, is_leaving};
-use crate::cli::args::DemoPeerArgs;
-use crate::cli::error::CliError;
-use crate::cli::weights::{Entry, Weights};
-use crate::control::Address;
-use crate::engine::Engine;
-use crate::ground::{Status, catalogue};
+use crate::args::DemoPeerArgs;
+use crate::error::CliError;
+use crate::weights::{Entry, Weights};
+use rendez::control::Address;
+use rendez::engine::Engine;
+use rendez::ground::{Status, catalogue};
 
 /// Receives until the first process has no more, or is there no more.
 ///
@@ -25,7 +25,8 @@ pub fn serve(args: &DemoPeerArgs) -> Result<(), CliError> {
         .parse()
         .map_err(|error| misused(format!("{error}")))?;
     let parent = args.parent;
-    // A process whose parent is gone is handed to another: our parent's number is ours to see and nobody's to reuse.
+    // A process whose parent is gone is handed to another: we can read our parent's number, and no other process reuses
+    // it.
     let mut ended = || {
         let is_ours = rustix::process::Pid::as_raw(rustix::process::getppid()) == parent;
         (!is_ours || is_leaving(parent as u32)).then(|| format!("(process {parent}) is gone"))

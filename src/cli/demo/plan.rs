@@ -7,11 +7,11 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::time::Duration;
 
-use crate::cli::error::CliError;
-use crate::cli::weights::{Entry, Weights};
-use crate::ground::limits::EDGE_NAME_BYTES_MAX;
-use crate::ground::{Key, Status, StepId};
-use crate::shard::Path;
+use crate::error::CliError;
+use crate::weights::{Entry, Weights};
+use rendez::ground::limits::EDGE_NAME_BYTES_MAX;
+use rendez::ground::{Key, Status, StepId};
+use rendez::trace::Path;
 
 /// The job of the task that has the file's tensors.
 pub(super) const PRODUCER: &str = "producer";

@@ -17,10 +17,10 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::plan::{self, CONSUMER, Findings, PRODUCER, TENSORS};
-use crate::cli::error::CliError;
-use crate::ground::{Key, Shape, Status, TensorMeta, catalogue};
-use crate::memory::Tensor;
-use crate::shard::{PreparedKey, Task, TaskContext, TaskEvent};
+use crate::error::CliError;
+use rendez::ground::{Key, Shape, Status, TensorMeta, catalogue};
+use rendez::memory::Tensor;
+use rendez::shard::{PreparedKey, Task, TaskContext, TaskEvent};
 
 /// Bytes compared in one turn: about 20 µs of work, so that the shard's loop is never long away.
 const COMPARED_PER_TURN: usize = 256 << 10;

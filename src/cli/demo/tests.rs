@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use super::*;
 
-/// Reads every tensor and says that it arrived, but for those it loses.
+/// Reads every tensor and says that it arrived, except those it loses.
 struct Reading {
     lose: Option<usize>,
 }

@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 
 use super::plan;
 use super::tasks::Failure;
-use crate::cli::error::CliError;
-use crate::engine::{Engine, Recv};
-use crate::ground::{Code, Key, Status, catalogue};
-use crate::memory::Tensor;
+use crate::error::CliError;
+use rendez::engine::{Engine, Recv};
+use rendez::ground::{Code, Key, Status, catalogue};
+use rendez::memory::Tensor;
 
 /// Time for two processes of one machine to meet; a loaded one starts a process in milliseconds.
 pub(super) const MEET_TIMEOUT: Duration = Duration::from_secs(10);
@@ -104,7 +104,7 @@ impl<'a> Waiting<'a> {
         }
     }
 
-    /// Before they have met nobody but the system knows the other process.
+    /// Before they have met only the system knows the other process.
     fn look(&mut self) -> Result<(), CliError> {
         let other = self.other;
         if let Some(how) = (self.ended)() {
@@ -143,9 +143,9 @@ impl<'a> Waiting<'a> {
 
 /// True if the first thread of a process has ended, though others may still be on their way out of the kernel.
 ///
-/// The kernel takes the rings of a killed process down before it tells anybody of the end, on threads of its own that
-/// wait for a core like all others: on a loaded machine that was seen to take seconds. Of both sides here the first
-/// thread is the last to leave by itself, so that its end proves that somebody killed the process.
+/// The kernel takes the rings of a killed process down before it reports the end, on threads of its own that wait for a
+/// core like all others: on a loaded machine that was seen to take seconds. Of both sides here the first thread is the
+/// last to leave by itself, so that its end proves that the process was killed.
 pub(super) fn is_leaving(process: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     stat.rsplit(')')

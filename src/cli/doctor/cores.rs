@@ -2,7 +2,7 @@
 
 use super::host::Host;
 use super::{Finding, State};
-use crate::cli::machine::cpu_list;
+use crate::machine::cpu_list;
 
 pub(super) fn affinity(host: &Host) -> Finding {
     const WANTED: &str = "two cores or more";

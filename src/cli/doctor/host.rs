@@ -9,7 +9,7 @@ use rustix::process::Resource;
 use rustix::thread::CapabilitySet;
 
 use super::rings::{self, Ring};
-use crate::cli::machine;
+use crate::machine;
 
 /// A machine, as this process sees it.
 #[derive(Clone, Debug)]
@@ -23,7 +23,7 @@ pub(super) struct Host {
     pub(super) may_lock: bool,
     /// Open files allowed, now and at most; `None` is no limit.
     pub(super) descriptors: (Option<u64>, Option<u64>),
-    /// Why sealed shared memory is not to be had.
+    /// Why sealed shared memory is unavailable.
     pub(super) memfd_refusal: Option<String>,
     /// What rings there are.
     pub(super) ring: Ring,
@@ -46,10 +46,10 @@ impl Host {
             descriptors: (files.current, files.maximum),
             memfd_refusal: memfd().err().map(|errno| errno.to_string()),
             ring: rings::probe(),
-            verbs_refusal: crate::fabric::verbs::sys::table()
+            verbs_refusal: rendez::fabric::verbs::sys::table()
                 .err()
                 .map(|error| error.to_string()),
-            tls_refusal: crate::fabric::kernel_tls()
+            tls_refusal: rendez::fabric::kernel_tls()
                 .err()
                 .map(|missing| missing.to_string()),
         }

@@ -2,8 +2,8 @@
 
 use super::host::Host;
 use super::{Finding, State};
-use crate::cli::machine::cpu_list;
-use crate::ground::limits::PEERS_MAX;
+use crate::machine::cpu_list;
+use rendez::ground::limits::PEERS_MAX;
 
 /// Descriptors of one peer: socket, lane, process, doorbells and link, as the bound on peers has it.
 const DESCRIPTORS_PER_PEER: u64 = 5;

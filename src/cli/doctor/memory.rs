@@ -2,8 +2,8 @@
 
 use super::host::Host;
 use super::{Finding, State};
-use crate::cli::units::show_bytes;
-use crate::memory::ArenaConfig;
+use crate::units::show_bytes;
+use rendez::memory::ArenaConfig;
 
 /// Below this glommio's rings do not come up; see the control plane's runtime.
 const FOR_RINGS: u64 = 512 << 10;

@@ -1,9 +1,9 @@
 //! Timelines of recordings, and what is no recording.
 
 use super::*;
-use crate::memory::Words;
-use crate::shard::clock::Scale;
-use crate::shard::recorder::{Head, Recorder, Way, words_for};
+use rendez::memory::Words;
+use rendez::trace::clock::Scale;
+use rendez::trace::recorder::{Head, Recorder, Way, words_for};
 
 /// A recording of a shard whose counter began at `ticks`, of the machine's boot `boot`.
 fn recorded(task: &str, ticks: u64, boot: u64, events: &[Event]) -> Vec<u8> {
@@ -232,7 +232,7 @@ fn a_day_later_events_of_two_machines_are_within_the_stated_error() {
 #[test]
 fn a_step_that_is_traced_shows_its_trace() {
     let text = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-    let trace: crate::ground::Traceparent = text.parse().expect("it is one");
+    let trace: rendez::ground::Traceparent = text.parse().expect("it is one");
     let traced = Event::traced(9_000, 5, &trace);
     let sent = event(What::Sent, 10_000, 5, [1, 2, 3]);
     let other = event(What::Sent, 11_000, 6, [1, 2, 3]);

@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use crate::cli::units::show_nanos;
-use crate::ground::limits::COUNTER_DRIFT_PPM;
-use crate::shard::clock::Scale;
-use crate::shard::recorder::{CLASSES, Event, Recording, What};
+use crate::units::show_nanos;
+use rendez::ground::limits::COUNTER_DRIFT_PPM;
+use rendez::trace::clock::Scale;
+use rendez::trace::recorder::{CLASSES, Event, Recording, What};
 
 /// How the times of one recording become those of the first.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +23,7 @@ pub(super) struct Aligned {
     /// For recordings that share no counter.
     shift: i64,
     shares: bool,
-    /// By how much times may be wrong, beside those of the first; `None` if nobody can say.
+    /// By how much times may be wrong, beside those of the first; `None` if unknown.
     pub(super) error_ns: Option<u64>,
 }
 
@@ -65,7 +65,7 @@ impl Aligned {
 /// Step, key, loop frame and iteration, ordinal.
 type Name = (u64, u64, (u32, u32), u32);
 
-/// Who a value is, on both sides.
+/// A value's identity, on both sides.
 fn name(event: &Event) -> Name {
     (event.step, event.key, event.frame_iter, event.ordinal)
 }

@@ -3,7 +3,7 @@
 use ring::digest::digest;
 
 use super::*;
-use crate::engine::Config;
+use rendez::engine::Config;
 
 /// Longer than anything here takes: what is found out earlier is found out by itself.
 const PATIENCE: Duration = Duration::from_secs(60);

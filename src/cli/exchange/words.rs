@@ -7,28 +7,28 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use super::malformed;
-use crate::cli::cargo::is_plain;
-use crate::cli::error::CliError;
-use crate::ground::{Code, Status, TaskName, catalogue};
+use crate::cargo::is_plain;
+use crate::error::CliError;
+use rendez::ground::{Code, Status, TaskName, catalogue};
 
 /// Files of one exchange.
 const FILES_MAX: usize = 4096;
 
 /// What comes, as its source says.
 #[derive(Serialize, Deserialize, Debug)]
-pub(in crate::cli) struct Manifest {
+pub(crate) struct Manifest {
     /// What the source calls all of it.
-    pub(in crate::cli) name: String,
+    pub(crate) name: String,
     /// The files go into a folder, each under its name.
-    pub(in crate::cli) is_folder: bool,
-    pub(in crate::cli) files: Vec<Described>,
+    pub(crate) is_folder: bool,
+    pub(crate) files: Vec<Described>,
 }
 
 /// A file of a manifest.
 #[derive(Serialize, Deserialize, Debug)]
-pub(in crate::cli) struct Described {
-    pub(in crate::cli) name: String,
-    pub(in crate::cli) bytes: u64,
+pub(crate) struct Described {
+    pub(crate) name: String,
+    pub(crate) bytes: u64,
     /// It is a file of weights, and not an index.
     pub(super) is_weights: bool,
 }

@@ -101,7 +101,7 @@ impl<'a, M: MakeWriter<'a>> MakeWriter<'a> for Limited<M> {
         };
         let mut writer = self.inner.make_writer_for(meta);
         if left_out > 0 {
-            // Who cannot be written to hears nothing of the line either.
+            // An output that cannot be written to does not get the line either.
             let _ = writer.write_all(self.notice(left_out).as_bytes());
         }
         Line::Shown(writer)

@@ -1,7 +1,7 @@
-//! Who finds whose push, and who may take it.
+//! Which task finds which push, and which may take it.
 
 use super::*;
-use crate::ground::Incarnation;
+use rendez::ground::Incarnation;
 
 fn task(job: &str) -> TaskName {
     TaskName::parse(&format!("/job:{job}/task:0")).expect("a name")
@@ -18,7 +18,7 @@ fn offer(pusher: &str, to: &str, holds: Duration) -> Offer {
 
 const LONG: Duration = Duration::from_secs(3600);
 
-/// Who is found for a task, and at its own address.
+/// The pusher found for a task, at its own address.
 fn found(board: &Board, to: &str) -> Option<String> {
     let (pusher, address) = board.find(&task(to))?;
     assert_eq!(address, format!("at {pusher}"));
@@ -70,15 +70,9 @@ fn what_is_not_repeated_ends_and_makes_room() {
 }
 
 fn call(from: &str, payload: Vec<u8>) -> Incoming {
-    Incoming {
-        task: from.into(),
-        incarnation: Incarnation(1),
-        method: TAKE,
-        trace: 0,
-        deadline: Instant::now() + LONG,
-        payload,
-        cancelled: Arc::default(),
-    }
+    let mut call = Incoming::within(from.into(), Incarnation(1), payload, LONG);
+    call.method = TAKE;
+    call
 }
 
 fn take(takes: &Takes, from: &str, to: &str, token: u64) -> Result<Vec<u8>, Status> {

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use super::history::{Event, Log, now_ns};
 use super::scope::mixed;
-use crate::graph::{Builder, NodeId, Ops, Output, ints};
-use crate::ground::{Status, TaskName};
-use crate::memory::Tensor;
-use crate::proto::tensorflow::{DataType, GraphDef};
-use crate::server::{Load, Server, Session};
+use rendez::ground::{Status, TaskName};
+use rendez::memory::Tensor;
+use rendez_dataflow::graph::{Builder, NodeId, Ops, Output, ints};
+use rendez_dataflow::server::{Load, Server, Session};
+use rendez_proto::tensorflow::{DataType, GraphDef};
 
 /// Turns of the loop in one step, at most.
 const TURNS: u64 = 40;

@@ -255,8 +255,8 @@ impl Judge<'_> {
             let is_meant = match reason.as_str() {
                 "DEADLINE" => is_watch || is_missed,
                 "STEP_FINISHED" | "PEER_STATUS" if is_end => true,
-                // Senders finish a step when it is so old, and tell who still waits in it. Floods and watches have
-                // no such schedule.
+                // Senders finish a step when it is so old, and tell the waiters in it. Floods and watches have no such
+                // schedule.
                 "STEP_FINISHED" if Kind::SENT.contains(&receive.lane.kind) => {
                     *end_ns >= scope.begins_ns() + SLOTS_KEPT * SLOT_NS
                 }

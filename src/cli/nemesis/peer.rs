@@ -18,11 +18,12 @@ use super::scope::{
     WATCH_SLOT, mixed,
 };
 use super::value::{self, Label};
-use crate::cli::error::CliError;
-use crate::cli::serve;
-use crate::engine::Engine;
-use crate::ground::{Code, DType, Key, Status, StepId, TaskName, catalogue};
-use crate::shard::{Path, Received};
+use crate::error::CliError;
+use crate::serve;
+use rendez::engine::Engine;
+use rendez::ground::{Code, DType, Key, Status, StepId, TaskName, catalogue};
+use rendez::mail::Received;
+use rendez::trace::Path;
 
 /// How long a receive waits: longer than any delay of a machine that is whole.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -134,7 +135,7 @@ pub fn run(args: &NemesisPeerArgs) -> Result<(), CliError> {
         shared.is_over.store(true, Ordering::Release);
         // First what runs on all tasks, as long as they are there.
         let _ = graphs.join();
-        // Whoever waits hears of it, so that all threads end.
+        // Waiting threads hear of it, so that all threads end.
         server.stop(Some(Duration::from_millis(500)));
     });
     shared.log.add(&Event::End);
@@ -174,7 +175,7 @@ impl Shared {
                     ));
                 }
                 self.send(other, &scope, kind, ordinal);
-                // Most of the slot: what is left of it is for those who come late.
+                // Most of the slot: what is left of it is for late values.
                 std::thread::sleep(Duration::from_nanos(SLOT_NS * 3 / 4 / count));
             }
             drop(step);
@@ -225,7 +226,8 @@ impl Shared {
         true
     }
 
-    /// Finishes the steps of a life that is over, as whoever hears of its end would: nobody waits in them any more.
+    /// Finishes the steps of a life that is over, as a task that hears of its end would: no thread waits in them any
+    /// more.
     fn renew(&self, other: &Other) {
         let mut before = 0;
         while !self.is_over() {
@@ -452,7 +454,7 @@ impl Shared {
     }
 
     /// Holds the step's handle while it is used, and notes that it must be finished.
-    fn use_step(&self, other: &Other, scope: &Scope) -> crate::engine::Step {
+    fn use_step(&self, other: &Other, scope: &Scope) -> rendez::engine::Step {
         let step = scope.step();
         let mut used = other.used.lock().unwrap_or_else(PoisonError::into_inner);
         used.insert((scope.slot, step));

@@ -1,10 +1,10 @@
 //! Scope: which step two lives of two tasks use at a time, and what each hands the other in it.
 //!
 //! Knows no engine and no clock. Both sides compute the same number from the time and from what they know of each
-//! other's life, so a task that was away needs nobody to tell it where the others are. Two lives of one task never
-//! share a step, so no judge can confuse them.
+//! other's life, so a task that was away need not be told where the others are. Two lives of one task never share a
+//! step, so no judge can confuse them.
 
-use crate::ground::StepId;
+use rendez::ground::StepId;
 
 /// How long a step is filled.
 pub(super) const SLOT_NS: u64 = 250_000_000;

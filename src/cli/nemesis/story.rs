@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::history::{Claim, Event, Lane};
 use super::scope::Kind;
-use crate::cli::error::CliError;
+use crate::error::CliError;
 
 /// What an engine says of a peer that is there again as another.
 const RETURNED: &str = "a peer has returned in another life";
@@ -202,7 +202,7 @@ impl Story {
         let struck = [one, other].map(|task| fault.tasks.contains(&task));
         match fault.what.as_str() {
             "cut" | "deaf" | "mute" | "address" => struck[0] != struck[1],
-            // What time of day it is concerns nobody.
+            // The time of day concerns no task.
             "clock" => false,
             _ => struck[0] || struck[1],
         }

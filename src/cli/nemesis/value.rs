@@ -98,7 +98,7 @@ fn head(label: &Label, words: usize) -> [u64; LABEL_WORDS - 1] {
     ]
 }
 
-/// A hash that sees the place of each word: no proof against anybody, but against accidents.
+/// A hash that sees the place of each word: proof against accidents, not against attackers.
 #[derive(Default)]
 struct Sum(u64);
 

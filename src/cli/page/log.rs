@@ -1,7 +1,6 @@
 //! Interval logs, read: what was recorded under each tag, interval by interval.
 //!
-//! Knows the format, version 1.3, by the crate `hdrhistogram`; a log may come from anybody, and is refused where it is
-//! none.
+//! Knows the format, version 1.3, by the crate `hdrhistogram`; a log is untrusted, and is refused if it is none.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -77,7 +76,7 @@ impl Log {
             let per_nano = if tag.starts_with("memcpy") { 1e3 } else { 1.0 };
             match log.series.get_mut(&tag) {
                 Some(series) => {
-                    // Another range or precision within one tag is nobody's log.
+                    // No valid log changes range or precision within one tag.
                     series
                         .whole
                         .add(&histogram)

@@ -4,8 +4,8 @@
 
 use std::fmt;
 
-use crate::ground::{DType, Status, catalogue};
-use crate::memory::{Bool8, Tensor};
+use rendez::ground::{DType, Status, catalogue};
+use rendez::memory::{Bool8, Tensor};
 
 /// One value.
 #[derive(Clone, PartialEq, Debug)]
@@ -29,7 +29,7 @@ impl Shown {
             Self::Float(value) => {
                 Number::from_f64(value).map_or_else(|| json!(value.to_string()), Value::Number)
             }
-            // By its own decimals: widened to 64 bits it would show digits that nobody computed.
+            // By its own decimals: widened to 64 bits it would show digits that were never computed.
             Self::Single(value) if value.is_finite() => value
                 .to_string()
                 .parse()

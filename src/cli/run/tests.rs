@@ -1,7 +1,7 @@
 //! Running graphs from the command line: arguments, and how values are shown.
 
 use super::*;
-use crate::ground::{DType, Shape, TensorMeta};
+use rendez::ground::{DType, Shape, TensorMeta};
 
 #[test]
 fn names_and_files_are_told_apart() {
@@ -41,7 +41,7 @@ fn values_are_shown_as_they_are() {
     let (text, json) = shown(&strings);
     assert_eq!(text, r#""a\n\xff" "\xc3\xa9" """#);
     assert_eq!(json, r#"[{"hex":"610aff"},"é",""]"#);
-    let truth = Tensor::scalar(crate::memory::Bool8::TRUE);
+    let truth = Tensor::scalar(rendez::memory::Bool8::TRUE);
     assert_eq!(shown(&truth), ("true".to_owned(), "[true]".to_owned()));
     let complex = Tensor::scalar(num_complex::Complex::new(1.5f64, -2.0));
     assert_eq!(

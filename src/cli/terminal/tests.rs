@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use indicatif::TermLike;
 
 use super::*;
-use crate::cli::error::CliError;
+use crate::error::CliError;
 
 #[derive(Clone, Default)]
 struct Kept(Arc<Mutex<Vec<u8>>>);
@@ -57,7 +57,7 @@ fn who_asks_for_it_gets_all_columns_on_a_narrow_terminal() {
             let words = order.into_iter().flatten().chain(["bash"]);
             let arguments = std::iter::once("rendez").chain(words).map(Into::into);
             let mut errors = Vec::new();
-            let status = crate::cli::run(arguments, &mut terminal, &mut errors);
+            let status = crate::run(arguments, &mut terminal, &mut errors);
             assert_eq!(status, 0, "{}", String::from_utf8_lossy(&errors));
             assert_eq!(terminal.width(), width, "{order:?}");
         }

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 
 use safetensors::tensor::TensorView;
 
-use crate::cli::error::CliError;
-use crate::cli::weights::Weights;
-use crate::files::Output;
-use crate::ground::{DType, TensorMeta};
-use crate::memory::Tensor;
+use crate::error::CliError;
+use crate::weights::Weights;
+use rendez::files::Output;
+use rendez::ground::{DType, TensorMeta};
+use rendez::memory::Tensor;
 
 /// The data type of that name, for files that are written.
 fn safetensors_dtype(dtype: DType) -> Option<safetensors::Dtype> {

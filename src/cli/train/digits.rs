@@ -2,10 +2,10 @@
 //!
 //! Knows no graph. `tests/data/digits/README.md` tells where the digits come from.
 
-use crate::cli::error::CliError;
-use crate::cli::weights::{Entry, Weights};
-use crate::ground::{Shape, Status, catalogue};
-use crate::memory::Tensor;
+use crate::error::CliError;
+use crate::weights::{Entry, Weights};
+use rendez::ground::{Shape, Status, catalogue};
+use rendez::memory::Tensor;
 
 const FILE: &[u8] = include_bytes!("../../../tests/data/digits/digits.safetensors");
 const NAME: &str = "tests/data/digits/digits.safetensors (built in)";

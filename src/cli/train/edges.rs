@@ -4,9 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::cli::report::lay_out;
-use crate::cli::units::show_nanos;
-use crate::shard::recorder::{Event, Recording, Way, What};
+use crate::report::lay_out;
+use crate::units::show_nanos;
+use rendez::trace::recorder::{Event, Recording, Way, What};
 
 #[cfg(test)]
 mod tests;
@@ -24,7 +24,7 @@ pub(super) struct Edge {
     /// How many values were received.
     pub(super) count: u64,
     /// The mean time in each stage, in nanoseconds: at the sender queued, matched and posted, on the wire, and at the
-    /// receiver landed and woken. `None` where nobody can say.
+    /// receiver landed and woken. `None` if unknown.
     pub(super) stages: [Option<f64>; 6],
 }
 

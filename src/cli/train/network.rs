@@ -1,7 +1,7 @@
 //! The network: what is learnt of digits, as a graph whose variables stand on parameter servers.
 //!
-//! Knows graphs and gradients; nothing of processes, sessions or digits. A graph is made anew by whoever drives one,
-//! and the same variables come out of it each time, by name and place.
+//! Knows graphs and gradients; nothing of processes, sessions or digits. Each driver makes its graph anew, and the same
+//! variables come out of it each time, by name and place.
 //!
 //! ```text
 //!   x [n, 64] ─ MatMul ─ BiasAdd ─ Relu ─ MatMul ─ BiasAdd ─ logits [n, 10] ─ softmax cross entropy with y [n]
@@ -10,18 +10,18 @@
 use std::ops::Range;
 
 use super::digits::{CLASSES, PIXELS, Random};
-use crate::graph::{
+use rendez::ground::{DType, Shape, Status};
+use rendez::memory::Tensor;
+use rendez_dataflow::graph::{
     Builder, DeviceSetter, Graph, NodeId, Ops, Output, Strategy, floats, gradients, ints,
 };
-use crate::ground::{DType, Shape, Status};
-use crate::memory::Tensor;
-use crate::proto::tensorflow::tensor_shape_proto::Dim;
-use crate::proto::tensorflow::{DataType, TensorProto, TensorShapeProto};
+use rendez_proto::tensorflow::tensor_shape_proto::Dim;
+use rendez_proto::tensorflow::{DataType, TensorProto, TensorShapeProto};
 
 /// How wide the hidden layer is.
 const HIDDEN: usize = 128;
 
-/// Adam's settings, as its authors have them but for the rate.
+/// Adam's settings, as its authors have them except the rate.
 const RATE: f32 = 0.003;
 const DECAYS: [f32; 2] = [0.9, 0.999];
 const EPSILON: f32 = 1e-8;
@@ -151,8 +151,8 @@ pub(super) fn towers(jobs: Jobs) -> Result<Graph, Status> {
     network.finish(jobs, CHIEF)
 }
 
-/// The graph of who starts, tests and keeps: it assigns and reads all variables, and tests on the chief what was
-/// learnt.
+/// The graph of the process that starts, tests and keeps: it assigns and reads all variables, and tests on the chief
+/// what was learnt.
 ///
 /// # Errors
 /// As [`replica`].

@@ -1,7 +1,7 @@
 //! The story of a training: how it goes, when it is over, and how it is told.
 //!
-//! Knows times and figures; nothing of sessions and processes. Who looks at a training tells it what was found, and is
-//! told what to do.
+//! Knows times and figures; nothing of sessions and processes. The watcher of a training tells it what was found, and
+//! is told what to do.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -10,15 +10,15 @@ use serde_json::json;
 
 use super::DigitsArgs;
 use super::edges::{self, Edge};
-use crate::cli::error::CliError;
-use crate::cli::terminal::{Progress, Terminal};
+use crate::error::CliError;
+use crate::terminal::{Progress, Terminal};
 
 #[cfg(test)]
 mod tests;
 
 /// What a good network reaches; when it was is told at the end.
 const GOOD: f32 = 0.97;
-/// How often it is told where nobody can see a bar.
+/// How often it is told where no bar is shown.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 /// How often the variables are kept.
 const KEEP_EVERY: Duration = Duration::from_secs(1);

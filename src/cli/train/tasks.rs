@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::cli::error::CliError;
-use crate::cli::secret::Inherited;
-use crate::cli::settings::SettingArgs;
-use crate::engine::Setting;
-use crate::ground::TaskName;
+use crate::error::CliError;
+use crate::secret::Inherited;
+use crate::settings::SettingArgs;
+use rendez::engine::Setting;
+use rendez::ground::TaskName;
 
 /// How long a process may take to end once it was told to.
 const FAREWELL: Duration = Duration::from_secs(3);
@@ -23,7 +23,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 const KEPT_LINES: usize = 20;
 const LINE_MAX: u64 = 4 << 10;
 
-/// What the processes of a training run with where nobody says otherwise.
+/// What the processes of a training run with unless set otherwise.
 const USUAL: [(&str, &str); 4] = [
     ("RENDEZ_SHARDS", "1"),
     ("RENDEZ_SHARE_CORES", "true"),
@@ -41,7 +41,7 @@ pub(super) struct Process {
     said: Arc<Mutex<Vec<String>>>,
 }
 
-/// All of them; who drops this ends them.
+/// All of them; dropping this ends them.
 #[derive(Debug)]
 pub(super) struct Processes {
     cluster: String,
@@ -118,7 +118,7 @@ impl Processes {
         Ok(())
     }
 
-    /// Whether nobody ended by itself.
+    /// Checks that no process ended by itself.
     ///
     /// # Errors
     /// `TASK_FAILED` names one that did, and what it said last.
@@ -131,7 +131,7 @@ impl Processes {
         Ok(())
     }
 
-    /// Tells all to end, and ends those that do not: workers first, who would miss their servers.
+    /// Tells all to end, and ends those that do not: workers first, which would miss their servers.
     pub(super) fn end(&mut self) {
         let (servers, workers): (Vec<_>, Vec<_>) = self
             .all

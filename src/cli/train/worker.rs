@@ -1,7 +1,7 @@
 //! A worker of an asynchronous training, a process of its own: it has its own session and its own copy of the graph,
 //! and shares nothing with other workers but the variables on the parameter servers.
 //!
-//! Knows sessions, digits and the network; who starts it and ends it is in `tasks.rs`.
+//! Knows sessions, digits and the network; `tasks.rs` starts and ends it.
 
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
@@ -11,12 +11,12 @@ use rustix::process::Signal;
 
 use super::digits::{Digits, Order};
 use super::network::{self, Jobs};
-use crate::cli::error::CliError;
-use crate::cli::serve;
-use crate::cli::settings::SettingArgs;
-use crate::ground::{Code, Status, catalogue};
-use crate::proto::tensorflow::ConfigProto;
-use crate::server::{Server, Session};
+use crate::error::CliError;
+use crate::serve;
+use crate::settings::SettingArgs;
+use rendez::ground::{Code, Status, catalogue};
+use rendez_dataflow::server::{Server, Session};
+use rendez_proto::tensorflow::ConfigProto;
 
 /// The hidden subcommand of a worker.
 pub const WORKER_COMMAND: &str = "train-worker";
@@ -87,7 +87,7 @@ fn train(
     task: u32,
     signals: &Receiver<i32>,
     since: &mut Instant,
-    next: &mut dyn FnMut() -> Result<(crate::memory::Tensor, crate::memory::Tensor), Status>,
+    next: &mut dyn FnMut() -> Result<(rendez::memory::Tensor, rendez::memory::Tensor), Status>,
 ) -> Result<(), Status> {
     // Of the cluster it uses itself and the parameter servers: no other worker can keep it from training.
     let config = ConfigProto {
@@ -109,8 +109,8 @@ fn train(
     }
 }
 
-/// True for what may be over when it is tried again: a task that is away or has restarted, or variables that nobody
-/// has given values yet.
+/// True for what may be over when it is tried again: a task that is away or has restarted, or variables that have no
+/// values yet.
 pub(super) fn is_passing(status: &Status) -> bool {
     let is_of_a_task = matches!(
         status.code(),

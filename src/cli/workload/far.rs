@@ -14,10 +14,11 @@ use super::super::stopwatch::Stamp;
 use super::{
     Job, Keys, SMALL_MAX, STEP, Timing, engine, failed, near, ready_tensor, since_stamp, thread,
 };
-use crate::engine::Engine;
-use crate::ground::{Code, DType, Shape, Status, TensorMeta, catalogue};
-use crate::memory::Tensor;
-use crate::shard::{PreparedKey, Received, Task, TaskContext, TaskEvent};
+use rendez::engine::Engine;
+use rendez::ground::{Code, DType, Shape, Status, TensorMeta, catalogue};
+use rendez::mail::Received;
+use rendez::memory::Tensor;
+use rendez::shard::{PreparedKey, Task, TaskContext, TaskEvent};
 
 /// The far side in this process, over loopback.
 pub(super) fn start(near: &Engine, pair: &Pair, case: &Case, job: Job) -> Result<Engine, CliError> {

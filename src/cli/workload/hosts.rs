@@ -1,8 +1,8 @@
 //! A measurement between two hosts: the far side waits for one near side after another and is told its errand by key.
 //!
-//! Knows keys, addresses and who may come in; what is measured is the same as between two processes. The far side has
-//! one engine for all who come. Each errand has a step of its own, named by the near side's incarnation, so nothing of
-//! one measurement can meet the next.
+//! Knows keys, addresses and which peers may come in; what is measured is the same as between two processes. The far
+//! side has one engine for all peers. Each errand has a step of its own, named by the near side's incarnation, so
+//! nothing of one measurement can meet the next.
 
 use std::time::Duration;
 
@@ -18,10 +18,10 @@ use super::super::settings::SettingArgs;
 use super::super::terminal::Terminal;
 use super::super::units::show_bytes;
 use super::{Job, Keys, PATIENCE, STEP, failed, far};
-use crate::control::Address;
-use crate::engine::{Config, Engine};
-use crate::ground::{Code, Key, Shape, Status, StepId, catalogue};
-use crate::memory::Tensor;
+use rendez::control::Address;
+use rendez::engine::{Config, Engine};
+use rendez::ground::{Code, Key, Shape, Status, StepId, catalogue};
+use rendez::memory::Tensor;
 
 /// The longest measurement that the far side takes part in.
 const ERRAND_MAX: Duration = Duration::from_secs(3600);
@@ -77,7 +77,7 @@ impl FarHost {
         })
     }
 
-    /// Makes a near side of `config`: it dials and listens to nobody.
+    /// Makes a near side of `config`: it dials, and does not listen.
     pub(super) fn settle(&self, config: &mut Config) {
         config.listen = None;
         secure(config, &self.security);
@@ -183,7 +183,7 @@ pub fn listen(args: &BenchArgs, terminal: &mut Terminal) -> Result<(), CliError>
                 let line = run_errand(&engine, &lobby, &errand, pair.far, &is_over);
                 terminal.line(line)?;
             }
-            // Nobody came, or who was here last is gone.
+            // No peer came, or the last one is gone.
             Err(status) if status.code() == Code::DeadlineExceeded => {}
             Err(_) => std::thread::sleep(LOOK_EVERY / 10),
         }
@@ -250,7 +250,7 @@ fn run_errand(
     said
 }
 
-/// What files, variables and these options say of who may come in.
+/// What files, variables and these options say of which peers may come in.
 fn security(args: &BenchArgs) -> Result<Config, CliError> {
     let mut flags = Vec::new();
     if let Some(file) = &args.cluster_secret_file {
@@ -263,7 +263,7 @@ fn security(args: &BenchArgs) -> Result<Config, CliError> {
     Ok(settings.load()?.config)
 }
 
-/// Takes who may come in, and nothing else, from `security`.
+/// Takes the settings of which peers may come in, and nothing else, from `security`.
 fn secure(config: &mut Config, security: &Config) {
     config
         .cluster_secret_file

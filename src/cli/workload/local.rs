@@ -13,10 +13,10 @@ use super::super::histogram::Recorder;
 use super::super::machine::{self, Pair};
 use super::super::stopwatch::Stamp;
 use super::{Job, STEP, Timing, await_outcome, engine, failed, ready_tensor};
-use crate::ground::rng::Rng;
-use crate::ground::{FrameIter, Key, Status};
-use crate::memory::Tensor;
-use crate::shard::{PreparedKey, Task, TaskContext, TaskEvent};
+use rendez::ground::rng::Rng;
+use rendez::ground::{FrameIter, Key, Status};
+use rendez::memory::Tensor;
+use rendez::shard::{PreparedKey, Task, TaskContext, TaskEvent};
 
 pub(super) fn measure(case: &Case) -> Result<Measured, CliError> {
     let job = Job::of(case);

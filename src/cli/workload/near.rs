@@ -19,11 +19,12 @@ use super::far::Report;
 use super::{
     Job, Keys, PATIENCE, SMALL_MAX, Timing, await_outcome, failed, meta, put_stamp, ready_tensor,
 };
-use crate::engine::{Engine, counters, services};
-use crate::ground::{Status, TaskName, TensorMeta};
-use crate::memory::Tensor;
-use crate::proto::services::{StageStat, StatReply, StatRequest};
-use crate::shard::{PreparedKey, Received, Task, TaskContext, TaskEvent};
+use rendez::engine::{Engine, counters, services};
+use rendez::ground::{Status, TaskName, TensorMeta};
+use rendez::mail::Received;
+use rendez::memory::Tensor;
+use rendez::shard::{PreparedKey, Task, TaskContext, TaskEvent};
+use rendez_proto::services::{StageStat, StatReply, StatRequest};
 
 pub(super) fn measure(engine: &Engine, job: Job, keys: Keys) -> Result<Measured, CliError> {
     let (done, outcome) = mpsc::channel();
@@ -76,7 +77,7 @@ pub(super) fn measure(engine: &Engine, job: Job, keys: Keys) -> Result<Measured,
         }
     };
     engine.spawn(0, task).map_err(|status| failed(&status))?;
-    // What came before the measurement is no part of it; who says nothing of when it begins has no stages.
+    // What came before the measurement is no part of it; a workload that does not say when it begins has no stages.
     let before = begun
         .recv_timeout(job.warmup + PATIENCE)
         .ok()
@@ -324,7 +325,7 @@ impl Pinger {
             if let Some(there) = self.there {
                 let _ = context.send_dead(self.keys.step, there, Tensor::scalar(0u8));
             }
-            // Whoever waited may have given up.
+            // The waiter may have given up.
             let _ = done.send(outcome);
             context.finish();
         }
@@ -500,7 +501,7 @@ impl Streamer {
 }
 
 pub(super) fn wrong() -> Status {
-    use crate::ground::{Code, catalogue};
+    use rendez::ground::{Code, catalogue};
     Status::new(
         Code::DataLoss,
         catalogue::DATA_MISMATCH,

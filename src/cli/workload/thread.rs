@@ -10,8 +10,8 @@ use super::super::error::CliError;
 use super::super::histogram::Recorder;
 use super::super::machine;
 use super::{Job, Keys, Timing, failed, ready_tensor};
-use crate::engine::Engine;
-use crate::memory::Tensor;
+use rendez::engine::Engine;
+use rendez::memory::Tensor;
 
 pub(super) fn measure(
     engine: &Engine,

@@ -1,53 +1,201 @@
-//! What this side wants of its peer: each command only ever queues frames.
+//! What this side says: commands queue frames, and `transmit` posts them.
 //!
-//! It knows no connection: whether there is one is the channel's state, and posting is `outputs.rs`.
+//! It knows neither queue pairs nor keys' texts; both are closures of the caller.
+//!
+//! What goes first, and why ([`Channel::due`] alone decides it, for `transmit`, `must_transmit` and `poll_timeout`):
+//!
+//! 1. The hello, before which the peer takes nothing.
+//! 2. Frames, in the order in which they were queued, as far as the peer's window goes: each carries all credit. In
+//!    front of a frame about a key that has no number on this connection goes the intern that gives it one.
+//! 3. Credit alone, if no frame took it along and it is due. It needs no window, or two full ones would wait for each
+//!    other.
 
-use super::stream::Load;
-use super::{
-    Channel, Demand, NoPush, Offered, Payload, Rule, Rules, State, Violation, Writing, lines,
-};
-use crate::ground::{DType, Incarnation, Nanos, Region, Status, StepId, TensorMeta};
+use super::credit::lines;
+use super::demand::Cancelled;
+use super::offers::Placed;
+use super::served::Writing;
+use super::session::State;
+use super::stream::{Load, key_of};
+use super::{Channel, Demand, NoPush, Payload, Rule, Violation};
+use crate::ground::{DType, Nanos, Region, Status, StepId, TensorMeta};
 use crate::rendezvous::KeyId;
 use crate::wire::message::{Offer, Push, Request, StatusText, Subject};
-use crate::wire::{Body, Flags, Kind, Message, Point, Ticket};
+use crate::wire::{Body, Flags, Frame, Kind, Message, Point, Ticket};
 
+/// What is posted next.
+enum Due {
+    Hello,
+    Frame,
+    Credit,
+}
+
+/// Outputs.
 impl<V: Payload> Channel<V> {
-    /// A connection stands: the hello is due.
-    pub fn connected(&mut self) {
-        self.state = State::Greeting { hello_sent: false };
+    #[inline]
+    fn due(&self, now: Nanos) -> Option<Due> {
+        match self.session.state() {
+            State::Up if self.stream.has_next() => Some(Due::Frame),
+            State::Up => (self.credit.due_at() <= now).then_some(Due::Credit),
+            state => state.owes_hello().then_some(Due::Hello),
+        }
+    }
+
+    /// Posts what is due until nothing is, or `post` refuses. `text` gives a key's text for its first use on a
+    /// connection.
+    #[inline]
+    pub fn transmit(
+        &mut self,
+        now: Nanos,
+        text: &impl Fn(KeyId) -> Box<str>,
+        post: &mut impl FnMut(&Frame, [&[u8]; 2]) -> bool,
+    ) {
+        while let Some(due) = self.due(now) {
+            let is_posted = match due {
+                Due::Hello => self.post_hello(post),
+                Due::Frame => self.post_next(text, post),
+                Due::Credit => self.post_credit(post),
+            };
+            if !is_posted {
+                return;
+            }
+        }
+    }
+
+    /// True if there is something to post now.
+    #[inline]
+    #[must_use]
+    pub fn must_transmit(&self, now: Nanos) -> bool {
+        self.due(now).is_some()
+    }
+
+    /// When there will be something to post, if nothing is said or heard until then.
+    #[inline]
+    #[must_use]
+    pub fn poll_timeout(&self) -> Nanos {
+        if self.session.state() == State::Up {
+            self.credit.due_at()
+        } else {
+            Nanos::NEVER
+        }
+    }
+
+    fn post_hello(&mut self, post: &mut impl FnMut(&Frame, [&[u8]; 2]) -> bool) -> bool {
+        let hello = self.session.hello(self.credit.consumed(), &self.settings);
+        let (frame, body) = Message::Hello(hello).emit();
+        let is_posted = post(&frame, [body.as_bytes(), &[]]);
+        if is_posted {
+            self.session.mark_greeted();
+        }
+        is_posted
+    }
+
+    #[inline]
+    fn post_next(
+        &mut self,
+        text: &impl Fn(KeyId) -> Box<str>,
+        post: &mut impl FnMut(&Frame, [&[u8]; 2]) -> bool,
+    ) -> bool {
+        let Some((frame, load)) = self.stream.next() else {
+            return false;
+        };
+        let mut frame = *frame;
+        if let Some(key) = key_of(&frame) {
+            let Some(number) = self.given.number(key) else {
+                self.intern(key, &text(key));
+                return true;
+            };
+            frame.set_slot(number.packed());
+        }
+        self.credit.write(&mut frame);
+        let is_posted = match load {
+            None => post(&frame, [&[], &[]]),
+            Some(Load::Value(value)) => post_value(&mut frame, value, post),
+            Some(Load::Fields(body)) => post(&frame, [body.as_bytes(), &[]]),
+            Some(Load::Text(text)) => post(&frame, [text.as_bytes(), &[]]),
+        };
+        if is_posted {
+            let has_load = load.is_some();
+            self.stream.mark_posted(has_load);
+            self.credit.mark_told();
+            self.counters.frames_sent += 1;
+        }
+        is_posted
+    }
+
+    /// Gives a key a number, which goes before the next frame.
+    #[cold]
+    fn intern(&mut self, key: KeyId, text: &str) {
+        let (frame, load) = framed(&Message::Intern(self.given.give(key), text));
+        self.stream.insert_next(frame, load);
+    }
+
+    fn post_credit(&mut self, post: &mut impl FnMut(&Frame, [&[u8]; 2]) -> bool) -> bool {
+        let (mut frame, _) = Message::Credit.emit();
+        self.credit.write(&mut frame);
+        let is_posted = post(&frame, [&[], &[]]);
+        if is_posted {
+            self.credit.mark_told();
+        }
+        is_posted
+    }
+}
+
+/// Posts a push whose value lies beside its frame, which keeps the request and the stamp in the unused tail.
+#[inline]
+fn post_value<V: Payload>(
+    frame: &mut Frame,
+    value: &V,
+    post: &mut impl FnMut(&Frame, [&[u8]; 2]) -> bool,
+) -> bool {
+    let is_solicited = frame.flags().has(Flags::SOLICITED);
+    let request = is_solicited.then(|| Ticket::unpack(frame.words[6] as u32));
+    let mut lead = Push::lead(&value.meta(), request);
+    if frame.flags().has(Flags::STAMPED) {
+        lead.replace_first_dim(frame.words[7]);
+    }
+    (frame.words[6], frame.words[7]) = (0, 0);
+    // What the host cannot read is never kept as a push.
+    post(frame, [lead.as_bytes(), value.data().unwrap_or_default()])
+}
+
+/// A message as the stream keeps it. The load of a push is its value: [`Channel::push`].
+fn framed<V>(message: &Message<'_>) -> (Frame, Option<Load<V>>) {
+    let (frame, body) = message.emit();
+    if frame.body_is_inline() {
+        return (frame, None);
+    }
+    let load = match message {
+        Message::Failed(..) | Message::Abort(..) | Message::Intern(..) => {
+            // The emitted frame counts exactly the bytes of `trailing`, clipped on a character's border.
+            Load::Text(String::from_utf8_lossy(message.trailing()).into())
+        }
+        _ => Load::Fields(body),
+    };
+    (frame, Some(load))
+}
+
+/// Whose value a queued frame is about. The key's number comes into the frame when it is posted; until then the key
+/// itself stands there.
+#[inline]
+pub(super) const fn subject_of(key: KeyId, point: Point, ordinal: u32) -> Subject {
+    Subject {
+        key: Ticket::unpack(key.0),
+        point,
+        ordinal,
+    }
+}
+
+/// Commands.
+impl<V: Payload> Channel<V> {
+    #[inline]
+    pub(super) fn queue(&mut self, message: &Message<'_>) {
+        let (frame, load) = framed(message);
+        self.stream.push(frame, load);
     }
 
     /// Whether the peer reads our arenas in place, from the connection that is coming on.
     pub const fn set_read_domain(&mut self, read_domain: bool) {
         self.settings.read_domain = read_domain;
-    }
-
-    /// The connection is gone, and every buffer of it has come back. What is owed waits for the next one.
-    pub fn disconnected(&mut self) {
-        self.state = State::Down;
-        self.ack_at = Nanos::NEVER;
-        self.stream.end_connection();
-        for ticket in self.demands(|demand| demand.has_landing) {
-            self.quiet(ticket);
-        }
-    }
-
-    /// Gives the peer up: the epoch ends, and everything of it is dropped here. The shard fails what waited.
-    pub fn lose(&mut self) {
-        self.epoch += 1;
-        self.forget_epoch();
-        self.peer = None;
-        self.state = State::Down;
-    }
-
-    /// Begins anew, with another peer or another of its shards: nothing of the former one is left. Neither has met
-    /// `epoch` on any channel of this shard.
-    pub fn rebind(&mut self, epoch: u64) {
-        self.forget_epoch();
-        self.epoch = epoch;
-        self.peer = None;
-        self.met = None;
-        self.state = State::Down;
     }
 
     /// Pushes or offers a value: small ones whole, large ones by their place. `request` is the demand it answers;
@@ -67,57 +215,52 @@ impl<V: Payload> Channel<V> {
         if !self.is_up() && request.is_none() {
             return Err(NoPush::NotUp(value));
         }
+        let is_free = request.is_some() && self.settings.rules.on(Rule::RequestedNeedsNoCredit);
         let meta = value.meta();
         let body_len = Push::lead_len(&meta, request.is_some()) + value.size();
-        let is_whole = body_len <= self.settings.inline_max && value.data().is_some();
-        let is_free = request.is_some() && self.settings.rules.on(Rule::RequestedNeedsNoCredit);
-        if !is_free {
-            let cost = if is_whole { lines(body_len) } else { lines(0) };
-            if self.lines_open() < cost {
+        let is_short = body_len <= self.settings.inline_max;
+        let Some(data) = value.data().filter(|_| is_short) else {
+            if !is_free && self.credit.open() >= lines(0) && !self.offers.has_room() {
+                return Err(NoPush::NoOffer(value));
+            }
+            if !is_free && !self.credit.spend(lines(0)) {
                 self.counters.no_credit += 1;
                 return Err(NoPush::NoCredit(value));
             }
-            if !is_whole && !self.has_offer() {
-                return Err(NoPush::NoOffer(value));
-            }
-            self.lines_pushed += u64::from(cost);
-        }
-        let subject = Subject {
-            key: Ticket::default(),
-            point,
-            ordinal,
+            return self.offer(key, subject_of(key, point, ordinal), value, request);
         };
-        if !is_whole {
-            return self.offer(key, subject, value, request);
+        if !is_free && !self.credit.spend(lines(body_len)) {
+            self.counters.no_credit += 1;
+            return Err(NoPush::NoCredit(value));
         }
         let push = Push {
-            subject,
+            subject: subject_of(key, point, ordinal),
             meta,
             is_dead: value.is_dead(),
             request,
-            data: value.data().unwrap_or_default(),
+            data,
             stamp: 0,
         };
         let mut frame = push.frame();
-        if frame.body_is_inline() {
+        let load = if frame.body_is_inline() {
             // The value is kept no longer than its bytes: they are in the frame.
-            self.stream.push(frame, Some(key));
+            None
         } else {
             frame.words[6] = request.map_or(0, |request| u64::from(request.packed()));
-            self.stream
-                .push_loaded(frame, Some(key), Load::Value(value));
-        }
+            Some(Load::Value(value))
+        };
+        self.stream.push(frame, load);
         Ok(())
     }
 
     /// Lets the frame that was queued last say when that was, if it is a push or an offer.
     pub fn stamp_last(&mut self, stamp: u64) {
-        let Some((due, load)) = self.stream.last_mut() else {
+        let Some((frame, load)) = self.stream.last_mut() else {
             return;
         };
-        let (frame, mut none) = (&mut due.frame, Body::EMPTY);
+        let mut none = Body::EMPTY;
         match load {
-            // Made anew whenever it is posted: see `post_due`.
+            // Made anew whenever it is posted: see `post_next`.
             Some(Load::Value(value)) if frame.kind() == Kind::Push as u8 => {
                 let meta = value.meta();
                 let has_place = meta.shape.rank() > 0;
@@ -162,45 +305,28 @@ impl<V: Payload> Channel<V> {
         value: V,
         request: Option<Ticket>,
     ) -> Result<(), NoPush<V>> {
-        let meta = value.meta();
-        let is_dead = value.is_dead();
-        let size = value.size() as u64;
-        let region = if self.settings.read_domain && self.readable < self.settings.offers {
-            value.region()
-        } else {
-            None
-        };
-        let lent = value.lent().filter(|_| region.is_none());
-        let weight = value.weight();
-        let offered = Offered {
-            value,
-            key,
-            point: subject.point,
-            ordinal: subject.ordinal,
-            is_readable: region.is_some(),
-            is_lent: lent.is_some(),
-            reader: self.peer_incarnation(),
-            is_kept: false,
-        };
-        let offer = match self.offers.insert(offered) {
-            Ok(offer) => offer,
-            Err(offered) => return Err(NoPush::NoOffer(offered.value)),
-        };
-        self.readable += usize::from(region.is_some());
+        let (meta, is_dead, size) = (value.meta(), value.is_dead(), value.size() as u64);
+        let (peer, shows) = (self.session.peer(), self.settings.read_domain);
+        let Placed {
+            ticket,
+            region,
+            lent,
+        } = self
+            .offers
+            .put(key, &subject, value, peer, shows)
+            .map_err(NoPush::NoOffer)?;
         self.counters.sent_back += u64::from(lent.is_some());
-        self.weigh(subject.point.step, region.is_some(), weight as i64);
-        let message = Message::Offer(Offer {
+        self.queue(&Message::Offer(Offer {
             subject,
             meta,
             is_dead,
             request,
-            offer,
+            offer: ticket,
             size,
             region,
             lent,
             stamp: 0,
-        });
-        self.queue(message, Some(key));
+        }));
         Ok(())
     }
 
@@ -214,48 +340,30 @@ impl<V: Payload> Channel<V> {
         self.requests.insert(demand)
     }
 
-    /// Sends the request of a demand, with the landing it may be written to.
+    /// Sends the request of a demand that [`Demand::may_ask`], with the landing it may be written to.
     pub fn ask(&mut self, ticket: Ticket, patience_ns: u64, landing: Option<(Region, TensorMeta)>) {
-        let Some(demand) = self.requests.at_mut(ticket) else {
+        let Some(demand) = self.requests.ask(ticket, landing.is_some()) else {
             return;
         };
-        demand.has_landing = landing.is_some();
-        demand.wants_landing = demand.has_landing;
-        demand.is_asked_again = std::mem::replace(&mut demand.is_asked, true);
-        let subject = Subject {
-            key: Ticket::default(),
-            point: demand.point,
-            ordinal: demand.ordinal,
+        let request = Request {
+            subject: subject_of(demand.key, demand.point, demand.ordinal),
+            request: ticket,
+            offer: demand.offer.map(|offer| offer.ticket),
+            patience_ns,
+            landing,
         };
-        let key = demand.key;
-        let offer = demand.offer.map(|offer| offer.ticket);
-        self.queue(
-            Message::Request(Request {
-                subject,
-                request: ticket,
-                offer,
-                patience_ns,
-                landing,
-            }),
-            Some(key),
-        );
+        self.queue(&Message::Request(request));
     }
 
-    /// Takes a demand back. Its end is still to come: `Cancelled`, or the value.
+    /// Takes a demand back. Its end is still to come, `Cancelled` or the value, if the peer has heard of it.
     pub fn cancel(&mut self, ticket: Ticket) {
-        let Some(demand) = self.requests.at_mut(ticket) else {
-            return;
-        };
-        if !demand.is_asked {
-            // Nobody has heard of it; an offer that it was to accept still lies at the peer.
-            let offer = demand.offer;
-            self.requests.remove(ticket);
-            if let Some(offer) = offer {
+        match self.requests.cancel(ticket) {
+            Cancelled::Tell => self.queue(&Message::Cancel(ticket)),
+            Cancelled::Unheard(Some(offer)) => {
                 reached!("accepted_and_never_asked");
                 self.release(offer.ticket);
             }
-        } else if !std::mem::replace(&mut demand.is_cancelled, true) {
-            self.queue(Message::Cancel(ticket), None);
+            Cancelled::Unheard(None) | Cancelled::Not => {}
         }
     }
 
@@ -266,46 +374,28 @@ impl<V: Payload> Channel<V> {
 
     /// The peer's request waits here under the shard's `tag`.
     pub fn park_request(&mut self, request: Ticket, tag: u64) {
-        let at = request.index as usize;
-        if self.parked.len() <= at {
-            self.parked.resize(at + 1, None);
-        }
-        self.parked[at] = Some((request.generation, tag));
+        self.served.park(request, tag);
     }
 
     /// The peer's request waits here no more; the tag it waited under.
     pub fn unpark_request(&mut self, request: Ticket) -> Option<u64> {
-        let slot = self.parked.get_mut(request.index as usize)?;
-        match *slot {
-            Some((generation, tag)) if generation == request.generation => {
-                *slot = None;
-                Some(tag)
-            }
-            _ => None,
-        }
+        self.served.unpark(request)
     }
 
-    /// Answers a cancel.
+    /// Answers a cancel, unless a write is the answer that is on its way.
     pub fn answer_cancel(&mut self, request: Ticket) {
-        let is_being_written = self.writes.tickets().any(|ticket| {
-            self.writes
-                .at(ticket)
-                .is_some_and(|writing| writing.request == request)
-        });
-        if !is_being_written && self.settings.rules.on(Rule::CancelAnswered) {
-            self.queue(Message::Cancelled(request), None);
+        if !self.served.is_written(request) && self.settings.rules.on(Rule::CancelAnswered) {
+            self.queue(&Message::Cancelled(request));
         }
     }
 
     /// Answers a request with a failure.
     pub fn fail_request(&mut self, request: Ticket, status: &Status) {
-        self.queue(Message::Failed(request, text_of(status)), None);
+        self.queue(&Message::Failed(request, text_of(status)));
     }
 
-    /// A one-sided write that serves `request` is about to be posted: its ticket.
-    ///
-    /// # Errors
-    /// `None` when too many are on their way.
+    /// A one-sided write that serves `request` is about to be posted: its ticket. `None` when too many are on their
+    /// way.
     pub fn begin_write(
         &mut self,
         request: Ticket,
@@ -314,106 +404,29 @@ impl<V: Payload> Channel<V> {
         ordinal: u32,
         is_dead: bool,
     ) -> Option<Ticket> {
-        self.writes
-            .insert(Writing {
-                request,
-                key,
-                point,
-                ordinal,
-                is_dead,
-            })
-            .ok()
-    }
-
-    /// Whether the value of a write is dead: its bytes do not say so.
-    #[must_use]
-    pub fn writes_dead(&self, ticket: Ticket) -> bool {
-        self.writes
-            .at(ticket)
-            .is_some_and(|writing| writing.is_dead)
-    }
-
-    /// The tag that the peer's request waits under, if it waits here.
-    #[must_use]
-    pub fn parked_tag(&self, request: Ticket) -> Option<u64> {
-        let (generation, tag) = (*self.parked.get(request.index as usize)?)?;
-        (generation == request.generation).then_some(tag)
+        self.served.begin(Writing {
+            request,
+            key,
+            point,
+            ordinal,
+            is_dead,
+        })
     }
 
     /// The peer's offered value is no longer needed here.
     pub fn release(&mut self, offer: Ticket) {
-        self.queue(Message::Release(offer), None);
-    }
-
-    /// An epoch ends: what is on offer goes, but for what the peer may be reading. Giving it up proves nothing about
-    /// its process, so that memory stays as it is until the peer releases it, or is proved gone.
-    pub(super) fn keep_leases(&mut self) {
-        let tickets: Vec<_> = self.offers.tickets().collect();
-        for ticket in tickets {
-            let Some(offered) = self.offers.at_mut(ticket) else {
-                continue;
-            };
-            if offered.may_be_leased(self.settings.rules) {
-                reached!("read_by_a_lost_peer");
-                self.kept += usize::from(!std::mem::replace(&mut offered.is_kept, true));
-            } else {
-                self.take_offer(ticket);
-            }
-        }
-    }
-
-    /// Asks the peer, of whom a new epoch begins, what it reads of the ones before: it releases what it does not.
-    pub(super) fn recall_kept(&mut self, reader: Incarnation) {
-        let tickets: Vec<_> = self.offers.tickets().collect();
-        for ticket in tickets {
-            if self
-                .offers
-                .at(ticket)
-                .is_some_and(|offered| offered.is_kept && offered.reader == Some(reader))
-            {
-                self.queue(Message::Recall(ticket), None);
-            }
-        }
-    }
-
-    /// A life of the peer is proved over: nothing that was offered to it is read any more.
-    pub fn exited(&mut self, reader: Incarnation) {
-        let tickets: Vec<_> = self.offers.tickets().collect();
-        for ticket in tickets {
-            if self
-                .offers
-                .at(ticket)
-                .is_some_and(|offered| offered.reader == Some(reader))
-            {
-                self.take_offer(ticket);
-            }
-        }
-    }
-
-    /// Takes an offer out, whichever epoch it is of.
-    pub(super) fn take_offer(&mut self, ticket: Ticket) -> Option<Offered<V>> {
-        let offered = self.offers.remove(ticket)?;
-        self.kept -= usize::from(offered.is_kept);
-        self.readable -= usize::from(offered.is_readable);
-        let weight = offered.value.weight() as i64;
-        self.weigh(offered.point.step, offered.is_readable, -weight);
-        Some(offered)
-    }
-
-    fn weigh(&mut self, step: StepId, is_readable: bool, change: i64) {
-        if change != 0 {
-            self.weighed.push(((!is_readable).then_some(step), change));
-        }
+        self.queue(&Message::Release(offer));
     }
 
     /// A value that waited here unrequested has been taken (or dropped): its lines are the peer's again.
     #[inline]
     pub fn take_lines(&mut self, now: Nanos, lines: u32) {
-        if lines > 0 {
-            self.lines_held = self.lines_held.saturating_sub(lines);
-            self.lines_taken += u64::from(lines);
-            self.note_due(now);
-        }
+        self.credit.take(now, lines);
+    }
+
+    /// The table has dropped what an ended epoch left in it: no peer is owed those lines.
+    pub const fn forget_lines(&mut self) {
+        self.credit.forget_lines();
     }
 
     /// The peer's `number` stands for `key` from here on. Returns the key it stood for before.
@@ -432,73 +445,41 @@ impl<V: Payload> Channel<V> {
         let Some(number) = self.given.take_back(key) else {
             return false;
         };
-        if self.state == State::Up {
-            self.queue(Message::Intern(number, ""), None);
+        let tells = self.session.state() == State::Up;
+        if tells {
+            self.queue(&Message::Intern(number, ""));
         }
-        self.state == State::Up
+        tells
     }
 
     /// Drops what is on offer for a step and cannot be had without us: by reading in place, or from the peer's own
     /// memory.
     pub fn drop_offers(&mut self, step: StepId) {
-        let tickets: Vec<_> = self.offers.tickets().collect();
-        for ticket in tickets {
-            let Some(offered) = self.offers.at(ticket) else {
-                continue;
-            };
-            let is_had = offered.is_lent || offered.may_be_leased(self.settings.rules);
-            if offered.point.step == step && !is_had {
-                self.take_offer(ticket);
-            }
-        }
+        self.offers.end_step(step);
     }
 
     /// Tells the peer that a step ended, and drops what is on offer for it, as [`Channel::drop_offers`] does.
     pub fn abort(&mut self, step: StepId, status: &Status) {
         self.drop_offers(step);
         // A greeting under way may yet bring up a peer that waits in the step.
-        let may_know = self.peer.is_some() || self.state != State::Down;
-        if may_know && self.settings.rules.on(Rule::AbortTold) {
-            self.queue(Message::Abort(step, text_of(status)), None);
+        if self.session.may_know() && self.settings.rules.on(Rule::AbortTold) {
+            self.queue(&Message::Abort(step, text_of(status)));
         }
     }
 
     /// Tells the peer that this side has done its part of a step. All that was pushed before is heard before it; what
     /// is on offer stays until the peer has it or lets go of it.
     pub fn finish(&mut self, step: StepId) {
-        let may_know = self.peer.is_some() || self.state != State::Down;
-        if may_know && !mutant!("finish_not_told") {
-            self.queue(Message::Finish(step), None);
+        if self.session.may_know() && !mutant!("finish_not_told") {
+            self.queue(&Message::Finish(step));
         }
     }
 
     /// Says that this side leaves.
     pub fn bye(&mut self) {
-        if self.peer.is_some() {
-            self.queue(Message::Bye, None);
+        if self.session.peer().is_some() {
+            self.queue(&Message::Bye);
         }
-    }
-
-    pub(super) fn queue(&mut self, message: Message<'_>, key: Option<KeyId>) {
-        let (frame, body) = message.emit();
-        if frame.body_is_inline() {
-            return self.stream.push(frame, key);
-        }
-        let load = match message {
-            Message::Failed(..) | Message::Abort(..) | Message::Intern(..) => {
-                // The emitted frame counts exactly the bytes of `trailing`, clipped on a character's border.
-                Load::Text(String::from_utf8_lossy(message.trailing()).into())
-            }
-            _ => Load::Fields(body),
-        };
-        self.stream.push_loaded(frame, key, load);
-    }
-}
-
-impl<V> Offered<V> {
-    /// True if the peer may be reading it.
-    fn may_be_leased(&self, rules: Rules) -> bool {
-        self.is_readable && rules.on(Rule::LeaseStays)
     }
 }
 

@@ -1,74 +1,10 @@
-//! What a channel heard: the outcomes of a frame, for the shard to act on, and what it keeps of a demand.
+//! What a channel heard: the outcomes of a frame, for the shard to act on.
 
+use super::Demand;
 use crate::ground::{Incarnation, Region, StepId, TensorMeta};
 use crate::rendezvous::KeyId;
 use crate::wire::message::StatusText;
 use crate::wire::{Malformed, Point, Ticket};
-
-/// An offer of the peer that a demand accepts.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Accepted {
-    /// The offer's ticket at the peer.
-    pub ticket: Ticket,
-    /// Type and shape of the value.
-    pub meta: TensorMeta,
-    /// Its length in bytes.
-    pub size: u64,
-    /// True for a dead value.
-    pub is_dead: bool,
-    /// The lines it holds here.
-    pub lines: u32,
-}
-
-/// A value we asked the peer for.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Demand {
-    /// Whose it is, in the shard's own terms.
-    pub tag: u64,
-    /// The key.
-    pub key: KeyId,
-    /// Step, loop frame, iteration.
-    pub point: Point,
-    /// The ordinal asked for.
-    pub ordinal: u32,
-    /// The offer it accepts.
-    pub offer: Option<Accepted>,
-    /// Type and shape its landing was made for.
-    pub meta: Option<TensorMeta>,
-    /// True while a landing is open for it.
-    pub has_landing: bool,
-    /// True if it was asked with a landing: a new connection needs a new one.
-    pub wants_landing: bool,
-    /// True once its request was queued.
-    pub is_asked: bool,
-    /// True once it was asked on a further connection: the peer may have answered what it had heard on the one before.
-    pub is_asked_again: bool,
-    /// True once it was taken back.
-    pub is_cancelled: bool,
-    /// True once the peer has answered.
-    pub is_answered: bool,
-}
-
-impl Demand {
-    /// A demand for the value of `ordinal`.
-    #[must_use]
-    pub const fn new(tag: u64, key: KeyId, point: Point, ordinal: u32) -> Self {
-        Self {
-            tag,
-            key,
-            point,
-            ordinal,
-            offer: None,
-            meta: None,
-            has_landing: false,
-            wants_landing: false,
-            is_asked: false,
-            is_asked_again: false,
-            is_cancelled: false,
-            is_answered: false,
-        }
-    }
-}
 
 /// A small value came.
 #[derive(Clone, Copy, Debug)]

@@ -1,14 +1,121 @@
-//! What happened: frames, completions, and what follows from each.
+//! What this side hears: frames, completions, the life of connections, and what follows from each; and its accessors.
 //!
 //! Every byte of a frame is a peer's claim; what is impossible for an honest peer is a [`Violation`].
 
+use super::commands::subject_of;
+use super::credit::{Credit, lines};
+use super::demand::Answer;
 use super::heard::{Heard, Lent, OfferHeard, PushHeard, RequestHeard};
-use super::{Channel, Demand, Payload, Peer, Rule, State, Violation, WriteEnd, lines};
-use crate::ground::Nanos;
+use super::intern::{Given, Learned};
+use super::keyed::Keyed;
+use super::offers::Offers;
+use super::served::{Served, Writing};
+use super::session::{Session, State};
+use super::stream::Stream;
+use super::{Channel, Counters, Demand, Payload, Rule, Settings, Violation, WriteEnd};
 use crate::ground::limits::PARKED_REQUESTS;
-use crate::wire::message::{Hello, Offer, Push, Request, StatusText, Subject};
+use crate::ground::{Incarnation, Nanos, StepId, TensorMeta};
+use crate::rendezvous::KeyId;
+use crate::wire::message::{Hello, Offer, Push, Request, StatusText};
 use crate::wire::{Frame, INLINE_BODY_MAX, Kind, Message, Ticket};
 
+/// The life of connections and epochs.
+impl<V: Payload> Channel<V> {
+    /// A channel with no connection.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            session: Session::new(&settings),
+            stream: Stream::new(usize::from(settings.frame_window)),
+            credit: Credit::new(&settings),
+            given: Given::new(settings.interned),
+            learned: Learned::new(settings.rules),
+            requests: Keyed::new(settings.requests),
+            offers: Offers::new(&settings),
+            served: Served::new(),
+            counters: Counters::default(),
+            settings,
+        }
+    }
+
+    /// A connection stands: the hello is due.
+    pub const fn connected(&mut self) {
+        self.session.connected();
+    }
+
+    /// The connection is gone, and every buffer of it has come back. What is owed waits for the next one.
+    pub fn disconnected(&mut self) {
+        self.session.disconnected();
+        self.stream.end_connection();
+        self.requests.end_connection();
+    }
+
+    /// Gives the peer up: the epoch ends, and everything of it is dropped here. The shard fails what waited.
+    pub fn lose(&mut self) {
+        self.session.lose();
+        self.credit.lose_peer();
+        self.forget_epoch();
+    }
+
+    /// Begins anew, with another peer or another of its shards: nothing of the former one is left. Neither has met
+    /// `epoch` on any channel of this shard.
+    pub fn rebind(&mut self, epoch: u64) {
+        self.session.rebind(epoch);
+        self.credit.lose_peer();
+        self.forget_epoch();
+    }
+
+    /// A life of the peer is proved over: nothing that was offered to it is read any more.
+    pub fn exited(&mut self, reader: Incarnation) {
+        self.offers.exited(reader);
+    }
+
+    fn forget_epoch(&mut self) {
+        self.stream.restart();
+        self.credit.end_epoch();
+        self.given.clear();
+        self.learned.clear();
+        self.requests.drain();
+        self.offers.end_epoch();
+        self.served.clear();
+    }
+
+    fn handle_hello(&mut self, hello: &Hello) -> Result<Heard<'static, V>, Violation> {
+        let met = self.session.hear(hello)?;
+        if met.is_other_epoch {
+            self.forget_epoch();
+        }
+        let rules = self.settings.rules;
+        if rules.on(Rule::KeptUntilAcknowledged) {
+            let resumed = self.stream.resume(met.consumed);
+            resumed.map_err(|()| Violation::Credit)?;
+        } else {
+            self.stream.forget_posted();
+        }
+        self.stream
+            .drop_of_connection(rules.on(Rule::WriteSpendsGrant));
+        self.stream.open(hello.frame_window);
+        self.credit.greet(hello);
+        if rules.on(Rule::Interning) {
+            self.given.clear();
+            self.learned.clear();
+        }
+        if met.former.is_none() || met.is_other_epoch {
+            // It releases what it does not read of the epochs before.
+            for ticket in self.offers.kept_for(hello.incarnation) {
+                self.queue(&Message::Recall(ticket));
+            }
+        }
+        self.session.accept();
+        Ok(Heard::Up {
+            incarnation: hello.incarnation,
+            former: met.former.filter(|_| met.is_other_epoch),
+            is_resumed: met.former.is_some() && !met.is_other_epoch,
+        })
+    }
+}
+
+/// Frames and completions.
 impl<V: Payload> Channel<V> {
     /// A frame came. `tail` is the frame's tail, kept by the caller; `body` what came beside it.
     ///
@@ -41,14 +148,14 @@ impl<V: Payload> Channel<V> {
         body: &'a [u8],
     ) -> Result<PushHeard<'a>, Violation> {
         let push = Push::parse(frame, tail, body)?;
-        self.count_frame(now, frame)?;
+        self.count_frame(now, frame, false)?;
         let key = self.learned.key(push.subject.key);
         let key = key.ok_or(Violation::UnknownKey)?;
         let (mut demand, mut cost) = (None, 0);
         match push.request {
             None => {
                 cost = lines(frame.body_len() as usize);
-                self.hold_lines(cost)?;
+                self.credit.hold(cost)?;
             }
             Some(request) => demand = self.answered(request).map(|(ticket, _)| ticket),
         }
@@ -77,21 +184,23 @@ impl<V: Payload> Channel<V> {
         if let Message::Hello(hello) = message {
             return self.handle_hello(&hello);
         }
-        self.count_frame(now, frame)?;
+        self.count_frame(now, frame, matches!(message, Message::Credit))?;
         self.handle_message(&message)
     }
 
     /// What a frame says of ours, and that it came.
     #[inline]
-    fn count_frame(&mut self, now: Nanos, frame: &Frame) -> Result<(), Violation> {
-        if self.state != State::Up {
+    fn count_frame(&mut self, now: Nanos, frame: &Frame, is_credit: bool) -> Result<(), Violation> {
+        if self.session.state() != State::Up {
             return Err(Violation::BeforeHello);
         }
-        self.handle_credit(frame.credit())?;
-        if frame.kind() != Kind::Credit as u8 {
-            self.consumed += 1;
+        let (frames, lines) = frame.credit();
+        let acknowledged = self.stream.acknowledge(frames);
+        acknowledged.map_err(|()| Violation::Credit)?;
+        self.credit.give_back(lines)?;
+        if !is_credit {
+            self.credit.consume(now);
             self.counters.frames_received += 1;
-            self.note_due(now);
         }
         Ok(())
     }
@@ -99,159 +208,70 @@ impl<V: Payload> Channel<V> {
     /// A one-sided write into the landing of `ticket` is complete: the demand it served.
     pub fn landed(&mut self, ticket: Ticket) -> Option<Demand> {
         let demand = self.requests.remove(ticket);
-        if demand.is_none() {
-            self.counters.stale += 1;
-        }
+        self.counters.stale += u64::from(demand.is_none());
         demand
     }
 
-    /// The landing of `ticket` is quiet and nothing was written. True if the demand stands and wants another.
+    /// The landing of `ticket` is quiet and nothing was written. True if the demand stands.
     pub fn quiet(&mut self, ticket: Ticket) -> bool {
-        let Some(demand) = self.requests.at_mut(ticket) else {
-            return false;
-        };
-        demand.has_landing = false;
-        if demand.is_cancelled && demand.is_answered {
-            self.requests.remove(ticket);
-            return false;
-        }
-        true
+        self.requests.quiet(ticket)
     }
 
     /// A write of ours ended. A value whose bytes may not have arrived is put on offer again.
     pub fn wrote(&mut self, ticket: Ticket, end: WriteEnd, value: V) {
-        let Some(writing) = self.writes.remove(ticket) else {
+        let Some(writing) = self.served.end(ticket) else {
             return;
         };
         if end == WriteEnd::Done {
             return;
         }
-        let subject = Subject {
-            key: Ticket::default(),
-            point: writing.point,
-            ordinal: writing.ordinal,
-        };
         // There is a slot: there are as many as offers and writes together may be.
-        let _ = self.offer(writing.key, subject, value, Some(writing.request));
-    }
-
-    fn handle_hello(&mut self, hello: &Hello) -> Result<Heard<'static, V>, Violation> {
-        let State::Greeting { hello_sent } = self.state else {
-            return Err(Violation::SecondHello);
-        };
-        if hello.frame_window == 0 || hello.line_window == 0 || hello.line_window >= 1 << 15 {
-            return Err(Violation::Window);
-        }
-        let former = self.peer;
-        let is_other_epoch = former
-            .is_some_and(|peer| peer.incarnation != hello.incarnation || peer.epoch != hello.epoch);
-        if is_other_epoch {
-            // Our own epoch stays: its number is in a hello that may be on its way, and the peer has forgotten it.
-            self.forget_epoch();
-        }
-        self.peer = Some(Peer {
-            incarnation: hello.incarnation,
-            epoch: hello.epoch,
-            frame_window: hello.frame_window,
-            line_window: hello.line_window,
-        });
-        // A peer that speaks of our predecessor, or of an epoch that is over, has consumed nothing of this one.
-        let is_of_us =
-            hello.expected == self.settings.incarnation && hello.peer_epoch == self.epoch;
-        let their_view = if is_of_us { hello.consumed } else { 0 };
-        if self.settings.rules.on(Rule::KeptUntilAcknowledged) {
-            self.stream
-                .resume(their_view)
-                .map_err(|()| Violation::Credit)?;
-        } else {
-            self.stream.forget_posted();
-        }
-        self.stream
-            .drop_of_connection(self.settings.rules.on(Rule::WriteSpendsGrant));
-        if self.settings.rules.on(Rule::Interning) {
-            self.given.clear();
-            self.learned.clear();
-        }
-        if self.met.is_none_or(|(met, _)| met != hello.incarnation) {
-            self.met = Some((hello.incarnation, self.life));
-        }
-        if self.kept > 0 && (former.is_none() || is_other_epoch) {
-            self.recall_kept(hello.incarnation);
-        }
-        if self.consumed > 0 || self.lines_taken > 0 {
-            // What was told last may have been lost with the connection: it is told again at once.
-            self.ack_at = Nanos::ZERO;
-        }
-        // They send nothing more before they have heard ours.
-        self.state = if hello_sent {
-            State::Up
-        } else {
-            State::Answering
-        };
-        Ok(Heard::Up {
-            incarnation: hello.incarnation,
-            former: if is_other_epoch {
-                former.map(|peer| peer.incarnation)
-            } else {
-                None
-            },
-            is_resumed: former.is_some() && !is_other_epoch,
-        })
-    }
-
-    #[inline]
-    fn handle_credit(&mut self, (frames, lines): (u16, u16)) -> Result<(), Violation> {
-        self.stream
-            .acknowledge(frames)
-            .map_err(|()| Violation::Credit)?;
-        let returned = u64::from(lines.wrapping_sub(self.lines_returned as u16));
-        if returned > 0 {
-            if returned > self.lines_pushed - self.lines_returned {
-                return Err(Violation::Credit);
-            }
-            self.lines_returned += returned;
-        }
-        Ok(())
-    }
-
-    #[inline]
-    const fn hold_lines(&mut self, cost: u32) -> Result<(), Violation> {
-        self.lines_held += cost;
-        if self.lines_held > self.settings.line_window as u32 {
-            return Err(Violation::LineCredit);
-        }
-        Ok(())
+        let Writing {
+            request,
+            key,
+            point,
+            ordinal,
+            ..
+        } = writing;
+        let _ = self.offer(key, subject_of(key, point, ordinal), value, Some(request));
     }
 
     /// A request of ours was answered by a value: the demand is over, unless its landing still has to come home.
     fn answered(&mut self, request: Ticket) -> Option<(Ticket, Demand)> {
-        self.forestall(request);
-        match self.requests.at_mut(request) {
-            Some(demand) if demand.is_answered => None,
-            Some(demand) if demand.has_landing => {
-                demand.is_answered = true;
-                demand.is_cancelled = true;
-                Some((request, *demand))
+        match self.requests.answer(request, true) {
+            Answer::Ends { demand, is_again } => {
+                self.forestall(request, is_again);
+                Some((request, demand))
             }
-            Some(demand) if !demand.is_answered => self
-                .requests
-                .remove(request)
-                .map(|demand| (request, demand)),
-            _ => {
+            Answer::Late => None,
+            Answer::Stale => {
                 self.counters.stale += 1;
                 None
             }
         }
     }
 
-    /// A demand that is over was asked again meanwhile. If what ended it was an answer to the first time, the peer
-    /// takes the second for a new request, and nobody waits for that one: it is taken back.
-    fn forestall(&mut self, request: Ticket) {
-        let is_over = |demand: &&mut Demand| demand.is_asked_again && !demand.is_answered;
-        if let Some(demand) = self.requests.at_mut(request).filter(is_over) {
+    /// A demand of ours ended without a value.
+    fn handle_end<'a>(&mut self, request: Ticket, status: Option<StatusText<'a>>) -> Heard<'a, V> {
+        let waits = self.settings.rules.on(Rule::NoOrderBetweenLanes);
+        // A cancel crosses the answer it wants to forestall: the demand that waits for its landing hears of one end.
+        let Answer::Ends { demand, is_again } = self.requests.answer(request, waits) else {
+            return self.stale();
+        };
+        self.forestall(request, is_again);
+        Heard::Ended {
+            ticket: request,
+            demand,
+            status,
+        }
+    }
+
+    /// A demand that is over had been asked for again. If the answer to the first request ended it, the peer takes the
+    /// second for a new request, for which no receiver waits: it is cancelled.
+    fn forestall(&mut self, request: Ticket, is_again: bool) {
+        if is_again {
             reached!("asked_again_and_answered");
-            demand.is_asked_again = false;
-            self.queue(Message::Cancel(request), None);
+            self.queue(&Message::Cancel(request));
         }
     }
 
@@ -261,11 +281,11 @@ impl<V: Payload> Channel<V> {
             Message::Request(request) => return self.handle_request(&request),
             Message::Cancel(request) => Heard::Cancel {
                 request,
-                tag: self.unpark_request(request),
+                tag: self.served.unpark(request),
             },
             Message::Cancelled(request) => self.handle_end(request, None),
             Message::Failed(request, status) => self.handle_end(request, Some(status)),
-            Message::Release(offer) => match self.take_offer(offer) {
+            Message::Release(offer) => match self.offers.take(offer) {
                 Some(offered) => Heard::Released(offered.value),
                 None => self.stale(),
             },
@@ -301,7 +321,7 @@ impl<V: Payload> Channel<V> {
         match offer.request {
             None => {
                 cost = lines(0);
-                self.hold_lines(cost)?;
+                self.credit.hold(cost)?;
             }
             Some(request) => demand = self.answered(request),
         }
@@ -321,18 +341,11 @@ impl<V: Payload> Channel<V> {
         }))
     }
 
-    /// What the peer sends back must be on offer to this very life of it, readable in place, and as long as it says.
-    /// An offer that is gone is stale: the value can still be asked for.
     fn judge_lent(&mut self, offer: Ticket, size: u64) -> Result<Option<Lent>, Violation> {
-        let Some(offered) = self.offers.at(offer) else {
-            self.counters.stale += 1;
-            return Ok(None);
-        };
-        let is_theirs = offered.is_readable && offered.reader == self.peer_incarnation();
-        match offered.value.region() {
-            Some(region) if is_theirs && region.len == size => Ok(Some(Lent { offer, region })),
-            _ => Err(Violation::Lease),
-        }
+        let reader = self.session.peer();
+        let lent = self.offers.judge_lent(offer, size, reader)?;
+        self.counters.stale += u64::from(lent.is_none());
+        Ok(lent)
     }
 
     fn handle_request(&mut self, request: &Request) -> Result<Heard<'static, V>, Violation> {
@@ -357,7 +370,7 @@ impl<V: Payload> Channel<V> {
         let Some(landing) = request.landing else {
             return Err(Violation::Requests);
         };
-        let Some(offered) = self.take_offer(offer) else {
+        let Some(offered) = self.offers.take(offer) else {
             self.counters.stale += 1;
             return Ok(Heard::Stale(request.request));
         };
@@ -370,29 +383,169 @@ impl<V: Payload> Channel<V> {
             landing,
         })
     }
+}
 
-    /// A demand of ours ended without a value.
-    fn handle_end<'a>(&mut self, request: Ticket, status: Option<StatusText<'a>>) -> Heard<'a, V> {
-        self.forestall(request);
-        let trusts_lanes = !self.settings.rules.on(Rule::NoOrderBetweenLanes);
-        // A cancel crosses the answer it wants to forestall: the demand that waits for its landing hears of one end.
-        let Some(demand) = self
-            .requests
-            .at_mut(request)
-            .filter(|demand| !demand.is_answered)
-        else {
-            return self.stale();
-        };
-        demand.is_answered = true;
-        demand.is_cancelled = true;
-        let copy = *demand;
-        if !copy.has_landing || trusts_lanes {
-            self.requests.remove(request);
-        }
-        Heard::Ended {
-            ticket: request,
-            demand: copy,
-            status,
-        }
+/// Accessors.
+impl<V: Payload> Channel<V> {
+    /// True between the hellos and the end of a connection.
+    #[inline]
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        self.session.is_up()
+    }
+
+    /// The peer's incarnation, once it has said hello in this epoch.
+    #[must_use]
+    pub fn peer_incarnation(&self) -> Option<Incarnation> {
+        self.session.peer()
+    }
+
+    /// True if the longest push, or an offer, would be taken now.
+    #[inline]
+    #[must_use]
+    pub fn takes_push(&self) -> bool {
+        self.is_up() && self.credit.is_open() && self.offers.has_room()
+    }
+
+    /// True if a value of this type and length goes whole, in a frame; otherwise it is offered.
+    #[must_use]
+    pub fn goes_whole(&self, meta: &TensorMeta, len: usize) -> bool {
+        Push::lead_len(meta, false) + len <= self.settings.inline_max
+    }
+
+    /// Changes in what is on offer since the last call, in order: bytes more or less, and of which step. What is
+    /// offered keeps its memory until the peer has let go of it, so it counts as what is parked does; but bytes that
+    /// the peer reads in place count for no step: they may have been received long since.
+    pub fn take_weighed(&mut self) -> impl Iterator<Item = (Option<StepId>, i64)> {
+        self.offers.take_weighed()
+    }
+
+    /// True if the peer's arenas are read in place.
+    #[must_use]
+    pub const fn reads_in_place(&self) -> bool {
+        self.settings.read_domain
+    }
+
+    /// True if unrequested values hold so much room here that the peer may be out of push credit.
+    #[inline]
+    #[must_use]
+    pub const fn is_pressed(&self) -> bool {
+        self.credit.is_pressed()
+    }
+
+    /// Lines of unrequested values the peer would still take.
+    #[inline]
+    #[must_use]
+    pub const fn lines_open(&self) -> u32 {
+        self.credit.open()
+    }
+
+    /// True if nothing is owed, asked, offered or on its way, in either direction.
+    #[must_use]
+    pub fn is_at_rest(&self) -> bool {
+        let [requests, _, writes, frames] = self.load();
+        requests + writes + frames + self.offers.len() == 0
+    }
+
+    /// True if an ended connection has left nothing here: nothing is kept for the peer either.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.load() == [0; 4] && self.session.state() == State::Down
+    }
+
+    /// Requests outstanding, values on offer, writes on their way, frames kept.
+    #[must_use]
+    pub fn load(&self) -> [usize; 4] {
+        [
+            self.requests.len(),
+            self.offers.len_with_kept(),
+            self.served.len(),
+            self.stream.len(),
+        ]
+    }
+
+    /// Frames posted and not acknowledged.
+    #[must_use]
+    pub const fn in_flight(&self) -> usize {
+        self.stream.in_flight() as usize
+    }
+
+    /// Lines of unrequested values that wait here, and lines of ours that the peer has not returned.
+    #[must_use]
+    pub const fn lines_out(&self) -> [u64; 2] {
+        [self.credit.held() as u64, self.credit.out() as u64]
+    }
+
+    /// The value of ours that the peer sent back, for as long as it is on offer: the peer lets go of it only after it
+    /// has heard that what it sent is taken.
+    #[must_use]
+    pub fn lent(&self, lent: Lent) -> Option<&V> {
+        self.offers.lent(lent)
+    }
+
+    /// A demand of ours.
+    #[must_use]
+    pub fn demand_at(&self, ticket: Ticket) -> Option<&Demand> {
+        self.requests.at(ticket)
+    }
+
+    /// Every demand of ours that `pred` picks.
+    pub fn demands(&self, pred: impl FnMut(&Demand) -> bool) -> Vec<Ticket> {
+        self.requests.picked(pred)
+    }
+
+    /// Whether the value of a write is dead: its bytes do not say so.
+    #[must_use]
+    pub fn writes_dead(&self, ticket: Ticket) -> bool {
+        let writing = self.served.write(ticket);
+        writing.is_some_and(|writing| writing.is_dead)
+    }
+
+    /// The tag that the peer's request waits under, if it waits here.
+    #[must_use]
+    pub fn parked_tag(&self, request: Ticket) -> Option<u64> {
+        self.served.tag(request)
+    }
+
+    /// True if something that was begun here is of `key`: it is asked for, on offer, being written, or a frame of it is
+    /// not acknowledged.
+    #[must_use]
+    pub fn is_busy_with(&self, key: KeyId) -> bool {
+        self.requests.has(key)
+            || self.offers.has(key)
+            || self.served.has(key)
+            || self.stream.has(key)
+    }
+
+    /// True if the peer may speak of `key` by a number that it gave.
+    #[must_use]
+    pub fn is_called(&self, key: KeyId) -> bool {
+        self.learned.has(key)
+    }
+
+    /// What was counted.
+    #[must_use]
+    pub const fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Our epoch, by its number.
+    #[must_use]
+    pub const fn epoch(&self) -> u64 {
+        self.session.epoch()
+    }
+
+    /// How many epochs have ended: tickets of an earlier one mean nothing to the peer.
+    #[inline]
+    #[must_use]
+    pub const fn life(&self) -> u32 {
+        self.session.life()
+    }
+
+    /// How many of those ended while the peer was what it is now: tickets of its own of that time still mean to it
+    /// what they did.
+    #[must_use]
+    pub fn lives_of_peer(&self) -> u32 {
+        self.session.lives_of_peer()
     }
 }

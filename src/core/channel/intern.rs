@@ -1,8 +1,9 @@
 //! Interning: a key's text crosses a connection once; after that a number stands for it.
 //!
 //! It does not know keys' texts, only the shard's own key ids and what stands for them on the wire. Each direction
-//! has its own table: the sender of frames gives the numbers, the receiver learns them. Both are bounded; the least
-//! recently used number is given to another key with its next generation. Both start empty with every connection.
+//! has its own table: the sender of frames gives the numbers, the receiver learns them. Both are bounded, and start
+//! empty with every connection. When the numbers are used up, a hand goes round them: one that was used since it last
+//! came by is passed over, once, and the next is given to another key with its next generation.
 
 use super::keyed::Counts;
 use super::rules::{Rule, Rules};
@@ -13,153 +14,132 @@ use crate::wire::Ticket;
 #[cfg(test)]
 mod tests;
 
+/// A key without a number: no ticket of so few slots packs to it.
 const NONE: u32 = u32::MAX;
+const _: () = assert!(INTERNED_KEYS < 1 << Ticket::INDEX_BITS);
 
+/// What stands for a key.
 #[derive(Clone, Copy, Debug)]
-struct Slot {
-    key: u32,
-    generation: u32,
-    newer: u32,
-    older: u32,
+struct Number {
+    /// A packed ticket, or `NONE`.
+    packed: u32,
+    is_used: bool,
+}
+
+impl Number {
+    const NONE: Self = Self {
+        packed: NONE,
+        is_used: false,
+    };
 }
 
 /// The numbers we give to keys.
 #[derive(Debug)]
-pub(crate) struct Given {
-    /// By key id: its slot. Key ids are small dense numbers.
-    by_key: Vec<u32>,
-    slots: Vec<Slot>,
-    newest: u32,
-    oldest: u32,
-    /// How many of the slots stand for no key: they are the oldest ones.
-    free: usize,
+pub(super) struct Given {
+    /// By key id. Key ids are small dense numbers.
+    by_key: Vec<Number>,
+    /// By a number's index: the key it was last given to, and its generation.
+    slots: Vec<(KeyId, u32)>,
+    /// Indexes that were taken back.
+    free: Vec<u32>,
+    hand: usize,
     limit: usize,
 }
 
 impl Given {
-    pub(crate) fn new(limit: usize) -> Self {
-        let limit = limit.clamp(1, INTERNED_KEYS);
+    pub(super) fn new(limit: usize) -> Self {
         Self {
             by_key: Vec::new(),
             slots: Vec::new(),
-            newest: NONE,
-            oldest: NONE,
-            free: 0,
-            limit,
+            free: Vec::new(),
+            hand: 0,
+            limit: limit.clamp(1, INTERNED_KEYS),
         }
     }
 
-    /// The number of `key`, if it has one. Using it makes it the newest.
+    /// The number of `key`, if it has one, which counts as a use.
     #[inline]
-    pub(crate) fn number(&mut self, key: KeyId) -> Option<Ticket> {
-        let index = *self.by_key.get(key.0 as usize)?;
-        let slot = self.slots.get(index as usize)?;
-        let ticket = Ticket {
-            index,
-            generation: slot.generation,
-        };
-        if self.newest != index {
-            self.unlink(index);
-            self.link_newest(index);
+    pub(super) fn number(&mut self, key: KeyId) -> Option<Ticket> {
+        let number = self.by_key.get_mut(key.0 as usize)?;
+        if number.packed == NONE {
+            return None;
         }
-        Some(ticket)
+        number.is_used = true;
+        Some(Ticket::unpack(number.packed))
     }
 
-    /// Gives `key` a number: a new one, or the next generation of one that is free or was used least recently.
-    pub(crate) fn give(&mut self, key: KeyId) -> Ticket {
-        let index = if self.free == 0 && self.slots.len() < self.limit {
-            self.slots.push(Slot {
-                key: key.0,
-                generation: 0,
-                newer: NONE,
-                older: NONE,
-            });
-            (self.slots.len() - 1) as u32
-        } else {
-            let index = self.oldest;
-            self.unlink(index);
-            let slot = &mut self.slots[index as usize];
-            match self.by_key.get_mut(slot.key as usize) {
-                Some(former) => *former = NONE,
-                None => self.free -= 1,
-            }
-            slot.key = key.0;
-            slot.generation = (slot.generation + 1) & ((1 << Ticket::GENERATION_BITS) - 1);
-            index
+    /// Gives `key`, which has none, a number: one that was taken back, a new one, or one of another key.
+    pub(super) fn give(&mut self, key: KeyId) -> Ticket {
+        let is_reused = self.slots.len() >= self.limit;
+        let index = match self.free.pop() {
+            Some(index) => index as usize,
+            None if is_reused => self.pass_hand(),
+            None => self.slots.len(),
         };
-        self.link_newest(index);
+        let generation = match self.slots.get_mut(index) {
+            Some((of, generation)) => {
+                *of = key;
+                *generation = (*generation + 1) & ((1 << Ticket::GENERATION_BITS) - 1);
+                *generation
+            }
+            None => {
+                self.slots.push((key, 0));
+                0
+            }
+        };
+        let number = Ticket {
+            index: index as u32,
+            generation,
+        };
         let at = key.0 as usize;
         if self.by_key.len() <= at {
-            self.by_key.resize(at + 1, NONE);
+            self.by_key.resize(at + 1, Number::NONE);
         }
-        self.by_key[at] = index;
-        Ticket {
-            index,
-            generation: self.slots[index as usize].generation,
+        self.by_key[at] = Number {
+            packed: number.packed(),
+            is_used: false,
+        };
+        number
+    }
+
+    /// Takes the next number that was not used since the hand last came by from its key. To be called while every
+    /// number is a key's.
+    fn pass_hand(&mut self) -> usize {
+        loop {
+            let index = self.hand;
+            self.hand = (index + 1) % self.slots.len();
+            let key = self.slots[index].0;
+            let number = &mut self.by_key[key.0 as usize];
+            if !std::mem::take(&mut number.is_used) {
+                *number = Number::NONE;
+                return index;
+            }
         }
     }
 
     /// Takes the number of `key` back, if it has one: the next key gets it.
-    pub(crate) fn take_back(&mut self, key: KeyId) -> Option<Ticket> {
-        let index = std::mem::replace(self.by_key.get_mut(key.0 as usize)?, NONE);
-        let slot = self.slots.get_mut(index as usize)?;
-        slot.key = NONE;
-        let generation = slot.generation;
-        self.unlink(index);
-        self.link_oldest(index);
-        self.free += 1;
-        Some(Ticket { index, generation })
+    pub(super) fn take_back(&mut self, key: KeyId) -> Option<Ticket> {
+        let number = std::mem::replace(self.by_key.get_mut(key.0 as usize)?, Number::NONE);
+        if number.packed == NONE {
+            return None;
+        }
+        let ticket = Ticket::unpack(number.packed);
+        self.free.push(ticket.index);
+        Some(ticket)
     }
 
     /// Forgets every number: a new connection begins.
-    pub(crate) fn clear(&mut self) {
-        self.free = 0;
+    pub(super) fn clear(&mut self) {
         self.by_key.clear();
         self.slots.clear();
-        self.newest = NONE;
-        self.oldest = NONE;
-    }
-
-    fn unlink(&mut self, index: u32) {
-        let Slot { newer, older, .. } = self.slots[index as usize];
-        match newer {
-            NONE => self.newest = older,
-            newer => self.slots[newer as usize].older = older,
-        }
-        match older {
-            NONE => self.oldest = newer,
-            older => self.slots[older as usize].newer = newer,
-        }
-    }
-
-    fn link_oldest(&mut self, index: u32) {
-        let former = self.oldest;
-        let slot = &mut self.slots[index as usize];
-        slot.older = NONE;
-        slot.newer = former;
-        match former {
-            NONE => self.newest = index,
-            former => self.slots[former as usize].older = index,
-        }
-        self.oldest = index;
-    }
-
-    fn link_newest(&mut self, index: u32) {
-        let former = self.newest;
-        let slot = &mut self.slots[index as usize];
-        slot.newer = NONE;
-        slot.older = former;
-        match former {
-            NONE => self.oldest = index,
-            former => self.slots[former as usize].newer = index,
-        }
-        self.newest = index;
+        self.free.clear();
+        self.hand = 0;
     }
 }
 
 /// The numbers the peer gave.
 #[derive(Debug)]
-pub(crate) struct Learned {
+pub(super) struct Learned {
     slots: Vec<(u32, Option<KeyId>)>,
     /// How many numbers each key has.
     counts: Counts,
@@ -167,7 +147,7 @@ pub(crate) struct Learned {
 }
 
 impl Learned {
-    pub(crate) fn new(rules: Rules) -> Self {
+    pub(super) fn new(rules: Rules) -> Self {
         Self {
             slots: Vec::new(),
             counts: Counts::default(),
@@ -177,7 +157,7 @@ impl Learned {
 
     /// The key of a number; `None` if the peer never gave it, or gave it to another key since.
     #[inline]
-    pub(crate) fn key(&self, number: Ticket) -> Option<KeyId> {
+    pub(super) fn key(&self, number: Ticket) -> Option<KeyId> {
         let (generation, key) = self.slots.get(number.index as usize)?;
         if *generation == number.generation || !self.rules.on(Rule::Interning) {
             *key
@@ -187,7 +167,7 @@ impl Learned {
     }
 
     /// Learns a number. `Err` if it is beyond the bound both sides know. Returns the key it stood for before.
-    pub(crate) fn learn(&mut self, number: Ticket, key: KeyId) -> Result<Option<KeyId>, ()> {
+    pub(super) fn learn(&mut self, number: Ticket, key: KeyId) -> Result<Option<KeyId>, ()> {
         let at = number.index as usize;
         if at >= INTERNED_KEYS {
             return Err(());
@@ -205,7 +185,7 @@ impl Learned {
     }
 
     /// The peer took a number back. One that it has given to another key since stays that one's.
-    pub(crate) fn unlearn(&mut self, number: Ticket) {
+    pub(super) fn unlearn(&mut self, number: Ticket) {
         if let Some((generation, key)) = self.slots.get_mut(number.index as usize)
             && *generation == number.generation
             && let Some(key) = key.take()
@@ -215,12 +195,12 @@ impl Learned {
     }
 
     /// True if the peer may call `key` by a number.
-    pub(crate) fn has(&self, key: KeyId) -> bool {
+    pub(super) fn has(&self, key: KeyId) -> bool {
         self.counts.has(key)
     }
 
     /// Forgets every number.
-    pub(crate) fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.slots.clear();
         self.counts.clear();
     }

@@ -2,6 +2,8 @@
 //!
 //! It knows nothing of what it holds but the key, which stays the same while a thing is here.
 
+use std::ops::Deref;
+
 use super::slab::Slab;
 use crate::rendezvous::KeyId;
 use crate::wire::Ticket;
@@ -63,10 +65,6 @@ impl<T: OfKey> Keyed<T> {
         }
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.slab.len()
-    }
-
     /// True if something of this key is here.
     pub(super) fn has(&self, key: KeyId) -> bool {
         self.counts.has(key)
@@ -80,10 +78,6 @@ impl<T: OfKey> Keyed<T> {
         Ok(ticket)
     }
 
-    pub(super) fn at(&self, ticket: Ticket) -> Option<&T> {
-        self.slab.at(ticket)
-    }
-
     pub(super) fn at_mut(&mut self, ticket: Ticket) -> Option<&mut T> {
         self.slab.at_mut(ticket)
     }
@@ -94,13 +88,18 @@ impl<T: OfKey> Keyed<T> {
         Some(value)
     }
 
-    pub(super) fn tickets(&self) -> impl Iterator<Item = Ticket> + '_ {
-        self.slab.tickets()
-    }
-
     /// Takes everything out.
     pub(super) fn drain(&mut self) {
         self.slab.drain();
         self.counts.clear();
+    }
+}
+
+/// Whatever changes nothing is the slab's.
+impl<T> Deref for Keyed<T> {
+    type Target = Slab<T>;
+
+    fn deref(&self) -> &Slab<T> {
+        &self.slab
     }
 }

@@ -1,14 +1,15 @@
-//! A ring: a queue of plain entries that loses any number of them at its front at the cost of one.
+//! A ring: a queue of plain entries, each with a sequence number, that drops any number at its front at the cost of
+//! one.
 //!
-//! Knows nothing of what its entries are.
+//! Knows nothing of what its entries mean.
 
 /// The queue. It doubles when it is full.
 #[derive(Debug)]
 pub(super) struct Ring<T> {
-    /// A power of two of places; those in use begin at `head`.
+    /// A power of two of places; an entry lies in the place of its sequence number's low bits.
     places: Vec<T>,
-    head: usize,
-    len: usize,
+    first: u64,
+    end: u64,
 }
 
 impl<T: Copy> Ring<T> {
@@ -16,30 +17,42 @@ impl<T: Copy> Ring<T> {
     pub(super) fn new(room: usize, blank: T) -> Self {
         Self {
             places: vec![blank; room.next_power_of_two()],
-            head: 0,
-            len: 0,
+            first: 0,
+            end: 0,
         }
+    }
+
+    /// The number of the first entry: how many have been dropped.
+    #[inline]
+    pub(super) const fn first(&self) -> u64 {
+        self.first
+    }
+
+    /// The number that the next entry gets.
+    #[inline]
+    pub(super) const fn end(&self) -> u64 {
+        self.end
     }
 
     #[inline]
     pub(super) const fn len(&self) -> usize {
-        self.len
+        (self.end - self.first) as usize
     }
 
     #[inline]
     pub(super) fn push(&mut self, entry: T) {
-        if self.len == self.places.len() {
+        if self.len() == self.places.len() {
             self.grow();
         }
-        let place = self.place(self.len);
+        let place = self.place(self.end);
         self.places[place] = entry;
-        self.len += 1;
+        self.end += 1;
     }
 
-    /// Puts an entry before the one at a position.
-    pub(super) fn insert(&mut self, at: usize, entry: T) {
+    /// Puts an entry before the one of a number.
+    pub(super) fn insert(&mut self, at: u64, entry: T) {
         self.push(entry);
-        for later in (at + 1..self.len).rev() {
+        for later in (at + 1..self.end).rev() {
             let (to, from) = (self.place(later), self.place(later - 1));
             self.places[to] = self.places[from];
         }
@@ -48,38 +61,52 @@ impl<T: Copy> Ring<T> {
     }
 
     #[inline]
-    pub(super) fn at_mut(&mut self, at: usize) -> Option<&mut T> {
-        if at >= self.len {
+    pub(super) fn at(&self, at: u64) -> Option<&T> {
+        if at.wrapping_sub(self.first) >= self.end - self.first {
             return None;
         }
+        self.places.get(self.place(at))
+    }
+
+    pub(super) fn at_mut(&mut self, at: u64) -> Option<&mut T> {
+        self.at(at)?;
         let place = self.place(at);
         self.places.get_mut(place)
     }
 
-    /// The first `count`, or all if there are fewer.
-    pub(super) fn first(&self, count: usize) -> impl Iterator<Item = &T> {
-        (0..count.min(self.len)).map(|at| &self.places[self.place(at)])
+    /// All, or the first `count` if there are more.
+    pub(super) fn first_of(&self, count: usize) -> impl Iterator<Item = &T> {
+        let end = self.end.min(self.first.saturating_add(count as u64));
+        (self.first..end).map(|at| &self.places[self.place(at)])
     }
 
-    /// Drops the first `count`, or all if there are fewer.
+    /// Drops the first `count`, which are there.
     #[inline]
-    pub(super) fn drop_first(&mut self, count: usize) {
-        let count = count.min(self.len);
-        self.head = self.place(count);
-        self.len -= count;
+    pub(super) const fn drop_first(&mut self, count: usize) {
+        self.first += count as u64;
+        debug_assert!(self.first <= self.end, "more than there are");
+    }
+
+    /// Drops all, at the end instead of the front: the next entry has the number that the first one had.
+    pub(super) const fn truncate(&mut self) {
+        self.end = self.first;
+    }
+
+    /// Empties it; numbers begin at zero again.
+    pub(super) const fn clear(&mut self) {
+        (self.first, self.end) = (0, 0);
     }
 
     #[inline]
-    const fn place(&self, at: usize) -> usize {
+    const fn place(&self, at: u64) -> usize {
         // The places are a power of two: what is beyond the last comes round.
-        (self.head + at) & (self.places.len() - 1)
+        at as usize & (self.places.len() - 1)
     }
 
     #[cold]
     fn grow(&mut self) {
         let count = self.places.len();
-        self.places.rotate_left(self.head);
-        self.head = 0;
+        // An entry's place by one more bit is the same one, or that of its copy.
         self.places.extend_from_within(0..count);
     }
 }

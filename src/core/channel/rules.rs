@@ -17,7 +17,7 @@ pub enum Rule {
     WriteSpendsGrant = 4,
     /// A landing comes home only when its fabric says it is quiet.
     Quiet = 5,
-    /// A lease is taken back by nobody.
+    /// A lease is never revoked.
     LeaseStays = 6,
     /// Shared descriptors are sealed, and checked before they are mapped.
     Sealed = 7,

@@ -30,7 +30,7 @@ pub(crate) struct Slab<T> {
 }
 
 /// Places there are from the start: several times what is out when releases come home only every 64th turn, so that
-/// a peer that is late once costs the hot path no heap. Pages nobody comes to are never touched.
+/// a peer that is late once costs the hot path no heap. Unused pages are never touched.
 const WARM: usize = 512;
 
 impl<T> Slab<T> {
@@ -44,7 +44,7 @@ impl<T> Slab<T> {
         }
     }
 
-    pub(crate) fn len(&self) -> usize {
+    pub(crate) const fn len(&self) -> usize {
         self.entries.len() - self.free.len()
     }
 
@@ -113,6 +113,12 @@ impl<T> Slab<T> {
                 index: index as u32,
                 generation: entry.generation,
             })
+    }
+
+    /// The tickets of all that `pred` picks.
+    pub(crate) fn picked(&self, mut pred: impl FnMut(&T) -> bool) -> Vec<Ticket> {
+        let picks = |ticket: &Ticket| self.at(*ticket).is_some_and(&mut pred);
+        self.tickets().filter(picks).collect()
     }
 
     /// Takes everything out.

@@ -1,8 +1,9 @@
 //! Tests of the channel as a pure machine: a frame is built, handled, and what must follow is stated.
 //!
 //! `hello`, `credit`, `keys`, `flows`, `lent`, `resume` and `small` hold one channel in the hand and play its peer
-//! frame by frame; `pair` wires two back to back over a connection that breaks.
+//! frame by frame; `pair` and `asking` wire two back to back over a connection that breaks.
 
+mod asking;
 mod credit;
 mod flows;
 mod hello;
@@ -17,15 +18,15 @@ use crate::rendezvous::KeyId;
 use crate::wire::message::{Hello, Offer, Push, Request, Subject};
 use crate::wire::{Frame, INLINE_BODY_MAX, Kind, Message, Point, Ticket};
 
-const NOW: Nanos = Nanos(1_000_000);
+pub(super) const NOW: Nanos = Nanos(1_000_000);
 const OURS: Incarnation = Incarnation(0xa);
 const THEIRS: Incarnation = Incarnation(0xb);
 /// Frames that may be in flight, either way.
-const FRAMES: u16 = 8;
+pub(super) const FRAMES: u16 = 8;
 /// Lines that may wait, either way.
-const LINES: u16 = 64;
+pub(super) const LINES: u16 = 64;
 
-const fn settings(incarnation: Incarnation) -> Settings {
+pub(super) const fn settings(incarnation: Incarnation) -> Settings {
     Settings {
         incarnation,
         frame_window: FRAMES,

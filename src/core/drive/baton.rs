@@ -3,10 +3,10 @@
 //! Knows one word, one value, and a line of wakers; not what is done with the value.
 //!
 //! ```text
-//!            take, take_home                CALLED: somebody left something for the holder, who looks again before
+//!            take, take_home                CALLED: a thread left something for the holder, which looks again before
 //!   free ───────────────────▶ held                  it lays the baton down
-//!    ▲                         │            WANTED: somebody waits, and would hold it
-//!    └─────── lay_down ────────┘            LINED:  somebody sleeps until it is free
+//!    ▲                         │            WANTED: a thread waits for it
+//!    └─────── lay_down ────────┘            LINED:  a thread sleeps until it is free
 //!          refused while CALLED             KEPT:   only `take_home` gets it
 //! ```
 //!
@@ -20,13 +20,13 @@ use std::task::Waker;
 use super::line::{Line, Place};
 use crate::sync::{Arc, AtomicU64, Ordering, UnsafeCell};
 
-/// Somebody holds it.
+/// A thread holds it.
 const HELD: u64 = 1;
-/// Somebody left something for the holder.
+/// A thread left something for the holder.
 pub(crate) const CALLED: u64 = 1 << 1;
-/// Somebody waits, and would hold it.
+/// A thread waits to hold it.
 pub(crate) const WANTED: u64 = 1 << 2;
-/// Somebody sleeps until it is free.
+/// A thread sleeps until it is free.
 const LINED: u64 = 1 << 3;
 /// Its holder sleeps with it, or has slept.
 pub(crate) const SLEEPS: u64 = 1 << 4;
@@ -35,7 +35,7 @@ pub(crate) const KEPT: u64 = 1 << 5;
 /// One round: the bits above count how often it was taken by others than that thread.
 const ROUND: u64 = 1 << 8;
 
-/// A value, and who may touch it.
+/// A value, and the right to touch it.
 #[derive(Debug)]
 pub(crate) struct Baton<T> {
     word: AtomicU64,
@@ -96,7 +96,7 @@ impl<T> Baton<T> {
             .fetch_update(Ordering::AcqRel, Ordering::Relaxed, leave);
     }
 
-    /// Takes it if nobody holds it, kept or not: for the one thread that it is kept for.
+    /// Takes it if no thread holds it, kept or not: for the one thread that it is kept for.
     pub(crate) fn take_home(&self) -> Option<Held<'_, T>> {
         let before = self.word.fetch_or(HELD, Ordering::AcqRel);
         (before & HELD == 0).then(|| Held(self))
@@ -128,13 +128,13 @@ impl<T> Baton<T> {
         }
     }
 
-    /// For its holder, who is about to sleep with it.
+    /// For its holder, which is about to sleep with it.
     pub(crate) fn sleeps(&self) {
         self.word.fetch_or(SLEEPS, Ordering::AcqRel);
     }
 
-    /// Stands in line until the baton is laid down; `waker` is woken then. `None` if nobody holds it: then the
-    /// thread that asked must see to those in line, by taking it and laying it down.
+    /// Joins the line until the baton is laid down; `waker` is woken then. `None` if no thread holds it: the caller
+    /// must then serve the line, by taking the baton and laying it down.
     pub(crate) fn line_up(&self, waker: &Waker) -> Option<Arc<Place>> {
         let lined = || self.word.fetch_or(LINED, Ordering::AcqRel);
         let (place, before) = self.line.join(waker, lined);
@@ -182,13 +182,13 @@ impl<T> Held<'_, T> {
     /// Lays it down, and calls the next of the line. True if the holder had slept with it.
     ///
     /// # Errors
-    /// Itself, if somebody has left something: look again.
+    /// Itself, if a thread has left something: look again.
     #[inline]
     pub(crate) fn lay_down(self) -> Result<bool, Self> {
         let mut word = self.0.word.load(Ordering::Relaxed);
         loop {
             if word & CALLED != 0 {
-                // The Acquire pairs with the Release of who called: what it left is seen from here on.
+                // The Acquire pairs with the caller's Release: what it left is seen from here on.
                 self.0.word.fetch_and(!CALLED, Ordering::AcqRel);
                 return Err(self);
             }
@@ -211,7 +211,7 @@ impl<T> Held<'_, T> {
     }
 }
 
-/// A holder that unwinds leaves the baton kept: nobody takes it who does not know what to do with it.
+/// A holder that unwinds leaves the baton kept, so that only a thread that can deal with it takes it.
 impl<T> Drop for Held<'_, T> {
     fn drop(&mut self) {
         self.0.word.fetch_or(KEPT, Ordering::AcqRel);

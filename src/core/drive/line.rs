@@ -1,7 +1,7 @@
-//! Line: who sleeps until a baton is free, first come first called.
+//! Line: the threads that sleep until a baton is free, woken in the order they came.
 //!
-//! Locked by those who are about to sleep, or to wake one who does; by nobody else. A word outside says whether anybody
-//! stands here: it is changed under the lock, so it is never wrong for longer than that.
+//! Locked only by a thread that is about to sleep, or to wake a sleeper. A word outside says whether a thread stands
+//! here: it is changed under the lock, so it is wrong for no longer than the lock is held.
 
 use std::collections::VecDeque;
 use std::task::Waker;
@@ -12,7 +12,7 @@ use crate::sync::{Arc, Mutex, MutexGuard};
 #[derive(Debug)]
 pub(crate) struct Place(Waker);
 
-/// Those who sleep.
+/// The sleeping threads.
 #[derive(Debug, Default)]
 pub(crate) struct Line(Mutex<VecDeque<Arc<Place>>>);
 
@@ -23,7 +23,7 @@ impl Line {
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Stands behind all others. `say` says outside that somebody stands here.
+    /// Joins behind all others. `say` says outside that a thread stands here.
     pub(super) fn join<R>(&self, waker: &Waker, say: impl FnOnce() -> R) -> (Arc<Place>, R) {
         let place = Arc::new(Place(waker.clone()));
         let mut places = self.places();
@@ -31,7 +31,7 @@ impl Line {
         (place, say())
     }
 
-    /// Wakes the first. `say` says outside that nobody stands here any more.
+    /// Wakes the first. `say` says outside that the line is empty.
     pub(super) fn call_next(&self, say: impl FnOnce()) {
         let mut places = self.places();
         let first = places.pop_front();

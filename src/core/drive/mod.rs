@@ -1,33 +1,36 @@
-//! Drive: who turns a shard. Its own thread, or whichever thread sends to it or waits for it.
+//! Drive: which thread turns a shard: its own, or any thread that sends to it or waits for it.
 //!
-//! A value that a thread of the application waits for is there sooner if that thread looks for it itself: no other has
-//! to be woken, and none turns beside it on a core that both need. So a thread that waits takes the shard, turns it
-//! until its own value is here, and lays it down (leader and followers); one that finds it taken leaves its command in
-//! the mailbox and waits, and takes over when the leader is done. One that sends takes it for a single turn.
+//! A value that an application thread waits for arrives sooner if that thread polls for it itself: no other thread has
+//! to be woken, and none competes with it for a core. So a thread that waits takes the shard, turns it until its own
+//! value is here, and lays it down (leader and followers); one that finds it taken leaves its command in the mailbox
+//! and waits, and takes over when the leader is done. One that sends takes it for a single turn.
 //!
 //! ```text
 //!                 ┌────────── a caller wants it: laid down after the turn ──────────┐
 //!                 │                                                                 ▼
-//!   thread:     turns ◀── nobody has since the last look ─────────────────────── watches
+//!   thread:     turns ◀── no caller has since the last look ────────────────────── watches
 //!                 │ ▲                                                               ▲
 //!            idle │ │ rung, or a timer                                              │
 //!                 ▼ │                                                               │
 //!               sleeps ─────────── a caller takes it: rung once ────────────────────┘
 //! ```
 //!
-//! The shard's own thread sleeps with the doorbell armed, and without the shard; a caller that takes it then disarms
-//! the doorbell and wakes the thread, once, to watch: as long as callers take the shard, it looks each 100 µs whether
-//! they still do, each 500 µs while they come densely, and takes over when they do not. So at any moment somebody
-//! turns the shard, or will within a millisecond, or the doorbell is armed and all there was to see has been seen.
+//! The shard's own thread sleeps with the doorbell armed, and does not hold the shard; a caller that takes it then
+//! disarms the doorbell and wakes the thread, once, to watch: as long as callers take the shard, it looks each 100 µs
+//! whether they still do, each 500 µs while they come densely, and takes over when they do not. So at any moment a
+//! thread turns the shard, or will within a millisecond, or the doorbell is armed and all there was to see has been
+//! seen.
 //!
-//! A shard that has in-shard tasks is kept for its thread: they run where they were pinned, and nowhere else. What
-//! else a turn calls that is not the engine's, wakers and the release hooks of foreign memory, runs on whichever
-//! thread turns: it may send, which then goes by the mailbox, and may not wait, which is refused as on a shard's
-//! thread.
+//! An engine without threads has none that watches: there a thread that waits also turns the shards beside its own.
 //!
-//! A caller that the scheduler stops in its turn stops the shard as long, as it would stop the shard's own thread.
+//! A shard that has in-shard tasks is kept for its thread: tasks run only where they were pinned. Other foreign code
+//! that a turn calls, wakers and the release hooks of foreign memory, runs on whichever thread turns the shard. It may
+//! send, by the mailbox; it may not wait, which is refused as on a shard's thread.
+//!
+//! A caller that the scheduler preempts within a turn stalls the shard as long, just as the shard's own thread would.
 
 mod baton;
+mod beside;
 mod line;
 mod thread;
 mod waiting;
@@ -41,19 +44,17 @@ pub use thread::{PollPolicy, is_shard_thread};
 pub use waiting::wait_aside;
 
 use crate::fabric::doorbell::{Doorbell, DoorbellError};
-use crate::ground::{Key, Nanos, Status, StepId};
+use crate::ground::{Key, Status, StepId};
+use crate::mail::forks;
+use crate::mail::mailbox::Command;
 use crate::memory::Tensor;
-use crate::shard::forks;
-use crate::shard::mailbox::{Command, Mailbox};
-use crate::shard::stops::Stops;
-use crate::shard::value::Handed;
-use crate::shard::wait::WaitCell;
-use crate::shard::{Progress, Shard};
+use crate::shard::{Mailbox, Progress, Shard};
 use crate::sync::{AtomicBool, Ordering};
 use baton::{Baton, CALLED, Held, WANTED};
+use beside::Beside;
 use thread::Inside;
 
-/// Who turns a shard.
+/// Which threads turn a shard.
 #[derive(
     Clone, Copy, PartialEq, Eq, Hash, Debug, Default, serde::Serialize, serde::Deserialize,
 )]
@@ -79,8 +80,8 @@ impl Driver {
         }
     }
 
-    /// Who turns a shard that waits by `policy`: callers never turn one that spins on a core of its own, where it has a
-    /// thread.
+    /// The driver of a shard that waits by `policy`: callers never turn one that spins on a core of its own, if it has
+    /// a thread.
     #[must_use]
     pub fn with(self, policy: PollPolicy) -> Self {
         match self {
@@ -93,7 +94,7 @@ impl Driver {
 /// How a shard is driven.
 #[derive(Clone, Copy, Debug)]
 pub struct Running {
-    /// Who turns it.
+    /// Which threads turn it.
     pub driver: Driver,
     /// How it waits for work.
     pub policy: PollPolicy,
@@ -101,7 +102,7 @@ pub struct Running {
     pub is_shared: bool,
 }
 
-/// A shard, and who turns it now.
+/// A shard, and which thread turns it now.
 #[derive(Debug)]
 pub struct Drive {
     baton: Baton<Seat>,
@@ -110,10 +111,12 @@ pub struct Drive {
     doorbell: Arc<Doorbell>,
     /// The shard's own thread.
     thread: OnceLock<Thread>,
-    /// Wakes that thread while it sleeps without the shard, whose doorbell is then that of whoever took the shard.
+    /// Wakes that thread while a caller has the shard, and with it the shard's own doorbell.
     home: Doorbell,
-    /// Somebody wants the thread to turn the shard: a future waits, and nobody looks for what it waits for.
+    /// The shard's thread was asked to turn the shard: a future waits, and no thread polls for its outcome.
     is_summoned: AtomicBool,
+    /// The other shards of an engine without threads.
+    beside: Beside,
 }
 
 /// What the holder may touch.
@@ -145,16 +148,22 @@ impl Drive {
             thread: OnceLock::new(),
             home: Doorbell::new()?,
             is_summoned: AtomicBool::new(false),
+            beside: Beside::default(),
         })
     }
 
     /// Takes a shard that has no thread: from now on the threads that call turn it.
-    pub fn adopt(&self, shard: Shard) {
+    ///
+    /// # Errors
+    /// [`DoorbellError::Os`] when the kernel gives no more descriptors.
+    pub fn adopt(&self, shard: Shard) -> Result<(), DoorbellError> {
+        self.beside.keep_fds(&shard)?;
         if let Some(mut held) = self.baton.take_home() {
             held.with(|seat| seat.shard = Some(shard));
             self.baton.keep(false);
             self.end(held);
         }
+        Ok(())
     }
 
     /// True if threads that call may turn the shard.
@@ -164,7 +173,7 @@ impl Drive {
         !matches!(self.running.driver, Driver::Thread)
     }
 
-    /// The shard, for this thread to turn, if nobody has it. Not within a turn.
+    /// The shard, for this thread to turn, if no thread holds it. Not within a turn.
     #[inline]
     pub fn enter(&self) -> Option<Turn<'_>> {
         self.enter_or(0)
@@ -195,13 +204,13 @@ impl Drive {
         })
     }
 
-    /// One turn, if nobody turns the shard. True if something was done.
+    /// One turn, if no other thread turns the shard. True if something was done.
     pub fn progress(&self) -> bool {
         self.enter()
             .is_some_and(|mut turn| turn.turn() == Progress::Busy)
     }
 
-    /// Puts a command in: into the shard itself if nobody has it, and else into the mailbox, for the holder to see.
+    /// Gives the shard a command: directly if no thread holds it, else by the mailbox, where the holder sees it.
     ///
     /// # Errors
     /// The command, if the mailbox is full or closed.
@@ -225,9 +234,9 @@ impl Drive {
         }
     }
 
-    /// A future waits, and nobody will look for what it waits for: the thread is to.
+    /// A future waits, and no thread polls for its outcome: the shard's own thread takes over.
     pub fn summon(&self) {
-        // Who has it brings the outcome, or lays it down, and then it is watched.
+        // Its holder brings the outcome, or lays the shard down, and then it is watched.
         if !self.is_shared() || self.thread.get().is_none() || forks::is_child() {
             return;
         }
@@ -239,7 +248,7 @@ impl Drive {
         }
     }
 
-    /// The shard is this thread's: it hears nobody's ring, and knows the time.
+    /// This thread holds the shard: its doorbell is disarmed, and its clock is read anew.
     #[inline]
     fn begin(&self, seat: &mut Seat) {
         let Some(shard) = &mut seat.shard else {
@@ -406,21 +415,6 @@ impl Turn<'_> {
         // A shard that ended or panicked says why by its mailbox.
         sent.flatten()
             .unwrap_or_else(|| Err(self.drive.mailbox.end()))
-    }
-
-    /// A receive for `cell`, after all that this thread left in the mailbox.
-    #[inline]
-    pub fn recv(
-        &mut self,
-        key: &Key,
-        step: StepId,
-        deadline: Nanos,
-        cell: Arc<WaitCell<Handed>>,
-        stops: Option<Stops>,
-    ) {
-        self.with(|seat| {
-            seat.inside(|shard| shard.recv_of_caller(key, step, deadline, cell, stops))
-        });
     }
 }
 

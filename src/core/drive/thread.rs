@@ -1,8 +1,8 @@
 //! The thread of a shard: pinned, turning, and asleep when its policy lets it.
 //!
 //! It knows when to turn, not what a turn does. `busy` never sleeps; `adaptive` spins a while first; `park` sleeps
-//! as soon as there is nothing to do. A shard whose core is shared gives the core away every so many empty turns. A
-//! thread of the application that waits as leader does as the shard's own would.
+//! as soon as there is nothing to do. A shard whose core is shared gives the core away every so many empty turns. An
+//! application thread that waits as the leader behaves as the shard's own would.
 
 use std::cell::Cell;
 use std::os::fd::{AsFd, OwnedFd};
@@ -23,7 +23,7 @@ use crate::sync::Ordering;
 #[serde(rename_all = "lowercase")]
 #[repr(u8)]
 pub enum PollPolicy {
-    /// Spin for a while, then sleep until somebody rings.
+    /// Spin for a while, then sleep until the doorbell rings.
     #[default]
     Adaptive = 0,
     /// Spin for ever: dedicated cores and benches.
@@ -65,10 +65,10 @@ const WATCH_DENSE: Duration = Duration::from_micros(500);
 /// Rounds between two looks that are dense.
 const DENSE: u64 = 32;
 
-/// Empty turns between two looks at whether somebody else ran on this core.
+/// Empty turns between two looks at whether another thread ran on this core.
 const TURNS_PER_WATCH: u32 = 1024;
 
-/// Whether the core is shared with anybody, seen from within: a stretch of empty turns that takes as long as a
+/// Whether the core is shared with another thread, seen from within: a stretch of empty turns that takes as long as a
 /// scheduler's slice was not spent here.
 #[derive(Debug, Default)]
 struct Watch {
@@ -175,7 +175,7 @@ impl Patience {
     #[inline]
     pub(super) fn idle(&mut self, shard: &Shard) -> Idle {
         self.empty = self.empty.wrapping_add(1);
-        // No pause: on this core nobody else runs, and a pause costs as much as a message takes to come.
+        // No pause: no other thread runs on this core, and a pause costs as much as a message takes to arrive.
         if !self.empty.is_multiple_of(TURNS_PER_LOOK) {
             return Idle::Turn;
         }
@@ -189,7 +189,7 @@ impl Patience {
         if self.empty.is_multiple_of(TURNS_PER_WATCH) {
             self.watch.look(now);
         }
-        // Time that a shared core was somebody else's counts too: who wants it gets it.
+        // Time that another thread ran on a shared core counts too: a thread that wants the core gets it.
         match self.patience_ns {
             Some(patience_ns) if now - self.idle_since >= patience_ns => Idle::Sleep,
             _ => Idle::Look,
@@ -197,12 +197,13 @@ impl Patience {
     }
 }
 
-/// Sleeps with the shard until somebody rings, a port's own descriptor is readable, a timer is due, or `most` is over.
-/// The doorbell is armed before the last look, so that a thread that posts after that look sees it armed and rings.
+/// Sleeps with the shard until the doorbell rings, a port's own descriptor is readable, a timer is due, or `most` is
+/// over. The doorbell is armed before the last look, so that a thread that posts after that look sees it armed and
+/// rings.
 pub(super) fn sleep(shard: &mut Shard, doorbell: &Doorbell, most: Option<Duration>) {
     doorbell.arm();
     if shard.arm() {
-        let patience = patience(shard, most.unwrap_or(SLEEP_MAX));
+        let patience = patience(shard, most);
         // An error of the wait only shortens it: the loop looks again.
         let _ = doorbell.wait_beside(shard.wake_fds(), Some(patience));
     }
@@ -211,9 +212,10 @@ pub(super) fn sleep(shard: &mut Shard, doorbell: &Doorbell, most: Option<Duratio
 }
 
 /// How long a shard may sleep from now on.
-fn patience(shard: &Shard, most: Duration) -> Nanos {
+pub(super) fn patience(shard: &Shard, most: Option<Duration>) -> Nanos {
     let now = shard.clock.stamp();
-    let until = shard.next_timer().min(now.after(most.min(SLEEP_MAX)));
+    let most = most.map_or(SLEEP_MAX, |most| most.min(SLEEP_MAX));
+    let until = shard.next_timer().min(now.after(most));
     Nanos(until - now)
 }
 
@@ -236,7 +238,7 @@ impl Drive {
         let fds: Result<Vec<OwnedFd>, _> =
             shard.wake_fds().map(|fd| fd.try_clone_to_owned()).collect();
         let _ = self.thread.set(std::thread::current());
-        // Nobody else takes it before this.
+        // No other thread takes it before this.
         let mut held = self.baton.take_home()?;
         held.with(|seat| seat.shard = Some(shard));
         let fds = fds.ok().filter(|_| self.is_shared());
@@ -274,7 +276,7 @@ impl Drive {
     }
 
     fn turns(&self, shard: &mut Shard, is_shared: bool, patience: &mut Patience) -> Home {
-        // While it has tasks, or is about to end, the shard is nobody else's.
+        // While it has tasks, or is about to end, no other thread may take the shard.
         let mut is_kept = self.baton.is(KEPT);
         loop {
             let progress = shard.turn();
@@ -307,7 +309,7 @@ impl Drive {
     fn sleep_beside<'a>(&'a self, mut held: Held<'a, Seat>, fds: &[OwnedFd]) -> Held<'a, Seat> {
         let most = held.with(|seat| {
             let shard = seat.shard.as_mut()?;
-            // What rang earlier, or who took the shard, is no reason to wake.
+            // An earlier ring, or a caller that took the shard, is no reason to wake.
             self.doorbell.disarm();
             self.doorbell.arm();
             seat.is_asleep = shard.arm();
@@ -315,13 +317,13 @@ impl Drive {
                 self.doorbell.disarm();
                 shard.disarm();
             }
-            seat.is_asleep.then(|| patience(shard, SLEEP_MAX))
+            seat.is_asleep.then(|| patience(shard, None))
         });
         let Some(most) = most else {
             return held;
         };
         let rounds = self.baton.rounds();
-        // From here on its doorbell is that of any caller who takes the shard: they ring this one.
+        // From here on its doorbell belongs to any caller that takes the shard; callers ring this one.
         self.home.disarm();
         self.home.arm();
         held = match held.lay_down() {
@@ -374,7 +376,7 @@ impl Drive {
             let is_dense = rounds - last >= DENSE;
             last = rounds;
             if self.baton.is(SLEEPS) {
-                // Who sleeps with the shard wakes this thread when it has done with it.
+                // The thread that sleeps with the shard wakes this one when it is done with it.
                 std::thread::park();
             } else {
                 std::thread::park_timeout(if is_dense { WATCH_DENSE } else { WATCH });

@@ -1,6 +1,7 @@
-//! Waiting: how a thread waits for an outcome. As leader, who turns the shard; behind one; or aside, where it may not.
+//! Waiting: how a thread waits for an outcome. As the leader, which turns the shard; as a follower; or aside, where it
+//! may not turn.
 //!
-//! It knows cells and patience; not what a turn does, nor who else may turn.
+//! It knows cells and patience; not what a turn does, nor which other threads may turn.
 
 use std::sync::Arc;
 use std::task::{Poll, Wake, Waker};
@@ -8,12 +9,14 @@ use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use super::baton::{CALLED, KEPT, WANTED};
+use super::beside::TURNS_BESIDE;
 use super::line::Place;
 use super::thread::{self, Idle, Patience, is_shard_thread};
 use super::{Drive, Driver, Turn};
-use crate::ground::Status;
-use crate::shard::wait::WaitCell;
-use crate::shard::{Progress, Shard};
+use crate::ground::{Key, Nanos, Status, StepId};
+use crate::mail::Handed;
+use crate::mail::wait::WaitCell;
+use crate::shard::{self, Progress, Shard};
 
 /// Looks before a thread sleeps: about 20 µs, as long as ending a sleep takes.
 const LOOKS: u32 = 2_000;
@@ -21,7 +24,8 @@ const LOOKS: u32 = 2_000;
 const LOOKS_PER_YIELD: u32 = 32;
 
 impl Drive {
-    /// Waits for a cell's outcome, turning the shard itself where nobody else does. `None` if `patience` ran out first.
+    /// Waits for a cell's outcome, turning the shard itself if no other thread does. `None` if `patience` ran out
+    /// first.
     pub fn wait<T>(
         &self,
         cell: &WaitCell<T>,
@@ -33,7 +37,7 @@ impl Drive {
                 return Some(outcome);
             }
             let led = match self.enter_or(CALLED | WANTED) {
-                Some(turn) => turn.lead(cell, &until),
+                Some(turn) => turn.lead(&until, |_| cell.take()),
                 None => follow(Some(self), cell, &until),
             };
             match led {
@@ -51,17 +55,29 @@ impl Drive {
         cell.take().unwrap_or_else(|| Err(self.mailbox.end()))
     }
 
-    /// Turns the shard as leader, until the outcome is here.
-    fn lead<T>(&self, shard: &mut Shard, cell: &WaitCell<T>, until: &Until) -> Led<T> {
+    /// Turns the shard as leader, until what is waited for is here.
+    #[inline]
+    fn lead<T>(
+        &self,
+        shard: &mut Shard,
+        until: &Until,
+        take: impl Fn(&mut Shard) -> Option<T>,
+    ) -> Led<T> {
         let mut patience = Patience::new(&self.running);
         let has_thread = self.running.driver != Driver::Caller;
+        let mut turns = 0_u32;
         loop {
             let progress = shard.turn();
             if progress == Progress::Stopped {
                 return Led::Over;
             }
-            if let Some(outcome) = cell.take() {
+            if let Some(outcome) = take(shard) {
                 return Led::Here(outcome);
+            }
+            turns = turns.wrapping_add(1);
+            if turns.is_multiple_of(TURNS_BESIDE) && !has_thread && self.turn_beside() {
+                patience.busy();
+                continue;
             }
             if progress == Progress::Busy {
                 patience.busy();
@@ -76,7 +92,11 @@ impl Drive {
             }
             if idle == Idle::Sleep {
                 self.baton.sleeps();
-                thread::sleep(shard, &self.doorbell, until.left());
+                if has_thread {
+                    thread::sleep(shard, &self.doorbell, until.left());
+                } else {
+                    self.sleep_with_all(shard, until.left());
+                }
                 patience.busy();
             }
         }
@@ -84,28 +104,66 @@ impl Drive {
 }
 
 impl Turn<'_> {
-    /// Turns the shard until the cell's outcome is here, and lays it down. `None` if `patience` ran out first.
-    pub fn wait<T>(
-        self,
-        cell: &WaitCell<T>,
-        patience: Option<Duration>,
-    ) -> Option<Result<T, Status>> {
+    /// A receive, after all that this thread left in the mailbox: turns the shard until the outcome is here, and lays
+    /// it down. The outcome lies in the shard, which is this thread's, and in no cell; `spare` makes one if the shard
+    /// must be left to its own thread before.
+    #[inline]
+    pub fn receive(
+        mut self,
+        key: &Key,
+        step: StepId,
+        deadline: Nanos,
+        spare: impl FnOnce() -> Arc<WaitCell<Handed>>,
+    ) -> shard::Led {
         let drive = self.drive;
-        let until = Until::new(patience);
-        match self.lead(cell, &until) {
-            Led::Here(outcome) => Some(outcome),
-            Led::Late => cell.take(),
-            Led::Left => drive.wait(cell, until.left()),
-            Led::Over => Some(drive.over(cell)),
+        let led = self.with(|seat| {
+            let mut place = None;
+            let led = seat.inside(|shard| {
+                place = shard.recv_of_leader(key, step, deadline);
+                if let Some(outcome) = shard.take_led() {
+                    return Led::Here(outcome);
+                }
+                drive.lead(shard, &Until::NEVER, Shard::take_led)
+            });
+            let led = led.unwrap_or(Led::Over);
+            seat.is_over |= matches!(led, Led::Over);
+            match (led, &mut seat.shard) {
+                (Led::Here(outcome), _) => Ok(outcome),
+                // The end of a shard tells all that wait, after a panic too.
+                (Led::Over, Some(shard)) => shard.take_led().ok_or(None),
+                (_, Some(shard)) => {
+                    let cell = spare();
+                    if let Some(place) = place {
+                        shard.leader_leaves(place, Arc::clone(&cell));
+                    }
+                    Err(Some(cell))
+                }
+                (_, None) => Err(None),
+            }
+        });
+        drop(self);
+        match led {
+            Some(Ok(outcome)) => outcome,
+            Some(Err(Some(cell))) => {
+                let outcome = drive.wait(&cell, None);
+                shard::Led {
+                    outcome: outcome.unwrap_or_else(|| Err(drive.mailbox.end())),
+                    waking: cell.woke().unwrap_or(0),
+                }
+            }
+            Some(Err(None)) | None => shard::Led {
+                outcome: Err(drive.mailbox.end()),
+                waking: 0,
+            },
         }
     }
 
     #[inline]
-    fn lead<T>(mut self, cell: &WaitCell<T>, until: &Until) -> Led<T> {
+    fn lead<T>(mut self, until: &Until, take: impl Fn(&mut Shard) -> Option<T>) -> Led<T> {
         let drive = self.drive;
         self.with(|seat| {
-            let led = seat.inside(|shard| drive.lead(shard, cell, until));
-            // After a panic too everybody has heard of it.
+            let led = seat.inside(|shard| drive.lead(shard, until, take));
+            // After a panic, too, all waiters have been told.
             let led = led.unwrap_or(Led::Over);
             seat.is_over |= matches!(led, Led::Over);
             led
@@ -114,7 +172,7 @@ impl Turn<'_> {
     }
 }
 
-/// Waits for a cell's outcome, which somebody else brings. `None` if `patience` ran out first.
+/// Waits for a cell's outcome, which another thread brings. `None` if `patience` ran out first.
 pub fn wait_aside<T>(cell: &WaitCell<T>, patience: Option<Duration>) -> Option<Result<T, Status>> {
     match follow(None, cell, &Until::new(patience)) {
         Led::Here(outcome) => Some(outcome),
@@ -122,8 +180,8 @@ pub fn wait_aside<T>(cell: &WaitCell<T>, patience: Option<Duration>) -> Option<R
     }
 }
 
-/// Somebody else turns the shard: waits until the outcome is here, or `drive`, if there is one, may be free.
-fn follow<T>(drive: Option<&Drive>, cell: &WaitCell<T>, until: &Until) -> Led<T> {
+/// Another thread turns the shard: waits until the outcome is here, or `drive`, if there is one, may be free.
+fn follow<T>(drive: Option<&Drive>, cell: &WaitCell<T>, until: &Until) -> Led<Result<T, Status>> {
     let drive = drive.filter(|drive| drive.is_shared() && !is_shard_thread());
     for look in 1..=LOOKS {
         if let Some(outcome) = cell.take() {
@@ -171,10 +229,10 @@ fn follow<T>(drive: Option<&Drive>, cell: &WaitCell<T>, until: &Until) -> Led<T>
 /// How waiting as leader, or behind one, went.
 enum Led<T> {
     /// The outcome is here.
-    Here(Result<T, Status>),
+    Here(T),
     /// Patience ran out.
     Late,
-    /// It is somebody else's to turn the shard, or may be ours.
+    /// Another thread turns the shard, or it may now be free for this one.
     Left,
     /// The shard has ended.
     Over,
@@ -184,6 +242,8 @@ enum Led<T> {
 struct Until(Option<Instant>);
 
 impl Until {
+    const NEVER: Self = Self(None);
+
     fn new(patience: Option<Duration>) -> Self {
         Self(patience.and_then(|patience| Instant::now().checked_add(patience)))
     }

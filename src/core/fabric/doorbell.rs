@@ -1,6 +1,6 @@
 //! Doorbells: how a shard that sleeps is woken, from its own process or another.
 //!
-//! Knows a word and an eventfd; not who rings, nor why.
+//! Knows a word and an eventfd; not which process rings, nor why.
 //!
 //! ```text
 //!  owner                                      poster
@@ -14,8 +14,8 @@
 //! (Dekker). So either the owner finds the frame on its second look, or the poster finds the owner asleep and rings.
 //! A poster pays the fence once per burst, and only for peers that may sleep.
 //!
-//! The word lies in a sealed page of its own: peers map it read-only, and after the owner's mapping nobody can make
-//! a writable one. The eventfd can be rung by whoever has it; a false ring costs its owner a look.
+//! The word lies in a sealed page of its own: peers map it read-only, and after the owner's mapping no process can make
+//! a writable one. Any holder of the eventfd can ring it; a false ring costs its owner a look.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -28,6 +28,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use smallvec::SmallVec;
 
 use crate::ground::Nanos;
 use crate::sync::AtomicU64;
@@ -36,8 +37,8 @@ mod word;
 
 const PAGE: usize = 4096;
 
-/// Descriptors that a sleeper may wait for beside its doorbell: one for each kind of fabric, and one more.
-pub const OTHERS_MAX: usize = 5;
+/// Descriptors that a sleeper of one shard waits for beside its doorbell: one for each kind of fabric, and one more.
+const OTHERS: usize = 5;
 
 /// Why a doorbell could not be made or opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -96,12 +97,12 @@ impl Doorbell {
     pub fn disarm(&self) {
         word::disarm(self.page.sleeping());
         let mut count = [0; 8];
-        // An error is EAGAIN: nobody rang.
+        // An error is EAGAIN: no ring came.
         let _ = rustix::io::read(&*self.event, &mut count);
     }
 
-    /// Sleeps until someone rings, or `timeout` is over (`None`: for ever); true if someone rang. Early returns are
-    /// possible and harmless. Only between [`Doorbell::arm`] and [`Doorbell::disarm`].
+    /// Sleeps until it rings, or `timeout` is over (`None`: for ever); true if it rang. Early returns are possible and
+    /// harmless. Only between [`Doorbell::arm`] and [`Doorbell::disarm`].
     ///
     /// # Errors
     /// [`DoorbellError::Os`] when poll fails other than by a signal.
@@ -109,7 +110,7 @@ impl Doorbell {
         self.wait_beside([], timeout)
     }
 
-    /// The same, and until one of `others` is readable: the first [`OTHERS_MAX`] of them are looked at.
+    /// The same, and until one of `others` is readable.
     ///
     /// # Errors
     /// As [`Doorbell::wait`].
@@ -122,16 +123,10 @@ impl Doorbell {
             tv_sec: (total / 1_000_000_000) as i64,
             tv_nsec: (total % 1_000_000_000) as i64,
         });
-        let mut others = others.into_iter();
-        // Places without another descriptor name the eventfd again: poll does not mind.
-        let mut fds: [_; 1 + OTHERS_MAX] = std::array::from_fn(|at| {
-            let other = if at == 0 { None } else { others.next() };
-            PollFd::from_borrowed_fd(other.unwrap_or_else(|| self.event.as_fd()), PollFlags::IN)
-        });
-        debug_assert!(
-            others.next().is_none(),
-            "more descriptors than are looked at"
-        );
+        let all = [self.event.as_fd()].into_iter().chain(others);
+        let mut fds: SmallVec<[_; 1 + OTHERS]> = all
+            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
+            .collect();
         match poll(&mut fds, timeout.as_ref()) {
             Ok(count) => Ok(count > 0),
             Err(Errno::INTR) => Ok(false),
@@ -241,7 +236,7 @@ impl Page {
     fn sleeping(&self) -> &AtomicU64 {
         // SAFETY: the page is mapped as long as `self` lives, cannot shrink (sealed: our own by us, a peer's checked
         // in `open`), and its start is aligned. The owner writes the word, others only load it: a read-only mapping is
-        // never stored to, since only `Doorbell` stores. Everyone touches it as an atomic only.
+        // never stored to, since only `Doorbell` stores. Every access is atomic.
         unsafe { AtomicU64::from_ptr(self.0.as_ptr().cast()) }
     }
 

@@ -51,7 +51,7 @@ impl Geometry {
             && self.payload_bytes <= 64 << 20
     }
 
-    /// Bytes one direction takes: whole pages, so that directions nobody uses are never touched.
+    /// Bytes one direction takes: whole pages, so that unused directions are never touched.
     #[must_use]
     pub const fn lane_bytes(&self) -> usize {
         (SLOTS + self.slots as usize * FRAME_BYTES + self.payload_bytes as usize)
@@ -191,7 +191,7 @@ impl MemoryLane {
         // `lane_bytes`, which `new` checked against the memory's length.
         let word = unsafe { self.base.add(offset) };
         // SAFETY: aligned, since lanes start on pages and offsets are multiples of eight; initialised (zeroed);
-        // kept alive by `_backing`; and touched only as an atomic by everyone who maps it.
+        // kept alive by `_backing`; and every process that maps it touches it only as an atomic.
         unsafe { AtomicU64::from_ptr(word.as_ptr().cast()) }
     }
 

@@ -1,15 +1,15 @@
 //! Links: the shared memory in which two processes have their channels, made by one and opened by the other.
 //!
-//! Knows a memfd and its layout; the descriptor travels by the control plane's hands, not here.
+//! Knows a memfd and its layout; the control plane passes the descriptor on.
 //!
 //! ```text
 //!  page 0    header: magic, version, slots, payload_bytes, channels
 //!  then      channel 0: lane maker → opener, lane opener → maker; channel 1: ...
 //! ```
 //!
-//! The memfd is sealed against shrinking, growing and further seals before anyone else sees it, and an opener checks
-//! seals and size before it maps: a file that shrinks beneath a mapping would be a fault instead of an error. Pages
-//! are sparse: a channel that nobody uses costs addresses, no memory.
+//! The memfd is sealed against shrinking, growing and further seals before any other process sees it, and an opener
+//! checks seals and size before it maps: a file that shrinks beneath a mapping would be a fault instead of an error.
+//! Pages are sparse: an unused channel costs addresses, no memory.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -124,9 +124,9 @@ impl LinkError {
 /// Which end of a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Side {
-    /// Who made it.
+    /// The side that made it.
     Maker,
-    /// Who opened it.
+    /// The side that opened it.
     Opener,
 }
 

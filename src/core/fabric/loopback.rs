@@ -1,4 +1,4 @@
-//! Loopback: a port whose peers are ports of the same process, in any thread. Also what simulations run over.
+//! Loopback: a port whose peers are ports of the same process, in any thread. Simulations run over it, too.
 //!
 //! Knows heap memory for rings; everything else is the ring port's.
 
@@ -28,7 +28,7 @@ impl LoopbackPort {
         geometry.is_valid().then(|| Endpoint::heap_pair(geometry))
     }
 
-    /// Makes a queue pair of an endpoint; `wake` is the doorbell of whoever has the other end.
+    /// Makes a queue pair of an endpoint; `wake` is the doorbell of the other end's owner.
     ///
     /// # Errors
     /// The endpoint, when the port has [`super::QUEUE_PAIRS_MAX`] already.

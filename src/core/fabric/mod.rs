@@ -12,8 +12,8 @@
 //! | a buffer in `open_landing` | `Arrival::Landed` or `Arrival::Quiet`, one of them; or in the refusal |
 //!
 //! A one-sided write puts bytes into a buffer that the receiver has opened as a landing. Where the fabric has no such
-//! thing of its own (loopback, shm, tcp) it is emulated: the bytes travel as the fabric's own chunk frames, and the
-//! receiver's port puts them into the landing that it holds (`landings.rs`, `writes.rs`).
+//! operation (loopback, shm, tcp) it is emulated: the bytes travel as the fabric's own chunk frames, and the receiver's
+//! port puts them into the landing that it holds (`landings.rs`, `writes.rs`).
 //!
 //! | file | |
 //! |---|---|
@@ -24,7 +24,7 @@
 //! | `tcp.rs`, `tcp/` | a port over sockets, and the frames as a byte stream |
 //! | `verbs/` | a port over RDMA queue pairs |
 //! | `faulty.rs` | a port that misbehaves, by seed, for simulations |
-//! | `doorbell.rs` | waking who sleeps |
+//! | `doorbell.rs` | waking a shard that sleeps |
 //! | `spsc.rs` | the typed queue between two shards of one process |
 #![allow(clippy::result_large_err)] // A refusal hands the item back by value: a box would allocate.
 
@@ -151,7 +151,7 @@ pub struct Landing {
 /// A one-sided write.
 #[derive(Debug)]
 pub struct Write {
-    /// To whom.
+    /// The queue pair it goes out by.
     pub qp: QpId,
     /// Comes back in [`Arrival::Wrote`].
     pub token: Token,
@@ -195,7 +195,7 @@ pub enum DownReason {
 pub enum Arrival<'a> {
     /// A frame, in the order posted.
     Frame {
-        /// From whom.
+        /// The queue pair it came by.
         qp: QpId,
         /// A private copy; the stamp is zero.
         frame: &'a Frame,
@@ -205,7 +205,7 @@ pub enum Arrival<'a> {
     },
     /// A one-sided write is complete: the buffer comes back.
     Landed {
-        /// From whom.
+        /// The queue pair it came by.
         qp: QpId,
         /// Where.
         landing: Landing,
@@ -220,12 +220,12 @@ pub enum Arrival<'a> {
         qp: QpId,
         /// Which.
         landing: Landing,
-        /// The landing's buffer; its bytes are anyone's guess.
+        /// The landing's buffer; its bytes are undefined.
         buffer: Buffer,
     },
     /// A write of ours has ended: the source comes back.
     Wrote {
-        /// To whom.
+        /// The queue pair it goes out by.
         qp: QpId,
         /// Its token.
         token: Token,
@@ -295,7 +295,7 @@ pub trait Port {
     fn disarm(&mut self);
 
     /// What a sleeper must wait for beside its doorbell: readable as long as anything has come that `arm` does not
-    /// know of, or something that was left unsent can go. `None` where all who post ring the doorbell.
+    /// know of, or something that was left unsent can go. `None` if every poster rings the doorbell.
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }

@@ -4,8 +4,8 @@
 //!
 //! ```text
 //!  word 0            word 1              word 2                word 3        word 4    word 5            tail
-//!  kind CHUNK  0xf0  sequence, body_len  landing, generation   range start   total     arena, segment,  body
-//!                                                                                      generation       if ≤ 16
+//!  kind CHUNK  0xf0  sequence, body_len  landing, generation   range start   total     arena, segment,  the body's
+//!                                                                                      generation       first 16
 //!  kind ANSWER 0xf1  sequence            0 done, 1 refused
 //!  kind BYE    0xf2
 //! ```

@@ -1,4 +1,5 @@
-//! A port over frame rings: what loopback and shm have in common. Which rings to look at, how long, and whom to wake.
+//! A port over frame rings: what loopback and shm have in common. Which rings to look at, how long, and which peers to
+//! wake.
 //!
 //! Knows queue pairs by number; not where their memory came from, nor what frames mean.
 //!
@@ -9,7 +10,7 @@
 //! ```
 //!
 //! So a poll looks at five rings, however many peers there are, and a peer that talks is looked at each time. A burst
-//! is bounded and the first ring changes with each poll, so that a greedy peer starves nobody.
+//! is bounded and the first ring changes with each poll, so that a greedy peer starves no other.
 
 mod hot;
 
@@ -241,7 +242,7 @@ impl RingPort {
                 }
             }
         }
-        // Who came first comes last next time, so that a small budget serves all in turn.
+        // The first comes last next time, so that a small budget serves all in turn.
         if self.active.len() > 1 {
             self.active.rotate_left(1);
         }

@@ -1,7 +1,7 @@
 //! Shared memory: a port whose peers are processes of the same machine, over links (`link.rs`).
 //!
-//! Knows mapped memory for rings; everything else is the ring port's. How descriptors and doorbells reach the peer,
-//! and whether a peer is alive, is the control plane's to know: it closes the queue pairs of the dead.
+//! Knows mapped memory for rings; everything else is the ring port's. How descriptors and doorbells reach the peer, and
+//! whether a peer is alive, is the control plane's business: it closes the queue pairs of dead peers.
 
 pub use super::link::{CHANNELS_MAX, Endpoint, Link, LinkConfig, LinkError, Side};
 

@@ -1,6 +1,7 @@
 //! A bounded queue between two threads of one process: one producer, one consumer, values handed over by move.
 //!
-//! Knows nothing of what it carries, and never sleeps: who finds it empty asks again, or waits on a doorbell.
+//! Knows nothing of what it carries, and never sleeps: a consumer that finds it empty asks again, or waits on a
+//! doorbell.
 //!
 //! ```text
 //!  slot    │ stamp │ value ............. │  64 bytes for a value of up to 56, 128 for one of up to 120
@@ -145,7 +146,7 @@ impl<T: Send> Consumer<T> {
 
 impl<T> Drop for Consumer<T> {
     fn drop(&mut self) {
-        // `Shared` starts there when it drops what nobody took. The `Arc` orders this before that.
+        // `Shared` starts there when it drops what was never taken. The `Arc` orders this before that.
         self.shared.consumed.store(self.tail, Ordering::Release);
     }
 }

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A read that finds nothing costs 0.3 µs, as much as asking epoll about all of them; so few sockets are hot, one that
-//! brings nothing for a while is cold again, and a port that hears of nobody looks less often: in one poll of eight
+//! brings nothing for a while is cold again, and a port that receives nothing looks less often: in one poll of eight
 //! after some 20 µs, later in one of thirty-two. Shared memory beside it is not slowed down by idle sockets.
 //!
 //! Sockets are spun upon and not driven by an io_uring ring: reading one in vain costs less than a submission, a ring's
@@ -173,9 +173,9 @@ impl TcpPort {
         })
     }
 
-    /// Makes a queue pair of a connected stream socket, of whose bytes nobody has read what belongs to the frames. Of
-    /// `caps` the port takes `read_domain` as it is and lowers `body_max` to [`super::BODY_MAX`]. A Unix stream will
-    /// do, and is what simulations use. The only call that allocates.
+    /// Makes a queue pair of a connected stream socket, from which no byte of a frame has been read. Of `caps` the port
+    /// takes `read_domain` as it is and lowers `body_max` to [`super::BODY_MAX`]. A Unix stream will do, and is what
+    /// simulations use. The only call that allocates.
     ///
     /// # Errors
     /// [`TcpError`]; the socket is closed then.
@@ -183,8 +183,8 @@ impl TcpPort {
         self.attach_secured(socket, None, caps)
     }
 
-    /// The same of a socket on which both ends have agreed on a TLS session, of whose bytes nobody has read what comes
-    /// behind the session's own.
+    /// The same of a socket on which both ends have agreed on a TLS session, from which nothing behind the session's
+    /// own bytes has been read.
     ///
     /// # Errors
     /// As [`TcpPort::attach`].
@@ -373,7 +373,7 @@ impl TcpPort {
                 _ => self.deactivate(at),
             }
         }
-        // Who came first comes last next time, so that a small budget serves all in turn.
+        // The first comes last next time, so that a small budget serves all in turn.
         if self.active.len() > 1 {
             self.active.rotate_left(1);
         }
@@ -533,7 +533,7 @@ impl Port for TcpPort {
                 continue;
             }
             connection.flush(socket);
-            // Who was sent to answers soon.
+            // A peer that was sent to answers soon.
             self.idle = 0;
             if connection.is_busy() || connection.has_output() {
                 self.activate(index);
@@ -566,7 +566,7 @@ impl Port for TcpPort {
             if !connection.has_news() && !connection.waits_for_room() {
                 moved = connection.push(socket);
             }
-            // What the peer has no room for keeps nobody awake: the system says when there is some.
+            // Output that the peer has no room for keeps no thread awake: epoll says when there is room.
             let waits = !connection.has_output() || connection.wait_for_room();
             is_quiet &= !moved && !connection.has_news() && waits;
             self.tell_interest(index);
@@ -575,7 +575,7 @@ impl Port for TcpPort {
     }
 
     fn disarm(&mut self) {
-        // Something woke us; if it was a socket, nobody knows yet which.
+        // Something woke us; if it was a socket, it is not known yet which.
         self.idle = 0;
         self.unasked = hot::LOOKS_PER_EPOLL;
     }

@@ -145,7 +145,7 @@ impl DeviceName {
         Ok(Self::of_task(task, kind, index))
     }
 
-    /// The first CPU of `task`: where a tensor lives if nobody says otherwise.
+    /// The first CPU of `task`: where a tensor lives unless stated otherwise.
     #[must_use]
     pub fn cpu(task: &TaskName) -> Self {
         Self::of_task(task, "CPU", 0)

@@ -76,7 +76,7 @@ pub struct FrameIter {
     pub iter: u64,
 }
 
-/// The name of a rendezvous: who makes a value, who needs it, and what they call it.
+/// The name of a rendezvous: a value's producer, its consumer, and what they call it.
 ///
 /// A handle: cloning counts up. Two keys are equal if all five fields are.
 #[derive(Clone)]
@@ -306,14 +306,23 @@ impl Key {
 
     /// The route hash, over source, destination and edge; see the [module](self) for its specification.
     ///
-    /// A hash is not a key: those who look up by it compare the keys too.
+    /// A hash is not a key: a look-up by hash compares the keys too.
     #[inline]
     #[must_use]
     pub fn hash(&self) -> u64 {
         self.route.hash
     }
 
-    /// Which of `shards` shards owns this key: for those who want to sit beside it. Zero shards count as one.
+    /// True if both have the same source, destination and edge, whatever the life of the source, the loop frame and the
+    /// iteration. One look if they are clones of one key.
+    #[inline]
+    #[must_use]
+    pub fn is_of_route(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.route, &other.route)
+            || (self.route.hash == other.route.hash && self.route.has_names_of(&other.route))
+    }
+
+    /// Which of `shards` shards owns this key: for tasks that want to run in the same shard. Zero shards count as one.
     #[inline]
     #[must_use]
     pub fn shard_of(&self, shards: u32) -> u32 {
@@ -323,6 +332,14 @@ impl Key {
 }
 
 impl Route {
+    /// The texts are canonical, so names are equal if their texts are.
+    fn has_names_of(&self, other: &Self) -> bool {
+        let source = |route: &Self| usize::from(route.source_end);
+        let names = |route: &Self| usize::from(route.destination.0)..usize::from(route.edge_end);
+        self.text[..source(self)] == other.text[..source(other)]
+            && self.text[names(self)] == other.text[names(other)]
+    }
+
     fn new(
         source: DeviceName,
         incarnation: Incarnation,

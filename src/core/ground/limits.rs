@@ -6,8 +6,9 @@
 /// Bytes of a hot frame: one cache line.
 pub const FRAME_BYTES: usize = 64;
 
-/// Rendezvous points (step, key, frame, iteration) that one shard remembers at once. One costs three cache lines,
-/// so a full table is 200 MiB; a step of ten thousand edges runs a hundred iterations before it has to end.
+/// Rendezvous points (step, key, frame, iteration) that one shard remembers at once. One costs two cache lines and
+/// 24 bytes beside them, and a value parked there as much: a table full of both is 300 MiB. A step of ten thousand
+/// edges runs a hundred iterations before it has to end.
 pub const TABLE_RECORDS: u32 = 1 << 20;
 
 /// Values parked in one shard, over all keys: one for each rendezvous point it can remember. Values on their way to a
@@ -32,8 +33,8 @@ pub const PARKED_BYTES_PER_STEP: u64 = PARKED_BYTES / 2;
 pub const STEPS: u32 = 1 << 12;
 
 /// Ended steps that a shard remembers to refuse latecomers: at 1000 steps a second, the last minute. Many times the
-/// steps alive: an abort is told on by whoever has not heard of it, so one that is forgotten while it is still on its
-/// way would go round for ever.
+/// steps alive: a shard passes on each abort that is new to it, so one that is forgotten while it is still on its way
+/// would circulate for ever.
 pub const TOMBSTONES: u32 = 1 << 16;
 
 /// Steps that only peers have spoken of: a quarter of those alive. Frames of peers that run ahead
@@ -108,7 +109,7 @@ pub const SECRET_BYTES_MAX: usize = 4096;
 /// TCP connections that have not said what they are for: 512 × under 256 B, and a descriptor each. A task of 64 that
 /// come up at once meets 63 dials and 8 data connections of each.
 pub const NEWCOMERS_MAX: usize = 512;
-/// Of them, those from one address: half, so that nobody can take the door from all others.
+/// Of them, those from one address: half, so that no address can lock out all others.
 pub const NEWCOMERS_PER_SOURCE_MAX: usize = NEWCOMERS_MAX / 2;
 /// TCP conversations whose greeting is not over; further ones wait among the newcomers.
 pub const TCP_GREETINGS_MAX: usize = GREETINGS_MAX;
@@ -161,7 +162,7 @@ pub const KEYS: usize = 1 << 21;
 
 /// Keys a shard knows before it forgets those that rest, least recently used first: some 540 bytes each, so 34 MiB. A
 /// graph of ten thousand edges is six times under it, so that none of its keys is ever met twice; and as many have a
-/// number on a connection, so that who comes round again finds neither or both.
+/// number on a connection, so that a key that comes round again finds neither or both.
 pub const IDLE_KEYS: usize = INTERNED_KEYS;
 
 /// Tasks that keys may name.
@@ -200,7 +201,7 @@ pub const LANDING_BYTES: u64 = 1 << 30;
 pub const LANDING_SHARES: u64 = 4;
 
 /// How long after a fabric refused to register a landing it is asked again: a thousandth of a second finds room that
-/// came free before anybody notices, and costs nothing.
+/// came free before the delay is noticeable, and costs nothing.
 pub const OPEN_AGAIN_NS: u64 = 1_000_000;
 
 /// How long an acknowledgement waits for a frame to ride on: 2 ms.
@@ -219,7 +220,7 @@ const _: () = assert!(INLINE_MAX <= BODY_MAX);
 const _: () = assert!(LINE_WINDOW < 1 << 15);
 const _: () = assert!(REQUESTS <= PARKED_REQUESTS);
 const _: () = assert!(IDLE_KEYS < KEYS);
-// Values nobody takes press for requests before they hold every place on offer.
+// Values that are not received press for requests before they hold every place on offer.
 const _: () = assert!(LINE_WINDOW as usize <= OFFERS);
 
 // ── Names and keys ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -320,7 +321,7 @@ pub const SECRET_FILE_BYTES_MAX: u64 = 1 << 17;
 /// peers hold 16 MiB at most, and idle ones a page each.
 pub const STREAM_SEND_BYTES: usize = 64 << 10;
 
-/// Bytes received on one connection and not given on: the longest frame with its body fits twice, but for its head.
+/// Bytes received on one connection and not given on: the longest frame with its body fits twice, less its head.
 pub const STREAM_RECEIVE_BYTES: usize = 32 << 10;
 
 /// Bytes of one chunk of a write: a quarter of a millisecond at 4 GB/s, for which frames behind it wait.
@@ -480,7 +481,7 @@ pub const TRACE_SECONDS_MAX: f64 = 60.0;
 /// Pushes that wait beside a task that runs: each is a process of its own, and takes some 200 bytes.
 pub const OFFERED_PUSHES_MAX: usize = 64;
 
-/// Connections to the metrics at once: a scraper, a probe or two, and somebody looking.
+/// Connections to the metrics at once: a scraper, a probe or two, and a person looking.
 pub const METRICS_GUESTS: usize = 16;
 
 /// One value in so many is timed through its stages on the fastest ways. A timed one costs some 150 ns more, on a

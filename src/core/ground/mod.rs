@@ -5,6 +5,7 @@
 pub mod catalogue;
 pub mod device;
 pub mod dtype;
+pub mod faults;
 pub mod key;
 pub mod limits;
 pub mod region;

@@ -28,24 +28,31 @@ pub struct Region {
     pub len: u64,
     /// What kind of memory it lies in.
     pub kind: MemoryKind,
+    /// True if it begins a page of its segment and no other block lies in its pages, which are zero behind its end.
+    pub owns_pages: bool,
 }
 
 /// Bits of a length where it shares a word with a kind.
 const LEN_BITS: u32 = 56;
+/// The bit beside a kind that says [`Region::owns_pages`].
+const OWNS_PAGES: u8 = 0x80;
 
 impl Region {
-    /// Length and kind in one word, as they travel: the kind in the highest eight bits.
+    /// Length, kind and [`Region::owns_pages`] in one word, as they travel: the latter two in the highest eight bits.
     #[must_use]
     pub const fn len_and_kind(&self) -> u64 {
         debug_assert!(self.len >> LEN_BITS == 0, "no memory is so long");
-        self.len & ((1 << LEN_BITS) - 1) | (self.kind as u64) << LEN_BITS
+        let owns_pages = if self.owns_pages { OWNS_PAGES } else { 0 };
+        self.len & ((1 << LEN_BITS) - 1) | ((self.kind as u8 | owns_pages) as u64) << LEN_BITS
     }
 
-    /// The two again; `None` for a kind that this version does not know.
+    /// The three again; `None` for a kind that this version does not know.
     #[must_use]
-    pub const fn split_len(word: u64) -> Option<(u64, MemoryKind)> {
-        match MemoryKind::from_wire((word >> LEN_BITS) as u8) {
-            Some(kind) => Some((word & ((1 << LEN_BITS) - 1), kind)),
+    pub const fn split_len(word: u64) -> Option<(u64, MemoryKind, bool)> {
+        let byte = (word >> LEN_BITS) as u8;
+        let owns_pages = byte & OWNS_PAGES != 0;
+        match MemoryKind::from_wire(byte & !OWNS_PAGES) {
+            Some(kind) => Some((word & ((1 << LEN_BITS) - 1), kind, owns_pages)),
             None => None,
         }
     }

@@ -74,7 +74,7 @@ codes! {
     Unavailable = 14;
     /// Bytes were lost or damaged.
     DataLoss = 15;
-    /// Who are you?
+    /// The caller's identity is not proved.
     Unauthenticated = 16;
 }
 

@@ -1,6 +1,6 @@
 //! Step and incarnation numbers: the two scopes a key lives in.
 //!
-//! They are numbers and nothing more: who opens or ends a step is the rendezvous' business.
+//! They are numbers and nothing more: how a step is opened and ended is the rendezvous' business.
 //!
 //! ```
 //! # extern crate rendez_core as rendez;

@@ -1,6 +1,6 @@
 //! Traceparents: which trace of its caller's a step belongs to, as W3C Trace Context, level 1, writes it.
 //!
-//! It knows the text and nothing of who traces.
+//! It knows the text and nothing of tracers.
 
 use std::fmt;
 use std::str::FromStr;

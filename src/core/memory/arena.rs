@@ -1,272 +1,135 @@
-//! An arena's segments: stretches of memory that other processes can map, but neither resize nor write.
+//! Arenas: where a pool's memory comes from, and how peers and devices reach it.
 //!
-//! Knows nothing of blocks: how a segment is cut up is the pool's business (`pool.rs`).
-//!
-//! A segment is a memfd. The order of the steps is what makes it safe to share, and it is the only order that works:
-//!
-//! 1. create it, give it its length, map it shared and writable: our own mapping;
-//! 2. seal it: `SHRINK` (a peer that maps it can never meet a fault because the file got shorter), `GROW`,
-//!    `FUTURE_WRITE` (nobody, ourselves included, can map it writable or write to it from now on; the mapping of step
-//!    1 stays writable) and `SEAL` (nobody can add `WRITE`, which would fail as long as step 1's mapping exists).
+//! Knows no blocks and no kind of memory in particular: the host's is `memfd.rs`. Only what differs by the kind is
+//! named here: how a segment is allocated ([`Arena::allocate`]), shown to peers ([`ArenaSegment::export`]), taken from
+//! them ([`Arena::import`]) and made known to a network card ([`ArenaSegment::registrable`]). A pool, its pages and its
+//! blocks are the same for all. It is compiled for each arena: no block costs a call through a table.
 #![allow(unsafe_code)]
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::ptr::{self, NonNull};
+use std::fmt::Debug;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use rustix::fs::{MemfdFlags, SealFlags};
-use rustix::mm::{Advice, MapFlags, ProtFlags};
-
-use super::MemoryError;
+use super::{HugePagesReport, MemoryError};
+use crate::ground::MemoryKind;
 
 /// The number of an arena, unique within its task.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct ArenaId(pub u16);
 
-/// How an arena gets its memory.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ArenaConfig {
-    /// Bytes of a usual segment; a larger buffer gets a segment of its own. Rounded up to whole pages.
-    pub segment_bytes: usize,
-    /// The most bytes the arena maps, over all its segments.
-    pub bytes_max: u64,
-    /// Whether to use huge pages.
-    pub huge_pages: HugePages,
-}
+/// A source of memory of one kind.
+pub trait Arena: Debug + Send {
+    /// A stretch of it, of this process.
+    type Segment: ArenaSegment;
+    /// A stretch of a peer's, as this process uses it.
+    type Import;
 
-/// 64 MiB segments, four GiB at most, huge pages where there are some.
-impl Default for ArenaConfig {
-    fn default() -> Self {
-        Self {
-            segment_bytes: 64 << 20,
-            bytes_max: 4 << 30,
-            huge_pages: HugePages::Auto,
-        }
-    }
-}
-
-/// Whether an arena uses huge pages.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum HugePages {
-    /// Reserved huge pages if the machine has them; otherwise normal pages with the advice to merge them.
-    #[default]
-    Auto,
-    /// Normal pages.
-    Off,
-    /// Reserved huge pages, or [`MemoryError::HugePages`].
-    Require,
-}
-
-/// Which pages a segment got, and why not better ones.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum HugePagesReport {
-    /// Reserved huge pages of so many bytes each.
-    Reserved {
-        /// Bytes of one page.
-        page_bytes: u64,
-    },
-    /// Normal pages; the kernel took the advice to merge them and may do so.
-    Advised {
-        /// Why there are no reserved ones: the error number of the mapping.
-        errno: i32,
-    },
-    /// Normal pages; this system does not merge pages of shared memory (`shmem_enabled`).
-    Unavailable {
-        /// Why there are no reserved ones: the error number of the mapping.
-        errno: i32,
-    },
-    /// Normal pages, as configured.
-    Off,
-}
-
-/// One segment: ours to write, sealed against everybody else.
-#[derive(Debug)]
-pub struct Segment {
-    fd: Arc<OwnedFd>,
-    base: NonNull<u8>,
-    len: usize,
-    index: u16,
-    report: HugePagesReport,
-}
-
-impl Segment {
-    /// Segment `index` of at least `len` bytes, at most `len_max` (a huge page may be larger than `len` is).
-    pub(crate) fn create(
+    /// Segment `index` of at least `len` bytes, at most `len_max`; whole pages of the pool.
+    ///
+    /// # Errors
+    /// [`MemoryError`] from the system or the driver.
+    fn allocate(
+        &mut self,
         index: u16,
         len: usize,
         len_max: u64,
-        huge: HugePages,
-    ) -> Result<Self, MemoryError> {
-        let refused = match huge {
-            HugePages::Off => None,
-            HugePages::Auto | HugePages::Require => {
-                match Self::on_huge_pages(index, len, len_max) {
-                    Ok(segment) => return Ok(segment),
-                    Err(MemoryError::System { call, errno }) if huge == HugePages::Require => {
-                        return Err(MemoryError::HugePages { call, errno });
-                    }
-                    Err(MemoryError::System { errno, .. }) => Some(errno),
-                    Err(error) if huge == HugePages::Require => return Err(error),
-                    Err(_) => Some(0),
-                }
-            }
-        };
-        let fd = memory_file(MemfdFlags::empty())?;
-        let mut segment = Self::map(fd, index, len, HugePagesReport::Off)?;
-        if let Some(errno) = refused {
-            segment.report = segment.advise(errno);
-        }
-        segment.seal()?;
-        Ok(segment)
+    ) -> Result<Self::Segment, MemoryError>;
+
+    /// What a peer exports. It is a claim: nothing of it is believed that is not checked here.
+    ///
+    /// # Errors
+    /// [`MemoryError::Kind`] for memory of another kind; others by the kind.
+    fn import(&self, export: Export) -> Result<Self::Import, MemoryError>;
+}
+
+/// A stretch of an arena's memory. Its drop gives it back to where it came from: when no block of it is out, no peer is
+/// told of it any more, and no device works on it.
+///
+/// # Safety
+/// As long as it lives, `size` bytes at `base` are memory of its kind and its device, and its own: they are touched
+/// only through the blocks that a pool gives out. What [`registrable`](Self::registrable) gives is that memory. A file
+/// that [`paged`](Self::paged) gives holds these bytes from its start on, in pages of that size, and cannot get
+/// shorter; it is always the same, and lives as long as the segment.
+pub unsafe trait ArenaSegment: Debug + Send + Sync + 'static {
+    /// What kind of memory it is.
+    fn kind(&self) -> MemoryKind;
+
+    /// Which device's, by its number among those of its kind in this process; zero for the host.
+    fn device(&self) -> u32 {
+        0
     }
 
-    /// The segment's number within its arena.
-    #[must_use]
-    pub const fn index(&self) -> u16 {
-        self.index
+    /// Where it starts, as this process and its devices name it. Only a [`HostSegment`]'s may be read and written by
+    /// that.
+    fn base(&self) -> *mut u8;
+
+    /// Its length in bytes. Always the same answer, as the others.
+    fn size(&self) -> usize;
+
+    /// What peers are given to import it.
+    fn export(&self) -> Export;
+
+    /// How a network card is told of it.
+    fn registrable(&self) -> Registrable<'_>;
+
+    /// Its file and pages, if it can be mapped privately.
+    fn paged(&self) -> Option<&PagedFile> {
+        None
     }
 
-    /// Its length in bytes, whole pages.
-    #[must_use]
-    #[expect(clippy::len_without_is_empty, reason = "no segment is empty")]
-    pub const fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Where it is mapped in this process; for registration with a device.
-    #[must_use]
-    pub const fn base(&self) -> NonNull<u8> {
-        self.base
-    }
-
-    /// True if it lies on reserved huge pages.
-    #[must_use]
-    pub const fn is_huge(&self) -> bool {
-        matches!(self.report, HugePagesReport::Reserved { .. })
-    }
-
-    /// Which pages it got, and why not better ones.
-    #[must_use]
-    pub const fn huge_pages(&self) -> HugePagesReport {
-        self.report
-    }
-
-    /// The descriptor, to be sent to peers of the read domain.
-    #[must_use]
-    pub fn fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-
-    /// The same, to be kept: it takes no other descriptor, of which there may be none left.
-    #[must_use]
-    pub fn shared_fd(&self) -> Arc<OwnedFd> {
-        Arc::clone(&self.fd)
-    }
-
-    fn on_huge_pages(index: u16, len: usize, len_max: u64) -> Result<Self, MemoryError> {
-        let fd = memory_file(MemfdFlags::HUGETLB)?;
-        let stat = rustix::fs::fstat(&fd).map_err(|errno| MemoryError::system("fstat", errno))?;
-        let page_bytes = u64::try_from(stat.st_blksize).unwrap_or(0).max(1);
-        let len = len.next_multiple_of(usize::try_from(page_bytes).unwrap_or(1));
-        if len as u64 > len_max {
-            return Err(MemoryError::Unfit {
-                asked: len as u64,
-                limit: len_max,
-            });
-        }
-        // The mapping reserves all of its huge pages at once: where they lack, this fails and nothing faults later.
-        let segment = Self::map(fd, index, len, HugePagesReport::Reserved { page_bytes })?;
-        segment.seal()?;
-        Ok(segment)
-    }
-
-    fn map(
-        fd: OwnedFd,
-        index: u16,
-        len: usize,
-        report: HugePagesReport,
-    ) -> Result<Self, MemoryError> {
-        rustix::fs::ftruncate(&fd, len as u64)
-            .map_err(|errno| MemoryError::system("ftruncate", errno))?;
-        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing Rust knows of. The file has
-        // `len` bytes, and the seals keep it from ever getting shorter.
-        let base = unsafe {
-            rustix::mm::mmap(
-                ptr::null_mut(),
-                len,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED,
-                &fd,
-                0,
-            )
-        }
-        .map_err(|errno| MemoryError::system("mmap", errno))?;
-        let base = NonNull::new(base.cast::<u8>()).ok_or(MemoryError::System {
-            call: "mmap",
-            errno: 0,
-        })?;
-        Ok(Self {
-            fd: Arc::new(fd),
-            base,
-            len,
-            index,
-            report,
-        })
-    }
-
-    /// Asks the kernel to merge pages, and says whether it will listen.
-    fn advise(&self, errno: i32) -> HugePagesReport {
-        // SAFETY: the range is exactly our own mapping; this advice changes no content.
-        let advised = unsafe {
-            rustix::mm::madvise(self.base.as_ptr().cast(), self.len, Advice::LinuxHugepage)
-        };
-        if advised.is_ok() && merges_shared_memory() {
-            HugePagesReport::Advised { errno }
-        } else {
-            HugePagesReport::Unavailable { errno }
-        }
-    }
-
-    fn seal(&self) -> Result<(), MemoryError> {
-        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
-        match rustix::fs::fcntl_add_seals(&self.fd, seals) {
-            Ok(()) => Ok(()),
-            // An unknown seal is an invalid argument; so were kernels before 5.1.
-            Err(rustix::io::Errno::INVAL) => Err(MemoryError::Kernel),
-            Err(errno) => Err(MemoryError::system("fcntl(F_ADD_SEALS)", errno)),
-        }
+    /// Which pages it got.
+    fn huge_pages(&self) -> HugePagesReport {
+        HugePagesReport::Off
     }
 }
 
-impl Drop for Segment {
-    fn drop(&mut self) {
-        // SAFETY: the range is exactly the mapping made in `map`, unmapped once. Whoever holds pointers into it holds
-        // an `Arc` of this segment, or a block whose home keeps one, so none is left.
-        let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
-        debug_assert!(unmapped.is_ok(), "a mapping of our own can be unmapped");
+/// A segment of memory that the host reads and writes.
+///
+/// # Safety
+/// As long as the segment lives, `size` bytes at `base` are mapped, readable and writable, and hold initialised bytes.
+pub unsafe trait HostSegment: ArenaSegment {}
+
+/// A segment as it is sent to a peer, and claimed by one.
+#[derive(Clone, Debug)]
+pub struct Export {
+    /// What kind of memory it is.
+    pub kind: MemoryKind,
+    /// The descriptor. It takes no other descriptor, of which there may be none left.
+    pub fd: Arc<OwnedFd>,
+    /// Its length in bytes.
+    pub len: u64,
+}
+
+/// How memory is registered with a network card.
+#[derive(Clone, Copy, Debug)]
+pub enum Registrable<'a> {
+    /// By its address in this process, where it is mapped.
+    Address,
+    /// By a dma-buf that the device's driver exports, from `offset` on; peers and queues call it by its address still.
+    DmaBuf {
+        /// The dma-buf.
+        fd: BorrowedFd<'a>,
+        /// Where in it the segment starts.
+        offset: u64,
+    },
+}
+
+/// A file whose pages can be mapped, and their size: what a private mapping needs.
+#[derive(Debug)]
+pub struct PagedFile {
+    pub(super) fd: Arc<OwnedFd>,
+    pub(super) page_bytes: usize,
+}
+
+impl PagedFile {
+    /// Of a file that is memory, shared or of huge pages.
+    pub(super) fn new(fd: Arc<OwnedFd>) -> Result<Self, MemoryError> {
+        let stat =
+            rustix::fs::fstatfs(&fd).map_err(|errno| MemoryError::system("fstatfs", errno))?;
+        // Huge pages where they are reserved. `st_blksize` is larger too where the kernel may merge pages.
+        let page_bytes = usize::try_from(stat.f_bsize).unwrap_or(0).max(1);
+        Ok(Self { fd, page_bytes })
     }
-}
-
-// SAFETY: not automatic because of `base`. The mapping belongs to the process, not to a thread, and the segment
-// itself never reads or writes through it.
-unsafe impl Send for Segment {}
-
-// SAFETY: as above: a shared segment gives out an address and a descriptor, and nothing that can race.
-unsafe impl Sync for Segment {}
-
-fn memory_file(flags: MemfdFlags) -> Result<OwnedFd, MemoryError> {
-    rustix::fs::memfd_create(
-        c"rendez-arena",
-        flags | MemfdFlags::ALLOW_SEALING | MemfdFlags::CLOEXEC,
-    )
-    .map_err(|errno| MemoryError::system("memfd_create", errno))
-}
-
-/// Whether the kernel's setting lets pages of shared memory be merged after advice; the advice itself never fails.
-fn merges_shared_memory() -> bool {
-    std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/shmem_enabled")
-        .is_ok_and(|setting| !setting.contains("[never]") && !setting.contains("[deny]"))
 }
 
 #[cfg(test)]

@@ -11,11 +11,11 @@
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-use super::Segment;
+use super::arena::{ArenaSegment, PagedFile};
 use super::home::{Home, Node};
 use super::returns::Linked;
 use crate::ground::{MemoryKind, Region};
-use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 /// A header. One cache line, so that handles of neighbouring blocks, dropped on other cores, do not meet in it.
 #[derive(Debug)]
@@ -29,11 +29,11 @@ pub(crate) struct Block {
     base: AtomicPtr<u8>,
     offset: AtomicU64,
     size: AtomicU64,
+    /// Its segment's file, if it owns whole pages of it; else null.
+    paged: AtomicPtr<PagedFile>,
     /// The span it belongs to, or [`LARGE`].
     span: AtomicU32,
-    /// Its first page.
-    page: AtomicU32,
-    segment: AtomicU32,
+    segment: AtomicU16,
     arena: u16,
 }
 
@@ -51,6 +51,8 @@ pub(crate) struct Place {
     pub(crate) segment: u16,
     pub(crate) span: u32,
     pub(crate) page: u32,
+    /// Its segment's file, which outlives it in the same estate, if no other block will share its pages; else null.
+    pub(crate) paged: *const PagedFile,
 }
 
 impl Block {
@@ -63,9 +65,9 @@ impl Block {
             base: AtomicPtr::new(ptr::null_mut()),
             offset: AtomicU64::new(0),
             size: AtomicU64::new(0),
+            paged: AtomicPtr::new(ptr::null_mut()),
             span: AtomicU32::new(LARGE),
-            page: AtomicU32::new(0),
-            segment: AtomicU32::new(0),
+            segment: AtomicU16::new(0),
             arena,
         }
     }
@@ -75,10 +77,9 @@ impl Block {
         self.base.store(place.base, Ordering::Relaxed);
         self.offset.store(place.offset, Ordering::Relaxed);
         self.size.store(place.size, Ordering::Relaxed);
-        self.segment
-            .store(u32::from(place.segment), Ordering::Relaxed);
+        self.paged.store(place.paged.cast_mut(), Ordering::Relaxed);
+        self.segment.store(place.segment, Ordering::Relaxed);
         self.span.store(place.span, Ordering::Relaxed);
-        self.page.store(place.page, Ordering::Relaxed);
     }
 
     /// Begins a new generation. For the owner, when it gives the block out.
@@ -117,12 +118,15 @@ impl Block {
         self.span.load(Ordering::Relaxed)
     }
 
-    /// Its first page.
-    pub(crate) fn page(&self) -> u32 {
-        self.page.load(Ordering::Relaxed)
+    /// Its segment's file, and where in it its pages start, if it owns them.
+    pub(crate) fn pages(&self) -> Option<(&PagedFile, u64)> {
+        // SAFETY: null, or the file of a segment of the estate that this header lies in (`Place::paged`), which drops
+        // none before the header, and only shares them.
+        let file = unsafe { self.paged.load(Ordering::Relaxed).as_ref() }?;
+        Some((file, self.offset.load(Ordering::Relaxed)))
     }
 
-    /// True while somebody holds a handle to it.
+    /// True while a handle to it exists.
     pub(crate) fn is_held(&self) -> bool {
         self.handles.load(Ordering::Relaxed) != 0
     }
@@ -131,12 +135,12 @@ impl Block {
     pub(crate) fn region(&self, len: usize) -> Region {
         Region {
             arena: self.arena,
-            // Stored from a `u16`.
-            segment: self.segment.load(Ordering::Relaxed) as u16,
+            segment: self.segment.load(Ordering::Relaxed),
             generation: self.generation.load(Ordering::Relaxed),
             offset: self.offset.load(Ordering::Relaxed),
             len: len as u64,
             kind: MemoryKind::Host,
+            owns_pages: !self.paged.load(Ordering::Relaxed).is_null(),
         }
     }
 }
@@ -174,7 +178,7 @@ unsafe impl Sync for Block {}
 /// What an arena's blocks need for as long as one of them is out: their memory and their headers.
 #[derive(Debug, Default)]
 pub(crate) struct Estate {
-    pub(crate) segments: Vec<Arc<Segment>>,
+    pub(crate) segments: Vec<Arc<dyn ArenaSegment>>,
     slabs: Vec<Slab>,
 }
 

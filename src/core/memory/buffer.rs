@@ -1,6 +1,6 @@
-//! A buffer: a block of an arena in the hands of exactly one holder, who may write to it.
+//! A buffer: a block of an arena with exactly one holder, which may write to it.
 //!
-//! Knows its block, and nothing of who posts it where: a fabric that writes into it *moves* it and keeps it.
+//! Knows its block, and nothing of where it is posted: a fabric that writes into it *moves* it and keeps it.
 #![allow(unsafe_code)]
 
 use std::ops::{Deref, DerefMut};
@@ -97,7 +97,7 @@ impl Deref for Buffer {
     #[inline]
     fn deref(&self) -> &[u8] {
         // SAFETY: `base` is the block's start and `len` at most its size; the handle keeps the block out, so its memory
-        // is mapped and given to nobody else; it was zeroed by the kernel, so it is initialised.
+        // is mapped and given to no other owner; it was zeroed by the kernel, so it is initialised.
         unsafe { slice::from_raw_parts(self.base, self.len) }
     }
 }
@@ -105,8 +105,9 @@ impl Deref for Buffer {
 impl DerefMut for Buffer {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `deref`; a buffer's handle is its block's only one and is borrowed uniquely, so nobody in this
-        // process reads these bytes meanwhile. Another process' read-only view is no alias that Rust could know of.
+        // SAFETY: as in `deref`; a buffer's handle is its block's only one and is borrowed uniquely, so no other code
+        // in this process reads these bytes meanwhile. Another process' read-only view is no alias that Rust could know
+        // of.
         unsafe { slice::from_raw_parts_mut(self.base, self.len) }
     }
 }

@@ -1,4 +1,4 @@
-//! Size classes: to what a small block's length is rounded up.
+//! Size classes: the sizes that a small block's length is rounded up to.
 //!
 //! Arithmetic only. Eight classes of 64 bytes' distance up to 512 bytes, then four to each doubling, up to 64 KiB: the
 //! loss to rounding stays under 64 bytes or a fifth. Every class is a multiple of 64, so every block starts a cache

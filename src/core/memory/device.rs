@@ -1,6 +1,6 @@
 //! Memory of devices: named and kept here, never read.
 //!
-//! Knows no driver. Who allocates such memory implements [`DeviceMemory`], and frees it when the last tensor is gone.
+//! Knows no driver. The owner of such memory implements [`DeviceMemory`], and frees it when the last tensor is gone.
 
 use std::fmt::Debug;
 
@@ -34,7 +34,7 @@ pub trait DeviceMemory: Debug + Send + Sync {
     /// Where it lies. Always the same answer.
     fn place(&self) -> DevicePtr;
 
-    /// When its bytes are those of the tensor. The engine passes the tensor on without waiting: who uses the bytes
+    /// When its bytes are those of the tensor. The engine passes the tensor on without waiting: a user of the bytes
     /// looks here first, or orders its own work behind the event.
     fn readiness(&self) -> Readiness<'_> {
         Readiness::Ready

@@ -1,6 +1,6 @@
 //! What can go wrong with memory: small `Copy` values; only the edge turns one into a [`Status`] with text.
 //!
-//! Knows no caller and no log: whoever meets the error first says so.
+//! Knows no caller and no log: the code that meets the error first logs it.
 
 use rustix::io::Errno;
 
@@ -48,6 +48,12 @@ pub enum MemoryError {
         /// The seals it has (`F_SEAL_*`).
         seals: u32,
     },
+    /// A descriptor a peer sent is of memory that cannot be imported here.
+    #[error("the descriptor is of {kind} memory, which is not imported here")]
+    Kind {
+        /// What kind it is of, by the peer's word.
+        kind: MemoryKind,
+    },
     /// A descriptor a peer sent is smaller than the peer claims.
     #[error("the descriptor holds {size} bytes where {claimed} are claimed")]
     Short {
@@ -66,6 +72,9 @@ pub enum MemoryError {
         /// The segment's length.
         segment_len: u64,
     },
+    /// A tensor's bytes share their pages with others, or lie where they cannot be mapped.
+    #[error("the tensor's bytes do not own whole pages: it was not made to, or came as a copy")]
+    Unpaged,
     /// Every entry of the lease table is taken.
     #[error("all {capacity} leases are out")]
     LeasesOut {
@@ -182,8 +191,10 @@ impl From<MemoryError> for Status {
             }
             MemoryError::Unfit { .. } => (Code::ResourceExhausted, "ARENA_UNFIT"),
             MemoryError::Unsealed { .. } => (Code::PermissionDenied, "DESCRIPTOR_UNSEALED"),
+            MemoryError::Kind { .. } => (Code::FailedPrecondition, catalogue::DESCRIPTOR_KIND),
             MemoryError::Short { .. } => (Code::InvalidArgument, "DESCRIPTOR_SHORT"),
             MemoryError::Outside { .. } => (Code::OutOfRange, "REGION_OUTSIDE"),
+            MemoryError::Unpaged => (Code::FailedPrecondition, catalogue::TENSOR_PAGES),
             MemoryError::LeasesOut { .. } => (Code::ResourceExhausted, "LEASES_OUT"),
             MemoryError::HugePages { .. } => (Code::FailedPrecondition, "HUGE_PAGES_NONE"),
             MemoryError::Kernel => (Code::FailedPrecondition, "KERNEL_UNSEALING"),

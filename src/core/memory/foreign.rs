@@ -1,6 +1,6 @@
 //! Foreign memory: what a tensor keeps of memory that is not the engine's, and how its owner gets it back.
 //!
-//! Knows nothing of who reads it. A tensor drops it with its last clone; that drop is the release, so it comes once.
+//! Knows nothing of its readers. A tensor drops it with its last clone; that drop is the release, so it comes once.
 
 use bytes::Bytes;
 

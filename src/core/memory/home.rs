@@ -8,8 +8,8 @@
 //!
 //! The owner may leave first. It then writes down how many nodes are still out (`orphans`), puts what must outlive
 //! them (`estate`: the memory and the nodes themselves) into the home, and closes the return list. From then on a
-//! last handle finds the list closed and counts `orphans` down instead; whoever reaches zero frees the home, and
-//! with it the estate.
+//! last handle finds the list closed and counts `orphans` down instead; the handle that reaches zero frees the home,
+//! and with it the estate.
 //!
 //! ```text
 //!   owner alive:   last handle ── push ──▶ return list ── take_all ──▶ owner's free lists
@@ -142,16 +142,16 @@ impl<N: Node> Drop for Owner<N> {
             // SAFETY: the owner's own share in `orphans` below keeps the home alive until it is taken off.
             let reference = unsafe { home.as_ref() };
             reference.estate.with_mut(|place| {
-                // SAFETY: `place` is valid and nobody else reads or writes it: only the one who brings `orphans` to
-                // zero does, which cannot happen before our share is taken off below.
+                // SAFETY: `place` is valid and no other thread reads or writes it: only the thread that brings
+                // `orphans` to zero does, which cannot happen before our share is taken off below.
                 unsafe { *place = estate };
             });
             // Relaxed: published by the Release of `close`, and read only by pushers that it refused.
             reference.orphans.store(self.out + 1, Ordering::Relaxed);
             reference.returns.close().count()
         };
-        // SAFETY: `caught` nodes came home before the list closed and one share is the owner's: none was counted
-        // down by anyone else, and this owner touches the home no more.
+        // SAFETY: `caught` nodes came home before the list closed and one share is the owner's: no other thread counted
+        // one down, and this owner touches the home no more.
         unsafe { settle(home, caught + 1) };
     }
 }
@@ -198,8 +198,8 @@ impl<N: Node> Drop for Handle<N> {
     #[inline]
     fn drop(&mut self) {
         let handles = self.node().handles();
-        // The last holder needs no read-modify-write: nobody can clone a handle that only we hold.
-        // Acquire: pairs with the Release below, so that every other handle's reads are over.
+        // The last holder needs no read-modify-write: no other thread can clone a handle that only we hold. Acquire:
+        // pairs with the Release below, so that every other handle's reads are over.
         if handles.load(Ordering::Acquire) == 1 {
             // Relaxed: published by the push. Zero says "at home or on its way".
             handles.store(0, Ordering::Relaxed);
@@ -227,7 +227,7 @@ impl<N: Node> core::fmt::Debug for Handle<N> {
     }
 }
 
-/// Sends a node home, or counts it off if nobody is there any more.
+/// Sends a node home, or counts it off if the owner has left.
 ///
 /// # Safety
 /// `node` belongs to `home`, the caller held its last handle, and touches neither afterwards.
@@ -261,7 +261,7 @@ unsafe fn settle<N: Node>(home: NonNull<Home<N>>, shares: usize) {
         reference.orphans.fetch_sub(shares, Ordering::AcqRel)
     };
     if before == shares {
-        // SAFETY: the home came from `Box::leak` in `Owner::new`; no share is left, so nobody else can reach it.
+        // SAFETY: the home came from `Box::leak` in `Owner::new`; no share is left, so no other thread can reach it.
         drop(unsafe { Box::from_raw(home.as_ptr()) });
     }
 }

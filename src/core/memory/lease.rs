@@ -1,7 +1,7 @@
-//! Leases: tensors over a peer's memory, and the news that nobody reads them any more.
+//! Leases: tensors over a peer's memory, and the news that they are no longer read.
 //!
-//! Knows mappings and tokens. What a token stands for, whom to tell of it and when a lease expires is the shard's
-//! business. A lease is taken back by nobody: it ends when its last tensor is dropped.
+//! Knows mappings and tokens. What a token stands for, which peer to tell of it and when a lease expires is the shard's
+//! business. A lease is never revoked: it ends when its last tensor is dropped.
 //!
 //! The table is a home (`home.rs`) like a pool's, its nodes are table entries: a leased tensor dropped on any thread
 //! sends its entry home, and the shard's next [`Leases::reclaim`] hears its token, once.
@@ -34,7 +34,12 @@ pub(crate) struct Lease {
     /// From `Arc::into_raw` while the entry is out or on its way; null at home. The owner's, and the end's, to touch.
     mapped: AtomicPtr<MappedSegment>,
     token: AtomicU64,
+    /// Where in the segment its bytes start, if the peer says that they own their pages; else [`NO_PAGES`].
+    pages_at: AtomicU64,
 }
+
+/// No place in a segment.
+const NO_PAGES: u64 = u64::MAX;
 
 impl Leases {
     /// A table of `capacity` entries.
@@ -82,6 +87,12 @@ impl Leases {
         let lease = unsafe { entry.as_ref() };
         self.free = lease.link.load(Ordering::Relaxed);
         lease.token.store(token, Ordering::Relaxed);
+        let pages_at = if region.owns_pages {
+            region.offset
+        } else {
+            NO_PAGES
+        };
+        lease.pages_at.store(pages_at, Ordering::Relaxed);
         let mapped = Arc::into_raw(mapped).cast_mut();
         lease.mapped.store(mapped, Ordering::Relaxed);
         // SAFETY: the entry lives, belongs to this home and came off the free list: it is at home.
@@ -167,7 +178,21 @@ impl Leases {
 unsafe impl Send for Leases {}
 
 impl Lease {
-    /// Gives up the entry's count of its mapping. For whoever has the entry alone: its owner at home, or the end.
+    /// The segment, and where in it the bytes start, if the peer says that they own their pages.
+    pub(super) fn pages(&self) -> Option<(&MappedSegment, u64)> {
+        // Relaxed: written before the handle was given out, and left alone while it is out.
+        let at = self.pages_at.load(Ordering::Relaxed);
+        if at == NO_PAGES {
+            return None;
+        }
+        // SAFETY: null, or from `Arc::into_raw` in `make`. The caller holds a handle, so the entry is out and keeps its
+        // count of the `Arc` for as long as this borrow.
+        let mapped = unsafe { self.mapped.load(Ordering::Relaxed).as_ref() }?;
+        Some((mapped, at))
+    }
+
+    /// Gives up the entry's count of its mapping. The caller has the entry alone: its owner with the entry at home, or
+    /// the final drop.
     fn let_go(&self) {
         let mapped = self.mapped.swap(ptr::null_mut(), Ordering::Relaxed);
         if !mapped.is_null() {
@@ -222,6 +247,7 @@ impl Entries {
             home,
             mapped: AtomicPtr::new(ptr::null_mut()),
             token: AtomicU64::new(0),
+            pages_at: AtomicU64::new(NO_PAGES),
         };
         let entries: Box<[Lease]> = (0..capacity).map(entry).collect();
         Self(NonNull::from(Box::leak(entries)))

@@ -1,27 +1,31 @@
 //! A peer's segment, mapped read-only.
 //!
-//! Knows nothing of who the peer is or whether it may be trusted: it takes nothing on trust but what is sealed.
+//! Knows nothing of the peer, nor whether it may be trusted: it relies on nothing except seals.
 //!
 //! A descriptor from a peer is an allegation. Two properties are checked before it is mapped and hold for ever after,
 //! because seals cannot be taken off: the file cannot get shorter (an access past its end would be a fault, and kill
-//! us), and nobody can write to it by a new mapping or a `write`. What is *not* guaranteed: the peer's own mapping
+//! us), and no process can write to it by a new mapping or a `write`. What is *not* guaranteed: the peer's own mapping
 //! stays writable, so a peer that breaks the protocol can change bytes while we read them. See
 //! [`MappedSegment::slice`].
 #![allow(unsafe_code)]
 
-use std::os::fd::AsFd;
+use std::os::fd::OwnedFd;
 use std::ptr::{self, NonNull};
 use std::slice;
+use std::sync::Arc;
 
 use rustix::fs::SealFlags;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use super::MemoryError;
+use super::arena::PagedFile;
 use crate::ground::Region;
 
 /// A peer's segment, mapped for reading. Unmapped when the last `Arc` of it goes; tensors leased from it hold one.
 #[derive(Debug)]
 pub struct MappedSegment {
+    /// For private mappings of its pages.
+    file: PagedFile,
     base: NonNull<u8>,
     /// What the peer claims, and the file holds: the range that may be read.
     len: usize,
@@ -30,12 +34,12 @@ pub struct MappedSegment {
 }
 
 impl MappedSegment {
-    /// Maps `expected_len` bytes of a peer's descriptor. The descriptor is closed: the mapping keeps the file.
+    /// Maps `expected_len` bytes of a peer's descriptor, and keeps it.
     ///
     /// # Errors
     /// [`MemoryError::Unsealed`] unless it is sealed against shrinking and against new writers;
     /// [`MemoryError::Short`] if it holds less than `expected_len`, or that is zero; [`MemoryError::System`].
-    pub fn open(fd: impl AsFd, expected_len: u64) -> Result<Self, MemoryError> {
+    pub fn open(fd: impl Into<Arc<OwnedFd>>, expected_len: u64) -> Result<Self, MemoryError> {
         Self::open_if(fd, expected_len, true)
     }
 
@@ -45,10 +49,11 @@ impl MappedSegment {
     /// # Errors
     /// As [`MappedSegment::open`].
     pub fn open_if(
-        fd: impl AsFd,
+        fd: impl Into<Arc<OwnedFd>>,
         expected_len: u64,
         must_be_sealed: bool,
     ) -> Result<Self, MemoryError> {
+        let fd = fd.into();
         let must_be_sealed = must_be_sealed || !cfg!(debug_assertions);
         // A file that cannot be sealed at all (not a memfd) answers EINVAL: it has no seals.
         let seals = rustix::fs::fcntl_get_seals(&fd).unwrap_or(SealFlags::empty());
@@ -73,6 +78,7 @@ impl MappedSegment {
         // Huge pages are mapped and unmapped whole; their size is the file's block size.
         let page = usize::try_from(stat.st_blksize).unwrap_or(0).max(4096);
         let mapped_len = len.checked_next_multiple_of(page).ok_or(short)?;
+        let file = PagedFile::new(fd)?;
         // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing Rust knows of. It is read-only,
         // the file has at least `len` bytes, and its seal keeps it so; only `len` bytes are ever read.
         let base = unsafe {
@@ -81,7 +87,7 @@ impl MappedSegment {
                 mapped_len,
                 ProtFlags::READ,
                 MapFlags::SHARED,
-                &fd,
+                &file.fd,
                 0,
             )
         }
@@ -91,10 +97,16 @@ impl MappedSegment {
             errno: 0,
         })?;
         Ok(Self {
+            file,
             base,
             len,
             mapped_len,
         })
+    }
+
+    /// The file that it was mapped from.
+    pub(super) const fn paged(&self) -> &PagedFile {
+        &self.file
     }
 
     /// The length that was claimed and found, in bytes.
@@ -128,7 +140,7 @@ impl MappedSegment {
         // SAFETY: `offset ≤ end ≤ len`, so the pointer stays within the mapping or one past its end.
         let start = unsafe { self.base.as_ptr().add(region.offset as usize) };
         // SAFETY: `start .. start + len` lies in the mapping, which is readable, zero-filled where never written, and
-        // mapped as long as `&self` lives. Nobody in this process writes to it: it is mapped read-only. What another
+        // mapped as long as `&self` lives. No code in this process writes to it: it is mapped read-only. What another
         // process does to it is the caveat above.
         Ok(unsafe { slice::from_raw_parts(start, region.len as usize) })
     }
@@ -146,7 +158,7 @@ impl Drop for MappedSegment {
 // SAFETY: not automatic because of `base`. The mapping belongs to the process, not to a thread.
 unsafe impl Send for MappedSegment {}
 
-// SAFETY: as above; all that a shared one gives is shared slices of memory nobody here writes to.
+// SAFETY: as above; all that a shared one gives is shared slices of memory that no code in this process writes to.
 unsafe impl Sync for MappedSegment {}
 
 #[cfg(test)]

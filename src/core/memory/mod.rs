@@ -9,20 +9,24 @@
 //!    └────────────────────────── return list ◀───────────────────────────────────────┘
 //! ```
 //!
+//! * An [`Arena`] says where the memory comes from and how peers and devices reach it; the host's is [`Memfd`].
 //! * One owner: a [`Pool`] belongs to one shard, which alone gives blocks out and takes them home.
 //! * Written in place, read in place: a [`TensorBuilder`] writes into shared pages, a same-machine peer maps them
 //!   read-only ([`MappedSegment`]) and holds a leased [`Tensor`] over them ([`Leases`]).
+//! * A tensor that owns whole pages ([`Pool::paged_builder`]) can be mapped by its receivers to themselves, and written
+//!   there ([`Tensor::map_private`]).
 //! * A [`Tensor`] may lie in a device's memory ([`DeviceMemory`]): it is kept and passed on, and never read here.
 //! * Nothing that is relied upon lies in shared memory.
 //! * After warm-up neither giving out nor taking home touches the heap.
 
 mod account;
-mod arena;
+pub mod arena;
 mod block;
 mod buffer;
 mod builder;
 mod classes;
 mod device;
+mod device_block;
 mod element;
 mod error;
 mod foreign;
@@ -32,8 +36,10 @@ mod lease;
 #[path = "lease/tests.rs"]
 mod lease_tests; // Not within `lease.rs`, which a loom test includes by path.
 mod mapped;
+mod memfd;
 mod pages;
 mod pool;
+mod private;
 mod returns;
 mod spans;
 pub mod strings;
@@ -42,14 +48,17 @@ mod view;
 mod words;
 
 pub use account::PoolStats;
-pub use arena::{ArenaConfig, ArenaId, HugePages, HugePagesReport, Segment};
+pub use arena::{Arena, ArenaId, ArenaSegment, Export};
 pub use buffer::{Buffer, Misfit};
 pub use builder::TensorBuilder;
 pub use device::{DeviceEvent, DeviceMemory, DevicePtr, Readiness, TensorBytes};
+pub use device_block::DeviceBlock;
 pub use element::{Bool8, Element};
 pub use error::{MemoryError, TensorError};
 pub use lease::Leases;
 pub use mapped::MappedSegment;
+pub use memfd::{ArenaConfig, HugePages, HugePagesReport, Memfd, Segment};
 pub use pool::{Pool, SEGMENTS_MAX};
+pub use private::PrivateTensor;
 pub use tensor::{INLINE_MAX, Tensor};
 pub use words::Words;

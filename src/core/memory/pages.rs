@@ -98,6 +98,26 @@ impl Pages {
         Some(first)
     }
 
+    /// Keeps `count` pages of the run that starts at `first`, from the one `skip` pages on, gives back those around
+    /// them, and tells the first of those that are kept.
+    pub(crate) fn cut(&mut self, first: PageIndex, skip: u32, count: u32) -> PageIndex {
+        let total = self.table[first as usize].count;
+        debug_assert!(count > 0 && skip + count <= total, "within the run");
+        let kept = first + skip;
+        // All are marked before one is given back: `give` looks at its neighbours.
+        self.mark(kept, count, false);
+        let behind = total - skip - count;
+        if behind > 0 {
+            self.mark(kept + count, behind, false);
+            self.give(kept + count);
+        }
+        if skip > 0 {
+            self.mark(first, skip, false);
+            self.give(first);
+        }
+        kept
+    }
+
     /// Gives back the run that starts at `first`, and tells how many pages it had.
     pub(crate) fn give(&mut self, first: PageIndex) -> u32 {
         let count = self.table[first as usize].count;

@@ -1,6 +1,6 @@
 //! A pool: one arena and its allocator, in the hands of one owner.
 //!
-//! Knows nothing of who holds its blocks. It never looks into the memory it gives out, and trusts nothing there.
+//! Knows nothing of the holders of its blocks. It never looks into the memory it gives out, and trusts nothing there.
 //!
 //! Small blocks (to 64 KiB) come from spans of one size (`spans.rs`); larger ones are runs of pages (`pages.rs`),
 //! cut to the page. What was dropped comes home through the return list (`home.rs`): at every [`Pool::reclaim`], and
@@ -13,14 +13,15 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use super::account::Account;
+use super::arena::HostSegment;
 use super::block::{Block, Estate, LARGE, Place};
 use super::classes::{SMALL_MAX, class_of};
-use super::home::Owner;
+use super::home::{Handle, Owner};
 use super::pages::{PAGE_BYTES, PageIndex, Pages};
 use super::spans::{Spans, pages_min, pages_of};
 use super::{
-    ArenaConfig, ArenaId, Buffer, HugePagesReport, INLINE_MAX, MemoryError, PoolStats, Segment,
-    Tensor, TensorBuilder, TensorError, strings, tensor,
+    Arena, ArenaConfig, ArenaId, ArenaSegment, Buffer, DeviceBlock, DevicePtr, HugePagesReport,
+    INLINE_MAX, Memfd, MemoryError, PoolStats, Tensor, TensorBuilder, TensorError, strings, tensor,
 };
 use crate::ground::{DType, Region, Shape, TensorMeta};
 
@@ -31,14 +32,17 @@ const HEADERS: usize = 256;
 
 /// An arena and its allocator. Owned by one shard; may move between threads, but is never shared.
 #[derive(Debug)]
-pub struct Pool {
+pub struct Pool<A: Arena = Memfd> {
     owner: Owner<Block>,
+    arena: A,
     id: ArenaId,
     config: ArenaConfig,
+    /// The estate keeps them too, for blocks that outlive the pool.
+    segments: Vec<Arc<A::Segment>>,
     pages: Pages,
     /// The first page of each segment.
     firsts: Vec<PageIndex>,
-    /// Who has each page; of a large block only the first page knows.
+    /// The owner of each page; of a large block only the first page knows.
     tenants: Vec<Tenant>,
     spans: Spans,
     /// Headers of large blocks that stand for none now.
@@ -55,17 +59,33 @@ enum Tenant {
 }
 
 impl Pool {
-    /// A pool with its first segment.
+    /// A pool of the host's memory with its first segment.
     ///
     /// # Errors
     /// [`MemoryError::Unfit`] if `bytes_max` holds not even a page; [`MemoryError::HugePages`], [`MemoryError::Kernel`]
     /// and [`MemoryError::System`] from the system.
     pub fn new(id: ArenaId, config: ArenaConfig) -> Result<Self, MemoryError> {
+        let arena = Memfd {
+            huge_pages: config.huge_pages,
+            ..Memfd::default()
+        };
+        Self::over(arena, id, config)
+    }
+}
+
+impl<A: Arena> Pool<A> {
+    /// A pool of an arena's memory with its first segment.
+    ///
+    /// # Errors
+    /// [`MemoryError::Unfit`] if `bytes_max` holds not even a page; others from the arena.
+    pub fn over(arena: A, id: ArenaId, config: ArenaConfig) -> Result<Self, MemoryError> {
         let owner = Owner::new(|_| Ok::<_, MemoryError>(Estate::default()))?;
         let mut pool = Self {
             owner,
+            arena,
             id,
             config,
+            segments: Vec::new(),
             pages: Pages::new(),
             firsts: Vec::new(),
             tenants: Vec::new(),
@@ -79,6 +99,54 @@ impl Pool {
         Ok(pool)
     }
 
+    /// Memory of a device's arena for a tensor of `len` bytes.
+    ///
+    /// # Errors
+    /// As [`Pool::buffer`].
+    pub fn device_block(&mut self, len: usize) -> Result<DeviceBlock, MemoryError> {
+        let block = self.block(len)?;
+        // SAFETY: `block` took it from a free list, or made it, just now.
+        let handle = unsafe { self.give_out(block) };
+        let at = usize::from(handle.node().region(len).segment);
+        let place = DevicePtr {
+            kind: self.segments[at].kind(),
+            device: self.segments[at].device(),
+            address: handle.node().base().addr() as u64,
+            size: len as u64,
+        };
+        Ok(DeviceBlock::new(place, handle))
+    }
+
+    /// A block of `len` bytes or more, which is at home.
+    #[inline]
+    fn block(&mut self, len: usize) -> Result<NonNull<Block>, MemoryError> {
+        if len > SMALL_MAX {
+            return self.large(len);
+        }
+        let class = class_of(len);
+        match self.spans.take(class) {
+            Some(block) => Ok(block),
+            None => self.refill(class),
+        }
+    }
+
+    /// The handle to a block that is at home.
+    ///
+    /// # Safety
+    /// The block is this pool's and came off a free list just now: no handle to it exists, and it lies on no list.
+    #[inline]
+    unsafe fn give_out(&mut self, block: NonNull<Block>) -> Handle<Block> {
+        self.generation = self.generation.wrapping_add(1);
+        // SAFETY: the header lies in the owner's estate, which outlives this call.
+        let header = unsafe { block.as_ref() };
+        header.begin(self.generation);
+        self.account.give_out(header.size());
+        // SAFETY: the header lives, belongs to this pool's home and is at home, as the caller vouches.
+        unsafe { self.owner.give_out(block) }
+    }
+}
+
+impl<A: Arena<Segment: HostSegment>> Pool<A> {
     /// A buffer of `len` bytes, 64-byte aligned, with whatever content.
     ///
     /// # Errors
@@ -86,23 +154,9 @@ impl Pool {
     /// [`MemoryError::System`] if the arena had to grow and could not.
     #[inline]
     pub fn buffer(&mut self, len: usize) -> Result<Buffer, MemoryError> {
-        let block = if len <= SMALL_MAX {
-            let class = class_of(len);
-            match self.spans.take(class) {
-                Some(block) => block,
-                None => self.refill(class)?,
-            }
-        } else {
-            self.large(len)?
-        };
-        self.generation = self.generation.wrapping_add(1);
-        // SAFETY: the header lies in the owner's estate, which outlives this call.
-        let header = unsafe { block.as_ref() };
-        header.begin(self.generation);
-        self.account.give_out(header.size());
-        // SAFETY: the header lives, belongs to this pool's home and came off a free list just now: it is at home, no
-        // handle to it exists, and it lies on no list.
-        let handle = unsafe { self.owner.give_out(block) };
+        let block = self.block(len)?;
+        // SAFETY: `block` took it from a free list, or made it, just now.
+        let handle = unsafe { self.give_out(block) };
         Ok(Buffer::new(handle, len))
     }
 
@@ -117,6 +171,23 @@ impl Pool {
             return Ok(TensorBuilder::inline(meta, len));
         }
         Ok(TensorBuilder::on(meta, self.buffer(len)?))
+    }
+
+    /// As [`Pool::builder`], for a tensor whose bytes own whole pages: it begins a page, no other block lies in its
+    /// pages, and behind its end they are zero. Its receivers may map them to themselves ([`Tensor::map_private`]). It
+    /// takes a page at least, and on reserved huge pages a huge one.
+    ///
+    /// # Errors
+    /// As [`Pool::builder`].
+    pub fn paged_builder(&mut self, meta: TensorMeta) -> Result<TensorBuilder, MemoryError> {
+        let len = tensor::byte_len(meta)?.ok_or(TensorError::Strings)? as usize;
+        if len == 0 {
+            return Ok(TensorBuilder::inline(meta, len));
+        }
+        let block = self.paged(len)?;
+        // SAFETY: `paged` made it just now.
+        let handle = unsafe { self.give_out(block) };
+        Ok(TensorBuilder::on(meta, Buffer::new(handle, len)))
     }
 
     /// A tensor with a copy of `bytes`, as they come from a frame.
@@ -173,6 +244,54 @@ impl Pool {
             .map_err(|misfit| misfit.error.into())
     }
 
+    /// A block that owns whole pages of its segment, zero behind its first `len` bytes.
+    fn paged(&mut self, len: usize) -> Result<NonNull<Block>, MemoryError> {
+        self.reclaim();
+        let mut step = 1;
+        loop {
+            let count = self.pages_for(len, step)?;
+            let run = count + step - 1;
+            self.check_fits(run)?;
+            let first = self
+                .find_pages(run)
+                .inspect_err(|_| self.account.refused += 1)?;
+            let at = self.segment_of(first);
+            let Some(file) = self.segments[at].paged() else {
+                self.pages.give(first);
+                return Err(MemoryError::Unpaged);
+            };
+            let (page_bytes, paged) = (file.page_bytes, ptr::from_ref(file));
+            let needed = u32::try_from(page_bytes.div_ceil(PAGE_BYTES)).unwrap_or(u32::MAX);
+            if needed > step {
+                // The segment is one of larger pages: there the run must begin where they do. Grows every time.
+                self.pages.give(first);
+                step = needed;
+                continue;
+            }
+            let skip = (first - self.firsts[at]).next_multiple_of(step) - (first - self.firsts[at]);
+            let page = self.pages.cut(first, skip, count);
+            let place = self.place_of(page, u64::from(count) * PAGE_BYTES as u64);
+            let padding = if mutant!("padding_shown") {
+                0
+            } else {
+                len.next_multiple_of(page_bytes) - len
+            };
+            // SAFETY: the block is at home and no handle to it exists. It lies in its segment's mapping, which is
+            // writable (`HostSegment`), and is whole pages long: `padding` bytes behind its first `len` are its own.
+            unsafe { place.base.wrapping_add(len).write_bytes(0, padding) };
+            return Ok(self.settle_large(Place { paged, ..place }));
+        }
+    }
+
+    /// Gives up a buffer that cannot be proved quiet: counted, never freed, and mapped for as long as the process
+    /// lives.
+    pub fn quarantine(&mut self, buffer: Buffer) {
+        self.account.quarantined += 1;
+        buffer.forget();
+    }
+}
+
+impl<A: Arena> Pool<A> {
     /// Takes home every block whose last handle was dropped, on whatever thread, and tells how many.
     #[inline]
     pub fn reclaim(&mut self) -> usize {
@@ -192,16 +311,9 @@ impl Pool {
         count
     }
 
-    /// Gives up a buffer that cannot be proved quiet: counted, never freed, and mapped for as long as the process
-    /// lives.
-    pub fn quarantine(&mut self, buffer: Buffer) {
-        self.account.quarantined += 1;
-        buffer.forget();
-    }
-
-    /// True if `region` is, or begins, a block as it was given out, and somebody still holds it.
+    /// True if `region` is, or begins, a block as it was given out, and a handle to it still exists.
     ///
-    /// False says that it is stale: the block went home since, and may be somebody else's by now. A generation comes
+    /// False says that it is stale: the block went home since, and may have been given out again. A generation comes
     /// again only after 2³² blocks were given out.
     #[must_use]
     pub fn is_current(&self, region: Region) -> bool {
@@ -209,8 +321,9 @@ impl Pool {
             return false;
         };
         let whole = block.region(0);
+        let kind = self.segments[usize::from(whole.segment)].kind();
         region.arena == self.id.0
-            && whole.kind == region.kind
+            && region.kind == kind
             && whole.segment == region.segment
             && whole.offset == region.offset
             && whole.generation == region.generation
@@ -226,8 +339,8 @@ impl Pool {
 
     /// Every segment, by its number; more may come as the arena grows.
     #[must_use]
-    pub fn segments(&self) -> &[Arc<Segment>] {
-        &self.owner.estate().segments
+    pub fn segments(&self) -> &[Arc<A::Segment>] {
+        &self.segments
     }
 
     /// The account.
@@ -282,30 +395,48 @@ impl Pool {
             .expect("a span just opened has a free block"))
     }
 
-    /// A block of whole pages.
+    /// A block of a run of pages. By itself, so that the way of small blocks is short; `free_large` too.
+    #[inline(never)]
     fn large(&mut self, len: usize) -> Result<NonNull<Block>, MemoryError> {
-        let unfit = MemoryError::Unfit {
-            asked: len as u64,
-            limit: self.config.bytes_max,
-        };
-        let count = u32::try_from(len.div_ceil(PAGE_BYTES)).map_err(|_| unfit)?;
+        let count = self.pages_for(len, 1)?;
         // First what came home: the pages written last are the ones that caches still hold.
         self.reclaim();
         self.check_fits(count)?;
         let page = self
             .find_pages(count)
             .inspect_err(|_| self.account.refused += 1)?;
-        let block = self.spare_header();
-        // SAFETY: the header lies in the owner's estate, which outlives this call.
-        let header = unsafe { block.as_ref() };
-        header.settle(self.place_of(page, count as u64 * PAGE_BYTES as u64));
-        self.tenants[page as usize] = Tenant::Large(block);
-        Ok(block)
+        let place = self.place_of(page, u64::from(count) * PAGE_BYTES as u64);
+        Ok(self.settle_large(place))
     }
 
+    /// Pages for `len` bytes, in multiples of `step`.
+    fn pages_for(&self, len: usize, step: u32) -> Result<u32, MemoryError> {
+        let count = u32::try_from(len.div_ceil(PAGE_BYTES)).ok();
+        let count = count.and_then(|count| count.checked_next_multiple_of(step));
+        // Room for the pages before it, too.
+        let count = count.filter(|count| count.checked_add(step).is_some());
+        count.ok_or(MemoryError::Unfit {
+            asked: len as u64,
+            limit: self.config.bytes_max,
+        })
+    }
+
+    fn settle_large(&mut self, place: Place) -> NonNull<Block> {
+        let block = self.spare_header();
+        // SAFETY: the header lies in the owner's estate, which outlives this call.
+        unsafe { block.as_ref() }.settle(place);
+        self.tenants[place.page as usize] = Tenant::Large(block);
+        block
+    }
+
+    #[inline(never)]
     fn free_large(&mut self, block: &Block) {
-        self.tenants[block.page() as usize] = Tenant::Nobody;
-        self.pages.give(block.page());
+        let Region {
+            segment, offset, ..
+        } = block.region(0);
+        let page = self.firsts[usize::from(segment)] + (offset as usize / PAGE_BYTES) as PageIndex;
+        self.tenants[page as usize] = Tenant::Nobody;
+        self.pages.give(page);
         block.set_next(self.spare);
         self.spare = ptr::from_ref(block).cast_mut();
     }
@@ -364,18 +495,21 @@ impl Pool {
         })?;
         let usual = (self.config.segment_bytes as u64).next_multiple_of(PAGE_BYTES as u64);
         let len = usual.max(needed).min(room) as usize;
-        let segment = Segment::create(index, len, room, self.config.huge_pages)?;
-        let pages = u32::try_from(segment.len() / PAGE_BYTES).ok();
+        let segment = self.arena.allocate(index, len, room)?;
+        let size = segment.size();
+        let pages = u32::try_from(size / PAGE_BYTES).ok();
         let first = pages.and_then(|pages| self.pages.add(pages));
         let first = first.ok_or(MemoryError::Unfit {
             asked: needed,
             limit: self.config.bytes_max,
         })?;
-        self.account.mapped += segment.len() as u64;
+        self.account.mapped += size as u64;
         self.tenants
-            .resize(first as usize + segment.len() / PAGE_BYTES, Tenant::Nobody);
+            .resize(first as usize + size / PAGE_BYTES, Tenant::Nobody);
         self.firsts.push(first);
-        self.owner.estate_mut().segments.push(Arc::new(segment));
+        let segment = Arc::new(segment);
+        self.segments.push(Arc::clone(&segment));
+        self.owner.estate_mut().segments.push(segment);
         Ok(())
     }
 
@@ -402,28 +536,35 @@ impl Pool {
 
     /// The place of a large block of `size` bytes that starts at `page`.
     fn place_of(&self, page: PageIndex, size: u64) -> Place {
-        let index = self.firsts.partition_point(|&first| first <= page) - 1;
+        let index = self.segment_of(page);
         let offset = (page - self.firsts[index]) as usize * PAGE_BYTES;
         let segment = &self.segments()[index];
         debug_assert!(
-            offset as u64 + size <= segment.len() as u64,
+            offset as u64 + size <= segment.size() as u64,
             "pages lie in their segment"
         );
-        let base = segment.base().as_ptr().wrapping_add(offset);
+        let base = segment.base().wrapping_add(offset);
         Place {
             base,
             offset: offset as u64,
             size,
-            segment: segment.index(),
+            // Numbers of segments are as many (`grow`).
+            segment: index as u16,
             span: LARGE,
             page,
+            paged: ptr::null(),
         }
+    }
+
+    /// The segment that `page` lies in.
+    fn segment_of(&self, page: PageIndex) -> usize {
+        self.firsts.partition_point(|&first| first <= page) - 1
     }
 
     /// The block in whose place `region` starts.
     fn find(&self, region: Region) -> Option<&Block> {
         let segment = self.segments().get(usize::from(region.segment))?;
-        if region.offset >= segment.len() as u64 {
+        if region.offset >= segment.size() as u64 {
             return None;
         }
         let page =
@@ -438,8 +579,8 @@ impl Pool {
 }
 
 // SAFETY: not automatic because of the pointers to headers (`spare`, `tenants`). They lie in the estate of `owner`,
-// which moves with the pool; handles elsewhere touch only their atomics.
-unsafe impl Send for Pool {}
+// which moves with the pool; handles elsewhere touch only their atomics. An arena is `Send`, and segments are shared.
+unsafe impl<A: Arena> Send for Pool<A> {}
 
 #[cfg(test)]
 mod tests;

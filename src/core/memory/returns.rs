@@ -1,11 +1,11 @@
-//! The return list: how whatever was dropped on any thread comes home to the one thread that gives it out.
+//! The return list: how nodes dropped on any thread come home to the one thread that gives them out.
 //!
 //! Knows nothing of blocks, leases or tensors: only of nodes that carry a link.
 //!
 //! A Treiber stack (R. K. Treiber, "Systems Programming: Coping with Parallelism", 1986) with many pushers and
 //! one taker, and the taker only ever takes *everything* with one swap. That is why the stack's usual trouble is
-//! absent: nobody pops a single node, so nobody compares against a head that may have gone and come back (ABA).
-//! It is never full and never allocates, because the links live in the nodes.
+//! absent: no thread pops a single node, so none compares against a head that may have gone and come back (ABA). It is
+//! never full and never allocates, because the links live in the nodes.
 //!
 //! ```text
 //!   head ──▶ node ──▶ node ──▶ null          open: pushers link in front
@@ -23,14 +23,14 @@ use crate::sync::{AtomicPtr, Ordering};
 /// Something that can lie in a [`ReturnList`].
 ///
 /// # Safety
-/// `link` must always give the same field of the node, and nobody but the return list may touch that field from
-/// the moment the node is pushed until a [`Taken`] yields it.
+/// `link` must always give the same field of the node, and only the return list may touch that field from the moment
+/// the node is pushed until a [`Taken`] yields it.
 pub(crate) unsafe trait Linked: Sized {
     /// The node's link.
     fn link(&self) -> &AtomicPtr<Self>;
 }
 
-/// The list. Pushed to by anyone, taken from by its owner.
+/// The list. Any thread pushes, only its owner takes.
 ///
 /// It is one atomic word and nothing else. That matters: the owner may free the list the moment a push has
 /// succeeded, while the pusher is still returning, and a reference to memory that is all atomic may dangle then.
@@ -63,7 +63,7 @@ impl<N: Linked> ReturnList<N> {
             if head == Self::closed() {
                 return Err(Closed);
             }
-            // SAFETY: the caller vouches that `node` is live and that nobody else has access to it.
+            // SAFETY: the caller vouches that `node` is live and that no other thread has access to it.
             let reference = unsafe { node.as_ref() };
             reference.link().store(head, Ordering::Relaxed);
             // Release: pairs with the Acquire swap in `take_all` and `close`, so that the taker sees the link and

@@ -4,7 +4,7 @@
 //!
 //! Each class keeps a list of its spans that have a free block; each span keeps its free blocks on a list of their
 //! own, last in first out, so that a block that is still in the cache goes out next. A span whose blocks are all home
-//! keeps its pages until somebody lacks pages; then it becomes dormant: the pages go back, the headers stay for the
+//! keeps its pages until another span lacks pages; then it becomes dormant: the pages go back, the headers stay for the
 //! next span of the class, so that opening and closing spans in turn costs no heap.
 #![allow(unsafe_code)]
 

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! `end i` is where string `i` ends, little-endian, counted from the first byte behind the table; it begins where the
-//! one before it ends. How many there are is the shape's affair.
+//! one before it ends. The shape says how many there are.
 
 use super::TensorError;
 use crate::ground::Shape;

@@ -1,6 +1,6 @@
 //! A tensor: immutable bytes with a type and a shape, in a handle that is cheap to clone and to drop.
 //!
-//! Knows where its bytes lie and who keeps them, and nothing of where they came from or will go.
+//! Knows where its bytes lie and what keeps them, and nothing of where they came from or will go.
 //!
 //! ```text
 //!   ┌──────────── meta 48 ───────────┬ data 8 ┬ len 8 ┬────── kept by 32 ──────┐   96 bytes
@@ -55,7 +55,7 @@ const _: () = assert!(
     "lengths and offsets are 64 bits and are kept as usize"
 );
 
-/// Who keeps the bytes.
+/// What keeps the bytes alive.
 #[derive(Clone)]
 enum Kept {
     Inline(Inline),
@@ -143,13 +143,13 @@ impl Tensor {
         })
     }
 
-    /// A tensor over memory of `owner`, which is kept and not copied, until nobody on any side reads it any more: then
-    /// `release` has it back, once. That is when the last clone of the tensor is gone here, its transfers are over, and
-    /// no peer can ask for it again, also because its peer died; or at once, if this fails or the bytes are so few that
-    /// they lie in the handle. A peer of this machine that reads in place is given a copy in the engine's arena
+    /// A tensor over memory of `owner`, which is kept and not copied until neither side reads it any more: then
+    /// `release` gets it back, once. That is when the last clone of the tensor is gone here, its transfers are over,
+    /// and no peer can ask for it again, also because its peer died; or at once, if this fails or the bytes are so few
+    /// that they lie in the handle. A peer of this machine that reads in place is given a copy in the engine's arena
     /// (`rendez_copied`), after which the memory is released; a socket and a device read it where it lies.
     ///
-    /// `release` runs on whatever thread lets go last, which may be a shard's: it must not block, nor panic.
+    /// `release` runs on the thread that drops it last, which may be a shard's: it must not block, nor panic.
     ///
     /// ```
     /// # extern crate rendez_core as rendez;
@@ -316,7 +316,7 @@ impl Tensor {
         // SAFETY: inline: `of_array` checked that `len` is at most the array's 16, and the array lies in `self`.
         // Otherwise, a device's memory being refused above, `data` and `len` were taken from what `kept` keeps: a block
         // held by its handle, `Bytes` whose content does not move, or a lease whose entry holds the mapping. All of it
-        // is initialised, and nobody in this process writes to it as long as `kept` lives.
+        // is initialised, and no code in this process writes to it as long as `kept` lives.
         Ok(unsafe { slice::from_raw_parts(data, self.len) })
     }
 
@@ -407,6 +407,14 @@ impl Tensor {
     pub(super) fn lease(&self) -> Option<&Lease> {
         match &self.kept {
             Kept::Leased(lease) => Some(lease.node()),
+            _ => None,
+        }
+    }
+
+    /// Its header, if it lies in an arena of this process.
+    pub(super) fn block(&self) -> Option<&Block> {
+        match &self.kept {
+            Kept::Block(block) => Some(block.node()),
             _ => None,
         }
     }

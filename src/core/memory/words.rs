@@ -1,7 +1,7 @@
-//! Words: numbers in a shared mapping of their own, which outlives who writes them for as long as its file does.
+//! Words: numbers in a shared mapping of their own, which outlives its writer for as long as its file exists.
 //!
 //! Knows nothing of what the numbers mean. Every access is atomic and relaxed, so a reader in another thread or process
-//! sees each word whole, old or new. Pages that nobody has touched cost no memory.
+//! sees each word whole, old or new. Untouched pages cost no memory.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -39,13 +39,13 @@ impl Words {
         let file = rustix::fs::memfd_create(c"rendez-recorder", flags)
             .map_err(|errno| MemoryError::system("memfd_create", errno))?;
         let words = Self::map(file, count)?;
-        // Shorter than its mapping it would be a fault for whoever reads it.
+        // If the file became shorter than its mapping, a read of it would fault.
         rustix::fs::fcntl_add_seals(&words.file, SealFlags::SHRINK | SealFlags::SEAL)
             .map_err(|errno| MemoryError::system("fcntl F_ADD_SEALS", errno))?;
         Ok(words)
     }
 
-    /// The same in a new file, which stays when the process ends, however it ends. Nobody may make that file shorter.
+    /// The same in a new file, which stays however the process ends. No process may make that file shorter.
     ///
     /// # Errors
     /// [`MemoryError::System`].
@@ -87,7 +87,7 @@ impl Words {
     #[must_use]
     pub fn all(&self) -> &[AtomicU64] {
         // SAFETY: the mapping is page-aligned, so aligned for `AtomicU64`; it holds `count` of them, initialised by the
-        // kernel to zero, and lives as long as `self`; whoever else writes there does so atomically.
+        // kernel to zero, and lives as long as `self`; any other writer there writes atomically.
         unsafe { slice::from_raw_parts(self.base.as_ptr(), self.count) }
     }
 

@@ -4,7 +4,7 @@
 //!
 //! An entry is eight bytes, so a cache line holds eight: the tag above, the number plus one below, and zero is free.
 //! The place of an entry follows from its tag alone, so growing and removing never touch what is indexed. Linear
-//! probing at half load; removal shifts the run behind it back, so there are no graves to skip and a table that has
+//! probing at half load; removal shifts the run behind it back, so there are no tombstones to skip and a table that has
 //! been busy for a year probes as fast as a new one (Knuth, TAOCP 3, 6.4, algorithm R).
 
 /// Tag to number, growing by doubling.
@@ -43,6 +43,12 @@ impl Index {
         }
     }
 
+    /// Reads the line where the search for a tag begins.
+    #[inline]
+    pub(super) fn warm(&self, tag: u32) -> u32 {
+        self.entries[tag as usize & self.mask] as u32
+    }
+
     /// Adds `number`, which must not be here yet.
     pub(super) fn insert(&mut self, tag: u32, number: u32) {
         if (self.len + 1) * 2 > self.entries.len() {
@@ -79,12 +85,6 @@ impl Index {
         }
         self.entries[hole] = 0;
         self.len -= 1;
-    }
-
-    /// How many numbers are here.
-    #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
-        self.len
     }
 
     /// How many entries there is room for before it grows.

@@ -1,4 +1,4 @@
-//! The words of the table: what it is asked with, and what it answers.
+//! The types of the table's interface: what it is asked, and what it answers.
 //!
 //! Plain data; nothing here decides anything.
 
@@ -23,8 +23,22 @@ pub struct Slot {
 /// Names a waiter of this table. One that has ended is recognised and never mistaken for its successor.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct WaiterId {
-    pub(super) index: u32,
-    pub(super) generation: u32,
+    place: u32,
+    generation: u32,
+}
+
+impl WaiterId {
+    /// Set in the place of a waiter that lies in a record, whose number the rest is. No slab has so many places.
+    pub(super) const SEAT: u32 = 1 << 31;
+
+    #[inline]
+    pub(super) const fn new(place: u32, generation: u32) -> Self {
+        Self { place, generation }
+    }
+
+    pub(super) const fn place(self) -> u32 {
+        self.place
+    }
 }
 
 /// Where a value lay that was handed over: a receiver that does not read it gives it back there, by
@@ -57,7 +71,7 @@ impl Origin {
 pub struct Limits {
     /// Rendezvous points remembered at once.
     pub records: u32,
-    /// Values and offers parked, over all keys. Those that somebody waits for do not count: they go to their waiters,
+    /// Values and offers parked, over all keys. Those that a receiver waits for do not count: they go to their waiters,
     /// whose number is bounded. When waiters leave, what they leave behind counts, beyond this bound if it must.
     pub values: u32,
     /// Waiters, over all keys.
@@ -103,11 +117,11 @@ impl Default for Limits {
 pub enum Sent<V, W> {
     /// The oldest waiter takes it.
     Matched {
-        /// Who waited.
+        /// The waiter.
         waiter: W,
         /// The value, back.
         value: V,
-        /// Where it goes back if nobody reads it.
+        /// Where it goes back if it is not read.
         from: Origin,
     },
     /// It waits for a receive.
@@ -124,7 +138,7 @@ pub enum Received<V> {
     Ready {
         /// The value.
         value: V,
-        /// Where it goes back if nobody reads it.
+        /// Where it goes back if it is not read.
         from: Origin,
     },
     /// Nothing is here for it: if the source is a peer, ask it for `ordinal`.
@@ -162,11 +176,11 @@ pub enum Arrived<V> {
 pub enum Arrival<V, W> {
     /// The oldest waiter takes the value.
     Matched {
-        /// Who waited.
+        /// The waiter.
         waiter: W,
         /// The value, back.
         value: V,
-        /// Where it goes back if nobody reads it.
+        /// Where it goes back if it is not read.
         from: Origin,
     },
     /// It waits for a receive, or for an older offer that is still being fetched.
@@ -183,7 +197,7 @@ pub enum Arrival<V, W> {
 /// What to do after an offer was withdrawn.
 #[derive(PartialEq, Eq, Debug)]
 pub enum Withdrawn<V, W> {
-    /// A value stood behind the offer: it goes to this waiter, and back to where it lay if nobody reads it.
+    /// A value stood behind the offer: it goes to this waiter, and back to where it lay if it is not read.
     Matched(W, V, Origin),
     /// The next offer is wanted now: fetch it.
     Wanted(u64),
@@ -194,17 +208,13 @@ pub enum Withdrawn<V, W> {
 /// A place among the values of a slot, given by [`pass`](super::Table::pass) and valid in the same breath only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use = "an ordinal was given: push the value with it, or park it"]
-pub struct Ticket {
-    pub(super) slot: Slot,
-    pub(super) record: u32,
-    pub(super) ordinal: u32,
-}
+pub struct Ticket(pub(super) Origin);
 
 impl Ticket {
     /// The ordinal of the value, counted from 0.
     #[must_use]
     pub const fn ordinal(&self) -> u32 {
-        self.ordinal
+        self.0.ordinal
     }
 }
 
@@ -243,7 +253,7 @@ pub enum Requested<V> {
     },
 }
 
-/// Who or what ended with a step, or with a peer. Values go back whole, so their owner can free them.
+/// A waiter or an item that ended with a step, or with a peer. Values go back whole, so their owner can free them.
 #[derive(PartialEq, Eq, Debug)]
 pub enum Ended<V, W> {
     /// A receive or a peer's request: it will not be answered by the table.
@@ -256,7 +266,7 @@ pub enum Ended<V, W> {
         slot: Slot,
         /// The offer.
         token: u64,
-        /// True if someone was told to fetch it.
+        /// True if the caller was told to fetch it.
         fetching: bool,
     },
 }
@@ -270,7 +280,58 @@ pub enum Expired<V, W> {
     Unclaimed(Ended<V, W>),
 }
 
-/// The time at which a waiter is given up, or never.
+/// How full a table is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Stats {
+    /// Rendezvous points remembered.
+    pub records: u32,
+    /// Values and offers parked: those without a waiter.
+    pub values: u32,
+    /// Receives and requests waiting.
+    pub waiters: u32,
+    /// Bytes of the parked values.
+    pub parked_bytes: u64,
+    /// Bytes that left the table and are still kept for receivers, by [`Table::hold`](super::Table::hold).
+    pub held_bytes: u64,
+    /// Steps alive through local use.
+    pub steps: u32,
+    /// Steps that only peers have spoken of.
+    pub grace_steps: u32,
+    /// Ended steps remembered.
+    pub tombstones: u32,
+    /// Rendezvous points the index can take before it doubles.
+    pub index_capacity: u32,
+}
+
+/// What is pending at a slot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PendingKind {
+    /// Receives or requests, for a value.
+    Waiting,
+    /// Values, for a receive.
+    Parked,
+    /// A peer's offers that are not wanted yet.
+    Offered,
+    /// A peer's offers, of which the first is being fetched.
+    Fetching,
+}
+
+/// One slot at which something is pending.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pending {
+    /// Where.
+    pub slot: Slot,
+    /// What, by the front of the queue.
+    pub kind: PendingKind,
+    /// How many of them.
+    pub count: u32,
+    /// Since when the oldest.
+    pub since: Nanos,
+    /// Bytes of the parked values.
+    pub bytes: u64,
+}
+
+/// True if a waiter is given up at a time of its own.
 pub(super) const fn is_timed(deadline: Nanos) -> bool {
     deadline.0 != Nanos::NEVER.0
 }

@@ -2,8 +2,8 @@
 //!
 //! Two bytes on the hot path; text is made only by [`Refusal::status`], where a user will read it.
 
-use super::names::{Limits, Slot};
-use crate::ground::{Code, Status};
+use super::names::Limits;
+use crate::ground::{Code, Status, StepId, catalogue};
 
 /// Why the table took nothing. The caller keeps, or gets back, what it brought.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -43,95 +43,69 @@ impl Refusal {
     /// The status that tells a user of it. For an aborted step prefer the table's
     /// [`refusal_status`](super::Table::refusal_status): it knows the step's own status.
     #[must_use]
-    pub fn status(self, slot: Slot, limits: &Limits) -> Status {
-        let step = slot.step;
-        let exhausted = |reason, what: &str, setting: &str, limit: u64| {
-            let message = format!("step {step}: {what}; the limit is {limit}, set by `{setting}`");
-            Status::new(Code::ResourceExhausted, reason, message)
-        };
-        match self {
-            Self::Aborted => Status::new(
-                Code::Aborted,
-                "STEP_ABORTED",
-                format!("Step {step} was aborted"),
-            ),
-            Self::Finished => {
-                Status::new(Code::Aborted, "STEP_FINISHED", format!("Cleanup {step}"))
-            }
+    pub fn status(self, step: StepId, limits: &Limits) -> Status {
+        let aborted = |reason, message| Status::new(Code::Aborted, reason, message);
+        let (reason, setting, limit) = match self {
+            Self::Aborted => return aborted("STEP_ABORTED", format!("Step {step} was aborted")),
+            Self::Finished => return aborted("STEP_FINISHED", format!("Cleanup {step}")),
             Self::Unclaimed => {
                 let seconds = limits.grace_ttl_ns / 1_000_000_000;
                 let message = format!(
                     "Step {step}: peers ran it, but it was not used here within {seconds} s, \
                      set by `grace_ttl_ns`"
                 );
-                Status::new(Code::Aborted, "STEP_UNCLAIMED", message)
+                return aborted("STEP_UNCLAIMED", message);
             }
-            Self::ParkedBytes => exhausted(
-                "PARKED_BYTES",
-                "too many bytes wait for receivers in this shard",
-                "parked_bytes",
-                limits.parked_bytes,
-            ),
-            Self::ParkedBytesOfStep => exhausted(
-                "PARKED_BYTES_OF_STEP",
-                "too many bytes of this step wait for receivers",
-                "parked_bytes_per_step",
-                limits.parked_bytes_per_step,
-            ),
-            Self::Values => exhausted(
-                "PARKED_VALUES",
-                "too many values wait for receivers in this shard",
-                "values",
-                u64::from(limits.values),
-            ),
-            Self::Records => exhausted(
-                "KEYS",
-                "too many keys were used by the steps alive in this shard",
-                "records",
-                u64::from(limits.records),
-            ),
-            Self::Waiters => exhausted(
-                "WAITERS",
-                "too many receives wait in this shard",
-                "waiters",
-                u64::from(limits.waiters),
-            ),
-            Self::WaitersOfKey => exhausted(
-                "WAITERS_OF_KEY",
-                "too many receives wait for this key",
-                "waiters_per_key",
-                u64::from(limits.waiters_per_key),
-            ),
-            Self::Steps => exhausted(
-                "STEPS",
-                "too many steps are alive in this shard",
-                "steps",
-                u64::from(limits.steps),
-            ),
-            Self::GraceSteps => exhausted(
-                "GRACE_STEPS",
-                "peers have begun too many steps that were not used here yet",
-                "grace_steps",
-                u64::from(limits.grace_steps),
-            ),
-            Self::Ordinals => exhausted(
-                "ORDINALS",
-                "this key has carried all the values it can in one step",
-                "none: begin another step",
-                u64::from(u32::MAX),
-            ),
             Self::Stale => {
                 let message =
                     format!("Step {step} ended while a value was on its way to be parked");
-                Status::new(Code::Aborted, "STEP_ENDED", message)
+                return aborted("STEP_ENDED", message);
             }
-            Self::Direction => Status::new(
-                Code::InvalidArgument,
-                "KEY_DIRECTION",
-                format!("step {step}: a request for a key whose values come from the peer"),
-            ),
-        }
+            Self::Direction => {
+                let message =
+                    format!("step {step}: a request for a key whose values come from the peer");
+                return Status::new(Code::InvalidArgument, "KEY_DIRECTION", message);
+            }
+            Self::ParkedBytes => ("PARKED_BYTES", "parked_bytes", limits.parked_bytes),
+            Self::ParkedBytesOfStep => {
+                let limit = limits.parked_bytes_per_step;
+                ("PARKED_BYTES_OF_STEP", "parked_bytes_per_step", limit)
+            }
+            Self::Values => ("PARKED_VALUES", "values", limits.values.into()),
+            Self::Records => ("KEYS", "records", limits.records.into()),
+            Self::Waiters => ("WAITERS", "waiters", limits.waiters.into()),
+            Self::WaitersOfKey => {
+                let limit = limits.waiters_per_key;
+                ("WAITERS_OF_KEY", "waiters_per_key", limit.into())
+            }
+            Self::Steps => ("STEPS", "steps", limits.steps.into()),
+            Self::GraceSteps => ("GRACE_STEPS", "grace_steps", limits.grace_steps.into()),
+            Self::Ordinals => ("ORDINALS", "none: begin another step", u32::MAX.into()),
+        };
+        let what = match self {
+            Self::ParkedBytes => "too many bytes wait for receivers in this shard",
+            Self::ParkedBytesOfStep => "too many bytes of this step wait for receivers",
+            Self::Values => "too many values wait for receivers in this shard",
+            Self::Records => "too many keys were used by the steps alive in this shard",
+            Self::Waiters => "too many receives wait in this shard",
+            Self::WaitersOfKey => "too many receives wait for this key",
+            Self::Steps => "too many steps are alive in this shard",
+            Self::GraceSteps => "peers have begun too many steps that were not used here yet",
+            _ => "this key has carried all the values it can in one step",
+        };
+        let message = format!("step {step}: {what}; the limit is {limit}, set by `{setting}`");
+        Status::new(Code::ResourceExhausted, reason, message)
     }
+}
+
+/// The status of a waiter whose deadline passed.
+#[must_use]
+pub fn deadline_status() -> Status {
+    Status::new(
+        Code::DeadlineExceeded,
+        catalogue::DEADLINE,
+        "Timed out waiting for notification",
+    )
 }
 
 #[cfg(test)]

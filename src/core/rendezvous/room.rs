@@ -1,99 +1,74 @@
-//! Room: what a value may still occupy, of the shard's bound and of its step's.
+//! Room: what values may still occupy, by the shard's bounds and by their step's.
 //!
 //! Does not know what occupies it: values that are parked, and those that left the table and whose memory is kept for
 //! their receivers, count alike.
 
-use super::names::Slot;
+use super::names::Limits;
 use super::refusal::Refusal;
-use super::steps::NONE;
-use super::table::Table;
-use crate::ground::StepId;
 
-impl<V, W: Copy> Table<V, W> {
-    /// The bound that a value of `bytes` of that step would meet if it were parked now; its step's, where it meets
-    /// both: what waits for that is in the way of its own step alone.
-    ///
-    /// # Errors
-    /// The bound.
-    pub fn room(&self, step: StepId, bytes: u64) -> Result<(), Refusal> {
-        let number = self.steps.find(step).unwrap_or(NONE);
-        if bytes > self.room_of(number) {
-            return Err(Refusal::ParkedBytesOfStep);
-        }
-        self.may_keep(number, bytes)
-    }
+/// What the values of all points occupy.
+#[derive(Debug)]
+pub(super) struct Room {
+    limits: Limits,
+    /// Values and offers that stand for no waiter.
+    values: u32,
+    /// All of them.
+    items: u32,
+    parked: u64,
+    held: u64,
+}
 
-    /// The bound that a value of `bytes` would meet if it were offered to a peer now. A value that is longer than a
-    /// bound has it for itself.
-    ///
-    /// # Errors
-    /// The bound.
-    pub fn room_to_offer(&self, step: StepId, bytes: u64) -> Result<(), Refusal> {
-        let longest = self
-            .limits
-            .parked_bytes
-            .min(self.limits.parked_bytes_per_step);
-        self.room(step, bytes.min(longest))
-    }
-
-    /// Bytes that are kept for receivers outside the table have changed by so many; those of a step count against its
-    /// bound as well.
-    pub fn hold(&mut self, step: Option<StepId>, change: i64) {
-        self.held_bytes = self.held_bytes.saturating_add_signed(change);
-        if let Some(number) = step.and_then(|step| self.steps.find(step)) {
-            let held = &mut self.steps.step_mut(number).held;
-            *held = held.saturating_add_signed(change);
+impl Room {
+    pub(super) const fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            values: 0,
+            items: 0,
+            parked: 0,
+            held: 0,
         }
     }
 
-    /// True if the slot's next value would go to a waiter at once.
-    #[must_use]
-    pub fn is_awaited(&self, slot: &Slot) -> bool {
-        self.existing(slot).is_some_and(|at| {
-            let record = &self.records[at as usize];
-            record.waiters > 0 && record.items == 0
-        })
+    pub(super) const fn limits(&self) -> &Limits {
+        &self.limits
     }
 
-    /// True if no value of the slot is parked.
-    #[must_use]
-    pub fn is_clear(&self, slot: &Slot) -> bool {
-        self.existing(slot)
-            .is_none_or(|at| self.records[at as usize].items == 0)
+    /// Values and offers that stand for no waiter, bytes of parked values, and bytes that left the table and are kept
+    /// for receivers.
+    pub(super) const fn counts(&self) -> (u32, u64, u64) {
+        (self.values, self.parked, self.held)
     }
 
-    #[inline]
-    pub(super) fn may_keep(&self, step: u32, bytes: u64) -> Result<(), Refusal> {
-        if self.value_count >= self.limits.values {
+    /// Checks that an item may be parked, or stand in its queue because a waiter wants it. Its step occupies `of_step`.
+    pub(super) fn may_stand(&self, wanted: bool, of_step: u64, bytes: u64) -> Result<(), Refusal> {
+        let limits = &self.limits;
+        // Waiters that leave may leave as many behind as they were.
+        let all = u64::from(limits.values) + u64::from(limits.waiters);
+        if wanted && u64::from(self.items) >= all || !wanted && self.values >= limits.values {
             return Err(Refusal::Values);
         }
-        self.may_occupy(step, bytes)
-    }
-
-    #[inline]
-    pub(super) fn may_occupy(&self, step: u32, bytes: u64) -> Result<(), Refusal> {
-        let kept = self.parked_bytes + self.held_bytes;
-        if bytes > self.limits.parked_bytes.saturating_sub(kept) {
+        if bytes > limits.parked_bytes.saturating_sub(self.parked + self.held) {
             return Err(Refusal::ParkedBytes);
         }
-        if bytes > self.room_of(step) {
+        if bytes > limits.parked_bytes_per_step.saturating_sub(of_step) {
             return Err(Refusal::ParkedBytesOfStep);
         }
         Ok(())
     }
 
-    /// What a step may still occupy.
-    #[inline]
-    fn room_of(&self, step: u32) -> u64 {
-        let of_step = if step == NONE {
-            0
-        } else {
-            let step = self.steps.step(step);
-            step.bytes + step.held
-        };
-        self.limits.parked_bytes_per_step.saturating_sub(of_step)
+    /// The queue of a point has changed by so many, and what stands in it for no waiter was `before` and is `after`.
+    pub(super) const fn count(&mut self, change: i32, before: u32, after: u32) {
+        self.items = self.items.wrapping_add_signed(change);
+        self.values = self.values + after - before;
+    }
+
+    /// Bytes of parked values have changed by so many.
+    pub(super) const fn park(&mut self, change: i64) {
+        self.parked = self.parked.wrapping_add_signed(change);
+    }
+
+    /// Bytes that left the table and are kept for receivers have changed by so many.
+    pub(super) const fn hold(&mut self, change: i64) {
+        self.held = self.held.saturating_add_signed(change);
     }
 }
-
-#[cfg(test)]
-mod tests;

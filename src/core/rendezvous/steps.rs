@@ -1,6 +1,6 @@
 //! Steps: which are alive, which only peers have spoken of, and the tombstones of those that ended.
 //!
-//! Knows step numbers and the heads of their record lists; values, waiters and records are the table's.
+//! Knows what a step's values occupy; values, waiters and records are kept elsewhere.
 //!
 //! ```text
 //!              local use                    abort, finish
@@ -12,38 +12,32 @@
 use super::index::{Index, fold};
 use super::names::Limits;
 use super::refusal::Refusal;
+use super::slab::{List, Slab};
 use crate::ground::{Nanos, Status, StepId};
-
-pub(super) const NONE: u32 = u32::MAX;
 
 /// Every step this shard knows of.
 #[derive(Debug)]
 pub(super) struct Steps {
-    steps: Vec<Step>,
-    free: u32,
+    steps: Slab<Step>,
     index: Index,
-    seed: u64,
+    limits: Limits,
     live: u32,
+    /// Each ordered by age.
     grace: List,
     tombstones: List,
 }
 
 /// One step.
 #[derive(Debug)]
-pub(super) struct Step {
-    pub(super) id: StepId,
-    pub(super) state: State,
-    /// The first of its records; they are linked by the table.
-    pub(super) records: u32,
+struct Step {
+    id: StepId,
+    state: State,
     /// Bytes of its parked values.
-    pub(super) bytes: u64,
+    parked: u64,
     /// Bytes of its values that left the table and are still kept for receivers.
-    pub(super) held: u64,
+    held: u64,
     /// When it came to be known.
     since: Nanos,
-    // Its place in the list of grace steps or of tombstones, each ordered by age; or in the free list.
-    prev: u32,
-    next: u32,
 }
 
 /// What a step is.
@@ -55,12 +49,10 @@ pub(super) enum State {
     Grace,
     /// Ended by the status: the first one.
     Aborted(Status),
-    /// Ended by clean-up.
+    /// Ended by clean-up; or no step any more.
     Finished,
     /// Ended by its time as a grace step.
     Unclaimed,
-    /// No step: on the free list.
-    Free,
 }
 
 impl State {
@@ -70,25 +62,17 @@ impl State {
             Self::Live | Self::Grace => None,
             Self::Aborted(_) => Some(Refusal::Aborted),
             Self::Finished => Some(Refusal::Finished),
-            Self::Unclaimed | Self::Free => Some(Refusal::Unclaimed),
+            Self::Unclaimed => Some(Refusal::Unclaimed),
         }
     }
 }
 
-#[derive(Debug)]
-struct List {
-    head: u32,
-    tail: u32,
-    len: u32,
-}
-
 impl Steps {
-    pub(super) fn new(limits: &Limits) -> Self {
+    pub(super) fn new(limits: Limits) -> Self {
         Self {
-            steps: Vec::new(),
-            free: NONE,
+            steps: Slab::with_capacity(0),
             index: Index::new(),
-            seed: limits.hash_seed,
+            limits,
             live: 0,
             grace: List::EMPTY,
             tombstones: List::EMPTY,
@@ -98,184 +82,139 @@ impl Steps {
     /// The number of a step, whatever its state.
     pub(super) fn find(&self, id: StepId) -> Option<u32> {
         self.index
-            .find(self.tag(id), |number| self.steps[number as usize].id == id)
+            .find(self.tag(id), |number| self.steps[number].id == id)
     }
 
     /// Makes a step live through local use. True if that was news for its records: it was in grace.
-    pub(super) fn open(
-        &mut self,
-        now: Nanos,
-        id: StepId,
-        limits: &Limits,
-    ) -> Result<(u32, bool), Refusal> {
+    pub(super) fn open(&mut self, now: Nanos, id: StepId) -> Result<(u32, bool), Refusal> {
         let known = self.find(id);
         if let Some(number) = known {
-            let state = &self.steps[number as usize].state;
-            if let Some(refusal) = state.refusal() {
-                return Err(refusal);
-            }
-            if matches!(state, State::Live) {
-                return Ok((number, false));
+            let state = &self.steps[number].state;
+            match (state.refusal(), state) {
+                (Some(refusal), _) => return Err(refusal),
+                (None, State::Live) => return Ok((number, false)),
+                _ => {}
             }
         }
-        if self.live >= limits.steps {
+        if self.live >= self.limits.steps {
             return Err(Refusal::Steps);
         }
         self.live += 1;
         if let Some(number) = known {
-            self.grace.remove(&mut self.steps, number);
-            self.steps[number as usize].state = State::Live;
+            self.steps.unlink(&mut self.grace, number);
+            self.steps[number].state = State::Live;
             return Ok((number, true));
         }
         Ok((self.insert(now, id, State::Live), false))
     }
 
-    /// The number of a step that a peer speaks of: as it is, or new and in grace.
-    pub(super) fn hear_of(
-        &mut self,
-        now: Nanos,
-        id: StepId,
-        limits: &Limits,
-    ) -> Result<u32, Refusal> {
+    /// The number of a step that a peer speaks of, as it is or new and in grace; and whether it is in grace.
+    pub(super) fn hear_of(&mut self, now: Nanos, id: StepId) -> Result<(u32, bool), Refusal> {
         if let Some(number) = self.find(id) {
-            return self.steps[number as usize]
-                .state
-                .refusal()
-                .map_or(Ok(number), Err);
+            let state = &self.steps[number].state;
+            let is_grace = matches!(state, State::Grace);
+            return state.refusal().map_or(Ok((number, is_grace)), Err);
         }
-        if self.grace.len >= limits.grace_steps {
+        if self.grace.len() >= self.limits.grace_steps {
             return Err(Refusal::GraceSteps);
         }
         let number = self.insert(now, id, State::Grace);
-        self.grace.push(&mut self.steps, number);
-        Ok(number)
+        self.steps.insert(&mut self.grace, None, number);
+        Ok((number, true))
     }
 
     /// Turns a step into a tombstone, and an unknown one too. False if it was one already: then it stays as it is.
     /// Its records must be gone.
-    pub(super) fn bury(&mut self, now: Nanos, id: StepId, epitaph: State, limits: &Limits) -> bool {
+    pub(super) fn bury(&mut self, now: Nanos, id: StepId, epitaph: State) -> bool {
         let number = match self.find(id) {
             Some(number) => {
-                match self.steps[number as usize].state {
+                match self.steps[number].state {
                     State::Live => self.live -= 1,
-                    State::Grace => self.grace.remove(&mut self.steps, number),
+                    State::Grace => self.steps.unlink(&mut self.grace, number),
                     _ => return false,
                 }
-                self.steps[number as usize].state = epitaph;
+                self.steps[number].state = epitaph;
                 number
             }
             None => self.insert(now, id, epitaph),
         };
-        self.tombstones.push(&mut self.steps, number);
+        self.steps.insert(&mut self.tombstones, None, number);
         let is_forgetful = mutant!("tombstones_forgotten");
-        while self.tombstones.len > if is_forgetful { 0 } else { limits.tombstones } {
-            self.forget_oldest();
+        while self.tombstones.len()
+            > if is_forgetful {
+                0
+            } else {
+                self.limits.tombstones
+            }
+        {
+            let oldest = self.tombstones.head();
+            self.index.remove(self.tag(self.steps[oldest].id), oldest);
+            self.steps.remove(&mut self.tombstones, oldest);
+            self.steps[oldest].state = State::Finished;
         }
         true
     }
 
-    /// The grace step that has waited longest, and when it began to.
+    /// The grace step that has waited longest, and when its time is over.
     pub(super) fn oldest_grace(&self) -> Option<(StepId, Nanos)> {
-        let step = self.steps.get(self.grace.head as usize)?;
-        Some((step.id, step.since))
-    }
-
-    /// True for a step that only peers have spoken of.
-    pub(super) fn is_grace(&self, number: u32) -> bool {
-        matches!(self.steps[number as usize].state, State::Grace)
+        let step = self.steps.get(self.grace.head())?;
+        Some((step.id, step.since + self.limits.grace_ttl_ns))
     }
 
     /// How many steps are live, in grace, and remembered as tombstones.
     pub(super) const fn counts(&self) -> (u32, u32, u32) {
-        (self.live, self.grace.len, self.tombstones.len)
+        (self.live, self.grace.len(), self.tombstones.len())
     }
 
-    /// The numbers that [`Steps::step`] accepts.
+    /// Every number that was given.
     pub(super) fn numbers(&self) -> std::ops::Range<u32> {
-        0..self.steps.len() as u32
+        self.steps.numbers()
     }
 
-    #[inline]
-    pub(super) fn step(&self, number: u32) -> &Step {
-        &self.steps[number as usize]
+    /// Every step that has not ended.
+    pub(super) fn alive(&self) -> impl Iterator<Item = StepId> {
+        let all = self.numbers().map(|number| &self.steps[number]);
+        all.filter_map(|step| step.state.refusal().is_none().then_some(step.id))
     }
 
-    #[inline]
-    pub(super) fn step_mut(&mut self, number: u32) -> &mut Step {
-        &mut self.steps[number as usize]
+    /// What a step is, if it is known.
+    pub(super) fn state(&self, id: StepId) -> Option<&State> {
+        self.find(id).map(|number| &self.steps[number].state)
+    }
+
+    /// Bytes that the values of a step occupy.
+    pub(super) fn occupied(&self, number: u32) -> u64 {
+        self.steps[number].parked + self.steps[number].held
+    }
+
+    /// Bytes of a step's parked values have changed by so many.
+    pub(super) fn park(&mut self, number: u32, change: i64) {
+        let parked = &mut self.steps[number].parked;
+        *parked = parked.wrapping_add_signed(change);
+    }
+
+    /// Bytes that left the table and are kept for receivers have changed by so many.
+    pub(super) fn hold(&mut self, number: u32, change: i64) {
+        let held = &mut self.steps[number].held;
+        *held = held.saturating_add_signed(change);
     }
 
     fn insert(&mut self, now: Nanos, id: StepId, state: State) -> u32 {
-        let step = Step {
+        let number = self.steps.put(Step {
             id,
             state,
-            records: NONE,
-            bytes: 0,
+            parked: 0,
             held: 0,
             since: now,
-            prev: NONE,
-            next: NONE,
-        };
-        let number = if self.free == NONE {
-            self.steps.push(step);
-            self.steps.len() as u32 - 1
-        } else {
-            let number = self.free;
-            self.free = self.steps[number as usize].next;
-            self.steps[number as usize] = step;
-            number
-        };
+        });
         self.index.insert(self.tag(id), number);
         number
     }
 
-    fn forget_oldest(&mut self) {
-        let number = self.tombstones.head;
-        self.tombstones.remove(&mut self.steps, number);
-        let id = self.steps[number as usize].id;
-        self.index.remove(self.tag(id), number);
-        let step = &mut self.steps[number as usize];
-        step.state = State::Free;
-        step.next = self.free;
-        self.free = number;
-    }
-
     fn tag(&self, id: StepId) -> u32 {
         fold(
-            id.0 ^ self.seed ^ 0x9e37_79b9_7f4a_7c15,
+            id.0 ^ self.limits.hash_seed ^ 0x9e37_79b9_7f4a_7c15,
             0xd6e8_feb8_6659_fd93,
         ) as u32
-    }
-}
-
-impl List {
-    const EMPTY: Self = Self {
-        head: NONE,
-        tail: NONE,
-        len: 0,
-    };
-
-    fn push(&mut self, steps: &mut [Step], number: u32) {
-        let tail = std::mem::replace(&mut self.tail, number);
-        match steps.get_mut(tail as usize) {
-            Some(before) => before.next = number,
-            None => self.head = number,
-        }
-        steps[number as usize].prev = tail;
-        steps[number as usize].next = NONE;
-        self.len += 1;
-    }
-
-    fn remove(&mut self, steps: &mut [Step], number: u32) {
-        let (prev, next) = (steps[number as usize].prev, steps[number as usize].next);
-        match steps.get_mut(prev as usize) {
-            Some(before) => before.next = next,
-            None => self.head = next,
-        }
-        match steps.get_mut(next as usize) {
-            Some(after) => after.prev = prev,
-            None => self.tail = prev,
-        }
-        self.len -= 1;
     }
 }

@@ -1,61 +1,34 @@
-//! Table: the parts together, and how a rendezvous point is found or made.
+//! Table: the parts together, and what can be done at one rendezvous point.
 //!
-//! Does not know what values and waiters are. What can be done at a point stands in `local`, `pushed` and
-//! `requested`; how everything there ends, in `ending`.
+//! Does not know what values and waiters are. What concerns offers, or many points at once, stands in `sweep`.
+//!
+//! What a peer says is an allegation: no order or number of it may break a queue, or make more than a grace step.
 
-use super::index::{Index, fold};
-use super::names::{KeyId, Limits, Slot};
-use super::queues::{GRACE, Node, Record, Waiter};
+use super::names::{
+    Arrival, Arrived, Limits, Origin, Pass, Received, Requested, Sent, Slot, Ticket, WaiterId,
+    is_timed,
+};
+use super::records::Records;
 use super::refusal::Refusal;
-use super::steps::{NONE, Steps};
-use super::timers::Timers;
+use super::room::Room;
+use super::slab::NONE;
+use super::steps::{State, Steps};
+use super::values::{Item, Values};
+use super::waiters::Waiters;
 use crate::ground::{Nanos, StepId};
+
+mod sweep;
 
 /// The matching table of one shard, over values `V` and waiters' tags `W`.
 ///
 /// Every method is exact: a value or a waiter that was taken comes out once, here or in a call that ends it.
 #[derive(Debug)]
 pub struct Table<V, W> {
-    pub(super) limits: Limits,
-    pub(super) index: Index,
-    pub(super) records: Vec<Record<V>>,
-    pub(super) free_record: u32,
-    pub(super) record_count: u32,
-    /// Records that ever were.
-    pub(super) births: u64,
-    /// By key.
-    of_keys: Vec<OfKey>,
-    pub(super) nodes: Vec<Node<V>>,
-    pub(super) free_node: u32,
-    pub(super) waiters: Vec<Waiter<W>>,
-    pub(super) free_waiter: u32,
-    pub(super) waiter_count: u32,
-    /// Values and offers that stand for no waiter.
-    pub(super) value_count: u32,
-    /// All of them.
-    pub(super) item_count: u32,
-    pub(super) parked_bytes: u64,
-    /// Bytes that left the table and are still kept for receivers.
-    pub(super) held_bytes: u64,
-    pub(super) steps: Steps,
-    pub(super) timers: Timers,
-}
-
-/// What the table knows of a key, whatever the step.
-#[derive(Clone, Copy, Debug)]
-struct OfKey {
-    /// How many records are of it.
-    records: u32,
-    /// The one of them that was made or found last, or none. Looked at before the index: the steps of a key mostly come
-    /// one after the other, and each uses its record several times.
-    last: u32,
-}
-
-impl OfKey {
-    const UNUSED: Self = Self {
-        records: 0,
-        last: NONE,
-    };
+    records: Records<W>,
+    values: Values<V>,
+    waiters: Waiters<W>,
+    steps: Steps,
+    room: Room,
 }
 
 impl<V, W: Copy> Table<V, W> {
@@ -64,207 +37,531 @@ impl<V, W: Copy> Table<V, W> {
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         Self {
-            index: Index::new(),
-            records: Vec::with_capacity(limits.records as usize),
-            free_record: NONE,
-            record_count: 0,
-            births: 0,
-            of_keys: Vec::new(),
-            nodes: Vec::new(),
-            free_node: NONE,
-            waiters: Vec::with_capacity(limits.waiters as usize),
-            free_waiter: NONE,
-            waiter_count: 0,
-            value_count: 0,
-            item_count: 0,
-            parked_bytes: 0,
-            held_bytes: 0,
-            steps: Steps::new(&limits),
-            timers: Timers::new(),
-            limits,
+            records: Records::new(limits.records, limits.hash_seed),
+            values: Values::new(limits.values),
+            waiters: Waiters::new(limits),
+            steps: Steps::new(limits),
+            room: Room::new(limits),
         }
     }
 
     /// The bounds it keeps.
     #[must_use]
     pub const fn limits(&self) -> &Limits {
-        &self.limits
+        self.room.limits()
     }
 
-    /// A local use makes a step live, also one that only peers have spoken of. Every local use of a slot does the
-    /// same by itself; this is for those who want a step before its first key.
+    /// A value of a local producer, for a local consumer. `bytes` is what it keeps occupied while it is parked.
     ///
     /// # Errors
-    /// The step ended, or too many are alive.
-    pub fn open_step(&mut self, now: Nanos, step: StepId) -> Result<(), Refusal> {
-        self.open(now, step).map(|_| ())
+    /// The step ended or a limit is reached: the value comes back, and took no ordinal.
+    #[inline]
+    pub fn send(
+        &mut self,
+        now: Nanos,
+        slot: Slot,
+        value: V,
+        bytes: u64,
+    ) -> Result<Sent<V, W>, (Refusal, V)> {
+        let at = match self.local(now, &slot) {
+            Ok(at) => at,
+            Err(refusal) => return Err((refusal, value)),
+        };
+        let ordinal = self.records.at(at).next_ordinal();
+        if ordinal == u32::MAX {
+            return Err((Refusal::Ordinals, value));
+        }
+        if let Some(waiter) = self.meet(at, ordinal) {
+            let from = self.records.origin(at, ordinal);
+            return Ok(Sent::Matched {
+                waiter,
+                value,
+                from,
+            });
+        }
+        if let Err(refusal) = self.may_stand(at, false, bytes) {
+            return Err((refusal, value));
+        }
+        self.records.at_mut(at).set_next_ordinal(ordinal + 1);
+        self.insert(at, None, Item::value(value, bytes, ordinal), now);
+        Ok(Sent::Parked { ordinal })
+    }
+
+    /// A receive of a local consumer, from any producer: takes the oldest value, or waits until `deadline`.
+    ///
+    /// # Errors
+    /// The step ended or a limit is reached: nothing waits.
+    #[inline]
+    pub fn recv(
+        &mut self,
+        now: Nanos,
+        slot: Slot,
+        waiter: W,
+        deadline: Nanos,
+    ) -> Result<Received<V>, Refusal> {
+        if let Some((at, record)) = self.records.last(&slot)
+            && record.is_idle()
+            && !is_timed(deadline)
+            && let ordinal = record.next_ordinal()
+            && let Ok(first) = self.waiters.admit(0, waiter, now, ordinal)
+        {
+            let id = record.seat(at, first);
+            return Ok(Received::Waiting { id, ordinal });
+        }
+        self.recv_slowly(now, &slot, waiter, deadline)
+    }
+
+    /// Unlinks a waiter. A value that comes later goes to the next waiter, or parks. `None` if it has ended already,
+    /// by whatever came first: each waiter ends once.
+    pub fn cancel(&mut self, id: WaiterId) -> Option<(Slot, W)> {
+        let (at, tag) = match self.records.seat_of(id) {
+            Some(at) => (at, self.leave(at, None)?),
+            None => {
+                let (index, at) = self.waiters.find(id)?;
+                (at, self.leave(at, Some(index))?)
+            }
+        };
+        Some((self.records.at(at).slot(), tag))
+    }
+
+    /// A value or an offer of a peer. `bytes` is what a value keeps occupied while it is parked; nothing for an
+    /// offer.
+    ///
+    /// # Errors
+    /// The step ended or a limit is reached: the item comes back, and its ordinal stays open.
+    pub fn arrive(
+        &mut self,
+        now: Nanos,
+        slot: Slot,
+        ordinal: u32,
+        item: Arrived<V>,
+        bytes: u64,
+    ) -> Result<Arrival<V, W>, (Refusal, Arrived<V>)> {
+        let at = match self.foreign(now, &slot) {
+            Ok(at) => at,
+            Err(refusal) => return Err((refusal, item)),
+        };
+        let record = self.records.at(at);
+        if ordinal < record.next_ordinal() {
+            return Ok(Arrival::Duplicate(item));
+        }
+        if ordinal == u32::MAX {
+            return Err((Refusal::Ordinals, item));
+        }
+        let wanted = record.waiters() > record.items().len();
+        let item = match item {
+            Arrived::Offer(token) => Item::offer(token, wanted, ordinal),
+            Arrived::Value(value) => match self.meet(at, ordinal) {
+                None => Item::value(value, bytes, ordinal),
+                Some(waiter) => {
+                    let from = self.records.origin(at, ordinal);
+                    return Ok(Arrival::Matched {
+                        waiter,
+                        value,
+                        from,
+                    });
+                }
+            },
+        };
+        // What a waiter wants is not parked: it stands there until what is before it, or its bytes, have come.
+        if let Err(refusal) = self.may_stand(at, wanted, item.bytes()) {
+            return Err((refusal, item.into_arrived()));
+        }
+        self.records.at_mut(at).set_next_ordinal(ordinal + 1);
+        let arrival = match item.token() {
+            Some(token) if wanted => Arrival::Wanted { token },
+            _ => Arrival::Parked,
+        };
+        self.insert(at, None, item, now);
+        Ok(arrival)
+    }
+
+    /// The oldest waiter of a slot, if a value with that ordinal would go to it at once: the usual case, without moving
+    /// the value through here. `None` changes nothing: [`Table::arrive`] says what to do with the value then.
+    #[inline]
+    pub fn claim(&mut self, slot: &Slot, ordinal: u32) -> Option<(W, Origin)> {
+        if let Some((at, record)) = self.records.last(slot)
+            && record.next_ordinal() == ordinal
+            && let Some(waiter) = record.meet(ordinal)
+        {
+            self.waiters.dismiss();
+            return Some((waiter, self.records.origin(at, ordinal)));
+        }
+        self.claim_slowly(slot, ordinal)
+    }
+
+    /// Gives the next value of a slot whose destination is elsewhere its ordinal, and says where it goes. So a value
+    /// goes in two moves, and pushing it costs one look: if it is not pushed, [`Table::park`] takes it with the ticket.
+    /// An ordinal is given once; one whose value was refused is taken back while it is the last. How a value travels,
+    /// and whether it may, is the channel's business.
+    ///
+    /// # Errors
+    /// The step ended or a limit is reached: no ordinal was given.
+    #[inline]
+    pub fn pass(&mut self, now: Nanos, slot: Slot) -> Result<Pass<W>, Refusal> {
+        if let Some((at, record)) = self.records.last(&slot)
+            && record.is_idle()
+            && let Some(ordinal) = record.take_ordinal()
+        {
+            return Ok(Pass::Clear(Ticket(self.records.origin(at, ordinal))));
+        }
+        self.pass_slowly(now, &slot)
+    }
+
+    /// Parks the value of a ticket at the end of the queue, and gives its ordinal.
+    ///
+    /// # Errors
+    /// A limit is reached, or the step ended since: the value comes back. Its ordinal is taken back if it was the
+    /// slot's last, and is a gap otherwise, which receivers step over.
+    pub fn park(
+        &mut self,
+        now: Nanos,
+        ticket: Ticket,
+        value: V,
+        bytes: u64,
+    ) -> Result<u32, (Refusal, V)> {
+        let ordinal = ticket.ordinal();
+        let at = self.records.whence(ticket.0);
+        let Some(at) = at.filter(|&at| ordinal < self.records.at(at).next_ordinal()) else {
+            return Err((Refusal::Stale, value));
+        };
+        if let Err(refusal) = self.may_stand(at, false, bytes) {
+            let record = self.records.at_mut(at);
+            if ordinal + 1 == record.next_ordinal() {
+                record.set_next_ordinal(ordinal);
+            }
+            return Err((refusal, value));
+        }
+        self.insert(at, None, Item::value(value, bytes, ordinal), now);
+        Ok(ordinal)
+    }
+
+    /// A peer's demand for a value of a key that is produced here. In a step that was not used here yet it is kept,
+    /// within the bounds of grace steps; it ends with the step, however that ends.
+    ///
+    /// # Errors
+    /// The step ended or a limit is reached: nothing waits.
+    pub fn request(
+        &mut self,
+        now: Nanos,
+        slot: Slot,
+        ordinal: u32,
+        waiter: W,
+        deadline: Nanos,
+    ) -> Result<Requested<V>, Refusal> {
+        let at = self.foreign(now, &slot)?;
+        let front = self.values.get(self.records.at(at).items().head());
+        if front.is_some_and(|front| front.token().is_some()) {
+            return Err(Refusal::Direction);
+        }
+        if ordinal < self.first_ordinal(at) {
+            return Ok(Requested::AlreadySent);
+        }
+        if let Some((value, ordinal, _)) = self.pop_value(at) {
+            return Ok(Requested::Ready { value, ordinal });
+        }
+        let id = self.join(now, at, waiter, deadline, ordinal)?;
+        Ok(Requested::Waiting { id })
+    }
+
+    /// Takes the oldest parked value, with its ordinal and bytes, to push it now that there is credit.
+    pub fn take_parked(&mut self, slot: Slot) -> Option<(V, u32, u64)> {
+        let at = self.records.find(&slot)?;
+        self.pop_value(at)
+    }
+
+    /// Puts the value back that [`Table::take_parked`] just gave, because it could not go after all. Never refused
+    /// for its size: it was here before.
+    ///
+    /// # Errors
+    /// The value, back: its step ended since, or its ordinal is not from here.
+    pub fn put_back(
+        &mut self,
+        now: Nanos,
+        slot: Slot,
+        value: V,
+        ordinal: u32,
+        bytes: u64,
+    ) -> Result<(), V> {
+        let is_first = |at: &u32| {
+            ordinal
+                < self
+                    .first_ordinal(*at)
+                    .min(self.records.at(*at).next_ordinal())
+        };
+        let at = self.records.find(&slot).filter(is_first);
+        let Some(at) = at else {
+            return Err(value);
+        };
+        self.restore(at, Item::value(value, bytes, ordinal), now);
+        Ok(())
+    }
+
+    /// A value that was handed over and that its receiver did not read goes back: to the oldest waiter there, or to its
+    /// place in the queue, before all that was sent after it. It was here before, so no bound refuses it.
+    ///
+    /// # Errors
+    /// The value, back: its step has ended since, or its peer was given up.
+    pub fn give_back(
+        &mut self,
+        now: Nanos,
+        from: Origin,
+        value: V,
+        bytes: u64,
+    ) -> Result<Arrival<V, W>, V> {
+        let Some(at) = self.records.whence(from) else {
+            return Err(value);
+        };
+        if from.ordinal <= self.first_ordinal(at)
+            && let Some(waiter) = self.leave(at, None)
+        {
+            let from = self.records.origin(at, from.ordinal);
+            return Ok(Arrival::Matched {
+                waiter,
+                value,
+                from,
+            });
+        }
+        let item = Item::value(value, bytes, from.ordinal);
+        if mutant!("unread_values_go_last") {
+            self.insert(at, None, item, now);
+        } else {
+            self.restore(at, item, now);
+        }
+        Ok(Arrival::Parked)
     }
 
     /// The record of a slot for a local use.
     #[inline]
-    pub(super) fn local(&mut self, now: Nanos, slot: &Slot) -> Result<u32, Refusal> {
-        match self.seek(slot) {
-            Some(at) if self.records[at as usize].scope & GRACE == 0 => Ok(at),
-            found => self.local_slowly(now, slot, found),
+    fn local(&mut self, now: Nanos, slot: &Slot) -> Result<u32, Refusal> {
+        let found = self.records.seek(slot);
+        if let Some(at) = found
+            && !self.records.at(at).is_grace()
+        {
+            return Ok(at);
+        }
+        let step = self.open(now, slot.step)?;
+        match found {
+            Some(at) => Ok(at),
+            None if self.records.count() >= self.limits().records => Err(Refusal::Records),
+            None => Ok(self.records.insert(slot, step, false)),
         }
     }
 
     /// The record of a slot for what a peer says: it makes no step live.
-    #[inline]
-    pub(super) fn foreign(&mut self, now: Nanos, slot: &Slot) -> Result<u32, Refusal> {
-        match self.seek(slot) {
-            Some(at) => Ok(at),
-            None => self.foreign_slowly(now, slot),
+    fn foreign(&mut self, now: Nanos, slot: &Slot) -> Result<u32, Refusal> {
+        if let Some(at) = self.records.seek(slot) {
+            return Ok(at);
         }
-    }
-
-    /// The record of a slot that was used and whose step is alive.
-    #[inline]
-    pub(super) fn existing(&self, slot: &Slot) -> Option<u32> {
-        self.last_of(slot).or_else(|| self.probe(slot))
-    }
-
-    /// As [`Table::existing`], and the next look at the key finds it at once.
-    #[inline]
-    pub(super) fn seek(&mut self, slot: &Slot) -> Option<u32> {
-        self.last_of(slot).or_else(|| self.seek_slowly(slot))
-    }
-
-    /// The record that its key used last, if that is the slot's. A record that was released is nobody's last.
-    #[inline]
-    fn last_of(&self, slot: &Slot) -> Option<u32> {
-        let last = self.last_record(slot.key);
-        let record = self.records.get(last as usize)?;
-        record.is(slot).then_some(last)
-    }
-
-    /// The record that a key used last, or none.
-    #[inline]
-    pub(super) fn last_record(&self, key: KeyId) -> u32 {
-        self.of_keys
-            .get(key.0 as usize)
-            .map_or(NONE, |of_key| of_key.last)
-    }
-
-    #[inline(never)]
-    fn seek_slowly(&mut self, slot: &Slot) -> Option<u32> {
-        let at = self.probe(slot)?;
-        self.of_keys[slot.key.0 as usize].last = at;
-        Some(at)
-    }
-
-    #[inline]
-    pub(super) fn tag(&self, slot: &Slot) -> u32 {
-        // Two folds that do not wait for each other; the constants keep zeros, the usual frame and iteration, from
-        // wiping a factor out.
-        let scope = fold(
-            slot.step.0 ^ self.limits.hash_seed ^ 0x9e37_79b9_7f4a_7c15,
-            u64::from(slot.key.0) ^ 0xd6e8_feb8_6659_fd93,
-        );
-        let place = fold(
-            slot.at.frame ^ 0xa076_1d64_78bd_642f,
-            slot.at.iter ^ 0xe703_7ed1_a0b4_28db,
-        );
-        let mixed = scope ^ place;
-        (mixed ^ mixed >> 32) as u32
-    }
-
-    fn probe(&self, slot: &Slot) -> Option<u32> {
-        self.index
-            .find(self.tag(slot), |at| self.records[at as usize].is(slot))
-    }
-
-    #[cold]
-    fn local_slowly(
-        &mut self,
-        now: Nanos,
-        slot: &Slot,
-        found: Option<u32>,
-    ) -> Result<u32, Refusal> {
-        let scope = self.open(now, slot.step)?;
-        found.map_or_else(|| self.insert(slot, scope), Ok)
-    }
-
-    #[cold]
-    fn foreign_slowly(&mut self, now: Nanos, slot: &Slot) -> Result<u32, Refusal> {
         // Asked first: a frame that finds the table full must not leave a step behind.
-        if self.record_count >= self.limits.records {
-            let known = self.steps.find(slot.step);
-            let ended = known.and_then(|step| self.steps.step(step).state.refusal());
+        if self.records.count() >= self.limits().records {
+            let ended = self.steps.state(slot.step).and_then(State::refusal);
             return Err(ended.unwrap_or(Refusal::Records));
         }
-        let step = self.steps.hear_of(now, slot.step, &self.limits)?;
-        let grace = if self.steps.is_grace(step) { GRACE } else { 0 };
-        self.insert(slot, step | grace)
+        let (step, is_grace) = self.steps.hear_of(now, slot.step)?;
+        Ok(self.records.insert(slot, step, is_grace))
     }
 
     /// Makes a step live and tells its records, which then need not ask.
     fn open(&mut self, now: Nanos, step: StepId) -> Result<u32, Refusal> {
-        let (number, was_grace) = self.steps.open(now, step, &self.limits)?;
+        let (number, was_grace) = self.steps.open(now, step)?;
         if was_grace {
-            let mut at = self.steps.step(number).records;
-            while at != NONE {
-                let record = &mut self.records[at as usize];
-                record.scope = number;
-                at = record.sibling;
-            }
+            self.records.open(number);
         }
         Ok(number)
     }
 
-    fn insert(&mut self, slot: &Slot, scope: u32) -> Result<u32, Refusal> {
-        if self.record_count >= self.limits.records {
-            return Err(Refusal::Records);
+    #[inline(never)]
+    fn claim_slowly(&mut self, slot: &Slot, ordinal: u32) -> Option<(W, Origin)> {
+        let at = self.records.seek(slot)?;
+        let is_next = self.records.at(at).next_ordinal() == ordinal;
+        let waiter = is_next.then(|| self.meet(at, ordinal))??;
+        Some((waiter, self.records.origin(at, ordinal)))
+    }
+
+    #[inline(never)]
+    fn pass_slowly(&mut self, now: Nanos, slot: &Slot) -> Result<Pass<W>, Refusal> {
+        let at = self.local(now, slot)?;
+        let ordinal = self.records.at(at).next_ordinal();
+        if let Some(waiter) = self.meet(at, ordinal) {
+            return Ok(Pass::Waiter { waiter, ordinal });
         }
-        let head = &mut self.steps.step_mut(scope & !GRACE).records;
-        let at = if self.free_record == NONE {
-            self.records.len() as u32
-        } else {
-            self.free_record
+        let record = self.records.at_mut(at);
+        let ordinal = record.take_ordinal().ok_or(Refusal::Ordinals)?;
+        let is_behind = record.has_items();
+        let pass = if is_behind { Pass::Behind } else { Pass::Clear };
+        Ok(pass(Ticket(self.records.origin(at, ordinal))))
+    }
+
+    #[inline(never)]
+    fn recv_slowly(
+        &mut self,
+        now: Nanos,
+        slot: &Slot,
+        waiter: W,
+        deadline: Nanos,
+    ) -> Result<Received<V>, Refusal> {
+        let at = self.local(now, slot)?;
+        if !self.records.at(at).is_awaited()
+            && let Some((place, ordinal, _)) = self.pop(at)
+            && let Some(value) = self.values.take(place)
+        {
+            let from = self.records.origin(at, ordinal);
+            return Ok(Received::Ready { value, from });
+        }
+        let (place, ordinal) = self.expects(at, self.records.at(at).waiters());
+        let id = self.join(now, at, waiter, deadline, ordinal)?;
+        Ok(match self.values.want(place) {
+            Some(token) => Received::Fetch { id, token },
+            None if place == NONE => Received::Waiting { id, ordinal },
+            None => Received::Behind { id },
+        })
+    }
+
+    /// The oldest waiter, if a value goes to it at once: the value has that ordinal then, which is not below the next.
+    #[inline]
+    fn meet(&mut self, at: u32, ordinal: u32) -> Option<W> {
+        let record = self.records.at_mut(at);
+        if let Some(waiter) = record.meet(ordinal) {
+            self.waiters.dismiss();
+            return Some(waiter);
+        }
+        if !record.is_awaited() || record.has_items() || ordinal == u32::MAX {
+            return None;
+        }
+        record.set_next_ordinal(ordinal + 1);
+        self.leave(at, None)
+    }
+
+    /// Adds a waiter behind all others.
+    fn join(
+        &mut self,
+        now: Nanos,
+        at: u32,
+        tag: W,
+        deadline: Nanos,
+        ordinal: u32,
+    ) -> Result<WaiterId, Refusal> {
+        let record = self.records.at_mut(at);
+        let waiter = self.waiters.admit(record.waiters(), tag, now, ordinal)?;
+        if record.is_idle() && !is_timed(deadline) {
+            return Ok(record.seat(at, waiter));
+        }
+        let before = record.surplus();
+        let id = record.change(|_, list| self.waiters.push(list, at, waiter, deadline));
+        // What stood there for no waiter is no more parked.
+        self.room.count(0, before, record.surplus());
+        Ok(id)
+    }
+
+    /// Takes a waiter out: the one at that place among the listed, or the oldest.
+    #[inline(never)]
+    fn leave(&mut self, at: u32, listed: Option<u32>) -> Option<W> {
+        let record = self.records.at_mut(at);
+        let before = record.surplus();
+        let seated = match listed {
+            Some(_) => None,
+            None => record.unseat(),
         };
-        self.births += 1;
-        let record = Record::new(slot, scope, std::mem::replace(head, at), self.births);
-        if self.free_record == NONE {
-            self.records.push(record);
-        } else {
-            self.free_record = self.records[at as usize].sibling;
-            self.records[at as usize] = record;
-        }
-        self.record_count += 1;
-        self.index.insert(self.tag(slot), at);
-        let key = slot.key.0 as usize;
-        if key >= self.of_keys.len() {
-            self.of_keys.resize(key + 1, OfKey::UNUSED);
-        }
-        let of_key = &mut self.of_keys[key];
-        of_key.records += 1;
-        of_key.last = at;
-        Ok(at)
+        let tag = match seated {
+            Some(tag) => {
+                self.waiters.dismiss();
+                tag
+            }
+            None => {
+                let index = listed.unwrap_or_else(|| record.listed().head());
+                if index == NONE {
+                    return None;
+                }
+                record.change(|_, list| self.waiters.remove(list, index))
+            }
+        };
+        self.room.count(0, before, record.surplus());
+        Some(tag)
     }
 
-    /// True if a step that has not ended has a rendezvous point of this key. The ordinals of such a key are counted
-    /// here, so its number may not go to another one.
-    #[must_use]
-    pub fn is_used(&self, key: KeyId) -> bool {
-        self.of_keys
-            .get(key.0 as usize)
-            .is_some_and(|of_key| of_key.records > 0)
+    /// The ordinal of the front of the queue, or that of the next value.
+    fn first_ordinal(&self, at: u32) -> u32 {
+        let record = self.records.at(at);
+        let front = self.values.get(record.items().head());
+        front.map_or_else(|| record.next_ordinal(), Item::ordinal)
     }
 
-    /// Forgets a record whose queues are empty and which its step has unlinked.
-    pub(super) fn release_record(&mut self, at: u32) {
-        let slot = self.records[at as usize].slot();
-        self.index.remove(self.tag(&slot), at);
-        let of_key = &mut self.of_keys[slot.key.0 as usize];
-        of_key.records -= 1;
-        if of_key.last == at {
-            of_key.last = NONE;
+    /// The place and the ordinal of what the waiter at a position will get; none if it is not here yet. A walk, bounded
+    /// by the waiters of a point.
+    fn expects(&self, at: u32, position: u32) -> (u32, u32) {
+        let record = self.records.at(at);
+        let queue = record.items();
+        if position < queue.len() {
+            let item = self.values.each(queue).nth(position as usize);
+            return item.map_or((NONE, 0), |(place, item)| (place, item.ordinal()));
         }
-        let record = &mut self.records[at as usize];
-        record.scope = NONE;
-        record.sibling = self.free_record;
-        self.free_record = at;
-        self.record_count -= 1;
+        let behind = position - queue.len();
+        (NONE, record.next_ordinal().saturating_add(behind))
+    }
+
+    /// Checks that an item may be parked, or stand in its queue because a waiter wants it.
+    fn may_stand(&self, at: u32, wanted: bool, bytes: u64) -> Result<(), Refusal> {
+        let of_step = self.steps.occupied(self.records.at(at).step());
+        self.room.may_stand(wanted, of_step, bytes)
+    }
+
+    /// Adds what was here before to the queue, at its place by its ordinal.
+    fn restore(&mut self, at: u32, item: Item<V>, now: Nanos) {
+        let before = self
+            .values
+            .each(self.records.at(at).items())
+            .find(|(_, other)| item.ordinal() <= other.ordinal())
+            .map(|(place, _)| place);
+        self.insert(at, before, item, now);
+    }
+
+    /// Adds to the queue of values, before another item or at the end.
+    #[inline]
+    fn insert(&mut self, at: u32, before: Option<u32>, item: Item<V>, now: Nanos) {
+        self.occupy(at, item.bytes() as i64);
+        let record = self.records.at_mut(at);
+        let surplus = record.surplus();
+        record.change(|queue, _| self.values.insert(queue, before, item, now));
+        self.room.count(1, surplus, record.surplus());
+    }
+
+    /// Takes the front of the queue if it is a value: with its ordinal and bytes.
+    fn pop_value(&mut self, at: u32) -> Option<(V, u32, u64)> {
+        let (place, ordinal, bytes) = self.pop(at)?;
+        Some((self.values.take(place)?, ordinal, bytes))
+    }
+
+    /// As [`Table::pop_value`], with the place where the value still lies: so it is moved once.
+    #[inline]
+    fn pop(&mut self, at: u32) -> Option<(u32, u32, u64)> {
+        let place = self.records.at(at).items().head();
+        let front = self.values.get(place)?;
+        if front.token().is_some() {
+            return None;
+        }
+        let (ordinal, bytes) = (front.ordinal(), front.bytes());
+        self.unlink(at, place, bytes);
+        Some((place, ordinal, bytes))
+    }
+
+    /// Takes the item at a place out of the queue, which keeps so many bytes occupied.
+    #[inline]
+    fn unlink(&mut self, at: u32, place: u32, bytes: u64) {
+        let record = self.records.at_mut(at);
+        let surplus = record.surplus();
+        record.change(|queue, _| self.values.unlink(queue, place));
+        self.room.count(-1, surplus, record.surplus());
+        self.occupy(at, (bytes as i64).wrapping_neg());
+    }
+
+    /// Counts the bytes of parked values, on the shard and on the record's step.
+    #[inline]
+    fn occupy(&mut self, at: u32, change: i64) {
+        if change != 0 {
+            self.room.park(change);
+            self.steps.park(self.records.at(at).step(), change);
+        }
     }
 }
 

@@ -9,13 +9,14 @@
 //! ticks of 4 µs cover all of a 64-bit clock. Within a tick deadlines are compared exactly: nothing fires early, and
 //! nothing that is due is kept.
 
+use super::slab::{List, Slab};
 use crate::ground::Nanos;
 
-/// Deadlines of waiters, each waiter at most once.
+/// Deadlines of waiters.
 #[derive(Debug)]
 pub(super) struct Timers {
-    links: Vec<Link>,
-    heads: Vec<u32>,
+    slab: Slab<Timer>,
+    buckets: Vec<List>,
     occupied: [u64; LEVELS],
     /// The tick up to which buckets were emptied; no deadline stands on an earlier one.
     elapsed: u64,
@@ -25,28 +26,25 @@ pub(super) struct Timers {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Link {
+struct Timer {
     deadline: Nanos,
-    prev: u32,
-    next: u32,
+    waiter: u32,
     bucket: u32,
 }
 
-const NONE: u32 = u32::MAX;
 const TICK_SHIFT: u32 = 12;
 const DIGIT: u32 = 6;
 const SLOTS: usize = 1 << DIGIT;
 // 64 − 12 bits of tick, six a level.
 const LEVELS: usize = (64 - TICK_SHIFT as usize).div_ceil(DIGIT as usize);
-/// The bucket of those whose deadline has passed and who were not handed out yet.
+/// The bucket of entries whose deadline has passed and that were not handed out yet.
 const DUE: u32 = (LEVELS * SLOTS) as u32;
-const IDLE: u32 = NONE;
 
 impl Timers {
     pub(super) fn new() -> Self {
         Self {
-            links: Vec::new(),
-            heads: vec![NONE; LEVELS * SLOTS + 1],
+            slab: Slab::with_capacity(0),
+            buckets: vec![List::EMPTY; LEVELS * SLOTS + 1],
             occupied: [0; LEVELS],
             elapsed: 0,
             next: Nanos::NEVER,
@@ -54,43 +52,27 @@ impl Timers {
         }
     }
 
-    /// Gives `waiter` a deadline. It must have none.
-    #[inline]
-    pub(super) fn set(&mut self, waiter: u32, deadline: Nanos) {
-        let index = waiter as usize;
-        if index >= self.links.len() {
-            self.grow(index);
-        }
-        debug_assert_eq!(self.links[index].bucket, IDLE, "a waiter has one deadline");
-        self.links[index].deadline = deadline;
+    /// Gives `waiter` a deadline, by the number of which it can be cleared.
+    pub(super) fn set(&mut self, waiter: u32, deadline: Nanos) -> u32 {
         self.count += 1;
-        if deadline < self.next {
-            self.next = deadline;
-        }
-        self.place(waiter);
+        self.next = self.next.min(deadline);
+        let timer = self.slab.put(Timer {
+            deadline,
+            waiter,
+            bucket: DUE,
+        });
+        self.place(timer);
+        timer
     }
 
-    /// Takes the deadline of `waiter` away; nothing happens if it has none.
-    #[inline]
-    pub(super) fn clear(&mut self, waiter: u32) {
-        if self
-            .links
-            .get(waiter as usize)
-            .is_some_and(|link| link.bucket != IDLE)
-        {
-            self.unlink(waiter);
-            self.count -= 1;
-        }
-    }
-
-    /// True if `waiter` has a deadline.
-    pub(super) fn is_set(&self, waiter: u32) -> bool {
-        let link = self.links.get(waiter as usize);
-        link.is_some_and(|link| link.bucket != IDLE)
+    /// Takes a deadline away.
+    pub(super) fn clear(&mut self, timer: u32) {
+        self.unlink(timer);
+        self.slab.free(timer);
+        self.count -= 1;
     }
 
     /// When to ask again: never later than the earliest deadline, and seldom much earlier.
-    #[inline]
     pub(super) fn next(&self) -> Option<Nanos> {
         (self.count > 0).then_some(self.next)
     }
@@ -98,10 +80,10 @@ impl Timers {
     /// One waiter whose deadline is not after `now`; its deadline is gone. `None` when there are no more.
     pub(super) fn pop(&mut self, now: Nanos) -> Option<u32> {
         loop {
-            let due = self.heads[DUE as usize];
-            if due != NONE {
+            let due = self.buckets[DUE as usize].head();
+            if let Some(&Timer { waiter, .. }) = self.slab.get(due) {
                 self.clear(due);
-                return Some(due);
+                return Some(waiter);
             }
             if self.count == 0 {
                 self.next = Nanos::NEVER;
@@ -144,11 +126,11 @@ impl Timers {
 
     /// Spreads a bucket over the levels below, now that the wheel stands at its start.
     fn reopen(&mut self, level: usize, slot: usize) {
-        let bucket = level * SLOTS + slot;
-        let mut at = std::mem::replace(&mut self.heads[bucket], NONE);
+        let list = std::mem::replace(&mut self.buckets[level * SLOTS + slot], List::EMPTY);
         self.occupied[level] &= !(1 << slot);
-        while at != NONE {
-            let following = self.links[at as usize].next;
+        let mut at = list.head();
+        for _ in 0..list.len() {
+            let following = self.slab.next(at);
             self.place(at);
             at = following;
         }
@@ -158,17 +140,18 @@ impl Timers {
     fn sift(&mut self, slot: usize, now: Nanos) -> bool {
         let mut earliest = Nanos::NEVER;
         let mut any = false;
-        let mut at = self.heads[slot];
-        while at != NONE {
-            let link = self.links[at as usize];
-            if link.deadline <= now {
+        let list = self.buckets[slot];
+        let mut at = list.head();
+        for _ in 0..list.len() {
+            let (timer, following) = (self.slab[at], self.slab.next(at));
+            if timer.deadline <= now {
                 self.unlink(at);
                 self.push(at, DUE);
                 any = true;
             } else {
-                earliest = earliest.min(link.deadline);
+                earliest = earliest.min(timer.deadline);
             }
-            at = link.next;
+            at = following;
         }
         if !any {
             self.next = earliest;
@@ -176,55 +159,29 @@ impl Timers {
         any
     }
 
-    fn place(&mut self, waiter: u32) {
-        let due = tick(self.links[waiter as usize].deadline).max(self.elapsed);
+    fn place(&mut self, timer: u32) {
+        let due = tick(self.slab[timer].deadline).max(self.elapsed);
         // The low digit is forced to differ, so that a deadline in the wheel's own tick stands on the lowest level.
         let differs = (due ^ self.elapsed) | (SLOTS as u64 - 1);
         let level = (63 - differs.leading_zeros()) / DIGIT;
         let slot = (due >> (DIGIT * level)) & (SLOTS as u64 - 1);
         self.occupied[level as usize] |= 1 << slot;
-        self.push(waiter, level * SLOTS as u32 + slot as u32);
+        self.push(timer, level * SLOTS as u32 + slot as u32);
     }
 
-    fn push(&mut self, waiter: u32, bucket: u32) {
-        let head = std::mem::replace(&mut self.heads[bucket as usize], waiter);
-        if head != NONE {
-            self.links[head as usize].prev = waiter;
-        }
-        let link = &mut self.links[waiter as usize];
-        link.prev = NONE;
-        link.next = head;
-        link.bucket = bucket;
+    fn push(&mut self, timer: u32, bucket: u32) {
+        self.slab[timer].bucket = bucket;
+        let list = &mut self.buckets[bucket as usize];
+        self.slab.insert(list, None, timer);
     }
 
-    fn unlink(&mut self, waiter: u32) {
-        let Link {
-            prev, next, bucket, ..
-        } = self.links[waiter as usize];
-        self.links[waiter as usize].bucket = IDLE;
-        if next != NONE {
-            self.links[next as usize].prev = prev;
-        }
-        if prev != NONE {
-            self.links[prev as usize].next = next;
-            return;
-        }
-        self.heads[bucket as usize] = next;
-        if next == NONE && bucket != DUE {
+    fn unlink(&mut self, timer: u32) {
+        let bucket = self.slab[timer].bucket;
+        let list = &mut self.buckets[bucket as usize];
+        self.slab.unlink(list, timer);
+        if list.len() == 0 && bucket != DUE {
             self.occupied[bucket as usize / SLOTS] &= !(1 << (bucket as usize % SLOTS));
         }
-    }
-
-    #[cold]
-    fn grow(&mut self, index: usize) {
-        let idle = Link {
-            deadline: Nanos::NEVER,
-            prev: NONE,
-            next: NONE,
-            bucket: IDLE,
-        };
-        self.links
-            .resize((index + 1).next_power_of_two().max(64), idle);
     }
 }
 

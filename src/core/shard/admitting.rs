@@ -1,9 +1,9 @@
-//! Admitting: who of those who wait for room goes when, and who may not go before them.
+//! Admission: in what order sends that wait for room are admitted, and which sends may not overtake them.
 //!
-//! Those who wait go in the order in which they came, but for two things: who waits for a bound of its step holds up
-//! that step and no other; and a value that somebody already waits for, or that leaves for its peer at once, needs no
-//! room, so it goes when it is the first of its slot. Nothing here is polled: a look is due when there is room for the
-//! oldest of a step, or when somebody began to wait at a slot, or a peer gave credit back.
+//! FIFO, with two exceptions: a send blocked by a bound of its step holds up that step only; and a value that a
+//! receiver already waits for, or that leaves for its peer at once, needs no room, so it goes when it is the first of
+//! its slot. Nothing here is polled: a look is due when there is room for the oldest of a step, when a receiver began
+//! to wait at a slot, or when a peer gave credit back.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,14 +11,13 @@ use std::sync::Arc;
 use super::Shard;
 use super::anteroom::Guest;
 use super::core::Core;
-use super::faults;
 use super::ids::{LinkId, NO_LINK};
 use super::keys::Route;
-use super::mailbox::{Cancel, bytes_of};
-use super::parcel::{Parcel, SendCell};
 use super::peers::Link;
 use super::value::Value;
-use crate::ground::{Key, Nanos, Status, StepId, catalogue, limits};
+use crate::ground::{Key, Nanos, Status, StepId, catalogue, faults, limits};
+use crate::mail::mailbox::{Cancel, bytes_of};
+use crate::mail::parcel::{Parcel, SendCell};
 use crate::memory::Tensor;
 use crate::rendezvous::{Refusal, Slot};
 
@@ -71,7 +70,7 @@ impl Core {
         if self
             .keys
             .at(slot.key)
-            .is_some_and(|entry| entry.owner != self.index)
+            .is_some_and(|entry| entry.way.owner != self.index)
         {
             // It is its owner's to judge.
             return Ok(());
@@ -86,7 +85,7 @@ impl Core {
             .map_err(|refusal| self.refused(refusal, slot))
     }
 
-    /// The bound that others wait for already, whom a value of this step would have to stand behind.
+    /// The bound that other sends wait for already, behind which a value of this step would have to stand.
     fn room_behind(&self, step: StepId) -> Result<(), Refusal> {
         match self.anteroom.bound_of(step) {
             Some(refusal) => Err(refusal),
@@ -103,8 +102,8 @@ impl Core {
         let Some(entry) = self.keys.at(slot.key) else {
             return false;
         };
-        let link = self.links.at(entry.link);
-        matches!(entry.route, Route::Out { .. })
+        let link = self.links.at(entry.way.link);
+        matches!(entry.way.route, Route::Out { .. })
             && self.is_short(len)
             && self.table.is_clear(slot)
             && link.is_some_and(Link::is_open)
@@ -120,10 +119,10 @@ impl Core {
         let Some(entry) = self.keys.at(slot.key) else {
             return;
         };
-        if matches!(entry.route, Route::Out { .. })
+        if matches!(entry.way.route, Route::Out { .. })
             && self.is_short(len)
             && self.table.is_clear(slot)
-            && let Some(link) = self.links.at_mut(entry.link)
+            && let Some(link) = self.links.at_mut(entry.way.link)
         {
             link.is_awaited = true;
         }
@@ -194,7 +193,7 @@ impl Core {
         bytes: u64,
         cell: &SendCell,
     ) -> Result<Tried, Status> {
-        // A step that ended takes nothing, and one that somebody waits in is alive.
+        // A step that ended takes nothing, and one with a waiter is alive.
         self.table
             .open_step(self.now, slot.step)
             .map_err(|refusal| self.refused(refusal, slot))?;
@@ -216,7 +215,8 @@ impl Core {
             // Its sender took it back this moment, and hears nothing any more.
             return Ok(Tried::Sent(NO_LINK));
         };
-        match self.send_admitted(slot, tensor.clone(), is_dead) {
+        let way = self.way(slot.key);
+        match way.and_then(|way| self.send_admitted(way, slot, tensor.clone(), is_dead)) {
             Ok(link) => Ok(Tried::Sent(link)),
             Err(status) => {
                 cell.put_back(tensor);
@@ -262,12 +262,12 @@ impl Core {
 
     /// What waits for room waits for its destination too.
     fn await_destination(&mut self, slot: Slot) {
-        if let Some(Route::Out { peer }) = self.keys.at(slot.key).map(|entry| entry.route) {
+        if let Some(Route::Out { peer }) = self.keys.at(slot.key).map(|entry| entry.way.route) {
             self.await_peer(peer);
         }
     }
 
-    /// True if a look at those who wait is due.
+    /// True if a look at the waiting sends is due.
     #[cold]
     fn is_ripe(&self) -> bool {
         if self.anteroom.is_stirred || self.anteroom.is_stale || !self.anteroom.wanted.is_empty() {
@@ -278,7 +278,7 @@ impl Core {
             .any(|guest| self.table.room(guest.slot.step, guest.bytes).is_ok())
     }
 
-    /// Somebody began to wait at a slot.
+    /// A receiver began to wait at a slot.
     #[cold]
     pub(crate) fn wanted(&mut self, slot: Slot) {
         if self.anteroom.has_slot(&slot) {
@@ -286,7 +286,7 @@ impl Core {
         }
     }
 
-    /// A link takes more than it did, and somebody waits for that.
+    /// A link takes more than it did, and a send waits for that.
     #[cold]
     pub(crate) fn stir(&mut self, link: LinkId) {
         if let Some(entry) = self.links.at_mut(link)
@@ -345,8 +345,9 @@ impl Core {
         }
     }
 
-    /// A value that nobody waits to hear of was refused. Its sender was told that it was taken, so its step cannot be
-    /// whole any more; of one that has ended here those above are told, as of one that nobody used in time.
+    /// A value was refused, and no sender waits for the outcome: its sender was told that it was taken. So its step
+    /// cannot be complete any more; if the step has ended here, the layers above are told, as of one that was not
+    /// claimed in time.
     #[cold]
     pub(crate) fn lost(&mut self, step: StepId, status: &Status) {
         self.stats.dropped += 1;
@@ -418,7 +419,7 @@ impl Shard {
     pub(super) fn take_lane(&mut self, done: usize) -> usize {
         let before = match self.before_lane {
             Some(before) => before.saturating_sub(done),
-            // Those who stand there came after whatever is among the commands now.
+            // Sends in the lane came after whatever is among the commands now.
             None => self.mailbox.commands(),
         };
         self.before_lane = Some(before);
@@ -452,7 +453,7 @@ impl Shard {
         }
     }
 
-    /// Lets those go who wait for room, as far as there is some.
+    /// Admits sends that wait for room, as far as there is some.
     #[cold]
     pub(super) fn admit(&mut self) -> usize {
         if !self.core.is_ripe() {
@@ -505,14 +506,14 @@ impl Shard {
                 break;
             }
         }
-        // Those who went here left as many bounds as they found.
+        // The sends admitted here left as many bounds as they found.
         self.core.anteroom.is_stale = false;
         // Room that was given may not press any more, and room that was taken may.
         self.mailbox.taken(0, self.core.is_pressed());
         done
     }
 
-    /// One who waited goes. If it meets a bound after all it stays.
+    /// Admits one waiting send. If it meets a bound after all it stays.
     fn let_go_on(&mut self, turn: u64) -> Result<(), Refusal> {
         let Some(guest) = self.core.anteroom.at(turn) else {
             return Ok(());
@@ -520,7 +521,7 @@ impl Shard {
         let (slot, is_dead, bytes) = (guest.slot, guest.is_dead, guest.bytes);
         let cell = Arc::clone(&guest.cell);
         if cell.is_cancelled() {
-            // Its word of it is still on its way, or nobody polls it.
+            // Its cancellation is still on its way, or its future is not polled.
             if let Some(guest) = self.core.anteroom.leave(turn) {
                 guest.fail(&faults::send_cancelled());
             }
@@ -531,7 +532,8 @@ impl Shard {
             self.core.anteroom.leave(turn);
             return Ok(());
         };
-        let sent = self.core.send_admitted(slot, tensor.clone(), is_dead);
+        let way = self.core.way(slot.key);
+        let sent = way.and_then(|way| self.core.send_admitted(way, slot, tensor.clone(), is_dead));
         match sent {
             Ok(link) => {
                 self.sent_along(link);
@@ -553,6 +555,3 @@ impl Shard {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,13 +1,13 @@
 //! Anteroom: sends that wait for room in the shard, in the order in which they came.
 //!
-//! It knows who waits, at which slot and in which step; what room there is, and who may go, is `admitting.rs`. It is
-//! bounded by the permits of those who wait, and empty in a shard that keeps up.
+//! It knows which sends wait, at which slot and in which step; `admitting.rs` knows what room there is and which may
+//! go. It is bounded by the permits of waiting sends, and empty in a shard that keeps up.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use super::parcel::{Permit, SendCell};
 use crate::ground::{Nanos, Status, StepId};
+use crate::mail::parcel::{Permit, SendCell};
 use crate::rendezvous::{KeyId, Refusal, Slot};
 
 /// A send that waits.
@@ -22,14 +22,14 @@ pub(crate) struct Guest {
     pub(crate) cell: Arc<SendCell>,
     /// The bound it met last.
     pub(crate) refusal: Refusal,
-    /// Its sender's place among those who wait; none if its sender was told before that it was taken.
+    /// Its place among the waiting sends; none if its sender was already told that it was taken.
     pub(crate) _permit: Option<Permit>,
 }
 
 /// A slot, in an order of no meaning.
 pub(crate) type Place = (StepId, u32, u64, u64);
 
-/// Everybody who waits. The number of a guest is its turn.
+/// All sends that wait. The number of a guest is its turn.
 #[derive(Debug, Default)]
 pub(crate) struct Anteroom {
     guests: BTreeMap<u64, Guest>,
@@ -38,11 +38,11 @@ pub(crate) struct Anteroom {
     steps: BTreeMap<StepId, BTreeSet<u64>>,
     /// How many wait at each key.
     keys: BTreeMap<KeyId, u32>,
-    /// Slots at which somebody began to wait for a value that stands here.
+    /// Slots at which a receiver began to wait for a value that stands here.
     pub(crate) wanted: Vec<Slot>,
     /// A peer has credit again, or is there.
     pub(crate) is_stirred: bool,
-    /// Somebody went without there being room: the bounds that others have met may not be those they would meet now.
+    /// A send was admitted although there was no room: the recorded refusals of the others may be out of date.
     pub(crate) is_stale: bool,
 }
 
@@ -58,7 +58,7 @@ impl Guest {
 }
 
 impl Anteroom {
-    /// True if nobody waits.
+    /// True if no send waits.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.guests.is_empty()
@@ -68,7 +68,7 @@ impl Anteroom {
         self.guests.len()
     }
 
-    /// True if somebody waits at the slot: what comes later there may not go first.
+    /// True if a send waits at the slot: a later one there may not go first.
     pub(crate) fn has_slot(&self, slot: &Slot) -> bool {
         self.slots.contains_key(&place(slot))
     }
@@ -79,7 +79,7 @@ impl Anteroom {
         self.guests.get(first).map(|guest| guest.refusal)
     }
 
-    /// True if somebody waits for a bound of the whole shard: none that came later may go first.
+    /// True if a send waits for a bound of the whole shard: no later one may go first.
     pub(crate) fn is_shut(&self) -> bool {
         self.heads()
             .any(|guest| guest.refusal != Refusal::ParkedBytesOfStep)
@@ -97,7 +97,7 @@ impl Anteroom {
         self.guests.insert(turn, guest);
     }
 
-    /// True if somebody waits at the key.
+    /// True if a send waits at the key.
     pub(crate) fn has_key(&self, key: KeyId) -> bool {
         self.keys.contains_key(&key)
     }
@@ -126,7 +126,7 @@ impl Anteroom {
         }
         self.is_stale = true;
         if self.guests.is_empty() {
-            // What was asked of those who waited is over with them.
+            // Flags raised for the waiting sends end with them.
             self.wanted.clear();
             self.is_stirred = false;
             self.is_stale = false;
@@ -153,7 +153,7 @@ impl Anteroom {
         turns.filter_map(|turn| self.guests.get(turn))
     }
 
-    /// How many steps have somebody here.
+    /// How many steps have a send here.
     pub(crate) fn steps(&self) -> usize {
         self.steps.len()
     }
@@ -166,12 +166,12 @@ impl Anteroom {
             .map(|(&turn, guest)| (turn, guest))
     }
 
-    /// Everybody, oldest first.
+    /// All waiting sends, oldest first.
     pub(crate) fn guests(&self) -> impl Iterator<Item = (u64, &Guest)> {
         self.guests.iter().map(|(&turn, guest)| (turn, guest))
     }
 
-    /// Everybody whom `goes` picks ends with `status`.
+    /// Each send that `goes` picks ends with `status`.
     pub(crate) fn fail(&mut self, status: &Status, goes: impl Fn(&Guest) -> bool) {
         let turns: Vec<_> = self
             .guests()

@@ -1,17 +1,17 @@
 //! Backlog: offers that are wanted and wait for landing budget or arena room, by link, each link in its turn.
 //!
-//! It knows tickets and turns; not budgets, bytes or values.
+//! It knows links and turns; not budgets, bytes or values.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use super::ids::LinkId;
-use crate::wire::Ticket;
+use super::transfers::TransferId;
 
 /// What waits. Within a link the oldest is first; between links one follows the other, so that a peer with a thousand
-/// values on offer waits behind itself, and nobody else does.
+/// values on offer delays only itself.
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
-    queues: BTreeMap<LinkId, VecDeque<Ticket>>,
+    queues: BTreeMap<LinkId, VecDeque<TransferId>>,
     /// The links with something in their queues, the next one first.
     turns: VecDeque<LinkId>,
     len: usize,
@@ -27,17 +27,17 @@ impl Backlog {
         self.turns.len()
     }
 
-    pub(crate) fn push_back(&mut self, link: LinkId, ticket: Ticket) {
-        self.queue(link).push_back(ticket);
+    pub(crate) fn push_back(&mut self, link: LinkId, id: TransferId) {
+        self.queue(link).push_back(id);
     }
 
     /// Back where it was: first of its link.
-    pub(crate) fn push_front(&mut self, link: LinkId, ticket: Ticket) {
-        self.queue(link).push_front(ticket);
+    pub(crate) fn push_front(&mut self, link: LinkId, id: TransferId) {
+        self.queue(link).push_front(id);
     }
 
     /// The oldest of the link whose turn it is.
-    pub(crate) fn front(&self) -> Option<(LinkId, Ticket)> {
+    pub(crate) fn front(&self) -> Option<(LinkId, TransferId)> {
         let &link = self.turns.front()?;
         Some((link, *self.queues.get(&link)?.front()?))
     }
@@ -61,7 +61,7 @@ impl Backlog {
         }
     }
 
-    fn queue(&mut self, link: LinkId) -> &mut VecDeque<Ticket> {
+    fn queue(&mut self, link: LinkId) -> &mut VecDeque<TransferId> {
         self.len += 1;
         let queue = self.queues.entry(link).or_default();
         if queue.is_empty() {
@@ -79,32 +79,29 @@ mod tests {
         LinkId::from_number(number)
     }
 
-    fn ticket(index: u32) -> Ticket {
-        Ticket {
-            index,
-            generation: 0,
-        }
+    const fn id(number: u64) -> TransferId {
+        TransferId::from_token(number)
     }
 
     #[test]
     fn links_take_turns_and_each_keeps_its_order() {
         let mut backlog = Backlog::default();
-        for index in 0..4 {
-            backlog.push_back(link(7), ticket(index));
+        for number in 0..4 {
+            backlog.push_back(link(7), id(number));
         }
-        backlog.push_back(link(9), ticket(100));
-        backlog.push_front(link(7), ticket(50));
+        backlog.push_back(link(9), id(100));
+        backlog.push_front(link(7), id(50));
         assert_eq!((backlog.len(), backlog.links()), (6, 2));
         let mut order = Vec::new();
-        while let Some((link, ticket)) = backlog.front() {
-            order.push((link.number(), ticket.index));
+        while let Some((link, id)) = backlog.front() {
+            order.push((link.number(), id.token()));
             backlog.pop();
         }
         assert_eq!(order, [(7, 50), (9, 100), (7, 0), (7, 1), (7, 2), (7, 3)]);
         assert_eq!((backlog.len(), backlog.links()), (0, 0));
-        backlog.push_back(link(1), ticket(1));
-        backlog.push_back(link(2), ticket(2));
+        backlog.push_back(link(1), id(1));
+        backlog.push_back(link(2), id(2));
         backlog.pass();
-        assert_eq!(backlog.front(), Some((link(2), ticket(2))));
+        assert_eq!(backlog.front(), Some((link(2), id(2))));
     }
 }

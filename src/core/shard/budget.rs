@@ -1,67 +1,225 @@
-//! The budget of landings: how many bytes may lie open for peers to write, and who has which share of them.
+//! The budget of landings: how many bytes may lie open for peers to write, and which share each holder has.
 //!
-//! Knows sizes and links, and not what a landing is for beyond whether its value was offered.
+//! Knows sizes, links and where a landing is open; not what it is for beyond whether its value was offered.
 
-use super::core::{Core, Room};
-use super::ids::LinkId;
-use crate::channel::Rule;
+use super::ids::{Id, LinkId};
+use crate::fabric::{Landing, QpId};
 use crate::ground::limits;
 use crate::wire::Ticket;
 
-impl Core {
-    /// True if a landing of so many bytes may be opened. Those ahead of their values have half of the budget for
-    /// themselves: they may wait for the very receive that the other half feeds.
-    pub(super) fn has_budget(&self, bytes: u64, is_ahead: bool) -> bool {
-        let half = self.settings.landing_bytes / 2;
-        let fetching = self.landing_bytes - self.ahead_bytes;
-        let fits = if is_ahead {
-            // Those of an epoch that has ended count with the fetched ones until they are quiet.
-            self.ahead_bytes + bytes <= half
-                && self.landing_bytes + bytes <= self.settings.landing_bytes
-        } else {
-            fetching == 0 || fetching + bytes <= half
+#[cfg(test)]
+mod tests;
+
+/// What a landing is opened for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Purpose {
+    /// A value that is not offered yet: it may wait for long.
+    Ahead,
+    /// A value on offer.
+    Offer,
+    /// A value on offer whose landing went with a connection, or was refused by the fabric: it has had its share.
+    Again,
+}
+
+/// What there is not enough of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Short {
+    Budget,
+    /// The link has its share; another may have room.
+    Share,
+}
+
+/// Where a landing is open.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Place {
+    pub(crate) port: usize,
+    pub(crate) qp: QpId,
+    pub(crate) landing: Landing,
+}
+
+impl Place {
+    pub(crate) const fn new((port, qp): (usize, QpId), demand: Ticket) -> Self {
+        let landing = Landing {
+            index: demand.index,
+            generation: demand.generation,
         };
-        fits || !self.settings.rules.on(Rule::LandingBudget)
+        Self { port, qp, landing }
     }
 
-    /// True if a link may open one more landing for an offer: a peer that stands still in the middle of its writes
-    /// holds no more than its share.
-    pub(super) fn has_share(&self, link: LinkId, bytes: u64) -> bool {
-        let share = self.settings.landing_bytes / 2 / limits::LANDING_SHARES;
-        let entry = self.links.at(link);
-        entry.is_none_or(|entry| entry.fetching == 0 || entry.fetching + bytes <= share)
-            || !self.settings.rules.on(Rule::LandingBudget)
-    }
-
-    /// A landing is given its share of the budget.
-    pub(super) fn enter(&mut self, bytes: u64, is_ahead: bool) -> Room {
-        self.landing_bytes += bytes;
-        self.ahead_bytes += if is_ahead { bytes } else { 0 };
-        Room { bytes, is_ahead }
-    }
-
-    /// A landing is home, or was not opened after all.
-    pub(crate) fn leave(&mut self, link: LinkId, room: Room) {
-        if let Some(entry) = self.links.at_mut(link)
-            && !room.is_ahead
-        {
-            entry.fetching = entry.fetching.saturating_sub(room.bytes);
+    /// The demand that it is open for.
+    pub(crate) const fn demand(&self) -> Ticket {
+        Ticket {
+            index: self.landing.index,
+            generation: self.landing.generation,
         }
-        self.landing_bytes = self.landing_bytes.saturating_sub(room.bytes);
-        self.ahead_bytes =
-            self.ahead_bytes
-                .saturating_sub(if room.is_ahead { room.bytes } else { 0 });
+    }
+}
+
+/// Bytes of the budget that a landing was given. They come home through the budget, and must.
+#[must_use]
+#[derive(Debug)]
+pub(crate) struct Room {
+    /// As large as the peer says that its value is.
+    bytes: u64,
+    holder: Holder,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Holder {
+    Ahead(LinkId),
+    Fetched(LinkId),
+    /// Its link's epoch is over, and the landing is not quiet yet.
+    Ended,
+}
+
+impl Room {
+    pub(crate) const fn bytes(&self) -> u64 {
+        self.bytes
     }
 
-    /// The share of a landing that came home.
-    pub(super) fn room_of(&self, link: LinkId, ticket: Ticket, bytes: usize) -> Room {
-        let demand = self
-            .links
-            .at(link)
-            .and_then(|entry| entry.channel.demand_at(ticket));
-        Room {
-            bytes: bytes as u64,
-            is_ahead: demand.is_some_and(|demand| demand.offer.is_none()),
+    fn counted(&self) -> u64 {
+        counted(self.bytes)
+    }
+}
+
+/// What a claim counts: no arena holds more than that, and as much for each landing there may be has a sum.
+fn counted(bytes: u64) -> u64 {
+    bytes.min(limits::ARENA_BYTES_MAX)
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        debug_assert!(
+            std::thread::panicking(),
+            "room that did not come home: {self:?}"
+        );
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct LandingBudget {
+    /// `None` in a simulation that shows what a budget is for.
+    limit: Option<u64>,
+    bytes: u64,
+    /// Of these, bytes of landings that wait for values that are not offered yet.
+    ahead: u64,
+    /// By link: bytes of landings that are open for the peer's offers.
+    fetched: Vec<u64>,
+    /// By index of the landing: what is open under it, on one queue pair or another.
+    open: Vec<Vec<(Place, Room)>>,
+}
+
+impl LandingBudget {
+    pub(crate) const fn new(limit: Option<u64>) -> Self {
+        Self {
+            limit,
+            bytes: 0,
+            ahead: 0,
+            fetched: Vec::new(),
+            open: Vec::new(),
+        }
+    }
+
+    /// Bytes of all landings.
+    pub(crate) const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Room for a landing. Those ahead of their values have half of the budget for themselves: they may wait for the
+    /// very receive that the other half feeds. Of that half a peer that stands still in the middle of its writes holds
+    /// no more than its share.
+    pub(crate) fn take(
+        &mut self,
+        link: LinkId,
+        bytes: u64,
+        purpose: Purpose,
+    ) -> Result<Room, Short> {
+        if self.fetched.len() <= link.row() {
+            self.fetched.resize(link.row() + 1, 0);
+        }
+        let fetched = &mut self.fetched[link.row()];
+        let counts = counted(bytes);
+        if let Some(limit) = self.limit {
+            let half = limit / 2;
+            // Those of an epoch that has ended count with the fetched ones until they are quiet.
+            let fetching = self.bytes - self.ahead;
+            let fits = match purpose {
+                Purpose::Ahead => self.ahead + counts <= half && self.bytes + counts <= limit,
+                Purpose::Offer | Purpose::Again => fetching == 0 || fetching + counts <= half,
+            };
+            if !fits {
+                return Err(Short::Budget);
+            }
+            let share = half / limits::LANDING_SHARES;
+            if purpose == Purpose::Offer && *fetched > 0 && *fetched + counts > share {
+                return Err(Short::Share);
+            }
+        }
+        self.bytes += counts;
+        let holder = if purpose == Purpose::Ahead {
+            self.ahead += counts;
+            Holder::Ahead(link)
+        } else {
+            *fetched += counts;
+            Holder::Fetched(link)
+        };
+        Ok(Room { bytes, holder })
+    }
+
+    /// Room comes home: its landing is quiet, or was not opened after all.
+    pub(crate) fn come_home(&mut self, room: Room) {
+        self.leave(&room);
+        self.bytes -= room.counted();
+        std::mem::forget(room);
+    }
+
+    /// The landing that has this room is open.
+    pub(crate) fn keep(&mut self, place: Place, room: Room) {
+        let index = place.landing.index as usize;
+        if self.open.len() <= index {
+            self.open.resize_with(index + 1, Vec::new);
+        }
+        self.open[index].push((place, room));
+    }
+
+    /// The landing is quiet.
+    pub(crate) fn quiet(&mut self, place: Place) {
+        let open = self.open.get_mut(place.landing.index as usize);
+        if let Some(open) = open
+            && let Some(at) = open.iter().position(|&(of, _)| of == place)
+        {
+            let (_, room) = open.swap_remove(at);
+            self.come_home(room);
+        }
+    }
+
+    /// A link's epoch ends: what its landings wait for comes no more, and they come home to no link.
+    pub(crate) fn end_link(&mut self, link: LinkId) {
+        let mut open = std::mem::take(&mut self.open);
+        for (_, room) in open.iter_mut().flatten() {
+            if matches!(room.holder, Holder::Ahead(of) | Holder::Fetched(of) if of == link) {
+                self.leave(room);
+                room.holder = Holder::Ended;
+            }
+        }
+        self.open = open;
+    }
+
+    fn leave(&mut self, room: &Room) {
+        match room.holder {
+            Holder::Ahead(_) => self.ahead -= room.counted(),
+            Holder::Fetched(link) => self.fetched[link.row()] -= room.counted(),
+            Holder::Ended => {}
+        }
+    }
+}
+
+impl Drop for LandingBudget {
+    fn drop(&mut self) {
+        // The shard is gone, and its ports with what was open there.
+        for (_, room) in std::mem::take(&mut self.open).into_iter().flatten() {
+            self.come_home(room);
         }
     }
 }

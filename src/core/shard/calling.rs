@@ -2,14 +2,15 @@
 //!
 //! Rare and cold; a call may allocate and format.
 
-use super::call::{Call, ShardStats};
-use super::ids::TaskId;
+use super::Call;
+use super::ids::{Id, TaskId};
 use super::panicking::quietly;
-use super::recorder::What;
-use super::{ARRIVALS_PER_TURN, Shard, Task, TaskEvent, faults, peers};
+use super::{ARRIVALS_PER_TURN, Shard, Task, TaskEvent, peers};
 use crate::fabric::AnyPort;
 use crate::ground::catalogue::CONNECT_DEADLINE;
-use crate::ground::{Nanos, limits};
+use crate::ground::{Nanos, faults, limits};
+use crate::mail::ShardStats;
+use crate::trace::recorder::What;
 
 impl Shard {
     #[cold]
@@ -17,7 +18,7 @@ impl Shard {
         self.core.now = self.clock.stamp();
         let mut done = 0;
         while let Some(call) = self.mailbox.next_call() {
-            // What was given up before somebody called counts in what he asks for.
+            // Cancels made before the call count in what it asks for.
             done += 1 + self.take_cancels();
             self.handle_call(call);
         }
@@ -106,7 +107,7 @@ impl Shard {
             Call::Ports(work) => work(&mut self.ports),
             Call::PeerClock { task, clock } => {
                 if let Some(at) = self.core.peers.position(|peer| peer.task == task) {
-                    self.core.stages.compare(at, Some(clock));
+                    self.core.stages.compare(at.row(), Some(clock));
                 }
             }
             Call::Traced { step, trace } => self.core.stages.traced(step, &trace),
@@ -129,12 +130,14 @@ impl Shard {
             }
             Call::Spawn { task, seat } => {
                 let at = self.tasks.push(Some(task));
-                seat.sit(at);
+                seat.sit(at.number());
                 self.running += 1;
                 self.seats.push(Some(seat));
                 self.call_task(at, TaskEvent::Started);
             }
-            Call::Wake { seat } => self.call_task(seat.answer(), TaskEvent::Woken),
+            Call::Wake { seat } => {
+                self.call_task(TaskId::from_number(seat.answer()), TaskEvent::Woken)
+            }
             Call::Pending { answer } => {
                 answer.complete(Ok(self.core.pending()));
             }

@@ -5,14 +5,15 @@
 use std::sync::Arc;
 
 use super::Shard;
-use super::faults;
+use super::core::{Led, Reply};
 use super::ids::NO_LINK;
-use super::mailbox::{Command, bytes_of};
-use super::stops::Stops;
-use super::value::Handed;
-use super::wait::WaitCell;
-use crate::ground::{Key, Nanos, Status, StepId};
+use crate::ground::{Key, Nanos, Status, StepId, faults};
+use crate::mail::Handed;
+use crate::mail::mailbox::{Command, bytes_of};
+use crate::mail::stops::Stops;
+use crate::mail::wait::WaitCell;
 use crate::memory::Tensor;
+use crate::wire::Ticket;
 
 /// Application commands taken in one turn: enough to amortise the look, few enough that peers do not wait.
 const COMMANDS_PER_TURN: usize = 32;
@@ -44,21 +45,35 @@ impl Shard {
         sent
     }
 
-    /// A receive of the thread that turns the shard, as [`Shard::command`].
+    /// A receive of the thread that turns the shard, as [`Shard::command`]; it waits here for the outcome, which
+    /// [`Shard::take_led`] gives. Where it stands among those that wait, unless the outcome is there.
     #[inline]
-    pub(crate) fn recv_of_caller(
+    pub(crate) fn recv_of_leader(
         &mut self,
         key: &Key,
         step: StepId,
         deadline: Nanos,
-        cell: Arc<WaitCell<Handed>>,
-        stops: Option<Stops>,
-    ) {
+    ) -> Option<Ticket> {
         self.take_earlier();
-        self.receive(key, step, deadline, cell, stops);
+        debug_assert!(self.core.led.is_none(), "an outcome that its leader left");
+        let ticket = self
+            .core
+            .recv_outside(key, step, deadline, Reply::Leader, None);
         if !self.mailbox.pressure().is_none() {
             self.mailbox.taken(0, self.core.is_pressed());
         }
+        ticket
+    }
+
+    /// The outcome for the thread that turns the shard and waits, if it is there.
+    #[inline]
+    pub(crate) const fn take_led(&mut self) -> Option<Led> {
+        self.core.led.take()
+    }
+
+    /// That thread leaves before it has its outcome, which comes to `cell`.
+    pub(crate) fn leader_leaves(&mut self, ticket: Ticket, cell: Arc<WaitCell<Handed>>) {
+        self.core.leader_leaves(ticket, cell);
     }
 
     /// What was given up, and what was asked for, before.
@@ -190,6 +205,7 @@ impl Shard {
             cell.complete(Err(faults::cancelled()));
             return;
         }
-        self.core.recv_for_cell(key, step, deadline, cell, stops);
+        self.core
+            .recv_outside(key, step, deadline, Reply::Cell(cell), stops);
     }
 }

@@ -7,24 +7,26 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use super::anteroom::Anteroom;
-use super::backlog::Backlog;
-use super::call::{Note, NoteKey, ShardStats};
-use super::faults;
+use super::budget::Place;
 use super::ids::{LinkId, NO_LINK, PeerId, Rows, TaskId};
 use super::keys::{KeyEntry, Keys, Route};
 use super::partings::Partings;
 use super::peers::{Link, Next, Peer};
-use super::stages::Stages;
-use super::stops::Stops;
-use super::value::{Handed, Received, Value, Waiter};
-use super::wait::WaitCell;
+use super::reorder::Reorder;
+use super::transfers::{ToOpen, Transfers};
+use super::value::{Value, Waiter};
 use super::{Observer, Settings, TaskEvent};
 use crate::channel::slab::Slab;
-use crate::fabric::{Landing, QpId, Write};
+use crate::fabric::{QpId, Write};
 use crate::ground::device::TaskName;
-use crate::ground::{FrameIter, Incarnation, Key, Nanos, Status, StepId, TensorMeta};
+use crate::ground::{FrameIter, Incarnation, Key, Nanos, Status, StepId, TensorMeta, faults};
+use crate::mail::call::{Note, NoteKey};
+use crate::mail::stops::Stops;
+use crate::mail::wait::WaitCell;
+use crate::mail::{Handed, Received, ShardStats};
 use crate::memory::{Leases, Pool};
 use crate::rendezvous::{Arrived, KeyId, Origin, Slot, Table, WaiterId};
+use crate::trace::stages::Stages;
 use crate::wire::{Point, Ticket};
 
 /// What a port must be told, once it is not being polled.
@@ -34,18 +36,8 @@ pub(crate) enum PortOp {
         link: LinkId,
         write: Write,
     },
-    OpenAndAsk {
-        link: LinkId,
-        ticket: Ticket,
-        meta: TensorMeta,
-        patience_ns: u64,
-        room: Room,
-    },
-    CloseLanding {
-        port: usize,
-        qp: QpId,
-        landing: Landing,
-    },
+    OpenAndAsk(ToOpen),
+    CloseLanding(Place),
     Close {
         port: usize,
         qp: QpId,
@@ -53,7 +45,7 @@ pub(crate) enum PortOp {
     Attach {
         link: LinkId,
     },
-    /// A connection that is not wanted any more before it began: whoever has its other end must hear that.
+    /// A connection that is not wanted any more before it began: the peer at its other end must hear that.
     Discard(Next),
 }
 
@@ -69,12 +61,30 @@ pub(crate) struct Event {
     pub(crate) event: TaskEvent,
 }
 
-/// Somebody of this process who waits, and is not an in-shard task of this shard.
+/// Where an application thread hears of the outcome of its receive.
+#[derive(Debug)]
+pub(crate) enum Reply {
+    /// In a cell: another thread turns the shard, or may.
+    Cell(Arc<WaitCell<Handed>>),
+    /// In [`Core::led`]: it turns the shard itself until the outcome is there. It costs no atomic operation.
+    Leader,
+}
+
+/// What the thread that turns the shard waited for.
+#[derive(Debug)]
+pub struct Led {
+    /// The outcome of its receive.
+    pub outcome: Result<Handed, Status>,
+    /// What the stages of the shard have to say of it; zero for nothing.
+    pub waking: u64,
+}
+
+/// A waiter of this process that is not an in-shard task of this shard.
 #[derive(Debug)]
 pub(crate) enum Wait {
     /// An application thread; in the table here under this id.
-    Cell {
-        cell: Arc<WaitCell<Handed>>,
+    Outside {
+        reply: Reply,
         id: Option<WaiterId>,
         /// What may cancel it.
         stops: Option<Stops>,
@@ -106,52 +116,11 @@ pub(crate) struct Asked {
     pub(crate) landing: Option<(crate::ground::Region, TensorMeta)>,
 }
 
-/// Bytes of the landing budget that a landing was given.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Room {
-    pub(crate) bytes: u64,
-    /// Nobody has offered its value yet: it may wait for long.
-    pub(crate) is_ahead: bool,
-}
-
-/// A value or an offer that overtook another of its key, because they came by different lanes.
-#[derive(Debug)]
-pub(crate) struct Early {
-    pub(crate) link: LinkId,
-    pub(crate) slot: Slot,
-    pub(crate) ordinal: u32,
-    pub(crate) item: Arrived<Value>,
-}
-
 /// Where a request wants its value written, and whether it has accepted an offer of it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target {
     pub(crate) landing: Option<(crate::ground::Region, TensorMeta)>,
     pub(crate) is_accepted: bool,
-}
-
-/// An offer of a peer in the table, its bytes not here yet.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Incoming {
-    pub(crate) link: LinkId,
-    pub(crate) slot: Slot,
-    pub(crate) ordinal: u32,
-    pub(crate) offer: crate::channel::heard::Accepted,
-    pub(crate) region: Option<crate::ground::Region>,
-    /// Its bytes are ours, and come back.
-    pub(crate) lent: Option<crate::channel::Lent>,
-    pub(crate) is_wanted: bool,
-    /// Its trace, if it is timed.
-    pub(crate) trace: u16,
-}
-
-/// The fabric refused to open a landing, though its queue pair is up.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Unopened {
-    /// Since when none could be opened.
-    pub(crate) since: Nanos,
-    /// When it is tried again.
-    pub(crate) again_at: Nanos,
 }
 
 /// See the module.
@@ -167,7 +136,7 @@ pub(crate) struct Core {
     pub(crate) pool: Pool,
     pub(crate) leases: Leases,
     pub(crate) links: Rows<LinkId, Link>,
-    /// Those of the links that are nobody's.
+    /// Links that belong to no peer.
     pub(crate) spare_links: Vec<LinkId>,
     /// No link that went to another peer was in a later epoch then. A peer that is met again, and was forgotten
     /// meanwhile, remembers the epoch of the link that it had.
@@ -177,11 +146,13 @@ pub(crate) struct Core {
     pub(crate) peers: Rows<PeerId, Peer>,
     /// Sends that wait for room.
     pub(crate) anteroom: Anteroom,
-    /// When steps are to end, as far as somebody said.
+    /// When steps are to end, for those with a deadline.
     pub(crate) deadlines: BTreeMap<StepId, Nanos>,
     pub(crate) waits: Slab<Wait>,
+    /// The outcome for the thread that turns the shard and waits, until it takes it.
+    pub(crate) led: Option<Led>,
     pub(crate) asked: Slab<Asked>,
-    pub(crate) incoming: Slab<Incoming>,
+    pub(crate) transfers: Transfers,
     pub(crate) events: VecDeque<Event>,
     pub(crate) port_ops: Vec<PortOp>,
     pub(crate) dirty: Vec<LinkId>,
@@ -189,22 +160,23 @@ pub(crate) struct Core {
     pub(crate) notes: Vec<VecDeque<Note>>,
     /// How many those are.
     pub(crate) notes_waiting: usize,
-    pub(crate) landing_bytes: u64,
-    /// Of these, bytes of landings that wait for values nobody has offered yet.
-    pub(crate) ahead_bytes: u64,
-    /// What came before its turn. It is little and short: what it overtook is on its way.
-    pub(crate) early: Vec<Early>,
-    /// Demands whose landing went with a connection, by link: each wants another.
-    pub(crate) renewals: VecDeque<(LinkId, Ticket)>,
-    /// Offers that are wanted and wait for landing budget or arena room.
-    pub(crate) fetch_backlog: Backlog,
-    /// The fabric opens no landings.
-    pub(crate) unopened: Option<Unopened>,
+    /// What came before its turn.
+    pub(crate) early: Reorder<Arrived<Value>>,
     pub(crate) observer: Arc<dyn Observer>,
     /// Which peers' shards are done with which steps.
     pub(crate) partings: Partings,
     pub(crate) stages: Stages,
     pub(crate) stats: ShardStats,
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        for op in self.port_ops.drain(..) {
+            if let PortOp::OpenAndAsk(landing) = op {
+                self.transfers.come_home(landing.room);
+            }
+        }
+    }
 }
 
 impl std::fmt::Debug for Core {
@@ -291,7 +263,7 @@ impl Core {
     }
 
     /// Brings an outcome to its waiter. A value that the waiter does not want any more comes back.
-    #[inline]
+    #[inline(always)]
     pub(super) fn bring(
         &mut self,
         waiter: Waiter,
@@ -306,7 +278,7 @@ impl Core {
         None
     }
 
-    /// As [`Core::bring`], to one who is no task of this shard.
+    /// As [`Core::bring`], to a waiter that is no task of this shard.
     #[inline(never)]
     fn bring_outside(
         &mut self,
@@ -317,8 +289,8 @@ impl Core {
         match waiter {
             Waiter::Task { .. } => return outcome.ok(),
             Waiter::Wait(ticket) => match self.waits.remove(ticket) {
-                Some(Wait::Cell { cell, stops, .. }) => {
-                    return self.bring_to_cell(&cell, stops.as_ref(), trace, outcome);
+                Some(Wait::Outside { reply, stops, .. }) => {
+                    return self.bring_to_thread(&reply, stops.as_ref(), trace, outcome);
                 }
                 Some(Wait::Neighbour { shard, theirs, .. }) => {
                     self.note(
@@ -356,7 +328,7 @@ impl Core {
         self.complete(waiter, Ok(handed));
     }
 
-    /// A value leaves the table for one who waits.
+    /// A value leaves the table for a waiter.
     #[inline]
     pub(super) fn handed(&mut self, value: Value, from: Origin) -> Handed {
         self.stats.delivered += 1;
@@ -403,7 +375,7 @@ impl Core {
         }
     }
 
-    /// As [`Core::watch_link`], for a link whose credit somebody waits for.
+    /// As [`Core::watch_link`], for a link whose credit a send waits for.
     #[cold]
     fn watch_awaited(&mut self, link: LinkId) {
         self.stir(link);
@@ -444,6 +416,15 @@ impl Core {
     /// The full key of a slot, for messages to people.
     pub(crate) fn key_of(&self, slot: Slot) -> Option<Key> {
         self.keys.at(slot.key).map(|entry| entry.key.at(slot.at))
+    }
+
+    #[inline]
+    pub(crate) const fn slot_of(key: KeyId, point: Point) -> Slot {
+        Slot {
+            step: point.step,
+            key,
+            at: point.at,
+        }
     }
 
     #[inline]

@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 
 use super::anteroom::place;
-use super::call::{Note, PendingItem, PendingWhat, ShardStats};
 use super::core::{Core, Wait};
-use super::faults;
 use super::ids::{LinkId, TaskId};
 use super::peers::PeerState;
 use super::value::{Value, Waiter};
 use crate::channel::WriteEnd;
 use crate::fabric::Write;
-use crate::ground::{Key, Status, StepId};
+use crate::ground::{Key, Status, StepId, faults};
+use crate::mail::call::Note;
+use crate::mail::{PendingItem, PendingWhat, ShardStats};
 use crate::memory::Tensor;
-use crate::rendezvous::PendingKind;
+use crate::rendezvous::{PendingKind, Slot};
 use crate::wire::Ticket;
 
 impl Core {
@@ -30,10 +30,15 @@ impl Core {
             return Err(faults::own_incarnation(wanted, self.incarnation));
         }
         let id = self.intern(key)?;
-        self.send(step, id, key.frame_iter(), tensor, is_dead)
+        let slot = Slot {
+            step,
+            key: id,
+            at: key.frame_iter(),
+        };
+        self.send(self.way(id)?, slot, tensor, is_dead)
     }
 
-    /// True if the table holds so much that the next send could be refused, or somebody waits for room.
+    /// True if the table holds so much that the next send could be refused, or a send waits for room.
     #[inline]
     pub(crate) fn is_pressed(&self) -> bool {
         let stats = self.table.stats();
@@ -66,41 +71,7 @@ impl Core {
         }
     }
 
-    /// No landing could be opened for a demand: without an offer it goes without one; with one it waits.
-    pub(crate) fn no_landing(&mut self, link: LinkId, ticket: Ticket, len: usize) {
-        let Some(entry) = self.links.at_mut(link) else {
-            return;
-        };
-        let Some(demand) = entry.channel.demand_at(ticket).copied() else {
-            return;
-        };
-        if demand.offer.is_some() {
-            let offer = Ticket::unpack(demand.tag as u32);
-            if self.landing_bytes > 0 && demand.is_asked {
-                // The peer knows its ticket, and may answer it yet.
-                self.renewals.push_front((link, ticket));
-            } else if self.landing_bytes > 0 {
-                entry.channel.settle(ticket);
-                self.fetch_backlog.push_front(link, offer);
-            } else {
-                entry.channel.settle(ticket);
-                // Nothing is in the way that could go: the arena cannot hold this value.
-                let slot = crate::rendezvous::Slot {
-                    step: demand.point.step,
-                    key: demand.key,
-                    at: demand.point.at,
-                };
-                let status = faults::arena_unfit(len);
-                self.observer.step_ended(slot.step, &status);
-                self.abort(slot.step, &status);
-                self.tell_neighbours(slot.step, &status);
-            }
-        } else {
-            self.ask_bare(link, ticket);
-        }
-    }
-
-    /// A task is gone: nobody waits for it any more.
+    /// A task is gone: its receives are removed.
     pub(crate) fn forget_task(&mut self, task: TaskId) {
         let mut gone = Vec::new();
         self.table.waiting(|_, id, waiter, _| {
@@ -112,11 +83,8 @@ impl Core {
             self.unlink(id);
         }
         self.give_back_events(task);
-        let away: Vec<_> = self
-            .waits
-            .tickets()
-            .filter(|&ticket| matches!(self.waits.at(ticket), Some(Wait::Away { task: of, .. }) if *of == task))
-            .collect();
+        let is_away = |wait: &Wait| matches!(wait, Wait::Away { task: of, .. } if *of == task);
+        let away = self.waits.picked(is_away);
         for ticket in away {
             if let Some(Wait::Away { shard, .. }) = self.waits.remove(ticket) {
                 self.note(
@@ -168,8 +136,8 @@ impl Core {
         self.anteroom.fail(status, |_| true);
         let waits: Vec<_> = self.waits.tickets().collect();
         for ticket in waits {
-            if let Some(Wait::Cell { cell, .. }) = self.waits.remove(ticket) {
-                cell.complete(Err(status.clone()));
+            if let Some(Wait::Outside { reply, .. }) = self.waits.remove(ticket) {
+                self.tell_outside(&reply, 0, Err(status.clone()));
             }
         }
     }
@@ -233,7 +201,7 @@ impl Core {
             waiting_sends: self.anteroom.len() as u64,
             waiting: u64::from(table.waiters),
             leases: self.leases.out() as u64,
-            landing_bytes: self.landing_bytes,
+            landing_bytes: self.transfers.landing_bytes(),
             arena_in_use: pool.in_use_bytes,
             arena_mapped: pool.mapped_bytes,
             peers_up: peers_up as u64,

@@ -1,17 +1,17 @@
 //! Failing: what ends when a peer is gone, or comes back as another life.
 //!
-//! It closes nothing: connections and epochs are `peers.rs`'s. Here are those who wait for the peer, or of it.
+//! It closes nothing: connections and epochs are `peers.rs`'s. Here end the waits for the peer, and the peer's own
+//! waits.
 
 use super::core::{Core, Wait};
-use super::faults;
 use super::ids::PeerId;
 use super::keys::{KeyEntry, Route};
 use super::peers::PeerState;
+use super::transfers::TransferId;
 use super::value::{Value, Waiter};
 use crate::channel::Rule;
-use crate::ground::{Incarnation, Status};
+use crate::ground::{Incarnation, Status, faults};
 use crate::rendezvous::{Ended, KeyId, Slot};
-use crate::wire::Ticket;
 
 impl Core {
     /// The peer came back as another: what was bound to the former incarnation fails.
@@ -36,7 +36,7 @@ impl Core {
     pub(crate) fn fail_peer(&mut self, at: PeerId, status: &Status) {
         self.fail_keys(
             status,
-            |entry| matches!(entry.route, Route::Out { peer } | Route::In { peer } if peer == at),
+            |entry| matches!(entry.way.route, Route::Out { peer } | Route::In { peer } if peer == at),
         );
         let Some(peer) = self.peers.at(at) else {
             return;
@@ -72,7 +72,7 @@ impl Core {
                     self.stats.dropped += 1;
                     drop(self.taken(value));
                 }
-                Ended::Offer { token, .. } => self.drop_incoming(Ticket::unpack(token as u32)),
+                Ended::Offer { token, .. } => self.drop_incoming(TransferId::from_token(token)),
             }
         }
     }
@@ -88,9 +88,9 @@ impl Core {
         } = &*self;
         table.waiting(|slot, id, waiter, _| {
             let Waiter::Wait(ticket) = waiter else { return };
-            let route = keys.at(slot.key).map(|entry| entry.route);
+            let route = keys.at(slot.key).map(|entry| entry.way.route);
             if route == Some(Route::In { peer: at })
-                && let Some(&Wait::Cell { expected, .. }) = waits.at(ticket)
+                && let Some(&Wait::Outside { expected, .. }) = waits.at(ticket)
                 && !expected.is_current()
                 && expected != found
             {
@@ -123,18 +123,18 @@ impl Core {
     /// Why nothing will come under a key of ours that names this life of its source: the peer lives another.
     #[inline]
     pub(crate) fn stranger_fault(&self, id: KeyId, wanted: Incarnation) -> Option<Status> {
-        match self.keys.at(id)?.route {
+        match self.keys.at(id)?.way.route {
             Route::In { peer } => self.incarnation_fault(wanted, peer),
             _ => None,
         }
     }
 
-    /// A demand failed: those who wait at its key hear why.
+    /// A demand failed: the waiters at its key are told why.
     pub(super) fn fail_waiters(&mut self, slot: Slot, status: &Status) {
         self.fail_waiters_from(slot, 0, status);
     }
 
-    /// As [`Core::fail_waiters`], for those who wait for the value of `first` or a later one.
+    /// As [`Core::fail_waiters`], for waiters for the value of ordinal `first` or a later one.
     pub(super) fn fail_waiters_from(&mut self, slot: Slot, first: u32, status: &Status) {
         let mut waiting = Vec::new();
         self.table.waiting(|at, id, _, ordinal| {

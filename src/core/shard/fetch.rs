@@ -1,22 +1,22 @@
-//! Fetching: what a receiver does for a large value. Leases where the sender's memory can be read in place,
-//! landings and one-sided writes where it cannot, and requests when the sender may be out of push credit.
+//! Fetching: what a receiver does for a large value. It leases if the sender's memory can be read in place, opens
+//! landings for one-sided writes if it cannot, and sends requests if the sender may be out of push credit.
 
-use super::core::{Core, Incoming, PortOp};
+use super::budget::{Place, Room};
+use super::core::{Core, PortOp};
 use super::ids::{LinkId, NO_LINK, PeerId};
-use super::peers::Link;
-use super::recorder::What;
-use super::value::{NOT_LENT, Path, Value, Waiter};
-use crate::channel::heard::Accepted;
-use crate::channel::{Demand, OfferHeard, Rule};
-use crate::fabric::Landing;
+use super::transfers::{Incoming, Next, Opening, ToOpen, TransferId};
+use super::value::{NOT_LENT, Value, Waiter};
+use crate::channel::{Accepted, Demand, Rule};
 use crate::ground::Nanos;
 use crate::memory::{Buffer, Tensor};
 use crate::rendezvous::{Arrival, Arrived, Slot, Withdrawn};
+use crate::trace::Path;
+use crate::trace::recorder::What;
 use crate::wire::Ticket;
 
 impl Core {
     /// The bytes of an offer are here: it becomes a value in its place in line.
-    pub(crate) fn supply(&mut self, incoming: &Incoming, ticket: Ticket, tensor: Tensor) {
+    pub(crate) fn supply(&mut self, incoming: &Incoming, id: TransferId, tensor: Tensor) {
         let Incoming {
             offer,
             link,
@@ -43,11 +43,10 @@ impl Core {
             return self.arrive_unordered(incoming, value, bytes);
         }
         let mut matched = Vec::new();
-        let token = u64::from(ticket.packed());
         let left = self.table.supply(
             self.now,
             incoming.slot,
-            token,
+            id.token(),
             value,
             bytes,
             &mut |waiter, value, from| {
@@ -77,71 +76,77 @@ impl Core {
         }
     }
 
-    /// Somebody wants an offer's bytes: a landing is opened for them when there is budget.
-    pub(crate) fn fetch(&mut self, ticket: Ticket) {
-        let Some(incoming) = self.incoming.at_mut(ticket) else {
-            return;
-        };
-        if std::mem::replace(&mut incoming.is_wanted, true) || incoming.region.is_some() {
-            // A region is read in place as soon as its segment is mapped.
-            return;
-        }
-        let link = incoming.link;
-        if incoming.lent.is_some() && self.take_back(ticket) {
-            return;
-        }
-        self.fetch_backlog.push_back(link, ticket);
-        self.fetch_more();
+    /// A receiver wants an offer's bytes.
+    pub(crate) fn fetch(&mut self, id: TransferId) {
+        let next = self.transfers.want(id);
+        self.go_on(id, next);
     }
 
-    /// Opens landings for wanted offers while there is budget: each link in its turn, and of a link the oldest first.
+    /// Does what an offer needs next.
+    pub(super) fn go_on(&mut self, id: TransferId, next: Next) {
+        match next {
+            Next::Nothing => {}
+            Next::Lease => self.read_in_place(id),
+            Next::TakeBack(lent) => self.take_back(id, lent),
+            Next::Open => self.fetch_more(),
+            Next::Decline(link, offer) => self.decline(link, &offer),
+        }
+    }
+
+    /// Opens landings for wanted offers while there is budget.
     pub(crate) fn fetch_more(&mut self) {
-        if self.is_barred() || !self.renew_more() {
-            return;
+        if !self.transfers.is_barred(self.now) {
+            self.open_landings();
         }
+    }
+
+    pub(super) fn open_landings(&mut self) {
         let mut passed = 0;
-        while passed < self.fetch_backlog.links() {
-            let Some((link, ticket)) = self.fetch_backlog.front() else {
-                return;
+        loop {
+            let links = &self.links;
+            let bare = |link, ticket| {
+                let demand = links.at(link)?.channel.demand_at(ticket).copied();
+                demand.filter(Demand::is_bare)
             };
-            let Some(incoming) = self.incoming.at(ticket).copied() else {
-                self.fetch_backlog.pop();
-                continue;
-            };
-            let size = incoming.offer.size;
-            if !self.has_budget(size, false) {
-                // It keeps its turn: a large value would never find room behind small ones.
-                return;
+            match self.transfers.next_opening(&mut passed, bare) {
+                None => return,
+                Some(Opening::Bare(link, ticket)) => self.ask_bare(link, ticket),
+                Some(Opening::Again(landing)) => self.port_ops.push(PortOp::OpenAndAsk(landing)),
+                Some(Opening::Offer(id, incoming, room)) => {
+                    passed = match self.accept(id, &incoming, room) {
+                        true => 0,
+                        false => passed + 1,
+                    };
+                }
             }
-            let point = Self::point_of(incoming.slot);
-            let tag = u64::from(ticket.packed());
-            let mut demand = Demand::new(tag, incoming.slot.key, point, incoming.ordinal);
-            demand.offer = Some(incoming.offer);
-            demand.meta = Some(incoming.offer.meta);
-            demand.wants_landing = true;
-            let has_share = self.has_share(link, size);
-            let entry = self.links.at_mut(link).filter(|_| has_share);
-            let Some(request) = entry.and_then(|entry| entry.channel.demand(demand).ok()) else {
-                self.fetch_backlog.pass();
-                passed += 1;
-                continue;
-            };
-            passed = 0;
-            self.fetch_backlog.pop();
-            if incoming.trace != 0 {
-                self.remember(What::Fetched, incoming.slot, size, size);
-            }
-            let room = self.enter(size, false);
-            self.links[link].fetching += size;
-            let meta = incoming.offer.meta;
-            self.port_ops.push(PortOp::OpenAndAsk {
-                link,
-                ticket: request,
-                meta,
-                patience_ns: 0,
-                room,
-            });
         }
+    }
+
+    /// A demand accepts an offer, with a landing. False if its link takes none now.
+    fn accept(&mut self, id: TransferId, incoming: &Incoming, room: Room) -> bool {
+        let Incoming {
+            link, slot, offer, ..
+        } = *incoming;
+        let point = Self::point_of(slot);
+        let mut demand =
+            Demand::new(id.token(), slot.key, point, incoming.ordinal).landing_for(offer.meta);
+        demand.offer = Some(offer);
+        let entry = self.links.at_mut(link);
+        let Some(ticket) = entry.and_then(|entry| entry.channel.demand(demand).ok()) else {
+            self.transfers.pass(link, id, room);
+            return false;
+        };
+        if incoming.trace != 0 {
+            self.remember(What::Fetched, slot, offer.size, offer.size);
+        }
+        self.port_ops.push(PortOp::OpenAndAsk(ToOpen {
+            link,
+            ticket,
+            meta: offer.meta,
+            patience_ns: 0,
+            room,
+        }));
+        true
     }
 
     /// A receive waits for a peer's value: whether it must be asked for.
@@ -189,24 +194,22 @@ impl Core {
             return;
         };
         let Some(size) = meta.size() else { return };
-        if !self.has_budget(size, true) {
+        let Some(room) = self.transfers.room_ahead(link, size) else {
             // Beyond the budget a request goes without a landing.
             return self.ask(link, slot, ordinal, deadline);
-        }
-        let mut demand = Demand::new(u64::MAX, slot.key, Self::point_of(slot), ordinal);
-        demand.meta = Some(meta);
-        demand.wants_landing = true;
-        let entry = &mut self.links[link];
-        if let Ok(ticket) = entry.channel.demand(demand) {
-            let room = self.enter(size, true);
-            self.port_ops.push(PortOp::OpenAndAsk {
-                link,
-                ticket,
-                meta,
-                patience_ns,
-                room,
-            });
-        }
+        };
+        let demand =
+            Demand::new(u64::MAX, slot.key, Self::point_of(slot), ordinal).landing_for(meta);
+        let Ok(ticket) = self.links[link].channel.demand(demand) else {
+            return self.transfers.come_home(room);
+        };
+        self.port_ops.push(PortOp::OpenAndAsk(ToOpen {
+            link,
+            ticket,
+            meta,
+            patience_ns,
+            room,
+        }));
     }
 
     const fn patience(&self, deadline: Nanos) -> u64 {
@@ -236,7 +239,10 @@ impl Core {
             if matches!(waiter, Waiter::Asked(_)) {
                 return;
             }
-            if keys.at(slot.key).is_some_and(|entry| entry.link == link) {
+            if keys
+                .at(slot.key)
+                .is_some_and(|entry| entry.way.link == link)
+            {
                 wanted.push((slot, ordinal));
             }
         });
@@ -247,7 +253,7 @@ impl Core {
 
     /// A demand belongs to its key: when fewer wait there than have asked, the youngest demands are taken back.
     pub(crate) fn settle_demands(&mut self, slot: Slot) {
-        if let Some(link) = self.keys.at(slot.key).map(|entry| entry.link)
+        if let Some(link) = self.keys.at(slot.key).map(|entry| entry.way.link)
             && link != NO_LINK
         {
             self.settle_demands_of(link, slot);
@@ -277,7 +283,7 @@ impl Core {
             demand.key == slot.key
                 && demand.point == point
                 && demand.offer.is_none()
-                && !demand.is_cancelled
+                && !demand.is_over()
         });
         let ordinal_of = |ticket| {
             entry
@@ -299,27 +305,24 @@ impl Core {
     }
 
     /// A one-sided write into one of our landings is complete.
-    pub(crate) fn landed(&mut self, link: LinkId, ticket: Ticket, len: u64, mut buffer: Buffer) {
-        self.leave(link, self.room_of(link, ticket, buffer.len()));
+    pub(crate) fn landed(&mut self, place: Place, len: u64, mut buffer: Buffer) {
+        self.transfers.quiet(place);
+        let link = self.link_of(place.port, place.qp);
         let demand = self
             .links
             .at_mut(link)
-            .and_then(|entry| entry.channel.landed(ticket));
+            .and_then(|entry| entry.channel.landed(place.demand()));
         let (Some(demand), Some(meta)) = (demand, demand.and_then(|demand| demand.meta)) else {
             drop(buffer);
             return self.fetch_more();
         };
         buffer.truncate(len as usize);
-        let slot = Slot {
-            step: demand.point.step,
-            key: demand.key,
-            at: demand.point.at,
-        };
+        let slot = Self::slot_of(demand.key, demand.point);
         match (buffer.into_tensor(meta), demand.offer) {
             (Ok(tensor), Some(_)) => {
-                let offer = Ticket::unpack(demand.tag as u32);
-                if let Some(incoming) = self.incoming.remove(offer) {
-                    self.supply(&incoming, offer, tensor);
+                let id = TransferId::from_token(demand.tag);
+                if let Some(incoming) = self.transfers.end(id) {
+                    self.supply(&incoming, id, tensor);
                 }
             }
             (Ok(tensor), None) => {
@@ -334,12 +337,7 @@ impl Core {
                 };
                 // Frames that were sent before may still be on their way, whether anything is asked or not.
                 if self.settings.rules.on(Rule::NoOrderBetweenLanes) {
-                    self.arrive_in_turn(
-                        link,
-                        slot,
-                        demand.ordinal,
-                        crate::rendezvous::Arrived::Value(value),
-                    );
+                    self.arrive_in_turn(link, slot, demand.ordinal, Arrived::Value(value));
                 } else {
                     self.arrive(link, slot, demand.ordinal, value);
                 }
@@ -351,58 +349,14 @@ impl Core {
     }
 
     /// A landing came home with nothing in it.
-    pub(crate) fn quiet(&mut self, link: LinkId, ticket: Ticket, buffer: Buffer) {
-        self.leave(link, self.room_of(link, ticket, buffer.len()));
+    pub(crate) fn quiet(&mut self, place: Place, buffer: Buffer) {
+        self.transfers.quiet(place);
         drop(buffer);
+        let link = self.link_of(place.port, place.qp);
         if let Some(entry) = self.links.at_mut(link) {
-            entry.channel.quiet(ticket);
+            entry.channel.quiet(place.demand());
         }
         self.fetch_more();
-    }
-
-    /// A link's epoch is about to end: what its landings wait for comes no more.
-    pub(crate) fn forget_ahead(&mut self, link: LinkId) {
-        let Some(Link { channel, .. }) = self.links.at(link) else {
-            return;
-        };
-        for ticket in channel.demands(|demand| demand.has_landing && demand.offer.is_none()) {
-            let size = channel
-                .demand_at(ticket)
-                .and_then(|demand| demand.meta?.size());
-            self.ahead_bytes = self.ahead_bytes.saturating_sub(size.unwrap_or(0));
-        }
-    }
-
-    /// A write that served an accepted offer did not arrive: the value is on offer again, under another ticket.
-    pub(crate) fn offered_again(
-        &mut self,
-        link: LinkId,
-        ticket: Ticket,
-        accepted: &Accepted,
-        offer: &OfferHeard,
-    ) {
-        let again = Accepted {
-            ticket: offer.offer,
-            lines: accepted.lines,
-            ..*accepted
-        };
-        match self.incoming.at_mut(ticket) {
-            Some(incoming) if incoming.offer.ticket == accepted.ticket => {
-                incoming.offer = again;
-                incoming.region = offer.region;
-                incoming.lent = offer.lent;
-                incoming.is_wanted = offer.region.is_some();
-                if incoming.is_wanted {
-                    self.read_in_place(ticket);
-                } else {
-                    self.fetch(ticket);
-                }
-            }
-            _ => {
-                // Nobody wants it any more. Its lines went back when it was given up.
-                self.decline(link, &Accepted { lines: 0, ..again });
-            }
-        }
     }
 
     /// Every receive that waits at a slot asks, unless enough ask already.
@@ -424,7 +378,7 @@ impl Core {
             demand.key == slot.key
                 && demand.point == point
                 && demand.ordinal == ordinal
-                && !demand.is_cancelled
+                && !demand.is_over()
         };
         if self.links[link].channel.demands(is_same).is_empty() {
             self.ask(link, slot, ordinal, Nanos::NEVER);
@@ -433,50 +387,34 @@ impl Core {
 
     /// The landing of a demand is closed; Landed or Quiet follows.
     pub(crate) fn close_landing(&mut self, link: LinkId, ticket: Ticket) {
-        let Some(entry) = self.links.at(link) else {
+        let Some(qp) = self.links.at(link).and_then(|entry| entry.qp) else {
             return;
         };
-        if let Some((port, qp)) = entry.qp {
-            let landing = Landing {
-                index: ticket.index,
-                generation: ticket.generation,
-            };
-            self.port_ops
-                .push(PortOp::CloseLanding { port, qp, landing });
-        }
+        let place = Place::new(qp, ticket);
+        self.port_ops.push(PortOp::CloseLanding(place));
         if !self.settings.rules.on(Rule::Quiet) {
             // With the rule off the landing counts as home at once, though something may still write there.
-            let size = entry
-                .channel
-                .demand_at(ticket)
-                .and_then(|demand| demand.meta)
-                .and_then(|meta| meta.size());
-            let room = self.room_of(link, ticket, size.unwrap_or(0) as usize);
-            self.leave(link, room);
+            self.transfers.quiet(place);
         }
     }
 
     /// An offer we had accepted is gone at its sender.
-    pub(crate) fn withdraw(&mut self, link: LinkId, slot: Slot, ticket: Ticket, offer: &Accepted) {
-        if self
-            .incoming
-            .at(ticket)
-            .is_none_or(|incoming| incoming.offer.ticket != offer.ticket)
-        {
+    pub(crate) fn withdraw(&mut self, link: LinkId, slot: Slot, id: TransferId, offer: &Accepted) {
+        let known = self.transfers.at(id);
+        if known.is_none_or(|incoming| incoming.offer.ticket != offer.ticket) {
             return;
         }
-        self.incoming.remove(ticket);
+        self.transfers.end(id);
         self.return_lines(link, offer.lines);
         let (mut matched, mut wanted, mut asked) = (Vec::new(), None, None);
-        let token = u64::from(ticket.packed());
         self.table
-            .withdraw(slot, token, &mut |outcome| match outcome {
+            .withdraw(slot, id.token(), &mut |outcome| match outcome {
                 Withdrawn::Matched(waiter, value, from) => matched.push((waiter, value, from)),
                 Withdrawn::Wanted(token) => wanted = Some(token),
                 Withdrawn::Ask(ordinal) => asked = Some(ordinal),
             });
         if let Some(token) = wanted {
-            self.fetch(Ticket::unpack(token as u32));
+            self.fetch(TransferId::from_token(token));
         }
         if let Some(ordinal) = asked {
             self.ask(link, slot, ordinal, Nanos::NEVER);
@@ -485,15 +423,14 @@ impl Core {
     }
 
     /// An offer in the table ended with its step or its peer.
-    pub(crate) fn drop_incoming(&mut self, ticket: Ticket) {
-        let Some(incoming) = self.incoming.remove(ticket) else {
+    pub(crate) fn drop_incoming(&mut self, id: TransferId) {
+        let Some(incoming) = self.transfers.end(id) else {
             return;
         };
-        let tag = u64::from(ticket.packed());
+        let tag = id.token();
         let Some(entry) = self.links.at_mut(incoming.link) else {
             return;
         };
-        entry.unmapped.retain(|&waiting| waiting != ticket);
         // A demand that accepted it before it was offered again has its answer, and waits for its landing alone.
         let ticket = incoming.offer.ticket;
         let asked = entry.channel.demands(|demand| {
@@ -508,40 +445,6 @@ impl Core {
             }
             self.return_lines(incoming.link, incoming.offer.lines);
             self.touch(incoming.link);
-        }
-    }
-
-    /// A link's epoch ended: its offers are gone.
-    pub(crate) fn forget_incoming(&mut self, link: LinkId) {
-        let gone: Vec<_> = self
-            .incoming
-            .tickets()
-            .filter(|&ticket| {
-                self.incoming
-                    .at(ticket)
-                    .is_some_and(|incoming| incoming.link == link)
-            })
-            .collect();
-        for ticket in gone {
-            self.incoming.remove(ticket);
-        }
-    }
-
-    /// A link's epoch ended: what its peer asked for is asked no more.
-    pub(crate) fn forget_asked(&mut self, link: LinkId) {
-        let gone: Vec<_> = self
-            .asked
-            .tickets()
-            .filter(|&ticket| {
-                self.asked
-                    .at(ticket)
-                    .is_some_and(|asked| asked.link == link)
-            })
-            .collect();
-        for ticket in gone {
-            if let Some(id) = self.asked.remove(ticket).and_then(|asked| asked.id) {
-                self.table.cancel(id);
-            }
         }
     }
 }

@@ -1,20 +1,20 @@
-//! Forgetting: keys that nothing refers to any more, and peers that are gone and whom no key names.
+//! Forgetting: keys that nothing refers to any more, and peers that are gone and that no key names.
 //!
 //! A shard that knows more keys than [`Settings::idle_keys`](super::Settings::idle_keys) looks at a few for each one
 //! that it meets anew, and forgets those that were not used since the hand last came by. So what is kept is bounded by
-//! that and by what is in use, and nobody waits for a sweep.
+//! that and by what is in use, and no caller waits for a sweep.
 //!
 //! What keeps a key: a rendezvous point of a step that has not ended, since its ordinals are counted there; a frame,
 //! a demand, an offer or a write of its link that is not over; a send that waits for room; a value that came before its
 //! turn; a prepared handle; a neighbour that knows its number. What a peer calls by a number stays as well, until the
-//! peer forgets it too: each side takes its own number back as soon as the key rests there, and the last one to do so
-//! lets it go on both.
+//! peer forgets it too: each side takes its own number back as soon as the key rests there, and the last to do so frees
+//! it on both.
 
-use super::call::Note;
 use super::core::Core;
-use super::ids::{LinkId, NO_LINK, PeerId};
+use super::ids::{Id, LinkId, NO_LINK, PeerId};
 use super::leasing::link_of;
 use super::peers::{Peer, PeerState};
+use crate::mail::call::Note;
 use crate::rendezvous::KeyId;
 
 /// Keys looked at for each one that is met anew beyond the bound: with eight the hand has been round, and round again,
@@ -65,7 +65,8 @@ impl Core {
         let Some(entry) = self.keys.at(id) else {
             return false;
         };
-        let (link, owner, owner_id, told) = (entry.link, entry.owner, entry.owner_id, entry.told);
+        let (link, owner, owner_id, told) =
+            (entry.way.link, entry.way.owner, entry.owner_id, entry.told);
         if let Some(entry) = self.links.at_mut(link) {
             let has_told = entry.channel.forget_key(id);
             entry.seen.remove(&id);
@@ -93,13 +94,13 @@ impl Core {
         let Some(entry) = self.keys.at(id) else {
             return false;
         };
-        let link = self.links.at(entry.link);
+        let link = self.links.at(entry.way.link);
         entry.prepared > 0
             || entry.pins > 0
             || entry.asked > 0
             || self.table.is_used(id)
             || link.is_some_and(|link| link.channel.is_busy_with(id))
-            || self.early.iter().any(|early| early.slot.key == id)
+            || self.early.has(|slot| slot.key == id)
             || self.anteroom.has_key(id)
     }
 
@@ -115,8 +116,8 @@ impl Core {
         }
     }
 
-    /// The place of a peer that is gone, whom no key names and of whom nothing is left: another may have it. What its
-    /// links have of memory goes to links to come.
+    /// The place of a peer that is gone, that no key names and of which nothing is left: another peer may have it. What
+    /// its links have of memory goes to links to come.
     pub(super) fn vacant_peer(&mut self) -> Option<PeerId> {
         let Self { links, leases, .. } = &*self;
         // A lease that outlives its peer names its link.
@@ -132,7 +133,7 @@ impl Core {
         let at = self.peers.position(is_vacant)?;
         let links = std::mem::take(&mut self.peers[at].links);
         self.spare_links(links);
-        self.stages.compare(at, None);
+        self.stages.compare(at.row(), None);
         Some(at)
     }
 

@@ -1,12 +1,12 @@
-//! Home: what of a shard only its own thread does, when others turn it too.
+//! Home: what only a shard's own thread does, when other threads turn it too.
 //!
-//! Tasks are started, and run, on the thread where they were pinned. What a caller that turns the shard finds of that
-//! in the mailbox it leaves, in order, for the thread.
+//! Tasks are started, and run, on the thread where they were pinned. A caller that turns the shard sets such calls of
+//! the mailbox aside, in order, for the thread.
 
+use super::Call;
 use super::Shard;
-use super::call::Call;
-use super::mailbox::refuse;
 use crate::ground::Status;
+use crate::mail::mailbox::refuse;
 
 impl Shard {
     /// From now on its own thread turns it: what was left for that is done.
@@ -17,8 +17,8 @@ impl Shard {
         }
     }
 
-    /// From now on a caller turns it, or its own thread again. The time is read anew, for nobody has for a while; what
-    /// is due by it is done in the next turn.
+    /// From now on a caller turns it, or its own thread again. The clock is read anew, as it was not read for a while;
+    /// what is due by it is done in the next turn.
     #[inline]
     pub(crate) fn resume(&mut self, is_home: bool) {
         self.is_home = is_home;

@@ -3,8 +3,8 @@
 //! It knows names, not values. The number is exact: two keys alive never share one, because a look-up compares
 //! names and not only their hash. A number whose key was forgotten is given out again.
 //!
-//! A hand goes round over the keys, as in CLOCK: it takes from each the mark of its use, and stops at one that had
-//! none since it last came by. Whether that one may be forgotten is decided in `forgetting.rs`.
+//! A hand goes round over the keys, as in CLOCK: it clears each key's use mark, and stops at one that was not marked
+//! since it last came by. Whether that one may be forgotten is decided in `forgetting.rs`.
 
 use super::ids::{LinkId, PeerId};
 use crate::ground::{Incarnation, Key};
@@ -23,15 +23,21 @@ pub(crate) enum Route {
     Foreign,
 }
 
+/// What a send or a receive must know of its key: one look.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Way {
+    pub(crate) route: Route,
+    /// The shard of this process that owns the key.
+    pub(crate) owner: u16,
+    /// The link it travels by; `NO_LINK` while the peer is not connected.
+    pub(crate) link: LinkId,
+}
+
 /// A key and what the shard knows of it.
 #[derive(Debug)]
 pub(crate) struct KeyEntry {
     pub(crate) key: Key,
-    pub(crate) route: Route,
-    /// The shard of this process that owns it.
-    pub(crate) owner: u16,
-    /// The link it travels by; `NO_LINK` while the peer is not connected.
-    pub(crate) link: LinkId,
+    pub(crate) way: Way,
     /// The number the owner gave it, when another shard owns it and has told.
     pub(crate) owner_id: Option<KeyId>,
     /// How often the owner has told its number: as often it takes note of it.
@@ -53,9 +59,7 @@ impl KeyEntry {
     pub(crate) const fn new(key: Key, route: Route, owner: u16, link: LinkId) -> Self {
         Self {
             key,
-            route,
-            owner,
-            link,
+            way: Way { route, owner, link },
             owner_id: None,
             told: 0,
             asked: 0,
@@ -68,7 +72,7 @@ impl KeyEntry {
 
     /// The peer at the other end, if it is one.
     pub(crate) const fn peer(&self) -> Option<PeerId> {
-        match self.route {
+        match self.way.route {
             Route::Out { peer } | Route::In { peer } => Some(peer),
             Route::Local | Route::Foreign => None,
         }
@@ -117,7 +121,7 @@ impl Keys {
             }
             if found == tag
                 && let Some(Some(entry)) = self.entries.get_mut(number as usize - 1)
-                && is_same(&entry.key, key)
+                && entry.key.is_of_route(key)
             {
                 entry.is_used = true;
                 return Some(KeyId(number - 1));
@@ -190,10 +194,13 @@ impl Keys {
         self.entries.get(id.0 as usize)?.as_ref()
     }
 
-    /// True if the number is of this key still, and of no other.
+    /// The way of a key, if the number is of this one still, and of no other.
     #[inline]
-    pub(crate) fn is(&self, id: KeyId, serial: u32) -> bool {
-        matches!(self.entries.get(id.0 as usize), Some(Some(entry)) if entry.serial == serial)
+    pub(crate) fn way(&self, id: KeyId, serial: u32) -> Option<Way> {
+        match self.entries.get(id.0 as usize) {
+            Some(Some(entry)) if entry.serial == serial => Some(entry.way),
+            _ => None,
+        }
     }
 
     #[inline]
@@ -289,14 +296,6 @@ pub(crate) fn parse(text: &str) -> Option<Key> {
         crate::ground::FrameIter::default(),
     )
     .ok()
-}
-
-#[inline]
-fn is_same(a: &Key, b: &Key) -> bool {
-    a.hash() == b.hash()
-        && a.edge() == b.edge()
-        && a.source() == b.source()
-        && a.destination() == b.destination()
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@
 //!   violation; an offer that is gone is stale, and the value is fetched as any other.
 //! * *Release o* stands behind *Offer p* in one stream, since p keeps the lease, and streams are repeated in order. So
 //!   o is there for as long as p may be taken, over any number of connections.
-//! * p ends once: by the owner's release, when it is taken or when nobody wants it any more, its step having ended. The
+//! * p ends once: by the owner's release, when it is taken, or when its step has ended and it is no longer wanted. The
 //!   end of the reader's own step leaves it, as it leaves what is read in place.
 //! * An epoch's end forgets p on both sides, and what was not taken is lost as any value on its way. o is kept and
 //!   recalled, like every lease. A lease of an epoch that is over is copied, unless a recall has renewed it; so is one
@@ -30,9 +30,11 @@
 //! * A lease goes back only if it leaves at once. One that waited for credit or a place on offer would keep its owner's
 //!   place, and two tasks that send on what they hold would wait for each other's.
 
-use super::core::{Core, Incoming};
+use super::core::Core;
 use super::ids::LinkId;
-use crate::channel::heard::Accepted;
+use super::transfers::{Incoming, TransferId};
+use crate::channel::Accepted;
+use crate::channel::Lent;
 use crate::ground::{MemoryKind, Region};
 use crate::memory::Tensor;
 use crate::wire::Ticket;
@@ -115,14 +117,11 @@ impl Core {
         (of == link && is_of_now).then(|| Ticket::unpack(token as u32))
     }
 
-    /// Somebody wants bytes of ours that a peer has sent back: they become a value where they lie. False if they are
-    /// on offer no more; then the peer is asked for them.
-    pub(crate) fn take_back(&mut self, ticket: Ticket) -> bool {
-        let Some(incoming) = self.incoming.at_mut(ticket) else {
-            return false;
-        };
-        let Some(lent) = incoming.lent else {
-            return false;
+    /// A receiver wants bytes of ours that a peer has sent back: they become a value where they lie. If they are on
+    /// offer no more, the peer is asked for them.
+    pub(super) fn take_back(&mut self, id: TransferId, lent: Lent) {
+        let Some(incoming) = self.transfers.at(id).copied() else {
+            return;
         };
         let entry = self.links.at_mut(incoming.link);
         let ours = entry.and_then(|entry| {
@@ -132,19 +131,17 @@ impl Core {
             Some(tensor)
         });
         let Some(tensor) = ours else {
-            incoming.lent = None;
-            return false;
+            let next = self.transfers.forgo_lent(id);
+            return self.go_on(id, next);
         };
-        let incoming = *incoming;
-        self.incoming.remove(ticket);
         self.touch(incoming.link);
-        self.supply(&incoming, ticket, tensor);
-        true
+        self.transfers.end(id);
+        self.supply(&incoming, id, tensor);
     }
 
-    /// A segment has been mapped: the offer that waited for it becomes a lease.
-    pub(crate) fn read_in_place(&mut self, ticket: Ticket) {
-        let Some(incoming) = self.incoming.at(ticket).copied() else {
+    /// An offer becomes a lease, if its segment is mapped.
+    pub(crate) fn read_in_place(&mut self, id: TransferId) {
+        let Some(incoming) = self.transfers.at(id).copied() else {
             return;
         };
         let Some(region) = incoming.region else {
@@ -152,27 +149,15 @@ impl Core {
         };
         match self.lease(incoming.link, region, &incoming.offer) {
             Ok(tensor) => {
-                self.incoming.remove(ticket);
-                self.supply(&incoming, ticket, tensor);
+                self.transfers.end(id);
+                self.supply(&incoming, id, tensor);
                 // It may have been taken at once, and be kept.
                 self.ask_when_pressed(incoming.link);
             }
-            Err(NoLease::Unmapped) => {
-                if let Some(entry) = self.links.at_mut(incoming.link) {
-                    entry.unmapped.push(ticket);
-                }
-            }
+            Err(NoLease::Unmapped) => {}
             Err(NoLease::Never) => {
-                if incoming.is_wanted {
-                    reached!("offered_again_and_no_lease");
-                }
-                if let Some(incoming) = self.incoming.at_mut(ticket) {
-                    incoming.region = None;
-                    incoming.is_wanted = false;
-                }
-                if incoming.is_wanted {
-                    self.fetch(ticket);
-                }
+                let next = self.transfers.forgo_lease(id);
+                self.go_on(id, next);
             }
         }
     }
@@ -184,13 +169,8 @@ impl Core {
         let Some(entry) = self.links.at_mut(link) else {
             return;
         };
-        let is_of_now =
-            |incoming: &Incoming| incoming.link == link && incoming.offer.ticket == offer;
-        if self
-            .incoming
-            .tickets()
-            .any(|ticket| self.incoming.at(ticket).is_some_and(is_of_now))
-        {
+        let is_of_now = |of: &Incoming| of.link == link && of.offer.ticket == offer;
+        if !self.transfers.pick(is_of_now).is_empty() {
             return;
         }
         let life = entry.channel.life() & LIFE_MASK;

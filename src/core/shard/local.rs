@@ -1,23 +1,24 @@
-//! What this process asks of the shard: sends, receives, cancels, ends of steps.
+//! What this process asks of the shard: sends, receives, cancels, and step ends.
 //!
 //! It may not post; what must go to a peer is left in the link's channel.
 
 use std::sync::Arc;
 
-use super::call::Note;
-use super::core::{Core, PortOp, Target, Wait};
-use super::faults;
+use super::core::{Core, PortOp, Reply, Target, Wait};
 use super::ids::{LinkId, NO_LINK, PeerId};
-use super::keys::Route;
-use super::recorder::What;
-use super::stops::Stops;
-use super::value::{Handed, NOT_LENT, Value, Waiter};
-use super::wait::WaitCell;
+use super::keys::{Route, Way};
+use super::transfers::TransferId;
+use super::value::{NOT_LENT, Value, Waiter};
 use crate::channel::{NoPush, Rule};
 use crate::fabric::{Landing, Token, Write};
-use crate::ground::{FrameIter, Key, Nanos, Status, StepId};
+use crate::ground::{Key, Nanos, Status, StepId, faults};
+use crate::mail::Handed;
+use crate::mail::call::Note;
+use crate::mail::stops::Stops;
+use crate::mail::wait::WaitCell;
 use crate::memory::Tensor;
 use crate::rendezvous::{self, KeyId, Origin, Pass, Refusal, Sent, Slot, WaiterId};
+use crate::trace::recorder::What;
 use crate::wire::Ticket;
 
 impl Core {
@@ -25,31 +26,33 @@ impl Core {
     #[inline]
     pub(crate) fn send(
         &mut self,
-        step: StepId,
-        id: KeyId,
-        at: FrameIter,
+        way: Way,
+        slot: Slot,
         tensor: Tensor,
         is_dead: bool,
     ) -> Result<LinkId, Status> {
-        let slot = Slot { step, key: id, at };
         if !self.anteroom.is_empty() {
             self.may_pass(slot, tensor.size() as u64)?;
         }
-        self.send_admitted(slot, tensor, is_dead)
+        self.send_admitted(way, slot, tensor, is_dead)
+    }
+
+    /// The way of a key of ours.
+    #[inline]
+    pub(crate) fn way(&self, id: KeyId) -> Result<Way, Status> {
+        let entry = self.keys.at(id).ok_or_else(faults::stale_key)?;
+        Ok(entry.way)
     }
 
     /// As [`Core::send`], for a value that goes before none that waits.
     #[inline]
     pub(crate) fn send_admitted(
         &mut self,
+        Way { route, owner, link }: Way,
         slot: Slot,
         tensor: Tensor,
         is_dead: bool,
     ) -> Result<LinkId, Status> {
-        let Some(entry) = self.keys.at(slot.key) else {
-            return Err(faults::stale_key());
-        };
-        let (route, owner, link) = (entry.route, entry.owner, entry.link);
         let trace = self.stages.take_sending();
         if owner != self.index {
             return self.send_to_owner(owner, slot, tensor, is_dead);
@@ -391,18 +394,11 @@ impl Core {
     pub(crate) fn recv(
         &mut self,
         key: Option<&Key>,
-        step: StepId,
-        id: KeyId,
-        at: FrameIter,
+        Way { route, link, .. }: Way,
+        slot: Slot,
         waiter: Waiter,
         deadline: Nanos,
     ) -> Option<WaiterId> {
-        let slot = Slot { step, key: id, at };
-        let Some(entry) = self.keys.at(id) else {
-            self.complete(waiter, Err(faults::stale_key()));
-            return None;
-        };
-        let (route, link) = (entry.route, entry.link);
         match route {
             Route::Local => {}
             Route::In { peer } => {
@@ -444,7 +440,7 @@ impl Core {
             }
             Ok(rendezvous::Received::Fetch { id, token }) => {
                 self.next_timer = self.next_timer.min(deadline);
-                self.fetch(Ticket::unpack(token as u32));
+                self.fetch(TransferId::from_token(token));
                 Some(id)
             }
             Ok(rendezvous::Received::Behind { id }) => {
@@ -460,49 +456,66 @@ impl Core {
         }
     }
 
-    /// An application thread waits.
-    pub(crate) fn recv_for_cell(
+    /// An application thread waits. Where it stands among those that wait, unless it has its outcome.
+    pub(crate) fn recv_outside(
         &mut self,
         key: &Key,
         step: StepId,
         deadline: Nanos,
-        cell: Arc<WaitCell<Handed>>,
+        reply: Reply,
         stops: Option<Stops>,
-    ) {
-        let id = match self.intern(key) {
-            Ok(id) => id,
+    ) -> Option<Ticket> {
+        let found = self.intern(key);
+        let (id, way) = match found.and_then(|id| Ok((id, self.way(id)?))) {
+            Ok(found) => found,
             Err(status) => {
-                cell.complete(Err(status));
-                return;
+                self.tell_outside(&reply, 0, Err(status));
+                return None;
             }
         };
-        let wait = Wait::Cell {
-            cell,
+        let wait = Wait::Outside {
+            reply,
             stops,
             id: None,
             expected: key.source_incarnation(),
         };
         let ticket = match self.waits.insert(wait) {
             Ok(ticket) => ticket,
-            Err(Wait::Cell { cell, .. }) => {
-                cell.complete(Err(faults::waiters_exhausted(self.settings.waiters)));
-                return;
+            Err(Wait::Outside { reply, .. }) => {
+                let status = faults::waiters_exhausted(self.settings.waiters);
+                self.tell_outside(&reply, 0, Err(status));
+                return None;
             }
-            Err(_) => return,
+            Err(_) => return None,
         };
-        if let Some(Wait::Cell { cell, .. }) = self.waits.at(ticket) {
+        if let Some(Wait::Outside {
+            reply: Reply::Cell(cell),
+            ..
+        }) = self.waits.at(ticket)
+        {
             cell.sit(u64::from(ticket.packed()));
         }
-        let placed = self.recv(
-            Some(key),
+        let slot = Slot {
             step,
-            id,
-            key.frame_iter(),
-            Waiter::Wait(ticket),
-            deadline,
-        );
-        if let (Some(placed), Some(Wait::Cell { id, .. })) = (placed, self.waits.at_mut(ticket)) {
-            *id = Some(placed);
+            key: id,
+            at: key.frame_iter(),
+        };
+        let placed = self.recv(Some(key), way, slot, Waiter::Wait(ticket), deadline);
+        match (placed, self.waits.at_mut(ticket)) {
+            (Some(placed), Some(Wait::Outside { id, .. })) => {
+                *id = Some(placed);
+                Some(ticket)
+            }
+            _ => None,
+        }
+    }
+
+    /// The thread that turns the shard and waits leaves before it has its outcome: it hears of it in `cell`.
+    #[cold]
+    pub(crate) fn leader_leaves(&mut self, ticket: Ticket, cell: Arc<WaitCell<Handed>>) {
+        if let Some(Wait::Outside { reply, .. }) = self.waits.at_mut(ticket) {
+            cell.sit(u64::from(ticket.packed()));
+            *reply = Reply::Cell(cell);
         }
     }
 
@@ -511,13 +524,16 @@ impl Core {
         // The seat is of this cell for as long as it stands there.
         let ticket = gone.seat().map(|seat| Ticket::unpack(seat as u32));
         let found = ticket.filter(|&ticket| {
-            matches!(self.waits.at(ticket), Some(Wait::Cell { cell, .. }) if Arc::ptr_eq(cell, gone))
+            matches!(
+                self.waits.at(ticket),
+                Some(Wait::Outside { reply: Reply::Cell(cell), .. }) if Arc::ptr_eq(cell, gone)
+            )
         });
         if let Some(ticket) = found
-            && let Some(Wait::Cell { id: Some(id), .. }) = self.waits.remove(ticket)
+            && let Some(Wait::Outside { id: Some(id), .. }) = self.waits.remove(ticket)
         {
             self.unlink(id);
-            // Nothing reaches one who is gone; one who was only told to stop hears of it.
+            // A waiter that is gone is not told; one that was only told to stop is.
             gone.complete(Err(faults::cancelled()));
         }
     }

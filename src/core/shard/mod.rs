@@ -9,50 +9,36 @@ mod admitting;
 mod anteroom;
 mod backlog;
 mod budget;
-pub mod call;
 mod calling;
-mod carrier;
-pub mod clock;
+pub mod carriers;
 mod commanding;
 pub(crate) mod core;
 mod ending;
 mod failing;
-pub mod faults;
 mod fetch;
 mod forgetting;
-pub mod forks;
 mod home;
-mod ids;
+pub(crate) mod ids;
 pub(crate) mod keys;
 mod leasing;
 mod local;
-pub mod mailbox;
-pub mod neighbour;
 mod noting;
 mod panicking;
-pub mod parcel;
 mod partings;
-mod peers;
+pub(crate) mod peers;
 mod posting;
-pub mod recorder;
 mod remote;
 mod renewing;
+mod reorder;
 mod requested;
 mod settings;
-pub mod solo;
-pub mod stages;
-mod stamps;
 mod stepping;
-pub mod stops;
 pub mod task;
 mod timing;
+mod transfers;
 mod turns;
 mod unread;
-pub mod value;
-pub mod wait;
-
-#[cfg(test)]
-mod tests;
+mod value;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -60,32 +46,38 @@ use std::os::fd::BorrowedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-pub use call::{PendingItem, PendingWhat, ShardStats};
-pub use clock::Clock;
 pub use settings::{Observer, Settings};
-pub use stages::PeerClock;
 pub use task::{PreparedKey, Task, TaskContext, TaskEvent, TaskWaker};
-pub use value::{Path, Received};
 
+pub use self::core::Led;
 use self::core::{Core, Wait};
 use anteroom::Anteroom;
-use backlog::Backlog;
-use call::{Call, Note};
 use ids::{NO_LINK, Rows, TaskId};
-use keys::Keys;
-use mailbox::Mailbox;
-use neighbour::Neighbour;
+use keys::{Keys, Way};
 use partings::Partings;
-use stages::Stages;
-use task::Seat;
+use reorder::Reorder;
+use transfers::Transfers;
 use value::Waiter;
 
+use crate::channel::Rule;
 use crate::channel::slab::Slab;
 use crate::fabric::{AnyPort, Port};
 use crate::ground::device::TaskName;
-use crate::ground::{FrameIter, Incarnation, Nanos, Status, StepId, limits};
+use crate::ground::{Incarnation, Nanos, Status, faults, limits};
+use crate::mail::ShardStats;
+use crate::mail::call::Note;
+use crate::mail::neighbour::Neighbour;
+use crate::mail::seat::Seat;
 use crate::memory::{Leases, Pool, Tensor};
-use crate::rendezvous::{KeyId, Table};
+use crate::rendezvous::{Slot, Table};
+use crate::trace::Clock;
+use crate::trace::stages::Stages;
+
+/// Where others speak to a shard.
+pub type Mailbox = crate::mail::mailbox::Mailbox<Box<dyn Task>>;
+
+/// What control asks of a shard.
+pub type Call = crate::mail::call::Call<Box<dyn Task>>;
 
 /// What happened in a turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -118,7 +110,7 @@ pub struct Parts {
     pub mailbox: Arc<Mailbox>,
     /// By shard index; `None` at its own.
     pub neighbours: Vec<Option<Neighbour>>,
-    /// Who hears of its peers.
+    /// What is told of its peers.
     pub observer: Arc<dyn Observer>,
     /// What times its hand-overs.
     pub stages: Stages,
@@ -136,12 +128,12 @@ impl fmt::Debug for Parts {
 pub struct Shard {
     pub(crate) core: Core,
     pub(crate) clock: Clock,
-    ports: Vec<AnyPort>,
+    pub(crate) ports: Vec<AnyPort>,
     mailbox: Arc<Mailbox>,
     neighbours: Vec<Option<Neighbour>>,
-    tasks: Rows<TaskId, Option<Box<dyn Task>>>,
+    pub(crate) tasks: Rows<TaskId, Option<Box<dyn Task>>>,
     /// Where the end of each is told, as long as it runs.
-    seats: Rows<TaskId, Option<Arc<Seat>>>,
+    pub(crate) seats: Rows<TaskId, Option<Arc<Seat>>>,
     pub(crate) again: Vec<TaskId>,
     called: Vec<TaskId>,
     pub(crate) finished: Vec<TaskId>,
@@ -151,7 +143,7 @@ pub struct Shard {
     /// Something was posted since doorbells were rung.
     has_posted: bool,
     /// Turns since the clock was read.
-    unstamped: u32,
+    pub(crate) unstamped: u32,
     /// What an empty turn took when there were only such.
     empty_ns: u64,
     /// Turns since memory was given back.
@@ -159,7 +151,7 @@ pub struct Shard {
     stopping: Option<Nanos>,
     /// What everything ends with, if not in good order.
     failed: Option<Status>,
-    /// Commands that were there before those who stand in the lane.
+    /// Commands that came before the sends in the lane.
     before_lane: Option<usize>,
     /// It is turned where its tasks may run.
     is_home: bool,
@@ -186,14 +178,14 @@ const NOTES_PER_TURN: usize = 32;
 /// Events delivered in one turn: a task that answers itself may not keep the loop.
 const EVENTS_PER_TURN: usize = 256;
 /// Empty turns between two readings of the clock.
-const TURNS_PER_STAMP: u32 = 64;
+pub(crate) const TURNS_PER_STAMP: u32 = 64;
 /// Turns between two rounds of giving memory back.
 const TURNS_PER_TIDY: u32 = 64;
 /// Leases that may be out before those let go are told in a busy turn: told together they cost a third.
 const LEASES_PER_TELL: usize = 8;
 
 impl Shard {
-    /// A shard of these parts, which nobody turns yet.
+    /// A shard of these parts, which no thread turns yet.
     pub fn new(parts: Parts) -> Self {
         let settings = parts.settings;
         let now = parts.clock.stamp();
@@ -217,19 +209,17 @@ impl Shard {
             anteroom: Anteroom::default(),
             deadlines: BTreeMap::new(),
             waits: Slab::new(settings.waiters),
+            led: None,
             asked: Slab::new(limits::PARKED_REQUESTS),
-            incoming: Slab::new(limits::INCOMING),
+            transfers: Transfers::new(
+                (settings.rules.on(Rule::LandingBudget)).then_some(settings.landing_bytes),
+            ),
             events: VecDeque::with_capacity(EVENTS_PER_TURN),
             port_ops: Vec::new(),
             dirty: Vec::new(),
             notes: (0..count).map(|_| VecDeque::new()).collect(),
             notes_waiting: 0,
-            landing_bytes: 0,
-            ahead_bytes: 0,
-            early: Vec::new(),
-            renewals: VecDeque::new(),
-            fetch_backlog: Backlog::default(),
-            unopened: None,
+            early: Reorder::new(),
             partings: Partings::new(settings.table.tombstones as usize),
             observer: parts.observer,
             stages: parts.stages,
@@ -308,18 +298,18 @@ impl Shard {
     #[inline]
     pub(crate) fn send(
         &mut self,
-        step: StepId,
-        key: KeyId,
-        at: FrameIter,
+        way: Way,
+        slot: Slot,
         tensor: Tensor,
         is_dead: bool,
     ) -> Result<(), Status> {
-        // What this task let go before it sends is told first: who hears the value has that memory back already.
+        // Leases that this task dropped before it sends are returned first: a peer that hears the value has that memory
+        // back already.
         if self.core.leases.latest() != self.let_go {
             self.core.return_leases();
         }
         self.core.stages.count();
-        let link = self.core.send(step, key, at, tensor, is_dead)?;
+        let link = self.core.send(way, slot, tensor, is_dead)?;
         self.has_posted = true;
         if link != NO_LINK {
             self.transmit_link(link);
@@ -332,22 +322,16 @@ impl Shard {
     pub(crate) fn recv_for_task(
         &mut self,
         task: TaskId,
-        step: StepId,
-        key: KeyId,
-        at: FrameIter,
+        way: Way,
+        slot: Slot,
         token: u64,
         deadline: Nanos,
     ) {
         self.take_cancels();
         let waiter = Waiter::Task { task, token };
-        let owner = if self.neighbours.is_empty() {
-            self.core.index
-        } else {
-            let entry = self.core.keys.at(key);
-            entry.map_or(self.core.index, |entry| entry.owner)
-        };
+        let owner = way.owner;
         if owner == self.core.index {
-            self.core.recv(None, step, key, at, waiter, deadline);
+            self.core.recv(None, way, slot, waiter, deadline);
             return;
         }
         let Ok(ticket) = self.core.waits.insert(Wait::Away {
@@ -358,6 +342,7 @@ impl Shard {
             let status = faults::waiters_exhausted(self.core.settings.waiters);
             return self.core.complete(waiter, Err(status));
         };
+        let Slot { step, key, at } = slot;
         match self.core.note_key(key) {
             Some(key) => self.core.note(
                 owner,

@@ -2,12 +2,11 @@
 //!
 //! It decides nothing of its own: each note is a send, a receive or an end made elsewhere.
 
-use super::call::{Note, NoteKey};
 use super::core::{Core, Wait};
-use super::faults;
 use super::ids::NO_LINK;
 use super::value::Waiter;
-use crate::ground::Status;
+use crate::ground::{Status, faults};
+use crate::mail::call::{Note, NoteKey};
 use crate::rendezvous::{KeyId, Slot};
 use crate::wire::Ticket;
 
@@ -26,15 +25,16 @@ impl Core {
                     Ok(id) => id,
                     Err(status) => return self.lost(step, &status),
                 };
+                let slot = Slot { step, key: id, at };
                 // A neighbour's send was accepted where it was made; a step that ended meanwhile drops it.
                 if self.is_pressed() {
-                    let slot = Slot { step, key: id, at };
                     return match self.send_unheard(slot, tensor, is_dead) {
                         NO_LINK => {}
                         link => self.touch(link),
                     };
                 }
-                match self.send(step, id, at, tensor, is_dead) {
+                let way = self.way(id);
+                match way.and_then(|way| self.send(way, slot, tensor, is_dead)) {
                     Ok(NO_LINK) => {}
                     Ok(link) => self.touch(link),
                     Err(status) => self.lost(step, &status),
@@ -47,8 +47,9 @@ impl Core {
                 wait,
                 deadline,
             } => {
-                let id = match self.noted(from, key) {
-                    Ok(id) => id,
+                let noted = self.noted(from, key);
+                let (id, way) = match noted.and_then(|id| Ok((id, self.way(id)?))) {
+                    Ok(noted) => noted,
                     Err(status) => {
                         let outcome = Err(status);
                         return self.note(from, Note::Deliver { wait, outcome });
@@ -69,7 +70,8 @@ impl Core {
                         },
                     );
                 };
-                let placed = self.recv(None, step, id, at, Waiter::Wait(ticket), deadline);
+                let slot = Slot { step, key: id, at };
+                let placed = self.recv(None, way, slot, Waiter::Wait(ticket), deadline);
                 if let (Some(placed), Some(Wait::Neighbour { id, .. })) =
                     (placed, self.waits.at_mut(ticket))
                 {

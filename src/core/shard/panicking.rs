@@ -1,7 +1,6 @@
 //! Panics: of a task, which ends that task and nothing else, and of the shard, which ends its engine.
 //!
-//! Nothing here can tell what was half done when a shard panicked: so nothing of it is used any more but to tell those
-//! who wait.
+//! Nothing here can tell what was half done when a shard panicked: so it is no longer used, except to tell its waiters.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,8 +8,8 @@ use std::sync::Arc;
 
 use super::core::Wait;
 use super::ids::TaskId;
-use super::{Shard, Task, TaskEvent, faults};
-use crate::ground::{Nanos, Status};
+use super::{Shard, Task, TaskEvent};
+use crate::ground::{Nanos, Status, faults};
 
 /// What a panic carries.
 pub(crate) type Panic = Box<dyn Any + Send>;
@@ -50,7 +49,7 @@ impl Shard {
         self.tell_end(task, Err(what));
     }
 
-    /// Those who wait for the end of a task hear it.
+    /// Tells the waiters for a task's end.
     pub(super) fn tell_end(&mut self, task: TaskId, end: Result<(), String>) {
         let end = end.map_err(|what| {
             let status = faults::task_panicked(self.core.index, task.number(), &what);
@@ -102,7 +101,7 @@ impl Shard {
         self.stopping = Some(self.stopping.map_or(until, |stopping| stopping.min(until)));
     }
 
-    /// This shard panicked. Its engine ends, and everybody hears one status: those who wait here, first of all.
+    /// This shard panicked. Its engine ends, and all waiters get one status: those of this shard first.
     #[cold]
     pub(crate) fn die(&mut self, panic: Panic) {
         let status = faults::shard_panicked(self.core.index, &words(panic));
@@ -114,8 +113,8 @@ impl Shard {
         let _ = quietly(|| self.core.end_everything(&status));
         let waits: Vec<_> = self.core.waits.tickets().collect();
         for ticket in waits {
-            if let Some(Wait::Cell { cell, .. }) = self.core.waits.remove(ticket) {
-                let _ = quietly(|| drop(cell.complete(Err(status.clone()))));
+            if let Some(Wait::Outside { reply, .. }) = self.core.waits.remove(ticket) {
+                let _ = quietly(|| drop(self.core.tell_outside(&reply, 0, Err(status.clone()))));
             }
         }
         let _ = quietly(|| self.core.anteroom.fail(&status, |_| true));

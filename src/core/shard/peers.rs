@@ -1,22 +1,21 @@
-//! Peers and links: who is connected, by which queue pair, and what happens when that changes.
+//! Peers and links: which peers are connected, by which queue pairs, and what happens when that changes.
 //!
 //! A *peer* is a task; a *link* is the channel between this shard and one shard of it. Links open when control has
 //! greeted the peer; until then values park and receives wait. They end with the peer's incarnation.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::call::{Attach, PeerSegment, PeerUp};
 use super::core::{Core, PortOp};
-use super::faults;
 use super::ids::{LinkId, NO_LINK, PeerId, Rows};
 use super::keys::Route;
+use super::transfers::Incoming;
 use super::value::Value;
 use crate::channel::{self, Channel, Rule};
 use crate::fabric::{AnyPort, DownReason, Port, QpId};
 use crate::ground::device::TaskName;
-use crate::ground::{Incarnation, Nanos, Status, StepId, TensorMeta, limits};
+use crate::ground::{Incarnation, Nanos, Status, StepId, TensorMeta, faults, limits};
+use crate::mail::call::{Attach, PeerSegment, PeerUp};
 use crate::rendezvous::{KeyId, Slot};
-use crate::wire::Ticket;
 
 /// The channel to one shard of a peer, and the queue pair under it.
 #[derive(Debug)]
@@ -30,16 +29,12 @@ pub(crate) struct Link {
     pub(crate) parked: VecDeque<Slot>,
     /// Type and shape last seen of a key's values: for landings before the value is there.
     pub(crate) seen: BTreeMap<KeyId, TensorMeta>,
-    /// Bytes of landings that are open for the peer's offers.
-    pub(crate) fetching: u64,
-    /// Somebody waits for credit, or for the peer to be there.
+    /// A send waits for credit, or for the peer to be there.
     pub(crate) is_awaited: bool,
     /// Leases of values that the peer has on offer in this epoch.
     pub(crate) leased: usize,
     /// True while every waiting receive of this link has asked.
     pub(crate) has_asked: bool,
-    /// Offers whose segment is not mapped yet.
-    pub(crate) unmapped: Vec<Ticket>,
     /// The next connection: it begins when the one before is quiet.
     pub(crate) next: Option<Next>,
 }
@@ -50,18 +45,17 @@ impl Link {
         self.parked.is_empty() && self.channel.takes_push()
     }
 
-    /// True if the link is nobody's as it stands: nothing of an ended connection is left, and none is to come.
+    /// True if the link is unused as it stands: nothing of an ended connection is left, and none is to come.
     pub(crate) fn is_empty(&self) -> bool {
         self.qp.is_none()
             && self.next.is_none()
             && self.parked.is_empty()
             && self.seen.is_empty()
-            && self.unmapped.is_empty()
             && self.channel.is_empty()
     }
 
-    /// True if values nobody has taken yet, or leases that somebody keeps, hold so much of the peer's credit or of its
-    /// places on offer that a value may not come by itself. A requested one needs neither.
+    /// True if values not yet received, or leases still held, take so much of the peer's credit or of its places on
+    /// offer that a value may not come unrequested. A requested one needs neither.
     pub(crate) fn is_pressed(&self, offers: usize) -> bool {
         self.channel.is_pressed() || self.leased * 2 >= offers
     }
@@ -100,14 +94,14 @@ pub(crate) struct Peer {
     pub(crate) segments: Vec<PeerSegment>,
     /// Values that wait for the peer to be there at all.
     pub(crate) parked: VecDeque<Slot>,
-    /// Steps that ended here while it was not there, oldest first, and whether by an abort: who waits in one of them
-    /// there could hear of it from nobody else.
+    /// Steps that ended here while it was not there, oldest first, and whether by an abort: a waiter there in one of
+    /// them may have no other way to hear of it.
     pub(crate) untold: VecDeque<(StepId, bool)>,
     /// The incarnation that parked values are bound to.
     pub(crate) bound: Option<Incarnation>,
     /// The connection it came up by last.
     pub(crate) connection: u32,
-    /// While it is away: what those who wait hear when it does not come back.
+    /// While it is away: what waiters are told if it does not come back.
     pub(crate) away: Option<Status>,
 }
 
@@ -145,7 +139,7 @@ impl Core {
         Ok(at)
     }
 
-    /// A place for a peer that is not known: that of one of whom nothing is left, or a new one.
+    /// A place for a peer that is not known: that of one of which nothing is left, or a new one.
     fn new_peer(&mut self, task: &TaskName) -> Result<PeerId, Status> {
         let peer = Peer {
             task: task.clone(),
@@ -212,7 +206,7 @@ impl Core {
         let mut is_awaited = false;
         let Self { table, keys, .. } = &*self;
         table.waiting(|slot, id, _, _| {
-            let route = keys.at(slot.key).map(|entry| entry.route);
+            let route = keys.at(slot.key).map(|entry| entry.way.route);
             if matches!(route, Some(Route::In { peer }) if peer == at) {
                 if table.has_deadline(id) {
                     is_awaited = true;
@@ -232,7 +226,7 @@ impl Core {
         self.peers[at].parked.clear();
         self.fail_keys(
             status,
-            |entry| matches!(entry.route, Route::Out { peer } if peer == at),
+            |entry| matches!(entry.way.route, Route::Out { peer } if peer == at),
         );
         self.peers[at].state = PeerState::Gone;
         self.await_peer(at);
@@ -264,7 +258,7 @@ impl Core {
     /// Control has greeted the peer.
     pub(crate) fn peer_up(&mut self, up: PeerUp, ports: &mut [AnyPort]) {
         let known = self.peers.position(|peer| peer.task == up.task);
-        // Who is there already need not be dialled.
+        // A peer that is connected need not be dialled.
         let Ok(at) = known.map_or_else(|| self.new_peer(&up.task), Ok) else {
             return;
         };
@@ -309,7 +303,10 @@ impl Core {
         self.resolve_links(at);
         let waiting = std::mem::take(&mut self.peers[at].parked);
         for slot in waiting {
-            let link = self.keys.at(slot.key).map_or(NO_LINK, |entry| entry.link);
+            let link = self
+                .keys
+                .at(slot.key)
+                .map_or(NO_LINK, |entry| entry.way.link);
             match self.links.at_mut(link) {
                 Some(entry) => entry.parked.push_back(slot),
                 // The link to that shard of the peer comes later.
@@ -357,11 +354,9 @@ impl Core {
             is_dirty: false,
             parked: VecDeque::new(),
             seen: BTreeMap::new(),
-            fetching: 0,
             is_awaited: false,
             leased: 0,
             has_asked: false,
-            unmapped: Vec::new(),
             next: None,
         });
         self.peers[peer].links[usize::from(theirs)] = link;
@@ -398,10 +393,10 @@ impl Core {
     fn resolve_links(&mut self, at: PeerId) {
         let links = self.peers[at].links.clone();
         for entry in self.keys.iter_mut() {
-            if matches!(entry.route, Route::Out { peer } | Route::In { peer } if peer == at)
+            if matches!(entry.way.route, Route::Out { peer } | Route::In { peer } if peer == at)
                 && !links.is_empty()
             {
-                entry.link = links[(entry.key.hash() % links.len() as u64) as usize];
+                entry.way.link = links[(entry.key.hash() % links.len() as u64) as usize];
             }
         }
     }
@@ -419,13 +414,12 @@ impl Core {
         }
         let peer = &self.peers[entry.peer];
         let (task, connection) = (peer.task.clone(), peer.connection);
-        let parked: Vec<_> = self.asked.tickets().collect();
-        for ticket in parked {
-            if let Some(asked) = self.asked.at_mut(ticket).filter(|asked| asked.link == link)
-                && self.settings.rules.on(Rule::WriteSpendsGrant)
-            {
+        if self.settings.rules.on(Rule::WriteSpendsGrant) {
+            for ticket in self.asked.picked(|asked| asked.link == link) {
                 // Landings are a connection's.
-                asked.landing = None;
+                if let Some(asked) = self.asked.at_mut(ticket) {
+                    asked.landing = None;
+                }
             }
         }
         if reason == DownReason::Corrupt {
@@ -459,7 +453,7 @@ impl Core {
         };
         peer.state = PeerState::Gone;
         peer.away = None;
-        // Who waits from now on waits for whatever life comes next.
+        // A receive from now on waits for whatever life comes next.
         peer.bound = None;
         peer.parked.clear();
         // The mappings stay with the leases that need them; nothing new is leased.
@@ -481,7 +475,7 @@ impl Core {
             if matches!(self.peers[at].state, PeerState::Away { .. }) {
                 reached!("exited_while_away");
             }
-            // Nothing more may be offered to it: nobody would say that it is read no more.
+            // Nothing more may be offered to it: no `Release` would ever arrive.
             let status = faults::peer_exited(task);
             self.peer_lost(at, &status);
         }
@@ -495,9 +489,7 @@ impl Core {
 
     /// The connection of a link is closed, and its epoch is over.
     pub(super) fn end_link(&mut self, link: LinkId) {
-        self.forget_ahead(link);
-        self.drop_early(|early| early.link == link);
-        self.partings.forget_link(link);
+        self.forget_epoch(link);
         let Some(entry) = self.links.at_mut(link) else {
             return;
         };
@@ -506,16 +498,25 @@ impl Core {
         }
         entry.channel.lose();
         self.port_ops.extend(entry.next.take().map(PortOp::Discard));
-        entry.parked.clear();
-        entry.unmapped.clear();
-        // The peer counts apart what it has lent in epochs that are over.
-        entry.leased = 0;
-        entry.has_asked = false;
-        // What is still open comes home to no link.
-        entry.fetching = 0;
         self.weigh(link);
-        self.forget_incoming(link);
-        self.forget_asked(link);
+    }
+
+    /// What is bound to a link's epoch, which is over, goes.
+    pub(super) fn forget_epoch(&mut self, link: LinkId) {
+        self.drop_early(|of, _| of == link);
+        self.partings.forget_link(link);
+        self.transfers.end_epoch(link);
+        for ticket in self.asked.picked(|asked| asked.link == link) {
+            if let Some(id) = self.asked.remove(ticket).and_then(|asked| asked.id) {
+                self.table.cancel(id);
+            }
+        }
+        if let Some(entry) = self.links.at_mut(link) {
+            entry.parked.clear();
+            // The peer counts apart what it has lent in epochs that are over.
+            entry.leased = 0;
+            entry.has_asked = false;
+        }
     }
 
     /// A peer's arena grew: offers that waited for the segment can be read. Another life numbers its segments anew:
@@ -535,11 +536,9 @@ impl Core {
         }
         peer.segments.push(segment);
         for link in peer.links.clone() {
-            let Some(entry) = self.links.at_mut(link) else {
-                continue;
-            };
-            for ticket in std::mem::take(&mut entry.unmapped) {
-                self.read_in_place(ticket);
+            let unmapped = |of: &Incoming| of.link == link && of.region.is_some();
+            for id in self.transfers.pick(unmapped) {
+                self.read_in_place(id);
             }
         }
     }
@@ -557,16 +556,13 @@ impl Core {
         });
         let awaited = awaited.min().unwrap_or(Nanos::NEVER);
         let table = self.table.poll_timeout();
-        let again = self
-            .unopened
-            .map_or(Nanos::NEVER, |unopened| unopened.again_at);
         let steps = self.deadlines.values().min().copied();
         let guests = self.anteroom.next_deadline();
         links
             .unwrap_or(Nanos::NEVER)
             .min(table.unwrap_or(Nanos::NEVER))
             .min(awaited)
-            .min(again)
+            .min(self.transfers.next_try())
             .min(steps.unwrap_or(Nanos::NEVER))
             .min(guests.unwrap_or(Nanos::NEVER))
     }

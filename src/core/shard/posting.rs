@@ -1,11 +1,15 @@
-//! Posting: what goes from channels and tables to the ports and the neighbours, once nothing is being polled.
+//! Posting: what goes from channels and tables to the ports and the neighbours, between polls.
 //!
 //! It decides nothing: what is due was decided where it was put.
 
 use super::Shard;
-use super::core::{Core, PortOp, Room};
+use super::budget::Place;
+use super::core::{Core, PortOp};
 use super::ids::LinkId;
-use crate::fabric::{Landing, Port, Refusal};
+use super::renewing::Lack;
+use super::transfers::ToOpen;
+use crate::channel::Demand;
+use crate::fabric::{Port, Refusal};
 
 impl Shard {
     pub(super) fn transmit(&mut self) {
@@ -110,16 +114,8 @@ impl Shard {
                     Err(refused) => self.core.write_refused(link, refused.write),
                 }
             }
-            PortOp::OpenAndAsk {
-                link,
-                ticket,
-                meta,
-                patience_ns,
-                room,
-            } => {
-                self.open_and_ask(link, ticket, meta, patience_ns, room);
-            }
-            PortOp::CloseLanding { port, qp, landing } => {
+            PortOp::OpenAndAsk(landing) => self.open_and_ask(landing),
+            PortOp::CloseLanding(Place { port, qp, landing }) => {
                 self.ports[port].close_landing(qp, landing)
             }
             PortOp::Close { port, qp } => self.ports[port].close(qp),
@@ -129,47 +125,43 @@ impl Shard {
     }
 
     /// Opens a landing for a demand and sends its request.
-    pub(super) fn open_and_ask(
-        &mut self,
-        link: LinkId,
-        ticket: crate::wire::Ticket,
-        meta: crate::ground::TensorMeta,
-        patience_ns: u64,
-        room: Room,
-    ) {
-        let Some(entry) = self.core.links.at(link) else {
-            return;
-        };
-        let demand = entry.channel.demand_at(ticket);
-        let is_wanted = demand.is_some_and(|demand| !demand.is_cancelled && !demand.has_landing);
-        // Before the peer's hello nobody knows whether the demand outlives it, and if not its landing would stay open.
-        let may_open = is_wanted && entry.channel.is_up();
-        let Some((port, qp)) = entry.qp.filter(|_| may_open) else {
+    pub(super) fn open_and_ask(&mut self, landing: ToOpen) {
+        let ToOpen {
+            link, ticket, room, ..
+        } = landing;
+        let entry = self.core.links.at(link).filter(|entry| {
+            let is_wanted = entry.channel.demand_at(ticket).is_some_and(Demand::may_ask);
+            // Before the peer's hello it is not known whether the demand outlives it, and if not its landing would stay
+            // open.
+            is_wanted && entry.channel.is_up()
+        });
+        let Some(qp) = entry.and_then(|entry| entry.qp) else {
             // Taken back meanwhile; or without a connection, and then it is asked with the next.
-            return self.core.leave(link, room);
+            return self.core.transfers.come_home(room);
         };
-        let Ok(buffer) = self.core.pool.buffer(room.bytes as usize) else {
-            self.core.leave(link, room);
-            return self.core.no_landing(link, ticket, room.bytes as usize);
+        let bytes = room.bytes();
+        let Ok(buffer) = self.core.pool.buffer(bytes as usize) else {
+            self.core.transfers.come_home(room);
+            return self.core.no_landing(link, ticket, bytes, Lack::Memory);
         };
-        let landing = Landing {
-            index: ticket.index,
-            generation: ticket.generation,
-        };
-        match self.ports[port].open_landing(qp, landing, buffer) {
+        let place = Place::new(qp, ticket);
+        let (port, qp) = qp;
+        match self.ports[port].open_landing(qp, place.landing, buffer) {
             Ok(region) => {
-                self.core.unopened = None;
+                self.core.transfers.opened(place, room);
                 if let Some(entry) = self.core.links.at_mut(link) {
-                    entry.channel.ask(ticket, patience_ns, Some((region, meta)));
+                    let granted = Some((region, landing.meta));
+                    entry.channel.ask(ticket, landing.patience_ns, granted);
                 }
                 self.core.touch(link);
             }
             Err(buffer) => {
                 drop(buffer);
-                self.core.leave(link, room);
+                self.core.transfers.come_home(room);
                 // One that is going down gets its landings on the next connection.
                 if self.ports[port].caps(qp).body_max > 0 {
-                    self.core.unopened(link, ticket, room);
+                    self.core
+                        .no_landing(link, ticket, bytes, Lack::Registration);
                 }
             }
         }
@@ -183,6 +175,3 @@ impl Shard {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -2,18 +2,20 @@
 //!
 //! It runs while the port is being polled, so it posts nothing: answers are left in channels and `port_ops`.
 
-use super::core::{Core, Incoming, Target};
-use super::faults;
+use super::budget::Place;
+use super::core::{Core, Target};
 use super::ids::{LinkId, NO_LINK};
 use super::keys::{self, Route};
 use super::leasing::NoLease;
-use super::recorder::What;
-use super::value::{Handed, NOT_LENT, Path, Received, Value};
-use crate::channel::heard::Accepted;
-use crate::channel::{Heard, OfferHeard, PushHeard, Rule, Violation, WriteEnd};
+use super::transfers::{Incoming, TransferId};
+use super::value::{NOT_LENT, Value};
+use crate::channel::{Accepted, Demand, Heard, OfferHeard, PushHeard, Rule, Violation, WriteEnd};
 use crate::fabric::{self, Outcome, QpId};
-use crate::ground::Status;
+use crate::ground::{Status, faults};
+use crate::mail::{Handed, Received};
 use crate::rendezvous::{Arrival, Arrived, Slot};
+use crate::trace::Path;
+use crate::trace::recorder::What;
 use crate::wire::message::StatusText;
 use crate::wire::{Frame, Kind, Ticket};
 
@@ -34,22 +36,14 @@ impl Core {
                 len,
                 buffer,
             } => {
-                let ticket = Ticket {
-                    index: landing.index,
-                    generation: landing.generation,
-                };
-                self.landed(self.link_of(port, qp), ticket, len, buffer);
+                self.landed(Place { port, qp, landing }, len, buffer);
             }
             fabric::Arrival::Quiet {
                 qp,
                 landing,
                 buffer,
             } => {
-                let ticket = Ticket {
-                    index: landing.index,
-                    generation: landing.generation,
-                };
-                self.quiet(self.link_of(port, qp), ticket, buffer);
+                self.quiet(Place { port, qp, landing }, buffer);
             }
             fabric::Arrival::Wrote {
                 token,
@@ -145,33 +139,46 @@ impl Core {
                 Path::Inline,
             )
         };
-        let claimed = if self.may_overtake(link) {
-            None
-        } else {
-            self.table.claim(&slot, push.ordinal)
-        };
-        let Some((waiter, from)) = claimed else {
-            let value = Value {
-                tensor,
-                is_dead: push.is_dead,
-                path: Path::Inline,
-                trace,
-                lines: push.lines,
-                link,
-                lent: NOT_LENT,
-            };
-            return self.arrive(link, slot, push.ordinal, value);
-        };
-        // It goes to its waiter, and was never in the table.
-        self.stats.delivered += 1;
-        self.stages.meets(trace);
         let received = Received {
             tensor,
             is_dead: push.is_dead,
             path: Path::Inline,
         };
+        self.arrive_whole(link, slot, push.ordinal, received, trace, push.lines);
+    }
+
+    /// A value that is all here: it goes to its waiter, and was never in the table, or it goes into the table.
+    #[inline(always)]
+    fn arrive_whole(
+        &mut self,
+        link: LinkId,
+        slot: Slot,
+        ordinal: u32,
+        received: Received,
+        trace: u16,
+        lines: u32,
+    ) {
+        let claimed = if self.may_overtake(link) {
+            None
+        } else {
+            self.table.claim(&slot, ordinal)
+        };
+        let Some((waiter, from)) = claimed else {
+            let value = Value {
+                tensor: received.tensor,
+                is_dead: received.is_dead,
+                path: received.path,
+                trace,
+                lines,
+                link,
+                lent: NOT_LENT,
+            };
+            return self.arrive(link, slot, ordinal, value);
+        };
+        self.stats.delivered += 1;
+        self.stages.meets(trace);
         self.complete(waiter, Ok(Handed { received, from }));
-        self.return_lines(link, push.lines);
+        self.return_lines(link, lines);
         self.settle_demands_of(link, slot);
         if !self.early.is_empty() {
             self.release_early(link, slot);
@@ -218,20 +225,6 @@ impl Core {
         }
         // The frame is to be acknowledged, and may have brought credit.
         self.watch_link(link);
-    }
-
-    /// Whose turn has come goes on its way.
-    #[cold]
-    pub(super) fn release_early(&mut self, link: LinkId, slot: Slot) {
-        while let Some(at) = self.early.iter().position(|early| {
-            early.slot == slot
-                && early.link == link
-                && early.ordinal <= self.table.next_ordinal(slot)
-        }) {
-            let early = self.early.swap_remove(at);
-            self.take_item(early.link, early.slot, early.ordinal, early.item);
-        }
-        self.ask_last(link, slot);
     }
 
     /// With the rule off, a value that was here before is taken for a new one.
@@ -333,7 +326,9 @@ impl Core {
         if let Some((_, demand)) = offer.demand
             && let Some(accepted) = demand.offer
         {
-            return self.offered_again(link, Ticket::unpack(demand.tag as u32), &accepted, offer);
+            let id = TransferId::from_token(demand.tag);
+            let next = self.transfers.offered_again(link, id, &accepted, offer);
+            return self.go_on(id, next);
         }
         let entry = &mut self.links[link];
         if !entry.channel.reads_in_place() {
@@ -369,16 +364,12 @@ impl Core {
             region = None;
         }
         if let Some(Ok(tensor)) = leased {
-            let value = Value {
+            let received = Received {
                 tensor,
                 is_dead: offer.is_dead,
                 path: Path::Lease,
-                trace,
-                lines: offer.lines,
-                link,
-                lent: NOT_LENT,
             };
-            self.arrive(link, slot, offer.ordinal, value);
+            self.arrive_whole(link, slot, offer.ordinal, received, trace, offer.lines);
             // It may have been taken at once, and be kept.
             return self.ask_when_pressed(link);
         }
@@ -395,31 +386,27 @@ impl Core {
         if trace != 0 {
             self.remember(What::Offered, slot, offer.size, offer.size);
         }
-        let Ok(ticket) = self.incoming.insert(incoming) else {
+        let Some(id) = self.transfers.begin(incoming) else {
             return self.decline(link, &accepted);
         };
-        if region.is_some() {
-            self.links[link].unmapped.push(ticket);
-        }
         if self.may_overtake(link) {
-            let item = Arrived::Offer(u64::from(ticket.packed()));
+            let item = Arrived::Offer(id.token());
             return self.arrive_in_turn(link, slot, offer.ordinal, item);
         }
-        self.take_in_offer(link, slot, offer.ordinal, ticket);
+        self.take_in_offer(link, slot, offer.ordinal, id);
     }
 
-    pub(super) fn take_in_offer(&mut self, link: LinkId, slot: Slot, ordinal: u32, ticket: Ticket) {
-        let token = u64::from(ticket.packed());
+    pub(super) fn take_in_offer(&mut self, link: LinkId, slot: Slot, ordinal: u32, id: TransferId) {
         let ordinal = self.judge(slot, ordinal);
         if !self.settings.rules.on(Rule::Ordinals) {
             // With the rule off the offer takes no place in line: later values overtake it.
-            return self.fetch(ticket);
+            return self.fetch(id);
         }
         match self
             .table
-            .arrive(self.now, slot, ordinal, Arrived::Offer(token), 0)
+            .arrive(self.now, slot, ordinal, Arrived::Offer(id.token()), 0)
         {
-            Ok(Arrival::Wanted { .. }) => self.fetch(ticket),
+            Ok(Arrival::Wanted { .. }) => self.fetch(id),
             Ok(Arrival::Duplicate(item)) => self.drop_item(link, item),
             Err((refusal, item)) => {
                 self.drop_item(link, item);
@@ -427,11 +414,11 @@ impl Core {
             }
             Ok(_) => self.ask_when_pressed(link),
         }
-        // A demand for this very value is answered by nobody: it left on its own.
+        // A demand for this very value gets no answer of its own: the value left unrequested.
         self.settle_demands_of(link, slot);
     }
 
-    /// An offer that nobody here wants: its place and credit go back.
+    /// An offer that no receiver here wants: its place and credit go back.
     pub(crate) fn decline(&mut self, link: LinkId, offer: &Accepted) {
         self.stats.dropped += 1;
         if let Some(entry) = self.links.at_mut(link) {
@@ -456,8 +443,8 @@ impl Core {
         let peer = self.links[link].peer;
         let key = keys::parse(text).and_then(|key| self.intern_heard(&key).ok());
         let is_ours = key.and_then(|id| self.keys.at(id)).is_some_and(|entry| {
-            entry.owner == self.index
-                && matches!(entry.route, Route::Out { peer: at } | Route::In { peer: at } if at == peer)
+            entry.way.owner == self.index
+                && matches!(entry.way.route, Route::Out { peer: at } | Route::In { peer: at } if at == peer)
         });
         let learned = match key {
             Some(key) if is_ours => self.links[link].channel.interned(number, key),
@@ -474,7 +461,7 @@ impl Core {
             .links
             .at(link)
             .and_then(|entry| entry.channel.demand_at(ticket));
-        if demand.is_some_and(|demand| demand.has_landing) {
+        if demand.is_some_and(Demand::has_landing) {
             self.close_landing(link, ticket);
         }
     }
@@ -485,7 +472,7 @@ impl Core {
             if shard != self.index {
                 self.note(
                     shard,
-                    super::call::Note::Abort {
+                    crate::mail::call::Note::Abort {
                         step,
                         status: status.clone(),
                     },

@@ -1,12 +1,12 @@
-//! Renewing: landings that a broken connection took with it are opened again on the next, within the budget.
+//! Renewing: reopens landings that a broken connection took with it on the next one, within the budget.
 //!
 //! It decides nothing about values: the demands are the old ones, with the tickets the peer knows.
 
-use super::core::{Core, PortOp, Room, Unopened};
-use super::faults;
+use super::core::Core;
 use super::ids::LinkId;
+use super::transfers::Unopened;
 use crate::channel::{Demand, Rule};
-use crate::ground::{Incarnation, limits};
+use crate::ground::{Incarnation, faults};
 use crate::wire::Ticket;
 
 impl Core {
@@ -19,14 +19,7 @@ impl Core {
     ) {
         let peer = self.links[link].peer;
         if let Some(former) = former {
-            self.drop_early(|early| early.link == link);
-            self.partings.forget_link(link);
-            self.forget_incoming(link);
-            self.forget_asked(link);
-            let entry = &mut self.links[link];
-            entry.parked.clear();
-            entry.unmapped.clear();
-            entry.leased = 0;
+            self.forget_epoch(link);
             let task = &self.peers[peer].task;
             let is_same = former == incarnation;
             let status = match is_same {
@@ -35,7 +28,7 @@ impl Core {
             };
             if is_same || self.settings.rules.on(Rule::Restarts) {
                 // The peer's other links have epochs of their own.
-                self.fail_keys(&status, |entry| entry.link == link);
+                self.fail_keys(&status, |entry| entry.way.link == link);
             }
             self.links[link].channel.forget_lines();
         }
@@ -52,103 +45,46 @@ impl Core {
         let Some(entry) = self.links.at(link) else {
             return;
         };
-        let bare = entry.channel.demands(is_bare);
-        self.renewals.retain(|&(of, _)| of != link);
-        self.renewals
-            .extend(bare.into_iter().map(|ticket| (link, ticket)));
+        self.transfers
+            .renew(link, entry.channel.demands(Demand::is_bare));
         self.fetch_more();
     }
 
-    /// Opens landings for demands that lost theirs, while there is budget: others may have taken it meanwhile. False
-    /// if some must wait.
-    pub(super) fn renew_more(&mut self) -> bool {
-        while let Some(&(link, ticket)) = self.renewals.front() {
-            let channel = self.links.at(link).map(|entry| &entry.channel);
-            let demand = channel.and_then(|channel| channel.demand_at(ticket).copied());
-            let Some((demand, meta)) = demand
-                .filter(is_bare)
-                .and_then(|demand| Some((demand, demand.meta?)))
-            else {
-                self.renewals.pop_front();
-                continue;
-            };
-            let is_ahead = demand.offer.is_none();
-            let size = meta
-                .size()
-                .or_else(|| demand.offer.map(|offer| offer.size))
-                .unwrap_or(0);
-            if self.has_budget(size, is_ahead) {
-                let room = self.enter(size, is_ahead);
-                if let Some(entry) = self.links.at_mut(link)
-                    && !is_ahead
-                {
-                    entry.fetching += size;
-                }
-                self.port_ops.push(PortOp::OpenAndAsk {
-                    link,
-                    ticket,
-                    meta,
-                    patience_ns: 0,
-                    room,
-                });
-            } else if is_ahead {
-                reached!("renewal_without_budget");
-                self.ask_bare(link, ticket);
-            } else {
-                reached!("renewal_without_budget");
-                return false;
-            }
-            self.renewals.pop_front();
-        }
-        true
-    }
-
-    /// The fabric has no registration for a landing now. A demand goes without one, but for that of an offer: this is
-    /// tried again, for as long as a peer may take to be there, and then its step ends.
+    /// No landing could be opened for a demand.
     #[cold]
-    pub(super) fn unopened(&mut self, link: LinkId, ticket: Ticket, room: Room) {
-        let channel = self.links.at(link).map(|entry| &entry.channel);
-        let Some(demand) = channel.and_then(|channel| channel.demand_at(ticket).copied()) else {
+    pub(super) fn no_landing(&mut self, link: LinkId, ticket: Ticket, bytes: u64, lack: Lack) {
+        let Some(entry) = self.links.at_mut(link) else {
             return;
         };
-        if demand.offer.is_none() {
-            return self.ask_bare(link, ticket);
+        let Some(demand) = entry.channel.demand_at(ticket).copied() else {
+            return;
+        };
+        let patience_ns = self.settings.connect_timeout_ns;
+        let unopened = match lack {
+            Lack::Memory => self.transfers.no_memory(link, ticket, &demand),
+            Lack::Registration => {
+                (self.transfers).refused(link, ticket, &demand, self.now, patience_ns)
+            }
+        };
+        match unopened {
+            Unopened::Bare => self.ask_bare(link, ticket),
+            Unopened::Later => self.next_timer = self.next_timer.min(self.transfers.next_try()),
+            Unopened::Requeued => drop(entry.channel.settle(ticket)),
+            Unopened::Unfit => {
+                entry.channel.settle(ticket);
+                self.fail_step(demand.point.step, &faults::arena_unfit(bytes as usize));
+            }
+            Unopened::Refused => {
+                self.fail_step(demand.point.step, &faults::landing_unopened(bytes));
+            }
         }
-        let since = self.unopened.map_or(self.now, |unopened| unopened.since);
-        if self.now - since >= self.settings.connect_timeout_ns {
-            self.unopened = None;
-            return self.fail_step(demand.point.step, &faults::landing_unopened(room.bytes));
-        }
-        let again_at = self.now + limits::OPEN_AGAIN_NS;
-        self.unopened = Some(Unopened { since, again_at });
-        self.next_timer = self.next_timer.min(again_at);
-        self.renewals.push_back((link, ticket));
     }
 
-    /// It is time to try again.
+    /// It may be time to try again what the fabric refused.
     pub(crate) fn open_again(&mut self) {
-        let Some(unopened) = self
-            .unopened
-            .filter(|unopened| unopened.again_at <= self.now)
-        else {
-            return;
-        };
-        if self.renewals.is_empty() && self.fetch_backlog.len() == 0 {
-            self.unopened = None;
-            return;
+        if self.transfers.try_again(self.now) {
+            self.open_landings();
         }
-        self.fetch_more();
-        let again_at = self.now + limits::OPEN_AGAIN_NS;
-        self.unopened = Some(Unopened {
-            again_at,
-            ..unopened
-        });
-    }
-
-    /// True while no landing is to be tried.
-    pub(super) fn is_barred(&self) -> bool {
-        self.unopened
-            .is_some_and(|unopened| unopened.again_at > self.now)
     }
 
     /// A request goes without a landing.
@@ -160,7 +96,10 @@ impl Core {
     }
 }
 
-/// True for a demand that had a landing, has none, and is still to be answered.
-const fn is_bare(demand: &Demand) -> bool {
-    demand.wants_landing && !demand.has_landing && !demand.is_cancelled && !demand.is_answered
+/// What a landing could not be opened for want of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Lack {
+    Memory,
+    /// The fabric has none now.
+    Registration,
 }

@@ -1,31 +1,27 @@
-//! What peers ask for, and how what we asked of them ends.
+//! Requests of peers, and how our own requests to them end.
 //!
 //! It may not post; what must go to a peer is left in the link's channel.
 
 use super::core::{Core, Target};
-use super::faults;
 use super::ids::LinkId;
 use super::keys::Route;
 use super::remote::status_of;
+use super::transfers::TransferId;
 use super::value::Waiter;
 use crate::channel::{Demand, Rule, Violation};
-use crate::ground::{Code, Nanos};
-use crate::rendezvous::{Requested, Slot};
+use crate::ground::{Code, Nanos, faults};
+use crate::rendezvous::Requested;
 use crate::wire::Ticket;
 use crate::wire::message::StatusText;
 
 impl Core {
     /// A request came up for a value that is parked here, or waits for one.
     pub(crate) fn requested(&mut self, link: LinkId, heard: &crate::channel::RequestHeard) {
-        let slot = Slot {
-            step: heard.point.step,
-            key: heard.key,
-            at: heard.point.at,
-        };
+        let slot = Self::slot_of(heard.key, heard.point);
         if !self
             .keys
             .at(slot.key)
-            .is_some_and(|entry| matches!(entry.route, Route::Out { .. }))
+            .is_some_and(|entry| matches!(entry.way.route, Route::Out { .. }))
         {
             return self.violated(link, Violation::ForeignKey);
         }
@@ -112,21 +108,17 @@ impl Core {
         demand: Demand,
         status: Option<StatusText<'_>>,
     ) {
-        if demand.has_landing {
+        if demand.has_landing() {
             self.close_landing(link, ticket);
         }
-        let slot = Slot {
-            step: demand.point.step,
-            key: demand.key,
-            at: demand.point.at,
-        };
+        let slot = Self::slot_of(demand.key, demand.point);
         if let Some(accepted) = demand.offer {
             if status.is_none() {
                 // Taken back before it was served: the value still lies at its sender.
                 self.links[link].channel.release(accepted.ticket);
             }
-            // The offer is gone at its sender: whoever waits behind it must ask again.
-            self.withdraw(link, slot, Ticket::unpack(demand.tag as u32), &accepted);
+            // The offer is gone at its sender: a receive that waits behind it must ask again.
+            self.withdraw(link, slot, TransferId::from_token(demand.tag), &accepted);
         }
         let Some(status) = status else { return };
         let status = status_of(&status);

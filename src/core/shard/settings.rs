@@ -1,4 +1,4 @@
-//! What a shard is told when it is made, and whom it tells of what happens.
+//! What a shard is told when it is made, and the observer that it tells of what happens.
 //!
 //! Plain values and one trait; nothing here decides anything.
 
@@ -43,7 +43,7 @@ pub struct Settings {
     pub offers: usize,
     /// How long an acknowledgement waits for a frame to ride on.
     pub ack_delay_ns: u64,
-    /// How long a peer that a key names may take to be there: what waits for it then fails, but for receives with a
+    /// How long a peer that a key names may take to connect: what waits for it then fails, except receives with a
     /// deadline of their own, which wait until that.
     pub connect_timeout_ns: u64,
     /// One value in so many is timed through its stages, on the fastest ways; zero times none.
@@ -92,8 +92,7 @@ pub trait Observer: Send + Sync {
     fn violated(&self, task: &TaskName, status: &Status);
     /// A task of this shard panicked, and has ended.
     fn task_failed(&self, _status: &Status) {}
-    /// This shard panicked, and is gone when this returns. Gives the status that all who waited hear: the first of the
-    /// engine's.
+    /// This shard panicked, and is gone when this returns. Returns the status that all waiters get: the engine's first.
     fn shard_failed(&self, status: &Status) -> Status {
         status.clone()
     }

@@ -1,14 +1,13 @@
-//! Steps: how one ends here, by whose word, and who is told.
+//! Steps: how one ends here, on whose word, and which shards and peers are told.
 //!
 //! The table fixes the first status; this file carries it to waiters, peers and neighbours.
 
 use super::core::Core;
-use super::faults;
 use super::ids::{LinkId, PeerId};
 use super::peers::{Peer, PeerState};
 use super::value::{Value, Waiter};
 use crate::channel::Demand;
-use crate::ground::{Status, StepId, catalogue, limits};
+use crate::ground::{Status, StepId, catalogue, faults, limits};
 use crate::rendezvous::{self, Refusal, Slot};
 
 /// How a step ends here.
@@ -32,7 +31,8 @@ impl Core {
         let status = self.table.status_of(step).unwrap_or_else(|| status.clone());
         let told = match is_first {
             true => End::Told,
-            // What it has sent stays on offer for those whom the clean-up promised it to: they let go of it themselves.
+            // What it has sent stays on offer for the peers that the clean-up promised it to: they release it
+            // themselves.
             false if status.reason() == catalogue::STEP_FINISHED => {
                 reached!("finished_then_ended");
                 End::Finished
@@ -76,7 +76,7 @@ impl Core {
         self.end_guests(step, status);
         self.deadlines.remove(&step);
         self.partings.forget(step);
-        self.drop_early(|early| early.slot.step == step);
+        self.drop_early(|_, slot| slot.step == step);
         for link in self.links.ids() {
             let entry = &mut self.links[link];
             entry.parked.retain(|slot| slot.step != step);
@@ -144,7 +144,10 @@ impl Core {
         let mut slots = Vec::new();
         let Self { table, keys, .. } = &*self;
         table.waiting(|slot, _, waiter, _| {
-            let is_of_link = || keys.at(slot.key).is_some_and(|entry| entry.link == link);
+            let is_of_link = || {
+                keys.at(slot.key)
+                    .is_some_and(|entry| entry.way.link == link)
+            };
             let is_asked = matches!(waiter, Waiter::Asked(_));
             if slot.step == step && !is_asked && slots.last() != Some(&slot) && is_of_link() {
                 slots.push(slot);
@@ -167,8 +170,8 @@ impl Core {
     #[cold]
     fn end_or_ask(&mut self, link: LinkId, slot: Slot) {
         if self.table.waiters_at(slot) == 0
-            || self.table.has_items(slot)
-            || self.early.iter().any(|early| early.slot == slot)
+            || !self.table.is_clear(&slot)
+            || self.early.has(|early| early == slot)
         {
             // What is here goes to its waiter first, and then we are called again.
             return;
@@ -204,7 +207,7 @@ impl Core {
                         &end
                     {
                         let step = slot.step;
-                        self.drop_early(|early| early.slot.step == step);
+                        self.drop_early(|_, slot| slot.step == step);
                     }
                     self.end_all(vec![end], &faults::step_unclaimed());
                 }
@@ -213,7 +216,7 @@ impl Core {
         count
     }
 
-    /// There is no memory for a value that came: whoever waits hears so; the peer is not to blame.
+    /// There is no memory for a value that came: its waiter is told; the peer is not at fault.
     #[cold]
     pub(super) fn no_room(&mut self, link: LinkId, slot: Slot, lines: u32, status: &Status) {
         self.return_lines(link, lines);

@@ -1,20 +1,16 @@
-//! In-shard tasks: polled callbacks for those who want no hop between their code and the loop.
+//! In-shard tasks: polled callbacks for code that wants no thread hop between itself and the loop.
 //!
-//! A task runs in its shard's thread, between two polls. It must return soon; whoever waits in one stops the shard.
+//! A task runs in its shard's thread, between two polls. It must return soon; a task that blocks stops the shard.
 
 mod waking;
 
-#[cfg(test)]
-mod tests;
-
-pub(crate) use waking::Seat;
 pub use waking::TaskWaker;
 
 use super::Shard;
-use super::faults;
 use super::ids::TaskId;
-use super::value::{Received, Waiter};
-use crate::ground::{FrameIter, Incarnation, Key, Nanos, Status, StepId, TensorMeta};
+use super::value::Waiter;
+use crate::ground::{FrameIter, Incarnation, Key, Nanos, Status, StepId, TensorMeta, faults};
+use crate::mail::Received;
 use crate::memory::{MemoryError, Tensor, TensorBuilder};
 use crate::rendezvous::{KeyId, Slot};
 
@@ -39,7 +35,7 @@ pub enum TaskEvent {
     },
     /// The task asked to be called again in the next turn.
     Again,
-    /// Somebody used the task's [`TaskWaker`] since it was called for the last wake.
+    /// The task's [`TaskWaker`] was used since it was called for the last wake.
     Woken,
     /// The shard stops.
     Stopping,
@@ -61,6 +57,14 @@ impl PreparedKey {
     #[must_use]
     pub const fn at(self, at: FrameIter) -> Self {
         Self { at, ..self }
+    }
+
+    const fn slot(self, step: StepId) -> Slot {
+        Slot {
+            step,
+            key: self.id,
+            at: self.at,
+        }
     }
 }
 
@@ -131,10 +135,9 @@ impl TaskContext<'_> {
         tensor: Tensor,
         is_dead: bool,
     ) -> Result<(), Status> {
-        if !self.shard.core.keys.is(key.id, key.serial) {
-            return Err(faults::stale_key());
-        }
-        self.shard.send(step, key.id, key.at, tensor, is_dead)
+        let way = self.shard.core.keys.way(key.id, key.serial);
+        let way = way.ok_or_else(faults::stale_key)?;
+        self.shard.send(way, key.slot(step), tensor, is_dead)
     }
 
     /// Waits for a value: [`TaskEvent::Received`] with `token` follows, always, once; now if the value is here.
@@ -146,13 +149,13 @@ impl TaskContext<'_> {
     /// As [`TaskContext::recv`], until `deadline` on the shard's clock.
     #[inline]
     pub fn recv_by(&mut self, step: StepId, key: PreparedKey, token: u64, deadline: Nanos) {
-        if !self.shard.core.keys.is(key.id, key.serial) {
+        let Some(way) = self.shard.core.keys.way(key.id, key.serial) else {
             let waiter = Waiter::Task {
                 task: self.task,
                 token,
             };
             return self.shard.core.complete(waiter, Err(faults::stale_key()));
-        }
+        };
         if !key.expected.is_current()
             && let Some(status) = self.shard.core.stranger_fault(key.id, key.expected)
         {
@@ -163,7 +166,7 @@ impl TaskContext<'_> {
             return self.shard.core.complete(waiter, Err(status));
         }
         self.shard
-            .recv_for_task(self.task, step, key.id, key.at, token, deadline);
+            .recv_for_task(self.task, way, key.slot(step), token, deadline);
     }
 
     /// Loads what the table holds of these keys, all at once: a burst of sends or receives at keys of a large table
@@ -195,6 +198,16 @@ impl TaskContext<'_> {
     #[inline]
     pub fn builder(&mut self, meta: TensorMeta) -> Result<TensorBuilder, MemoryError> {
         self.shard.core.pool.builder(meta)
+    }
+
+    /// As [`TaskContext::builder`], for a tensor whose bytes own whole pages: see [`Pool::paged_builder`].
+    ///
+    /// # Errors
+    /// As [`TaskContext::builder`].
+    ///
+    /// [`Pool::paged_builder`]: crate::memory::Pool::paged_builder
+    pub fn paged_builder(&mut self, meta: TensorMeta) -> Result<TensorBuilder, MemoryError> {
+        self.shard.core.pool.paged_builder(meta)
     }
 
     /// Ends a step with `status`, as `rendez::engine::Step::abort` does: all that waits in it hears

@@ -1,16 +1,18 @@
 //! Timing: what the loop tells the stages, and what it counts of its own time.
 //!
-//! It decides nothing of a value's way, and does nothing for values that are not timed.
+//! It does not affect a value's way, and does nothing for values that are not timed.
 
 use super::core::{Core, Event};
-use super::ids::{LinkId, TaskId};
+use super::ids::{Id, LinkId, TaskId};
 use super::keys::Route;
-use super::recorder::What;
-use super::stages::Subject;
-use super::value::{Path, Waiter};
+use super::transfers::Incoming;
+use super::value::Waiter;
 use super::{Shard, TaskEvent};
 use crate::ground::{FrameIter, StepId, TaskName};
-use crate::rendezvous::{KeyId, Slot};
+use crate::rendezvous::Slot;
+use crate::trace::Path;
+use crate::trace::recorder::What;
+use crate::trace::stages::Subject;
 
 impl Shard {
     /// Brings a task what happened.
@@ -93,14 +95,16 @@ impl Core {
             return 0;
         };
         let port = entry.qp.map_or(usize::MAX, |(port, _)| port);
-        self.stages.arrived(stamp, entry.peer, port, path, &subject)
+        self.stages
+            .arrived(stamp, entry.peer.row(), port, path, &subject)
     }
 
     /// Whose value it is, for the stages.
     #[cold]
     pub(crate) fn subject(&self, slot: Slot, ordinal: u32, bytes: u64) -> Subject {
         Subject {
-            slot,
+            step: slot.step,
+            at: slot.at,
             key: self.keys.at(slot.key).map_or(0, |entry| entry.key.hash()),
             ordinal,
             bytes,
@@ -128,12 +132,14 @@ impl Core {
                 |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
             let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325, step);
             self.stages.name(hash, &name);
-            let slot = Slot {
+            let subject = Subject {
                 step: StepId(0),
-                key: KeyId(0),
                 at: FrameIter::default(),
+                key: hash,
+                ordinal: 0,
+                bytes: 0,
             };
-            self.stages.note(what, slot, hash, 0, 0);
+            self.stages.note(what, &subject, 0);
         }
     }
 
@@ -141,22 +147,19 @@ impl Core {
     #[cold]
     pub(crate) fn remember(&mut self, what: What, slot: Slot, bytes: u64, a: u64) {
         if self.stages.is_on() {
-            let key = self.keys.at(slot.key).map_or(0, |entry| entry.key.hash());
-            self.stages.note(what, slot, key, bytes, a);
+            let subject = self.subject(slot, 0, bytes);
+            self.stages.note(what, &subject, a);
         }
     }
 
-    /// A receive's deadline passed: what it waited for is counted, and kept for whoever looks back.
+    /// A receive's deadline passed: what it waited for is counted, and kept for later inspection.
     pub(super) fn missed(&mut self, slot: Slot) {
         let entry = self
             .keys
             .at(slot.key)
-            .map(|entry| (entry.route, entry.link));
-        let is_offered = self.incoming.tickets().any(|ticket| {
-            self.incoming
-                .at(ticket)
-                .is_some_and(|it| it.slot == slot && it.is_wanted)
-        });
+            .map(|entry| (entry.way.route, entry.way.link));
+        let is_fetched = |of: &Incoming| of.slot == slot && of.is_wanted;
+        let is_offered = !self.transfers.pick(is_fetched).is_empty();
         let is_up = |link: LinkId| {
             let link = self.links.at(link);
             link.is_some_and(|link| link.channel.is_up())

@@ -2,12 +2,12 @@
 //!
 //! It knows no lanes: ordinals have no gaps, so whatever is missing is still on its way.
 
-use super::core::{Core, Early};
+use super::core::Core;
 use super::ids::LinkId;
+use super::transfers::TransferId;
 use super::value::Value;
 use crate::channel::Rule;
 use crate::rendezvous::{Arrived, Slot};
-use crate::wire::Ticket;
 
 impl Core {
     /// Ordinals have no gaps, so whatever is missing is on its way by another lane: what overtook it waits.
@@ -20,12 +20,7 @@ impl Core {
         item: Arrived<Value>,
     ) {
         if ordinal > self.table.next_ordinal(slot) && self.table_takes(slot) {
-            self.early.push(Early {
-                link,
-                slot,
-                ordinal,
-                item,
-            });
+            self.early.keep(link, slot, ordinal, item);
             return self.watch_link(link);
         }
         self.take_item(link, slot, ordinal, item);
@@ -42,21 +37,26 @@ impl Core {
         match item {
             Arrived::Value(value) => self.take_in(link, slot, ordinal, value),
             Arrived::Offer(token) => {
-                self.take_in_offer(link, slot, ordinal, Ticket::unpack(token as u32))
+                self.take_in_offer(link, slot, ordinal, TransferId::from_token(token))
             }
         }
     }
 
+    /// What has its turn goes on its way.
+    #[cold]
+    pub(super) fn release_early(&mut self, link: LinkId, slot: Slot) {
+        while let Some((ordinal, item)) =
+            (self.early).next(link, slot, self.table.next_ordinal(slot))
+        {
+            self.take_item(link, slot, ordinal, item);
+        }
+        self.ask_last(link, slot);
+    }
+
     /// What waits for its turn and is picked by `goes` waits for nothing any more.
-    pub(crate) fn drop_early(&mut self, goes: impl Fn(&Early) -> bool) {
-        let mut at = 0;
-        while at < self.early.len() {
-            if goes(&self.early[at]) {
-                let early = self.early.swap_remove(at);
-                self.drop_item(early.link, early.item);
-            } else {
-                at += 1;
-            }
+    pub(crate) fn drop_early(&mut self, goes: impl Fn(LinkId, Slot) -> bool) {
+        while let Some((link, item)) = self.early.take(&goes) {
+            self.drop_item(link, item);
         }
     }
 
@@ -68,7 +68,7 @@ impl Core {
                 drop(self.taken(value));
             }
             Arrived::Offer(token) => {
-                if let Some(incoming) = self.incoming.remove(Ticket::unpack(token as u32)) {
+                if let Some(incoming) = self.transfers.end(TransferId::from_token(token)) {
                     self.decline(link, &incoming.offer);
                 }
             }

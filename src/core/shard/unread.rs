@@ -1,19 +1,17 @@
-//! Unread: values that were handed over and that nobody read. They go back to where they lay, and to who waits there
-//! next.
+//! Unread: values that were handed over and not read. They go back to where they lay, and to the next waiter there.
 //!
 //! A receive that is dropped, or cancelled, or whose task ends, loses nothing: its value stands before all that was
-//! sent after it, holds no credit any more, and is refused for no bound. Only where its step has ended meanwhile, or
-//! its peer was given up, it goes with them.
+//! sent after it, holds no credit any more, and no bound refuses it. It is lost only if its step has ended meanwhile,
+//! or its peer was given up.
 
 use super::TaskEvent;
-use super::call::Note;
-use super::core::{Core, Event};
-use super::faults;
+use super::core::{Core, Event, Led, Reply};
 use super::ids::{LinkId, NO_LINK, TaskId};
-use super::stops::Stops;
-use super::value::{Handed, NOT_LENT, Received, Value, Waiter};
-use super::wait::WaitCell;
-use crate::ground::Status;
+use super::value::{NOT_LENT, Value, Waiter};
+use crate::ground::{Status, faults};
+use crate::mail::call::Note;
+use crate::mail::stops::Stops;
+use crate::mail::{Handed, Received};
 use crate::rendezvous::{Arrival, Origin, Slot};
 
 impl Event {
@@ -42,25 +40,48 @@ impl Event {
 
 impl Core {
     /// Brings an application thread its outcome, unless it was cancelled or is gone: then a value comes back.
-    pub(super) fn bring_to_cell(
+    pub(super) fn bring_to_thread(
         &mut self,
-        cell: &WaitCell<Handed>,
+        reply: &Reply,
         stops: Option<&Stops>,
         trace: u16,
         outcome: Result<Handed, Status>,
     ) -> Option<Handed> {
         // Looked at with the value in hand: one that was sent after the cancel finds it here.
         if stops.is_some_and(Stops::is_raised) && !mutant!("cancelled_receives_take_values") {
-            cell.complete(Err(faults::cancelled()));
+            self.tell_outside(reply, 0, Err(faults::cancelled()));
             return outcome.ok();
         }
-        if trace != 0 {
-            cell.wakes(self.stages.hands_to_thread(trace));
-        }
-        cell.complete(outcome)?.ok()
+        let waking = if trace == 0 {
+            0
+        } else {
+            self.stages.hands_to_thread(trace)
+        };
+        self.tell_outside(reply, waking, outcome)?.ok()
     }
 
-    /// A value that was handed over goes back to where it lay, or to the next who waits there.
+    /// Gives an application thread its outcome. It comes back if the thread is gone.
+    pub(super) fn tell_outside(
+        &mut self,
+        reply: &Reply,
+        waking: u64,
+        outcome: Result<Handed, Status>,
+    ) -> Option<Result<Handed, Status>> {
+        match reply {
+            Reply::Cell(cell) => {
+                if waking != 0 {
+                    cell.wakes(waking);
+                }
+                cell.complete(outcome)
+            }
+            Reply::Leader => {
+                self.led = Some(Led { outcome, waking });
+                None
+            }
+        }
+    }
+
+    /// A value that was handed over goes back to where it lay, or to the next waiter there.
     #[cold]
     pub(super) fn unread(&mut self, unread: Handed) {
         if mutant!("unread_values_lost") {
@@ -107,8 +128,8 @@ impl Core {
         }
     }
 
-    /// Values for several who wait, in their order: what one does not want any more is the next one's, and what is left
-    /// goes back.
+    /// Values for several waiters, in their order: what one does not want any more goes to the next, and the rest goes
+    /// back.
     pub(super) fn hand_over_in_order(
         &mut self,
         link: LinkId,

@@ -157,14 +157,13 @@ impl Push<'_> {
         if len > INLINE_BODY_MAX {
             return frame;
         }
-        match self.meta.shape.dim(0) {
+        [frame.words[6], frame.words[7]] = match self.meta.shape.dim(0) {
             _ if is_solicited || self.meta.shape.rank() > 1 => {
-                let lead = Self::lead(&self.meta, self.request);
-                frame.set_tail([lead.as_bytes(), self.data]);
+                tail_of(self.meta, self.request, self.data)
             }
-            None => [frame.words[6], frame.words[7]] = words_of(self.data),
-            Some(dim) => [frame.words[6], frame.words[7]] = [dim, words_of(self.data)[0]],
-        }
+            None => words_of(self.data),
+            Some(dim) => [dim, words_of(self.data)[0]],
+        };
         frame
     }
 
@@ -213,6 +212,14 @@ impl Push<'_> {
         let dims = if rank <= 4 { 8 * rank } else { 4 * rank };
         dims + if is_solicited { 8 } else { 0 }
     }
+}
+
+/// The whole body of a push. Apart, and by value: so what the usual push says stays in registers.
+#[inline(never)]
+fn tail_of(meta: TensorMeta, request: Option<Ticket>, data: &[u8]) -> [u64; 2] {
+    let mut frame = Frame::default();
+    frame.set_tail([Push::lead(&meta, request).as_bytes(), data]);
+    [frame.words[6], frame.words[7]]
 }
 
 /// At most sixteen bytes as two words, and zeros behind them.

@@ -89,7 +89,7 @@ impl Flags {
     pub const DERIVED: Self = Self(16);
     /// A push or an offer says when it was posted.
     pub const STAMPED: Self = Self(32);
-    /// An offer's bytes lie with its receiver, who lent them: the body names the receiver's own offer.
+    /// An offer's bytes lie with its receiver, which lent them: the body names the receiver's own offer.
     pub const LENT: Self = Self(64);
     /// Every flag there is.
     pub const ALL: Self = Self(127);

@@ -1,6 +1,6 @@
 //! Messages: what a frame and its body mean, as values. `parse ∘ emit` is the identity, and no bytes panic.
 //!
-//! It may not know how they lie in bytes (`parse.rs`, `emit.rs`), who sends a message or what follows from it.
+//! It may not know how they lie in bytes (`parse.rs`, `emit.rs`), which side sends a message or what follows from it.
 //! Everything parsed is well-formed and still only a peer's *claim*: whether a ticket is live or a region readable is
 //! the channel's and the fabric's to check.
 
@@ -39,7 +39,7 @@ impl Ticket {
     }
 }
 
-/// Where a value belongs, but for its key: step, loop frame and iteration.
+/// Where a value belongs, besides its key: step, loop frame and iteration.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Point {
     /// The step.
@@ -188,7 +188,8 @@ pub enum Message<'a> {
     Failed(Ticket, StatusText<'a>),
     /// The receiver needs the offered value no more.
     Release(Ticket),
-    /// The sender asks who still reads a value that it offered in an epoch that is over: who does not, releases it.
+    /// The sender asks whether the receiver still reads a value that it offered in an epoch that is over: if not, the
+    /// receiver releases it.
     Recall(Ticket),
     /// Credit only.
     Credit,

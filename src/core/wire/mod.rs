@@ -1,6 +1,6 @@
 //! Wire: the hot frames, as bytes. Pure: parses and emits, decides nothing.
 //!
-//! It knows the ground's plain values and no room above: not what a key is matched with, nor who sends.
+//! It knows the ground's plain values and no room above: not what a key is matched with, nor which side sends.
 #![doc = include_str!("WIRE.md")]
 #![forbid(unsafe_code)]
 

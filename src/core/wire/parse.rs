@@ -81,7 +81,7 @@ impl<'a> Push<'a> {
     ///
     /// # Errors
     /// [`Malformed`] names what is wrong; nothing else happens.
-    #[inline]
+    #[inline(always)]
     pub fn parse(
         frame: &Frame,
         tail: &'a [u8; INLINE_BODY_MAX],
@@ -103,7 +103,10 @@ impl<'a> Push<'a> {
             None
         };
         let (meta, stamp) = if is_stamped {
-            reader.stamped_meta(frame)?
+            let mut apart = Reader(reader.0);
+            let stamped = apart.stamped_meta(frame)?;
+            reader.0 = apart.0;
+            stamped
         } else {
             let (dtype, shape) = reader.dtype_and_shape(frame)?;
             (TensorMeta { dtype, shape }, 0)
@@ -243,7 +246,7 @@ impl<'a> Reader<'a> {
     fn region(&mut self) -> Result<Region, Malformed> {
         let (arena, segment) = (self.u16()?, self.u16()?);
         let (generation, offset) = (self.u32()?, self.u64()?);
-        let (len, kind) = Region::split_len(self.u64()?).ok_or(Malformed::Memory)?;
+        let (len, kind, owns_pages) = Region::split_len(self.u64()?).ok_or(Malformed::Memory)?;
         Ok(Region {
             arena,
             segment,
@@ -251,6 +254,7 @@ impl<'a> Reader<'a> {
             offset,
             len,
             kind,
+            owns_pages,
         })
     }
 
@@ -266,11 +270,18 @@ impl<'a> Reader<'a> {
         let shape = match frame.rank() {
             0 => Shape::SCALAR,
             1 => Shape::row(self.u64()?).ok_or(Malformed::Shape)?,
-            rank => self.shape(usize::from(rank))?,
+            rank => {
+                // A separate reader, so that this one stays in registers.
+                let mut apart = Reader(self.0);
+                let shape = apart.shape(usize::from(rank))?;
+                self.0 = apart.0;
+                shape
+            }
         };
         Ok((dtype, shape))
     }
 
+    #[inline(never)]
     fn shape(&mut self, rank: usize) -> Result<Shape, Malformed> {
         let mut dims = [0u64; 8];
         let dims = dims.get_mut(..rank).ok_or(Malformed::Shape)?;
@@ -286,6 +297,7 @@ impl<'a> Reader<'a> {
 
     /// Type and shape of a stamped push, and the stamp: it stands where the first dimension would, which follows
     /// from the others and the bytes that are left; before a scalar there is none.
+    #[inline(never)]
     fn stamped_meta(&mut self, frame: &Frame) -> Result<(TensorMeta, u64), Malformed> {
         let dtype = DType::from_wire(frame.dtype()).ok_or(Malformed::DType)?;
         let size = dtype.size().ok_or(Malformed::Shape)? as u64;

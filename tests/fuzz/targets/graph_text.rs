@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rendez::graph::{decode, text};
+use rendez_dataflow::graph::{decode, text};
 
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(def) = decode(bytes) {

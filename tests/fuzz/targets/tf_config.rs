@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use libfuzzer_sys::fuzz_target;
 use rendez::cluster::{ClusterSpec, Membership, Surroundings, resolve};
-use rendez::proto::tensorflow::ClusterDef;
+use rendez_proto::tensorflow::ClusterDef;
 
 fuzz_target!(|text: &str| {
     let environment = BTreeMap::from([("TF_CONFIG".to_owned(), text.to_owned())]);

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rendez::cli::units;
+use rendez_cli::units;
 
 fuzz_target!(|text: &str| {
     if let Ok(bytes) = units::bytes(text) {

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rendez::cli::weights::parse;
+use rendez_cli::weights::parse;
 
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(entries) = parse(bytes) {

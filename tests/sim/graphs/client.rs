@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crossbeam::queue::SegQueue;
 use rendez::ground::{Code, Status, catalogue};
 use rendez::memory::Tensor;
-use rendez::server::solo::{Prepared, Run, Session, Site};
+use rendez_dataflow::server::solo::{Prepared, Run, Session, Site};
 
 use super::draft::{Case, Draft, numbers};
 use super::{Graphs, HOP_NS};

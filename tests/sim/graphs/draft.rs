@@ -1,10 +1,10 @@
 //! Draft: a graph cut over tasks, and what a step of it gives. Knows devices, seeds and arithmetic; not who runs it.
 
-use rendez::graph::{Builder, NodeId, Ops, Output, floats, ints};
 use rendez::ground::rng::Rng;
 use rendez::ground::{Shape, Status};
 use rendez::memory::{Bool8, Tensor};
-use rendez::proto::tensorflow::{DataType, GraphDef};
+use rendez_dataflow::graph::{Builder, NodeId, Ops, Output, floats, ints};
+use rendez_proto::tensorflow::{DataType, GraphDef};
 
 /// The longest chain, and the longest loop.
 const CHAIN_MAX: u64 = 8;

@@ -16,7 +16,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use rendez::engine::Engine;
 use rendez::ground::StepId;
-use rendez::server::solo::Site;
+use rendez_dataflow::server::solo::Site;
 
 use crate::dials::Dials;
 use crate::world::World;

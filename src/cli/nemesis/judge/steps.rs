@@ -8,7 +8,7 @@ use super::{Judge, show_ns};
 
 /// How long a master asks a worker that it has lost whether it still has the session.
 const REOPEN_NS: u64 = 2_000_000_000;
-/// How long nothing may be broken before somebody must have had an answer.
+/// How long nothing may be broken before a task must have had an answer.
 const FLOWS_NS: u64 = 3_000_000_000;
 
 impl Judge<'_> {
@@ -137,7 +137,7 @@ impl Judge<'_> {
         self.excused(step.by.0, due_ns).saturating_add(slack_ns)
     }
 
-    /// Whether somebody who is far from those it strikes must take them for lost.
+    /// Whether a task far from those it strikes must take them for lost.
     fn is_lasting(&self, fault: &Fault) -> bool {
         let far_ns = self.bounds.failure_detection_ns * 3 / 2;
         let lasts = fault.until_ns - fault.from_ns >= far_ns;
@@ -174,7 +174,7 @@ impl Judge<'_> {
             let until_ns = death_ns.min(self.story.over_ns());
             let mut ends: Vec<_> = ends
                 .filter(|end_ns| *end_ns <= until_ns)
-                // A run of which nobody said when it was over is judged as far as there were answers.
+                // A run whose end was not recorded is judged as far as there were answers.
                 .chain((until_ns < u64::MAX).then_some(until_ns))
                 .collect();
             ends.sort_unstable();

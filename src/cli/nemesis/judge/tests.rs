@@ -234,7 +234,7 @@ fn a_failure_without_a_cause_is_found_and_one_with_a_cause_is_not() {
     Run::with(&second("got"), &lost).finds("PEER_LOST without a cause");
     let cut = [(START + 2, "fault cut 1"), (START + 12, "healed cut 1")];
     Run::with(&second("got"), &lost).and(&cut).finds_nothing();
-    // Long ago is no excuse, nor is what was broken elsewhere, nor a reason that nobody knows.
+    // Long ago is no excuse, nor is what was broken elsewhere, nor an unknown reason.
     let before = [
         (START - 5_000, "fault cut 1"),
         (START - 4_000, "healed cut 1"),
@@ -403,7 +403,7 @@ fn a_pair_that_has_heard_of_a_loss_is_not_connected_until_values_come() {
     };
     told(40).finds_nothing();
     told(10).finds("detection: not told within");
-    // What the other heard excuses nobody here.
+    // What the other heard excuses no task here.
     let mut other = told(10);
     let watch = Scope::new((1, 0), (0, 0), WATCH_SLOT).step().0;
     let lane = format!("{watch} 1 watch 0");

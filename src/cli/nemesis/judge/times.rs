@@ -1,6 +1,6 @@
-//! Times: how soon losses are told, who is not to be given up, and how soon a task that is back is back for all.
+//! Times: how soon losses are told, which tasks must not be given up, and how soon a task that is back is back for all.
 //!
-//! Time in which the machine did not let a task run, as that task itself noted, is counted for nobody.
+//! Time in which the machine did not let a task run, as that task itself noted, counts against no task.
 
 use std::collections::BTreeMap;
 
@@ -20,8 +20,8 @@ const JUMP_SEEN_NS: u64 = 1_000_000_000;
 type Life = (u32, u32);
 
 impl Judge<'_> {
-    /// Whoever waits for a task that is lost hears so in time. Time in which the machine did not let the waiting task
-    /// run, as that task itself noted, is not counted.
+    /// A task that waits for a lost task hears so in time. Time in which the machine did not let the waiting task run,
+    /// as that task itself noted, is not counted.
     pub(super) fn detection(&mut self) {
         let mut worst: BTreeMap<&str, (u64, u64, u64)> = BTreeMap::new();
         let far_ns = self.bounds.failure_detection_ns * 3 / 2;
@@ -122,7 +122,7 @@ impl Judge<'_> {
     }
 
     /// True if values came between the two since the last fault before that one, since either began, and since the
-    /// waiting one heard that the other is lost: who waits for a task that is not there waits for it to come. A task
+    /// waiting one heard that the other is lost: a receive from a task that is not there waits for it to come. A task
     /// may hear of a cut after its end, when what it had sent has arrived at the other.
     fn were_connected(&self, fault: &Fault, by: u32, other: u32) -> bool {
         let at_ns = fault.from_ns;
@@ -182,8 +182,8 @@ impl Judge<'_> {
         self.row("living neighbours given up", seen, "0".to_owned());
     }
 
-    /// Values flow both ways between a task that was killed and began again and every other, and whoever knew its
-    /// former life says that it is back.
+    /// Values flow both ways between a task that was killed and began again and every other, and every task that knew
+    /// its former life says that it is back.
     pub(super) fn flows(&mut self) {
         let mut firsts: BTreeMap<(Life, Life), u64> = BTreeMap::new();
         let mut knew: BTreeMap<(Life, u32), (u64, u32)> = BTreeMap::new();

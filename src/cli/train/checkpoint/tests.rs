@@ -1,7 +1,7 @@
 //! Checkpoints: what is written is read back, and what is none of this network is refused.
 
 use super::*;
-use crate::cli::train::network;
+use crate::train::network;
 
 #[test]
 fn what_is_written_is_read_back_and_nothing_else_is_left() {

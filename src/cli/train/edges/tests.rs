@@ -31,7 +31,7 @@ fn edges_between_tasks_are_gathered_by_stage() {
         (grads.clone(), event(What::Sent, [0, 100, 10])),
         (grads.clone(), event(What::Sent, [0, 300, 30])),
         (grads.clone(), event(What::Took, [5, 7, 400])),
-        // Nobody knows how long the wire took.
+        // How long the wire took is unknown.
         (grads.clone(), event(What::Took, [5, 9, u32::MAX])),
         (grads, event(What::Parked, [1 << 20, 0, 0])),
         (

@@ -9,7 +9,8 @@ const JOBS: Jobs = Jobs {
 
 /// Where the nodes of an operation were asked to stand; the last of what they stand with, if that was asked.
 fn devices(graph: &Graph, op: &str) -> Vec<(String, String)> {
-    let of = |(_, node): (_, &crate::graph::Node)| (node.name.clone(), node.device.clone());
+    let of =
+        |(_, node): (_, &rendez_dataflow::graph::Node)| (node.name.clone(), node.device.clone());
     let nodes = graph.nodes().filter(|(_, node)| node.op.name() == op);
     nodes.map(of).collect()
 }
@@ -65,8 +66,8 @@ fn work_stands_on_workers_and_updates_with_their_variables() {
     assert_eq!(updates.len(), LAYERS.len());
     for (_, update) in updates {
         let layer = update.name.trim_end_matches("/update");
-        let beside =
-            crate::graph::attr::list(&update.attrs, "_class").expect("stands with its variable");
+        let beside = rendez_dataflow::graph::attr::list(&update.attrs, "_class")
+            .expect("stands with its variable");
         assert_eq!(beside.s, [format!("loc:@{layer}").into_bytes()]);
     }
     let towers = towers(JOBS).expect("towers");

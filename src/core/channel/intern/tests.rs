@@ -1,4 +1,4 @@
-//! Tests of interning against a model that is a plain list, newest last.
+//! Tests of interning against a model that is a plain list with a hand.
 
 use proptest::prelude::*;
 
@@ -7,30 +7,64 @@ use crate::ground::limits::INTERNED_KEYS;
 use crate::rendezvous::KeyId;
 use crate::wire::Ticket;
 
+/// Keys by their numbers' indexes, each with whether it was used since the hand came by; and the hand.
+struct Model {
+    keys: Vec<(u32, bool)>,
+    hand: usize,
+    limit: usize,
+}
+
+impl Model {
+    fn use_key(&mut self, key: u32) -> bool {
+        let known = self.keys.iter_mut().find(|(other, _)| *other == key);
+        known.is_some_and(|(_, is_used)| {
+            *is_used = true;
+            true
+        })
+    }
+
+    /// The key whose number another one gets.
+    fn give(&mut self, key: u32) -> Option<u32> {
+        if self.keys.len() < self.limit {
+            self.keys.push((key, false));
+            return None;
+        }
+        while self.keys[self.hand].1 {
+            self.keys[self.hand].1 = false;
+            self.hand = (self.hand + 1) % self.limit;
+        }
+        let (former, _) = std::mem::replace(&mut self.keys[self.hand], (key, false));
+        self.hand = (self.hand + 1) % self.limit;
+        Some(former)
+    }
+}
+
 proptest! {
     #[test]
-    fn the_oldest_goes_first(limit in 1..6_usize, uses in prop::collection::vec(0..9_u32, 0..200)) {
+    fn who_was_used_since_the_hand_came_by_is_passed_over(
+        limit in 1..6_usize,
+        uses in prop::collection::vec(0..9_u32, 0..200),
+    ) {
         let mut given = Given::new(limit);
         let mut learned = Learned::new(Rules::ALL);
-        let mut newest_last: Vec<u32> = vec![];
+        let mut model = Model { keys: vec![], hand: 0, limit };
         for key in uses {
             let number = given.number(KeyId(key));
-            prop_assert_eq!(number.is_some(), newest_last.contains(&key));
-            newest_last.retain(|&other| other != key);
+            prop_assert_eq!(number.is_some(), model.use_key(key));
             if number.is_none() {
-                let evicted = (newest_last.len() == limit).then(|| newest_last.remove(0));
                 let number = given.give(KeyId(key));
-                prop_assert_eq!(learned.learn(number, KeyId(key)), Ok(evicted.map(KeyId)));
+                let former = model.give(key);
+                prop_assert_eq!(learned.learn(number, KeyId(key)), Ok(former.map(KeyId)));
             }
-            newest_last.push(key);
-            for &known in &newest_last {
-                // The model is not disturbed by looking: it is looked at in its own order.
-                let number = given.number(KeyId(known)).expect("it is within the bound");
+            for (at, &(known, _)) in model.keys.iter().enumerate() {
+                let number = Ticket::unpack(given.by_key[known as usize].packed);
+                prop_assert_eq!(number.index as usize, at);
                 prop_assert_eq!(learned.key(number), Some(KeyId(known)));
             }
         }
         for key in 0..9 {
-            prop_assert_eq!(learned.has(KeyId(key)), newest_last.contains(&key));
+            let is_known = model.keys.iter().any(|&(other, _)| other == key);
+            prop_assert_eq!(learned.has(KeyId(key)), is_known);
         }
     }
 
@@ -47,11 +81,11 @@ proptest! {
             known.retain(|&other| other != key);
             if comes {
                 if given.number(KeyId(key)).is_none() {
-                    if known.len() == limit {
-                        known.remove(0);
-                    }
+                    let is_full = known.len() == limit;
                     let number = given.give(KeyId(key));
-                    learned.learn(number, KeyId(key)).expect("within the bound");
+                    let former = learned.learn(number, KeyId(key)).expect("within the bound");
+                    prop_assert_eq!(former.is_some(), is_full);
+                    known.retain(|&other| former != Some(KeyId(other)));
                 }
                 known.push(key);
                 most = most.max(known.len());

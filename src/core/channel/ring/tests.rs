@@ -27,6 +27,7 @@ proptest! {
     fn it_is_a_queue(room in 1..9usize, acts in acts()) {
         let mut ring = Ring::new(room, 0u8);
         let mut queue = VecDeque::new();
+        let mut dropped = 0;
         for act in acts {
             match act {
                 Act::Push(entry) => {
@@ -35,18 +36,21 @@ proptest! {
                 }
                 Act::Insert(at, entry) => {
                     let at = at.min(queue.len());
-                    ring.insert(at, entry);
+                    ring.insert(ring.first() + at as u64, entry);
                     queue.insert(at, entry);
                 }
                 Act::Drop(count) => {
+                    let count = count.min(queue.len());
                     ring.drop_first(count);
-                    queue.drain(..count.min(queue.len()));
+                    queue.drain(..count);
+                    dropped += count as u64;
                 }
             }
             prop_assert_eq!(ring.len(), queue.len());
-            prop_assert!(ring.first(usize::MAX).eq(queue.iter()));
-            prop_assert_eq!(ring.at_mut(queue.len()), None);
-            prop_assert_eq!(ring.at_mut(0).copied(), queue.front().copied());
+            prop_assert!(ring.first_of(usize::MAX).eq(queue.iter()));
+            prop_assert_eq!(ring.first(), dropped);
+            prop_assert_eq!(ring.at_mut(ring.end()), None);
+            prop_assert_eq!(ring.at(dropped).copied(), queue.front().copied());
         }
     }
 }

@@ -411,7 +411,7 @@ fn a_demand_with_a_landing_stays_until_the_landing_is_home() {
     let request = asked(&mut channel, Some(landing(999)));
     let failed = Sent::of(&Message::Failed(request, STATUS));
     assert!(
-        matches!(hear(&mut channel, &failed), Ok(Heard::Ended { demand, .. }) if demand.has_landing)
+        matches!(hear(&mut channel, &failed), Ok(Heard::Ended { demand, .. }) if demand.has_landing())
     );
     assert!(
         channel.demand_at(request).is_some(),
@@ -456,7 +456,7 @@ fn a_landing_that_came_home_empty_leaves_the_demand_standing() {
     let request = asked(&mut channel, Some(landing(999)));
     assert!(channel.quiet(request), "it wants another");
     let demand = channel.demand_at(request).expect("it stands");
-    assert!(demand.wants_landing && !demand.has_landing);
+    assert!(demand.is_bare() && !demand.has_landing());
     assert!(channel.settle(request).is_some());
     assert!(!channel.quiet(request));
 }

@@ -7,7 +7,7 @@ fn ours_goes_first_and_theirs_brings_the_channel_up() {
     let mut channel = Channel::<Value>::new(settings(OURS));
     assert!(out(&mut channel).is_empty(), "no connection, no frames");
     channel.connected();
-    assert!(channel.has_due());
+    assert!(channel.must_transmit(NOW));
     let sent = out(&mut channel);
     let Message::Hello(hello) = sent[0].message() else {
         panic!("the first frame is a hello");
@@ -24,7 +24,7 @@ fn ours_goes_first_and_theirs_brings_the_channel_up() {
             line_window: LINES,
         }
     );
-    assert!(!channel.is_up() && !channel.has_due());
+    assert!(!channel.is_up() && !channel.must_transmit(NOW));
     let theirs = Sent::of(&Message::Hello(hello_of_theirs()));
     assert!(matches!(
         hear(&mut channel, &theirs),
@@ -38,14 +38,14 @@ fn ours_goes_first_and_theirs_brings_the_channel_up() {
     assert_eq!(channel.peer_incarnation(), Some(THEIRS));
 }
 
-/// Whoever hears first answers: its hello says so, and what is due follows it at once.
+/// The side that hears first answers: its hello says so, and what is due follows at once.
 #[test]
 fn theirs_comes_first_and_ours_answers() {
     let mut channel = Channel::<Value>::new(settings(OURS));
     channel.connected();
     let theirs = Sent::of(&Message::Hello(hello_of_theirs()));
     assert!(matches!(hear(&mut channel, &theirs), Ok(Heard::Up { .. })));
-    assert!(channel.is_up() && channel.has_due());
+    assert!(channel.is_up() && channel.must_transmit(NOW));
     let credit = Sent::of(&Message::Credit);
     assert!(
         matches!(hear(&mut channel, &credit), Err(Violation::BeforeHello)),
@@ -69,7 +69,7 @@ fn a_full_fabric_refuses_the_hello_and_it_goes_later() {
     let mut channel = Channel::<Value>::new(settings(OURS));
     channel.connected();
     assert!(out_to(&mut channel, NOW, 0).is_empty());
-    assert!(channel.has_due(), "the hello is still due");
+    assert!(channel.must_transmit(NOW), "the hello is still due");
     assert_eq!(kinds(&out(&mut channel)), [Kind::Hello]);
 }
 

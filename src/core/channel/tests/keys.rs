@@ -24,26 +24,30 @@ fn a_text_crosses_once() {
 }
 
 #[test]
-fn the_least_recently_used_number_is_given_anew_with_another_generation() {
+fn a_number_that_was_not_used_lately_is_given_anew_with_another_generation() {
     let mut channel = up();
     for key in 0..4 {
         use_key(&mut channel, key);
     }
-    use_key(&mut channel, 0);
     let fifth = use_key(&mut channel, 4);
     assert_eq!(
         fifth[0].message(),
-        Message::Intern(ticket(1, 1), "a;b;4"),
-        "key 1 is the oldest"
+        Message::Intern(ticket(0, 1), "a;b;4"),
+        "all were used: the hand goes round once"
     );
-    assert_eq!(Ticket::unpack(fifth[1].frame.slot()), ticket(1, 1));
+    assert_eq!(Ticket::unpack(fifth[1].frame.slot()), ticket(0, 1));
     assert_eq!(
-        kinds(&use_key(&mut channel, 0)),
+        kinds(&use_key(&mut channel, 1)),
         [Kind::Push],
-        "key 0 was used since"
+        "key 1 is used since the hand came by"
     );
-    let again = use_key(&mut channel, 1);
-    assert_eq!(again[0].message(), Message::Intern(ticket(2, 1), "a;b;1"));
+    let again = use_key(&mut channel, 0);
+    assert_eq!(
+        again[0].message(),
+        Message::Intern(ticket(2, 1), "a;b;0"),
+        "so key 2 is the next"
+    );
+    assert_eq!(kinds(&use_key(&mut channel, 1)), [Kind::Push]);
 }
 
 #[test]
@@ -192,7 +196,7 @@ fn a_number_that_is_taken_back_is_told_and_given_to_the_next_key() {
     assert!(!other.is_called(KeyId(11)) && other.is_called(KeyId(12)));
     let next = use_key(&mut channel, 3);
     assert_eq!(next[0].message(), Message::Intern(ticket(0, 1), "a;b;3"));
-    // Who has heard that the number is another key's does not take that one's away.
+    // A peer that has heard that the number is another key's does not take that one's away.
     interned(&mut other, ticket(0, 1), KeyId(13));
     assert!(hear(&mut other, &told[0]).is_ok());
     assert!(other.is_called(KeyId(13)));

@@ -78,16 +78,16 @@ fn what_comes_back_is_the_value_on_offer_until_it_is_released() {
         }),
         ..value(999)
     };
+    let mut lines = 1_u16;
     loop {
-        channel.lines_returned = channel.lines_pushed;
-        channel
-            .push(KEY, point(1), 0, other.clone(), None)
-            .expect("credit");
-        let next = channel.offers.tickets().next().expect("on offer");
+        let next = offered(&mut channel, other.clone());
         if next == offer {
             break;
         }
-        channel.take_offer(next);
+        lines = lines.wrapping_add(1);
+        let frames = channel.counters().frames_sent as u16;
+        let release = Sent::of(&Message::Release(next)).crediting(frames, lines);
+        hear(&mut channel, &release).expect("a release");
     }
     assert_eq!(channel.lent(heard), None);
 }

@@ -91,6 +91,7 @@ impl Pair {
         for side in 0..2 {
             let [_, _, _, kept] = self.channels[side].load();
             assert!(kept <= 4 * (1 + self.sides[0].pushed.len() + self.sides[1].pushed.len()));
+            agrees_with_itself(&mut self.channels[side], self.now);
         }
     }
 
@@ -106,7 +107,10 @@ impl Pair {
 
     fn post(&mut self, side: usize, room: usize) {
         let now = self.now;
-        self.wire[side].extend(out_to(&mut self.channels[side], now, room));
+        let sent = out_to(&mut self.channels[side], now, room);
+        let is_all = sent.len() < room;
+        assert!(!is_all || !self.channels[side].must_transmit(now));
+        self.wire[side].extend(sent);
     }
 
     /// The peer of `side` hears up to `count` frames of it.
@@ -213,6 +217,23 @@ impl Pair {
             assert_eq!(*released, self.sides[side].offered);
             assert_eq!(self.channels[side].counters().stale, 0);
         }
+    }
+}
+
+/// Whether there is something to post, when there will be, and what is posted are one thing.
+fn agrees_with_itself(channel: &mut Channel<Value>, now: Nanos) {
+    let (must, at) = (channel.must_transmit(now), channel.poll_timeout());
+    let mut is_tried = false;
+    channel.transmit(now, &text_of, &mut |_, _| {
+        is_tried = true;
+        false
+    });
+    assert_eq!(must, is_tried, "a full fabric changes nothing");
+    assert_eq!(channel.must_transmit(now), must);
+    if !must {
+        assert!(at > now);
+        assert!(!channel.must_transmit(Nanos(at.0 - 1)));
+        assert!(at == Nanos::NEVER || channel.must_transmit(at));
     }
 }
 

@@ -150,7 +150,7 @@ fn a_request_is_repeated_but_not_one_whose_landing_went_with_its_queue_pair() {
     channel.disconnected();
     let demand = channel.demand_at(landed).expect("it stands");
     assert!(
-        demand.wants_landing && !demand.has_landing,
+        demand.is_bare() && !demand.has_landing(),
         "it asks for another"
     );
     greet(&mut channel, resuming(1));
@@ -186,7 +186,7 @@ fn what_was_asked_again_and_answered_is_taken_back() {
         );
         let taken_back = kinds(&out(&mut channel)).contains(&Kind::Cancel);
         assert_eq!(taken_back, is_again);
-        // The other end is nobody's, whichever comes.
+        // The answer to the other request finds no demand, whichever it is.
         let cancelled = Sent::of(&Message::Cancelled(request)).crediting(2, 0);
         assert!(matches!(hear(&mut channel, &cancelled), Ok(Heard::Nothing)));
         assert!(!channel.quiet(request), "its landing is home");

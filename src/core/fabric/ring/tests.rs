@@ -58,6 +58,36 @@ fn pieces_are_aligned_never_wrap_and_never_overlap_within_a_ring() {
 }
 
 #[test]
+fn a_body_begins_in_its_frame_and_comes_whole_wherever_it_was_cut() {
+    let (mut producer, mut consumer) = ring();
+    let bytes: Vec<u8> = (0..200).map(|at| at as u8 + 1).collect();
+    for len in 0..bytes.len() {
+        for middle in 0..=len {
+            let (lead, data) = bytes[..len].split_at(middle);
+            let before = producer.cursor;
+            producer
+                .post(&frame(7, len), [lead, data], Reserve::default())
+                .expect("room");
+            let beside = len.saturating_sub(INLINE_BODY_MAX) as u64;
+            if before % PAYLOAD + beside.next_multiple_of(64) <= PAYLOAD {
+                assert_eq!(
+                    producer.cursor - before,
+                    beside.next_multiple_of(64),
+                    "{len} bytes: what the tail takes costs no line beside it"
+                );
+            }
+            let taken = consumer.take(|frame, body| {
+                assert!(len <= INLINE_BODY_MAX || frame.tail() == [0; INLINE_BODY_MAX]);
+                let mut copy = vec![0; body.len()];
+                body.copy_to(&mut copy);
+                copy
+            });
+            assert_eq!(taken, Ok(Some(bytes[..len].to_vec())), "cut at {middle}");
+        }
+    }
+}
+
+#[test]
 fn a_ring_holds_as_many_frames_as_slots() {
     let (mut producer, mut consumer) = ring();
     for lap in 0..10 {

@@ -85,7 +85,8 @@ impl RingPort {
                 .max_by_key(|&at| self.hot[at].idle)
                 .unwrap_or(0);
             if self.hot[idlest].idle == 0 {
-                // Rings outside the hot set never owe the peer progress: nobody would notice that they went idle.
+                // Rings outside the hot set never owe the peer progress: no later look would notice that they went
+                // idle.
                 self.settle(index);
                 return;
             }

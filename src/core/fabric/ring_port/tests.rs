@@ -1,4 +1,4 @@
-//! Which rings a poll looks at, what it does with a liar, and that nobody starves.
+//! Which rings a poll looks at, what it does with a liar, and that no ring starves.
 
 use super::*;
 use crate::fabric::lane::Geometry;
@@ -33,7 +33,7 @@ fn post((peer, qp): &mut (RingPort, QpId)) -> Result<(), Refusal> {
     peer.post_send(*qp, &Frame::default(), [&[], &[]])
 }
 
-/// Polls once; who sent each frame, and who went down why.
+/// Polls once; the sender of each frame, and which went down why.
 fn poll(port: &mut RingPort, budget: usize) -> (Vec<QpId>, Vec<(QpId, DownReason)>) {
     let (mut frames, mut downs) = (Vec::new(), Vec::new());
     port.poll(Nanos(0), budget, &mut |arrival| match arrival {
@@ -65,7 +65,7 @@ fn the_cost_of_a_poll_does_not_grow_with_idle_peers() {
         looked <= (HOT_MAX as u64 + 1) * (after.polls - before.polls),
         "{looked} rings in 1000 polls"
     );
-    // Who talked last is looked at in the very next poll.
+    // The ring that talked last is looked at in the very next poll.
     post(&mut peers[7]).expect("room");
     assert_eq!(poll(&mut hub, 16).0, [qps[7]]);
 }

@@ -1,4 +1,4 @@
-//! How a TCP port treats its connections, and why it will not have one. Knows numbers only.
+//! How a TCP port treats its connections, and why it refuses one. Knows numbers only.
 
 use rustix::io::Errno;
 

@@ -7,8 +7,9 @@
 //! tail; `WIRE.md` has the page. A write goes out in chunks of a quarter of a megabyte, whose bytes are sent straight
 //! from the tensor and received straight into the landing; between two chunks everything else has its turn.
 //!
-//! Who closes says so by BYE, behind all that was posted. That cannot stand in the middle of a chunk, so a connection
-//! that is closed *leaves*: it sends what it promised and BYE, for a bounded time, and then gives back what it holds.
+//! The side that closes says so by BYE, behind all that was posted. That cannot stand in the middle of a chunk, so a
+//! connection that is closed *leaves*: it sends what it promised and BYE, for a bounded time, and then gives back what
+//! it holds.
 
 use super::reader::{Piece, Reader};
 use super::socket::{Pipe, Stop};
@@ -397,7 +398,7 @@ impl Connection {
         (given + 1, moved, Left::Gone)
     }
 
-    /// Receives what nobody wants any more: a peer that leaves as well, and waits for room, would wait in vain; and a
+    /// Receives and drops what is no longer wanted: a peer that leaves as well would wait for room for ever; and a
     /// socket closed with bytes unread sends a reset, which may overtake our BYE.
     fn discard<P: Pipe>(&mut self, pipe: &mut P) {
         for _ in 0..BYTES_PER_LOOK / STREAM_RECEIVE_BYTES {

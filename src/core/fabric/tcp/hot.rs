@@ -68,7 +68,7 @@ impl TcpPort {
         done
     }
 
-    /// Asks epoll who has something; a socket that is not hot and does becomes so.
+    /// Asks epoll which sockets have something; one that has and is not hot becomes so.
     pub(super) fn look_at_cold<S: FnMut(Arrival<'_>)>(
         &mut self,
         left: &mut usize,

@@ -1,8 +1,8 @@
 //! TLS records kept by the kernel: a socket is given the keys of its session, and carries plain bytes from then on.
 //!
-//! Knows sockets and the keys of a session whose handshake is done; not who shook hands. The kernel must have TLS as an
-//! upper protocol of TCP (`CONFIG_TLS`, the module `tls`) and the session's cipher. Both are tried once per process, on
-//! a connection to ourselves: keys leave a session for good, so nobody takes them out on a mere hope.
+//! Knows sockets and the keys of a session whose handshake is done; not how that was done. The kernel must have TLS as
+//! an upper protocol of TCP (`CONFIG_TLS`, the module `tls`) and the session's cipher. Both are tried once per process,
+//! on a connection to ourselves: keys leave a session for good, so they are not taken out before support is certain.
 //!
 //! The kernel sends no key updates, so a connection ends when its keys have sealed as many records as they may
 //! ([`KERNEL_TLS_RECORDS_MAX`](crate::ground::limits::KERNEL_TLS_RECORDS_MAX)); the channel above replays what is on
@@ -103,7 +103,7 @@ impl Cipher {
         })
     }
 
-    /// Keys for a trial, known to everybody: nothing is ever sent under them.
+    /// Keys for a trial, and public: nothing is ever sent under them.
     fn keys(self) -> TlsCryptoInfo {
         match self {
             Self::Aes128 => aes128(0, [0; 16], [0; 12]),

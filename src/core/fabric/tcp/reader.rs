@@ -1,6 +1,6 @@
 //! A byte stream's reading half: bytes in, cut anywhere; frames, bodies and the bytes of chunks out.
 //!
-//! Knows no socket and no landing. Every byte is a claim of the peer: what no peer sends that keeps the rules is
+//! Knows no socket and no landing. Every byte is a claim of the peer: what a correct peer never sends is
 //! [`DownReason::Corrupt`], and nothing makes the buffer grow.
 //!
 //! ```text
@@ -9,7 +9,7 @@
 //! ```
 //!
 //! The bytes of a chunk need not pass through the buffer: while [`Reader::chunk_left`] says that some are to come and
-//! the buffer is empty, whoever reads the socket may put them where they belong and say so by [`Reader::passed_by`].
+//! the buffer is empty, the socket's reader may put them where they belong and say so by [`Reader::passed_by`].
 
 use crate::fabric::queue_pair::CHUNK;
 use crate::fabric::{BODY_MAX, DownReason, FABRIC_KIND_MIN};
@@ -39,7 +39,7 @@ pub(super) enum Piece<'a> {
 impl Reader {
     pub(super) fn new() -> Self {
         Self {
-            // Zeroes that nobody touched are no memory yet: an idle peer costs a page or two.
+            // Untouched zero pages take no memory yet: an idle peer costs a page or two.
             buffer: vec![0; STREAM_RECEIVE_BYTES].into_boxed_slice(),
             start: 0,
             end: 0,
@@ -102,7 +102,7 @@ impl Reader {
         debug_assert!(self.end <= self.buffer.len());
     }
 
-    /// Forgets what was received: nobody wants it any more.
+    /// Forgets what was received: it is no longer wanted.
     pub(super) fn clear(&mut self) {
         (self.start, self.end) = (0, 0);
     }

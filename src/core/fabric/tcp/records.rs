@@ -5,8 +5,8 @@
 //! received and not opened. rustls takes the memory of each record from the heap and gives it back: the one
 //! thing on the path of a value that does.
 //!
-//! What the other side may say besides data is an answer to nothing here: a new key is taken, a warning, an alert or
-//! a record that was changed on its way ends the connection. What was received before is authentic and is given.
+//! Besides data the other side may send a new key, which is taken. A warning, an alert or a record that was changed on
+//! its way ends the connection. What was received before is authentic and is given.
 
 use std::io::{self, IoSlice, Read, Write};
 
@@ -38,7 +38,7 @@ impl Records {
         connection.set_buffer_limit(Some(TLS_SEND_BYTES));
         Self {
             connection,
-            // Zeroes that nobody touched are no memory yet.
+            // Untouched zero pages take no memory yet.
             incoming: vec![0; TLS_RECEIVE_BYTES].into_boxed_slice(),
             start: 0,
             end: 0,

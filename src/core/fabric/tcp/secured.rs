@@ -1,6 +1,6 @@
 //! What protects a socket: a TLS session that both ends have agreed on.
 //!
-//! Knows sessions whose handshake is done; not who shook hands, nor with what certificates.
+//! Knows sessions whose handshake is done; not the peers, nor their certificates.
 
 use std::fmt;
 use std::io;
@@ -24,7 +24,7 @@ pub enum Protection {
 /// A TLS session of a socket, its handshake done.
 pub struct Secured(pub(super) Keeper);
 
-/// Who keeps a session's records.
+/// What keeps a session's records.
 pub(super) enum Keeper {
     Process(Box<Connection>),
     /// The socket has the keys.
@@ -52,7 +52,7 @@ impl Secured {
         Ok(Self(Keeper::Kernel))
     }
 
-    /// Who keeps the records.
+    /// What keeps the records.
     #[must_use]
     pub const fn protection(&self) -> Protection {
         match self.0 {

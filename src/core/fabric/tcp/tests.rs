@@ -143,7 +143,7 @@ fn a_peer_that_does_not_read_fills_a_bounded_buffer_and_then_posts_are_refused()
             assert_eq!(head.words[2], number);
             assert!(next[64..].iter().all(|&byte| byte == 7));
         }
-        // Still open for whoever polls the port meanwhile.
+        // Still open for the thread that polls the port meanwhile.
         far
     });
     while !reader.is_finished() {

@@ -1,7 +1,7 @@
-//! A byte stream's writing half: frames in, whole; bytes out, as many at a time as anybody takes.
+//! A byte stream's writing half: frames in, whole; bytes out, as many at a time as the socket takes.
 //!
-//! Knows no socket. Its buffer has a fixed size, and who finds no room in it is told so. A chunk's bytes are not copied
-//! into it: they have a *gap*, a place in the order of bytes, and come from the tensor itself.
+//! Knows no socket. Its buffer has a fixed size, and a caller that finds no room in it is told so. A chunk's bytes are
+//! not copied into it: they have a *gap*, a place in the order of bytes, and come from the tensor itself.
 //!
 //! ```text
 //!  buffer   ├─ sent ─┼── frames, chunk's head ──┼── frames ──┼── room ──┤

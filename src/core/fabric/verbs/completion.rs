@@ -149,6 +149,6 @@ impl Drop for CompletionQueue {
     }
 }
 
-// SAFETY: not automatic because of the pointers. The library lets any thread use the queue; this has one owner, who
-// may move.
+// SAFETY: not automatic because of the pointers. The library lets any thread use the queue; this has one owner, which
+// may move to another thread.
 unsafe impl Send for CompletionQueue {}

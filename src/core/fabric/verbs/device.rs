@@ -1,11 +1,11 @@
-//! A device: which there are, what one can do, and the port and address that queue pairs use on it.
+//! Devices: which there are, what each can do, and the port and address that queue pairs use on it.
 //!
 //! Knows the library's calls for that, and the order of preference among addresses; nothing of queues or memory.
 //!
-//! Of the addresses (GIDs) of an Ethernet port the first of these that there is: RoCE v2 over an IPv4 address (it is
+//! Of the addresses (GIDs) of an Ethernet port, the first available of these: RoCE v2 over an IPv4 address (it is
 //! written as an IPv6 one, `::ffff:10.2.0.1`), RoCE v2 over a routable IPv6 address, RoCE v2 over a link-local one.
-//! RoCE v1 must be asked for by index: it does not cross routers, and was the trap of the systems before. On
-//! InfiniBand it is index 0.
+//! RoCE v1 must be asked for by index: it does not cross routers, and was a trap in earlier systems. On InfiniBand it
+//! is index 0.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_int};
@@ -70,9 +70,9 @@ pub struct DeviceLimits {
     pub sends_max: u32,
     /// Entries of a shared receive queue.
     pub shared_receives_max: u32,
-    /// Reads and atomics under way at once, as the one who is asked.
+    /// Reads and atomics under way at once, as responder.
     pub reads_in_max: u8,
-    /// The same as the one who asks.
+    /// The same, as requester.
     pub reads_out_max: u8,
 }
 

@@ -1,12 +1,12 @@
 //! A protection domain: what is registered with a device, and what the device tells of itself.
 //!
-//! Knows segments and queue pairs by their memory and their events; not who uses them. One domain serves an engine;
+//! Knows segments and queue pairs by their memory and their events; not what uses them. One domain serves an engine;
 //! every shard's queues hold it.
 //!
 //! **Events.** The device tells of a queue pair that has used its last receive entry, of ports that go down, and of its
-//! own end, through one descriptor. Whoever reads it ([`Domain::look_at_events`], on any thread, it never blocks) sets
-//! flags: a queue pair's in the [`Signal`] that it was made with, the rest in the domain. The owner of the queue pair
-//! looks at its flag when it next polls. Nothing is locked.
+//! own end, through one descriptor. Its reader ([`Domain::look_at_events`], on any thread; it never blocks) sets flags:
+//! a queue pair's in the [`Signal`] that it was made with, the rest in the domain. The owner of the queue pair looks at
+//! its flag when it next polls. Nothing is locked.
 #![allow(unsafe_code)]
 
 use std::os::fd::BorrowedFd;
@@ -18,7 +18,8 @@ use rustix::fs::OFlags;
 use super::device::{Device, Path, PathConfig, last_errno};
 use super::error::VerbsError;
 use super::sys::{self, Table};
-use crate::memory::Segment;
+use crate::memory::ArenaSegment;
+use crate::memory::arena::Registrable;
 use crate::sync::{AtomicU32, Ordering};
 
 /// Events read at a time: there are few, and the rest is there the next time.
@@ -125,30 +126,35 @@ impl Domain {
     /// Registers a segment, whole: for writes by peers if they may, and for reading what is sent either way.
     ///
     /// # Errors
-    /// [`VerbsError::Call`]: most often locked memory is limited.
-    pub fn register(
+    /// [`VerbsError::Call`]: most often locked memory is limited; or it is of a device that exports it as a dma-buf,
+    /// which is not registered by this version.
+    pub fn register<S: ArenaSegment>(
         self: &Arc<Self>,
-        segment: &Arc<Segment>,
+        segment: &Arc<S>,
         access: Access,
     ) -> Result<Registration, VerbsError> {
+        if let Registrable::DmaBuf { .. } = segment.registrable() {
+            let unsupported = rustix::io::Errno::NOSYS.raw_os_error();
+            return Err(self.device.failed("ibv_reg_dmabuf_mr", unsupported));
+        }
         let base = segment.base();
         let flags = match access {
             Access::Local => sys::IBV_ACCESS_LOCAL_WRITE,
-            // Order among the bytes of a write is of no use to anybody: a landing is read after its completion.
+            // The order of the bytes within a write does not matter: a landing is read after its completion.
             Access::Peers => {
                 sys::IBV_ACCESS_LOCAL_WRITE
                     | sys::IBV_ACCESS_REMOTE_WRITE
                     | sys::IBV_ACCESS_RELAXED_ORDERING
             }
         };
-        let address = base.as_ptr().expose_provenance() as u64;
-        // SAFETY: `ibv_reg_mr(3)`: the domain is live, and the range is the segment's mapping, which the registration
-        // keeps. Peers call it by its own addresses.
+        let address = base.expose_provenance() as u64;
+        // SAFETY: `ibv_reg_mr(3)`: the domain is live, and the range is the segment's own memory, which the
+        // registration keeps. Peers call it by its own addresses.
         let mr = unsafe {
             (self.table().reg_mr)(
                 self.pd.as_ptr(),
-                base.as_ptr().cast(),
-                segment.len(),
+                base.cast(),
+                segment.size(),
                 address,
                 flags,
             )
@@ -162,8 +168,8 @@ impl Domain {
             lkey,
             rkey,
             address,
-            len: segment.len() as u64,
-            segment: Arc::clone(segment),
+            len: segment.size() as u64,
+            _segment: Arc::clone(segment) as Arc<dyn ArenaSegment>,
             domain: Arc::clone(self),
         })
     }
@@ -223,7 +229,7 @@ unsafe impl Send for Domain {}
 // SAFETY: as above, also from several threads at once.
 unsafe impl Sync for Domain {}
 
-/// Who may write to registered memory by way of the device.
+/// Which side may write to registered memory through the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
     /// The device alone, to receive messages into it.
@@ -240,7 +246,8 @@ pub struct Registration {
     rkey: u32,
     address: u64,
     len: u64,
-    segment: Arc<Segment>,
+    /// Kept, so that it stays where it is.
+    _segment: Arc<dyn ArenaSegment>,
     domain: Arc<Domain>,
 }
 
@@ -267,12 +274,6 @@ impl Registration {
     #[must_use]
     pub const fn domain(&self) -> &Arc<Domain> {
         &self.domain
-    }
-
-    /// The segment.
-    #[must_use]
-    pub const fn segment(&self) -> &Arc<Segment> {
-        &self.segment
     }
 
     /// True if `len` bytes at `address` lie in it.

@@ -9,12 +9,12 @@
 //! a side that sends its last credit message does so after it consumed half a window more than it had told before.
 //!
 //! **Completions.** One request in 32 is signalled; requests complete in order, so its completion is that of all before
-//! it. Pieces of writes are signalled each: somebody waits for them.
+//! it. Each piece of a write is signalled: a sender waits for it.
 //!
-//! **Quiet.** A queue pair that goes down is put into error, and one signalled request more is posted: the end of all
-//! others, most of which have no completion. When it came back flushed, the queue pair's last receive entry
-//! is used (or a tenth of a second has passed), and the completion queue was seen empty after that, it is destroyed.
-//! Then nothing can touch a landing or a source any more, and all of them go back.
+//! **Quiet.** A queue pair that goes down is put into error, and one more signalled request is posted, to mark the end
+//! of all others, most of which have no completion. When it came back flushed, the queue pair's last receive entry is
+//! used (or a tenth of a second has passed), and the completion queue was seen empty after that, it is destroyed. Then
+//! nothing can touch a landing or a source any more, and all of them go back.
 mod inputs;
 mod sending;
 
@@ -44,7 +44,7 @@ const SEND_SLOTS: std::ops::Range<u16> =
 /// Entries of the send queue that only the goodbye may use.
 const SENDS_RESERVE: usize = 2;
 
-/// Something that goes back to who gave it.
+/// Something that goes back to its giver.
 #[derive(Debug)]
 pub(super) enum Given {
     Quiet {
@@ -108,7 +108,7 @@ pub(super) struct Link {
     /// Copies whose requests were never posted.
     stranded: Vec<u16>,
     has_said_bye: bool,
-    /// What is known of the way, for whoever waits for it before the first frame.
+    /// What is known of the way, for the thread that waits for it before the first frame.
     proof: Option<Arc<Proof>>,
     fault: Option<VerbsError>,
     pub(super) is_active: bool,
@@ -118,7 +118,7 @@ pub(super) struct Link {
 enum State {
     /// Its peer is not known yet.
     Made,
-    /// It has its peer, the way is being proved, and nobody takes frames yet.
+    /// It has its peer, the way is being proved, and its frames are not taken yet.
     Proving,
     Open,
     /// Saying goodbye.
@@ -213,7 +213,7 @@ impl Link {
         }
     }
 
-    /// Somebody takes frames from here on. False if it is not proved.
+    /// Frames are taken from here on. False if it is not proved.
     pub(super) fn adopt(&mut self) -> bool {
         let is_proved = self.is_waiting();
         if is_proved {
@@ -222,7 +222,7 @@ impl Link {
         is_proved
     }
 
-    /// True if the peer has said its first word, and nobody takes what follows yet.
+    /// True if the peer has said its first word, and what follows is not taken yet.
     #[inline]
     pub(super) fn is_waiting(&self) -> bool {
         self.state == State::Proving && self.proof.as_ref().is_some_and(|proof| proof.has_heard())
@@ -403,8 +403,7 @@ impl Link {
         matches!(self.state, State::Leaving { until } if self.has_said_bye || now >= until)
     }
 
-    /// True when nothing can touch what it was lent but for its own destruction; the caller saw the completion queue
-    /// empty.
+    /// True when only its own destruction can still touch what it was lent; the caller saw the completion queue empty.
     pub(super) fn is_drained(&self, now: Nanos) -> bool {
         let State::Down { until, .. } = self.state else {
             return false;

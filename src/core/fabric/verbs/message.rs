@@ -283,7 +283,7 @@ impl Grant {
             le.copy_from_slice(eight);
             *word = u64::from_le_bytes(le);
         }
-        let (len, kind) = Region::split_len(words[3]).ok_or(Malformed)?;
+        let (len, kind, owns_pages) = Region::split_len(words[3]).ok_or(Malformed)?;
         let grant = Self {
             landing: landing_of(words[0]),
             region: Region {
@@ -293,6 +293,7 @@ impl Grant {
                 offset: words[2],
                 len,
                 kind,
+                owns_pages,
             },
             address: words[4],
             rkey: u32::try_from(words[5]).map_err(|_| Malformed)?,

@@ -32,7 +32,7 @@ use crate::ground::limits::{
     VERBS_SENDS, VERBS_SLOT_BYTES, VERBS_WINDOW, VERBS_WINDOW_MIN,
 };
 use crate::ground::{Nanos, Region};
-use crate::memory::{Buffer, Segment};
+use crate::memory::{ArenaSegment as _, Buffer, Segment};
 use crate::wire::Frame;
 
 /// Completions taken from the queue at once.
@@ -93,8 +93,8 @@ pub struct VerbsPort {
     inbox: [sys::ibv_wc; BURST],
     inbox_at: usize,
     inbox_len: usize,
-    /// What came for queue pairs that nobody has adopted yet, and what is to be looked at now that somebody has. Each
-    /// holds its receive entry meanwhile, so there are no more of them than were granted.
+    /// Completions of queue pairs that are not adopted yet, and those to be handled now that theirs is. Each holds its
+    /// receive entry meanwhile, so there are no more of them than were granted.
     waiting: Vec<sys::ibv_wc>,
     again: VecDeque<sys::ibv_wc>,
     /// Receive entries to be posted again.
@@ -177,7 +177,7 @@ impl VerbsPort {
     /// [`VerbsError::Call`]; those before the one that failed are registered.
     pub fn register(&mut self, segments: &[Arc<Segment>]) -> Result<(), VerbsError> {
         for segment in segments {
-            let address = segment.base().as_ptr().addr() as u64;
+            let address = segment.base().addr() as u64;
             let at = self
                 .memory
                 .partition_point(|known| known.address() < address);
@@ -194,8 +194,8 @@ impl VerbsPort {
         Ok(())
     }
 
-    /// Takes note of memory that somebody has registered with this port's domain: registering takes long, and is not
-    /// for the thread that polls.
+    /// Takes note of memory that another thread has registered with this port's domain: registering takes too long for
+    /// the thread that polls.
     pub fn add_memory(&mut self, registered: &Arc<Registration>) {
         let address = registered.address();
         let at = self
@@ -210,7 +210,7 @@ impl VerbsPort {
         }
     }
 
-    /// Looks at what the device has to tell: for whoever waits for [`Domain::events_fd`]. A queue pair that it broke
+    /// Handles the device's events: for the thread that waits for [`Domain::events_fd`]. A queue pair that it broke
     /// goes down without waiting for a completion.
     pub fn look_at_events(&mut self) {
         self.domain.look_at_events();
@@ -301,8 +301,7 @@ impl VerbsPort {
             self.stats.refills += 1;
             let rest = self.spare.len() - REFILL_MAX;
             // SAFETY: each entry is a slot of a slab that is registered and kept until the queue is destroyed. It is
-            // new,
-            // or its completion was looked at; nobody looks at it again before its next one.
+            // new, or its completion was handled; it is not looked at again before its next one.
             if unsafe { self.receive.post(&self.spare[rest..]) }.is_err() {
                 self.is_broken = true;
             }

@@ -1,6 +1,6 @@
 //! A proof: what is known of the way to a peer before anything is sent on it, for another thread to look at.
 //!
-//! Knows three facts; not who finds them out. No unsafe.
+//! Knows three facts; not how they are found. No unsafe.
 
 use crate::sync::{AtomicU32, Ordering};
 
@@ -44,7 +44,7 @@ impl Proof {
         self.0.load(Ordering::Acquire) & Self::HEARD != 0
     }
 
-    /// Pairs with the loads above: whoever sees a fact sees what led to it.
+    /// Pairs with the loads above: a thread that sees a fact sees what led to it.
     pub(super) fn note(&self, fact: u32) {
         self.0.fetch_or(fact, Ordering::AcqRel);
     }

@@ -262,7 +262,7 @@ impl QueuePair {
     /// How many were posted, and the error number: the queue pair is to be given up.
     ///
     /// # Safety
-    /// What each request names is memory of a live registration of the same domain that nobody writes to until the
+    /// What each request names is memory of a live registration of the same domain that is not written to until the
     /// request completes or the queue pair is destroyed; of one that is inline, until this returns.
     #[inline]
     pub unsafe fn post(&mut self, posted: &[Request]) -> Result<(), (usize, i32)> {
@@ -323,8 +323,8 @@ impl QueuePair {
             return Ok(());
         }
         // SAFETY: `ibv_destroy_qp(3)`: made in `new`, and destroyed once: `is_destroyed` says so after, and nothing is
-        // posted to it then, as its link is over. It returns when every event about it was acknowledged, so nobody
-        // looks at `signal` by way of it after.
+        // posted to it then, as its link is over. It returns when every event about it was acknowledged, so `signal` is
+        // not reached through it afterwards.
         let errno = unsafe { (self.domain.table().destroy_qp)(self.qp.as_ptr()) };
         if errno != 0 {
             return Err(self.domain.device().failed("ibv_destroy_qp", errno));

@@ -1,4 +1,4 @@
-//! A shared receive queue: entries that whichever peer's message comes next is received into.
+//! A shared receive queue: its entries receive the next messages, from whichever peer they come.
 //!
 //! Knows addresses and how to post them in one chain; not whose memory they are.
 #![allow(unsafe_code)]
@@ -84,7 +84,7 @@ impl SharedReceive {
     /// The error number; some may have been posted.
     ///
     /// # Safety
-    /// Each entry is memory of a live registration of the same domain, and nobody reads or writes it until its
+    /// Each entry is memory of a live registration of the same domain, and it is neither read nor written until its
     /// completion, or until the queue is destroyed.
     #[inline]
     pub unsafe fn post(&mut self, entries: &[Entry]) -> Result<(), i32> {

@@ -1,7 +1,7 @@
 //! Registered memory in equal slots, for messages and for copies of what is not registered.
 //!
-//! Knows where each slot lies; not who has it. A slot is the device's from the post that names it to the completion
-//! that gives it back, and ours otherwise: which it is, the callers keep account of.
+//! Knows where each slot lies; not what holds it. A slot is the device's from the post that names it to the completion
+//! that gives it back, and ours otherwise; the callers keep account of which.
 #![allow(unsafe_code)]
 
 use std::slice;
@@ -9,11 +9,12 @@ use std::sync::Arc;
 
 use super::domain::{Access, Domain, Registration};
 use super::error::VerbsError;
-use crate::memory::{HugePages, Segment};
+use crate::memory::{Arena as _, ArenaSegment as _, HugePages, Memfd, Segment};
 
 /// Equal slots in a segment of their own.
 #[derive(Debug)]
 pub(super) struct Slots {
+    segment: Arc<Segment>,
     memory: Arc<Registration>,
     slot_bytes: usize,
     count: usize,
@@ -27,9 +28,14 @@ impl Slots {
         count: usize,
     ) -> Result<Self, VerbsError> {
         let len = (slot_bytes * count).next_multiple_of(4096);
-        let segment = Segment::create(0, len, len as u64, HugePages::Off)?;
-        let memory = domain.register(&Arc::new(segment), Access::Local)?;
+        let mut arena = Memfd {
+            huge_pages: HugePages::Off,
+            ..Memfd::default()
+        };
+        let segment = Arc::new(arena.allocate(0, len, len as u64)?);
+        let memory = domain.register(&segment, Access::Local)?;
         Ok(Self {
+            segment,
             memory: Arc::new(memory),
             slot_bytes,
             count,
@@ -62,8 +68,8 @@ impl Slots {
         assert!(slot < self.count && len <= self.slot_bytes);
         let start = self.start(slot);
         // SAFETY: the slot lies in the segment by the assertion, is mapped as long as `self`, and was zeroed by the
-        // kernel. Nobody in this process has a unique slice of it, as `bytes_mut` borrows `self`; no peer was granted
-        // its memory; and that the device leaves it alone is the caller's promise.
+        // kernel. No other unique slice of it exists in this process, as `bytes_mut` borrows `self`; no peer was
+        // granted its memory; and that the device leaves it alone is the caller's promise.
         unsafe { slice::from_raw_parts(start, len) }
     }
 
@@ -82,7 +88,7 @@ impl Slots {
     /// Where a slot begins.
     #[inline]
     fn start(&self, slot: usize) -> *mut u8 {
-        let base = self.memory.segment().base().as_ptr();
+        let base = self.segment.base();
         base.wrapping_add(slot * self.slot_bytes)
     }
 }

@@ -16,6 +16,9 @@ catalogue! {
     TENSOR_DEVICE: InvalidArgument,
         "The tensor's bytes lie in a device's memory, and would have to be read by the host, or sent to another task.",
         "Copy them into a host tensor first.";
+    TENSOR_PAGES: FailedPrecondition,
+        "The tensor's bytes do not own whole pages of memory that this process can map privately.",
+        "Copy them; or let the sender make the tensor in pages of its own, and the receiver read it in place.";
     TENSOR_STRINGS: InvalidArgument,
         "The bytes are not an encoding of strings.",
         "Make string tensors with the engine's own encoder.";
@@ -102,6 +105,12 @@ catalogue! {
     SHARD_PANICKED: Internal,
         "A shard panicked: its engine has ended, with all that waited in it.",
         "Start the task again, and report the panic that stands on standard error.";
+    C_ARGUMENT: InvalidArgument,
+        "A C program passed a null pointer, or a number or a text that names nothing.",
+        "Pass what the header says; the message names the argument.";
+    C_PANICKED: Internal,
+        "The library panicked while it did what a C program asked for.",
+        "Report the panic that stands on standard error.";
     SHUTDOWN: Aborted,
         "This process is shutting down.",
         "Nothing: it was told to.";

@@ -1,4 +1,4 @@
-//! Peers: what can go wrong between tasks, and with the cluster that they are of.
+//! Peers: what can go wrong between tasks, and with their cluster.
 
 catalogue! {
     /// Every reason of peers, clusters and servers.

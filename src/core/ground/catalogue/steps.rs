@@ -146,6 +146,9 @@ catalogue! {
     DESCRIPTOR_SHORT: InvalidArgument,
         "A peer offered shared memory of another length than it said; it was not mapped.",
         "Run the same release on all tasks.";
+    DESCRIPTOR_KIND: FailedPrecondition,
+        "A peer offered memory of a kind that this task does not import; it was not mapped.",
+        "Run the same release on all tasks.";
     LANDING_RANGE: OutOfRange,
         "A peer named bytes outside the memory it was given.",
         "Run the same release on all tasks; if they do, report it with the message.";

@@ -1,6 +1,6 @@
 //! The reader of device names: one pass from left to right, a component at a time.
 //!
-//! Knows the syntax only; which components must be set is the caller's to say.
+//! Knows the syntax only; the caller says which components must be set.
 
 use std::sync::Arc;
 

@@ -362,3 +362,18 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn keys_of_one_route_are_told_from_others() {
+    let key = Key::between("a", "b", "x").unwrap();
+    let again = Key::between("/job:a/task:0", "/job:b/task:0", "x").unwrap();
+    let other_turn = again.at(FrameIter { frame: 3, iter: 4 });
+    let other_life = again.with_source_incarnation(Incarnation(9));
+    for same in [&key.clone(), &again, &other_turn, &other_life] {
+        assert!(key.is_of_route(same), "{same}");
+    }
+    for (source, destination, edge) in [("a", "b", "y"), ("b", "a", "x"), ("a", "c", "x")] {
+        let other = Key::between(source, destination, edge).unwrap();
+        assert!(!key.is_of_route(&other), "{other}");
+    }
+}

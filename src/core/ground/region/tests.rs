@@ -1,4 +1,4 @@
-//! A region is its five numbers and its kind, and nothing else.
+//! A region is its five numbers, its kind and whether it owns its pages, and nothing else.
 
 use super::{MemoryKind, Region};
 
@@ -11,6 +11,7 @@ fn every_number_counts() {
         offset: 4,
         len: 5,
         kind: MemoryKind::Host,
+        owns_pages: false,
     };
     for other in [
         Region { arena: 9, ..region },
@@ -31,27 +32,35 @@ fn every_number_counts() {
             kind: MemoryKind::Cuda,
             ..region
         },
+        Region {
+            owns_pages: true,
+            ..region
+        },
     ] {
         assert_ne!(region, other);
     }
 }
 
 #[test]
-fn length_and_kind_share_a_word() {
+fn length_kind_and_pages_share_a_word() {
     for kind in [MemoryKind::Host, MemoryKind::Cuda] {
-        for len in [0, 1, (1 << 56) - 1] {
+        for (len, owns_pages) in [0, 1, (1 << 56) - 1]
+            .into_iter()
+            .flat_map(|len| [(len, false), (len, true)])
+        {
             let region = Region {
                 len,
                 kind,
+                owns_pages,
                 ..Region::default()
             };
             let word = region.len_and_kind();
-            assert_eq!(Region::split_len(word), Some((len, kind)));
-            // Of the host's memory it is the length alone.
-            assert_eq!(word == len, kind == MemoryKind::Host);
+            assert_eq!(Region::split_len(word), Some((len, kind, owns_pages)));
+            // Of the host's memory, in pages that others share, it is the length alone.
+            assert_eq!(word == len, kind == MemoryKind::Host && !owns_pages);
         }
     }
-    for unknown in 2..=u8::MAX {
+    for unknown in (2..0x80).chain(0x82..=u8::MAX) {
         assert_eq!(Region::split_len(u64::from(unknown) << 56 | 5), None);
     }
 }

@@ -1,6 +1,6 @@
 //! Several outcomes made into one: what a master tells its client when many workers failed at once.
 //!
-//! Knows nothing of who reported them. One root failure often comes with a crowd of *derived* ones, its
+//! Knows nothing of which tasks reported them. One root failure often comes with a crowd of *derived* ones, its
 //! consequences on other tasks. A group keeps the two apart, forgets repetitions, and speaks of the roots.
 
 use std::fmt::Write;

@@ -1,56 +1,296 @@
-//! Tests of `arena.rs`: what the seals forbid, tried.
+//! Tests of `arena.rs`: a pool over a fake device's memory, which no code here could read, and over the host's by
+//! another arena than the usual one.
 
-use rustix::io::Errno;
+use std::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
+use rustix::fs::MemfdFlags;
+
+use super::super::{
+    ArenaConfig, DeviceMemory, DevicePtr, HugePages, Memfd, Pool, Segment, Tensor, TensorBytes,
+};
 use super::*;
+use crate::ground::{DType, Region, Shape, TensorMeta};
 
-fn segment(huge: HugePages) -> Segment {
-    Segment::create(0, 64 << 10, 8 << 20, huge).expect("a segment")
+/// Its segments stand at addresses that are not canonical: any access by the host is a fault.
+const ADDRESS: usize = 0xdead_0000_0000_0000;
+const CONFIG: ArenaConfig = ArenaConfig {
+    segment_bytes: 1 << 20,
+    bytes_max: 3 << 20,
+    huge_pages: HugePages::Off,
+};
+
+/// A driver that allocates, exports, imports and counts.
+#[derive(Debug)]
+struct Device {
+    number: u32,
+    freed: Arc<AtomicUsize>,
 }
 
-#[test]
-fn nobody_can_resize_or_write_to_a_segment_but_through_our_mapping() {
-    let segment = segment(HugePages::Off);
-    let fd = segment.fd();
-    assert_eq!(rustix::fs::ftruncate(fd, 100), Err(Errno::PERM));
-    assert_eq!(rustix::fs::ftruncate(fd, 1 << 20), Err(Errno::PERM));
-    assert_eq!(rustix::io::pwrite(fd, b"x", 0), Err(Errno::PERM));
-    assert_eq!(
-        rustix::fs::fcntl_add_seals(fd, SealFlags::WRITE),
-        Err(Errno::PERM)
-    );
-    // SAFETY: a new mapping, which overlaps nothing; it must fail.
-    let writable = unsafe {
-        rustix::mm::mmap(
-            ptr::null_mut(),
-            4096,
-            ProtFlags::WRITE,
-            MapFlags::SHARED,
-            fd,
-            0,
-        )
-    };
-    assert_eq!(writable.err(), Some(Errno::PERM));
-    // SAFETY: our own mapping stays writable, and nobody else knows of it.
-    unsafe { segment.base().as_ptr().write(7) };
-    let mut byte = [0];
-    rustix::io::pread(fd, &mut byte, 0).expect("readable");
-    assert_eq!(byte, [7]);
+#[derive(Debug)]
+struct DeviceSegment {
+    number: u32,
+    base: usize,
+    size: usize,
+    fd: Arc<OwnedFd>,
+    freed: Arc<AtomicUsize>,
 }
 
-#[test]
-fn a_segment_says_which_pages_it_got() {
-    assert_eq!(segment(HugePages::Off).huge_pages(), HugePagesReport::Off);
-    let auto = segment(HugePages::Auto);
-    assert_eq!(
-        auto.is_huge(),
-        matches!(auto.huge_pages(), HugePagesReport::Reserved { .. })
-    );
-    match Segment::create(0, 64 << 10, 8 << 20, HugePages::Require) {
-        Ok(segment) => assert!(segment.is_huge() && segment.len() >= 2 << 20),
-        Err(error) => {
-            assert!(matches!(error, MemoryError::HugePages { .. }), "{error}");
-            assert!(!auto.is_huge(), "what is required and what is tried agree");
+impl Drop for DeviceSegment {
+    fn drop(&mut self) {
+        self.freed.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// What a peer has of a segment: its descriptor's length is what the driver says.
+#[derive(Debug, PartialEq, Eq)]
+struct Imported(u64);
+
+impl Arena for Device {
+    type Segment = DeviceSegment;
+    type Import = Imported;
+
+    fn allocate(&mut self, index: u16, len: usize, _: u64) -> Result<DeviceSegment, MemoryError> {
+        let fd = rustix::fs::memfd_create(c"device", MemfdFlags::CLOEXEC).expect("a descriptor");
+        rustix::fs::ftruncate(&fd, len as u64).expect("resized");
+        Ok(DeviceSegment {
+            number: self.number,
+            base: ADDRESS + (usize::from(index) << 32),
+            size: len,
+            fd: Arc::new(fd),
+            freed: Arc::clone(&self.freed),
+        })
+    }
+
+    fn import(&self, export: Export) -> Result<Imported, MemoryError> {
+        if export.kind != MemoryKind::Cuda {
+            return Err(MemoryError::Kind { kind: export.kind });
+        }
+        let stat = rustix::fs::fstat(&export.fd).map_err(|e| MemoryError::system("fstat", e))?;
+        let size = u64::try_from(stat.st_size).unwrap_or(0);
+        if size < export.len {
+            let claimed = export.len;
+            return Err(MemoryError::Short { claimed, size });
+        }
+        Ok(Imported(export.len))
+    }
+}
+
+// SAFETY: only the pool names these addresses, and no byte there is ever touched.
+unsafe impl ArenaSegment for DeviceSegment {
+    fn kind(&self) -> MemoryKind {
+        MemoryKind::Cuda
+    }
+
+    fn device(&self) -> u32 {
+        self.number
+    }
+
+    fn base(&self) -> *mut u8 {
+        ptr::without_provenance_mut(self.base)
+    }
+
+    fn size(&self) -> usize {
+        self.size
+    }
+
+    fn export(&self) -> Export {
+        Export {
+            kind: MemoryKind::Cuda,
+            fd: Arc::clone(&self.fd),
+            len: self.size as u64,
         }
     }
+
+    fn registrable(&self) -> Registrable<'_> {
+        use std::os::fd::AsFd as _;
+        Registrable::DmaBuf {
+            fd: self.fd.as_fd(),
+            offset: 0,
+        }
+    }
+}
+
+fn meta(len: usize) -> TensorMeta {
+    TensorMeta::new(DType::U8, Shape::from([len as u64])).expect("a size")
+}
+
+fn device() -> (Pool<Device>, Arc<AtomicUsize>) {
+    let freed = Arc::new(AtomicUsize::new(0));
+    let arena = Device {
+        number: 5,
+        freed: Arc::clone(&freed),
+    };
+    (
+        Pool::over(arena, ArenaId(7), CONFIG).expect("a pool"),
+        freed,
+    )
+}
+
+#[test]
+fn a_pool_gives_out_a_devices_memory_and_has_it_back() {
+    let (mut pool, freed) = device();
+    let lens = [1, 64, 5000, 65_536, 100_000, 900_000, 700_000];
+    let blocks = lens.map(|len| pool.device_block(len).expect("room"));
+    assert!(pool.segments().len() > 1, "the arena grew");
+    let mut places: Vec<DevicePtr> = Vec::new();
+    for (block, len) in blocks.iter().zip(lens) {
+        let (place, region) = (block.place(), block.region());
+        assert_eq!(
+            (place.kind, place.device, place.size),
+            (MemoryKind::Cuda, 5, len as u64)
+        );
+        // The region names the same bytes as the address does.
+        let segment = &pool.segments()[usize::from(region.segment)];
+        assert_eq!(place.address, segment.base as u64 + region.offset);
+        assert!(region.offset + region.len <= segment.size as u64);
+        assert!(place.address % 64 == 0 && !region.owns_pages);
+        assert!(pool.is_current(region));
+        let host = Region {
+            kind: MemoryKind::Host,
+            ..region
+        };
+        assert!(!pool.is_current(host), "it is of another kind");
+        for other in &places {
+            let ends = |place: &DevicePtr| place.address + place.size;
+            assert!(place.address >= ends(other) || other.address >= ends(&place));
+        }
+        places.push(place);
+    }
+    // As tensors they come home with the last clone, from any thread, unread.
+    let tensors: Vec<_> = blocks
+        .into_iter()
+        .zip(lens)
+        .map(|(block, len)| Tensor::from_device(meta(len), block).expect("as long"))
+        .collect();
+    for (tensor, place) in tensors.iter().zip(&places) {
+        assert_eq!(tensor.bytes(), TensorBytes::Device(*place));
+        assert_eq!(tensor.map_private().map(drop), Err(MemoryError::Unpaged));
+    }
+    let clones = tensors.clone();
+    drop(tensors);
+    assert_eq!(pool.reclaim(), 0);
+    thread::spawn(move || drop(clones)).join().expect("dropped");
+    assert_eq!((pool.reclaim(), pool.stats().in_use_bytes), (7, 0));
+    // Segments outlive the pool by their blocks alone.
+    let last = pool.device_block(100).expect("room");
+    let segments = pool.segments().len();
+    drop(pool);
+    assert_eq!(freed.load(Ordering::Relaxed), 0);
+    drop(last);
+    assert_eq!(freed.load(Ordering::Relaxed), segments);
+}
+
+#[test]
+fn each_kind_imports_its_own_and_refuses_the_other() {
+    let (pool, _) = device();
+    let arena = Device {
+        number: 0,
+        freed: Arc::default(),
+    };
+    let export = pool.segments()[0].export();
+    assert_eq!(arena.import(export.clone()), Ok(Imported(1 << 20)));
+    let longer = Export {
+        len: (1 << 20) + 1,
+        ..export.clone()
+    };
+    assert_eq!(
+        arena.import(longer),
+        Err(MemoryError::Short {
+            claimed: (1 << 20) + 1,
+            size: 1 << 20
+        })
+    );
+    assert_eq!(
+        Memfd::default().import(export).map(drop),
+        Err(MemoryError::Kind {
+            kind: MemoryKind::Cuda
+        })
+    );
+    let host = Pool::new(ArenaId(0), CONFIG).expect("a pool");
+    let export = host.segments()[0].export();
+    assert_eq!(
+        arena.import(export.clone()),
+        Err(MemoryError::Kind {
+            kind: MemoryKind::Host
+        })
+    );
+    let mapped = Memfd::default().import(export).expect("mapped");
+    assert_eq!(mapped.len(), 1 << 20);
+}
+
+#[test]
+fn a_network_card_is_told_of_each_in_its_way() {
+    let (pool, _) = device();
+    assert!(matches!(
+        pool.segments()[0].registrable(),
+        Registrable::DmaBuf { offset: 0, .. }
+    ));
+    let host = Pool::new(ArenaId(0), CONFIG).expect("a pool");
+    assert!(matches!(
+        host.segments()[0].registrable(),
+        Registrable::Address
+    ));
+}
+
+/// The host's memory, by an arena that shows no file.
+#[derive(Debug)]
+struct Plain(Memfd);
+
+#[derive(Debug)]
+struct PlainSegment(Segment);
+
+impl Arena for Plain {
+    type Segment = PlainSegment;
+    type Import = ();
+
+    fn allocate(&mut self, index: u16, len: usize, max: u64) -> Result<PlainSegment, MemoryError> {
+        self.0.allocate(index, len, max).map(PlainSegment)
+    }
+
+    fn import(&self, export: Export) -> Result<(), MemoryError> {
+        Err(MemoryError::Kind { kind: export.kind })
+    }
+}
+
+// SAFETY: it is the segment's own.
+unsafe impl ArenaSegment for PlainSegment {
+    fn kind(&self) -> MemoryKind {
+        self.0.kind()
+    }
+
+    fn base(&self) -> *mut u8 {
+        self.0.base()
+    }
+
+    fn size(&self) -> usize {
+        self.0.size()
+    }
+
+    fn export(&self) -> Export {
+        self.0.export()
+    }
+
+    fn registrable(&self) -> Registrable<'_> {
+        self.0.registrable()
+    }
+}
+
+// SAFETY: as above.
+unsafe impl HostSegment for PlainSegment {}
+
+#[test]
+fn memory_without_a_file_is_written_and_read_but_has_no_pages_to_map() {
+    let mut pool = Pool::over(Plain(Memfd::default()), ArenaId(1), CONFIG).expect("a pool");
+    let tensor = pool.tensor_from(meta(5000), &[8; 5000]).expect("room");
+    assert_eq!(tensor.host().expect("of the host"), [8; 5000]);
+    let in_use = pool.stats().in_use_bytes;
+    assert_eq!(
+        pool.paged_builder(meta(5000)).map(drop),
+        Err(MemoryError::Unpaged)
+    );
+    assert_eq!(pool.stats().in_use_bytes, in_use);
+    drop(pool);
+    assert_eq!(tensor.host().expect("of the host"), [8; 5000]);
 }

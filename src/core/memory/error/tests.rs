@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn every_refusal_has_its_reason() {
-    let cases: [(MemoryError, Code, &str); 10] = [
+    let cases: [(MemoryError, Code, &str); 12] = [
         (
             MemoryError::Full {
                 asked: 1,
@@ -32,6 +32,18 @@ fn every_refusal_has_its_reason() {
             },
             Code::InvalidArgument,
             "DESCRIPTOR_SHORT",
+        ),
+        (
+            MemoryError::Kind {
+                kind: MemoryKind::Cuda,
+            },
+            Code::FailedPrecondition,
+            "DESCRIPTOR_KIND",
+        ),
+        (
+            MemoryError::Unpaged,
+            Code::FailedPrecondition,
+            "TENSOR_PAGES",
         ),
         (
             MemoryError::LeasesOut { capacity: 1 },

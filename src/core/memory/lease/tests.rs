@@ -98,7 +98,7 @@ fn a_full_table_refuses_and_has_room_again() {
     );
 }
 
-/// A table names its own leases, and nobody else's: not another table's, nor what is no lease.
+/// A table names its own leases only: not another table's, nor a tensor that is no lease.
 #[test]
 fn a_table_knows_its_own_tensors() {
     let (_pool, source, mapped) = peer();

@@ -31,7 +31,7 @@ fn an_unsealed_descriptor_is_refused() {
             }
         );
     }
-    let null = std::fs::File::open("/dev/null").expect("/dev/null");
+    let null = OwnedFd::from(std::fs::File::open("/dev/null").expect("/dev/null"));
     assert_eq!(
         MappedSegment::open(null, 1).map(drop),
         Err(MemoryError::Unsealed { seals: 0 })
@@ -39,7 +39,7 @@ fn an_unsealed_descriptor_is_refused() {
     let plain = tempfile::tempfile().expect("a file");
     plain.set_len(4096).expect("resized");
     assert!(matches!(
-        MappedSegment::open(plain, 4096),
+        MappedSegment::open(OwnedFd::from(plain), 4096),
         Err(MemoryError::Unsealed { .. })
     ));
     for seals in [GOOD, SealFlags::SHRINK | SealFlags::WRITE] {

@@ -1,4 +1,4 @@
-//! Tests of `pages.rs`: the table against a map of who has which page.
+//! Tests of `pages.rs`: the table against a map of the owner of each page.
 
 use super::*;
 use crate::ground::rng::Rng;
@@ -17,7 +17,15 @@ fn runs_are_exact_disjoint_and_merge_when_given_back() {
         for _ in 0..3_000 {
             if rng.one_in(2) {
                 let count = 1 + rng.below(40) as u32;
-                if let Some(first) = pages.take(count) {
+                if let Some(mut first) = pages.take(count) {
+                    let mut count = count;
+                    if rng.one_in(3) {
+                        // What is cut off is free again, and merges with its neighbours.
+                        let skip = rng.below(u64::from(count)) as u32;
+                        let kept = 1 + rng.below(u64::from(count - skip)) as u32;
+                        assert_eq!(pages.cut(first, skip, kept), first + skip);
+                        (first, count) = (first + skip, kept);
+                    }
                     assert!(
                         segments
                             .iter()

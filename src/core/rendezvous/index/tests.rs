@@ -27,7 +27,7 @@ fn finds_what_a_map_finds_however_the_tags_crowd() {
                     model.insert(number, tag);
                 }
             }
-            assert_eq!(index.len(), model.len());
+            assert_eq!(index.len, model.len());
             let asked = rng.below(400) as u32;
             let tag = model.get(&asked).copied();
             assert_eq!(

@@ -1,16 +1,11 @@
 //! Tests of the statuses that refusals become.
 
 use super::Refusal;
-use crate::ground::{Code, FrameIter, StepId};
-use crate::rendezvous::{KeyId, Limits, Slot};
+use crate::ground::{Code, StepId};
+use crate::rendezvous::Limits;
 
 #[test]
 fn every_limit_is_named_with_its_setting() {
-    let slot = Slot {
-        step: StepId(5),
-        key: KeyId(1),
-        at: FrameIter::default(),
-    };
     let limits = Limits::default();
     let all = [
         (
@@ -58,7 +53,7 @@ fn every_limit_is_named_with_its_setting() {
         ),
     ];
     for (refusal, reason, setting, limit) in all {
-        let status = refusal.status(slot, &limits);
+        let status = refusal.status(StepId(5), &limits);
         assert_eq!(
             (status.code(), status.reason()),
             (Code::ResourceExhausted, reason)
@@ -67,7 +62,7 @@ fn every_limit_is_named_with_its_setting() {
         assert!(status.message().contains(&limit.to_string()), "{status}");
         assert!(status.message().contains("step 5"), "{status}");
     }
-    let finished = Refusal::Finished.status(slot, &limits);
+    let finished = Refusal::Finished.status(StepId(5), &limits);
     assert_eq!(
         (finished.code(), finished.message()),
         (Code::Aborted, "Cleanup 5")

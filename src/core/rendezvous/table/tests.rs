@@ -9,6 +9,9 @@ use crate::rendezvous::{
     Slot, WaiterId, Withdrawn,
 };
 
+mod returned;
+mod room;
+
 type Words = Table<&'static str, u32>;
 
 const NOW: Nanos = Nanos(1_000);
@@ -110,7 +113,7 @@ fn slots_that_share_a_hash_do_not_match() {
     let mut seen: HashMap<u32, Slot> = HashMap::new();
     let mut collisions = Vec::new();
     for key in 0..300_000 {
-        if let Some(other) = seen.insert(table.tag(&slot(key)), slot(key)) {
+        if let Some(other) = seen.insert(table.records.tag(&slot(key)), slot(key)) {
             collisions.push((other, slot(key)));
         }
     }
@@ -216,7 +219,7 @@ fn a_cancelled_waiter_is_passed_over() {
     assert_eq!(table.cancel(successor), Some((slot(2), 3)));
 }
 
-/// Whoever checks first and inserts later can slip in behind an abort, and then waits for ever.
+/// A receive that checks first and inserts later can slip in behind an abort, and then waits for ever.
 #[test]
 fn nothing_joins_a_step_after_its_abort() {
     let mut table = Words::new(SMALL);
@@ -613,7 +616,7 @@ fn every_limit_is_refused_and_nothing_is_lost() {
     );
 }
 
-/// What answered a request was refused by a table full of what nobody wants, and its step failed.
+/// The answer to a request was refused by a table full of values that no receiver wanted, and its step failed.
 #[test]
 fn what_somebody_waits_for_takes_no_place_of_what_is_parked() {
     let mut table = Words::new(SMALL);
@@ -678,7 +681,7 @@ fn a_lost_peer_takes_its_keys_and_no_others() {
     );
 }
 
-/// A value that nobody received keeps its step, as long as the step is not ended.
+/// A value that was not received keeps its step, as long as the step is not ended.
 #[test]
 fn a_value_may_be_received_long_after_it_was_sent() {
     let mut table = Words::new(SMALL);

@@ -18,14 +18,16 @@ fn fires_what_a_map_fires() {
     for seed in 0..60 {
         let mut rng = Rng::new(seed);
         let mut timers = Timers::new();
-        let mut model: BTreeMap<u32, Nanos> = BTreeMap::new();
+        // By waiter: the number of its timer, and its deadline.
+        let mut model: BTreeMap<u32, (u32, Nanos)> = BTreeMap::new();
         let mut now = Nanos(rng.next_u64() >> rng.below(64));
         for _ in 0..2_000 {
             let waiter = rng.below(200) as u32;
             match rng.below(4) {
                 0 => {
-                    timers.clear(waiter);
-                    model.remove(&waiter);
+                    if let Some((timer, _)) = model.remove(&waiter) {
+                        timers.clear(timer);
+                    }
                 }
                 1 | 2 => {
                     // Near and far, in the past too, and right at the end of time.
@@ -36,8 +38,7 @@ fn fires_what_a_map_fires() {
                         now + ahead
                     };
                     if deadline != Nanos::NEVER && !model.contains_key(&waiter) {
-                        timers.set(waiter, deadline);
-                        model.insert(waiter, deadline);
+                        model.insert(waiter, (timers.set(waiter, deadline), deadline));
                     }
                 }
                 _ => {
@@ -47,10 +48,10 @@ fn fires_what_a_map_fires() {
                     };
                     let expected: Vec<u32> = model
                         .iter()
-                        .filter(|(_, deadline)| **deadline <= now)
+                        .filter(|(_, (_, deadline))| *deadline <= now)
                         .map(|(waiter, _)| *waiter)
                         .collect();
-                    model.retain(|_, deadline| *deadline > now);
+                    model.retain(|_, (_, deadline)| *deadline > now);
                     assert_eq!(due(&mut timers, now), expected, "seed {seed} at {now:?}");
                     assert!(
                         timers.next().is_none_or(|next| next > now),
@@ -58,7 +59,7 @@ fn fires_what_a_map_fires() {
                     );
                 }
             }
-            let earliest = model.values().min().copied();
+            let earliest = model.values().map(|(_, deadline)| *deadline).min();
             assert!(timers.next() <= earliest || earliest.is_none());
             assert_eq!(timers.next().is_some(), earliest.is_some());
         }

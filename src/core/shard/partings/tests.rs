@@ -1,4 +1,4 @@
-//! Who is done with which step, as far as it is remembered.
+//! Which peer is done with which step, as far as it is remembered.
 
 use super::*;
 

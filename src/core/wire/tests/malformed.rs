@@ -180,6 +180,9 @@ fn memory_of_a_kind_that_is_none() {
         for (number, parsed) in [
             (1, Ok(())),
             (2, Err(Malformed::Memory)),
+            // The highest bit is no kind: it says that the region owns its pages.
+            (0x81, Ok(())),
+            (0x82, Err(Malformed::Memory)),
             (255, Err(Malformed::Memory)),
         ] {
             assert_eq!(of(&value, |_, beside| beside[39] = number), parsed);

@@ -177,14 +177,16 @@ fn large_meta() -> impl Strategy<Value = TensorMeta> {
 
 fn any_region() -> impl Strategy<Value = Region> {
     let kinds = prop_oneof![Just(MemoryKind::Host), Just(MemoryKind::Cuda)];
-    (any::<[u16; 2]>(), any::<u32>(), any::<[u64; 2]>(), kinds).prop_map(
-        |([arena, segment], generation, [offset, len], kind)| Region {
+    let numbers = (any::<[u16; 2]>(), any::<u32>(), any::<[u64; 2]>());
+    (numbers, kinds, any::<bool>()).prop_map(
+        |(([arena, segment], generation, [offset, len]), kind, owns_pages)| Region {
             arena,
             segment,
             generation,
             offset,
             len: len >> 8,
             kind,
+            owns_pages,
         },
     )
 }

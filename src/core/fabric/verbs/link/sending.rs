@@ -298,7 +298,7 @@ impl Link {
         // SAFETY: a request names a slot that was taken off the free list, and returns there at its completion, or when
         // it is posted if it is inline; or a copy's slot, which is free again at its completion; or a source inside of
         // a registration that its port keeps, held by `outgoing` until its completion or until `finish` has destroyed
-        // the queue pair. Sources are tensors, which nobody writes to.
+        // the queue pair. Sources are tensors, which are never written to.
         let result = unsafe { self.qp.post(&self.batch) };
         if let Err((count, errno)) = result {
             let unposted = self.batch.len() - count;

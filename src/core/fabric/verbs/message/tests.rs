@@ -17,6 +17,7 @@ fn grant(number: u32) -> Grant {
             offset: 1 << 20,
             len: 4096,
             kind: MemoryKind::Host,
+            owns_pages: false,
         },
         address: 0x7f00_0000_0000 + u64::from(number),
         rkey: number | 1 << 31,

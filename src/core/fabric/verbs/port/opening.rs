@@ -1,6 +1,6 @@
-//! How a queue pair of a port comes to be: made, told of its peer, proved, adopted. No unsafe.
+//! How a queue pair of a port is set up: made, told of its peer, proved, adopted. No unsafe.
 //!
-//! Knows the order of these; what is exchanged with the peer between them is the caller's.
+//! Knows the order of these steps; what is exchanged with the peer between them is the caller's business.
 
 use std::sync::Arc;
 
@@ -69,7 +69,7 @@ impl VerbsPort {
     }
 
     /// Tells an end of its peer, and holds back what follows until the way is proved and [`VerbsPort::adopt`] says that
-    /// somebody takes frames. With [`VerbsPort::say_check`] on both sides the proof comes about.
+    /// frames are taken. With [`VerbsPort::say_check`] on both sides the proof comes about.
     ///
     /// # Errors
     /// As for [`VerbsPort::connect`].
@@ -91,7 +91,7 @@ impl VerbsPort {
         }
     }
 
-    /// Somebody takes this queue pair's frames from here on; false if its way is not proved.
+    /// This queue pair's frames are taken from here on; false if its way is not proved.
     pub fn adopt(&mut self, qp: QpId) -> bool {
         let Some(link) = self.made(qp) else {
             return false;

@@ -1,6 +1,6 @@
 //! What a poll moves on: completions to their links, links to their end.
 //!
-//! Knows all queue pairs of a port; what each makes of what it is told is the link's.
+//! Knows all queue pairs of a port; how each handles its completions is the link's business.
 #![allow(unsafe_code)]
 
 use super::{COMPLETIONS_PER_POLL, RECEIVE, VerbsPort};
@@ -147,7 +147,7 @@ impl VerbsPort {
         given
     }
 
-    /// Keeps what came for a queue pair that nobody has adopted yet. A peer that sends more than it was granted goes.
+    /// Keeps what came for a queue pair that is not adopted yet. A peer that sends more than it was granted is dropped.
     #[cold]
     fn waits(&mut self, index: u16, completion: &sys::ibv_wc) {
         self.waiting.push(*completion);
@@ -157,7 +157,8 @@ impl VerbsPort {
         }
     }
 
-    /// What waited for the queue pair of this number is looked at: by who adopted it, or to give its entries back.
+    /// What waited for the queue pair of this number is handled: as that of an adopted one, or to give its entries
+    /// back.
     #[cold]
     pub(super) fn look_again(&mut self, number: u32) {
         let Self { waiting, again, .. } = self;

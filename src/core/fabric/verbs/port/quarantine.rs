@@ -1,9 +1,10 @@
-//! Quarantine: what a queue pair that cannot be destroyed may still touch is kept, and counted, until it can be. No
+//! Quarantine: keeps, and counts, what a queue pair that cannot be destroyed may still touch, until it can be. No
 //! unsafe.
 //!
-//! Knows queue pairs whose peers were told of their end. Only destruction proves that a device works on memory no more
-//! (`link.rs`); so the landings, the sources and the slots of such a queue pair stay, its place is not used again, and
-//! its destruction is tried again and again. What is still here when the port goes is left to the end of the process.
+//! Knows queue pairs whose peers were told of their end. Only destruction proves that a device no longer works on
+//! memory (`link.rs`); so the landings, the sources and the slots of such a queue pair stay, its place is not used
+//! again, and its destruction is tried again and again. What is still here when the port goes is left to the end of the
+//! process.
 
 use std::mem;
 use std::sync::Arc;

@@ -47,7 +47,7 @@ pub unsafe fn ibv_req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int
 ///
 /// # Safety
 /// As `ibv_post_srq_recv(3)`: `srq` is live, the chain from `wr` ends, and what its entries name is registered memory
-/// that nobody else touches until they complete.
+/// that no other code touches until they complete.
 #[inline]
 pub unsafe fn ibv_post_srq_recv(
     srq: *mut ibv_srq,

@@ -1,4 +1,4 @@
-//! The table, filled at build time from rdma-sys: for those who package against rdma-core.
+//! The table, filled at build time from rdma-sys: for packagers that build against rdma-core.
 //!
 //! Knows that the crate's functions and ours are the same symbols, and nothing of what they do.
 #![allow(unsafe_code)]
@@ -31,7 +31,7 @@ macro_rules! linked {
                     unsafe {
                         std::mem::transmute::<
                             *const (),
-                            // SAFETY: a type only: whoever calls one answers for the contract of its manual page.
+                            // SAFETY: a type only: its caller upholds the contract of its manual page.
                             unsafe extern "C" fn($($argument),*) -> $result,
                         >(symbol)
                     }

@@ -31,7 +31,7 @@ macro_rules! load {
                     // SAFETY: the symbol is a function, and of this signature in every version of `libibverbs.so.1`:
                     // `tests/verbs_layout.rs` holds both against rdma-core's own headers.
                     let symbol = unsafe {
-                        // SAFETY: a type only: whoever calls one answers for the contract of its manual page.
+                        // SAFETY: a type only: its caller upholds the contract of its manual page.
                         library.get::<unsafe extern "C" fn($($argument),*) -> $result>(
                             concat!(stringify!($symbol), "\0").as_bytes(),
                         )

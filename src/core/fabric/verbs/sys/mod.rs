@@ -1,13 +1,13 @@
 //! libibverbs as it is: its structs, its numbers, and a table of its functions that can be filled in several ways.
 //!
-//! Knows the binary interface; not what anybody does with it. Everything unsafe that the library asks of its callers
+//! Knows the binary interface; not what its callers do with it. Everything unsafe that the library asks of its callers
 //! is answered one floor up, in the wrappers.
 //!
-//! | feature | who fills the table | needs, to build | needs, to run |
+//! | feature | what fills the table | needs, to build | needs, to run |
 //! |---|---|---|---|
 //! | `verbs` (default) | `loaded.rs`: the loader, at run time | nothing | nothing: without it, a [`LoadError`] |
 //! | `verbs-linked` | `linked.rs`: rdma-sys | libibverbs-dev, librdmacm-dev, clang | libibverbs.so.1 |
-//! | neither | nobody | nothing | – |
+//! | neither | – | nothing | – |
 
 mod inline;
 #[cfg(feature = "verbs-linked")]

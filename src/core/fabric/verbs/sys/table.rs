@@ -1,6 +1,7 @@
-//! The functions of libibverbs that are used, as a table: whoever fills it, the code above is the same.
+//! The functions of libibverbs that are used, as a table: the code above does not depend on how it is filled.
 //!
-//! Knows names and signatures. Who fills it: `loaded.rs` at run time, `linked.rs` at build time, a test with its own.
+//! Knows names and signatures. It is filled by `loaded.rs` at run time, by `linked.rs` at build time, or by a test with
+//! functions of its own.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
@@ -50,12 +51,12 @@ macro_rules! for_each_verb {
 
 macro_rules! table {
     ($($field:ident: $symbol:ident($($argument:ty),*) -> $result:ty;)*) => {
-        /// The functions of libibverbs that are used. Each keeps the contract of its manual page: whoever fills a
-        /// table promises that, and the wrappers above it rely on it.
+        /// The functions of libibverbs that are used. Each keeps the contract of its manual page: the code that fills a
+        /// table promises that, and the wrappers above rely on it.
         #[derive(Clone, Copy)]
         pub struct Table {
             $(#[doc = concat!("`", stringify!($symbol), "`")]
-            // SAFETY: a type only: whoever calls one answers for the contract of its manual page.
+            // SAFETY: a type only: its caller upholds the contract of its manual page.
             pub $field: unsafe extern "C" fn($($argument),*) -> $result,)*
         }
 
@@ -66,7 +67,7 @@ macro_rules! table {
 
 for_each_verb!(table);
 
-#[allow(unused_imports)] // Nobody fills a table where neither feature is on.
+#[allow(unused_imports)] // No code fills a table if neither feature is on.
 pub(super) use for_each_verb;
 
 impl std::fmt::Debug for Table {

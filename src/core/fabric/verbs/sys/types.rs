@@ -31,14 +31,14 @@ pub struct ibv_context {
 
 type unused = *const c_void;
 
-// SAFETY: a type only: whoever calls one answers for the contract of its manual page.
+// SAFETY: a type only: its caller upholds the contract of its manual page.
 pub type poll_cq_fn = unsafe extern "C" fn(*mut ibv_cq, c_int, *mut ibv_wc) -> c_int;
-// SAFETY: a type only: whoever calls one answers for the contract of its manual page.
+// SAFETY: a type only: its caller upholds the contract of its manual page.
 pub type req_notify_cq_fn = unsafe extern "C" fn(*mut ibv_cq, c_int) -> c_int;
-// SAFETY: a type only: whoever calls one answers for the contract of its manual page.
+// SAFETY: a type only: its caller upholds the contract of its manual page.
 pub type post_srq_recv_fn =
     unsafe extern "C" fn(*mut ibv_srq, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int;
-// SAFETY: a type only: whoever calls one answers for the contract of its manual page.
+// SAFETY: a type only: its caller upholds the contract of its manual page.
 pub type post_send_fn =
     unsafe extern "C" fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> c_int;
 

@@ -1,0 +1,32 @@
+//! Proto: the control plane's messages, as compiled from `rendez.proto`, those of services from
+//! `services.proto`, and TensorFlow's of a cluster, a graph, a session, a worker and a master from
+//! `cluster.proto`, `graph.proto`, `session.proto`, `worker.proto` and `master.proto`.
+//!
+//! Fields are TensorFlow's by their published numbers. A field that is here is read and obeyed as there, unless its
+//! documentation says *ignored* (it is accepted and has no effect) or *refused* (with which reason); a field that is
+//! not here is skipped when a message is read.
+//!
+//! Plain data: nothing here knows of sockets, tasks or threads, and nothing here is ever in a hot frame.
+
+/// Version 1 of the messages.
+// Generated code: its style is the generator's.
+#[allow(clippy::all, unreachable_pub, missing_docs)]
+pub mod v1 {
+    include!(concat!(env!("OUT_DIR"), "/rendez.v1.rs"));
+}
+
+/// What tasks answer each other.
+// Generated code: its style is the generator's.
+#[allow(clippy::all, unreachable_pub, missing_docs)]
+pub mod services {
+    include!(concat!(env!("OUT_DIR"), "/rendez.services.v1.rs"));
+}
+
+/// TensorFlow's messages of a cluster, a graph, a session, and of what masters and workers answer.
+// Generated code: its style is the generator's.
+#[allow(clippy::all, unreachable_pub, missing_docs)]
+pub mod tensorflow {
+    include!(concat!(env!("OUT_DIR"), "/tensorflow.rs"));
+}
+
+pub use v1::*;

@@ -1,0 +1,326 @@
+//! Faults: the statuses a shard makes, each with its catalogue code and a text that says what, where and what to do.
+//!
+//! Only cold paths come here; the hot path refuses with small numbers.
+
+use std::fmt;
+
+use super::catalogue as reason;
+use super::device::TaskName;
+use super::{Code, Incarnation, Key, Status, StepId};
+
+pub(crate) fn keys_exhausted(limit: usize) -> Status {
+    Status::new(
+        Code::ResourceExhausted,
+        reason::KEYS,
+        format!(
+            "this shard knows {limit} keys that are in use, its limit; finish steps, or raise `keys`"
+        ),
+    )
+}
+
+pub(crate) fn peers_exhausted(limit: usize) -> Status {
+    Status::new(
+        Code::ResourceExhausted,
+        reason::PEER_UNKNOWN,
+        format!("keys name more than {limit} tasks"),
+    )
+}
+
+pub(crate) fn waiters_exhausted(limit: usize) -> Status {
+    Status::new(
+        Code::ResourceExhausted,
+        reason::WAITERS,
+        format!("{limit} receives wait on this shard, its limit; raise `waiters`"),
+    )
+}
+
+/// The shard's mailbox has as many commands as it may.
+pub fn mailbox_full(limit: usize) -> Status {
+    Status::new(
+        Code::ResourceExhausted,
+        reason::MAILBOX_FULL,
+        format!("{limit} requests wait for the shard, its limit; slow down, or raise `mailbox`"),
+    )
+}
+
+/// As many sends wait as may.
+pub fn sends_exhausted(limit: u32) -> Status {
+    Status::new(
+        Code::ResourceExhausted,
+        reason::WAITING_SENDS,
+        format!(
+            "{limit} sends wait for room in this shard, its limit; wait for some of them first"
+        ),
+    )
+}
+
+/// A value in a device's memory cannot go to another task.
+pub fn device_value(key: Option<&Key>, tensor: &impl fmt::Debug) -> Status {
+    let of = key.map_or_else(String::new, |key| format!(" of {}", key.text()));
+    Status::of(
+        reason::TENSOR_DEVICE,
+        format!(
+            "the value{of}, {tensor:?}, goes to another task; copy it into a host tensor first"
+        ),
+    )
+}
+
+pub(crate) fn send_behind(key: Option<&Key>, step: StepId) -> Status {
+    let of = key.map_or_else(String::new, |key| format!(" of {}", key.text()));
+    Status::new(
+        Code::ResourceExhausted,
+        reason::SEND_BEHIND,
+        format!(
+            "step {step}: earlier values{of} wait for room, and this one may not overtake them; wait for them, or \
+             send it with `send_async`"
+        ),
+    )
+}
+
+/// The send was cancelled.
+pub fn send_cancelled() -> Status {
+    Status::new(
+        Code::Cancelled,
+        reason::SEND_CANCELLED,
+        "the send was cancelled before there was room for its value",
+    )
+    .derived()
+}
+
+pub(crate) fn send_deadline(key: &Key, step: StepId) -> Status {
+    Status::new(
+        Code::DeadlineExceeded,
+        reason::DEADLINE,
+        format!("Timed out waiting for room: {} in step {step}", key.text()),
+    )
+}
+
+pub(crate) fn step_deadline(step: StepId) -> Status {
+    Status::new(
+        Code::DeadlineExceeded,
+        reason::DEADLINE,
+        format!("step {step} had not ended by its deadline"),
+    )
+}
+
+pub(crate) fn stale_key() -> Status {
+    Status::new(
+        Code::FailedPrecondition,
+        reason::STALE,
+        "the key was prepared for another shard, or is no longer known; prepare it again",
+    )
+}
+
+pub(crate) fn stale_offer() -> Status {
+    Status::new(
+        Code::FailedPrecondition,
+        reason::STALE,
+        "the offer is gone: it was taken, or its step ended",
+    )
+}
+
+/// The key names another task as its source.
+pub fn foreign_source(key: &Key, task: &TaskName) -> Status {
+    Status::new(
+        Code::InvalidArgument,
+        reason::DEVICE_FOREIGN_SOURCE,
+        format!("Invalid rendezvous key (src): {} @ {task}", key.text()),
+    )
+}
+
+/// The key names another task as its destination.
+pub fn foreign_destination(key: &Key, task: &TaskName) -> Status {
+    Status::new(
+        Code::InvalidArgument,
+        reason::DEVICE_FOREIGN_DESTINATION,
+        format!("Invalid rendezvous key (dst): {} @ {task}", key.text()),
+    )
+}
+
+pub(crate) fn step_unclaimed() -> Status {
+    Status::new(
+        Code::Aborted,
+        reason::STEP_UNCLAIMED,
+        "no step of that number was opened here in time; open it, or raise `grace_ttl`",
+    )
+}
+
+pub(crate) fn deadline(key: Option<&Key>, step: StepId) -> Status {
+    let of = key.map_or_else(String::new, |key| {
+        format!(": {} in step {step}", key.text())
+    });
+    Status::new(
+        Code::DeadlineExceeded,
+        reason::DEADLINE,
+        format!("Timed out waiting for notification{of}"),
+    )
+}
+
+/// The receive was cancelled.
+pub fn cancelled() -> Status {
+    Status::new(
+        Code::Cancelled,
+        reason::RECV_CANCELLED,
+        "RecvAsync is cancelled.",
+    )
+    .derived()
+}
+
+/// A dead value was read as a living one.
+pub(crate) fn dead_value() -> Status {
+    Status::of(
+        reason::VALUE_DEAD,
+        "the value is dead: its sender says that nothing will come; see `Received::is_dead`",
+    )
+}
+
+/// A value does not fit the caller's memory.
+pub(crate) fn room_short(needed: usize, room: usize) -> Status {
+    Status::of(
+        reason::RECV_ROOM,
+        format!("the value has {needed} bytes, and the memory to copy it to {room}"),
+    )
+}
+
+pub(crate) fn peer_restarted(task: &TaskName, expected: Incarnation, found: Incarnation) -> Status {
+    Status::new(
+        Code::Aborted,
+        reason::PEER_RESTARTED,
+        format!(
+            "{task} came back as incarnation {found}; what was bound to {expected} is gone. Begin the step again"
+        ),
+    )
+}
+
+/// The same life of the peer, which gave us up in between.
+pub(crate) fn peer_began_anew(task: &TaskName) -> Status {
+    Status::new(
+        Code::Unavailable,
+        reason::PEER_LOST,
+        format!(
+            "{task} had given this task up, and is connected again; what was under way is gone. Begin the step again"
+        ),
+    )
+}
+
+pub(crate) fn wrong_incarnation(task: &TaskName, wanted: Incarnation, have: Incarnation) -> Status {
+    Status::new(
+        Code::Aborted,
+        reason::PEER_RESTARTED,
+        format!(
+            "RecvTensor expects a different device incarnation: {wanted} vs. {have}. Your worker job (\"{task}\") was \
+             probably restarted. Check your worker job for the reason why it was restarted."
+        ),
+    )
+}
+
+/// The key is meant for another life of this task.
+pub fn own_incarnation(wanted: Incarnation, have: Incarnation) -> Status {
+    Status::new(
+        Code::Aborted,
+        reason::PEER_RESTARTED,
+        format!(
+            "the key names source incarnation {wanted}, and this task is {have}: make the key again"
+        ),
+    )
+}
+
+pub(crate) fn peer_left(task: &TaskName) -> Status {
+    Status::new(
+        Code::Unavailable,
+        reason::PEER_LOST,
+        format!("{task} has left in good order"),
+    )
+}
+
+pub(crate) fn peer_exited(task: &TaskName) -> Status {
+    Status::new(
+        Code::Unavailable,
+        reason::PEER_LOST,
+        format!("task {task} is gone: its process has exited"),
+    )
+}
+
+pub(crate) fn frame_malformed(task: &TaskName, violation: &impl fmt::Display) -> Status {
+    Status::new(
+        Code::DataLoss,
+        reason::FRAME_MALFORMED,
+        format!(
+            "the connection to {task} was closed: {violation}. Check that both run the same version"
+        ),
+    )
+}
+
+pub(crate) fn task_panicked(shard: u16, task: u32, what: &str) -> Status {
+    Status::new(
+        Code::Internal,
+        reason::TASK_PANICKED,
+        format!("task {task} of shard {shard} panicked: {what}"),
+    )
+}
+
+pub(crate) fn shard_panicked(shard: u16, what: &str) -> Status {
+    Status::new(
+        Code::Internal,
+        reason::SHARD_PANICKED,
+        format!("shard {shard} panicked, and its engine has ended: {what}"),
+    )
+}
+
+/// The engine has shut down.
+pub fn shutdown() -> Status {
+    Status::new(Code::Aborted, reason::SHUTDOWN, "Shutdown")
+}
+
+/// A handle that came here by a fork.
+pub fn forked() -> Status {
+    let message = "this process was forked from one with an engine, whose threads are not here: fork before engines \
+                   start, or exec in the child";
+    Status::new(Code::FailedPrecondition, reason::ENGINE_FORKED, message)
+}
+
+/// A wait on the thread of a shard.
+pub fn wait_in_shard() -> Status {
+    let message =
+        "a shard's own thread must not wait: use the task's context, or wait on another thread";
+    Status::new(Code::FailedPrecondition, reason::WAIT_IN_SHARD, message)
+}
+
+/// The step was finished.
+pub fn step_finished(step: StepId) -> Status {
+    Status::new(
+        Code::Aborted,
+        reason::STEP_FINISHED,
+        format!("Cleanup {step}"),
+    )
+}
+
+pub(crate) fn arena_unfit(len: usize) -> Status {
+    Status::new(
+        Code::ResourceExhausted,
+        reason::ARENA_UNFIT,
+        format!("a value of {len} bytes does not fit the arena; raise `arena_bytes`"),
+    )
+}
+
+pub(crate) fn landing_unopened(len: u64) -> Status {
+    Status::new(
+        Code::ResourceExhausted,
+        reason::LANDING_UNOPENED,
+        format!(
+            "no landing of {len} bytes could be registered within `connect_timeout`; raise the limit of locked memory"
+        ),
+    )
+}
+
+pub(crate) fn connect_deadline(task: &TaskName, timeout_ns: u64) -> Status {
+    Status::new(
+        Code::Unavailable,
+        reason::CONNECT_DEADLINE,
+        format!(
+            "No worker known as {task}: it was not there within {} ms. Start it, check its address, or raise \
+             `connect_timeout`",
+            timeout_ns / 1_000_000
+        ),
+    )
+}

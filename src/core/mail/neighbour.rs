@@ -1,0 +1,44 @@
+//! Neighbours: the shards of one process, and the rings of notes between every two of them.
+//!
+//! Knows rings; not what a note says.
+
+use super::call::Note;
+use crate::fabric::spsc::{self, Consumer, Producer};
+
+/// A neighbour in the same process: a ring each way.
+#[derive(Debug)]
+pub struct Neighbour {
+    pub(crate) to: Producer<Note>,
+    pub(crate) from: Consumer<Note>,
+}
+
+/// A ring each way between every two of `count` shards, of `notes` places: for each shard its neighbours by index,
+/// with nothing at its own.
+pub fn neighbours(count: usize, notes: usize) -> Vec<Vec<Option<Neighbour>>> {
+    let mut tos: Vec<Vec<_>> = (0..count)
+        .map(|_| (0..count).map(|_| None).collect())
+        .collect();
+    let mut froms: Vec<Vec<_>> = (0..count)
+        .map(|_| (0..count).map(|_| None).collect())
+        .collect();
+    for from in 0..count {
+        for to in (0..count).filter(|&to| to != from) {
+            let (producer, consumer) = spsc::ring(notes);
+            tos[from][to] = Some(producer);
+            froms[to][from] = Some(consumer);
+        }
+    }
+    let ends = tos.into_iter().zip(froms);
+    ends.map(|(tos, froms)| {
+        tos.into_iter()
+            .zip(froms)
+            .map(|(to, from)| {
+                Some(Neighbour {
+                    to: to?,
+                    from: from?,
+                })
+            })
+            .collect()
+    })
+    .collect()
+}

@@ -1,0 +1,56 @@
+//! Tests of `memfd.rs`: what the seals forbid, tried.
+
+use rustix::io::Errno;
+
+use super::*;
+
+fn segment(huge: HugePages) -> Segment {
+    Segment::create(0, 64 << 10, 8 << 20, huge).expect("a segment")
+}
+
+#[test]
+fn nobody_can_resize_or_write_to_a_segment_but_through_our_mapping() {
+    let segment = segment(HugePages::Off);
+    let fd = segment.fd();
+    assert_eq!(rustix::fs::ftruncate(fd, 100), Err(Errno::PERM));
+    assert_eq!(rustix::fs::ftruncate(fd, 1 << 20), Err(Errno::PERM));
+    assert_eq!(rustix::io::pwrite(fd, b"x", 0), Err(Errno::PERM));
+    assert_eq!(
+        rustix::fs::fcntl_add_seals(fd, SealFlags::WRITE),
+        Err(Errno::PERM)
+    );
+    // SAFETY: a new mapping, which overlaps nothing; it must fail.
+    let writable = unsafe {
+        rustix::mm::mmap(
+            ptr::null_mut(),
+            4096,
+            ProtFlags::WRITE,
+            MapFlags::SHARED,
+            fd,
+            0,
+        )
+    };
+    assert_eq!(writable.err(), Some(Errno::PERM));
+    // SAFETY: our own mapping stays writable, and no other code knows of it.
+    unsafe { segment.base().write(7) };
+    let mut byte = [0];
+    rustix::io::pread(fd, &mut byte, 0).expect("readable");
+    assert_eq!(byte, [7]);
+}
+
+#[test]
+fn a_segment_says_which_pages_it_got() {
+    assert_eq!(segment(HugePages::Off).huge_pages(), HugePagesReport::Off);
+    let auto = segment(HugePages::Auto);
+    assert_eq!(
+        auto.is_huge(),
+        matches!(auto.huge_pages(), HugePagesReport::Reserved { .. })
+    );
+    match Segment::create(0, 64 << 10, 8 << 20, HugePages::Require) {
+        Ok(segment) => assert!(segment.is_huge() && segment.len() >= 2 << 20),
+        Err(error) => {
+            assert!(matches!(error, MemoryError::HugePages { .. }), "{error}");
+            assert!(!auto.is_huge(), "what is required and what is tried agree");
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Whatever the lanes do, each key's values leave in the order of their ordinals, and each of them once.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::ground::{FrameIter, StepId};
+use crate::rendezvous::KeyId;
+
+const fn link(number: u32) -> LinkId {
+    LinkId::from_number(number)
+}
+
+fn slot(step: u64, key: u32) -> Slot {
+    Slot {
+        step: StepId(step),
+        key: KeyId(key),
+        at: FrameIter::default(),
+    }
+}
+
+fn ordinals() -> impl Strategy<Value = Vec<u32>> {
+    Just((0..20).collect::<Vec<u32>>()).prop_shuffle()
+}
+
+proptest! {
+    #[test]
+    fn any_order_becomes_that_of_the_ordinals(came in (ordinals(), ordinals())) {
+        let mut reorder = Reorder::new();
+        let mut left = [Vec::new(), Vec::new()];
+        for (one, other) in came.0.into_iter().zip(came.1) {
+            for (key, ordinal) in [one, other].into_iter().enumerate() {
+                let at = slot(1, key as u32);
+                let left = &mut left[key];
+                if ordinal == left.len() as u32 {
+                    left.push(ordinal);
+                } else {
+                    reorder.keep(link(0), at, ordinal, ordinal * 10);
+                }
+                while let Some((ordinal, item)) = reorder.next(link(0), at, left.len() as u32) {
+                    prop_assert_eq!(item, ordinal * 10);
+                    left.push(ordinal);
+                }
+                prop_assert!(reorder.next(link(1), at, u32::MAX).is_none(), "of another link");
+            }
+            let waiting = 2 * 20 - left.iter().map(Vec::len).sum::<usize>();
+            prop_assert!(reorder.len() <= waiting);
+        }
+        prop_assert!(reorder.is_empty());
+        prop_assert_eq!(&left[0], &(0..20).collect::<Vec<_>>());
+        prop_assert_eq!(&left[0], &left[1]);
+    }
+}
+
+#[test]
+fn what_ended_is_taken_out_and_the_rest_stays() {
+    let mut reorder = Reorder::new();
+    for (of, step, key) in [(0, 1, 1), (0, 2, 1), (1, 1, 2), (1, 2, 2)] {
+        reorder.keep(link(of), slot(step, key), 5, (of, step));
+    }
+    let mut gone = Vec::new();
+    while let Some((of, item)) = reorder.take(|_, slot| slot.step == StepId(1)) {
+        assert_eq!(of, link(item.0));
+        gone.push(item);
+    }
+    gone.sort_unstable();
+    assert_eq!(gone, [(0, 1), (1, 1)]);
+    assert!(reorder.has(|at| at.key == KeyId(2)) && !reorder.has(|at| at == slot(1, 2)));
+    assert_eq!(reorder.take(|of, _| of == link(0)), Some((link(0), (0, 2))));
+    assert_eq!(reorder.len(), 1);
+    assert_eq!(reorder.next(link(1), slot(2, 2), 4), None, "one is missing");
+    // A repeat of what was here before goes too, and the table knows it.
+    assert_eq!(reorder.next(link(1), slot(2, 2), 9), Some((5, (1, 2))));
+    assert!(reorder.is_empty());
+}

@@ -1,0 +1,26 @@
+//! What one or two shards do that are turned by hand.
+
+mod admitting;
+mod posting;
+mod tasks;
+
+use std::sync::Arc;
+
+use crate::fabric::DownReason;
+use crate::ground::device::TaskName;
+use crate::ground::{Status, StepId};
+use crate::memory::Segment;
+use crate::shard::Observer;
+
+/// Ignores everything except a violation, which is a mistake of the test.
+struct Deaf;
+
+impl Observer for Deaf {
+    fn peer_wanted(&self, _: &TaskName) {}
+    fn step_ended(&self, _: StepId, _: &Status) {}
+    fn link_down(&self, _: &TaskName, _: u32, _: DownReason) {}
+    fn violated(&self, _: &TaskName, status: &Status) {
+        panic!("{status}");
+    }
+    fn segment_added(&self, _: Arc<Segment>) {}
+}

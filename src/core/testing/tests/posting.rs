@@ -1,0 +1,160 @@
+//! Two shards that turn by hand, over one loopback connection: what a link owes when something comes between.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::Deaf;
+use crate::fabric::{AnyPort, Geometry, LoopbackPort, Port};
+use crate::ground::device::TaskName;
+use crate::ground::{Incarnation, Key, Nanos, Shape, StepId};
+use crate::memory::{ArenaConfig, HugePages, Tensor};
+use crate::shard::Settings;
+use crate::testing::solo::{End, Greeting, Holdings, Queues, Solo, Team};
+use crate::trace::Clock;
+
+/// Tasks `a` and `b`, of one shard each.
+struct Pair {
+    solos: [Solo; 2],
+    now: Arc<AtomicU64>,
+}
+
+const STEP: StepId = StepId(1);
+
+fn task(at: usize) -> TaskName {
+    TaskName::parse(["/job:a/task:0", "/job:b/task:0"][at]).unwrap()
+}
+
+impl Pair {
+    fn new(settings: Settings) -> Self {
+        let now = Arc::new(AtomicU64::new(1));
+        let solos = [0, 1].map(|at| {
+            let team = Team {
+                task: task(at),
+                incarnation: Incarnation(at as u64 + 1),
+                settings,
+                clock: Clock::simulated(Arc::clone(&now)),
+                arena: ArenaConfig {
+                    segment_bytes: 1 << 20,
+                    bytes_max: 4 << 20,
+                    huge_pages: HugePages::Off,
+                },
+                queues: Queues::default(),
+            };
+            let ports = |_| vec![AnyPort::Loopback(LoopbackPort::new())];
+            team.muster(ports, |_| Arc::new(Deaf)).unwrap().remove(0)
+        });
+        let mut pair = Self { solos, now };
+        pair.connect();
+        pair.settle();
+        pair
+    }
+
+    fn connect(&mut self) {
+        let geometry = Geometry {
+            slots: 64,
+            payload_bytes: 1 << 16,
+        };
+        let (maker, opener) = LoopbackPort::endpoints(geometry).unwrap();
+        for (at, end) in [(0, maker), (1, opener)] {
+            self.solos[at].peer_up(Greeting {
+                task: task(1 - at),
+                incarnation: Incarnation(2 - at as u64),
+                shards: 1,
+                read_domain: false,
+                segments: Vec::new(),
+                links: vec![(0, End::Loopback(end))],
+            });
+        }
+    }
+
+    /// Turns both until nothing moves, at the time it is.
+    fn settle(&mut self) {
+        for _ in 0..20 {
+            for solo in &mut self.solos {
+                solo.turn();
+            }
+        }
+    }
+
+    fn pass(&self, ns: u64) {
+        self.now.fetch_add(ns, Ordering::Relaxed);
+    }
+
+    fn send(&mut self, at: usize, key: &Key, len: usize) {
+        let tensor = Tensor::from_vec(vec![7_u8; len], Shape::row(len as u64).unwrap()).unwrap();
+        let sent = self.solos[at].enter(|context| {
+            let key = context.prepare(key)?;
+            context.send(STEP, key, tensor)
+        });
+        sent.unwrap();
+    }
+}
+
+/// A value that left by a request leaves its slot among the parked ones behind. A frame that brought the credit for it
+/// had the link looked at for that, and for nothing else: when the frame is to be acknowledged was forgotten.
+#[test]
+fn a_frame_that_also_brings_credit_is_acknowledged() {
+    let mut pair = Pair::new(Settings {
+        line_window: 20,
+        ..Settings::default()
+    });
+    let [first, second] = ["first", "second"].map(|edge| Key::between("a", "b", edge).unwrap());
+    let back = Key::between("b", "a", "back").unwrap();
+    for key in [&first, &second] {
+        pair.send(0, key, 600);
+    }
+    pair.settle();
+    assert_eq!(
+        pair.solos[0].stats().parked,
+        1,
+        "there is no credit for two"
+    );
+    let requested = pair.solos[1].recv(STEP, &second, Nanos::NEVER);
+    pair.settle();
+    assert!(requested.take().is_some(), "it needs none");
+    pair.pass(1_000_000_000);
+    pair.settle();
+    assert_eq!(pair.solos[0].next_timer(), Nanos::NEVER);
+    let taken = pair.solos[1].recv(STEP, &first, Nanos::NEVER);
+    assert!(taken.take().is_some());
+    pair.send(1, &back, 8);
+    pair.settle();
+    pair.pass(1_000_000_000);
+    pair.settle();
+    assert_eq!(pair.solos[1].holdings().owed, [0; 4]);
+}
+
+/// A value offered again after a broken write waits for a landing of its own, while the demand that had accepted it
+/// before still waits for its landing to come home. The step ends: the value is released.
+#[test]
+fn a_value_offered_again_is_released_with_its_step() {
+    let mut pair = Pair::new(Settings {
+        // A peer's share holds one landing of such a value, and not two.
+        landing_bytes: 1 << 16,
+        ..Settings::default()
+    });
+    let key = Key::between("a", "b", "large").unwrap();
+    let _waiting = pair.solos[1].recv(STEP, &key, Nanos::NEVER);
+    pair.send(0, &key, 8_000);
+    pair.solos[1].turn();
+    assert_eq!(pair.solos[1].holdings().owed[0], 1, "it has asked");
+    let (port, qp) = pair.solos[1].queue_pair(&task(0), 0).unwrap();
+    pair.solos[1].ports_mut()[port].close(qp);
+    pair.settle();
+    pair.connect();
+    for at in [0, 1, 0, 1] {
+        pair.solos[at].turn();
+    }
+    let holdings = pair.solos[1].holdings();
+    assert_eq!(
+        (holdings.incoming, holdings.backlog),
+        (1, 1),
+        "offered again"
+    );
+    pair.solos[1].finish(STEP);
+    pair.settle();
+    pair.pass(1_000_000_000);
+    pair.settle();
+    assert_eq!(pair.solos[0].holdings().owed, [0; 4]);
+    assert_eq!(pair.solos[1].holdings(), Holdings::default());
+}

@@ -1,0 +1,250 @@
+//! What a task has of its shard: wakes from elsewhere, keys that it gives back, steps that it ends.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use super::Deaf;
+use crate::fabric::{AnyPort, Geometry, LoopbackPort};
+use crate::ground::device::TaskName;
+use crate::ground::{Incarnation, Key, Nanos, Status, StepId, catalogue};
+use crate::memory::{ArenaConfig, HugePages, Tensor};
+use crate::shard::{Settings, Task, TaskContext, TaskEvent};
+use crate::testing::solo::{End, Greeting, Queues, Solo, Team};
+use crate::trace::Clock;
+
+fn solo(keys: usize) -> Solo {
+    let team = Team {
+        task: TaskName::parse("/job:a/task:0").unwrap(),
+        incarnation: Incarnation(1),
+        settings: Settings {
+            shards: 1,
+            keys,
+            ..Settings::default()
+        },
+        clock: Clock::simulated(Arc::new(AtomicU64::new(1))),
+        arena: ArenaConfig {
+            segment_bytes: 1 << 20,
+            bytes_max: 4 << 20,
+            huge_pages: HugePages::Off,
+        },
+        queues: Queues::default(),
+    };
+    let ports = |_| vec![AnyPort::Loopback(LoopbackPort::new())];
+    team.muster(ports, |_| Arc::new(Deaf)).unwrap().remove(0)
+}
+
+fn key(edge: usize) -> Key {
+    Key::between("a", "a", &format!("edge{edge}")).unwrap()
+}
+
+/// Counts its wakes, and ends with the third.
+struct Sleeper(Arc<AtomicU32>);
+
+impl Task for Sleeper {
+    fn handle(&mut self, event: TaskEvent, context: &mut TaskContext<'_>) {
+        if matches!(event, TaskEvent::Woken) && self.0.fetch_add(1, Ordering::Relaxed) == 2 {
+            context.finish();
+        }
+    }
+}
+
+#[test]
+fn wakes_before_a_call_are_one_and_those_after_it_are_heard() {
+    let mut solo = solo(64);
+    let count = Arc::new(AtomicU32::new(0));
+    let waker = solo.spawn(Box::new(Sleeper(Arc::clone(&count))));
+    // Before it sits in its shard, too.
+    waker.wake();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| waker.wake());
+        }
+    });
+    solo.turn();
+    assert_eq!(count.load(Ordering::Relaxed), 1);
+    for calls in [2, 3, 3, 3] {
+        waker.wake();
+        solo.turn();
+        assert_eq!(
+            count.load(Ordering::Relaxed),
+            calls,
+            "after the third it is gone"
+        );
+    }
+}
+
+#[test]
+fn released_keys_make_room_and_prepared_ones_do_not() {
+    let mut solo = solo(4);
+    solo.enter(|context| {
+        let twice = context.prepare(&key(0)).unwrap();
+        assert_eq!(context.prepare(&key(0)), Ok(twice));
+        let others: Vec<_> = (1..4)
+            .map(|edge| context.prepare(&key(edge)).unwrap())
+            .collect();
+        let refused = context.prepare(&key(4)).unwrap_err();
+        assert_eq!(refused.reason(), catalogue::KEYS);
+        // Prepared twice, released once: it stays.
+        context.release(twice);
+        assert_eq!(
+            context.prepare(&key(4)).unwrap_err().reason(),
+            catalogue::KEYS
+        );
+        context.release(others[1]);
+        context.prepare(&key(4)).unwrap();
+        context.send(StepId(1), twice, Tensor::scalar(5u8)).unwrap();
+        context.recv(StepId(1), twice, 9);
+    });
+    solo.turn();
+    let (token, outcome) = solo.heard().unwrap();
+    assert_eq!(
+        (token, outcome.unwrap().tensor.host().unwrap()),
+        (9, &[5][..])
+    );
+}
+
+#[test]
+fn a_handle_that_was_released_never_names_another_key() {
+    let mut solo = solo(2);
+    solo.enter(|context| {
+        let old = context.prepare(&key(0)).unwrap();
+        context.release(old);
+        let others = [1, 2].map(|edge| context.prepare(&key(edge)).unwrap());
+        assert!(others.iter().any(|other| other.id == old.id), "{others:?}");
+        let sent = context.send(StepId(1), old, Tensor::scalar(5u8));
+        assert_eq!(sent.unwrap_err().reason(), catalogue::STALE);
+        context.recv(StepId(1), old, 9);
+        // Nor can it be given back twice.
+        context.release(old);
+        assert!(context.prepare(&key(3)).is_err());
+    });
+    solo.turn();
+    let (token, outcome) = solo.heard().unwrap();
+    assert_eq!(
+        (token, outcome.unwrap_err().reason()),
+        (9, catalogue::STALE)
+    );
+}
+
+#[test]
+fn a_task_ends_a_step_for_all_that_wait_in_it() {
+    let mut solo = solo(64);
+    let failure = Status::of(catalogue::KERNEL_INPUT, "no");
+    solo.enter(|context| {
+        let key = context.prepare(&key(0)).unwrap();
+        context.recv(StepId(1), key, 1);
+        context.recv(StepId(2), key, 2);
+        context.abort(StepId(1), &failure);
+        assert_eq!(
+            context.send(StepId(1), key, Tensor::scalar(1u8)),
+            Err(failure.clone())
+        );
+    });
+    solo.turn();
+    let (token, outcome) = solo.heard().unwrap();
+    assert_eq!((token, outcome.unwrap_err()), (1, failure));
+    assert!(solo.heard().is_none(), "the other step goes on");
+}
+
+#[test]
+fn a_receive_from_an_earlier_life_of_a_peer_ends_at_once() {
+    let mut solo = solo(64);
+    let geometry = Geometry {
+        slots: 64,
+        payload_bytes: 1 << 16,
+    };
+    let (end, _theirs) = LoopbackPort::endpoints(geometry).unwrap();
+    solo.peer_up(Greeting {
+        task: TaskName::parse("/job:b/task:0").unwrap(),
+        incarnation: Incarnation(7),
+        shards: 1,
+        read_domain: false,
+        segments: Vec::new(),
+        links: vec![(0, End::Loopback(end))],
+    });
+    solo.turn();
+    let key = Key::between("b", "a", "edge").unwrap();
+    for (token, life) in [(1, 6), (2, 7), (3, 0)] {
+        let key = key.with_source_incarnation(Incarnation(life));
+        solo.enter(|context| {
+            let key = context.prepare(&key).unwrap();
+            context.recv(StepId(1), key, token);
+        });
+    }
+    solo.turn();
+    let (token, outcome) = solo.heard().unwrap();
+    let status = outcome.unwrap_err();
+    assert_eq!((token, status.reason()), (1, catalogue::PEER_RESTARTED));
+    assert!(
+        status
+            .message()
+            .contains("expects a different device incarnation"),
+        "{status}"
+    );
+    assert!(
+        solo.heard().is_none(),
+        "this life's, and any life's, are waited for"
+    );
+}
+
+/// Waits for two values, and panics when it is woken.
+struct Clumsy(Key);
+
+impl Task for Clumsy {
+    fn handle(&mut self, event: TaskEvent, context: &mut TaskContext<'_>) {
+        match event {
+            TaskEvent::Started => {
+                let key = context.prepare(&self.0).unwrap();
+                context.recv(StepId(1), key, 0);
+                context.recv(StepId(1), key, 1);
+            }
+            TaskEvent::Woken => panic!("dropped {} plates", 3),
+            TaskEvent::Stopping => {}
+            event => panic!("{event:?} after its end"),
+        }
+    }
+}
+
+impl Drop for Clumsy {
+    fn drop(&mut self) {
+        panic!("and again");
+    }
+}
+
+#[test]
+fn a_panic_ends_its_task_and_what_it_waits_for() {
+    let mut solo = solo(64);
+    let waker = solo.spawn(Box::new(Clumsy(key(0))));
+    let watched = waker.seat().watch();
+    solo.turn();
+    assert_eq!((waker.seat().end(), watched.take().is_none()), (None, true));
+    waker.wake();
+    solo.turn();
+    let status = waker.seat().end().unwrap().unwrap_err();
+    assert_eq!(status.reason(), catalogue::TASK_PANICKED);
+    assert!(status.message().contains("dropped 3 plates"), "{status}");
+    assert_eq!(watched.take().unwrap().unwrap_err(), status);
+    let late = waker.seat().watch();
+    assert_eq!(late.take().unwrap().unwrap_err(), status);
+    // The value goes to a receive that waits, not to one that is gone.
+    let waiting = solo.recv(StepId(1), &key(0), Nanos::NEVER);
+    let sent = solo.enter(|context| {
+        let key = context.prepare(&key(0))?;
+        context.send(StepId(1), key, Tensor::scalar(7u8))
+    });
+    assert_eq!(sent, Ok(()));
+    solo.turn();
+    let received = waiting.take().expect("nobody else waits").unwrap();
+    assert_eq!(received.tensor.host().unwrap(), [7]);
+    // The shard lives, and so do tasks that come later.
+    let count = Arc::new(AtomicU32::new(0));
+    let sleeper = solo.spawn(Box::new(Sleeper(Arc::clone(&count))));
+    let watched = sleeper.seat().watch();
+    for _ in 0..3 {
+        waker.wake();
+        sleeper.wake();
+        solo.turn();
+    }
+    assert_eq!(count.load(Ordering::Relaxed), 3);
+    assert_eq!(watched.take(), Some(Ok(())));
+}

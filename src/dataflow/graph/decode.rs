@@ -1,0 +1,216 @@
+//! Decoding: a graph's message from untrusted bytes.
+//!
+//! Two bytes of a message can ask for hundreds: an empty node, an empty tensor in a list. So what the message will take
+//! is counted over its bytes first, by the shape of the messages and without making any, and refused if it is too much.
+//! Only then it is made. The reader of the format itself bounds how deep messages lie in each other.
+
+use std::collections::BTreeSet;
+use std::mem::size_of;
+
+use prost::Message;
+
+use super::text;
+use rendez::ground::limits::{GRAPH_BYTES_MAX, GRAPH_MEMORY_MAX, GRAPH_NODES_MAX};
+use rendez::ground::{Status, catalogue};
+use rendez_proto::tensorflow::attr_value::ListValue;
+use rendez_proto::tensorflow::tensor_shape_proto::Dim;
+use rendez_proto::tensorflow::{
+    AttrValue, FunctionDef, FunctionDefLibrary, GraphDef, NameAttrList, NodeDef, OpDef,
+    TensorProto, TensorShapeProto, VersionDef,
+};
+
+#[cfg(test)]
+mod tests;
+
+/// Messages lie in each other no deeper than the format's reader allows.
+const DEPTH_MAX: usize = 100;
+/// What a map takes for its first entry: a leaf with room for eleven.
+const LEAF: usize = 11 * (size_of::<String>() + size_of::<AttrValue>());
+
+/// Reads a graph's message, in the binary format or as text (`.pbtxt`): what has no control characters is text.
+///
+/// # Errors
+/// `GRAPH_LIMIT` if it is, or would become, larger than a graph may be; `GRAPH_MALFORMED` if it is none, for text with
+/// line, column and field.
+pub fn decode(bytes: &[u8]) -> Result<GraphDef, Status> {
+    check_size(bytes.len())?;
+    if text::is_text(bytes) {
+        let binary = text::to_binary(bytes)?;
+        check_size(binary.len())?;
+        return decode_binary(&binary);
+    }
+    decode_binary(bytes)
+}
+
+fn decode_binary(bytes: &[u8]) -> Result<GraphDef, Status> {
+    let mut room = Room {
+        bytes: GRAPH_MEMORY_MAX,
+        nodes: GRAPH_NODES_MAX,
+    };
+    count(bytes, What::Graph, DEPTH_MAX, &mut room).map_err(|refused| match refused {
+        Refused::Malformed => Status::of(catalogue::GRAPH_MALFORMED, "the bytes are not a GraphDef"),
+        Refused::Bytes => {
+            let message = format!(
+                "the graph would take more than {GRAPH_MEMORY_MAX} bytes of memory (GRAPH_MEMORY_MAX)"
+            );
+            Status::of(catalogue::GRAPH_LIMIT, message)
+        }
+        Refused::Nodes => {
+            let message = format!("the graph has more than {GRAPH_NODES_MAX} nodes (GRAPH_NODES_MAX)");
+            Status::of(catalogue::GRAPH_LIMIT, message)
+        }
+    })?;
+    GraphDef::decode(bytes).map_err(|error| {
+        let message = format!("the bytes are not a GraphDef: {error}");
+        Status::of(catalogue::GRAPH_MALFORMED, message)
+    })
+}
+
+/// Joins what a session has with what its client adds.
+///
+/// # Errors
+/// `GRAPH_NODE_EXISTS` names a node that comes again, `GRAPH_LIMIT` if both are too large together. The graph is then
+/// as it was.
+pub fn extend(def: &mut GraphDef, more: GraphDef) -> Result<(), Status> {
+    check_size(def.encoded_len().saturating_add(more.encoded_len()))?;
+    let known: BTreeSet<_> = def.node.iter().map(|node| node.name.as_str()).collect();
+    if let Some(again) = more
+        .node
+        .iter()
+        .find(|node| known.contains(node.name.as_str()))
+    {
+        let message = format!(
+            "GraphDef argument to Extend includes node '{}', which was created by a previous call to Create or \
+             Extend in this session.",
+            super::errors::shown(&again.name)
+        );
+        return Err(Status::of(catalogue::GRAPH_NODE_EXISTS, message));
+    }
+    def.node.extend(more.node);
+    if let Some(more) = more.library {
+        let library = def.library.get_or_insert_default();
+        library.function.extend(more.function);
+    }
+    if def.versions.is_none() {
+        def.versions = more.versions;
+    }
+    Ok(())
+}
+
+fn check_size(bytes: usize) -> Result<(), Status> {
+    if bytes <= GRAPH_BYTES_MAX {
+        return Ok(());
+    }
+    let message = format!("the graph has {bytes} bytes, over {GRAPH_BYTES_MAX} (GRAPH_BYTES_MAX)");
+    Err(Status::of(catalogue::GRAPH_LIMIT, message))
+}
+
+/// What bytes are.
+#[derive(Clone, Copy)]
+enum What {
+    Graph,
+    Node,
+    Entry,
+    Attr,
+    List,
+    Func,
+    Shape,
+    Dim,
+    Tensor,
+    Versions,
+    Library,
+    Function,
+    Signature,
+    /// Bytes that are kept as they are, whatever they are; each of them takes so many.
+    Plain(usize),
+}
+
+/// What field `number` of a message is, and what one of them takes beside its own bytes.
+fn field(of: What, number: u64) -> (What, usize) {
+    let text = (What::Plain(1), size_of::<String>());
+    match (of, number) {
+        (What::Graph, 1) => (What::Node, size_of::<NodeDef>() + LEAF),
+        (What::Graph, 2) => (What::Library, size_of::<FunctionDefLibrary>()),
+        (What::Graph, 4) => (What::Versions, size_of::<VersionDef>()),
+        (What::Library, 1) => (What::Function, size_of::<FunctionDef>()),
+        (What::Function, 1) => (What::Signature, size_of::<OpDef>()),
+        (What::Node, 5) | (What::Func, 2) => (What::Entry, size_of::<(String, AttrValue)>()),
+        (What::Entry, 2) => (What::Attr, 0),
+        (What::Attr, 1) => (What::List, size_of::<ListValue>()),
+        (What::Attr | What::List, 7) => (What::Shape, size_of::<TensorShapeProto>()),
+        (What::Attr | What::List, 8) => (What::Tensor, size_of::<TensorProto>()),
+        (What::Attr, 10) | (What::List, 9) => (What::Func, size_of::<NameAttrList>() + LEAF),
+        (What::Shape, 2) => (What::Dim, size_of::<Dim>()),
+        (What::Tensor, 2) => (What::Shape, 0),
+        // Packed numbers: one byte may become eight.
+        (What::List, 3..=6) | (What::Versions, 3) => (What::Plain(8), 8),
+        (What::Tensor, 5..=7 | 9..=13 | 16 | 17) => (What::Plain(8), 8),
+        _ => text,
+    }
+}
+
+/// What may still be asked for.
+struct Room {
+    bytes: usize,
+    nodes: usize,
+}
+
+/// Why bytes are not decoded.
+enum Refused {
+    Malformed,
+    Bytes,
+    Nodes,
+}
+
+/// Takes from `room` what the bytes will need.
+fn count(mut bytes: &[u8], of: What, depth: usize, room: &mut Room) -> Result<(), Refused> {
+    let depth = depth.checked_sub(1).ok_or(Refused::Malformed)?;
+    while !bytes.is_empty() {
+        let tag = varint(&mut bytes)?;
+        let (inner, cost) = field(of, tag >> 3);
+        room.take(cost)?;
+        if matches!(inner, What::Node) {
+            room.nodes = room.nodes.checked_sub(1).ok_or(Refused::Nodes)?;
+        }
+        let len = match tag & 7 {
+            0 => {
+                varint(&mut bytes)?;
+                continue;
+            }
+            1 => 8,
+            2 => usize::try_from(varint(&mut bytes)?).map_err(|_| Refused::Malformed)?,
+            5 => 4,
+            // Groups, which no message of a graph has.
+            _ => return Err(Refused::Malformed),
+        };
+        let (body, rest) = bytes.split_at_checked(len).ok_or(Refused::Malformed)?;
+        bytes = rest;
+        match inner {
+            What::Plain(times) => room.take(len.saturating_mul(times))?,
+            inner if tag & 7 == 2 => count(body, inner, depth, room)?,
+            // A number where a message should be: the format's reader says so.
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+impl Room {
+    fn take(&mut self, bytes: usize) -> Result<(), Refused> {
+        self.bytes = self.bytes.checked_sub(bytes).ok_or(Refused::Bytes)?;
+        Ok(())
+    }
+}
+
+fn varint(bytes: &mut &[u8]) -> Result<u64, Refused> {
+    let mut value = 0u64;
+    for shift in (0..64).step_by(7) {
+        let (&byte, rest) = bytes.split_first().ok_or(Refused::Malformed)?;
+        *bytes = rest;
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte < 0x80 {
+            return Ok(value);
+        }
+    }
+    Err(Refused::Malformed)
+}

@@ -1,0 +1,220 @@
+//! Reading a graph from its message: names, operations, inputs, in that order, each checked before the next.
+//!
+//! Knows the rules that the original's importer has, and their texts.
+
+use std::collections::BTreeSet;
+
+use super::{Graph, Node, NodeId, Output};
+use crate::graph::errors::shown;
+use crate::graph::ops::Ops;
+use rendez::ground::limits::{GRAPH_NODES_MAX, NODE_NAME_BYTES_MAX};
+use rendez::ground::{Status, catalogue};
+use rendez_proto::tensorflow::{FunctionDef, GraphDef, VersionDef};
+
+/// The version of TensorFlow's graphs whose rules these are.
+const CONSUMER: i32 = 1987;
+/// The oldest producer whose graphs mean the same today.
+const PRODUCER_MIN: i32 = 0;
+
+/// What is allowed in a graph that is read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Import {
+    /// What a client may send.
+    Client,
+    /// Also the names and operations that pruning and cutting make.
+    Part,
+}
+
+impl Graph {
+    /// Reads and checks a graph.
+    ///
+    /// # Errors
+    /// `GRAPH_VERSION`, `GRAPH_LIMIT`; `GRAPH_MALFORMED` for names that are none or come twice, inputs that name no
+    /// node or output, or are too many or too few; `GRAPH_OP_UNKNOWN`, `GRAPH_FUNCTION`, `GRAPH_ATTR`, `GRAPH_TYPE`;
+    /// `GRAPH_CYCLE` for a cycle that is not a loop.
+    pub fn from_def(def: GraphDef, ops: &Ops, import: Import) -> Result<Self, Status> {
+        let mut graph = Self {
+            versions: def.versions.unwrap_or_else(|| VersionDef {
+                producer: def.version,
+                ..VersionDef::default()
+            }),
+            ..Self::default()
+        };
+        check_versions(&graph.versions)?;
+        if def.node.len() > GRAPH_NODES_MAX {
+            let message =
+                format!("the graph has more than {GRAPH_NODES_MAX} nodes (GRAPH_NODES_MAX)");
+            return Err(Status::of(catalogue::GRAPH_LIMIT, message));
+        }
+        let functions = function_names(def.library.unwrap_or_default().function);
+        let mut texts = Vec::with_capacity(def.node.len());
+        for node in def.node {
+            check_name(&node.name, import)?;
+            if functions.contains(&node.op) {
+                let message = format!(
+                    "node '{}' calls '{}', a function of the graph's library, and functions are not built",
+                    node.name,
+                    shown(&node.op)
+                );
+                return Err(Status::of(catalogue::GRAPH_FUNCTION, message));
+            }
+            let op = ops.find(&node.op, &node.name)?;
+            if op.is_internal() && import == Import::Client {
+                let message = format!(
+                    "Node '{}': op {} is made by cutting a graph, a client's has none",
+                    node.name, node.op
+                );
+                return Err(Status::of(catalogue::GRAPH_MALFORMED, message));
+            }
+            let mut declared = graph.declare(node.name, op, node.attr)?;
+            declared.device = node.device;
+            graph.insert(declared)?;
+            texts.push(node.input);
+        }
+        for (id, inputs) in graph.ids().zip(texts) {
+            graph.connect(id, &inputs)?;
+        }
+        graph.order()?;
+        Ok(graph)
+    }
+
+    /// Resolves the inputs of one node.
+    fn connect(&mut self, id: NodeId, texts: &[String]) -> Result<(), Status> {
+        let node = self.node(id);
+        let refuse = |what: String| {
+            let message = format!("Node '{}': {what}", node.name);
+            Err(Status::of(catalogue::GRAPH_MALFORMED, message))
+        };
+        let (mut inputs, mut controls) = (Vec::with_capacity(texts.len()), vec![]);
+        for text in texts {
+            let Some((name, port)) = parse_input(text) else {
+                return refuse(format!(
+                    "'{}' is no input: write node, node:output or ^node",
+                    shown(text)
+                ));
+            };
+            let Some(from) = self.find(name) else {
+                return refuse(format!("Unknown input node '{}'", shown(text)));
+            };
+            match port {
+                None => controls.push(from),
+                Some(_) if !controls.is_empty() => {
+                    return refuse(
+                        "Control dependencies must come after regular dependencies".to_owned(),
+                    );
+                }
+                Some(port) => inputs.push(Output { node: from, port }),
+            }
+        }
+        if inputs.len() != node.in_ports.len() {
+            return refuse(count_mismatch(node, inputs.len()));
+        }
+        for (index, &input) in inputs.iter().enumerate() {
+            self.check_input(node, index, input)?;
+        }
+        controls.sort_unstable();
+        controls.dedup();
+        self.count_edges(inputs.len() + controls.len())?;
+        let node = self.node_mut(id);
+        node.inputs = inputs;
+        node.controls = controls;
+        Ok(())
+    }
+}
+
+fn count_mismatch(node: &Node, given: usize) -> String {
+    let wanted = node.in_ports.len();
+    let types: Vec<_> = node
+        .in_ports
+        .iter()
+        .take(16)
+        .map(|port| port.what.to_string())
+        .collect();
+    let mut what = format!(
+        "NodeDef expected inputs '{}' do not match {given} inputs specified; {{{{node {}}}}} = {}",
+        types.join(", "),
+        node.name,
+        node.op.name()
+    );
+    if let Some(missing) = wanted.checked_sub(given) {
+        what += &format!(
+            "; Incomplete graph, missing {missing} inputs for {}",
+            node.name
+        );
+    }
+    what
+}
+
+/// An input's text as a node's name and the number of its output; `None` for the number means that it is only waited
+/// for. `x` is `x:0`. A number may begin with zeros, as TensorFlow's may: `x:01` is `x:1`.
+#[must_use]
+pub fn parse_input(text: &str) -> Option<(&str, Option<u32>)> {
+    if let Some(name) = text.strip_prefix('^') {
+        return (!name.is_empty()).then_some((name, None));
+    }
+    match text.rsplit_once(':') {
+        None => (!text.is_empty()).then_some((text, Some(0))),
+        Some((name, port)) => {
+            let digits = !name.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+            Some((name, Some(port.parse().ok().filter(|_| digits)?)))
+        }
+    }
+}
+
+/// The text of an output; the first has no number.
+#[must_use]
+pub fn output_name(node: &str, port: u32) -> String {
+    match port {
+        0 => node.to_owned(),
+        port => format!("{node}:{port}"),
+    }
+}
+
+fn check_name(name: &str, import: Import) -> Result<(), Status> {
+    let first = |byte: u8| {
+        byte.is_ascii_alphanumeric() || byte == b'.' || (byte == b'_' && import == Import::Part)
+    };
+    let later = |byte: u8| byte.is_ascii_alphanumeric() || b"_.\\-/>".contains(&byte);
+    let valid = name.bytes().next().is_some_and(first) && name.bytes().skip(1).all(later);
+    let what = if !valid {
+        "Node name contains invalid characters"
+    } else if name.len() > NODE_NAME_BYTES_MAX {
+        "Node name is longer than NODE_NAME_BYTES_MAX"
+    } else {
+        return Ok(());
+    };
+    let message = format!("Node '{}': {what}", shown(name));
+    Err(Status::of(catalogue::GRAPH_MALFORMED, message))
+}
+
+fn check_versions(versions: &VersionDef) -> Result<(), Status> {
+    let VersionDef {
+        producer,
+        min_consumer,
+        bad_consumers,
+    } = versions;
+    let refuse = |message: String| Err(Status::of(catalogue::GRAPH_VERSION, message));
+    if *producer < PRODUCER_MIN {
+        return refuse(format!(
+            "GraphDef producer version {producer} below min producer {PRODUCER_MIN} supported"
+        ));
+    }
+    if *min_consumer > CONSUMER {
+        return refuse(format!(
+            "GraphDef min consumer version {min_consumer} above current version {CONSUMER}"
+        ));
+    }
+    if bad_consumers.contains(&CONSUMER) {
+        return refuse(format!("GraphDef disallows consumer version {CONSUMER}"));
+    }
+    Ok(())
+}
+
+/// The names of functions.
+fn function_names(functions: Vec<FunctionDef>) -> BTreeSet<String> {
+    functions
+        .into_iter()
+        .filter_map(|function| Some(function.signature?.name))
+        .collect()
+}

@@ -1,0 +1,44 @@
+//! Graphs: what a dataflow program is before it runs: nodes and edges, their types, shapes and devices, and the parts
+//! that a graph is cut into.
+//!
+//! Pure: no clock, no I/O, no globals. A graph comes in as TensorFlow's message [`GraphDef`](rendez_proto::tensorflow),
+//! is checked once, and goes out as such a message for each device. What runs a part is for others.
+
+#![forbid(unsafe_code)]
+
+pub mod attr;
+mod builder;
+mod decode;
+mod devices;
+mod errors;
+mod flow;
+mod frames;
+mod gradients;
+mod infer;
+mod ops;
+#[doc = include_str!("OPERATIONS.md")]
+pub mod operations {}
+pub mod partition;
+mod place;
+mod prune;
+pub mod shape;
+mod shapes;
+pub mod signature;
+pub mod text;
+pub mod types;
+
+pub use builder::{Builder, NodeBuilder, floats, ints};
+pub use decode::{decode, extend};
+pub use devices::{Device, Devices};
+pub use flow::{
+    Consumers, DeviceIndex, Graph, Import, Node, NodeId, Output, output_name, parse_input,
+};
+pub use frames::{Frame, FrameIndex, Frames, ROOT};
+pub use gradients::gradients;
+pub use ops::{Definition, Op, Ops, Role, operations_page};
+pub use partition::{Cut, Parts, partition};
+pub use place::{DeviceSetter, Placing, Strategy, place};
+pub use prune::{Convention, Endpoints, Pruned, prune};
+pub use shape::PartialShape;
+pub use shapes::{Shapes, integers};
+pub use types::Type;

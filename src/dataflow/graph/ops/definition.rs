@@ -1,0 +1,145 @@
+//! Definitions: operations of one's own, as their users describe them.
+//!
+//! Knows the words of [signatures](crate::graph::signature) and what names operations may have; not what computes them.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use super::{Op, Role, Rule};
+use crate::graph::PartialShape;
+use crate::graph::attr::Attrs;
+use crate::graph::infer::{self, Inferred, Known};
+use crate::graph::signature::Signature;
+use rendez::ground::{Status, catalogue};
+
+/// Tells the shapes of a node's outputs from those of its inputs and its attributes, or what contradicts itself.
+type Shapes = dyn Fn(&[PartialShape], &Attrs) -> Result<Vec<PartialShape>, String> + Send + Sync;
+
+/// A shape rule that the application registers.
+#[derive(Clone)]
+pub(super) struct ShapeRule(Arc<Shapes>);
+
+/// An operation of one's own.
+///
+/// ```
+/// use rendez_dataflow::graph::{Builder, Definition, Ops, floats};
+///
+/// let scale = Definition::new("Scale", "x: T -> y: T", "T: {float, double}; by: float = 1.0")
+///     .shapes(|inputs, _| Ok(inputs.to_vec()));
+/// let mut ops = Ops::standard();
+/// ops.register(scale)?;
+///
+/// let mut graph = Builder::new(&ops);
+/// let x = graph.constant("x", floats(&[2], &[1.0, 2.0]))?;
+/// graph.node("Scale").name("scaled").input(x).attr("by", 3.0_f32).build()?;
+/// # Ok::<(), rendez::ground::Status>(())
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "a definition does nothing until it is registered"]
+pub struct Definition {
+    name: &'static str,
+    flow: &'static str,
+    attrs: &'static str,
+    is_stateful: bool,
+    rule: Rule,
+}
+
+impl Definition {
+    /// The operation `name`, which takes and gives what `flow` says (`"x: T, n: int32 -> y: T"`) and has the
+    /// attributes `attrs` (`"T: {float, double}; by: float = 1.0"`); see [`signature`](crate::graph::signature) for
+    /// the words. The shapes of its outputs are unknown until it runs.
+    pub const fn new(name: &'static str, flow: &'static str, attrs: &'static str) -> Self {
+        Self {
+            name,
+            flow,
+            attrs,
+            is_stateful: false,
+            rule: Rule::Standard(infer::unknown),
+        }
+    }
+
+    /// Says that it has state or effects: two nodes of it are never taken for one.
+    pub const fn stateful(mut self) -> Self {
+        self.is_stateful = true;
+        self
+    }
+
+    /// Gives it a shape rule, for [`Shapes`](crate::graph::Shapes) and [`gradients`](crate::graph::gradients): from
+    /// what is known of the inputs' shapes and from the attributes to what is known of the outputs, one for each; or
+    /// the text of what contradicts itself.
+    pub fn shapes(
+        mut self,
+        rule: impl Fn(&[PartialShape], &Attrs) -> Result<Vec<PartialShape>, String>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Self {
+        self.rule = Rule::Own(ShapeRule(Arc::new(rule)));
+        self
+    }
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+
+    pub(super) fn op(self) -> Result<Op, Status> {
+        let malformed = |what: &str| {
+            let message = format!("the definition of operation '{}': {what}", self.name);
+            Status::of(catalogue::OP_MALFORMED, message)
+        };
+        let later = |byte: u8| byte.is_ascii_alphanumeric() || b"_.>".contains(&byte);
+        let is_name = |name: &str| {
+            name.starts_with(|first: char| first.is_ascii_uppercase()) && name.bytes().all(later)
+        };
+        if !is_name(self.name) {
+            return Err(malformed(
+                "a name begins with a capital letter and goes on with letters, digits and any of '_', '.', '>'",
+            ));
+        }
+        let signature = Signature::parse(self.name, self.flow, self.attrs).ok_or_else(|| {
+            malformed(
+                "inputs and outputs are 'x: T, y: int32 -> z: T', attributes 'T: num; n: int = 1'",
+            )
+        })?;
+        let attrs_used = signature.inputs.iter().chain(&signature.outputs);
+        let attrs_used = attrs_used.flat_map(|arg| [arg.type_attr(), arg.count_attr()]);
+        if let Some(name) = attrs_used
+            .flatten()
+            .find(|name| signature.attr(name).is_none())
+        {
+            return Err(malformed(&format!(
+                "'{name}' is neither a type nor one of its attributes"
+            )));
+        }
+        Ok(Op {
+            signature,
+            is_stateful: self.is_stateful,
+            role: Role::Plain,
+            rule: self.rule,
+        })
+    }
+}
+
+impl ShapeRule {
+    pub(super) fn infer(&self, known: Known<'_>) -> Inferred {
+        let rule = AssertUnwindSafe(|| (self.0)(known.shapes, known.attrs));
+        let shapes = catch_unwind(rule).map_err(|_| "its shape rule panicked".to_owned())??;
+        if shapes.len() != known.outputs {
+            return Err(format!(
+                "its shape rule gave {} shapes for {} outputs",
+                shapes.len(),
+                known.outputs
+            ));
+        }
+        Ok(shapes)
+    }
+}
+
+impl fmt::Debug for ShapeRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ShapeRule")
+    }
+}

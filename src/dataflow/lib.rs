@@ -1,0 +1,12 @@
+//! Distributed dataflow graphs over `rendez`, as distributed TensorFlow has them: a graph is placed on the tasks of a
+//! cluster and cut into parts, and what crosses the cuts is sent and received by key.
+//!
+//! * Floor 2: [`graph`], graphs, their gradients, and the parts they are cut into. Pure.
+//! * Floor 6: [`server`], one task of a cluster from its description to a clean end: master, worker, sessions and
+//!   kernels.
+
+#[macro_use(mutant)]
+extern crate rendez_core;
+
+pub mod graph;
+pub mod server;

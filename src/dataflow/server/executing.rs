@@ -1,0 +1,56 @@
+//! Executing: the executor as masters and workers see it.
+//!
+//! Knows both faces, and nothing else.
+
+use std::sync::Arc;
+
+use super::executor::{Executor, Plan, RunHandle};
+use super::kernels::Home;
+use super::operations::Operations;
+use super::runner::{Done, Part, Runner, Running};
+use super::value::Value;
+use crate::graph::{Graph, Node};
+use rendez::engine::Engine;
+use rendez::ground::{Status, StepId};
+
+/// What runs parts on `engine`'s shards, with the kernels of `operations` and what is at `home`.
+///
+/// # Errors
+/// What the executor says.
+pub(crate) fn runner(
+    engine: &Engine,
+    home: Arc<Home>,
+    operations: &Operations,
+) -> Result<Arc<dyn Runner>, Status> {
+    let operations = operations.clone();
+    let kernels = move |node: &Node| operations.kernel(node);
+    Ok(Arc::new(Executor::with_kernels(engine, home, kernels)?))
+}
+
+/// A part with what runs it.
+#[derive(Debug)]
+struct Prepared {
+    executor: Executor,
+    plan: Arc<Plan>,
+}
+
+impl Runner for Executor {
+    fn prepare(&self, graph: &Graph, name: &str) -> Result<Arc<dyn Part>, Status> {
+        Ok(Arc::new(Prepared {
+            executor: self.clone(),
+            plan: self.plan(graph, name)?,
+        }))
+    }
+}
+
+impl Part for Prepared {
+    fn run(&self, step: StepId, args: Vec<Value>, done: Done) -> Box<dyn Running> {
+        Box::new(self.executor.run(&self.plan, step, args, done))
+    }
+}
+
+impl Running for RunHandle {
+    fn cancel(&self, status: Status) {
+        Self::cancel(self, status);
+    }
+}

@@ -1,0 +1,84 @@
+//! Pool: threads beside the shards that call costly kernels.
+//!
+//! It knows a call and where its outcome goes. The threads end when the last handle that can give them work is dropped.
+
+use std::sync::Arc;
+
+use crossbeam::channel::{self, Receiver, Sender};
+
+use super::inbox::{Inbox, Order, RunState};
+use super::plan::Plan;
+use crate::server::kernels::{Call, Home};
+use crate::server::value::Value;
+use rendez::ground::{Status, StepId, catalogue, faults};
+use rendez::sync::Ordering;
+
+/// A call of a kernel.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) plan: Arc<Plan>,
+    pub(super) node: u32,
+    pub(super) inputs: Vec<Value>,
+    pub(super) step: StepId,
+    /// Where the outcome goes: a shard's task, a run of it, and what the run knows the call by.
+    pub(super) inbox: Arc<Inbox>,
+    pub(super) run: u32,
+    pub(super) ticket: u32,
+    pub(super) state: Arc<RunState>,
+}
+
+/// Starts the threads: one for each core this process may use. There are never more calls than runs have ready nodes,
+/// so the queue needs no bound of its own.
+///
+/// # Errors
+/// `SYSTEM_CALL` if a thread cannot be started.
+pub(super) fn start(home: &Arc<Home>) -> Result<Sender<Job>, Status> {
+    let (sender, receiver) = channel::unbounded();
+    let count = std::thread::available_parallelism().map_or(1, usize::from);
+    for index in 0..count {
+        let (home, receiver) = (Arc::clone(home), receiver.clone());
+        std::thread::Builder::new()
+            .name(format!("rendez-compute-{index}"))
+            .spawn(move || work(&home, &receiver))
+            .map_err(|error| {
+                let message = format!("a thread for kernels cannot be started: {error}");
+                Status::of(catalogue::SYSTEM_CALL, message)
+            })?;
+    }
+    Ok(sender)
+}
+
+fn work(home: &Home, jobs: &Receiver<Job>) {
+    while let Ok(job) = jobs.recv() {
+        let outcome = call(home, &job);
+        let Job {
+            inbox,
+            run,
+            ticket,
+            inputs,
+            ..
+        } = job;
+        // What is held no more is let go before the run goes on.
+        drop(inputs);
+        inbox.push(Order::Computed {
+            run,
+            ticket,
+            outcome,
+        });
+    }
+}
+
+fn call(home: &Home, job: &Job) -> Result<Vec<Value>, Status> {
+    if job.state.is_over.load(Ordering::Acquire) {
+        return Err(faults::cancelled().derived());
+    }
+    let node = &job.plan.nodes[job.node as usize];
+    let mut outputs = Vec::with_capacity(node.outputs as usize);
+    node.compute(&mut Call {
+        inputs: &job.inputs,
+        outputs: &mut outputs,
+        home,
+        step: job.step,
+    })?;
+    Ok(outputs)
+}

@@ -1,0 +1,259 @@
+//! Arithmetic on each element: on pairs of elements that broadcasting brings together, and on single ones.
+//!
+//! Knows the operations' names and what they refuse; how elements meet is [`broadcast`](super::broadcast)'s.
+
+use super::Call;
+use super::broadcast::{Walk, broadcast};
+use super::call::{Done, Fault};
+use super::make::{Cost, Made, dtype, made};
+use super::numbers::{Float, Number, Real, by_type};
+use crate::graph::Node;
+use crate::server::value::Value;
+use rendez::ground::Shape;
+use rendez::memory::{Element, Tensor};
+
+#[cfg(test)]
+mod tests;
+
+/// Picoseconds for each byte of adding and its like, which wait for memory.
+const LIGHT: usize = 200;
+/// Picoseconds for each byte of an exponential and its like.
+const DEEP: usize = 2500;
+
+pub(super) fn make(node: &Node) -> Made {
+    let op = node.op.name();
+    let Some(dtype) = dtype(node, "T") else {
+        return Ok(None);
+    };
+    let found = by_type!(dtype, T: numbers => match op {
+        "Add" | "AddV2" => pairs::<T, T>(LIGHT, T::plus),
+        "Sub" => pairs::<T, T>(LIGHT, T::minus),
+        "Mul" => pairs::<T, T>(LIGHT, T::times),
+        "Maximum" => pairs::<T, T>(LIGHT, Number::max),
+        "Minimum" => pairs::<T, T>(LIGHT, Number::min),
+        "SquaredDifference" => pairs::<T, T>(LIGHT, |left, right| {
+            let difference = left.minus(right);
+            difference.times(difference)
+        }),
+        "Div" => quotients::<T>(T::over),
+        "RealDiv" if !T::IS_INTEGER => quotients::<T>(T::over),
+        "FloorDiv" => quotients::<T>(T::floor_over),
+        "Mod" => quotients::<T>(T::remainder),
+        "FloorMod" => quotients::<T>(T::modulo),
+        "Pow" => powers::<T>(),
+        "Neg" => each::<T>(LIGHT, T::negative),
+        "Abs" => each::<T>(LIGHT, T::absolute),
+        "Sign" => each::<T>(LIGHT, Number::sign),
+        "Square" => each::<T>(LIGHT, |x| x.times(x)),
+        "AddN" => sum::<T>(node),
+        _ => Ok(None),
+    });
+    match found.transpose()?.flatten() {
+        None => smooth(node),
+        found => Ok(found),
+    }
+}
+
+/// Functions of real numbers, and their gradients.
+fn smooth(node: &Node) -> Made {
+    let Some(dtype) = dtype(node, "T") else {
+        return Ok(None);
+    };
+    let op = node.op.name();
+    let found = by_type!(dtype, T: reals => match op {
+        "Exp" => exact::<T>(Float::exp),
+        "Log" => exact::<T>(Float::ln),
+        "Log1p" => exact::<T>(Float::ln_1p),
+        "Sqrt" => exact::<T>(Float::sqrt),
+        "Rsqrt" => exact::<T>(|x| one::<T>().over(x.sqrt())),
+        "Reciprocal" | "Inv" => exact::<T>(|x| one::<T>().over(x)),
+        "Tanh" => exact::<T>(Float::tanh),
+        "Sigmoid" => exact::<T>(sigmoid),
+        // From the result y and the gradient of it.
+        "TanhGrad" => exact_pairs::<T>(|y, dy| dy.times(one::<T>().minus(y.times(y)))),
+        "SigmoidGrad" => exact_pairs::<T>(|y, dy| dy.times(y).times(one::<T>().minus(y))),
+        "SqrtGrad" => exact_pairs::<T>(|y, dy| half::<T>().times(dy).over(y)),
+        "RsqrtGrad" => exact_pairs::<T>(|y, dy| {
+            half::<T>().negative().times(dy).times(y.times(y).times(y))
+        }),
+        "ReciprocalGrad" => exact_pairs::<T>(|y, dy| dy.negative().times(y.times(y))),
+        _ => Ok(None),
+    });
+    let found = found.transpose()?.flatten();
+    // A gradient has its result's shape.
+    Ok(match op.ends_with("Grad") {
+        true => found.map(|simple| simple.of_same_shapes(node)),
+        false => found,
+    })
+}
+
+fn one<T: Real>() -> T::Exact {
+    T::Exact::ONE
+}
+
+fn half<T: Real>() -> T::Exact {
+    T::Exact::from_f64(0.5)
+}
+
+/// 1 / (1 + e⁻ˣ), without overflow on either side.
+pub(super) fn sigmoid<F: Float>(x: F) -> F {
+    let e = x.absolute().negative().exp();
+    let one = F::ONE;
+    let (above, below) = (one.over(one.plus(e)), e.over(one.plus(e)));
+    if x < F::default() { below } else { above }
+}
+
+/// `f` of each pair.
+pub(super) fn pairs<T: Element, U: Element>(
+    picoseconds: usize,
+    f: impl Fn(T, T) -> U + Copy + Send + Sync + 'static,
+) -> Made {
+    made(broadcast_cost(picoseconds), move |call| zip(call, f))
+}
+
+/// `f` of each pair, which must not be divided by zero if they are integers.
+fn quotients<T: Number>(f: impl Fn(T, T) -> T + Copy + Send + Sync + 'static) -> Made {
+    made(broadcast_cost(4 * LIGHT), move |call| {
+        let zero = T::default();
+        if T::IS_INTEGER && call.tensor(1)?.as_slice::<T>()?.contains(&zero) {
+            return Err("Integer division by zero".into());
+        }
+        zip(call, f)
+    })
+}
+
+fn powers<T: Number>() -> Made {
+    made(broadcast_cost(DEEP), |call| {
+        let zero = T::default();
+        if T::IS_INTEGER
+            && call
+                .tensor(1)?
+                .as_slice::<T>()?
+                .iter()
+                .any(|&power| power < zero)
+        {
+            return Err("Integers to negative integer powers are not allowed".into());
+        }
+        zip(call, T::power)
+    })
+}
+
+/// `f` of each element.
+pub(super) fn each<T: Element>(
+    picoseconds: usize,
+    f: impl Fn(T) -> T + Copy + Send + Sync + 'static,
+) -> Made {
+    made(Cost::PerByte(picoseconds), move |call| map(call, f))
+}
+
+/// Writes `f` of each element of the input.
+pub(super) fn map<T: Element, U: Element>(call: &mut Call<'_>, f: impl Fn(T) -> U) -> Done {
+    let input = call.tensor(0)?;
+    let mut room = call.room(U::DTYPE, input.shape())?;
+    let elements = input.as_slice::<T>()?;
+    for (out, &element) in room.as_mut_slice::<U>()?.iter_mut().zip(elements) {
+        *out = f(element);
+    }
+    call.push(room.finish());
+    Ok(())
+}
+
+fn exact<T: Real>(f: impl Fn(T::Exact) -> T::Exact + Copy + Send + Sync + 'static) -> Made {
+    each::<T>(DEEP, move |x| T::round(f(x.exact())))
+}
+
+fn exact_pairs<T: Real>(
+    f: impl Fn(T::Exact, T::Exact) -> T::Exact + Copy + Send + Sync + 'static,
+) -> Made {
+    made(broadcast_cost(2 * LIGHT), move |call| {
+        zip::<T, T>(call, move |y, dy| T::round(f(y.exact(), dy.exact())))
+    })
+}
+
+/// Refuses inputs of different shapes.
+pub(super) fn same_shapes(call: &Call<'_>, name: &str, op: &str) -> Done {
+    let first = call.tensor(0)?.shape();
+    for index in 1..call.inputs.len() {
+        let other = call.tensor(index)?.shape();
+        if other != first {
+            return Err(format!(
+                "Inputs to operation {name} of type {op} must have the same size and shape.  Input 0: {first} != \
+                 input {index}: {other}"
+            )
+            .into());
+        }
+    }
+    Ok(())
+}
+
+/// Two inputs, and how their elements meet.
+struct Pair {
+    left: Tensor,
+    right: Tensor,
+    shape: Shape,
+    walk: Walk<2>,
+}
+
+fn pair(call: &Call<'_>) -> Result<Pair, Fault> {
+    let (left, right) = (call.tensor(0)?, call.tensor(1)?);
+    let shape = broadcast(left.shape(), right.shape())?;
+    let walk = Walk::broadcast(shape, [left.shape(), right.shape()]);
+    Ok(Pair {
+        left,
+        right,
+        shape,
+        walk,
+    })
+}
+
+/// Writes `f` of each pair of elements of the inputs, which are broadcast.
+fn zip<T: Element, U: Element>(call: &mut Call<'_>, f: impl Fn(T, T) -> U + Copy) -> Done {
+    let pair = pair(call)?;
+    let mut room = call.room(U::DTYPE, pair.shape)?;
+    let (left, right) = (pair.left.as_slice::<T>()?, pair.right.as_slice::<T>()?);
+    pair.walk.zip(left, right, room.as_mut_slice::<U>()?, f);
+    call.push(room.finish());
+    Ok(())
+}
+
+/// The sum of all inputs, which have one shape.
+fn sum<T: Number>(node: &Node) -> Made {
+    let name = node.name.clone();
+    made(Cost::PerByte(LIGHT), move |call| {
+        let inputs = (0..call.inputs.len()).map(|index| call.tensor(index));
+        let inputs = inputs.collect::<Result<Vec<_>, Fault>>()?;
+        let [first, others @ ..] = inputs.as_slice() else {
+            return Err("there is nothing to add up".into());
+        };
+        if others.is_empty() {
+            call.push(first.clone());
+            return Ok(());
+        }
+        same_shapes(call, &name, "AddN")?;
+        call.try_output::<T>(first.shape(), |out| {
+            out.copy_from_slice(first.as_slice()?);
+            for other in others {
+                for (sum, &element) in out.iter_mut().zip(other.as_slice::<T>()?) {
+                    *sum = sum.plus(element);
+                }
+            }
+            Ok(())
+        })
+    })
+}
+
+/// The cost of an operation on what inputs make together, not of their own bytes: a column and a row make a table.
+pub(super) fn broadcast_cost(picoseconds: usize) -> Cost {
+    Cost::Picoseconds(Box::new(move |inputs| {
+        let own: usize = inputs.iter().map(Value::bytes).sum();
+        let together = match inputs {
+            [Value::Tensor(left), Value::Tensor(right)] => {
+                let size = left.dtype().size().unwrap_or(1);
+                broadcast(left.shape(), right.shape())
+                    .map_or(0, |shape| (shape.elements() as usize).saturating_mul(size))
+            }
+            _ => 0,
+        };
+        own.max(together).saturating_mul(picoseconds)
+    }))
+}

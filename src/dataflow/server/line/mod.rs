@@ -1,0 +1,474 @@
+//! Lines: questions and answers between two tasks as values of the engine, so that one costs microseconds.
+//!
+//! Knows numbers and bytes, and not what is asked. A line is a step of its own, which lives as long as what it is for:
+//! messages go by one key each way, in order, and the tensors that belong to a message by another, under its number.
+//!
+//! ```text
+//!   caller                                                       server
+//!   Line::open ······································· a call ········▶ Served::open
+//!   Line::ask ──── "rendez.line.ask" ─────▶ Reader ─▶ Service::asked
+//!        done ◀─ Reader ◀── "rendez.line.answer" ──── Answerer::give
+//! ```
+//!
+//! Each end hears one life of the other: a receive bound to no life would wait for ever if the other end died between
+//! two messages.
+//!
+//! Readers are tasks of the shard that owns their key: nothing waits in a thread. So hearers must not block.
+
+mod failure;
+mod reader;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::task::{Context, Poll, Waker};
+
+use prost::Message;
+
+pub(crate) use failure::{of_status, status_of};
+use reader::{Hearer, Reader};
+
+use rendez::engine::{Engine, Step};
+use rendez::ground::limits::{LINE_MESSAGE_BYTES_MAX, LINE_QUESTIONS_MAX, LINE_TENSORS_MAX};
+use rendez::ground::{
+    DeviceName, FrameIter, Incarnation, Key, Shape, Status, StepId, TaskName, catalogue,
+};
+use rendez::memory::Tensor;
+use rendez_proto::services::LineMessage;
+
+/// The edges of a line: what is asked, and what is answered.
+const ASK: &str = "rendez.line.ask";
+const ANSWER: &str = "rendez.line.answer";
+/// What the edge of its tensors ends in.
+const TENSORS: &str = ".tensors";
+
+/// What is told without a question has no number.
+const TOLD: u64 = 0;
+
+/// What is asked or answered: a message, and tensors beside it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Letter {
+    pub(crate) body: Vec<u8>,
+    pub(crate) tensors: Vec<Tensor>,
+}
+
+/// What becomes of a question.
+pub(crate) type Done = Box<dyn FnOnce(Result<Letter, Status>) + Send>;
+
+/// The caller's end.
+pub(crate) struct Line {
+    out: Sender,
+    waiting: Mutex<Waiting>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    next: u64,
+    done: BTreeMap<u64, Done>,
+    /// Why nothing is answered any more.
+    lost: Option<Status>,
+}
+
+/// The serving end. The line ends when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Served {
+    out: Arc<Sender>,
+    service: Weak<dyn Service>,
+}
+
+/// The answering side. Called by a shard: nothing in it may block.
+pub(crate) trait Service: Send + Sync + std::fmt::Debug {
+    /// Something was asked or told.
+    fn asked(self: Arc<Self>, question: Question);
+    /// The line is over; nothing comes any more.
+    fn lost(self: Arc<Self>, line: StepId, status: Status);
+}
+
+/// A question.
+#[derive(Debug)]
+pub(crate) struct Question {
+    /// Its number on its line; zero for what is only told.
+    pub(crate) number: u64,
+    /// What is asked.
+    pub(crate) method: u32,
+    /// The question.
+    pub(crate) letter: Letter,
+    /// Takes the answer.
+    pub(crate) answer: Answerer,
+}
+
+/// Takes the answer of one question. Dropped without one it says so, so that the caller does not wait for ever.
+#[derive(Debug)]
+pub(crate) struct Answerer {
+    out: Arc<Sender>,
+    number: u64,
+}
+
+/// One direction of a line.
+#[derive(Debug)]
+struct Sender {
+    step: Step,
+    messages: Key,
+    tensors: Key,
+}
+
+impl Line {
+    /// Opens the caller's end of the line that lives in step `id`. `call` has `peer` serve its other end, and gives the
+    /// life of it that does.
+    ///
+    /// # Errors
+    /// That of `call`. Then what may be served there all the same is ended.
+    pub(crate) fn open(
+        engine: &Engine,
+        id: StepId,
+        peer: &TaskName,
+        call: impl FnOnce() -> Result<Incarnation, Status>,
+    ) -> Result<Arc<Self>, Status> {
+        let line = Arc::new(Self {
+            out: Sender::new(engine, id, peer, ASK)?,
+            waiting: Mutex::default(),
+        });
+        let life = call()?;
+        let hearer: Weak<Self> = Arc::downgrade(&line);
+        let keys = keys_of((peer, life), engine.task(), ANSWER)?;
+        Reader::spawn(engine, id, keys, hearer)?;
+        Ok(line)
+    }
+
+    /// Asks. `done` is called once: with the answer, or with why there is none; by a shard, or before this returns.
+    /// Gives the question's number, by which it can be given up.
+    pub(crate) fn ask(
+        &self,
+        method: u32,
+        letter: Letter,
+        done: impl FnOnce(Result<Letter, Status>) + Send + 'static,
+    ) -> u64 {
+        let mut waiting = self.waiting();
+        let refusal = waiting.lost.clone().or_else(|| {
+            (waiting.done.len() >= LINE_QUESTIONS_MAX).then(|| {
+                let message = format!(
+                    "{LINE_QUESTIONS_MAX} questions wait on one line, the limit LINE_QUESTIONS_MAX"
+                );
+                Status::of(catalogue::LINE_BUSY, message)
+            })
+        });
+        if let Some(status) = refusal {
+            drop(waiting);
+            done(Err(status));
+            return TOLD;
+        }
+        waiting.next += 1;
+        let number = waiting.next;
+        waiting.done.insert(number, Box::new(done));
+        drop(waiting);
+        let message = LineMessage {
+            number,
+            method,
+            body: letter.body,
+            ..LineMessage::default()
+        };
+        if let Err(status) = self.out.send(message, letter.tensors)
+            && let Some(done) = self.take(number)
+        {
+            done(Err(status));
+        }
+        number
+    }
+
+    /// Says something that has no answer.
+    ///
+    /// # Errors
+    /// Why it could not be sent.
+    pub(crate) fn tell(&self, method: u32, body: Vec<u8>) -> Result<(), Status> {
+        let message = LineMessage {
+            number: TOLD,
+            method,
+            body,
+            ..LineMessage::default()
+        };
+        self.out.send(message, vec![])
+    }
+
+    /// Why nothing is answered any more, if that is so.
+    pub(crate) fn lost_with(&self) -> Option<Status> {
+        self.waiting().lost.clone()
+    }
+
+    /// Ends the line, at both ends.
+    pub(crate) fn close(&self) {
+        self.out.close();
+    }
+
+    fn take(&self, number: u64) -> Option<Done> {
+        self.waiting().done.remove(&number)
+    }
+
+    fn waiting(&self) -> std::sync::MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Hearer for Line {
+    fn heard(self: Arc<Self>, message: LineMessage, tensors: Vec<Tensor>) {
+        // No caller waits for what was given up, or never asked.
+        if let Some(done) = self.take(message.number) {
+            done(match &message.failure {
+                Some(failure) => Err(status_of(failure)),
+                None => Ok(Letter {
+                    body: message.body,
+                    tensors,
+                }),
+            });
+        }
+    }
+
+    fn lost(self: Arc<Self>, status: Status) {
+        let mut waiting = self.waiting();
+        waiting.lost.get_or_insert_with(|| status.clone());
+        let all = std::mem::take(&mut waiting.done);
+        drop(waiting);
+        for done in all.into_values() {
+            done(Err(status.clone()));
+        }
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        self.out.close();
+    }
+}
+
+impl std::fmt::Debug for Line {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Line").field(&self.out).finish()
+    }
+}
+
+impl Served {
+    /// Serves the line that lives in step `id`, whose caller is `peer`, in that life of it.
+    ///
+    /// # Errors
+    /// None that a correct caller meets: a name that is no name.
+    pub(crate) fn open(
+        engine: &Engine,
+        id: StepId,
+        (peer, life): (&TaskName, Incarnation),
+        service: Weak<dyn Service>,
+    ) -> Result<Arc<Self>, Status> {
+        let served = Arc::new(Self {
+            out: Arc::new(Sender::new(engine, id, peer, ANSWER)?),
+            service,
+        });
+        let hearer: Weak<Self> = Arc::downgrade(&served);
+        let keys = keys_of((peer, life), engine.task(), ASK)?;
+        Reader::spawn(engine, id, keys, hearer)?;
+        Ok(served)
+    }
+
+    /// Ends the line with `why`, for its caller as well.
+    pub(crate) fn fail(&self, why: &Status) {
+        self.out.step.abort(why.clone());
+    }
+
+    /// Which line it is.
+    pub(crate) fn id(&self) -> StepId {
+        self.out.step.id()
+    }
+}
+
+impl Hearer for Served {
+    fn heard(self: Arc<Self>, message: LineMessage, tensors: Vec<Tensor>) {
+        let answer = Answerer {
+            out: Arc::clone(&self.out),
+            number: message.number,
+        };
+        let question = Question {
+            number: message.number,
+            method: message.method,
+            letter: Letter {
+                body: message.body,
+                tensors,
+            },
+            answer,
+        };
+        if let Some(service) = self.service.upgrade() {
+            service.asked(question);
+        }
+    }
+
+    fn lost(self: Arc<Self>, status: Status) {
+        let id = self.id();
+        if let Some(service) = self.service.upgrade() {
+            service.lost(id, status);
+        }
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.out.close();
+    }
+}
+
+impl Question {
+    /// The line it came by.
+    pub(crate) fn line(&self) -> StepId {
+        self.answer.out.step.id()
+    }
+
+    /// What is asked, as a message.
+    ///
+    /// # Errors
+    /// `CALL_MALFORMED` if it is none.
+    pub(crate) fn read<M: Message + Default>(&self) -> Result<M, Status> {
+        M::decode(&*self.letter.body).map_err(|error| {
+            let message = format!(
+                "what method {} was asked is no question: {error}",
+                self.method
+            );
+            Status::of(catalogue::CALL_MALFORMED, message)
+        })
+    }
+}
+
+impl Answerer {
+    /// Answers. What is only told gets no answer.
+    pub(crate) fn give(mut self, outcome: Result<Letter, Status>) {
+        let number = std::mem::replace(&mut self.number, TOLD);
+        self.out.answer(number, outcome);
+    }
+}
+
+impl Drop for Answerer {
+    fn drop(&mut self) {
+        if self.number != TOLD {
+            let status = Status::of(
+                catalogue::SERVICE_FAILED,
+                "the question was dropped unanswered",
+            );
+            self.out.answer(self.number, Err(status));
+        }
+    }
+}
+
+impl Sender {
+    fn new(engine: &Engine, id: StepId, peer: &TaskName, edge: &str) -> Result<Self, Status> {
+        let (messages, tensors) = keys_of((engine.task(), Incarnation::CURRENT), peer, edge)?;
+        Ok(Self {
+            step: engine.step(id),
+            messages,
+            tensors,
+        })
+    }
+
+    fn send(&self, mut message: LineMessage, tensors: Vec<Tensor>) -> Result<(), Status> {
+        check_count(tensors.len())?;
+        message.tensors = tensors.len() as u32;
+        let bytes = message.encode_to_vec();
+        if bytes.len() > LINE_MESSAGE_BYTES_MAX {
+            let message = format!(
+                "a message has {} bytes, the limit LINE_MESSAGE_BYTES_MAX is {LINE_MESSAGE_BYTES_MAX}",
+                bytes.len()
+            );
+            return Err(Status::of(catalogue::CALL_TOO_LONG, message));
+        }
+        // First what it speaks of: a message never promises what could not be sent.
+        for (iter, tensor) in (0..).zip(tensors) {
+            let at = FrameIter {
+                frame: message.number,
+                iter,
+            };
+            self.post(&self.tensors.at(at), tensor)?;
+        }
+        self.post(&self.messages, of_bytes(bytes)?)
+    }
+
+    /// Sends, and never blocks: this may be the very shard that has to take it.
+    fn post(&self, key: &Key, tensor: Tensor) -> Result<(), Status> {
+        let mut send = self.step.send_async(key, tensor);
+        match Pin::new(&mut send).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(outcome) => Ok(outcome?),
+            // The engine is full, and the value has its place in the queue. As many may wait as it lets.
+            Poll::Pending => {
+                let waiting = std::thread::Builder::new().name("rendez-line".into());
+                let spawned = waiting.spawn(move || {
+                    if let Err(unsent) = send.wait() {
+                        tracing::debug!(status = %unsent.status(), "a message of a line was not taken");
+                    }
+                });
+                spawned.map(drop).map_err(|error| {
+                    Status::of(
+                        catalogue::SYSTEM_CALL,
+                        format!("a thread to wait for room: {error}"),
+                    )
+                })
+            }
+        }
+    }
+
+    fn answer(&self, number: u64, outcome: Result<Letter, Status>) {
+        if number == TOLD {
+            return;
+        }
+        let message = LineMessage {
+            number,
+            ..LineMessage::default()
+        };
+        let sent = outcome.and_then(|letter| {
+            let message = LineMessage {
+                body: letter.body,
+                ..message.clone()
+            };
+            self.send(message, letter.tensors)
+        });
+        if let Err(status) = sent {
+            let message = LineMessage {
+                failure: Some(of_status(&status)),
+                ..message
+            };
+            if let Err(status) = self.send(message, vec![]) {
+                // An answer that cannot be told would be waited for.
+                self.step.abort(status);
+            }
+        }
+    }
+
+    fn close(&self) {
+        let status = Status::of(catalogue::LINE_CLOSED, "the line was closed");
+        self.step.abort(status.derived());
+    }
+}
+
+/// The keys of what goes from a life of one task to another task: messages, and their tensors.
+fn keys_of(
+    (from, life): (&TaskName, Incarnation),
+    to: &TaskName,
+    edge: &str,
+) -> Result<(Key, Key), Status> {
+    let (from, to) = (DeviceName::cpu(from), DeviceName::cpu(to));
+    let key =
+        |edge: &str| Key::new(&from, life, &to, edge, FrameIter::default()).map_err(Status::from);
+    Ok((key(edge)?, key(&format!("{edge}{TENSORS}"))?))
+}
+
+fn check_count(tensors: usize) -> Result<(), Status> {
+    if tensors <= LINE_TENSORS_MAX {
+        return Ok(());
+    }
+    let message = format!(
+        "{tensors} tensors come with one message, the limit LINE_TENSORS_MAX is {LINE_TENSORS_MAX}"
+    );
+    Err(Status::of(catalogue::CALL_TOO_LONG, message))
+}
+
+/// A tensor of bytes.
+pub(crate) fn of_bytes(bytes: Vec<u8>) -> Result<Tensor, Status> {
+    let unfit = || Status::of(catalogue::TENSOR_SHAPE, "bytes beyond what a shape can say");
+    let shape = Shape::row(bytes.len() as u64).ok_or_else(unfit)?;
+    Ok(Tensor::from_vec(bytes, shape)?)
+}

@@ -1,0 +1,346 @@
+//! Lines between two engines of one process: what is asked is answered once, and an answer that was not asked for is
+//! harmless.
+
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::server::wait::Waiter;
+use rendez::engine::Config;
+use rendez::ground::Code;
+
+const LINE: StepId = StepId(99);
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Gives back what it is asked; other methods drop the question, keep it, fail, or answer with
+/// more than may be said.
+#[derive(Debug, Default)]
+struct Echo {
+    told: Mutex<Vec<Vec<u8>>>,
+    held: Mutex<Vec<Answerer>>,
+    lost: Mutex<BTreeMap<StepId, Status>>,
+}
+
+const ECHO: u32 = 1;
+const DROP: u32 = 2;
+const FAIL: u32 = 3;
+const LONG: u32 = 4;
+const HOLD: u32 = 5;
+
+impl Service for Echo {
+    fn asked(self: Arc<Self>, question: Question) {
+        let Question {
+            number,
+            method,
+            letter,
+            answer,
+        } = question;
+        match method {
+            ECHO if number == TOLD => self.told.lock().unwrap().push(letter.body),
+            ECHO => answer.give(Ok(letter)),
+            HOLD => self.held.lock().unwrap().push(answer),
+            FAIL => answer.give(Err(Status::of(catalogue::FEED_UNFIT, "unfit").derived())),
+            LONG => answer.give(Ok(Letter {
+                body: vec![0; LINE_MESSAGE_BYTES_MAX],
+                tensors: vec![],
+            })),
+            _ => drop(answer),
+        }
+    }
+
+    fn lost(self: Arc<Self>, line: StepId, status: Status) {
+        self.lost.lock().unwrap().insert(line, status);
+    }
+}
+
+impl Echo {
+    fn has_lost(&self, line: StepId) -> bool {
+        self.lost.lock().unwrap().contains_key(&line)
+    }
+}
+
+struct World {
+    engines: [Engine; 2],
+    echo: Arc<Echo>,
+    served: Arc<Served>,
+    line: Arc<Line>,
+}
+
+impl World {
+    fn new() -> Self {
+        let engines = ["/job:a/task:0", "/job:b/task:0"].map(|task| {
+            let mut config = Config::new(task);
+            (config.shards, config.share_cores, config.control) = (1, true, false);
+            config.arena.segment_bytes = 1 << 20;
+            Engine::start(config).unwrap()
+        });
+        let [caller, server] = &engines;
+        caller.connect_local(server).unwrap();
+        let echo: Arc<Echo> = Arc::default();
+        let service: Weak<Echo> = Arc::downgrade(&echo);
+        let line = Line::open(caller, LINE, server.task(), || Ok(server.incarnation())).unwrap();
+        let served =
+            Served::open(server, LINE, (caller.task(), caller.incarnation()), service).unwrap();
+        Self {
+            engines,
+            echo,
+            served,
+            line,
+        }
+    }
+
+    fn ask(&self, method: u32, letter: Letter) -> Result<Letter, Status> {
+        let waiter = Waiter::new();
+        let told = waiter.clone();
+        self.line
+            .ask(method, letter, move |outcome| told.tell(outcome));
+        waiter
+            .wait(Instant::now().checked_add(PATIENCE))
+            .expect("an answer")
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.engines
+            .iter()
+            .for_each(|engine| engine.shutdown(Duration::ZERO));
+    }
+}
+
+fn letter(body: &[u8], tensors: &[Tensor]) -> Letter {
+    Letter {
+        body: body.to_vec(),
+        tensors: tensors.to_vec(),
+    }
+}
+
+#[test]
+fn questions_are_answered_with_their_tensors() {
+    let world = World::new();
+    let large = of_bytes((0..100_000_u32).map(|at| at as u8).collect()).unwrap();
+    for round in 0..50_u8 {
+        let count = usize::from(round % 5);
+        let mut tensors = vec![Tensor::scalar(round); count];
+        tensors.extend((round % 7 == 0).then(|| large.clone()));
+        let answer = world.ask(ECHO, letter(&[round; 3], &tensors)).unwrap();
+        assert_eq!(answer.body, [round; 3]);
+        assert_eq!(answer.tensors.len(), tensors.len());
+        for (got, sent) in answer.tensors.iter().zip(&tensors) {
+            assert_eq!(got.bytes(), sent.bytes());
+        }
+    }
+    world.line.tell(ECHO, b"told".to_vec()).unwrap();
+    world.ask(ECHO, Letter::default()).unwrap();
+    assert_eq!(*world.echo.told.lock().unwrap(), [b"told"]);
+}
+
+#[test]
+fn every_question_hears_once_whatever_becomes_of_it() {
+    let world = World::new();
+    let dropped = world.ask(DROP, Letter::default()).unwrap_err();
+    assert_eq!(dropped.reason(), catalogue::SERVICE_FAILED);
+    let failed = world.ask(FAIL, Letter::default()).unwrap_err();
+    assert_eq!(
+        (failed.code(), failed.reason()),
+        (Code::InvalidArgument, catalogue::FEED_UNFIT)
+    );
+    assert!(
+        failed.is_derived() && failed.message() == "unfit",
+        "{failed}"
+    );
+    let long = world.ask(LONG, Letter::default()).unwrap_err();
+    assert_eq!(long.reason(), catalogue::CALL_TOO_LONG);
+    let long = world
+        .ask(ECHO, letter(&vec![0; LINE_MESSAGE_BYTES_MAX], &[]))
+        .unwrap_err();
+    assert_eq!(long.reason(), catalogue::CALL_TOO_LONG);
+    let many = vec![Tensor::scalar(1_u8); LINE_TENSORS_MAX + 1];
+    assert_eq!(
+        world.ask(ECHO, letter(&[], &many)).unwrap_err().reason(),
+        catalogue::CALL_TOO_LONG
+    );
+    // The line goes on.
+    assert_eq!(world.ask(ECHO, letter(b"on", &[])).unwrap().body, b"on");
+}
+
+#[test]
+fn a_line_that_is_closed_is_lost_at_both_ends() {
+    let world = World::new();
+    world.ask(ECHO, Letter::default()).unwrap();
+    assert!(world.line.lost_with().is_none());
+    world.line.close();
+    let until = Instant::now() + PATIENCE;
+    while world.line.lost_with().is_none() || !world.echo.has_lost(LINE) {
+        assert!(Instant::now() < until, "both ends hear of it");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let late = world.ask(ECHO, Letter::default()).unwrap_err();
+    assert_eq!(late.code(), Code::Aborted, "{late}");
+    assert_eq!(world.served.id(), LINE);
+}
+
+#[test]
+fn a_failure_from_the_wire_has_a_code_and_a_reason_that_are_known() {
+    let failure = rendez_proto::services::Failure {
+        code: 4711,
+        reason: "MADE_UP".into(),
+        message: "x".repeat(1 << 20),
+        derived: false,
+    };
+    let status = status_of(&failure);
+    assert_eq!(
+        (status.code(), status.reason()),
+        (Code::Unknown, catalogue::PEER_STATUS)
+    );
+    assert!(status.message().len() <= rendez::ground::limits::STATUS_MESSAGE_BYTES_MAX);
+    let known = Status::of(catalogue::STEP_CANCELLED, "enough").derived();
+    assert_eq!(status_of(&of_status(&known)), known);
+}
+
+/// The server died before anything was heard of it, and its next life knows nothing of the line.
+#[test]
+fn a_line_to_a_life_that_is_over_is_lost() {
+    let world = World::new();
+    let [caller, server] = &world.engines;
+    let before = Incarnation(server.incarnation().0 ^ 1);
+    let line = Line::open(caller, StepId(100), server.task(), || Ok(before)).unwrap();
+    let status = lost(&line);
+    assert_eq!(status.reason(), catalogue::PEER_RESTARTED, "{status}");
+    assert!(world.line.lost_with().is_none());
+}
+
+/// No task serves the line, or none says so: then it is over for any task that may serve it.
+#[test]
+fn a_line_whose_call_fails_is_closed() {
+    let world = World::new();
+    let [caller, server] = &world.engines;
+    let echo: Weak<Echo> = Arc::downgrade(&world.echo);
+    let mut served = None;
+    let refused = Line::open(caller, StepId(100), server.task(), || {
+        let master = (caller.task(), caller.incarnation());
+        served = Some(Served::open(server, StepId(100), master, echo));
+        Err(Status::of(catalogue::CALL_DEADLINE, "too late"))
+    });
+    assert_eq!(refused.unwrap_err().reason(), catalogue::CALL_DEADLINE);
+    let until = Instant::now() + PATIENCE;
+    while !world.echo.has_lost(StepId(100)) {
+        assert!(Instant::now() < until, "who serves it hears of it");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(!world.echo.has_lost(LINE));
+}
+
+/// What a peer may put on a line by hand: bytes as a message, at the end that answers.
+fn answer_by_hand(world: &World, bytes: Vec<u8>) {
+    let [caller, server] = &world.engines;
+    let (messages, _) =
+        keys_of((server.task(), Incarnation::CURRENT), caller.task(), ANSWER).unwrap();
+    let step = server.step(LINE);
+    step.send(&messages, of_bytes(bytes).unwrap()).unwrap();
+}
+
+/// Waits until the caller's end is lost, and why.
+fn lost(line: &Line) -> Status {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        if let Some(status) = line.lost_with() {
+            return status;
+        }
+        assert!(Instant::now() < until, "the line is lost");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn answers_that_nobody_waits_for_are_ignored() {
+    let world = World::new();
+    let first = world.ask(ECHO, letter(b"first", &[])).unwrap();
+    assert_eq!(first.body, b"first");
+    // The same answer again, one to a question that never was, one that is told, and one that says it failed.
+    for number in [1, u64::MAX, TOLD] {
+        for failure in [
+            None,
+            Some(of_status(&Status::of(catalogue::FEED_UNFIT, "no"))),
+        ] {
+            let message = LineMessage {
+                number,
+                body: b"stale".to_vec(),
+                failure,
+                ..LineMessage::default()
+            };
+            answer_by_hand(&world, message.encode_to_vec());
+        }
+    }
+    for round in 0..10_u8 {
+        assert_eq!(
+            world.ask(ECHO, letter(&[round], &[])).unwrap().body,
+            [round]
+        );
+    }
+    assert!(world.line.lost_with().is_none());
+}
+
+#[test]
+fn what_is_no_message_ends_the_line_and_whoever_waits_on_it_hears_so() {
+    let long = LineMessage {
+        body: vec![0; LINE_MESSAGE_BYTES_MAX],
+        ..LineMessage::default()
+    };
+    let many = LineMessage {
+        number: 1,
+        tensors: LINE_TENSORS_MAX as u32 + 1,
+        ..LineMessage::default()
+    };
+    let cut = LineMessage {
+        number: 1,
+        body: vec![1; 100],
+        ..LineMessage::default()
+    };
+    let mut cut = cut.encode_to_vec();
+    cut.truncate(50);
+    // A length that goes beyond every memory.
+    let huge = vec![0x22, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f];
+    for bytes in [
+        vec![0xff; 64],
+        cut,
+        huge,
+        many.encode_to_vec(),
+        long.encode_to_vec(),
+    ] {
+        let world = World::new();
+        let waiter = Waiter::new();
+        let told = waiter.clone();
+        // It is promised a tensor that never comes, so it waits.
+        let number = world
+            .line
+            .ask(HOLD, Letter::default(), move |outcome| told.tell(outcome));
+        let promised = LineMessage {
+            number,
+            tensors: 1,
+            ..LineMessage::default()
+        };
+        answer_by_hand(&world, promised.encode_to_vec());
+        answer_by_hand(&world, bytes);
+        let status = lost(&world.line);
+        assert_eq!(status.reason(), catalogue::CALL_MALFORMED, "{status}");
+        let heard = waiter
+            .wait(Instant::now().checked_add(PATIENCE))
+            .expect("an answer");
+        assert_eq!(heard.unwrap_err().reason(), catalogue::CALL_MALFORMED);
+        let until = Instant::now() + PATIENCE;
+        // Nothing of it is left, but what its own end of the line still reads: that goes with it.
+        world.line.close();
+        while world
+            .engines
+            .iter()
+            .any(|engine| !engine.pending().is_empty())
+        {
+            assert!(
+                Instant::now() < until,
+                "{:?}",
+                world.engines.each_ref().map(Engine::pending)
+            );
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Discovery: which devices a session has, asked of every worker that it may use.
+//!
+//! Knows the cluster, filters and time. The original waits for ever for a worker that is not there; here the wait is
+//! bounded. Both name the worker that is waited for.
+
+use std::time::{Duration, Instant};
+
+use prost::Message;
+
+use crate::graph::{DeviceIndex, Devices};
+use crate::server::worker::{GET_STATUS, Worker};
+use rendez::cluster::ClusterSpec;
+use rendez::control::read_answer;
+use rendez::engine::Engine;
+use rendez::ground::{Code, DeviceName, Incarnation, Status, TaskName, catalogue};
+use rendez_proto::tensorflow::{DeviceAttributes, GetStatusRequest, GetStatusResponse};
+
+/// How often the missing workers are named.
+const SAY_EVERY: Duration = Duration::from_secs(10);
+/// How often a worker is dialled that is not there.
+const DIAL_EVERY: Duration = Duration::from_secs(1);
+/// How long to wait before an unanswered question is repeated.
+const PAUSE: Duration = Duration::from_millis(20);
+/// So many are asked at once, each on a thread of its own.
+const AT_ONCE: usize = 64;
+
+/// What a session may use, and which of it is the master's own.
+///
+/// # Errors
+/// `GRAPH_DEVICE` if the master's task has none; what is wrong with a name.
+pub(super) fn named(
+    master: &TaskName,
+    attributes: &[DeviceAttributes],
+) -> Result<(Devices, DeviceIndex), Status> {
+    let names = attributes.iter();
+    let names = names.map(|device| (device.name.as_str(), Incarnation(device.incarnation)));
+    let devices = Devices::new(names)?;
+    let own = devices.find(&DeviceName::cpu(master));
+    let own = own.ok_or_else(|| Status::of(catalogue::GRAPH_DEVICE, "the master has no device"))?;
+    Ok((devices, own))
+}
+
+/// Does `what` for each, at most so many at once; the outcomes are in order.
+pub(super) fn each<T: Send, R: Send>(
+    items: Vec<T>,
+    what: impl Fn(T) -> Result<R, Status> + Sync,
+) -> Vec<Result<R, Status>> {
+    let mut outcomes = Vec::with_capacity(items.len());
+    let mut items = items.into_iter().peekable();
+    while items.peek().is_some() {
+        let batch: Vec<_> = items.by_ref().take(AT_ONCE).collect();
+        if let [_] = batch.as_slice() {
+            outcomes.extend(batch.into_iter().map(&what));
+            continue;
+        }
+        std::thread::scope(|scope| {
+            let what = &what;
+            let threads: Vec<_> = batch
+                .into_iter()
+                .map(|item| std::thread::Builder::new().spawn_scoped(scope, move || what(item)))
+                .collect();
+            outcomes.extend(threads.into_iter().map(|thread| match thread {
+                Ok(thread) => thread.join().unwrap_or_else(|_| {
+                    Err(Status::of(
+                        catalogue::SERVICE_FAILED,
+                        "a thread of the master broke down",
+                    ))
+                }),
+                Err(error) => Err(Status::of(
+                    catalogue::SYSTEM_CALL,
+                    format!("a thread to ask a worker: {error}"),
+                )),
+            }));
+        });
+    }
+    outcomes
+}
+
+/// The devices of this task and of all that the filters leave.
+///
+/// # Errors
+/// `WORKER_ABSENT` names the workers that did not answer within `patience`; `DEVICE_MALFORMED` for a filter that is
+/// none.
+pub(super) fn devices(
+    worker: &Worker,
+    engine: &Engine,
+    cluster: &ClusterSpec,
+    filters: &[String],
+    patience: Duration,
+) -> Result<Vec<DeviceAttributes>, Status> {
+    let own = worker.task();
+    let tasks: Vec<_> = cluster
+        .tasks()
+        .map(|(task, _)| task)
+        .filter(|task| task != own)
+        .collect();
+    let names: Vec<_> = tasks
+        .iter()
+        .map(|task| DeviceName::cpu(task).to_string())
+        .collect();
+    // Before a worker is asked its first device stands for it.
+    let wanted = Devices::new(
+        names
+            .iter()
+            .map(|name| (name.as_str(), Incarnation::CURRENT)),
+    )?;
+    let wanted = wanted.filtered(filters, Some(own))?;
+    let asked: Vec<_> = wanted.iter().map(|device| device.task.clone()).collect();
+    let mut found = worker.devices();
+    for outcome in each(asked, |task| ask(engine, &task, patience)) {
+        found.extend(outcome?);
+    }
+    Ok(found)
+}
+
+/// The devices of one worker.
+fn ask(
+    engine: &Engine,
+    task: &TaskName,
+    patience: Duration,
+) -> Result<Vec<DeviceAttributes>, Status> {
+    let began = Instant::now();
+    let mut said = Duration::ZERO;
+    let question = GetStatusRequest {}.encode_to_vec();
+    loop {
+        engine.connect(task);
+        let left = patience.saturating_sub(began.elapsed());
+        match engine.call(task, GET_STATUS, &question, left.min(DIAL_EVERY)) {
+            Ok(answer) => return read(task, &answer),
+            Err(status) if is_absence(&status) => {
+                let left = patience.saturating_sub(began.elapsed());
+                if left.is_zero() {
+                    let message = format!(
+                        "CreateSession waited {patience:?} for a response from worker: {task}: {}",
+                        status.message()
+                    );
+                    return Err(Status::of(catalogue::WORKER_ABSENT, message));
+                }
+                // One that answers may only have begun, and runs no graphs yet.
+                std::thread::sleep(left.min(PAUSE));
+            }
+            Err(status) => return Err(status),
+        }
+        if began.elapsed() >= said + SAY_EVERY {
+            said = began.elapsed();
+            tracing::info!("CreateSession still waiting for response from worker: {task}");
+        }
+    }
+}
+
+/// The devices that a worker says it has, which can only be its own.
+fn read(task: &TaskName, answer: &[u8]) -> Result<Vec<DeviceAttributes>, Status> {
+    let refused = |what: String| {
+        let message = format!("{task} answered what is no answer: {what}");
+        Status::of(catalogue::CALL_MALFORMED, message)
+    };
+    let answer: GetStatusResponse = read_answer(task, answer)?;
+    for device in &answer.device_attributes {
+        let name =
+            DeviceName::parse_full(&device.name).map_err(|error| refused(error.to_string()))?;
+        if name.task_name().as_ref() != Some(task) {
+            return Err(refused(format!("{name} is no device of it")));
+        }
+    }
+    Ok(answer.device_attributes)
+}
+
+fn is_absence(status: &Status) -> bool {
+    matches!(status.code(), Code::DeadlineExceeded | Code::Unavailable)
+}

@@ -1,0 +1,372 @@
+//! Links: how a master's session has its parts run: in this process, or over a line by another task's worker.
+//!
+//! Knows both ways, and nothing of what is run. A worker that is in this process is called; its arguments and results
+//! never become messages.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use prost::Message;
+
+use crate::server::errands::Errands;
+use crate::server::line::{Letter, Line, of_bytes, of_status};
+use crate::server::runner::{Done, Outcome};
+use crate::server::value::Value;
+use crate::server::wait::Waiter;
+use crate::server::worker::{
+    CANCEL_STEP, CLEANUP_GRAPH, CREATE_WORKER_SESSION, DELETE_WORKER_SESSION, DEREGISTER_GRAPH,
+    REGISTER_GRAPH, RUN_GRAPH, Worker, WorkerSession,
+};
+use rendez::control::read_answer;
+use rendez::engine::Engine;
+use rendez::ground::{Incarnation, Status, StepId, TaskName, Traceparent, catalogue};
+use rendez_proto::services::CancelStepRequest;
+use rendez_proto::tensorflow::{
+    CleanupGraphRequest, CreateWorkerSessionRequest, CreateWorkerSessionResponse,
+    DeleteWorkerSessionRequest, DeregisterGraphRequest, GraphDef, RegisterGraphResponse,
+    RunGraphRequest,
+};
+
+/// How long a worker that was lost may take to say whether it still has the session.
+const REOPEN: Duration = Duration::from_secs(2);
+/// How long the end of a session may take to be told.
+const DELETE: Duration = Duration::from_secs(10);
+
+/// A worker, as one session of a master has it.
+#[derive(Debug)]
+pub(super) enum Link {
+    /// In this process.
+    Here(Arc<Worker>, Arc<WorkerSession>),
+    /// In another.
+    There(Arc<There>),
+}
+
+/// A worker of another task.
+#[derive(Debug)]
+pub(super) struct There {
+    engine: Engine,
+    errands: Arc<Errands>,
+    task: TaskName,
+    session: String,
+    line: Mutex<Arc<Line>>,
+    /// Held by the thread that opens another one. Shards take only the lock above, which is held only briefly.
+    reopening: Mutex<()>,
+}
+
+impl Link {
+    /// Begins a session at the worker of another task.
+    ///
+    /// # Errors
+    /// What the worker says, or why it does not.
+    pub(super) fn open(
+        engine: &Engine,
+        errands: &Arc<Errands>,
+        task: &TaskName,
+        session: &str,
+        is_isolated: bool,
+        patience: Duration,
+    ) -> Result<Self, Status> {
+        let asked = CreateWorkerSessionRequest {
+            session_handle: session.to_owned(),
+            isolate_session_state: is_isolated,
+            ..CreateWorkerSessionRequest::default()
+        };
+        let line = open_line(engine, task, asked, patience)?;
+        Ok(Self::over(engine, errands, task, session, line))
+    }
+
+    /// A worker of another task that has begun the session, over the line that it serves.
+    pub(super) fn over(
+        engine: &Engine,
+        errands: &Arc<Errands>,
+        task: &TaskName,
+        session: &str,
+        line: Arc<Line>,
+    ) -> Self {
+        Self::There(Arc::new(There {
+            engine: engine.clone(),
+            errands: Arc::clone(errands),
+            task: task.clone(),
+            session: session.to_owned(),
+            line: Mutex::new(line),
+            reopening: Mutex::default(),
+        }))
+    }
+
+    /// The worker's task.
+    pub(super) fn task(&self) -> &TaskName {
+        match self {
+            Self::Here(worker, _) => worker.task(),
+            Self::There(there) => &there.task,
+        }
+    }
+
+    /// True if it is in this process.
+    pub(super) const fn is_here(&self) -> bool {
+        matches!(self, Self::Here(..))
+    }
+
+    /// Has a part prepared. Blocks until it is.
+    ///
+    /// # Errors
+    /// What the worker says, or why it does not.
+    pub(super) fn register(&self, part: GraphDef) -> Result<String, Status> {
+        let there = match self {
+            Self::Here(_, session) => return session.register(part),
+            Self::There(there) => there,
+        };
+        let line = there.living_line()?;
+        let letter = Letter {
+            body: vec![],
+            tensors: vec![of_bytes(part.encode_to_vec())?],
+        };
+        let waiter = Waiter::new();
+        let told = waiter.clone();
+        line.ask(REGISTER_GRAPH, letter, move |outcome| told.tell(outcome));
+        let answer = waiter.wait(None).unwrap_or_else(|| Err(no_answer()))?;
+        let answer: RegisterGraphResponse = read_answer(&there.task, &answer.body)?;
+        Ok(answer.graph_handle)
+    }
+
+    /// A part is not run any more.
+    pub(super) fn deregister(&self, graph: &str) {
+        let outcome = match self {
+            Self::Here(_, session) => session.deregister(graph),
+            Self::There(there) => {
+                let asked = DeregisterGraphRequest {
+                    graph_handle: graph.to_owned(),
+                    session_handle: String::new(),
+                };
+                there.line().tell(DEREGISTER_GRAPH, asked.encode_to_vec())
+            }
+        };
+        quiet(outcome);
+    }
+
+    /// Runs a part in a step. `done` is called once; this does not block. Only a worker of this process takes
+    /// arguments and gives results: what is fed and fetched stands there.
+    pub(super) fn run(
+        &self,
+        graph: &str,
+        (step, trace): (StepId, Option<Traceparent>),
+        args: Vec<Value>,
+        done: Done,
+    ) {
+        let there = match self {
+            Self::Here(_, session) => return session.run(graph, (step, trace), args, done),
+            Self::There(there) => there,
+        };
+        let asked = RunGraphRequest {
+            graph_handle: graph.to_owned(),
+            step_id: step.0.cast_signed(),
+            session_handle: String::new(),
+            traceparent: trace.map(|trace| trace.to_string()).unwrap_or_default(),
+        };
+        let body = asked.encode_to_vec();
+        let line = there.line();
+        if line.lost_with().is_none() {
+            return ask_to_run(&line, body, done);
+        }
+        // Whether it has restarted or was only out of reach, it says itself.
+        let place = match there.errands.place() {
+            Ok(place) => place,
+            Err(status) => return done(Err(status)),
+        };
+        let there = Arc::clone(there);
+        let done = Once::new(done);
+        place.go(move || match there.living_line() {
+            Ok(line) => ask_to_run(&line, body, Box::new(|outcome| done.tell(outcome))),
+            Err(status) => done.tell(Err(status)),
+        });
+    }
+
+    /// Ends what runs of a step there.
+    pub(super) fn cancel(&self, step: StepId, status: &Status) {
+        match self {
+            Self::Here(_, session) => session.cancel(step, status),
+            Self::There(there) => {
+                let asked = CancelStepRequest {
+                    step: step.0,
+                    why: Some(of_status(status)),
+                };
+                quiet(there.line().tell(CANCEL_STEP, asked.encode_to_vec()));
+            }
+        }
+    }
+
+    /// A step is over everywhere.
+    pub(super) fn cleanup(&self, step: StepId) {
+        match self {
+            Self::Here(_, session) => session.cleanup(step),
+            Self::There(there) => {
+                let asked = CleanupGraphRequest {
+                    step_id: step.0.cast_signed(),
+                };
+                let line = there.line();
+                quiet(line.tell(CLEANUP_GRAPH, asked.encode_to_vec()));
+                if line.lost_with().is_some() {
+                    there.end_former_steps();
+                }
+            }
+        }
+    }
+
+    /// The session is over. Blocks until the worker knows, or cannot be told.
+    pub(super) fn end(&self) {
+        let there = match self {
+            Self::Here(worker, session) => return worker.delete_session(session.handle()),
+            Self::There(there) => there,
+        };
+        let line = there.line();
+        if line.lost_with().is_none() {
+            let asked = DeleteWorkerSessionRequest {
+                session_handle: there.session.clone(),
+            };
+            let payload = asked.encode_to_vec();
+            quiet(
+                there
+                    .engine
+                    .call(&there.task, DELETE_WORKER_SESSION, &payload, DELETE)
+                    .map(drop),
+            );
+        }
+        line.close();
+    }
+}
+
+impl There {
+    pub(super) fn line(&self) -> Arc<Line> {
+        let line = self.line.lock();
+        Arc::clone(&line.unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Has the worker end what is left of steps whose end could not be told: it does when the line is opened again. One
+    /// that cannot be reached has lost this master too, and ends the session by itself.
+    fn end_former_steps(self: &Arc<Self>) {
+        // Without a control plane no worker can be called; and if there is no room for another errand, the next step or
+        // the session's end does it.
+        let Some(place) = self.errands.place().ok().filter(|_| self.engine.can_call()) else {
+            return;
+        };
+        let there = Arc::clone(self);
+        place.go(move || quiet(there.living_line().map(drop)));
+    }
+
+    /// The line, opened again if it was lost. Blocks.
+    ///
+    /// # Errors
+    /// `WORKER_SESSION_UNKNOWN` if the worker has restarted; `Unavailable` if it does not answer.
+    fn living_line(&self) -> Result<Arc<Line>, Status> {
+        let _reopening = self
+            .reopening
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let line = self.line();
+        let Some(lost) = line.lost_with() else {
+            return Ok(line);
+        };
+        let asked = CreateWorkerSessionRequest {
+            session_handle: self.session.clone(),
+            reopen: true,
+            ..CreateWorkerSessionRequest::default()
+        };
+        self.engine.connect(&self.task);
+        let opened = open_line(&self.engine, &self.task, asked, REOPEN);
+        let opened = opened.map_err(|status| {
+            if status.reason() == catalogue::CALL_DEADLINE {
+                lost
+            } else {
+                status
+            }
+        })?;
+        self.goes_over(Arc::clone(&opened));
+        Ok(opened)
+    }
+
+    /// Goes on over another line.
+    pub(super) fn goes_over(&self, line: Arc<Line>) {
+        let mut former = self.line.lock().unwrap_or_else(PoisonError::into_inner);
+        *former = line;
+    }
+}
+
+fn open_line(
+    engine: &Engine,
+    task: &TaskName,
+    asked: CreateWorkerSessionRequest,
+    patience: Duration,
+) -> Result<Arc<Line>, Status> {
+    open_line_by(engine, super::draw()?, task, asked, |asked| {
+        engine.call(task, CREATE_WORKER_SESSION, &asked, patience)
+    })
+}
+
+/// Opens the line of that number, which the worker is told of by `call`.
+///
+/// # Errors
+/// What the worker says, or why it does not.
+pub(super) fn open_line_by(
+    engine: &Engine,
+    id: StepId,
+    task: &TaskName,
+    asked: CreateWorkerSessionRequest,
+    call: impl FnOnce(Vec<u8>) -> Result<Vec<u8>, Status>,
+) -> Result<Arc<Line>, Status> {
+    let asked = CreateWorkerSessionRequest {
+        master_task: engine.task().to_string(),
+        master_incarnation: engine.incarnation().0.cast_signed(),
+        line: id.0,
+        ..asked
+    };
+    Line::open(engine, id, task, || {
+        let answer: CreateWorkerSessionResponse = read_answer(task, &call(asked.encode_to_vec())?)?;
+        Ok(Incarnation(answer.incarnation.cast_unsigned()))
+    })
+}
+
+fn ask_to_run(line: &Line, body: Vec<u8>, done: Done) {
+    let letter = Letter {
+        body,
+        tensors: vec![],
+    };
+    line.ask(RUN_GRAPH, letter, move |outcome| {
+        done(outcome.map(|_| vec![]))
+    });
+}
+
+/// Tells an outcome once, also if it is dropped before.
+struct Once(Option<Done>);
+
+impl Once {
+    fn new(done: Done) -> Self {
+        Self(Some(done))
+    }
+
+    fn tell(mut self, outcome: Outcome) {
+        if let Some(done) = self.0.take() {
+            done(outcome);
+        }
+    }
+}
+
+impl Drop for Once {
+    fn drop(&mut self) {
+        if let Some(done) = self.0.take() {
+            done(Err(no_answer()));
+        }
+    }
+}
+
+fn no_answer() -> Status {
+    Status::of(
+        catalogue::SERVICE_FAILED,
+        "the question was dropped unanswered",
+    )
+}
+
+/// What failed here is known from elsewhere: the line is lost, or the worker has no such session.
+fn quiet(outcome: Result<(), Status>) {
+    if let Err(status) = outcome {
+        tracing::debug!(%status, "a worker could not be told");
+    }
+}

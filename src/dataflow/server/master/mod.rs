@@ -1,0 +1,534 @@
+//! The master of a task: takes graphs from clients, has workers run them, and tells how it went.
+//!
+//! Knows sessions, and which tasks are workers; not what a graph computes. Rules and texts are those of the original's
+//! master.
+//!
+//! | file | |
+//! |---|---|
+//! | `discovery.rs` | which devices there are |
+//! | `session.rs` | a client's graph, and what belongs to it |
+//! | `plan.rs` | what a kind of step runs where |
+//! | `link.rs` | a worker, here or elsewhere |
+//! | `step.rs` | a step that runs |
+//! | `partial.rs`, `merge.rs` | steps that are fed and fetched from piece by piece |
+//! | `service.rs` | clients in other processes |
+//! | `solo.rs` | masters and workers that a simulation turns |
+
+mod discovery;
+mod link;
+mod merge;
+mod partial;
+mod plan;
+mod service;
+mod session;
+pub mod solo;
+mod step;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use prost::Message;
+
+pub(crate) use plan::Signature;
+pub(crate) use service::{
+    ABANDON, CLOSE, CREATE, EXTEND, GIVE_UP, LIST_DEVICES, MAKE_CALLABLE, OPEN_LINE, PARTIAL_RUN,
+    PARTIAL_RUN_SETUP, RELEASE_CALLABLE, RESET, RUN, RUN_CALLABLE, services,
+};
+pub(crate) use session::{MasterSession, closed};
+pub(crate) use step::{RunningStep, StepDone};
+
+use super::errands::Errands;
+use super::worker::{CLEANUP_ALL, Worker};
+use crate::graph::Ops;
+use link::Link;
+use plan::Plan;
+use rendez::cluster::ClusterSpec;
+use rendez::engine::Engine;
+use rendez::ground::limits::SESSIONS_MAX;
+use rendez::ground::rng::Rng;
+use rendez::ground::{Code, DeviceName, Status, StepId, TaskName, Traceparent, catalogue};
+use rendez::memory::Tensor;
+use rendez_proto::tensorflow::{
+    CleanupAllRequest, ConfigProto, DeviceAttributes, GraphDef, RunOptions,
+};
+use session::Ground;
+
+/// Of a step's number the top bits are zero.
+const STEP_BITS: u32 = 57;
+/// How long a worker may take to clear its containers.
+const RESET_PATIENCE: Duration = Duration::from_secs(10);
+/// How often sessions are searched for idle ones.
+const IDLE_LOOK: Duration = Duration::from_secs(10);
+
+/// The master of a task.
+pub(crate) struct Master {
+    engine: Engine,
+    worker: Arc<Worker>,
+    errands: Arc<Errands>,
+    cluster: ClusterSpec,
+    ops: Arc<Ops>,
+    patience: Duration,
+    sessions: Mutex<BTreeMap<String, Arc<MasterSession>>>,
+    clients: Mutex<BTreeMap<StepId, Arc<service::Client>>>,
+    dice: Mutex<Rng>,
+}
+
+/// How a session begins: its handle, and the version of its graph.
+pub(crate) type Created = (Arc<MasterSession>, i64);
+
+impl Master {
+    /// A master of the workers of `cluster`, with that of its own task. A worker that is not there is waited for as
+    /// long as `patience`.
+    ///
+    /// # Errors
+    /// `SYSTEM_CALL` if the system gives no random numbers.
+    pub(crate) fn new(
+        engine: &Engine,
+        worker: &Arc<Worker>,
+        errands: &Arc<Errands>,
+        ops: Arc<Ops>,
+        cluster: ClusterSpec,
+        patience: Duration,
+    ) -> Result<Arc<Self>, Status> {
+        Ok(Arc::new(Self {
+            engine: engine.clone(),
+            worker: Arc::clone(worker),
+            errands: Arc::clone(errands),
+            cluster,
+            ops,
+            patience,
+            sessions: Mutex::default(),
+            clients: Mutex::default(),
+            dice: Mutex::new(Rng::new(draw()?.0)),
+        }))
+    }
+
+    /// Begins a session: finds its devices, reads and places its graph, and begins a session at each worker. Blocks.
+    ///
+    /// # Errors
+    /// `SESSION_SETTING`, `SESSION_LIMIT`; `WORKER_ABSENT` names a worker that does not answer; what is wrong with the
+    /// graph.
+    pub(crate) fn create_session(
+        &self,
+        def: GraphDef,
+        config: ConfigProto,
+    ) -> Result<Created, Status> {
+        check_config(&config)?;
+        if self.sessions().len() >= SESSIONS_MAX {
+            let message = format!("{SESSIONS_MAX} sessions are alive here, the limit SESSIONS_MAX");
+            return Err(Status::of(catalogue::SESSION_LIMIT, message));
+        }
+        let attributes = self.discover(&config.device_filters)?;
+        let (devices, own) = discovery::named(self.worker.task(), &attributes)?;
+        let ground = Ground {
+            handle: format!("{:016x}", draw()?.0),
+            ops: Arc::clone(&self.ops),
+            attributes,
+            devices,
+            own,
+            config,
+        };
+        let placed = ground.place(&def, None)?;
+        let links = self.open_links(&ground)?;
+        let session = Arc::new(MasterSession::new(ground, links, def, placed));
+        self.sessions()
+            .insert(session.handle().to_owned(), Arc::clone(&session));
+        Ok((session, 0))
+    }
+
+    /// The session of that handle.
+    ///
+    /// # Errors
+    /// `SESSION_UNKNOWN`.
+    pub(crate) fn session(&self, handle: &str) -> Result<Arc<MasterSession>, Status> {
+        let session = self.sessions().get(handle).cloned();
+        session.ok_or_else(|| {
+            let shown: String = handle.chars().take(64).collect();
+            Status::of(
+                catalogue::SESSION_UNKNOWN,
+                format!("Session {shown} is not found."),
+            )
+        })
+    }
+
+    /// Adds nodes to a session's graph, unless it was extended since version `expected`. Gives the new version. Blocks.
+    ///
+    /// # Errors
+    /// `SESSION_UNKNOWN`, `SESSION_VERSION`; what is wrong with the graph.
+    pub(crate) fn extend_session(
+        &self,
+        handle: &str,
+        more: GraphDef,
+        expected: i64,
+    ) -> Result<i64, Status> {
+        self.session(handle)?.extend(more, expected)
+    }
+
+    /// The plan of a kind of step, if it is made already. Never blocks.
+    pub(crate) fn ready_plan(
+        &self,
+        session: &MasterSession,
+        signature: &Signature,
+    ) -> Option<Arc<Plan>> {
+        session.ready_plan(signature)
+    }
+
+    /// What a client said of the trace that its step belongs to.
+    pub(crate) fn heard_traceparent(
+        &self,
+        options: Option<&RunOptions>,
+        client: &TaskName,
+    ) -> Option<Traceparent> {
+        self.engine.heard_traceparent(&options?.traceparent, client)
+    }
+
+    /// Runs a step. `done` is called once, by any thread, also before this returns. Does not block.
+    pub(crate) fn run(
+        &self,
+        session: &Arc<MasterSession>,
+        plan: &Arc<Plan>,
+        trace: Option<Traceparent>,
+        feeds: Vec<Tensor>,
+        done: StepDone,
+    ) -> Option<Arc<RunningStep>> {
+        if let Err(status) = plan.check_feeds(&feeds) {
+            done(Err(status));
+            return None;
+        }
+        Some(RunningStep::start(
+            session,
+            plan,
+            (self.step_id(), trace),
+            feeds,
+            done,
+        ))
+    }
+
+    /// Makes the plan of a kind of step, or finds it. Blocks.
+    ///
+    /// # Errors
+    /// What is wrong with the endpoints; what a worker says of its part.
+    pub(crate) fn plan(
+        &self,
+        session: &MasterSession,
+        signature: &Signature,
+    ) -> Result<Arc<Plan>, Status> {
+        session.plan(signature)
+    }
+
+    /// Prepares a callable. Blocks. Gives its handle.
+    ///
+    /// # Errors
+    /// As [`Master::plan`]; `SESSION_LIMIT`.
+    pub(crate) fn make_callable(
+        &self,
+        session: &MasterSession,
+        signature: &Signature,
+    ) -> Result<i64, Status> {
+        session.keep_callable(session.plan(signature)?)
+    }
+
+    /// The plan of a callable.
+    ///
+    /// # Errors
+    /// `CALLABLE_UNKNOWN`.
+    pub(crate) fn callable(
+        &self,
+        session: &MasterSession,
+        handle: i64,
+    ) -> Result<Arc<Plan>, Status> {
+        session.check_open()?;
+        session.callable(handle)
+    }
+
+    /// Forgets a callable.
+    ///
+    /// # Errors
+    /// `CALLABLE_UNKNOWN`.
+    pub(crate) fn release_callable(
+        &self,
+        session: &MasterSession,
+        handle: i64,
+    ) -> Result<(), Status> {
+        session.release_callable(handle)
+    }
+
+    /// Begins a partial run. Blocks. Gives its handle.
+    ///
+    /// # Errors
+    /// As [`Master::plan`]; `SESSION_LIMIT`.
+    pub(crate) fn set_up(
+        &self,
+        session: &Arc<MasterSession>,
+        signature: Signature,
+    ) -> Result<String, Status> {
+        session
+            .partial_runs
+            .set_up(session, signature, self.step_id())
+    }
+
+    /// Feeds and fetches a part of a partial run. Blocks.
+    ///
+    /// # Errors
+    /// `PARTIAL_RUN_NONE`, `PARTIAL_RUN`; why the run failed.
+    pub(crate) fn run_partial(
+        &self,
+        session: &MasterSession,
+        handle: &str,
+        feeds: Vec<(String, Tensor)>,
+        fetches: &[String],
+        deadline: Option<Instant>,
+    ) -> Result<Vec<Tensor>, Status> {
+        session.check_open()?;
+        session
+            .partial_runs
+            .run(session, &self.engine, handle, feeds, fetches, deadline)
+    }
+
+    /// Ends a partial run that its client will not continue.
+    pub(crate) fn abandon(&self, session: &MasterSession, handle: &str) {
+        session.partial_runs.abandon(handle);
+    }
+
+    /// Ends a session. Its steps are cancelled. Blocks until the workers know.
+    ///
+    /// # Errors
+    /// `SESSION_UNKNOWN`.
+    pub(crate) fn close_session(&self, handle: &str) -> Result<(), Status> {
+        let session = self.session(handle).map_err(|status| {
+            let message = format!("{} Possibly, this master has restarted.", status.message());
+            Status::of(catalogue::SESSION_UNKNOWN, message)
+        })?;
+        session.close(cancelled_by("an explicit call to `Session::Close()`."));
+        self.sessions().remove(handle);
+        Ok(())
+    }
+
+    /// The devices of a session, or, without one, of all workers: those of this task, and the others.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if there is no such session; `WORKER_ABSENT`.
+    pub(crate) fn list_devices(
+        &self,
+        handle: Option<&str>,
+    ) -> Result<(Vec<DeviceAttributes>, Vec<DeviceAttributes>), Status> {
+        let all = match handle {
+            None => self.discover(&[])?,
+            Some(handle) => {
+                let session = self.session(handle).map_err(|status| {
+                    Status::new(Code::InvalidArgument, status.reason(), status.message())
+                })?;
+                session.devices().to_vec()
+            }
+        };
+        let own = self.worker.devices();
+        Ok(all
+            .into_iter()
+            .partition(|device| own.iter().any(|known| known.name == device.name)))
+    }
+
+    /// Ends all sessions, and clears containers at all workers that the filters leave. Blocks.
+    ///
+    /// # Errors
+    /// Which worker could not be told.
+    pub(crate) fn reset(&self, containers: &[String], filters: &[String]) -> Result<(), Status> {
+        self.end_sessions(&cancelled_by("a call to `Session::Reset()`."));
+        self.worker.cleanup_all(containers);
+        let tasks: Vec<_> = self.discover(filters)?;
+        let tasks: Vec<_> = tasks.iter().filter_map(task_of).collect();
+        let tasks: Vec<_> = tasks
+            .into_iter()
+            .filter(|task| task != self.worker.task())
+            .collect();
+        let asked = CleanupAllRequest {
+            container: containers.to_vec(),
+        };
+        let payload = asked.encode_to_vec();
+        let told = discovery::each(tasks, |task| {
+            self.engine
+                .call(&task, CLEANUP_ALL, &payload, RESET_PATIENCE)
+                .map(drop)
+        });
+        told.into_iter().collect()
+    }
+
+    /// Ends everything.
+    pub(crate) fn end(&self) {
+        self.end_sessions(&Status::of(catalogue::SHUTDOWN, "Shutdown"));
+        let clients = std::mem::take(&mut *self.clients());
+        drop(clients);
+    }
+
+    /// Closes sessions that were not used for `idle`, for as long as the master lives.
+    ///
+    /// # Errors
+    /// `SYSTEM_CALL` if there is no thread.
+    pub(crate) fn collect_idle(self: &Arc<Self>, idle: Duration) -> Result<(), Status> {
+        let master: Weak<Self> = Arc::downgrade(self);
+        let thread = std::thread::Builder::new().name("rendez-idle".into());
+        let spawned = thread.spawn(move || {
+            let every = IDLE_LOOK.min(idle / 4).max(Duration::from_millis(1));
+            loop {
+                std::thread::sleep(every);
+                let Some(master) = master.upgrade() else {
+                    return;
+                };
+                master.close_idle(idle);
+            }
+        });
+        spawned.map(drop).map_err(|error| {
+            Status::of(
+                catalogue::SYSTEM_CALL,
+                format!("a thread for idle sessions: {error}"),
+            )
+        })
+    }
+
+    /// How many sessions there are.
+    pub(crate) fn session_count(&self) -> usize {
+        self.sessions().len()
+    }
+
+    fn close_idle(&self, idle: Duration) {
+        let is_idle = |session: &MasterSession| session.idle().is_some_and(|time| time >= idle);
+        let closing: Vec<_> = self
+            .sessions()
+            .extract_if(.., |_, session| is_idle(session))
+            .collect();
+        for (handle, session) in closing {
+            tracing::info!(handle, ?idle, "a session was not used and is closed");
+            let message =
+                "Step was cancelled because its session was garbage collected due to inactivity.";
+            session.close(Status::of(catalogue::SESSION_IDLE, message));
+        }
+    }
+
+    fn end_sessions(&self, why: &Status) {
+        let all = std::mem::take(&mut *self.sessions());
+        for session in all.into_values() {
+            session.close(why.clone());
+        }
+    }
+
+    fn discover(&self, filters: &[String]) -> Result<Vec<DeviceAttributes>, Status> {
+        discovery::devices(
+            &self.worker,
+            &self.engine,
+            &self.cluster,
+            filters,
+            self.patience,
+        )
+    }
+
+    /// Begins a session at each worker that has a device of it; if one refuses, at none.
+    fn open_links(&self, ground: &Ground) -> Result<BTreeMap<String, Arc<Link>>, Status> {
+        let mut tasks: Vec<_> = ground
+            .devices
+            .iter()
+            .map(|device| device.task.clone())
+            .collect();
+        tasks.sort_unstable();
+        tasks.dedup();
+        let is_isolated = ground.config.isolate_session_state;
+        let opened = discovery::each(tasks, |task| {
+            let link = if task == *self.worker.task() {
+                let master = super::worker::Master {
+                    task: task.to_string(),
+                    incarnation: self.engine.incarnation(),
+                };
+                let session = self
+                    .worker
+                    .create_session(&ground.handle, master, is_isolated)?;
+                Link::Here(Arc::clone(&self.worker), session)
+            } else {
+                Link::open(
+                    &self.engine,
+                    &self.errands,
+                    &task,
+                    &ground.handle,
+                    is_isolated,
+                    self.patience,
+                )?
+            };
+            Ok((task.to_string(), Arc::new(link)))
+        });
+        let mut links = BTreeMap::new();
+        let mut refused = None;
+        for outcome in opened {
+            match outcome {
+                Ok((task, link)) => drop(links.insert(task, link)),
+                Err(status) => refused = refused.or(Some(status)),
+            }
+        }
+        match refused {
+            None => Ok(links),
+            Some(status) => {
+                links.values().for_each(|link| link.end());
+                Err(status)
+            }
+        }
+    }
+
+    /// A step's number: random, so that those of several masters do not meet.
+    fn step_id(&self) -> StepId {
+        let mut dice = self.dice.lock().unwrap_or_else(PoisonError::into_inner);
+        StepId(dice.next_u64() >> (u64::BITS - STEP_BITS))
+    }
+
+    fn sessions(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Arc<MasterSession>>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn clients(&self) -> std::sync::MutexGuard<'_, BTreeMap<StepId, Arc<service::Client>>> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Random bits from the system, as a step's number.
+///
+/// # Errors
+/// `SYSTEM_CALL` if it gives none.
+pub(crate) fn draw() -> Result<StepId, Status> {
+    let bits = getrandom::u64().map_err(|error| {
+        Status::of(
+            catalogue::SYSTEM_CALL,
+            format!("the system gives no random numbers: {error}"),
+        )
+    })?;
+    Ok(StepId(bits >> (u64::BITS - STEP_BITS)))
+}
+
+fn task_of(device: &DeviceAttributes) -> Option<TaskName> {
+    DeviceName::parse_full(&device.name).ok()?.task_name()
+}
+
+fn cancelled_by(what: &str) -> Status {
+    Status::of(
+        catalogue::STEP_CANCELLED,
+        format!("Step was cancelled by {what}"),
+    )
+}
+
+/// What a session's settings may not say.
+fn check_config(config: &ConfigProto) -> Result<(), Status> {
+    let refuse = |message: &str| Err(Status::of(catalogue::SESSION_SETTING, message));
+    if !config.session_inter_op_thread_pool.is_empty() {
+        return refuse("Distributed session does not support session thread pool options.");
+    }
+    if config.cluster_def.is_some() {
+        return refuse(
+            "a session has no cluster of its own here: give cluster_def to the servers, and leave workers out by \
+             device_filters",
+        );
+    }
+    Ok(())
+}
+
+impl std::fmt::Debug for Master {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Master")
+            .field("task", self.worker.task())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,351 @@
+//! Partial runs: steps that are fed and fetched from piece by piece.
+//!
+//! Knows which feeds and fetches are still open. Values come and go by the keys that pruning gave them, in the master's
+//! own task. A run ends when all is fed and fetched and the executors have ended, or with the first failure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Instant;
+
+use super::merge::{Ended, Merge};
+use super::plan::{Plan, Signature};
+use super::session::MasterSession;
+use super::step::{RunningStep, dead};
+use crate::graph::{Graph, NodeId, parse_input};
+use crate::server::wait::Waiter;
+use rendez::engine::Engine;
+use rendez::ground::limits::SESSION_STEPS_MAX;
+use rendez::ground::{Key, Status, StepId, catalogue};
+use rendez::memory::Tensor;
+
+/// The partial runs of a session, by handle.
+#[derive(Default)]
+pub(super) struct PartialRuns {
+    runs: Mutex<BTreeMap<String, Arc<PartialRun>>>,
+    merge: Arc<Merge>,
+}
+
+/// A partial run.
+struct PartialRun {
+    id: StepId,
+    plan: Arc<Plan>,
+    step: OnceLock<Arc<RunningStep>>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    fed: BTreeSet<usize>,
+    fetched: BTreeSet<usize>,
+    is_clean: bool,
+}
+
+/// What one part of a run feeds and fetches.
+struct Piece<'a> {
+    feeds: Vec<(&'a Key, Tensor)>,
+    fetches: Vec<(&'a Key, &'a str)>,
+    is_last: bool,
+}
+
+impl PartialRuns {
+    /// Begins a run, whose step has the number `id`. Blocks while its plan is made. Gives its handle.
+    ///
+    /// # Errors
+    /// What is wrong with the endpoints; `SESSION_CLOSED`; `SESSION_LIMIT`.
+    pub(super) fn set_up(
+        &self,
+        session: &Arc<MasterSession>,
+        signature: Signature,
+        id: StepId,
+    ) -> Result<String, Status> {
+        let signature = Signature {
+            is_partial: true,
+            ..signature
+        };
+        let plan = session.plan(&signature)?;
+        let handle = format!("{:016x}", id.0);
+        let run = Arc::new(PartialRun {
+            id,
+            plan: Arc::clone(&plan),
+            step: OnceLock::new(),
+            state: Mutex::default(),
+        });
+        let mut runs = self.runs();
+        if runs.len() >= SESSION_STEPS_MAX {
+            let message =
+                format!("{SESSION_STEPS_MAX} partial runs are set up, the limit SESSION_STEPS_MAX");
+            return Err(Status::of(catalogue::SESSION_LIMIT, message));
+        }
+        runs.insert(handle.clone(), Arc::clone(&run));
+        drop(runs);
+        self.merge.find_or_create(id);
+        let (merge, failed) = (Arc::clone(&self.merge), Arc::downgrade(&run));
+        let refused = Waiter::new();
+        let told = refused.clone();
+        let step = RunningStep::start(
+            session,
+            &plan,
+            (id, None),
+            vec![],
+            Box::new(move |outcome| {
+                let outcome = outcome.map(drop);
+                if let Err(status) = &outcome {
+                    told.tell(status.clone());
+                    if let Some(run) = failed.upgrade() {
+                        run.clean();
+                    }
+                }
+                merge.executors_done(id, outcome);
+            }),
+        );
+        let _ = run.step.set(step);
+        // A session that is closed takes no step; no caller would hear of this one's end.
+        if let Err(status) = session.check_open() {
+            run.cancel(&status);
+            run.clean();
+            self.runs().remove(&handle);
+            return Err(refused.wait(Some(Instant::now())).unwrap_or(status));
+        }
+        Ok(handle)
+    }
+
+    /// Feeds and fetches a part. Blocks until what is fetched is here.
+    ///
+    /// # Errors
+    /// `PARTIAL_RUN_NONE`; `PARTIAL_RUN` for what was not set up, was had before, or cannot be computed yet, and the
+    /// run goes on; any other failure ends it.
+    pub(super) fn run(
+        &self,
+        session: &MasterSession,
+        engine: &Engine,
+        handle: &str,
+        feeds: Vec<(String, Tensor)>,
+        fetches: &[String],
+        deadline: Option<Instant>,
+    ) -> Result<Vec<Tensor>, Status> {
+        let run = self.runs().get(handle).cloned();
+        let run = run.ok_or_else(|| {
+            let message = "Must run PartialRunSetup before performing partial runs.";
+            Status::of(catalogue::PARTIAL_RUN_NONE, message)
+        })?;
+        let piece = run.claim(&session.placed(), feeds, fetches)?;
+        let is_over = run.is_clean();
+        let is_last = piece.is_last || is_over;
+        // Of a run that has failed there is only that to tell.
+        let outcome = if is_over {
+            Ok(vec![])
+        } else {
+            piece.carry_out(engine, run.id, deadline)
+        };
+        if outcome.is_ok() && !is_last {
+            return outcome;
+        }
+        if let Err(status) = &outcome {
+            run.cancel(status);
+        }
+        let ended = Waiter::new();
+        let told = ended.clone();
+        let part = outcome.as_ref().map(drop).map_err(Clone::clone);
+        let tell: Ended = Box::new(move |outcome| told.tell(outcome));
+        self.merge.part_done(run.id, tell, part);
+        // Nothing else is told: what failed is known, and the executors end by themselves.
+        let merged = ended.wait(deadline).unwrap_or_else(|| {
+            let status = Status::of(
+                catalogue::STEP_DEADLINE,
+                "the partial run was not over by its deadline",
+            );
+            run.cancel(&status);
+            Err(status)
+        });
+        self.runs().remove(handle);
+        run.clean();
+        merged.and(outcome)
+    }
+
+    /// Ends a run that its client will not continue.
+    pub(super) fn abandon(&self, handle: &str) {
+        let run = self.runs().remove(handle);
+        if let Some(run) = run {
+            run.cancel(&Status::of(
+                catalogue::STEP_CANCELLED,
+                "the partial run was given up",
+            ));
+            self.merge.part_done(run.id, Box::new(drop), Ok(()));
+            run.clean();
+        }
+    }
+
+    /// Forgets all runs. Their steps are for others to end.
+    pub(super) fn clear(&self) {
+        let runs = std::mem::take(&mut *self.runs());
+        let closed = Status::of(catalogue::STEP_CANCELLED, "the session was closed");
+        for (_, run) in runs {
+            run.cancel(&closed);
+            run.clean();
+        }
+        for (_, ended) in self.merge.clear() {
+            ended(Err(closed.clone()));
+        }
+    }
+
+    fn runs(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Arc<PartialRun>>> {
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl PartialRun {
+    /// Checks what a part feeds and fetches, and marks it as had.
+    fn claim<'a>(
+        &'a self,
+        graph: &Graph,
+        feeds: Vec<(String, Tensor)>,
+        fetches: &'a [String],
+    ) -> Result<Piece<'a>, Status> {
+        let refuse = |message: String| Err(Status::of(catalogue::PARTIAL_RUN, message));
+        let signature = &self.plan.signature;
+        let Some((feed_keys, fetch_keys)) = &self.plan.keys else {
+            return refuse("the step was not set up for partial runs".into());
+        };
+        let place = |all: &[String], name: &str| {
+            let wanted = parse_input(name);
+            all.iter()
+                .position(|known| known == name || parse_input(known) == wanted)
+        };
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut fed, mut fetched) = (state.fed.clone(), state.fetched.clone());
+        let mut piece = Piece {
+            feeds: vec![],
+            fetches: vec![],
+            is_last: false,
+        };
+        for (name, tensor) in feeds {
+            let Some(index) = place(&signature.feeds, &name) else {
+                return refuse(format!(
+                    "The feed {name} was not specified in partial_run_setup."
+                ));
+            };
+            self.plan.check_feed(index, &tensor)?;
+            if !fed.insert(index) {
+                return refuse(format!("The feed {name} has already been fed."));
+            }
+            piece
+                .feeds
+                .extend(feed_keys.get(index).map(|key| (key, tensor)));
+        }
+        for name in fetches {
+            let Some(index) = place(&signature.fetches, name) else {
+                return refuse(format!(
+                    "The fetch {name} was not specified in partial_run_setup."
+                ));
+            };
+            if !fetched.insert(index) {
+                return refuse(format!("The fetch {name} has already been fetched."));
+            }
+            piece
+                .fetches
+                .extend(fetch_keys.get(index).map(|key| (key, name.as_str())));
+        }
+        let open = signature
+            .feeds
+            .iter()
+            .enumerate()
+            .filter(|(index, _)| !fed.contains(index));
+        let open: Vec<_> = open.map(|(_, feed)| feed.as_str()).collect();
+        check_fetches(graph, &open, fetches)?;
+        piece.is_last =
+            fed.len() == signature.feeds.len() && fetched.len() == signature.fetches.len();
+        (state.fed, state.fetched) = (fed, fetched);
+        Ok(piece)
+    }
+
+    fn cancel(&self, status: &Status) {
+        if let Some(step) = self.step.get() {
+            step.cancel(status.clone());
+        }
+    }
+
+    /// True if it has failed, or ended.
+    fn is_clean(&self) -> bool {
+        let state = self.state.lock();
+        state.unwrap_or_else(PoisonError::into_inner).is_clean
+    }
+
+    /// What is left of the step goes, once.
+    fn clean(&self) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let was_clean = std::mem::replace(&mut state.is_clean, true);
+        drop(state);
+        if let Some(step) = self.step.get().filter(|_| !was_clean) {
+            step.cleanup();
+        }
+    }
+}
+
+impl Piece<'_> {
+    fn carry_out(
+        self,
+        engine: &Engine,
+        step: StepId,
+        deadline: Option<Instant>,
+    ) -> Result<Vec<Tensor>, Status> {
+        let step = engine.step(step);
+        for (key, tensor) in self.feeds {
+            step.send(key, tensor)?;
+        }
+        // All begin before any is waited for.
+        let receives = self.fetches.into_iter().map(|(key, name)| {
+            let receive = step.recv(key);
+            let receive = match deadline {
+                Some(deadline) => {
+                    receive.deadline(deadline.saturating_duration_since(Instant::now()))
+                }
+                None => receive,
+            };
+            Ok((receive.start()?, name))
+        });
+        let receives = receives.collect::<Result<Vec<_>, Status>>()?;
+        let fetched = receives.into_iter().map(|(receive, name)| {
+            let received = receive.wait()?;
+            if received.is_dead {
+                return Err(dead(name));
+            }
+            Ok(received.tensor)
+        });
+        fetched.collect()
+    }
+}
+
+/// Whether what is fetched can be computed without what is not fed yet.
+fn check_fetches(graph: &Graph, open: &[&str], fetches: &[String]) -> Result<(), Status> {
+    let find = |text: &str| {
+        let (name, port) = parse_input(text)?;
+        Some((graph.find(name)?, port.unwrap_or_default()))
+    };
+    let open: BTreeSet<_> = open.iter().filter_map(|feed| find(feed)).collect();
+    for fetch in fetches {
+        let Some((node, port)) = find(fetch) else {
+            let message = format!("Fetch {fetch} not found.");
+            return Err(Status::of(catalogue::GRAPH_ENDPOINT_UNKNOWN, message));
+        };
+        let mut seen: BTreeSet<NodeId> = BTreeSet::from([node]);
+        let mut next = vec![node];
+        let mut is_blocked = open.contains(&(node, port));
+        while let Some(id) = next.pop().filter(|_| !is_blocked) {
+            let node = graph.node(id);
+            is_blocked = node
+                .inputs()
+                .iter()
+                .any(|input| open.contains(&(input.node, input.port)));
+            let inputs = node.inputs().iter().map(|input| input.node);
+            let before = inputs.chain(node.controls().iter().copied());
+            next.extend(before.filter(|before| seen.insert(*before)));
+        }
+        if is_blocked {
+            let message = format!(
+                "Fetch {fetch} can't be computed from the feeds that have been fed so far."
+            );
+            return Err(Status::of(catalogue::PARTIAL_RUN, message));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,104 @@
+//! The plans of a session: made once, found again, and not kept for ever.
+
+use super::*;
+
+fn signature(fetch: &str) -> Signature {
+    Signature {
+        fetches: vec![fetch.to_owned()],
+        ..Signature::default()
+    }
+}
+
+fn plan(signature: &Signature) -> Plan {
+    Plan {
+        parts: vec![],
+        signature: signature.clone(),
+        feeds: vec![],
+        keys: None,
+    }
+}
+
+#[test]
+fn a_plan_is_made_once_and_again_only_after_a_failure() {
+    let plans = Plans::default();
+    let wanted = signature("x");
+    assert!(plans.ready(&wanted).is_none());
+    let refused = plans.find(&wanted, || Err(Status::of(catalogue::GRAPH_ENDPOINT, "no")));
+    assert_eq!(refused.unwrap_err().message(), "no");
+    let made = plans.find(&wanted, || Ok(plan(&wanted))).unwrap();
+    let found = plans
+        .find(&wanted, || unreachable!("it is made already"))
+        .unwrap();
+    assert!(Arc::ptr_eq(&made, &found));
+    assert!(Arc::ptr_eq(&made, &plans.ready(&wanted).unwrap()));
+    let partial = Signature {
+        is_partial: true,
+        ..wanted
+    };
+    assert!(plans.ready(&partial).is_none(), "another kind of step");
+    plans.clear();
+    assert!(plans.ready(&signature("x")).is_none());
+}
+
+#[test]
+fn who_may_not_wait_does_not_wait_for_a_plan_that_is_being_made() {
+    let plans = Plans::default();
+    let wanted = signature("x");
+    let made = plans.find(&wanted, || {
+        assert!(plans.ready(&wanted).is_none());
+        Ok(plan(&wanted))
+    });
+    assert!(made.is_ok() && plans.ready(&wanted).is_some());
+}
+
+#[test]
+fn the_oldest_plan_makes_room() {
+    let plans = Plans::default();
+    let name = |number: usize| signature(&format!("n{number}"));
+    for number in 0..=SESSION_GRAPHS_MAX / 2 {
+        let wanted = name(number);
+        plans.find(&wanted, || Ok(plan(&wanted))).unwrap();
+    }
+    assert!(plans.ready(&name(0)).is_none());
+    assert!(
+        plans.ready(&name(1)).is_some() && plans.ready(&name(SESSION_GRAPHS_MAX / 2)).is_some()
+    );
+}
+
+#[test]
+fn feeds_that_do_not_fit_are_named() {
+    let mut plan = plan(&Signature {
+        feeds: vec!["x:0".into()],
+        ..Signature::default()
+    });
+    plan.feeds.push(Fed {
+        base: DataType::DtFloat,
+        dtype: Some(DType::F32),
+        shape: Some(PartialShape::known(&[])),
+    });
+    assert!(plan.check_feeds(&[Tensor::scalar(1.0_f32)]).is_ok());
+    let none = plan.check_feeds(&[]).unwrap_err();
+    assert_eq!(none.message(), "1 feeds are missing: x:0");
+    let row = Tensor::from_vec(vec![1.0_f32], rendez::ground::Shape::row(1).unwrap()).unwrap();
+    let shape = plan.check_feeds(&[row]).unwrap_err();
+    assert!(
+        shape
+            .message()
+            .starts_with("Cannot feed value of shape [1] for Tensor 'x:0'"),
+        "{shape}"
+    );
+    let dtype = plan.check_feeds(&[Tensor::scalar(1_u8)]).unwrap_err();
+    assert_eq!(
+        dtype.message(),
+        "Cannot feed a tensor of u8 for 'x:0', which has type float"
+    );
+}
+
+#[test]
+fn a_workers_name_stands_before_what_it_says() {
+    let status = Status::of(catalogue::VARIABLE_EMPTY, "empty");
+    let told = from_worker("/job:w/replica:0/task:1", &status);
+    assert_eq!(told.message(), "From /job:w/replica:0/task:1:\nempty");
+    assert!((told.code(), told.reason()) == (status.code(), status.reason()) && !told.is_derived());
+    assert!(from_worker("w", &status.derived()).is_derived());
+}

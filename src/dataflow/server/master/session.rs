@@ -1,0 +1,415 @@
+//! A client's session at a master: its graph, where that stands, its plans, and the steps that run.
+//!
+//! Knows versions and workers. The whole graph is placed when it comes, so that what is added later stands beside what
+//! is there, and a variable never moves.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::link::Link;
+use super::partial::PartialRuns;
+use super::plan::{Material, Plan, Plans, Register, Signature};
+use super::step::RunningStep;
+use crate::graph::{DeviceIndex, Devices, Graph, Import, Ops, Placing, extend, place};
+use rendez::ground::limits::{SESSION_CALLABLES_MAX, SESSION_STEPS_MAX};
+use rendez::ground::{Status, StepId, catalogue};
+use rendez_proto::tensorflow::{ConfigProto, DeviceAttributes, GraphDef};
+
+/// The types of device that have kernels, the best first.
+const KINDS: [&str; 1] = ["CPU"];
+
+/// A session at a master.
+pub(crate) struct MasterSession {
+    handle: String,
+    ops: Arc<Ops>,
+    config: ConfigProto,
+    attributes: Vec<DeviceAttributes>,
+    devices: Devices,
+    own: DeviceIndex,
+    links: BTreeMap<String, Arc<Link>>,
+    graph: Mutex<Versioned>,
+    plans: Plans,
+    pub(super) partial_runs: PartialRuns,
+    callables: Mutex<Callables>,
+    steps: Mutex<Steps>,
+    /// Milliseconds from `began` to its last use.
+    used: AtomicU64,
+    began: Instant,
+}
+
+/// The graph, and how often it was extended.
+struct Versioned {
+    version: i64,
+    def: GraphDef,
+    placed: Arc<Graph>,
+}
+
+#[derive(Default)]
+struct Callables {
+    next: i64,
+    plans: BTreeMap<i64, Arc<Plan>>,
+}
+
+#[derive(Default)]
+struct Steps {
+    running: BTreeMap<StepId, Arc<RunningStep>>,
+    closed: Option<Status>,
+}
+
+/// Where a session runs.
+pub(super) struct Ground {
+    pub(super) handle: String,
+    pub(super) ops: Arc<Ops>,
+    pub(super) config: ConfigProto,
+    pub(super) attributes: Vec<DeviceAttributes>,
+    pub(super) devices: Devices,
+    pub(super) own: DeviceIndex,
+}
+
+impl Ground {
+    /// Reads and places a graph. What `former` has placed stays where it is.
+    ///
+    /// # Errors
+    /// What is wrong with the graph, naming the node.
+    pub(super) fn place(&self, def: &GraphDef, former: Option<&Graph>) -> Result<Graph, Status> {
+        placed(
+            &self.ops,
+            &self.config,
+            &self.devices,
+            self.own,
+            def,
+            former,
+        )
+    }
+}
+
+fn placed(
+    ops: &Ops,
+    config: &ConfigProto,
+    devices: &Devices,
+    own: DeviceIndex,
+    def: &GraphDef,
+    former: Option<&Graph>,
+) -> Result<Graph, Status> {
+    let mut graph = Graph::from_def(def.clone(), ops, Import::Client)?;
+    if let Some(former) = former {
+        for (_, node) in former.nodes() {
+            if let (Some(id), Some(device)) = (graph.find(&node.name), node.assigned) {
+                graph.assign(id, device);
+            }
+        }
+    }
+    let placing = Placing {
+        soft: config.allow_soft_placement,
+        kinds: &KINDS,
+        default: own,
+    };
+    place(&mut graph, devices, &placing)?;
+    Ok(graph)
+}
+
+impl MasterSession {
+    /// A session whose workers are ready.
+    pub(super) fn new(
+        ground: Ground,
+        links: BTreeMap<String, Arc<Link>>,
+        def: GraphDef,
+        placed: Graph,
+    ) -> Self {
+        Self {
+            handle: ground.handle,
+            ops: ground.ops,
+            config: ground.config,
+            attributes: ground.attributes,
+            devices: ground.devices,
+            own: ground.own,
+            links,
+            graph: Mutex::new(Versioned {
+                version: 0,
+                def,
+                placed: Arc::new(placed),
+            }),
+            plans: Plans::default(),
+            partial_runs: PartialRuns::default(),
+            callables: Mutex::default(),
+            steps: Mutex::default(),
+            used: AtomicU64::new(0),
+            began: Instant::now(),
+        }
+    }
+
+    /// Its handle.
+    pub(crate) fn handle(&self) -> &str {
+        &self.handle
+    }
+
+    /// True if it has workers in other tasks.
+    pub(super) fn is_distributed(&self) -> bool {
+        self.links.len() > 1
+    }
+
+    /// Its devices.
+    pub(super) fn devices(&self) -> &[DeviceAttributes] {
+        &self.attributes
+    }
+
+    /// The graph as it is now.
+    pub(super) fn placed(&self) -> Arc<Graph> {
+        Arc::clone(&self.graph().placed)
+    }
+
+    /// Adds nodes, unless the graph was extended since version `expected`. Gives the new version.
+    ///
+    /// # Errors
+    /// `SESSION_VERSION`; what is wrong with the graph, which is then as it was.
+    pub(super) fn extend(&self, more: GraphDef, expected: i64) -> Result<i64, Status> {
+        self.check_open()?;
+        self.touch();
+        let mut graph = self.graph();
+        if graph.version != expected {
+            let message = format!(
+                "Current version is {} but caller expected {expected}.",
+                graph.version
+            );
+            return Err(Status::of(catalogue::SESSION_VERSION, message));
+        }
+        let mut def = graph.def.clone();
+        extend(&mut def, more)?;
+        let former = Some(&*graph.placed);
+        let placed = placed(
+            &self.ops,
+            &self.config,
+            &self.devices,
+            self.own,
+            &def,
+            former,
+        )?;
+        graph.def = def;
+        graph.placed = Arc::new(placed);
+        graph.version += 1;
+        Ok(graph.version)
+    }
+
+    /// The plan of a kind of step, if there is one already. Never blocks.
+    pub(super) fn ready_plan(&self, signature: &Signature) -> Option<Arc<Plan>> {
+        self.plans.ready(signature)
+    }
+
+    /// The plan of a kind of step. Blocks while it is made.
+    ///
+    /// # Errors
+    /// `SESSION_CLOSED`; what [`Plan::make`] says.
+    pub(super) fn plan(&self, signature: &Signature) -> Result<Arc<Plan>, Status> {
+        self.plan_by(signature, &Link::register)
+    }
+
+    /// The same, with another way to register parts.
+    ///
+    /// # Errors
+    /// As [`MasterSession::plan`].
+    pub(super) fn plan_by(
+        &self,
+        signature: &Signature,
+        register: &Register<'_>,
+    ) -> Result<Arc<Plan>, Status> {
+        self.check_open()?;
+        self.plans.find(signature, || {
+            let placed = self.placed();
+            let options = self.config.graph_options.as_ref();
+            let material = Material {
+                graph: &placed,
+                ops: &self.ops,
+                devices: &self.devices,
+                own: self.own,
+                links: &self.links,
+                register,
+                narrow_floats: options.is_some_and(|options| options.enable_bfloat16_sendrecv),
+            };
+            Plan::make(&material, signature)
+        })
+    }
+
+    /// Keeps a plan under a number.
+    ///
+    /// # Errors
+    /// `SESSION_LIMIT`.
+    pub(super) fn keep_callable(&self, plan: Arc<Plan>) -> Result<i64, Status> {
+        let mut callables = self
+            .callables
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if callables.plans.len() >= SESSION_CALLABLES_MAX {
+            let message = format!(
+                "session {} has {SESSION_CALLABLES_MAX} callables, the limit SESSION_CALLABLES_MAX",
+                self.handle
+            );
+            return Err(Status::of(catalogue::SESSION_LIMIT, message));
+        }
+        let handle = callables.next;
+        callables.next += 1;
+        callables.plans.insert(handle, plan);
+        Ok(handle)
+    }
+
+    /// The plan of a callable.
+    ///
+    /// # Errors
+    /// `CALLABLE_UNKNOWN`.
+    pub(super) fn callable(&self, handle: i64) -> Result<Arc<Plan>, Status> {
+        let callables = self
+            .callables
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        callables
+            .plans
+            .get(&handle)
+            .cloned()
+            .ok_or_else(|| unknown_callable(handle))
+    }
+
+    /// Forgets a callable.
+    ///
+    /// # Errors
+    /// `CALLABLE_UNKNOWN`.
+    pub(super) fn release_callable(&self, handle: i64) -> Result<(), Status> {
+        let mut callables = self
+            .callables
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let former = callables.plans.remove(&handle);
+        drop(callables);
+        former.map(drop).ok_or_else(|| unknown_callable(handle))
+    }
+
+    /// A step begins: unless the session is closed.
+    ///
+    /// # Errors
+    /// `SESSION_CLOSED`, or why it was closed; `SESSION_LIMIT`.
+    pub(super) fn enter(&self, step: &Arc<RunningStep>) -> Result<(), Status> {
+        self.touch();
+        let mut steps = self.steps();
+        if steps.closed.is_some() {
+            return Err(closed());
+        }
+        if steps.running.len() >= SESSION_STEPS_MAX {
+            let message = format!(
+                "session {} has {SESSION_STEPS_MAX} steps under way, the limit SESSION_STEPS_MAX",
+                self.handle
+            );
+            return Err(Status::of(catalogue::SESSION_LIMIT, message));
+        }
+        steps.running.insert(step.id(), Arc::clone(step));
+        Ok(())
+    }
+
+    /// A step is over.
+    pub(super) fn leave(&self, step: StepId) {
+        let former = self.steps().running.remove(&step);
+        self.touch();
+        drop(former);
+    }
+
+    /// How long it was not used; `None` while a step runs.
+    pub(super) fn idle(&self) -> Option<Duration> {
+        if !self.steps().running.is_empty() {
+            return None;
+        }
+        let used = Duration::from_millis(self.used.load(Ordering::Relaxed));
+        Some(self.began.elapsed().saturating_sub(used))
+    }
+
+    /// Ends all steps with `why`, waits until they have ended or for as long as that is worth, and lets go of the
+    /// workers. Blocks.
+    pub(super) fn close(&self, why: Status) {
+        let mut steps = self.steps();
+        if steps.closed.is_some() {
+            return;
+        }
+        steps.closed = Some(why.clone());
+        let running: Vec<_> = steps.running.values().cloned().collect();
+        drop(steps);
+        self.partial_runs.clear();
+        running.iter().for_each(|step| step.cancel(why.clone()));
+        let until = Instant::now() + CLOSING;
+        while !self.steps().running.is_empty() && Instant::now() < until {
+            std::thread::sleep(CLOSING_LOOK);
+        }
+        super::discovery::each(self.let_go(), |link| {
+            link.end();
+            Ok(())
+        });
+    }
+
+    /// Forgets all plans. Gives the workers, to be told.
+    fn let_go(&self) -> Vec<Arc<Link>> {
+        self.callables
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .plans
+            .clear();
+        self.plans.clear();
+        self.links.values().cloned().collect()
+    }
+
+    /// Ends a session of which no step runs, its workers one after the other.
+    pub(super) fn close_at_rest(&self, why: Status) {
+        self.steps().closed.get_or_insert(why);
+        self.partial_runs.clear();
+        self.let_go().iter().for_each(|link| link.end());
+    }
+
+    /// The ways to its workers.
+    pub(super) fn links(&self) -> impl Iterator<Item = &Link> {
+        self.links.values().map(|link| &**link)
+    }
+
+    /// How many steps run.
+    pub(super) fn steps_alive(&self) -> usize {
+        self.steps().running.len()
+    }
+
+    /// # Errors
+    /// `SESSION_CLOSED`.
+    pub(super) fn check_open(&self) -> Result<(), Status> {
+        if self.steps().closed.is_some() {
+            return Err(closed());
+        }
+        Ok(())
+    }
+
+    fn touch(&self) {
+        let now = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.used.store(now, Ordering::Relaxed);
+    }
+
+    fn steps(&self) -> std::sync::MutexGuard<'_, Steps> {
+        self.steps.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn graph(&self) -> std::sync::MutexGuard<'_, Versioned> {
+        self.graph.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How long the end of a session waits for its steps, and how often it looks.
+const CLOSING: Duration = Duration::from_secs(5);
+const CLOSING_LOOK: Duration = Duration::from_millis(1);
+
+pub(crate) fn closed() -> Status {
+    Status::of(catalogue::SESSION_CLOSED, "Session is closed.")
+}
+
+fn unknown_callable(handle: i64) -> Status {
+    let message = format!("No such callable handle: {handle}");
+    Status::of(catalogue::CALLABLE_UNKNOWN, message)
+}
+
+impl std::fmt::Debug for MasterSession {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MasterSession")
+            .field("handle", &self.handle)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,260 @@
+//! Solo: what runs graphs on a task, over an engine whose shards its owner turns, and without a control plane.
+//!
+//! For simulations: nothing here waits, starts a thread that matters to what happens, or reads a clock or dice. Steps,
+//! lines, parts and their clean-up are those of every task; what masters ask of workers over the control plane, and
+//! what blocks meanwhile, is done at once by the owner of both sides.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use prost::Message;
+
+use super::MasterSession;
+use super::discovery;
+use super::link::{Link, open_line_by};
+use super::plan::{Plan, Signature};
+use super::session::Ground;
+use super::step::RunningStep;
+use crate::graph::Ops;
+use crate::server::errands::Errands;
+use crate::server::line::Line;
+use crate::server::operations::Operations;
+use crate::server::runtime::worker_on;
+use crate::server::value::Value;
+use crate::server::worker::{self, Worker};
+use rendez::control::Incoming;
+use rendez::engine::Engine;
+use rendez::ground::{Status, StepId, TaskName, catalogue};
+use rendez::memory::Tensor;
+use rendez_proto::tensorflow::{
+    ConfigProto, CreateWorkerSessionRequest, DeleteWorkerSessionRequest, GraphDef,
+};
+
+/// What runs graphs on a task.
+#[derive(Debug)]
+pub struct Site {
+    engine: Engine,
+    worker: Arc<Worker>,
+    errands: Arc<Errands>,
+    ops: Arc<Ops>,
+}
+
+/// A session whose master is one site, and whose workers are that and others.
+#[derive(Debug)]
+pub struct Session {
+    engine: Engine,
+    session: Arc<MasterSession>,
+}
+
+/// A kind of step, registered at its workers.
+#[derive(Clone, Debug)]
+pub struct Prepared(Arc<Plan>);
+
+/// A step that was begun.
+#[derive(Clone, Debug)]
+pub struct Run(Arc<RunningStep>);
+
+impl Site {
+    /// Begins to run graphs on `engine`'s shards.
+    ///
+    /// # Errors
+    /// What the system has not got.
+    pub fn new(engine: &Engine) -> Result<Self, Status> {
+        let errands = Arc::default();
+        let operations = Operations::standard();
+        Ok(Self {
+            engine: engine.clone(),
+            worker: worker_on(engine, &errands, &operations)?,
+            errands,
+            ops: operations.shared_ops(),
+        })
+    }
+
+    /// How many sessions masters have at its worker, and how many of their steps are not cleaned up.
+    #[must_use]
+    pub fn load(&self) -> (usize, usize) {
+        self.worker.load()
+    }
+
+    /// Begins a session over this worker and `others`, each with the number of the line to it.
+    ///
+    /// # Errors
+    /// What is wrong with the graph; what a worker says.
+    pub fn begin(
+        &self,
+        handle: &str,
+        def: GraphDef,
+        others: &[(&Self, StepId)],
+    ) -> Result<Session, Status> {
+        let mut attributes = self.worker.devices();
+        attributes.extend(others.iter().flat_map(|(site, _)| site.worker.devices()));
+        let (devices, own) = discovery::named(self.worker.task(), &attributes)?;
+        let ground = Ground {
+            handle: handle.to_owned(),
+            ops: Arc::clone(&self.ops),
+            config: ConfigProto::default(),
+            attributes,
+            devices,
+            own,
+        };
+        let placed = ground.place(&def, None)?;
+        let task = self.worker.task();
+        let master = worker::Master {
+            task: task.to_string(),
+            incarnation: self.engine.incarnation(),
+        };
+        let here = self.worker.create_session(handle, master, false)?;
+        let mut links = BTreeMap::new();
+        let link = Link::Here(Arc::clone(&self.worker), here);
+        links.insert(task.to_string(), Arc::new(link));
+        for (site, id) in others {
+            let asked = CreateWorkerSessionRequest {
+                session_handle: handle.to_owned(),
+                ..CreateWorkerSessionRequest::default()
+            };
+            let line = open_line(&self.engine, *id, site, asked)?;
+            let task = site.worker.task();
+            let link = Link::over(&self.engine, &self.errands, task, handle, line);
+            links.insert(task.to_string(), Arc::new(link));
+        }
+        Ok(Session {
+            engine: self.engine.clone(),
+            session: Arc::new(MasterSession::new(ground, links, def, placed)),
+        })
+    }
+}
+
+impl Session {
+    /// Prunes and cuts the graph for a kind of step, and registers the parts at their workers, which are among `sites`.
+    ///
+    /// # Errors
+    /// What is wrong with the endpoints; what a worker says.
+    pub fn prepare(
+        &self,
+        feeds: &[&str],
+        fetches: &[&str],
+        sites: &[&Site],
+    ) -> Result<Prepared, Status> {
+        let names = |names: &[&str]| names.iter().map(ToString::to_string).collect();
+        let signature = Signature {
+            feeds: names(feeds),
+            fetches: names(fetches),
+            ..Signature::default()
+        };
+        let register = |link: &Link, part: GraphDef| {
+            let site = sites.iter().find(|site| site.worker.task() == link.task());
+            let absent = || Status::of(catalogue::WORKER_ABSENT, link.task().to_string());
+            let worker = &site.ok_or_else(absent)?.worker;
+            worker.session(self.session.handle())?.register(part)
+        };
+        self.session.plan_by(&signature, &register).map(Prepared)
+    }
+
+    /// The workers whose lines are lost: until they have others no step can be run.
+    #[must_use]
+    pub fn lost(&self) -> Vec<TaskName> {
+        let links = self.session.links();
+        let lost = links.filter(|link| match link {
+            Link::Here(..) => false,
+            Link::There(there) => there.line().lost_with().is_some(),
+        });
+        lost.map(|link| link.task().clone()).collect()
+    }
+
+    /// Goes on with a worker whose line is lost over another one, of number `id`.
+    ///
+    /// # Errors
+    /// `WORKER_SESSION_UNKNOWN` if the worker has restarted, or has ended the session.
+    pub fn reopen(&self, site: &Site, id: StepId) -> Result<(), Status> {
+        let asked = CreateWorkerSessionRequest {
+            session_handle: self.session.handle().to_owned(),
+            reopen: true,
+            ..CreateWorkerSessionRequest::default()
+        };
+        let line = open_line(&self.engine, id, site, asked)?;
+        let task = site.worker.task();
+        if let Some(Link::There(there)) = self.session.links().find(|link| link.task() == task) {
+            there.goes_over(line);
+        }
+        Ok(())
+    }
+
+    /// Runs step `id`. `done` is called once, also before this returns.
+    ///
+    /// # Errors
+    /// `FEED_UNFIT` names the feed.
+    pub fn run(
+        &self,
+        prepared: &Prepared,
+        id: StepId,
+        feeds: Vec<Tensor>,
+        done: impl FnOnce(Result<Vec<Tensor>, Status>) + Send + 'static,
+    ) -> Result<Run, Status> {
+        prepared.0.check_feeds(&feeds)?;
+        let done = move |outcome: Result<Vec<Value>, Status>| {
+            let values = outcome.and_then(|values| values.iter().map(Value::tensor).collect());
+            done(values);
+        };
+        let run = RunningStep::start(
+            &self.session,
+            &prepared.0,
+            (id, None),
+            feeds,
+            Box::new(done),
+        );
+        Ok(Run(run))
+    }
+
+    /// How many steps run.
+    #[must_use]
+    pub fn steps(&self) -> usize {
+        self.session.steps_alive()
+    }
+
+    /// Ends the session, of which no step runs. Those of `sites` are told by the control plane, as well as by the end
+    /// of their lines.
+    pub fn close(self, sites: &[&Site]) {
+        let closed = Status::of(catalogue::SESSION_CLOSED, "Session is closed.");
+        self.session.close_at_rest(closed);
+        let asked = DeleteWorkerSessionRequest {
+            session_handle: self.session.handle().to_owned(),
+        };
+        for site in sites {
+            let call = incoming(&self.engine, asked.encode_to_vec());
+            if let Err(status) = worker::delete_session(&site.worker, &call) {
+                tracing::debug!(%status, "a worker could not be told");
+            }
+        }
+    }
+}
+
+impl Run {
+    /// Ends the step with `status`. Nothing happens if it is over.
+    pub fn cancel(&self, status: Status) {
+        self.0.cancel(status);
+    }
+}
+
+fn open_line(
+    engine: &Engine,
+    id: StepId,
+    site: &Site,
+    asked: CreateWorkerSessionRequest,
+) -> Result<Arc<Line>, Status> {
+    let call = |asked| worker::create_session(&site.worker, &incoming(engine, asked));
+    open_line_by(engine, id, site.worker.task(), asked, call)
+}
+
+/// What a worker is asked by a master on `engine`, as it comes over the control plane.
+fn incoming(engine: &Engine, payload: Vec<u8>) -> Incoming {
+    Incoming::within(
+        engine.task().to_string(),
+        engine.incarnation(),
+        payload,
+        PATIENCE,
+    )
+}
+
+/// What is asked here is answered before it could pass.
+const PATIENCE: Duration = Duration::from_secs(1);

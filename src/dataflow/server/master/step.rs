@@ -1,0 +1,231 @@
+//! A step that runs: its parts at the workers, what they say, and its end.
+//!
+//! Knows parts and outcomes. The first failure ends all other parts; the step is over when every part has answered, or
+//! its worker is known to be gone. Then it is cleaned up wherever it ran.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::plan::{Plan, from_worker};
+use super::session::MasterSession;
+use crate::server::runner::Outcome;
+use crate::server::value::Value;
+use rendez::ground::{Status, StatusGroup, StepId, Traceparent, catalogue};
+use rendez::memory::Tensor;
+
+/// Takes what a step has fetched, in order, or why it failed.
+pub(crate) type StepDone = Box<dyn FnOnce(Result<Vec<Value>, Status>) + Send>;
+
+/// A step that runs.
+pub(crate) struct RunningStep {
+    id: StepId,
+    session: Arc<MasterSession>,
+    plan: Arc<Plan>,
+    /// Its span, where its caller traces it; disabled otherwise.
+    span: tracing::Span,
+    /// It is cleaned up as soon as all parts have ended; a partial run is when it has been fetched from, too.
+    cleans_itself: bool,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// Parts that have not answered, and one more as long as not all are started.
+    left: usize,
+    group: StatusGroup,
+    fetched: Vec<Option<Value>>,
+    /// Why it was cancelled from outside.
+    cancelled: Option<Status>,
+    /// What the parts that have not ended are told.
+    stopping: Option<Status>,
+    done: Option<StepDone>,
+}
+
+impl RunningStep {
+    /// Runs a step. `done` is called once, by any thread, also before this returns; it does not block.
+    pub(super) fn start(
+        session: &Arc<MasterSession>,
+        plan: &Arc<Plan>,
+        (id, trace): (StepId, Option<Traceparent>),
+        feeds: Vec<Tensor>,
+        done: StepDone,
+    ) -> Arc<Self> {
+        let mut args: Option<Vec<_>> = Some(feeds.into_iter().map(Value::Tensor).collect());
+        let step = Arc::new(Self {
+            id,
+            session: Arc::clone(session),
+            plan: Arc::clone(plan),
+            span: trace.map_or_else(
+                tracing::Span::none,
+                |trace| tracing::debug_span!("step", step = %id, traceparent = %trace),
+            ),
+            cleans_itself: !plan.signature.is_partial,
+            state: Mutex::new(State {
+                left: plan.parts.len() + 1,
+                group: StatusGroup::default(),
+                fetched: vec![],
+                cancelled: None,
+                stopping: None,
+                done: Some(done),
+            }),
+        });
+        if let Err(status) = session.enter(&step) {
+            if let Some(done) = step.state().done.take() {
+                done(Err(status));
+            }
+            return step;
+        }
+        let span = step.span.clone();
+        let in_span = span.enter();
+        for (index, part) in plan.parts.iter().enumerate() {
+            let is_here = part.link.is_here();
+            let args = args.take_if(|_| is_here).unwrap_or_default();
+            let told = Arc::clone(&step);
+            let done = Box::new(move |outcome| told.part_done(index, outcome));
+            part.link.run(&part.graph, (id, trace), args, done);
+        }
+        drop(in_span);
+        let mut state = step.state();
+        state.left -= 1;
+        let (stopping, is_over) = (state.stopping.clone(), state.left == 0);
+        drop(state);
+        if is_over {
+            step.finish();
+        } else if let Some(status) = stopping {
+            // A part that was started after the stop has not heard it.
+            step.stop(&status);
+        }
+        step
+    }
+
+    /// Its number.
+    pub(super) const fn id(&self) -> StepId {
+        self.id
+    }
+
+    /// Ends the step with `status`. Nothing happens if it is over.
+    pub(crate) fn cancel(&self, status: Status) {
+        let mut state = self.state();
+        if state.left == 0 || state.cancelled.is_some() {
+            return;
+        }
+        state.cancelled = Some(status.clone());
+        let stopping = status.derived();
+        state.stopping.get_or_insert_with(|| stopping.clone());
+        drop(state);
+        self.stop(&stopping);
+    }
+
+    /// The step is over: what is left of it goes, wherever it ran.
+    pub(super) fn cleanup(&self) {
+        if mutant!("steps_not_cleaned_up") {
+            return;
+        }
+        self.plan
+            .parts
+            .iter()
+            .for_each(|part| part.link.cleanup(self.id));
+    }
+
+    fn stop(&self, status: &Status) {
+        self.plan
+            .parts
+            .iter()
+            .for_each(|part| part.link.cancel(self.id, status));
+    }
+
+    fn part_done(&self, index: usize, outcome: Outcome) {
+        let Some(part) = self.plan.parts.get(index) else {
+            return;
+        };
+        let mut state = self.state();
+        let mut stopping = None;
+        match outcome {
+            Ok(values) => {
+                state.group.add(Ok(()));
+                if part.link.is_here() {
+                    state.fetched = values;
+                }
+            }
+            Err(status) => {
+                let told = if self.session.is_distributed() {
+                    from_worker(&part.link.task().to_string(), &status)
+                } else {
+                    status
+                };
+                state.group.add(Err(told));
+                if state.stopping.is_none() {
+                    let status =
+                        Status::of(catalogue::STEP_ABORTED, "Stopping remaining executors.")
+                            .derived();
+                    state.stopping = Some(status.clone());
+                    stopping = Some(status);
+                }
+            }
+        }
+        state.left -= 1;
+        let is_over = state.left == 0;
+        drop(state);
+        if is_over {
+            self.finish();
+        } else if let Some(status) = stopping {
+            self.stop(&status);
+        }
+    }
+
+    /// All parts have ended.
+    fn finish(&self) {
+        let mut state = self.state();
+        let Some(done) = state.done.take() else {
+            return;
+        };
+        let outcome = match state.group.summary() {
+            Ok(()) => self.fetched(std::mem::take(&mut state.fetched)),
+            // A cancel that only followed from something else leaves it to the parts to say what that was.
+            Err(status) => {
+                let cancelled = state.cancelled.take().filter(|why| !why.is_derived());
+                // If every failure only followed from another, the first cause is not known here.
+                let told = || Status::new(status.code(), status.reason(), status.message());
+                Err(cancelled.unwrap_or_else(told))
+            }
+        };
+        drop(state);
+        if !self.span.is_none() {
+            let failed = outcome.as_ref().err().map(tracing::field::display);
+            tracing::debug!(parent: &self.span, failed, "a step that is traced is over");
+        }
+        if self.cleans_itself {
+            self.cleanup();
+        }
+        self.session.leave(self.id);
+        done(outcome);
+    }
+
+    fn fetched(&self, mut values: Vec<Option<Value>>) -> Result<Vec<Value>, Status> {
+        if self.plan.signature.is_partial {
+            return Ok(vec![]);
+        }
+        let fetches = &self.plan.signature.fetches;
+        let fetched = fetches.iter().enumerate().map(|(index, fetch)| {
+            let value = values.get_mut(index).and_then(Option::take);
+            value.ok_or_else(|| dead(fetch))
+        });
+        fetched.collect()
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What is said of a fetch that is dead.
+pub(super) fn dead(fetch: &str) -> Status {
+    let message = format!("The tensor returned for {fetch} was not valid.");
+    Status::of(catalogue::FETCH_DEAD, message)
+}
+
+impl std::fmt::Debug for RunningStep {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RunningStep")
+            .field("id", &self.id)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,286 @@
+//! Server: one task of a cluster, from its description to a clean end.
+//!
+//! Floor 6. Knows the cluster, the engine and how protocols are spelled; not how the cluster was resolved, and nothing
+//! of what travels. States, texts and codes are those of TensorFlow's server, which lacks a clean stop.
+//!
+//! ```text
+//!   new ── start ──▶ started ── stop ──▶ stopped        stop of a new server goes there at once
+//! ```
+//!
+//! | file | |
+//! |---|---|
+//! | `builder.rs` | what a server is made of, checked before anything is started |
+//! | `protocol.rs` | the registry of protocols, with the spellings of other systems |
+//! | `join.rs` | how ranks that know only their root learn of each other |
+//! | `session/` | how programs run graphs: by a master in this process, or in another |
+//! | `master/`, `worker/` | the master takes graphs and has them run, workers run their parts |
+//! | `line/` | questions and answers between two tasks, as values of the engine |
+//! | `runtime.rs`, `runner.rs`, `executing.rs` | how master, worker and executor are put together |
+//! | `errands.rs`, `wait.rs` | threads for what blocks, and how one waits for another |
+//! | `kernels/` | what computes a node's outputs |
+//! | `operations.rs` | which operations a task runs: the standard ones, and one's own |
+//! | `executor/` | runs registered parts of graphs |
+//! | `value.rs`, `variables.rs` | what flows along edges, and what outlives a step |
+//! | `protos.rs` | tensors as TensorFlow's messages |
+
+mod builder;
+mod errands;
+mod executing;
+pub mod executor;
+pub mod files;
+mod join;
+pub mod kernels;
+mod line;
+mod master;
+mod operations;
+mod protocol;
+pub mod protos;
+mod runner;
+mod runtime;
+mod session;
+pub mod value;
+pub mod variables;
+mod wait;
+mod worker;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+pub use builder::Builder;
+pub use master::solo;
+pub use operations::Operations;
+pub use protocol::Protocol;
+pub use session::{Callable, PartialRun, Session, StepOptions};
+
+use rendez::cluster::{ClusterSpec, HostPort, Membership};
+use rendez::control::Services;
+use rendez::engine::{Config, Engine};
+use rendez::ground::{Code, Status, TaskName, catalogue};
+use runtime::{Means, Place, Runtime};
+
+/// One task of a cluster. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Server {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    config: Config,
+    task: TaskName,
+    membership: Membership,
+    protocol: Protocol,
+    idle: Option<Duration>,
+    operations: Operations,
+    services: Services,
+    stage: Mutex<Stage>,
+    changed: Condvar,
+}
+
+/// Where a server is in its life, and what it has there.
+#[derive(Clone, Debug)]
+enum Stage {
+    New,
+    Started {
+        engine: Engine,
+        spec: ClusterSpec,
+        runtime: Arc<Runtime>,
+    },
+    Stopped,
+}
+
+/// What a server keeps for sessions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Load {
+    /// Sessions of its master.
+    pub sessions: usize,
+    /// Sessions that masters have at its worker.
+    pub worker_sessions: usize,
+    /// Steps of those that are not cleaned up.
+    pub steps: usize,
+}
+
+/// Where a server is in its life.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// Made, not started.
+    New,
+    /// Its engine runs.
+    Started,
+    /// Over: it cannot be started again.
+    Stopped,
+}
+
+impl Server {
+    /// Begins a server.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// Starts the engine, and learns of the other tasks. Nothing happens if it runs already.
+    ///
+    /// With a cluster that is known this is done as soon as the task listens: peers may come up in any order, at any
+    /// time. Ranks of a rooted cluster wait for each other here.
+    ///
+    /// # Errors
+    /// `FailedPrecondition` after [`Server::stop`]; what [`Engine::start`] names; `Unavailable` names the ranks that
+    /// did not come in time.
+    pub fn start(&self) -> Result<(), Status> {
+        let mut stage = self.stage();
+        match &*stage {
+            Stage::Started { .. } => {
+                tracing::info!(task = %self.inner.task, "the server is started already");
+                return Ok(());
+            }
+            Stage::Stopped => {
+                return Err(Status::new(
+                    Code::FailedPrecondition,
+                    catalogue::SERVER_STOPPED,
+                    "Server has stopped.",
+                ));
+            }
+            Stage::New => {}
+        }
+        let place = Place::default();
+        let services = place.services().and(self.inner.services.clone());
+        let engine = Engine::start_with(self.inner.config.clone(), services)?;
+        let spec = match &self.inner.membership {
+            Membership::Known(spec) => spec.clone(),
+            Membership::Rooted { root, rank, size } => {
+                let patience = self.inner.config.connect_timeout;
+                join::join(&engine, root, *rank, *size, patience)?
+            }
+        };
+        let patience = self.inner.config.connect_timeout;
+        let means = Means {
+            operations: self.inner.operations.clone(),
+            idle: self.inner.idle,
+            patience,
+        };
+        let runtime = Runtime::start(&engine, spec.clone(), means, &place)?;
+        *stage = Stage::Started {
+            engine,
+            spec,
+            runtime,
+        };
+        Ok(())
+    }
+
+    /// Stops in good order: what is on its way may leave until `deadline` has passed, then everything that still waits
+    /// hears so. The deadline is that of the settings if none is given. Nothing happens if it has stopped already.
+    pub fn stop(&self, deadline: Option<Duration>) {
+        let stage = std::mem::replace(&mut *self.stage(), Stage::Stopped);
+        if let Stage::Started {
+            engine, runtime, ..
+        } = stage
+        {
+            runtime.stop();
+            engine.shutdown(deadline.unwrap_or(self.inner.config.drain_timeout));
+        }
+        self.inner.changed.notify_all();
+    }
+
+    /// Waits until the server is stopped.
+    pub fn join(&self) {
+        let mut stage = self.stage();
+        while !matches!(*stage, Stage::Stopped) {
+            let waited = self.inner.changed.wait(stage);
+            stage = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Where it is in its life.
+    #[must_use]
+    pub fn state(&self) -> State {
+        match *self.stage() {
+            Stage::New => State::New,
+            Stage::Started { .. } => State::Started,
+            Stage::Stopped => State::Stopped,
+        }
+    }
+
+    /// The engine, while it runs.
+    ///
+    /// # Errors
+    /// `FailedPrecondition` before [`Server::start`] and after [`Server::stop`].
+    pub fn engine(&self) -> Result<Engine, Status> {
+        Ok(self.runtime()?.engine().clone())
+    }
+
+    /// What it keeps for sessions, while it runs.
+    ///
+    /// # Errors
+    /// As [`Server::engine`].
+    pub fn load(&self) -> Result<Load, Status> {
+        let runtime = self.runtime()?;
+        let (worker_sessions, steps) = runtime.worker().load();
+        Ok(Load {
+            sessions: runtime.master().session_count(),
+            worker_sessions,
+            steps,
+        })
+    }
+
+    /// What runs graphs here, while the server runs.
+    fn runtime(&self) -> Result<Arc<Runtime>, Status> {
+        let message = match &*self.stage() {
+            Stage::Started { runtime, .. } => return Ok(Arc::clone(runtime)),
+            Stage::New => "Server has not been started.",
+            Stage::Stopped => "Server has stopped.",
+        };
+        Err(Status::new(
+            Code::FailedPrecondition,
+            catalogue::SERVER_STOPPED,
+            message,
+        ))
+    }
+
+    /// All tasks of the cluster: as it was given, or, of a rooted one, as it was learnt; empty before that.
+    #[must_use]
+    pub fn cluster(&self) -> ClusterSpec {
+        match (&*self.stage(), &self.inner.membership) {
+            (Stage::Started { spec, .. }, _) | (_, Membership::Known(spec)) => spec.clone(),
+            _ => ClusterSpec::default(),
+        }
+    }
+
+    /// Which task it is.
+    #[must_use]
+    pub fn task(&self) -> &TaskName {
+        &self.inner.task
+    }
+
+    /// How it reaches its peers.
+    #[must_use]
+    pub fn protocol(&self) -> Protocol {
+        self.inner.protocol
+    }
+
+    /// What a client connects to: `rendez://host:port`, with the port it got. `None` unless it runs and listens for
+    /// other machines.
+    #[must_use]
+    pub fn target(&self) -> Option<String> {
+        let engine = self.engine().ok()?;
+        engine
+            .tcp_address()
+            .map(|address| format!("rendez://{address}"))
+    }
+
+    fn stage(&self) -> std::sync::MutexGuard<'_, Stage> {
+        self.inner
+            .stage
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The address as the control plane has it.
+pub fn dialled(address: &HostPort) -> rendez::control::Address {
+    rendez::control::Address::Tcp {
+        host: address.host().to_owned(),
+        port: address.port(),
+    }
+}

@@ -1,0 +1,200 @@
+//! Messages of every type come back as they went, and hostile ones are refused.
+
+use super::*;
+use proptest::prelude::*;
+use prost::Message;
+use rendez::memory::{ArenaConfig, ArenaId, Pool};
+
+fn read_back(message: &TensorProto) -> Result<Tensor, Status> {
+    let mut pool = Pool::new(
+        ArenaId(0),
+        ArenaConfig {
+            bytes_max: 64 << 20,
+            ..ArenaConfig::default()
+        },
+    );
+    let pool = pool.as_mut().expect("an arena");
+    read(message, |meta| {
+        let mut room = pool.builder(meta)?;
+        room.bytes_mut().fill(0xff);
+        Ok(room)
+    })
+}
+
+fn message(base: DataType, dims: &[i64]) -> TensorProto {
+    let dim = |&size: &i64| Dim {
+        size,
+        name: String::new(),
+    };
+    TensorProto {
+        dtype: base as i32,
+        tensor_shape: Some(TensorShapeProto {
+            dim: dims.iter().map(dim).collect(),
+            unknown_rank: false,
+        }),
+        ..TensorProto::default()
+    }
+}
+
+#[test]
+fn what_is_written_is_read() {
+    for &dtype in DType::ALL {
+        let shape = Shape::new(&[2, 3]).expect("a shape");
+        let tensor = match dtype.size() {
+            Some(size) => {
+                // A truth value is 0 or 1.
+                let most = if dtype == DType::Bool { 1 } else { u8::MAX };
+                let bytes: Vec<u8> = (0..size as u8 * 6).map(|at| at & most).collect();
+                Tensor::from_bytes(TensorMeta { dtype, shape }, bytes.into())
+            }
+            None => Tensor::from_strings(&["", "a", "bc", "def", "\u{e9}", "x"], shape),
+        };
+        let tensor = tensor.expect("a tensor");
+        let message = write(&tensor).expect("a message");
+        let back = read_back(&message).expect("a tensor");
+        assert_eq!(
+            (back.meta(), back.bytes()),
+            (tensor.meta(), tensor.bytes()),
+            "{dtype}"
+        );
+    }
+}
+
+#[test]
+fn the_last_element_fills_the_shape_and_none_is_zero() {
+    let floats = TensorProto {
+        float_val: vec![1.0, 2.0],
+        ..message(DataType::DtFloat, &[4])
+    };
+    assert_eq!(
+        read_back(&floats).expect("a tensor").as_slice::<f32>(),
+        Ok(&[1., 2., 2., 2.][..])
+    );
+    let zeros = message(DataType::DtInt64, &[3]);
+    assert_eq!(
+        read_back(&zeros).expect("a tensor").as_slice::<i64>(),
+        Ok(&[0i64; 3][..])
+    );
+    let strings = TensorProto {
+        string_val: vec![b"a".to_vec(), b"b".to_vec()],
+        ..message(DataType::DtString, &[3])
+    };
+    let strings = read_back(&strings).expect("a tensor");
+    let strings: Vec<_> = strings
+        .strings()
+        .expect("strings")
+        .iter()
+        .map(<[u8]>::to_vec)
+        .collect();
+    assert_eq!(strings, [b"a", b"b", b"b"]);
+    let bytes = TensorProto {
+        int_val: vec![-1, 300],
+        ..message(DataType::DtUint8, &[2])
+    };
+    assert_eq!(
+        read_back(&bytes).expect("a tensor").host().unwrap(),
+        [255, 44]
+    );
+    let halves = TensorProto {
+        half_val: vec![0x3c00],
+        ..message(DataType::DtHalf, &[])
+    };
+    assert_eq!(
+        read_back(&halves).expect("a tensor").as_slice::<f16>(),
+        Ok(&[f16::ONE][..])
+    );
+    let truths = TensorProto {
+        bool_val: vec![true],
+        ..message(DataType::DtBool, &[2])
+    };
+    assert_eq!(
+        read_back(&truths).expect("a tensor").host().unwrap(),
+        [1, 1]
+    );
+    let complex = TensorProto {
+        scomplex_val: vec![1.0, -2.0],
+        ..message(DataType::DtComplex64, &[])
+    };
+    let complex = read_back(&complex).expect("a tensor");
+    assert_eq!(
+        complex.as_slice::<Complex<f32>>(),
+        Ok(&[Complex::new(1.0, -2.0)][..])
+    );
+}
+
+#[test]
+fn strings_may_be_packed() {
+    let packed = TensorProto {
+        tensor_content: b"\x01\x00\x03abcd".to_vec(),
+        ..message(DataType::DtString, &[3])
+    };
+    let tensor = read_back(&packed).expect("three strings");
+    let items: Vec<_> = tensor
+        .strings()
+        .expect("strings")
+        .iter()
+        .map(<[u8]>::to_vec)
+        .collect();
+    assert_eq!(items, [b"a".to_vec(), b"".to_vec(), b"bcd".to_vec()]);
+}
+
+#[test]
+fn hostile_messages_are_refused_before_memory_is_taken() {
+    let mut hostile = vec![
+        message(DataType::DtInvalid, &[1]),
+        message(DataType::DtResource, &[1]),
+        TensorProto {
+            dtype: 999,
+            ..message(DataType::DtFloat, &[])
+        },
+        message(DataType::DtFloat, &[-1]),
+        message(DataType::DtFloat, &[-7]),
+        message(DataType::DtFloat, &[1 << 40, 1 << 40]),
+        message(DataType::DtFloat, &[1 << 61]),
+        message(DataType::DtFloat, &[1; 9]),
+        TensorProto {
+            float_val: vec![1.0; 3],
+            ..message(DataType::DtFloat, &[2])
+        },
+        TensorProto {
+            tensor_content: vec![0; 7],
+            ..message(DataType::DtFloat, &[2])
+        },
+        TensorProto {
+            tensor_content: vec![0; 7],
+            ..message(DataType::DtString, &[9])
+        },
+        TensorProto {
+            tensor_content: vec![0xff; 12],
+            ..message(DataType::DtString, &[1])
+        },
+        TensorProto {
+            tensor_content: vec![1, b'a', b'b'],
+            ..message(DataType::DtString, &[1])
+        },
+        TensorProto {
+            string_val: vec![vec![0; 1000]],
+            ..message(DataType::DtString, &[1 << 50])
+        },
+        message(DataType::DtString, &[1 << 60]),
+    ];
+    let mut unknown = message(DataType::DtFloat, &[]);
+    unknown.tensor_shape = Some(TensorShapeProto {
+        unknown_rank: true,
+        dim: vec![],
+    });
+    hostile.push(unknown);
+    for message in hostile {
+        let status = read_back(&message).expect_err("it is refused");
+        assert_eq!(status.reason(), catalogue::TENSOR_MALFORMED, "{message:?}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_can_do_harm(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
+        if let Ok(message) = TensorProto::decode(bytes.as_slice()) {
+            let _ = read_back(&message);
+        }
+    }
+}

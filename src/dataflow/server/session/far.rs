@@ -1,0 +1,326 @@
+//! Far: a session with a master of another process, over a line.
+//!
+//! Knows an engine of its own, which is an observer of the cluster: it serves no task, and its name fits every cluster.
+//! Graphs, feeds and what is fetched travel as tensors.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use prost::Message;
+
+use super::{Manner, Way, late};
+use crate::server::line::{Letter, Line, of_bytes};
+use crate::server::master::{
+    self, ABANDON, CLOSE, CREATE, EXTEND, GIVE_UP, LIST_DEVICES, MAKE_CALLABLE, OPEN_LINE,
+    PARTIAL_RUN, PARTIAL_RUN_SETUP, RELEASE_CALLABLE, RESET, RUN, RUN_CALLABLE, Signature,
+};
+use crate::server::wait::Waiter;
+use rendez::control::{Address, read_answer};
+use rendez::engine::{Config, Engine, OBSERVER_JOB};
+use rendez::ground::{Incarnation, Status, Traceparent, catalogue};
+use rendez::memory::Tensor;
+use rendez_proto::services::{GiveUpRequest, OpenLineRequest, OpenLineResponse};
+use rendez_proto::tensorflow::{
+    CallableOptions, CloseSessionRequest, ConfigProto, CreateSessionRequest, CreateSessionResponse,
+    DeviceAttributes, ExtendSessionRequest, ExtendSessionResponse, GraphDef, ListDevicesRequest,
+    ListDevicesResponse, MakeCallableRequest, MakeCallableResponse, PartialRunSetupRequest,
+    PartialRunSetupResponse, ReleaseCallableRequest, ResetRequest, RunCallableRequest, RunOptions,
+    RunStepRequest,
+};
+
+/// What a target may begin with.
+const SCHEMES: [&str; 2] = ["rendez://", "grpc://"];
+/// Numbers that clients draw theirs from: enough that those of one cluster seldom meet, and few enough that a task
+/// which keeps something for every name it has heard of keeps little.
+const NAMES: u64 = 1024;
+/// How often a client takes another number when its own is taken.
+const ATTEMPTS: u32 = 8;
+/// How long an engine of our own may take to end.
+const END: Duration = Duration::from_millis(100);
+
+/// A master in another process.
+#[derive(Debug)]
+pub(super) struct Far {
+    engine: Engine,
+    line: Arc<Line>,
+}
+
+impl Far {
+    /// Connects to the master that listens at `target`.
+    pub(super) fn connect(target: &str, config: Config) -> Result<Self, Status> {
+        let scheme = SCHEMES
+            .iter()
+            .find_map(|scheme| target.strip_prefix(scheme));
+        let address = scheme.unwrap_or(target).parse::<Address>();
+        let address =
+            address.map_err(|error| Status::of(catalogue::CONTROL_ADDRESS, error.to_string()))?;
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            let connected = Self::attempt(&address, config.clone());
+            let is_taken = |status: &Status| status.reason() == catalogue::PEER_DUPLICATE_NAME;
+            if attempt == ATTEMPTS || !connected.as_ref().is_err_and(is_taken) {
+                return connected;
+            }
+        }
+    }
+
+    fn attempt(address: &Address, mut config: Config) -> Result<Self, Status> {
+        let number = master::draw()?.0 % NAMES;
+        config.task = format!("/job:{OBSERVER_JOB}/task:{number}");
+        config.listen = None;
+        config.peers.clear();
+        config.known.clear();
+        (config.closed, config.epoch) = (false, None);
+        if config.shards == 0 {
+            (config.shards, config.share_cores) = (1, true);
+        }
+        let patience = config.connect_timeout;
+        let engine = Engine::start(config)?;
+        let connected = Self::on(&engine, address, patience);
+        if connected.is_err() {
+            engine.shutdown(END);
+        }
+        connected
+    }
+
+    fn on(engine: &Engine, address: &Address, patience: Duration) -> Result<Self, Status> {
+        let until = Instant::now() + patience;
+        let task = engine.who_listens(address, patience).map_err(|status| {
+            let message = format!("no master answers at {address}: {}", status.message());
+            Status::new(status.code(), status.reason(), message)
+        })?;
+        engine.add_peer(task.clone(), address.clone());
+        engine.connect(&task);
+        let id = master::draw()?;
+        let line = Line::open(engine, id, &task, || {
+            let asked = OpenLineRequest { line: id.0 }.encode_to_vec();
+            let left = until.saturating_duration_since(Instant::now());
+            let left = left.max(Duration::from_secs(1));
+            let answer = engine.call(&task, OPEN_LINE, &asked, left)?;
+            let answer: OpenLineResponse = read_answer(&task, &answer)?;
+            Ok(Incarnation(answer.incarnation))
+        })?;
+        Ok(Self {
+            engine: engine.clone(),
+            line,
+        })
+    }
+
+    /// Asks, and waits for the answer.
+    fn ask(
+        &self,
+        method: u32,
+        asked: &impl Message,
+        tensors: Vec<Tensor>,
+    ) -> Result<Letter, Status> {
+        self.ask_until(method, asked, tensors, None)
+    }
+
+    fn ask_until(
+        &self,
+        method: u32,
+        asked: &impl Message,
+        tensors: Vec<Tensor>,
+        deadline: Option<Instant>,
+    ) -> Result<Letter, Status> {
+        let waiter = Waiter::new();
+        let told = waiter.clone();
+        let letter = Letter {
+            body: asked.encode_to_vec(),
+            tensors,
+        };
+        let number = self
+            .line
+            .ask(method, letter, move |outcome| told.tell(outcome));
+        waiter.wait(deadline).unwrap_or_else(|| {
+            let given_up = GiveUpRequest { number }.encode_to_vec();
+            if let Err(status) = self.line.tell(GIVE_UP, given_up) {
+                tracing::debug!(%status, "a step that came too late could not be given up");
+            }
+            Err(late())
+        })
+    }
+
+    fn tell(&self, method: u32, told: &impl Message) {
+        if let Err(status) = self.line.tell(method, told.encode_to_vec()) {
+            tracing::debug!(%status, "the master could not be told");
+        }
+    }
+}
+
+impl Way for Far {
+    fn create(&self, graph: GraphDef, config: &ConfigProto) -> Result<(String, i64), Status> {
+        let asked = CreateSessionRequest {
+            config: Some(config.clone()),
+            target: String::new(),
+        };
+        let graph = of_bytes(graph.encode_to_vec())?;
+        let answer: CreateSessionResponse = read(&self.ask(CREATE, &asked, vec![graph])?)?;
+        Ok((answer.session_handle, answer.graph_version))
+    }
+
+    fn extend(&self, session: &str, graph: GraphDef, version: i64) -> Result<i64, Status> {
+        let asked = ExtendSessionRequest {
+            session_handle: session.to_owned(),
+            current_graph_version: version,
+        };
+        let graph = of_bytes(graph.encode_to_vec())?;
+        let answer: ExtendSessionResponse = read(&self.ask(EXTEND, &asked, vec![graph])?)?;
+        Ok(answer.new_graph_version)
+    }
+
+    fn run(
+        &self,
+        session: &str,
+        signature: Signature,
+        feeds: Vec<Tensor>,
+        Manner { deadline, trace }: Manner,
+    ) -> Result<Vec<Tensor>, Status> {
+        let asked = RunStepRequest {
+            session_handle: session.to_owned(),
+            fetch: signature.fetches,
+            target: signature.targets,
+            feed: signature.feeds,
+            options: options(trace),
+            ..RunStepRequest::default()
+        };
+        Ok(self.ask_until(RUN, &asked, feeds, deadline)?.tensors)
+    }
+
+    fn make_callable(&self, session: &str, signature: Signature) -> Result<i64, Status> {
+        let asked = MakeCallableRequest {
+            session_handle: session.to_owned(),
+            options: Some(CallableOptions {
+                feed: signature.feeds,
+                fetch: signature.fetches,
+                target: signature.targets,
+                run_options: None,
+            }),
+        };
+        let answer: MakeCallableResponse = read(&self.ask(MAKE_CALLABLE, &asked, vec![])?)?;
+        Ok(answer.handle)
+    }
+
+    fn run_callable(
+        &self,
+        session: &str,
+        callable: i64,
+        feeds: Vec<Tensor>,
+        Manner { deadline, trace }: Manner,
+    ) -> Result<Vec<Tensor>, Status> {
+        let asked = RunCallableRequest {
+            session_handle: session.to_owned(),
+            handle: callable,
+            options: options(trace),
+        };
+        Ok(self
+            .ask_until(RUN_CALLABLE, &asked, feeds, deadline)?
+            .tensors)
+    }
+
+    fn release_callable(&self, session: &str, callable: i64) {
+        let told = ReleaseCallableRequest {
+            session_handle: session.to_owned(),
+            handle: callable,
+        };
+        self.tell(RELEASE_CALLABLE, &told);
+    }
+
+    fn set_up(&self, session: &str, signature: Signature) -> Result<String, Status> {
+        let asked = PartialRunSetupRequest {
+            session_handle: session.to_owned(),
+            feed: signature.feeds,
+            fetch: signature.fetches,
+            target: signature.targets,
+        };
+        let answer: PartialRunSetupResponse =
+            read(&self.ask(PARTIAL_RUN_SETUP, &asked, vec![])?)?;
+        Ok(answer.partial_run_handle)
+    }
+
+    fn run_partial(
+        &self,
+        session: &str,
+        partial_run: &str,
+        feeds: Vec<(String, Tensor)>,
+        fetches: Vec<String>,
+        deadline: Option<Instant>,
+    ) -> Result<Vec<Tensor>, Status> {
+        let (feed, feeds): (Vec<_>, _) = feeds.into_iter().unzip();
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let options = left.map(|left| RunOptions {
+            timeout_in_ms: i64::try_from(left.as_millis()).unwrap_or(i64::MAX).max(1),
+            ..RunOptions::default()
+        });
+        let asked = RunStepRequest {
+            session_handle: session.to_owned(),
+            fetch: fetches,
+            options,
+            partial_run_handle: partial_run.to_owned(),
+            feed,
+            ..RunStepRequest::default()
+        };
+        // The master keeps the time of it; this end only makes sure.
+        let deadline = deadline.and_then(|deadline| deadline.checked_add(GRACE));
+        Ok(self
+            .ask_until(PARTIAL_RUN, &asked, feeds, deadline)?
+            .tensors)
+    }
+
+    fn abandon(&self, session: &str, partial_run: &str) {
+        let told = RunStepRequest {
+            session_handle: session.to_owned(),
+            partial_run_handle: partial_run.to_owned(),
+            ..RunStepRequest::default()
+        };
+        self.tell(ABANDON, &told);
+    }
+
+    fn devices(&self, session: Option<&str>) -> Result<Vec<DeviceAttributes>, Status> {
+        let asked = ListDevicesRequest {
+            session_handle: session.unwrap_or_default().to_owned(),
+        };
+        let answer: ListDevicesResponse = read(&self.ask(LIST_DEVICES, &asked, vec![])?)?;
+        let mut devices = answer.local_device;
+        devices.extend(answer.remote_device);
+        Ok(devices)
+    }
+
+    fn close(&self, session: &str) -> Result<(), Status> {
+        let asked = CloseSessionRequest {
+            session_handle: session.to_owned(),
+        };
+        self.ask(CLOSE, &asked, vec![]).map(drop)
+    }
+
+    fn reset(&self, containers: &[String]) -> Result<(), Status> {
+        let asked = ResetRequest {
+            container: containers.to_vec(),
+            device_filters: vec![],
+        };
+        self.ask(RESET, &asked, vec![]).map(drop)
+    }
+}
+
+/// What the master is told of a step whose client traces it.
+fn options(trace: Option<Traceparent>) -> Option<RunOptions> {
+    trace.map(|trace| RunOptions {
+        traceparent: trace.to_string(),
+        ..RunOptions::default()
+    })
+}
+
+/// How much later than the master the client of a partial run gives up.
+const GRACE: Duration = Duration::from_secs(1);
+
+impl Drop for Far {
+    fn drop(&mut self) {
+        self.line.close();
+        self.engine.shutdown(END);
+    }
+}
+
+fn read<M: Message + Default>(letter: &Letter) -> Result<M, Status> {
+    read_answer(&"the master", &letter.body)
+}

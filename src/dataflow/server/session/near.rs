@@ -1,0 +1,191 @@
+//! Near: a session with a master of this process, which is called and sent nothing.
+//!
+//! Knows runtimes; and, of a local one, the engine that goes with it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::{Manner, Way, late};
+use crate::server::master::{Master, MasterSession, Signature};
+use crate::server::operations::Operations;
+use crate::server::runtime::{Means, Place, Runtime};
+use crate::server::value::Value;
+use crate::server::wait::Waiter;
+use rendez::cluster::ClusterSpec;
+use rendez::engine::{Config, Engine};
+use rendez::ground::Status;
+use rendez::memory::Tensor;
+use rendez_proto::tensorflow::{ConfigProto, DeviceAttributes, GraphDef};
+
+/// A master of this process.
+#[derive(Debug)]
+pub(super) struct Near {
+    runtime: Arc<Runtime>,
+    /// Its engine is ours, and ends with us.
+    is_own: bool,
+}
+
+impl Near {
+    /// A master on an engine of its own.
+    pub(super) fn local(config: Config, operations: Operations) -> Result<Self, Status> {
+        let place = Place::default();
+        let patience = config.connect_timeout;
+        let engine = Engine::start_with(config, place.services())?;
+        let means = Means {
+            operations,
+            idle: None,
+            patience,
+        };
+        let runtime = Runtime::start(&engine, ClusterSpec::new(), means, &place)?;
+        Ok(Self {
+            runtime,
+            is_own: true,
+        })
+    }
+
+    /// The master of a server.
+    pub(super) const fn on(runtime: Arc<Runtime>) -> Self {
+        Self {
+            runtime,
+            is_own: false,
+        }
+    }
+
+    /// What runs it.
+    #[cfg(test)]
+    pub(super) const fn runtime(&self) -> &Arc<Runtime> {
+        &self.runtime
+    }
+
+    fn master(&self) -> &Master {
+        self.runtime.master()
+    }
+
+    fn session(&self, handle: &str) -> Result<Arc<MasterSession>, Status> {
+        self.master().session(handle)
+    }
+}
+
+impl Way for Near {
+    fn create(&self, graph: GraphDef, config: &ConfigProto) -> Result<(String, i64), Status> {
+        let (session, version) = self.master().create_session(graph, config.clone())?;
+        Ok((session.handle().to_owned(), version))
+    }
+
+    fn extend(&self, session: &str, graph: GraphDef, version: i64) -> Result<i64, Status> {
+        self.master().extend_session(session, graph, version)
+    }
+
+    fn run(
+        &self,
+        session: &str,
+        signature: Signature,
+        feeds: Vec<Tensor>,
+        Manner { deadline, trace }: Manner,
+    ) -> Result<Vec<Tensor>, Status> {
+        let session = self.session(session)?;
+        let plan = self.master().plan(&session, &signature)?;
+        let waiter = Waiter::new();
+        let told = waiter.clone();
+        let done = Box::new(move |outcome: Result<Vec<Value>, Status>| told.tell(outcome));
+        let step = self.master().run(&session, &plan, trace, feeds, done);
+        match waiter.wait(deadline) {
+            Some(outcome) => tensors(&outcome?),
+            None => {
+                // It ends by itself; the caller need not wait for that.
+                step.iter().for_each(|step| step.cancel(late()));
+                Err(late())
+            }
+        }
+    }
+
+    fn make_callable(&self, session: &str, signature: Signature) -> Result<i64, Status> {
+        self.master()
+            .make_callable(&*self.session(session)?, &signature)
+    }
+
+    fn run_callable(
+        &self,
+        session: &str,
+        callable: i64,
+        feeds: Vec<Tensor>,
+        Manner { deadline, trace }: Manner,
+    ) -> Result<Vec<Tensor>, Status> {
+        let session = self.session(session)?;
+        let plan = self.master().callable(&session, callable)?;
+        let waiter = Waiter::new();
+        let told = waiter.clone();
+        let done = Box::new(move |outcome: Result<Vec<Value>, Status>| told.tell(outcome));
+        let step = self.master().run(&session, &plan, trace, feeds, done);
+        match waiter.wait(deadline) {
+            Some(outcome) => tensors(&outcome?),
+            None => {
+                step.iter().for_each(|step| step.cancel(late()));
+                Err(late())
+            }
+        }
+    }
+
+    fn release_callable(&self, session: &str, callable: i64) {
+        let released = self
+            .session(session)
+            .and_then(|session| self.master().release_callable(&session, callable));
+        if let Err(status) = released {
+            tracing::debug!(%status, "a callable was gone already");
+        }
+    }
+
+    fn set_up(&self, session: &str, signature: Signature) -> Result<String, Status> {
+        self.master().set_up(&self.session(session)?, signature)
+    }
+
+    fn run_partial(
+        &self,
+        session: &str,
+        partial_run: &str,
+        feeds: Vec<(String, Tensor)>,
+        fetches: Vec<String>,
+        deadline: Option<Instant>,
+    ) -> Result<Vec<Tensor>, Status> {
+        let session = self.session(session)?;
+        self.master()
+            .run_partial(&session, partial_run, feeds, &fetches, deadline)
+    }
+
+    fn abandon(&self, session: &str, partial_run: &str) {
+        if let Ok(session) = self.session(session) {
+            self.master().abandon(&session, partial_run);
+        }
+    }
+
+    fn devices(&self, session: Option<&str>) -> Result<Vec<DeviceAttributes>, Status> {
+        let (mut own, others) = self.master().list_devices(session)?;
+        own.extend(others);
+        Ok(own)
+    }
+
+    fn close(&self, session: &str) -> Result<(), Status> {
+        self.master().close_session(session)
+    }
+
+    fn reset(&self, containers: &[String]) -> Result<(), Status> {
+        self.master().reset(containers, &[])
+    }
+}
+
+/// How long an engine of our own may take to end.
+const END: Duration = Duration::from_millis(100);
+
+impl Drop for Near {
+    fn drop(&mut self) {
+        if self.is_own {
+            self.runtime.stop();
+            self.runtime.engine().shutdown(END);
+        }
+    }
+}
+
+/// What was fetched: of a variable its content.
+fn tensors(values: &[Value]) -> Result<Vec<Tensor>, Status> {
+    values.iter().map(Value::tensor).collect()
+}

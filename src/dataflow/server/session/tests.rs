@@ -1,0 +1,392 @@
+//! Sessions in one process: their life, their texts, and steps of all kinds.
+
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::graph::{Builder, NodeBuilder, Ops, Output, floats};
+use rendez::ground::Shape;
+use rendez_proto::tensorflow::DataType;
+
+fn builder() -> Builder {
+    Builder::new(&Ops::standard())
+}
+
+fn def(graph: Builder) -> GraphDef {
+    graph.finish().expect("a graph").to_def()
+}
+
+fn placeholder(graph: &mut Builder, name: &str) -> Output {
+    let node: NodeBuilder<'_> = graph.node("Placeholder").name(name);
+    node.attr("dtype", DataType::DtFloat)
+        .build()
+        .expect("a placeholder")
+}
+
+fn binary(graph: &mut Builder, op: &str, name: &str, left: Output, right: Output) -> Output {
+    graph
+        .node(op)
+        .name(name)
+        .input(left)
+        .input(right)
+        .build()
+        .expect("a node")
+}
+
+fn row(values: &[f32]) -> Tensor {
+    let shape = Shape::row(values.len() as u64).expect("a row");
+    Tensor::from_vec(values.to_vec(), shape).expect("a tensor")
+}
+
+fn values(tensor: &Tensor) -> Vec<f32> {
+    tensor.as_slice::<f32>().expect("floats").to_vec()
+}
+
+/// `sum = x + y`, `product = sum * z`, where x, y and z are fed.
+fn arithmetic() -> GraphDef {
+    let mut graph = builder();
+    let [x, y, z] = ["x", "y", "z"].map(|name| placeholder(&mut graph, name));
+    let sum = binary(&mut graph, "AddV2", "sum", x, y);
+    binary(&mut graph, "Mul", "product", sum, z);
+    def(graph)
+}
+
+fn session(graph: GraphDef) -> Session {
+    let session = Session::local().expect("an engine");
+    session.create(graph).expect("a session");
+    session
+}
+
+#[test]
+fn a_constant_graph_is_run() {
+    let mut graph = builder();
+    let two = graph
+        .constant("two", floats(&[2], &[2.0, 3.0]))
+        .expect("a constant");
+    binary(&mut graph, "Mul", "four", two, two);
+    let session = session(def(graph));
+    let got = session.run(&[], &["four", "two:0"], &[]).unwrap();
+    assert_eq!(
+        (values(&got[0]), values(&got[1])),
+        (vec![4.0, 9.0], vec![2.0, 3.0])
+    );
+    assert!(session.run(&[], &[], &["four"]).unwrap().is_empty());
+}
+
+#[test]
+fn a_session_has_a_life_and_says_where_it_is_in_it() {
+    let session = Session::local().unwrap();
+    let early = session.run(&[], &["x"], &[]).unwrap_err();
+    assert_eq!(early.reason(), catalogue::SESSION_NONE);
+    assert_eq!(
+        session.devices().unwrap()[0].name,
+        "/job:localhost/replica:0/task:0/device:CPU:0"
+    );
+    // Extending what has no graph creates it.
+    session.extend(arithmetic()).unwrap();
+    assert_eq!(
+        session.create(arithmetic()).unwrap_err().reason(),
+        catalogue::SESSION_EXISTS
+    );
+    let again = session.extend(arithmetic()).unwrap_err();
+    assert_eq!(again.reason(), catalogue::GRAPH_NODE_EXISTS);
+    assert!(again.message().contains("'x'"), "{again}");
+    let callable = session.callable(&["x", "y"], &["sum"], &[]).unwrap();
+    session.close().unwrap();
+    session.close().unwrap();
+    let feeds = [("x", row(&[1.0])), ("y", row(&[2.0]))];
+    for late in [
+        session.run(&feeds, &["sum"], &[]).unwrap_err(),
+        callable.run(&[row(&[1.0]), row(&[2.0])]).unwrap_err(),
+        session.extend(arithmetic()).unwrap_err(),
+        session.create(arithmetic()).unwrap_err(),
+        session.devices().unwrap_err(),
+    ] {
+        assert_eq!(
+            (late.code(), late.message()),
+            (Code::FailedPrecondition, "Session is closed.")
+        );
+    }
+}
+
+#[test]
+fn feeds_and_fetches_are_checked_with_their_names() {
+    let session = session(arithmetic());
+    let (x, y) = (("x", row(&[1.0, 2.0])), ("y:0", row(&[3.0, 4.0])));
+    let got = session.run(&[x.clone(), y.clone()], &["sum"], &[]).unwrap();
+    assert_eq!(values(&got[0]), [4.0, 6.0]);
+    let refused = |feeds: &[(&str, Tensor)], fetches: &[&str], text: &str| {
+        let status = session.run(feeds, fetches, &[]).unwrap_err();
+        assert!(status.message().contains(text), "{status}");
+        status
+    };
+    refused(
+        std::slice::from_ref(&x),
+        &["absent"],
+        "FetchOutputs node absent: not found",
+    );
+    refused(
+        &[("absent", row(&[1.0]))],
+        &["sum"],
+        "unable to find feed output absent",
+    );
+    refused(
+        &[],
+        &[],
+        "Must specify at least one target to fetch or execute.",
+    );
+    let status = refused(
+        &[x.clone(), ("y", Tensor::scalar(1_i32))],
+        &["sum"],
+        "Cannot feed a tensor of i32 for 'y'",
+    );
+    assert_eq!(status.reason(), catalogue::FEED_UNFIT);
+    // What is not fed is named by the node that needed it.
+    refused(&[x], &["sum"], "y");
+}
+
+#[test]
+fn an_output_may_be_fetched_several_times() {
+    let session = session(arithmetic());
+    let feeds = [("x", row(&[1.0])), ("y", row(&[2.0])), ("z", row(&[3.0]))];
+    let fetches = ["sum", "product", "sum:0", "sum", "sum:00"];
+    let right = |got: &[Tensor]| {
+        let got: Vec<_> = got.iter().map(values).collect();
+        assert_eq!(got, [[3.0], [9.0], [3.0], [3.0], [3.0]]);
+    };
+    right(&session.run(&feeds, &fetches, &[]).unwrap());
+    let callable = session.callable(&["x", "y", "z"], &fetches, &[]).unwrap();
+    right(&callable.run(&feeds.map(|(_, tensor)| tensor)).unwrap());
+    // What is no output is refused as it is when it is asked for once.
+    for unknown in ["nobody", "sum:x", ""] {
+        let once = session.run(&[], &[unknown], &[]).unwrap_err();
+        let twice = session.run(&[], &[unknown, unknown], &[]).unwrap_err();
+        assert_eq!(once.to_string(), twice.to_string());
+    }
+}
+
+#[test]
+fn what_is_extended_sees_what_was_there() {
+    let session = session(arithmetic());
+    let feeds = [("x", row(&[1.0])), ("y", row(&[2.0]))];
+    session.run(&feeds, &["sum"], &[]).unwrap();
+    let mut more = rendez_proto::tensorflow::NodeDef {
+        name: "twice".into(),
+        op: "AddV2".into(),
+        input: vec!["sum".into(), "sum".into()],
+        ..Default::default()
+    };
+    crate::graph::attr::IntoAttr::into_attr(DataType::DtFloat)
+        .clone_into(more.attr.entry("T".into()).or_default());
+    let more = GraphDef {
+        node: vec![more],
+        ..GraphDef::default()
+    };
+    session.extend(more).unwrap();
+    let got = session.run(&feeds, &["twice", "sum"], &[]).unwrap();
+    assert_eq!((values(&got[0]), values(&got[1])), (vec![6.0], vec![3.0]));
+}
+
+#[test]
+fn a_callable_is_run_by_many_threads_at_once() {
+    let session = session(arithmetic());
+    let callable = session
+        .callable(&["x", "y", "z"], &["product", "sum"], &[])
+        .unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..4_u8 {
+            let callable = &callable;
+            scope.spawn(move || {
+                for round in 0..50_u8 {
+                    let (x, y) = (f32::from(thread), f32::from(round));
+                    let got = callable.run(&[row(&[x]), row(&[y]), row(&[2.0])]).unwrap();
+                    assert_eq!(values(&got[0]), [(x + y) * 2.0]);
+                    assert_eq!(values(&got[1]), [x + y]);
+                }
+            });
+        }
+    });
+    let missing = callable.run(&[row(&[1.0])]).unwrap_err();
+    assert_eq!(missing.message(), "2 feeds are missing: y, z");
+    let many = callable.run(&vec![row(&[1.0]); 4]).unwrap_err();
+    assert_eq!(many.reason(), catalogue::FEED_UNFIT);
+}
+
+#[test]
+fn a_partial_run_is_fed_and_fetched_piece_by_piece() {
+    let session = session(arithmetic());
+    let run = session
+        .partial_run(&["x", "y", "z"], &["sum", "product"], &[])
+        .unwrap();
+    let refused = |feeds: &[(&str, Tensor)], fetches: &[&str]| {
+        let status = run.run(feeds, fetches).unwrap_err();
+        assert_eq!(status.reason(), catalogue::PARTIAL_RUN);
+        status.message().to_owned()
+    };
+    assert_eq!(
+        refused(&[("x", row(&[1.0]))], &["sum"]),
+        "Fetch sum can't be computed from the feeds that have been fed so far."
+    );
+    assert_eq!(
+        refused(&[], &["x"]),
+        "The fetch x was not specified in partial_run_setup."
+    );
+    assert_eq!(
+        refused(&[("sum", row(&[1.0]))], &[]),
+        "The feed sum was not specified in partial_run_setup."
+    );
+    let got = run
+        .run(&[("x", row(&[1.0])), ("y", row(&[2.0]))], &["sum"])
+        .unwrap();
+    assert_eq!(values(&got[0]), [3.0]);
+    assert_eq!(
+        refused(&[("x", row(&[1.0]))], &[]),
+        "The feed x has already been fed."
+    );
+    assert_eq!(
+        refused(&[], &["sum"]),
+        "The fetch sum has already been fetched."
+    );
+    let got = run.run(&[("z", row(&[4.0]))], &["product"]).unwrap();
+    assert_eq!(values(&got[0]), [12.0]);
+    let over = run.run(&[], &["product"]).unwrap_err();
+    assert_eq!(over.reason(), catalogue::PARTIAL_RUN_NONE);
+    assert_eq!(
+        over.message(),
+        "Must run PartialRunSetup before performing partial runs."
+    );
+}
+
+#[test]
+fn a_partial_run_that_fails_tells_the_executors_failure() {
+    let session = session(arithmetic());
+    let run = session.partial_run(&["x", "y"], &["sum"], &[]).unwrap();
+    let status = run
+        .run(
+            &[("x", row(&[1.0, 2.0])), ("y", row(&[1.0, 2.0, 3.0]))],
+            &["sum"],
+        )
+        .unwrap_err();
+    assert_eq!(status.reason(), catalogue::KERNEL_INPUT, "{status}");
+    assert!(status.message().contains("sum"), "{status}");
+    assert!(!status.is_derived());
+}
+
+#[test]
+fn a_partial_run_that_is_given_up_leaves_nothing() {
+    let session = session(arithmetic());
+    let run = session.partial_run(&["x", "y"], &["sum"], &[]).unwrap();
+    run.run(&[("x", row(&[1.0]))], &[]).unwrap();
+    drop(run);
+    let late = session.partial_run(&["x", "y"], &["sum"], &[]).unwrap();
+    session.close().unwrap();
+    let status = late.run(&[("x", row(&[1.0]))], &[]).unwrap_err();
+    assert_eq!(status.reason(), catalogue::SESSION_CLOSED);
+}
+
+#[test]
+fn a_step_that_fails_names_the_node() {
+    let session = session(arithmetic());
+    let feeds = [("x", row(&[1.0, 2.0])), ("y", row(&[1.0, 2.0, 3.0]))];
+    let status = session.run(&feeds, &["sum"], &[]).unwrap_err();
+    assert_eq!(status.reason(), catalogue::KERNEL_INPUT);
+    assert!(
+        status.message().contains("sum") && !status.message().contains("From "),
+        "{status}"
+    );
+    // The next step is none the worse for it.
+    let feeds = [("x", row(&[1.0])), ("y", row(&[1.0]))];
+    assert_eq!(
+        values(&session.run(&feeds, &["sum"], &[]).unwrap()[0]),
+        [2.0]
+    );
+}
+
+#[test]
+fn settings_that_mean_nothing_here_are_refused() {
+    let pools = ConfigProto {
+        session_inter_op_thread_pool: vec![Default::default()],
+        ..ConfigProto::default()
+    };
+    let session = Session::local().unwrap().configured(pools).unwrap();
+    let status = session.create(arithmetic()).unwrap_err();
+    assert_eq!(
+        status.message(),
+        "Distributed session does not support session thread pool options."
+    );
+    assert_eq!(status.code(), Code::InvalidArgument);
+    let clone = session.clone();
+    assert!(session.configured(ConfigProto::default()).is_err());
+    drop(clone);
+}
+
+#[test]
+fn sessions_of_one_master_share_variables_unless_they_are_isolated() {
+    let variable = || {
+        let mut graph = builder();
+        let variable = graph
+            .node("VariableV2")
+            .name("v")
+            .attr("dtype", DataType::DtFloat);
+        let shape = crate::graph::PartialShape::known(&[]).to_proto();
+        let variable = variable.attr("shape", shape).build().unwrap();
+        let value = placeholder(&mut graph, "value");
+        binary(&mut graph, "Assign", "assign", variable, value);
+        def(graph)
+    };
+    let mut config = Config::new("/job:localhost/task:0");
+    (config.shards, config.share_cores, config.control) = (1, true, false);
+    let near = std::sync::Arc::new(near::Near::local(config, Operations::standard()).unwrap());
+    let way = |config: ConfigProto| {
+        let shared: Box<dyn Way> = Box::new(near::Near::on(std::sync::Arc::clone(near.runtime())));
+        let session = Session::new(shared).configured(config).unwrap();
+        session.create(variable()).unwrap();
+        session
+    };
+    let (first, second) = (way(ConfigProto::default()), way(ConfigProto::default()));
+    let isolated = ConfigProto {
+        isolate_session_state: true,
+        ..ConfigProto::default()
+    };
+    let alone = way(isolated);
+    first
+        .run(&[("value", Tensor::scalar(5.0_f32))], &[], &["assign"])
+        .unwrap();
+    assert_eq!(values(&second.run(&[], &["v"], &[]).unwrap()[0]), [5.0]);
+    let empty = alone.run(&[], &["v"], &[]).unwrap_err();
+    assert_eq!(empty.reason(), catalogue::VARIABLE_EMPTY, "{empty}");
+    // A reset closes all sessions, and takes the variables with it.
+    second.reset(&[]).unwrap();
+    let gone = first.run(&[], &["v"], &[]).unwrap_err();
+    assert_eq!(gone.reason(), catalogue::SESSION_UNKNOWN, "{gone}");
+    let third = way(ConfigProto::default());
+    let empty = third.run(&[], &["v"], &[]).unwrap_err();
+    assert_eq!(empty.reason(), catalogue::VARIABLE_EMPTY);
+}
+
+#[test]
+fn a_session_that_nobody_uses_is_closed() {
+    use crate::server::runtime::{Means, Place, Runtime};
+    let mut config = Config::new("/job:localhost/task:0");
+    (config.shards, config.share_cores, config.control) = (1, true, false);
+    let engine = rendez::engine::Engine::start(config).unwrap();
+    let place = Place::default();
+    let means = Means {
+        operations: Operations::standard(),
+        idle: Some(Duration::from_millis(50)),
+        patience: Duration::from_secs(1),
+    };
+    let runtime = Runtime::start(&engine, Default::default(), means, &place).unwrap();
+    let session = Session::new(Box::new(near::Near::on(std::sync::Arc::clone(&runtime))));
+    session.create(arithmetic()).unwrap();
+    let until = Instant::now() + Duration::from_secs(20);
+    while runtime.master().session_count() > 0 {
+        assert!(Instant::now() < until, "an idle session is closed");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let feeds = [("x", row(&[1.0])), ("y", row(&[1.0]))];
+    let status = session.run(&feeds, &["sum"], &[]).unwrap_err();
+    assert_eq!(status.reason(), catalogue::SESSION_UNKNOWN, "{status}");
+    assert_eq!(runtime.worker().load(), (0, 0));
+    runtime.stop();
+    engine.shutdown(Duration::from_millis(100));
+}

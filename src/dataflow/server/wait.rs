@@ -1,0 +1,81 @@
+//! Waiter: a place where one thread waits for what another will tell.
+//!
+//! Knows nothing of what is told. It looks for as long as waking up takes before it sleeps.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Instant;
+
+/// Looks before the thread sleeps: some 20 µs, as long as ending a sleep takes.
+const LOOKS: u32 = 2_000;
+/// Looks between two yields: the thread that tells may need this very core.
+const LOOKS_PER_YIELD: u32 = 32;
+
+/// Both ends of one telling. Clones are the same.
+pub(crate) struct Waiter<T>(Arc<Inner<T>>);
+
+struct Inner<T> {
+    is_told: AtomicBool,
+    what: Mutex<Option<T>>,
+    changed: Condvar,
+}
+
+impl<T> Waiter<T> {
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(Inner {
+            is_told: AtomicBool::new(false),
+            what: Mutex::new(None),
+            changed: Condvar::new(),
+        }))
+    }
+
+    /// Tells; the last one told counts.
+    pub(crate) fn tell(&self, what: T) {
+        *self.what() = Some(what);
+        self.0.is_told.store(true, Ordering::Release);
+        self.0.changed.notify_all();
+    }
+
+    /// Waits until it is told; `None` if that was not until `deadline`.
+    pub(crate) fn wait(&self, deadline: Option<Instant>) -> Option<T> {
+        for look in 1..=LOOKS {
+            if self.0.is_told.load(Ordering::Acquire) {
+                break;
+            }
+            std::hint::spin_loop();
+            if look.is_multiple_of(LOOKS_PER_YIELD) {
+                std::thread::yield_now();
+            }
+        }
+        let mut what = self.what();
+        loop {
+            if let Some(told) = what.take() {
+                return Some(told);
+            }
+            what = match deadline {
+                None => {
+                    let woken = self.0.changed.wait(what);
+                    woken.unwrap_or_else(PoisonError::into_inner)
+                }
+                Some(deadline) => {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        return None;
+                    }
+                    let woken = self.0.changed.wait_timeout(what, left);
+                    woken.unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
+    }
+
+    fn what(&self) -> std::sync::MutexGuard<'_, Option<T>> {
+        self.0.what.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> Clone for Waiter<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}

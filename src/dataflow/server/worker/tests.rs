@@ -1,0 +1,320 @@
+//! A worker's sessions, with parts that end when a test says so.
+
+use std::time::Duration;
+
+use super::*;
+use crate::graph::Graph;
+use crate::server::runner::{Done, Outcome, Part, Running};
+use crate::server::value::Value;
+use crate::server::wait::Waiter;
+use rendez::engine::Config;
+use rendez::ground::{Code, StepId};
+use rendez_proto::tensorflow::GraphDef;
+
+/// Prepares parts that hold what they are told.
+#[derive(Debug, Default)]
+struct Hands {
+    held: Arc<Mutex<Held>>,
+}
+
+/// What the parts were told, in order, and their waiters.
+#[derive(Default)]
+struct Held {
+    waiting: BTreeMap<StepId, Done>,
+    cancelled: Vec<(StepId, Status)>,
+}
+
+impl std::fmt::Debug for Held {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.waiting.keys()).finish()
+    }
+}
+
+impl Runner for Hands {
+    fn prepare(&self, _: &Graph, _: &str) -> Result<Arc<dyn Part>, Status> {
+        Ok(Arc::new(Hand(Arc::clone(&self.held))))
+    }
+}
+
+#[derive(Debug)]
+struct Hand(Arc<Mutex<Held>>);
+
+impl Part for Hand {
+    fn run(&self, step: StepId, _: Vec<Value>, done: Done) -> Box<dyn Running> {
+        self.0.lock().unwrap().waiting.insert(step, done);
+        Box::new(Held1(Arc::clone(&self.0), step))
+    }
+}
+
+struct Held1(Arc<Mutex<Held>>, StepId);
+
+impl Running for Held1 {
+    fn cancel(&self, status: Status) {
+        let mut held = self.0.lock().unwrap();
+        held.cancelled.push((self.1, status.clone()));
+        let done = held.waiting.remove(&self.1);
+        drop(held);
+        if let Some(done) = done {
+            done(Err(status));
+        }
+    }
+}
+
+struct World {
+    engine: Engine,
+    worker: Arc<Worker>,
+    held: Arc<Mutex<Held>>,
+}
+
+impl World {
+    fn new() -> Self {
+        let mut config = Config::new("/job:w/task:3");
+        (config.shards, config.share_cores, config.control) = (1, true, false);
+        config.arena.segment_bytes = 1 << 20;
+        let engine = Engine::start(config).unwrap();
+        let held: Arc<Mutex<Held>> = Arc::default();
+        let of_runner = Arc::clone(&held);
+        let make_runner = Box::new(move |_| {
+            let held = Arc::clone(&of_runner);
+            Ok(Arc::new(Hands { held }) as Arc<dyn Runner>)
+        });
+        let no_room = || Home::new(|_| Err(Status::of(catalogue::ARENA_FULL, "no room")));
+        let worker = Worker::new(
+            &engine,
+            Arc::default(),
+            Arc::new(Ops::standard()),
+            Box::new(no_room),
+            make_runner,
+        )
+        .unwrap();
+        Self {
+            engine,
+            worker,
+            held,
+        }
+    }
+
+    fn session(&self, handle: &str, incarnation: u64) -> Arc<WorkerSession> {
+        let master = Master {
+            task: "/job:m/replica:0/task:0".into(),
+            incarnation: Incarnation(incarnation),
+        };
+        self.worker.create_session(handle, master, false).unwrap()
+    }
+
+    fn run(&self, session: &Arc<WorkerSession>, graph: &str, step: u64) -> Waiter<Outcome> {
+        let waiter = Waiter::new();
+        let told = waiter.clone();
+        session.run(
+            graph,
+            (StepId(step), None),
+            vec![],
+            Box::new(move |outcome| told.tell(outcome)),
+        );
+        waiter
+    }
+
+    /// Lets a part end well.
+    fn end(&self, step: u64) {
+        let done = self.held.lock().unwrap().waiting.remove(&StepId(step));
+        done.expect("it runs")(Ok(vec![]));
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.worker.end();
+        self.engine.shutdown(Duration::ZERO);
+    }
+}
+
+fn told(waiter: &Waiter<Outcome>) -> Option<Result<usize, Status>> {
+    let outcome = waiter.wait(Some(Instant::now()));
+    outcome.map(|outcome| outcome.map(|values| values.len()))
+}
+
+#[test]
+fn what_a_worker_has_not_is_told_in_the_originals_words() {
+    let world = World::new();
+    let master = Master {
+        task: String::new(),
+        incarnation: Incarnation(1),
+    };
+    let empty = world
+        .worker
+        .create_session("", master.clone(), false)
+        .unwrap_err();
+    assert_eq!(
+        (empty.code(), empty.message()),
+        (Code::InvalidArgument, "Session must be non-empty.")
+    );
+    let unknown = world.worker.session("abc").unwrap_err();
+    assert_eq!(unknown.code(), Code::Aborted);
+    assert_eq!(
+        unknown.message(),
+        "Session handle is not found: abc. Possibly this worker (\"/job:w/replica:0/task:3\") just restarted."
+    );
+    world.worker.delete_session("abc");
+    let session = world.session("abc", 1);
+    assert_eq!(
+        world
+            .worker
+            .create_session("abc", master, false)
+            .unwrap_err()
+            .reason(),
+        catalogue::SESSION_HANDLE
+    );
+    let status = told(&world.run(&session, "17", 1)).unwrap().unwrap_err();
+    assert_eq!(
+        (status.code(), status.message()),
+        (Code::Aborted, "Graph handle is not found: 17")
+    );
+    assert_eq!(
+        session.deregister("17").unwrap_err().reason(),
+        catalogue::WORKER_GRAPH_UNKNOWN
+    );
+    assert_eq!(world.worker.load(), (1, 0));
+}
+
+#[test]
+fn a_step_is_known_until_it_is_cleaned_up_and_runs_a_part_once() {
+    let world = World::new();
+    let session = world.session("s", 1);
+    let graph = session.register(GraphDef::default()).unwrap();
+    let first = world.run(&session, &graph, 1 << 40);
+    let again = told(&world.run(&session, &graph, 1 << 40))
+        .unwrap()
+        .unwrap_err();
+    assert!(
+        again
+            .message()
+            .starts_with("The same RunGraph request was received twice."),
+        "{again}"
+    );
+    // Another step, though a number of 32 bits could not tell.
+    let other = world.run(&session, &graph, 1 << 41);
+    assert_eq!((told(&first), told(&other)), (None, None));
+    world.end(1 << 40);
+    assert_eq!(told(&first), Some(Ok(0)));
+    assert_eq!(world.worker.load(), (1, 2));
+    let late = told(&world.run(&session, &graph, 1 << 40))
+        .unwrap()
+        .unwrap_err();
+    assert_eq!(late.reason(), catalogue::STEP_DUPLICATE);
+    session.cleanup(StepId(1 << 40));
+    assert_eq!(world.worker.load(), (1, 1));
+    // A clean-up that comes too early ends what runs.
+    session.cleanup(StepId(1 << 41));
+    assert_eq!(
+        told(&other).unwrap().unwrap_err().reason(),
+        catalogue::STEP_FINISHED
+    );
+    assert_eq!(world.worker.load(), (1, 0));
+    session.cleanup(StepId(9));
+}
+
+#[test]
+fn a_cancelled_step_ends_with_what_it_was_told() {
+    let world = World::new();
+    let session = world.session("s", 1);
+    let graph = session.register(GraphDef::default()).unwrap();
+    let run = world.run(&session, &graph, 5);
+    let why = Status::of(catalogue::STEP_CANCELLED, "enough");
+    session.cancel(StepId(5), &why);
+    session.cancel(
+        StepId(5),
+        &Status::of(catalogue::STEP_CANCELLED, "too late"),
+    );
+    session.cancel(StepId(6), &why);
+    assert_eq!(told(&run), Some(Err(why.clone())));
+    assert_eq!(world.held.lock().unwrap().cancelled, [(StepId(5), why)]);
+}
+
+#[test]
+fn a_master_that_restarts_loses_its_sessions_and_no_other_does() {
+    let world = World::new();
+    let (old, also) = (world.session("old", 1), world.session("also", 1));
+    let foreign = Master {
+        task: "/job:other/replica:0/task:0".into(),
+        incarnation: Incarnation(1),
+    };
+    world
+        .worker
+        .create_session("foreign", foreign, false)
+        .unwrap();
+    let graph = old.register(GraphDef::default()).unwrap();
+    let run = world.run(&old, &graph, 1);
+    world.session("new", 2);
+    let status = told(&run).unwrap().unwrap_err();
+    assert!(status.is_derived(), "{status}");
+    for gone in ["old", "also"] {
+        assert_eq!(
+            world.worker.session(gone).unwrap_err().reason(),
+            catalogue::WORKER_SESSION_UNKNOWN
+        );
+    }
+    assert!(world.worker.session("foreign").is_ok() && world.worker.session("new").is_ok());
+    // A holder of the session can do nothing with it.
+    let late = told(&world.run(&also, &graph, 2)).unwrap().unwrap_err();
+    assert_eq!(late.reason(), catalogue::WORKER_SESSION_UNKNOWN);
+    assert!(old.register(GraphDef::default()).is_err());
+    assert_eq!(world.worker.load(), (2, 0));
+}
+
+#[test]
+fn a_master_that_was_lost_and_comes_back_is_told_why_its_session_is_over() {
+    let world = World::new();
+    let why = Status::of(
+        catalogue::PEER_LOST,
+        "nothing was answered by /job:m/replica:0/task:0 for 187.5ms",
+    );
+    let unknown = |handle: &str| {
+        let status = world.worker.session(handle).unwrap_err();
+        assert_eq!(status.reason(), catalogue::WORKER_SESSION_UNKNOWN);
+        status.message().to_owned()
+    };
+    for count in 0..=LOST_MAX {
+        let handle = format!("s{count}");
+        world.session(&handle, 1);
+        world.worker.lose_session(&handle, &why);
+    }
+    for count in 1..=LOST_MAX {
+        let message = unknown(&format!("s{count}"));
+        assert!(
+            message.contains("/job:m/replica:0/task:0") && !message.contains("restarted"),
+            "{message}"
+        );
+    }
+    // The oldest is forgotten, and what was never here was not lost.
+    for handle in ["s0", "other"] {
+        let message = unknown(handle);
+        assert!(message.contains("just restarted"), "{message}");
+    }
+}
+
+#[test]
+fn the_log_is_bounded_and_tells_what_was_asked() {
+    let world = World::new();
+    let session = world.session("s", 1);
+    let graph = session.register(GraphDef::default()).unwrap();
+    let run = |step: u64| {
+        let waiter = world.run(&session, &graph, step);
+        world.end(step);
+        told(&waiter).unwrap().unwrap();
+        session.cleanup(StepId(step));
+    };
+    run(1);
+    assert!(world.worker.logged(&[1]).is_empty(), "it is off");
+    world.worker.log(true);
+    let many = rendez::ground::limits::STEP_LOG_MAX as u64 + 10;
+    (2..many).for_each(run);
+    assert!(world.worker.logged(&[2]).is_empty(), "the oldest goes");
+    let last = world.worker.logged(&[many as i64 - 1]);
+    let stats = last[0].step_stats.as_ref().unwrap();
+    assert_eq!(
+        stats.dev_stats[0].device,
+        "/job:w/replica:0/task:3/device:CPU:0"
+    );
+    world.worker.clear_logs();
+    assert!(world.worker.logged(&[many as i64 - 1]).is_empty());
+}

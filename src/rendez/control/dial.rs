@@ -1,0 +1,206 @@
+//! Dials: the way to one task, retried until the task answers or the time is over.
+//!
+//! Knows addresses, refusals and wishes; what is said once there is a connection stands elsewhere.
+//!
+//! A dial of a TCP address whose task turns out to be on this machine is sent elsewhere, to the task's Unix address:
+//! reaching it there is the proof, and gives shared memory. A machine's name proves nothing, nor does its boot: two
+//! containers share one and cannot reach each other's memory. So a dial that fails there falls back to TCP.
+
+use std::io;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use crate::ground::{Code, Status, catalogue};
+use rendez_proto as proto;
+
+use super::address::Address;
+use super::hello::Refusal;
+use super::peer::PathWish;
+use super::plane::{Established, Plane};
+
+/// The longest time for an attempt to reach an address: a way that is mended is tried again within this.
+const REACH_MAX: Duration = Duration::from_millis(500);
+
+/// So many greetings over a Unix socket that took too long count as a way that does not work.
+const NEAR_LATE_MAX: u32 = 3;
+
+/// The way to one task, as far as it is known.
+#[derive(Debug)]
+pub(super) struct Route {
+    address: Address,
+    pub(super) wish: PathWish,
+    /// The peer's Unix address, once it has named it, until that has failed.
+    near: Option<Address>,
+    /// How many greetings there took too long.
+    near_late: u32,
+    /// Why there is no shared memory, once that is known.
+    pub(super) no_shm: Option<String>,
+}
+
+/// What one attempt came to.
+pub(super) enum Attempt {
+    Established(Established),
+    /// The peer may be on this machine, at this address.
+    Near(Address),
+}
+
+impl Route {
+    pub(super) const fn new(address: Address, wish: PathWish) -> Self {
+        Self {
+            address,
+            wish,
+            near: None,
+            near_late: 0,
+            no_shm: None,
+        }
+    }
+
+    /// True if this refusal only says that one side was slow, and not for the third time: no reason to fall back to TCP
+    /// for a task whose socket is there.
+    fn may_be_late(&mut self, refusal: &Refusal) -> bool {
+        self.near_late += u32::from(refusal.is_late());
+        refusal.is_late() && self.near_late < NEAR_LATE_MAX
+    }
+
+    /// What our hello wishes for.
+    pub(super) const fn wish(&self) -> proto::PathWish {
+        match (self.wish, &self.no_shm) {
+            (PathWish::Shm, _) => proto::PathWish::Shm,
+            (PathWish::Verbs, _) => proto::PathWish::Rdma,
+            (PathWish::Tcp, _) | (PathWish::Auto, Some(_)) => proto::PathWish::Tcp,
+            (PathWish::Auto, None) => proto::PathWish::Auto,
+        }
+    }
+
+    /// Why the way is TCP.
+    pub(super) fn why_tcp(&self) -> String {
+        match (&self.no_shm, self.wish) {
+            (Some(why), _) => why.clone(),
+            (None, PathWish::Tcp) => "TCP is demanded".into(),
+            (None, PathWish::Verbs) => "RDMA is demanded".into(),
+            (None, _) => "the peer runs on another machine, or demands TCP".into(),
+        }
+    }
+}
+
+impl Plane {
+    /// Connects to `task`, again and again until its time is over, and converses. An attempt that gets no answer at
+    /// all is not given the whole time: a packet that was lost is sent again by the system only after a second.
+    pub(super) async fn dial(self: Rc<Self>, task: String, mut route: Route) {
+        let mut pause = self.config.backoff_min;
+        let mut reach = self.config.reach_min;
+        let mut before: Option<Refusal> = None;
+        let (status, last) = loop {
+            let deadline = self.dialled_until(&task);
+            let refusal = match self.attempt(&task, &mut route, reach, deadline).await {
+                Ok(established) => {
+                    self.dials.borrow_mut().remove(&task);
+                    return self.converse(established).await;
+                }
+                Err(refusal) => refusal,
+            };
+            if self.registry.borrow().is_up(&task) {
+                self.dials.borrow_mut().remove(&task);
+                return;
+            }
+            if !refusal.retry && !self.registry.borrow().is_accepting(&task) {
+                break (refusal.status.clone(), refusal.status);
+            }
+            let deadline = self.dialled_until(&task);
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                // The last attempt may have had no time for more than to be late; the one before says why.
+                let refusal = before.unwrap_or(refusal);
+                let message = format!(
+                    "no connection to task {task} at {} by the deadline; {}",
+                    route.address,
+                    refusal.status.message()
+                );
+                let status = Status::new(Code::Unavailable, catalogue::CONNECT_DEADLINE, message);
+                break (status, refusal.status);
+            }
+            self.runtime.sleep(self.jitter(pause).min(left)).await;
+            pause = (pause * 2).min(self.config.backoff_max);
+            reach = (reach * 2).min(REACH_MAX);
+            before = Some(refusal);
+        };
+        self.dials.borrow_mut().remove(&task);
+        self.handler.dial_failed(&task, status, last);
+    }
+
+    /// When a dial gives up. A later request for the same task may move it.
+    fn dialled_until(&self, task: &str) -> Instant {
+        let until = self.dials.borrow().get(task).copied();
+        until.unwrap_or_else(Instant::now)
+    }
+
+    /// One attempt to connect and be greeted, wherever the route leads.
+    async fn attempt(
+        self: &Rc<Self>,
+        task: &str,
+        route: &mut Route,
+        reach: Duration,
+        deadline: Instant,
+    ) -> Result<Established, Refusal> {
+        if !route.address.is_tcp() {
+            if matches!(route.wish, PathWish::Tcp | PathWish::Verbs) {
+                let demanded = match route.wish {
+                    PathWish::Verbs => "RDMA",
+                    _ => "TCP",
+                };
+                let message = format!(
+                    "{demanded} is demanded to {task}, but {} is no TCP address",
+                    route.address
+                );
+                return Err(refused(message));
+            }
+            return self.attempt_near(task, &route.address, deadline).await;
+        }
+        // What failed last time may do now: the peer may be another life of its task, elsewhere.
+        route.no_shm = None;
+        loop {
+            if let Some(near) = route.near.take() {
+                match self.attempt_near(task, &near, deadline).await {
+                    Err(refusal) if refusal.is_busy() || route.may_be_late(&refusal) => {
+                        route.near = Some(near);
+                        return Err(refusal);
+                    }
+                    Err(refusal) => {
+                        let why = format!(
+                            "{task} cannot be greeted at {near}, so descriptors do not get through: {}",
+                            refusal.status.message()
+                        );
+                        if route.wish == PathWish::Shm {
+                            return Err(refused(format!("shared memory is demanded; {why}")));
+                        }
+                        route.no_shm = Some(why);
+                    }
+                    established => return established,
+                }
+            }
+            match self
+                .attempt_tcp(task, &route.address, route, reach, deadline)
+                .await?
+            {
+                Attempt::Established(established) => return Ok(established),
+                Attempt::Near(near) => route.near = Some(near),
+            }
+        }
+    }
+}
+
+/// An address that could not be connected to, for now.
+pub(super) fn unreachable(error: &dyn std::fmt::Display, kind: io::ErrorKind) -> Refusal {
+    let reason = match kind {
+        // Of a Unix address whose owner is gone nothing may be left.
+        io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => catalogue::CONNECTION_REFUSED,
+        // The queue of its listener is full: its process does not accept.
+        io::ErrorKind::WouldBlock => catalogue::GREETING_LATE,
+        _ => catalogue::CONNECT_DEADLINE,
+    };
+    Refusal::later(reason, format!("the last attempt: {error}"))
+}
+
+fn refused(message: String) -> Refusal {
+    Refusal::fatal(Code::FailedPrecondition, catalogue::PATH_REFUSED, message)
+}

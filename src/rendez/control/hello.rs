@@ -1,0 +1,350 @@
+//! The hello: stating our identity, and judging the one that a peer states.
+//!
+//! Pure: knows messages, settings and what the kernel said of the peer; no socket, no clock.
+
+use std::net::SocketAddr;
+
+use crate::ground::limits::CONTROL_TEXT_MAX;
+use crate::ground::{Code, Incarnation, Status, catalogue};
+use rendez_proto as proto;
+
+use super::calls::ABILITY;
+use super::config::{ControlConfig, ForeignUsers, check_features, check_numbers, check_task};
+use super::credentials::Credentials;
+use super::owner::Owner;
+use super::peer::{PeerHello, PeerLimits, PollPolicy};
+
+/// The version of everything spoken after the hello. A peer of another one is refused.
+pub const PROTOCOL_VERSION: u32 = 5;
+
+/// The reasons a greeting ends with, this room's and its handlers'. A reason from the wire is one of them or counts as
+/// `PEER_REFUSED`.
+const REASONS: [&str; 16] = [
+    "PEER_VERSION",
+    "PEER_DUPLICATE_NAME",
+    "PEER_UNKNOWN",
+    "PEER_LOST",
+    "PEER_PROTOCOL",
+    "PEER_SELF",
+    "PEER_BUSY",
+    "CONNECT_DEADLINE",
+    "PATH_REFUSED",
+    "SECRET_WRONG",
+    "SECRET_MISSING",
+    "PEER_OTHER_USER",
+    "TLS_REFUSED",
+    "PEER_NOT_OF_CLUSTER",
+    "PEER_OTHER_EPOCH",
+    "PEER_REFUSED",
+];
+
+/// What is known of a peer beside its own words.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Evidence<'a> {
+    /// The kernel tells of it; and whether it proved the cluster secret.
+    Socket {
+        credentials: &'a Credentials,
+        has_proved: bool,
+    },
+    /// Nothing but what its handshake proved.
+    Network,
+}
+
+/// A no to a hello or in a greeting, and whether it may be a yes later.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Refusal {
+    pub(crate) status: Status,
+    pub(crate) retry: bool,
+}
+
+/// What is known of ourselves beyond the settings.
+#[derive(Clone, Debug)]
+pub(crate) struct Identity {
+    /// Our effective user.
+    pub(crate) user: u32,
+    /// The boot we run in; empty if it cannot be read.
+    pub(crate) machine: String,
+}
+
+impl Identity {
+    /// Reads it from the system, except a `boot` that is given.
+    pub(crate) fn read(boot: Option<&str>) -> Self {
+        let own = || std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let machine = boot.map_or_else(own, str::to_owned);
+        Self {
+            user: rustix::process::geteuid().as_raw(),
+            machine: machine.trim().to_owned(),
+        }
+    }
+}
+
+impl Refusal {
+    /// A no for good.
+    pub(crate) fn fatal(code: Code, reason: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            status: Status::new(code, reason, message.into()),
+            retry: false,
+        }
+    }
+
+    /// A no for now.
+    pub(crate) fn later(reason: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            status: Status::new(Code::Unavailable, reason, message.into()),
+            retry: true,
+        }
+    }
+
+    /// True for a no that says nothing about the two or the way between them: only that the time was wrong.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.retry && self.status.reason() == catalogue::PEER_BUSY
+    }
+
+    /// True for a greeting that began and took too long, here or for the other side, which then hung up: one of the two
+    /// may have no processor time.
+    pub(crate) fn is_late(&self) -> bool {
+        let reason = self.status.reason();
+        self.retry && (reason == catalogue::GREETING_LATE || reason == catalogue::PEER_LOST)
+    }
+
+    /// As it goes on the wire.
+    pub(crate) fn to_wire(&self) -> proto::Refusal {
+        proto::Refusal {
+            code: self.status.code() as u32,
+            reason: self.status.reason().to_owned(),
+            message: clip(self.status.message()),
+            retry: self.retry,
+        }
+    }
+
+    /// As it came from `task`.
+    pub(crate) fn from_wire(task: &str, refusal: &proto::Refusal) -> Self {
+        let status = status_from_wire(task, refusal.code, &refusal.reason, &refusal.message);
+        Self {
+            status,
+            retry: refusal.retry,
+        }
+    }
+}
+
+impl From<Status> for Refusal {
+    fn from(status: Status) -> Self {
+        Self {
+            status,
+            retry: false,
+        }
+    }
+}
+
+/// A status that `task` sent, with its text cut to the bound and its reason one of ours.
+pub(crate) fn status_from_wire(task: &str, code: u32, reason: &str, message: &str) -> Status {
+    let code = match u8::try_from(code).map(Code::from_wire) {
+        Ok(Code::Ok) | Err(_) => Code::Unknown,
+        Ok(code) => code,
+    };
+    let reason = REASONS
+        .iter()
+        .find(|known| **known == reason)
+        .copied()
+        .unwrap_or("PEER_REFUSED");
+    Status::new(code, reason, format!("task {task} says: {}", clip(message)))
+}
+
+/// At most [`CONTROL_TEXT_MAX`] bytes of `text`, cut between characters.
+pub(crate) fn clip(text: &str) -> String {
+    let mut end = text.len().min(CONTROL_TEXT_MAX);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text[..end].to_owned()
+}
+
+/// Our hello, to `dialled` or as an answer.
+pub(crate) fn our_hello(
+    config: &ControlConfig,
+    identity: &Identity,
+    dialled: &str,
+) -> proto::Hello {
+    let policy = match config.poll_policy {
+        PollPolicy::Adaptive => proto::PollPolicy::Adaptive,
+        PollPolicy::Busy => proto::PollPolicy::Busy,
+        PollPolicy::Park => proto::PollPolicy::Park,
+    };
+    proto::Hello {
+        protocol_version: PROTOCOL_VERSION,
+        task: config.task.clone(),
+        dialled: dialled.to_owned(),
+        incarnation: config.incarnation.0,
+        shards: config.shards.into(),
+        poll_policy: policy.into(),
+        limits: Some(proto::Limits {
+            frame_window: config.limits.frame_window,
+            line_window: config.limits.line_window,
+            body_max: config.limits.body_max,
+            segment_bytes: config.limits.segment_bytes,
+            segments_max: config.limits.segments_max,
+        }),
+        features: config.features.clone(),
+        user_id: identity.user,
+        machine: identity.machine.clone(),
+        path: proto::PathWish::Auto.into(),
+        abilities: ABILITY,
+        no_shm: String::new(),
+        no_rdma: String::new(),
+    }
+}
+
+/// Judges a peer's hello: the version first, since with another one nothing after it can be trusted to mean the same.
+/// Gives the checked hello and whether the peer is of our read domain.
+pub(crate) fn judge(
+    hello: &proto::Hello,
+    config: &ControlConfig,
+    identity: &Identity,
+    evidence: Evidence<'_>,
+) -> Result<(PeerHello, bool), Refusal> {
+    if hello.protocol_version != PROTOCOL_VERSION {
+        let message = format!(
+            "task {} speaks protocol version {PROTOCOL_VERSION}, the peer {:?} version {}; \
+             run the same release on both sides",
+            config.task,
+            clip(&hello.task),
+            hello.protocol_version
+        );
+        return Err(Refusal::fatal(
+            Code::FailedPrecondition,
+            "PEER_VERSION",
+            message,
+        ));
+    }
+    check_task(&hello.task)?;
+    if hello.task == config.task {
+        let message = format!(
+            "both sides are called {}: a task does not dial itself",
+            config.task
+        );
+        return Err(Refusal::fatal(Code::InvalidArgument, "PEER_SELF", message));
+    }
+    let read_domain = match evidence {
+        Evidence::Network => false,
+        Evidence::Socket {
+            credentials,
+            has_proved,
+        } => judge_user(hello, config, identity, credentials, has_proved)?,
+    };
+    let peer = check_hello(hello, evidence)?;
+    Ok((peer, read_domain))
+}
+
+/// Whether the peer's user may connect, and whether it shares our read domain.
+fn judge_user(
+    hello: &proto::Hello,
+    config: &ControlConfig,
+    identity: &Identity,
+    credentials: &Credentials,
+    has_proved: bool,
+) -> Result<bool, Refusal> {
+    if credentials.user == identity.user || has_proved {
+        // One user or one secret, and a Unix socket: one machine. A hello that names another boot was relayed, and
+        // shares no memory.
+        return Ok(hello.machine == identity.machine);
+    }
+    match config.foreign_users {
+        ForeignUsers::WithoutReadDomain => Ok(false),
+        ForeignUsers::Refuse => {
+            let message = format!(
+                "task {} runs as user {}, the peer {} as user {}; \
+                 only the same user, or one that knows the same cluster secret, may connect unless \
+                 foreign_users allows it",
+                config.task, identity.user, hello.task, credentials.user
+            );
+            Err(Refusal::fatal(
+                Code::PermissionDenied,
+                catalogue::PEER_OTHER_USER,
+                message,
+            ))
+        }
+    }
+}
+
+/// Whether the owner of the other end of a TCP connection, at `peer`, may connect where nothing is proved: the same
+/// rule as for the user at the other end of a Unix socket. An owner that the kernel does not name is refused too.
+/// Another machine is judged by what else is set.
+pub(crate) fn judge_owner(
+    owner: Owner,
+    peer: SocketAddr,
+    config: &ControlConfig,
+    identity: &Identity,
+) -> Result<(), Refusal> {
+    let whose = match owner {
+        Owner::Elsewhere => return Ok(()),
+        Owner::User(user) if user == identity.user => return Ok(()),
+        _ if config.foreign_users == ForeignUsers::WithoutReadDomain => return Ok(()),
+        Owner::User(user) => format!("belongs to user {user}"),
+        Owner::Unknown => {
+            "is on this machine, but the kernel does not say which user's it is".into()
+        }
+    };
+    let message = format!(
+        "the connection's other end, {peer}, {whose}, and task {} runs as user {}: without a cluster secret or TLS \
+         only the same user may connect within a machine",
+        config.task, identity.user
+    );
+    Err(Refusal::fatal(
+        Code::PermissionDenied,
+        catalogue::PEER_OTHER_USER,
+        message,
+    ))
+}
+
+fn check_hello(hello: &proto::Hello, evidence: Evidence<'_>) -> Result<PeerHello, Refusal> {
+    let poll_policy = match proto::PollPolicy::try_from(hello.poll_policy) {
+        Ok(proto::PollPolicy::Adaptive) => PollPolicy::Adaptive,
+        Ok(proto::PollPolicy::Busy) => PollPolicy::Busy,
+        Ok(proto::PollPolicy::Park) => PollPolicy::Park,
+        Ok(proto::PollPolicy::Unspecified) | Err(_) => {
+            let message = format!("the hello of {} names no poll policy we know", hello.task);
+            return Err(Refusal::fatal(
+                Code::InvalidArgument,
+                "PEER_PROTOCOL",
+                message,
+            ));
+        }
+    };
+    let Some(limits) = &hello.limits else {
+        let message = format!("the hello of {} names no limits", hello.task);
+        return Err(Refusal::fatal(
+            Code::InvalidArgument,
+            "PEER_PROTOCOL",
+            message,
+        ));
+    };
+    let limits = PeerLimits {
+        frame_window: limits.frame_window,
+        line_window: limits.line_window,
+        body_max: limits.body_max,
+        segment_bytes: limits.segment_bytes,
+        segments_max: limits.segments_max,
+    };
+    check_numbers(hello.incarnation, hello.shards, &limits)?;
+    check_features(&hello.features)?;
+    let credentials = match evidence {
+        Evidence::Socket { credentials, .. } => Some(credentials),
+        Evidence::Network => None,
+    };
+    Ok(PeerHello {
+        task: hello.task.clone(),
+        incarnation: Incarnation(hello.incarnation),
+        shards: u16::try_from(hello.shards).unwrap_or(u16::MAX),
+        poll_policy,
+        limits,
+        features: hello.features.clone(),
+        abilities: hello.abilities,
+        no_rdma: clip(&hello.no_rdma),
+        no_shm: clip(&hello.no_shm),
+        user: credentials.map(|credentials| credentials.user),
+        process: credentials.and_then(|credentials| credentials.process),
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,233 @@
+//! The lane: how file descriptors go from one task to another, beside the stream of messages.
+//!
+//! Knows sockets and counts. The message that names a batch says what its descriptors are; the lane does not know what
+//! they are *for*.
+//!
+//! ```text
+//!   dialler                                        acceptor
+//!   connect ──────────── stream ─────────────────▶ accept
+//!   socketpair(SEQPACKET): ours │ theirs
+//!   preamble "rendez\0\1" + theirs as SCM_RIGHTS ▶ recvmsg, the first bytes of the connection
+//!   ours ◀═══════════════ lane ══════════════════▶ theirs
+//! ```
+//!
+//! A message that names batch *n* is written to the stream only after batch *n* was put into the lane. Unix sockets
+//! deliver into the receiver's queue at once, so a side that has read the message finds the batch there: neither ever
+//! waits on a lane, and a batch that is missing, misnumbered or of another count is a broken promise. The window of
+//! unanswered batches keeps the lane's buffer from filling. The preamble is the only thing about a connection that no
+//! version may change.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+};
+
+use crate::ground::limits::DESCRIPTORS_PER_BATCH;
+
+/// The first bytes of every connection: a name and a version of this very layout.
+pub(crate) const PREAMBLE: [u8; 8] = *b"rendez\0\x01";
+
+/// The same, of a dialler with a cluster secret: the handshake comes before the greeting.
+const PREAMBLE_HANDSHAKE: [u8; 8] = *b"rendez\0\x02";
+
+/// What follows a preamble.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Then {
+    /// The greeting.
+    Greeting,
+    /// The handshake, and then the greeting.
+    Handshake,
+}
+
+/// One more than we take, so that one too many is seen rather than cut off.
+const SPACE: usize = rustix::cmsg_space!(ScmRights(DESCRIPTORS_PER_BATCH + 1));
+
+/// A broken promise about descriptors, or the system's refusal to move them.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum LaneError {
+    /// The connection's first bytes are not ours.
+    #[error("the connection does not begin with rendez' preamble")]
+    NotRendez,
+    /// What came as a lane is no lane.
+    #[error("the preamble's descriptor is not a Unix sequenced-packet socket")]
+    NotALane,
+    /// A message named a batch that is not in the lane.
+    #[error("batch {0} is not in the lane")]
+    Missing(u32),
+    /// The lane holds another batch than named.
+    #[error("the lane holds batch {found} where batch {named} was named")]
+    Misnumbered { named: u32, found: u32 },
+    /// Another number of descriptors than named.
+    #[error("{found} descriptors came where {named} were named")]
+    Miscounted { named: usize, found: usize },
+    /// More descriptors came than one batch or this process may have.
+    #[error(
+        "descriptors were cut off: more than {DESCRIPTORS_PER_BATCH} in a batch, or this process has too many open"
+    )]
+    CutOff,
+    /// The peer does not take what it was sent.
+    #[error("the lane is full")]
+    Full,
+    /// The system refused.
+    #[error("{call}: {errno}")]
+    System { call: &'static str, errno: Errno },
+}
+
+/// One end of a lane.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    socket: OwnedFd,
+    sent: u32,
+    received: u32,
+}
+
+impl Lane {
+    /// Makes a lane over the fresh connection `stream` and sends its other end along: the dialler's first act.
+    pub(crate) fn open(stream: BorrowedFd<'_>, then: Then) -> Result<Self, LaneError> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (ours, theirs) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+                .map_err(|errno| LaneError::System {
+                    call: "socketpair",
+                    errno,
+                })?;
+        let preamble = match then {
+            Then::Greeting => PREAMBLE,
+            Then::Handshake => PREAMBLE_HANDSHAKE,
+        };
+        let sent = send(stream, &preamble, &[theirs.as_fd()])?;
+        if sent == preamble.len() {
+            Ok(Self::new(ours))
+        } else {
+            Err(LaneError::Full)
+        }
+    }
+
+    /// Takes the preamble from `stream` once it is readable: the acceptor's first act. `None` if it was not readable.
+    pub(crate) fn take(stream: BorrowedFd<'_>) -> Result<Option<(Self, Then)>, LaneError> {
+        let mut bytes = [0u8; PREAMBLE.len()];
+        let Some((len, mut descriptors)) = receive(stream, &mut bytes)? else {
+            return Ok(None);
+        };
+        let then = match (len == PREAMBLE.len(), bytes) {
+            (true, PREAMBLE) => Then::Greeting,
+            (true, PREAMBLE_HANDSHAKE) => Then::Handshake,
+            _ => return Err(LaneError::NotRendez),
+        };
+        let found = descriptors.len();
+        let (1, Some(socket)) = (found, descriptors.pop()) else {
+            return Err(LaneError::Miscounted { named: 1, found });
+        };
+        let is_lane = rustix::net::sockopt::socket_domain(&socket) == Ok(AddressFamily::UNIX)
+            && rustix::net::sockopt::socket_type(&socket) == Ok(SocketType::SEQPACKET);
+        if is_lane {
+            Ok(Some((Self::new(socket), then)))
+        } else {
+            Err(LaneError::NotALane)
+        }
+    }
+
+    fn new(socket: OwnedFd) -> Self {
+        Self {
+            socket,
+            sent: 0,
+            received: 0,
+        }
+    }
+
+    /// Puts `descriptors` into the lane as one batch and returns its number; never blocks.
+    pub(crate) fn send(&mut self, descriptors: &[BorrowedFd<'_>]) -> Result<u32, LaneError> {
+        if descriptors.len() > DESCRIPTORS_PER_BATCH {
+            return Err(LaneError::CutOff);
+        }
+        let batch = self.sent.wrapping_add(1);
+        send(self.socket.as_fd(), &batch.to_le_bytes(), descriptors)?;
+        self.sent = batch;
+        Ok(batch)
+    }
+
+    /// Takes the batch that a message named, of `count` descriptors. Whatever came besides is closed.
+    pub(crate) fn receive(&mut self, batch: u32, count: usize) -> Result<Vec<OwnedFd>, LaneError> {
+        let mut bytes = [0u8; 4];
+        let Some((len, descriptors)) = receive(self.socket.as_fd(), &mut bytes)? else {
+            return Err(LaneError::Missing(batch));
+        };
+        let found = u32::from_le_bytes(bytes);
+        if len != bytes.len() || found != batch || batch != self.received.wrapping_add(1) {
+            return Err(LaneError::Misnumbered {
+                named: batch,
+                found,
+            });
+        }
+        if descriptors.len() != count {
+            return Err(LaneError::Miscounted {
+                named: count,
+                found: descriptors.len(),
+            });
+        }
+        self.received = batch;
+        Ok(descriptors)
+    }
+}
+
+fn send(
+    socket: BorrowedFd<'_>,
+    bytes: &[u8],
+    descriptors: &[BorrowedFd<'_>],
+) -> Result<usize, LaneError> {
+    let mut space = [MaybeUninit::uninit(); SPACE];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        return Err(LaneError::CutOff);
+    }
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags).map_err(|errno| {
+        match errno {
+            Errno::AGAIN => LaneError::Full,
+            errno => LaneError::System {
+                call: "sendmsg",
+                errno,
+            },
+        }
+    })
+}
+
+/// One message and its descriptors, all of them owned; `None` if there is none yet. An ended socket gives no bytes.
+fn receive(
+    socket: BorrowedFd<'_>,
+    bytes: &mut [u8],
+) -> Result<Option<(usize, Vec<OwnedFd>)>, LaneError> {
+    let mut space = [MaybeUninit::uninit(); SPACE];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let message =
+        match rustix::net::recvmsg(socket, &mut [IoSliceMut::new(bytes)], &mut control, flags) {
+            Ok(message) => message,
+            Err(Errno::AGAIN) => return Ok(None),
+            Err(errno) => {
+                return Err(LaneError::System {
+                    call: "recvmsg",
+                    errno,
+                });
+            }
+        };
+    let mut descriptors = Vec::new();
+    for ancillary in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = ancillary {
+            descriptors.extend(rights);
+        }
+    }
+    if message.flags.contains(ReturnFlags::CTRUNC) || descriptors.len() > DESCRIPTORS_PER_BATCH {
+        return Err(LaneError::CutOff);
+    }
+    Ok(Some((message.bytes, descriptors)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,255 @@
+//! Meetings over Unix sockets: from a fresh connection with its lane to one that counts, on either side.
+//!
+//! Knows sockets, lanes and the kernel's word on their other end; what is said stands in the greeting.
+
+use std::cell::Cell;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::pin::pin;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use crate::ground::catalogue;
+use rendez_proto as proto;
+
+use super::address::Address;
+use super::config::{GREETING_GROWTH_MAX, greeting_time};
+use super::credentials::Credentials;
+use super::dial::unreachable;
+use super::exchange::Seals;
+use super::greet::{Greeting, Local, lane_refusal};
+use super::handshake::{self, Terms};
+use super::hello::{Evidence, Refusal};
+use super::lane::{Lane, Then};
+use super::peer::Path;
+use super::plane::{ClaimKind, Established, Met, Plane};
+use super::runtime::Stream;
+use super::watch::Arrived;
+
+/// What a connection consists of before it is greeted.
+struct Fresh {
+    socket: UnixStream,
+    lane: Lane,
+    then: Then,
+    credentials: Credentials,
+    deadline: Instant,
+}
+
+impl Plane {
+    /// Greets a peer that dialled us, and converses.
+    pub(super) async fn welcome(self: Rc<Self>, arrived: Arrived) {
+        let Arrived {
+            socket,
+            lane,
+            then,
+            credentials,
+            deadline,
+            permit,
+        } = arrived;
+        let fresh = Fresh {
+            socket,
+            lane,
+            then,
+            credentials,
+            deadline,
+        };
+        let greeted = self.greet(fresh, None).await;
+        drop(permit);
+        match greeted {
+            Ok(established) => self.converse(established).await,
+            // The dialler was told, if possible; on our side no caller waits for it.
+            Err(refusal) if refusal.is_busy() => {
+                tracing::debug!(task = %self.config.task, refusal = %refusal.status, "a connection was put off")
+            }
+            Err(refusal) => {
+                tracing::info!(task = %self.config.task, refusal = %refusal.status, "a connection was refused")
+            }
+        }
+    }
+
+    /// One attempt to connect to a Unix address and be greeted there.
+    pub(super) async fn attempt_near(
+        self: &Rc<Self>,
+        task: &str,
+        address: &Address,
+        deadline: Instant,
+    ) -> Result<Established, Refusal> {
+        if self.registry.borrow().is_up(task) {
+            return Err(Refusal::later("PEER_BUSY", "connected from the other side"));
+        }
+        let unreachable = |error: io::Error| unreachable(&error, error.kind());
+        let socket = address
+            .connect()
+            .map_err(|errno| unreachable(errno.into()))?;
+        let credentials = Credentials::of(socket.as_fd()).map_err(unreachable)?;
+        self.registry.borrow_mut().begin_dial(task)?;
+        let claim = self.claim(task, ClaimKind::Dial);
+        let then = match self.config.secret {
+            Some(_) => Then::Handshake,
+            None => Then::Greeting,
+        };
+        let lane = Lane::open(socket.as_fd(), then).map_err(|error| {
+            let refusal = lane_refusal(task, &error);
+            // Whatever befell a connection this young may be over by the next.
+            Refusal {
+                retry: true,
+                ..refusal
+            }
+        })?;
+        let fresh = Fresh {
+            socket,
+            lane,
+            then,
+            credentials,
+            deadline: deadline.min(Instant::now() + self.greeting_time()),
+        };
+        let outcome = self.greet(fresh, Some(task)).await;
+        drop(claim);
+        outcome
+    }
+
+    /// How long a greeting of ours may take, with all that are dialled at once.
+    pub(super) fn greeting_time(&self) -> Duration {
+        let others = self.dials.borrow().len().saturating_sub(1);
+        greeting_time(self.config.greet_deadline, others)
+    }
+
+    /// What greetings need of this side.
+    pub(super) fn our_side<'a>(&'a self, path: proto::PathWish, no_shm: &'a str) -> Local<'a> {
+        Local {
+            config: &self.config,
+            identity: &self.identity,
+            handler: &*self.handler,
+            path,
+            no_shm,
+        }
+    }
+
+    /// Greets over a fresh connection, as dialler if there is a task that was dialled. Once it counts, the handler
+    /// knows.
+    async fn greet(
+        self: &Rc<Self>,
+        fresh: Fresh,
+        dialled: Option<&str>,
+    ) -> Result<Established, Refusal> {
+        let Fresh {
+            socket,
+            mut lane,
+            then,
+            credentials,
+            deadline,
+        } = fresh;
+        let mut reader = self.adopt(&socket).map_err(no_stream)?;
+        let writer = self.adopt(&socket).map_err(no_stream)?;
+        let peer = self.number();
+        let announced = self.announced.get();
+        let is_admitted = Cell::new(false);
+        let whole = async {
+            let has_proved = self
+                .shake_hands(&mut reader, then, dialled.is_some())
+                .await?;
+            let evidence = Evidence::Socket {
+                credentials: &credentials,
+                has_proved,
+            };
+            let local = self.our_side(proto::PathWish::Auto, "");
+            let greeting = Greeting::new(&mut reader, &mut lane, local, evidence);
+            match dialled {
+                Some(task) => {
+                    greeting
+                        .dial(task, |hello| self.count(peer, hello, true))
+                        .await
+                }
+                None => {
+                    let admit = |hello: &_| self.admit(hello).inspect(|_| is_admitted.set(true));
+                    let (greeted, accepting) = greeting.accept(admit).await?;
+                    let counted = self.count(peer, &greeted.hello, false)?;
+                    drop(accepting);
+                    Ok((greeted, counted))
+                }
+            }
+        };
+        let outcome = self.in_time(deadline, &is_admitted, whole).await;
+        let (greeted, claim) = outcome.unwrap_or_else(late)?;
+        Ok(self.establish(Met {
+            peer,
+            greeted,
+            claim,
+            is_dialler: dialled.is_some(),
+            path: Path::Shm,
+            path_why: "one machine: descriptors came through".into(),
+            fell_back: None,
+            socket: OwnedFd::from(socket),
+            lane: Some(lane),
+            // The kernel keeps all others out of a Unix socket.
+            seals: Seals::default(),
+            reader: Box::new(reader),
+            writer: Box::new(writer),
+            credentials: Some(credentials),
+            announced,
+        }))
+    }
+
+    /// What a greeting comes to, if it ends in time. The dialler counts first, so its time is what ends the greeting of
+    /// a peer that is admitted: if we gave up in between, it would be left connected to no peer, and lose what it
+    /// sends.
+    async fn in_time<T>(
+        &self,
+        deadline: Instant,
+        is_admitted: &Cell<bool>,
+        whole: impl Future<Output = T>,
+    ) -> Option<T> {
+        let mut whole = pin!(whole);
+        let time = deadline.saturating_duration_since(Instant::now());
+        let outcome = self.runtime.within(time, whole.as_mut()).await;
+        if outcome.is_some() || !is_admitted.get() {
+            return outcome;
+        }
+        let time = self.config.greet_deadline * GREETING_GROWTH_MAX;
+        self.runtime.within(time, whole).await
+    }
+
+    /// True if both sides proved the secret. Without it, what the kernel says of both must do.
+    async fn shake_hands(
+        &self,
+        stream: &mut Stream,
+        then: Then,
+        is_dialler: bool,
+    ) -> Result<bool, Refusal> {
+        let terms = Terms {
+            secret: self.config.secret.as_ref(),
+            binding: [0; 32],
+            may_go_without: true,
+            waives: false,
+        };
+        let session = match (then, is_dialler) {
+            (Then::Greeting, _) => None,
+            (Then::Handshake, true) => handshake::dial(stream, terms).await?,
+            (Then::Handshake, false) => {
+                handshake::accept(stream, terms, |nonce| self.is_new(nonce)).await?
+            }
+        };
+        Ok(session.is_some())
+    }
+
+    fn adopt(&self, socket: &UnixStream) -> io::Result<Stream> {
+        self.runtime.adopt(socket.try_clone()?)
+    }
+}
+
+/// A socket that no stream can be made of.
+pub(super) fn no_stream(error: io::Error) -> Refusal {
+    Refusal::later(
+        "PEER_REFUSED",
+        format!("a socket could not be used: {error}"),
+    )
+}
+
+/// A greeting that took too long.
+pub(super) fn late<T>() -> Result<T, Refusal> {
+    Err(Refusal::later(
+        catalogue::GREETING_LATE,
+        "the greeting was not over by its deadline",
+    ))
+}

@@ -1,0 +1,549 @@
+//! Meetings over TCP: from a fresh connection to one that counts and has its data connections, on either side.
+//!
+//! Knows sockets, TLS, handshakes and tickets, and the order in which they follow each other; what is said stands in
+//! the greeting.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::io;
+use std::net::TcpStream;
+use std::os::fd::OwnedFd;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use futures_lite::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use futures_rustls::TlsStream;
+
+use crate::ground::limits::NONCES_MAX;
+use crate::ground::{Code, catalogue};
+use rendez_proto as proto;
+
+use super::address::Address;
+use super::data::DataDial;
+use super::dial::{Attempt, Route, unreachable};
+use super::errand::ErrandError;
+use super::exchange::{Exchange, Seals};
+use super::greet_rdma::Means;
+use super::greet_tcp::{self, Dialled, Door, Expected, Way};
+use super::handshake::{self, Terms};
+use super::hello::{self, Refusal};
+use super::meet::{late, no_stream};
+use super::newcomers::Called;
+use super::owner::Owner;
+use super::peer::{Path, PathWish};
+use super::plane::{ClaimKind, Met, Plane, Reader, Writer};
+use super::preamble::{self, Kind, OPENING, VERSION, Verdict};
+use super::runtime::Stream;
+use super::secret::{Role, Session};
+use super::tcp;
+
+/// The nonces of the last handshakes, to know one that is played back.
+#[derive(Debug, Default)]
+pub(super) struct Nonces {
+    seen: BTreeSet<[u8; 32]>,
+    order: VecDeque<[u8; 32]>,
+}
+
+/// A conversation's stream, in the clear or under TLS.
+enum Wire {
+    Plain {
+        reader: Box<Stream>,
+        writer: Box<Stream>,
+    },
+    Tls(Box<TlsStream<Stream>>),
+}
+
+/// A stream on which each side knows the other.
+struct Trusted {
+    wire: Wire,
+    seals: Seals,
+    /// What signs tickets.
+    session: Option<Session>,
+}
+
+impl Plane {
+    /// Greets a peer that dialled us over TCP, and converses.
+    pub(super) async fn welcome_tcp(self: Rc<Self>, called: Called) {
+        let Called {
+            socket,
+            from,
+            is_tls,
+            deadline,
+            permit,
+        } = called;
+        let time = deadline.saturating_duration_since(Instant::now());
+        let met = self.accept_tcp(socket, is_tls, deadline);
+        let met = self.runtime.within(time, met).await.unwrap_or_else(late);
+        drop(permit);
+        match met {
+            Ok(Some(met)) => {
+                let established = self.establish(met);
+                self.converse(established).await;
+            }
+            // Sent elsewhere.
+            Ok(None) => {}
+            // Two that dial each other meet halfway, and one gives way: nothing is wrong.
+            Err(refusal) if refusal.is_busy() => {
+                tracing::debug!(task = %self.config.task, %from, refusal = %refusal.status, "a connection was put off")
+            }
+            // A dialler that uses another name is told ours: so a visitor learns which task listens here.
+            Err(refusal) if refusal.status.reason() == catalogue::PEER_UNKNOWN => {
+                tracing::info!(task = %self.config.task, %from, refusal = %refusal.status, "a connection was refused")
+            }
+            Err(refusal) => {
+                let reason = refusal.status.reason();
+                if let Some(more) = self.complaints.add(reason, Instant::now()) {
+                    tracing::warn!(
+                        task = %self.config.task,
+                        %from,
+                        reason,
+                        more,
+                        refusal = %refusal.status,
+                        "a connection was refused"
+                    );
+                }
+            }
+        }
+    }
+
+    /// Refuses an end of this machine that is not our own user's, where nothing else would keep it out: no secret that
+    /// it has to prove and no certificate that it has to show.
+    pub(super) fn judge_owner(&self, socket: &TcpStream) -> Result<(), Refusal> {
+        if self.config.secret.is_some() || self.config.tls.is_some() {
+            return Ok(());
+        }
+        let peer = socket.peer_addr().map_err(no_stream)?;
+        hello::judge_owner(Owner::of(socket), peer, &self.config, &self.identity)
+    }
+
+    /// True if the other end is our own user's on this machine, and such need not prove the secret.
+    fn waives(&self, socket: &TcpStream) -> bool {
+        self.config.waives_secret
+            && self.config.tls.is_none()
+            && Owner::of(socket) == Owner::User(self.identity.user)
+    }
+
+    /// True if no handshake has used this nonce, as far as is remembered.
+    pub(super) fn is_new(&self, nonce: [u8; 32]) -> bool {
+        self.nonces.borrow_mut().insert(nonce)
+    }
+
+    /// One attempt to connect to a TCP address within `reach`, and be greeted there.
+    pub(super) async fn attempt_tcp(
+        self: &Rc<Self>,
+        task: &str,
+        address: &Address,
+        route: &Route,
+        reach: Duration,
+        deadline: Instant,
+    ) -> Result<Attempt, Refusal> {
+        if self.registry.borrow().is_up(task) {
+            return Err(Refusal::later("PEER_BUSY", "connected from the other side"));
+        }
+        let deadline = deadline.min(Instant::now() + self.greeting_time());
+        let time = deadline.saturating_duration_since(Instant::now());
+        let whole = async {
+            let address = address.clone();
+            let reached_by = deadline.min(Instant::now() + reach);
+            let work = move || tcp::connect(&address, reached_by);
+            let socket = self
+                .errands
+                .begin(work)
+                .map_err(no_errand)?
+                .receive()
+                .await
+                .map_err(|error| unreachable(&error, error.kind()))?;
+            self.registry.borrow_mut().begin_dial(task)?;
+            let claim = self.claim(task, ClaimKind::Dial);
+            let attempt = self.dial_tcp(socket, task, route, deadline).await;
+            drop(claim);
+            attempt
+        };
+        self.runtime.within(time, whole).await.unwrap_or_else(late)
+    }
+
+    /// The dialler's side of a fresh connection.
+    async fn dial_tcp(
+        self: &Rc<Self>,
+        socket: TcpStream,
+        task: &str,
+        route: &Route,
+        deadline: Instant,
+    ) -> Result<Attempt, Refusal> {
+        let wire = self.adopt_tcp(&socket).map_err(no_stream)?;
+        let Trusted {
+            mut wire,
+            seals,
+            session,
+        } = self.trust_dialled(wire, &socket).await?;
+        let peer = self.number();
+        let announced = self.announced.get();
+        let to = socket.peer_addr().map_err(no_stream)?;
+        let mut exchange = Exchange::new(&mut wire, seals);
+        let open = async |expected: Expected| {
+            let work = DataDial {
+                to,
+                expected,
+                session: session.clone(),
+                tls: self.config.tls.clone(),
+                deadline,
+                lost_after: self.config.lost_after,
+            };
+            let errand = self.errands.begin(move || work.run());
+            let sockets = errand.map_err(no_errand)?.receive().await;
+            sockets.map_err(|error| error.refusal())
+        };
+        let dialled = greet_tcp::dial(
+            &mut exchange,
+            self.our_side(route.wish(), route.no_shm.as_deref().unwrap_or_default()),
+            task,
+            self.means(route.wish, deadline),
+            open,
+            |hello| self.count(peer, hello, true),
+        )
+        .await?;
+        let seals = exchange.into_seals();
+        let (greeted, claim, way) = match dialled {
+            Dialled::Here(greeted, claim, way) => (*greeted, claim, way),
+            Dialled::Elsewhere(near) => return Ok(Attempt::Near(near)),
+        };
+        let (reader, writer) = wire.split();
+        let established = self.establish(Met {
+            peer,
+            greeted,
+            claim,
+            is_dialler: true,
+            path: way.path,
+            path_why: told(&way, &route.why_tcp(), route.wish, route.no_shm.is_some()),
+            fell_back: fell_back(&way, route.no_shm.is_some()),
+            socket: OwnedFd::from(socket),
+            lane: None,
+            seals,
+            reader,
+            writer,
+            credentials: None,
+            announced,
+        });
+        Ok(Attempt::Established(established))
+    }
+
+    /// The acceptor's side of a fresh connection; nothing if it was sent elsewhere.
+    async fn accept_tcp(
+        self: &Rc<Self>,
+        socket: TcpStream,
+        is_tls: bool,
+        deadline: Instant,
+    ) -> Result<Option<Met>, Refusal> {
+        let mut wire = self.adopt_tcp(&socket).map_err(no_stream)?;
+        if let Err(refusal) = self.judge_owner(&socket) {
+            wire.say(Verdict::OtherUser).await?;
+            return Err(refusal);
+        }
+        let Trusted {
+            mut wire,
+            seals,
+            session,
+        } = self.trust_accepted(wire, &socket, is_tls).await?;
+        let peer = self.number();
+        let announced = self.announced.get();
+        let left = deadline.saturating_duration_since(Instant::now());
+        let left = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
+        let door = Door {
+            tickets: &self.tickets,
+            session,
+            expires_ms: self.now_ms().saturating_add(left),
+            local: &self.local,
+        };
+        let mut exchange = Exchange::new(&mut wire, seals);
+        let greeted = greet_tcp::accept(
+            &mut exchange,
+            self.our_side(proto::PathWish::Auto, ""),
+            door,
+            self.means(self.config.path_wish, deadline),
+            |hello| self.admit(hello),
+            |hello| self.count(peer, hello, false),
+        )
+        .await?;
+        let seals = exchange.into_seals();
+        let Some((greeted, claim, way)) = greeted else {
+            return Ok(None);
+        };
+        let (reader, writer) = wire.split();
+        let no_shm = &greeted.hello.no_shm;
+        let why = match no_shm.is_empty() {
+            true => "the peer came over TCP: from another machine, or by demand".into(),
+            false => format!("the peer says: {no_shm}"),
+        };
+        let path_why = told(&way, &why, self.config.path_wish, !no_shm.is_empty());
+        let fell_back = fell_back(&way, !no_shm.is_empty());
+        Ok(Some(Met {
+            peer,
+            greeted,
+            claim,
+            is_dialler: false,
+            path: way.path,
+            path_why,
+            fell_back,
+            socket: OwnedFd::from(socket),
+            lane: None,
+            seals,
+            reader,
+            writer,
+            credentials: None,
+            announced,
+        }))
+    }
+
+    /// What a greeting has to try RDMA with.
+    fn means(&self, wish: PathWish, deadline: Instant) -> Means<'_> {
+        Means {
+            handler: &self.handler,
+            errands: &self.errands,
+            wish,
+            deadline,
+        }
+    }
+
+    /// Says what we want, hears the verdict, and proves what is to be proved.
+    async fn trust_dialled(&self, mut wire: Wire, socket: &TcpStream) -> Result<Trusted, Refusal> {
+        let kind = match self.config.tls {
+            Some(_) => Kind::Tls,
+            None => Kind::Control,
+        };
+        let mut verdict = [0; OPENING];
+        let asked = async {
+            wire.write_all(&preamble::opening(kind)).await?;
+            wire.flush().await?;
+            wire.read_exact(&mut verdict).await
+        };
+        asked.await.map_err(|error| {
+            Refusal::later(
+                "PEER_LOST",
+                format!("nobody of ours answers at that address: {error}"),
+            )
+        })?;
+        match preamble::read_answer(verdict) {
+            // Only now the connection has been accepted, and its other end has an owner.
+            Some(Verdict::Welcome) => self.judge_owner(socket)?,
+            Some(Verdict::OtherUser) => {
+                let message = format!(
+                    "who listens there takes connections within the machine only from its own user, for it has \
+                     neither a cluster secret nor TLS; task {} runs as user {}",
+                    self.config.task, self.identity.user
+                );
+                return Err(Refusal::fatal(
+                    Code::PermissionDenied,
+                    catalogue::PEER_OTHER_USER,
+                    message,
+                ));
+            }
+            Some(Verdict::OtherVersion(other)) => {
+                let message = format!(
+                    "task {} opens connections in version {VERSION}, the peer in version {other}; \
+                     run the same release on both sides",
+                    self.config.task
+                );
+                return Err(Refusal::fatal(
+                    Code::FailedPrecondition,
+                    "PEER_VERSION",
+                    message,
+                ));
+            }
+            Some(Verdict::WantsTls) => return Err(no_tls("the peer has it, this task has not")),
+            Some(Verdict::NoTls) => return Err(no_tls("this task has it, the peer has not")),
+            _ => {
+                return Err(Refusal::fatal(
+                    Code::Internal,
+                    "PEER_PROTOCOL",
+                    "something else than rendez answers at that address",
+                ));
+            }
+        }
+        let (mut wire, binding) = match (&self.config.tls, wire) {
+            (Some(tls), Wire::Plain { reader, .. }) => {
+                let (stream, binding) = tls.connect(*reader).await?;
+                (Wire::Tls(Box::new(stream)), Some(binding))
+            }
+            (_, wire) => (wire, None),
+        };
+        let terms = self.terms(binding, self.waives(socket));
+        let session = handshake::dial(&mut wire, terms).await?;
+        Ok(Trusted::new(wire, session, binding, Role::Dialler))
+    }
+
+    /// Gives the verdict, and proves what is to be proved.
+    async fn trust_accepted(
+        &self,
+        mut wire: Wire,
+        socket: &TcpStream,
+        is_tls: bool,
+    ) -> Result<Trusted, Refusal> {
+        let (verdict, mismatch) = match (&self.config.tls, is_tls) {
+            (Some(_), true) | (None, false) => (Verdict::Welcome, None),
+            (Some(_), false) => (
+                Verdict::WantsTls,
+                Some("this task has it, the peer has not"),
+            ),
+            (None, true) => (Verdict::NoTls, Some("the peer has it, this task has not")),
+        };
+        wire.say(verdict).await?;
+        if let Some(mismatch) = mismatch {
+            return Err(no_tls(mismatch));
+        }
+        let (mut wire, binding) = match (&self.config.tls, wire) {
+            (Some(tls), Wire::Plain { reader, .. }) => {
+                let (stream, binding) = tls.accept(*reader).await?;
+                (Wire::Tls(Box::new(stream)), Some(binding))
+            }
+            (_, wire) => (wire, None),
+        };
+        let is_new = |nonce| self.is_new(nonce);
+        let terms = self.terms(binding, self.waives(socket));
+        let session = handshake::accept(&mut wire, terms, is_new).await?;
+        Ok(Trusted::new(wire, session, binding, Role::Acceptor))
+    }
+
+    fn terms(&self, binding: Option<[u8; 32]>, waives: bool) -> Terms<'_> {
+        Terms {
+            secret: self.config.secret.as_ref(),
+            binding: binding.unwrap_or_default(),
+            may_go_without: false,
+            waives,
+        }
+    }
+
+    fn adopt_tcp(&self, socket: &TcpStream) -> io::Result<Wire> {
+        tcp::tune(socket, self.config.lost_after)?;
+        Ok(Wire::Plain {
+            reader: Box::new(self.runtime.adopt_tcp(socket.try_clone()?)?),
+            writer: Box::new(self.runtime.adopt_tcp(socket.try_clone()?)?),
+        })
+    }
+}
+
+impl Trusted {
+    fn new(wire: Wire, proved: Option<Session>, binding: Option<[u8; 32]>, role: Role) -> Self {
+        let seals = match (&proved, binding) {
+            (Some(session), None) => Seals::new(session, role),
+            // TLS seals better, and without a secret there is nothing to seal with.
+            _ => Seals::default(),
+        };
+        let session = proved.or_else(|| binding.as_ref().map(Session::new));
+        Self {
+            wire,
+            seals,
+            session,
+        }
+    }
+}
+
+impl Nonces {
+    /// Remembers a nonce, and says whether it is new.
+    fn insert(&mut self, nonce: [u8; 32]) -> bool {
+        if !self.seen.insert(nonce) {
+            return false;
+        }
+        self.order.push_back(nonce);
+        if self.order.len() > NONCES_MAX
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.seen.remove(&oldest);
+        }
+        true
+    }
+}
+
+impl Wire {
+    /// Both halves, for a conversation that reads and writes at once.
+    fn split(self) -> (Reader, Writer) {
+        match self {
+            Self::Plain { reader, writer } => (reader, writer),
+            Self::Tls(stream) => {
+                let (reader, writer) = futures_lite::io::split(stream);
+                (Box::new(reader), Box::new(writer))
+            }
+        }
+    }
+
+    /// Gives the verdict on what the connection is for.
+    async fn say(&mut self, verdict: Verdict) -> Result<(), Refusal> {
+        let told = async {
+            self.write_all(&preamble::answer(verdict)).await?;
+            self.flush().await
+        };
+        told.await.map_err(no_stream)
+    }
+
+    fn stream(&mut self) -> Pin<&mut dyn ReadWrite> {
+        match self {
+            Self::Plain { reader, .. } => Pin::new(&mut **reader),
+            Self::Tls(stream) => Pin::new(&mut **stream),
+        }
+    }
+}
+
+/// Both directions of one stream.
+trait ReadWrite: AsyncRead + AsyncWrite + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> ReadWrite for S {}
+
+impl AsyncRead for Wire {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        self.stream().poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for Wire {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.stream().poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stream().poll_flush(cx)
+    }
+
+    fn poll_close(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stream().poll_close(cx)
+    }
+}
+
+/// Why this way, and why no better one: for people.
+fn told(way: &Way, why_far: &str, wish: PathWish, is_near: bool) -> String {
+    match (way.path, wish) {
+        (Path::Verbs, _) => way.why.clone(),
+        // Nothing else was thought of, or what is missing is shared memory: RDMA is no matter of one machine.
+        (_, PathWish::Tcp) => why_far.to_owned(),
+        _ if is_near => why_far.to_owned(),
+        _ => format!("{why_far}; {}", way.why),
+    }
+}
+
+/// The better path that is not taken though it is there, or should be.
+const fn fell_back(way: &Way, is_near: bool) -> Option<Path> {
+    match (way.path, is_near, way.fell_back) {
+        (_, true, _) => Some(Path::Shm),
+        (Path::Tcp, false, true) => Some(Path::Verbs),
+        _ => None,
+    }
+}
+
+fn no_errand(error: ErrandError) -> Refusal {
+    Refusal::later(catalogue::PEER_BUSY, error.to_string())
+}
+
+fn no_tls(why: &str) -> Refusal {
+    Refusal::fatal(
+        Code::PermissionDenied,
+        catalogue::TLS_REFUSED,
+        format!("no TLS between the two: {why}"),
+    )
+}

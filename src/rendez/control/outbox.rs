@@ -1,0 +1,70 @@
+//! What a conversation has yet to write: messages in order, for one writer, and the waiter until all are out.
+//!
+//! Knows neither streams nor what the messages say.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::task::{Poll, Waker};
+
+use rendez_proto::Envelope;
+
+/// Messages to be written, in order, and the waiter for them.
+#[derive(Debug, Default)]
+pub(crate) struct Outbox {
+    queue: RefCell<VecDeque<Envelope>>,
+    /// Messages put in and not yet written: counts the one in the writer's hands too.
+    unwritten: Cell<usize>,
+    writer: RefCell<Option<Waker>>,
+    drained: RefCell<Option<Waker>>,
+}
+
+impl Outbox {
+    /// Puts one in.
+    pub(crate) fn put(&self, envelope: Envelope) {
+        self.queue.borrow_mut().push_back(envelope);
+        self.unwritten.set(self.unwritten.get() + 1);
+        if let Some(writer) = self.writer.take() {
+            writer.wake();
+        }
+    }
+
+    /// Takes the next, once there is one.
+    pub(crate) async fn take(&self) -> Envelope {
+        poll_fn(|context| match self.queue.borrow_mut().pop_front() {
+            Some(envelope) => Poll::Ready(envelope),
+            None => {
+                *self.writer.borrow_mut() = Some(context.waker().clone());
+                Poll::Pending
+            }
+        })
+        .await
+    }
+
+    /// Waits until all that was queued is written.
+    pub(crate) async fn drained(&self) {
+        poll_fn(|context| {
+            if self.unwritten.get() == 0 {
+                return Poll::Ready(());
+            }
+            *self.drained.borrow_mut() = Some(context.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// The envelope taken last has been written, or never will be.
+    pub(crate) fn written(&self) {
+        self.unwritten.set(self.unwritten.get().saturating_sub(1));
+        if self.unwritten.get() == 0
+            && let Some(drained) = self.drained.take()
+        {
+            drained.wake();
+        }
+    }
+
+    /// How many are not yet written.
+    pub(crate) fn unwritten(&self) -> usize {
+        self.unwritten.get()
+    }
+}

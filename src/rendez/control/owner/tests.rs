@@ -1,0 +1,120 @@
+//! Real connections within this machine, asked about by both ways.
+
+use std::net::TcpListener;
+
+use super::*;
+
+/// Both ends of a connection: the dialler's, and the acceptor's.
+fn pair(listen: &str, dial: Option<IpAddr>) -> Option<(TcpStream, TcpStream)> {
+    // A machine may lack IPv6.
+    let listener = TcpListener::bind(listen).ok()?;
+    let mut to = listener.local_addr().expect("bound");
+    if let Some(ip) = dial {
+        to.set_ip(ip);
+    }
+    let dialled = TcpStream::connect(to).expect("it listens");
+    let (accepted, _) = listener.accept().expect("somebody dialled");
+    Some((dialled, accepted))
+}
+
+fn both_ways(socket: &TcpStream) -> [io::Result<Option<u32>>; 2] {
+    let local = canonical(socket.local_addr().expect("connected"));
+    let peer = canonical(socket.peer_addr().expect("connected"));
+    [by_diag(peer, local), by_table(peer, local)]
+}
+
+#[test]
+fn both_ends_are_ours_in_every_spelling() {
+    let own = rustix::process::geteuid().as_raw();
+    let mapped = "::ffff:127.0.0.1".parse().ok();
+    for (listen, dial) in [
+        ("127.0.0.1:0", None),
+        ("127.0.0.1:0", mapped),
+        ("127.1.2.3:0", None),
+        ("[::1]:0", None),
+        ("[::]:0", "127.0.0.1".parse().ok()),
+        ("[::]:0", mapped),
+        ("[::]:0", "::1".parse().ok()),
+    ] {
+        let Some((dialled, accepted)) = pair(listen, dial) else {
+            continue;
+        };
+        for socket in [&dialled, &accepted] {
+            assert_eq!(Owner::of(socket), Owner::User(own), "{listen} {dial:?}");
+            let [diag, table] = both_ways(socket);
+            assert_eq!(table.expect("a table"), Some(own), "{listen} {dial:?}");
+            // A sandbox may forbid to ask; then the table is what is left.
+            if let Ok(user) = diag {
+                assert_eq!(user, Some(own), "{listen} {dial:?}");
+            }
+        }
+    }
+}
+
+/// The kernel names root for a socket without a holder: a task of root's must not take that for its own user.
+#[test]
+fn a_closed_end_belongs_to_nobody() {
+    let (dialled, accepted) = pair("127.0.0.1:0", None).expect("loopback");
+    drop(dialled);
+    assert_eq!(Owner::of(&accepted), Owner::Unknown);
+    for user in both_ways(&accepted).into_iter().flatten() {
+        assert_eq!(user, None);
+    }
+}
+
+/// An end that is shut down for writing still listens, and still has an owner.
+#[test]
+fn a_half_closed_end_keeps_its_owner() {
+    let own = rustix::process::geteuid().as_raw();
+    let (dialled, accepted) = pair("127.0.0.1:0", None).expect("loopback");
+    dialled.shutdown(std::net::Shutdown::Write).expect("shut");
+    assert_eq!(Owner::of(&accepted), Owner::User(own));
+    assert_eq!(Owner::of(&dialled), Owner::User(own));
+}
+
+/// A connection that is not accepted yet has no owner on that side, and the listener beside it is not one.
+#[test]
+fn a_listener_is_no_end() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+    let to = listener.local_addr().expect("bound");
+    let dialled = TcpStream::connect(to).expect("it listens");
+    assert_eq!(Owner::of(&dialled), Owner::Unknown);
+    let nobody = SocketAddr::new(to.ip(), 1);
+    assert!(!matches!(by_diag(to, nobody), Ok(Some(_))));
+    assert_eq!(by_table(to, nobody).expect("a table"), None);
+}
+
+#[test]
+fn another_machine_is_elsewhere() {
+    // Addresses for documentation: no machine has them.
+    let [local, peer] = ["192.0.2.1:5", "198.51.100.7:6"].map(|text| text.parse().expect("one"));
+    assert_eq!(of_pair(local, peer), Owner::Elsewhere);
+    assert_eq!(
+        of_pair(local, SocketAddr::new(local.ip(), 6)),
+        Owner::Unknown
+    );
+}
+
+#[test]
+fn rows_are_read_as_the_kernel_writes_them() {
+    let line = "   3: 0100007F:1F90 0200007F:C350 01 00000000:00000000 00:00000000 00000000  1000        0 4711 1 0";
+    let (ours, theirs) = match cfg!(target_endian = "little") {
+        true => ("127.0.0.1:8080", "127.0.0.2:50000"),
+        false => ("1.0.0.127:8080", "2.0.0.127:50000"),
+    };
+    let row = Row {
+        source: ours.parse().expect("an address"),
+        destination: theirs.parse().expect("an address"),
+        state: ESTABLISHED,
+        user: 1000,
+        inode: 4711,
+    };
+    assert_eq!(Row::read(line), Some(row));
+    for line in [
+        "",
+        "  sl  local_address rem_address",
+        "1: 01:02 03:04 01 0 0 0 0 0 0",
+    ] {
+        assert_eq!(Row::read(line), None, "{line}");
+    }
+}

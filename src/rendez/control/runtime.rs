@@ -1,0 +1,273 @@
+//! The runtime: the one file that knows which executor the control plane's asynchronous code runs on, and why.
+//!
+//! Everything else in this room sees an [`Runtime`] that spawns, sleeps and adopts sockets, and streams that
+//! implement `AsyncRead` and `AsyncWrite`.
+//!
+//! glommio is preferred: one executor with a long life, its preempt timer set to an hour (a short one can hang it for
+//! good), none of its queues. But containers commonly refuse `io_uring_setup` by seccomp or give 64 KiB of lockable
+//! memory, and glommio may then panic where it should fail. So the machine is probed first, and if io_uring is
+//! unavailable the same code runs on a small executor over poll. A glommio executor leaves one eventfd open when it
+//! ends: another reason to keep it for as long as the process lives (`threads`).
+#![allow(unsafe_code)]
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::net::TcpStream;
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::rc::{Rc, Weak};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_lite::io::{AsyncRead, AsyncWrite};
+use rustix::io_uring::{io_uring_params, io_uring_setup};
+use rustix::process::Resource;
+use rustix::thread::CapabilitySet;
+
+/// Lockable memory glommio's rings need where the kernel counts it: 512 KiB was seen to do, with nothing to spare.
+const MEMLOCK_MIN: u64 = 512 << 10;
+/// glommio's preempt timer: longer than any turn, see the head of this file.
+const PREEMPT_TIMER: Duration = Duration::from_secs(3600);
+/// Registered buffers are for files, which we have none of: the least glommio takes.
+const IO_MEMORY: usize = 64 << 10;
+
+/// What can drive the control plane.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum RuntimeKind {
+    /// glommio, over io_uring.
+    Glommio,
+    /// A small executor over poll.
+    Poll,
+}
+
+/// What drives the control plane, and why.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RuntimeReport {
+    /// The runtime.
+    pub kind: RuntimeKind,
+    /// Why this one: for people.
+    pub why: String,
+}
+
+impl fmt::Display for RuntimeReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {}", self.kind, self.why)
+    }
+}
+
+/// Says what the control plane would run on here. `force` names one regardless of the probe's opinion.
+#[must_use]
+pub fn probe(force: Option<RuntimeKind>) -> RuntimeReport {
+    match force {
+        Some(kind) => RuntimeReport {
+            kind,
+            why: "asked for by the configuration".into(),
+        },
+        None => match ring_refusal() {
+            None => RuntimeReport {
+                kind: RuntimeKind::Glommio,
+                why: "io_uring is available".into(),
+            },
+            Some(why) => RuntimeReport {
+                kind: RuntimeKind::Poll,
+                why,
+            },
+        },
+    }
+}
+
+/// Spawns, sleeps and adopts sockets on whatever this thread runs.
+#[derive(Clone, Debug)]
+pub(crate) struct Runtime(Inner);
+
+#[derive(Clone, Debug)]
+enum Inner {
+    Glommio,
+    Poll(Weak<async_executor::LocalExecutor<'static>>),
+}
+
+impl Runtime {
+    /// The glommio executor of this thread.
+    pub(crate) const fn glommio() -> Self {
+        Self(Inner::Glommio)
+    }
+
+    /// Runs `task` beside the others of this thread until it is done or the executor ends.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + 'static) {
+        match &self.0 {
+            Inner::Glommio => drop(glommio::spawn_local(task).detach()),
+            Inner::Poll(executor) => {
+                if let Some(executor) = executor.upgrade() {
+                    executor.spawn(task).detach();
+                }
+            }
+        }
+    }
+
+    /// Waits for `time`.
+    pub(crate) async fn sleep(&self, time: Duration) {
+        match &self.0 {
+            Inner::Glommio => glommio::timer::sleep(time).await,
+            Inner::Poll(_) => drop(async_io::Timer::after(time).await),
+        }
+    }
+
+    /// What `task` gives, or nothing if `time` is over first; `task` is dropped then.
+    pub(crate) async fn within<T>(
+        &self,
+        time: Duration,
+        task: impl Future<Output = T>,
+    ) -> Option<T> {
+        futures_lite::future::or(async { Some(task.await) }, async {
+            self.sleep(time).await;
+            None
+        })
+        .await
+    }
+
+    /// Makes a connected socket a stream of this runtime.
+    pub(crate) fn adopt(&self, socket: UnixStream) -> io::Result<Stream> {
+        socket.set_nonblocking(true)?;
+        Ok(match &self.0 {
+            Inner::Glommio => {
+                let socket = OwnedFd::from(socket).into_raw_fd();
+                // SAFETY: `socket` was an `OwnedFd` until this line, so it is open and has no other owner; it is a
+                // connected Unix stream socket, as `UnixStream` requires; and we are on a glommio executor's thread.
+                let stream = unsafe { glommio::net::UnixStream::from_raw_fd(socket) };
+                Stream(StreamInner::Glommio(stream))
+            }
+            Inner::Poll(_) => Stream(StreamInner::Poll(async_io::Async::new(socket)?)),
+        })
+    }
+
+    /// The same for a TCP connection.
+    pub(crate) fn adopt_tcp(&self, socket: TcpStream) -> io::Result<Stream> {
+        socket.set_nonblocking(true)?;
+        Ok(match &self.0 {
+            Inner::Glommio => {
+                let socket = OwnedFd::from(socket).into_raw_fd();
+                // SAFETY: `socket` was an `OwnedFd` until this line, so it is open and has no other owner; it is a
+                // connected TCP socket, as `TcpStream` requires; and we are on a glommio executor's thread.
+                let stream = unsafe { glommio::net::TcpStream::from_raw_fd(socket) };
+                Stream(StreamInner::GlommioTcp(stream))
+            }
+            Inner::Poll(_) => Stream(StreamInner::PollTcp(async_io::Async::new(socket)?)),
+        })
+    }
+}
+
+/// A connected stream of whichever runtime.
+#[derive(Debug)]
+pub(crate) struct Stream(StreamInner);
+
+#[derive(Debug)]
+enum StreamInner {
+    Glommio(glommio::net::UnixStream),
+    Poll(async_io::Async<UnixStream>),
+    GlommioTcp(glommio::net::TcpStream),
+    PollTcp(async_io::Async<TcpStream>),
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        match &mut self.0 {
+            StreamInner::Glommio(stream) => Pin::new(stream).poll_read(cx, buffer),
+            StreamInner::Poll(stream) => Pin::new(stream).poll_read(cx, buffer),
+            StreamInner::GlommioTcp(stream) => Pin::new(stream).poll_read(cx, buffer),
+            StreamInner::PollTcp(stream) => Pin::new(stream).poll_read(cx, buffer),
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match &mut self.0 {
+            StreamInner::Glommio(stream) => Pin::new(stream).poll_write(cx, bytes),
+            StreamInner::Poll(stream) => Pin::new(stream).poll_write(cx, bytes),
+            StreamInner::GlommioTcp(stream) => Pin::new(stream).poll_write(cx, bytes),
+            StreamInner::PollTcp(stream) => Pin::new(stream).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.0 {
+            StreamInner::Glommio(stream) => Pin::new(stream).poll_flush(cx),
+            StreamInner::Poll(stream) => Pin::new(stream).poll_flush(cx),
+            StreamInner::GlommioTcp(stream) => Pin::new(stream).poll_flush(cx),
+            StreamInner::PollTcp(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_close(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.0 {
+            StreamInner::Glommio(stream) => Pin::new(stream).poll_close(cx),
+            StreamInner::Poll(stream) => Pin::new(stream).poll_close(cx),
+            StreamInner::GlommioTcp(stream) => Pin::new(stream).poll_close(cx),
+            StreamInner::PollTcp(stream) => Pin::new(stream).poll_close(cx),
+        }
+    }
+}
+
+/// Runs `main` on this thread until it is done, on a small executor over poll.
+pub(crate) fn run_poll<F: Future<Output = ()> + 'static>(main: impl FnOnce(Runtime) -> F) {
+    let executor = Rc::new(async_executor::LocalExecutor::new());
+    // Tasks hold a weak handle: a strong one would keep the executor that keeps them.
+    let main = main(Runtime(Inner::Poll(Rc::downgrade(&executor))));
+    async_io::block_on(executor.run(main));
+}
+
+/// Makes an executor for this thread, and names the thread.
+pub(crate) fn make_glommio(name: &str) -> Result<glommio::LocalExecutor, String> {
+    let make = || {
+        glommio::LocalExecutorBuilder::new(glommio::Placement::Unbound)
+            .name(name)
+            .io_memory(IO_MEMORY)
+            .preempt_timer(PREEMPT_TIMER)
+            .make()
+    };
+    match catch_unwind(AssertUnwindSafe(make)) {
+        Ok(Ok(executor)) => Ok(executor),
+        Ok(Err(error)) => Err(format!("glommio could not start: {error}")),
+        // Seen where lockable memory was short for a moment: its probe ring's failure is a panic.
+        Err(_) => Err("glommio panicked at its start".into()),
+    }
+}
+
+/// Why there is no ring for glommio here; `None` if there is one.
+fn ring_refusal() -> Option<String> {
+    let mut parameters = io_uring_params::default();
+    // SAFETY: the contract asks only that `wq_fd` be open if `ATTACH_WQ` is set; all flags are zero.
+    let ring = unsafe { io_uring_setup(8, &mut parameters) };
+    if let Err(errno) = ring {
+        return Some(format!(
+            "io_uring_setup is refused ({errno}): a container's seccomp filter, \
+             kernel.io_uring_disabled, or no memory to lock"
+        ));
+    }
+    let may_lock = rustix::thread::capabilities(None)
+        .is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK));
+    let limit = rustix::process::getrlimit(Resource::Memlock).current;
+    match limit {
+        Some(limit) if limit < MEMLOCK_MIN && !may_lock => Some(format!(
+            "RLIMIT_MEMLOCK is {} KiB and this process lacks CAP_IPC_LOCK; glommio needs {} KiB",
+            limit >> 10,
+            MEMLOCK_MIN >> 10
+        )),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

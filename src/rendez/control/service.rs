@@ -1,0 +1,214 @@
+//! Services: functions that peers may call by number, and the threads that carry the calls out.
+//!
+//! Knows functions and outcomes; not the caller, beyond a name, nor how the answer gets back. Bounded: so many threads,
+//! so many calls waiting for one. A function may block; it is told of its deadline and of a cancel.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::{Duration, Instant};
+
+use crate::ground::limits::{CALL_PAYLOAD_MAX, SERVICE_QUEUE_MAX, SERVICE_THREADS};
+use crate::ground::{Incarnation, Status, catalogue};
+
+/// What a service gives.
+pub(crate) type Outcome = Result<Vec<u8>, Status>;
+type Function = dyn Fn(&Incoming) -> Outcome + Send + Sync;
+
+/// The services of a task, by number.
+#[derive(Clone, Default)]
+pub struct Services(BTreeMap<u32, Arc<Function>>);
+
+/// A call, as the service sees it.
+#[derive(Debug)]
+pub struct Incoming {
+    /// The caller's task.
+    pub task: String,
+    /// The caller's life.
+    pub incarnation: Incarnation,
+    /// The service's number.
+    pub method: u32,
+    /// Ties together what belongs together, over tasks; zero for nothing.
+    pub trace: u64,
+    /// When the caller will wait no longer.
+    pub deadline: Instant,
+    /// What the caller sent.
+    pub payload: Vec<u8>,
+    pub(crate) cancelled: Arc<AtomicBool>,
+}
+
+impl Incoming {
+    /// A call of no method, as a task would hear it: for a service that is asked within its own process.
+    #[must_use]
+    pub fn within(
+        task: String,
+        incarnation: Incarnation,
+        payload: Vec<u8>,
+        patience: Duration,
+    ) -> Self {
+        Self {
+            task,
+            incarnation,
+            method: 0,
+            trace: 0,
+            deadline: Instant::now() + patience,
+            payload,
+            cancelled: Arc::default(),
+        }
+    }
+}
+
+/// A call to be carried out.
+pub(crate) struct Job {
+    pub(crate) incoming: Incoming,
+    pub(crate) done: Box<dyn FnOnce(Outcome) + Send>,
+}
+
+/// The threads that carry calls out. They end when this is dropped, each after the call it is at.
+pub(crate) struct Pool {
+    services: Services,
+    jobs: Option<mpsc::SyncSender<(Arc<Function>, Job)>>,
+}
+
+impl Services {
+    /// None.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Has `function` called for `method`. A number given twice is the later function's.
+    #[must_use]
+    pub fn on(
+        mut self,
+        method: u32,
+        function: impl Fn(&Incoming) -> Result<Vec<u8>, Status> + Send + Sync + 'static,
+    ) -> Self {
+        self.0.insert(method, Arc::new(function));
+        self
+    }
+
+    /// Both these and `others`; a number that both have is these ones'.
+    #[must_use]
+    pub fn and(mut self, mut others: Self) -> Self {
+        others.0.append(&mut self.0);
+        others
+    }
+}
+
+impl fmt::Debug for Services {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
+impl Incoming {
+    /// True if the caller has given the call up, or waits no longer: the answer will not be read.
+    #[must_use]
+    pub fn is_given_up(&self) -> bool {
+        self.cancelled.load(Ordering::Relaxed) || Instant::now() >= self.deadline
+    }
+}
+
+impl Pool {
+    /// Starts the threads, if there is any service.
+    pub(crate) fn start(services: Services) -> std::io::Result<Self> {
+        if services.0.is_empty() {
+            return Ok(Self {
+                services,
+                jobs: None,
+            });
+        }
+        let (jobs, waiting) = mpsc::sync_channel(SERVICE_QUEUE_MAX);
+        let waiting = Arc::new(Mutex::new(waiting));
+        for index in 0..SERVICE_THREADS {
+            let waiting = Arc::clone(&waiting);
+            std::thread::Builder::new()
+                .name(format!("rendez-serve-{index}"))
+                .spawn(move || work(&waiting))?;
+        }
+        Ok(Self {
+            services,
+            jobs: Some(jobs),
+        })
+    }
+
+    /// Has a call carried out.
+    ///
+    /// # Errors
+    /// There is no such service, or as many calls wait as may. `done` is dropped then.
+    pub(crate) fn begin(&self, job: Job) -> Result<(), Status> {
+        let method = job.incoming.method;
+        let (Some(function), Some(jobs)) = (self.services.0.get(&method), &self.jobs) else {
+            let message = format!("this task has no service {method}");
+            return Err(Status::of(catalogue::CALL_UNKNOWN, message));
+        };
+        jobs.try_send((Arc::clone(function), job)).map_err(|_| {
+            let message = format!("{SERVICE_QUEUE_MAX} calls wait, the limit SERVICE_QUEUE_MAX");
+            Status::of(catalogue::CALL_BUSY, message)
+        })
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Pool").field(&self.services).finish()
+    }
+}
+
+fn work(waiting: &Mutex<mpsc::Receiver<(Arc<Function>, Job)>>) {
+    loop {
+        let next = waiting
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .recv();
+        let Ok((function, Job { incoming, done })) = next else {
+            return;
+        };
+        done(carry_out(&*function, &incoming));
+    }
+}
+
+fn carry_out(function: &Function, incoming: &Incoming) -> Outcome {
+    if incoming.cancelled.load(Ordering::Relaxed) {
+        return Err(Status::of(
+            catalogue::CALL_CANCELLED,
+            "given up before it began",
+        ));
+    }
+    if Instant::now() >= incoming.deadline {
+        return Err(Status::of(
+            catalogue::CALL_DEADLINE,
+            "its time was over before it began",
+        ));
+    }
+    let span = tracing::debug_span!(
+        "serve",
+        method = incoming.method,
+        caller = incoming.task,
+        trace = incoming.trace
+    );
+    let _entered = span.enter();
+    // A service is the application's: its breakdown is the caller's to hear of, and no other call's business.
+    let outcome = catch_unwind(AssertUnwindSafe(|| function(incoming))).unwrap_or_else(|_| {
+        let message = format!("service {} panicked", incoming.method);
+        tracing::error!(
+            method = incoming.method,
+            task = incoming.task,
+            "a service panicked"
+        );
+        Err(Status::of(catalogue::SERVICE_FAILED, message))
+    });
+    match outcome {
+        Ok(payload) if payload.len() > CALL_PAYLOAD_MAX => {
+            let message = format!(
+                "the answer has {} bytes, the limit CALL_PAYLOAD_MAX is {CALL_PAYLOAD_MAX}",
+                payload.len()
+            );
+            Err(Status::of(catalogue::CALL_TOO_LONG, message))
+        }
+        outcome => outcome,
+    }
+}

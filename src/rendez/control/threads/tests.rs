@@ -1,0 +1,74 @@
+//! Threads that are lent again, and planes that break.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::*;
+use crate::control::runtime::probe;
+
+fn glommio() -> RuntimeReport {
+    probe(Some(RuntimeKind::Glommio))
+}
+
+/// Starts a plane that tells its thread's id and ends when told.
+fn plane() -> (ThreadId, Sender<()>, Working) {
+    let (until, mut told) = mailbox();
+    let (say, said) = mpsc::channel();
+    let main = move |_| async move {
+        say.send(std::thread::current().id()).expect("waited for");
+        told.receive().await
+    };
+    let (_, working) = start(glommio(), main).expect("a thread");
+    (said.recv().expect("it runs"), until, working)
+}
+
+#[test]
+fn planes_at_once_have_threads_of_their_own() {
+    let planes: Vec<_> = (0..3).map(|_| plane()).collect();
+    let mut threads: Vec<_> = planes.iter().map(|(thread, ..)| *thread).collect();
+    threads.dedup();
+    assert_eq!(threads.len(), 3);
+    for (_, until, working) in planes {
+        until.send(()).expect("open");
+        working.wait();
+    }
+}
+
+#[test]
+fn a_plane_that_panics_stops_no_other_and_is_waited_for() {
+    let (_, until, other) = plane();
+    let broken = start(glommio(), |_| async { panic!("on purpose") });
+    broken.expect("a thread").1.wait();
+    let ran = Arc::new(AtomicBool::new(false));
+    let runs = Arc::clone(&ran);
+    let next = start(glommio(), move |runtime| async move {
+        runtime.sleep(LAST_TURN).await;
+        runs.store(true, Ordering::Relaxed);
+    });
+    next.expect("a thread").1.wait();
+    assert!(ran.load(Ordering::Relaxed));
+    until.send(()).expect("the other still listens");
+    other.wait();
+}
+
+#[test]
+fn a_lent_thread_runs_where_a_new_one_would() {
+    let all = rustix::thread::sched_getaffinity(None).expect("a mask");
+    let cores: Vec<_> = (0..CpuSet::MAX_CPU)
+        .filter(|core| all.is_set(*core))
+        .collect();
+    for core in cores.iter().take(2) {
+        let mut one = CpuSet::new();
+        one.set(*core);
+        let seen = std::thread::spawn(move || {
+            rustix::thread::sched_setaffinity(None, &one).expect("a core of the mask");
+            let (say, said) = mpsc::channel();
+            let main = move |_| async move {
+                let _ = say.send(rustix::thread::sched_getaffinity(None).expect("a mask"));
+            };
+            start(glommio(), main).expect("a thread").1.wait();
+            said.recv().expect("said")
+        });
+        assert_eq!(seen.join().expect("no panic"), one);
+    }
+}

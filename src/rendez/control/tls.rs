@@ -1,0 +1,319 @@
+//! TLS 1.3 around conversations and data connections over TCP: both sides show a certificate of the cluster's
+//! authority.
+//!
+//! Knows certificates and streams; not what is said. Which files they come from is the settings' business; here they
+//! are PEM texts. A certificate names no task: a holder of one that the authority has signed belongs to the cluster.
+//! The provider of the primitives is ring, which needs no more than a C compiler to be built.
+
+use std::fmt;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use futures_lite::io::{AsyncRead, AsyncWrite};
+use futures_rustls::{TlsAcceptor, TlsConnector, TlsStream, server};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::verify_server_cert_signed_by_trust_anchor;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::{NoServerSessionStorage, ParsedCertificate, WebPkiClientVerifier};
+use rustls::{
+    ClientConfig, ClientConnection, Connection, ConnectionCommon, DigitallySignedStruct,
+    RootCertStore, ServerConfig, SignatureScheme,
+};
+
+use crate::fabric::Secured;
+use crate::ground::{Code, Status, catalogue};
+
+use super::hello::Refusal;
+
+/// What the exporter is asked for; its value is the same on both ends of one connection and on no other.
+const BINDING_LABEL: &[u8] = b"EXPORTER-rendez-control-1";
+/// The same of a data connection: no ticket of the one can serve for the other.
+const DATA_LABEL: &[u8] = b"EXPORTER-rendez-data-1";
+
+/// A task's certificate, its key, and the authority that signs all tasks'.
+#[derive(Clone)]
+pub struct Tls {
+    client: Arc<ClientConfig>,
+    connector: TlsConnector,
+    acceptor: TlsAcceptor,
+    /// Data connections give their keys to the kernel where it takes them.
+    in_kernel: bool,
+}
+
+impl Tls {
+    /// From PEM texts: this task's certificate chain, its private key, and the certificates of the authorities that
+    /// peers' certificates must be signed by. With `in_kernel` the kernel keeps the records of data connections, where
+    /// it can.
+    ///
+    /// # Errors
+    /// `InvalidArgument` says which of them is not what it should be.
+    pub fn from_pem(
+        certificates: &[u8],
+        key: &[u8],
+        authorities: &[u8],
+        in_kernel: bool,
+    ) -> Result<Self, Status> {
+        let chain = read_certificates("certificate", certificates)?;
+        let key = read_key(key)?;
+        let roots = Arc::new(read_authorities(authorities)?);
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let clients =
+            WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider))
+                .build()
+                .map_err(|error| unfit("authority", &error.to_string()))?;
+        let fits = |error: rustls::Error| unfit("certificate or key", &error.to_string());
+        let mut server = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(fits)?
+            .with_client_cert_verifier(clients)
+            .with_single_cert(chain.clone(), key.clone_key())
+            .map_err(fits)?;
+        // Each connection is a full handshake: a certificate that is no longer good opens no old session.
+        server.session_storage = Arc::new(NoServerSessionStorage {});
+        server.send_tls13_tickets = 0;
+        server.enable_secret_extraction = in_kernel;
+        let mut client = ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(fits)?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(AnyNameVerifier { roots, provider }))
+            .with_client_auth_cert(chain, key)
+            .map_err(fits)?;
+        client.resumption = rustls::client::Resumption::disabled();
+        client.enable_secret_extraction = in_kernel;
+        let (client, server) = (Arc::new(client), Arc::new(server));
+        Ok(Self {
+            client: Arc::clone(&client),
+            connector: TlsConnector::from(client),
+            acceptor: TlsAcceptor::from(server),
+            in_kernel,
+        })
+    }
+
+    /// The dialler's handshake, and what binds a proof to this very connection.
+    pub(crate) async fn connect<S: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        stream: S,
+    ) -> Result<(TlsStream<S>, [u8; 32]), Refusal> {
+        let stream = self
+            .connector
+            .connect(no_name(), stream)
+            .await
+            .map_err(|error| refused(&error))?;
+        let binding = binding(stream.get_ref().1, BINDING_LABEL)?;
+        Ok((TlsStream::Client(stream), binding))
+    }
+
+    /// The acceptor's.
+    pub(crate) async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        stream: S,
+    ) -> Result<(TlsStream<S>, [u8; 32]), Refusal> {
+        let stream = self
+            .acceptor
+            .accept(stream)
+            .await
+            .map_err(|error| refused(&error))?;
+        let binding = binding(stream.get_ref().1, BINDING_LABEL)?;
+        Ok((TlsStream::Server(stream), binding))
+    }
+}
+
+impl Tls {
+    /// The dialler's end of a data connection, before its handshake.
+    pub(crate) fn dial_data(&self) -> Result<ClientConnection, rustls::Error> {
+        ClientConnection::new(Arc::clone(&self.client), no_name())
+    }
+
+    /// What protects a data connection whose handshake is done, and of which nothing was read behind it.
+    pub(crate) fn settle(&self, session: Connection, socket: &impl AsFd) -> io::Result<Secured> {
+        match self.in_kernel {
+            true => Secured::in_kernel(session, socket),
+            false => Ok(Secured::new(session)),
+        }
+    }
+
+    /// The acceptor's handshake on a data connection.
+    pub(crate) async fn accept_data<S: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        stream: S,
+    ) -> Result<(server::TlsStream<S>, [u8; 32]), Refusal> {
+        let stream = self
+            .acceptor
+            .accept(stream)
+            .await
+            .map_err(|error| refused(&error))?;
+        let binding = binding(stream.get_ref().1, DATA_LABEL)?;
+        Ok((stream, binding))
+    }
+}
+
+/// What binds a ticket to the data connection that it is shown on.
+pub(crate) fn data_binding(connection: &ClientConnection) -> Result<[u8; 32], Refusal> {
+    binding(connection, DATA_LABEL)
+}
+
+/// What is the same at both ends of a connection, and on no other.
+fn binding<D>(connection: &ConnectionCommon<D>, label: &[u8]) -> Result<[u8; 32], Refusal> {
+    connection
+        .export_keying_material([0; 32], label, None)
+        .map_err(|error| refused(&io::Error::other(error)))
+}
+
+/// A name is asked for, and none is sent or checked: tasks move between hosts.
+fn no_name() -> ServerName<'static> {
+    ServerName::IpAddress(std::net::Ipv4Addr::UNSPECIFIED.into())
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Tls(…)")
+    }
+}
+
+/// Takes any server that the authority has signed, whatever its host is called.
+#[derive(Debug)]
+struct AnyNameVerifier {
+    roots: Arc<RootCertStore>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for AnyNameVerifier {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        _name: &ServerName<'_>,
+        _ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let certificate = ParsedCertificate::try_from(certificate)?;
+        verify_server_cert_signed_by_trust_anchor(
+            &certificate,
+            &self.roots,
+            intermediates,
+            now,
+            self.provider.signature_verification_algorithms.all,
+        )?;
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let known = &self.provider.signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, certificate, signed, known)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let known = &self.provider.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, certificate, signed, known)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider
+            .signature_verification_algorithms
+            .supported_schemes()
+    }
+}
+
+/// What a PEM text should hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Part {
+    Certificate,
+    Key,
+    Authority,
+}
+
+impl Part {
+    /// Whether it holds that, as far as it can be told from this text alone.
+    ///
+    /// # Errors
+    /// `InvalidArgument` says why not, and nothing of what the text holds.
+    pub(crate) fn judge(self, pem: &[u8]) -> Result<(), Status> {
+        match self {
+            Self::Certificate => {
+                let chain = read_certificates("certificate", pem)?;
+                let parsed = chain
+                    .iter()
+                    .try_for_each(|certificate| ParsedCertificate::try_from(certificate).map(drop));
+                parsed.map_err(|error| unfit("certificate", &error.to_string()))
+            }
+            Self::Key => {
+                let loaded = rustls::crypto::ring::sign::any_supported_type(&read_key(pem)?);
+                let why = "it is no key of a kind that is known (RSA, ECDSA, Ed25519)";
+                loaded.map(drop).map_err(|_| unfit("private key", why))
+            }
+            Self::Authority => read_authorities(pem).map(drop),
+        }
+    }
+}
+
+fn read_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, Status> {
+    PrivateKeyDer::from_pem_slice(pem).map_err(|error| unfit("private key", fault_of(&error)))
+}
+
+fn read_authorities(pem: &[u8]) -> Result<RootCertStore, Status> {
+    let mut roots = RootCertStore::empty();
+    for authority in read_certificates("authority", pem)? {
+        roots
+            .add(authority)
+            .map_err(|error| unfit("authority", &error.to_string()))?;
+    }
+    Ok(roots)
+}
+
+fn read_certificates(what: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, Status> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    match found {
+        Ok(found) if found.is_empty() => Err(unfit(what, "the file holds none")),
+        Ok(found) => Ok(found),
+        Err(error) => Err(unfit(what, fault_of(&error))),
+    }
+}
+
+/// What is wrong with a PEM text. The error itself may show lines of the text, and a key that lost its line ends is one
+/// line.
+const fn fault_of(error: &pem::Error) -> &'static str {
+    match error {
+        pem::Error::NoItemsFound => "the file holds none",
+        pem::Error::MissingSectionEnd { .. } => "its last line is missing",
+        pem::Error::IllegalSectionStart { .. } => "its first line is malformed",
+        pem::Error::Base64Decode(_) => "it is not base64",
+        pem::Error::SectionTooLarge => "it is too long",
+        _ => "it is no PEM text",
+    }
+}
+
+fn unfit(what: &str, why: &str) -> Status {
+    Status::new(
+        Code::InvalidArgument,
+        catalogue::CONFIG,
+        format!("the {what} cannot be used: {why}"),
+    )
+}
+
+pub(crate) fn refused(error: &std::io::Error) -> Refusal {
+    // What rustls judged is for good; what befell the connection is not.
+    let is_judged = error.kind() == std::io::ErrorKind::InvalidData;
+    let status = Status::new(
+        Code::PermissionDenied,
+        catalogue::TLS_REFUSED,
+        format!("the TLS handshake failed: {error}"),
+    );
+    Refusal {
+        status,
+        retry: !is_judged,
+    }
+}

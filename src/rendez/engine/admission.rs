@@ -1,0 +1,94 @@
+//! Admission: which peers an engine meets, once the control plane has identified them.
+//!
+//! Knows names and epochs. A peer's identity is proved before, by user, secret or certificate.
+
+use std::collections::BTreeSet;
+
+use super::config::Config;
+use crate::control::PeerHello;
+use crate::ground::device::TaskName;
+use crate::ground::limits::FEATURE_NAME_MAX;
+use crate::ground::{Code, Status, catalogue};
+
+/// The job of observers, which hand nothing over. It belongs to every cluster.
+pub const OBSERVER_JOB: &str = "observer";
+
+/// How a hello names its epoch.
+const EPOCH: &str = "epoch=";
+
+/// Which peers are met.
+#[derive(Debug)]
+pub(super) struct Admission {
+    /// The tasks that are; `None` for all.
+    members: Option<BTreeSet<TaskName>>,
+    epoch: Option<String>,
+}
+
+impl Admission {
+    pub(super) fn new(config: &Config) -> Result<Self, Status> {
+        let names = config.peers.keys().chain(&config.known);
+        let members = names
+            .map(|name| TaskName::parse(name))
+            .collect::<Result<_, _>>()?;
+        let epoch = config.epoch.as_ref().map(|epoch| {
+            let room = FEATURE_NAME_MAX - EPOCH.len();
+            // The end counts the restarts: it is what tells two lives of one run apart.
+            let skip = epoch.chars().count().saturating_sub(room / 4);
+            let short: String = epoch.chars().skip(skip).collect();
+            if epoch.len() <= room {
+                epoch.clone()
+            } else {
+                short
+            }
+        });
+        Ok(Self {
+            members: config.closed.then_some(members),
+            epoch,
+        })
+    }
+
+    /// What this task says of itself.
+    pub(super) fn features(&self) -> Vec<String> {
+        let epoch = self.epoch.as_ref();
+        epoch
+            .map(|epoch| format!("{EPOCH}{epoch}"))
+            .into_iter()
+            .collect()
+    }
+
+    /// # Errors
+    /// Refuses a peer that is not of the cluster, or of another life of its job.
+    pub(super) fn judge(&self, peer: &PeerHello) -> Result<(), Status> {
+        let task = TaskName::parse(&peer.task)?;
+        if task.job() == OBSERVER_JOB {
+            return Ok(());
+        }
+        if self
+            .members
+            .as_ref()
+            .is_some_and(|members| !members.contains(&task))
+        {
+            let message = format!("{task} is not a task of this cluster");
+            return Err(Status::new(
+                Code::PermissionDenied,
+                catalogue::PEER_NOT_OF_CLUSTER,
+                message,
+            ));
+        }
+        let theirs = peer
+            .features
+            .iter()
+            .find_map(|feature| feature.strip_prefix(EPOCH));
+        if let (Some(ours), Some(theirs)) = (self.epoch.as_deref(), theirs)
+            && ours != theirs
+        {
+            let message = format!("{task} is of epoch {theirs}, and this task of epoch {ours}");
+            return Err(Status::new(
+                Code::FailedPrecondition,
+                catalogue::PEER_OTHER_EPOCH,
+                message,
+            ));
+        }
+        Ok(())
+    }
+}

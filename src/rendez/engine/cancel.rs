@@ -1,0 +1,233 @@
+//! Cancelling by token: one word ends every receive and every waiting send that hangs on it.
+//!
+//! A token knows none of them. A waiter listens at the token and at each of its parents, for as long as it waits; so a
+//! token that outlives a million receives holds nothing of them, and a child costs its parents nothing. What waits
+//! takes the token's stops along, and the shard looks at them with a value in its hand, before it hands it over. So a
+//! cancel takes effect at once, whether or not the receive is polled, and whatever stands in the shard's mailbox.
+
+use std::future::Future;
+use std::ops::Deref;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+
+use event_listener::{Event, EventListener};
+
+use crate::mail::stops::Stops;
+
+/// Cancels whatever hangs on it: [`Recv::cancel_on`](super::Recv::cancel_on) and
+/// [`SendAsync::cancel_on`](super::SendAsync::cancel_on). Cheap to clone; all clones are one token.
+///
+/// ```
+/// use rendez::engine::{CancelToken, Config, Engine};
+/// use rendez::ground::{Code, Key, StepId};
+///
+/// # let mut config = Config::new("/job:a/task:0");
+/// # config.shards = 1;
+/// # config.share_cores = true;
+/// # config.control = false;
+/// let engine = Engine::start(config)?;
+/// let key = Key::between("a", "a", "never")?;
+/// let token = CancelToken::new();
+/// let waiting = engine.step(StepId(1)).recv(&key).cancel_on(&token.child());
+/// let canceller = std::thread::spawn(move || token.cancel());
+/// assert_eq!(waiting.wait().unwrap_err().code(), Code::Cancelled);
+/// # canceller.join().unwrap();
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct CancelToken {
+    /// What shards look at.
+    stops: Stops,
+    /// What wakes waiters. Its own is the last, after those of which it is a child.
+    events: Arc<[Arc<Event>]>,
+}
+
+impl Default for CancelToken {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl CancelToken {
+    /// A token that only its holders cancel.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            stops: Stops::new(),
+            events: Arc::new([Arc::default()]),
+        }
+    }
+
+    /// A token that this one cancels too, and that does not cancel this one.
+    #[must_use]
+    pub fn child(&self) -> Self {
+        let own = std::iter::once(Arc::default());
+        Self {
+            stops: self.stops.child(),
+            events: self.events.iter().cloned().chain(own).collect(),
+        }
+    }
+
+    /// A child that is cancelled when the guard is dropped, however its scope is left.
+    ///
+    /// ```
+    /// use rendez::engine::CancelToken;
+    ///
+    /// let run = CancelToken::new();
+    /// let inner = {
+    ///     let scope = run.scope();
+    ///     // … `recv(&key).cancel_on(&scope)` …
+    ///     scope.token().clone()
+    /// };
+    /// assert!(inner.is_cancelled() && !run.is_cancelled());
+    /// ```
+    #[must_use = "the scope is over, and what hangs on it cancelled, when this is dropped"]
+    pub fn scope(&self) -> CancelScope {
+        CancelScope(self.child())
+    }
+
+    /// Cancels everything that hangs on this token and its children, now and later. When this has returned, no receive
+    /// under it takes a value that is sent afterwards, whether it is polled or not: that value goes to the next
+    /// receive.
+    pub fn cancel(&self) {
+        if self.stops.raise()
+            && let Some(own) = self.events.last()
+        {
+            own.notify(usize::MAX);
+        }
+    }
+
+    /// True once it, or one it is a child of, was cancelled.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.stops.is_raised()
+    }
+
+    /// Waits until it is cancelled.
+    pub fn cancelled(&self) -> Cancelled {
+        Cancelled(Hook::on(self))
+    }
+}
+
+/// See [`CancelToken::cancelled`].
+#[derive(Debug)]
+#[must_use = "it waits when it is awaited"]
+pub struct Cancelled(Hook);
+
+impl Future for Cancelled {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if self.0.is_loose() || self.0.poll(context) {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    }
+}
+
+/// A token that is cancelled when this is dropped. See [`CancelToken::scope`].
+#[derive(Debug)]
+pub struct CancelScope(CancelToken);
+
+impl CancelScope {
+    /// The token of the scope.
+    #[must_use]
+    pub const fn token(&self) -> &CancelToken {
+        &self.0
+    }
+}
+
+impl Deref for CancelScope {
+    type Target = CancelToken;
+
+    fn deref(&self) -> &CancelToken {
+        &self.0
+    }
+}
+
+impl Drop for CancelScope {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
+
+/// How something that waits hangs on a token, if it does.
+#[derive(Debug, Default)]
+pub(super) struct Hook(Option<Box<Hung>>);
+
+#[derive(Debug)]
+struct Hung {
+    token: CancelToken,
+    listeners: Vec<EventListener>,
+}
+
+impl Hook {
+    pub(super) fn on(token: &CancelToken) -> Self {
+        Self(Some(Box::new(Hung {
+            token: token.clone(),
+            listeners: Vec::new(),
+        })))
+    }
+
+    /// True if it hangs on nothing, or nothing any more.
+    pub(super) const fn is_loose(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// True if the token is cancelled already.
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.0
+            .as_ref()
+            .is_some_and(|hung| hung.token.is_cancelled())
+    }
+
+    /// What the shard is to look at, if it hangs on a token.
+    pub(super) fn stops(&self) -> Option<Stops> {
+        self.0.as_ref().map(|hung| hung.token.stops.clone())
+    }
+
+    /// Lets go of the token.
+    pub(super) fn loosen(&mut self) {
+        self.0 = None;
+    }
+
+    /// Has `tell` called when the token is cancelled. True if it is already.
+    pub(super) fn call(&mut self, tell: impl Fn() + Send + Sync + 'static) -> bool {
+        let waker = Waker::from(Arc::new(Tell(tell)));
+        self.poll(&mut Context::from_waker(&waker))
+    }
+
+    /// True once, when the token is cancelled. Until then the context's waker is woken for it.
+    pub(super) fn poll(&mut self, context: &mut Context<'_>) -> bool {
+        let Some(hung) = &mut self.0 else {
+            return false;
+        };
+        if hung.listeners.is_empty() {
+            let events = hung.token.events.iter();
+            hung.listeners = events.map(|event| event.listen()).collect();
+        }
+        // Looked at after it listens: a cancel in between is seen here, or wakes.
+        let is_cancelled = hung.token.is_cancelled()
+            || hung
+                .listeners
+                .iter_mut()
+                .any(|listener| Pin::new(listener).poll(context).is_ready());
+        if is_cancelled {
+            self.loosen();
+        }
+        is_cancelled
+    }
+}
+
+struct Tell<F>(F);
+
+impl<F: Fn() + Send + Sync> Wake for Tell<F> {
+    fn wake(self: Arc<Self>) {
+        (self.0)();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,195 @@
+//! Layers of settings: a file over the defaults, variables over the file, flags over the variables; and the origin of
+//! every value.
+//!
+//! Reads texts that the caller found, and names the place of each error in them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use toml::{Spanned, Value};
+
+use super::table::{SETTINGS, Setting, Taker};
+use super::{Config, invalid};
+use crate::ground::Status;
+
+/// Where a value comes from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Origin {
+    /// Not set: the default holds.
+    Default,
+    /// A file, and the line of the key.
+    File {
+        /// The file.
+        path: String,
+        /// The line, from 1.
+        line: usize,
+    },
+    /// A variable of the environment.
+    Variable(String),
+    /// A flag of the command.
+    Flag(String),
+    /// The program set it itself.
+    Code,
+}
+
+/// Where values come from, by key, and what they were.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Origins(BTreeMap<&'static str, (Origin, String)>);
+
+impl Config {
+    /// Lets a TOML text override.
+    ///
+    /// # Errors
+    /// `InvalidArgument` names `origin`, the line, and what would be right; unknown keys are errors.
+    pub fn apply_toml(&mut self, text: &str, origin: &str) -> Result<(), Status> {
+        let file: BTreeMap<Spanned<String>, Value> =
+            toml::from_str(text).map_err(|error| invalid(format!("{origin}: {error}")))?;
+        for (key, value) in &file {
+            let line = 1 + text[..key.span().start].matches('\n').count();
+            let place = Origin::File {
+                path: origin.to_owned(),
+                line,
+            };
+            let key = key.get_ref();
+            let Some(setting) = Setting::find(key) else {
+                let known = SETTINGS.iter().map(|setting| setting.key);
+                let hint = hint(key, known, |key| key.to_owned());
+                return Err(invalid(format!(
+                    "{place}: there is no setting `{key}`{hint}"
+                )));
+            };
+            self.set(setting, value, place, &format!("{key} = {value}"))?;
+        }
+        Ok(())
+    }
+
+    /// Lets the variables of the table override: each is `RENDEZ_` and the key in capitals. One that is set to nothing
+    /// counts as not set.
+    ///
+    /// # Errors
+    /// `InvalidArgument` names the variable, and what would be right.
+    pub fn apply_env(&mut self, variable: impl Fn(&str) -> Option<String>) -> Result<(), Status> {
+        for setting in SETTINGS {
+            let name = setting.variable();
+            if let Some(text) = variable(name).filter(|text| !text.trim().is_empty()) {
+                let shown = format!("{name}={text}");
+                self.set(
+                    setting,
+                    &Value::String(text),
+                    Origin::Variable(name.to_owned()),
+                    &shown,
+                )?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets a flag override.
+    ///
+    /// # Errors
+    /// `InvalidArgument` names the flag, and what would be right.
+    pub fn apply_flag(&mut self, setting: &'static Setting, text: &str) -> Result<(), Status> {
+        let flag = format!("--{}", setting.flag());
+        let shown = format!("{flag} {text}");
+        self.set(
+            setting,
+            &Value::String(text.to_owned()),
+            Origin::Flag(flag),
+            &shown,
+        )
+    }
+
+    /// Where the setting's value comes from.
+    #[must_use]
+    pub fn origin(&self, setting: &Setting) -> Origin {
+        let shown = setting.show(self);
+        match self.origins.0.get(setting.key) {
+            Some((origin, then)) if *then == shown => origin.clone(),
+            Some(_) => Origin::Code,
+            None if setting.show(&Self::new(UNNAMED)) == shown => Origin::Default,
+            None => Origin::Code,
+        }
+    }
+
+    /// Settings that were loaded and that only a server takes.
+    pub(super) fn for_servers(&self) -> impl Iterator<Item = (&'static Setting, &Origin)> {
+        let loaded =
+            |setting: &'static Setting| Some((setting, &self.origins.0.get(setting.key)?.0));
+        SETTINGS
+            .iter()
+            .filter(|setting| setting.taker == Taker::Server)
+            .filter_map(loaded)
+    }
+
+    pub(super) fn set(
+        &mut self,
+        setting: &'static Setting,
+        value: &Value,
+        origin: Origin,
+        shown: &str,
+    ) -> Result<(), Status> {
+        // What is refused leaves the settings as they were.
+        let mut read = self.clone();
+        setting.read(&mut read, value).map_err(|why| {
+            // A variable or a flag is its own place.
+            let place = match &origin {
+                Origin::File { .. } => format!("{origin}: "),
+                _ => String::new(),
+            };
+            invalid(format!("{place}{shown}: {why}"))
+        })?;
+        *self = read;
+        let shown = setting.show(self);
+        self.origins.0.insert(setting.key, (origin, shown));
+        Ok(())
+    }
+}
+
+/// The task of a process without a name.
+pub(super) const UNNAMED: &str = "/job:local/task:0";
+
+/// `; did you mean …?`, if any of `known` is near.
+pub(super) fn hint<'a>(
+    name: &str,
+    known: impl Iterator<Item = &'a str>,
+    show: impl Fn(&str) -> String,
+) -> String {
+    let nearest = known
+        .map(|known| (distance(name, known), known))
+        .min()
+        .filter(|(distance, known)| *distance <= known.len().max(4) / 2);
+    nearest.map_or_else(
+        || "; `rendez config show` lists them all".to_owned(),
+        |(_, known)| format!("; did you mean `{}`?", show(known)),
+    )
+}
+
+/// How many letters to add, take away or change (Levenshtein); names longer than any key are far from all.
+fn distance(from: &str, to: &str) -> usize {
+    if from.len() > 64 {
+        return usize::MAX;
+    }
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (line, a) in from.bytes().enumerate() {
+        let mut corner = std::mem::replace(&mut row[0], line + 1);
+        for (column, b) in to.bytes().enumerate() {
+            let change = corner + usize::from(a != b);
+            corner = row[column + 1];
+            row[column + 1] = change.min(corner + 1).min(row[column] + 1);
+        }
+    }
+    row[to.len()]
+}
+
+/// `rendez.toml:3`, `RENDEZ_SHARDS`, `--shards`
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::File { path, line } => write!(f, "{path}:{line}"),
+            Self::Variable(name) => f.write_str(name),
+            Self::Flag(flag) => f.write_str(flag),
+            Self::Code => f.write_str("code"),
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! The reference page of the settings, made from their table.
+//!
+//! It is kept as a file, so that it can be read without building, and a test compares the two.
+
+use std::fmt::Write;
+
+use super::Config;
+use super::layers::UNNAMED;
+use super::table::{SETTINGS, Taker};
+
+/// The page, as Markdown.
+#[must_use]
+pub fn reference_page() -> String {
+    let mut page = String::from(HEAD);
+    let defaults = Config::new(UNNAMED);
+    for (taker, title) in TITLES {
+        let _ = write!(
+            page,
+            "\n## {title}\n\n| key | variable | flag | default | value | what it means |\n|---|---|---|---|---|---|\n"
+        );
+        for setting in SETTINGS.iter().filter(|setting| setting.taker == taker) {
+            let default = match setting.show(&defaults).as_str() {
+                "" => "none".to_owned(),
+                shown => format!("`{shown}`"),
+            };
+            let _ = writeln!(
+                page,
+                "| `{}` | `{}` | `--{}` | {default} | {} | {} |",
+                setting.key,
+                setting.variable(),
+                setting.flag(),
+                setting.expects(),
+                setting.meaning
+            );
+        }
+    }
+    page
+}
+
+const TITLES: [(Taker, &str); 3] = [
+    (Taker::Engine, "Engine"),
+    (
+        Taker::Cluster,
+        "Cluster: which tasks there are, and which this is",
+    ),
+    (Taker::Server, "Server: an engine alone does without"),
+];
+
+const HEAD: &str = "# Configuration
+
+<!-- Made from `config/table.rs` by `rendez config reference`; a test compares the two. -->
+
+A setting comes from the first of these that has it:
+
+1. a flag of the command, as `--shards 2`
+2. a variable of the environment, as `RENDEZ_SHARDS=2`; one that is set to nothing counts as not set
+3. a key of the configuration file, as `shards = 2`
+4. its default
+
+The file is the one that `--config` names; else the one that `RENDEZ_CONFIG_FILE` names; else the first there is of
+`./rendez.toml`, `~/.config/rendez/config.toml` and `/etc/rendez/config.toml`. It is TOML. A key that there is not is an
+error, and a variable that looks like a setting and is none is warned of. `rendez config show --origin` prints every
+value and where it comes from.
+
+Sizes are bytes, or have a unit: `64KiB`, `1.5MiB`, `1g`. Durations always have one: `50ms`, `2s`, `1.5m`. Tables are
+written as such in the file, and in one line elsewhere: `RENDEZ_PEERS=/job:a/task:0=unix:@a,/job:b/task:0=unix:@b`,
+`RENDEZ_CLUSTER=ps=a:2222,b:2222;worker=c:2222`, where `3@d:2222` gives a task its number.
+
+TensorFlow's variables of RDMA are read where a setting does their work, after the file and before `RENDEZ_*`; others
+that begin with `RDMA_` are warned of.
+";

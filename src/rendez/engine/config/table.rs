@@ -1,0 +1,297 @@
+//! The table of settings: key, kind, what it means and which part takes it. Names of variables and flags follow from
+//! the key, defaults from [`Config::new`], and the reference page from all of it.
+//!
+//! Knows no file and no environment.
+
+use toml::Value;
+
+use super::Config;
+use super::codec::{
+    Choice, Cluster, Codec, Cores, Count, File, Itself, MaybeCount, Peers, Size, Switch, Text, Time,
+};
+use super::ranges::Range;
+
+/// One setting.
+pub struct Setting {
+    /// Its name in a file.
+    pub key: &'static str,
+    /// Which part takes it.
+    pub taker: Taker,
+    /// What it means.
+    pub meaning: &'static str,
+    variable: &'static str,
+    flag: &'static str,
+    expects: fn() -> String,
+    read: fn(&mut Config, &Value) -> Result<(), String>,
+    show: fn(&Config) -> String,
+}
+
+/// Which part takes a setting. Setting one that no part takes logs a warning.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Taker {
+    /// Every engine.
+    Engine,
+    /// The resolvers of the cluster.
+    Cluster,
+    /// A server: an engine alone does without.
+    Server,
+}
+
+impl Taker {
+    /// In a word.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Engine => "engine",
+            Self::Cluster => "cluster",
+            Self::Server => "server",
+        }
+    }
+}
+
+impl Setting {
+    /// The setting of this key.
+    #[must_use]
+    pub fn find(key: &str) -> Option<&'static Self> {
+        SETTINGS.iter().find(|setting| setting.key == key)
+    }
+
+    /// The environment variable: `RENDEZ_` and the key in capitals.
+    #[must_use]
+    pub const fn variable(&self) -> &'static str {
+        self.variable
+    }
+
+    /// The flag, without its dashes: the key with hyphens.
+    #[must_use]
+    pub const fn flag(&self) -> &'static str {
+        self.flag
+    }
+
+    /// What a value should be.
+    #[must_use]
+    pub fn expects(&self) -> String {
+        let kind = (self.expects)();
+        match Range::find(self.key) {
+            Some(range) => format!("{kind}, {range}"),
+            None => kind,
+        }
+    }
+
+    /// The value as a file would have it; empty where there is none.
+    #[must_use]
+    pub fn show(&self, config: &Config) -> String {
+        (self.show)(config)
+    }
+
+    /// Reads a value. The error is complete except for its place.
+    pub(super) fn read(&self, config: &mut Config, value: &Value) -> Result<(), String> {
+        (self.read)(config, value).map_err(|why| {
+            let why = if why.is_empty() {
+                why
+            } else {
+                format!(" ({why})")
+            };
+            format!("it should be {}{why}", self.expects())
+        })?;
+        match Range::find(self.key).and_then(|range| range.complaint(config)) {
+            Some(why) => Err(why),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::fmt::Debug for Setting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Setting")
+            .field("key", &self.key)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Rows of `key: Kind field, Taker, meaning;`.
+macro_rules! settings {
+    ($($key:ident: $kind:ident $($field:ident).+, $taker:ident, $meaning:literal;)*) => {
+        /// Every setting, in the order of the reference page.
+        pub const SETTINGS: &[Setting] = &[$(
+            Setting {
+                key: stringify!($key),
+                taker: Taker::$taker,
+                variable: {
+                    const KEY: &str = stringify!($key);
+                    const NAME: [u8; KEY.len() + 7] = variable(KEY);
+                    text(&NAME)
+                },
+                flag: {
+                    const KEY: &str = stringify!($key);
+                    const NAME: [u8; KEY.len()] = flag(KEY);
+                    text(&NAME)
+                },
+                meaning: $meaning,
+                expects: || expects::<_, $kind>(|config| &config.$($field).+),
+                read: |config, value| $kind::read(&mut config.$($field).+, value),
+                show: |config| $kind::show(&config.$($field).+),
+            },
+        )*];
+    };
+}
+
+settings! {
+    // ── The engine ──────────────────────────────────────────────────────────────────────────────────────────────
+    task: Text task, Engine, "This task, as `/job:worker/task:0`.";
+    listen: Itself listen, Engine,
+        "Where to be dialled: `host:port`, `unix:@name` or `unix:/absolute/path`. Without it a Unix name is made up at \
+         start, and only this machine can dial.";
+    peers: Peers peers, Engine, "Where other tasks listen, by task name.";
+    shards: Count shards, Engine, "Shards; 0 is one for each core of the affinity mask.";
+    cores: Cores cores, Engine, "The cores to use; none named means those of the affinity mask, in order.";
+    share_cores: Switch share_cores, Engine,
+        "Let shards share a core: they yield it. Without it more shards than cores are refused.";
+    poll: Choice poll, Engine,
+        "How shards wait for work: spin a while and then sleep, spin for ever, or sleep at once.";
+    drive: Choice drive, Engine,
+        "Who turns a shard: whichever thread sends or waits, and the shard's own when none does; its own alone; or \
+         callers alone, without a thread. A shard that has in-shard tasks is turned by its own thread, and so is one \
+         with `poll = \"busy\"`.";
+    runtime: Choice runtime, Engine, "What drives the control plane; `auto` takes glommio where the machine allows it.";
+    huge_pages: Choice arena.huge_pages, Engine, "Whether arenas use reserved huge pages.";
+    arena_segment_bytes: Size arena.segment_bytes, Engine, "Memory is taken in segments of this size.";
+    arena_bytes: Size arena.bytes_max, Engine,
+        "At most so much for each arena: one for each shard, and one for application threads.";
+    lease: Switch lease, Engine, "Read large values of processes of the same user in place.";
+    inline_max: Size inline_max, Engine,
+        "Values up to so many bytes with their dimensions travel in a frame.";
+    mailbox: Count mailbox, Engine, "Commands of application threads that may wait for a shard.";
+    parked_bytes: Size parked_bytes, Engine,
+        "Unreceived values that each shard keeps, and those that peers read in place.";
+    parked_bytes_per_step: Size parked_bytes_per_step, Engine, "Of them, those of one step.";
+    landing_bytes: Size landing_bytes, Engine,
+        "Memory open for values on their way, by copy, on each shard.";
+    stage_sampling: Count stage_sampling, Engine,
+        "One value in so many is timed through its stages where hand-overs are fastest; those of sockets, and those \
+         that went through a mailbox to their shard, all are. 0 times none, and keeps no events.";
+    recorder_bytes: Size recorder_bytes, Engine,
+        "Each shard's ring of last events. With its histograms a shard takes at most 7.3 MiB more, of \
+         which only the pages that are written to cost memory.";
+    recorder_dir: File recorder_dir, Engine,
+        "A folder, best in memory, for recorders that outlive a crash; without it they can be read only while the task \
+         lives.";
+    metrics: Itself metrics, Engine,
+        "Where this task answers `GET /metrics`, `/healthz` and `/readyz`: `127.0.0.1:9464`, say. Without it nowhere.";
+    metrics_any_user: Switch metrics_any_user, Engine,
+        "Let every user of this machine read the metrics. Without it a loopback address answers this task's own user \
+         and root; any other address answers all.";
+    metrics_peers: Switch metrics_peers, Engine, "Metrics have series for each peer.";
+    connect_timeout: Time connect_timeout, Engine, "How long a peer that a key names may take to be there.";
+    // ── The cluster ─────────────────────────────────────────────────────────────────────────────────────────────
+    cluster: Cluster cluster, Cluster, "The cluster: jobs, each a list of addresses or a table from numbers to them.";
+    root: Itself root, Cluster, "Where rank 0 listens, for clusters whose tasks find one another at a root.";
+    rank: MaybeCount rank, Cluster, "This task's rank, with `root`.";
+    world_size: MaybeCount world_size, Cluster,
+        "How many ranks there are, with `root` or where a launcher does not say.";
+    port: Count port, Cluster, "Where tasks listen whose launcher names no port; the first of a machine's.";
+    subdomain: Text subdomain, Cluster, "The subdomain of a Kubernetes job's pods: the name of its headless service.";
+    // ── The server ──────────────────────────────────────────────────────────────────────────────────────────────
+    protocol: Text protocol, Server,
+        "How tasks speak: `auto`, `shm`, `tcp` or `verbs`; `grpc` and its kin are mapped, or refused with the reason.";
+    require: Choice require, Engine, "The path that peers must be reached by; another is refused instead of taken.";
+    cluster_secret_file: File cluster_secret_file, Engine,
+        "The file with the cluster's secret, readable by nobody else.";
+    cluster_secret_fd: MaybeCount cluster_secret_fd, Engine,
+        "The number of an inherited descriptor that has the secret, where no file is named: `rendez up` sets it for \
+         its tasks. Processes of the same user on this machine are let in without such a secret.";
+    files_root: File files_root, Engine,
+        "The folder below which graphs may read and write files (`SaveV2`, `RestoreV2`, `MergeV2Checkpoints`); without \
+         it these are refused. `rendez run` without `--on` and `rendez train` take `--files`, or the working folder.";
+    tls_cert: File tls_cert, Engine, "This task's certificate, PEM.";
+    tls_key: File tls_key, Engine, "The certificate's key, PEM.";
+    tls_ca: File tls_ca, Engine, "The authority that the certificates of peers must come from, PEM.";
+    tls_kernel: Switch tls_kernel, Engine,
+        "Let the kernel seal and open what data connections carry under TLS, where it can (its module `tls`): large \
+         tensors are then copied once less each way. `rendez explain` says who does it.";
+    insecure: Switch insecure, Engine, "Allow an address beyond this machine without a secret and without TLS.";
+    failure_detection: Time failure_detection, Engine,
+        "Bounds how long waiters wait for a lost peer: over TCP its connection is made again when questions went \
+         unanswered for 5/8 of it, and it is given up after 5/4; waiters hear so within 1.5 times of it. A \
+         process that dies on this machine is told at once.";
+    drain_timeout: Time drain_timeout, Server, "How long a stop waits for what is on its way.";
+    tcp_user_timeout: Time tcp_user_timeout, Engine,
+        "How long sent bytes may stay unacknowledged before a connection is given up.";
+    // ── RDMA ────────────────────────────────────────────────────────────────────────────────────────────────────
+    verbs: Switch verbs.enabled, Engine, "Use RDMA between machines where both have it.";
+    verbs_in_clear: Switch verbs.in_clear, Engine,
+        "With TLS set, use RDMA all the same: it carries tensors in clear. Without this they go by TCP, under TLS.";
+    verbs_device: Text verbs.device, Engine,
+        "The RDMA devices to use, with commas between them; none named means all with an active port. A shard uses the \
+         one that is nearest to its core. `RDMA_DEVICE` is read too.";
+    verbs_port: MaybeCount verbs.port, Engine,
+        "The device's port; none is the first active one. `RDMA_DEVICE_PORT` is read too.";
+    verbs_gid_index: MaybeCount verbs.gid_index, Engine,
+        "The index of the port's address; none is RoCE v2 over IPv4 where there is one. `RDMA_GID_INDEX` is read \
+         too.";
+    verbs_mtu: MaybeCount verbs.mtu, Engine,
+        "The path MTU in bytes, 256, 512, 1024, 2048 or 4096; none is the port's. The smaller of both sides is used. \
+         `RDMA_QP_MTU` and `RDMA_MTU` are read too.";
+    verbs_pkey_index: Count verbs.pkey_index, Engine,
+        "The index of the partition key. `RDMA_QP_PKEY_INDEX` and `RDMA_PKEY` are read too.";
+    verbs_service_level: Count verbs.service_level, Engine,
+        "The service level. `RDMA_QP_SL` and `RDMA_SL` are read too.";
+    verbs_traffic_class: Count verbs.traffic_class, Engine,
+        "The traffic class: on RoCE v2 the DSCP and ECN bits. `RDMA_TRAFFIC_CLASS` is read too.";
+    verbs_depth: Count verbs.depth, Engine,
+        "Receive entries that a queue pair grants its peer: so many messages may be under way. \
+         `RDMA_QP_QUEUE_DEPTH` and `RDMA_QUEUE_DEPTH` are read too; what is beyond 128 there is 128.";
+    verbs_queue_pairs: Count verbs.queue_pairs, Engine,
+        "Queue pairs of each shard: one for each shard of a peer that it shares keys with. It sizes the shard's \
+         queues.";
+    verbs_inline_bytes: Count verbs.inline_bytes, Engine,
+        "Messages up to so many bytes are posted inline; the device may allow more or fewer.";
+    verbs_timeout: Count verbs.timeout, Engine,
+        "How long a packet's acknowledgement may take: 4.096 µs × 2 to this power; 14 is 67 ms. `RDMA_QP_TIMEOUT` and \
+         `RDMA_TIMEOUT` are read too.";
+    verbs_retry_count: Count verbs.retry_count, Engine,
+        "How often a packet is sent again before its queue pair is given up; Soft-RoCE given 7 never gives up. \
+         `RDMA_QP_RETRY_COUNT` and `RDMA_RETRY_CNT` are read too.";
+}
+
+/// Lets the field's type say which `Codec` of the kind is meant.
+fn expects<T, Kind: Codec<T>>(_field: fn(&Config) -> &T) -> String {
+    Kind::expects()
+}
+
+/// `RENDEZ_` and the key in capitals, when the table is compiled.
+const fn variable<const N: usize>(key: &str) -> [u8; N] {
+    let mut name = [0; N];
+    let (prefix, key) = (b"RENDEZ_", key.as_bytes());
+    let mut at = 0;
+    while at < N {
+        name[at] = if at < prefix.len() {
+            prefix[at]
+        } else {
+            key[at - prefix.len()].to_ascii_uppercase()
+        };
+        at += 1;
+    }
+    name
+}
+
+/// The key with hyphens, when the table is compiled.
+const fn flag<const N: usize>(key: &str) -> [u8; N] {
+    let mut name = [0; N];
+    let mut at = 0;
+    while at < N {
+        name[at] = match key.as_bytes()[at] {
+            b'_' => b'-',
+            other => other,
+        };
+        at += 1;
+    }
+    name
+}
+
+const fn text(name: &[u8]) -> &str {
+    match std::str::from_utf8(name) {
+        Ok(text) => text,
+        Err(_) => panic!("keys are words"),
+    }
+}

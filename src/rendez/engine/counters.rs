@@ -1,0 +1,206 @@
+//! The counters of a shard, as all readers see them: the metrics page, its reference, and `rendez stat`.
+//!
+//! One table, from which every page that shows a counter reads it. Knows nothing of formats.
+
+use crate::mail::ShardStats;
+use crate::trace::recorder::CLASSES;
+use rendez_proto::services::{ShardStat, StageStat, StatReply};
+
+use super::Engine;
+use super::recording::StageTimes;
+
+/// A counter or a gauge of each shard.
+#[derive(Debug)]
+pub struct Metric {
+    /// Its family, as Prometheus knows it, without the ending of counters.
+    pub family: &'static str,
+    /// True if it only grows.
+    pub is_counter: bool,
+    /// What tells it from others of its family.
+    pub label: Option<(&'static str, &'static str)>,
+    /// What it means.
+    pub help: &'static str,
+    /// What its number is multiplied by to be in base units: a billionth for nanoseconds.
+    pub unit: f64,
+    /// Its number.
+    pub read: fn(&ShardStats) -> u64,
+}
+
+/// Rows of `kind family {label = value} unit field, help;`.
+macro_rules! metrics {
+    ($($kind:ident $family:literal $({$label:ident = $value:literal})? $unit:literal $read:expr, $help:literal;)*) => {
+        /// All of them, those of a family together.
+        pub const SHARD_METRICS: &[Metric] = &[$(
+            Metric {
+                family: $family,
+                is_counter: stringify!($kind).as_bytes()[0] == b'c',
+                label: metrics!(@label $($label $value)?),
+                help: $help,
+                unit: $unit,
+                read: $read,
+            },
+        )*];
+    };
+    (@label) => { None };
+    (@label $label:ident $value:literal) => { Some((stringify!($label), $value)) };
+}
+
+metrics! {
+    counter "rendez_delivered" 1.0 |stats| stats.delivered, "Values handed over to receivers of this task.";
+    counter "rendez_returned" 1.0 |stats| stats.returned,
+        "Of those handed over, values that nobody read: they went back to their keys, and are handed over again.";
+    counter "rendez_dropped" 1.0 |stats| stats.dropped, "Values dropped: their step had ended, or they came twice.";
+    counter "rendez_copied" {memory = "foreign"} 1.0 |stats| stats.copied_foreign,
+        "Values copied into the arena for a peer to read, by whose memory they were in: `foreign`, not the engine's; \
+         `leased`, a peer's, which could not go back as it was.";
+    counter "rendez_copied" {memory = "leased"} 1.0 |stats| stats.copied_leased, "";
+    counter "rendez_sent_back" 1.0 |stats| stats.sent_back,
+        "Leases sent back to whose memory they are: nothing was copied.";
+    counter "rendez_frames" {direction = "sent"} 1.0 |stats| stats.frames_sent, "Frames to and from peers.";
+    counter "rendez_frames" {direction = "received"} 1.0 |stats| stats.frames_received, "";
+    counter "rendez_no_credit" 1.0 |stats| stats.no_credit,
+        "Values that had to wait because a link had no credit left.";
+    gauge "rendez_credit_lines" 1.0 |stats| stats.credit_lines,
+        "Lines of 64 bytes that may be sent unrequested now, over all links.";
+    counter "rendez_stale_refusals" 1.0 |stats| stats.stale, "References to another generation that were refused.";
+    counter "rendez_violations" 1.0 |stats| stats.violations, "Connections closed because the peer broke the protocol.";
+    counter "rendez_recalls" 1.0 |stats| stats.recalls, "Recalls of leases heard.";
+    counter "rendez_deadlines_missed" {stage = "here"} 1.0 |stats| stats.missed_here,
+        "Receives whose deadline passed, by what was missing: `here`, nobody of this task had sent; `unconnected`, the \
+         peer was not connected; `unsent`, nothing had come from it; `fetching`, the bytes of its offer were on their \
+         way.";
+    counter "rendez_deadlines_missed" {stage = "unconnected"} 1.0 |stats| stats.missed_unconnected, "";
+    counter "rendez_deadlines_missed" {stage = "unsent"} 1.0 |stats| stats.missed_unsent, "";
+    counter "rendez_deadlines_missed" {stage = "fetching"} 1.0 |stats| stats.missed_fetching, "";
+    gauge "rendez_parked_values" 1.0 |stats| stats.parked, "Values parked now.";
+    gauge "rendez_parked_bytes" 1.0 |stats| stats.parked_bytes, "Bytes parked now.";
+    gauge "rendez_lent_bytes" 1.0 |stats| stats.offered_bytes,
+        "Bytes on offer to peers or leased by them, which are kept here until they let go.";
+    gauge "rendez_leases" 1.0 |stats| stats.leases, "Leases of peers' memory held now.";
+    gauge "rendez_landing_bytes" 1.0 |stats| stats.landing_bytes, "Bytes of landings open now.";
+    gauge "rendez_waiting_receives" 1.0 |stats| stats.waiting, "Receives that wait now.";
+    gauge "rendez_waiting_sends" 1.0 |stats| stats.waiting_sends, "Sends that wait for room now.";
+    gauge "rendez_owed" 1.0 |stats| stats.owed, "Requests, offers, writes and frames that links still owe.";
+    gauge "rendez_peers_up" 1.0 |stats| stats.peers_up, "Peers that are up.";
+    gauge "rendez_arena_used_bytes" 1.0 |stats| stats.arena_in_use, "Bytes of the shard's arena in use.";
+    gauge "rendez_registered_bytes" 1.0 |stats| stats.arena_mapped,
+        "Bytes of the shard's arena that are mapped, and registered where a device needs that.";
+    counter "rendez_verbs_requests" 1.0 |stats| stats.verbs.requests,
+        "Work requests posted to RDMA devices: messages, and pieces of writes.";
+    counter "rendez_verbs_signalled" 1.0 |stats| stats.verbs.signalled,
+        "Work requests whose completion was asked for.";
+    counter "rendez_verbs_doorbells" 1.0 |stats| stats.verbs.doorbells, "Calls that posted work requests.";
+    counter "rendez_verbs_completions" 1.0 |stats| stats.verbs.completions, "Completions polled, of both kinds.";
+    counter "rendez_verbs_refills" 1.0 |stats| stats.verbs.refills, "Calls that posted receive entries.";
+    gauge "rendez_verbs_quarantined_queue_pairs" 1.0 |stats| stats.verbs.quarantined,
+        "Queue pairs that could not be destroyed: what they may touch is kept until they can.";
+    counter "rendez_poll_turns" {state = "busy"} 1.0 |stats| stats.turns.saturating_sub(stats.idle_turns),
+        "Turns of the poll loop that did something, or did not.";
+    counter "rendez_poll_turns" {state = "idle"} 1.0 |stats| stats.idle_turns, "";
+    counter "rendez_driven" 1.0 |stats| stats.driven,
+        "Times that a thread which sent or waited turned the shard itself, as `drive` allows.";
+    counter "rendez_poll_seconds" {state = "busy"} 1e-9 |stats| stats.busy_ns,
+        "Time of the shard's thread, by what it did.";
+    counter "rendez_poll_seconds" {state = "idle"} 1e-9 |stats| stats.idle_ns, "";
+    counter "rendez_poll_seconds" {state = "asleep"} 1e-9 |stats| stats.slept_ns, "";
+    gauge "rendez_longest_turn_seconds" 1e-9 |stats| stats.longest_turn_ns,
+        "The longest turn that did something, since the start.";
+}
+
+/// The counter's flat name: the family without its first word, and its label's value.
+#[must_use]
+pub fn flat_name(metric: &Metric) -> String {
+    let family = metric.family.trim_start_matches("rendez_");
+    // Its number is not multiplied by its unit there.
+    let family = if metric.unit < 1.0 {
+        family.replace("_seconds", "_ns")
+    } else {
+        family.to_owned()
+    };
+    match metric.label {
+        None => family,
+        Some((_, value)) => format!("{family}_{value}"),
+    }
+}
+
+/// What `rendez stat` is told.
+pub(super) fn stat(engine: &Engine) -> StatReply {
+    let stats = engine.stats();
+    let shards = stats.iter().map(|stats| ShardStat {
+        shard: u32::from(stats.index),
+        counters: SHARD_METRICS
+            .iter()
+            .map(|metric| (flat_name(metric), (metric.read)(stats)))
+            .collect(),
+    });
+    StatReply {
+        shards: shards.collect(),
+        stages: stage_stats(engine, engine.stages()),
+        sampling: u32::try_from(engine.inner.config.stage_sampling).unwrap_or(u32::MAX),
+        up_ns: engine
+            .inner
+            .clock
+            .stamp()
+            .0
+            .saturating_sub(engine.inner.began.0),
+    }
+}
+
+/// Stages as `rendez stat` is told them: over all shards.
+#[must_use]
+pub fn stage_stats(engine: &Engine, all: Vec<StageTimes>) -> Vec<StageStat> {
+    let stat = |times: &StageTimes| StageStat {
+        error_ns: engine.error_of(times.stage, times.way).as_nanos() as u64,
+        ..stage_stat(times)
+    };
+    merged(all).iter().map(stat).collect()
+}
+
+/// The same over all shards.
+#[must_use]
+pub fn merged(all: Vec<StageTimes>) -> Vec<StageTimes> {
+    let mut found: Vec<StageTimes> = Vec::new();
+    for one in all {
+        let same = |known: &&mut StageTimes| {
+            (known.stage, known.way, known.class) == (one.stage, one.way, one.class)
+        };
+        match found.iter_mut().find(same) {
+            Some(known) => {
+                known.sum_ns += one.sum_ns;
+                known.times.extend(&one.times);
+                known.times.sort_unstable();
+            }
+            None => found.push(one),
+        }
+    }
+    found.sort_by_key(|times| (times.way, times.class, times.stage));
+    found
+}
+
+fn stage_stat(times: &StageTimes) -> StageStat {
+    StageStat {
+        stage: times.stage.name().into(),
+        way: times.way.name().into(),
+        size_class: CLASSES.get(times.class).copied().unwrap_or("").into(),
+        count: times.count(),
+        sum_ns: times.sum_ns,
+        p50_ns: at(times, 0.5),
+        p99_ns: at(times, 0.99),
+        max_ns: times.times.last().map_or(0, |(time, _)| *time),
+        error_ns: 0,
+    }
+}
+
+/// The time that so many of all are at most.
+#[must_use]
+pub fn at(times: &StageTimes, quantile: f64) -> u64 {
+    let wanted = (quantile * times.count() as f64).ceil() as u64;
+    let mut seen = 0;
+    for (time, count) in &times.times {
+        seen += count;
+        if seen >= wanted {
+            return *time;
+        }
+    }
+    0
+}

@@ -1,0 +1,305 @@
+//! Links: how the channels with a peer are made, over shared memory, sockets, or within the process.
+//!
+//! Knows descriptors, ports and the order of channels; not which peer to connect with, nor when. Everything here is
+//! cold.
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::{Arc, PoisonError};
+
+use super::Inner;
+use super::start::{LOOPBACK, SHM, TCP};
+use crate::channel::Rule;
+use crate::control::{DoorbellOffer, PeerUp, PollPolicy, SegmentOffer};
+use crate::fabric::Geometry;
+use crate::fabric::doorbell::PeerWake;
+use crate::fabric::shm::{Link, LinkConfig, Side};
+use crate::fabric::{AnyPort, Caps, LoopbackPort};
+use crate::ground::{Code, MemoryKind, Status, catalogue, limits};
+use crate::mail::call::{Attach, PeerSegment, PeerUp as ShardPeerUp};
+use crate::memory::{Arena as _, ArenaSegment as _, Export, MappedSegment, Memfd, MemoryError};
+use crate::shard::Call;
+
+/// For each of our shards: the peer's shards it shares a channel with, and how the link is made.
+pub(super) type Links = Vec<Vec<(u16, Attach)>>;
+
+/// One data connection for each channel.
+pub(super) fn over_tcp(engine: &Inner, up: PeerUp) -> Links {
+    let shards = engine.mailboxes.len();
+    let side = if up.dialler {
+        Side::Maker
+    } else {
+        Side::Opener
+    };
+    let caps = Caps {
+        body_max: limits::BODY_MAX,
+        one_sided: false,
+        read_domain: false,
+    };
+    let mut links: Links = engine.mailboxes.iter().map(|_| Vec::new()).collect();
+    let channels = ordered_pairs(shards, usize::from(up.hello.shards), side);
+    for ((ours, theirs), socket) in channels.zip(up.descriptors.sockets) {
+        let attach: Attach = Box::new(move |ports| match ports.get_mut(TCP) {
+            Some(AnyPort::Tcp(port)) => port
+                .attach_secured(socket.fd, socket.secured, caps)
+                .ok()
+                .map(|qp| (TCP, qp)),
+            _ => None,
+        });
+        links[ours].push((theirs as u16, attach));
+    }
+    links
+}
+
+/// A ring each way for each channel, in memory that both map.
+pub(super) fn over_shm(
+    engine: &Inner,
+    up: PeerUp,
+    made: Option<Link>,
+) -> Result<(Vec<PeerSegment>, Links), Status> {
+    let shards = engine.mailboxes.len();
+    let (mut link, side) = match made {
+        Some(link) if up.dialler => (link, Side::Maker),
+        _ => {
+            let config = link_config(pairs(shards, usize::from(up.hello.shards)).count());
+            let link = up.descriptors.link.ok_or_else(gone)?.fd;
+            let opened = Link::open(link, config);
+            (
+                opened.map_err(|error| link_status(&up.task, &error))?,
+                Side::Opener,
+            )
+        }
+    };
+    let may_sleep = up.hello.poll_policy != PollPolicy::Busy;
+    let wakes = wakes(
+        up.descriptors.doorbells,
+        usize::from(up.hello.shards),
+        may_sleep,
+    )?;
+    let must_be_sealed = engine.config.rules.on(Rule::Sealed);
+    let mut segments = Vec::new();
+    if up.read_domain {
+        for offer in up.descriptors.segments {
+            segments.push(import(offer, must_be_sealed)?);
+        }
+    }
+    let caps = Caps {
+        body_max: limits::BODY_MAX,
+        one_sided: false,
+        read_domain: up.read_domain,
+    };
+    let mut links: Links = engine.mailboxes.iter().map(|_| Vec::new()).collect();
+    for (channel, (ours, theirs)) in
+        ordered_pairs(shards, usize::from(up.hello.shards), side).enumerate()
+    {
+        let endpoint = link.endpoint(channel as u32, side).ok_or_else(gone)?;
+        let wake = wakes[theirs].clone();
+        let attach: Attach = Box::new(move |ports| match ports.get_mut(SHM) {
+            Some(AnyPort::Shm(port)) => port.attach(endpoint, wake, caps).ok().map(|qp| (SHM, qp)),
+            _ => None,
+        });
+        links[ours].push((theirs as u16, attach));
+    }
+    Ok((segments, links))
+}
+
+/// Connects two engines of one process by loopback.
+pub(super) fn connect_local(one: &Arc<Inner>, other: &Arc<Inner>) -> Result<(), Status> {
+    if one.task == other.task {
+        return Err(super::config::invalid(format!(
+            "both engines are {}",
+            one.task
+        )));
+    }
+    let geometry = Geometry {
+        slots: limits::LINK_SLOTS,
+        payload_bytes: limits::LINK_PAYLOAD_BYTES,
+    };
+    let mut ones: Links = one.mailboxes.iter().map(|_| Vec::new()).collect();
+    let mut others: Links = other.mailboxes.iter().map(|_| Vec::new()).collect();
+    for (ours, theirs) in pairs(one.mailboxes.len(), other.mailboxes.len()) {
+        let (maker, opener) = LoopbackPort::endpoints(geometry).ok_or_else(gone)?;
+        ones[ours].push((theirs as u16, attach_local(maker, wake_of(other, theirs))));
+        others[theirs].push((ours as u16, attach_local(opener, wake_of(one, ours))));
+    }
+    for (here, there, links) in [(one, other, ones), (other, one, others)] {
+        let mut locals = here.locals.lock().unwrap_or_else(PoisonError::into_inner);
+        locals.retain(|other| other.strong_count() > 0);
+        locals.push(Arc::downgrade(there));
+        drop(locals);
+        let segments = there.mapped_for_local()?;
+        for (mailbox, links) in here.mailboxes.iter().zip(links) {
+            mailbox.call(Call::PeerUp(Box::new(ShardPeerUp {
+                task: there.task.clone(),
+                incarnation: there.incarnation,
+                shards: there.mailboxes.len() as u16,
+                read_domain: true,
+                connection: u32::MAX,
+                segments: segments.clone(),
+                links,
+            })));
+        }
+    }
+    Ok(())
+}
+
+impl Inner {
+    fn mapped_for_local(&self) -> Result<Vec<PeerSegment>, Status> {
+        let mut segments = Vec::new();
+        for (arena, segment) in self.wiring.segments() {
+            let mapped = map(segment.export(), true)?;
+            segments.push(PeerSegment {
+                arena,
+                index: segment.index(),
+                mapped,
+            });
+        }
+        Ok(segments)
+    }
+}
+
+fn attach_local(endpoint: crate::fabric::shm::Endpoint, wake: PeerWake) -> Attach {
+    Box::new(move |ports| match ports.get_mut(LOOPBACK) {
+        Some(AnyPort::Loopback(port)) => port.attach(endpoint, wake).ok().map(|qp| (LOOPBACK, qp)),
+        _ => None,
+    })
+}
+
+fn wake_of(engine: &Inner, shard: usize) -> PeerWake {
+    if engine.config.poll.may_sleep() {
+        engine.doorbells[shard].wake()
+    } else {
+        PeerWake::NEVER_SLEEPS
+    }
+}
+
+/// The shards that share a channel: those whose numbers agree modulo the greatest common divisor of both counts.
+pub(super) fn pairs(ours: usize, theirs: usize) -> impl Iterator<Item = (usize, usize)> {
+    let common = gcd(ours, theirs);
+    (0..ours).flat_map(move |i| {
+        (0..theirs)
+            .filter(move |j| i % common == j % common)
+            .map(move |j| (i, j))
+    })
+}
+
+/// The same pairs in the order both sides count channels by: the maker's shard first. Ours is first in each pair.
+pub(super) fn ordered_pairs(
+    ours: usize,
+    theirs: usize,
+    side: Side,
+) -> Box<dyn Iterator<Item = (usize, usize)>> {
+    match side {
+        Side::Maker => Box::new(pairs(ours, theirs)),
+        Side::Opener => Box::new(pairs(theirs, ours).map(|(theirs, ours)| (ours, theirs))),
+    }
+}
+
+const fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 {
+        if a == 0 { 1 } else { a }
+    } else {
+        gcd(b, a % b)
+    }
+}
+
+pub(super) const fn link_config(channels: usize) -> LinkConfig {
+    LinkConfig {
+        slots: limits::LINK_SLOTS,
+        payload_bytes: limits::LINK_PAYLOAD_BYTES,
+        channels: channels as u32,
+    }
+}
+
+pub(super) fn numbers(config: &LinkConfig) -> Vec<u64> {
+    vec![
+        u64::from(config.slots),
+        u64::from(config.payload_bytes),
+        u64::from(config.channels),
+    ]
+}
+
+/// The peer's doorbells by shard: page and eventfd follow each other.
+fn wakes(
+    offers: Vec<DoorbellOffer>,
+    shards: usize,
+    may_sleep: bool,
+) -> Result<Vec<PeerWake>, Status> {
+    let mut wakes = vec![PeerWake::NEVER_SLEEPS; shards];
+    if !may_sleep {
+        return Ok(wakes);
+    }
+    let mut offers = offers.into_iter();
+    let mut count = 0;
+    while let (Some(page), Some(event)) = (offers.next(), offers.next()) {
+        let wake = wakes
+            .get_mut(usize::from(page.shard))
+            .filter(|_| page.shard == event.shard);
+        let opened = PeerWake::open(&page.fd, event.fd).map_err(|error| {
+            Status::new(
+                Code::FailedPrecondition,
+                catalogue::DESCRIPTOR_UNSEALED,
+                error.to_string(),
+            )
+        })?;
+        *wake.ok_or_else(gone)? = opened;
+        count += 1;
+    }
+    if count != shards {
+        return Err(Status::new(
+            Code::FailedPrecondition,
+            catalogue::PEER_REFUSED,
+            format!("{count} doorbells came for {shards} shards that may sleep"),
+        ));
+    }
+    Ok(wakes)
+}
+
+/// A segment that a peer offers. The control plane passes descriptors of the host's memory only.
+pub(super) fn import(
+    offer: SegmentOffer,
+    must_be_sealed: bool,
+) -> Result<PeerSegment, MemoryError> {
+    let SegmentOffer {
+        arena,
+        segment: index,
+        len,
+        fd,
+    } = offer;
+    let kind = MemoryKind::Host;
+    let mapped = map(Export { kind, fd, len }, must_be_sealed)?;
+    Ok(PeerSegment {
+        arena,
+        index,
+        mapped,
+    })
+}
+
+pub(super) fn map(export: Export, must_be_sealed: bool) -> Result<Arc<MappedSegment>, MemoryError> {
+    let arena = Memfd {
+        must_be_sealed,
+        ..Memfd::default()
+    };
+    arena.import(export).map(Arc::new)
+}
+
+pub(super) fn copy(fd: BorrowedFd<'_>) -> Result<OwnedFd, Status> {
+    fd.try_clone_to_owned().map_err(|error| {
+        Status::new(
+            Code::ResourceExhausted,
+            catalogue::CONFIG,
+            format!("no descriptor is left: {error}"),
+        )
+    })
+}
+
+pub(super) fn link_status(task: &str, error: &crate::fabric::shm::LinkError) -> Status {
+    Status::new(
+        Code::FailedPrecondition,
+        error.reason(),
+        format!("the link with {task}: {error}"),
+    )
+}
+
+pub(super) fn gone() -> Status {
+    Status::new(Code::FailedPrecondition, catalogue::SHUTDOWN, "Shutdown")
+}

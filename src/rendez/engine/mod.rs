@@ -1,0 +1,591 @@
+//! Engine: the public handle. Starts the shards of this process and its control plane, and lets any thread and any
+//! async runtime hand tensors over and receive them.
+//!
+//! It knows shards by their mailboxes only. Nothing here is on the path of a value that an in-shard task sends.
+
+mod admission;
+mod cancel;
+mod config;
+pub mod counters;
+mod drive;
+mod links;
+pub mod metrics;
+mod rdma;
+pub mod recording;
+mod recv;
+mod secrets;
+mod send;
+pub mod services;
+mod solo;
+mod start;
+mod steps;
+mod tasks;
+mod tensors;
+mod wiring;
+
+#[cfg(test)]
+mod tests;
+
+pub use admission::OBSERVER_JOB;
+pub use cancel::{CancelScope, CancelToken, Cancelled};
+pub use config::{
+    Config, Loaded, Origin, Origins, Require, SETTINGS, Setting, Sources, Taker, VerbsSettings,
+    reference_page,
+};
+pub use recv::{Filled, Recv};
+pub use send::{SendAsync, Unsent};
+pub use steps::Step;
+pub use tasks::TaskEnd;
+pub use wiring::{Connected, Fallback};
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak, mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crossbeam::channel;
+
+use crate::control::{Address, Control, RuntimeReport, Services};
+use crate::drive::{Drive, finish_all, is_shard_thread};
+use crate::fabric::doorbell::Doorbell;
+use crate::ground::device::TaskName;
+use crate::ground::{Code, Incarnation, Nanos, Status, StepId, catalogue, faults};
+use crate::mail::wait::WaitCell;
+use crate::mail::{PendingItem, ShardStats, forks};
+use crate::memory::{HugePagesReport, Pool};
+use crate::shard::{Call, Mailbox, Task, TaskWaker};
+use crate::trace::Clock;
+use crate::trace::recorder::Recorder;
+use recording::ComparedClock;
+use steps::Steps;
+use wiring::Wiring;
+
+/// A running engine. Cheap to clone; the last clone dropped stops it.
+///
+/// **After `fork`** an engine does not work in the child, which has none of its threads: calls that return a status
+/// return `ENGINE_FORKED`, [`Engine::start`] too, and the others do nothing. Dropping it there is harmless. Fork before
+/// the first engine starts, or call `exec` in the child, as [`std::process::Command`] does.
+#[derive(Clone, Debug)]
+pub struct Engine {
+    inner: Arc<Inner>,
+}
+
+/// A handle that does not keep its engine running.
+#[derive(Clone, Debug)]
+pub struct WeakEngine(Weak<Inner>);
+
+impl WeakEngine {
+    /// The engine, if it still runs.
+    #[must_use]
+    pub fn upgrade(&self) -> Option<Engine> {
+        self.0.upgrade().map(|inner| Engine { inner })
+    }
+}
+
+/// What all clones share.
+pub(crate) struct Inner {
+    pub(crate) config: Config,
+    pub(crate) task: TaskName,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) clock: Clock,
+    pub(crate) mailboxes: Vec<Arc<Mailbox>>,
+    pub(crate) doorbells: Vec<Arc<Doorbell>>,
+    /// What turns each shard; none in a simulation.
+    pub(crate) drives: Vec<Arc<Drive>>,
+    /// Bytes a shard's table may park: above a quarter of it in a mailbox, a send waits for its answer.
+    pub(crate) parked_bytes: u64,
+    pub(crate) steps: Steps,
+    pub(crate) wiring: Arc<Wiring>,
+    pub(crate) control: OnceLock<Control>,
+    /// The arena of application threads, which no shard owns.
+    pub(crate) pool: Mutex<Pool>,
+    pub(crate) crew: Mutex<Option<Crew>>,
+    /// What all ended with, if a shard panicked.
+    pub(crate) failed: OnceLock<Status>,
+    pub(crate) placement: Placement,
+    /// The thread that writes a missed deadline down.
+    pub(crate) dumping: Mutex<Option<JoinHandle<()>>>,
+    /// When a missed deadline was recorded last.
+    pub(crate) dumped: AtomicU64,
+    /// The thread that compares the clocks of peers with ours.
+    pub(crate) clock_keeper: Mutex<Option<JoinHandle<()>>>,
+    /// Traceparents from peers that are none.
+    pub(crate) refused_traces: AtomicU64,
+    /// How the clocks of peers that do not share ours compared last, and when.
+    pub(crate) clocks: Mutex<BTreeMap<TaskName, (ComparedClock, Nanos)>>,
+    /// When it started.
+    pub(crate) began: Nanos,
+    /// The server of the metrics.
+    pub(crate) metrics: Mutex<Option<metrics::Server>>,
+    /// What each shard records into; `None` where nothing is recorded.
+    pub(crate) recorders: OnceLock<Vec<Option<Arc<Recorder>>>>,
+    /// Engines of this process we are connected with by loopback.
+    pub(crate) locals: Mutex<Vec<Weak<Self>>>,
+}
+
+/// The threads of the shards, and how they and we wait for each other at the end.
+pub(crate) struct Crew {
+    threads: Vec<JoinHandle<()>>,
+    /// Ends when all shards have done their work.
+    done: mpsc::Receiver<()>,
+    /// While this is there, the shards that have done their work keep their connections.
+    stay: channel::Sender<()>,
+}
+
+/// How long peers may take to know that we leave.
+const PARTING: Duration = Duration::from_millis(200);
+
+/// Where the shards run.
+#[derive(Clone, Debug)]
+pub struct Placement {
+    /// The core of each shard.
+    pub cores: Vec<usize>,
+    /// True if shards share a core, with each other or, as configured, with others: they yield it.
+    pub is_shared: bool,
+}
+
+impl Engine {
+    /// Starts the shards and the control plane of one task.
+    ///
+    /// # Errors
+    /// `InvalidArgument` names the setting that makes no sense; `ResourceExhausted` what the machine has not got;
+    /// `AlreadyExists` if a living task has this name's address.
+    pub fn start(config: Config) -> Result<Self, Status> {
+        Self::start_with(config, Services::new())
+    }
+
+    /// The same, and peers may call `services` too. Numbers below [`services::OWN_MAX`] are the engine's.
+    ///
+    /// # Errors
+    /// As [`Engine::start`].
+    pub fn start_with(config: Config, services: Services) -> Result<Self, Status> {
+        start::start(config, services).map(|inner| Self { inner })
+    }
+
+    /// Whether this machine has the cores that the configuration wants, as [`Engine::start`] judges it.
+    ///
+    /// # Errors
+    /// What is missing.
+    pub fn judge_placement(config: &Config) -> Result<(), Status> {
+        start::place(config).map(drop)
+    }
+
+    /// What is wrong with the files of the secret and of TLS, each with the setting that names it.
+    pub fn judge_secrets(config: &Config) -> Vec<(&'static str, Status)> {
+        secrets::judge(config)
+    }
+
+    /// The engine, as what it keeps running may hold it.
+    #[must_use]
+    pub fn downgrade(&self) -> WeakEngine {
+        WeakEngine(Arc::downgrade(&self.inner))
+    }
+
+    /// The step of that number. Steps begin with their first use and end with [`Step::finish`] or [`Step::abort`].
+    #[must_use]
+    pub fn step(&self, id: StepId) -> Step {
+        Step::new(Arc::clone(&self.inner), id)
+    }
+
+    /// The step of that number, which is to end within `patience`: as [`Step::deadline`] at its first use.
+    ///
+    /// # Errors
+    /// As [`Step::deadline`].
+    pub fn step_within(&self, id: StepId, patience: Duration) -> Result<Step, Status> {
+        let step = self.step(id);
+        step.deadline(patience)?;
+        Ok(step)
+    }
+
+    /// Runs a task inside shard `index`. What it returns wakes the task from any thread, and names it where its
+    /// [end](Engine::task_ended) is asked for. A task that panics ends, and nothing else does: see
+    /// [`Engine::task_failed`].
+    ///
+    /// # Errors
+    /// `InvalidArgument` if there is no such shard; `SHUTDOWN` after [`Engine::shutdown`], and what the engine ended
+    /// with if a shard panicked.
+    pub fn spawn(&self, index: usize, task: Box<dyn Task>) -> Result<TaskWaker, Status> {
+        let mailbox = self.inner.mailboxes.get(index).ok_or_else(|| {
+            let count = self.inner.mailboxes.len();
+            Status::new(
+                Code::InvalidArgument,
+                catalogue::CONFIG,
+                format!("there is no shard {index}, only {count}"),
+            )
+        })?;
+        self.inner.is_up()?;
+        if mailbox.is_closed() {
+            return Err(mailbox.end());
+        }
+        let waker = TaskWaker::new(Arc::clone(mailbox));
+        let seat = Arc::clone(waker.seat());
+        self.inner
+            .reach_shard(index)
+            .call(Call::Spawn { task, seat });
+        Ok(waker)
+    }
+
+    /// Connects two engines of one process with each other, without sockets or descriptors.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if both are the same task.
+    pub fn connect_local(&self, other: &Self) -> Result<(), Status> {
+        self.inner.is_up()?;
+        other.inner.is_up()?;
+        links::connect_local(&self.inner, &other.inner)
+    }
+
+    /// Tells where a task listens, so that keys that name it can be dialled.
+    pub fn add_peer(&self, task: TaskName, address: Address) {
+        if forks::is_child() {
+            return;
+        }
+        self.inner.wiring.add_peer(task, address);
+    }
+
+    /// This task.
+    #[must_use]
+    pub fn task(&self) -> &TaskName {
+        &self.inner.task
+    }
+
+    /// This life of the task.
+    #[must_use]
+    pub fn incarnation(&self) -> Incarnation {
+        self.inner.incarnation
+    }
+
+    /// How many shards there are.
+    #[must_use]
+    pub fn shards(&self) -> usize {
+        self.inner.mailboxes.len()
+    }
+
+    /// Where the shards run.
+    #[must_use]
+    pub fn placement(&self) -> &Placement {
+        &self.inner.placement
+    }
+
+    /// Which pages tensors of application threads lie in, and why not better ones.
+    #[must_use]
+    pub fn huge_pages(&self) -> HugePagesReport {
+        self.inner
+            .pool
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .stats()
+            .huge_pages
+    }
+
+    /// The clock that deadlines of in-shard tasks are read on.
+    #[must_use]
+    pub fn clock(&self) -> &Clock {
+        &self.inner.clock
+    }
+
+    /// Where this task can be dialled; `None` for an engine without a control plane.
+    #[must_use]
+    pub fn address(&self) -> Option<&Address> {
+        self.inner.control.get().map(Control::address)
+    }
+
+    /// Where this task can be dialled from other machines, with the port it got; `None` if it listens for none.
+    #[must_use]
+    pub fn tcp_address(&self) -> Option<&Address> {
+        self.inner.control.get().and_then(Control::tcp_address)
+    }
+
+    /// Where metrics are served, with the port it got; `None` for nowhere.
+    #[must_use]
+    pub fn metrics_address(&self) -> Option<std::net::SocketAddr> {
+        let metrics = self.inner.metrics.lock();
+        let metrics = metrics.unwrap_or_else(PoisonError::into_inner);
+        metrics.as_ref().map(metrics::Server::address)
+    }
+
+    /// The metrics of this task, as text for Prometheus: what a scraper reads where `metrics` names an address.
+    ///
+    /// # Errors
+    /// `SHUTDOWN` once the engine has ended.
+    pub fn metrics_text(&self) -> Result<String, Status> {
+        use metrics::Pages as _;
+        let page = metrics::Page(Arc::downgrade(&self.inner));
+        page.metrics(false).ok_or_else(faults::shutdown)
+    }
+
+    /// The peers that are connected now, and the way to each.
+    #[must_use]
+    pub fn connected(&self) -> Vec<Connected> {
+        match forks::is_child() {
+            true => Vec::new(),
+            false => self.inner.wiring.connected(),
+        }
+    }
+
+    /// The peers of this machine for which shared memory was tried and unavailable, so far; the log was told of each
+    /// once.
+    #[must_use]
+    pub fn fallbacks(&self) -> Vec<Fallback> {
+        match forks::is_child() {
+            true => Vec::new(),
+            false => self.inner.wiring.fallbacks(),
+        }
+    }
+
+    /// Connects to a peer before a key names it. Nothing happens if it is connected, or its address is unknown.
+    pub fn connect(&self, task: &TaskName) {
+        if forks::is_child() {
+            return;
+        }
+        self.inner.wiring.connect_early(task);
+    }
+
+    /// Connects to a peer, and waits until it is connected. [`Engine::add_peer`] or the settings say where it listens.
+    ///
+    /// # Errors
+    /// Why it is not, by what befell the last attempt within `patience`: `CONNECTION_REFUSED` if no process listens
+    /// there, `GREETING_LATE` if one does and says nothing, as a stopped process, `CONNECT_DEADLINE` if there is no
+    /// way; `SECRET_MISSING`, `SECRET_WRONG`, `TLS_REFUSED` or `PEER_OTHER_USER` if one does not let the other in;
+    /// `PEER_UNKNOWN` if another task answers there.
+    pub fn reach(&self, task: &TaskName, patience: Duration) -> Result<Connected, Status> {
+        self.inner.wiring.reach(task, patience)
+    }
+
+    /// `status` under the reason why `task` could not be reached, where it says only that it was not in time.
+    pub fn with_cause(&self, task: &TaskName, status: Status) -> Status {
+        self.inner.wiring.with_cause(task, status)
+    }
+
+    /// Which task listens at `address`.
+    ///
+    /// # Errors
+    /// As [`Engine::reach`].
+    pub fn who_listens(&self, address: &Address, patience: Duration) -> Result<TaskName, Status> {
+        self.inner
+            .wiring
+            .who_listens(&self.inner.task, address, patience)
+    }
+
+    /// True if there is a control plane, by which other tasks can be called.
+    #[must_use]
+    pub fn can_call(&self) -> bool {
+        self.inner.control.get().is_some()
+    }
+
+    /// Calls a service of another task, over whatever connection there is or will be by the deadline. See
+    /// [`services`] for those that every engine has.
+    ///
+    /// # Errors
+    /// The service's status; `DeadlineExceeded` if no answer or no connection came in time; `FailedPrecondition`
+    /// without a control plane.
+    pub fn call(
+        &self,
+        task: &TaskName,
+        method: u32,
+        payload: &[u8],
+        deadline: Duration,
+    ) -> Result<Vec<u8>, Status> {
+        recv::may_wait()?;
+        let control = self.inner.control.get().ok_or_else(|| {
+            let message = "this engine has no control plane";
+            Status::new(
+                Code::FailedPrecondition,
+                catalogue::CONTROL_STOPPED,
+                message,
+            )
+        })?;
+        let span = tracing::debug_span!("call", %task, method);
+        let _entered = span.enter();
+        control.call(&task.to_string(), method, payload, deadline)
+    }
+
+    /// What the control plane runs on, and why.
+    #[must_use]
+    pub fn control_runtime(&self) -> Option<&RuntimeReport> {
+        self.inner.control.get().map(Control::runtime)
+    }
+
+    /// Everything that waits or is parked, oldest first. Of shards that cannot be asked nothing: all of them on a
+    /// shard's own thread and in a child of `fork`, where [`Engine::try_pending`] says so.
+    #[must_use]
+    pub fn pending(&self) -> Vec<PendingItem> {
+        self.try_pending().unwrap_or_default()
+    }
+
+    /// The same, or why the shards cannot be asked here.
+    ///
+    /// # Errors
+    /// `WAIT_IN_SHARD` on the thread of a shard, which would have to answer itself; `ENGINE_FORKED` in a child of
+    /// `fork`.
+    pub fn try_pending(&self) -> Result<Vec<PendingItem>, Status> {
+        let answers = self.ask_all(|answer| Call::Pending { answer })?;
+        let mut items: Vec<_> = answers.into_iter().flatten().collect();
+        items.sort_by_key(|item| std::cmp::Reverse(item.age_ns));
+        Ok(items)
+    }
+
+    /// What each shard has counted and holds; of those that cannot be asked nothing, as with [`Engine::pending`].
+    #[must_use]
+    pub fn stats(&self) -> Vec<ShardStats> {
+        self.try_stats().unwrap_or_default()
+    }
+
+    /// The same, or why the shards cannot be asked here.
+    ///
+    /// # Errors
+    /// As [`Engine::try_pending`].
+    pub fn try_stats(&self) -> Result<Vec<ShardStats>, Status> {
+        self.ask_all(|answer| Call::Stats { answer })
+    }
+
+    fn ask_all<T>(&self, call: impl Fn(Arc<WaitCell<T>>) -> Call) -> Result<Vec<T>, Status> {
+        recv::may_wait()?;
+        let shards = self.inner.reach_all();
+        let cells: Vec<_> = shards
+            .filter(|shard| !shard.mailbox.is_closed())
+            .map(|shard| {
+                let cell = Arc::new(WaitCell::default());
+                shard.call(call(Arc::clone(&cell)));
+                (shard, cell)
+            })
+            .collect();
+        let answers = cells
+            .iter()
+            .filter_map(|(shard, cell)| shard.wait(cell, Some(Duration::from_secs(5)))?.ok());
+        Ok(answers.collect())
+    }
+
+    /// Stops in good order: what is on its way to peers may leave until `deadline` has passed, then everything that
+    /// still waits hears `Aborted: Shutdown`.
+    ///
+    /// On the thread of a shard, as in an in-shard task, it only begins, and returns at once: a shard cannot wait for
+    /// its own end. In a child of `fork` nothing happens: the engine is the parent's.
+    pub fn shutdown(&self, deadline: Duration) {
+        if !is_shard_thread() {
+            return self.inner.stop(deadline);
+        }
+        let inner = Arc::clone(&self.inner);
+        let thread = std::thread::Builder::new().name("rendez-stop".into());
+        if let Err(error) = thread.spawn(move || inner.stop(deadline)) {
+            tracing::warn!(%error, "no thread to stop the engine: it ends with its last handle");
+        }
+    }
+}
+
+impl Inner {
+    /// The arena of application threads: after those of the shards.
+    pub(crate) fn app_arena(&self) -> u16 {
+        self.mailboxes.len() as u16
+    }
+
+    /// Whether there is anything behind this handle.
+    fn is_up(&self) -> Result<(), Status> {
+        if forks::is_child() {
+            return Err(faults::forked());
+        }
+        if let Some(status) = self.failed.get() {
+            return Err(status.clone());
+        }
+        match self.mailboxes.iter().all(|mailbox| mailbox.is_closed()) {
+            true => Err(faults::shutdown()),
+            false => Ok(()),
+        }
+    }
+
+    pub(crate) fn stop(&self, deadline: Duration) {
+        if forks::is_child() {
+            return;
+        }
+        let crew = self
+            .crew
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        let Some(crew) = crew else {
+            return;
+        };
+        let metrics = self
+            .metrics
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        drop(metrics);
+        let until = self.clock.deadline(deadline);
+        for mailbox in &self.mailboxes {
+            mailbox.call(Call::Stop { deadline: until });
+        }
+        let Crew {
+            threads,
+            done,
+            stay,
+        } = crew;
+        // The last owner may be a shard that was about to ask the engine for something: it ends by itself then.
+        let own = std::thread::current().id();
+        let is_crew = threads.iter().any(|thread| thread.thread().id() == own);
+        if !is_crew {
+            // Nothing is ever said: it ends when all of them have.
+            let _ = done.recv();
+        }
+        // Those without a thread; their connections end below, when their peers know why.
+        let has_threads = !threads.is_empty();
+        let shards = self.drives.iter().filter(|_| !has_threads);
+        let shards = finish_all(shards.map(Arc::as_ref));
+        if let Some(control) = self.control.get() {
+            control.stop("the task ends", PARTING);
+        }
+        drop(shards);
+        drop(stay);
+        for thread in threads
+            .into_iter()
+            .filter(|thread| thread.thread().id() != own)
+        {
+            // A panic of a shard was told by the panic hook; there is nothing left to stop.
+            let _ = thread.join();
+        }
+        self.wiring.rdma().stop();
+        recording::release_keeper(self);
+        recording::clear(self);
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if forks::is_child() {
+            return self.forget();
+        }
+        self.stop(Duration::from_millis(100));
+    }
+}
+
+impl Inner {
+    /// In a child of `fork`: what would wait for threads that are not here, ring the parent's doorbells or touch its
+    /// devices when it is dropped is left as it is. The process's end takes it.
+    fn forget(&mut self) {
+        fn inside<T>(mutex: &mut Mutex<Option<T>>) -> Option<T> {
+            mutex
+                .get_mut()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take()
+        }
+        std::mem::forget(self.control.take());
+        std::mem::forget(inside(&mut self.crew));
+        std::mem::forget(inside(&mut self.metrics));
+        std::mem::forget(inside(&mut self.dumping));
+        std::mem::forget(inside(&mut self.clock_keeper));
+        std::mem::forget(Arc::clone(&self.wiring));
+        std::mem::forget(self.mailboxes.clone());
+        std::mem::forget(self.doorbells.clone());
+        std::mem::forget(self.drives.clone());
+    }
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Inner")
+            .field("task", &self.task)
+            .field("placement", &self.placement)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,238 @@
+//! Services: what every engine answers its peers over the control plane, beside handing tensors over.
+//!
+//! Numbers and payloads; the right to call was settled when the caller was greeted. Messages are those of
+//! `proto/services.proto`.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use prost::Message;
+
+use super::{Engine, Inner};
+use crate::control::Services;
+use crate::ground::device::TaskName;
+use crate::ground::{Status, catalogue};
+use crate::mail::PendingWhat;
+use rendez_proto::services::{
+    ClockReply, Connected, ConnectedReply, ConnectedRequest, DumpReply, DumpRequest, PendingItem,
+    PendingReply,
+};
+
+/// Gives back what it was given.
+pub const ECHO: u32 = 1;
+/// Takes a `ConnectedRequest`, gives a `ConnectedReply`.
+pub const CONNECTED: u32 = 2;
+/// Takes a `PendingRequest`, gives a `PendingReply`.
+pub const PENDING: u32 = 3;
+
+/// Takes a `ClockRequest`, gives a `ClockReply`.
+pub const CLOCK: u32 = 4;
+/// Takes a `StatRequest`, gives a `StatReply`.
+pub const STAT: u32 = 5;
+/// Takes a `DumpRequest`, gives a `DumpReply`.
+pub const DUMP: u32 = 6;
+
+/// Numbers up to this are of services that every engine has, or will have.
+pub const OWN_MAX: u32 = 15;
+
+/// How often a probe looks whether all are connected.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// The services of an engine.
+pub(super) fn of(engine: Weak<Inner>) -> Services {
+    let alive = move || {
+        let inner: Option<Arc<Inner>> = engine.upgrade();
+        let gone = || Status::of(catalogue::SHUTDOWN, "Shutdown");
+        inner.map(|inner| Engine { inner }).ok_or_else(gone)
+    };
+    let (connected, pending) = (alive.clone(), alive.clone());
+    let (clock, stat, dump) = (alive.clone(), alive.clone(), alive);
+    let dumps = Mutex::new(Dumps::default());
+    Services::new()
+        .on(ECHO, |call| Ok(call.payload.clone()))
+        .on(CONNECTED, move |call| {
+            let asked = ConnectedRequest::decode(&*call.payload).map_err(|error| {
+                let message = format!("not a ConnectedRequest: {error}");
+                Status::of(catalogue::CALL_MALFORMED, message)
+            })?;
+            let engine = connected()?;
+            let until = Instant::now() + Duration::from_millis(asked.probe_ms);
+            Ok(who_is_connected(&engine, until.min(call.deadline)).encode_to_vec())
+        })
+        .on(CLOCK, move |_| {
+            let clock = &clock()?.inner.clock;
+            let (ticks, rate) = (clock.ticks(), clock.scale().rate);
+            let boot_id = super::recording::boot_id();
+            let reply = ClockReply {
+                ticks,
+                rate,
+                boot_id,
+                unix_ns: super::recording::unix_ns(),
+            };
+            Ok(reply.encode_to_vec())
+        })
+        .on(STAT, move |_| {
+            Ok(super::counters::stat(&stat()?).encode_to_vec())
+        })
+        .on(DUMP, move |call| {
+            let asked = DumpRequest::decode(&*call.payload).map_err(|error| {
+                let message = format!("not a DumpRequest: {error}");
+                Status::of(catalogue::CALL_MALFORMED, message)
+            })?;
+            let mut dumps = dumps.lock().unwrap_or_else(PoisonError::into_inner);
+            Ok(dumps.piece(&dump()?, &asked).encode_to_vec())
+        })
+        .on(
+            PENDING,
+            move |_| Ok(what_waits(&pending()?).encode_to_vec()),
+        )
+}
+
+/// The recording that is being given away, packed, piece by piece.
+#[derive(Debug, Default)]
+struct Dumps {
+    shard: u32,
+    packed: Vec<u8>,
+}
+
+/// Bytes of a piece: what a control message has room for.
+const PIECE: usize = 32 << 10;
+
+impl Dumps {
+    fn piece(&mut self, engine: &Engine, asked: &DumpRequest) -> DumpReply {
+        if asked.from == 0 || asked.shard != self.shard {
+            self.shard = asked.shard;
+            let recording = engine.recordings().into_iter().nth(asked.shard as usize);
+            self.packed = recording.map(|words| pack(&words)).unwrap_or_default();
+        }
+        let from = usize::try_from(asked.from)
+            .unwrap_or(usize::MAX)
+            .min(self.packed.len());
+        let end = (from + PIECE).min(self.packed.len());
+        DumpReply {
+            shards: engine.shards() as u32,
+            piece: self.packed[from..end].to_vec(),
+            total: self.packed.len() as u64,
+        }
+    }
+}
+
+/// The words that are not zero, each run after its place and its length, and all of it by zlib: most are.
+fn pack(words: &[u64]) -> Vec<u8> {
+    use std::io::Write;
+    let mut packer = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
+    let mut at = 0;
+    let mut put = |word: u64| {
+        // Into memory, which takes everything.
+        let _ = packer.write_all(&word.to_le_bytes());
+    };
+    put(words.len() as u64);
+    for run in words.chunk_by(|one, next| (*one == 0) == (*next == 0)) {
+        if run.first().is_some_and(|word| *word != 0) {
+            put(at);
+            put(run.len() as u64);
+            run.iter().for_each(|word| put(*word));
+        }
+        at += run.len() as u64;
+    }
+    packer.finish().unwrap_or_default()
+}
+
+/// What a task has packed of its memory; `None` for what it has not. At most `most` words.
+#[must_use]
+pub fn unpack(packed: &[u8], most: usize) -> Option<Vec<u64>> {
+    use std::io::Read;
+    let mut bytes = Vec::new();
+    // Places and lengths at most treble what there is to say.
+    let unpacked = flate2::read::ZlibDecoder::new(packed).take(24 * most as u64);
+    let mut unpacked = unpacked;
+    unpacked.read_to_end(&mut bytes).ok()?;
+    let (eights, _) = bytes.as_chunks::<8>();
+    let mut said = eights.iter().map(|eight| u64::from_le_bytes(*eight));
+    let count = usize::try_from(said.next()?)
+        .ok()
+        .filter(|count| *count <= most)?;
+    let mut words = vec![0; count];
+    while let Some(at) = said.next() {
+        let (at, len) = (
+            usize::try_from(at).ok()?,
+            usize::try_from(said.next()?).ok()?,
+        );
+        let run = words.get_mut(at..at.checked_add(len)?)?;
+        for word in run {
+            *word = said.next()?;
+        }
+    }
+    Some(words)
+}
+
+fn who_is_connected(engine: &Engine, until: Instant) -> ConnectedReply {
+    let known = engine.inner.wiring.addressed();
+    let absent = |engine: &Engine| -> Vec<TaskName> {
+        let connected = engine.connected();
+        let is_absent =
+            |task: &&TaskName| !connected.iter().any(|connected| connected.task == **task);
+        known.iter().filter(is_absent).cloned().collect()
+    };
+    if until > Instant::now() {
+        absent(engine).iter().for_each(|task| engine.connect(task));
+    }
+    while until > Instant::now() && !absent(engine).is_empty() {
+        std::thread::sleep(LOOK_EVERY);
+    }
+    let fallbacks = engine.fallbacks();
+    let fallbacks_to = |task: &TaskName| {
+        let fallback = fallbacks.iter().find(|fallback| fallback.task == *task);
+        fallback.map_or(0, |fallback| fallback.count)
+    };
+    let mut connected: Vec<_> = engine
+        .connected()
+        .into_iter()
+        .filter(|peer| peer.task.job() != super::OBSERVER_JOB)
+        .map(|peer| Connected {
+            task: peer.task.to_string(),
+            incarnation: peer.incarnation.0,
+            shards: peer.shards.into(),
+            path: peer.path.name().into(),
+            why: peer.why,
+            read_domain: peer.read_domain,
+            fell_back: peer.fell_back,
+            fallbacks: fallbacks_to(&peer.task),
+            protection: peer.protection.into(),
+        })
+        .collect();
+    connected.sort_by(|one, other| one.task.cmp(&other.task));
+    let absent = absent(engine);
+    ConnectedReply {
+        shards: engine.shards() as u32,
+        inline_max: engine.inner.config.inline_max as u64,
+        connected,
+        absent: absent.iter().map(ToString::to_string).collect(),
+        driver: engine.driver().name().into(),
+    }
+}
+
+fn what_waits(engine: &Engine) -> PendingReply {
+    let connected = engine.connected();
+    let items = engine.pending().into_iter().map(|item| {
+        let other = match item.what {
+            PendingWhat::Receive => item.key.source_task(),
+            PendingWhat::Value | PendingWhat::Send => item.key.destination_task(),
+        };
+        PendingItem {
+            step: item.step.0,
+            key: item.key.to_string(),
+            is_waiting: item.what == PendingWhat::Receive,
+            is_send: item.what == PendingWhat::Send,
+            age_ns: item.age_ns,
+            bytes: item.bytes,
+            count: item.count,
+            on: other.to_string(),
+            is_connected: other == engine.task()
+                || connected.iter().any(|connected| connected.task == *other),
+        }
+    });
+    PendingReply {
+        items: items.collect(),
+    }
+}

@@ -1,0 +1,380 @@
+//! How an engine comes up: cores, threads, shards, control plane, in that order.
+//!
+//! A shard's thread is pinned first and then makes its arena and ports, so that their pages are near its core.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
+use std::time::Duration;
+
+use core_affinity::CoreId;
+use crossbeam::channel;
+
+use super::config::{Config, draw};
+use super::rdma::Rdma;
+use super::secrets;
+use super::steps::Steps;
+use super::wiring::{ShardObserver, Wiring};
+use super::{Crew, Inner, Placement};
+use super::{metrics, recording};
+use crate::control::{Control, ControlConfig, PollPolicy as ControlPolicy, Services};
+use crate::drive::{Drive, Driver, PollPolicy, Running};
+use crate::fabric::doorbell::{Doorbell, DoorbellError};
+use crate::fabric::tcp::{TcpConfig, TcpPort};
+use crate::fabric::{AnyPort, LoopbackPort, ShmPort};
+use crate::ground::device::TaskName;
+use crate::ground::{Code, Incarnation, Status, catalogue, faults, limits};
+use crate::mail::forks;
+use crate::mail::neighbour::{Neighbour, neighbours};
+use crate::memory::{ArenaId, Pool, Segment};
+use crate::shard::carriers::carriers;
+use crate::shard::{Mailbox, Parts, Shard};
+use crate::trace::Clock;
+use crate::trace::recorder::{Head, Recorder};
+use crate::trace::stages::{Place, Stages};
+
+/// The least time for a greeting: for machines that start many tasks at once.
+const GREETING_MIN: Duration = Duration::from_secs(1);
+
+/// The ports of every shard, by index: shared memory first.
+pub(crate) const SHM: usize = 0;
+/// Loopback second.
+pub(crate) const LOOPBACK: usize = 1;
+/// TCP third.
+pub(crate) const TCP: usize = 2;
+/// RDMA last, where there is any.
+pub(crate) const VERBS: usize = 3;
+
+pub(super) fn start(config: Config, services: Services) -> Result<Arc<Inner>, Status> {
+    if forks::is_child() {
+        return Err(faults::forked());
+    }
+    config.check()?;
+    if let Some(root) = config.files_root.as_deref().filter(|root| !root.is_dir()) {
+        return Err(super::config::invalid(format!(
+            "files_root: {} is no folder",
+            root.display()
+        )));
+    }
+    forks::watch().map_err(|error| missing(format!("a handler for forks: {error}")))?;
+    let task = TaskName::parse(&config.task)?;
+    let incarnation =
+        Incarnation(draw().ok_or_else(|| missing("the system gives no random numbers"))?);
+    let (cores, is_shared) = place(&config)?;
+    let count = cores.len();
+    let clock = Clock::system();
+    let doorbells = (0..count)
+        .map(|_| Doorbell::new().map(Arc::new).map_err(no_doorbell))
+        .collect::<Result<Vec<_>, _>>()?;
+    let mailboxes: Vec<_> = doorbells
+        .iter()
+        .map(|doorbell| Arc::new(Mailbox::new(config.mailbox, Arc::clone(doorbell))))
+        .collect();
+    let running = Running {
+        driver: config.drive,
+        policy: config.poll,
+        is_shared,
+    };
+    let drives: Vec<_> = mailboxes
+        .iter()
+        .map(|mailbox| {
+            Drive::new(running, Arc::clone(mailbox))
+                .map(Arc::new)
+                .map_err(no_doorbell)
+        })
+        .collect::<Result<_, _>>()?;
+    if config.drive == Driver::Caller {
+        Drive::join(&drives);
+    }
+    let pool = Pool::new(ArenaId(count as u16), config.arena)?;
+    let rdma = Rdma::open(&config, &cores)?;
+    let wiring = Arc::new(Wiring::new(&config, count, Arc::clone(&rdma), services)?);
+    for segment in pool.segments() {
+        wiring.segment_added(count as u16, Arc::clone(segment));
+    }
+    let settings = config.shard_settings(count);
+    let mut threads = Vec::new();
+    let mut is_huge = true;
+    let (ready, started) = mpsc::channel::<Result<_, Status>>();
+    let (working, done) = mpsc::channel();
+    let (stay, parting) = channel::bounded::<()>(0);
+    for (index, neighbours) in neighbours(count, limits::NOTE_RING).into_iter().enumerate() {
+        let seed = Seed {
+            index: index as u16,
+            task: task.clone(),
+            incarnation,
+            settings,
+            clock: clock.clone(),
+            arena: config.arena,
+            tcp: TcpConfig {
+                user_timeout_ms: u32::try_from(config.tcp_user_timeout.as_millis())
+                    .unwrap_or(u32::MAX),
+                ..TcpConfig::default()
+            },
+            mailbox: Arc::clone(&mailboxes[index]),
+            neighbours,
+            observer: ShardObserver::new(&wiring, index as u16),
+            rdma: Arc::clone(&rdma),
+            place: recording::place(&config, &task, index)?,
+        };
+        let drive = Arc::clone(&drives[index]);
+        let ready = ready.clone();
+        if config.drive == Driver::Caller {
+            let (shard, segments, recorder) = seed.grow()?;
+            drive.adopt(shard).map_err(no_doorbell)?;
+            let _ = ready.send(Ok((index as u16, segments, recorder)));
+            continue;
+        }
+        let core = cores[index];
+        let (working, parting) = (working.clone(), parting.clone());
+        let thread = std::thread::Builder::new()
+            .name(format!("rendez-shard-{index}"))
+            .spawn(move || match seed.grow_on(core) {
+                Ok((shard, segments, recorder)) => {
+                    let _ = ready.send(Ok((index as u16, segments, recorder)));
+                    let shard = drive.run(shard);
+                    drop(working);
+                    // Its connections end with it: first its peers are told why.
+                    let _ = parting.recv();
+                    drop(shard);
+                }
+                Err(status) => drop(ready.send(Err(status))),
+            });
+        threads
+            .push(thread.map_err(|error| missing(format!("a thread for shard {index}: {error}")))?);
+    }
+    // Only the shards are waited for.
+    drop(working);
+    let inner = Arc::new(Inner {
+        parked_bytes: config.parked_bytes.min(config.parked_bytes_per_step),
+        task,
+        incarnation,
+        clock,
+        mailboxes,
+        doorbells,
+        drives,
+        steps: Steps::default(),
+        wiring: Arc::clone(&wiring),
+        control: OnceLock::new(),
+        pool: Mutex::new(pool),
+        crew: Mutex::new(Some(Crew {
+            threads,
+            done,
+            stay,
+        })),
+        placement: Placement { cores, is_shared },
+        locals: Mutex::default(),
+        failed: OnceLock::new(),
+        dumping: Mutex::default(),
+        dumped: AtomicU64::new(0),
+        clock_keeper: Mutex::default(),
+        refused_traces: AtomicU64::new(0),
+        clocks: Mutex::default(),
+        began: Clock::system().stamp(),
+        metrics: Mutex::default(),
+        recorders: OnceLock::new(),
+        config,
+    });
+    let mut recorders = vec![None; count];
+    for _ in 0..count {
+        let (shard, segments, recorder) = started
+            .recv()
+            .map_err(|_| missing("a shard's thread ended"))??;
+        recorders[usize::from(shard)] = recorder;
+        for segment in segments {
+            is_huge &= segment.is_huge();
+            wiring.segment_added(shard, segment);
+        }
+    }
+    let _ = inner.recorders.set(recorders);
+    wiring.bind(&inner);
+    let segments: Vec<_> = wiring
+        .segments()
+        .into_iter()
+        .map(|(_, segment)| segment)
+        .collect();
+    rdma.begin(&inner, &segments)?;
+    if inner.config.control {
+        start_control(&inner)?;
+    }
+    if let Some(address) = &inner.config.metrics {
+        let page = metrics::Page(Arc::downgrade(&inner));
+        let server = metrics::Server::start(address, inner.config.metrics_any_user, page)?;
+        *inner.metrics.lock().unwrap_or_else(PoisonError::into_inner) = Some(server);
+    }
+    tracing::debug!(task = %inner.task, cores = ?inner.placement.cores, is_huge, "the engine runs");
+    Ok(inner)
+}
+
+fn start_control(inner: &Arc<Inner>) -> Result<(), Status> {
+    let config = &inner.config;
+    let mut control = ControlConfig::new(
+        inner.task.to_string(),
+        inner.incarnation,
+        inner.mailboxes.len() as u16,
+    );
+    match &config.listen {
+        Some(address) if address.is_tcp() => control.tcp_listen = Some(address.clone()),
+        listen => control.listen.clone_from(listen),
+    }
+    control.secret = secrets::secret(config)?;
+    // No other process can have what came by a descriptor.
+    control.waives_secret = config.cluster_secret_file.is_none();
+    control.tls = secrets::tls(config)?;
+    control.features = inner.wiring.features();
+    control.insecure = config.insecure;
+    control.path_wish = config.path_wish()?;
+    control.boot.clone_from(&config.boot);
+    control.lost_after = config.lost_after();
+    control.ping_every = config.ask_every();
+    control.paused_after = control.lost_after / 2;
+    control.reach_min = config.ask_every();
+    // A greeting that a broken way left unfinished keeps its task out as long as this.
+    let greeting = config.failure_detection.max(GREETING_MIN);
+    control.greet_deadline = control.greet_deadline.min(greeting);
+    control.force_runtime = config.runtime;
+    control.poll_policy = match config.poll {
+        PollPolicy::Adaptive => ControlPolicy::Adaptive,
+        PollPolicy::Busy => ControlPolicy::Busy,
+        PollPolicy::Park => ControlPolicy::Park,
+    };
+    control.limits.frame_window = u32::from(limits::FRAME_WINDOW);
+    control.limits.line_window = u32::from(limits::LINE_WINDOW);
+    control.limits.body_max = limits::BODY_MAX as u32;
+    let started =
+        Control::start(control, Arc::clone(&inner.wiring) as _).map_err(|error| error.status())?;
+    let _ = inner.control.set(started);
+    inner.wiring.control_is_up();
+    Ok(())
+}
+
+/// Which cores the shards get, and whether they share them.
+pub(super) fn place(config: &Config) -> Result<(Vec<usize>, bool), Status> {
+    let mask: Vec<usize> = core_affinity::get_core_ids()
+        .unwrap_or_default()
+        .into_iter()
+        .map(|core| core.id)
+        .collect();
+    if mask.is_empty() {
+        return Err(missing("the affinity mask of this process names no core"));
+    }
+    let cores = if config.cores.is_empty() {
+        mask.clone()
+    } else {
+        config.cores.clone()
+    };
+    if let Some(foreign) = cores.iter().find(|core| !mask.contains(core)) {
+        return Err(super::config::invalid(format!(
+            "cores: core {foreign} is not in this process's affinity mask {mask:?}"
+        )));
+    }
+    let shards = if config.shards == 0 {
+        cores.len().min(limits::SHARDS)
+    } else {
+        config.shards
+    };
+    if shards > cores.len() && !config.share_cores {
+        return Err(Status::new(
+            Code::InvalidArgument,
+            catalogue::SHARDS_OVER_CORES,
+            format!(
+                "{shards} shards on {} cores: a busy shard wants a core of its own. Lower `shards`, or set \
+                 `share_cores` to let them take turns",
+                cores.len()
+            ),
+        ));
+    }
+    if shards > cores.len() {
+        tracing::warn!(
+            shards,
+            cores = cores.len(),
+            "more shards than cores: they yield to each other"
+        );
+    }
+    let placed = (0..shards)
+        .map(|shard| cores[shard % cores.len()])
+        .collect();
+    Ok((placed, config.share_cores))
+}
+
+/// What a shard's thread makes the shard of.
+struct Seed {
+    index: u16,
+    task: TaskName,
+    incarnation: Incarnation,
+    settings: crate::shard::Settings,
+    clock: Clock,
+    arena: crate::memory::ArenaConfig,
+    tcp: TcpConfig,
+    mailbox: Arc<Mailbox>,
+    neighbours: Vec<Option<Neighbour>>,
+    observer: Arc<ShardObserver>,
+    rdma: Arc<Rdma>,
+    place: Place,
+}
+
+impl Seed {
+    /// Pins this thread to `core` first.
+    fn grow_on(self, core: usize) -> Result<Grown, Status> {
+        // A core that was in the mask a moment ago may be gone; the shard then runs where the kernel puts it.
+        if !core_affinity::set_for_current(CoreId { id: core }) {
+            tracing::warn!(core, "the shard could not be pinned");
+        }
+        self.grow()
+    }
+
+    fn grow(self) -> Result<Grown, Status> {
+        let pool = Pool::new(ArenaId(self.index), self.arena)?;
+        let segments = pool.segments().to_vec();
+        let tcp =
+            TcpPort::new(self.tcp).map_err(|error| missing(format!("a port for TCP: {error}")))?;
+        let mut ports = vec![
+            AnyPort::Shm(ShmPort::new()),
+            AnyPort::Loopback(LoopbackPort::new()),
+            AnyPort::Tcp(tcp),
+        ];
+        let verbs = self.rdma.make_port(usize::from(self.index))?;
+        ports.extend(verbs.map(|port| AnyPort::Verbs(Box::new(port))));
+        let head = Head {
+            task: self.task.to_string(),
+            incarnation: self.incarnation.0,
+            shard: self.index,
+            pid: std::process::id(),
+            sampling: self.settings.sampling,
+            clock_ns: 0,
+            scale: self.clock.scale(),
+            boot: recording::boot(),
+        };
+        let stages = Stages::new(self.clock.clone(), carriers(&ports), self.place, head)?;
+        let recorder = stages.recorder();
+        let mut shard = Shard::new(Parts {
+            index: self.index,
+            task: self.task,
+            incarnation: self.incarnation,
+            settings: self.settings,
+            clock: self.clock,
+            pool,
+            ports,
+            mailbox: self.mailbox,
+            neighbours: self.neighbours,
+            observer: self.observer,
+            stages,
+        });
+        shard.segments_are_told();
+        Ok((shard, segments, recorder))
+    }
+}
+
+/// A shard, its first memory, and what it records into.
+type Grown = (Shard, Vec<Arc<Segment>>, Option<Arc<Recorder>>);
+
+fn no_doorbell(error: DoorbellError) -> Status {
+    missing(format!("a doorbell: {error}"))
+}
+
+fn missing(what: impl std::fmt::Display) -> Status {
+    Status::new(
+        Code::ResourceExhausted,
+        catalogue::CONFIG,
+        format!("the engine cannot start: {what}"),
+    )
+}

@@ -1,0 +1,132 @@
+//! The ends of in-shard tasks, and of an engine whose shard panicked: their waiters are told.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use super::{Engine, Inner, PARTING};
+use crate::control::PeerGone;
+use crate::drive::{Drive, wait_aside};
+use crate::ground::Status;
+use crate::mail::wait::WaitCell;
+use crate::shard::{Call, TaskWaker};
+
+/// The end of an in-shard task: await it, or call [`TaskEnd::wait`]. See [`Engine::task_ended`].
+#[derive(Debug)]
+#[must_use = "it says nothing until it is awaited or waited for"]
+pub struct TaskEnd {
+    cell: Arc<WaitCell<()>>,
+    /// Of the task's shard.
+    drive: Option<Arc<Drive>>,
+}
+
+impl TaskEnd {
+    /// Blocks this thread until the task has ended, or `patience` has run out: then it is `None`. Never call it in the
+    /// task's own shard, which would wait for itself.
+    ///
+    /// What it gives holds the status of a task that failed; see [`Engine::task_failed`].
+    #[must_use]
+    pub fn wait(self, patience: Duration) -> Option<Result<(), Status>> {
+        match self.drive {
+            Some(drive) => drive.wait(&self.cell, Some(patience)),
+            None => wait_aside(&self.cell, Some(patience)),
+        }
+    }
+}
+
+impl Future for TaskEnd {
+    type Output = Result<(), Status>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.cell.poll(context.waker())
+    }
+}
+
+impl Engine {
+    /// The status that a task failed with: `TASK_PANICKED` if it panicked, and what the engine ended with if that ended
+    /// under it. `None` as long as it runs, and if it ended in good order.
+    ///
+    /// A panic ends the task that panicked, and nothing else: it is dropped, what it waits for is cancelled, here and
+    /// at peers, and its shard goes on. A receiver of a value that *it* should have sent learns of its end by this, and
+    /// may abort the step.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use rendez::engine::{Config, Engine};
+    /// use rendez::ground::catalogue;
+    /// use rendez::shard::{Task, TaskContext, TaskEvent};
+    ///
+    /// struct Clumsy;
+    ///
+    /// impl Task for Clumsy {
+    ///     fn handle(&mut self, _: TaskEvent, _: &mut TaskContext<'_>) {
+    ///         panic!("dropped a plate");
+    ///     }
+    /// }
+    ///
+    /// # let mut config = Config::new("/job:a/task:0");
+    /// # (config.shards, config.share_cores, config.control) = (1, true, false);
+    /// let engine = Engine::start(config)?;
+    /// let task = engine.spawn(0, Box::new(Clumsy))?;
+    /// let end = engine.task_ended(&task).wait(Duration::from_secs(10));
+    /// let status = end.expect("it ends at once").unwrap_err();
+    /// assert_eq!(status.reason(), catalogue::TASK_PANICKED);
+    /// assert_eq!(engine.task_failed(&task), Some(status));
+    /// # Ok::<(), rendez::ground::Status>(())
+    /// ```
+    #[must_use]
+    pub fn task_failed(&self, task: &TaskWaker) -> Option<Status> {
+        task.seat().end()?.err()
+    }
+
+    /// Waits for the end of a task: in good order, or with the status of [`Engine::task_failed`].
+    pub fn task_ended(&self, task: &TaskWaker) -> TaskEnd {
+        let shards = self.inner.mailboxes.iter().zip(&self.inner.drives);
+        let of_task = shards.filter(|(mailbox, _)| task.is_of(mailbox));
+        TaskEnd {
+            cell: task.seat().watch(),
+            drive: of_task.map(|(_, drive)| Arc::clone(drive)).next(),
+        }
+    }
+}
+
+impl Inner {
+    /// A shard panicked: the engine ends with `status`, unless it has already. Called by that shard; the others end by
+    /// themselves, and peers are told by them and by the control plane. Returns what all hear.
+    pub(super) fn fail(&self, status: &Status) -> Status {
+        if self.failed.set(status.clone()).is_ok() {
+            tracing::error!(task = %self.task, %status, "a shard panicked: the engine ends");
+            for mailbox in &self.mailboxes {
+                mailbox.call(Call::Fail {
+                    status: status.clone(),
+                });
+            }
+            let reason = status.to_string();
+            self.part_locally(&reason);
+            if let Some(control) = self.control.get() {
+                control.stop(&reason, PARTING);
+            }
+        }
+        self.failed.get().unwrap_or(status).clone()
+    }
+
+    /// The engines of this process that we are connected with have no other to tell them.
+    fn part_locally(&self, reason: &str) {
+        let locals = self.locals.lock();
+        let locals = locals.unwrap_or_else(PoisonError::into_inner).clone();
+        let reason = reason.to_owned();
+        let status = PeerGone::Said { reason }.status(&self.task.to_string());
+        for local in locals.iter().filter_map(std::sync::Weak::upgrade) {
+            local.call_all(|| Call::PeerLost {
+                task: self.task.clone(),
+                status: status.clone(),
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

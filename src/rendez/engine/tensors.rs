@@ -1,0 +1,101 @@
+//! Tensors in memory of the engine, made by application threads: peers read them in place.
+
+use std::sync::{Arc, PoisonError};
+
+use super::Engine;
+use crate::ground::{Code, DType, Shape, Status, TensorMeta, catalogue};
+use crate::memory::strings::check_count;
+use crate::memory::{Element, MemoryError, Pool, Tensor, TensorBuilder};
+
+impl Engine {
+    /// Memory of this engine to write a tensor of `dims` into in place: handed over without a copy.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for dimensions that are no shape, `ResourceExhausted` when the arena is full; `SHUTDOWN` after
+    /// [`Engine::shutdown`], and what the engine ended with if a shard panicked.
+    pub fn tensor(&self, dtype: DType, dims: &[u64]) -> Result<TensorBuilder, Status> {
+        self.builder(dtype, dims, Pool::builder)
+    }
+
+    /// As [`Engine::tensor`], for a tensor whose bytes own whole pages: receivers that read it in place may map it to
+    /// themselves and write to it ([`Tensor::map_private`]), and neither the sender nor another reader sees that. It
+    /// takes whole pages, so it is for large tensors; one that is short enough to travel in a frame arrives as a copy,
+    /// and its receiver copies it again.
+    ///
+    /// ```
+    /// use rendez::engine::{Config, Engine};
+    /// use rendez::ground::DType;
+    ///
+    /// # let mut config = Config::new("/job:a/task:0");
+    /// # (config.shards, config.share_cores, config.control) = (1, true, false);
+    /// let engine = Engine::start(config)?;
+    /// let mut builder = engine.paged_tensor(DType::F32, &[1024, 1024])?;
+    /// builder.as_mut_slice::<f32>()?.fill(1.0);
+    /// let tensor = builder.finish();
+    /// let mut mine = tensor.map_private()?;
+    /// mine.as_mut_slice::<f32>()?[0] = 2.0;
+    /// assert_eq!(tensor.as_slice::<f32>()?[0], 1.0);
+    /// # Ok::<(), rendez::ground::Status>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Engine::tensor`].
+    pub fn paged_tensor(&self, dtype: DType, dims: &[u64]) -> Result<TensorBuilder, Status> {
+        self.builder(dtype, dims, Pool::paged_builder)
+    }
+
+    fn builder(
+        &self,
+        dtype: DType,
+        dims: &[u64],
+        build: fn(&mut Pool, TensorMeta) -> Result<TensorBuilder, MemoryError>,
+    ) -> Result<TensorBuilder, Status> {
+        self.inner.is_up()?;
+        let unfit = |error: &dyn std::fmt::Display| {
+            Status::new(
+                Code::InvalidArgument,
+                catalogue::TENSOR_SHAPE,
+                error.to_string(),
+            )
+        };
+        let shape = Shape::new(dims).map_err(|error| unfit(&error))?;
+        let meta = TensorMeta::new(dtype, shape).map_err(|error| unfit(&error))?;
+        let mut pool = self
+            .inner
+            .pool
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let known = pool.segments().len();
+        let builder = build(&mut pool, meta)?;
+        for segment in &pool.segments()[known..] {
+            self.inner
+                .wiring
+                .segment_added(self.inner.app_arena(), Arc::clone(segment));
+        }
+        Ok(builder)
+    }
+
+    /// A tensor of a copy of `values`, in memory of this engine: it is handed over without another copy.
+    ///
+    /// ```
+    /// use rendez::engine::{Config, Engine};
+    /// use rendez::ground::Shape;
+    ///
+    /// # let mut config = Config::new("/job:a/task:0");
+    /// # (config.shards, config.share_cores, config.control) = (1, true, false);
+    /// let engine = Engine::start(config)?;
+    /// let tensor = engine.tensor_from(&[1.0_f32, 2.0, 3.0, 4.0, 5.0, 6.0], Shape::from([2, 3]))?;
+    /// assert_eq!(tensor.shape(), Shape::from([2, 3]));
+    /// # Ok::<(), rendez::ground::Status>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Engine::tensor`]; `InvalidArgument` unless there is one value for each element of `shape`.
+    pub fn tensor_from<T: Element>(&self, values: &[T], shape: Shape) -> Result<Tensor, Status> {
+        check_count(shape, values.len())?;
+        let dims: Vec<u64> = shape.dims().collect();
+        let mut builder = self.tensor(T::DTYPE, &dims)?;
+        builder.as_mut_slice::<T>()?.copy_from_slice(values);
+        Ok(builder.finish())
+    }
+}

@@ -1,0 +1,592 @@
+//! Wiring: between the control plane, which speaks of descriptors, and the shards, which speak of links.
+//!
+//! Control asks what this task offers a peer and tells which peers came and went; shards ask for peers and tell of
+//! memory and endings. Everything here is cold.
+
+mod fallback;
+mod losing;
+mod reaching;
+
+pub use fallback::Fallback;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::AsFd;
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use super::Inner;
+use super::admission::Admission;
+use super::config::Config;
+use super::links::{self, copy, gone, import, link_config, link_status, map, numbers, pairs};
+use super::rdma::{Rdma, over_verbs};
+use crate::channel::{Rule, Rules};
+use crate::control::{
+    Address, DoorbellOffer, Handler, LinkOffer, LocalOffer, NoRdma, Path, PeerGone, PeerHello,
+    PeerId, PeerUp, RdmaLinks, SegmentOffer, Services,
+};
+use crate::fabric::DownReason;
+use crate::fabric::shm::{Link, LinkConfig};
+use crate::ground::device::TaskName;
+use crate::ground::{Code, Incarnation, Key, Status, StepId, catalogue, limits};
+use crate::mail::call::{PeerSegment, PeerUp as ShardPeerUp};
+use crate::memory::{ArenaSegment as _, Export, Segment};
+use crate::shard::{Call, Observer};
+
+/// At most how much earlier than the shards a dial gives up.
+const DIAL_LEAD: Duration = Duration::from_millis(200);
+
+/// The state behind both sides.
+#[derive(Debug)]
+pub(crate) struct Wiring {
+    shards: usize,
+    dial_timeout: Duration,
+    rules: Rules,
+    given_up_after: Duration,
+    admission: Admission,
+    /// What peers may call beside what every engine has.
+    services: Services,
+    rdma: Arc<Rdma>,
+    engine: OnceLock<Weak<Inner>>,
+    book: Mutex<Book>,
+    /// Told when a dial has come to something.
+    settled: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Book {
+    /// Where tasks listen.
+    addresses: BTreeMap<String, Address>,
+    /// Tasks that are wanted and not dialled yet, for want of an address or of a control plane.
+    wanted: BTreeSet<TaskName>,
+    /// Tasks that a waiting key names, and when it last said so: bounded by the peers there may be.
+    awaited: BTreeMap<TaskName, Instant>,
+    /// Our memory, in the order it was made: arena and segment.
+    segments: Vec<(u16, Arc<Segment>)>,
+    /// Links we made for peers we dialled.
+    links: BTreeMap<String, Link>,
+    /// Why the last dial of a task came to nothing: bounded by the addresses there are.
+    unreached: BTreeMap<TaskName, Status>,
+    /// The peer of each connection.
+    connected: BTreeMap<PeerId, Connected>,
+    /// Peers to which the way was not the best one of this machine, by name: bounded by the peers there may be.
+    fallbacks: BTreeMap<TaskName, Fallback>,
+    /// The last life of each task that was connected, so that a return is known: bounded by the peers there may be.
+    lives: BTreeMap<TaskName, Incarnation>,
+    /// Whose exit is still to be told, whether connected or not: only where it can be proved.
+    followed: BTreeMap<PeerId, (TaskName, Incarnation)>,
+}
+
+/// A connection that stands.
+#[derive(Clone, Debug)]
+pub struct Connected {
+    /// The peer.
+    pub task: TaskName,
+    /// The peer's life.
+    pub incarnation: Incarnation,
+    /// The peer's shards.
+    pub shards: u16,
+    /// The way to it.
+    pub path: Path,
+    /// Why this way and no better one: for people.
+    pub why: String,
+    /// A better path was tried and unavailable, or stands idle, as `why` says.
+    pub fell_back: bool,
+    /// Each side may map the other's memory.
+    pub read_domain: bool,
+    /// What protects what travels: `same machine`, `clear`, or how it is encrypted.
+    pub protection: &'static str,
+}
+
+impl Wiring {
+    pub(crate) fn new(
+        config: &Config,
+        shards: usize,
+        rdma: Arc<Rdma>,
+        services: Services,
+    ) -> Result<Self, Status> {
+        // However a peer is spelled in the settings, keys name it in full.
+        let in_full = |(task, address): (&String, &Address)| {
+            TaskName::parse(task).map(|task| (task.to_string(), address.clone()))
+        };
+        let addresses = config.peers.iter().map(in_full).collect::<Result<_, _>>()?;
+        let book = Book {
+            addresses,
+            ..Book::default()
+        };
+        Ok(Self {
+            shards,
+            // The dial gives up before the shards do: it can tell waiters why the peer is unreachable, the shards
+            // cannot.
+            dial_timeout: config.connect_timeout - (config.connect_timeout / 8).min(DIAL_LEAD),
+            rules: config.rules,
+            given_up_after: config.given_up_after(),
+            admission: Admission::new(config)?,
+            services,
+            rdma,
+            engine: OnceLock::new(),
+            book: Mutex::new(book),
+            settled: Condvar::new(),
+        })
+    }
+
+    pub(crate) fn bind(&self, engine: &Arc<Inner>) {
+        let _ = self.engine.set(Arc::downgrade(engine));
+    }
+
+    /// What was wanted before there was a control plane is dialled now.
+    pub(crate) fn control_is_up(&self) {
+        let wanted = std::mem::take(&mut self.book().wanted);
+        for task in wanted {
+            self.want(&task);
+        }
+    }
+
+    pub(crate) fn add_peer(&self, task: TaskName, address: Address) {
+        let was_wanted = {
+            let mut book = self.book();
+            book.addresses.insert(task.to_string(), address);
+            book.wanted.remove(&task)
+        };
+        if was_wanted {
+            self.want(&task);
+        }
+    }
+
+    /// Dials a task before a key names it.
+    pub(crate) fn connect_early(&self, task: &TaskName) {
+        let is_up = |connected: &Connected| connected.task == *task;
+        if !self.book().connected.values().any(is_up) {
+            self.want(task);
+        }
+    }
+
+    fn want(&self, task: &TaskName) {
+        let Some(engine) = self.engine() else { return };
+        let address = {
+            let mut book = self.book();
+            if book.awaited.len() < limits::PEERS || book.awaited.contains_key(task) {
+                book.awaited.insert(task.clone(), Instant::now());
+            }
+            book.addresses.get(&task.to_string()).cloned()
+        };
+        match (engine.control.get(), address) {
+            (Some(control), Some(address)) => {
+                if let Err(status) = control.dial(&task.to_string(), address, self.dial_timeout) {
+                    engine.call_all(|| Call::PeerUnreachable {
+                        task: task.clone(),
+                        status: status.clone(),
+                    });
+                }
+            }
+            // The peer may dial us; if it does not, the shards give up at the connect deadline.
+            _ => {
+                let mut book = self.book();
+                if book.wanted.len() < limits::PEERS {
+                    book.wanted.insert(task.clone());
+                }
+            }
+        }
+    }
+
+    /// Tasks that should be connected and are not: those whose address is known, those of the cluster, and those that
+    /// something under a key waits for now.
+    pub(crate) fn missing(&self, own: &TaskName, known: &BTreeSet<String>) -> BTreeSet<TaskName> {
+        let mut book = self.book();
+        let patience = self.dial_timeout + 2 * DIAL_LEAD;
+        book.awaited.retain(|_, since| since.elapsed() < patience);
+        let parse = |name: &String| TaskName::parse(name).ok();
+        let mut missing: BTreeSet<_> = book
+            .addresses
+            .keys()
+            .chain(known)
+            .filter_map(parse)
+            .collect();
+        missing.extend(book.awaited.keys().cloned());
+        for connected in book.connected.values() {
+            missing.remove(&connected.task);
+        }
+        missing.retain(|task| task != own && task.job() != super::OBSERVER_JOB);
+        missing
+    }
+
+    /// An arena of ours grew.
+    pub(crate) fn segment_added(&self, arena: u16, segment: Arc<Segment>) {
+        let Export { fd, len, .. } = segment.export();
+        let index = segment.index();
+        // At the start the whole of it is registered when all of it is there.
+        if self.engine().is_some() {
+            self.rdma.segment_added(&segment);
+        }
+        self.book().segments.push((arena, segment));
+        if let Some(engine) = self.engine()
+            && let Some(control) = engine.control.get()
+            && let Err(status) = control.announce_segment(arena, index, fd, len)
+        {
+            tracing::warn!(%status, "a new segment could not be announced; peers will copy what lies in it");
+        }
+        if let Some(engine) = self.engine() {
+            engine.tell_local(arena, index);
+        }
+    }
+
+    pub(super) fn rdma(&self) -> &Arc<Rdma> {
+        &self.rdma
+    }
+
+    /// Our memory, in the order it was made: arena and segment.
+    pub(super) fn segments(&self) -> Vec<(u16, Arc<Segment>)> {
+        self.book().segments.clone()
+    }
+
+    /// What this task tells peers of itself beside its numbers.
+    pub(crate) fn features(&self) -> Vec<String> {
+        self.admission.features()
+    }
+
+    /// Tasks whose address is known.
+    pub(crate) fn addressed(&self) -> Vec<TaskName> {
+        let parse = |name: &String| TaskName::parse(name).ok();
+        self.book().addresses.keys().filter_map(parse).collect()
+    }
+
+    /// The connections that stand.
+    pub(crate) fn connected(&self) -> Vec<Connected> {
+        self.book().connected.values().cloned().collect()
+    }
+
+    /// The paths that were taken for want of a better one.
+    pub(crate) fn fallbacks(&self) -> Vec<Fallback> {
+        self.book().fallbacks.values().cloned().collect()
+    }
+
+    fn engine(&self) -> Option<Arc<Inner>> {
+        self.engine.get().and_then(Weak::upgrade)
+    }
+
+    fn book(&self) -> std::sync::MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn link_config(&self, peer_shards: u16) -> LinkConfig {
+        link_config(pairs(self.shards, usize::from(peer_shards)).count())
+    }
+}
+
+impl Inner {
+    pub(crate) fn call_all(&self, call: impl Fn() -> Call) {
+        for mailbox in &self.mailboxes {
+            mailbox.call(call());
+        }
+    }
+
+    /// Engines of this process that are connected by loopback map a new segment of ours too.
+    fn tell_local(&self, arena: u16, index: u16) {
+        let book = self.wiring.book();
+        let Some((_, segment)) = book
+            .segments
+            .iter()
+            .find(|(of, segment)| *of == arena && segment.index() == index)
+        else {
+            return;
+        };
+        let segment = Arc::clone(segment);
+        drop(book);
+        let locals = self
+            .locals
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        for other in locals.iter().filter_map(Weak::upgrade) {
+            let Ok(mapped) = map(segment.export(), true) else {
+                continue;
+            };
+            let segment = PeerSegment {
+                arena,
+                index,
+                mapped,
+            };
+            other.call_all(|| Call::PeerSegment {
+                task: self.task.clone(),
+                incarnation: self.incarnation,
+                segment: segment.clone(),
+            });
+        }
+    }
+}
+
+impl Handler for Wiring {
+    fn local(&self, peer: &PeerHello) -> Result<LocalOffer, Status> {
+        self.admission.judge(peer)?;
+        let engine = self.engine().ok_or_else(gone)?;
+        let mut offer = LocalOffer::default();
+        for (arena, segment) in &self.book().segments {
+            let Export { fd, len, .. } = segment.export();
+            offer.segments.push(SegmentOffer {
+                arena: *arena,
+                segment: segment.index(),
+                len,
+                fd,
+            });
+        }
+        if engine.config.poll.may_sleep() {
+            // Two for each shard, in this order: the page with its flag, and the eventfd.
+            for (shard, doorbell) in engine.doorbells.iter().enumerate() {
+                let (page, event) = doorbell.fds();
+                offer.doorbells.push(DoorbellOffer {
+                    shard: shard as u16,
+                    fd: copy(page)?,
+                });
+                offer.doorbells.push(DoorbellOffer {
+                    shard: shard as u16,
+                    fd: copy(event)?,
+                });
+            }
+        }
+        Ok(offer)
+    }
+
+    fn make_link(&self, peer: &PeerHello) -> Result<LinkOffer, Status> {
+        let config = self.link_config(peer.shards);
+        let link = Link::create(config).map_err(|error| link_status(&peer.task, &error))?;
+        let offer = LinkOffer {
+            len: link.bytes(),
+            numbers: numbers(&config),
+            fd: copy(link.fd())?,
+        };
+        self.book().links.insert(peer.task.clone(), link);
+        Ok(offer)
+    }
+
+    fn accept_link(&self, peer: &PeerHello, link: &LinkOffer) -> Result<(), Status> {
+        let config = self.link_config(peer.shards);
+        if link.numbers != numbers(&config) {
+            return Err(Status::new(
+                Code::FailedPrecondition,
+                catalogue::PEER_REFUSED,
+                format!(
+                    "the link's measures are {:?}, and ours {:?}",
+                    link.numbers,
+                    numbers(&config)
+                ),
+            ));
+        }
+        Link::open(copy(link.fd.as_fd())?, config)
+            .map(drop)
+            .map_err(|error| link_status(&peer.task, &error))
+    }
+
+    fn data_channels(&self, peer: &PeerHello) -> Result<u32, Status> {
+        self.admission.judge(peer)?;
+        Ok(pairs(self.shards, usize::from(peer.shards)).count() as u32)
+    }
+
+    fn no_rdma(&self) -> Option<NoRdma> {
+        self.rdma.no()
+    }
+
+    fn rdma(
+        &self,
+        peer: &PeerHello,
+        is_dialler: bool,
+        deadline: Instant,
+    ) -> Result<Box<dyn RdmaLinks>, Status> {
+        self.admission.judge(peer)?;
+        let engine = self.engine().ok_or_else(gone)?;
+        self.rdma.ends(&engine, peer, is_dialler, deadline)
+    }
+
+    fn services(&self) -> crate::control::Services {
+        super::services::of(self.engine.get().cloned().unwrap_or_default())
+            .and(self.services.clone())
+    }
+
+    fn peer_up(&self, up: PeerUp) {
+        let task = up.task.clone();
+        if let Err(status) = self.connect(up) {
+            tracing::error!(task, %status, "a greeted peer could not be wired");
+            if let (Some(engine), Ok(task)) = (self.engine(), TaskName::parse(&task)) {
+                self.not_reached(&task, &status);
+                engine.call_all(|| Call::PeerUnreachable {
+                    task: task.clone(),
+                    status: status.clone(),
+                });
+            }
+        }
+    }
+
+    fn segment_added(&self, peer: PeerId, segment: SegmentOffer) {
+        let whose = self
+            .book()
+            .connected
+            .get(&peer)
+            .map(|connected| (connected.task.clone(), connected.incarnation));
+        let (Some(engine), Some((task, incarnation))) = (self.engine(), whose) else {
+            return;
+        };
+        match import(segment, self.rules.on(Rule::Sealed)) {
+            Ok(segment) => {
+                engine.call_all(|| Call::PeerSegment {
+                    task: task.clone(),
+                    incarnation,
+                    segment: segment.clone(),
+                });
+            }
+            Err(error) => {
+                let status = Status::from(error);
+                engine.call_all(|| Call::PeerLost {
+                    task: task.clone(),
+                    status: status.clone(),
+                });
+            }
+        }
+    }
+
+    fn peer_gone(&self, peer: PeerId, why: PeerGone, proved: Instant) {
+        let Some(engine) = self.engine() else { return };
+        let former = self.book().connected.remove(&peer);
+        if let Some(former) = former {
+            self.connection_gone(&engine, &former, &why, proved);
+        }
+        let exited = why
+            .is_proof()
+            .then(|| self.book().followed.remove(&peer))
+            .flatten();
+        if let Some((task, incarnation)) = exited {
+            engine.call_all(|| Call::PeerExited {
+                task: task.clone(),
+                incarnation,
+            });
+        }
+    }
+
+    fn dial_failed(&self, task: &str, status: Status, last: Status) {
+        if let (Some(engine), Ok(task)) = (self.engine(), TaskName::parse(task)) {
+            self.not_reached(&task, &last);
+            engine.call_all(|| Call::PeerUnreachable {
+                task: task.clone(),
+                status: status.clone(),
+            });
+        }
+    }
+}
+
+impl Wiring {
+    fn connect(&self, up: PeerUp) -> Result<(), Status> {
+        let engine = self.engine().ok_or_else(gone)?;
+        let task = TaskName::parse(&up.task)?;
+        let made = self.book().links.remove(&up.task);
+        let connected = Connected {
+            task: task.clone(),
+            incarnation: up.incarnation,
+            shards: up.hello.shards,
+            path: up.path,
+            why: up.path_why.clone(),
+            fell_back: up.fell_back.is_some(),
+            read_domain: up.read_domain,
+            protection: match up.path {
+                Path::Shm => "same machine",
+                Path::Tcp | Path::Verbs => up.protection.describe(),
+            },
+        };
+        self.tell_who_came(&connected);
+        engine.keep_clocks(up.path);
+        if let Some(from) = up.fell_back {
+            self.fell_back(&connected, from);
+        }
+        let peer = up.peer;
+        let exit_provable = up.exit_provable;
+        let (segments, links) = match up.path {
+            Path::Shm => links::over_shm(&engine, up, made)?,
+            Path::Tcp => (Vec::new(), links::over_tcp(&engine, up)),
+            Path::Verbs => (Vec::new(), over_verbs(&engine, up)?),
+        };
+        let mut book = self.book();
+        book.connected.insert(peer, connected.clone());
+        book.unreached.remove(&task);
+        self.settled.notify_all();
+        book.awaited.remove(&task);
+        book.wanted.remove(&task);
+        if exit_provable {
+            book.followed
+                .insert(peer, (task.clone(), connected.incarnation));
+        }
+        drop(book);
+        for (mailbox, links) in engine.mailboxes.iter().zip(links) {
+            mailbox.call(Call::PeerUp(Box::new(ShardPeerUp {
+                task: task.clone(),
+                incarnation: connected.incarnation,
+                shards: connected.shards,
+                read_domain: connected.read_domain,
+                connection: peer.0,
+                segments: segments.clone(),
+                links,
+            })));
+        }
+        Ok(())
+    }
+}
+
+/// One shard's observer.
+#[derive(Debug)]
+pub(crate) struct ShardObserver {
+    wiring: Weak<Wiring>,
+    index: u16,
+}
+
+impl ShardObserver {
+    pub(crate) fn new(wiring: &Arc<Wiring>, index: u16) -> Arc<Self> {
+        Arc::new(Self {
+            wiring: Arc::downgrade(wiring),
+            index,
+        })
+    }
+}
+
+impl Observer for ShardObserver {
+    fn peer_wanted(&self, task: &TaskName) {
+        if let Some(wiring) = self.wiring.upgrade() {
+            wiring.want(task);
+        }
+    }
+
+    fn step_ended(&self, step: StepId, status: &Status) {
+        if let Some(engine) = self.wiring.upgrade().and_then(|wiring| wiring.engine()) {
+            engine.steps.end(step, status);
+        }
+    }
+
+    fn link_down(&self, task: &TaskName, connection: u32, reason: DownReason) {
+        tracing::debug!(shard = self.index, %task, ?reason, "a link is down");
+        if reason != DownReason::Closed
+            && let Some(wiring) = self.wiring.upgrade()
+        {
+            wiring.renew(task, connection, reason);
+        }
+    }
+
+    fn violated(&self, task: &TaskName, status: &Status) {
+        tracing::error!(shard = self.index, %task, %status, "a peer broke the protocol");
+    }
+
+    fn task_failed(&self, status: &Status) {
+        tracing::error!(shard = self.index, %status, "a task panicked");
+    }
+
+    fn shard_failed(&self, status: &Status) -> Status {
+        let engine = self.wiring.upgrade().and_then(|wiring| wiring.engine());
+        engine.map_or_else(|| status.clone(), |engine| engine.fail(status))
+    }
+
+    fn deadline_missed(&self, step: StepId, key: &Key) {
+        let engine = self.wiring.upgrade().and_then(|wiring| wiring.engine());
+        engine
+            .iter()
+            .for_each(|engine| engine.deadline_missed(step, key));
+    }
+
+    fn segment_added(&self, segment: Arc<Segment>) {
+        if let Some(wiring) = self.wiring.upgrade() {
+            wiring.segment_added(self.index, segment);
+        }
+    }
+}

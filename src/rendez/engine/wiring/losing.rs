@@ -1,0 +1,120 @@
+//! Losing a peer: what becomes of it when its connection ends, or when one of its links does.
+//!
+//! Knows which paths are made again, and until when; not how a connection is made.
+
+use std::time::Instant;
+
+use super::{Connected, Wiring};
+use crate::control::{Path, PeerGone, PeerId};
+use crate::engine::config::nanos;
+use crate::engine::{Inner, OBSERVER_JOB};
+use crate::fabric::DownReason;
+use crate::ground::device::TaskName;
+use crate::shard::Call;
+use std::time::Duration;
+
+impl Wiring {
+    /// A connection is over: it is made again, unless the peer's process is known to have ended. Over the network that
+    /// was settled by its last proof of life when the peer is given up; nothing that is tried until then moves it. On
+    /// this machine its process lives, or its handle would say so, and hung up now: one that had no time to end its
+    /// greeting does.
+    pub(super) fn connection_gone(
+        &self,
+        engine: &Inner,
+        of: &Connected,
+        why: &PeerGone,
+        proved: Instant,
+    ) {
+        let (task, path) = (&of.task, of.path);
+        let status = why.status(&task.to_string());
+        let left = match path.is_far() {
+            true => self.given_up_after.saturating_sub(proved.elapsed()),
+            false => self.given_up_after,
+        };
+        let is_visitor = task.job() == OBSERVER_JOB;
+        if matches!(why, PeerGone::ConnectionLost(_)) && !left.is_zero() {
+            if is_visitor {
+                tracing::debug!(%task, %status, "the connection of a visitor is lost");
+            } else {
+                tracing::info!(%task, %status, ?left, "a connection is lost, and is made again");
+            }
+            let until = engine.clock.stamp() + nanos(left);
+            engine.call_all(|| Call::PeerAway {
+                task: task.clone(),
+                status: status.clone(),
+                until,
+            });
+            return self.resume(engine, task, left);
+        }
+        if is_visitor {
+            // A visitor has its answer by now: no peer is missed.
+            tracing::debug!(%task, "a visitor left");
+        } else {
+            tracing::info!(%task, %status, "a peer is gone");
+        }
+        engine.call_all(|| Call::PeerLost {
+            task: task.clone(),
+            status: status.clone(),
+        });
+    }
+
+    /// Dials a peer whose connection was lost, if it is known where it listens; a task that cannot dial waits to be
+    /// dialled. The shards know by themselves when to give it up.
+    fn resume(&self, engine: &Inner, task: &TaskName, left: Duration) {
+        let address = self.book().addresses.get(&task.to_string()).cloned();
+        if let (Some(control), Some(address)) = (engine.control.get(), address)
+            && let Err(status) = control.dial(&task.to_string(), address, left)
+        {
+            tracing::warn!(%task, %status, "a lost peer cannot be dialled");
+        }
+    }
+
+    /// Hangs up on all peers, as a broken network would.
+    #[cfg(test)]
+    pub(crate) fn break_connections(&self) {
+        let peers: Vec<_> = self.book().connected.keys().copied().collect();
+        if let Some(engine) = self.engine()
+            && let Some(control) = engine.control.get()
+        {
+            for peer in peers {
+                control.hang_up(peer, "a test breaks it").unwrap();
+            }
+        }
+    }
+
+    /// A link went down and nothing took its place: on a path whose links can break alone, the whole is made again.
+    pub(super) fn renew(&self, task: &TaskName, connection: u32, reason: DownReason) {
+        let peer = PeerId(connection);
+        let is_current = self
+            .book()
+            .connected
+            .get(&peer)
+            .is_some_and(|now| now.path.is_far() && now.task == *task);
+        if let Some(engine) = self.engine().filter(|_| is_current)
+            && let Some(control) = engine.control.get()
+        {
+            // Refused only by a control plane that ends.
+            let _ = control.hang_up(peer, &format!("a data connection went down: {reason:?}"));
+        }
+    }
+
+    /// A path is no longer available: peers connected by it reconnect by another.
+    pub(crate) fn leave_path(&self, path: Path, why: &str) {
+        let book = self.book();
+        let by_it = |(_, now): &(&PeerId, &Connected)| now.path == path;
+        let peers: Vec<PeerId> = book
+            .connected
+            .iter()
+            .filter(by_it)
+            .map(|(peer, _)| *peer)
+            .collect();
+        drop(book);
+        if let Some(engine) = self.engine()
+            && let Some(control) = engine.control.get()
+        {
+            for peer in peers {
+                let _ = control.hang_up(peer, why);
+            }
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Reaching a peer: waiting for its connection, or for why there is none.
+//!
+//! Knows what dials come to, and says which peer came; not what is handed over by a connection.
+
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use super::{Connected, Wiring};
+use crate::control::{Address, named_in};
+use crate::engine::OBSERVER_JOB;
+use crate::ground::device::TaskName;
+use crate::ground::{Status, catalogue, limits};
+
+/// How much longer a dial is waited for than it may take: it ends by itself, and knows why.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// Counts dials by an address alone, whose task gets a made-up name.
+static NOBODIES: AtomicU32 = AtomicU32::new(1);
+
+impl Wiring {
+    /// Dials `task` unless it is connected, and waits until it is, or until that has failed.
+    pub(crate) fn reach(&self, task: &TaskName, patience: Duration) -> Result<Connected, Status> {
+        let until = Instant::now() + patience + GRACE;
+        let address = {
+            let mut book = self.book();
+            if let Some(connected) = book.connected.values().find(|peer| peer.task == *task) {
+                return Ok(connected.clone());
+            }
+            book.unreached.remove(task);
+            book.addresses.get(&task.to_string()).cloned()
+        };
+        let address = address.ok_or_else(|| {
+            let message = format!("nobody said where {task} listens");
+            Status::of(catalogue::PEER_UNKNOWN, message)
+        })?;
+        let engine = self.engine().ok_or_else(super::gone)?;
+        let control = engine.control.get().ok_or_else(|| {
+            let message = "this engine has no control plane";
+            Status::of(catalogue::CONTROL_STOPPED, message)
+        })?;
+        control.dial(&task.to_string(), address, patience)?;
+        let mut book = self.book();
+        loop {
+            if let Some(connected) = book.connected.values().find(|peer| peer.task == *task) {
+                return Ok(connected.clone());
+            }
+            if let Some(status) = book.unreached.get(task) {
+                return Err(status.clone());
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                let message = format!("{task} could not be reached in time");
+                return Err(Status::of(catalogue::CONNECT_DEADLINE, message));
+            }
+            let waited = self.settled.wait_timeout(book, left);
+            (book, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Which task listens at `address`. A task is dialled by its name; one that is dialled by another name says its
+    /// own.
+    pub(crate) fn who_listens(
+        &self,
+        own: &TaskName,
+        address: &Address,
+        patience: Duration,
+    ) -> Result<TaskName, Status> {
+        // Not our own number, or we would dial ourselves.
+        let number = NOBODIES.fetch_add(1, Ordering::Relaxed);
+        let nobody = TaskName::new(OBSERVER_JOB, 0, own.task().wrapping_add(number))?;
+        self.add_peer(nobody.clone(), address.clone());
+        let reached = self.reach(&nobody, patience);
+        let mut book = self.book();
+        book.addresses.remove(&nobody.to_string());
+        book.unreached.remove(&nobody);
+        drop(book);
+        let status = match reached {
+            Err(status) => status,
+            Ok(_) => Status::of(
+                catalogue::PEER_PROTOCOL,
+                "somebody answers to a name that nobody has",
+            ),
+        };
+        named_in(&status).ok_or_else(|| {
+            let message = status.message().replace(&nobody.to_string(), "there");
+            Status::new(status.code(), status.reason(), message)
+        })
+    }
+
+    /// `status` under the reason of what befell the last dial of `task`, if it says no more than that time is over.
+    pub(crate) fn with_cause(&self, task: &TaskName, status: Status) -> Status {
+        let book = self.book();
+        match book.unreached.get(task) {
+            Some(last) if status.reason() == catalogue::CONNECT_DEADLINE => {
+                status.with_reason(last.reason())
+            }
+            _ => status,
+        }
+    }
+
+    /// Says which peer is connected, and whether it was before.
+    pub(super) fn tell_who_came(&self, connected: &Connected) {
+        let (task, life, why) = (&connected.task, connected.incarnation, &connected.why);
+        if task.job() == OBSERVER_JOB {
+            return tracing::debug!(%task, incarnation = %life, path = ?connected.path, %why, "a visitor came");
+        }
+        let mut book = self.book();
+        let is_kept = book.lives.len() < limits::PEERS_MAX || book.lives.contains_key(task);
+        let former = is_kept.then(|| book.lives.insert(task.clone(), life));
+        let what = match former.flatten() {
+            None => "a peer is connected",
+            Some(former) if former == life => "a peer is connected again",
+            Some(_) => "a peer has returned in another life",
+        };
+        tracing::info!(%task, incarnation = %life, path = ?connected.path, %why, "{what}");
+    }
+
+    /// A dial came to nothing.
+    pub(super) fn not_reached(&self, task: &TaskName, why: &Status) {
+        self.book().unreached.insert(task.clone(), why.clone());
+        self.settled.notify_all();
+    }
+}
