@@ -18,7 +18,7 @@ export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-never}"
 deny_version=0.20.2
 seeds="${SEEDS:-300}"
 
-steps=(tools fmt clippy test doc book sim counts nemesis metrics soft-roce fuzz deny)
+steps=(tools fmt clippy test capi doc book sim counts nemesis metrics soft-roce fuzz deny)
 # Asked for by name: then it fails where it cannot run.
 is_asked=""
 timings=""
@@ -72,6 +72,11 @@ step_clippy() {
 # As the README says. tests/tidy.rs is part of it.
 step_test() {
     cargo test --locked
+}
+
+# The C library, as programs of C and C++ see it, under the sanitizers.
+step_capi() {
+    scripts/capi.sh
 }
 
 step_doc() {
@@ -195,7 +200,7 @@ step_deny() {
 if [ $# -gt 0 ]; then steps=("$@"); is_asked=yes; fi
 for step in "${steps[@]}"; do
     case "$step" in
-        tools | fmt | clippy | test | | doc | book | sim | counts | nemesis | metrics | soft-roce | fuzz | deny | sanitize | mutants) ;;
+        tools | fmt | clippy | test | capi | doc | book | sim | counts | nemesis | metrics | soft-roce | fuzz | deny | sanitize | mutants) ;;
         *) echo "ci: no such step: $step" >&2; exit 2 ;;
     esac
     current="$step"

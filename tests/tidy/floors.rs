@@ -122,6 +122,7 @@ const TABLE: &[(&str, &[&str])] = &[
     ),
     // Floor 8, and the root, which only lists the rooms.
     ("cli", &["*"]),
+    ("capi", &["*"]),
     ("lib", &["*"]),
 ];
 

@@ -1,0 +1,213 @@
+//! Receives as C sees them: waited for, into memory of C's, or told by a callback.
+//!
+//! Callbacks run one after the other on one thread of the library's for each engine, which begins with the first.
+#![allow(unsafe_code)]
+
+use std::ffi::c_void;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use async_executor::Executor;
+use futures_lite::future::{block_on, yield_now};
+use rendez::{CancelToken, Recv, Status, StepId};
+
+use super::engine::CEngine;
+use super::key::CKey;
+use super::status::{CStatus, answer, argument, free, give, patience, put, put_new, quietly, read};
+use super::tensor::{Meta, Value};
+
+/// A receive that was begun, and whose outcome a callback is told.
+#[derive(Debug)]
+pub struct CReceive(CancelToken);
+
+/// What is called with the outcome of a receive: either a status, which is freed with status_free, or NULL and a value.
+pub(crate) type Told = unsafe extern "C" fn(*mut c_void, *mut CStatus, Value);
+
+/// Where C is told.
+struct Callback {
+    told: Told,
+    context: *mut c_void,
+}
+
+// SAFETY: the header says that the callback runs on a thread of the library, with its context.
+unsafe impl Send for Callback {}
+
+impl Callback {
+    fn tell(&self, outcome: Result<Value, Status>) {
+        let (status, value) = match outcome {
+            Ok(value) => (std::ptr::null_mut(), value),
+            Err(status) => (give(&status), Value::NONE),
+        };
+        // SAFETY: the header says that it may be called once with its context; both others are C's from here on.
+        unsafe { (self.told)(self.context, status, value) }
+    }
+}
+
+/// The thread that tells C of outcomes.
+#[derive(Debug)]
+pub(crate) struct Receiver {
+    executor: Arc<Executor<'static>>,
+    stop: CancelToken,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Receiver {
+    pub(crate) fn start() -> Result<Self, Status> {
+        let (executor, stop) = (Arc::new(Executor::new()), CancelToken::new());
+        let (running, stopped) = (Arc::clone(&executor), stop.clone());
+        let body = move || {
+            block_on(running.run(async {
+                stopped.cancelled().await;
+                // Every receive hangs on the token, and has its end told.
+                while !running.is_empty() {
+                    yield_now().await;
+                }
+            }));
+        };
+        let thread = std::thread::Builder::new().name("rendez-callbacks".into());
+        let thread = thread
+            .spawn(body)
+            .map_err(|error| argument(format!("no thread for callbacks: {error}")))?;
+        Ok(Self {
+            executor,
+            stop,
+            thread: Some(thread),
+        })
+    }
+
+    fn tell(&self, receive: Recv, callback: Callback) {
+        let task = async move {
+            let outcome = receive.await.map(Value::of);
+            callback.tell(outcome);
+        };
+        self.executor.spawn(task).detach();
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        self.stop.cancel();
+        // A callback may free the engine: then its thread ends by itself.
+        let other = |thread: &JoinHandle<()>| thread.thread().id() != std::thread::current().id();
+        if let Some(thread) = self.thread.take().filter(other) {
+            // A panic there was told by the panic hook.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The receive that C describes, not begun.
+///
+/// # Safety
+/// `engine` and `key` are as for [`read`].
+unsafe fn describe<'a>(
+    engine: *const CEngine,
+    step: u64,
+    key: *const CKey,
+    patience_ns: u64,
+) -> Result<(&'a CEngine, Recv), Status> {
+    // SAFETY: the caller's contract is that of `read`.
+    let engine = unsafe { read(engine, "engine") }?;
+    // SAFETY: as above.
+    let CKey(key) = unsafe { read(key, "key") }?;
+    let receive = engine.engine().step(StepId(step)).recv(key);
+    Ok(match patience(patience_ns) {
+        Some(patience) => (engine, receive.deadline(patience)),
+        None => (engine, receive),
+    })
+}
+
+pub(crate) unsafe extern "C" fn recv(
+    engine: *const CEngine,
+    step: u64,
+    key: *const CKey,
+    patience_ns: u64,
+    value: *mut Value,
+) -> *mut CStatus {
+    answer(|| {
+        if value.is_null() {
+            return Err(argument("`value` is NULL"));
+        }
+        // SAFETY: the header's contract is that of `put`.
+        unsafe { put(value, Value::NONE, "value") }?;
+        // SAFETY: the header's contract is that of `describe`.
+        let (_, receive) = unsafe { describe(engine, step, key, patience_ns) }?;
+        let received = receive.wait()?;
+        // SAFETY: the header's contract is that of `put`.
+        unsafe { put(value, Value::of(received), "value") }
+    })
+}
+
+pub(crate) unsafe extern "C" fn recv_into(
+    engine: *const CEngine,
+    step: u64,
+    key: *const CKey,
+    patience_ns: u64,
+    room: *mut c_void,
+    room_size: usize,
+    meta: *mut Meta,
+    size: *mut usize,
+) -> *mut CStatus {
+    answer(|| {
+        if meta.is_null() || size.is_null() {
+            return Err(argument("`meta` or `size` is NULL"));
+        }
+        if room.is_null() && room_size > 0 || isize::try_from(room_size).is_err() {
+            return Err(argument(format!(
+                "`room` is no memory of {room_size} bytes"
+            )));
+        }
+        // SAFETY: the header's contract is that of `describe`.
+        let (_, receive) = unsafe { describe(engine, step, key, patience_ns) }?;
+        let mut none = [];
+        let room = if room_size == 0 {
+            &mut none[..]
+        } else {
+            // SAFETY: not null, and the header says that it is `room_size` bytes which nobody else uses before the call
+            // ends. They come over a foreign call, so they hold some bytes, whether C has written them or not.
+            unsafe { std::slice::from_raw_parts_mut(room.cast::<u8>(), room_size) }
+        };
+        let filled = receive.wait_into(room)?;
+        // SAFETY: the header's contract is that of `put`.
+        unsafe { put(meta, Meta::of(filled.meta), "meta") }?;
+        // SAFETY: as above.
+        unsafe { put(size, filled.len, "size") }
+    })
+}
+
+pub(crate) unsafe extern "C" fn recv_async(
+    engine: *const CEngine,
+    step: u64,
+    key: *const CKey,
+    patience_ns: u64,
+    told: Option<Told>,
+    context: *mut c_void,
+    receive: *mut *mut CReceive,
+) -> *mut CStatus {
+    answer(|| {
+        let told = told.ok_or_else(|| argument("`told` is NULL"))?;
+        // SAFETY: the header's contract is that of `describe`.
+        let (engine, begins) = unsafe { describe(engine, step, key, patience_ns) }?;
+        let receiver = engine.receiver()?;
+        let token = receiver.stop.child();
+        let begun = begins.cancel_on(&token).start()?;
+        if !receive.is_null() {
+            // SAFETY: the header's contract is that of `put_new`.
+            unsafe { put_new(receive, CReceive(token), "receive") }?;
+        }
+        receiver.tell(begun, Callback { told, context });
+        Ok(())
+    })
+}
+
+pub(crate) unsafe extern "C" fn receive_cancel(receive: *const CReceive) {
+    // SAFETY: the header's contract is that of `read`.
+    if let Ok(CReceive(token)) = unsafe { read(receive, "receive") } {
+        quietly((), || token.cancel());
+    }
+}
+
+pub(crate) unsafe extern "C" fn receive_free(receive: *mut CReceive) {
+    // SAFETY: the header's contract is that of `free`: it came from `put_new`.
+    unsafe { free(receive) }
+}

@@ -1,0 +1,200 @@
+/* rendez for C: hand a tensor from the one that made it to the one that needs it, by key.
+ *
+ * Made by cbindgen from the Rust sources in src/capi; `UPDATE_HEADER=1 cargo test -p rendez-capi` makes it anew.
+ *
+ * The library exports one function, rendez_get_api, which gives a table of functions. A table only ever grows at its
+ * end: a program that was compiled with an older header runs with a newer library, and `size` tells a newer program
+ * what an older library has.
+ *
+ * - Every function that can fail returns a status: NULL when all went well, and else an object to be freed with
+ *   status_free.
+ * - A handle that a function gives belongs to the caller, who frees it once. NULL may be freed.
+ * - Texts are UTF-8 and end with a zero. Times are in nanoseconds; RENDEZ_FOREVER is no bound.
+ * - Functions may be called from any thread; a tensor that is being written, and any handle that is being freed, from
+ *   one thread at a time.
+ */
+
+#ifndef RENDEZ_H
+#define RENDEZ_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+// No bound of time.
+#define RENDEZ_FOREVER UINT64_MAX
+
+// The most dimensions that a shape has.
+#define RENDEZ_RANK_MAX 8
+
+// The version of the table: one that is not compatible has another.
+#define RENDEZ_API_VERSION 1
+
+// A running engine: one task of a cluster.
+typedef struct rendez_engine rendez_engine;
+
+// What a value is sent and received by.
+typedef struct rendez_key rendez_key;
+
+// A receive that was begun, and whose outcome a callback is told.
+typedef struct rendez_receive rendez_receive;
+
+// Why something failed: one of the seventeen codes of gRPC, a reason that never changes, and a message for people.
+typedef struct rendez_status rendez_status;
+
+// A tensor. One in the engine's memory may be written until it is sent or cloned; all others are read only.
+typedef struct rendez_tensor rendez_tensor;
+
+// The type and the shape of a tensor.
+typedef struct rendez_meta {
+  // The type of its elements: 1 bool, 2 i8, 3 u8, 4 i16, 5 u16, 6 i32, 7 u32, 8 i64, 9 u64, 10 f16, 11 bf16, 12 f32,
+  // 13 f64, 14 and 15 complex of two f32 and two f64. 16, strings, are received only.
+  uint32_t dtype;
+  // How many dimensions it has: 0 for a scalar, at most RENDEZ_RANK_MAX.
+  uint32_t rank;
+  // The dimensions, outermost first; those behind `rank` are ignored, and 0 when they are given to C.
+  uint64_t dims[RENDEZ_RANK_MAX];
+} rendez_meta;
+
+// A value that was received.
+typedef struct rendez_value {
+  // The tensor, the caller's to free; NULL where there is a status.
+  struct rendez_tensor *tensor;
+  // The way it came: 0 within this process, 1 in a frame, 2 read in place in its sender's memory, 3 copied.
+  uint32_t path;
+  // It says that no value will come.
+  bool is_dead;
+} rendez_value;
+
+// What the library can do. New functions come at the end only.
+typedef struct rendez_api {
+  // The version of this table: RENDEZ_API_VERSION.
+  uint32_t version;
+  // Bytes of this table. What lies beyond is not there: the library is older than the header.
+  uint32_t size;
+  // The code, as gRPC numbers it; 0 for NULL.
+  uint32_t (*status_code)(const struct rendez_status *status);
+  // The reason: a name that never changes, as DEADLINE. It lives as long as the status.
+  const char *(*status_reason)(const struct rendez_status *status);
+  // What happened, where, and what to do, for people. It lives as long as the status.
+  const char *(*status_message)(const struct rendez_status *status);
+  // Frees a status.
+  void (*status_free)(struct rendez_status *status);
+  // Starts an engine. `settings` is a TOML text with the keys of the configuration page, or NULL for what the
+  // configuration file and the environment say.
+  struct rendez_status *(*engine_start)(const char *settings, struct rendez_engine **engine);
+  // The name of its task, as "/job:worker/replica:0/task:0". It lives as long as the engine.
+  const char *(*engine_task)(const struct rendez_engine *engine);
+  // Where tasks of this machine reach it, or NULL. It lives as long as the engine.
+  const char *(*engine_address)(const struct rendez_engine *engine);
+  // Where tasks of other machines reach it, or NULL. It lives as long as the engine.
+  const char *(*engine_tcp_address)(const struct rendez_engine *engine);
+  // Says where a task is found. It is dialled when a key first names it.
+  struct rendez_status *(*engine_add_peer)(const struct rendez_engine *engine,
+                                           const char *task,
+                                           const char *address);
+  // Calls `take` once with the metrics, as Prometheus reads them, before it returns.
+  struct rendez_status *(*engine_metrics)(const struct rendez_engine *engine,
+                                          void (*take)(void *context, const char *text, size_t size),
+                                          void *context);
+  // Ends the task: what is under way has so long to arrive, and what waits then fails. Other functions fail from
+  // here on.
+  struct rendez_status *(*engine_shutdown)(const struct rendez_engine *engine, uint64_t patience_ns);
+  // Frees an engine, and ends it if nothing else has. Receives that wait for a callback are cancelled, and have
+  // been called when this returns, unless a callback calls this.
+  void (*engine_free)(struct rendez_engine *engine);
+  // A key: "worker" to "server" is short for CPU 0 of task 0 of both jobs.
+  struct rendez_status *(*key_between)(const char *source,
+                                       const char *destination,
+                                       const char *edge,
+                                       struct rendez_key **key);
+  // A key of its full text: source;incarnation;destination;edge;frame:iteration.
+  struct rendez_status *(*key_parse)(const char *text, struct rendez_key **key);
+  // Frees a key.
+  void (*key_free)(struct rendez_key *key);
+  // A tensor in the engine's memory, which a peer of this machine can read in place. `data` may be written until the
+  // tensor is sent, cloned or freed; it has the bytes that `meta` takes, aligned to 64.
+  struct rendez_status *(*tensor_new)(const struct rendez_engine *engine,
+                                      const struct rendez_meta *meta,
+                                      struct rendez_tensor **tensor,
+                                      void **data);
+  // A tensor over memory of the caller's, which is not copied. `release` is called once, on any thread, when nothing
+  // reads the memory any more; also if this fails. Until then it must not be changed. `release` may be NULL.
+  struct rendez_status *(*tensor_lend)(const struct rendez_meta *meta,
+                                       const void *data,
+                                       size_t size,
+                                       void (*release)(void *context),
+                                       void *context,
+                                       struct rendez_tensor **tensor);
+  // Another handle of the same memory. The tensor is not written from here on.
+  struct rendez_status *(*tensor_clone)(struct rendez_tensor *tensor, struct rendez_tensor **clone);
+  // Its type and shape.
+  struct rendez_status *(*tensor_meta)(const struct rendez_tensor *tensor, struct rendez_meta *meta);
+  // Its bytes, to be read only. They live as long as the tensor.
+  struct rendez_status *(*tensor_data)(const struct rendez_tensor *tensor, const void **data, size_t *size);
+  // Frees a tensor. The memory of one that was read in place goes back to its sender.
+  void (*tensor_free)(struct rendez_tensor *tensor);
+  // Sends a value by a key of this task's, and never waits for its receiver. The tensor is gone then, also if this
+  // fails: clone it to keep it. `patience_ns` is how long it waits for room if there is none; 0 to fail at once.
+  struct rendez_status *(*send)(const struct rendez_engine *engine,
+                                uint64_t step,
+                                const struct rendez_key *key,
+                                struct rendez_tensor *tensor,
+                                uint64_t patience_ns);
+  // Waits for the next value of a key to this task.
+  struct rendez_status *(*recv)(const struct rendez_engine *engine,
+                                uint64_t step,
+                                const struct rendez_key *key,
+                                uint64_t patience_ns,
+                                struct rendez_value *value);
+  // The same, and copies it to `room`. If that is too short this fails (RECV_ROOM), and the value stays.
+  struct rendez_status *(*recv_into)(const struct rendez_engine *engine,
+                                     uint64_t step,
+                                     const struct rendez_key *key,
+                                     uint64_t patience_ns,
+                                     void *room,
+                                     size_t room_size,
+                                     struct rendez_meta *meta,
+                                     size_t *size);
+  // Begins a receive, and calls `told` once with its outcome, on a thread of the library: the caller's to free are
+  // either the status or the tensor of the value. Callbacks of an engine run one after the other; one that waits
+  // holds up the others. If this fails `told` is not called. `receive`, which may be NULL, is a handle to cancel it.
+  struct rendez_status *(*recv_async)(const struct rendez_engine *engine,
+                                      uint64_t step,
+                                      const struct rendez_key *key,
+                                      uint64_t patience_ns,
+                                      void (*told)(void *context,
+                                                   struct rendez_status *status,
+                                                   struct rendez_value value),
+                                      void *context,
+                                      struct rendez_receive **receive);
+  // Cancels a receive: `told` is called with CANCELLED, unless a value came first. The value of a cancelled receive
+  // is the next one's.
+  void (*receive_cancel)(const struct rendez_receive *receive);
+  // Frees the handle of a receive, which goes on.
+  void (*receive_free)(struct rendez_receive *receive);
+  // Ends a step with an error: all that waits in it, on every task, fails with this code and message.
+  struct rendez_status *(*step_abort)(const struct rendez_engine *engine,
+                                      uint64_t step,
+                                      uint32_t code,
+                                      const char *message);
+  // Ends a step: what it holds on this task is dropped.
+  struct rendez_status *(*step_finish)(const struct rendez_engine *engine, uint64_t step);
+  // Has a step end with DEADLINE_EXCEEDED unless it has ended within this time.
+  struct rendez_status *(*step_deadline)(const struct rendez_engine *engine,
+                                         uint64_t step,
+                                         uint64_t patience_ns);
+} rendez_api;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+// The table of that version: RENDEZ_API_VERSION. NULL if the library has none. It lives as long as the library.
+const struct rendez_api *rendez_get_api(uint32_t version);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* RENDEZ_H */

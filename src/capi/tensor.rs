@@ -1,0 +1,272 @@
+//! Tensors as C sees them: in the engine's memory, to be written; in C's own, with a hook; or received.
+#![allow(unsafe_code)]
+
+use std::ffi::c_void;
+use std::slice;
+
+use rendez::{DType, Received, Shape, Status, Tensor, TensorBuilder, TensorMeta};
+
+use super::engine::CEngine;
+use super::status::{CStatus, answer, argument, free, put, put_new, read, write};
+
+/// The most dimensions that a shape has.
+pub const RANK_MAX: usize = 8;
+
+/// The type and the shape of a tensor.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Meta {
+    /// The type of its elements: 1 bool, 2 i8, 3 u8, 4 i16, 5 u16, 6 i32, 7 u32, 8 i64, 9 u64, 10 f16, 11 bf16, 12 f32,
+    /// 13 f64, 14 and 15 complex of two f32 and two f64. 16, strings, are received only.
+    pub dtype: u32,
+    /// How many dimensions it has: 0 for a scalar, at most RENDEZ_RANK_MAX.
+    pub rank: u32,
+    /// The dimensions, outermost first; those behind `rank` are ignored, and 0 when they are given to C.
+    pub dims: [u64; RANK_MAX],
+}
+
+/// A value that was received.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Value {
+    /// The tensor, the caller's to free; NULL where there is a status.
+    pub tensor: *mut CTensor,
+    /// The way it came: 0 within this process, 1 in a frame, 2 read in place in its sender's memory, 3 copied.
+    pub path: u32,
+    /// It says that no value will come.
+    pub is_dead: bool,
+}
+
+impl Value {
+    pub(crate) const NONE: Self = Self {
+        tensor: std::ptr::null_mut(),
+        path: 0,
+        is_dead: false,
+    };
+
+    pub(crate) fn of(received: Received) -> Self {
+        let (path, is_dead) = (received.path as u32, received.is_dead);
+        let tensor = Box::into_raw(Box::new(CTensor::Done(received.tensor)));
+        Self {
+            tensor,
+            path,
+            is_dead,
+        }
+    }
+}
+
+/// A tensor. One in the engine's memory may be written until it is sent or cloned; all others are read only.
+#[derive(Debug)]
+pub enum CTensor {
+    /// It may be written.
+    #[doc(hidden)]
+    Written(Option<TensorBuilder>),
+    /// It may be read.
+    #[doc(hidden)]
+    Done(Tensor),
+}
+
+impl CTensor {
+    /// It is written no more.
+    fn finish(&mut self) -> Result<&Tensor, Status> {
+        if let Self::Written(builder) = self {
+            let builder = builder.take();
+            let builder = builder.ok_or_else(|| argument("the tensor was being finished"))?;
+            *self = Self::Done(builder.finish());
+        }
+        match self {
+            Self::Done(tensor) => Ok(tensor),
+            Self::Written(_) => Err(argument("the tensor was being finished")),
+        }
+    }
+
+    /// Takes the tensor of a handle, which is gone then.
+    ///
+    /// # Safety
+    /// It is null, or came from `put_new` and is not used again.
+    pub(crate) unsafe fn take(handle: *mut Self) -> Result<Tensor, Status> {
+        if handle.is_null() {
+            return Err(argument("`tensor` is NULL"));
+        }
+        // SAFETY: not null, and by the caller's contract from `Box::into_raw`, and the last use of it.
+        let mut owned = unsafe { Box::from_raw(handle) };
+        owned.finish().cloned()
+    }
+}
+
+impl Meta {
+    pub(crate) fn of(meta: TensorMeta) -> Self {
+        let mut dims = [0; RANK_MAX];
+        for (to, from) in dims.iter_mut().zip(meta.shape.dims()) {
+            *to = from;
+        }
+        Self {
+            dtype: meta.dtype as u32,
+            rank: meta.shape.rank() as u32,
+            dims,
+        }
+    }
+
+    fn dims(&self) -> Result<&[u64], Status> {
+        let dims = self.dims.get(..self.rank as usize);
+        dims.ok_or_else(|| argument(format!("rank {} is over {RANK_MAX}", self.rank)))
+    }
+
+    fn dtype(&self) -> Result<DType, Status> {
+        match u8::try_from(self.dtype).ok().and_then(DType::from_wire) {
+            None => Err(argument(format!("dtype {} is none", self.dtype))),
+            Some(DType::String) => Err(argument("strings can be received only")),
+            Some(dtype) => Ok(dtype),
+        }
+    }
+
+    fn tensor_meta(&self) -> Result<TensorMeta, Status> {
+        let shape = Shape::new(self.dims()?).map_err(|error| argument(error.to_string()))?;
+        TensorMeta::new(self.dtype()?, shape).map_err(|error| argument(error.to_string()))
+    }
+}
+
+/// Memory of C's, and what gives it back.
+struct Lent {
+    data: *const u8,
+    size: usize,
+    release: Option<unsafe extern "C" fn(*mut c_void)>,
+    context: *mut c_void,
+}
+
+// SAFETY: the header says that the memory may be read from any thread until it is released, and that the hook may be
+// called on any thread: so both may move.
+unsafe impl Send for Lent {}
+
+impl AsRef<[u8]> for Lent {
+    fn as_ref(&self) -> &[u8] {
+        if self.size == 0 {
+            return &[];
+        }
+        // SAFETY: the header says that `data` is `size` bytes that nobody changes or frees until the hook is called,
+        // which is when `self` is dropped. A null pointer with a size was refused before.
+        unsafe { slice::from_raw_parts(self.data, self.size) }
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if let Some(release) = self.release {
+            // SAFETY: the header says that the hook takes this context, on any thread, once; a value is dropped once.
+            unsafe { release(self.context) }
+        }
+    }
+}
+
+pub(crate) unsafe extern "C" fn tensor_new(
+    engine: *const CEngine,
+    meta: *const Meta,
+    tensor: *mut *mut CTensor,
+    data: *mut *mut c_void,
+) -> *mut CStatus {
+    answer(|| {
+        // SAFETY: the header's contract is that of `read`.
+        let engine = unsafe { read(engine, "engine") }?;
+        // SAFETY: as above.
+        let meta = unsafe { read(meta, "meta") }?;
+        if data.is_null() || tensor.is_null() {
+            return Err(argument("`data` or `tensor` is NULL"));
+        }
+        let builder = engine.engine().tensor(meta.dtype()?, meta.dims()?)?;
+        let mut made = Box::new(CTensor::Written(Some(builder)));
+        let CTensor::Written(Some(builder)) = &mut *made else {
+            return Err(argument("a tensor that was just made is written"));
+        };
+        // The bytes stay where they are for as long as the handle does, also when they lie in it.
+        let start = builder.bytes_mut().as_mut_ptr();
+        // SAFETY: the header's contract is that of `put`.
+        unsafe { put(data, start.cast(), "data") }?;
+        // SAFETY: as above.
+        unsafe { put(tensor, Box::into_raw(made), "tensor") }
+    })
+}
+
+pub(crate) unsafe extern "C" fn tensor_lend(
+    meta: *const Meta,
+    data: *const c_void,
+    size: usize,
+    release: Option<unsafe extern "C" fn(*mut c_void)>,
+    context: *mut c_void,
+    tensor: *mut *mut CTensor,
+) -> *mut CStatus {
+    // Whatever comes of it, the memory is released once: when this is dropped.
+    let lent = Lent {
+        data: data.cast(),
+        size,
+        release,
+        context,
+    };
+    answer(move || {
+        // SAFETY: the header's contract is that of `read`.
+        let meta = unsafe { read(meta, "meta") }?.tensor_meta()?;
+        if data.is_null() && size > 0 {
+            return Err(argument("`data` is NULL, and `size` is not 0"));
+        }
+        if isize::try_from(size).is_err() {
+            return Err(argument(format!(
+                "`size` is {size}, over what memory there is"
+            )));
+        }
+        let made = Tensor::from_foreign(meta, lent, drop)?;
+        // SAFETY: the header's contract is that of `put_new`.
+        unsafe { put_new(tensor, CTensor::Done(made), "tensor") }
+    })
+}
+
+pub(crate) unsafe extern "C" fn tensor_clone(
+    tensor: *mut CTensor,
+    clone: *mut *mut CTensor,
+) -> *mut CStatus {
+    answer(|| {
+        // SAFETY: the header's contract is that of `write`.
+        let tensor = unsafe { write(tensor, "tensor") }?.finish()?.clone();
+        // SAFETY: the header's contract is that of `put_new`.
+        unsafe { put_new(clone, CTensor::Done(tensor), "clone") }
+    })
+}
+
+pub(crate) unsafe extern "C" fn tensor_meta(
+    tensor: *const CTensor,
+    meta: *mut Meta,
+) -> *mut CStatus {
+    answer(|| {
+        // SAFETY: the header's contract is that of `read`.
+        let of = match unsafe { read(tensor, "tensor") }? {
+            CTensor::Done(tensor) => tensor.meta(),
+            CTensor::Written(Some(builder)) => builder.meta(),
+            CTensor::Written(None) => return Err(argument("the tensor was being finished")),
+        };
+        // SAFETY: the header's contract is that of `put`.
+        unsafe { put(meta, Meta::of(of), "meta") }
+    })
+}
+
+pub(crate) unsafe extern "C" fn tensor_data(
+    tensor: *const CTensor,
+    data: *mut *const c_void,
+    size: *mut usize,
+) -> *mut CStatus {
+    answer(|| {
+        // SAFETY: the header's contract is that of `read`.
+        let CTensor::Done(tensor) = unsafe { read(tensor, "tensor") }? else {
+            return Err(argument(
+                "the tensor is being written: its data came with it",
+            ));
+        };
+        let bytes = tensor.host()?;
+        // SAFETY: the header's contract is that of `put`.
+        unsafe { put(size, bytes.len(), "size") }?;
+        // SAFETY: as above.
+        unsafe { put(data, bytes.as_ptr().cast(), "data") }
+    })
+}
+
+pub(crate) unsafe extern "C" fn tensor_free(tensor: *mut CTensor) {
+    // SAFETY: the header's contract is that of `free`: it came from `put_new`.
+    unsafe { free(tensor) }
+}

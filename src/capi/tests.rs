@@ -1,0 +1,247 @@
+//! The header beside what it is made of, and what C may do wrong.
+// One call after the other under one contract, which stands above them.
+#![allow(unsafe_code, clippy::multiple_unsafe_ops_per_block)]
+
+use std::ffi::{CStr, c_void};
+use std::path::Path;
+use std::ptr::{null, null_mut};
+
+use crate::api::{API_VERSION, Api, FOREVER, rendez_get_api};
+use crate::tensor::RANK_MAX;
+use crate::{CEngine, CKey, CStatus, CTensor, Meta, Value};
+
+#[test]
+fn the_header_is_what_the_sources_say() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let config = cbindgen::Config::from_file(folder.join("cbindgen.toml")).unwrap();
+    let bindings = cbindgen::Builder::new()
+        .with_config(config)
+        .with_src(folder.join("status.rs"))
+        .with_src(folder.join("engine.rs"))
+        .with_src(folder.join("key.rs"))
+        .with_src(folder.join("tensor.rs"))
+        .with_src(folder.join("receive.rs"))
+        .with_src(folder.join("api.rs"))
+        .generate()
+        .unwrap();
+    let mut made = Vec::new();
+    bindings.write(&mut made);
+    let (made, place) = (String::from_utf8(made).unwrap(), folder.join("rendez.h"));
+    if std::env::var_os("UPDATE_HEADER").is_some() {
+        std::fs::write(&place, &made).unwrap();
+    }
+    assert!(
+        std::fs::read_to_string(place).unwrap_or_default() == made,
+        "src/capi/rendez.h is stale: write it anew with `UPDATE_HEADER=1 cargo test -p rendez-capi`"
+    );
+}
+
+/// The size that version 1 has had since its first release, and where each of its functions lies: it only ever grows.
+#[test]
+fn the_table_only_grows() {
+    let api = api();
+    assert_eq!((api.version, api.size), (1, size_of::<Api>() as u32));
+    assert!(size_of::<Api>() >= 8 + 30 * size_of::<usize>());
+    assert_eq!(std::mem::offset_of!(Api, status_code), 8);
+    assert_eq!(std::mem::offset_of!(Api, engine_start), 8 + 4 * 8);
+    assert_eq!(std::mem::offset_of!(Api, key_between), 8 + 12 * 8);
+    assert_eq!(std::mem::offset_of!(Api, tensor_new), 8 + 15 * 8);
+    assert_eq!(std::mem::offset_of!(Api, send), 8 + 21 * 8);
+    assert_eq!(std::mem::offset_of!(Api, step_deadline), 8 + 29 * 8);
+    assert_eq!(size_of::<Meta>(), 72);
+    assert_eq!(size_of::<Value>(), 16);
+    assert!(rendez_get_api(API_VERSION + 1).is_null());
+}
+
+fn api() -> &'static Api {
+    // SAFETY: a static of this library.
+    unsafe { rendez_get_api(API_VERSION).as_ref() }.unwrap()
+}
+
+/// The reason of a status, which is freed.
+fn reason(status: *mut CStatus) -> String {
+    let api = api();
+    if status.is_null() {
+        return String::new();
+    }
+    // SAFETY: the library gave it just now.
+    let reason = unsafe { CStr::from_ptr((api.status_reason)(status)) };
+    let reason = reason.to_str().unwrap().to_owned();
+    // SAFETY: as above, and this is its last use.
+    unsafe { (api.status_free)(status) };
+    reason
+}
+
+fn started() -> *mut CEngine {
+    let mut engine = null_mut();
+    let settings = c"task = \"/job:a/task:0\"\nshards = 1\nshare_cores = true\n";
+    // SAFETY: a text, and room for a handle.
+    let status = unsafe { (api().engine_start)(settings.as_ptr(), &raw mut engine) };
+    assert_eq!(reason(status), "");
+    engine
+}
+
+fn key(edge: &CStr) -> *mut CKey {
+    let mut key = null_mut();
+    // SAFETY: texts, and room for a handle.
+    let status =
+        unsafe { (api().key_between)(c"a".as_ptr(), c"a".as_ptr(), edge.as_ptr(), &raw mut key) };
+    assert_eq!(reason(status), "");
+    key
+}
+
+const fn meta(dtype: u32, len: u64) -> Meta {
+    let mut dims = [0; RANK_MAX];
+    dims[0] = len;
+    Meta {
+        dtype,
+        rank: 1,
+        dims,
+    }
+}
+
+unsafe extern "C" fn count(context: *mut c_void) {
+    // SAFETY: the test passes a counter that outlives the tensor.
+    unsafe { *context.cast::<u32>() += 1 };
+}
+
+/// Lent memory is given back once: when the tensor is gone, and at once when it is refused.
+#[test]
+fn lent_memory_comes_back_once() {
+    let (api, engine, key) = (api(), started(), key(c"x"));
+    let (bytes, mut released) = ([7_u8; 4096], 0_u32);
+    let context = (&raw mut released).cast::<c_void>();
+    let mut tensor: *mut CTensor = null_mut();
+    for (meta, size) in [
+        (meta(3, 4095), 4096),
+        (meta(99, 4096), 4096),
+        (meta(16, 1), 8),
+    ] {
+        // SAFETY: memory, a hook, its context and room for a handle, all of which outlive the call.
+        let status = unsafe {
+            (api.tensor_lend)(
+                &raw const meta,
+                bytes.as_ptr().cast(),
+                size,
+                Some(count),
+                context,
+                &raw mut tensor,
+            )
+        };
+        assert_ne!(reason(status), "");
+        assert_eq!(std::mem::take(&mut released), 1);
+        assert!(tensor.is_null());
+    }
+    let meta = meta(3, 4096);
+    // SAFETY: as above.
+    let status = unsafe {
+        (api.tensor_lend)(
+            &raw const meta,
+            bytes.as_ptr().cast(),
+            bytes.len(),
+            Some(count),
+            context,
+            &raw mut tensor,
+        )
+    };
+    assert_eq!((reason(status), released), (String::new(), 0));
+    // SAFETY: handles of this library; the tensor is not used again.
+    let status = unsafe { (api.send)(engine, 1, key, tensor, 0) };
+    assert_eq!(reason(status), "");
+    let mut value = Value::NONE;
+    // SAFETY: handles of this library, and room for a value.
+    let status = unsafe { (api.recv)(engine, 1, key, FOREVER, &raw mut value) };
+    assert_eq!(
+        (reason(status), value.path, released),
+        (String::new(), 0, 0)
+    );
+    let (mut data, mut size) = (null(), 0);
+    // SAFETY: a handle of this library, and room for what it gives.
+    let status = unsafe { (api.tensor_data)(value.tensor, &raw mut data, &raw mut size) };
+    assert_eq!(
+        (reason(status), data, size),
+        (String::new(), bytes.as_ptr().cast(), 4096)
+    );
+    // SAFETY: handles of this library, for the last time.
+    unsafe {
+        (api.tensor_free)(value.tensor);
+        (api.key_free)(key);
+        (api.engine_free)(engine);
+    }
+    assert_eq!(released, 1);
+}
+
+/// Null pointers and numbers that name nothing are errors of their own, and nothing else happens.
+#[test]
+fn what_names_nothing_is_refused() {
+    let (api, engine, key) = (api(), started(), key(c"x"));
+    let (mut tensor, mut data): (*mut CTensor, _) = (null_mut(), null_mut());
+    let mut value = Value::NONE;
+    let (mut got, mut size) = (meta(3, 0), 0);
+    let good = meta(12, 4);
+    let (deep, odd) = (Meta { rank: 9, ..good }, Meta { dtype: 17, ..good });
+    // SAFETY: each pointer is null or what the header says.
+    let statuses = unsafe {
+        [
+            (api.engine_start)(c"task = 1".as_ptr(), null_mut()),
+            (api.engine_add_peer)(null(), c"a".as_ptr(), c"b".as_ptr()),
+            (api.engine_add_peer)(engine, c"what?".as_ptr(), c"unix:@b".as_ptr()),
+            (api.engine_metrics)(engine, None, null_mut()),
+            (api.key_between)(c"a".as_ptr(), c"a".as_ptr(), null(), null_mut()),
+            (api.key_between)(c"a".as_ptr(), c"a".as_ptr(), c"x".as_ptr(), null_mut()),
+            (api.key_parse)(c"no key".as_ptr(), null_mut()),
+            (api.key_parse)(c"\xff".as_ptr(), null_mut()),
+            (api.tensor_new)(engine, &raw const deep, &raw mut tensor, &raw mut data),
+            (api.tensor_new)(engine, &raw const odd, &raw mut tensor, &raw mut data),
+            (api.tensor_new)(engine, &raw const good, null_mut(), &raw mut data),
+            (api.tensor_new)(engine, &raw const good, &raw mut tensor, null_mut()),
+            (api.tensor_clone)(null_mut(), &raw mut tensor),
+            (api.tensor_meta)(null(), &raw mut got),
+            (api.tensor_data)(null(), null_mut(), &raw mut size),
+            (api.send)(engine, 1, key, null_mut(), 0),
+            (api.recv)(engine, 1, null(), 0, &raw mut value),
+            (api.recv)(engine, 1, key, 0, null_mut()),
+            (api.recv_into)(
+                engine,
+                1,
+                key,
+                0,
+                null_mut(),
+                8,
+                &raw mut got,
+                &raw mut size,
+            ),
+            (api.recv_async)(engine, 1, key, 0, None, null_mut(), null_mut()),
+            (api.step_abort)(engine, 1, 10, null()),
+            (api.step_deadline)(engine, 1, FOREVER),
+        ]
+    };
+    for (at, status) in statuses.into_iter().enumerate() {
+        let reason = reason(status);
+        assert!(
+            ["C_ARGUMENT", "CONFIG"].contains(&&*reason),
+            "{at}: {reason}"
+        );
+    }
+    assert!(tensor.is_null() && value.tensor.is_null());
+    // SAFETY: null may be freed and asked.
+    unsafe {
+        (api.status_free)(null_mut());
+        (api.tensor_free)(null_mut());
+        (api.receive_free)(null_mut());
+        (api.receive_cancel)(null());
+        assert_eq!((api.status_code)(null()), 0);
+        assert!((api.engine_task)(null()).is_null());
+    }
+    // SAFETY: handles of this library, for the last time.
+    unsafe {
+        (api.key_free)(key);
+        (api.engine_free)(engine);
+    }
+}
+
+#[test]
+fn a_panic_is_a_status() {
+    let status = crate::status::answer(|| panic!("of a test"));
+    assert_eq!(reason(status), "C_PANICKED");
+}
