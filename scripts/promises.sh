@@ -97,5 +97,5 @@ for run in $(seq "${RUNS:-1}"); do
     cargo test --release --locked --quiet --test conformance raw_cache_line -- --ignored --nocapture
     cargo test --release --locked --quiet --test table_cost -- --ignored --nocapture
     cargo test --release --locked --quiet --test bench_memory -- --ignored --nocapture
-    cargo test --release --locked --quiet --test hop_cost -- --ignored --nocapture
+    cargo test --release --locked --quiet -p rendez-core --test hop_cost -- --ignored --nocapture
 done

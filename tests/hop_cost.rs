@@ -1,7 +1,9 @@
 //! What a hop costs its two shards, in nanoseconds of one core: both turn in one thread, so no cache line travels and
 //! nobody waits. What is left is rendez's own work. Ignored: it measures, and holds nothing.
 //!
-//! `cargo test --release --test hop_cost -- --ignored --nocapture`
+//! `cargo test --release -p rendez-core --test hop_cost -- --ignored --nocapture`
+
+extern crate rendez_core as rendez;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
