@@ -199,39 +199,37 @@ impl<V: Payload> Channel<V> {
     }
 
     /// Pushes or offers a value: small ones whole, large ones by their place. `request` is the demand it answers;
-    /// without one it needs push credit.
+    /// without one it needs push credit. The value is taken out if it must be kept: one whose bytes all lie in the frame
+    /// stays where it is.
     ///
     /// # Errors
-    /// [`NoPush`] hands the value back; nothing happened.
+    /// [`NoPush`]: nothing happened, and the value is where it was.
     #[inline]
     pub fn push(
         &mut self,
         key: KeyId,
         point: Point,
         ordinal: u32,
-        value: V,
+        sending: &mut Option<V>,
         request: Option<Ticket>,
-    ) -> Result<(), NoPush<V>> {
+    ) -> Result<(), NoPush> {
+        let Some(value) = sending.as_ref() else {
+            return Ok(());
+        };
         if !self.is_up() && request.is_none() {
-            return Err(NoPush::NotUp(value));
+            return Err(NoPush::NotUp);
         }
         let is_free = request.is_some() && self.settings.rules.on(Rule::RequestedNeedsNoCredit);
         let meta = value.meta();
         let body_len = Push::lead_len(&meta, request.is_some()) + value.size();
         let is_short = body_len <= self.settings.inline_max;
         let Some(data) = value.data().filter(|_| is_short) else {
-            if !is_free && self.credit.open() >= lines(0) && !self.offers.has_room() {
-                return Err(NoPush::NoOffer(value));
-            }
-            if !is_free && !self.credit.spend(lines(0)) {
-                self.counters.no_credit += 1;
-                return Err(NoPush::NoCredit(value));
-            }
-            return self.offer(key, subject_of(key, point, ordinal), value, request);
+            let subject = subject_of(key, point, ordinal);
+            return self.push_offer(key, subject, sending, request, is_free);
         };
         if !is_free && !self.credit.spend(lines(body_len)) {
             self.counters.no_credit += 1;
-            return Err(NoPush::NoCredit(value));
+            return Err(NoPush::NoCredit);
         }
         let push = Push {
             subject: subject_of(key, point, ordinal),
@@ -242,15 +240,40 @@ impl<V: Payload> Channel<V> {
             stamp: 0,
         };
         let mut frame = push.frame();
-        let load = if frame.body_is_inline() {
+        if frame.body_is_inline() {
             // The value is kept no longer than its bytes: they are in the frame.
-            None
+            self.stream.push(frame, None);
         } else {
             frame.words[6] = request.map_or(0, |request| u64::from(request.packed()));
-            Some(Load::Value(value))
-        };
-        self.stream.push(frame, load);
+            self.stream.push(frame, sending.take().map(Load::Value));
+        }
         Ok(())
+    }
+
+    /// A value that is too long for a frame, or that the host cannot read.
+    #[inline(never)]
+    fn push_offer(
+        &mut self,
+        key: KeyId,
+        subject: Subject,
+        sending: &mut Option<V>,
+        request: Option<Ticket>,
+        is_free: bool,
+    ) -> Result<(), NoPush> {
+        if !is_free && self.credit.open() >= lines(0) && !self.offers.has_room() {
+            return Err(NoPush::NoOffer);
+        }
+        if !is_free && !self.credit.spend(lines(0)) {
+            self.counters.no_credit += 1;
+            return Err(NoPush::NoCredit);
+        }
+        let Some(value) = sending.take() else {
+            return Ok(());
+        };
+        self.offer(key, subject, value, request).map_err(|value| {
+            *sending = Some(value);
+            NoPush::NoOffer
+        })
     }
 
     /// Lets the frame that was queued last say when that was, if it is a push or an offer.
@@ -304,17 +327,14 @@ impl<V: Payload> Channel<V> {
         subject: Subject,
         value: V,
         request: Option<Ticket>,
-    ) -> Result<(), NoPush<V>> {
+    ) -> Result<(), V> {
         let (meta, is_dead, size) = (value.meta(), value.is_dead(), value.size() as u64);
         let (peer, shows) = (self.session.peer(), self.settings.read_domain);
         let Placed {
             ticket,
             region,
             lent,
-        } = self
-            .offers
-            .put(key, &subject, value, peer, shows)
-            .map_err(NoPush::NoOffer)?;
+        } = self.offers.put(key, &subject, value, peer, shows)?;
         self.counters.sent_back += u64::from(lent.is_some());
         self.queue(&Message::Offer(Offer {
             subject,

@@ -165,6 +165,7 @@ pub enum Heard<'a, V> {
 /// The peer broke the protocol. The connection is closed; nothing else is harmed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
+#[repr(u64)] // As `Malformed`.
 pub enum Violation {
     /// Bytes that are no message.
     #[error("{0}")]

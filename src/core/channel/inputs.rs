@@ -14,7 +14,7 @@ use super::session::{Session, State};
 use super::stream::Stream;
 use super::{Channel, Counters, Demand, Payload, Rule, Settings, Violation, WriteEnd};
 use crate::ground::limits::PARKED_REQUESTS;
-use crate::ground::{Incarnation, Nanos, StepId, TensorMeta};
+use crate::ground::{Incarnation, Nanos, StepId};
 use crate::rendezvous::KeyId;
 use crate::wire::message::{Hello, Offer, Push, Request, StatusText};
 use crate::wire::{Frame, INLINE_BODY_MAX, Kind, Message, Ticket};
@@ -407,10 +407,11 @@ impl<V: Payload> Channel<V> {
         self.is_up() && self.credit.is_open() && self.offers.has_room()
     }
 
-    /// True if a value of this type and length goes whole, in a frame; otherwise it is offered.
+    /// True if a value goes whole, in a frame, unless it answers a request; otherwise it is offered.
+    #[inline]
     #[must_use]
-    pub fn goes_whole(&self, meta: &TensorMeta, len: usize) -> bool {
-        Push::lead_len(meta, false) + len <= self.settings.inline_max
+    pub fn goes_whole(&self, value: &V) -> bool {
+        Push::lead_len(&value.meta(), false) + value.size() <= self.settings.inline_max
     }
 
     /// Changes in what is on offer since the last call, in order: bytes more or less, and of which step. What is

@@ -94,24 +94,15 @@ pub struct Settings {
     pub rules: Rules,
 }
 
-/// Why a push was not taken. The value comes back.
-#[derive(Debug)]
-pub enum NoPush<V> {
+/// Why a push was not taken. The value is where it was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NoPush {
     /// No connection yet, or none just now.
-    NotUp(V),
+    NotUp,
     /// The peer has no room for unrequested values now.
-    NoCredit(V),
+    NoCredit,
     /// Too many values are on offer.
-    NoOffer(V),
-}
-
-impl<V> NoPush<V> {
-    /// The value.
-    pub fn into_value(self) -> V {
-        match self {
-            Self::NotUp(value) | Self::NoCredit(value) | Self::NoOffer(value) => value,
-        }
-    }
+    NoOffer,
 }
 
 /// How a one-sided write ended.

@@ -306,7 +306,9 @@ fn asked(channel: &mut Channel<Value>, landing: Option<(Region, TensorMeta)>) ->
 
 /// Offers a value that is too long to be pushed; its ticket.
 fn offered(channel: &mut Channel<Value>, value: Value) -> Ticket {
-    channel.push(KEY, point(1), 0, value, None).expect("credit");
+    channel
+        .push(KEY, point(1), 0, &mut Some(value), None)
+        .expect("credit");
     let sent = out(channel);
     let offer = sent.iter().find_map(|sent| match sent.message() {
         Message::Offer(offer) => Some(offer.offer),

@@ -346,6 +346,7 @@ impl Port for AnyPort {
         each!(self, port => port.caps(qp))
     }
 
+    #[inline]
     fn post_send(&mut self, qp: QpId, frame: &Frame, body: [&[u8]; 2]) -> Result<(), Refusal> {
         each!(self, port => port.post_send(qp, frame, body))
     }
@@ -367,6 +368,7 @@ impl Port for AnyPort {
         each!(self, port => port.close_landing(qp, landing));
     }
 
+    #[inline]
     fn poll<S: FnMut(Arrival<'_>)>(&mut self, now: Nanos, budget: usize, sink: &mut S) -> usize {
         each!(self, port => port.poll(now, budget, sink))
     }

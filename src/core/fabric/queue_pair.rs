@@ -74,6 +74,14 @@ pub(super) struct Taken {
     pub(super) down: Option<DownReason>,
 }
 
+impl Taken {
+    /// True if it brought more than frames for the sink.
+    #[inline]
+    pub(super) const fn is_rare(&self) -> bool {
+        self.is_of_writes | self.has_told | self.down.is_some()
+    }
+}
+
 /// What is left to do for a queue pair apart from its ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Left {
@@ -114,6 +122,7 @@ impl QueuePair {
         self.caps
     }
 
+    #[inline]
     pub(super) const fn is_open(&self) -> bool {
         self.down.is_none()
     }

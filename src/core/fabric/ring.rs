@@ -111,6 +111,7 @@ pub struct Reserve {
 }
 
 /// Where a body of `len` bytes goes when the cursor stands at `cursor`: its offset, and the cursor after it.
+#[inline]
 const fn place(cursor: u64, len: u64, payload_len: u64) -> (u64, u64) {
     let size = len.next_multiple_of(PIECE_ALIGN);
     let offset = cursor & (payload_len - 1);
@@ -122,6 +123,7 @@ const fn place(cursor: u64, len: u64, payload_len: u64) -> (u64, u64) {
 }
 
 /// The stamp of position `position`. Never that of the lap before: the ring is shorter than 2³² slots.
+#[inline]
 const fn stamp(position: u64) -> u64 {
     (position + 1) & STAMP_MASK
 }

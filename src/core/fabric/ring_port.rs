@@ -16,7 +16,7 @@ mod hot;
 
 use super::doorbell::PeerWake;
 use super::link::Endpoint;
-use super::queue_pair::{Left, QueuePair};
+use super::queue_pair::{Left, QueuePair, Taken};
 use super::{
     Arrival, BODY_MAX, Caps, DownReason, Landing, Port, QUEUE_PAIRS_MAX, QpId, Refusal,
     RefusedWrite, Write,
@@ -273,11 +273,21 @@ impl RingPort {
         let Some(queue_pair) = &mut place.queue_pair else {
             return 0;
         };
-        if !queue_pair.is_ready() {
-            return 0;
-        }
         let taken = queue_pair.receive(id, budget.min(BURST), &mut self.scratch, sink);
-        if taken.is_of_writes && queue_pair.is_busy() {
+        if taken.is_rare() {
+            self.follow_up(index, taken);
+        }
+        taken.frames
+    }
+
+    /// What a look at a ring brought besides frames for the sink.
+    #[cold]
+    fn follow_up(&mut self, index: u32, taken: Taken) {
+        let is_busy = self.places[index as usize]
+            .queue_pair
+            .as_ref()
+            .is_some_and(QueuePair::is_busy);
+        if taken.is_of_writes && is_busy {
             self.activate(index);
         }
         if taken.has_told {
@@ -286,7 +296,6 @@ impl RingPort {
         if let Some(reason) = taken.down {
             self.go_down(index, reason);
         }
-        taken.frames
     }
 
     #[cold]

@@ -104,12 +104,14 @@ impl Shape {
 
     /// The number of dimensions.
     #[must_use]
+    #[inline]
     pub const fn rank(&self) -> usize {
         self.rank as usize
     }
 
     /// Dimension `index`, outermost first; `None` past the rank.
     #[must_use]
+    #[inline]
     pub const fn dim(&self, index: usize) -> Option<u64> {
         if index >= self.rank as usize {
             None

@@ -216,7 +216,8 @@ impl Core {
             return Ok(Tried::Sent(NO_LINK));
         };
         let way = self.way(slot.key);
-        match way.and_then(|way| self.send_admitted(way, slot, tensor.clone(), is_dead)) {
+        let mut value = Some(Value::local(tensor.clone(), is_dead));
+        match way.and_then(|way| self.send_admitted(way, slot, &mut value)) {
             Ok(link) => Ok(Tried::Sent(link)),
             Err(status) => {
                 cell.put_back(tensor);
@@ -533,7 +534,8 @@ impl Shard {
             return Ok(());
         };
         let way = self.core.way(slot.key);
-        let sent = way.and_then(|way| self.core.send_admitted(way, slot, tensor.clone(), is_dead));
+        let mut value = Some(Value::local(tensor.clone(), is_dead));
+        let sent = way.and_then(|way| self.core.send_admitted(way, slot, &mut value));
         match sent {
             Ok(link) => {
                 self.sent_along(link);

@@ -278,6 +278,24 @@ impl Core {
         None
     }
 
+    /// Brings a value that was never in the table to its waiter, as [`Core::complete`] does. It is written into the
+    /// queue of events at once: each hand that it passed through would copy it.
+    #[inline(always)]
+    pub(super) fn bring_value(&mut self, waiter: Waiter, from: Origin, received: Received) {
+        let Waiter::Task { task, token } = waiter else {
+            return self.complete(waiter, Ok(Handed { received, from }));
+        };
+        let (trace, shard) = (self.stages.take_handing(), self.index);
+        let outcome = Ok(received);
+        self.events.push_back(Event {
+            task,
+            trace,
+            shard,
+            from,
+            event: TaskEvent::Received { token, outcome },
+        });
+    }
+
     /// As [`Core::bring`], to a waiter that is no task of this shard.
     #[inline(never)]
     fn bring_outside(

@@ -35,7 +35,11 @@ impl Core {
             key: id,
             at: key.frame_iter(),
         };
-        self.send(self.way(id)?, slot, tensor, is_dead)
+        self.send(
+            self.way(id)?,
+            slot,
+            &mut Some(Value::local(tensor, is_dead)),
+        )
     }
 
     /// True if the table holds so much that the next send could be refused, or a send waits for room.
@@ -64,7 +68,7 @@ impl Core {
     /// A write ended.
     pub(crate) fn wrote(&mut self, link: LinkId, ticket: Ticket, end: WriteEnd, source: Tensor) {
         if let Some(entry) = self.links.at_mut(link) {
-            let value = Value::local(source, entry.channel.writes_dead(ticket), 0);
+            let value = Value::local(source, entry.channel.writes_dead(ticket));
             entry.channel.wrote(ticket, end, value);
             self.weigh(link);
             self.touch(link);

@@ -16,25 +16,25 @@ use crate::mail::Handed;
 use crate::mail::call::Note;
 use crate::mail::stops::Stops;
 use crate::mail::wait::WaitCell;
-use crate::memory::Tensor;
 use crate::rendezvous::{self, KeyId, Origin, Pass, Refusal, Sent, Slot, WaiterId};
 use crate::trace::recorder::What;
 use crate::wire::Ticket;
 
 impl Core {
-    /// A value of this process. Returns the link that has something to post, or `NO_LINK`.
+    /// A value of this process. What must keep it takes it out; one whose bytes all lie in a frame, or that is refused,
+    /// stays, and is moved nowhere. Returns the link that has something to post, or `NO_LINK`.
     #[inline]
     pub(crate) fn send(
         &mut self,
         way: Way,
         slot: Slot,
-        tensor: Tensor,
-        is_dead: bool,
+        value: &mut Option<Value>,
     ) -> Result<LinkId, Status> {
         if !self.anteroom.is_empty() {
-            self.may_pass(slot, tensor.size() as u64)?;
+            let bytes = value.as_ref().map_or(0, |value| value.tensor.size());
+            self.may_pass(slot, bytes as u64)?;
         }
-        self.send_admitted(way, slot, tensor, is_dead)
+        self.send_admitted(way, slot, value)
     }
 
     /// The way of a key of ours.
@@ -50,28 +50,33 @@ impl Core {
         &mut self,
         Way { route, owner, link }: Way,
         slot: Slot,
-        tensor: Tensor,
-        is_dead: bool,
+        sending: &mut Option<Value>,
     ) -> Result<LinkId, Status> {
         let trace = self.stages.take_sending();
         if owner != self.index {
-            return self.send_to_owner(owner, slot, tensor, is_dead);
+            return self.send_to_owner(owner, slot, sending);
         }
-        let value = Value::local(tensor, is_dead, trace);
+        let Some(value) = sending else {
+            return Ok(NO_LINK);
+        };
+        value.trace = trace;
         match route {
-            Route::Local => self.send_here(slot, value).map(|()| NO_LINK),
+            Route::Local => self.send_here(slot, sending).map(|()| NO_LINK),
             Route::Out { .. } if value.tensor.is_device() => Err(faults::device_value(
                 self.key_of(slot).as_ref(),
                 &value.tensor,
             )),
-            Route::Out { peer } => self.send_out(peer, link, slot, value),
+            Route::Out { peer } => self.send_out(peer, link, slot, sending),
             Route::In { .. } | Route::Foreign => Err(self.foreign(slot, true)),
         }
     }
 
     /// Both ends are here: the table alone.
     #[inline]
-    fn send_here(&mut self, slot: Slot, value: Value) -> Result<(), Status> {
+    fn send_here(&mut self, slot: Slot, sending: &mut Option<Value>) -> Result<(), Status> {
+        let Some(value) = sending.take() else {
+            return Ok(());
+        };
         if value.trace != 0 {
             let subject = self.subject(slot, 0, value.tensor.size() as u64);
             self.stages.is_here(value.trace, &subject);
@@ -98,12 +103,12 @@ impl Core {
         peer: PeerId,
         link: LinkId,
         slot: Slot,
-        mut value: Value,
+        sending: &mut Option<Value>,
     ) -> Result<LinkId, Status> {
         match self.table.pass(self.now, slot) {
             Ok(Pass::Clear(place)) => {
-                let Some(entry) = self.links.at(link) else {
-                    return self.park(peer, link, slot, place, value);
+                let (Some(entry), Some(value)) = (self.links.at_mut(link), &mut *sending) else {
+                    return self.park(peer, link, slot, place, sending);
                 };
                 if let Some((port, _)) = entry.qp {
                     value.trace = self.stages.or_begin(value.trace, port);
@@ -111,50 +116,86 @@ impl Core {
                 if value.trace != 0 {
                     self.stages.matched(value.trace);
                 }
-                let (meta, len) = (value.tensor.meta(), value.tensor.size());
-                let is_whole = entry.channel.goes_whole(&meta, len);
-                if !is_whole {
-                    if self.may_not_offer(slot, &value) {
-                        // Parking it meets the same bound, and gives its ordinal back.
-                        return self.park(peer, link, slot, place, value);
-                    }
-                    value = self.made_readable(link, value);
-                }
-                let trace = (value.trace, len as u64);
-                let Some(entry) = self.links.at_mut(link) else {
-                    return Ok(NO_LINK);
-                };
+                let trace = (value.trace, value.tensor.size() as u64);
                 let (point, ordinal) = (Self::point_of(slot), place.ordinal());
-                if let Err(no) = entry.channel.push(slot.key, point, ordinal, value, None) {
-                    return self.park(peer, link, slot, place, no.into_value());
+                if !entry.channel.goes_whole(value) {
+                    return self.send_offer(peer, link, slot, place, sending);
+                }
+                if entry
+                    .channel
+                    .push(slot.key, point, ordinal, sending, None)
+                    .is_err()
+                {
+                    return self.park(peer, link, slot, place, sending);
                 }
                 if trace.0 != 0 {
                     self.pushed(trace, link, slot, ordinal);
                 }
-                if !is_whole {
-                    self.weigh(link);
-                }
                 Ok(link)
             }
-            Ok(Pass::Behind(place)) => self.park(peer, link, slot, place, value),
+            Ok(Pass::Behind(place)) => self.park(peer, link, slot, place, sending),
             Ok(Pass::Waiter { waiter, ordinal }) => {
-                self.answer(waiter, slot, ordinal, value);
+                if let Some(value) = sending.take() {
+                    self.answer(waiter, slot, ordinal, value);
+                }
                 Ok(link)
             }
             Err(refusal) => Err(self.refused(refusal, slot)),
         }
     }
 
+    /// A value that is too long for a frame goes as an offer.
+    fn send_offer(
+        &mut self,
+        peer: PeerId,
+        link: LinkId,
+        slot: Slot,
+        place: rendezvous::Ticket,
+        sending: &mut Option<Value>,
+    ) -> Result<LinkId, Status> {
+        let Some(value) = sending.take() else {
+            return Ok(NO_LINK);
+        };
+        if self.may_not_offer(slot, &value) {
+            // Parking it meets the same bound, and gives its ordinal back.
+            *sending = Some(value);
+            return self.park(peer, link, slot, place, sending);
+        }
+        let value = self.made_readable(link, value);
+        let trace = (value.trace, value.tensor.size() as u64);
+        *sending = Some(value);
+        let Some(entry) = self.links.at_mut(link) else {
+            return Ok(NO_LINK);
+        };
+        let (point, ordinal) = (Self::point_of(slot), place.ordinal());
+        if entry
+            .channel
+            .push(slot.key, point, ordinal, sending, None)
+            .is_err()
+        {
+            return self.park(peer, link, slot, place, sending);
+        }
+        if trace.0 != 0 {
+            self.pushed(trace, link, slot, ordinal);
+        }
+        self.weigh(link);
+        Ok(link)
+    }
+
     /// No connection, no credit, or others wait before it: the value parks here. A lease is copied: its owner's place
     /// on offer may be what the peer's own value waits for, behind which this one waits.
+    #[inline(never)]
     fn park(
         &mut self,
         peer: PeerId,
         link: LinkId,
         slot: Slot,
         place: rendezvous::Ticket,
-        value: Value,
+        sending: &mut Option<Value>,
     ) -> Result<LinkId, Status> {
+        let Some(value) = sending.take() else {
+            return Ok(NO_LINK);
+        };
         if link == NO_LINK && !self.settings.rules.on(Rule::ParksUntilConnected) {
             return Ok(NO_LINK);
         }
@@ -200,12 +241,13 @@ impl Core {
             let Some(entry) = self.links.at_mut(link) else {
                 return;
             };
-            if let Err(no) = entry.channel.push(slot.key, point, ordinal, value, None) {
-                debug_assert!(
-                    !matches!(no, NoPush::NotUp(_)),
-                    "takes_push said there was room"
-                );
-                self.park_again(link, slot, ordinal, no.into_value());
+            let mut sending = Some(value);
+            if let Err(no) = entry
+                .channel
+                .push(slot.key, point, ordinal, &mut sending, None)
+            {
+                debug_assert!(no != NoPush::NotUp, "takes_push said there was room");
+                self.park_again(link, slot, ordinal, sending);
                 return;
             }
             if trace.0 != 0 {
@@ -256,7 +298,8 @@ impl Core {
     }
 
     /// Puts back what could not be pushed after all, before all others.
-    fn park_again(&mut self, link: LinkId, slot: Slot, ordinal: u32, value: Value) {
+    fn park_again(&mut self, link: LinkId, slot: Slot, ordinal: u32, value: Option<Value>) {
+        let Some(value) = value else { return };
         let bytes = value.parked_bytes();
         if self
             .table
@@ -346,13 +389,14 @@ impl Core {
         let Some(entry) = self.links.at_mut(link) else {
             return;
         };
-        if let Err(no) = entry
+        let mut sending = Some(value);
+        if entry
             .channel
-            .push(slot.key, point, ordinal, value, Some(request))
+            .push(slot.key, point, ordinal, &mut sending, Some(request))
+            .is_err()
         {
             // A request that cannot be served now waits again, its value first in line.
-            let value = no.into_value();
-            self.park_again(link, slot, ordinal, value);
+            self.park_again(link, slot, ordinal, sending);
         }
         self.weigh(link);
     }
@@ -362,8 +406,7 @@ impl Core {
         &mut self,
         owner: u16,
         slot: Slot,
-        tensor: Tensor,
-        is_dead: bool,
+        sending: &mut Option<Value>,
     ) -> Result<LinkId, Status> {
         if self.table.has_ended(slot.step) {
             return Err(self.refused(Refusal::Stale, slot));
@@ -376,6 +419,12 @@ impl Core {
             return Err(faults::mailbox_full(self.settings.notes));
         }
         let key = self.note_key(slot.key).ok_or_else(faults::stale_key)?;
+        let Some(Value {
+            tensor, is_dead, ..
+        }) = sending.take()
+        else {
+            return Ok(NO_LINK);
+        };
         self.note(
             owner,
             Note::Send {

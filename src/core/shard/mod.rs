@@ -57,7 +57,7 @@ use keys::{Keys, Way};
 use partings::Partings;
 use reorder::Reorder;
 use transfers::Transfers;
-use value::Waiter;
+use value::{Value, Waiter};
 
 use crate::channel::Rule;
 use crate::channel::slab::Slab;
@@ -68,7 +68,7 @@ use crate::mail::ShardStats;
 use crate::mail::call::Note;
 use crate::mail::neighbour::Neighbour;
 use crate::mail::seat::Seat;
-use crate::memory::{Leases, Pool, Tensor};
+use crate::memory::{Leases, Pool};
 use crate::rendezvous::{Slot, Table};
 use crate::trace::Clock;
 use crate::trace::stages::Stages;
@@ -144,6 +144,8 @@ pub struct Shard {
     has_posted: bool,
     /// Turns since the clock was read.
     pub(crate) unstamped: u32,
+    /// How many of them did something.
+    brief: u32,
     /// What an empty turn took when there were only such.
     empty_ns: u64,
     /// Turns since memory was given back.
@@ -179,6 +181,10 @@ const NOTES_PER_TURN: usize = 32;
 const EVENTS_PER_TURN: usize = 256;
 /// Empty turns between two readings of the clock.
 pub(crate) const TURNS_PER_STAMP: u32 = 64;
+/// What a turn has done that brought one value, to a task.
+const BRIEF: usize = 2;
+/// Turns that were no longer than that between two readings of the clock.
+const BRIEF_TURNS_PER_STAMP: u32 = 8;
 /// Turns between two rounds of giving memory back.
 const TURNS_PER_TIDY: u32 = 64;
 /// Leases that may be out before those let go are told in a busy turn: told together they cost a third.
@@ -248,6 +254,7 @@ impl Shard {
             let_go: 0,
             has_posted: false,
             unstamped: 0,
+            brief: 0,
             empty_ns: 0,
             untidied: 0,
             stopping: None,
@@ -300,8 +307,7 @@ impl Shard {
         &mut self,
         way: Way,
         slot: Slot,
-        tensor: Tensor,
-        is_dead: bool,
+        value: &mut Option<Value>,
     ) -> Result<(), Status> {
         // Leases that this task dropped before it sends are returned first: a peer that hears the value has that memory
         // back already.
@@ -309,7 +315,7 @@ impl Shard {
             self.core.return_leases();
         }
         self.core.stages.count();
-        let link = self.core.send(way, slot, tensor, is_dead)?;
+        let link = self.core.send(way, slot, value)?;
         self.has_posted = true;
         if link != NO_LINK {
             self.transmit_link(link);
@@ -436,8 +442,19 @@ impl Shard {
     #[inline]
     fn after_turn(&mut self, done: usize) -> Progress {
         self.unstamped += 1;
-        if done == 0 && self.unstamped < TURNS_PER_STAMP && !self.is_due {
-            return Progress::Idle;
+        // What may wait: the clock, and all that hangs on it. A turn that brought much may have taken long.
+        let may_wait = match done {
+            0 => self.unstamped < TURNS_PER_STAMP,
+            1..=BRIEF => self.unstamped < BRIEF_TURNS_PER_STAMP,
+            _ => false,
+        };
+        if may_wait && !self.is_due {
+            self.brief += u32::from(done > 0);
+            return if done == 0 {
+                Progress::Idle
+            } else {
+                Progress::Busy
+            };
         }
         self.after_some_turns(done)
     }
@@ -446,7 +463,8 @@ impl Shard {
         self.is_due = false;
         let turns = std::mem::take(&mut self.unstamped);
         self.core.stats.turns += u64::from(turns);
-        self.core.stats.idle_turns += u64::from(turns - u32::from(done > 0));
+        let brief = std::mem::take(&mut self.brief);
+        self.core.stats.idle_turns += u64::from(turns - u32::from(done > 0) - brief);
         // After something was done the next turn's time is read here, when the answer has left, and not before.
         let now = self.clock.stamp();
         self.account(now.0.saturating_sub(self.core.now.0), turns, done > 0);

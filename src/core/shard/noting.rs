@@ -4,7 +4,7 @@
 
 use super::core::{Core, Wait};
 use super::ids::NO_LINK;
-use super::value::Waiter;
+use super::value::{Value, Waiter};
 use crate::ground::{Status, faults};
 use crate::mail::call::{Note, NoteKey};
 use crate::rendezvous::{KeyId, Slot};
@@ -34,7 +34,8 @@ impl Core {
                     };
                 }
                 let way = self.way(id);
-                match way.and_then(|way| self.send(way, slot, tensor, is_dead)) {
+                let mut value = Some(Value::local(tensor, is_dead));
+                match way.and_then(|way| self.send(way, slot, &mut value)) {
                     Ok(NO_LINK) => {}
                     Ok(link) => self.touch(link),
                     Err(status) => self.lost(step, &status),

@@ -11,6 +11,33 @@ use super::transfers::ToOpen;
 use crate::channel::Demand;
 use crate::fabric::{Port, Refusal};
 
+impl Core {
+    /// A link was posted to, and sends may wait for it, here or before they are admitted.
+    #[cold]
+    fn follow_transmit(&mut self, link: LinkId) {
+        if self.links[link].channel.takes_push() {
+            self.pump(link);
+        }
+        if self.links[link].is_awaited {
+            self.stir(link);
+        }
+    }
+
+    /// A link was posted to. Credit that was refused is due as well, and no timer runs for it; nor for what is due
+    /// later, if it was for something else that the link was looked at.
+    #[inline]
+    fn watch_posted(&mut self, link: LinkId) {
+        let channel = &self.links[link].channel;
+        if channel.must_transmit(self.now) {
+            return self.touch(link);
+        }
+        if self.next_timer > channel.poll_timeout() {
+            reached!("due_later");
+            self.next_timer = channel.poll_timeout();
+        }
+    }
+}
+
 impl Shard {
     pub(super) fn transmit(&mut self) {
         if !self.core.port_ops.is_empty() {
@@ -70,23 +97,10 @@ impl Shard {
             .transmit(*now, &|key| keys.text(key), &mut |frame, body| {
                 port.post_send(qp, frame, body).is_ok()
             });
-        if !entry.parked.is_empty() && entry.channel.takes_push() {
-            core.pump(link);
+        if entry.is_awaited || !entry.parked.is_empty() {
+            core.follow_transmit(link);
         }
-        if core.links[link].is_awaited {
-            core.stir(link);
-        }
-        // Credit that was refused is due as well, and no timer runs for it; nor for what is due later, if it was for
-        // something else that the link was looked at.
-        let channel = &core.links[link].channel;
-        if channel.must_transmit(core.now) {
-            core.touch(link);
-        } else {
-            if core.next_timer > channel.poll_timeout() {
-                reached!("due_later");
-            }
-            core.next_timer = core.next_timer.min(channel.poll_timeout());
-        }
+        core.watch_posted(link);
     }
 
     #[cold]

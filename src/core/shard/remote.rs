@@ -12,7 +12,7 @@ use super::value::{NOT_LENT, Value};
 use crate::channel::{Accepted, Demand, Heard, OfferHeard, PushHeard, Rule, Violation, WriteEnd};
 use crate::fabric::{self, Outcome, QpId};
 use crate::ground::{Status, faults};
-use crate::mail::{Handed, Received};
+use crate::mail::Received;
 use crate::rendezvous::{Arrival, Arrived, Slot};
 use crate::trace::Path;
 use crate::trace::recorder::What;
@@ -177,7 +177,7 @@ impl Core {
         };
         self.stats.delivered += 1;
         self.stages.meets(trace);
-        self.complete(waiter, Ok(Handed { received, from }));
+        self.bring_value(waiter, from, received);
         self.return_lines(link, lines);
         self.settle_demands_of(link, slot);
         if !self.early.is_empty() {

@@ -8,7 +8,7 @@ pub use waking::TaskWaker;
 
 use super::Shard;
 use super::ids::TaskId;
-use super::value::Waiter;
+use super::value::{Value, Waiter};
 use crate::ground::{FrameIter, Incarnation, Key, Nanos, Status, StepId, TensorMeta, faults};
 use crate::mail::Received;
 use crate::memory::{MemoryError, Tensor, TensorBuilder};
@@ -59,6 +59,7 @@ impl PreparedKey {
         Self { at, ..self }
     }
 
+    #[inline]
     const fn slot(self, step: StepId) -> Slot {
         Slot {
             step,
@@ -137,7 +138,8 @@ impl TaskContext<'_> {
     ) -> Result<(), Status> {
         let way = self.shard.core.keys.way(key.id, key.serial);
         let way = way.ok_or_else(faults::stale_key)?;
-        self.shard.send(way, key.slot(step), tensor, is_dead)
+        let mut value = Some(Value::local(tensor, is_dead));
+        self.shard.send(way, key.slot(step), &mut value)
     }
 
     /// Waits for a value: [`TaskEvent::Received`] with `token` follows, always, once; now if the value is here.

@@ -16,7 +16,7 @@ use crate::trace::stages::Subject;
 
 impl Shard {
     /// Brings a task what happened.
-    #[inline]
+    #[inline(always)]
     pub(super) fn tell(&mut self, event: Event) {
         let Event {
             task, trace, event, ..

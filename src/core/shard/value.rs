@@ -33,12 +33,12 @@ const _: () = assert!(
 
 impl Value {
     #[inline]
-    pub(crate) const fn local(tensor: Tensor, is_dead: bool, trace: u16) -> Self {
+    pub(crate) const fn local(tensor: Tensor, is_dead: bool) -> Self {
         Self {
             tensor,
             is_dead,
             path: Path::Local,
-            trace,
+            trace: 0,
             lines: 0,
             link: NO_LINK,
             lent: NOT_LENT,

@@ -51,6 +51,7 @@ pub struct Point {
 /// Why a frame is not a message. Small: the hot path formats nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 #[non_exhaustive]
+#[repr(u64)] // A whole word: what is parsed lies behind it in a result, and is moved by words.
 pub enum Malformed {
     /// No kind of this number.
     #[error("no kind of frame has this number")]

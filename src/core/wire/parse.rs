@@ -102,26 +102,31 @@ impl<'a> Push<'a> {
         } else {
             None
         };
-        let (meta, stamp) = if is_stamped {
+        let dtype = DType::from_wire(frame.dtype()).ok_or(Malformed::DType)?;
+        let (mut shape, mut stamp) = (Shape::SCALAR, 0);
+        if is_stamped || frame.rank() > 1 {
+            // A separate reader, so that this one stays in registers.
             let mut apart = Reader(reader.0);
-            let stamped = apart.stamped_meta(frame)?;
+            if is_stamped {
+                (shape, stamp) = apart.stamped_shape(frame, dtype)?;
+            } else {
+                shape = apart.shape(usize::from(frame.rank()))?;
+            }
             reader.0 = apart.0;
-            stamped
-        } else {
-            let (dtype, shape) = reader.dtype_and_shape(frame)?;
-            (TensorMeta { dtype, shape }, 0)
-        };
+        } else if frame.rank() == 1 {
+            shape = Shape::row(reader.u64()?).ok_or(Malformed::Shape)?;
+        }
         let data = reader.0;
         // A shape of so many bytes is no larger than a tensor may be.
-        let is_whole = meta.dtype.size().is_none_or(|size| {
-            meta.shape.elements().checked_mul(size as u64) == Some(data.len() as u64)
+        let is_whole = dtype.size().is_none_or(|size| {
+            shape.elements().checked_mul(size as u64) == Some(data.len() as u64)
         });
         if !is_whole {
             return Err(Malformed::Shape);
         }
         Ok(Push {
             subject: subject_of(frame),
-            meta,
+            meta: TensorMeta { dtype, shape },
             is_dead: flags.has(Flags::DEAD),
             request,
             data,
@@ -260,25 +265,9 @@ impl<'a> Reader<'a> {
 
     #[inline]
     fn meta(&mut self, frame: &Frame) -> Result<TensorMeta, Malformed> {
-        let (dtype, shape) = self.dtype_and_shape(frame)?;
-        TensorMeta::new(dtype, shape).map_err(|_| Malformed::Shape)
-    }
-
-    #[inline]
-    fn dtype_and_shape(&mut self, frame: &Frame) -> Result<(DType, Shape), Malformed> {
         let dtype = DType::from_wire(frame.dtype()).ok_or(Malformed::DType)?;
-        let shape = match frame.rank() {
-            0 => Shape::SCALAR,
-            1 => Shape::row(self.u64()?).ok_or(Malformed::Shape)?,
-            rank => {
-                // A separate reader, so that this one stays in registers.
-                let mut apart = Reader(self.0);
-                let shape = apart.shape(usize::from(rank))?;
-                self.0 = apart.0;
-                shape
-            }
-        };
-        Ok((dtype, shape))
+        let shape = self.shape(usize::from(frame.rank()))?;
+        TensorMeta::new(dtype, shape).map_err(|_| Malformed::Shape)
     }
 
     #[inline(never)]
@@ -295,11 +284,10 @@ impl<'a> Reader<'a> {
         Shape::new(dims).map_err(|_| Malformed::Shape)
     }
 
-    /// Type and shape of a stamped push, and the stamp: it stands where the first dimension would, which follows
+    /// The shape of a stamped push, and the stamp: it stands where the first dimension would, which follows
     /// from the others and the bytes that are left; before a scalar there is none.
     #[inline(never)]
-    fn stamped_meta(&mut self, frame: &Frame) -> Result<(TensorMeta, u64), Malformed> {
-        let dtype = DType::from_wire(frame.dtype()).ok_or(Malformed::DType)?;
+    fn stamped_shape(&mut self, frame: &Frame, dtype: DType) -> Result<(Shape, u64), Malformed> {
         let size = dtype.size().ok_or(Malformed::Shape)? as u64;
         let rank = usize::from(frame.rank());
         let mut dims = [0u64; 4];
@@ -322,7 +310,7 @@ impl<'a> Reader<'a> {
         if !is_stampable(&meta) {
             return Err(Malformed::Shape);
         }
-        Ok((meta, stamp))
+        Ok((shape, stamp))
     }
 
     fn text(&mut self) -> Result<&'a str, Malformed> {

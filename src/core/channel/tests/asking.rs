@@ -138,7 +138,7 @@ impl Pair {
         let channel = &mut self.channels[1];
         channel.unpark_request(request);
         let answer = |channel: &mut Channel<Value>, len| {
-            let pushed = channel.push(KEY, point(1), 0, value(len), Some(request));
+            let pushed = channel.push(KEY, point(1), 0, &mut Some(value(len)), Some(request));
             pushed.expect("it was asked for");
         };
         match how {

@@ -21,7 +21,7 @@ fn status() -> Status {
 fn a_tiny_value_lies_in_its_frame_and_is_not_kept() {
     let mut channel = up();
     channel
-        .push(KEY, point(1), 5, value(8), None)
+        .push(KEY, point(1), 5, &mut Some(value(8)), None)
         .expect("credit");
     let sent = out(&mut channel);
     assert!(sent[1].frame.body_is_inline());
@@ -36,7 +36,7 @@ fn a_small_value_lies_beside_its_frame_with_the_request_it_answers() {
     for request in [None, Some(ticket(7, 3))] {
         let mut channel = up();
         channel
-            .push(KEY, point(1), 5, value(100), request)
+            .push(KEY, point(1), 5, &mut Some(value(100)), request)
             .expect("credit");
         let sent = out(&mut channel);
         let Message::Push(push) = sent[1].message() else {
@@ -51,7 +51,7 @@ fn a_small_value_lies_beside_its_frame_with_the_request_it_answers() {
 fn a_value_the_host_cannot_read_is_offered_however_short_it_is() {
     let mut channel = up();
     channel
-        .push(KEY, point(1), 0, value(8), None)
+        .push(KEY, point(1), 0, &mut Some(value(8)), None)
         .expect("credit");
     out(&mut channel);
     let device = || Value {
@@ -59,7 +59,7 @@ fn a_value_the_host_cannot_read_is_offered_however_short_it_is() {
         ..value(8)
     };
     channel
-        .push(KEY, point(1), 1, device(), None)
+        .push(KEY, point(1), 1, &mut Some(device()), None)
         .expect("credit");
     let sent = out(&mut channel);
     let Message::Offer(offer) = sent[0].message() else {
@@ -74,7 +74,7 @@ fn the_longest_inline_value_is_pushed_and_the_next_is_offered() {
     for (len, kind) in [(120, Kind::Push), (121, Kind::Offer)] {
         let mut channel = up();
         channel
-            .push(KEY, point(1), 0, value(len), None)
+            .push(KEY, point(1), 0, &mut Some(value(len)), None)
             .expect("credit");
         assert_eq!(
             kinds(&out(&mut channel)),
@@ -110,7 +110,7 @@ fn an_offer_names_its_region_only_within_a_read_domain() {
             ..settings(OURS)
         });
         channel
-            .push(KEY, point(1), 0, readable(999), None)
+            .push(KEY, point(1), 0, &mut Some(readable(999)), None)
             .expect("credit");
         let sent = out(&mut channel);
         let Message::Offer(offer) = sent[1].message() else {
@@ -469,7 +469,7 @@ fn an_abort_is_told_and_drops_offers_nobody_can_be_reading() {
     let plain = offered(&mut channel, value(999));
     let leased = offered(&mut channel, readable(999));
     channel
-        .push(KEY, point(2), 0, value(999), None)
+        .push(KEY, point(2), 0, &mut Some(value(999)), None)
         .expect("credit");
     out(&mut channel);
     channel.abort(StepId(1), &status());
@@ -521,8 +521,8 @@ fn a_lost_peer_leaves_nothing_behind() {
     assert_eq!(channel.peer_incarnation(), None);
     assert_eq!(channel.unpark_request(ticket(4, 2)), None);
     assert!((0..16).all(|key| !channel.is_busy_with(KeyId(key)) && !channel.is_called(KeyId(key))));
-    let refused = channel.push(KEY, point(1), 0, value(8), None);
-    assert!(matches!(refused, Err(NoPush::NotUp(_))));
+    let refused = channel.push(KEY, point(1), 0, &mut Some(value(8)), None);
+    assert!(matches!(refused, Err(NoPush::NotUp)));
     let ours = greet(&mut channel, hello_of_theirs());
     assert_eq!(
         (ours.epoch, ours.expected, ours.consumed),

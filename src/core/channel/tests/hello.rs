@@ -52,7 +52,7 @@ fn theirs_comes_first_and_ours_answers() {
         "they have not heard ours"
     );
     channel
-        .push(KEY, point(1), 0, value(8), None)
+        .push(KEY, point(1), 0, &mut Some(value(8)), None)
         .expect("credit");
     assert!(out_to(&mut channel, NOW, 0).is_empty());
     let sent = out(&mut channel);
@@ -137,10 +137,10 @@ fn bytes_that_are_no_message_are_a_violation() {
 fn a_peer_that_restarted_ends_what_was_of_its_former_life() {
     let mut channel = up_knowing_key();
     channel
-        .push(KEY, point(1), 0, value(8), None)
+        .push(KEY, point(1), 0, &mut Some(value(8)), None)
         .expect("credit");
     channel
-        .push(KEY, point(1), 1, readable(999), None)
+        .push(KEY, point(1), 1, &mut Some(readable(999)), None)
         .expect("credit");
     asked(&mut channel, None);
     out(&mut channel);
@@ -196,7 +196,7 @@ fn a_view_of_our_predecessor_is_not_a_view_of_us() {
 fn a_peer_that_has_consumed_more_than_was_sent_lies() {
     let mut channel = up();
     channel
-        .push(KEY, point(1), 0, value(8), None)
+        .push(KEY, point(1), 0, &mut Some(value(8)), None)
         .expect("credit");
     assert_eq!(kinds(&out(&mut channel)), [Kind::Intern, Kind::Push]);
     channel.disconnected();
@@ -264,7 +264,8 @@ fn talk(ours: &mut Channel<Value>, theirs: &mut Channel<Value>) {
 }
 
 fn say(from: &mut Channel<Value>, to: &mut Channel<Value>) {
-    from.push(KEY, point(1), 0, value(8), None).expect("credit");
+    from.push(KEY, point(1), 0, &mut Some(value(8)), None)
+        .expect("credit");
     for sent in out(from) {
         match hear(to, &sent).expect("an honest peer") {
             Heard::Intern { number, .. } => {

@@ -5,7 +5,13 @@ use super::*;
 /// Pushes a value of `key` and acknowledges what went out; what went out.
 fn use_key(channel: &mut Channel<Value>, key: u32) -> Vec<Sent> {
     channel
-        .push(KeyId(key), point(1), 0, value(8), Some(ticket(0, 0)))
+        .push(
+            KeyId(key),
+            point(1),
+            0,
+            &mut Some(value(8)),
+            Some(ticket(0, 0)),
+        )
         .expect("asked for");
     let sent = out(channel);
     let all = channel.counters().frames_sent as u16;
@@ -54,7 +60,7 @@ fn a_number_that_was_not_used_lately_is_given_anew_with_another_generation() {
 fn an_intern_that_finds_the_fabric_full_goes_before_its_first_use() {
     let mut channel = up();
     channel
-        .push(KEY, point(1), 0, value(8), None)
+        .push(KEY, point(1), 0, &mut Some(value(8)), None)
         .expect("credit");
     assert!(out_to(&mut channel, NOW, 0).is_empty());
     assert_eq!(kinds(&out_to(&mut channel, NOW, 1)), [Kind::Intern]);
@@ -119,10 +125,10 @@ fn every_key_in_use_is_known() {
     let mut channel = up();
     interned(&mut channel, ticket(0, 0), KeyId(1));
     channel
-        .push(KeyId(2), point(1), 0, value(8), None)
+        .push(KeyId(2), point(1), 0, &mut Some(value(8)), None)
         .expect("credit");
     channel
-        .push(KeyId(3), point(1), 0, value(999), None)
+        .push(KeyId(3), point(1), 0, &mut Some(value(999)), None)
         .expect("credit");
     channel
         .demand(Demand::new(0, KeyId(4), point(1), 0))
@@ -165,7 +171,7 @@ fn frames_that_a_reconnect_repeats_keep_their_keys() {
     let mut channel = up();
     for key in [2, 3] {
         channel
-            .push(KeyId(key), point(1), 0, value(8), None)
+            .push(KeyId(key), point(1), 0, &mut Some(value(8)), None)
             .expect("credit");
     }
     let request = channel

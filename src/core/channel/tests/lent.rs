@@ -42,7 +42,7 @@ fn heard_back(
 fn a_lease_goes_back_by_the_name_of_the_peers_offer() {
     let mut channel = up();
     channel
-        .push(KEY, point(1), 0, lent(999), None)
+        .push(KEY, point(1), 0, &mut Some(lent(999)), None)
         .expect("credit");
     let sent = out(&mut channel);
     let Message::Offer(offer) = sent[1].message() else {

@@ -98,7 +98,7 @@ impl Pair {
     fn push(&mut self, side: usize, len: usize, key: KeyId) {
         let ordinal = self.sides[side].pushed.len() as u32;
         if self.channels[side]
-            .push(key, point(1), ordinal, value(len), None)
+            .push(key, point(1), ordinal, &mut Some(value(len)), None)
             .is_ok()
         {
             self.sides[side].pushed.push((key, len));

@@ -15,7 +15,7 @@ fn resuming(consumed: u64) -> Hello {
 fn push_three(channel: &mut Channel<Value>) {
     for ordinal in 0..3 {
         channel
-            .push(KEY, point(1), ordinal, value(100), None)
+            .push(KEY, point(1), ordinal, &mut Some(value(100)), None)
             .expect("credit");
     }
 }
@@ -48,7 +48,7 @@ fn frames_posted_and_not_consumed_go_again_before_those_never_posted() {
 fn a_repeated_value_is_whole() {
     let mut channel = up();
     channel
-        .push(KEY, point(1), 7, value(100), Some(ticket(3, 1)))
+        .push(KEY, point(1), 7, &mut Some(value(100)), Some(ticket(3, 1)))
         .expect("asked for");
     let first = out(&mut channel);
     channel.disconnected();
