@@ -21,11 +21,14 @@ mod spsc;
 const SLOTS: usize = 4;
 const PAYLOAD: usize = 256;
 const PIECE: usize = 64;
+/// A body that fills its frame's tail and its slot, and lies in the payload ring too.
+const BODY: usize = 16 + 64 + 40;
 
 /// A lane in loom's memory. The payload is one cell per cache line, so that loom sees who touches which piece.
 struct LoomLane {
     words: Vec<[loom::sync::atomic::AtomicU64; 8]>,
     done: [loom::sync::atomic::AtomicU64; 2],
+    sides: Vec<loom::cell::UnsafeCell<[u8; PIECE]>>,
     payload: Vec<loom::cell::UnsafeCell<[u8; PIECE]>>,
 }
 
@@ -37,11 +40,15 @@ impl LoomLane {
                 .map(|_| std::array::from_fn(|_| zero()))
                 .collect(),
             done: [zero(), zero()],
-            payload: (0..PAYLOAD / PIECE)
-                .map(|_| loom::cell::UnsafeCell::new([0; PIECE]))
-                .collect(),
+            sides: cells(SLOTS),
+            payload: cells(PAYLOAD / PIECE),
         }
     }
+}
+
+fn cells(count: usize) -> Vec<loom::cell::UnsafeCell<[u8; PIECE]>> {
+    let cell = |_| loom::cell::UnsafeCell::new([0; PIECE]);
+    (0..count).map(cell).collect()
 }
 
 // SAFETY: the cells stopped it; loom itself checks that nobody touches one while another does.
@@ -88,6 +95,21 @@ impl Lane for End {
         self.0.done[0].store(progress.slots, Release);
         self.0.done[1].store(progress.payload, Release);
     }
+    unsafe fn write_side(&self, slot: u64, at: usize, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        self.0.sides[slot as usize].with_mut(|cell| {
+            // SAFETY: loom checks that this access is exclusive, which is what the test is about.
+            unsafe { (&mut *cell)[at..at + bytes.len()].copy_from_slice(bytes) };
+        });
+    }
+    unsafe fn read_side(&self, slot: u64, bytes: &mut [u8]) {
+        self.0.sides[slot as usize].with(|cell| {
+            // SAFETY: loom checks that nobody writes meanwhile.
+            unsafe { bytes.copy_from_slice(&(&*cell)[..bytes.len()]) };
+        });
+    }
     unsafe fn write(&self, at: u64, bytes: &[u8]) {
         if bytes.is_empty() {
             return;
@@ -109,7 +131,7 @@ impl Lane for End {
     }
 }
 
-/// Sends `count` frames through one ring in two threads; every `stride`th has a body in the payload ring.
+/// Sends `count` frames through one ring in two threads; every `stride`th has a body, in the slot and in the payload ring.
 fn frame_ring(count: u64, stride: u64, preemptions: Option<usize>) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = preemptions;
@@ -119,7 +141,7 @@ fn frame_ring(count: u64, stride: u64, preemptions: Option<usize>) {
         let mut consumer = ring::Consumer::new(End(lane));
         let sender = loom::thread::spawn(move || {
             for number in 0..count {
-                let body = [number as u8 + 1; 40];
+                let body = [number as u8 + 1; BODY];
                 let body: &[u8] = if number.is_multiple_of(stride) {
                     &body
                 } else {
@@ -139,9 +161,9 @@ fn frame_ring(count: u64, stride: u64, preemptions: Option<usize>) {
             let taken = consumer.take(|frame, body| {
                 assert_eq!(frame.words[2], next, "frames keep their order");
                 if next.is_multiple_of(stride) {
-                    let mut bytes = [0; 40];
+                    let mut bytes = [0; BODY];
                     body.copy_to(&mut bytes);
-                    assert_eq!(bytes, [next as u8 + 1; 40], "a body belongs to its frame");
+                    assert_eq!(bytes, [next as u8 + 1; BODY], "a body belongs to its frame");
                 }
             });
             if taken.expect("both ends are honest").is_some() {

@@ -3,10 +3,10 @@
 //! Knows offsets; nothing of frames' meaning, peers or ports.
 //!
 //! ```text
-//!  0        64              128              128 + 64 N                 128 + 64 N + P, rounded up to a page
-//!  │ (free) │ consumer's    │ N slots        │ P bytes of payload ring  │
-//!           │ line: slots,  │
-//!           │ payload       │
+//!  0        64              128                    128 + 128 N                128 + 128 N + P, rounded up to a page
+//!  │ (free) │ consumer's    │ N slots: a frame and │ P bytes of payload ring  │
+//!           │ line: slots,  │ the side of its body │
+//!           │ payload       │ each                 │
 //! ```
 //!
 //! **Memory that a stranger may write.** Words are only touched as atomics, so a hostile writer yields any value, but
@@ -22,13 +22,15 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::ring::{Lane, Progress};
+use super::ring::{Lane, Progress, SIDE};
 use crate::ground::limits::FRAME_BYTES;
 use crate::wire::frame::{FRAME_WORDS, Frame};
 
 const CONSUMER_LINE: usize = 64;
 const SLOTS: usize = 128;
 const PAGE: usize = 4096;
+/// A frame and the side of its body: two lines, of which a processor fetches the second with the first.
+const SLOT_BYTES: usize = FRAME_BYTES + SIDE;
 
 /// The measures of one direction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,7 +56,7 @@ impl Geometry {
     /// Bytes one direction takes: whole pages, so that unused directions are never touched.
     #[must_use]
     pub const fn lane_bytes(&self) -> usize {
-        (SLOTS + self.slots as usize * FRAME_BYTES + self.payload_bytes as usize)
+        (SLOTS + self.slots as usize * SLOT_BYTES + self.payload_bytes as usize)
             .next_multiple_of(PAGE)
     }
 }
@@ -198,12 +200,35 @@ impl MemoryLane {
     #[inline]
     fn slot_word(&self, slot: u64, word: usize) -> &AtomicU64 {
         let slot = slot as usize & (self.geometry.slots as usize - 1);
-        self.word(SLOTS + slot * FRAME_BYTES + word * 8)
+        self.word(SLOTS + slot * SLOT_BYTES + word * 8)
+    }
+
+    #[inline]
+    const fn side_offset(&self, slot: u64) -> usize {
+        let slot = slot as usize & (self.geometry.slots as usize - 1);
+        SLOTS + slot * SLOT_BYTES + FRAME_BYTES
+    }
+
+    /// Asks for a line, to write to it.
+    #[inline]
+    fn ask_for(&self, offset: usize) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a hint, which reads, writes and faults on nothing, wherever the address leads; a processor that does not
+        // know it takes it for no operation.
+        unsafe {
+            std::arch::asm!(
+                "prefetchw [{}]",
+                in(reg) self.base.as_ptr().wrapping_add(offset),
+                options(nostack, preserves_flags)
+            );
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = offset;
     }
 
     #[inline]
     fn payload_offset(&self) -> usize {
-        SLOTS + self.geometry.slots as usize * FRAME_BYTES
+        SLOTS + self.geometry.slots as usize * SLOT_BYTES
     }
 
     /// Overwrites one word of the lane as a hostile peer could. For tests.
@@ -285,6 +310,33 @@ impl Lane for MemoryLane {
             .store(progress.slots, Ordering::Release);
         self.word(CONSUMER_LINE + 8)
             .store(progress.payload, Ordering::Release);
+    }
+
+    #[inline]
+    fn own(&self, slot: u64, at: u64, len: u64) {
+        self.ask_for(self.side_offset(slot));
+        for line in (0..len).step_by(FRAME_BYTES) {
+            self.ask_for(self.payload_offset() + (at + line) as usize);
+        }
+    }
+
+    #[inline]
+    unsafe fn write_side(&self, slot: u64, at: usize, bytes: &[u8]) {
+        debug_assert!(at + bytes.len() <= SIDE);
+        // SAFETY: by the contract the slot and the bytes of its second line lie within the slots, and those within the
+        // lane.
+        let target = unsafe { self.base.add(self.side_offset(slot) + at) };
+        // SAFETY: as in `write`.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), target.as_ptr(), bytes.len()) };
+    }
+
+    #[inline]
+    unsafe fn read_side(&self, slot: u64, bytes: &mut [u8]) {
+        debug_assert!(bytes.len() <= SIDE);
+        // SAFETY: as in `write_side`.
+        let source = unsafe { self.base.add(self.side_offset(slot)) };
+        // SAFETY: as in `write`, the other way round.
+        unsafe { std::ptr::copy_nonoverlapping(source.as_ptr(), bytes.as_mut_ptr(), bytes.len()) };
     }
 
     #[inline]

@@ -27,7 +27,8 @@ use super::lane::{Backing, Geometry, MemoryLane};
 
 /// Spells `rendezSH` in a hex dump.
 const MAGIC: u64 = u64::from_le_bytes(*b"rendezSH");
-const VERSION: u64 = 1;
+/// Raised when the layout of a lane changes: a slot has two lines since 2.
+const VERSION: u64 = 2;
 const HEADER_BYTES: usize = 4096;
 const SEALS: SealFlags = SealFlags::SHRINK
     .union(SealFlags::GROW)

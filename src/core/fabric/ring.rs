@@ -4,19 +4,19 @@
 //! behind [`Lane`], so that loom checks this very code over its own memory (`tests/loom_rings.rs`).
 //!
 //! ```text
-//!            position p ──► slot p mod N, 64 bytes each                    the consumer's line, written rarely
+//!            position p ──► slot p mod N, two lines each                   the consumer's line, written rarely
 //!  frames    │ p-1 │  p  │ p+1 │ ...                                       │ slots done │ payload done │
 //!              ▲     └ word 0, low half: the stamp p+1; stored last (Release), looked at alone (Acquire)
 //!              └ consumed; holds an old stamp until the producer comes round
 //!
-//!  payload   │ piece │ piece │   skipped   │      what a body has over 16 bytes; pieces start on lines, never wrap
+//!  payload   │ piece │ piece │   skipped   │      what a body has over 80 bytes; pieces start on lines, never wrap
 //! ```
 //!
 //! * A slot is full when its stamp says so. Zeroed memory is never full, and a slot of the lap before holds the stamp
 //!   N less. So a consumer that waits reads one line, and a producer with room reads none that the consumer writes.
-//! * The first 16 bytes of a body lie in the frame's tail, and what it has beyond them in the payload ring: so 64 bytes
-//!   of elements with their one dimension take two cache lines, and not three. Neither place is ever looked at for a
-//!   stamp.
+//! * The first 16 bytes of a body lie in the frame's tail, the next 64 beside the frame in the slot, and what it has
+//!   beyond them in the payload ring: so 64 bytes of elements with their one dimension take two cache lines, and move no
+//!   cursor. None of these places is ever looked at for a stamp.
 //! * Where a body lies is not said: both ends compute the same cursor from the same lengths. A length is an
 //!   allegation, checked against the ring's bound before it moves the cursor. A producer that lies about lengths puts
 //!   its own bodies out of place; it cannot make the consumer read outside the payload ring.
@@ -31,6 +31,15 @@ use crate::wire::frame::{FRAME_WORDS, Frame, INLINE_BODY_MAX};
 
 /// Pieces of the payload ring start and end on cache lines, so that two bodies never share one.
 pub const PIECE_ALIGN: u64 = 64;
+
+/// Bytes of a body that lie in its slot, beside the frame.
+pub const SIDE: usize = 64;
+
+/// The longest piece of the payload ring whose lines are asked for ahead: more of them at once gained nothing.
+const OWNED_MAX: u64 = 512;
+
+/// The longest body that lies in its slot, and takes nothing of the payload ring.
+const IN_SLOT_MAX: usize = INLINE_BODY_MAX + SIDE;
 
 /// The frame's word 0 without the stamp.
 const STAMP_MASK: u64 = 0xffff_ffff;
@@ -74,6 +83,24 @@ pub trait Lane {
     fn progress(&self) -> Progress;
     /// Tells the consumer's progress, Release.
     fn set_progress(&self, progress: Progress);
+    /// Copies `bytes` into the second line of a slot, from its byte `at` on.
+    ///
+    /// # Safety
+    /// `slot` is below [`Lane::slot_count`] and `at + bytes.len()` at most [`SIDE`]; the caller is the ring's one
+    /// producer, and by the progress that the consumer last told, it no longer reads that slot.
+    unsafe fn write_side(&self, slot: u64, at: usize, bytes: &[u8]);
+    /// Copies the beginning of the second line of a slot into `bytes`.
+    ///
+    /// # Safety
+    /// `slot` is below [`Lane::slot_count`] and `bytes.len()` at most [`SIDE`]; the caller is the ring's one consumer,
+    /// which saw the slot's frame published and has not yet told that it is done with it.
+    unsafe fn read_side(&self, slot: u64, bytes: &mut [u8]);
+    /// Asks for the lines that the next body of the same length will be written to: the second line of `slot`, and
+    /// `len` bytes of the payload ring at `at`. The consumer has read them a lap ago, and to take them from its cache
+    /// while the body is written is what a post waits for longest. It changes nothing.
+    fn own(&self, slot: u64, at: u64, len: u64) {
+        let _ = (slot, at, len);
+    }
     /// Copies `bytes` into the payload ring at `at`.
     ///
     /// # Safety
@@ -202,22 +229,35 @@ impl<L: Lane> Producer<L> {
             len <= body_max(self.lane.payload_len()),
             "the port checks lengths"
         );
-        let beside = (len - INLINE_BODY_MAX) as u64;
-        let (offset, cursor) = place(self.cursor, beside, self.lane.payload_len());
+        let piece = len.saturating_sub(IN_SLOT_MAX) as u64;
+        let (offset, cursor) = place(self.cursor, piece, self.lane.payload_len());
         self.make_room(cursor, reserve)?;
-        let in_tail = body[0].len().min(INLINE_BODY_MAX);
-        let (first, rest) = body[0].split_at(in_tail);
-        let (second, last) = body[1].split_at(INLINE_BODY_MAX - in_tail);
-        if !rest.is_empty() {
-            // SAFETY: `place` keeps `offset + beside` within the payload ring, and `rest` is no longer than that.
-            // `&mut self` makes this the only producer. `make_room` compared the end of this piece with the consumer's
-            // told progress: the piece is either never used or already given up.
-            unsafe { self.lane.write(offset, rest) };
+        let (in_tail, beside) = split(body, INLINE_BODY_MAX);
+        let (side, rest) = split(beside, SIDE);
+        let slot = self.head & (self.lane.slot_count() - 1);
+        if !side[0].is_empty() {
+            // SAFETY: the slot is masked, and `split` keeps both parts of `side` within `SIDE` bytes. `&mut self` makes
+            // this the only producer. `make_room` compared the slot with the consumer's told progress: it is either
+            // never used or already given up.
+            unsafe { self.lane.write_side(slot, 0, side[0]) };
         }
-        // SAFETY: as above; `rest` and `last` together are `beside` long, and this one starts where the first ended.
-        unsafe { self.lane.write(offset + rest.len() as u64, last) };
-        self.put(&with_tail(frame, [first, second]));
+        // SAFETY: as above; this part starts where the first ended.
+        unsafe { self.lane.write_side(slot, side[0].len(), side[1]) };
+        if piece > 0 {
+            // SAFETY: `place` keeps `offset + piece` within the payload ring, and both parts of `rest` together are
+            // `piece` long. `&mut self` makes this the only producer. `make_room` compared the end of this piece with
+            // the consumer's told progress: the piece is either never used or already given up.
+            unsafe { self.lane.write(offset, rest[0]) };
+            // SAFETY: as above; this part starts where the first ended.
+            unsafe { self.lane.write(offset + rest[0].len() as u64, rest[1]) };
+        }
+        self.put(&with_tail(frame, in_tail));
         self.cursor = cursor;
+        if piece <= OWNED_MAX {
+            let (offset, _) = place(cursor, piece, self.lane.payload_len());
+            let slot = self.head & (self.lane.slot_count() - 1);
+            self.lane.own(slot, offset, piece);
+        }
         Ok(())
     }
 
@@ -271,6 +311,14 @@ impl<L: Lane> Producer<L> {
         self.seen = told;
         Ok(())
     }
+}
+
+/// A body in two slices, cut after `at` bytes, or at its end.
+#[inline]
+fn split(body: [&[u8]; 2], at: usize) -> ([&[u8]; 2], [&[u8]; 2]) {
+    let (first, rest) = body[0].split_at(at.min(body[0].len()));
+    let (second, last) = body[1].split_at((at - first.len()).min(body[1].len()));
+    ([first, second], [rest, last])
 }
 
 /// `frame` with the body in its tail.
@@ -353,8 +401,8 @@ impl<L: Lane> Consumer<L> {
             if len > body_max(self.lane.payload_len()) {
                 return Err(Corrupt);
             }
-            let beside = (len - INLINE_BODY_MAX) as u64;
-            (offset, self.cursor) = place(self.cursor, beside, self.lane.payload_len());
+            let piece = len.saturating_sub(IN_SLOT_MAX) as u64;
+            (offset, self.cursor) = place(self.cursor, piece, self.lane.payload_len());
         }
         self.tail += 1;
         let tail = frame.tail();
@@ -366,6 +414,7 @@ impl<L: Lane> Consumer<L> {
             Body {
                 lane: &self.lane,
                 tail,
+                slot,
                 offset,
                 len,
             },
@@ -427,6 +476,7 @@ impl<L: Lane> Consumer<L> {
 pub struct Body<'a, L> {
     lane: &'a L,
     tail: [u8; INLINE_BODY_MAX],
+    slot: u64,
     offset: u64,
     len: usize,
 }
@@ -467,10 +517,16 @@ impl<L: Lane> Body<'_, L> {
         } else {
             let (first, rest) = bytes.split_at_mut(INLINE_BODY_MAX);
             first.copy_from_slice(&self.tail);
-            // SAFETY: `take` checked the length against `body_max` and `place` kept the piece within the ring. A
-            // `Body` lives only inside `Consumer::take`, which borrows the one consumer mutably, has seen the frame's
-            // stamp with Acquire, and tells its progress only after `handle` has returned.
-            unsafe { self.lane.read(self.offset, rest) };
+            let (side, piece) = rest.split_at_mut(rest.len().min(SIDE));
+            // SAFETY: `take` masked the slot, and `side` is at most `SIDE` long. A `Body` lives only inside
+            // `Consumer::take`, which borrows the one consumer mutably, has seen the frame's stamp with Acquire, and
+            // tells its progress only after `handle` has returned.
+            unsafe { self.lane.read_side(self.slot, side) };
+            if !piece.is_empty() {
+                // SAFETY: as above; `take` checked the length against `body_max` and `place` kept the piece within the
+                // ring.
+                unsafe { self.lane.read(self.offset, piece) };
+            }
         }
     }
 }

@@ -421,7 +421,7 @@ impl Shard {
         done
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn call_task(&mut self, task: TaskId, event: TaskEvent) {
         let Some(mut body) = self.tasks.at_mut(task).and_then(Option::take) else {
             return;

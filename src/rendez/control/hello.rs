@@ -15,7 +15,7 @@ use super::owner::Owner;
 use super::peer::{PeerHello, PeerLimits, PollPolicy};
 
 /// The version of everything spoken after the hello. A peer of another one is refused.
-pub const PROTOCOL_VERSION: u32 = 5;
+pub const PROTOCOL_VERSION: u32 = 6;
 
 /// The reasons a greeting ends with, this room's and its handlers'. A reason from the wire is one of them or counts as
 /// `PEER_REFUSED`.

@@ -9,7 +9,11 @@ fn measures_have_bounds() {
         payload_bytes: 4096,
     };
     assert!(good.is_valid());
-    assert_eq!(good.lane_bytes(), 2 * PAGE);
+    // 128 bytes before the slots, 128 for each of the eight, and the payload ring.
+    assert_eq!(
+        good.lane_bytes(),
+        (128 + 8 * 128 + 4096_usize).next_multiple_of(PAGE)
+    );
     for (slots, payload_bytes) in [
         (7, 4096),
         (4, 4096),

@@ -68,12 +68,12 @@ fn a_body_begins_in_its_frame_and_comes_whole_wherever_it_was_cut() {
             producer
                 .post(&frame(7, len), [lead, data], Reserve::default())
                 .expect("room");
-            let beside = len.saturating_sub(INLINE_BODY_MAX) as u64;
+            let beside = len.saturating_sub(INLINE_BODY_MAX + SIDE) as u64;
             if before % PAYLOAD + beside.next_multiple_of(64) <= PAYLOAD {
                 assert_eq!(
                     producer.cursor - before,
                     beside.next_multiple_of(64),
-                    "{len} bytes: what the tail takes costs no line beside it"
+                    "{len} bytes: what the slot takes costs nothing of the payload ring"
                 );
             }
             let taken = consumer.take(|frame, body| {
