@@ -129,17 +129,20 @@ impl<V: Payload> Channel<V> {
         tail: &'a [u8; INLINE_BODY_MAX],
         body: &'a [u8],
     ) -> Result<Heard<'a, V>, Violation> {
-        if frame.kind() != Kind::Push as u8 {
-            return self.handle_other(now, frame, tail, body);
+        const PUSH: u8 = Kind::Push as u8;
+        const OFFER: u8 = Kind::Offer as u8;
+        match frame.kind() {
+            PUSH => self.handle_push(now, frame, tail, body).map(Heard::Push),
+            OFFER => self.handle_offer(now, frame, tail, body).map(Heard::Offer),
+            _ => self.handle_other(now, frame, tail, body),
         }
-        self.handle_push(now, frame, tail, body).map(Heard::Push)
     }
 
     /// As [`Channel::handle_frame`], for a frame that is known to be a push.
     ///
     /// # Errors
     /// As [`Channel::handle_frame`].
-    #[inline]
+    #[inline(always)]
     pub fn handle_push<'a>(
         &mut self,
         now: Nanos,
@@ -172,6 +175,22 @@ impl<V: Payload> Channel<V> {
         })
     }
 
+    /// As [`Channel::handle_frame`], for a frame that is known to be an offer.
+    ///
+    /// # Errors
+    /// As [`Channel::handle_frame`].
+    pub fn handle_offer(
+        &mut self,
+        now: Nanos,
+        frame: &Frame,
+        tail: &[u8; INLINE_BODY_MAX],
+        body: &[u8],
+    ) -> Result<OfferHeard, Violation> {
+        let offer = Offer::parse(frame, tail, body)?;
+        self.count_frame(now, frame, false)?;
+        self.take_offer(&offer)
+    }
+
     /// A frame that brings no value.
     fn handle_other<'a>(
         &mut self,
@@ -189,7 +208,7 @@ impl<V: Payload> Channel<V> {
     }
 
     /// What a frame says of ours, and that it came.
-    #[inline]
+    #[inline(always)]
     fn count_frame(&mut self, now: Nanos, frame: &Frame, is_credit: bool) -> Result<(), Violation> {
         if self.session.state() != State::Up {
             return Err(Violation::BeforeHello);
@@ -277,7 +296,6 @@ impl<V: Payload> Channel<V> {
 
     fn handle_message<'a>(&mut self, message: &Message<'a>) -> Result<Heard<'a, V>, Violation> {
         Ok(match *message {
-            Message::Offer(offer) => return self.handle_offer(&offer),
             Message::Request(request) => return self.handle_request(&request),
             Message::Cancel(request) => Heard::Cancel {
                 request,
@@ -298,7 +316,9 @@ impl<V: Payload> Channel<V> {
             Message::Abort(step, status) => Heard::Abort { step, status },
             Message::Bye => Heard::Bye,
             Message::Finish(step) => Heard::Finish(step),
-            Message::Credit | Message::Push(_) | Message::Hello(_) => Heard::Nothing,
+            Message::Credit | Message::Push(_) | Message::Offer(_) | Message::Hello(_) => {
+                Heard::Nothing
+            }
         })
     }
 
@@ -307,7 +327,8 @@ impl<V: Payload> Channel<V> {
         Heard::Nothing
     }
 
-    fn handle_offer(&mut self, offer: &Offer) -> Result<Heard<'static, V>, Violation> {
+    #[inline]
+    fn take_offer(&mut self, offer: &Offer) -> Result<OfferHeard, Violation> {
         let key = self
             .learned
             .key(offer.subject.key)
@@ -325,7 +346,7 @@ impl<V: Payload> Channel<V> {
             }
             Some(request) => demand = self.answered(request),
         }
-        Ok(Heard::Offer(OfferHeard {
+        Ok(OfferHeard {
             key,
             point: offer.subject.point,
             ordinal: offer.subject.ordinal,
@@ -338,7 +359,7 @@ impl<V: Payload> Channel<V> {
             lent,
             demand,
             stamp: offer.stamp,
-        }))
+        })
     }
 
     fn judge_lent(&mut self, offer: Ticket, size: u64) -> Result<Option<Lent>, Violation> {

@@ -228,7 +228,7 @@ impl<W: Copy> Records<W> {
     }
 
     /// The record that its key used last, if that is the slot's.
-    #[inline]
+    #[inline(always)]
     pub(super) fn last(&mut self, slot: &Slot) -> Option<(u32, &mut Record<W>)> {
         let last = self.of_keys.get(slot.key.0 as usize)?.last;
         let record = self.slab.at_mut(last)?;

@@ -107,10 +107,28 @@ impl Core {
                 Err(violation) => self.violated(link, violation),
             };
         }
-        match entry.channel.handle_frame(self.now, frame, &tail, body) {
-            Ok(heard) => self.heard_other(link, heard),
-            Err(violation) => self.violated(link, violation),
+        self.heard_no_push(link, frame, body);
+    }
+
+    #[inline(never)]
+    fn heard_no_push(&mut self, link: LinkId, frame: &Frame, body: &[u8]) {
+        let Some(entry) = self.links.at_mut(link) else {
+            return;
+        };
+        let tail = frame.tail();
+        if frame.kind() == Kind::Offer as u8 {
+            match entry.channel.handle_offer(self.now, frame, &tail, body) {
+                Ok(offer) => self.heard_offer(link, &offer),
+                Err(violation) => return self.violated(link, violation),
+            }
+        } else {
+            match entry.channel.handle_frame(self.now, frame, &tail, body) {
+                Ok(heard) => self.heard_other(link, heard),
+                Err(violation) => return self.violated(link, violation),
+            }
         }
+        self.weigh(link);
+        self.watch_link(link);
     }
 
     #[inline]
@@ -309,8 +327,6 @@ impl Core {
                 self.peer_lost(peer, &status);
             }
         }
-        self.weigh(link);
-        self.watch_link(link);
     }
 
     fn heard_offer(&mut self, link: LinkId, offer: &OfferHeard) {
