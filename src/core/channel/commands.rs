@@ -336,7 +336,7 @@ impl<V: Payload> Channel<V> {
             lent,
         } = self.offers.put(key, &subject, value, peer, shows)?;
         self.counters.sent_back += u64::from(lent.is_some());
-        self.queue(&Message::Offer(Offer {
+        let offer = Offer {
             subject,
             meta,
             is_dead,
@@ -346,7 +346,10 @@ impl<V: Payload> Channel<V> {
             region,
             lent,
             stamp: 0,
-        }));
+        };
+        let (frame, body) = offer.emit();
+        let load = (!frame.body_is_inline()).then_some(Load::Fields(body));
+        self.stream.push(frame, load);
         Ok(())
     }
 

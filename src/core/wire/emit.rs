@@ -82,7 +82,7 @@ impl<'a> Message<'a> {
         let mut body = Body::new();
         let frame = match self {
             Self::Push(push) => return push.emit(),
-            Self::Offer(offer) => offer.head(&mut body),
+            Self::Offer(offer) => return offer.emit(),
             Self::Request(request) => request.head(&mut body),
             Self::Cancel(ticket) => head(Kind::Cancel, ticket.packed()),
             Self::Cancelled(ticket) => head(Kind::Cancelled, ticket.packed()),
@@ -265,6 +265,16 @@ impl Body {
 }
 
 impl Offer {
+    /// As [`Message::emit`], without the detour.
+    #[inline]
+    #[must_use]
+    pub fn emit(&self) -> (Frame, Body) {
+        let mut body = Body::new();
+        let frame = self.head(&mut body);
+        (finish(frame, &body, &[]), body)
+    }
+
+    #[inline]
     fn head(&self, body: &mut Body) -> Frame {
         body.put_u32(self.offer.packed());
         body.put_u32(self.request.map_or(0, Ticket::packed));
