@@ -123,7 +123,7 @@ step_nemesis() {
     fi
     ip netns del "$probe"
     cargo build --locked --quiet
-    RENDEZ="$PWD/target/debug/rendez" SEED="${NEMESIS_SEED:-1}" scripts/nemesis.sh "${NEMESIS_SECONDS:-30}"
+    NEMESIS="$PWD/target/debug/rendez-nemesis" SEED="${NEMESIS_SEED:-1}" scripts/nemesis.sh "${NEMESIS_SECONDS:-30}"
 }
 
 # Real queue pairs in a guest that QEMU emulates, some six minutes. What cannot be had here, or does not come to its end

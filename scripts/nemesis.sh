@@ -9,7 +9,7 @@
 #   scripts/nemesis.sh [SECONDS]              30 by default; builds the release program first
 #   SEED=7 scripts/nemesis.sh                 the same faults in the same order
 #   DETECTION=1000 scripts/nemesis.sh         with another failure_detection, in milliseconds
-#   RENDEZ=path/to/rendez scripts/nemesis.sh
+#   NEMESIS=path/to/rendez-nemesis scripts/nemesis.sh
 #   KEEP=folder scripts/nemesis.sh            copies histories and logs there, whatever they show
 # The clock of the day is one for a whole machine, so it is moved in what a task's own C library says of it: by a small
 # library that is loaded before it, where there is a C compiler. The clock that engines read cannot jump while they run,
@@ -22,10 +22,10 @@ seed="${SEED:-$((RANDOM * 32768 + RANDOM))}"
 RANDOM=$((seed % 32768))
 detection_ms="${DETECTION:-300}"
 
-rendez="${RENDEZ:-}"
-if [ -z "$rendez" ]; then
+nemesis="${NEMESIS:-}"
+if [ -z "$nemesis" ]; then
     cargo build --release --locked --quiet
-    rendez="$PWD/target/release/rendez"
+    nemesis="$PWD/target/release/rendez-nemesis"
 fi
 
 id="nm$$"
@@ -195,7 +195,7 @@ start_task() {
     local day=()
     [ ! -e "$work/day.so" ] || day=(LD_PRELOAD="$work/day.so" NEMESIS_DAY="$work/day-$task")
     (exec ip netns exec "$id-${hosts[task]}" env RENDEZ_LOG="${RENDEZ_LOG:-rendez=info}" \
-        unshare "${clock[@]}" --fork --kill-child env "${day[@]}" "$rendez" nemesis-peer \
+        unshare "${clock[@]}" --fork --kill-child env "${day[@]}" "$nemesis" peer \
         --config "$work/cluster.toml" --cluster-secret-file "$work/secret" --job n --task "$task" \
         --listen "0.0.0.0:${ports[task]}" --life "$life" --lives "$work/lives" \
         --history "$work/task-$task-$life.history" >"$work/task-$task-$life.log" 2>&1) &
@@ -362,6 +362,6 @@ kill "$sampler"
 wait "$sampler" 2>/dev/null || true
 sampler=
 # Both arenas of a task, full: what runs beside them is small.
-"$rendez" nemesis-check --failure-detection "${detection_ms}ms" --resident-max-kib $((2 * 128 * 1024)) --descriptors-max 200 \
+"$nemesis" check --failure-detection "${detection_ms}ms" --resident-max-kib $((2 * 128 * 1024)) --descriptors-max 200 \
     --logs "$work"/task-*.log -- "$work"/*.history || fail "the judge found what should not be"
 say "passed (SEED=$seed)"

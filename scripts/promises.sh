@@ -16,7 +16,7 @@ say() { printf '\n== %s\n' "$*"; }
 what_seeing_costs() {
     local turn
     cp "$rendez" target/rendez-seen
-    cargo build --release --locked --quiet --no-default-features --features verbs
+    cargo build --release --locked --quiet -p rendez-cli --no-default-features --features verbs
     cp "$rendez" target/rendez-unseen
     cargo build --release --locked --quiet
     for turn in 1 2 3; do

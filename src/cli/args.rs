@@ -173,12 +173,6 @@ pub enum Command {
     /// The far side of a measurement.
     #[command(name = super::workload::PEER_COMMAND, hide = true)]
     BenchPeer(BenchPeerArgs),
-    /// A task of a cluster whose world is broken.
-    #[command(name = super::nemesis::PEER_COMMAND, hide = true)]
-    NemesisPeer(super::nemesis::NemesisPeerArgs),
-    /// The judge of what such tasks saw.
-    #[command(name = super::nemesis::CHECK_COMMAND, hide = true)]
-    NemesisCheck(super::nemesis::NemesisCheckArgs),
 }
 
 /// Options of `demo`.

@@ -33,11 +33,10 @@ pub mod error;
 mod exchange;
 pub mod exits;
 pub mod histogram;
-mod logs;
+pub mod logs;
 pub mod machine;
 pub mod man;
 mod meeting;
-pub mod nemesis;
 pub mod npy;
 mod observer;
 pub mod page;
@@ -153,8 +152,6 @@ fn dispatch(cli: &Cli, terminal: &mut Terminal) -> Result<(), CliError> {
             bench::run(args, &mut workload::Engines::of(args)?, terminal).map(|_| ())
         }
         Command::BenchPeer(args) => workload::serve(args),
-        Command::NemesisPeer(args) => nemesis::peer(args),
-        Command::NemesisCheck(args) => nemesis::check(args, terminal),
         Command::BaselinePeer(args) => {
             baseline::serve(args.parent, args.core, args.shared_core, args.tcp)
         }
@@ -162,12 +159,10 @@ fn dispatch(cli: &Cli, terminal: &mut Terminal) -> Result<(), CliError> {
 }
 
 /// Subcommands that the program runs itself under.
-const HIDDEN: [&str; 6] = [
+const HIDDEN: [&str; 4] = [
     demo::pair::PEER_COMMAND,
     baseline::PEER_COMMAND,
     workload::PEER_COMMAND,
-    nemesis::PEER_COMMAND,
-    nemesis::CHECK_COMMAND,
     train::worker::WORKER_COMMAND,
 ];
 

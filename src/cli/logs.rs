@@ -9,7 +9,8 @@ mod limited;
 use std::ffi::OsString;
 use std::io::Write;
 
-use tracing_subscriber::filter::{LevelFilter, Targets};
+pub use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
@@ -21,7 +22,7 @@ use limited::Limited;
 const VARIABLE: &str = "RENDEZ_LOG";
 
 /// Begins to log; `usual` is the level if none is set. A logger that is set already stays.
-pub(super) fn begin(usual: LevelFilter, format: LogFormat) {
+pub fn begin(usual: LevelFilter, format: LogFormat) {
     let usual = Targets::new().with_target("rendez", usual);
     let asked = std::env::var(VARIABLE).ok().filter(|text| !text.is_empty());
     let parsed = asked.as_deref().map(str::parse::<Targets>);

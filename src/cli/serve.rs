@@ -102,10 +102,10 @@ fn dumped(engine: &Engine) -> String {
 
 /// Starts the task that settings and surroundings describe. `patience` replaces the usual wait for peers: a wait for an
 /// absent one is then ended by the dial, which knows why.
-pub(super) fn start(
-    settings: &SettingArgs,
-    patience: Duration,
-) -> Result<(Server, Resolved), CliError> {
+///
+/// # Errors
+/// What is wrong with the settings or the surroundings; what the server says.
+pub fn start(settings: &SettingArgs, patience: Duration) -> Result<(Server, Resolved), CliError> {
     start_with(settings, patience, Services::new())
 }
 
@@ -129,7 +129,10 @@ pub(super) fn start_with(
 }
 
 /// Interrupts, requests to end and SIGUSR1, one message each.
-pub(super) fn signals() -> Result<std::sync::mpsc::Receiver<i32>, CliError> {
+///
+/// # Errors
+/// `CONTROL_SYSTEM` if the system gives no handler or no thread.
+pub fn signals() -> Result<std::sync::mpsc::Receiver<i32>, CliError> {
     let failed = |error: std::io::Error| {
         CliError::failure(
             "CONTROL_SYSTEM",

@@ -123,6 +123,8 @@ const TABLE: &[(&str, &[&str])] = &[
     // Floor 8, and the root, which only lists the rooms.
     ("cli", &["*"]),
     ("capi", &["*"]),
+    // Floor 9.
+    ("nemesis", &["*"]),
     ("lib", &["*"]),
 ];
 

@@ -22,71 +22,92 @@ mod story;
 mod value;
 
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, Parser};
+use rendez_cli::args::LogFormat;
+use rendez_cli::error::CliError;
+use rendez_cli::logs::{self, LevelFilter};
+use rendez_cli::report::lay_out;
+use rendez_cli::settings::SettingArgs;
+use rendez_cli::terminal::Terminal;
+use rendez_cli::units;
 
-use super::error::CliError;
-use super::report::lay_out;
-use super::settings::SettingArgs;
-use super::terminal::Terminal;
-use super::units;
-
-pub use peer::run as peer;
-
-/// The hidden subcommand of a task.
-pub const PEER_COMMAND: &str = "nemesis-peer";
-/// The hidden subcommand of the judge.
-pub const CHECK_COMMAND: &str = "nemesis-check";
+/// Tasks under injected faults, and the judge of what they saw: for `scripts/nemesis.sh`.
+#[derive(Parser, Debug)]
+#[command(name = "rendez-nemesis", version)]
+enum Command {
+    /// A task of a cluster whose world is broken.
+    Peer(PeerArgs),
+    /// The judge of what such tasks saw.
+    Check(CheckArgs),
+}
 
 /// Options of a task.
 #[derive(Args, Clone, PartialEq, Debug)]
-pub struct NemesisPeerArgs {
+struct PeerArgs {
     /// Which life of the task this is.
     #[arg(long)]
-    pub life: u32,
+    life: u32,
     /// The file with the lives of all tasks, in their order.
     #[arg(long)]
-    pub lives: PathBuf,
+    lives: PathBuf,
     /// The file for the history of this life.
     #[arg(long)]
-    pub history: PathBuf,
+    history: PathBuf,
     /// The settings.
     #[command(flatten)]
-    pub settings: SettingArgs,
+    settings: SettingArgs,
 }
 
 /// Options of the judge.
 #[derive(Args, Clone, PartialEq, Debug)]
-pub struct NemesisCheckArgs {
+struct CheckArgs {
     /// Histories: one of each life of each task, and that of the faults.
     #[arg(required = true)]
-    pub histories: Vec<PathBuf>,
+    histories: Vec<PathBuf>,
     /// The setting that the tasks ran with.
     #[arg(long, value_parser = units::positive_duration)]
-    pub failure_detection: Duration,
+    failure_detection: Duration,
     /// The logs of the tasks, named `task-<index>-<life>.log`.
     #[arg(long, num_args = 1..)]
-    pub logs: Vec<PathBuf>,
+    logs: Vec<PathBuf>,
     /// How late a receive may end after its own deadline.
     #[arg(long, value_parser = units::positive_duration, default_value = "500ms")]
-    pub slack: Duration,
+    slack: Duration,
     /// How long after a fault everything works again.
     #[arg(long, value_parser = units::positive_duration, default_value = "3s")]
-    pub settle: Duration,
+    settle: Duration,
     /// The most memory a task may hold, in KiB.
     #[arg(long)]
-    pub resident_max_kib: u64,
+    resident_max_kib: u64,
     /// The most descriptors a task may hold.
     #[arg(long)]
-    pub descriptors_max: u64,
+    descriptors_max: u64,
+}
+
+fn main() -> ExitCode {
+    let command = Command::parse();
+    logs::begin(LevelFilter::WARN, LogFormat::Text);
+    let outcome = match &command {
+        Command::Peer(args) => peer::run(args),
+        Command::Check(args) => check(args, &mut Terminal::standard()),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            error.exit().into()
+        }
+    }
 }
 
 /// Reads the histories and says what they show.
 ///
 /// # Errors
 /// `NEMESIS_FOUND` if anything is not as promised; `FILE_UNREADABLE`, or a history that is none.
-pub fn check(args: &NemesisCheckArgs, terminal: &mut Terminal) -> Result<(), CliError> {
+fn check(args: &CheckArgs, terminal: &mut Terminal) -> Result<(), CliError> {
     let mut story = story::Story::default();
     for path in &args.histories {
         story.read(&path.display().to_string(), &read(path)?)?;

@@ -11,19 +11,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use super::NemesisPeerArgs;
+use super::PeerArgs;
 use super::history::{Claim, Event, Lane, Log, now_ns};
 use super::scope::{
     FLOOD_LEFT_NS, FLOOD_NS, FLOOD_SENT_NS, FLOOD_SLOT, FLOOD_TAKEN_NS, Kind, SLOT_NS, Scope,
     WATCH_SLOT, mixed,
 };
 use super::value::{self, Label};
-use crate::error::CliError;
-use crate::serve;
 use rendez::engine::Engine;
 use rendez::ground::{Code, DType, Key, Status, StepId, TaskName, catalogue};
 use rendez::mail::Received;
 use rendez::trace::Path;
+use rendez_cli::error::CliError;
+use rendez_cli::serve;
 
 /// How long a receive waits: longer than any delay of a machine that is whole.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -71,7 +71,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 /// What is wrong with the settings or the files.
-pub fn run(args: &NemesisPeerArgs) -> Result<(), CliError> {
+pub(super) fn run(args: &PeerArgs) -> Result<(), CliError> {
     let signals = serve::signals()?;
     let log = Log::create(&args.history).map_err(|error| {
         let message = format!("cannot make {}: {error}", args.history.display());

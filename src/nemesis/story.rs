@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::history::{Claim, Event, Lane};
 use super::scope::Kind;
-use crate::error::CliError;
+use rendez_cli::error::CliError;
 
 /// What an engine says of a peer that is there again as another.
 const RETURNED: &str = "a peer has returned in another life";
