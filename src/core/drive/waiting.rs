@@ -109,12 +109,50 @@ impl Turn<'_> {
     /// must be left to its own thread before.
     #[inline]
     pub fn receive(
-        mut self,
+        self,
         key: &Key,
         step: StepId,
         deadline: Nanos,
         spare: impl FnOnce() -> Arc<WaitCell<Handed>>,
     ) -> shard::Led {
+        let drive = self.drive;
+        match self.receive_until(key, step, deadline, &Until::NEVER, spare) {
+            Ok(led) => led,
+            Err(cell) => {
+                let outcome = drive.wait(&cell, None);
+                shard::Led {
+                    outcome: outcome.unwrap_or_else(|| Err(drive.mailbox.end())),
+                    waking: cell.woke().unwrap_or(0),
+                }
+            }
+        }
+    }
+
+    /// The same for at most `patience`.
+    ///
+    /// # Errors
+    /// The cell that the outcome will be in: the receive goes on, and somebody must wait for it.
+    #[inline]
+    pub fn receive_for(
+        self,
+        key: &Key,
+        step: StepId,
+        deadline: Nanos,
+        patience: Duration,
+        spare: impl FnOnce() -> Arc<WaitCell<Handed>>,
+    ) -> Result<shard::Led, Arc<WaitCell<Handed>>> {
+        self.receive_until(key, step, deadline, &Until::new(Some(patience)), spare)
+    }
+
+    #[inline]
+    fn receive_until(
+        mut self,
+        key: &Key,
+        step: StepId,
+        deadline: Nanos,
+        until: &Until,
+        spare: impl FnOnce() -> Arc<WaitCell<Handed>>,
+    ) -> Result<shard::Led, Arc<WaitCell<Handed>>> {
         let drive = self.drive;
         let led = self.with(|seat| {
             let mut place = None;
@@ -123,7 +161,7 @@ impl Turn<'_> {
                 if let Some(outcome) = shard.take_led() {
                     return Led::Here(outcome);
                 }
-                drive.lead(shard, &Until::NEVER, Shard::take_led)
+                drive.lead(shard, until, Shard::take_led)
             });
             let led = led.unwrap_or(Led::Over);
             seat.is_over |= matches!(led, Led::Over);
@@ -143,18 +181,12 @@ impl Turn<'_> {
         });
         drop(self);
         match led {
-            Some(Ok(outcome)) => outcome,
-            Some(Err(Some(cell))) => {
-                let outcome = drive.wait(&cell, None);
-                shard::Led {
-                    outcome: outcome.unwrap_or_else(|| Err(drive.mailbox.end())),
-                    waking: cell.woke().unwrap_or(0),
-                }
-            }
-            Some(Err(None)) | None => shard::Led {
+            Some(Ok(outcome)) => Ok(outcome),
+            Some(Err(Some(cell))) => Err(cell),
+            Some(Err(None)) | None => Ok(shard::Led {
                 outcome: Err(drive.mailbox.end()),
                 waking: 0,
-            },
+            }),
         }
     }
 

@@ -1,5 +1,7 @@
 //! Receives of application threads: a future for any runtime, and a blocking wait.
 
+mod slices;
+
 use std::cell::RefCell;
 use std::future::Future;
 use std::pin::Pin;
@@ -159,11 +161,16 @@ impl Recv {
                 path: handed.received.path,
             }),
             Err(status) => {
-                let mailbox = self.engine.reach(&self.key).mailbox;
-                mailbox.cancel(Cancel::Unread(handed));
+                self.unread(handed);
                 Err(status)
             }
         }
+    }
+
+    /// A value that was handed over, and not read, goes back to the front of its key.
+    fn unread(&self, handed: Handed) {
+        let mailbox = self.engine.reach(&self.key).mailbox;
+        mailbox.cancel(Cancel::Unread(handed));
     }
 
     #[inline]
@@ -315,6 +322,13 @@ impl Future for Recv {
     type Output = Result<Received, Status>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let polled = self.poll_handed(context);
+        polled.map_ok(|handed| handed.received)
+    }
+}
+
+impl Recv {
+    fn poll_handed(&mut self, context: &mut Context<'_>) -> Poll<Result<Handed, Status>> {
         let is_new = matches!(self.state, State::New);
         if let Err(status) = self.begin() {
             return Poll::Ready(Err(status));
@@ -330,7 +344,7 @@ impl Future for Recv {
             Poll::Ready(outcome) => {
                 self.engine.woke(&self.key, cell.woke().unwrap_or(0));
                 self.recycle();
-                Poll::Ready(outcome.map(|handed| handed.received))
+                Poll::Ready(outcome)
             }
             Poll::Pending => {
                 shard.summon();
@@ -341,7 +355,7 @@ impl Future for Recv {
                 if !self.hook.poll(context) {
                     return Poll::Pending;
                 }
-                Poll::Ready(self.cancel(cell).map(|handed| handed.received))
+                Poll::Ready(self.cancel(cell))
             }
         }
     }
