@@ -24,6 +24,20 @@ pub struct CEngine {
 }
 
 impl CEngine {
+    /// A handle for C of an engine that runs already, to be given to C by `Box::into_raw`: `engine_free` frees the
+    /// handle. Other languages use it so that their engine and C's are one.
+    #[must_use]
+    pub fn of(engine: Engine) -> Self {
+        let named = |address: Option<&Address>| address.map(|it| c_text(&it.to_string()));
+        Self {
+            receiver: OnceLock::new(),
+            task: c_text(&engine.task().to_string()),
+            address: named(engine.address()),
+            tcp_address: named(engine.tcp_address()),
+            engine,
+        }
+    }
+
     pub(crate) const fn engine(&self) -> &Engine {
         &self.engine
     }
@@ -57,15 +71,7 @@ pub(crate) unsafe extern "C" fn engine_start(
         if engine.is_null() {
             return Err(argument("`engine` is NULL"));
         }
-        let started = Engine::start(config)?;
-        let named = |address: Option<&Address>| address.map(|it| c_text(&it.to_string()));
-        let made = CEngine {
-            receiver: OnceLock::new(),
-            task: c_text(&started.task().to_string()),
-            address: named(started.address()),
-            tcp_address: named(started.tcp_address()),
-            engine: started,
-        };
+        let made = CEngine::of(Engine::start(config)?);
         // SAFETY: the header's contract is that of `put_new`.
         unsafe { put_new(engine, made, "engine") }
     })
