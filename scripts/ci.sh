@@ -18,7 +18,7 @@ export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-never}"
 deny_version=0.20.2
 seeds="${SEEDS:-300}"
 
-steps=(tools fmt clippy test capi doc book sim counts nemesis metrics soft-roce fuzz deny)
+steps=(tools fmt clippy test capi python doc book sim counts nemesis metrics soft-roce fuzz deny)
 # Asked for by name: then it fails where it cannot run.
 is_asked=""
 timings=""
@@ -77,6 +77,19 @@ step_test() {
 # The C library, as programs of C and C++ see it, under the sanitizers.
 step_capi() {
     scripts/capi.sh
+}
+
+# The wheel, as users of Python have it. Asked for by name it must run; among all steps it says loudly where it cannot.
+step_python() {
+    local status=0
+    timeout "${PYTHON_SECONDS:-360}" scripts/python.sh || status=$?
+    if [ -z "$is_asked" ]; then
+        case "$status" in
+            3) warn "the Python wheel NOT tested: what that needs cannot be had here (see above)"; return ;;
+            124) warn "the Python wheel NOT tested: it took longer than ${PYTHON_SECONDS:-360} s"; return ;;
+        esac
+    fi
+    return "$status"
 }
 
 step_doc() {
@@ -200,7 +213,7 @@ step_deny() {
 if [ $# -gt 0 ]; then steps=("$@"); is_asked=yes; fi
 for step in "${steps[@]}"; do
     case "$step" in
-        tools | fmt | clippy | test | capi | doc | book | sim | counts | nemesis | metrics | soft-roce | fuzz | deny | sanitize | mutants) ;;
+        tools | fmt | clippy | test | capi | python | doc | book | sim | counts | nemesis | metrics | soft-roce | fuzz | deny | sanitize | mutants) ;;
         *) echo "ci: no such step: $step" >&2; exit 2 ;;
     esac
     current="$step"

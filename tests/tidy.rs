@@ -84,6 +84,14 @@ const UNSAFE_FILES: &[&str] = &[
     "src/capi/status.rs",
     "src/capi/tensor.rs",
     "src/capi/tests.rs",
+    // What Python lends and is lent: buffers, DLPack, capsules, and calls for its main thread.
+    "src/python/buffer.rs",
+    "src/python/capsule.rs",
+    "src/python/dlpack.rs",
+    "src/python/errands.rs",
+    "src/python/source.rs",
+    "src/python/tensor.rs",
+    "src/python/writable.rs",
     // A ring that is made to see whether it can be.
     "src/cli/doctor/rings.rs",
     // Measuring instruments: the counting allocator, a line between two processes, the processor's counter.

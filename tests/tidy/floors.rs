@@ -125,6 +125,7 @@ const TABLE: &[(&str, &[&str])] = &[
     ("capi", &["*"]),
     // Floor 9.
     ("nemesis", &["*"]),
+    ("python", &["*"]),
     ("lib", &["*"]),
 ];
 

@@ -111,6 +111,18 @@ catalogue! {
     C_PANICKED: Internal,
         "The library panicked while it did what a C program asked for.",
         "Report the panic that stands on standard error.";
+    PYTHON_ARGUMENT: InvalidArgument,
+        "A Python program passed what cannot be sent, received into, or understood.",
+        "Pass what the message says.";
+    PYTHON_SPENT: FailedPrecondition,
+        "A Python program used a tensor that it had sent or released.",
+        "Make another, or release it later; to send one value twice, receive or `copy` it first.";
+    PYTHON_VIEWS: FailedPrecondition,
+        "A Python program sent a tensor through whose views it could still be written.",
+        "Delete the views, as NumPy arrays over it, before it is sent.";
+    PYTHON_PENDING: FailedPrecondition,
+        "A Python program asked an operation that has not ended for its result.",
+        "Await it or call `wait`; `done` says whether it has ended.";
     SHUTDOWN: Aborted,
         "This process is shutting down.",
         "Nothing: it was told to.";

@@ -1,0 +1,123 @@
+#!/usr/bin/env bash
+# The Python package as its users have it: builds the wheel, installs it into an empty environment without Rust, and
+# runs there its tests, the examples of its pages, and the type checkers.
+#
+#   scripts/python.sh                 all of it, with `python3`, or with PYTHON=…
+#   scripts/python.sh wheel           only builds the wheel, into target/python/wheels; with the command: COMMAND=1
+#   scripts/python.sh sdist           the source distribution, and the wheel that is built of it
+#   scripts/python.sh freethreaded    a wheel for a free-threaded interpreter, PYTHON=…, and its tests
+#
+# PROFILE=dev (as usual) or release. Exits with 3 where what it needs cannot be had.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+python="${PYTHON:-python3}"
+profile="${PROFILE:-dev}"
+made="$PWD/target/python"
+wheels="$made/wheels"
+# What the tests want beside the wheel. typing_extensions is there for mypy under 3.11.
+wanted=(pytest hypothesis numpy ml_dtypes anyio trio uvloop mypy typing_extensions)
+
+cannot() {
+    echo "python: $*" >&2
+    exit 3
+}
+
+command -v "$python" >/dev/null || cannot "there is no $python"
+"$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || cannot "$python is older than 3.11: set PYTHON"
+version="$("$python" -c 'import sys, sysconfig; print(f"{sys.version_info[0]}.{sys.version_info[1]}" + ("t" if sysconfig.get_config_var("Py_GIL_DISABLED") else ""))')"
+
+# An environment of its own, made once: with maturin, or for each interpreter with what the tests want.
+environment() {
+    local at="$made/$1"
+    shift
+    if [ ! -e "$at/made" ]; then
+        rm -rf "$at"
+        "$python" -m venv "$at" || cannot "$python cannot make environments (Debian: apt-get install python3-venv)"
+        timeout 240 "$at/bin/pip" install --quiet --disable-pip-version-check "$@" ||
+            cannot "packages cannot be had: $*"
+        touch "$at/made"
+    fi
+}
+
+wheel() {
+    environment tools "maturin>=1.9,<2"
+    rm -rf "$wheels" src/python/rendez.data
+    if [ -n "${COMMAND:-}" ]; then
+        # A wheel's scripts are programs of the installation.
+        local folder=debug flags=()
+        [ "$profile" = release ] && folder=release && flags=(--release)
+        cargo build --locked --quiet "${flags[@]}"
+        mkdir -p src/python/rendez.data/scripts
+        cp "${CARGO_TARGET_DIR:-target}/$folder/rendez" src/python/rendez.data/scripts/
+    else
+        # maturin wants the folder that its project names.
+        mkdir -p src/python/rendez.data/scripts
+    fi
+    PATH="$made/tools/bin:$PATH" maturin build --quiet --locked --manifest-path src/python/Cargo.toml \
+        --profile "$profile" --interpreter "$(command -v "$python")" --out "$wheels" "$@"
+    rm -rf src/python/rendez.data
+    ls -l "$wheels"
+}
+
+# Rust is out of reach from here on: what was installed does without.
+bare() {
+    env -i HOME="$HOME" LANG=C.UTF-8 PATH=/usr/bin:/bin "$@"
+}
+
+install_and_test() {
+    local at="$made/$version" file
+    file="$(echo "$wheels"/*.whl)"
+    # An empty environment takes the wheel alone.
+    rm -rf "$made/empty"
+    "$python" -m venv "$made/empty"
+    bare "$made/empty/bin/pip" install --quiet --disable-pip-version-check --no-index "$file"
+    bare "$made/empty/bin/python" -c 'import rendez; print("rendez", rendez.__version__, rendez.Code.OK.name)'
+    environment "$version" "${wanted[@]}"
+    bare "$at/bin/pip" install --quiet --disable-pip-version-check --no-index --no-deps --force-reinstall "$file"
+    # Not beside the sources, whose package has no extension.
+    rm -rf "$made/tests" && cp -r src/python/tests "$made/tests"
+    cp src/python/pyproject.toml "$made/tests/"
+    mkdir "$made/tests/pages"
+    cp src/book/tutorial/python.md "$made/tests/pages/tutorial.md"
+    cp README.md "$made/tests/pages/front.md"
+    cp src/python/README.md "$made/tests/pages/package.md"
+    (cd "$made/tests" && bare timeout 240 "$at/bin/python" -X dev -m pytest -c pyproject.toml --rootdir . -p no:cacheprovider .)
+}
+
+check_types() {
+    local at="$made/$version"
+    (cd "$made/tests" && bare timeout 120 "$at/bin/python" -m mypy --config-file pyproject.toml -p rendez types_checked.py)
+    # pyright is a program of Node's, which its package fetches.
+    if ! "$at/bin/pip" install --quiet --disable-pip-version-check 'basedpyright' 2>/dev/null; then
+        echo "python: WARNING: NOT checked by pyright: it cannot be had here" >&2
+        return
+    fi
+    (cd "$made/tests" && bare timeout 120 "$at/bin/basedpyright" --level error types_checked.py)
+    (cd "$made/tests" && bare timeout 120 "$at/bin/basedpyright" --level error --verifytypes rendez --ignoreexternal | tail -8)
+}
+
+case "${1:-all}" in
+    wheel) wheel ;;
+    sdist)
+        environment tools "maturin>=1.9,<2"
+        rm -rf "$made/sdist" && mkdir -p src/python/rendez.data/scripts
+        PATH="$made/tools/bin:$PATH" maturin sdist --quiet --manifest-path src/python/Cargo.toml --out "$made/sdist"
+        rm -rf src/python/rendez.data
+        PATH="$made/tools/bin:$PATH" timeout 1500 "$made/tools/bin/pip" wheel --quiet --no-deps --no-build-isolation \
+            --wheel-dir "$made/sdist" "$made"/sdist/*.tar.gz
+        ls -l "$made/sdist"
+        ;;
+    freethreaded)
+        case "$version" in *t) ;; *) cannot "$python is not free-threaded: set PYTHON" ;; esac
+        wheel --no-default-features --features verbs,stages
+        install_and_test
+        ;;
+    all)
+        wheel
+        install_and_test
+        check_types
+        echo "python: passed with CPython $version"
+        ;;
+    *) echo "usage: scripts/python.sh [wheel|sdist|freethreaded]" >&2; exit 2 ;;
+esac

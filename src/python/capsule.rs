@@ -1,0 +1,58 @@
+//! The engine for other extensions: the table of the C library as the capsule `rendez._C_API`, and a capsule with the
+//! C library's handle of an engine of Python's, so that one process has one engine.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, c_void};
+use std::ptr::NonNull;
+
+use pyo3::exceptions::PySystemError;
+use pyo3::prelude::*;
+use pyo3::types::PyCapsule;
+use rendez::Engine;
+use rendez_c::CEngine;
+use rendez_c::api::{API_VERSION, rendez_get_api};
+
+/// What the table's capsule is called: where it is imported from.
+const TABLE: &CStr = c"rendez._C_API";
+/// What an engine's capsule is called.
+const ENGINE: &CStr = c"rendez.engine";
+
+/// The capsule with the table: a `const rendez_api *`.
+pub(crate) fn table(py: Python<'_>) -> PyResult<Bound<'_, PyCapsule>> {
+    let table = rendez_get_api(API_VERSION).cast_mut().cast::<c_void>();
+    let table =
+        NonNull::new(table).ok_or_else(|| PySystemError::new_err("the table of C is missing"))?;
+    // SAFETY: the table lives as long as this module's code, which is never unloaded, and nothing is to be freed.
+    unsafe { PyCapsule::new_with_pointer(py, table, TABLE) }
+}
+
+/// A capsule with the C library's handle of an engine: a `rendez_engine *`, which the capsule keeps and frees.
+pub(crate) fn engine(py: Python<'_>, engine: Engine) -> PyResult<Bound<'_, PyCapsule>> {
+    let handle = Box::into_raw(Box::new(CEngine::of(engine)));
+    let pointer = NonNull::new(handle.cast::<c_void>())
+        .ok_or_else(|| PySystemError::new_err("there is no memory"))?;
+    // SAFETY: the handle lives until the capsule's destructor frees it, on whatever thread: it is `Send`.
+    let made =
+        unsafe { PyCapsule::new_with_pointer_and_destructor(py, pointer, ENGINE, Some(free)) };
+    if made.is_err() {
+        // SAFETY: it was made here, and no capsule has it.
+        drop(unsafe { Box::from_raw(handle) });
+    }
+    made
+}
+
+unsafe extern "C" fn free(capsule: *mut pyo3::ffi::PyObject) {
+    // SAFETY: Python calls a destructor with its capsule, whose name is this.
+    let handle = unsafe { pyo3::ffi::PyCapsule_GetPointer(capsule, ENGINE.as_ptr()) };
+    if handle.is_null() {
+        return;
+    }
+    // SAFETY: `engine` put it there by `Box::into_raw`, and a destructor runs once.
+    let handle = unsafe { Box::from_raw(handle.cast::<CEngine>()) };
+    // Its callbacks have to end, and may want the interpreter's lock meanwhile.
+    if Python::try_attach(|py| py.detach(|| ())).is_some() {
+        Python::attach(|py| py.detach(move || drop(handle)));
+    } else {
+        std::mem::forget(handle);
+    }
+}

@@ -1,0 +1,139 @@
+//! What Python sends, as a tensor: tensors of ours, numbers, and memory that others lend.
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyComplex, PyFloat, PyInt};
+use rendez::{Bool8, DType, Engine, Shape, Tensor, TensorMeta};
+
+use super::errands;
+use super::errors::{Failure, Outcome, argument, spent};
+use super::source::Source;
+use super::tensor::Tensor as PyTensor;
+use super::writable::TensorMut;
+
+/// Values up to this many bytes lie in the handle itself.
+const SMALL: usize = 16;
+/// From this many bytes on a copy is made without the interpreter's lock.
+const LONG: usize = 1 << 16;
+
+/// How a value is taken.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Taking {
+    /// `Some(true)`: copied in any case. `Some(false)`: read where it lies, and its owner keeps it unchanged. `None`:
+    /// copied, unless nothing can change it.
+    pub(crate) copy: Option<bool>,
+    /// Called when the memory is read no more.
+    pub(crate) on_release: Option<std::sync::Arc<Py<PyAny>>>,
+}
+
+/// The tensor of what Python passed.
+pub(crate) fn tensor_of(
+    engine: &Engine,
+    given: &Bound<'_, PyAny>,
+    taking: Taking,
+) -> PyResult<Tensor> {
+    let tensor = convert(engine, given, &taking)?;
+    if let Some(hook) = taking.on_release {
+        // Nothing of it was lent, or it would hold the hook: the memory is free already.
+        if let Ok(hook) = std::sync::Arc::try_unwrap(hook) {
+            hook.call0(given.py())?;
+        }
+    }
+    Ok(tensor)
+}
+
+fn convert(engine: &Engine, given: &Bound<'_, PyAny>, taking: &Taking) -> PyResult<Tensor> {
+    if let Ok(tensor) = given.cast::<PyTensor>() {
+        return Ok(tensor.get().inner()?);
+    }
+    if let Ok(tensor) = given.cast::<TensorMut>() {
+        return Ok(tensor.get().finish()?);
+    }
+    if let Some(number) = number_of(given)? {
+        return Ok(number);
+    }
+    match Source::of(given)? {
+        Some(source) => Ok(take(engine, given.py(), source, taking)?),
+        None => Err(PyTypeError::new_err(format!(
+            "{} cannot be sent: pass a number, a tensor, or what has the buffer protocol or DLPack",
+            given.get_type().name()?
+        ))),
+    }
+}
+
+/// A number of Python's: `bool`, `i64` (`u64` beyond it), `f64` or `c128`.
+fn number_of(given: &Bound<'_, PyAny>) -> PyResult<Option<Tensor>> {
+    if let Ok(truth) = given.cast::<PyBool>() {
+        return Ok(Some(Tensor::scalar(Bool8::from(truth.is_true()))));
+    }
+    if given.cast::<PyInt>().is_ok() {
+        if let Ok(number) = given.extract::<i64>() {
+            return Ok(Some(Tensor::scalar(number)));
+        }
+        let number = given.extract::<u64>();
+        let number = number.map_err(|_| argument("the number does not fit 64 bits"))?;
+        return Ok(Some(Tensor::scalar(number)));
+    }
+    // Exactly these: NumPy's are of them too, and lend their own type.
+    if let Ok(number) = given.cast_exact::<PyFloat>() {
+        return Ok(Some(Tensor::scalar(number.value())));
+    }
+    if let Ok(number) = given.cast_exact::<PyComplex>() {
+        let parts: [f64; 2] = [number.real(), number.imag()];
+        let bytes: Vec<u8> = parts.iter().flat_map(|part| part.to_ne_bytes()).collect();
+        let meta = TensorMeta {
+            dtype: DType::C128,
+            shape: Shape::SCALAR,
+        };
+        return Ok(Some(
+            Tensor::from_inline(meta, &bytes).map_err(Failure::from)?,
+        ));
+    }
+    Ok(None)
+}
+
+fn take(engine: &Engine, py: Python<'_>, source: Source, taking: &Taking) -> Outcome<Tensor> {
+    let in_place = match taking.copy {
+        Some(copies) => !copies,
+        None => source.is_immutable,
+    };
+    if source.bytes().len() <= SMALL {
+        return Ok(Tensor::from_inline(source.meta, source.bytes())?);
+    }
+    if in_place {
+        let meta = source.meta;
+        let hook = taking.on_release.clone();
+        return Ok(Tensor::from_foreign(meta, source, move |source| {
+            drop(source);
+            if let Some(hook) = hook {
+                errands::leave(move |py| call_hook(py, &hook));
+            }
+        })?);
+    }
+    copied(engine, py, &source)
+}
+
+fn call_hook(py: Python<'_>, hook: &Py<PyAny>) {
+    if let Err(error) = hook.call0(py) {
+        error.write_unraisable(py, Some(hook.bind(py)));
+    }
+}
+
+/// A copy in the engine's memory.
+fn copied(engine: &Engine, py: Python<'_>, source: &Source) -> Outcome<Tensor> {
+    let dims: Vec<u64> = source.meta.shape.dims().collect();
+    let mut builder = engine.tensor(source.meta.dtype, &dims)?;
+    let copy = || {
+        builder.bytes_mut().copy_from_slice(source.bytes());
+        builder.finish()
+    };
+    Ok(match source.bytes().len() < LONG {
+        true => copy(),
+        false => py.detach(copy),
+    })
+}
+
+/// What is written for a type that is none.
+pub(crate) fn freed() -> Failure {
+    spent("the tensor was sent or released before: its memory is not here any more")
+}

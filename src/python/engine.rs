@@ -1,0 +1,354 @@
+//! The engine as Python holds it: started, told of peers, asked, and ended, by `with`, by hand or at the interpreter's
+//! exit.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyCapsule, PyDict, PyList};
+use rendez::ground::faults;
+use rendez::{Address, DType, Engine as Inner, PendingWhat, ShardStats, TaskName, WeakEngine};
+
+use super::dtypes::dtype_of;
+use super::errors::{Failure, Outcome};
+use super::operation::Recv;
+use super::settings::config_of;
+use super::step::Step;
+use super::writable::{Room, TensorMut};
+use super::{arguments, capsule, errands, logs};
+
+/// The engines of this process that may have to be ended at the interpreter's exit.
+static RUNNING: Mutex<Vec<WeakEngine>> = Mutex::new(Vec::new());
+
+/// One task of a cluster.
+#[pyclass(frozen, weakref, module = "rendez")]
+pub(crate) struct Engine {
+    inner: Mutex<Option<Inner>>,
+    task: String,
+    address: Option<String>,
+    tcp_address: Option<String>,
+    drain: Duration,
+}
+
+impl Engine {
+    /// The engine, if it was not closed.
+    pub(crate) fn running(&self) -> Outcome<Inner> {
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.clone().ok_or_else(|| Failure(faults::shutdown()))
+    }
+
+    /// The step that values are sent in which belong to none.
+    fn common(&self) -> Outcome<Step> {
+        Step::begin(self.running()?, 0, None)
+    }
+}
+
+#[pymethods]
+impl Engine {
+    #[new]
+    #[pyo3(signature = (task = None, *, config = None, **settings))]
+    fn new(
+        py: Python<'_>,
+        task: Option<String>,
+        config: Option<&Bound<'_, PyAny>>,
+        settings: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Self> {
+        errands::run(py);
+        logs::level_as_set(py)?;
+        let config = config_of(py, task, config, settings)?;
+        let drain = config.drain_timeout;
+        let inner = py.detach(|| Inner::start(config)).map_err(Failure::from)?;
+        let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+        running.retain(|engine| engine.upgrade().is_some());
+        running.push(inner.downgrade());
+        drop(running);
+        let named = |address: Option<&Address>| address.map(ToString::to_string);
+        Ok(Self {
+            task: inner.task().to_string(),
+            address: named(inner.address()),
+            tcp_address: named(inner.tcp_address()),
+            inner: Mutex::new(Some(inner)),
+            drain,
+        })
+    }
+
+    #[getter]
+    fn task(&self) -> &str {
+        &self.task
+    }
+
+    #[getter]
+    fn address(&self) -> Option<&str> {
+        self.address.as_deref()
+    }
+
+    #[getter]
+    fn tcp_address(&self) -> Option<&str> {
+        self.tcp_address.as_deref()
+    }
+
+    #[getter]
+    fn shards(&self) -> Outcome<usize> {
+        Ok(self.running()?.shards())
+    }
+
+    #[getter]
+    fn closed(&self) -> bool {
+        self.inner
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .is_none()
+    }
+
+    fn add_peer(&self, py: Python<'_>, task: &str, address: &str) -> Outcome<()> {
+        let engine = self.running()?;
+        let task = TaskName::parse(task)?;
+        let address: Address = (address.parse())
+            .map_err(|error| super::errors::argument(format!("address `{address}`: {error}")))?;
+        py.detach(|| engine.add_peer(task, address));
+        Ok(())
+    }
+
+    /// Connects to a peer, and waits until it is connected: the way to it.
+    #[pyo3(signature = (task, *, timeout = 10.0))]
+    fn connect(&self, py: Python<'_>, task: &str, timeout: f64) -> PyResult<String> {
+        let engine = self.running()?;
+        let task = TaskName::parse(task).map_err(Failure::from)?;
+        let patience = arguments::patience(Some(timeout), "timeout")?;
+        let patience = patience.unwrap_or(Duration::from_secs(3600));
+        let reached = py.detach(|| engine.reach(&task, patience));
+        Ok(reached.map_err(Failure::from)?.path.name().to_owned())
+    }
+
+    /// The way to a peer, why, and why no better one; or why it cannot be reached.
+    #[pyo3(signature = (peer, *, timeout = 2.0))]
+    fn explain(&self, py: Python<'_>, peer: &str, timeout: f64) -> PyResult<String> {
+        let engine = self.running()?;
+        let task = TaskName::parse(peer).map_err(Failure::from)?;
+        let patience = arguments::patience(Some(timeout), "timeout")?;
+        let patience = patience.unwrap_or(Duration::from_secs(3600));
+        Ok(match py.detach(|| engine.reach(&task, patience)) {
+            Ok(way) => {
+                let place = if way.read_domain {
+                    "large values are read in place"
+                } else {
+                    "values are copied"
+                };
+                format!(
+                    "{} by {}: {}; {place}; {}",
+                    way.task,
+                    way.path.name(),
+                    way.why,
+                    way.protection
+                )
+            }
+            Err(status) => format!("{task} is not connected: {status}"),
+        })
+    }
+
+    #[pyo3(signature = (id, *, deadline = None))]
+    fn step(&self, py: Python<'_>, id: u64, deadline: Option<f64>) -> PyResult<Step> {
+        let patience = arguments::patience(deadline, "deadline")?;
+        let engine = self.running()?;
+        Ok(py.detach(|| Step::begin(engine, id, patience))?)
+    }
+
+    /// Memory of the engine's, to be written and sent: peers of this machine read it where it lies.
+    #[pyo3(signature = (shape, dtype = None, *, paged = false))]
+    fn empty(
+        &self,
+        shape: &Bound<'_, PyAny>,
+        dtype: Option<&Bound<'_, PyAny>>,
+        paged: bool,
+    ) -> PyResult<TensorMut> {
+        let dims = match shape.extract::<u64>() {
+            Ok(only) => vec![only],
+            Err(_) => shape.extract::<Vec<u64>>()?,
+        };
+        let dtype = dtype.map_or(Ok(DType::F32), dtype_of)?;
+        let engine = self.running()?;
+        let built = match paged {
+            false => engine.tensor(dtype, &dims),
+            true => engine.paged_tensor(dtype, &dims),
+        };
+        Ok(TensorMut::new(Room::Builder(built.map_err(Failure::from)?)))
+    }
+
+    #[pyo3(signature = (key, value, *, copy = None, on_release = None))]
+    fn send(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        value: &Bound<'_, PyAny>,
+        copy: Option<bool>,
+        on_release: Option<Py<PyAny>>,
+    ) -> PyResult<()> {
+        self.common()?.send(py, key, value, copy, on_release)
+    }
+
+    fn send_dead(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.common()?.send_dead(py, key)
+    }
+
+    #[pyo3(signature = (key, *, timeout = None))]
+    fn recv(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+    ) -> PyResult<Py<Recv>> {
+        self.common()?.recv(py, key, timeout)
+    }
+
+    #[pyo3(signature = (key, out, *, timeout = None))]
+    fn recv_into(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        out: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+    ) -> PyResult<Py<Recv>> {
+        self.common()?.recv_into(py, key, out, timeout)
+    }
+
+    /// All that waits or is parked here, the oldest first.
+    fn pending<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let engine = self.running()?;
+        let items = py.detach(|| engine.try_pending()).map_err(Failure::from)?;
+        let class = py.import("rendez._types")?.getattr("Pending")?;
+        let list = PyList::empty(py);
+        for item in items {
+            let what = match item.what {
+                PendingWhat::Receive => "receive",
+                PendingWhat::Value => "value",
+                PendingWhat::Send => "send",
+            };
+            let age = Duration::from_nanos(item.age_ns).as_secs_f64();
+            let key = Py::new(py, super::key::Key(item.key))?;
+            list.append(class.call1((item.step.0, key, what, age, item.bytes, item.count))?)?;
+        }
+        Ok(list)
+    }
+
+    /// What each shard has counted, and holds now.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let engine = self.running()?;
+        let all = py.detach(|| engine.try_stats()).map_err(Failure::from)?;
+        let list = PyList::empty(py);
+        for stats in &all {
+            list.append(stats_of(py, stats)?)?;
+        }
+        Ok(list)
+    }
+
+    /// The metrics, as Prometheus reads them.
+    fn metrics(&self, py: Python<'_>) -> PyResult<String> {
+        let engine = self.running()?;
+        Ok(py.detach(|| engine.metrics_text()).map_err(Failure::from)?)
+    }
+
+    /// Ends the task: what is under way has so many seconds to arrive, and what waits then fails.
+    #[pyo3(signature = (timeout = None))]
+    fn close(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        let patience = arguments::patience(timeout, "timeout")?.unwrap_or(self.drain);
+        let inner = self
+            .inner
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(inner) = inner {
+            py.detach(move || inner.shutdown(patience));
+        }
+        errands::run(py);
+        Ok(())
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        _type: &Bound<'_, PyAny>,
+        _value: &Bound<'_, PyAny>,
+        _trace: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        self.close(py, None)
+    }
+
+    fn __aenter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py()
+            .import("rendez._waits")?
+            .getattr("at_once")?
+            .call1((slf,))
+    }
+
+    fn __aexit__<'py>(
+        slf: &Bound<'py, Self>,
+        _type: &Bound<'py, PyAny>,
+        _value: &Bound<'py, PyAny>,
+        _trace: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let waits = slf.py().import("rendez._waits")?;
+        waits.getattr("in_thread")?.call1((slf.getattr("close")?,))
+    }
+
+    /// The C library's handle of this engine, for other extensions: a capsule `rendez.engine`.
+    fn _c_engine<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
+        capsule::engine(py, self.running()?)
+    }
+
+    fn __repr__(&self) -> String {
+        let state = if self.closed() { "closed" } else { "running" };
+        format!("<rendez.Engine {} {state}>", self.task)
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        let inner = self
+            .inner
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(inner) = inner {
+            let patience = self.drain;
+            // Threads of Python go on while its last values leave.
+            let ended = Python::try_attach(|py| py.detach(|| inner.shutdown(patience)));
+            if ended.is_none() {
+                // The interpreter has ended, and `at_exit` has ended the engine before.
+                std::mem::forget(inner);
+            }
+        }
+    }
+}
+
+/// Ends all engines, before the interpreter does.
+#[pyfunction]
+#[pyo3(name = "_at_exit")]
+pub(crate) fn at_exit(py: Python<'_>) {
+    let running = std::mem::take(&mut *RUNNING.lock().unwrap_or_else(PoisonError::into_inner));
+    py.detach(|| {
+        for engine in running.iter().filter_map(WeakEngine::upgrade) {
+            engine.shutdown(Duration::from_secs(1));
+        }
+    });
+    errands::end(py);
+}
+
+macro_rules! counted {
+    ($dict:ident, $stats:ident: $($name:ident),* $(,)?) => { $( $dict.set_item(stringify!($name), $stats.$name)?; )* };
+}
+
+fn stats_of<'py>(py: Python<'py>, stats: &ShardStats) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    counted!(dict, stats:
+        index, turns, idle_turns, sleeps, driven, delivered, returned, dropped, parked, parked_bytes, offered_bytes,
+        waiting_sends, waiting, leases, landing_bytes, arena_in_use, arena_mapped, arena_is_huge, peers_up, owed, stale,
+        violations, copied_foreign, copied_leased, sent_back, recalls, missed_here, missed_unconnected, missed_unsent,
+        missed_fetching, busy_ns, idle_ns, slept_ns, longest_turn_ns, frames_sent, frames_received, no_credit,
+        credit_lines,
+    );
+    Ok(dict)
+}

@@ -1,0 +1,69 @@
+//! Errands: what needs the interpreter's lock and comes up on a thread that must not wait for it, as a shard's.
+//!
+//! They are left in a queue, and run by the main thread between two instructions of Python's, or before by whichever
+//! thread calls rendez next. At the interpreter's exit what is left stays undone: its memory goes with the process.
+#![allow(unsafe_code)]
+
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crossbeam::queue::SegQueue;
+use pyo3::prelude::*;
+
+type Errand = Box<dyn FnOnce(Python<'_>) + Send>;
+
+static QUEUE: SegQueue<Errand> = SegQueue::new();
+/// The main thread has been asked to run them.
+static IS_CALLED: AtomicBool = AtomicBool::new(false);
+/// The interpreter is about to end.
+static IS_ENDING: AtomicBool = AtomicBool::new(false);
+
+/// Leaves an errand, from any thread, with the interpreter's lock or without. It must not fail, and not wait.
+pub(crate) fn leave(errand: impl FnOnce(Python<'_>) + Send + 'static) {
+    QUEUE.push(Box::new(errand));
+    if IS_ENDING.load(Ordering::Acquire) || IS_CALLED.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    // SAFETY: may be called by any thread at any time. After the exit nothing is called here: `end` was before it.
+    let is_up = unsafe { pyo3::ffi::Py_IsInitialized() } != 0;
+    // SAFETY: it may be called by any thread, with the lock or without; `run_pending` takes no argument.
+    let is_taken = is_up
+        && unsafe { pyo3::ffi::Py_AddPendingCall(Some(run_pending), std::ptr::null_mut()) } == 0;
+    if !is_taken {
+        // The interpreter's own queue is full: the next call of ours runs them.
+        IS_CALLED.store(false, Ordering::Release);
+    }
+}
+
+extern "C" fn run_pending(_: *mut c_void) -> c_int {
+    // It is called with the lock; an interpreter that is ending does not let it be taken again.
+    Python::try_attach(run);
+    0
+}
+
+/// Runs what there is.
+pub(crate) fn run(py: Python<'_>) {
+    if QUEUE.is_empty() {
+        return;
+    }
+    IS_CALLED.store(false, Ordering::Release);
+    // Not more than there are now: an errand may leave another.
+    for _ in 0..QUEUE.len() {
+        let Some(errand) = QUEUE.pop() else { return };
+        errand(py);
+    }
+}
+
+/// No more of them are run.
+pub(crate) fn end(py: Python<'_>) {
+    run(py);
+    IS_ENDING.store(true, Ordering::Release);
+}
+
+/// Runs what was left to be done with the interpreter's lock: memory that nobody reads any more goes back, and lines
+/// go to `logging`.
+#[pyfunction]
+#[pyo3(name = "_run_errands")]
+pub(crate) fn run_errands(py: Python<'_>) {
+    run(py);
+}

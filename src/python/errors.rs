@@ -1,0 +1,80 @@
+//! Failures as Python sees them: an exception for each code, made by the package's own classes.
+
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use rendez::ground::catalogue;
+use rendez::{Code, Status};
+
+/// A failure on its way to Python.
+#[derive(Debug)]
+pub(crate) struct Failure(pub(crate) Status);
+
+impl<S: Into<Status>> From<S> for Failure {
+    fn from(status: S) -> Self {
+        Self(status.into())
+    }
+}
+
+impl From<Failure> for PyErr {
+    fn from(failure: Failure) -> Self {
+        Python::attach(|py| raise(py, &failure.0))
+    }
+}
+
+/// What most calls return.
+pub(crate) type Outcome<T> = Result<T, Failure>;
+
+/// The exception of a status.
+pub(crate) fn raise(py: Python<'_>, status: &Status) -> PyErr {
+    static MAKE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let made = MAKE
+        .get_or_try_init(py, || {
+            PyResult::Ok(py.import("rendez._errors")?.getattr("of")?.unbind())
+        })
+        .and_then(|make| {
+            let code = status.code() as u8;
+            let about = (code, status.reason(), status.message(), status.is_derived());
+            make.bind(py).call1(about)
+        });
+    match made {
+        Ok(exception) => PyErr::from_value(exception),
+        Err(error) => error,
+    }
+}
+
+/// The status that an exception stands for, as the reason why a step was aborted.
+pub(crate) fn status_of(exception: &Bound<'_, PyAny>) -> Status {
+    let text = |name: &str| {
+        exception
+            .getattr(name)
+            .and_then(|it| it.extract::<String>())
+    };
+    let known = text("reason")
+        .ok()
+        .and_then(|reason| catalogue::find(&reason));
+    if let (Some(entry), Ok(message)) = (known, text("message")) {
+        return Status::new(entry.code, entry.reason, message);
+    }
+    let class = exception.get_type();
+    let class = class
+        .name()
+        .map_or_else(|_| "an exception".into(), |name| name.to_string());
+    let said = exception
+        .str()
+        .map_or_else(|_| String::new(), |said| said.to_string());
+    Status::new(
+        Code::Aborted,
+        catalogue::STEP_ABORTED,
+        format!("{class}: {said}"),
+    )
+}
+
+/// What Python passed makes no sense.
+pub(crate) fn argument(message: impl Into<std::sync::Arc<str>>) -> Failure {
+    Failure(Status::of(catalogue::PYTHON_ARGUMENT, message))
+}
+
+/// What Python passed was given away before.
+pub(crate) fn spent(message: impl Into<std::sync::Arc<str>>) -> Failure {
+    Failure(Status::of(catalogue::PYTHON_SPENT, message))
+}

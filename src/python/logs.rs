@@ -1,0 +1,114 @@
+//! What the engine says of peers and of itself, for Python's `logging`: loggers `rendez`, `rendez.control` and so on.
+//!
+//! Lines come from any thread and are handed over with the interpreter's lock: see [`errands`](super::errands).
+
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use tracing::field::{Field, Visit};
+use tracing::level_filters::LevelFilter;
+use tracing::{Event, Level, Metadata, Subscriber};
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
+
+use super::errands;
+
+/// Lines that may wait for the interpreter's lock; those beyond are counted.
+const WAITING_MAX: usize = 1024;
+
+static LEVEL: AtomicU8 = AtomicU8::new(30);
+static WAITING: AtomicUsize = AtomicUsize::new(0);
+static LOST: AtomicUsize = AtomicUsize::new(0);
+
+struct ToPython;
+
+/// A level as `logging` numbers it.
+const fn number_of(level: &Level) -> u8 {
+    match *level {
+        Level::ERROR => 40,
+        Level::WARN => 30,
+        Level::INFO => 20,
+        Level::DEBUG => 10,
+        Level::TRACE => 5,
+    }
+}
+
+impl<S: Subscriber> Layer<S> for ToPython {
+    fn enabled(&self, about: &Metadata<'_>, _: Context<'_, S>) -> bool {
+        about.target().starts_with("rendez")
+            && number_of(about.level()) >= LEVEL.load(Ordering::Relaxed)
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(LevelFilter::TRACE)
+    }
+
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        if WAITING.fetch_add(1, Ordering::Relaxed) >= WAITING_MAX {
+            WAITING.fetch_sub(1, Ordering::Relaxed);
+            LOST.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        let mut line = Line::default();
+        event.record(&mut line);
+        let level = number_of(event.metadata().level());
+        let logger = event.metadata().target().replace("::", ".");
+        errands::leave(move |py| {
+            WAITING.fetch_sub(1, Ordering::Relaxed);
+            // A handler that fails says so itself, as `logging` has it.
+            if let Err(error) = tell(py, &logger, level, &line) {
+                error.write_unraisable(py, None);
+            }
+        });
+    }
+}
+
+/// A line's text, and its fields behind it.
+#[derive(Default)]
+struct Line {
+    message: String,
+    fields: String,
+}
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        // Writing to a text does not fail.
+        let _ = match field.name() {
+            "message" => write!(self.message, "{value:?}"),
+            name => write!(self.fields, " {name}={value:?}"),
+        };
+    }
+}
+
+fn tell(py: Python<'_>, logger: &str, level: u8, line: &Line) -> PyResult<()> {
+    let logging = py.import("logging")?;
+    let lost = LOST.swap(0, Ordering::Relaxed);
+    if lost > 0 {
+        let text = format!("{lost} lines of rendez were lost: there were too many at once");
+        logging
+            .call_method1("getLogger", ("rendez",))?
+            .call_method1("warning", (text,))?;
+    }
+    let text = format!("{}{}", line.message, line.fields);
+    let none = PyDict::new(py);
+    let logger = logging.call_method1("getLogger", (logger,))?;
+    logger.call_method("log", (level, "%s", text), Some(&none))?;
+    Ok(())
+}
+
+/// Begins to hand lines over; a process that has a subscriber already keeps it.
+pub(crate) fn begin() {
+    let _ = tracing_subscriber::registry().with(ToPython).try_init();
+}
+
+/// Takes the level of the logger `rendez`, as it is set now.
+pub(crate) fn level_as_set(py: Python<'_>) -> PyResult<()> {
+    let logger = py
+        .import("logging")?
+        .call_method1("getLogger", ("rendez",))?;
+    let level: u32 = logger.call_method0("getEffectiveLevel")?.extract()?;
+    LEVEL.store(u8::try_from(level).unwrap_or(u8::MAX), Ordering::Relaxed);
+    Ok(())
+}

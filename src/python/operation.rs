@@ -1,0 +1,371 @@
+//! What is under way, and its end: a receive, or a send that waits for room. It can be waited for by threads, awaited
+//! in any event loop, asked, and given up.
+//!
+//! ```text
+//!   Idle ── a thread takes it ──▶ Taken ── not yet ──▶ Idle ── polled, or waited for ──▶ Ended
+//! ```
+//!
+//! The outcome is taken from the engine by who waits or polls, never by who only wakes them: a receive that is given
+//! up before has lost nothing.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use pyo3::prelude::*;
+use rendez::ground::catalogue;
+use rendez::{Driver, Engine, Recv as Receive, SendAsync, Status};
+
+use super::errors::raise;
+use super::room::Into;
+use super::tensor::Tensor;
+use super::wakes::{Bell, Wakes};
+use super::{arguments, errands};
+
+/// So long a thread waits before it looks at signals, and whether the operation was given up.
+const SLICE: Duration = Duration::from_millis(50);
+/// The same where no thread of the engine's goes on meanwhile.
+const SHORT_SLICE: Duration = Duration::from_millis(1);
+
+/// What the engine does.
+pub(crate) enum Work {
+    Receive(Receive),
+    ReceiveInto(Receive, Into),
+    Send(SendAsync),
+}
+
+enum State {
+    Idle(Work),
+    Taken,
+    Ended(Result<Py<PyAny>, Status>),
+}
+
+/// A receive, or a send that waits for room.
+#[pyclass(frozen, subclass, weakref, module = "rendez")]
+pub(crate) struct Operation {
+    state: Mutex<State>,
+    ended: Condvar,
+    is_cancelled: AtomicBool,
+    /// All that wait in event loops.
+    bell: Arc<Bell>,
+    is_send: bool,
+    slice: Duration,
+}
+
+/// A receive.
+#[pyclass(frozen, extends = Operation, module = "rendez")]
+pub(crate) struct Recv;
+
+/// A send that waits for room.
+#[pyclass(frozen, extends = Operation, module = "rendez")]
+pub(crate) struct Sending;
+
+/// How a wait of one slice ended.
+enum Slice {
+    Later(Work),
+    Done(Result<Done, Status>),
+}
+
+/// An outcome, not yet an object of Python's.
+enum Done {
+    Value(Box<Tensor>),
+    Filled(super::room::Filled),
+    Sent,
+}
+
+impl Done {
+    fn object(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        Ok(match self {
+            Self::Value(tensor) => Py::new(py, *tensor)?.into_any(),
+            Self::Filled(filled) => filled.object(py)?.unbind(),
+            Self::Sent => py.None(),
+        })
+    }
+}
+
+impl Operation {
+    pub(crate) fn new(engine: &Engine, work: Work) -> Self {
+        let is_alone = engine.driver() == Driver::Caller;
+        Self {
+            bell: Arc::default(),
+            is_send: matches!(work, Work::Send(_)),
+            state: Mutex::new(State::Idle(work)),
+            ended: Condvar::new(),
+            is_cancelled: AtomicBool::new(false),
+            slice: if is_alone { SHORT_SLICE } else { SLICE },
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// It ended: who waits hears so.
+    fn end(&self, outcome: Result<Py<PyAny>, Status>) {
+        *self.lock() = State::Ended(outcome);
+        self.ended.notify_all();
+        self.bell.ring_and_forget();
+    }
+
+    fn cancelled_status(&self) -> Status {
+        let reason = match self.is_send {
+            true => catalogue::SEND_CANCELLED,
+            false => catalogue::RECV_CANCELLED,
+        };
+        Status::of(reason, "it was cancelled")
+    }
+
+    /// The work, for this thread to do. `None` if another does it, or it is done.
+    fn take(&self) -> Option<Work> {
+        let mut state = self.lock();
+        match std::mem::replace(&mut *state, State::Taken) {
+            State::Idle(work) => Some(work),
+            other => {
+                *state = other;
+                None
+            }
+        }
+    }
+
+    /// The work was not done yet.
+    fn lay_down(&self, work: Work) {
+        if self.is_cancelled.load(Ordering::Acquire) {
+            drop(work);
+            self.end(Err(self.cancelled_status()));
+            return;
+        }
+        *self.lock() = State::Idle(work);
+        self.ended.notify_all();
+    }
+
+    fn finish(&self, py: Python<'_>, done: Result<Done, Status>) -> PyResult<()> {
+        let outcome = match done {
+            Ok(done) => Ok(done.object(py)?),
+            Err(status) => Err(status),
+        };
+        self.end(outcome);
+        Ok(())
+    }
+
+    /// Its outcome, if it has ended.
+    fn outcome(&self, py: Python<'_>) -> Option<PyResult<Py<PyAny>>> {
+        match &*self.lock() {
+            State::Ended(Ok(object)) => Some(Ok(object.clone_ref(py))),
+            State::Ended(Err(status)) => Some(Err(raise(py, status))),
+            _ => None,
+        }
+    }
+
+    /// Polls the work once. True if it has ended.
+    fn poll(&self, py: Python<'_>) -> PyResult<bool> {
+        let Some(mut work) = self.take() else {
+            return Ok(matches!(*self.lock(), State::Ended(_)));
+        };
+        match work.poll(&self.bell.waker()) {
+            Poll::Ready(done) => {
+                drop(work);
+                self.finish(py, done)?;
+                Ok(true)
+            }
+            Poll::Pending => {
+                self.lay_down(work);
+                Ok(matches!(*self.lock(), State::Ended(_)))
+            }
+        }
+    }
+
+    fn wait_until(&self, py: Python<'_>, until: Option<Instant>) -> PyResult<Py<PyAny>> {
+        loop {
+            if let Some(outcome) = self.outcome(py) {
+                return outcome;
+            }
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            let slice = left.unwrap_or(self.slice).min(self.slice);
+            match self.take() {
+                None => py.detach(|| self.follow(slice)),
+                Some(work) => match py.detach(|| work.wait(slice)) {
+                    Slice::Later(work) => self.lay_down(work),
+                    Slice::Done(done) => self.finish(py, done)?,
+                },
+            }
+            if let Some(outcome) = self.outcome(py) {
+                return outcome;
+            }
+            errands::run(py);
+            py.check_signals()?;
+            if left.is_some_and(|left| left <= slice) {
+                let message = "it has not ended in time; it goes on, and can be waited for again";
+                return Err(raise(py, &Status::of(catalogue::DEADLINE, message)));
+            }
+        }
+    }
+
+    /// Another thread waits for it: waits until that one has heard, or lays it down.
+    fn follow(&self, patience: Duration) {
+        let state = self.lock();
+        if matches!(*state, State::Taken) {
+            let _ = self.ended.wait_timeout(state, patience);
+        }
+    }
+}
+
+impl Work {
+    fn poll(&mut self, waker: &Waker) -> Poll<Result<Done, Status>> {
+        let mut context = Context::from_waker(waker);
+        match self {
+            Self::Receive(receive) => {
+                let polled = Future::poll(std::pin::Pin::new(receive), &mut context);
+                polled.map_ok(|received| Done::Value(Box::new(Tensor::received(received))))
+            }
+            Self::ReceiveInto(receive, into) => receive
+                .poll_and(&mut context, |received| into.fill(received))
+                .map_ok(Done::Filled),
+            Self::Send(send) => {
+                let polled = Future::poll(std::pin::Pin::new(send), &mut context);
+                polled.map_ok(|()| Done::Sent).map_err(Status::from)
+            }
+        }
+    }
+
+    /// Waits for at most so long, without the interpreter's lock.
+    fn wait(mut self, patience: Duration) -> Slice {
+        let outcome = match &mut self {
+            Self::Receive(receive) => receive.wait_at_most(patience).map(|outcome| {
+                outcome.map(|received| Done::Value(Box::new(Tensor::received(received))))
+            }),
+            Self::ReceiveInto(receive, into) => receive
+                .wait_at_most_and(patience, |received| into.fill(received))
+                .map(|outcome| outcome.map(Done::Filled)),
+            Self::Send(_) => {
+                let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+                match self.poll(&waker) {
+                    Poll::Ready(done) => Some(done),
+                    Poll::Pending => {
+                        std::thread::park_timeout(patience);
+                        None
+                    }
+                }
+            }
+        };
+        outcome.map_or_else(|| Slice::Later(self), Slice::Done)
+    }
+}
+
+struct Unpark(std::thread::Thread);
+
+impl std::task::Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+#[pymethods]
+impl Operation {
+    /// Blocks until it has ended, without the interpreter's lock; signals are heard meanwhile.
+    #[pyo3(signature = (timeout = None))]
+    fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
+        let until =
+            arguments::patience(timeout, "timeout")?.map(|patience| Instant::now() + patience);
+        let outcome = self.wait_until(py, until);
+        if outcome.is_err() {
+            // The engine knew this thread alone as who waits: others ask again.
+            self.bell.ring();
+        }
+        outcome
+    }
+
+    /// Gives it up. True if it had not ended: then it ends as cancelled, and its value is the next receive's.
+    fn cancel(&self, py: Python<'_>) -> bool {
+        if matches!(*self.lock(), State::Ended(_)) {
+            return false;
+        }
+        self.is_cancelled.store(true, Ordering::Release);
+        if let Some(work) = self.take() {
+            py.detach(|| drop(work));
+            self.end(Err(self.cancelled_status()));
+        }
+        true
+    }
+
+    /// Whether it has ended; it begins if it has not.
+    fn done(&self, py: Python<'_>) -> PyResult<bool> {
+        self.poll(py)
+    }
+
+    /// Begins, if it has not: a receive takes its place among those of its key.
+    fn start<'py>(slf: Bound<'py, Self>, py: Python<'py>) -> PyResult<Bound<'py, Self>> {
+        slf.get().poll(py)?;
+        Ok(slf)
+    }
+
+    /// Its outcome, if it has ended.
+    fn result(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        self.outcome(py).unwrap_or_else(|| {
+            let message = "it has not ended yet";
+            Err(raise(py, &Status::of(catalogue::PYTHON_PENDING, message)))
+        })
+    }
+
+    /// True if it ended by `cancel`, or its task's end.
+    fn cancelled(&self) -> bool {
+        match &*self.lock() {
+            State::Ended(Err(status)) => {
+                [catalogue::RECV_CANCELLED, catalogue::SEND_CANCELLED].contains(&status.reason())
+            }
+            _ => false,
+        }
+    }
+
+    /// Calls `function` with this once it has ended, on a thread of rendez'.
+    fn add_done_callback(slf: &Bound<'_, Self>, function: &Bound<'_, PyAny>) -> PyResult<()> {
+        let waits = slf.py().import("rendez._waits")?;
+        waits.getattr("add_done_callback")?.call1((slf, function))?;
+        Ok(())
+    }
+
+    /// Polls it; `wakes` is told `number` when it can go on. True if it has ended.
+    fn _poll(&self, py: Python<'_>, wakes: &Wakes, number: u64) -> PyResult<bool> {
+        self.bell.hang(&wakes.queue, number);
+        self.poll(py)
+    }
+
+    fn __await__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let waits = slf.py().import("rendez._waits")?;
+        waits
+            .getattr("wait")?
+            .call1((slf,))?
+            .call_method0("__await__")
+    }
+
+    fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
+        let class = slf.get_type().name()?.to_string();
+        let state = match &*slf.get().lock() {
+            State::Ended(Ok(_)) => "done",
+            State::Ended(Err(_)) => "failed",
+            State::Idle(_) | State::Taken => "pending",
+        };
+        Ok(format!("<rendez.{class} {state}>"))
+    }
+}
+
+/// A receive of Python's.
+pub(crate) fn receive(
+    py: Python<'_>,
+    engine: &Engine,
+    receive: Receive,
+    into: Option<Into>,
+) -> PyResult<Py<Recv>> {
+    let work = match into {
+        None => Work::Receive(receive),
+        Some(into) => Work::ReceiveInto(receive, into),
+    };
+    let base = PyClassInitializer::from(Operation::new(engine, work));
+    Py::new(py, base.add_subclass(Recv))
+}
+
+/// A send of Python's.
+pub(crate) fn sending(py: Python<'_>, engine: &Engine, send: SendAsync) -> PyResult<Py<Sending>> {
+    let base = PyClassInitializer::from(Operation::new(engine, Work::Send(send)));
+    Py::new(py, base.add_subclass(Sending))
+}

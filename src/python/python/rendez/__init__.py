@@ -1,0 +1,82 @@
+"""Hand a tensor from the one that made it to the one that needs it, by key.
+
+An `Engine` is one task of a cluster. Values are sent and received by `Key`, within a `Step`; either side may come
+first, and they may be in one thread, in two processes, or on two machines:
+
+    import rendez
+
+    with rendez.Engine("/job:worker/task:0") as engine, engine.step(1) as step:
+        step.send("worker->worker;loss", 0.5)
+        print(step.recv("worker->worker;loss").wait().item())
+"""
+
+import atexit as _atexit
+
+from . import _waits
+from ._errors import (
+    Aborted,
+    AlreadyExists,
+    Cancelled,
+    Code,
+    DataLoss,
+    DeadlineExceeded,
+    FailedPrecondition,
+    Internal,
+    InvalidArgument,
+    NotFound,
+    OutOfRange,
+    PermissionDenied,
+    RendezError,
+    ResourceExhausted,
+    Unauthenticated,
+    Unavailable,
+    Unimplemented,
+    Unknown,
+)
+from ._rendez import _C_API as _C_API
+from ._rendez import Engine, Key, Operation, Recv, Sending, Step, Tensor, TensorMut, __version__, _at_exit
+from ._types import Filled, KeyLike, Pending, SupportsDLPack, TensorLike
+
+__all__ = [
+    "Aborted",
+    "AlreadyExists",
+    "Cancelled",
+    "Code",
+    "DataLoss",
+    "DeadlineExceeded",
+    "Engine",
+    "FailedPrecondition",
+    "Filled",
+    "Internal",
+    "InvalidArgument",
+    "Key",
+    "KeyLike",
+    "NotFound",
+    "Operation",
+    "OutOfRange",
+    "Pending",
+    "PermissionDenied",
+    "Recv",
+    "RendezError",
+    "ResourceExhausted",
+    "Sending",
+    "Step",
+    "SupportsDLPack",
+    "Tensor",
+    "TensorLike",
+    "TensorMut",
+    "Unauthenticated",
+    "Unavailable",
+    "Unimplemented",
+    "Unknown",
+    "__version__",
+]
+
+
+def _end() -> None:
+    _waits.end()
+    _at_exit()
+
+
+# Before the interpreter takes its threads down: peers hear that this task leaves.
+_atexit.register(_end)

@@ -1,0 +1,315 @@
+"""The extension module: what `rendez` gives names to.
+
+For other extensions, in C or C++:
+
+`_C_API` is a `PyCapsule` named `rendez._C_API`. Its pointer is a `const rendez_api *`, the table of `rendez.h` that
+`rendez_get_api(RENDEZ_API_VERSION)` gives; it is never freed. `PyCapsule_Import("rendez._C_API", 0)` gets it: nothing
+is linked. Check `version` (equal to RENDEZ_API_VERSION) and `size` (at least the offset of the last function used,
+plus its own) before the first call.
+
+`Engine._c_engine()` gives a new `PyCapsule` named `rendez.engine`. Its pointer is a `rendez_engine *` of the very
+engine that Python has, for every function of the table that takes one. The capsule owns that handle: keep the capsule
+as long as the handle is used, and never call `engine_free` on it. Its destructor cancels the receives whose callbacks
+(`recv_async`) are still to come, and waits, without the interpreter's lock, until they have been called. An engine that
+has been closed stays valid as a handle: its calls return the status SHUTDOWN.
+
+Functions of the table may be called with the interpreter's lock or without; those that wait (`recv`, `send` with
+patience, `engine_shutdown`) should be called without. Callbacks and release hooks run on threads of the engine, without
+the lock: they must not wait for it where a shard turns, as in a release hook; `recv_async`'s callbacks may.
+"""
+
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from os import PathLike
+from types import TracebackType
+from typing import Any, Generic, Literal, Self, SupportsIndex, TypeVar, final, overload
+
+from ._types import Filled, KeyLike, Pending, TensorLike
+
+_T_co = TypeVar("_T_co", covariant=True)
+_Path = Literal["local", "inline", "lease", "copy"]
+
+__version__: str
+_C_API: object
+
+def _at_exit() -> None: ...
+def _run_errands() -> None: ...
+
+@final
+class Key:
+    """What a value is sent and received by. Made once, it is faster than its text."""
+
+    def __new__(cls, source: str, destination: str, edge: str) -> Self:
+        """From a task or device to another: `Key("worker", "server", "loss")`."""
+    @staticmethod
+    def parse(text: str) -> Key:
+        """Of `source->destination;name`, or of a key's full text."""
+    def at(self, frame: int, iteration: int = 0) -> Key:
+        """The same key in an iteration of a loop."""
+    @property
+    def source(self) -> str: ...
+    @property
+    def destination(self) -> str: ...
+    @property
+    def edge(self) -> str: ...
+    def __hash__(self) -> int: ...
+    def __eq__(self, other: object, /) -> bool: ...
+
+@final
+class Engine:
+    """One task of a cluster. `with` ends it."""
+
+    def __new__(
+        cls,
+        task: str | None = None,
+        *,
+        config: str | PathLike[str] | Mapping[str, Any] | None = None,
+        **settings: Any,
+    ) -> Self:
+        """Starts it.
+
+        `config` is a file of settings, or a table that takes its place; without it the usual files are looked for. The
+        environment's `RENDEZ_*` go before a file, and `settings`, with the names of the reference of settings, before
+        both. Where nothing says otherwise, there is one shard, and it shares its core.
+        """
+    @property
+    def task(self) -> str: ...
+    @property
+    def address(self) -> str | None:
+        """Where tasks of this machine reach it."""
+    @property
+    def tcp_address(self) -> str | None:
+        """Where tasks of other machines reach it."""
+    @property
+    def shards(self) -> int: ...
+    @property
+    def closed(self) -> bool: ...
+    def add_peer(self, task: str, address: str) -> None:
+        """Says where a task is found. It is dialled when a key first names it."""
+    def connect(self, task: str, *, timeout: float = 10.0) -> str:
+        """Connects to a peer, and waits until that is done: the way to it."""
+    def explain(self, peer: str, *, timeout: float = 2.0) -> str:
+        """The way to a peer, why this one, and why no better; or why it cannot be reached."""
+    def step(self, id: int, *, deadline: float | None = None) -> Step:
+        """The step of that number; with a deadline it ends with `DeadlineExceeded` unless it has ended by then."""
+    def empty(
+        self, shape: SupportsIndex | tuple[int, ...] | list[int], dtype: Any = None, *, paged: bool = False
+    ) -> TensorMut:
+        """Memory of the engine's to write a value to, of f32 unless `dtype` says otherwise.
+
+        What is sent in it is not copied, and a peer of this machine reads it where it lies. `paged` gives it pages of
+        its own, which receivers may map to write to them; it is for large values.
+        """
+    def send(
+        self,
+        key: KeyLike,
+        value: TensorLike,
+        *,
+        copy: bool | None = None,
+        on_release: Callable[[], object] | None = None,
+    ) -> None:
+        """As `Step.send`, in step 0."""
+    def send_dead(self, key: KeyLike) -> None: ...
+    def recv(self, key: KeyLike, *, timeout: float | None = None) -> Recv[Tensor]:
+        """As `Step.recv`, in step 0."""
+    def recv_into(self, key: KeyLike, out: TensorLike, *, timeout: float | None = None) -> Recv[Filled]: ...
+    def pending(self) -> list[Pending]:
+        """All that waits or is parked here, the oldest first."""
+    def stats(self) -> list[dict[str, int]]:
+        """What each shard has counted, and holds now."""
+    def metrics(self) -> str:
+        """The metrics, as Prometheus reads them."""
+    def close(self, timeout: float | None = None) -> None:
+        """Ends the task: what is under way has so many seconds to arrive, and what waits then fails."""
+    def _c_engine(self) -> object: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+    async def __aenter__(self) -> Self: ...
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+
+@final
+class Step:
+    """A scope of values that end together. `with` finishes it, or has it end with what was raised."""
+
+    @property
+    def id(self) -> int: ...
+    def send(
+        self,
+        key: KeyLike,
+        value: TensorLike,
+        *,
+        copy: bool | None = None,
+        on_release: Callable[[], object] | None = None,
+    ) -> None:
+        """Hands a value over, and never waits for its receiver.
+
+        Memory of Python's is copied to the engine's once, so it may be changed at once; `bytes`, which nothing can
+        change, are read where they lie. `copy=False` has all memory read where it lies: it must not change until
+        `on_release` is called, on the main thread or another that calls rendez. Tensors of the engine's are never
+        copied here; a `TensorMut` is gone then.
+        """
+    def send_wait(
+        self,
+        key: KeyLike,
+        value: TensorLike,
+        *,
+        timeout: float | None = None,
+        copy: bool | None = None,
+        on_release: Callable[[], object] | None = None,
+    ) -> Sending:
+        """The same, and waits for room where `send` is refused: await it, or call `wait`."""
+    def send_dead(self, key: KeyLike) -> None:
+        """Tells the receiver that no value will come."""
+    def recv(self, key: KeyLike, *, timeout: float | None = None) -> Recv[Tensor]:
+        """The next value of a key: await it, or call `wait`. It begins then, or by `start`."""
+    def recv_into(self, key: KeyLike, out: TensorLike, *, timeout: float | None = None) -> Recv[Filled]:
+        """The same, copied to `out`: of its type and shape, or plain bytes in a row that are enough."""
+    def abort(self, reason: str = ...) -> None:
+        """Ends it with an error: all that waits in it, on every task, fails."""
+    def finish(self) -> None:
+        """Ends it here: what it holds is dropped."""
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+    async def __aenter__(self) -> Self: ...
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+
+class Operation(Generic[_T_co]):
+    """What is under way. It may be waited for by threads and awaited by tasks, also by several."""
+
+    def wait(self, timeout: float | None = None) -> _T_co:
+        """Blocks until it has ended, without the interpreter's lock; the thread drives the engine meanwhile.
+
+        After `timeout` seconds this raises `DeadlineExceeded`, and the operation goes on.
+        """
+    def cancel(self) -> bool:
+        """Gives it up. True if it had not ended; the value of a receive is the next receive's then."""
+    def done(self) -> bool:
+        """Whether it has ended."""
+    def start(self) -> Self:
+        """Begins now, to be waited for later."""
+    def result(self) -> _T_co:
+        """Its outcome, if it has ended."""
+    def cancelled(self) -> bool:
+        """True if it was given up."""
+    def add_done_callback(self, function: Callable[[Self], object], /) -> None:
+        """Has `function` called once it has ended, on a thread of rendez'."""
+    def __await__(self) -> Generator[Any, Any, _T_co]: ...
+    def _poll(self, wakes: Wakes, number: int, /) -> bool: ...
+
+@final
+class Recv(Operation[_T_co]):
+    """A receive."""
+
+@final
+class Sending(Operation[None]):
+    """A send that waits for room."""
+
+@final
+class Tensor:
+    """A value that came. It is read only, and may lie in its sender's memory, which `release` gives back."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def ndim(self) -> int: ...
+    @property
+    def dtype(self) -> str:
+        """As `f32`."""
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def path(self) -> _Path:
+        """The way it came: within this process, in a frame, read in place, or copied."""
+    @property
+    def dead(self) -> bool:
+        """It says that no value will come."""
+    def reshape(self, shape: list[int] | tuple[int, ...], /) -> Tensor: ...
+    def recast(self, dtype: Any, /) -> Tensor:
+        """The same bytes as elements of another type of the same size."""
+    def writable(self, engine: Engine, /) -> TensorMut:
+        """One that may be written: a copy, of which only the pages that are written if the value owns its pages."""
+    def release(self) -> None:
+        """Gives the memory back. Views of it stay valid until they are gone."""
+    def numpy(self) -> Any:
+        """A view as an array of NumPy's, which is not writable."""
+    def torch(self, *, writable: Literal["private", "copy"] = "private") -> Any:
+        """As a tensor of PyTorch's, which may be written, as all of them; no write reaches the sender.
+
+        `private` maps the pages of a value that owns its pages, and else copies.
+        """
+    def tolist(self) -> Any: ...
+    def item(self) -> Any:
+        """The only element, as a number of Python's."""
+    def tobytes(self) -> bytes: ...
+    def strings(self) -> list[bytes]:
+        """The strings of a tensor of strings, in row-major order."""
+    def __float__(self) -> float: ...
+    def __int__(self) -> int: ...
+    def __bool__(self) -> bool: ...
+    def __len__(self) -> int: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+@final
+class TensorMut:
+    """Memory to write a value to. `send` takes it away; views must be gone by then."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def ndim(self) -> int: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def nbytes(self) -> int: ...
+    def recast(self, dtype: Any, /) -> TensorMut: ...
+    def release(self) -> None: ...
+    def numpy(self) -> Any:
+        """A view as an array of NumPy's, which may be written."""
+    def torch(self) -> Any:
+        """A view as a tensor of PyTorch's."""
+    def tolist(self) -> Any: ...
+    def __len__(self) -> int: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+@final
+class Wakes:
+    """An eventfd, and the numbers of what can go on."""
+
+    def __new__(cls) -> Self: ...
+    def fileno(self) -> int: ...
+    def drain(self) -> list[int]: ...
+    def ring(self, token: int) -> None: ...
+    def wait(self, timeout: float | None = None) -> None: ...

@@ -1,0 +1,215 @@
+"""Waiting in event loops: asyncio (uvloop too) and trio, and callbacks on a thread.
+
+Each loop has one hub: an eventfd that the loop watches, and who waits for which number. A shard that brings outcomes
+writes to the eventfd once for as many as there are before the loop wakes.
+
+Who is woken takes the outcome itself, in the task that awaits: one that is cancelled between the two has taken
+nothing, and the value is the next receive's.
+"""
+
+import asyncio
+import itertools
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from ._rendez import Operation, Wakes, _run_errands
+
+
+async def wait(operation: "Operation[Any]") -> Any:
+    """The outcome of an operation, in whichever event loop this runs."""
+    hub = _hub()
+    number = next(hub.numbers)
+    try:
+        if operation._poll(hub.wakes, number):
+            await hub.pause()
+        else:
+            await hub.sleep(number)
+            while not operation._poll(hub.wakes, number):
+                await hub.sleep(number)
+    except BaseException:
+        # Cancelled, or its loop has ended: nothing is lost.
+        operation.cancel()
+        raise
+    return operation.result()
+
+
+async def at_once(value: Any) -> Any:
+    """`value`, for a protocol that awaits."""
+    return value
+
+
+async def in_thread(function: Callable[[], Any]) -> Any:
+    """What a function returns that blocks."""
+    trio = _trio()
+    if trio is not None:
+        return await trio.to_thread.run_sync(function)
+    return await asyncio.to_thread(function)
+
+
+class _AsyncioHub:
+    """What waits in one loop of asyncio's. It does not keep the loop: the loop keeps it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.wakes = Wakes()
+        self.numbers = itertools.count()
+        self._waiting: dict[int, asyncio.Future[None]] = {}
+        loop.add_reader(self.wakes.fileno(), self._drain)
+
+    def _drain(self) -> None:
+        for number in self.wakes.drain():
+            future = self._waiting.get(number)
+            if future is not None and not future.done():
+                future.set_result(None)
+
+    async def sleep(self, number: int) -> None:
+        future = asyncio.get_running_loop().create_future()
+        self._waiting[number] = future
+        try:
+            await future
+        finally:
+            del self._waiting[number]
+
+    async def pause(self) -> None:
+        """Nothing: what is there at once is taken at once, as a full queue's `get` has it."""
+
+
+class _TrioHub:
+    """What waits in one run of trio's."""
+
+    def __init__(self, trio: Any) -> None:
+        self.wakes = Wakes()
+        self.numbers = itertools.count()
+        self._trio = trio
+        self._waiting: dict[int, Any] = {}
+        trio.lowlevel.spawn_system_task(self._watch)
+
+    async def _watch(self) -> None:
+        while True:
+            await self._trio.lowlevel.wait_readable(self.wakes.fileno())
+            for number in self.wakes.drain():
+                task = self._waiting.pop(number, None)
+                if task is not None:
+                    self._trio.lowlevel.reschedule(task)
+
+    async def sleep(self, number: int) -> None:
+        lowlevel = self._trio.lowlevel
+        self._waiting[number] = lowlevel.current_task()
+
+        def abort(_raise: Any) -> Any:
+            self._waiting.pop(number, None)
+            return lowlevel.Abort.SUCCEEDED
+
+        await lowlevel.wait_task_rescheduled(abort)
+
+    async def pause(self) -> None:
+        """A checkpoint, as trio wants of everything that awaits; the value is taken already."""
+        await self._trio.lowlevel.cancel_shielded_checkpoint()
+
+
+_asyncio_hubs: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _AsyncioHub]" = weakref.WeakKeyDictionary()
+_trio_hub: Any = None
+
+
+def _trio() -> Any:
+    """trio, if this is one of its tasks."""
+    trio = sys.modules.get("trio")
+    return trio if trio is not None and trio.lowlevel.in_trio_task() else None
+
+
+def _hub() -> Any:
+    trio = _trio()
+    if trio is not None:
+        global _trio_hub
+        if _trio_hub is None:
+            _trio_hub = trio.lowlevel.RunVar("rendez")
+        try:
+            return _trio_hub.get()
+        except LookupError:
+            hub = _TrioHub(trio)
+            _trio_hub.set(hub)
+            return hub
+    loop = asyncio.get_running_loop()
+    hub = _asyncio_hubs.get(loop)
+    if hub is None:
+        hub = _asyncio_hubs[loop] = _AsyncioHub(loop)
+    return hub
+
+
+class _Callbacks:
+    """A thread that calls functions when operations have ended."""
+
+    def __init__(self) -> None:
+        self.wakes = Wakes()
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, tuple[Operation[Any], Callable[[Any], object]]] = {}
+        self._stops = False
+        self._thread = threading.Thread(target=self._run, name="rendez-callbacks", daemon=True)
+        self._thread.start()
+
+    def add(self, operation: "Operation[Any]", function: Callable[[Any], object]) -> None:
+        number = next(self._numbers)
+        self._waiting[number] = (operation, function)
+        # The thread polls it, and calls.
+        self.wakes.ring(number)
+
+    def _run(self) -> None:
+        while not self._stops:
+            self.wakes.wait()
+            for number in self.wakes.drain():
+                self._look(number)
+
+    def _look(self, number: int) -> None:
+        operation, function = self._waiting.get(number, (None, None))
+        if operation is None or function is None:
+            return
+        try:
+            if not operation._poll(self.wakes, number):
+                return
+            del self._waiting[number]
+            function(operation)
+        except Exception:
+            self._waiting.pop(number, None)
+            threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), self._thread)))  # type: ignore[arg-type]
+
+    def stop(self) -> None:
+        self._stops = True
+        self.wakes.ring(0)
+        self._thread.join(1.0)
+
+
+_callbacks: _Callbacks | None = None
+_lock = threading.Lock()
+
+
+def add_done_callback(operation: "Operation[Any]", function: Callable[[Any], object]) -> None:
+    """Has `function` called with `operation` once it has ended, on a thread of its own."""
+    if not callable(function):
+        raise TypeError(f"{type(function).__name__} cannot be called")
+    global _callbacks
+    with _lock:
+        if _callbacks is None:
+            _callbacks = _Callbacks()
+    _callbacks.add(operation, function)
+
+
+def end() -> None:
+    """The interpreter is about to end."""
+    global _callbacks
+    if _callbacks is not None:
+        _callbacks.stop()
+        _callbacks = None
+    _run_errands()
+
+
+def _forked() -> None:
+    # The parent's loops and threads are not here.
+    global _callbacks, _lock, _trio_hub
+    _callbacks, _trio_hub, _lock = None, None, threading.Lock()
+    _asyncio_hubs.clear()
+
+
+os.register_at_fork(after_in_child=_forked)

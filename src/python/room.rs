@@ -1,0 +1,78 @@
+//! Memory of Python's that a value is received into, and what is said of it then.
+
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use rendez::ground::catalogue;
+use rendez::{DType, Path, Received, Status, TensorMeta};
+
+use super::errors::argument;
+use super::source::Source;
+use super::tensor::{dims_of, path_name};
+
+/// Memory to receive into.
+pub(crate) struct Into {
+    source: Source,
+    /// It is plain bytes in a row, which take a value of any type that is short enough.
+    is_plain: bool,
+}
+
+/// What came.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Filled {
+    meta: TensorMeta,
+    len: usize,
+    path: Path,
+    is_dead: bool,
+}
+
+impl Into {
+    pub(crate) fn of(given: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let source = Source::of(given)?.ok_or_else(|| {
+            argument("`out` should have the buffer protocol or DLPack, and be writable")
+        })?;
+        if source.is_read_only {
+            return Err(argument("`out` is read only").into());
+        }
+        Ok(Self {
+            is_plain: source.meta.dtype == DType::U8 && source.meta.shape.rank() <= 1,
+            source,
+        })
+    }
+
+    /// Copies a value here, if it fits.
+    pub(crate) fn fill(&mut self, received: &Received) -> Result<Filled, Status> {
+        let meta = received.tensor.meta();
+        if !self.is_plain && meta != self.source.meta && !received.is_dead {
+            let has = self.source.meta;
+            return Err(Status::of(
+                catalogue::PYTHON_ARGUMENT,
+                format!(
+                    "the value is {}{}, and `out` is {}{}; the value waits for the next receive",
+                    meta.dtype, meta.shape, has.dtype, has.shape
+                ),
+            ));
+        }
+        let room = self.source.bytes_mut().unwrap_or_default();
+        Ok(Filled {
+            len: received.copy_into(room)?,
+            meta,
+            path: received.path,
+            is_dead: received.is_dead,
+        })
+    }
+}
+
+impl Filled {
+    /// As the package's `Filled`.
+    pub(crate) fn object<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let shape: Bound<'py, PyTuple> = dims_of(py, self.meta)?;
+        let about = (
+            shape,
+            self.meta.dtype.name(),
+            self.len,
+            path_name(self.path),
+            self.is_dead,
+        );
+        py.import("rendez._types")?.getattr("Filled")?.call1(about)
+    }
+}

@@ -1,0 +1,155 @@
+//! Memory of Python's that holds a value: who lends it, what it holds, and whether it may change.
+//!
+//! By the buffer protocol or by DLPack; of both, only memory whose elements follow each other.
+#![allow(unsafe_code)]
+
+use pyo3::buffer::PyUntypedBuffer;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use rendez::{DType, Shape, TensorMeta};
+
+use super::dlpack::{self, Borrowed, drop_later, not_contiguous};
+use super::dtypes;
+use super::errors::{Outcome, argument};
+
+/// Memory of Python's, kept where it is.
+pub(crate) struct Source {
+    pub(crate) meta: TensorMeta,
+    data: *mut u8,
+    len: usize,
+    pub(crate) is_read_only: bool,
+    /// Nothing can change it: neither this program nor Python.
+    pub(crate) is_immutable: bool,
+    keep: Option<Keep>,
+}
+
+enum Keep {
+    Buffer(PyUntypedBuffer),
+    Dlpack(Borrowed),
+}
+
+// SAFETY: the memory is plain bytes, which stay where they are until `keep` is dropped; that happens with the
+// interpreter's lock, wherever the source is.
+unsafe impl Send for Source {}
+
+// SAFETY: through a shared source the bytes are only read; what keeps them is touched when it is dropped, uniquely.
+unsafe impl Sync for Source {}
+
+impl Source {
+    /// What an object lends. `None` if it lends nothing.
+    pub(crate) fn of(object: &Bound<'_, PyAny>) -> PyResult<Option<Self>> {
+        // SAFETY: it is an object, and this thread has the interpreter's lock.
+        let has_buffer = unsafe { pyo3::ffi::PyObject_CheckBuffer(object.as_ptr()) } != 0;
+        if has_buffer {
+            return match Self::of_buffer(object) {
+                Ok(source) => Ok(Some(source)),
+                // NumPy lends no buffer of types that others have added to it, as `bfloat16`.
+                Err(error) => match brain_floats(object) {
+                    Some(raw) => Self::of_buffer(&raw)
+                        .and_then(|it| it.recast(DType::BF16))
+                        .map(Some),
+                    None => Err(error),
+                },
+            };
+        }
+        if object.hasattr("__dlpack__")? {
+            let taken = dlpack::take(object)?;
+            let len = bytes_of(taken.meta)?;
+            return Ok(Some(Self {
+                meta: taken.meta,
+                data: taken.data,
+                len,
+                is_read_only: taken.is_read_only,
+                is_immutable: false,
+                keep: Some(Keep::Dlpack(taken.keep)),
+            }));
+        }
+        Ok(None)
+    }
+
+    fn of_buffer(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let buffer = PyUntypedBuffer::get(object)?;
+        if !buffer.is_c_contiguous() || buffer.suboffsets().is_some() {
+            return Err(not_contiguous().into());
+        }
+        let dims: Vec<u64> = buffer.shape().iter().map(|dim| *dim as u64).collect();
+        let shape = Shape::new(&dims).map_err(|error| argument(error.to_string()))?;
+        let dtype = dtypes::of_format(buffer.format(), buffer.item_size())?;
+        let meta = TensorMeta::new(dtype, shape).map_err(|error| argument(error.to_string()))?;
+        let len = bytes_of(meta)?;
+        if len != buffer.len_bytes() {
+            let has = buffer.len_bytes();
+            return Err(
+                argument(format!("the buffer has {has} bytes, its shape takes {len}")).into(),
+            );
+        }
+        Ok(Self {
+            meta,
+            data: buffer.buf_ptr().cast(),
+            len,
+            is_read_only: buffer.readonly(),
+            is_immutable: object.is_exact_instance_of::<PyBytes>(),
+            keep: Some(Keep::Buffer(buffer)),
+        })
+    }
+
+    /// The same bytes as elements of another type.
+    fn recast(mut self, dtype: DType) -> PyResult<Self> {
+        self.meta =
+            TensorMeta::new(dtype, self.meta.shape).map_err(|error| argument(error.to_string()))?;
+        Ok(self)
+    }
+
+    /// Its bytes. Python may change them meanwhile, as it may under any library that reads without its lock: then what
+    /// is read is some of the one and some of the other.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        if self.len == 0 {
+            return &[];
+        }
+        // SAFETY: whoever lends the memory says that it is `len` bytes, checked against the shape; they stay until
+        // `keep` is dropped, with `self`. They are plain bytes of which every value is one.
+        unsafe { std::slice::from_raw_parts(self.data, self.len) }
+    }
+
+    /// Its bytes, to be written. `None` if it is read only.
+    pub(crate) fn bytes_mut(&mut self) -> Option<&mut [u8]> {
+        if self.is_read_only {
+            return None;
+        }
+        if self.len == 0 {
+            return Some(&mut []);
+        }
+        // SAFETY: as in `bytes`; who lends it says that it may be written. This is the only slice of it here.
+        Some(unsafe { std::slice::from_raw_parts_mut(self.data, self.len) })
+    }
+}
+
+impl AsRef<[u8]> for Source {
+    fn as_ref(&self) -> &[u8] {
+        self.bytes()
+    }
+}
+
+impl Drop for Source {
+    fn drop(&mut self) {
+        if let Some(keep) = self.keep.take() {
+            match keep {
+                Keep::Buffer(buffer) => drop_later(buffer),
+                Keep::Dlpack(borrowed) => drop_later(borrowed),
+            }
+        }
+    }
+}
+
+/// An array of NumPy's of `bfloat16`, as one of plain 16-bit numbers.
+fn brain_floats<'py>(object: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
+    let dtype = object.getattr("dtype").ok()?;
+    let name: String = dtype.getattr("name").ok()?.extract().ok()?;
+    (name == "bfloat16").then(|| object.call_method1("view", ("uint16",)).ok())?
+}
+
+fn bytes_of(meta: TensorMeta) -> Outcome<usize> {
+    let size = meta.size().and_then(|size| usize::try_from(size).ok());
+    size.filter(|size| isize::try_from(*size).is_ok())
+        .ok_or_else(|| argument("the value is longer than memory can be"))
+}

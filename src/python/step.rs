@@ -1,0 +1,195 @@
+//! Steps: scopes of values that end together. As context managers they finish, or end with what was raised.
+
+use pyo3::prelude::*;
+use rendez::ground::catalogue;
+use rendez::{Engine, Shape, Status, Step as Inner, Tensor as Value};
+
+use super::convert::{Taking, tensor_of};
+use super::errors::{Failure, Outcome, status_of};
+use super::key::key_of;
+use super::operation::{Recv, Sending, receive, sending};
+use super::room::Into;
+use super::{arguments, errands};
+
+/// One step of one engine.
+#[pyclass(frozen, weakref, module = "rendez")]
+pub(crate) struct Step {
+    pub(crate) engine: Engine,
+    pub(crate) inner: Inner,
+}
+
+impl Step {
+    fn value(
+        &self,
+        value: &Bound<'_, PyAny>,
+        copy: Option<bool>,
+        on_release: Option<Py<PyAny>>,
+    ) -> PyResult<Value> {
+        let on_release = on_release.map(std::sync::Arc::new);
+        tensor_of(&self.engine, value, Taking { copy, on_release })
+    }
+}
+
+#[pymethods]
+impl Step {
+    #[getter]
+    fn id(&self) -> u64 {
+        self.inner.id().0
+    }
+
+    #[pyo3(signature = (key, value, *, copy = None, on_release = None))]
+    pub(crate) fn send(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        value: &Bound<'_, PyAny>,
+        copy: Option<bool>,
+        on_release: Option<Py<PyAny>>,
+    ) -> PyResult<()> {
+        errands::run(py);
+        let key = key_of(key)?;
+        let tensor = self.value(value, copy, on_release)?;
+        self.inner.send(&key, tensor).map_err(Failure::from)?;
+        Ok(())
+    }
+
+    #[pyo3(signature = (key, value, *, timeout = None, copy = None, on_release = None))]
+    fn send_wait(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        value: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+        copy: Option<bool>,
+        on_release: Option<Py<PyAny>>,
+    ) -> PyResult<Py<Sending>> {
+        errands::run(py);
+        let key = key_of(key)?;
+        let patience = arguments::patience(timeout, "timeout")?;
+        let tensor = self.value(value, copy, on_release)?;
+        let mut send = self.inner.send_async(&key, tensor);
+        if let Some(patience) = patience {
+            send = send.deadline(patience);
+        }
+        // Its place among the values of its key is taken now.
+        sending(py, &self.engine, send.start())
+    }
+
+    #[pyo3(signature = (key))]
+    pub(crate) fn send_dead(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<()> {
+        errands::run(py);
+        let key = key_of(key)?;
+        let nothing = Value::from_slice::<u8>(&[], Shape::from([0])).map_err(Failure::from)?;
+        self.inner.send_dead(&key, nothing).map_err(Failure::from)?;
+        Ok(())
+    }
+
+    #[pyo3(signature = (key, *, timeout = None))]
+    pub(crate) fn recv(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+    ) -> PyResult<Py<Recv>> {
+        self.receive(py, key, timeout, None)
+    }
+
+    #[pyo3(signature = (key, out, *, timeout = None))]
+    pub(crate) fn recv_into(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        out: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+    ) -> PyResult<Py<Recv>> {
+        self.receive(py, key, timeout, Some(Into::of(out)?))
+    }
+
+    /// Ends the step with an error everywhere.
+    #[pyo3(signature = (reason = "the program said so"))]
+    fn abort(&self, py: Python<'_>, reason: &str) {
+        let status = Status::of(catalogue::STEP_ABORTED, reason);
+        py.detach(|| self.inner.abort(status));
+    }
+
+    fn finish(&self, py: Python<'_>) {
+        py.detach(|| self.inner.finish());
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        _type: &Bound<'_, PyAny>,
+        value: &Bound<'_, PyAny>,
+        _trace: &Bound<'_, PyAny>,
+    ) {
+        if value.is_none() {
+            self.finish(py);
+        } else {
+            let status = status_of(value);
+            py.detach(|| self.inner.abort(status));
+        }
+    }
+
+    fn __aenter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py()
+            .import("rendez._waits")?
+            .getattr("at_once")?
+            .call1((slf,))
+    }
+
+    fn __aexit__<'py>(
+        slf: &Bound<'py, Self>,
+        kind: &Bound<'py, PyAny>,
+        value: &Bound<'py, PyAny>,
+        trace: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        slf.get().__exit__(py, kind, value, trace);
+        py.import("rendez._waits")?
+            .getattr("at_once")?
+            .call1((py.None(),))
+    }
+
+    fn __repr__(&self) -> String {
+        format!(
+            "<rendez.Step {} of {}>",
+            self.inner.id().0,
+            self.engine.task()
+        )
+    }
+}
+
+impl Step {
+    fn receive(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+        into: Option<Into>,
+    ) -> PyResult<Py<Recv>> {
+        errands::run(py);
+        let mut begins = self.inner.recv(&key_of(key)?);
+        if let Some(patience) = arguments::patience(timeout, "timeout")? {
+            begins = begins.deadline(patience);
+        }
+        receive(py, &self.engine, begins, into)
+    }
+
+    /// The step that is to end in time.
+    pub(crate) fn begin(
+        engine: Engine,
+        id: u64,
+        patience: Option<std::time::Duration>,
+    ) -> Outcome<Self> {
+        let inner = engine.step(rendez::StepId(id));
+        if let Some(patience) = patience {
+            inner.deadline(patience)?;
+        }
+        Ok(Self { engine, inner })
+    }
+}

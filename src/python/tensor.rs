@@ -1,0 +1,359 @@
+//! Tensors as Python holds them: read only, in the engine's memory or in a peer's.
+#![allow(unsafe_code)]
+
+use std::ffi::c_int;
+use std::sync::{Mutex, PoisonError};
+
+use pyo3::exceptions::{PyBufferError, PyTypeError};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyCapsule, PyList, PyTuple};
+use rendez::{DType, Path, Received, Shape, Tensor as Inner, TensorMeta};
+
+use super::buffer::{self, Shown};
+use super::convert::freed;
+use super::dlpack::{Lending, Wanted};
+use super::dtypes::dtype_of;
+use super::errors::{Failure, Outcome, argument};
+use super::writable::{Room, TensorMut};
+
+/// A tensor that is read only; perhaps in the memory of the task that sent it.
+#[pyclass(frozen, weakref, module = "rendez")]
+pub(crate) struct Tensor {
+    inner: Mutex<Option<Inner>>,
+    meta: TensorMeta,
+    path: Path,
+    is_dead: bool,
+}
+
+impl Tensor {
+    pub(crate) fn new(inner: Inner, path: Path, is_dead: bool) -> Self {
+        Self {
+            meta: inner.meta(),
+            inner: Mutex::new(Some(inner)),
+            path,
+            is_dead,
+        }
+    }
+
+    pub(crate) fn received(received: Received) -> Self {
+        Self::new(received.tensor, received.path, received.is_dead)
+    }
+
+    /// Another handle of it.
+    pub(crate) fn inner(&self) -> Outcome<Inner> {
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.clone().ok_or_else(freed)
+    }
+}
+
+#[pymethods]
+impl Tensor {
+    #[getter]
+    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        dims_of(py, self.meta)
+    }
+
+    #[getter]
+    fn ndim(&self) -> usize {
+        self.meta.shape.rank()
+    }
+
+    #[getter]
+    fn dtype(&self) -> &'static str {
+        self.meta.dtype.name()
+    }
+
+    #[getter]
+    fn nbytes(&self) -> Outcome<usize> {
+        Ok(self.inner()?.size())
+    }
+
+    #[getter]
+    fn path(&self) -> &'static str {
+        path_name(self.path)
+    }
+
+    #[getter]
+    fn dead(&self) -> bool {
+        self.is_dead
+    }
+
+    /// The same bytes under another shape.
+    fn reshape(&self, shape: Vec<u64>) -> Outcome<Self> {
+        let shape = Shape::new(&shape).map_err(|error| argument(error.to_string()))?;
+        let inner = self.inner()?.reshaped(shape)?;
+        Ok(Self::new(inner, self.path, self.is_dead))
+    }
+
+    /// The same bytes as elements of another type of the same size.
+    fn recast(&self, dtype: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let dtype = dtype_of(dtype)?;
+        if dtype.size() != self.meta.dtype.size() {
+            return Err(argument(format!("{} cannot be seen as {dtype}", self.meta.dtype)).into());
+        }
+        let meta = TensorMeta {
+            dtype,
+            shape: self.meta.shape,
+        };
+        let inner = self.inner()?.recast(meta).map_err(Failure::from)?;
+        Ok(Self::new(inner, self.path, self.is_dead))
+    }
+
+    /// A copy of it that may be written; of a tensor that owns its pages, only the pages that are written to.
+    fn writable(&self, py: Python<'_>, engine: &super::engine::Engine) -> Outcome<TensorMut> {
+        let inner = self.inner()?;
+        if let Ok(private) = inner.map_private() {
+            return Ok(TensorMut::new(Room::Private(private)));
+        }
+        let dims: Vec<u64> = self.meta.shape.dims().collect();
+        let mut builder = engine.running()?.tensor(self.meta.dtype, &dims)?;
+        let bytes = inner.host()?;
+        py.detach(|| builder.bytes_mut().copy_from_slice(bytes));
+        Ok(TensorMut::new(Room::Builder(builder)))
+    }
+
+    /// Gives the memory back, to its sender if it lies there. Views of it stay valid until they are gone.
+    fn release(&self) {
+        let inner = self
+            .inner
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        drop(inner);
+    }
+
+    fn numpy<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py()
+            .import("rendez._views")?
+            .getattr("numpy")?
+            .call1((slf,))
+    }
+
+    #[pyo3(signature = (*, writable = "private"))]
+    fn torch<'py>(slf: &Bound<'py, Self>, writable: &str) -> PyResult<Bound<'py, PyAny>> {
+        let how = match writable {
+            "private" => slf.get().private(slf.py())?,
+            "copy" => None,
+            _ => {
+                return Err(argument(format!(
+                    "writable={writable:?}: it is \"private\" or \"copy\""
+                ))
+                .into());
+            }
+        };
+        let torch = slf.py().import("torch")?;
+        match how {
+            Some(private) => torch.call_method1("from_dlpack", (private,)),
+            None => slf
+                .py()
+                .import("rendez._views")?
+                .getattr("torch_copy")?
+                .call1((torch, slf)),
+        }
+    }
+
+    fn tolist<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py()
+            .import("rendez._views")?
+            .getattr("tolist")?
+            .call1((slf,))
+    }
+
+    fn item<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py()
+            .import("rendez._views")?
+            .getattr("item")?
+            .call1((slf,))
+    }
+
+    fn tobytes<'py>(&self, py: Python<'py>) -> Outcome<Bound<'py, PyBytes>> {
+        let inner = self.inner()?;
+        Ok(PyBytes::new(py, inner.host()?))
+    }
+
+    /// Its strings, in row-major order.
+    fn strings<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let inner = self.inner()?;
+        let strings = inner.strings().map_err(Failure::from)?;
+        PyList::new(
+            py,
+            strings
+                .iter()
+                .map(|string| PyBytes::new(py, string))
+                .collect::<Vec<_>>(),
+        )
+    }
+
+    fn __float__<'py>(slf: &Bound<'py, Self>) -> PyResult<f64> {
+        Self::item(slf)?.extract()
+    }
+
+    fn __int__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let int = slf.py().get_type::<pyo3::types::PyInt>();
+        int.call1((Self::item(slf)?,))
+    }
+
+    fn __bool__(slf: &Bound<'_, Self>) -> PyResult<bool> {
+        Self::item(slf)?.is_truthy()
+    }
+
+    fn __len__(&self) -> PyResult<usize> {
+        length_of(self.meta)
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    fn __exit__(
+        &self,
+        _type: &Bound<'_, PyAny>,
+        _value: &Bound<'_, PyAny>,
+        _trace: &Bound<'_, PyAny>,
+    ) {
+        self.release();
+    }
+
+    fn __repr__(&self) -> String {
+        let dead = if self.is_dead { ", dead" } else { "" };
+        format!(
+            "Tensor({}{}, {}{dead})",
+            self.meta.dtype,
+            self.meta.shape,
+            self.path()
+        )
+    }
+
+    #[pyo3(signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]
+    fn __dlpack__<'py>(
+        &self,
+        py: Python<'py>,
+        stream: Option<Bound<'py, PyAny>>,
+        max_version: Option<(u32, u32)>,
+        dl_device: Option<(i32, i32)>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        check_consumer(stream.as_ref(), dl_device)?;
+        let inner = Box::new(self.inner()?);
+        let bytes = inner.host().map_err(Failure::from)?;
+        if copy == Some(true) {
+            return copied_capsule(py, self.meta, bytes, max_version);
+        }
+        let lending = Lending {
+            meta: self.meta,
+            // A short tensor's bytes lie in the handle, and that in the box.
+            data: bytes.as_ptr(),
+            keep: inner,
+            is_read_only: true,
+            is_copied: false,
+        };
+        lending.capsule(py, &Wanted { max_version })
+    }
+
+    fn __dlpack_device__(&self) -> (i32, i32) {
+        (1, 0)
+    }
+
+    unsafe fn __getbuffer__(
+        slf: Bound<'_, Self>,
+        view: *mut ffi::Py_buffer,
+        flags: c_int,
+    ) -> PyResult<()> {
+        let this = slf.get();
+        let inner = Box::new(this.inner()?);
+        let bytes = inner.host().map_err(Failure::from)?;
+        let shown = Shown {
+            meta: this.meta,
+            data: bytes.as_ptr(),
+            len: bytes.len(),
+            keep: inner,
+            is_read_only: true,
+        };
+        // SAFETY: Python passed the view and the flags to this very slot.
+        unsafe { buffer::fill(slf.into_any(), view, flags, shown) }
+    }
+
+    unsafe fn __releasebuffer__(&self, view: *mut ffi::Py_buffer) {
+        // SAFETY: Python releases what `__getbuffer__` filled in.
+        unsafe { buffer::release(view) }
+    }
+}
+
+impl Tensor {
+    /// Its pages, mapped to be written by this process alone; `None` if it owns none.
+    fn private(&self, py: Python<'_>) -> PyResult<Option<Py<TensorMut>>> {
+        let private = self.inner()?.map_private().ok();
+        let room = private.map(|private| TensorMut::new(Room::Private(private)));
+        room.map(|room| Py::new(py, room)).transpose()
+    }
+}
+
+/// A path as Python calls it.
+pub(crate) const fn path_name(path: Path) -> &'static str {
+    match path {
+        Path::Local => "local",
+        Path::Inline => "inline",
+        Path::Lease => "lease",
+        Path::Copy => "copy",
+    }
+}
+
+pub(crate) fn dims_of(py: Python<'_>, meta: TensorMeta) -> PyResult<Bound<'_, PyTuple>> {
+    let dims: Vec<u64> = meta.shape.dims().collect();
+    PyTuple::new(py, dims)
+}
+
+pub(crate) fn length_of(meta: TensorMeta) -> PyResult<usize> {
+    let first = meta.shape.dims().next();
+    let first =
+        first.ok_or_else(|| PyTypeError::new_err("a tensor without dimensions has no length"))?;
+    Ok(first as usize)
+}
+
+/// Refuses a consumer of DLPack that wants another device than the processor.
+pub(crate) fn check_consumer(
+    stream: Option<&Bound<'_, PyAny>>,
+    device: Option<(i32, i32)>,
+) -> PyResult<()> {
+    if let Some((kind, index)) = device
+        && (kind, index) != (1, 0)
+    {
+        return Err(PyBufferError::new_err(format!(
+            "the tensor lies in the processor's memory, and cannot be lent to device {kind}:{index}"
+        )));
+    }
+    match stream.is_some_and(|stream| !stream.is_none()) {
+        true => Err(PyBufferError::new_err(
+            "the processor's memory has no streams",
+        )),
+        false => Ok(()),
+    }
+}
+
+/// A copy of its own for a consumer.
+pub(crate) fn copied_capsule<'py>(
+    py: Python<'py>,
+    meta: TensorMeta,
+    bytes: &[u8],
+    max_version: Option<(u32, u32)>,
+) -> PyResult<Bound<'py, PyCapsule>> {
+    if meta.dtype == DType::String {
+        return Err(PyBufferError::new_err(
+            "DLPack has no strings: see `tensor.strings()`",
+        ));
+    }
+    // Sixteen bytes suffice every type's alignment.
+    let mut copy = vec![0_u128; bytes.len().div_ceil(16)];
+    let start = copy.as_mut_ptr().cast::<u8>();
+    // SAFETY: the copy has at least as many bytes, and is new, so they do not overlap.
+    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), start, bytes.len()) };
+    let lending = Lending {
+        meta,
+        data: start,
+        keep: Box::new(copy),
+        is_read_only: false,
+        is_copied: true,
+    };
+    lending.capsule(py, &Wanted { max_version })
+}

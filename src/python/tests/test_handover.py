@@ -1,0 +1,265 @@
+"""What every user does: send, receive, in either order, within steps."""
+
+import signal
+import threading
+import time
+
+import pytest
+
+import rendez
+from conftest import SMALL, key_of, named
+
+
+def test_value_first(engine, own):
+    with engine.step(1) as step:
+        step.send(own("x"), 0.5)
+        got = step.recv(own("x")).wait()
+    assert got.item() == 0.5
+    assert (got.dtype, got.shape, got.path, got.dead) == ("f64", (), "local", False)
+
+
+def test_receiver_first(engine, own):
+    step = engine.step(1)
+    got = []
+    thread = threading.Thread(target=lambda: got.append(step.recv(own("x")).wait().item()))
+    thread.start()
+    time.sleep(0.02)
+    step.send(own("x"), 7)
+    thread.join(10)
+    assert got == [7]
+
+
+def test_order_of_a_key(engine, own):
+    step = engine.step(1)
+    for number in range(100):
+        step.send(own("x"), number)
+    assert [step.recv(own("x")).wait().item() for _ in range(100)] == list(range(100))
+
+
+@pytest.mark.parametrize("spelled", ["text", "full", "tuple", "key"])
+def test_keys_have_spellings(engine, spelled):
+    key = rendez.Key(engine.task, engine.task, "v")
+    given = {
+        "text": f"{engine.task}->{engine.task};v",
+        "full": str(key),
+        "tuple": (engine.task, engine.task, "v"),
+        "key": key,
+    }[spelled]
+    engine.send(given, 3)
+    assert engine.recv(key, timeout=10).wait().item() == 3
+
+
+def test_keys_compare():
+    key = rendez.Key("a", "b", "x")
+    assert key == rendez.Key.parse("a->b;x") == rendez.Key.parse(str(key))
+    assert hash(key) == hash(rendez.Key("a", "b", "x"))
+    assert key != key.at(1, 2)
+    assert (key.edge, key.source) == ("x", "/job:a/replica:0/task:0/device:CPU:0")
+    assert eval(repr(key), {"Key": rendez.Key}) == key
+
+
+def test_a_step_finishes(engine, own):
+    with engine.step(5) as step:
+        step.send(own("x"), 1)
+    with pytest.raises(rendez.Aborted) as caught:
+        step.recv(own("x")).wait()
+    assert caught.value.reason == "STEP_FINISHED"
+
+
+def test_a_step_ends_with_what_was_raised(engine, own):
+    with pytest.raises(KeyError):
+        with engine.step(5) as step:
+            raise KeyError("no such weight")
+    with pytest.raises(rendez.Aborted, match="KeyError: 'no such weight'"):
+        step.recv(own("x")).wait()
+
+
+def test_a_step_keeps_the_code_of_an_error(engine, own):
+    with pytest.raises(rendez.DeadlineExceeded):
+        with engine.step(5) as step:
+            step.recv(own("x"), timeout=0.01).wait()
+    with pytest.raises(rendez.DeadlineExceeded):
+        step.send(own("x"), 1)
+
+
+def test_a_step_has_a_deadline(engine, own):
+    step = engine.step(9, deadline=0.05)
+    with pytest.raises(TimeoutError):
+        step.recv(own("x")).wait(30)
+
+
+def test_dead_values(engine, own):
+    engine.send_dead(own("x"))
+    assert engine.recv(own("x")).wait().dead
+
+
+def test_wait_gives_up_and_the_receive_goes_on(engine, own):
+    receive = engine.recv(own("x"))
+    with pytest.raises(rendez.DeadlineExceeded):
+        receive.wait(0.01)
+    assert not receive.done()
+    engine.send(own("x"), 4)
+    assert receive.wait(10).item() == 4
+    assert receive.wait(10) is receive.result()
+
+
+def test_a_deadline_leaves_the_value(engine, own):
+    with pytest.raises(rendez.DeadlineExceeded) as caught:
+        engine.recv(own("x"), timeout=0.02).wait()
+    assert caught.value.code is rendez.Code.DEADLINE_EXCEEDED
+    engine.send(own("x"), 4)
+    assert engine.recv(own("x")).wait(10).item() == 4
+
+
+def test_cancel_loses_nothing(engine, own):
+    receive = engine.recv(own("x")).start()
+    engine.send(own("x"), 1)
+    receive.cancel()
+    engine.send(own("x"), 2)
+    first = engine.recv(own("x")).wait(10).item()
+    assert first == (1 if receive.cancelled() else 2)
+    if receive.cancelled():
+        with pytest.raises(rendez.Cancelled):
+            receive.wait()
+        assert engine.recv(own("x")).wait(10).item() == 2
+
+
+def test_cancel_while_a_thread_waits(engine, own):
+    receive = engine.recv(own("x"))
+    raised = []
+
+    def wait():
+        try:
+            receive.wait()
+        except rendez.RendezError as error:
+            raised.append(type(error))
+
+    threads = [threading.Thread(target=wait) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.02)
+    assert receive.cancel()
+    for thread in threads:
+        thread.join(10)
+    assert raised == [rendez.Cancelled] * 3
+    engine.send(own("x"), 1)
+    assert engine.recv(own("x")).wait(10).item() == 1
+
+
+def test_many_threads_wait_for_one(engine, own):
+    receive, got = engine.recv(own("x")), []
+    threads = [threading.Thread(target=lambda: got.append(receive.wait(10).item())) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    engine.send(own("x"), 1)
+    for thread in threads:
+        thread.join(10)
+    assert got == [1] * 8
+
+
+def test_signals_are_heard(engine, own):
+    def stop(_number, _frame):
+        raise InterruptedError("stop")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        receive = engine.recv(own("x"))
+        with pytest.raises(InterruptedError):
+            receive.wait()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    engine.send(own("x"), 1)
+    assert receive.wait(10).item() == 1
+
+
+def test_result_before_the_end(engine, own):
+    receive = engine.recv(own("x"))
+    with pytest.raises(rendez.FailedPrecondition) as caught:
+        receive.result()
+    assert caught.value.reason == "PYTHON_PENDING"
+
+
+def test_done_callback(engine, own):
+    called, done = [], threading.Event()
+    receive = engine.recv(own("x"))
+    receive.add_done_callback(lambda it: (called.append(it), done.set()))
+    engine.send(own("x"), 1)
+    assert done.wait(10)
+    assert called == [receive]
+    assert receive.result().item() == 1
+
+
+def test_send_wait_waits_for_room():
+    settings = {**SMALL, "parked_bytes": 65536, "parked_bytes_per_step": 65536}
+    with rendez.Engine(named("room"), **settings) as engine:
+        key = key_of(engine, engine, "x")
+        step = engine.step(1)
+        with pytest.raises(rendez.ResourceExhausted):
+            for _ in range(1000):
+                step.send(key, bytes(1024))
+        waiting = step.send_wait(key, b"w" * 1024)
+        with pytest.raises(rendez.DeadlineExceeded):
+            waiting.wait(0.01)
+        step.recv(key).wait(10)
+        step.recv(key).wait(10)
+        assert waiting.wait(10) is None
+
+
+def test_between_two_engines(pair):
+    left, right = pair
+    key = key_of(left, right, "x")
+    left.send(key, b"7" * 100_000)
+    got = right.recv(key, timeout=30).wait()
+    assert got.path == "lease"
+    assert got.tobytes() == b"7" * 100_000
+    assert right.task in left.explain(right.task)
+    assert left.connect(right.task) in ("shm", "local")
+
+
+def test_what_an_engine_says(engine, own):
+    engine.send(own("parked"), bytes(100))
+    waits = engine.recv(own("waits")).start()
+    what = {(str(item.key.edge), item.what) for item in engine.pending()}
+    assert what == {("parked", "value"), ("waits", "receive")} and not waits.done()
+    (stats,) = engine.stats()
+    assert stats["parked"] == 1 and stats["waiting"] == 1
+    assert "rendez_build_info" in engine.metrics()
+    assert "is not connected" in engine.explain("/job:nobody/task:0", timeout=0.1)
+    assert engine.address.startswith("unix:")
+
+
+def test_close(engine, own):
+    receive = engine.recv(own("x")).start()
+    engine.close()
+    assert engine.closed
+    with pytest.raises(rendez.Aborted):
+        receive.wait(10)
+    with pytest.raises(rendez.Aborted) as caught:
+        engine.send(own("x"), 1)
+    assert caught.value.reason == "SHUTDOWN"
+    engine.close()
+
+
+def test_settings():
+    table = {"shards": 2, "share_cores": True, "arena_segment_bytes": "4MiB"}
+    with rendez.Engine(named("table"), config=table, connect_timeout="3s") as engine:
+        assert engine.shards == 2
+    with pytest.raises(rendez.InvalidArgument, match="no setting `shard`"):
+        rendez.Engine(named("wrong"), shard=1)
+    with pytest.raises(TypeError, match="shards"):
+        rendez.Engine(named("wrong"), shards=object())
+    with pytest.raises(rendez.InvalidArgument):
+        rendez.Engine("no such name/")
+
+
+def test_settings_of_a_file(tmp_path, monkeypatch):
+    file = tmp_path / "rendez.toml"
+    file.write_text('shards = 2\nshare_cores = true\narena_segment_bytes = "4MiB"\n')
+    with rendez.Engine(named("file"), config=file) as engine:
+        assert engine.shards == 2
+    monkeypatch.setenv("RENDEZ_SHARDS", "3")
+    with rendez.Engine(named("file"), config=file) as engine:
+        assert engine.shards == 3
+    with pytest.raises(rendez.RendezError):
+        rendez.Engine(named("file"), config=tmp_path / "none.toml")

@@ -1,0 +1,284 @@
+"""Tensors: what is sent, how it is seen, who keeps it, and how the memory comes home."""
+
+import array
+import gc
+import math
+import threading
+
+import pytest
+
+import rendez
+from conftest import key_of
+
+np = pytest.importorskip("numpy")
+
+TYPES = {
+    "bool": "bool", "i8": "int8", "u8": "uint8", "i16": "int16", "u16": "uint16", "i32": "int32", "u32": "uint32",
+    "i64": "int64", "u64": "uint64", "f16": "float16", "f32": "float32", "f64": "float64", "c64": "complex64",
+    "c128": "complex128",
+}
+
+
+def over(engine, key, value, **how):
+    engine.send(key, value, **how)
+    return engine.recv(key, timeout=10).wait()
+
+
+@pytest.mark.parametrize("ours,theirs", TYPES.items())
+@pytest.mark.parametrize("shape", [(), (3,), (0,), (2, 0, 3), (4, 5), (1, 2, 3, 4, 1, 1, 2, 1)])
+def test_arrays_keep_type_and_shape(engine, own, ours, theirs, shape):
+    count = math.prod(shape)
+    sent = (np.arange(count) % 2 if ours == "bool" else np.arange(count)).astype(theirs).reshape(shape)
+    got = over(engine, own("x"), sent)
+    assert (got.dtype, got.shape, got.nbytes) == (ours, shape, sent.nbytes)
+    for array in (got.numpy(), np.from_dlpack(got), np.asarray(memoryview(got))):
+        assert array.dtype == sent.dtype and array.shape == shape
+        np.testing.assert_array_equal(array, sent)
+        assert not array.flags.writeable
+    assert got.tolist() == sent.tolist()
+
+
+def test_numbers(engine, own):
+    for sent, dtype in [(True, "bool"), (-5, "i64"), (2**63, "u64"), (0.25, "f64"), (1 + 2j, "c128")]:
+        got = over(engine, own("x"), sent)
+        assert (got.item(), got.dtype, got.shape) == (sent, dtype, ())
+    assert float(over(engine, own("x"), 2)) == 2.0
+    assert int(over(engine, own("x"), 2.5)) == 2
+    assert not over(engine, own("x"), 0)
+    for scalar in (np.float32(1.5), np.int8(-3), np.bool_(True), np.float64(2.5)):
+        got = over(engine, own("x"), scalar)
+        assert got.numpy().dtype == scalar.dtype and got.item() == scalar.item()
+
+
+def test_bfloat16(engine, own):
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    sent = np.array([[1.5, -2, 0.25]], dtype=ml_dtypes.bfloat16)
+    got = over(engine, own("x"), sent)
+    assert (got.dtype, got.shape, got.tolist()) == ("bf16", (1, 3), [[1.5, -2.0, 0.25]])
+    assert got.numpy().dtype == sent.dtype
+    np.testing.assert_array_equal(got.numpy(), sent)
+    with pytest.raises(BufferError, match="bf16"):
+        memoryview(got)
+    made = engine.empty((4,), ml_dtypes.bfloat16)
+    made.numpy()[:] = [1, 2, 3, 4]
+    assert over(engine, own("x"), made).tolist() == [1, 2, 3, 4]
+
+
+def test_buffers_of_pythons_own(engine, own):
+    for sent in (b"abc" * 100, bytearray(b"abc" * 100), memoryview(b"abc" * 100)):
+        assert over(engine, own("x"), sent).tobytes() == bytes(sent)
+    assert over(engine, own("x"), array.array("d", [1, 2, 3])).tolist() == [1, 2, 3]
+    assert over(engine, own("x"), memoryview(bytes(24)).cast("q", [3, 1])).shape == (3, 1)
+
+
+def test_what_is_sent_may_change_at_once(engine, own):
+    sent = np.ones(1000)
+    engine.send(own("x"), sent)
+    sent[:] = 2
+    assert engine.recv(own("x")).wait(10).numpy().sum() == 1000
+
+
+def test_in_place_and_its_release(engine, own):
+    sent, released = np.ones(100_000), threading.Event()
+    engine.send(own("x"), sent, copy=False, on_release=released.set)
+    got = engine.recv(own("x")).wait(10)
+    sent[0] = 5
+    assert got.numpy()[0] == 5
+    assert not released.is_set()
+    got.release()
+    rendez._rendez._run_errands()
+    assert released.is_set()
+
+
+def test_release_hook_of_a_copy(engine, own):
+    released = []
+    engine.send(own("x"), np.ones(1000), on_release=lambda: released.append(1))
+    assert released == [1]
+
+
+def test_lent_memory_outlives_its_owner(engine, own):
+    sent = np.arange(100_000)
+    engine.send(own("x"), sent, copy=False)
+    del sent
+    gc.collect()
+    assert engine.recv(own("x")).wait(10).numpy()[-1] == 99_999
+
+
+def test_views_outlive_the_tensor(pair):
+    left, right = pair
+    key = key_of(left, right, "x")
+    made = left.empty((1000, 100), "f32")
+    made.numpy()[:] = 3
+    left.send(key, made)
+    got = right.recv(key, timeout=30).wait()
+    assert got.path == "lease"
+    view, lent = got.numpy(), np.from_dlpack(got)
+    assert right.stats()[0]["leases"] == 1
+    got.release()
+    with pytest.raises(rendez.FailedPrecondition):
+        got.numpy()
+    assert view.sum() == lent.sum() == 300_000
+    assert right.stats()[0]["leases"] == 1
+    del view, lent
+    gc.collect()
+    assert right.stats()[0]["leases"] == 0
+
+
+def test_a_tensor_is_sent_on(engine, own):
+    got = over(engine, own("x"), np.arange(10))
+    assert over(engine, own("y"), got).tolist() == list(range(10))
+    assert got.tolist() == list(range(10))
+
+
+def test_written_in_the_arena(engine, own):
+    made = engine.empty((2, 3), "i32")
+    np.asarray(made)[:] = [[1, 2, 3], [4, 5, 6]]
+    memoryview(made)[0, 0] = 9
+    engine.send(own("x"), made)
+    assert engine.recv(own("x")).wait(10).tolist() == [[9, 2, 3], [4, 5, 6]]
+    with pytest.raises(rendez.FailedPrecondition) as caught:
+        engine.send(own("x"), made)
+    assert caught.value.reason == "PYTHON_SPENT"
+    with pytest.raises(rendez.FailedPrecondition):
+        made.numpy()
+
+
+def test_views_keep_it_from_being_sent(engine, own):
+    made = engine.empty(1000)
+    for view in (made.numpy(), np.from_dlpack(made), memoryview(made)):
+        with pytest.raises(rendez.FailedPrecondition) as caught:
+            engine.send(own("x"), made)
+        assert caught.value.reason == "PYTHON_VIEWS"
+        if isinstance(view, memoryview):
+            view.release()
+        del view
+    engine.send(own("x"), made)
+
+
+def test_shapes_of_empty(engine):
+    assert engine.empty(3).shape == (3,)
+    assert engine.empty((), "f64").shape == ()
+    assert engine.empty([2, 2], np.int8).dtype == "i8"
+    assert engine.empty((2,), np.dtype("float16")).dtype == "f16"
+    assert engine.empty((2,), float).dtype == "f64"
+
+
+def test_dlpack_says_read_only(engine, own):
+    got = over(engine, own("x"), np.arange(10.0))
+    with pytest.raises(BufferError, match="read only"):
+        got.__dlpack__()
+    with pytest.raises(BufferError, match="read only"):
+        got.__dlpack__(max_version=(0, 8))
+    assert "dltensor_versioned" in repr(got.__dlpack__(max_version=(1, 0)))
+    assert got.__dlpack_device__() == (1, 0)
+    copy = np.from_dlpack(got, copy=True)
+    copy[:] = 0
+    assert got.numpy()[3] == 3
+    with pytest.raises(BufferError):
+        got.__dlpack__(max_version=(1, 0), dl_device=(2, 0))
+    with pytest.raises(TypeError):
+        memoryview(got)[0] = 1
+
+
+def test_dlpack_of_others(engine, own):
+    class Lent:
+        def __init__(self, array):
+            self.array = array
+
+        def __dlpack__(self, **how):
+            return self.array.__dlpack__(**how)
+
+        def __dlpack_device__(self):
+            return self.array.__dlpack_device__()
+
+    sent = np.arange(1000.0).reshape(10, 100)
+    assert over(engine, own("x"), Lent(sent)).numpy()[9, 99] == 999
+    assert over(engine, own("x"), Lent(sent), copy=False).numpy()[9, 99] == 999
+    with pytest.raises(rendez.InvalidArgument, match="contiguous"):
+        engine.send(own("x"), Lent(sent.T))
+
+    class Old(Lent):
+        def __dlpack__(self):
+            return self.array.__dlpack__()
+
+    assert over(engine, own("x"), Old(sent)).shape == (10, 100)
+
+
+def test_writable_copies(pair):
+    left, right = pair
+    key = key_of(left, right, "x")
+    for paged in (True, False):
+        made = left.empty((1000, 100), paged=paged)
+        made.numpy()[:] = 1
+        left.send(key, made)
+        got = right.recv(key, timeout=30).wait()
+        mine = got.writable(right)
+        mine.numpy()[0] = 2
+        assert mine.numpy()[0, 0] == 2 and got.numpy()[0, 0] == 1
+        back = key_of(right, right, "y")
+        right.send(back, mine)
+        assert right.recv(back).wait(10).numpy()[:2, 0].tolist() == [2, 1]
+
+
+def test_receive_into(engine, own):
+    out = np.zeros((2, 3), dtype="f4")
+    engine.send(own("x"), np.arange(6, dtype="f4").reshape(2, 3))
+    filled = engine.recv_into(own("x"), out).wait(10)
+    assert filled == ((2, 3), "f32", 24, "local", False)
+    assert out.tolist() == [[0, 1, 2], [3, 4, 5]]
+    raw = bytearray(100)
+    engine.send(own("x"), np.arange(6, dtype="f4").reshape(2, 3))
+    assert engine.recv_into(own("x"), raw).wait(10).nbytes == 24
+    assert raw[:24] == out.tobytes()
+
+
+@pytest.mark.parametrize("wrong", ["type", "shape", "short"])
+def test_receive_into_what_does_not_fit(engine, own, wrong):
+    out = {"type": np.zeros(6, "i4"), "shape": np.zeros((3, 2), "f4"), "short": bytearray(3)}[wrong]
+    engine.send(own("x"), np.arange(6, dtype="f4"))
+    with pytest.raises(rendez.RendezError) as caught:
+        engine.recv_into(own("x"), out).wait(10)
+    assert caught.value.reason in ("PYTHON_ARGUMENT", "RECV_ROOM")
+    assert not any(memoryview(out).tolist()[0] if wrong == "shape" else out)
+    # The value waits for the next.
+    assert engine.recv(own("x")).wait(10).tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_recast_and_reshape(engine, own):
+    got = over(engine, own("x"), np.arange(6, dtype="f4"))
+    assert got.reshape((2, 3)).tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert got.recast("u32").numpy()[1] == 0x3F800000
+    with pytest.raises(rendez.InvalidArgument):
+        got.reshape((4, 4))
+    with pytest.raises(rendez.InvalidArgument):
+        got.recast("f64")
+
+
+def test_torch(engine, own):
+    torch = pytest.importorskip("torch")
+    sent = torch.arange(12, dtype=torch.bfloat16).reshape(3, 4)
+    got = over(engine, own("x"), sent)
+    assert got.dtype == "bf16"
+    for how in ("private", "copy"):
+        mine = got.torch(writable=how)
+        assert torch.equal(mine, sent)
+        mine.add_(1)
+    assert torch.equal(got.torch(), sent)
+    made = engine.empty((2, 2), torch.float64)
+    made.torch()[:] = 4
+    gc.collect()
+    assert over(engine, own("x"), made).tolist() == [[4, 4], [4, 4]]
+
+
+def test_nothing_is_imported_needlessly():
+    import subprocess
+    import sys
+
+    program = (
+        "import rendez, sys\n"
+        "with rendez.Engine('/job:lean/task:0', arena_segment_bytes='4MiB') as e:\n"
+        "    e.send('lean->lean;x', b'abc' * 50); e.recv('lean->lean;x').wait().tobytes()\n"
+        "print([m for m in ('numpy', 'torch', 'jax', 'cupy', 'ml_dtypes', 'trio') if m in sys.modules])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "[]", done.stderr

@@ -1,0 +1,250 @@
+//! Tensors that Python may write: in the engine's memory until they are sent, or a receiver's own copy of a value.
+//!
+//! Every view of one, a `memoryview`, a NumPy array, a tensor of PyTorch's, holds it: what is sent has no views left
+//! through which it could still be written.
+#![allow(unsafe_code)]
+
+use std::cell::UnsafeCell;
+use std::ffi::c_int;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PyCapsule, PyTuple};
+use rendez::ground::catalogue;
+use rendez::{DType, PrivateTensor, Status, Tensor, TensorBuilder, TensorMeta};
+
+use super::buffer::{self, Shown};
+use super::convert::freed;
+use super::dlpack::{Lending, Wanted};
+use super::dtypes::dtype_of;
+use super::errors::{Failure, Outcome, argument};
+use super::tensor::dims_of;
+
+/// Where the bytes lie.
+pub(crate) enum Room {
+    /// In the engine's memory, to be sent.
+    Builder(TensorBuilder),
+    /// In a value's pages, mapped so that only this process sees what it writes.
+    Private(PrivateTensor),
+}
+
+/// Room that views of Python's share.
+struct Shared(UnsafeCell<Room>);
+
+// SAFETY: all that is done with a shared room is to ask where its bytes lie, which changes nothing of it; Python's views
+// read and write the bytes by pointers of their own, as they do with any memory that threads of Python share. To move
+// it out, `finish` must be the last that holds it.
+unsafe impl Sync for Shared {}
+
+// SAFETY: both kinds of rooms may move to other threads.
+unsafe impl Send for Shared {}
+
+impl Shared {
+    fn start(&self) -> *mut u8 {
+        // SAFETY: no reference to the room lives longer than a call here, and Python's views hold none, but pointers to
+        // its bytes, which do not lie in it unless they are a few; so nothing is invalidated that is used. Two threads
+        // may be here at the same time, and both only read where the bytes lie.
+        let room = unsafe { &mut *self.0.get() };
+        match room {
+            Room::Builder(builder) => builder.bytes_mut().as_mut_ptr(),
+            Room::Private(tensor) => tensor.bytes_mut().as_mut_ptr(),
+        }
+    }
+}
+
+/// A tensor that may be written, and sent once.
+#[pyclass(frozen, weakref, module = "rendez")]
+pub(crate) struct TensorMut {
+    room: Mutex<Option<Arc<Shared>>>,
+    meta: TensorMeta,
+}
+
+impl TensorMut {
+    pub(crate) fn new(room: Room) -> Self {
+        let meta = match &room {
+            Room::Builder(builder) => builder.meta(),
+            Room::Private(tensor) => tensor.meta(),
+        };
+        Self {
+            room: Mutex::new(Some(Arc::new(Shared(UnsafeCell::new(room))))),
+            meta,
+        }
+    }
+
+    fn shared(&self) -> Outcome<Arc<Shared>> {
+        let room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
+        room.clone().ok_or_else(freed)
+    }
+
+    fn len(&self) -> usize {
+        self.meta.size().unwrap_or(0) as usize
+    }
+
+    /// The tensor, written no more. It stays as it is if there are views of it.
+    pub(crate) fn finish(&self) -> Outcome<Tensor> {
+        let mut held = self.room.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = held.take().ok_or_else(freed)?;
+        match Arc::try_unwrap(room) {
+            Ok(Shared(room)) => finished(room.into_inner(), self.meta),
+            Err(room) => {
+                *held = Some(room);
+                let message = "there are views of the tensor (a NumPy array, a memoryview, a torch.Tensor), which \
+                               could still write to it: `del` them before it is sent";
+                Err(Failure(Status::of(catalogue::PYTHON_VIEWS, message)))
+            }
+        }
+    }
+}
+
+fn finished(room: Room, meta: TensorMeta) -> Outcome<Tensor> {
+    let tensor = match room {
+        Room::Builder(builder) => builder.finish(),
+        Room::Private(tensor) => Tensor::from_foreign(tensor.meta(), tensor, drop)?,
+    };
+    match tensor.meta() == meta {
+        true => Ok(tensor),
+        false => Ok(tensor.recast(meta)?),
+    }
+}
+
+#[pymethods]
+impl TensorMut {
+    #[getter]
+    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        dims_of(py, self.meta)
+    }
+
+    #[getter]
+    fn ndim(&self) -> usize {
+        self.meta.shape.rank()
+    }
+
+    #[getter]
+    fn dtype(&self) -> &'static str {
+        self.meta.dtype.name()
+    }
+
+    #[getter]
+    fn nbytes(&self) -> usize {
+        self.len()
+    }
+
+    /// The same room as elements of another type of the same size; both must be gone before either is sent.
+    fn recast(&self, dtype: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let dtype = dtype_of(dtype)?;
+        if dtype.size() != self.meta.dtype.size() || dtype == DType::Bool {
+            return Err(argument(format!("{} cannot be seen as {dtype}", self.meta.dtype)).into());
+        }
+        let meta = TensorMeta::new(dtype, self.meta.shape);
+        Ok(Self {
+            room: Mutex::new(Some(self.shared()?)),
+            meta: meta.map_err(|error| argument(error.to_string()))?,
+        })
+    }
+
+    /// Gives the memory back. Views of it stay valid until they are gone.
+    fn release(&self) {
+        let room = self
+            .room
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        drop(room);
+    }
+
+    fn numpy<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py()
+            .import("rendez._views")?
+            .getattr("numpy")?
+            .call1((slf,))
+    }
+
+    fn torch<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py()
+            .import("torch")?
+            .call_method1("from_dlpack", (slf,))
+    }
+
+    fn tolist<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py()
+            .import("rendez._views")?
+            .getattr("tolist")?
+            .call1((slf,))
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    fn __exit__(
+        &self,
+        _type: &Bound<'_, PyAny>,
+        _value: &Bound<'_, PyAny>,
+        _trace: &Bound<'_, PyAny>,
+    ) {
+        self.release();
+    }
+
+    fn __len__(&self) -> PyResult<usize> {
+        super::tensor::length_of(self.meta)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("TensorMut({}{})", self.meta.dtype, self.meta.shape)
+    }
+
+    #[pyo3(signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]
+    fn __dlpack__<'py>(
+        &self,
+        py: Python<'py>,
+        stream: Option<Bound<'py, PyAny>>,
+        max_version: Option<(u32, u32)>,
+        dl_device: Option<(i32, i32)>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        super::tensor::check_consumer(stream.as_ref(), dl_device)?;
+        if copy == Some(true) {
+            let shared = self.shared()?;
+            // SAFETY: the room has so many bytes, which stay while `shared` does.
+            let bytes = unsafe { std::slice::from_raw_parts(shared.start(), self.len()) };
+            return super::tensor::copied_capsule(py, self.meta, bytes, max_version);
+        }
+        let shared = self.shared()?;
+        let lending = Lending {
+            meta: self.meta,
+            data: shared.start(),
+            keep: Box::new(shared),
+            is_read_only: false,
+            is_copied: false,
+        };
+        lending.capsule(py, &Wanted { max_version })
+    }
+
+    fn __dlpack_device__(&self) -> (i32, i32) {
+        (1, 0)
+    }
+
+    unsafe fn __getbuffer__(
+        slf: Bound<'_, Self>,
+        view: *mut ffi::Py_buffer,
+        flags: c_int,
+    ) -> PyResult<()> {
+        let this = slf.get();
+        let shared = this.shared()?;
+        let shown = Shown {
+            meta: this.meta,
+            data: shared.start(),
+            len: this.len(),
+            keep: Box::new(shared),
+            is_read_only: false,
+        };
+        // SAFETY: Python passed the view and the flags to this very slot.
+        unsafe { buffer::fill(slf.into_any(), view, flags, shown) }
+    }
+
+    unsafe fn __releasebuffer__(&self, view: *mut ffi::Py_buffer) {
+        // SAFETY: Python releases what `__getbuffer__` filled in.
+        unsafe { buffer::release(view) }
+    }
+}
