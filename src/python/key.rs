@@ -2,9 +2,10 @@
 
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
-use rendez::{FrameIter, Key as Inner};
+use rendez::ground::catalogue;
+use rendez::{FrameIter, Key as Inner, Status};
 
-use super::errors::{Outcome, argument};
+use super::errors::{Failure, Outcome};
 
 /// What a value is sent and received by.
 #[pyclass(frozen, eq, hash, module = "rendez")]
@@ -15,9 +16,7 @@ pub(crate) struct Key(pub(crate) Inner);
 impl Key {
     #[new]
     fn new(source: &str, destination: &str, edge: &str) -> Outcome<Self> {
-        Inner::between(source, destination, edge)
-            .map(Self)
-            .map_err(|error| argument(error.to_string()))
+        Ok(Self(Inner::between(source, destination, edge)?))
     }
 
     #[staticmethod]
@@ -25,15 +24,13 @@ impl Key {
         if let Some((source, rest)) = text.split_once("->") {
             let parts = rest.split_once(';');
             let (destination, edge) = parts.ok_or_else(|| {
-                argument(format!(
-                    "key `{text}` names no value: write source->destination;name"
-                ))
+                let message =
+                    format!("key `{text}` names no value: write source->destination;name");
+                Failure(Status::of(catalogue::KEY_MALFORMED, message))
             })?;
             return Self::new(source.trim(), destination.trim(), edge.trim());
         }
-        Inner::parse(text)
-            .map(Self)
-            .map_err(|error| argument(error.to_string()))
+        Ok(Self(Inner::parse(text)?))
     }
 
     #[pyo3(signature = (frame, iteration = 0))]

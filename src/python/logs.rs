@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
+use tracing::subscriber::Interest;
 use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
@@ -39,6 +40,11 @@ impl<S: Subscriber> Layer<S> for ToPython {
     fn enabled(&self, about: &Metadata<'_>, _: Context<'_, S>) -> bool {
         about.target().starts_with("rendez")
             && number_of(about.level()) >= LEVEL.load(Ordering::Relaxed)
+    }
+
+    /// Asked each time: Python may change its levels.
+    fn register_callsite(&self, _: &'static Metadata<'static>) -> Interest {
+        Interest::sometimes()
     }
 
     fn max_level_hint(&self) -> Option<LevelFilter> {

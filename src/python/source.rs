@@ -3,7 +3,9 @@
 //! By the buffer protocol or by DLPack; of both, only memory whose elements follow each other.
 #![allow(unsafe_code)]
 
-use pyo3::buffer::PyUntypedBuffer;
+use std::ffi::CStr;
+
+use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use rendez::{DType, Shape, TensorMeta};
@@ -24,7 +26,7 @@ pub(crate) struct Source {
 }
 
 enum Keep {
-    Buffer(PyUntypedBuffer),
+    Buffer(Buffer),
     Dlpack(Borrowed),
 }
 
@@ -39,7 +41,7 @@ impl Source {
     /// What an object lends. `None` if it lends nothing.
     pub(crate) fn of(object: &Bound<'_, PyAny>) -> PyResult<Option<Self>> {
         // SAFETY: it is an object, and this thread has the interpreter's lock.
-        let has_buffer = unsafe { pyo3::ffi::PyObject_CheckBuffer(object.as_ptr()) } != 0;
+        let has_buffer = unsafe { ffi::PyObject_CheckBuffer(object.as_ptr()) } != 0;
         if has_buffer {
             return match Self::of_buffer(object) {
                 Ok(source) => Ok(Some(source)),
@@ -68,26 +70,25 @@ impl Source {
     }
 
     fn of_buffer(object: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let buffer = PyUntypedBuffer::get(object)?;
-        if !buffer.is_c_contiguous() || buffer.suboffsets().is_some() {
+        let buffer = Buffer::of(object)?;
+        if !buffer.is_row_major() {
             return Err(not_contiguous().into());
         }
-        let dims: Vec<u64> = buffer.shape().iter().map(|dim| *dim as u64).collect();
-        let shape = Shape::new(&dims).map_err(|error| argument(error.to_string()))?;
-        let dtype = dtypes::of_format(buffer.format(), buffer.item_size())?;
+        let shape = Shape::new(&buffer.dims()?).map_err(|error| argument(error.to_string()))?;
+        let view = &buffer.0;
+        let dtype = dtypes::of_format(buffer.format(), view.itemsize.unsigned_abs())?;
         let meta = TensorMeta::new(dtype, shape).map_err(|error| argument(error.to_string()))?;
-        let len = bytes_of(meta)?;
-        if len != buffer.len_bytes() {
-            let has = buffer.len_bytes();
+        let (len, has) = (bytes_of(meta)?, view.len.unsigned_abs());
+        if len != has {
             return Err(
                 argument(format!("the buffer has {has} bytes, its shape takes {len}")).into(),
             );
         }
         Ok(Self {
             meta,
-            data: buffer.buf_ptr().cast(),
+            data: view.buf.cast(),
             len,
-            is_read_only: buffer.readonly(),
+            is_read_only: view.readonly != 0,
             is_immutable: object.is_exact_instance_of::<PyBytes>(),
             keep: Some(Keep::Buffer(buffer)),
         })
@@ -138,6 +139,70 @@ impl Drop for Source {
                 Keep::Dlpack(borrowed) => drop_later(borrowed),
             }
         }
+    }
+}
+
+/// A view that an object has filled in. Exporters may point into it, so it stays where it is. (PyO3's own refuses values
+/// without dimensions.)
+struct Buffer(Box<ffi::Py_buffer>);
+
+// SAFETY: a view may be read and released on any thread; it is released with the interpreter's lock.
+unsafe impl Send for Buffer {}
+
+impl Buffer {
+    fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let mut view = Box::new(ffi::Py_buffer::new());
+        // SAFETY: it is an object, the view is room for one, and this thread has the interpreter's lock.
+        match unsafe {
+            ffi::PyObject_GetBuffer(object.as_ptr(), &raw mut *view, ffi::PyBUF_FULL_RO)
+        } {
+            0 => Ok(Self(view)),
+            _ => Err(PyErr::fetch(object.py())),
+        }
+    }
+
+    fn is_row_major(&self) -> bool {
+        // SAFETY: the view was filled in by its exporter.
+        self.0.suboffsets.is_null()
+            && unsafe { ffi::PyBuffer_IsContiguous(&raw const *self.0, b'C' as _) } != 0
+    }
+
+    fn dims(&self) -> Outcome<Vec<u64>> {
+        let (rank, most) = (self.0.ndim.unsigned_abs() as usize, rendez_c::RANK_MAX);
+        if rank > most {
+            return Err(argument(format!(
+                "the buffer has {rank} dimensions, over {most}"
+            )));
+        }
+        if rank == 0 {
+            return Ok(Vec::new());
+        }
+        if self.0.shape.is_null() {
+            return Err(argument(
+                "the buffer has dimensions, and does not say which",
+            ));
+        }
+        // SAFETY: not null, and by the protocol a number for each dimension, which lives as long as the view.
+        let dims = unsafe { std::slice::from_raw_parts(self.0.shape, rank) };
+        Ok(dims.iter().map(|dim| dim.unsigned_abs() as u64).collect())
+    }
+
+    fn format(&self) -> &CStr {
+        if self.0.format.is_null() {
+            return c"B";
+        }
+        // SAFETY: not null, and by the protocol a text that lives as long as the view.
+        unsafe { CStr::from_ptr(self.0.format) }
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // Without the interpreter it is lost, as the interpreter's memory is.
+        Python::try_attach(|_| {
+            // SAFETY: the view was filled in, is released once, and this thread has the interpreter's lock.
+            unsafe { ffi::PyBuffer_Release(&raw mut *self.0) }
+        });
     }
 }
 

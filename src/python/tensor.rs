@@ -153,6 +153,16 @@ impl Tensor {
         }
     }
 
+    #[pyo3(signature = (dtype = None, copy = None))]
+    fn __array__<'py>(
+        slf: &Bound<'py, Self>,
+        dtype: Option<Bound<'py, PyAny>>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let views = slf.py().import("rendez._views")?;
+        views.getattr("array")?.call1((slf, dtype, copy))
+    }
+
     fn tolist<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         slf.py()
             .import("rendez._views")?

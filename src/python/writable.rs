@@ -166,6 +166,16 @@ impl TensorMut {
             .call_method1("from_dlpack", (slf,))
     }
 
+    #[pyo3(signature = (dtype = None, copy = None))]
+    fn __array__<'py>(
+        slf: &Bound<'py, Self>,
+        dtype: Option<Bound<'py, PyAny>>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let views = slf.py().import("rendez._views")?;
+        views.getattr("array")?.call1((slf, dtype, copy))
+    }
+
     fn tolist<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         slf.py()
             .import("rendez._views")?

@@ -220,8 +220,11 @@ def test_between_two_engines(pair):
 def test_what_an_engine_says(engine, own):
     engine.send(own("parked"), bytes(100))
     waits = engine.recv(own("waits")).start()
-    what = {(str(item.key.edge), item.what) for item in engine.pending()}
-    assert what == {("parked", "value"), ("waits", "receive")} and not waits.done()
+    wanted, until = {("parked", "value"), ("waits", "receive")}, time.monotonic() + 10
+    # A question may overtake what was left for the shard just before.
+    while {(item.key.edge, item.what) for item in engine.pending()} != wanted:
+        assert time.monotonic() < until
+    assert not waits.done()
     (stats,) = engine.stats()
     assert stats["parked"] == 1 and stats["waiting"] == 1
     assert "rendez_build_info" in engine.metrics()

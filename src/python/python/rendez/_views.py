@@ -23,11 +23,22 @@ def numpy(tensor: Any) -> Any:
     """A view as an array of NumPy's; of `bf16` by the package ml_dtypes."""
     import numpy as np
 
+    # By a memoryview, which raises what is wrong; NumPy would make an array of one object.
     if tensor.dtype != "bf16":
-        return np.asarray(tensor)
+        return np.asarray(memoryview(tensor))
     import ml_dtypes
 
-    return np.asarray(tensor.recast("u16")).view(ml_dtypes.bfloat16)
+    return np.asarray(memoryview(tensor.recast("u16"))).view(ml_dtypes.bfloat16)
+
+
+def array(tensor: Any, dtype: Any, copy: bool | None) -> Any:
+    """As `numpy.asarray` asks for it where the buffer protocol is not enough."""
+    view = numpy(tensor)
+    if dtype is not None and dtype != view.dtype:
+        if copy is False:
+            raise ValueError(f"an array of {dtype} needs a copy of the tensor, whose elements are {view.dtype}")
+        return view.astype(dtype)
+    return view.copy() if copy else view
 
 
 def torch_copy(torch: Any, tensor: Any) -> Any:
