@@ -1,6 +1,7 @@
 """What calls take and return, beside the engine's own classes."""
 
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 if sys.version_info >= (3, 12):
@@ -28,7 +29,8 @@ TensorLike: TypeAlias = Tensor | TensorMut | SupportsDLPack | Buffer | bool | in
 """What can be sent."""
 
 
-class Pending(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Pending:
     """Something that waits, or is parked."""
 
     step: int

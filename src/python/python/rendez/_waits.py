@@ -129,14 +129,12 @@ def _hub() -> Any:
         try:
             return _trio_hub.get()
         except LookupError:
-            hub = _TrioHub(trio)
-            _trio_hub.set(hub)
-            return hub
+            _trio_hub.set(_TrioHub(trio))
+            return _trio_hub.get()
     loop = asyncio.get_running_loop()
-    hub = _asyncio_hubs.get(loop)
-    if hub is None:
-        hub = _asyncio_hubs[loop] = _AsyncioHub(loop)
-    return hub
+    if loop not in _asyncio_hubs:
+        _asyncio_hubs[loop] = _AsyncioHub(loop)
+    return _asyncio_hubs[loop]
 
 
 class _Callbacks:
@@ -173,7 +171,7 @@ class _Callbacks:
             function(operation)
         except Exception:
             self._waiting.pop(number, None)
-            threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), self._thread)))  # type: ignore[arg-type]
+            threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), self._thread)))
 
     def stop(self) -> None:
         self._stops = True
