@@ -17,13 +17,15 @@ const TABLE: &CStr = c"rendez._C_API";
 /// What an engine's capsule is called.
 const ENGINE: &CStr = c"rendez.engine";
 
-/// The capsule with the table: a `const rendez_api *`.
-pub(crate) fn table(py: Python<'_>) -> PyResult<Bound<'_, PyCapsule>> {
+/// Adds the capsule with the table, a `const rendez_api *`, to the module.
+pub(crate) fn add_table(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let table = rendez_get_api(API_VERSION).cast_mut().cast::<c_void>();
     let table =
         NonNull::new(table).ok_or_else(|| PySystemError::new_err("the table of C is missing"))?;
     // SAFETY: the table lives as long as this module's code, which is never unloaded, and nothing is to be freed.
-    unsafe { PyCapsule::new_with_pointer(py, table, TABLE) }
+    let capsule = unsafe { PyCapsule::new_with_pointer(module.py(), table, TABLE) }?;
+    let name = TABLE.to_str()?.trim_start_matches("rendez.");
+    module.add(name, capsule)
 }
 
 /// A capsule with the C library's handle of an engine: a `rendez_engine *`, which the capsule keeps and frees.

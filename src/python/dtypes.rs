@@ -139,7 +139,7 @@ pub(crate) fn of_dlpack(kind: u8, bits: u8, lanes: u16) -> Outcome<DType> {
         .find(|dtype| dlpack_of(**dtype) == Some((kind, bits)));
     known.copied().filter(|_| lanes == 1).ok_or_else(|| {
         argument(format!(
-            "elements of DLPack's type {kind} with {bits} bits and {lanes} lanes cannot be sent: rendez has no such type"
+            "elements of DLPack's type {kind}, {bits} bits and {lanes} lanes cannot be sent: rendez has no such type"
         ))
     })
 }

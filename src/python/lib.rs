@@ -1,8 +1,8 @@
 //! rendez for Python: the extension module `rendez._rendez`, which the package `rendez` gives names to.
 //!
-//! A thread of Python never waits for the interpreter's lock while it turns a shard, and a shard never does: what has
-//! to be done with the lock (memory of Python's that comes back, lines for `logging`) is left in [`errands`]. Calls that
-//! wait for the engine let the lock go first.
+//! A thread of Python never waits for the interpreter's lock while it turns a shard, and a shard never does: what
+//! has to be done with the lock (memory of Python's that comes back, lines for `logging`) is left in [`errands`]. Calls
+//! that wait for the engine let the lock go first.
 //!
 //! Nothing here keeps state of an interpreter between calls but [`errands`], and every class is immutable outside its
 //! locks: the module declares that it needs no global lock.
@@ -53,7 +53,7 @@ mod _rendez {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
-        module.add("_C_API", super::capsule::table(module.py())?)?;
+        super::capsule::add_table(module)?;
         super::logs::begin();
         Ok(())
     }

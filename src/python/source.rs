@@ -142,8 +142,8 @@ impl Drop for Source {
     }
 }
 
-/// A view that an object has filled in. Exporters may point into it, so it stays where it is. (PyO3's own refuses values
-/// without dimensions.)
+/// A view that an object has filled in. Exporters may point into it, so it stays where it is. (PyO3's own refuses
+/// values without dimensions.)
 struct Buffer(Box<ffi::Py_buffer>);
 
 // SAFETY: a view may be read and released on any thread; it is released with the interpreter's lock.

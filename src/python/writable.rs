@@ -32,9 +32,9 @@ pub(crate) enum Room {
 /// Room that views of Python's share.
 struct Shared(UnsafeCell<Room>);
 
-// SAFETY: all that is done with a shared room is to ask where its bytes lie, which changes nothing of it; Python's views
-// read and write the bytes by pointers of their own, as they do with any memory that threads of Python share. To move
-// it out, `finish` must be the last that holds it.
+// SAFETY: all that is done with a shared room is to ask where its bytes lie, which changes nothing of it; Python's
+// views read and write the bytes by pointers of their own, as they do with any memory that threads of Python share. To
+// move it out, `finish` must be the last that holds it.
 unsafe impl Sync for Shared {}
 
 // SAFETY: both kinds of rooms may move to other threads.

@@ -37,8 +37,8 @@ impl Recv {
         Some(outcome.map(|handed| handed.received))
     }
 
-    /// As [`Recv::wait_at_most`]; `look` says what becomes of the value. What it refuses goes back to the front of its key,
-    /// for the next receive.
+    /// As [`Recv::wait_at_most`]; `look` says what becomes of the value. What it refuses goes back to the front of its
+    /// key, for the next receive.
     ///
     /// # Errors
     /// As [`Recv::wait`], and what `look` returns.
