@@ -50,11 +50,9 @@ unsafe extern "C" fn free(capsule: *mut pyo3::ffi::PyObject) {
         return;
     }
     // SAFETY: `engine` put it there by `Box::into_raw`, and a destructor runs once.
-    let handle = unsafe { Box::from_raw(handle.cast::<CEngine>()) };
+    let mut handle = Some(unsafe { Box::from_raw(handle.cast::<CEngine>()) });
     // Its callbacks have to end, and may want the interpreter's lock meanwhile.
-    if Python::try_attach(|py| py.detach(|| ())).is_some() {
-        Python::attach(|py| py.detach(move || drop(handle)));
-    } else {
-        std::mem::forget(handle);
-    }
+    Python::try_attach(|py| py.detach(|| drop(handle.take())));
+    // Where the interpreter has ended they could not: what is left goes with the process.
+    std::mem::forget(handle);
 }

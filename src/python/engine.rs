@@ -72,16 +72,19 @@ impl Engine {
         })
     }
 
+    /// Its name, as `/job:worker/replica:0/task:0`.
     #[getter]
     fn task(&self) -> &str {
         &self.task
     }
 
+    /// Where tasks of this machine reach it.
     #[getter]
     fn address(&self) -> Option<&str> {
         self.address.as_deref()
     }
 
+    /// Where tasks of other machines reach it.
     #[getter]
     fn tcp_address(&self) -> Option<&str> {
         self.tcp_address.as_deref()
@@ -100,6 +103,7 @@ impl Engine {
             .is_none()
     }
 
+    /// Says where a task is found. It is dialled when a key first names it.
     fn add_peer(&self, py: Python<'_>, task: &str, address: &str) -> Outcome<()> {
         let engine = self.running()?;
         let task = TaskName::parse(task)?;
@@ -146,6 +150,7 @@ impl Engine {
         })
     }
 
+    /// The step of that number; with a deadline it ends with `DeadlineExceeded` unless it has ended by then.
     #[pyo3(signature = (id, *, deadline = None))]
     fn step(&self, py: Python<'_>, id: u64, deadline: Option<f64>) -> PyResult<Step> {
         let patience = arguments::patience(deadline, "deadline")?;
@@ -174,6 +179,7 @@ impl Engine {
         Ok(TensorMut::new(Room::Builder(built.map_err(Failure::from)?)))
     }
 
+    /// As `Step.send`, in step 0.
     #[pyo3(signature = (key, value, *, copy = None, on_release = None))]
     fn send(
         &self,
@@ -186,10 +192,12 @@ impl Engine {
         self.common()?.send(py, key, value, copy, on_release)
     }
 
+    /// As `Step.send_dead`, in step 0.
     fn send_dead(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<()> {
         self.common()?.send_dead(py, key)
     }
 
+    /// As `Step.recv`, in step 0.
     #[pyo3(signature = (key, *, timeout = None))]
     fn recv(
         &self,
@@ -200,6 +208,7 @@ impl Engine {
         self.common()?.recv(py, key, timeout)
     }
 
+    /// As `Step.recv_into`, in step 0.
     #[pyo3(signature = (key, out, *, timeout = None))]
     fn recv_into(
         &self,

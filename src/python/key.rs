@@ -19,6 +19,7 @@ impl Key {
         Ok(Self(Inner::between(source, destination, edge)?))
     }
 
+    /// A key of `source->destination;name`, or of its full text.
     #[staticmethod]
     fn parse(text: &str) -> Outcome<Self> {
         if let Some((source, rest)) = text.split_once("->") {
@@ -33,6 +34,7 @@ impl Key {
         Ok(Self(Inner::parse(text)?))
     }
 
+    /// The same key in an iteration of a loop.
     #[pyo3(signature = (frame, iteration = 0))]
     fn at(&self, frame: u64, iteration: u64) -> Self {
         Self(self.0.at(FrameIter {

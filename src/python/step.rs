@@ -32,11 +32,14 @@ impl Step {
 
 #[pymethods]
 impl Step {
+    /// Its number.
     #[getter]
     fn id(&self) -> u64 {
         self.inner.id().0
     }
 
+    /// Hands a value over, and never waits for its receiver. Memory of Python's is copied once, unless `copy=False`: then
+    /// it must not change until `on_release` is called.
     #[pyo3(signature = (key, value, *, copy = None, on_release = None))]
     pub(crate) fn send(
         &self,
@@ -53,6 +56,7 @@ impl Step {
         Ok(())
     }
 
+    /// As `send`, and waits for room where that is refused: await it, or call `wait`.
     #[pyo3(signature = (key, value, *, timeout = None, copy = None, on_release = None))]
     fn send_wait(
         &self,
@@ -75,6 +79,7 @@ impl Step {
         sending(py, &self.engine, send.start())
     }
 
+    /// Tells the receiver that no value will come.
     #[pyo3(signature = (key))]
     pub(crate) fn send_dead(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<()> {
         errands::run(py);
@@ -84,6 +89,7 @@ impl Step {
         Ok(())
     }
 
+    /// The next value of a key: await it, or call `wait`. It begins then, or by `start`.
     #[pyo3(signature = (key, *, timeout = None))]
     pub(crate) fn recv(
         &self,
@@ -94,6 +100,7 @@ impl Step {
         self.receive(py, key, timeout, None)
     }
 
+    /// As `recv`, copied to `out`: of the value's type and shape, or plain bytes in a row that are enough.
     #[pyo3(signature = (key, out, *, timeout = None))]
     pub(crate) fn recv_into(
         &self,
@@ -112,6 +119,7 @@ impl Step {
         py.detach(|| self.inner.abort(status));
     }
 
+    /// Ends the step here: what it holds is dropped.
     fn finish(&self, py: Python<'_>) {
         py.detach(|| self.inner.finish());
     }

@@ -69,11 +69,13 @@ impl Tensor {
         Ok(self.inner()?.size())
     }
 
+    /// The way it came: `local`, `inline`, `lease` (read in place) or `copy`.
     #[getter]
     fn path(&self) -> &'static str {
         path_name(self.path)
     }
 
+    /// It says that no value will come.
     #[getter]
     fn dead(&self) -> bool {
         self.is_dead
@@ -123,6 +125,7 @@ impl Tensor {
         drop(inner);
     }
 
+    /// A view as an array of NumPy's, which is not writable.
     fn numpy<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         slf.py()
             .import("rendez._views")?
@@ -130,6 +133,8 @@ impl Tensor {
             .call1((slf,))
     }
 
+    /// As a tensor of PyTorch's, which may be written; no write reaches the sender. `private` maps the pages of a value
+    /// that owns its pages, and else copies.
     #[pyo3(signature = (*, writable = "private"))]
     fn torch<'py>(slf: &Bound<'py, Self>, writable: &str) -> PyResult<Bound<'py, PyAny>> {
         let how = match writable {
@@ -163,6 +168,7 @@ impl Tensor {
         views.getattr("array")?.call1((slf, dtype, copy))
     }
 
+    /// The elements as numbers of Python's, in lists as the shape has them.
     fn tolist<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         slf.py()
             .import("rendez._views")?
@@ -170,6 +176,7 @@ impl Tensor {
             .call1((slf,))
     }
 
+    /// The only element, as a number of Python's.
     fn item<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         slf.py()
             .import("rendez._views")?

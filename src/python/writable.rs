@@ -29,27 +29,33 @@ pub(crate) enum Room {
     Private(PrivateTensor),
 }
 
-/// Room that views of Python's share.
-struct Shared(UnsafeCell<Room>);
+/// Room that views of Python's share, and where its bytes begin.
+struct Shared {
+    room: UnsafeCell<Room>,
+    start: *mut u8,
+}
 
-// SAFETY: all that is done with a shared room is to ask where its bytes lie, which changes nothing of it; Python's
-// views read and write the bytes by pointers of their own, as they do with any memory that threads of Python share. To
-// move it out, `finish` must be the last that holds it.
+// SAFETY: through a shared room nothing is done but to copy the pointer. Python's views read and write the bytes by it,
+// as they do with any memory that threads of Python share. To move the room out, `finish` must be the last that holds it.
 unsafe impl Sync for Shared {}
 
-// SAFETY: both kinds of rooms may move to other threads.
+// SAFETY: both kinds of rooms may move to other threads, and the pointer is to what they keep.
 unsafe impl Send for Shared {}
 
 impl Shared {
-    fn start(&self) -> *mut u8 {
-        // SAFETY: no reference to the room lives longer than a call here, and Python's views hold none, but pointers to
-        // its bytes, which do not lie in it unless they are a few; so nothing is invalidated that is used. Two threads
-        // may be here at the same time, and both only read where the bytes lie.
-        let room = unsafe { &mut *self.0.get() };
-        match room {
-            Room::Builder(builder) => builder.bytes_mut().as_mut_ptr(),
-            Room::Private(tensor) => tensor.bytes_mut().as_mut_ptr(),
+    fn new(room: Room) -> Arc<Self> {
+        let mut shared = Arc::new(Self {
+            room: UnsafeCell::new(room),
+            start: std::ptr::null_mut(),
+        });
+        // A few bytes lie in the room itself, which stays where it is now.
+        if let Some(new) = Arc::get_mut(&mut shared) {
+            new.start = match new.room.get_mut() {
+                Room::Builder(builder) => builder.bytes_mut().as_mut_ptr(),
+                Room::Private(tensor) => tensor.bytes_mut().as_mut_ptr(),
+            };
         }
+        shared
     }
 }
 
@@ -67,7 +73,7 @@ impl TensorMut {
             Room::Private(tensor) => tensor.meta(),
         };
         Self {
-            room: Mutex::new(Some(Arc::new(Shared(UnsafeCell::new(room))))),
+            room: Mutex::new(Some(Shared::new(room))),
             meta,
         }
     }
@@ -86,7 +92,7 @@ impl TensorMut {
         let mut held = self.room.lock().unwrap_or_else(PoisonError::into_inner);
         let room = held.take().ok_or_else(freed)?;
         match Arc::try_unwrap(room) {
-            Ok(Shared(room)) => finished(room.into_inner(), self.meta),
+            Ok(shared) => finished(shared.room.into_inner(), self.meta),
             Err(room) => {
                 *held = Some(room);
                 let message = "there are views of the tensor (a NumPy array, a memoryview, a torch.Tensor), which \
@@ -153,6 +159,7 @@ impl TensorMut {
         drop(room);
     }
 
+    /// A view as an array of NumPy's, which may be written.
     fn numpy<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         slf.py()
             .import("rendez._views")?
@@ -160,6 +167,7 @@ impl TensorMut {
             .call1((slf,))
     }
 
+    /// A view as a tensor of PyTorch's.
     fn torch<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         slf.py()
             .import("torch")?
@@ -217,13 +225,13 @@ impl TensorMut {
         if copy == Some(true) {
             let shared = self.shared()?;
             // SAFETY: the room has so many bytes, which stay while `shared` does.
-            let bytes = unsafe { std::slice::from_raw_parts(shared.start(), self.len()) };
+            let bytes = unsafe { std::slice::from_raw_parts(shared.start, self.len()) };
             return super::tensor::copied_capsule(py, self.meta, bytes, max_version);
         }
         let shared = self.shared()?;
         let lending = Lending {
             meta: self.meta,
-            data: shared.start(),
+            data: shared.start,
             keep: Box::new(shared),
             is_read_only: false,
             is_copied: false,
@@ -244,7 +252,7 @@ impl TensorMut {
         let shared = this.shared()?;
         let shown = Shown {
             meta: this.meta,
-            data: shared.start(),
+            data: shared.start,
             len: this.len(),
             keep: Box::new(shared),
             is_read_only: false,

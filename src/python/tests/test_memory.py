@@ -270,6 +270,21 @@ def test_torch(engine, own):
     assert over(engine, own("x"), made).tolist() == [[4, 4], [4, 4]]
 
 
+def test_jax(engine, own):
+    jax = pytest.importorskip("jax")
+    for dtype in ("float32", "bfloat16", "int8"):
+        sent = jax.numpy.arange(12, dtype=dtype).reshape(3, 4)
+        for copy in (None, False):
+            got = over(engine, own("x"), sent, copy=copy)
+            assert (got.shape, got.tolist()) == ((3, 4), sent.tolist())
+            mine = jax.numpy.asarray(got.numpy())
+            assert mine.dtype == sent.dtype and (mine == sent).all()
+            # JAX asks for DLPack before 1.0, which cannot say that memory is read only.
+            with pytest.raises(BufferError, match="read only"):
+                jax.dlpack.from_dlpack(got)
+            assert (jax.dlpack.from_dlpack(got.writable(engine)) == sent).all()
+
+
 def test_nothing_is_imported_needlessly():
     import subprocess
     import sys
