@@ -24,8 +24,8 @@ pub(crate) fn add_table(module: &Bound<'_, PyModule>) -> PyResult<()> {
         NonNull::new(table).ok_or_else(|| PySystemError::new_err("the table of C is missing"))?;
     // SAFETY: the table lives as long as this module's code, which is never unloaded, and nothing is to be freed.
     let capsule = unsafe { PyCapsule::new_with_pointer(module.py(), table, TABLE) }?;
-    let name = TABLE.to_str()?.trim_start_matches("rendez.");
-    module.add(name, capsule)
+    let name = TABLE.to_string_lossy();
+    module.add(name.trim_start_matches("rendez."), capsule)
 }
 
 /// A capsule with the C library's handle of an engine: a `rendez_engine *`, which the capsule keeps and frees.
