@@ -41,23 +41,27 @@ environment() {
 }
 
 wheel() {
-    environment tools "maturin>=1.9,<2"
-    rm -rf "$wheels" src/python/rendez.data
-    if [ -n "${COMMAND:-}" ]; then
-        # A wheel's scripts are programs of the installation.
-        local folder=debug flags=()
-        [ "$profile" = release ] && folder=release && flags=(--release)
-        cargo build --locked --quiet "${flags[@]}"
-        mkdir -p src/python/rendez.data/scripts
-        cp "${CARGO_TARGET_DIR:-target}/$folder/rendez" src/python/rendez.data/scripts/
-    else
-        # maturin wants the folder that its project names.
-        mkdir -p src/python/rendez.data/scripts
-    fi
+    environment tools "maturin>=1.9,<2" wheel
+    rm -rf "$wheels"
     PATH="$made/tools/bin:$PATH" maturin build --quiet --locked --manifest-path src/python/Cargo.toml \
         --profile "$profile" --interpreter "$(command -v "$python")" --out "$wheels" "$@"
-    rm -rf src/python/rendez.data
+    if [ -n "${COMMAND:-}" ]; then add_command; fi
     ls -l "$wheels"
+}
+
+# The `rendez` command, as a script of the installation: a wheel's scripts may be programs.
+add_command() {
+    local folder=debug flags=() unpacked="$made/unpacked"
+    if [ "$profile" = release ]; then folder=release flags=(--release); fi
+    cargo build --locked --quiet "${flags[@]}"
+    rm -rf "$unpacked"
+    "$made/tools/bin/python" -m wheel unpack --dest "$unpacked" "$wheels"/*.whl
+    local scripts
+    scripts="$(echo "$unpacked"/*)" && scripts="$scripts/$(basename "$scripts").data/scripts"
+    mkdir -p "$scripts"
+    cp "${CARGO_TARGET_DIR:-target}/$folder/rendez" "$scripts/"
+    rm "$wheels"/*.whl
+    "$made/tools/bin/python" -m wheel pack --dest-dir "$wheels" "$unpacked"/*
 }
 
 # Rust is out of reach from here on: what was installed does without.
@@ -104,9 +108,8 @@ case "${1:-all}" in
     wheel) wheel ;;
     sdist)
         environment tools "maturin>=1.9,<2"
-        rm -rf "$made/sdist" && mkdir -p src/python/rendez.data/scripts
+        rm -rf "$made/sdist"
         PATH="$made/tools/bin:$PATH" maturin sdist --quiet --manifest-path src/python/Cargo.toml --out "$made/sdist"
-        rm -rf src/python/rendez.data
         PATH="$made/tools/bin:$PATH" timeout 1500 "$made/tools/bin/pip" wheel --quiet --no-deps --no-build-isolation \
             --wheel-dir "$made/sdist" "$made"/sdist/*.tar.gz
         ls -l "$made/sdist"

@@ -38,8 +38,8 @@ impl Step {
         self.inner.id().0
     }
 
-    /// Hands a value over, and never waits for its receiver. Memory of Python's is copied once, unless `copy=False`: then
-    /// it must not change until `on_release` is called.
+    /// Hands a value over, and never waits for its receiver. Memory of Python's is copied once, unless `copy=False`:
+    /// then it must not change until `on_release` is called.
     #[pyo3(signature = (key, value, *, copy = None, on_release = None))]
     pub(crate) fn send(
         &self,

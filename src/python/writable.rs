@@ -36,7 +36,8 @@ struct Shared {
 }
 
 // SAFETY: through a shared room nothing is done but to copy the pointer. Python's views read and write the bytes by it,
-// as they do with any memory that threads of Python share. To move the room out, `finish` must be the last that holds it.
+// as they do with any memory that threads of Python share. To move the room out, `finish` must be the last that holds
+// it.
 unsafe impl Sync for Shared {}
 
 // SAFETY: both kinds of rooms may move to other threads, and the pointer is to what they keep.
