@@ -109,7 +109,7 @@ case "${1:-all}" in
     sdist)
         environment tools "maturin>=1.9,<2"
         rm -rf "$made/sdist"
-        PATH="$made/tools/bin:$PATH" maturin sdist --quiet --manifest-path src/python/Cargo.toml --out "$made/sdist"
+        PATH="$made/tools/bin:$PATH" maturin sdist --manifest-path src/python/Cargo.toml --out "$made/sdist"
         PATH="$made/tools/bin:$PATH" timeout 1500 "$made/tools/bin/pip" wheel --quiet --no-deps --no-build-isolation \
             --wheel-dir "$made/sdist" "$made"/sdist/*.tar.gz
         ls -l "$made/sdist"
