@@ -131,7 +131,8 @@ impl Lane for End {
     }
 }
 
-/// Sends `count` frames through one ring in two threads; every `stride`th has a body, in the slot and in the payload ring.
+/// Sends `count` frames through one ring in two threads; every `stride`th has a body, in its slot and in the payload
+/// ring.
 fn frame_ring(count: u64, stride: u64, preemptions: Option<usize>) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = preemptions;

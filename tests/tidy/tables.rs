@@ -97,8 +97,8 @@ pub(crate) fn limits(sources: &[Source]) -> Vec<Violation> {
 /// Every reason in use stands in the catalogue.
 ///
 /// In the library any text in capitals with an underscore counts as a reason, however it gets to its status; what
-/// begins with `RENDEZ_`, `CARGO_`, `OUT_` or `RDMA_` is a variable of the environment. The command has reasons of its
-/// own.
+/// begins with `RENDEZ_`, `CARGO_`, `OUT_` or `RDMA_` is a variable of the environment. The command and the judge of
+/// nemesis have reasons of their own.
 pub(crate) fn reasons(sources: &[Source]) -> Vec<Violation> {
     let tables = sources
         .iter()
@@ -164,7 +164,7 @@ fn rows(catalogue: &Source) -> BTreeSet<String> {
 
 /// Texts that are reasons by their look, or by their place behind `Code::X,`.
 fn uses(source: &Source) -> Vec<(usize, String)> {
-    let in_library = !matches!(source.room(), Some("cli" | "bin"));
+    let in_library = !matches!(source.room(), Some("cli" | "bin" | "nemesis"));
     let tokens = &source.tokens;
     let mut found = vec![];
     for (at, token) in tokens

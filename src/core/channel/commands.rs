@@ -199,8 +199,8 @@ impl<V: Payload> Channel<V> {
     }
 
     /// Pushes or offers a value: small ones whole, large ones by their place. `request` is the demand it answers;
-    /// without one it needs push credit. The value is taken out if it must be kept: one whose bytes all lie in the frame
-    /// stays where it is.
+    /// without one it needs push credit. The value is taken out if it must be kept: one whose bytes all lie in the
+    /// frame stays where it is.
     ///
     /// # Errors
     /// [`NoPush`]: nothing happened, and the value is where it was.

@@ -213,8 +213,8 @@ impl MemoryLane {
     #[inline]
     fn ask_for(&self, offset: usize) {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: a hint, which reads, writes and faults on nothing, wherever the address leads; a processor that does not
-        // know it takes it for no operation.
+        // SAFETY: a hint, which reads, writes and faults on nothing, wherever the address leads; a processor that does
+        // not know it takes it for no operation.
         unsafe {
             std::arch::asm!(
                 "prefetchw [{}]",

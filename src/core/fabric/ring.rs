@@ -14,9 +14,9 @@
 //!
 //! * A slot is full when its stamp says so. Zeroed memory is never full, and a slot of the lap before holds the stamp
 //!   N less. So a consumer that waits reads one line, and a producer with room reads none that the consumer writes.
-//! * The first 16 bytes of a body lie in the frame's tail, the next 64 beside the frame in the slot, and what it has
-//!   beyond them in the payload ring: so 64 bytes of elements with their one dimension take two cache lines, and move no
-//!   cursor. None of these places is ever looked at for a stamp.
+//! * The first 16 bytes of a body lie in the frame's tail, the next 64 beside the frame in the slot, and the rest in
+//!   the payload ring: so 64 bytes of elements with their one dimension take two cache lines, and move no cursor. None
+//!   of these places is ever looked at for a stamp.
 //! * Where a body lies is not said: both ends compute the same cursor from the same lengths. A length is an
 //!   allegation, checked against the ring's bound before it moves the cursor. A producer that lies about lengths puts
 //!   its own bodies out of place; it cannot make the consumer read outside the payload ring.
@@ -155,11 +155,11 @@ const fn stamp(position: u64) -> u64 {
     (position + 1) & STAMP_MASK
 }
 
-/// The longest body a ring takes: with a quarter of the payload ring a body fits however the cursor stands, since
+/// The longest body a ring takes: with a quarter of the payload ring a piece fits however the cursor stands, since
 /// what is skipped and what is placed together stay below one half, and the consumer tells each quarter it frees.
 #[must_use]
 pub const fn body_max(payload_len: u64) -> usize {
-    (payload_len / 4) as usize
+    IN_SLOT_MAX + (payload_len / 4) as usize
 }
 
 /// The sending end.

@@ -4,19 +4,18 @@
 
 use std::sync::Arc;
 
-use super::core::{Core, PortOp, Reply, Target, Wait};
+use super::core::{Core, Reply, Wait};
 use super::ids::{LinkId, NO_LINK, PeerId};
 use super::keys::{Route, Way};
 use super::transfers::TransferId;
 use super::value::{NOT_LENT, Value, Waiter};
 use crate::channel::{NoPush, Rule};
-use crate::fabric::{Landing, Token, Write};
 use crate::ground::{Key, Nanos, Status, StepId, faults};
 use crate::mail::Handed;
 use crate::mail::call::Note;
 use crate::mail::stops::Stops;
 use crate::mail::wait::WaitCell;
-use crate::rendezvous::{self, KeyId, Origin, Pass, Refusal, Sent, Slot, WaiterId};
+use crate::rendezvous::{self, KeyId, Pass, Refusal, Sent, Slot, WaiterId};
 use crate::trace::recorder::What;
 use crate::wire::Ticket;
 
@@ -262,7 +261,7 @@ impl Core {
     /// outside the engine) is copied into the arena, once. With no room there it stays what it is, and goes by a
     /// landing. What the peer itself has lent us goes back as it is (`leasing.rs`).
     #[inline]
-    fn made_readable(&mut self, link: LinkId, mut value: Value) -> Value {
+    pub(super) fn made_readable(&mut self, link: LinkId, mut value: Value) -> Value {
         // It may have been parked since it was last to go, and its lease may be of an epoch that has ended.
         value.lent = NOT_LENT;
         match self.links.at(link) {
@@ -298,7 +297,13 @@ impl Core {
     }
 
     /// Puts back what could not be pushed after all, before all others.
-    fn park_again(&mut self, link: LinkId, slot: Slot, ordinal: u32, value: Option<Value>) {
+    pub(super) fn park_again(
+        &mut self,
+        link: LinkId,
+        slot: Slot,
+        ordinal: u32,
+        value: Option<Value>,
+    ) {
         let Some(value) = value else { return };
         let bytes = value.parked_bytes();
         if self
@@ -309,96 +314,6 @@ impl Core {
         {
             entry.parked.push_front(slot);
         }
-    }
-
-    /// A value goes to the peer that asked for it.
-    pub(crate) fn answer(&mut self, waiter: Waiter, slot: Slot, ordinal: u32, value: Value) {
-        let Waiter::Asked(ticket) = waiter else {
-            // Only peers wait for values whose destination is a peer.
-            return self.hand_over(waiter, value, Origin::NOWHERE);
-        };
-        let Some(asked) = self.asked.remove(ticket) else {
-            return;
-        };
-        let Some(entry) = self.links.at_mut(asked.link) else {
-            return;
-        };
-        entry.channel.unpark_request(asked.request);
-        let landing = asked.landing.filter(|_| asked.ordinal == ordinal);
-        self.serve(
-            asked.link,
-            asked.request,
-            Target {
-                landing,
-                is_accepted: false,
-            },
-            slot,
-            ordinal,
-            value,
-        );
-    }
-
-    /// Serves a request: written into its landing where that fits, pushed or offered otherwise.
-    pub(crate) fn serve(
-        &mut self,
-        link: LinkId,
-        request: Ticket,
-        target: Target,
-        slot: Slot,
-        ordinal: u32,
-        value: Value,
-    ) {
-        let point = Self::point_of(slot);
-        let Some(entry) = self.links.at_mut(link) else {
-            return;
-        };
-        let qp = entry.qp.filter(|_| entry.channel.is_up());
-        self.touch(link);
-        // Bytes do not say that they are of a dead value; an offer has.
-        let fits = target.landing.is_some_and(|(region, meta)| {
-            meta == value.tensor.meta()
-                && (target.is_accepted || !value.is_dead)
-                && region.len == value.tensor.size() as u64
-        });
-        let Some(entry) = self.links.at_mut(link) else {
-            return;
-        };
-        if fits
-            && let (Some((_, qp)), Some((region, _))) = (qp, target.landing)
-            && let Some(token) =
-                entry
-                    .channel
-                    .begin_write(request, slot.key, point, ordinal, value.is_dead)
-        {
-            let landing = Landing {
-                index: request.index,
-                generation: request.generation,
-            };
-            let token = Token(u64::from(link.number()) << 32 | u64::from(token.packed()));
-            let write = Write {
-                qp,
-                token,
-                source: value.tensor,
-                landing,
-                region,
-            };
-            self.port_ops.push(PortOp::Write { link, write });
-            return;
-        }
-        let value = self.made_readable(link, value);
-        let Some(entry) = self.links.at_mut(link) else {
-            return;
-        };
-        let mut sending = Some(value);
-        if entry
-            .channel
-            .push(slot.key, point, ordinal, &mut sending, Some(request))
-            .is_err()
-        {
-            // A request that cannot be served now waits again, its value first in line.
-            self.park_again(link, slot, ordinal, sending);
-        }
-        self.weigh(link);
     }
 
     /// The key belongs to another shard of this process.

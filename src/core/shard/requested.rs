@@ -2,19 +2,110 @@
 //!
 //! It may not post; what must go to a peer is left in the link's channel.
 
-use super::core::{Core, Target};
+use super::core::{Core, PortOp, Target};
 use super::ids::LinkId;
 use super::keys::Route;
 use super::remote::status_of;
 use super::transfers::TransferId;
-use super::value::Waiter;
+use super::value::{Value, Waiter};
 use crate::channel::{Demand, Rule, Violation};
+use crate::fabric::{Landing, Token, Write};
 use crate::ground::{Code, Nanos, faults};
-use crate::rendezvous::Requested;
+use crate::rendezvous::{Origin, Requested, Slot};
 use crate::wire::Ticket;
 use crate::wire::message::StatusText;
 
 impl Core {
+    /// A value goes to the peer that asked for it.
+    pub(crate) fn answer(&mut self, waiter: Waiter, slot: Slot, ordinal: u32, value: Value) {
+        let Waiter::Asked(ticket) = waiter else {
+            // Only peers wait for values whose destination is a peer.
+            return self.hand_over(waiter, value, Origin::NOWHERE);
+        };
+        let Some(asked) = self.asked.remove(ticket) else {
+            return;
+        };
+        let Some(entry) = self.links.at_mut(asked.link) else {
+            return;
+        };
+        entry.channel.unpark_request(asked.request);
+        let landing = asked.landing.filter(|_| asked.ordinal == ordinal);
+        self.serve(
+            asked.link,
+            asked.request,
+            Target {
+                landing,
+                is_accepted: false,
+            },
+            slot,
+            ordinal,
+            value,
+        );
+    }
+
+    /// Serves a request: written into its landing where that fits, pushed or offered otherwise.
+    pub(crate) fn serve(
+        &mut self,
+        link: LinkId,
+        request: Ticket,
+        target: Target,
+        slot: Slot,
+        ordinal: u32,
+        value: Value,
+    ) {
+        let point = Self::point_of(slot);
+        let Some(entry) = self.links.at_mut(link) else {
+            return;
+        };
+        let qp = entry.qp.filter(|_| entry.channel.is_up());
+        self.touch(link);
+        // Bytes do not say that they are of a dead value; an offer has.
+        let fits = target.landing.is_some_and(|(region, meta)| {
+            meta == value.tensor.meta()
+                && (target.is_accepted || !value.is_dead)
+                && region.len == value.tensor.size() as u64
+        });
+        let Some(entry) = self.links.at_mut(link) else {
+            return;
+        };
+        if fits
+            && let (Some((_, qp)), Some((region, _))) = (qp, target.landing)
+            && let Some(token) =
+                entry
+                    .channel
+                    .begin_write(request, slot.key, point, ordinal, value.is_dead)
+        {
+            let landing = Landing {
+                index: request.index,
+                generation: request.generation,
+            };
+            let token = Token(u64::from(link.number()) << 32 | u64::from(token.packed()));
+            let write = Write {
+                qp,
+                token,
+                source: value.tensor,
+                landing,
+                region,
+            };
+            self.port_ops.push(PortOp::Write { link, write });
+            return;
+        }
+        let value = self.made_readable(link, value);
+        let Some(entry) = self.links.at_mut(link) else {
+            return;
+        };
+        let mut sending = Some(value);
+        if entry
+            .channel
+            .push(slot.key, point, ordinal, &mut sending, Some(request))
+            .is_err()
+        {
+            // A request that cannot be served now waits again, its value first in line.
+            self.park_again(link, slot, ordinal, sending);
+        }
+        self.weigh(link);
+    }
+
     /// A request came up for a value that is parked here, or waits for one.
     pub(crate) fn requested(&mut self, link: LinkId, heard: &crate::channel::RequestHeard) {
         let slot = Self::slot_of(heard.key, heard.point);
