@@ -233,7 +233,10 @@ impl Core {
                     return;
                 }
             }
-            Ok(Arrival::Parked) => self.ask_when_pressed(link),
+            Ok(Arrival::Parked) => {
+                self.watch_table();
+                self.ask_when_pressed(link);
+            }
             Ok(Arrival::Wanted { .. }) => {}
             Ok(Arrival::Duplicate(item)) => self.drop_item(link, item),
             Err((refusal, item)) => {
@@ -428,7 +431,10 @@ impl Core {
                 self.drop_item(link, item);
                 self.refused_arrival(slot, refusal);
             }
-            Ok(_) => self.ask_when_pressed(link),
+            Ok(_) => {
+                self.watch_table();
+                self.ask_when_pressed(link);
+            }
         }
         // A demand for this very value gets no answer of its own: the value left unrequested.
         self.settle_demands_of(link, slot);

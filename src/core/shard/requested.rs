@@ -154,7 +154,7 @@ impl Core {
                 if !self.anteroom.is_empty() {
                     self.wanted(slot);
                 }
-                self.next_timer = self.next_timer.min(deadline);
+                self.watch_table();
                 if let Some(asked) = self.asked.at_mut(ticket) {
                     asked.id = Some(id);
                 }

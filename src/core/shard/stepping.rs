@@ -7,7 +7,7 @@ use super::ids::{LinkId, PeerId};
 use super::peers::{Peer, PeerState};
 use super::value::{Value, Waiter};
 use crate::channel::Demand;
-use crate::ground::{Status, StepId, catalogue, faults, limits};
+use crate::ground::{Nanos, Status, StepId, catalogue, faults, limits};
 use crate::rendezvous::{self, Refusal, Slot};
 
 /// How a step ends here.
@@ -183,6 +183,18 @@ impl Core {
             return self.fail_waiters(slot, &faults::step_finished(slot.step));
         }
         self.ask_for_waiting(link, slot);
+    }
+
+    /// The table has what ends by its time: also a step that only a peer speaks of, where no other timer is set.
+    #[inline]
+    pub(super) fn watch_table(&mut self) {
+        let Some(time) = self.table.poll_timeout() else {
+            return;
+        };
+        if self.next_timer == Nanos::NEVER {
+            reached!("the_tables_timer_alone");
+        }
+        self.next_timer = self.next_timer.min(time);
     }
 
     /// A waiter's time is up, or a step that only peers spoke of was never used.

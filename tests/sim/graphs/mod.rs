@@ -11,6 +11,7 @@
 
 mod client;
 mod draft;
+mod regressions;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
