@@ -165,9 +165,13 @@ impl Core {
         let Some(entry) = self.links.at(link).filter(|entry| entry.channel.is_up()) else {
             return self.await_peer(peer);
         };
-        if entry.is_pressed(self.settings.offers) {
-            self.ask(link, slot, ordinal, deadline);
-        } else if !entry.seen.is_empty() && !entry.channel.reads_in_place() {
+        if entry.is_pressed(self.transfers.of_link(link), self.settings.offers) {
+            return self.ask(link, slot, ordinal, deadline);
+        }
+        let is_large = !entry.seen.is_empty() && !entry.channel.reads_in_place();
+        // Should the link be pressed again, this one has not asked.
+        self.links[link].has_asked = false;
+        if is_large {
             self.ask_with_landing(link, slot, ordinal, deadline);
         }
     }
@@ -225,12 +229,16 @@ impl Core {
         let Some(entry) = self.links.at_mut(link) else {
             return;
         };
-        if !entry.is_pressed(self.settings.offers) {
+        let offered = self.transfers.of_link(link);
+        if !entry.is_pressed(offered, self.settings.offers) {
             entry.has_asked = false;
             return;
         }
         if std::mem::replace(&mut entry.has_asked, true) {
             return;
+        }
+        if !entry.is_pressed(0, self.settings.offers) {
+            reached!("pressed_by_what_is_on_offer");
         }
         let mut wanted = Vec::new();
         let keys = &self.keys;

@@ -54,10 +54,10 @@ impl Link {
             && self.channel.is_empty()
     }
 
-    /// True if values not yet received, or leases still held, take so much of the peer's credit or of its places on
-    /// offer that a value may not come unrequested. A requested one needs neither.
-    pub(crate) fn is_pressed(&self, offers: usize) -> bool {
-        self.channel.is_pressed() || self.leased * 2 >= offers
+    /// True if values not yet received, `offered` ones not yet taken, or leases still held, take so much of the peer's
+    /// credit or of its places on offer that a value may not come unrequested. A requested one needs neither.
+    pub(crate) fn is_pressed(&self, offered: usize, offers: usize) -> bool {
+        self.channel.is_pressed() || (self.leased + offered) * 2 >= offers
     }
 }
 

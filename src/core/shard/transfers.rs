@@ -111,6 +111,8 @@ struct Barred {
 #[derive(Debug)]
 pub(crate) struct Transfers {
     offers: Slab<Incoming>,
+    /// How many there are of each link, by its number.
+    of_links: Vec<u32>,
     /// Those that are wanted and wait for a landing.
     backlog: Backlog,
     /// Demands whose landing went with a connection, by link: each wants another.
@@ -123,6 +125,7 @@ impl Transfers {
     pub(crate) fn new(landing_bytes: Option<u64>) -> Self {
         Self {
             offers: Slab::new(limits::INCOMING),
+            of_links: Vec::new(),
             backlog: Backlog::default(),
             renewals: VecDeque::new(),
             barred: None,
@@ -132,6 +135,13 @@ impl Transfers {
 
     pub(crate) fn len(&self) -> usize {
         self.offers.len()
+    }
+
+    /// How many values a link's peer has on offer that are not taken yet.
+    #[inline]
+    pub(crate) fn of_link(&self, link: LinkId) -> usize {
+        let count = self.of_links.get(link.number() as usize);
+        count.map_or(0, |&count| count as usize)
     }
 
     /// How many offers and demands wait for a landing.
@@ -145,7 +155,13 @@ impl Transfers {
 
     /// A peer offers a value; `None` if there are too many.
     pub(crate) fn begin(&mut self, incoming: Incoming) -> Option<TransferId> {
-        self.offers.insert(incoming).ok().map(TransferId)
+        let at = incoming.link.number() as usize;
+        let id = self.offers.insert(incoming).ok().map(TransferId)?;
+        if self.of_links.len() <= at {
+            self.of_links.resize(at + 1, 0);
+        }
+        self.of_links[at] += 1;
+        Some(id)
     }
 
     pub(crate) fn at(&self, id: TransferId) -> Option<&Incoming> {
@@ -154,7 +170,11 @@ impl Transfers {
 
     /// The value is here, or it is no longer wanted.
     pub(crate) fn end(&mut self, id: TransferId) -> Option<Incoming> {
-        self.offers.remove(id.0)
+        let ended = self.offers.remove(id.0)?;
+        if let Some(count) = self.of_links.get_mut(ended.link.number() as usize) {
+            *count = count.saturating_sub(1);
+        }
+        Some(ended)
     }
 
     /// Every one that `is_it`.

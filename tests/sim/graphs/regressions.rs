@@ -16,6 +16,13 @@ fn pass(seeds: &[u64], state: &str) {
     );
 }
 
+/// A worker's part was to run by a message that stood behind values of that part: they took all places on offer, and
+/// nothing asked for them before the part ran. The worker did not ask for the message, as it held no lease.
+#[test]
+fn a_message_behind_values_on_offer_is_asked_for() {
+    pass(&[1372, 7393], "pressed_by_what_is_on_offer");
+}
+
 /// A step that only a peer spoke of was kept for ever where the shard had no other timer.
 #[test]
 fn a_step_that_only_peers_speak_of_ends_by_its_time() {

@@ -389,3 +389,19 @@ fn a_fabric_that_refuses_is_tried_again_for_a_while() {
     );
     assert_eq!(transfers.next_try(), Nanos::NEVER);
 }
+
+#[test]
+fn offers_are_counted_by_their_link() {
+    let mut transfers = Transfers::new(None);
+    let counts = |transfers: &Transfers| [0, 1, 2].map(|of| transfers.of_link(link(of)));
+    assert_eq!(counts(&transfers), [0, 0, 0]);
+    let first = transfers.begin(incoming(2, 0, 8)).unwrap();
+    transfers.begin(incoming(2, 1, 8)).unwrap();
+    transfers.begin(incoming(0, 2, 8)).unwrap();
+    assert_eq!(counts(&transfers), [1, 0, 2]);
+    transfers.end(first).unwrap();
+    assert!(transfers.end(first).is_none());
+    assert_eq!(counts(&transfers), [1, 0, 1]);
+    transfers.end_epoch(link(2));
+    assert_eq!(counts(&transfers), [1, 0, 0]);
+}
