@@ -21,7 +21,7 @@ pub struct Slot {
 }
 
 /// Names a waiter of this table. One that has ended is recognised and never mistaken for its successor.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct WaiterId {
     place: u32,
     generation: u32,

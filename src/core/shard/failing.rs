@@ -3,6 +3,8 @@
 //! It closes nothing: connections and epochs are `peers.rs`'s. Here end the waits for the peer, and the peer's own
 //! waits.
 
+use std::collections::BTreeSet;
+
 use super::core::{Core, Wait};
 use super::ids::PeerId;
 use super::keys::{KeyEntry, Route};
@@ -11,7 +13,7 @@ use super::transfers::TransferId;
 use super::value::{Value, Waiter};
 use crate::channel::Rule;
 use crate::ground::{Incarnation, Status, faults};
-use crate::rendezvous::{Ended, KeyId, Slot};
+use crate::rendezvous::{Ended, KeyId, Slot, WaiterId};
 
 impl Core {
     /// The peer came back as another: what was bound to the former incarnation fails.
@@ -97,14 +99,47 @@ impl Core {
                 strangers.push((id, expected));
             }
         });
-        for (id, expected) in strangers {
+        let expecting = std::mem::take(&mut self.peers[at].expecting);
+        let of_tasks = expecting
+            .into_iter()
+            .filter(|&(_, expected)| expected != found);
+        for (id, expected) in strangers.into_iter().chain(of_tasks) {
             if let Some((slot, waiter)) = self.table.cancel(id) {
                 let task = &self.peers[at].task;
                 let status = faults::wrong_incarnation(task, expected, found);
+                if matches!(waiter, Waiter::Task { .. }) {
+                    reached!("a_task_expects_another_life");
+                }
                 self.complete(waiter, Err(status));
                 self.settle_demands(slot);
             }
         }
+    }
+
+    /// A receive of an in-shard task waits for a life of its source. If the peer is not there now and comes in another
+    /// life, the receive ends.
+    #[inline]
+    pub(crate) fn expect_life(&mut self, route: Route, id: WaiterId, expected: Incarnation) {
+        if let Route::In { peer } = route
+            && !matches!(self.peers[peer].state, PeerState::Up { .. })
+        {
+            self.keep_expecting(peer, id, expected);
+        }
+    }
+
+    #[cold]
+    fn keep_expecting(&mut self, at: PeerId, id: WaiterId, expected: Incarnation) {
+        let Self { peers, table, .. } = self;
+        let expecting = &mut peers[at].expecting;
+        if expecting.len() == expecting.capacity() {
+            // Instead of growing for ever: receives that have ended meanwhile go.
+            let mut waiting = BTreeSet::new();
+            table.waiting(|_, id, _, _| {
+                waiting.insert(id);
+            });
+            expecting.retain(|(id, _)| waiting.contains(id));
+        }
+        expecting.push((id, expected));
     }
 
     /// The status of a receive that names an incarnation its source does not have.

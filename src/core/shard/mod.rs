@@ -332,12 +332,18 @@ impl Shard {
         slot: Slot,
         token: u64,
         deadline: Nanos,
+        expected: Incarnation,
     ) {
         self.take_cancels();
         let waiter = Waiter::Task { task, token };
         let owner = way.owner;
         if owner == self.core.index {
-            self.core.recv(None, way, slot, waiter, deadline);
+            let placed = self.core.recv(None, way, slot, waiter, deadline);
+            if !expected.is_current()
+                && let Some(id) = placed
+            {
+                self.core.expect_life(way.route, id, expected);
+            }
             return;
         }
         let Ok(ticket) = self.core.waits.insert(Wait::Away {

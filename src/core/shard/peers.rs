@@ -15,7 +15,7 @@ use crate::fabric::{AnyPort, DownReason, Port, QpId};
 use crate::ground::device::TaskName;
 use crate::ground::{Incarnation, Nanos, Status, StepId, TensorMeta, faults, limits};
 use crate::mail::call::{Attach, PeerSegment, PeerUp};
-use crate::rendezvous::{KeyId, Slot};
+use crate::rendezvous::{KeyId, Slot, WaiterId};
 
 /// The channel to one shard of a peer, and the queue pair under it.
 #[derive(Debug)]
@@ -97,6 +97,8 @@ pub(crate) struct Peer {
     /// Steps that ended here while it was not there, oldest first, and whether by an abort: a waiter there in one of
     /// them may have no other way to hear of it.
     pub(crate) untold: VecDeque<(StepId, bool)>,
+    /// Receives of in-shard tasks that began while it was not there, and the life of it that each names.
+    pub(crate) expecting: Vec<(WaiterId, Incarnation)>,
     /// The incarnation that parked values are bound to.
     pub(crate) bound: Option<Incarnation>,
     /// The connection it came up by last.
@@ -150,6 +152,7 @@ impl Core {
             segments: Vec::new(),
             parked: VecDeque::new(),
             untold: VecDeque::new(),
+            expecting: Vec::new(),
             bound: None,
             connection: 0,
             away: None,
@@ -456,6 +459,7 @@ impl Core {
         // A receive from now on waits for whatever life comes next.
         peer.bound = None;
         peer.parked.clear();
+        peer.expecting.clear();
         // The mappings stay with the leases that need them; nothing new is leased.
         peer.segments.clear();
         for link in peer.links.clone() {

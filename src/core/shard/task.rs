@@ -167,8 +167,14 @@ impl TaskContext<'_> {
             };
             return self.shard.core.complete(waiter, Err(status));
         }
-        self.shard
-            .recv_for_task(self.task, way, key.slot(step), token, deadline);
+        self.shard.recv_for_task(
+            self.task,
+            way,
+            key.slot(step),
+            token,
+            deadline,
+            key.expected,
+        );
     }
 
     /// Loads what the table holds of these keys, all at once: a burst of sends or receives at keys of a large table
