@@ -1,0 +1,164 @@
+//! Errors of remote calls: what happened, at which worker, what caused it, and where.
+
+use std::fmt;
+
+use rendez::ground::catalogue;
+use rendez::{Code, Status};
+
+use crate::id::WorkerId;
+use crate::message::{Fault, FaultKind};
+use crate::node::Ending;
+
+/// Why a call, or anything else of an agent, has failed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Error {
+    status: Status,
+    worker: Option<String>,
+    causes: Vec<String>,
+    backtrace: Option<String>,
+}
+
+impl Error {
+    /// A failure of this worker's own.
+    #[must_use]
+    pub const fn local(status: Status) -> Self {
+        Self { status, worker: None, causes: Vec::new(), backtrace: None }
+    }
+
+    pub(crate) fn of(reason: &'static str, message: impl Into<String>) -> Self {
+        Self::local(Status::of(reason, message.into()))
+    }
+
+    /// What a worker has answered.
+    pub(crate) fn remote(fault: Fault, worker: &str, id: WorkerId) -> Self {
+        let reason = match fault.kind {
+            FaultKind::Error => catalogue::RPC_REMOTE_ERROR,
+            FaultKind::Timeout => catalogue::RPC_TIMEOUT,
+            FaultKind::Cancelled => catalogue::RPC_CANCELLED,
+            FaultKind::Panic => catalogue::RPC_REMOTE_PANIC,
+            FaultKind::Function => catalogue::RPC_FUNCTION,
+            FaultKind::Arguments => catalogue::RPC_ARGUMENTS,
+            FaultKind::Busy => catalogue::RPC_BUSY,
+            FaultKind::Shutdown => catalogue::RPC_SHUTDOWN,
+            FaultKind::Reference => catalogue::RPC_REFERENCE,
+        };
+        let message = format!("On WorkerInfo(id={id}, name={worker}): {}", fault.message);
+        Self {
+            status: Status::of(reason, message),
+            worker: Some(worker.to_owned()),
+            causes: fault.causes,
+            backtrace: Some(fault.backtrace).filter(|text| !text.is_empty()),
+        }
+    }
+
+    /// How a call ended that has no answer.
+    pub(crate) fn ended<P>(ending: &Ending<P>, worker: &str, window: usize) -> Self {
+        let mut error = Self::local(match ending {
+            Ending::Answered(_) => Status::of(catalogue::RPC_MESSAGE, "the answer is not of this call"),
+            Ending::Timeout => Status::of(
+                catalogue::RPC_TIMEOUT,
+                format!("the call of '{worker}' ran for more than its timeout; '{worker}' was told to give it up"),
+            ),
+            Ending::Cancelled => Status::of(
+                catalogue::RPC_CANCELLED,
+                format!("the call of '{worker}' was cancelled; '{worker}' was told"),
+            ),
+            Ending::Lost(status) => status.clone(),
+            Ending::Busy => Status::of(
+                catalogue::RPC_BUSY,
+                format!("{window} calls wait for '{worker}' already (`waiting`)"),
+            ),
+            Ending::Shutdown => shut_down(),
+        });
+        error.worker = Some(worker.to_owned());
+        error
+    }
+
+    /// The failure as a status: its code, its stable reason, and what happened.
+    #[must_use]
+    pub const fn status(&self) -> &Status {
+        &self.status
+    }
+
+    /// The code.
+    #[must_use]
+    pub const fn code(&self) -> Code {
+        self.status.code()
+    }
+
+    /// The stable reason, as `RPC_TIMEOUT` or `PEER_LOST`.
+    #[must_use]
+    pub const fn reason(&self) -> &'static str {
+        self.status.reason()
+    }
+
+    /// What happened.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        self.status.message()
+    }
+
+    /// The worker that was called, if it is about one.
+    #[must_use]
+    pub fn worker(&self) -> Option<&str> {
+        self.worker.as_deref()
+    }
+
+    /// What caused it there, the nearest first.
+    #[must_use]
+    pub fn causes(&self) -> &[String] {
+        &self.causes
+    }
+
+    /// Where it happened there, if that was captured: with `RUST_BACKTRACE` set at the worker.
+    #[must_use]
+    pub fn backtrace(&self) -> Option<&str> {
+        self.backtrace.as_deref()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.status, f)?;
+        self.causes.iter().try_for_each(|cause| write!(f, "\ncaused by: {cause}"))
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)?;
+        self.backtrace.iter().try_for_each(|trace| write!(f, "\n{trace}"))
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<Status> for Error {
+    fn from(status: Status) -> Self {
+        Self::local(status)
+    }
+}
+
+pub(crate) fn unmet(worker: WorkerId) -> Status {
+    Status::of(catalogue::RPC_WORKER, format!("worker {worker} is not there yet"))
+}
+
+pub(crate) fn restarted(worker: WorkerId) -> Status {
+    Status::of(catalogue::PEER_RESTARTED, format!("worker {worker} has started again"))
+}
+
+pub(crate) fn has_left(worker: WorkerId) -> Status {
+    Status::of(catalogue::PEER_LOST, format!("worker {worker} has left the group"))
+}
+
+pub(crate) fn shut_down() -> Status {
+    Status::of(
+        catalogue::RPC_SHUTDOWN,
+        "RPC has not been initialized, or is shut down. Call Agent::init first.",
+    )
+}
+
+/// True if the worker may live on and come back in the same life.
+pub(crate) fn is_lost_connection(status: &Status) -> bool {
+    status.reason() == catalogue::PEER_LOST && !status.message().ends_with("has left the group")
+}

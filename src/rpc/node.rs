@@ -1,0 +1,312 @@
+//! One worker as a pure machine: its calls, those of others, its references, and its group. No clock, no I/O.
+//!
+//! Inputs are the `handle_…` methods, and what the worker's program does; what is to be done comes out of
+//! [`Node::poll`], in order. Time is an argument. A payload `P` and the token `T`, by which the driver knows a call of
+//! its own again, are opaque.
+//!
+//! The network below may lose, delay, repeat and reorder messages. Calls are sent once and carried out at most once:
+//! each has a number, and the receiver keeps those that it has seen, above a mark that the sender moves
+//! ([`Call::settled`](crate::message::Call::settled)). Control messages are repeated until they are acknowledged.
+
+mod calling;
+mod group;
+mod holding;
+mod serving;
+mod sequence;
+
+#[cfg(test)]
+pub(crate) mod world;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use rendez::{Nanos, Status};
+
+use crate::id::{CallId, RRefId, WorkerId};
+use crate::message::{Body, Fault, Hello, Message, Outcome, Reference, Target};
+use crate::references::References;
+use calling::{Out, Waiting};
+pub use group::{Group, PeerState};
+use group::Phase;
+use sequence::Seen;
+use serving::Serving;
+
+/// Bounds and times of a node.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Calls under way to one worker; more wait here.
+    pub window: usize,
+    /// Calls that wait here for one worker; more are refused.
+    pub waiting: usize,
+    /// Calls of one worker that are carried out or wait for it; more are refused.
+    pub serving: usize,
+    /// After how long a control message is repeated first; each time half as long again.
+    pub retry: Duration,
+    /// The longest time between two repeats.
+    pub retry_max: Duration,
+    /// How often a worker that has not been heard is greeted.
+    pub greeting: Duration,
+    /// How often the group is asked whether it is at rest.
+    pub probing: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            window: 4096,
+            waiting: 1 << 16,
+            serving: 8192,
+            retry: Duration::from_secs(1),
+            retry_max: Duration::from_secs(30),
+            greeting: Duration::from_millis(250),
+            probing: Duration::from_millis(5),
+        }
+    }
+}
+
+/// How a call ended at its caller.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Ending<P> {
+    /// The other side answered.
+    Answered(Outcome<P>),
+    /// Its time was over first.
+    Timeout,
+    /// The caller gave it up.
+    Cancelled,
+    /// The other side is gone.
+    Lost(Status),
+    /// Too many wait already.
+    Busy,
+    /// This worker has left.
+    Shutdown,
+}
+
+/// What is to be done.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Output<P, T> {
+    /// Send this.
+    Send {
+        /// To that worker.
+        to: WorkerId,
+        /// What.
+        message: Message<P>,
+    },
+    /// Carry this call out, and tell the end by [`Node::finish`].
+    Serve {
+        /// The caller.
+        from: WorkerId,
+        /// Its number.
+        id: CallId,
+        /// What is called.
+        target: Target,
+        /// The arguments.
+        payload: P,
+        /// References among them: all are confirmed.
+        references: Vec<Reference>,
+        /// When the caller gives up.
+        deadline: Nanos,
+    },
+    /// The caller of that call gave it up: do not begin it, and tell it if it has begun. It is finished all the same.
+    Stop {
+        /// The caller.
+        from: WorkerId,
+        /// The call.
+        id: CallId,
+    },
+    /// A call of ours has ended.
+    Ended {
+        /// Which.
+        token: T,
+        /// The worker that was called.
+        at: WorkerId,
+        /// How.
+        ending: Ending<P>,
+    },
+    /// That value of ours could not be made: it is this failure.
+    Broken(RRefId, Fault),
+    /// No one has a share of that value of ours any more.
+    Release(RRefId),
+    /// A worker is there.
+    Up(WorkerId),
+    /// A worker is gone, with all that depended on it.
+    Down(WorkerId, Status),
+    /// All workers of a static group are there.
+    Joined,
+    /// A worker does not agree with us about the group.
+    Refused(String),
+    /// We have left: in good order, or when time was over, with what was outstanding.
+    Left(Result<(), Vec<String>>),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Timer {
+    /// A call's deadline.
+    Call(WorkerId, CallId),
+    /// A control message is repeated.
+    Retry(WorkerId, CallId),
+    /// A served call's deadline.
+    Serve(WorkerId, CallId),
+    /// A worker is greeted again.
+    Greet(WorkerId),
+    /// The group is asked again.
+    Probe,
+    /// Shutdown has no more time.
+    Leave,
+}
+
+/// What we know of another worker, or of ourselves: a call to oneself goes the same way.
+#[derive(Debug)]
+struct Peer<P, T> {
+    state: PeerState,
+    /// Lives that are over.
+    past: VecDeque<u32>,
+    /// The number of the next call or control message.
+    next: CallId,
+    out: BTreeMap<CallId, Out<P, T>>,
+    /// Of them, calls.
+    calls: usize,
+    waiting: VecDeque<Waiting<P, T>>,
+    seen: Seen,
+    /// Calls that were given up before they came: they are not carried out when they come.
+    refused: BTreeSet<CallId>,
+    serving: BTreeMap<CallId, Serving<P>>,
+}
+
+impl<P, T> Peer<P, T> {
+    fn new(state: PeerState) -> Self {
+        Self {
+            state,
+            past: VecDeque::new(),
+            next: CallId(1),
+            out: BTreeMap::new(),
+            calls: 0,
+            waiting: VecDeque::new(),
+            seen: Seen::default(),
+            refused: BTreeSet::new(),
+            serving: BTreeMap::new(),
+        }
+    }
+
+    /// The lowest number that is not over.
+    fn settled(&self, id: CallId) -> CallId {
+        self.out.keys().next().map_or(id, |&lowest| lowest.min(id))
+    }
+}
+
+/// One worker.
+#[derive(Debug)]
+pub struct Node<P, T> {
+    me: WorkerId,
+    life: u32,
+    group: Group,
+    limits: Limits,
+    peers: BTreeMap<WorkerId, Peer<P, T>>,
+    timers: BTreeSet<(Nanos, Timer)>,
+    outputs: VecDeque<Output<P, T>>,
+    references: References,
+    phase: Phase,
+    activity: u64,
+    now: Nanos,
+}
+
+impl<P, T> Node<P, T> {
+    /// The worker `me` of `group` in a life of that number, which is not zero.
+    #[must_use]
+    pub fn new(me: WorkerId, life: u32, group: Group, limits: Limits) -> Self {
+        Self {
+            me,
+            life,
+            group,
+            limits,
+            peers: BTreeMap::new(),
+            timers: BTreeSet::new(),
+            outputs: VecDeque::new(),
+            references: References::new(me),
+            phase: Phase::Joining,
+            activity: 0,
+            now: Nanos::ZERO,
+        }
+    }
+
+    /// This worker.
+    #[must_use]
+    pub const fn me(&self) -> WorkerId {
+        self.me
+    }
+
+    /// The next thing to be done.
+    pub fn poll(&mut self) -> Option<Output<P, T>> {
+        if self.outputs.is_empty() {
+            self.drain_references();
+        }
+        self.outputs.pop_front()
+    }
+
+    /// When [`Node::handle_time`] is wanted next.
+    #[must_use]
+    pub fn next_timer(&self) -> Nanos {
+        self.timers.first().map_or(Nanos::NEVER, |timer| timer.0)
+    }
+
+    /// Time has passed.
+    pub fn handle_time(&mut self, now: Nanos) {
+        self.now = now;
+        while let Some(&(at, timer)) = self.timers.first() {
+            if at > now {
+                break;
+            }
+            self.timers.remove(&(at, timer));
+            match timer {
+                Timer::Call(to, id) => self.call_timed_out(to, id),
+                Timer::Retry(to, id) => self.repeat_control(to, id),
+                Timer::Serve(from, id) => self.stop_serving(from, id),
+                Timer::Greet(to) => self.greet(to),
+                Timer::Probe => self.probe(),
+                Timer::Leave => self.leave_late(),
+            }
+        }
+    }
+
+    /// A message of another worker has come.
+    pub fn handle_message(&mut self, now: Nanos, from: WorkerId, message: Message<P>) {
+        self.now = now;
+        if matches!(self.phase, Phase::Left) {
+            return;
+        }
+        if let Body::Hello(hello) = message.body {
+            return self.hear_hello(from, message.from_life, hello);
+        }
+        if message.to_life != self.life || !self.is_current(from, message.from_life) {
+            return;
+        }
+        match message.body {
+            Body::Hello(_) => {}
+            Body::Leave => self.hear_leave(from),
+            Body::Call(call) => self.hear_call(from, call),
+            Body::Reply { id, outcome } => self.hear_reply(from, id, outcome),
+            Body::Control { id, settled, control } => self.hear_control(from, id, settled, control),
+            Body::Ack { id, answer } => self.hear_ack(from, id, answer),
+        }
+    }
+
+    fn send(&mut self, to: WorkerId, body: Body<P>) {
+        let to_life = self.peers.get(&to).and_then(|peer| peer.state.life());
+        self.outputs.push_back(Output::Send {
+            to,
+            message: Message {
+                from_life: self.life,
+                to_life: to_life.unwrap_or(0),
+                body,
+            },
+        });
+    }
+
+    fn hello(&self, wants_answer: bool) -> Hello {
+        Hello {
+            wants_answer,
+            ..self.group.hello.clone()
+        }
+    }
+}

@@ -1,0 +1,394 @@
+//! Calls of this worker: until they are answered, given up, or their worker is gone. And its control messages.
+
+use std::time::Duration;
+
+use rendez::{Nanos, Status};
+
+use super::{Ending, Node, Output, PeerState, Timer};
+use crate::id::{CallId, WorkerId};
+use crate::message::{Answer, Body, Call, Control, Outcome, Reference, Target};
+use crate::references::Carrier;
+
+/// Something that we have sent and that is not over.
+#[derive(Debug)]
+pub(super) enum Out<P, T> {
+    /// A call that is not answered.
+    Call {
+        token: T,
+        deadline: Nanos,
+        target: Kind,
+    },
+    /// A call that was answered: the references in its result are not all confirmed.
+    Confirming {
+        token: T,
+        outcome: Outcome<P>,
+        left: usize,
+    },
+    /// A call that we gave up: its number counts as under way until the other side has said whether it was seen.
+    GivenUp,
+    /// A control message that is not acknowledged.
+    Control {
+        control: Control,
+        due: Nanos,
+        delay: Duration,
+    },
+}
+
+/// What of a call's target matters afterwards.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    Plain,
+    Remote(crate::id::ForkId),
+}
+
+/// A call that waits for the window.
+#[derive(Debug)]
+pub(super) struct Waiting<P, T> {
+    token: T,
+    deadline: Nanos,
+    target: Target,
+    references: Vec<Reference>,
+    payload: P,
+}
+
+/// A call to be made.
+#[derive(Debug)]
+pub struct NewCall<P, T> {
+    /// How it is known to the driver.
+    pub token: T,
+    /// What is called.
+    pub target: Target,
+    /// When it is given up; [`Nanos::NEVER`] for never.
+    pub deadline: Nanos,
+    /// References among its arguments.
+    pub references: Vec<Reference>,
+    /// Its arguments.
+    pub payload: P,
+}
+
+impl<P, T> Node<P, T> {
+    /// Calls. Exactly one [`Output::Ended`] follows.
+    ///
+    /// What is returned names it, for [`Node::cancel_call`]; `None` if it has ended already, or waits for the window.
+    pub fn call(&mut self, now: Nanos, to: WorkerId, call: NewCall<P, T>) -> Option<CallId> {
+        self.now = now;
+        let NewCall { token, target, deadline, references, payload } = call;
+        if let Target::Remote { rref, fork, .. } = target
+            && to != self.me
+        {
+            self.references.create(rref, fork, to);
+        }
+        let refused = match self.peers.get(&to).map(|peer| &peer.state) {
+            _ if self.has_left() => Some(Ending::Shutdown),
+            Some(PeerState::Up { .. }) => None,
+            Some(PeerState::Lost(status)) => Some(Ending::Lost(status.clone())),
+            _ => Some(Ending::Lost(crate::error::unmet(to))),
+        };
+        if let Some(ending) = refused {
+            if let Target::Remote { fork, .. } = target {
+                self.references.creation_failed(fork);
+            }
+            self.outputs.push_back(Output::Ended { token, at: to, ending });
+            return None;
+        }
+        let (window, waiting) = (self.limits.window, self.limits.waiting);
+        let peer = self.peers.get_mut(&to)?;
+        let call = Waiting { token, deadline, target, references, payload };
+        if peer.calls < window && peer.waiting.is_empty() {
+            return self.start(to, call);
+        }
+        if peer.waiting.len() >= waiting {
+            if let Target::Remote { fork, .. } = call.target {
+                self.references.creation_failed(fork);
+            }
+            self.outputs.push_back(Output::Ended { token: call.token, at: to, ending: Ending::Busy });
+            return None;
+        }
+        // Those that wait are looked at when a call ends, and one always does: the window is full.
+        peer.waiting.push_back(call);
+        None
+    }
+
+    fn start(&mut self, to: WorkerId, call: Waiting<P, T>) -> Option<CallId> {
+        let now = self.now;
+        let peer = self.peers.get_mut(&to)?;
+        let id = peer.next;
+        peer.next.0 += 1;
+        let kind = match call.target {
+            Target::Remote { fork, .. } => Kind::Remote(fork),
+            _ => Kind::Plain,
+        };
+        peer.out.insert(id, Out::Call {
+            token: call.token,
+            deadline: call.deadline,
+            target: kind,
+        });
+        peer.calls += 1;
+        let settled = peer.settled(id);
+        self.activity += 1;
+        let budget = match call.deadline {
+            Nanos::NEVER => None,
+            deadline => {
+                self.timers.insert((deadline, Timer::Call(to, id)));
+                Some(deadline.0.saturating_sub(now.0))
+            }
+        };
+        if !call.references.is_empty() {
+            let carrier = Carrier { peer: to, id, is_reply: false };
+            self.references.carry(carrier, &call.references);
+        }
+        self.send(to, Body::Call(Call {
+            id,
+            settled,
+            budget,
+            target: call.target,
+            references: call.references,
+            payload: call.payload,
+        }));
+        Some(id)
+    }
+
+    /// Calls that waited for the window may go.
+    fn advance(&mut self, to: WorkerId) {
+        while let Some(peer) = self.peers.get_mut(&to)
+            && peer.calls < self.limits.window
+            && let Some(next) = peer.waiting.pop_front()
+        {
+            if next.deadline <= self.now {
+                if let Target::Remote { fork, .. } = next.target {
+                    self.references.creation_failed(fork);
+                }
+                self.outputs.push_back(Output::Ended {
+                    token: next.token,
+                    at: to,
+                    ending: Ending::Timeout,
+                });
+                continue;
+            }
+            self.start(to, next);
+        }
+    }
+
+    /// The program gives the call of `token` up. Nothing happens if it has ended.
+    pub fn cancel(&mut self, now: Nanos, to: WorkerId, token: &T)
+    where
+        T: PartialEq,
+    {
+        self.now = now;
+        let Some(peer) = self.peers.get_mut(&to) else {
+            return;
+        };
+        if let Some(at) = peer.waiting.iter().position(|waiting| waiting.token == *token) {
+            if let Some(waiting) = peer.waiting.remove(at) {
+                if let Target::Remote { fork, .. } = waiting.target {
+                    self.references.creation_failed(fork);
+                }
+                let (token, ending) = (waiting.token, Ending::Cancelled);
+                self.outputs.push_back(Output::Ended { token, at: to, ending });
+            }
+            return;
+        }
+        let is_it = |out: &Out<P, T>| matches!(out, Out::Call { token: has, .. } if has == token);
+        let id = peer.out.iter().find(|(_, out)| is_it(out)).map(|(&id, _)| id);
+        if let Some(id) = id {
+            self.give_up(to, id, Ending::Cancelled);
+        }
+    }
+
+    /// The program gives up the call that [`Node::call`] has named so.
+    pub fn cancel_call(&mut self, now: Nanos, to: WorkerId, id: CallId) {
+        self.now = now;
+        self.give_up(to, id, Ending::Cancelled);
+    }
+
+    fn give_up(&mut self, to: WorkerId, id: CallId, ending: Ending<P>) {
+        let Some(peer) = self.peers.get_mut(&to) else {
+            return;
+        };
+        if !matches!(peer.out.get(&id), Some(Out::Call { .. })) {
+            return;
+        }
+        let Some(Out::Call { token, deadline, target }) = peer.out.insert(id, Out::GivenUp) else {
+            return;
+        };
+        peer.calls -= 1;
+        self.timers.remove(&(deadline, Timer::Call(to, id)));
+        if let Kind::Remote(fork) = target {
+            self.references.creation_in_doubt(fork, id);
+        }
+        self.outputs.push_back(Output::Ended { token, at: to, ending });
+        // Told until it is acknowledged: the answer says whether the call was seen.
+        self.control(to, Control::Cancel(id));
+        self.advance(to);
+    }
+
+    pub(super) fn call_timed_out(&mut self, to: WorkerId, id: CallId) {
+        self.give_up(to, id, Ending::Timeout);
+    }
+
+    pub(super) fn hear_reply(&mut self, from: WorkerId, id: CallId, outcome: Outcome<P>) {
+        let Some(peer) = self.peers.get_mut(&from) else {
+            return;
+        };
+        // An answer to a call that is over, or a second one: nothing happens.
+        if !matches!(peer.out.get(&id), Some(Out::Call { .. })) {
+            return;
+        }
+        let Some(Out::Call { token, deadline, target }) = peer.out.remove(&id) else {
+            return;
+        };
+        peer.calls -= 1;
+        self.activity += 1;
+        self.timers.remove(&(deadline, Timer::Call(from, id)));
+        self.references.settle(Carrier { peer: from, id, is_reply: false }, true);
+        if let Kind::Remote(fork) = target {
+            self.references.creation_confirmed(fork);
+        }
+        let mut left = 0;
+        if let Outcome::Value { references, .. } = &outcome
+            && !references.is_empty()
+        {
+            let carrier = Carrier { peer: from, id, is_reply: true };
+            left = self.references.arrive(carrier, references);
+            if left == 0 {
+                self.control(from, Control::Took(id));
+            }
+        }
+        if left > 0 {
+            if let Some(peer) = self.peers.get_mut(&from) {
+                peer.out.insert(id, Out::Confirming { token, outcome, left });
+            }
+        } else {
+            let ending = Ending::Answered(outcome);
+            self.outputs.push_back(Output::Ended { token, at: from, ending });
+        }
+        self.advance(from);
+    }
+
+    /// One more reference in the answer of a call is confirmed, or gone.
+    pub(super) fn reply_confirmed(&mut self, from: WorkerId, id: CallId) {
+        let Some(peer) = self.peers.get_mut(&from) else {
+            return;
+        };
+        if let Some(Out::Confirming { left, .. }) = peer.out.get_mut(&id) {
+            *left -= 1;
+            if *left > 0 {
+                return;
+            }
+        }
+        if let Some(Out::Confirming { .. }) = peer.out.get(&id)
+            && let Some(Out::Confirming { token, outcome, .. }) = peer.out.remove(&id)
+        {
+            let ending = Ending::Answered(outcome);
+            self.outputs.push_back(Output::Ended { token, at: from, ending });
+            self.control(from, Control::Took(id));
+        }
+    }
+
+    /// Sends a control message, again and again until it is acknowledged. Nothing is sent to a worker that is gone.
+    pub(super) fn control(&mut self, to: WorkerId, control: Control) {
+        let due = self.now.after(self.limits.retry);
+        let Some(peer) = self.peers.get_mut(&to) else {
+            return;
+        };
+        if !matches!(peer.state, PeerState::Up { .. }) {
+            return;
+        }
+        let id = peer.next;
+        peer.next.0 += 1;
+        let delay = self.limits.retry;
+        peer.out.insert(id, Out::Control { control, due, delay });
+        let settled = peer.settled(id);
+        if !matches!(control, Control::Probe | Control::Proceed) {
+            self.activity += 1;
+        }
+        self.timers.insert((due, Timer::Retry(to, id)));
+        self.send(to, Body::Control { id, settled, control });
+    }
+
+    pub(super) fn repeat_control(&mut self, to: WorkerId, id: CallId) {
+        let (now, most) = (self.now, self.limits.retry_max);
+        let Some(peer) = self.peers.get_mut(&to) else {
+            return;
+        };
+        let settled = peer.settled(id);
+        let Some(Out::Control { control, due, delay }) = peer.out.get_mut(&id) else {
+            return;
+        };
+        *delay = delay.mul_f32(1.5).min(most);
+        *due = now.after(*delay);
+        let (control, due) = (*control, *due);
+        self.timers.insert((due, Timer::Retry(to, id)));
+        self.send(to, Body::Control { id, settled, control });
+    }
+
+    pub(super) fn hear_ack(&mut self, from: WorkerId, id: CallId, answer: Answer) {
+        let Some(peer) = self.peers.get_mut(&from) else {
+            return;
+        };
+        if !matches!(peer.out.get(&id), Some(Out::Control { .. })) {
+            return;
+        }
+        let Some(Out::Control { control, due, .. }) = peer.out.remove(&id) else {
+            return;
+        };
+        self.timers.remove(&(due, Timer::Retry(from, id)));
+        match control {
+            Control::Cancel(call) => {
+                peer.out.remove(&call);
+                let arrived = answer != Answer::Unseen;
+                self.references.settle(Carrier { peer: from, id: call, is_reply: false }, arrived);
+                self.references.creation_resolved(from, call, arrived);
+            }
+            Control::Took(_) => {}
+            Control::Delete { fork, .. } => self.references.deleted(fork),
+            Control::Fork { fork, .. } => self.references.fork_answered(fork, answer != Answer::Gone),
+            Control::Probe => {
+                if let Answer::Rest(rest) = answer {
+                    self.hear_rest(from, rest);
+                }
+            }
+            Control::Proceed => self.proceeded(),
+        }
+    }
+
+    /// All that is under way to a worker that is gone ends with `status`.
+    pub(super) fn fail_calls(&mut self, to: WorkerId, status: &Status) {
+        let Some(peer) = self.peers.get_mut(&to) else {
+            return;
+        };
+        peer.calls = 0;
+        let (out, waiting) = (std::mem::take(&mut peer.out), std::mem::take(&mut peer.waiting));
+        for (id, out) in out {
+            let token = match out {
+                Out::Call { token, deadline, target } => {
+                    self.timers.remove(&(deadline, Timer::Call(to, id)));
+                    if let Kind::Remote(fork) = target {
+                        self.references.creation_failed(fork);
+                    }
+                    token
+                }
+                Out::Confirming { token, outcome, .. } => {
+                    if let Outcome::Value { references, .. } = outcome {
+                        self.references.abandon(&references);
+                    }
+                    token
+                }
+                Out::GivenUp => continue,
+                Out::Control { due, .. } => {
+                    self.timers.remove(&(due, Timer::Retry(to, id)));
+                    continue;
+                }
+            };
+            let ending = Ending::Lost(status.clone());
+            self.outputs.push_back(Output::Ended { token, at: to, ending });
+        }
+        for waiting in waiting {
+            if let Target::Remote { fork, .. } = waiting.target {
+                self.references.creation_failed(fork);
+            }
+            let (token, ending) = (waiting.token, Ending::Lost(status.clone()));
+            self.outputs.push_back(Output::Ended { token, at: to, ending });
+        }
+    }
+}

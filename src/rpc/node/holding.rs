@@ -1,0 +1,61 @@
+//! References as the program of this worker holds them, and what follows for others.
+
+use rendez::Nanos;
+
+use super::Node;
+use crate::id::{ForkId, RRefId};
+use crate::references::{Counts, Event};
+
+impl<P, T> Node<P, T> {
+    /// What follows from changes of references.
+    pub(super) fn drain_references(&mut self) {
+        while let Some(event) = self.references.poll() {
+            match event {
+                Event::Tell(to, control) => match self.is_up(to) {
+                    true => self.control(to, control),
+                    false => self.references.peer_lost(to),
+                },
+                Event::Release(rref) => self.outputs.push_back(super::Output::Release(rref)),
+                Event::Confirmed(carrier) if carrier.is_reply => {
+                    self.reply_confirmed(carrier.peer, carrier.id);
+                }
+                Event::Confirmed(carrier) => self.argument_confirmed(carrier.peer, carrier.id),
+            }
+        }
+    }
+
+    /// The program makes a value of its own, and holds a handle; `is_made` if it is there already.
+    pub fn create_owned(&mut self, rref: RRefId, is_made: bool) {
+        self.references.create_owned(rref, is_made);
+    }
+
+    /// The program has dropped its last handle of a share of a value elsewhere.
+    pub fn drop_user(&mut self, now: Nanos, fork: ForkId) {
+        self.now = now;
+        self.references.drop_user(fork);
+    }
+
+    /// The program has dropped a handle of a value of its own.
+    pub fn drop_owned(&mut self, now: Nanos, rref: RRefId) {
+        self.now = now;
+        self.references.drop_owned(rref);
+    }
+
+    /// The driver does not make handles of references that it was given.
+    pub fn abandon(&mut self, now: Nanos, references: &[crate::message::Reference]) {
+        self.now = now;
+        self.references.abandon(references);
+    }
+
+    /// How many references there are.
+    #[must_use]
+    pub fn reference_counts(&self) -> Counts {
+        self.references.counts()
+    }
+
+    /// References that the program holds, by name.
+    #[must_use]
+    pub fn held_references(&self) -> Vec<String> {
+        self.references.held()
+    }
+}

@@ -1,0 +1,268 @@
+//! Calls of other workers: each is carried out at most once, and not at all once its caller has given it up.
+
+use rendez::Nanos;
+
+use super::{Node, Output, Peer, Timer};
+use crate::id::{CallId, RRefId, WorkerId};
+use crate::message::{Answer, Body, Call, Control, Fault, FaultKind, Outcome, Target};
+use crate::references::{Carrier, Wanted};
+
+/// A call of another worker that is not finished.
+#[derive(Debug)]
+pub(super) struct Serving<P> {
+    deadline: Nanos,
+    /// The reference that its result is kept under.
+    rref: Option<RRefId>,
+    stage: Stage<P>,
+    /// Its caller does not want it any more: it gets no answer.
+    is_unwanted: bool,
+}
+
+#[derive(Debug)]
+enum Stage<P> {
+    /// It is not given to the driver yet: so many references among its arguments are not confirmed, or the value that it
+    /// asks for is not there.
+    Held { call: Call<P>, left: usize },
+    /// The driver has it.
+    Given,
+}
+
+impl<P, T> Peer<P, T> {
+    fn settle(&mut self, mark: CallId) {
+        self.seen.settle(mark);
+        while self.refused.first().is_some_and(|&first| first < mark) {
+            self.refused.pop_first();
+        }
+    }
+}
+
+impl<P, T> Node<P, T> {
+    pub(super) fn hear_call(&mut self, from: WorkerId, call: Call<P>) {
+        let (now, id, most) = (self.now, call.id, self.limits.serving);
+        let Some(peer) = self.peers.get_mut(&from) else {
+            return;
+        };
+        peer.settle(call.settled);
+        if !peer.seen.insert(id) {
+            return;
+        }
+        self.activity += 1;
+        let is_full = peer.serving.len() >= most;
+        let deadline = call.budget.map_or(Nanos::NEVER, |budget| now + budget);
+        let rref = match call.target {
+            Target::Remote { rref, fork, .. } => {
+                self.references.creation_asked(from, rref, fork).then_some(rref)
+            }
+            _ => None,
+        };
+        let is_deleted = matches!(call.target, Target::Remote { .. }) && rref.is_none();
+        let carrier = Carrier { peer: from, id, is_reply: false };
+        let left = self.references.arrive(carrier, &call.references);
+        if deadline != Nanos::NEVER {
+            self.timers.insert((deadline, Timer::Serve(from, id)));
+        }
+        let serving = Serving {
+            deadline,
+            rref,
+            stage: Stage::Held { call, left },
+            is_unwanted: false,
+        };
+        if let Some(peer) = self.peers.get_mut(&from) {
+            peer.serving.insert(id, serving);
+        }
+        if is_full {
+            let message = format!("{most} of your calls wait or run there already (`serving`)");
+            self.refuse(from, id, FaultKind::Busy, message);
+        } else if is_deleted {
+            let message = "the reference was deleted before its value was made";
+            self.refuse(from, id, FaultKind::Reference, message.into());
+        } else {
+            self.try_serve(from, id);
+        }
+    }
+
+    /// Gives a call to the driver, if nothing that it needs is missing.
+    pub(super) fn try_serve(&mut self, from: WorkerId, id: CallId) {
+        let Some(serving) = self.peers.get_mut(&from).and_then(|peer| peer.serving.get_mut(&id))
+        else {
+            return;
+        };
+        let Stage::Held { call, left } = &serving.stage else {
+            return;
+        };
+        if *left > 0 {
+            return;
+        }
+        if let Some(gone) = call.references.iter().find(|one| !self.references.is_usable(one)) {
+            let message = format!("the value of an argument is gone: {}", gone.rref);
+            return self.refuse(from, id, FaultKind::Reference, message);
+        }
+        if let Target::Fetch(rref) = call.target {
+            match self.references.want(rref, (from, id)) {
+                Wanted::Ready => {}
+                Wanted::Later => return,
+            }
+        }
+        let deadline = serving.deadline;
+        let Stage::Held { call, .. } = std::mem::replace(&mut serving.stage, Stage::Given) else {
+            return;
+        };
+        self.outputs.push_back(Output::Serve {
+            from,
+            id,
+            target: call.target,
+            payload: call.payload,
+            references: call.references,
+            deadline,
+        });
+    }
+
+    /// One more reference among the arguments of a call is confirmed, or gone.
+    pub(super) fn argument_confirmed(&mut self, from: WorkerId, id: CallId) {
+        let serving = self.peers.get_mut(&from).and_then(|peer| peer.serving.get_mut(&id));
+        if let Some(Serving { stage: Stage::Held { left, .. }, .. }) = serving {
+            *left = left.saturating_sub(1);
+            self.try_serve(from, id);
+        }
+    }
+
+    /// A call that is not begun, and will not be.
+    fn refuse(&mut self, from: WorkerId, id: CallId, kind: FaultKind, message: String) {
+        let fault = Fault::new(kind, message);
+        let serving = self.peers.get(&from).and_then(|peer| peer.serving.get(&id));
+        if let Some(rref) = serving.and_then(|serving| serving.rref) {
+            self.outputs.push_back(Output::Broken(rref, fault.clone()));
+        }
+        self.end(from, id, Outcome::Fault(fault));
+    }
+
+    /// The driver has carried a call out, or dropped it. Nothing happens if its caller is gone.
+    pub fn finish(&mut self, now: Nanos, from: WorkerId, id: CallId, outcome: Outcome<P>) {
+        self.now = now;
+        self.end(from, id, outcome);
+    }
+
+    fn end(&mut self, from: WorkerId, id: CallId, outcome: Outcome<P>) {
+        let Some(peer) = self.peers.get_mut(&from) else {
+            return;
+        };
+        let Some(serving) = peer.serving.remove(&id) else {
+            return;
+        };
+        self.activity += 1;
+        if serving.deadline != Nanos::NEVER {
+            self.timers.remove(&(serving.deadline, Timer::Serve(from, id)));
+        }
+        if let Stage::Held { call, .. } = &serving.stage {
+            self.references.abandon(&call.references);
+            if let Target::Fetch(rref) = call.target {
+                self.references.unwant(rref, (from, id));
+            }
+        }
+        if let Some(rref) = serving.rref {
+            self.value_made(rref);
+        }
+        if serving.is_unwanted {
+            return;
+        }
+        if let Outcome::Value { references, .. } = &outcome
+            && !references.is_empty()
+        {
+            let carrier = Carrier { peer: from, id, is_reply: true };
+            self.references.carry(carrier, references);
+        }
+        self.send(from, Body::Reply { id, outcome });
+    }
+
+    /// The value of a reference of ours is there: those that asked for it get it.
+    pub(super) fn value_made(&mut self, rref: RRefId) {
+        match self.references.made(rref) {
+            Some(wanted) => wanted.into_iter().for_each(|(from, id)| self.try_serve(from, id)),
+            // All its users were gone before it was there.
+            None => self.outputs.push_back(Output::Release(rref)),
+        }
+    }
+
+    /// A caller gives a call up, or its time is over.
+    pub(super) fn stop_serving(&mut self, from: WorkerId, id: CallId) {
+        let serving = self.peers.get_mut(&from).and_then(|peer| peer.serving.get_mut(&id));
+        match serving.map(|serving| &serving.stage) {
+            Some(Stage::Held { .. }) => {
+                let message = "its time was over before it began";
+                self.refuse(from, id, FaultKind::Timeout, message.into());
+            }
+            Some(Stage::Given) => self.outputs.push_back(Output::Stop { from, id }),
+            None => {}
+        }
+    }
+
+    pub(super) fn hear_control(
+        &mut self,
+        from: WorkerId,
+        id: CallId,
+        settled: CallId,
+        control: Control,
+    ) {
+        let Some(peer) = self.peers.get_mut(&from) else {
+            return;
+        };
+        peer.settle(settled);
+        let is_new = peer.seen.insert(id);
+        if is_new && !matches!(control, Control::Probe | Control::Proceed) {
+            self.activity += 1;
+        }
+        let answer = match control {
+            Control::Cancel(call) => self.hear_cancel(from, call),
+            Control::Took(call) => {
+                self.references.settle(Carrier { peer: from, id: call, is_reply: true }, true);
+                Answer::Done
+            }
+            Control::Delete { rref, fork } => {
+                self.references.delete(from, rref, fork);
+                Answer::Done
+            }
+            Control::Fork { rref, fork } => {
+                match self.references.fork_asked(from, rref, fork, is_new) {
+                    true => Answer::Done,
+                    false => Answer::Gone,
+                }
+            }
+            Control::Probe => Answer::Rest(self.rest()),
+            Control::Proceed => Answer::Done,
+        };
+        self.send(from, Body::Ack { id, answer });
+        if control == Control::Proceed {
+            self.proceed();
+        }
+    }
+
+    fn hear_cancel(&mut self, from: WorkerId, call: CallId) -> Answer {
+        let Some(peer) = self.peers.get_mut(&from) else {
+            return Answer::Done;
+        };
+        if peer.refused.contains(&call) {
+            return Answer::Unseen;
+        }
+        if peer.seen.insert(call) {
+            peer.refused.insert(call);
+            return Answer::Unseen;
+        }
+        if let Some(serving) = peer.serving.get_mut(&call) {
+            serving.is_unwanted = true;
+            self.stop_serving(from, call);
+        }
+        // Its answer may be under way, and is not taken.
+        self.references.settle(Carrier { peer: from, id: call, is_reply: true }, false);
+        Answer::Done
+    }
+
+    /// A worker is gone, and with it all callers that are there.
+    pub(super) fn drop_serving(&mut self, from: WorkerId) {
+        let Some(peer) = self.peers.get_mut(&from) else {
+            return;
+        };
+        peer.serving.values_mut().for_each(|serving| serving.is_unwanted = true);
+        let ids: Vec<CallId> = peer.serving.keys().copied().collect();
+        ids.into_iter().for_each(|id| self.stop_serving(from, id));
+    }
+}

@@ -1,0 +1,499 @@
+//! Remote references: who has a share of which value, and when a value may go. Pure: it knows no messages, only what
+//! they carry.
+//!
+//! The owner keeps a value as long as it knows of a *share* (fork) of it. Two promises (those of PyTorch's RRef protocol,
+//! "Remote Reference Protocol" in its notes):
+//!
+//! * **G1**: the owner is told when a user's share ends ([`Control::Delete`], repeated until it is acknowledged).
+//! * **G2**: a share stays as long as a child of it is not known to the owner.
+//!
+//! A share travels in a *carrier*: a call or a reply. Its sender pins what it sends until the carrier is *settled*: it
+//! arrived and all shares in it are confirmed, or it did not and never will. So no control message confirms a child to
+//! its parent, and a carrier that is lost leaves no share behind. What a worker had goes with it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use crate::id::{CallId, ForkId, RRefId, WorkerId};
+use crate::message::{Control, Reference};
+
+#[cfg(test)]
+mod tests;
+
+/// Deleted shares that are remembered at most: a creation that comes later than the deletion is known by them.
+pub const TOMBSTONES_MAX: usize = 1 << 16;
+
+/// A message that carries references.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Carrier {
+    /// The other worker.
+    pub peer: WorkerId,
+    /// The call.
+    pub id: CallId,
+    /// The call's answer, and not the call.
+    pub is_reply: bool,
+}
+
+/// Whether a value is there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wanted {
+    /// It is.
+    Ready,
+    /// It is asked for again when it is.
+    Later,
+}
+
+/// What follows from an input.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// Tell this worker.
+    Tell(WorkerId, Control),
+    /// Nobody has a share of this value of ours.
+    Release(RRefId),
+    /// One more of the references of this carrier is confirmed, or gone.
+    Confirmed(Carrier),
+}
+
+/// A value of ours.
+#[derive(Debug, Default)]
+struct Owned {
+    is_made: bool,
+    forks: BTreeMap<ForkId, WorkerId>,
+    /// Handles of this worker's program.
+    handles: usize,
+    /// Carriers from this worker to itself.
+    pins: usize,
+    /// Calls that ask for the value before it is there.
+    wanted: Vec<(WorkerId, CallId)>,
+}
+
+/// Where a share of a value elsewhere stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Share {
+    /// The owner has not said that it knows it. The carrier waits for that.
+    Pending(Option<Carrier>),
+    /// We asked for the value to be made, gave up waiting, and do not know whether the owner was asked.
+    Doubtful(CallId),
+    /// The owner knows it.
+    Confirmed,
+    /// The owner is told that it ends.
+    Deleting,
+    /// There is no value any more.
+    Gone,
+}
+
+#[derive(Debug)]
+struct User {
+    rref: RRefId,
+    owner: WorkerId,
+    share: Share,
+    is_held: bool,
+    pins: usize,
+}
+
+/// What a worker knows of references.
+#[derive(Debug)]
+pub struct References {
+    me: WorkerId,
+    owned: BTreeMap<RRefId, Owned>,
+    users: BTreeMap<ForkId, User>,
+    carried: BTreeMap<Carrier, Vec<Reference>>,
+    buried: BTreeSet<ForkId>,
+    burials: VecDeque<ForkId>,
+    /// Calls that ask for a value whose creation has not come yet.
+    early: BTreeMap<RRefId, Vec<(WorkerId, CallId)>>,
+    events: VecDeque<Event>,
+}
+
+impl References {
+    /// Of the worker `me`.
+    #[must_use]
+    pub const fn new(me: WorkerId) -> Self {
+        Self {
+            me,
+            owned: BTreeMap::new(),
+            users: BTreeMap::new(),
+            carried: BTreeMap::new(),
+            buried: BTreeSet::new(),
+            burials: VecDeque::new(),
+            early: BTreeMap::new(),
+            events: VecDeque::new(),
+        }
+    }
+
+    /// What follows next.
+    pub fn poll(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// This program asks `owner` to make a value: its share is pending until the owner has answered.
+    pub fn create(&mut self, rref: RRefId, fork: ForkId, owner: WorkerId) {
+        let share = Share::Pending(None);
+        let user = User { rref, owner, share, is_held: true, pins: 0 };
+        self.users.insert(fork, user);
+    }
+
+    /// This program makes a value of its own, for which it holds a handle; `is_made` if it is there already.
+    pub fn create_owned(&mut self, rref: RRefId, is_made: bool) {
+        let owned = self.owned.entry(rref).or_default();
+        owned.is_made = is_made;
+        owned.handles += 1;
+    }
+
+    /// The owner has answered: it knows the share.
+    pub fn creation_confirmed(&mut self, fork: ForkId) {
+        self.set_share(fork, Share::Confirmed);
+    }
+
+    /// The owner was never asked, or is gone.
+    pub fn creation_failed(&mut self, fork: ForkId) {
+        self.set_share(fork, Share::Gone);
+    }
+
+    /// We gave up waiting for the answer of `call`, and ask the owner whether it has seen it.
+    pub fn creation_in_doubt(&mut self, fork: ForkId, call: CallId) {
+        self.set_share(fork, Share::Doubtful(call));
+    }
+
+    /// The owner has said whether it has seen the call.
+    pub fn creation_resolved(&mut self, owner: WorkerId, call: CallId, was_seen: bool) {
+        let is_it = |user: &User| user.owner == owner && user.share == Share::Doubtful(call);
+        let fork = self.users.iter().find(|(_, user)| is_it(user)).map(|(&fork, _)| fork);
+        if let Some(fork) = fork {
+            self.set_share(fork, if was_seen { Share::Confirmed } else { Share::Gone });
+        }
+    }
+
+    /// Another worker asks for a value to be made here. False if its share was deleted before: then nothing is made.
+    pub fn creation_asked(&mut self, from: WorkerId, rref: RRefId, fork: ForkId) -> bool {
+        if from == self.me {
+            // Its handle was counted when it asked.
+            self.owned.entry(rref).or_default();
+        } else if self.buried.contains(&fork) {
+            return false;
+        } else {
+            self.owned.entry(rref).or_default().forks.insert(fork, from);
+        }
+        if let Some(early) = self.early.remove(&rref)
+            && let Some(owned) = self.owned.get_mut(&rref)
+        {
+            owned.wanted.extend(early);
+        }
+        true
+    }
+
+    /// A value of ours is there: the calls that wait for it. `None` if nobody has a share of it any more.
+    pub fn made(&mut self, rref: RRefId) -> Option<Vec<(WorkerId, CallId)>> {
+        let owned = self.owned.get_mut(&rref)?;
+        owned.is_made = true;
+        Some(std::mem::take(&mut owned.wanted))
+    }
+
+    /// A call asks for a value of ours.
+    pub fn want(&mut self, rref: RRefId, call: (WorkerId, CallId)) -> Wanted {
+        match self.owned.get_mut(&rref) {
+            Some(owned) if owned.is_made => return Wanted::Ready,
+            Some(owned) => owned.wanted.push(call),
+            None => self.early.entry(rref).or_default().push(call),
+        }
+        Wanted::Later
+    }
+
+    /// It does not ask any more.
+    pub fn unwant(&mut self, rref: RRefId, call: (WorkerId, CallId)) {
+        if let Some(owned) = self.owned.get_mut(&rref) {
+            owned.wanted.retain(|other| *other != call);
+        }
+        if let Some(early) = self.early.get_mut(&rref) {
+            early.retain(|other| *other != call);
+            if early.is_empty() {
+                self.early.remove(&rref);
+            }
+        }
+    }
+
+    /// References set out: their parents stay until the carrier is settled.
+    pub fn carry(&mut self, carrier: Carrier, references: &[Reference]) {
+        for reference in references {
+            if reference.owner != self.me {
+                if let Some(user) = self.users.get_mut(&reference.parent) {
+                    user.pins += 1;
+                }
+            } else if let Some(owned) = self.owned.get_mut(&reference.rref) {
+                match carrier.peer == self.me {
+                    true => owned.pins += 1,
+                    // Known before it is sent: no message of its receiver can come sooner.
+                    false => {
+                        owned.forks.insert(reference.fork, carrier.peer);
+                    }
+                }
+            }
+        }
+        self.carried.insert(carrier, references.to_vec());
+    }
+
+    /// A carrier has arrived and all in it is confirmed, or it never will arrive.
+    pub fn settle(&mut self, carrier: Carrier, has_arrived: bool) {
+        for reference in self.carried.remove(&carrier).unwrap_or_default() {
+            if reference.owner != self.me {
+                if let Some(user) = self.users.get_mut(&reference.parent) {
+                    user.pins = user.pins.saturating_sub(1);
+                }
+                self.sweep_user(reference.parent);
+                continue;
+            }
+            if let Some(owned) = self.owned.get_mut(&reference.rref) {
+                if carrier.peer == self.me {
+                    owned.pins = owned.pins.saturating_sub(1);
+                } else if !has_arrived {
+                    owned.forks.remove(&reference.fork);
+                }
+            }
+            self.sweep_owned(reference.rref);
+        }
+    }
+
+    /// References have arrived, for each of which the program is to get a handle. How many are not confirmed yet.
+    pub fn arrive(&mut self, carrier: Carrier, references: &[Reference]) -> usize {
+        let mut left = 0;
+        for reference in references {
+            if reference.owner == self.me {
+                // If there is none, it is not usable.
+                if let Some(owned) = self.owned.get_mut(&reference.rref) {
+                    owned.handles += 1;
+                }
+                continue;
+            }
+            let is_known = reference.owner == carrier.peer;
+            let share = match is_known {
+                true => Share::Confirmed,
+                false => Share::Pending(Some(carrier)),
+            };
+            let (rref, owner) = (reference.rref, reference.owner);
+            self.users.insert(reference.fork, User { rref, owner, share, is_held: true, pins: 0 });
+            if !is_known {
+                left += 1;
+                let control = Control::Fork { rref, fork: reference.fork };
+                self.events.push_back(Event::Tell(owner, control));
+            }
+        }
+        left
+    }
+
+    /// Whether a reference that has arrived names a value.
+    #[must_use]
+    pub fn is_usable(&self, reference: &Reference) -> bool {
+        match reference.owner == self.me {
+            true => self.owned.contains_key(&reference.rref),
+            false => self.users.get(&reference.fork).is_some_and(|user| user.share != Share::Gone),
+        }
+    }
+
+    /// The program gets no handles of references that have arrived.
+    pub fn abandon(&mut self, references: &[Reference]) {
+        for reference in references {
+            match reference.owner == self.me {
+                true => self.drop_owned(reference.rref),
+                false => self.drop_user(reference.fork),
+            }
+        }
+    }
+
+    /// The program has dropped its last handle of a share.
+    pub fn drop_user(&mut self, fork: ForkId) {
+        if let Some(user) = self.users.get_mut(&fork) {
+            user.is_held = false;
+        }
+        self.sweep_user(fork);
+    }
+
+    /// The program has dropped a handle of a value of its own.
+    pub fn drop_owned(&mut self, rref: RRefId) {
+        if let Some(owned) = self.owned.get_mut(&rref) {
+            owned.handles = owned.handles.saturating_sub(1);
+        }
+        self.sweep_owned(rref);
+    }
+
+    /// A user's share of a value of ours ends. One that is not known is remembered: its creation may be on its way.
+    pub fn delete(&mut self, from: WorkerId, rref: RRefId, fork: ForkId) {
+        let owned = self.owned.get_mut(&rref);
+        let is_known = owned.is_some_and(|owned| {
+            let is_known = owned.forks.get(&fork) == Some(&from);
+            if is_known {
+                owned.forks.remove(&fork);
+            }
+            is_known
+        });
+        self.bury(fork);
+        if is_known {
+            self.sweep_owned(rref);
+        }
+    }
+
+    fn bury(&mut self, fork: ForkId) {
+        if !self.buried.insert(fork) {
+            return;
+        }
+        self.burials.push_back(fork);
+        if self.burials.len() > TOMBSTONES_MAX
+            && let Some(oldest) = self.burials.pop_front()
+        {
+            self.buried.remove(&oldest);
+        }
+    }
+
+    /// A user says that another has given it a share of a value of ours. False if there is no such value. A repeated
+    /// question changes nothing.
+    pub fn fork_asked(&mut self, from: WorkerId, rref: RRefId, fork: ForkId, is_new: bool) -> bool {
+        let Some(owned) = self.owned.get_mut(&rref) else {
+            return false;
+        };
+        if is_new && !self.buried.contains(&fork) {
+            owned.forks.insert(fork, from);
+        }
+        owned.forks.contains_key(&fork)
+    }
+
+    /// The owner has answered whether it knows our share now.
+    pub fn fork_answered(&mut self, fork: ForkId, is_known: bool) {
+        self.set_share(fork, if is_known { Share::Confirmed } else { Share::Gone });
+    }
+
+    /// The owner has heard that our share ends.
+    pub fn deleted(&mut self, fork: ForkId) {
+        self.users.remove(&fork);
+    }
+
+    fn set_share(&mut self, fork: ForkId, share: Share) {
+        let Some(user) = self.users.get_mut(&fork) else {
+            return;
+        };
+        if matches!(user.share, Share::Deleting | Share::Gone) {
+            return;
+        }
+        let was = std::mem::replace(&mut user.share, share);
+        if let Share::Pending(Some(carrier)) = was {
+            self.events.push_back(Event::Confirmed(carrier));
+        }
+        self.sweep_user(fork);
+    }
+
+    /// The share ends, if neither the program nor a child needs it and the owner knows it.
+    fn sweep_user(&mut self, fork: ForkId) {
+        let Some(user) = self.users.get_mut(&fork) else {
+            return;
+        };
+        if user.is_held || user.pins > 0 {
+            return;
+        }
+        match user.share {
+            Share::Pending(_) | Share::Doubtful(_) | Share::Deleting => {}
+            Share::Confirmed => {
+                user.share = Share::Deleting;
+                let control = Control::Delete { rref: user.rref, fork };
+                let owner = user.owner;
+                self.events.push_back(Event::Tell(owner, control));
+            }
+            Share::Gone => {
+                self.users.remove(&fork);
+            }
+        }
+    }
+
+    fn sweep_owned(&mut self, rref: RRefId) {
+        let Some(owned) = self.owned.get(&rref) else {
+            return;
+        };
+        if owned.forks.is_empty() && owned.handles == 0 && owned.pins == 0 {
+            self.owned.remove(&rref);
+            self.events.push_back(Event::Release(rref));
+        }
+    }
+
+    /// A worker is gone: so are its shares of our values, and our shares of its values name nothing.
+    pub fn peer_lost(&mut self, peer: WorkerId) {
+        let carriers: Vec<Carrier> =
+            self.carried.keys().copied().filter(|carrier| carrier.peer == peer).collect();
+        carriers.into_iter().for_each(|carrier| self.settle(carrier, false));
+        let rrefs: Vec<RRefId> = self.owned.keys().copied().collect();
+        for rref in rrefs {
+            if let Some(owned) = self.owned.get_mut(&rref) {
+                owned.forks.retain(|_, holder| *holder != peer);
+                owned.wanted.retain(|(from, _)| *from != peer);
+            }
+            self.sweep_owned(rref);
+        }
+        self.early.retain(|_, calls| {
+            calls.retain(|(from, _)| *from != peer);
+            !calls.is_empty()
+        });
+        let forks: Vec<ForkId> = self
+            .users
+            .iter()
+            .filter(|(_, user)| user.owner == peer)
+            .map(|(&fork, _)| fork)
+            .collect();
+        for fork in forks {
+            match self.users.get(&fork).map(|user| user.share) {
+                Some(Share::Deleting) => {
+                    self.users.remove(&fork);
+                }
+                _ => self.set_share(fork, Share::Gone),
+            }
+        }
+    }
+
+    /// True if nothing of it is under way: no share is pending or ending, and no carrier is out.
+    #[must_use]
+    pub fn is_at_rest(&self) -> bool {
+        let is_settled = |user: &User| matches!(user.share, Share::Confirmed | Share::Gone);
+        self.carried.is_empty() && self.users.values().all(is_settled)
+    }
+
+    /// What the program still holds, by name: as `UserRRef(RRefId=…, ForkId=…)`.
+    #[must_use]
+    pub fn held(&self) -> Vec<String> {
+        let users = self.users.iter().filter(|(_, user)| user.is_held);
+        let users = users.map(|(fork, user)| format!("UserRRef(RRefId={}, ForkId={fork})", user.rref));
+        let owned = self.owned.iter().filter(|(_, owned)| owned.handles > 0);
+        users.chain(owned.map(|(rref, _)| format!("OwnerRRef({rref})"))).collect()
+    }
+
+    /// The program's handles count no more: its shares end.
+    pub fn drop_all(&mut self) {
+        let held = self.users.iter().filter(|(_, user)| user.is_held).map(|(&fork, _)| fork);
+        let held: Vec<ForkId> = held.collect();
+        held.into_iter().for_each(|fork| self.drop_user(fork));
+    }
+
+    /// As PyTorch counts them: owned values, pending users, forks of our values, all shares of values elsewhere.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        let is_pending = |user: &&User| matches!(user.share, Share::Pending(_) | Share::Doubtful(_));
+        Counts {
+            owners: self.owned.len(),
+            pending_futures: self.owned.values().filter(|owned| !owned.is_made).count(),
+            pending_users: self.users.values().filter(is_pending).count(),
+            forks: self.owned.values().map(|owned| owned.forks.len()).sum(),
+            users: self.users.len(),
+            carriers: self.carried.len(),
+        }
+    }
+}
+
+/// How many references there are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counts {
+    /// Values of ours.
+    pub owners: usize,
+    /// Of them, those that are not there yet.
+    pub pending_futures: usize,
+    /// Shares of values elsewhere that the owner has not confirmed.
+    pub pending_users: usize,
+    /// Shares that others have of our values.
+    pub forks: usize,
+    /// Shares of values elsewhere.
+    pub users: usize,
+    /// Messages with references that are not settled.
+    pub carriers: usize,
+}
