@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-use rendez::ground::catalogue;
-use rendez::{Code, Status};
+use rendez::ground::{Code, Status, catalogue};
 
 use crate::id::WorkerId;
 use crate::message::{Fault, FaultKind};

@@ -8,7 +8,7 @@
 //! each has a number, and the receiver keeps those that it has seen, above a mark that the sender moves
 //! ([`Call::settled`](crate::message::Call::settled)). Control messages are repeated until they are acknowledged.
 
-mod calling;
+pub(crate) mod calling;
 mod group;
 mod holding;
 mod serving;
@@ -22,11 +22,12 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use rendez::{Nanos, Status};
+use rendez::ground::{Nanos, Status};
 
 use crate::id::{CallId, RRefId, WorkerId};
 use crate::message::{Body, Fault, Hello, Message, Outcome, Reference, Target};
 use crate::references::References;
+pub use calling::NewCall;
 use calling::{Out, Waiting};
 pub use group::{Group, PeerState};
 use group::Phase;

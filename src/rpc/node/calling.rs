@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rendez::{Nanos, Status};
+use rendez::ground::{Nanos, Status};
 
 use super::{Ending, Node, Output, PeerState, Timer};
 use crate::id::{CallId, WorkerId};

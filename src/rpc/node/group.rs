@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rendez::{Nanos, Status};
+use rendez::ground::{Nanos, Status};
 
 use super::calling::Out;
 use super::{Node, Output, Peer, Timer};

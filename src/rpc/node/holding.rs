@@ -1,6 +1,6 @@
 //! References as the program of this worker holds them, and what follows for others.
 
-use rendez::Nanos;
+use rendez::ground::Nanos;
 
 use super::Node;
 use crate::id::{ForkId, RRefId};
@@ -57,5 +57,15 @@ impl<P, T> Node<P, T> {
     #[must_use]
     pub fn held_references(&self) -> Vec<String> {
         self.references.held()
+    }
+}
+
+impl<P, T> Node<P, T> {
+    /// Calls of ours that have not ended, and calls of others that are not finished here.
+    #[must_use]
+    pub fn call_counts(&self) -> (usize, usize) {
+        let client = self.peers.values().map(|peer| peer.calls + peer.waiting.len()).sum();
+        let server = self.peers.values().map(|peer| peer.serving.len()).sum();
+        (client, server)
     }
 }

@@ -1,6 +1,6 @@
 //! Calls of other workers: each is carried out at most once, and not at all once its caller has given it up.
 
-use rendez::Nanos;
+use rendez::ground::Nanos;
 
 use super::{Node, Output, Peer, Timer};
 use crate::id::{CallId, RRefId, WorkerId};

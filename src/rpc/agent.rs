@@ -1,0 +1,345 @@
+//! The agent: one worker of a group, on an engine.
+
+pub(crate) mod context;
+pub(crate) mod desk;
+mod lanes;
+pub(crate) mod options;
+pub(crate) mod pending;
+mod pool;
+pub(crate) mod rref;
+pub(crate) mod shared;
+mod slot;
+mod timer;
+mod work;
+
+#[cfg(test)]
+mod tests;
+
+use std::any::Any;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::time::Duration;
+
+use crossbeam::queue::SegQueue;
+use rendez::engine::Engine;
+use rendez::ground::{Code, Status, StepId, catalogue};
+
+use crate::error::Error;
+use crate::id::check_name;
+use crate::message::{Hello, Target};
+use crate::node::{Group, Node};
+use crate::value::{Args, Value};
+use desk::Desk;
+pub use options::{Options, Worker};
+pub use pending::{Pending, wait_all};
+use pool::Pool;
+use rref::RRef;
+pub use shared::WorkerInfo;
+use shared::{Command, Shared};
+use slot::Slot;
+
+/// A worker of a group. Cheap to clone; when the last clone is dropped it leaves at once, as by
+/// [`Agent::shutdown_local`].
+#[derive(Clone)]
+pub struct Agent {
+    inner: Arc<Inner>,
+}
+
+enum Inner {
+    /// Of the program.
+    Own(Arc<Shared>),
+    /// Of a function that is carried out.
+    Lent(Arc<Shared>),
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Self::Own(shared) = self {
+            shared.is_closed.store(true, Ordering::Release);
+            shared.push(Command::LeaveNow);
+        }
+    }
+}
+
+impl std::fmt::Debug for Agent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let shared = self.shared();
+        write!(f, "Agent(WorkerInfo(id={}, name={}))", shared.me, shared.name)
+    }
+}
+
+impl Agent {
+    pub(crate) fn of(shared: &Arc<Shared>) -> Self {
+        Self { inner: Arc::new(Inner::Lent(Arc::clone(shared))) }
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        match &*self.inner {
+            Inner::Own(shared) | Inner::Lent(shared) => shared,
+        }
+    }
+
+    /// Starts the worker `name` on `engine`, and waits until all workers of its group are there.
+    ///
+    /// # Errors
+    /// `RPC_NAME` for a name that is none, or that two workers share; `RPC_GROUP` if this task is no worker of the
+    /// group, or workers disagree about it; `RPC_INIT` names those that did not come in time.
+    pub fn init(engine: &Engine, name: &str, options: Options) -> Result<Self, Error> {
+        check_name(name).map_err(|error| Error::of(catalogue::RPC_NAME, error.to_string()))?;
+        let workers = options.workers()?;
+        let me = workers.values().find(|info| info.name == name).cloned();
+        let me = me.ok_or_else(|| {
+            Error::of(catalogue::RPC_GROUP, format!("the group has no worker '{name}'"))
+        })?;
+        if me.task != *engine.task() {
+            let message = format!(
+                "worker '{name}' is the task {} in the group, and runs as {}",
+                me.task,
+                engine.task()
+            );
+            return Err(Error::of(catalogue::RPC_GROUP, message));
+        }
+        options.introduce(engine, &workers);
+        let group = Group {
+            hello: Hello {
+                roster: options.roster(&workers),
+                name: name.into(),
+                task: me.task.to_string(),
+                address: engine.address().map(ToString::to_string).unwrap_or_default(),
+                wants_answer: false,
+            },
+            is_dynamic: false,
+        };
+        let node = Node::new(me.id, life()?, group, options.limits());
+        let step = options.step();
+        let patience = options.init_timeout;
+        let shard = options.shard;
+        let shared = Arc::new(Shared {
+            engine: engine.clone(),
+            me: me.id,
+            name: name.into(),
+            functions: options.functions.clone(),
+            workers: RwLock::new(workers),
+            values: Mutex::new(HashMap::new()),
+            queue: SegQueue::new(),
+            waker: OnceLock::new(),
+            pool: Pool::new(name, options.threads),
+            locals: AtomicU64::new(0),
+            is_closed: AtomicBool::new(false),
+            async_calls: AtomicUsize::new(0),
+            joined: Slot::default(),
+            left: Slot::default(),
+            options,
+        });
+        let desk = Desk::new(Arc::clone(&shared), node, step);
+        let waker = engine.spawn(shard, Box::new(desk))?;
+        let _ = shared.waker.set(waker.clone());
+        waker.wake();
+        let agent = Self { inner: Arc::new(Inner::Own(Arc::clone(&shared))) };
+        if !shared.joined.wait(Some(patience).filter(|patience| !patience.is_zero())) {
+            return Err(agent.unjoined(patience));
+        }
+        match shared.joined.take() {
+            Some(Err(error)) => Err(error),
+            _ => Ok(agent),
+        }
+    }
+
+    fn unjoined(&self, patience: Duration) -> Error {
+        let absent = self.ask(|view| view.node.absent().collect::<Vec<_>>()).unwrap_or_default();
+        let names: Vec<String> = absent.into_iter().map(|id| self.shared().name_of(id)).collect();
+        let message = format!("after {patience:?} these workers were not there: {}", names.join(", "));
+        Error::of(catalogue::RPC_INIT, message)
+    }
+
+    /// Asks the desk something; `None` once it is gone.
+    pub(crate) fn ask<R: Send + 'static>(
+        &self,
+        question: impl FnOnce(&desk::View<'_>) -> R + Send + 'static,
+    ) -> Option<R> {
+        context::may_wait().ok()?;
+        let slot = Arc::new(Slot::default());
+        let answer = Arc::clone(&slot);
+        self.shared().push(Command::Ask(Box::new(move |view| answer.fill(question(view)))));
+        Pool::blocking(|| slot.wait(Some(Duration::from_secs(5))));
+        slot.take()
+    }
+
+    /// This worker.
+    #[must_use]
+    pub fn worker(&self) -> WorkerInfo {
+        let shared = self.shared();
+        let workers = shared.workers.read().unwrap_or_else(PoisonError::into_inner);
+        workers.get(&shared.me).cloned().unwrap_or_else(|| WorkerInfo {
+            id: shared.me,
+            name: shared.name.clone(),
+            task: shared.engine.task().clone(),
+        })
+    }
+
+    /// All workers of the group.
+    #[must_use]
+    pub fn workers(&self) -> Vec<WorkerInfo> {
+        let workers = self.shared().workers.read().unwrap_or_else(PoisonError::into_inner);
+        workers.values().cloned().collect()
+    }
+
+    /// The engine it runs on.
+    #[must_use]
+    pub fn engine(&self) -> &Engine {
+        &self.shared().engine
+    }
+
+    /// Calls `function` at the worker `to`, and waits for its result.
+    ///
+    /// # Errors
+    /// As [`Pending::wait`]; `RPC_WORKER` if there is no such worker.
+    pub fn rpc_sync<R: Value>(&self, to: &str, function: &str, args: impl Args) -> Result<R, Error> {
+        self.rpc_async(to, function, args)?.wait()
+    }
+
+    /// Calls `function` at the worker `to`, and does not wait: what is returned is a future, and has
+    /// [`wait`](Pending::wait).
+    ///
+    /// # Errors
+    /// `RPC_WORKER` if there is no such worker; `RPC_ARGUMENTS` for arguments that cannot travel.
+    pub fn rpc_async<R: Value>(
+        &self,
+        to: &str,
+        function: &str,
+        args: impl Args,
+    ) -> Result<Pending<R>, Error> {
+        self.rpc_async_within(to, function, args, self.shared().options.timeout)
+    }
+
+    /// As [`Agent::rpc_async`], with a time of its own: when `timeout` is over the call ends with `RPC_TIMEOUT`, and is
+    /// not begun at the other side if it has not. Zero is no limit.
+    ///
+    /// # Errors
+    /// As [`Agent::rpc_async`].
+    pub fn rpc_async_within<R: Value>(
+        &self,
+        to: &str,
+        function: &str,
+        args: impl Args,
+        timeout: Duration,
+    ) -> Result<Pending<R>, Error> {
+        let shared = self.shared();
+        let to = shared.find(to)?;
+        let packed = shared.pack(to, function, &args)?;
+        Ok(shared.start(to, Target::Function(function.into()), packed, timeout))
+    }
+
+    /// Calls `function` at the worker `to`, and leaves its result there: what is returned refers to it, at once.
+    ///
+    /// # Errors
+    /// As [`Agent::rpc_async`]. A failure of the function is told by [`RRef::to_here`].
+    pub fn remote<T>(&self, to: &str, function: &str, args: impl Args) -> Result<RRef<T>, Error>
+    where
+        T: Any + Send + Sync,
+    {
+        self.remote_within(to, function, args, self.shared().options.timeout)
+    }
+
+    /// As [`Agent::remote`], with a time of its own until the value is there. Zero is no limit.
+    ///
+    /// # Errors
+    /// As [`Agent::remote`].
+    pub fn remote_within<T>(
+        &self,
+        to: &str,
+        function: &str,
+        args: impl Args,
+        timeout: Duration,
+    ) -> Result<RRef<T>, Error>
+    where
+        T: Any + Send + Sync,
+    {
+        let shared = self.shared();
+        let to = shared.find(to)?;
+        let packed = shared.pack(to, function, &args)?;
+        Ok(RRef::of(shared.create(to, function, packed, timeout)))
+    }
+
+    /// What is under way: calls by worker, and the references that this program holds, by name.
+    #[must_use]
+    pub fn pending(&self) -> Vec<String> {
+        self.ask(|view| {
+            let mut what = view.node.outstanding();
+            what.extend(view.node.held_references());
+            what
+        })
+        .unwrap_or_default()
+    }
+
+    /// Figures, under the names that PyTorch gives them.
+    #[must_use]
+    pub fn debug_info(&self) -> BTreeMap<&'static str, u64> {
+        let pool = self.shared().pool.figures();
+        let asked = self.ask(|view| (view.node.reference_counts(), view.node.call_counts()));
+        let (references, (client, server)) = asked.unwrap_or_default();
+        BTreeMap::from([
+            ("agent.thread_pool_size", pool.size as u64),
+            ("agent.num_threads", pool.threads as u64),
+            ("agent.num_idle_threads", pool.idle as u64),
+            ("agent.num_queued_calls", pool.queued as u64),
+            ("agent.client_active_calls", client as u64),
+            ("agent.server_active_calls", server as u64),
+            (
+                "agent.server_active_async_calls",
+                self.shared().async_calls.load(Ordering::Relaxed) as u64,
+            ),
+            ("num_owner_rrefs", references.owners as u64),
+            ("num_pending_futures", references.pending_futures as u64),
+            ("num_pending_users", references.pending_users as u64),
+            ("num_forks", references.forks as u64),
+        ])
+    }
+
+    /// Leaves when all workers of the group want to, and all calls everywhere, also those that calls have made, are
+    /// done. References that this program still holds end, and are named in the log. Zero waits for ever.
+    ///
+    /// # Errors
+    /// `RPC_SHUTDOWN_DEADLINE` names what was outstanding when `timeout` was over; this worker has left all the same.
+    pub fn shutdown(self, timeout: Duration) -> Result<(), Error> {
+        context::may_wait()?;
+        let shared = Arc::clone(self.shared());
+        shared.push(Command::Leave((!timeout.is_zero()).then_some(timeout)));
+        Pool::blocking(|| shared.left.wait(None));
+        shared.is_closed.store(true, Ordering::Release);
+        match shared.left.take() {
+            Some(Err(what)) => {
+                let message = format!("after {timeout:?}: {}", what.join("; "));
+                Err(Error::of(catalogue::RPC_SHUTDOWN_DEADLINE, message))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Leaves at once. What waits for this worker, or of it, ends.
+    pub fn shutdown_local(self) {
+        let shared = Arc::clone(self.shared());
+        shared.is_closed.store(true, Ordering::Release);
+        shared.push(Command::LeaveNow);
+        if context::may_wait().is_ok() {
+            Pool::blocking(|| shared.left.wait(Some(Duration::from_secs(5))));
+        }
+    }
+}
+
+/// A number for this life of a worker, which is not zero.
+fn life() -> Result<u32, Error> {
+    let mut bytes = [0; 4];
+    getrandom::fill(&mut bytes).map_err(|error| {
+        let message = format!("the system gives no random numbers: {error}");
+        Error::local(Status::new(Code::Internal, catalogue::RPC_GROUP, message))
+    })?;
+    Ok(u32::from_le_bytes(bytes).max(1))
+}
+
+/// The step in which a group's messages travel: of its name, and never of a program's own by chance.
+pub(crate) fn step_of(group: &str) -> StepId {
+    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    StepId(group.bytes().fold(0xcbf2_9ce4_8422_2325, step) | 1 << 63)
+}

@@ -1,0 +1,158 @@
+//! The call that this thread carries out.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::task::Waker;
+
+use rendez::ground::{Nanos, catalogue};
+
+use super::Agent;
+use super::shared::Shared;
+use crate::error::Error;
+use crate::id::WorkerId;
+use crate::observer::Leg;
+
+std::thread_local! {
+    static CURRENT: RefCell<Vec<Context>> = const { RefCell::new(Vec::new()) };
+    static IN_SHARD: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
+/// Whether a call may still begin, and whether its caller still wants it.
+#[derive(Default)]
+pub(crate) struct Gate {
+    state: AtomicU8,
+    waker: std::sync::Mutex<Option<Waker>>,
+}
+
+const QUEUED: u8 = 0;
+const BEGUN: u8 = 1;
+const STOPPED: u8 = 2;
+
+impl Gate {
+    /// Begins; false if the caller has given the call up.
+    pub(crate) fn begin(&self) -> bool {
+        let begun = self.state.compare_exchange(QUEUED, BEGUN, Ordering::AcqRel, Ordering::Acquire);
+        begun.is_ok()
+    }
+
+    pub(crate) fn stop(&self) {
+        self.state.store(STOPPED, Ordering::Release);
+        let waker = self.waker.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        waker.into_iter().for_each(Waker::wake);
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.state.load(Ordering::Acquire) == STOPPED
+    }
+
+    /// Wakes `waker` when it is stopped.
+    pub(crate) fn watch(&self, waker: &Waker) {
+        let mut place = self.waker.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        *place = Some(waker.clone());
+    }
+}
+
+/// The call that is carried out: who called, and whether it is still wanted. A function gets it from
+/// [`Context::current`].
+#[derive(Clone)]
+pub struct Context {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) caller: WorkerId,
+    pub(crate) function: Arc<str>,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) header: Option<Arc<[u8]>>,
+    pub(crate) deadline: Nanos,
+}
+
+impl std::fmt::Debug for Context {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Context({} for worker {})", self.function, self.caller)
+    }
+}
+
+impl Context {
+    /// The call that this thread carries out now; `None` outside functions.
+    #[must_use]
+    pub fn current() -> Option<Self> {
+        CURRENT.with(|current| current.borrow().last().cloned())
+    }
+
+    /// The agent, for calls of one's own.
+    #[must_use]
+    pub fn agent(&self) -> Agent {
+        Agent::of(&self.shared)
+    }
+
+    /// The worker that called.
+    #[must_use]
+    pub const fn caller(&self) -> WorkerId {
+        self.caller
+    }
+
+    /// The name of the worker that called.
+    #[must_use]
+    pub fn caller_name(&self) -> String {
+        self.shared.name_of(self.caller)
+    }
+
+    /// True once the caller has given the call up, or its time is over: no one waits for the result.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.gate.is_stopped()
+    }
+
+    /// How long the caller still waits; `None` for ever.
+    #[must_use]
+    pub fn time_left(&self) -> Option<std::time::Duration> {
+        (self.deadline != Nanos::NEVER)
+            .then(|| self.deadline.since(self.shared.engine.clock().stamp()))
+    }
+
+    /// The header that observers gave the request.
+    #[must_use]
+    pub fn header(&self) -> Option<&[u8]> {
+        self.header.as_deref()
+    }
+
+    pub(crate) fn leg(&self, is_reply: bool) -> Leg<'_> {
+        Leg {
+            is_reply,
+            me: self.shared.me,
+            peer: self.caller,
+            function: &self.function,
+        }
+    }
+
+    /// Does `work` as this call.
+    pub(crate) fn within<R>(&self, work: impl FnOnce() -> R) -> R {
+        CURRENT.with(|current| current.borrow_mut().push(self.clone()));
+        let observers = &self.shared.options.observers;
+        let header = self.header.as_deref();
+        observers.iter().for_each(|one| one.enter(self.leg(false), header));
+        let result = work();
+        observers.iter().for_each(|one| one.leave(self.leg(false), header));
+        CURRENT.with(|current| drop(current.borrow_mut().pop()));
+        result
+    }
+}
+
+/// Does `work` as a shard's own thread: nothing may be waited for.
+pub(crate) fn in_shard<R>(work: impl FnOnce() -> R) -> R {
+    let was = IN_SHARD.replace(true);
+    let result = work();
+    IN_SHARD.set(was);
+    result
+}
+
+/// Whether this thread may wait for calls.
+pub(crate) fn may_wait() -> Result<(), Error> {
+    match IN_SHARD.get() {
+        false => Ok(()),
+        true => Err(Error::of(
+            catalogue::WAIT_IN_SHARD,
+            "a function that is carried out inside the shard cannot wait for a call: it would wait for itself; \
+             register it with `add` or `add_async`",
+        )),
+    }
+}

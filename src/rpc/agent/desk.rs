@@ -1,0 +1,416 @@
+//! The desk: the task inside a shard that drives a worker's machine over its lanes.
+//!
+//! Everything of a worker that is not carrying out functions happens here, in one thread: no lock is taken for a call
+//! but those of its slot and of the pool.
+
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use rendez::ground::{Nanos, Status, StepId, catalogue};
+use rendez::shard::{Task, TaskContext, TaskEvent};
+
+use super::context::{Context, Gate};
+use super::lanes::{Brought, Lanes};
+use super::shared::{Answer, Command, Done, Packed, Shared, Token, WorkerInfo};
+use super::timer::Timer;
+use super::work::{Work, panicked};
+use crate::error::Error;
+use crate::functions::{Body, Ended};
+use crate::id::{CallId, RRefId, WorkerId};
+use crate::message::{Fault, FaultKind, Message, Outcome, Reference, Target};
+use crate::node::{Ending, NewCall, Node, Output};
+use crate::payload::Payload;
+use crate::value::Packer;
+
+/// After how long a worker that cannot be heard is listened to again.
+const LISTEN_AGAIN: Duration = Duration::from_millis(200);
+/// After how long what found no room is sent again.
+const SEND_AGAIN: Duration = Duration::from_millis(1);
+
+/// What a question to the desk may see.
+pub(crate) struct View<'a> {
+    pub(crate) node: &'a Node<Payload, Token>,
+}
+
+/// See the module.
+pub(crate) struct Desk {
+    shared: Arc<Shared>,
+    node: Node<Payload, Token>,
+    lanes: Lanes,
+    timer: Option<Arc<Timer>>,
+    gates: HashMap<(WorkerId, CallId), Arc<Gate>>,
+    /// When workers that cannot be heard are listened to again.
+    listen_at: Nanos,
+    flush_at: Nanos,
+    is_over: bool,
+}
+
+impl Desk {
+    pub(crate) fn new(shared: Arc<Shared>, node: Node<Payload, Token>, step: StepId) -> Self {
+        let lanes = Lanes::new(shared.engine.task().clone(), &shared.options.group, step);
+        Self {
+            shared,
+            node,
+            lanes,
+            timer: None,
+            gates: HashMap::new(),
+            listen_at: Nanos::NEVER,
+            flush_at: Nanos::NEVER,
+            is_over: false,
+        }
+    }
+
+    fn start(&mut self, context: &mut TaskContext<'_>) {
+        if let Some(waker) = self.shared.waker.get() {
+            self.arm_timer(waker.clone());
+        }
+        let workers = self.shared.workers.read().unwrap_or_else(PoisonError::into_inner).clone();
+        for (id, info) in workers {
+            if id != self.shared.me {
+                self.meet(id, &info, context);
+            }
+        }
+        self.node.join(context.now());
+    }
+
+    fn arm_timer(&mut self, waker: rendez::shard::TaskWaker) {
+        let engine = self.shared.engine.downgrade();
+        let now = Box::new(move || engine.upgrade().map_or(Nanos::NEVER, |engine| engine.clock().stamp()));
+        match Timer::start(now, waker) {
+            Ok(timer) => self.timer = Some(timer),
+            Err(error) => {
+                let message = format!("the system gives no thread for deadlines: {error}");
+                self.shared.joined.fill(Err(Error::of(catalogue::RPC_GROUP, message)));
+            }
+        }
+    }
+
+    fn meet(&mut self, id: WorkerId, info: &WorkerInfo, context: &mut TaskContext<'_>) {
+        if let Err(status) = self.lanes.open(id, info.task.clone(), context) {
+            tracing::warn!(worker = %info.name, %status, "a worker cannot be listened to");
+        }
+        self.node.add_peer(context.now(), id);
+    }
+
+    fn listen(&mut self, context: &mut TaskContext<'_>) {
+        let absent: Vec<WorkerId> = self.node.absent().collect();
+        for worker in absent {
+            if let Err(status) = self.lanes.listen(worker, context) {
+                tracing::debug!(%worker, %status, "a worker cannot be listened to");
+            }
+        }
+    }
+
+    fn obey(&mut self, command: Command, context: &mut TaskContext<'_>) {
+        let now = context.now();
+        match command {
+            Command::Call { to, target, deadline, packed, slot } => {
+                let Packed { payload, references, carried, mut keeps } = packed;
+                keeps.extend(carried);
+                let token = Token { slot, keeps: Arc::new(keeps) };
+                let call = NewCall { token, target, deadline, references, payload };
+                self.node.call(now, to, call);
+            }
+            Command::Cancel(to, slot) => {
+                let token = Token { slot, keeps: Arc::default() };
+                self.node.cancel(now, to, &token);
+            }
+            Command::Done(done) => self.done(done, now),
+            Command::CreateOwned { rref, is_made } => self.node.create_owned(rref, is_made),
+            Command::DropUser(fork) => self.node.drop_user(now, fork),
+            Command::DropOwned(rref) => self.node.drop_owned(now, rref),
+            Command::Leave(patience) => {
+                let deadline = patience.map_or(Nanos::NEVER, |patience| now.after(patience));
+                for name in self.node.leave(now, deadline) {
+                    tracing::warn!(worker = %self.shared.name, "Leaking RRef {name}: it is held at shutdown, and ends");
+                }
+            }
+            Command::LeaveNow => self.node.leave_now(now),
+            Command::Ask(question) => question(&View { node: &self.node }),
+        }
+    }
+
+    /// A function has ended.
+    fn done(&mut self, done: Done, now: Nanos) {
+        let Done { from, id, rref, result, header } = done;
+        self.gates.remove(&(from, id));
+        if let Some(rref) = rref {
+            let (value, outcome) = match result {
+                Ok(Ended::Kept(value)) => (Ok(value), empty()),
+                Ok(Ended::Packed(..)) => {
+                    let fault = Fault::new(FaultKind::Error, "its result was not kept");
+                    (Err(fault.clone()), Outcome::Fault(fault))
+                }
+                Err(fault) => (Err(fault.clone()), Outcome::Fault(fault)),
+            };
+            self.shared.values.lock().unwrap_or_else(PoisonError::into_inner).insert(rref, value);
+            return self.node.finish(now, from, id, outcome);
+        }
+        match result {
+            Ok(Ended::Packed(types, packer)) => self.reply(from, id, types, header, packer, now),
+            Ok(Ended::Kept(_)) => self.node.finish(now, from, id, empty()),
+            Err(fault) => self.node.finish(now, from, id, Outcome::Fault(fault)),
+        }
+    }
+
+    fn reply(
+        &mut self,
+        from: WorkerId,
+        id: CallId,
+        types: u32,
+        header: Option<Vec<u8>>,
+        packer: Packer,
+        now: Nanos,
+    ) {
+        let Packed { payload, references, carried, .. } = self.shared.packed(types, header, packer);
+        self.node.finish(now, from, id, Outcome::Value { payload, references });
+        // Counted now: the handles may go.
+        drop(carried);
+    }
+
+    /// Does what the machine wants, until it wants nothing.
+    fn pump(&mut self, context: &mut TaskContext<'_>) {
+        while let Some(output) = self.node.poll() {
+            match output {
+                Output::Send { to, message } if to == self.shared.me => {
+                    self.node.handle_message(context.now(), to, message);
+                }
+                Output::Send { to, message } => self.send(to, message, context),
+                Output::Serve { from, id, target, payload, references, deadline } => {
+                    self.serve(from, id, target, payload, &references, deadline, context);
+                }
+                Output::Stop { from, id } => {
+                    if let Some(gate) = self.gates.get(&(from, id)) {
+                        gate.stop();
+                    }
+                }
+                Output::Ended { token, at, ending } => {
+                    let handles = match &ending {
+                        Ending::Answered(Outcome::Value { references, .. }) => {
+                            self.shared.handles(references)
+                        }
+                        _ => Vec::new(),
+                    };
+                    drop(token.keeps);
+                    token.slot.fill(Answer { at, ending, handles });
+                }
+                Output::Broken(rref, fault) => {
+                    let mut values = self.shared.values.lock().unwrap_or_else(PoisonError::into_inner);
+                    values.insert(rref, Err(fault));
+                }
+                Output::Release(rref) => self.release(rref),
+                Output::Up(worker) => tracing::debug!(%worker, "a worker is there"),
+                Output::Down(worker, status) => {
+                    tracing::debug!(%worker, %status, "a worker is gone");
+                    self.listen_at = self.listen_at.min(context.now().after(LISTEN_AGAIN));
+                }
+                Output::Joined => self.shared.joined.fill(Ok(())),
+                Output::Refused(why) => {
+                    self.shared.joined.fill(Err(Error::of(catalogue::RPC_GROUP, why)));
+                }
+                Output::Left(how) => {
+                    self.is_over = true;
+                    self.shared.left.fill(how);
+                }
+            }
+        }
+    }
+
+    fn release(&self, rref: RRefId) {
+        let mut values = self.shared.values.lock().unwrap_or_else(PoisonError::into_inner);
+        let value = values.remove(&rref);
+        drop(values);
+        // Its type's drop is not ours: it may hold references, or panic.
+        if catch_unwind(AssertUnwindSafe(|| drop(value))).is_err() {
+            tracing::warn!(%rref, "a value panicked when it was dropped");
+        }
+    }
+
+    fn send(&mut self, to: WorkerId, message: Message<Payload>, context: &mut TaskContext<'_>) {
+        if let Err(status) = self.lanes.send(to, message, context) {
+            tracing::debug!(%to, %status, "a message could not be sent");
+            self.node.handle_lost(context.now(), to, &status);
+        }
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "the parts of one output")]
+    fn serve(
+        &mut self,
+        from: WorkerId,
+        id: CallId,
+        target: Target,
+        payload: Payload,
+        references: &[Reference],
+        deadline: Nanos,
+        context: &mut TaskContext<'_>,
+    ) {
+        let now = context.now();
+        let handles = self.shared.handles(references);
+        let (function, rref) = match target {
+            Target::Function(function) => (function, None),
+            Target::Remote { function, rref, .. } => (function, Some(rref)),
+            Target::Fetch(rref) => return self.fetch(from, id, rref, now),
+        };
+        let done = |result| Done { from, id, rref, result, header: None };
+        let Some(entry) = self.shared.functions.find(&function) else {
+            let all = self.shared.functions.signatures().join(", ");
+            let message = format!("there is no function '{function}'; there are: {all}");
+            return self.done(done(Err(Fault::new(FaultKind::Function, message))), now);
+        };
+        if entry.types != payload.types {
+            let message = format!("it was called with other types than its signature has: {}", entry.signature);
+            return self.done(done(Err(Fault::new(FaultKind::Arguments, message))), now);
+        }
+        let body = entry.body.clone();
+        let gate = Arc::new(Gate::default());
+        let is_in_shard = matches!(body, Body::Shard(_));
+        let mut payload = payload;
+        let work = Work {
+            context: Context {
+                shared: Arc::clone(&self.shared),
+                caller: from,
+                function: function.into(),
+                gate: Arc::clone(&gate),
+                header: payload.header.take().map(Into::into),
+                deadline,
+            },
+            id,
+            rref,
+            body,
+            payload,
+            handles,
+        };
+        if is_in_shard {
+            let ended = work.run_in_shard();
+            return self.done(ended, now);
+        }
+        self.gates.insert((from, id), gate);
+        self.shared.pool.push(Box::new(move || work.run_in_pool()));
+    }
+
+    /// A worker wants the value of a reference.
+    fn fetch(&mut self, from: WorkerId, id: CallId, rref: RRefId, now: Nanos) {
+        let values = self.shared.values.lock().unwrap_or_else(PoisonError::into_inner);
+        let value = values.get(&rref).cloned();
+        drop(values);
+        let mut packer = Packer::default();
+        let packed = match value {
+            None => Err(Fault::new(FaultKind::Reference, format!("there is no value of {rref}"))),
+            Some(Err(fault)) => Err(fault),
+            Some(Ok(value)) => catch_unwind(AssertUnwindSafe(|| value.put(&mut packer)))
+                .unwrap_or_else(|panic| Err(crate::value::ValueError::new(panicked(&*panic).message)))
+                .map_err(|error| Fault::new(FaultKind::Reference, error.to_string())),
+        };
+        match packed {
+            Ok(types) => self.reply(from, id, types, None, packer, now),
+            Err(fault) => self.node.finish(now, from, id, Outcome::Fault(fault)),
+        }
+    }
+
+    fn heard(&mut self, brought: Brought, context: &mut TaskContext<'_>) {
+        let now = context.now();
+        match brought {
+            Brought::Nothing => {}
+            Brought::Message(from, message) => self.node.handle_message(now, from, message),
+            Brought::Garbage(from, error) => {
+                let (status, name) = (Status::of(catalogue::RPC_MESSAGE, error), self.shared.name_of(from));
+                tracing::warn!(worker = %name, %status, "what a worker sent is dropped");
+            }
+            Brought::Lost(from, status) => {
+                self.node.handle_lost(now, from, &status);
+                self.listen_at = self.listen_at.min(now.after(LISTEN_AGAIN));
+            }
+        }
+    }
+
+    fn look_at_time(&mut self, context: &mut TaskContext<'_>) {
+        let now = context.now();
+        if self.node.next_timer() <= now {
+            self.node.handle_time(now);
+        }
+        if self.listen_at <= now {
+            self.listen_at = Nanos::NEVER;
+            self.listen(context);
+        }
+        if self.flush_at <= now {
+            self.flush_at = Nanos::NEVER;
+        }
+    }
+
+    /// The engine stops: nothing more is answered.
+    fn stop(&mut self, context: &mut TaskContext<'_>) {
+        self.node.leave_now(context.now());
+        self.pump(context);
+        self.close(context);
+    }
+
+    fn close(&mut self, context: &mut TaskContext<'_>) {
+        self.is_over = true;
+        self.shared.is_closed.store(true, Ordering::Release);
+        if let Some(timer) = self.timer.take() {
+            timer.stop();
+        }
+        self.gates.drain().for_each(|(_, gate)| gate.stop());
+        self.shared.pool.close();
+        // What came meanwhile ends as all that comes later.
+        while let Some(command) = self.shared.queue.pop() {
+            if let Command::Call { to, slot, .. } = command {
+                slot.fill(Answer { at: to, ending: Ending::Shutdown, handles: Vec::new() });
+            }
+        }
+        self.shared.joined.fill(Err(Error::local(crate::error::shut_down())));
+        self.shared.left.fill(Ok(()));
+        self.shared.values.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        context.finish();
+    }
+}
+
+impl Task for Desk {
+    fn handle(&mut self, event: TaskEvent, context: &mut TaskContext<'_>) {
+        if self.is_over {
+            return;
+        }
+        match event {
+            TaskEvent::Started => self.start(context),
+            TaskEvent::Received { token, outcome } => {
+                let outcome = outcome.map(|received| received.tensor);
+                let brought = self.lanes.brought(token, outcome, context);
+                self.heard(brought, context);
+            }
+            TaskEvent::Stopping => return self.stop(context),
+            _ => {}
+        }
+        while let Some(command) = self.shared.queue.pop() {
+            self.obey(command, context);
+            self.pump(context);
+        }
+        self.look_at_time(context);
+        self.pump(context);
+        if self.is_over {
+            return self.close(context);
+        }
+        if self.lanes.flush(context) {
+            self.flush_at = context.now().after(SEND_AGAIN);
+        }
+        let next = self.node.next_timer().min(self.listen_at).min(self.flush_at);
+        if let (Some(timer), true) = (&self.timer, next != Nanos::NEVER) {
+            timer.arm(next);
+        }
+    }
+}
+
+const fn empty() -> Outcome<Payload> {
+    Outcome::Value {
+        payload: Payload {
+            types: 0,
+            header: None,
+            plain: Vec::new(),
+            tensors: Vec::new(),
+            awaited: Vec::new(),
+        },
+        references: Vec::new(),
+    }
+}

@@ -1,0 +1,339 @@
+//! Lanes: the keys between this worker and another, and what is on its way on them.
+//!
+//! To each worker lead three keys, and three come from it: for heads, for small tensors, and for large ones. A key is
+//! first in, first out, so the head says how many tensors follow on which, and no more is needed to put them together.
+//! A large tensor that is read slowly holds up neither heads nor small ones.
+
+use std::collections::{HashMap, VecDeque};
+
+use rendez::ground::{DeviceName, Key, Shape, Status, StepId, TaskName};
+use rendez::memory::Tensor;
+use rendez::shard::{PreparedKey, TaskContext};
+
+use crate::codec::{decode, encode};
+use crate::id::WorkerId;
+use crate::message::{Body, Call, Message, Outcome};
+use crate::payload::{LARGE, Payload};
+
+/// Kinds of keys: of heads, small tensors and large ones.
+const KINDS: [&str; 3] = ["heads", "small", "large"];
+/// Heads of up to so many bytes are lent no memory of the engine's: they travel in its frames.
+const SMALL_HEAD: usize = 1024;
+/// A number divisible by all counts of shards up to eight: a key that the first of as many shards owns is owned by the
+/// first of each such count.
+const SHARDS: u32 = 840;
+
+/// A token that stands for a tensor of a partial message, and not for a head.
+const OF_TENSOR: u64 = 1 << 63;
+/// Bits of a token that say which tensor.
+const INDEX_BITS: u32 = 13;
+
+#[derive(Debug)]
+struct Lane {
+    worker: WorkerId,
+    task: TaskName,
+    /// Ours to the worker, by kind.
+    out: [Option<PreparedKey>; 3],
+    /// The worker's to us.
+    back: [Option<PreparedKey>; 3],
+    /// What could not be sent for want of room.
+    outbox: VecDeque<(usize, Tensor)>,
+    is_listening: bool,
+}
+
+/// A message whose tensors have not all come.
+#[derive(Debug)]
+struct Partial {
+    lane: usize,
+    message: Message<Payload>,
+    tensors: Vec<Option<Tensor>>,
+    left: usize,
+}
+
+/// What an event of the shard brought.
+#[derive(Debug)]
+pub(crate) enum Brought {
+    /// A whole message.
+    Message(WorkerId, Message<Payload>),
+    /// Something that is no message.
+    Garbage(WorkerId, String),
+    /// The worker cannot be heard.
+    Lost(WorkerId, Status),
+    /// Nothing that matters yet.
+    Nothing,
+}
+
+/// The lanes of one worker.
+#[derive(Debug)]
+pub(crate) struct Lanes {
+    step: StepId,
+    task: TaskName,
+    group: String,
+    lanes: Vec<Lane>,
+    by_worker: HashMap<WorkerId, usize>,
+    partials: HashMap<u64, Partial>,
+    next_partial: u64,
+}
+
+impl Lanes {
+    pub(crate) fn new(task: TaskName, group: &str, step: StepId) -> Self {
+        Self {
+            step,
+            task,
+            group: group.to_owned(),
+            lanes: Vec::new(),
+            by_worker: HashMap::new(),
+            partials: HashMap::new(),
+            next_partial: 0,
+        }
+    }
+
+    /// A lane to another worker, and ears for it.
+    pub(crate) fn open(
+        &mut self,
+        worker: WorkerId,
+        task: TaskName,
+        context: &mut TaskContext<'_>,
+    ) -> Result<(), Status> {
+        if let Some(&at) = self.by_worker.get(&worker) {
+            if self.lanes[at].task != task {
+                self.close_keys(at, context);
+                self.lanes[at].task = task;
+            }
+            return self.listen(worker, context);
+        }
+        let at = self.lanes.len();
+        self.lanes.push(Lane {
+            worker,
+            task,
+            out: [None; 3],
+            back: [None; 3],
+            outbox: VecDeque::new(),
+            is_listening: false,
+        });
+        self.by_worker.insert(worker, at);
+        self.listen(worker, context)
+    }
+
+    fn close_keys(&mut self, at: usize, context: &mut TaskContext<'_>) {
+        let lane = &mut self.lanes[at];
+        for key in lane.out.iter_mut().chain(&mut lane.back).filter_map(Option::take) {
+            context.release(key);
+        }
+    }
+
+    /// Listens for heads of a worker, unless it does.
+    pub(crate) fn listen(
+        &mut self,
+        worker: WorkerId,
+        context: &mut TaskContext<'_>,
+    ) -> Result<(), Status> {
+        let Some(&at) = self.by_worker.get(&worker) else {
+            return Ok(());
+        };
+        for kind in 0..KINDS.len() {
+            let lane = &self.lanes[at];
+            if lane.out[kind].is_none() {
+                let out = self.key(&self.task, &lane.task, kind)?;
+                let back = self.key(&lane.task, &self.task, kind)?;
+                let (out, back) = (context.prepare(&out)?, context.prepare(&back)?);
+                let lane = &mut self.lanes[at];
+                (lane.out[kind], lane.back[kind]) = (Some(out), Some(back));
+            }
+        }
+        let lane = &mut self.lanes[at];
+        if let (Some(heads), false) = (lane.back[0], lane.is_listening) {
+            lane.is_listening = true;
+            context.recv(self.step, heads, at as u64);
+        }
+        Ok(())
+    }
+
+    /// A key whose owner is the first shard of either task, if both have as many as usual: then nothing that passes it
+    /// changes threads.
+    fn key(&self, from: &TaskName, to: &TaskName, kind: usize) -> Result<Key, Status> {
+        let (from, to) = (DeviceName::cpu(from), DeviceName::cpu(to));
+        let name = |salt: u32| format!("rpc/{}/{}/{salt}", self.group, KINDS[kind]);
+        let mut key = Err(Status::of(rendez::ground::catalogue::RPC_GROUP, "no key"));
+        for salt in 0..16 * SHARDS {
+            let made = Key::new(&from, Default::default(), &to, &name(salt), Default::default());
+            key = made.map_err(Status::from);
+            if key.as_ref().is_ok_and(|key| key.shard_of(SHARDS) == 0) || key.is_err() {
+                break;
+            }
+        }
+        key
+    }
+
+    /// Sends a message. What finds no room waits in the outbox, and goes with [`Lanes::flush`].
+    pub(crate) fn send(
+        &mut self,
+        to: WorkerId,
+        message: Message<Payload>,
+        context: &mut TaskContext<'_>,
+    ) -> Result<(), Status> {
+        let Some(&at) = self.by_worker.get(&to) else {
+            return Ok(());
+        };
+        let head = head_tensor(encode(&message), context)?;
+        let tensors = match message.body {
+            Body::Call(call) => call.payload.tensors,
+            Body::Reply { outcome: Outcome::Value { payload, .. }, .. } => payload.tensors,
+            _ => Vec::new(),
+        };
+        let lane = &mut self.lanes[at];
+        lane.outbox.push_back((0, head));
+        let kind = |tensor: &Tensor| if tensor.size() >= LARGE { 2 } else { 1 };
+        lane.outbox.extend(tensors.into_iter().map(|tensor| (kind(&tensor), tensor)));
+        self.flush_lane(at, context)
+    }
+
+    /// Sends what waits for room. True if something still does.
+    pub(crate) fn flush(&mut self, context: &mut TaskContext<'_>) -> bool {
+        for at in 0..self.lanes.len() {
+            // A peer that is gone is told by the receive that waits for it.
+            let _ = self.flush_lane(at, context);
+        }
+        self.lanes.iter().any(|lane| !lane.outbox.is_empty())
+    }
+
+    fn flush_lane(&mut self, at: usize, context: &mut TaskContext<'_>) -> Result<(), Status> {
+        let step = self.step;
+        let lane = &mut self.lanes[at];
+        while let Some((kind, tensor)) = lane.outbox.front() {
+            let Some(key) = lane.out[*kind] else {
+                lane.outbox.clear();
+                break;
+            };
+            match context.send(step, key, tensor.clone()) {
+                Ok(()) => {
+                    lane.outbox.pop_front();
+                }
+                Err(status) if status.code() == rendez::ground::Code::ResourceExhausted => break,
+                Err(status) => {
+                    lane.outbox.clear();
+                    return Err(status);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A receive of ours has ended.
+    pub(crate) fn brought(
+        &mut self,
+        token: u64,
+        outcome: Result<Tensor, Status>,
+        context: &mut TaskContext<'_>,
+    ) -> Brought {
+        if token & OF_TENSOR != 0 {
+            return self.tensor_came(token & !OF_TENSOR, outcome);
+        }
+        let at = token as usize;
+        let Some(lane) = self.lanes.get_mut(at) else {
+            return Brought::Nothing;
+        };
+        let worker = lane.worker;
+        let head = match outcome {
+            Ok(head) => head,
+            Err(status) => {
+                lane.is_listening = false;
+                lane.outbox.clear();
+                // The engine may have forgotten the keys with the peer.
+                self.close_keys(at, context);
+                self.partials.retain(|_, partial| partial.lane != at);
+                return Brought::Lost(worker, status);
+            }
+        };
+        if let Some(heads) = lane.back[0] {
+            context.recv(self.step, heads, token);
+        }
+        let message = match head.host().map_err(|error| error.to_string()) {
+            Ok(bytes) => decode::<Payload>(bytes).map_err(|error| error.to_string()),
+            Err(error) => Err(error),
+        };
+        match message {
+            Ok(message) => self.begin(at, message, context),
+            Err(error) => Brought::Garbage(worker, error),
+        }
+    }
+
+    fn begin(
+        &mut self,
+        at: usize,
+        message: Message<Payload>,
+        context: &mut TaskContext<'_>,
+    ) -> Brought {
+        let worker = self.lanes[at].worker;
+        let awaited = match payload_of(&message) {
+            Some(payload) if !payload.awaited.is_empty() => payload.awaited.clone(),
+            _ => return Brought::Message(worker, message),
+        };
+        let serial = self.next_partial;
+        self.next_partial += 1;
+        let left = awaited.len();
+        for (index, is_large) in awaited.iter().enumerate() {
+            if let Some(key) = self.lanes[at].back[1 + usize::from(*is_large)] {
+                let token = OF_TENSOR | serial << INDEX_BITS | index as u64;
+                context.recv(self.step, key, token);
+            }
+        }
+        let tensors = vec![None; left];
+        self.partials.insert(serial, Partial { lane: at, message, tensors, left });
+        Brought::Nothing
+    }
+
+    fn tensor_came(&mut self, token: u64, outcome: Result<Tensor, Status>) -> Brought {
+        let (serial, index) = (token >> INDEX_BITS, token as usize & ((1 << INDEX_BITS) - 1));
+        let Ok(tensor) = outcome else {
+            // The receive of heads is told so as well.
+            self.partials.remove(&serial);
+            return Brought::Nothing;
+        };
+        let Some(partial) = self.partials.get_mut(&serial) else {
+            return Brought::Nothing;
+        };
+        partial.tensors[index] = Some(tensor);
+        partial.left -= 1;
+        if partial.left > 0 {
+            return Brought::Nothing;
+        }
+        let Some(mut partial) = self.partials.remove(&serial) else {
+            return Brought::Nothing;
+        };
+        if let Some(payload) = payload_mut(&mut partial.message) {
+            payload.tensors = partial.tensors.into_iter().flatten().collect();
+            payload.awaited.clear();
+        }
+        Brought::Message(self.lanes[partial.lane].worker, partial.message)
+    }
+}
+
+fn payload_of(message: &Message<Payload>) -> Option<&Payload> {
+    match &message.body {
+        Body::Call(Call { payload, .. })
+        | Body::Reply { outcome: Outcome::Value { payload, .. }, .. } => Some(payload),
+        _ => None,
+    }
+}
+
+fn payload_mut(message: &mut Message<Payload>) -> Option<&mut Payload> {
+    match &mut message.body {
+        Body::Call(Call { payload, .. })
+        | Body::Reply { outcome: Outcome::Value { payload, .. }, .. } => Some(payload),
+        _ => None,
+    }
+}
+
+fn head_tensor(bytes: Vec<u8>, context: &mut TaskContext<'_>) -> Result<Tensor, Status> {
+    let shape = Shape::row(bytes.len() as u64).unwrap_or_default();
+    if bytes.len() > SMALL_HEAD {
+        let meta = rendez::ground::TensorMeta { dtype: rendez::ground::DType::U8, shape };
+        // Without room in the arena it travels as a copy.
+        if let Ok(mut builder) = context.builder(meta) {
+            builder.bytes_mut().copy_from_slice(&bytes);
+            return Ok(builder.finish());
+        }
+    }
+    Ok(Tensor::from_vec(bytes, shape)?)
+}

@@ -1,0 +1,234 @@
+//! Calls that are under way, as programs hold them.
+
+use std::future::Future;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use rendez::ground::{Status, catalogue};
+
+use super::pool::Pool;
+use super::shared::{Answer, Command, Shared};
+use super::slot::Slot;
+use crate::error::Error;
+use crate::functions::types_of;
+use crate::id::WorkerId;
+use crate::message::Outcome;
+use crate::node::Ending;
+use crate::observer::Leg;
+use crate::value::{Unpacker, Value};
+
+/// A call that is under way: await it, on any runtime, or call [`Pending::wait`].
+///
+/// Dropping it cancels the call, unless it has ended: the other side is told, and does not begin it if it has not. With
+/// [`Pending::detach`] it goes on.
+#[must_use = "a call that is dropped is cancelled"]
+pub struct Pending<R> {
+    shared: Arc<Shared>,
+    to: WorkerId,
+    function: String,
+    slot: Arc<Slot<Answer>>,
+    is_over: bool,
+    result: PhantomData<fn() -> R>,
+}
+
+impl<R> std::fmt::Debug for Pending<R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Pending({} at {}, ended: {})", self.function, self.to, self.slot.is_filled())
+    }
+}
+
+impl<R> Pending<R> {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        to: WorkerId,
+        function: String,
+        slot: Arc<Slot<Answer>>,
+    ) -> Self {
+        Self { shared, to, function, slot, is_over: false, result: PhantomData }
+    }
+
+    /// True once the call has ended.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.slot.is_filled()
+    }
+
+    /// Gives the call up: it ends with `RPC_CANCELLED` unless it has ended, and the other side is told.
+    pub fn cancel(&self) {
+        if !self.slot.is_filled() {
+            self.shared.push(Command::Cancel(self.to, Arc::clone(&self.slot)));
+        }
+    }
+
+    /// The call goes on, and nobody waits for its result.
+    pub fn detach(mut self) {
+        self.is_over = true;
+    }
+
+    /// Calls `then` when the call has ended, in the thread that brings its end: it must return soon. At once if it has.
+    pub fn on_done(&self, then: impl FnOnce() + Send + 'static) {
+        self.slot.then(Box::new(then));
+    }
+
+    /// Tells `then` how a call without a result ended.
+    pub(crate) fn watch(mut self, then: impl FnOnce(Result<(), Error>) + Send + 'static) {
+        self.is_over = true;
+        let (slot, shared, to) = (Arc::clone(&self.slot), Arc::clone(&self.shared), self.to);
+        self.slot.then(Box::new(move || {
+            let ending = slot.take().map(|answer| answer.ending);
+            // A failure of the function is the value's, and told by who asks for that.
+            let outcome = match ending {
+                Some(Ending::Answered(_)) | None => Ok(()),
+                Some(ending) => {
+                    let name = shared.name_of(to);
+                    let error = Error::ended(&ending, &name, shared.options.waiting);
+                    Err(match error.reason() {
+                        catalogue::RPC_TIMEOUT => Error::local(Status::of(
+                            catalogue::RPC_TIMEOUT,
+                            "RRef creation via rpc.remote() timed out, and it is possible that the RRef on the owner \
+                             node does not exist.",
+                        )),
+                        _ => error,
+                    })
+                }
+            };
+            then(outcome);
+        }));
+    }
+}
+
+impl<R: Value> Pending<R> {
+    /// Blocks this thread until the result is there. On a thread of the pool another one takes its place meanwhile.
+    ///
+    /// # Errors
+    /// What the function failed with, at its worker; `RPC_TIMEOUT`, `RPC_CANCELLED`, `PEER_LOST` and others, if the call
+    /// has no answer. In a shard's own thread, which would wait for itself, `WAIT_IN_SHARD`.
+    pub fn wait(mut self) -> Result<R, Error> {
+        if !self.slot.is_filled() {
+            super::context::may_wait()?;
+            Pool::blocking(|| self.slot.wait(None));
+        }
+        self.is_over = true;
+        let answer = self.slot.take();
+        self.unpack(answer)
+    }
+
+    /// Blocks this thread for at most `patience`; the call goes on if it is not over then.
+    ///
+    /// # Errors
+    /// Itself, if the time is over; else as [`Pending::wait`].
+    pub fn wait_for(mut self, patience: Duration) -> Result<Result<R, Error>, Self> {
+        if !self.slot.is_filled() {
+            if let Err(error) = super::context::may_wait() {
+                return Ok(Err(error));
+            }
+            if !Pool::blocking(|| self.slot.wait(Some(patience))) {
+                return Err(self);
+            }
+        }
+        self.is_over = true;
+        let answer = self.slot.take();
+        Ok(self.unpack(answer))
+    }
+
+    fn unpack(&self, answer: Option<Answer>) -> Result<R, Error> {
+        let shared = &self.shared;
+        let worker = || shared.name_of(self.to);
+        let Some(answer) = answer else {
+            return Err(Error::of(catalogue::RPC_CANCELLED, "its outcome was taken before"));
+        };
+        let Answer { at, ending, handles } = answer;
+        let payload = match ending {
+            Ending::Answered(Outcome::Value { payload, .. }) => payload,
+            Ending::Answered(Outcome::Fault(fault)) => {
+                return Err(Error::remote(fault, &worker(), at));
+            }
+            ending => return Err(Error::ended(&ending, &worker(), shared.options.waiting)),
+        };
+        let function = &*self.function;
+        if payload.types != types_of::<R>() {
+            let wanted = crate::value::name_of::<R>();
+            let message = format!("the result of '{function}' at '{}' is no {wanted}", worker());
+            return Err(Error::of(catalogue::RPC_ARGUMENTS, message));
+        }
+        let leg = Leg { is_reply: true, me: shared.me, peer: at, function };
+        let observers = &shared.options.observers;
+        let header = payload.header.as_deref();
+        observers.iter().for_each(|one| one.receiving(leg, header, &payload.tensors));
+        let mut from = Unpacker::new(payload.plain, payload.tensors, handles);
+        let value = R::take(&mut from).and_then(|value| from.end().map(|()| value));
+        observers.iter().for_each(|one| one.received(leg));
+        value.map_err(|error| {
+            let message = format!("the result of '{function}' at '{}' cannot be read: {error}", worker());
+            Error::of(catalogue::RPC_ARGUMENTS, message)
+        })
+    }
+}
+
+impl<R: Value> Future for Pending<R> {
+    type Output = Result<R, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if self.is_over {
+            return Poll::Ready(self.unpack(None));
+        }
+        match self.slot.poll(context.waker()) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(answer) => {
+                self.is_over = true;
+                Poll::Ready(self.unpack(Some(answer)))
+            }
+        }
+    }
+}
+
+impl<R> Drop for Pending<R> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.cancel();
+        }
+    }
+}
+
+/// Waits for all of them, and gives their results in order; the first failure cancels what is left.
+///
+/// # Errors
+/// The failure of the first, in their order, that failed.
+pub fn wait_all<R: Value>(calls: impl IntoIterator<Item = Pending<R>>) -> Result<Vec<R>, Error> {
+    let calls: Vec<Pending<R>> = calls.into_iter().collect();
+    // Any that fails ends the wait, also if one before it never ends: they are looked at as they end.
+    let done = Arc::new((Slot::<()>::default(), AtomicUsize::new(calls.len())));
+    if calls.is_empty() {
+        return Ok(Vec::new());
+    }
+    for call in &calls {
+        let (done, slot) = (Arc::clone(&done), Arc::clone(&call.slot));
+        call.on_done(move || {
+            let has_failed = slot.peek(|answer| {
+                !matches!(answer.ending, Ending::Answered(Outcome::Value { .. }))
+            });
+            if done.1.fetch_sub(1, Ordering::AcqRel) == 1 || has_failed {
+                done.0.fill(());
+            }
+        });
+    }
+    if !done.0.is_filled() {
+        super::context::may_wait()?;
+        Pool::blocking(|| done.0.wait(None));
+    }
+    let failed = calls.iter().position(|call| {
+        call.is_done()
+            && call.slot.peek(|answer| !matches!(answer.ending, Ending::Answered(Outcome::Value { .. })))
+    });
+    match failed {
+        Some(at) => {
+            let mut calls = calls;
+            calls.swap_remove(at).wait().map(|value| vec![value])
+        }
+        None => calls.into_iter().map(Pending::wait).collect(),
+    }
+}

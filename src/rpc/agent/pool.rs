@@ -1,0 +1,154 @@
+//! The pool: threads that carry functions out.
+//!
+//! A thread of it that waits for a call of its own does not count as long as it waits: another takes its place, up to a
+//! bound. So calls that call on, as deep as that bound, do not use all threads up (PyTorch issue 26362).
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// Threads beyond the pool's size that may be there while others of it wait.
+const EXTRA_THREADS: usize = 256;
+/// How long a thread beyond the pool's size stays without work.
+const LINGER: Duration = Duration::from_millis(500);
+
+/// Threads and what they have to do.
+pub(crate) struct Pool {
+    name: String,
+    size: usize,
+    state: Mutex<State>,
+    work: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    jobs: VecDeque<Job>,
+    threads: usize,
+    idle: usize,
+    waiting: usize,
+    is_closed: bool,
+}
+
+std::thread_local! {
+    /// The pool that this thread is of.
+    static OWN: RefCell<Weak<Pool>> = const { RefCell::new(Weak::new()) };
+}
+
+/// Figures of a pool.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct PoolFigures {
+    pub(crate) size: usize,
+    pub(crate) threads: usize,
+    pub(crate) idle: usize,
+    pub(crate) queued: usize,
+}
+
+impl Pool {
+    pub(crate) fn new(name: &str, size: usize) -> Arc<Self> {
+        Arc::new(Self {
+            name: name.to_owned(),
+            size: size.max(1),
+            state: Mutex::default(),
+            work: Condvar::new(),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does `job` on a thread of the pool. Dropped if the pool is closed.
+    pub(crate) fn push(self: &Arc<Self>, job: Job) {
+        let mut state = self.state();
+        if state.is_closed {
+            return;
+        }
+        state.jobs.push_back(job);
+        self.staff(state);
+    }
+
+    /// Wakes a thread, or starts one, if there is work for it.
+    fn staff(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
+        if state.idle >= state.jobs.len() {
+            drop(state);
+            self.work.notify_one();
+            return;
+        }
+        let most = self.size + state.waiting.min(EXTRA_THREADS);
+        if state.threads >= most {
+            drop(state);
+            self.work.notify_one();
+            return;
+        }
+        state.threads += 1;
+        drop(state);
+        let pool = Arc::clone(self);
+        let thread = std::thread::Builder::new().name(format!("rpc-{}", self.name));
+        if let Err(error) = thread.spawn(move || pool.run()) {
+            tracing::warn!(%error, "the system gives no thread for remote calls: the others do the work");
+            self.state().threads -= 1;
+        }
+        self.work.notify_one();
+    }
+
+    fn run(self: Arc<Self>) {
+        OWN.with(|own| *own.borrow_mut() = Arc::downgrade(&self));
+        let mut state = self.state();
+        loop {
+            if let Some(job) = state.jobs.pop_front() {
+                drop(state);
+                // Jobs catch the panics of functions themselves.
+                job();
+                state = self.state();
+                continue;
+            }
+            if state.is_closed || state.threads - state.waiting.min(state.threads) > self.size {
+                break;
+            }
+            state.idle += 1;
+            let waited = self.work.wait_timeout(state, LINGER);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            state.idle -= 1;
+        }
+        state.threads -= 1;
+    }
+
+    /// Does `wait`, which blocks; if this thread is of a pool, another takes its place meanwhile.
+    pub(crate) fn blocking<R>(wait: impl FnOnce() -> R) -> R {
+        let Some(pool) = OWN.with(|own| own.borrow().upgrade()) else {
+            return wait();
+        };
+        let mut state = pool.state();
+        state.waiting += 1;
+        match state.jobs.is_empty() {
+            true => drop(state),
+            false => pool.staff(state),
+        }
+        let result = wait();
+        pool.state().waiting -= 1;
+        result
+    }
+
+    pub(crate) fn figures(&self) -> PoolFigures {
+        let state = self.state();
+        PoolFigures {
+            size: self.size,
+            threads: state.threads,
+            idle: state.idle,
+            queued: state.jobs.len(),
+        }
+    }
+
+    /// Nothing more is done: what has begun ends, what has not is dropped.
+    pub(crate) fn close(&self) {
+        let mut state = self.state();
+        state.is_closed = true;
+        let jobs = std::mem::take(&mut state.jobs);
+        drop(state);
+        drop(jobs);
+        self.work.notify_all();
+    }
+}

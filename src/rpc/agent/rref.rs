@@ -1,0 +1,292 @@
+//! Remote references, as programs hold them.
+
+use std::any::Any;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::{Arc, OnceLock, PoisonError, Weak};
+use std::time::Duration;
+
+use rendez::ground::catalogue;
+
+use super::shared::{Command, Shared};
+use super::{Agent, Pending};
+use crate::error::Error;
+use crate::functions::{Stays, Travels};
+use crate::id::{ForkId, RRefId, WorkerId};
+use crate::message::Target;
+use crate::value::{Args, Packer, Value};
+
+/// A share of a reference that this program holds; the last clone dropped ends it.
+#[derive(Clone)]
+pub struct Handle(pub(crate) Arc<Held>);
+
+/// What the clones of a handle share.
+pub(crate) struct Held {
+    pub(crate) shared: Weak<Shared>,
+    pub(crate) rref: RRefId,
+    pub(crate) owner: WorkerId,
+    /// `None` at the owner.
+    pub(crate) fork: Option<ForkId>,
+    /// Why the value cannot be made, if that is known.
+    pub(crate) failed: OnceLock<Error>,
+    /// Whether the owner has confirmed that it knows this share.
+    pub(crate) is_confirmed: OnceLock<()>,
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.fork {
+            Some(fork) => write!(f, "UserRRef(RRefId={}, ForkId={fork})", self.0.rref),
+            None => write!(f, "OwnerRRef({})", self.0.rref),
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.push(match self.fork {
+                Some(fork) => Command::DropUser(fork),
+                None => Command::DropOwned(self.rref),
+            });
+        }
+    }
+}
+
+/// A reference to a value of type `T` that lives at its *owner*: this worker or another.
+///
+/// It can be an argument and a result of calls. The owner keeps the value as long as anybody has a reference. Cheap to
+/// clone.
+pub struct RRef<T> {
+    handle: Handle,
+    value: PhantomData<fn() -> T>,
+}
+
+impl<T> Clone for RRef<T> {
+    fn clone(&self) -> Self {
+        Self { handle: self.handle.clone(), value: PhantomData }
+    }
+}
+
+/// `OwnerRRef(…)` at the owner, `UserRRef(RRefId=…, ForkId=…)` elsewhere.
+impl<T> fmt::Debug for RRef<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.handle, f)
+    }
+}
+
+impl<T: Any + Send + Sync> RRef<T> {
+    pub(crate) const fn of(handle: Handle) -> Self {
+        Self { handle, value: PhantomData }
+    }
+
+    pub(crate) const fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// A reference to a value of this worker, of any type. It cannot travel itself; see [`RRef::new`].
+    #[must_use]
+    pub fn to_object(agent: &Agent, value: T) -> Self {
+        Self::of(agent.shared().keep(Arc::new(Stays(Arc::new(value)))))
+    }
+
+    /// The worker where the value lives.
+    #[must_use]
+    pub fn owner(&self) -> WorkerId {
+        self.handle.0.owner
+    }
+
+    /// The name of the worker where the value lives.
+    ///
+    /// # Errors
+    /// The agent is shut down.
+    pub fn owner_name(&self) -> Result<String, Error> {
+        let shared = self.shared()?;
+        Ok(shared.name_of(self.handle.0.owner))
+    }
+
+    /// True if the value lives at this worker.
+    #[must_use]
+    pub fn is_owner(&self) -> bool {
+        self.handle.0.fork.is_none()
+    }
+
+    /// True if the owner has confirmed that it knows this reference.
+    #[must_use]
+    pub fn confirmed_by_owner(&self) -> bool {
+        self.is_owner() || self.handle.0.is_confirmed.get().is_some()
+    }
+
+    /// The identity of the reference, the same at all workers.
+    #[must_use]
+    pub fn id(&self) -> RRefId {
+        self.handle.0.rref
+    }
+
+    fn shared(&self) -> Result<Arc<Shared>, Error> {
+        let shared = self.handle.0.shared.upgrade();
+        shared.ok_or_else(|| Error::local(crate::error::shut_down()))
+    }
+
+    /// The value, at its owner. Waits until it is there.
+    ///
+    /// # Errors
+    /// This worker is not the owner; the function that was to make it failed; it is of another type.
+    pub fn local_value(&self) -> Result<Arc<T>, Error> {
+        let shared = self.shared()?;
+        let Held { rref, owner, .. } = *self.handle.0;
+        if owner != shared.me {
+            let message = format!(
+                "Cannot call localValue() on a non-owner reference. Call it on '{}', and not on '{}'.",
+                shared.name_of(owner),
+                shared.name_of(shared.me)
+            );
+            return Err(Error::of(catalogue::RPC_REFERENCE, message));
+        }
+        let find = || {
+            let values = shared.values.lock().unwrap_or_else(PoisonError::into_inner);
+            values.get(&rref).cloned()
+        };
+        let value = match find() {
+            Some(value) => value,
+            None => {
+                // Asked for as others ask for it, it is told when it is there; what it is does not matter.
+                let payload = shared.pack::<()>(owner, "", &())?;
+                let fetch: Pending<()> =
+                    shared.start(owner, Target::Fetch(rref), payload, shared.options.timeout);
+                let told = fetch.wait();
+                match find() {
+                    Some(value) => value,
+                    None => return Err(told.err().unwrap_or_else(|| gone(rref))),
+                }
+            }
+        };
+        let value = value.map_err(|fault| Error::remote(fault, &shared.name, owner))?;
+        value.any().downcast::<T>().map_err(|_| {
+            let name = std::any::type_name::<T>();
+            Error::of(catalogue::RPC_REFERENCE, format!("the value of {rref} is no {name}"))
+        })
+    }
+
+    /// Calls a function at the owner, with this reference as its first argument, and waits for the result. No round trip
+    /// is made but the call's.
+    ///
+    /// # Errors
+    /// As [`Agent::rpc_sync`].
+    pub fn rpc_sync<R: Value>(&self, function: &str, args: impl Args) -> Result<R, Error> {
+        self.rpc_async(function, args)?.wait()
+    }
+
+    /// The same, and does not wait.
+    ///
+    /// # Errors
+    /// As [`Agent::rpc_async`].
+    pub fn rpc_async<R: Value>(&self, function: &str, args: impl Args) -> Result<Pending<R>, Error> {
+        let shared = self.shared()?;
+        self.usable()?;
+        let target = Target::Function(function.into());
+        let owner = self.handle.0.owner;
+        let payload = shared.pack(owner, function, &First(self, args))?;
+        Ok(shared.start(owner, target, payload, shared.options.timeout))
+    }
+
+    /// Calls a function at the owner, with this reference as its first argument, and leaves the result there.
+    ///
+    /// # Errors
+    /// As [`Agent::remote`].
+    pub fn remote<R>(&self, function: &str, args: impl Args) -> Result<RRef<R>, Error>
+    where
+        R: Any + Send + Sync,
+    {
+        let shared = self.shared()?;
+        self.usable()?;
+        let owner = self.handle.0.owner;
+        let payload = shared.pack(owner, function, &First(self, args))?;
+        Ok(RRef::of(shared.create(owner, function, payload, shared.options.timeout)))
+    }
+
+    fn usable(&self) -> Result<(), Error> {
+        self.handle.0.failed.get().map_or(Ok(()), |error| Err(error.clone()))
+    }
+}
+
+impl<T: Value + Sync> RRef<T> {
+    /// A reference to a value of this worker.
+    #[must_use]
+    pub fn new(agent: &Agent, value: T) -> Self {
+        Self::of(agent.shared().keep(Arc::new(Travels(Arc::new(value)))))
+    }
+
+    /// Waits for a copy of the value.
+    ///
+    /// # Errors
+    /// The function that was to make it failed; the owner is gone; the time of [`Options::timeout`] is over.
+    ///
+    /// [`Options::timeout`]: crate::Options::timeout
+    pub fn to_here(&self) -> Result<T, Error> {
+        self.to_here_async()?.wait()
+    }
+
+    /// The same, for at most `timeout`; zero waits for ever.
+    ///
+    /// # Errors
+    /// As [`RRef::to_here`].
+    pub fn to_here_within(&self, timeout: Duration) -> Result<T, Error> {
+        self.fetch(timeout)?.wait()
+    }
+
+    /// Asks for a copy of the value, and does not wait.
+    ///
+    /// # Errors
+    /// As [`RRef::to_here`], as far as it is known at once.
+    pub fn to_here_async(&self) -> Result<Pending<T>, Error> {
+        let timeout = self.shared()?.options.timeout;
+        self.fetch(timeout)
+    }
+
+    fn fetch(&self, timeout: Duration) -> Result<Pending<T>, Error> {
+        let shared = self.shared()?;
+        self.usable()?;
+        let Held { rref, owner, .. } = *self.handle.0;
+        let mut payload = shared.pack::<()>(owner, "", &())?;
+        // The share stays until the answer is there.
+        payload.keeps.push(self.handle.clone());
+        Ok(shared.start(owner, Target::Fetch(rref), payload, timeout))
+    }
+}
+
+/// A reference, and what follows it.
+struct First<'a, T, A>(&'a RRef<T>, A);
+
+/// Arguments by reference: what is needed to pack them.
+pub(crate) trait Pack {
+    fn names(&self, to: &mut String);
+    fn put(&self, to: &mut Packer) -> Result<(), crate::value::ValueError>;
+}
+
+impl<A: Args> Pack for A {
+    fn names(&self, to: &mut String) {
+        A::names(to);
+    }
+
+    fn put(&self, to: &mut Packer) -> Result<(), crate::value::ValueError> {
+        Args::put(self, to)
+    }
+}
+
+impl<T: Any + Send + Sync, A: Args> Pack for First<'_, T, A> {
+    fn names(&self, to: &mut String) {
+        <RRef<T> as Value>::name(to);
+        to.push(',');
+        A::names(to);
+    }
+
+    fn put(&self, to: &mut Packer) -> Result<(), crate::value::ValueError> {
+        self.0.put(to)?;
+        self.1.put(to)
+    }
+}
+
+pub(crate) fn gone(rref: RRefId) -> Error {
+    Error::of(catalogue::RPC_REFERENCE, format!("there is no value of {rref} here"))
+}

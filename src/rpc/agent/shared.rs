@@ -1,0 +1,289 @@
+//! What the handles of an agent, its desk and its pool share.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::time::Duration;
+
+use crossbeam::queue::SegQueue;
+use rendez::engine::Engine;
+use rendez::ground::{Nanos, TaskName, catalogue};
+use rendez::shard::TaskWaker;
+
+use super::pool::Pool;
+use super::rref::{Handle, Held, Pack};
+use super::slot::Slot;
+use super::{Options, Pending};
+use crate::error::Error;
+use crate::functions::{Ended, Functions, Kept};
+use crate::id::{CallId, ForkId, GlobalId, RRefId, WorkerId};
+use crate::message::{Fault, Reference, Target};
+use crate::node::Ending;
+use crate::observer::Leg;
+use crate::payload::{Payload, digest};
+use crate::value::Packer;
+
+/// How a call ended, with the references in its answer.
+pub(crate) struct Answer {
+    pub(crate) at: WorkerId,
+    pub(crate) ending: Ending<Payload>,
+    pub(crate) handles: Vec<Handle>,
+}
+
+/// By which the desk knows a call of ours.
+#[derive(Clone)]
+pub(crate) struct Token {
+    pub(crate) slot: Arc<Slot<Answer>>,
+    /// Kept until the call has ended.
+    pub(crate) keeps: Arc<Vec<Handle>>,
+}
+
+impl PartialEq for Token {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.slot, &other.slot)
+    }
+}
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Token")
+    }
+}
+
+/// A call that is packed.
+pub(crate) struct Packed {
+    pub(crate) payload: Payload,
+    pub(crate) references: Vec<Reference>,
+    /// Handles of them, that hold them until the desk has counted them.
+    pub(crate) carried: Vec<Handle>,
+    /// Handles that stay until the call has ended.
+    pub(crate) keeps: Vec<Handle>,
+}
+
+/// The end of a function, on its way to the desk.
+pub(crate) struct Done {
+    pub(crate) from: WorkerId,
+    pub(crate) id: CallId,
+    pub(crate) rref: Option<RRefId>,
+    pub(crate) result: Result<Ended, Fault>,
+    pub(crate) header: Option<Vec<u8>>,
+}
+
+/// What threads ask of the desk.
+pub(crate) enum Command {
+    Call {
+        to: WorkerId,
+        target: Target,
+        deadline: Nanos,
+        packed: Packed,
+        slot: Arc<Slot<Answer>>,
+    },
+    Cancel(WorkerId, Arc<Slot<Answer>>),
+    Done(Done),
+    CreateOwned { rref: RRefId, is_made: bool },
+    DropUser(ForkId),
+    DropOwned(RRefId),
+    Leave(Option<Duration>),
+    LeaveNow,
+    Ask(Box<dyn FnOnce(&super::desk::View<'_>) + Send>),
+}
+
+/// A worker of the group.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WorkerInfo {
+    /// Its number.
+    pub id: WorkerId,
+    /// Its name.
+    pub name: String,
+    /// Its task, as the engine names it.
+    pub task: TaskName,
+}
+
+/// Values that are kept for others, or why they could not be made.
+type Values = HashMap<RRefId, Result<Arc<dyn Kept>, Fault>>;
+
+/// See the module.
+pub(crate) struct Shared {
+    pub(crate) engine: Engine,
+    pub(crate) me: WorkerId,
+    pub(crate) name: String,
+    pub(crate) options: Options,
+    pub(crate) functions: Functions,
+    pub(crate) workers: RwLock<BTreeMap<WorkerId, WorkerInfo>>,
+    pub(crate) values: Mutex<Values>,
+    pub(crate) queue: SegQueue<Command>,
+    pub(crate) waker: OnceLock<TaskWaker>,
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) locals: AtomicU64,
+    pub(crate) is_closed: AtomicBool,
+    pub(crate) async_calls: AtomicUsize,
+    pub(crate) joined: Slot<Result<(), Error>>,
+    pub(crate) left: Slot<Result<(), Vec<String>>>,
+}
+
+impl Shared {
+    /// Asks the desk for something.
+    pub(crate) fn push(&self, command: Command) {
+        self.queue.push(command);
+        if let Some(waker) = self.waker.get() {
+            waker.wake();
+        }
+    }
+
+    /// An identity that nothing else has.
+    pub(crate) fn fresh(&self) -> GlobalId {
+        GlobalId {
+            on: self.me,
+            local: self.locals.fetch_add(1, Ordering::Relaxed) & (GlobalId::LOCAL_END - 1),
+        }
+    }
+
+    pub(crate) fn name_of(&self, worker: WorkerId) -> String {
+        let workers = self.workers.read().unwrap_or_else(PoisonError::into_inner);
+        workers.get(&worker).map_or_else(|| worker.to_string(), |info| info.name.clone())
+    }
+
+    pub(crate) fn find(&self, name: &str) -> Result<WorkerId, Error> {
+        let workers = self.workers.read().unwrap_or_else(PoisonError::into_inner);
+        let found = workers.values().find(|info| info.name == name).map(|info| info.id);
+        found.ok_or_else(|| {
+            let known: Vec<&str> = workers.values().map(|info| &*info.name).take(32).collect();
+            let message = format!("there is no worker '{name}'; there are: {}", known.join(", "));
+            Error::of(catalogue::RPC_WORKER, message)
+        })
+    }
+
+    pub(crate) fn deadline(&self, timeout: Duration) -> Nanos {
+        match timeout.is_zero() {
+            true => Nanos::NEVER,
+            false => self.engine.clock().deadline(timeout),
+        }
+    }
+
+    /// Packs the arguments of a call.
+    pub(crate) fn pack<A: Pack>(&self, to: WorkerId, function: &str, args: &A) -> Result<Packed, Error> {
+        let leg = Leg { is_reply: false, me: self.me, peer: to, function };
+        self.options.observers.iter().for_each(|observer| observer.sending(leg));
+        let mut packer = Packer::default();
+        args.put(&mut packer).map_err(|error| {
+            Error::of(catalogue::RPC_ARGUMENTS, format!("the arguments of '{function}' cannot travel: {error}"))
+        })?;
+        let mut names = String::new();
+        args.names(&mut names);
+        let header = self.header(leg, &packer);
+        Ok(self.packed(digest(&names), header, packer))
+    }
+
+    /// What observers want to ride along.
+    pub(crate) fn header(&self, leg: Leg<'_>, packer: &Packer) -> Option<Vec<u8>> {
+        let mut header = None;
+        for observer in &self.options.observers {
+            header = observer.sent(leg, &packer.tensors).or(header);
+        }
+        header
+    }
+
+    pub(crate) fn packed(&self, types: u32, header: Option<Vec<u8>>, packer: Packer) -> Packed {
+        let references = packer.handles.iter().map(|handle| Reference {
+            rref: handle.0.rref,
+            owner: handle.0.owner,
+            fork: self.fresh(),
+            parent: handle.0.fork.unwrap_or(handle.0.rref),
+        });
+        Packed {
+            references: references.collect(),
+            payload: Payload {
+                types,
+                header,
+                plain: packer.plain,
+                tensors: packer.tensors,
+                awaited: Vec::new(),
+            },
+            carried: packer.handles,
+            keeps: Vec::new(),
+        }
+    }
+
+    /// Starts a call.
+    pub(crate) fn start<R>(
+        self: &Arc<Self>,
+        to: WorkerId,
+        target: Target,
+        packed: Packed,
+        timeout: Duration,
+    ) -> Pending<R> {
+        let slot = Arc::new(Slot::default());
+        let function = match &target {
+            Target::Function(function) | Target::Remote { function, .. } => function.clone(),
+            Target::Fetch(_) => String::new(),
+        };
+        let deadline = self.deadline(timeout);
+        if self.is_closed.load(Ordering::Acquire) {
+            slot.fill(Answer { at: to, ending: Ending::Shutdown, handles: Vec::new() });
+        } else {
+            let command = Command::Call { to, target, deadline, packed, slot: Arc::clone(&slot) };
+            self.push(command);
+        }
+        Pending::new(Arc::clone(self), to, function, slot)
+    }
+
+    /// Asks for a value to be made at `owner`, and left there.
+    pub(crate) fn create(
+        self: &Arc<Self>,
+        owner: WorkerId,
+        function: &str,
+        packed: Packed,
+        timeout: Duration,
+    ) -> Handle {
+        let (rref, fork) = (self.fresh(), self.fresh());
+        let is_own = owner == self.me;
+        let handle = self.handle(rref, owner, (!is_own).then_some(fork));
+        if is_own {
+            self.push(Command::CreateOwned { rref, is_made: false });
+        }
+        let target = Target::Remote { function: function.into(), rref, fork };
+        let pending: Pending<()> = self.start(owner, target, packed, timeout);
+        let held = Arc::downgrade(&handle.0);
+        pending.watch(move |outcome| {
+            if let Some(held) = held.upgrade() {
+                match outcome {
+                    Ok(()) => drop(held.is_confirmed.set(())),
+                    Err(error) => drop(held.failed.set(error)),
+                }
+            }
+        });
+        handle
+    }
+
+    /// Keeps a value of this worker's own.
+    pub(crate) fn keep(self: &Arc<Self>, value: Arc<dyn Kept>) -> Handle {
+        let rref = self.fresh();
+        let mut values = self.values.lock().unwrap_or_else(PoisonError::into_inner);
+        values.insert(rref, Ok(value));
+        drop(values);
+        self.push(Command::CreateOwned { rref, is_made: true });
+        self.handle(rref, self.me, None)
+    }
+
+    pub(crate) fn handle(self: &Arc<Self>, rref: RRefId, owner: WorkerId, fork: Option<ForkId>) -> Handle {
+        Handle(Arc::new(Held {
+            shared: Arc::downgrade(self),
+            rref,
+            owner,
+            fork,
+            failed: OnceLock::new(),
+            is_confirmed: OnceLock::new(),
+        }))
+    }
+
+    /// Handles of references that have come: all of them are confirmed.
+    pub(crate) fn handles(self: &Arc<Self>, references: &[Reference]) -> Vec<Handle> {
+        let handle = |reference: &Reference| {
+            let fork = (reference.owner != self.me).then_some(reference.fork);
+            let handle = self.handle(reference.rref, reference.owner, fork);
+            let _ = handle.0.is_confirmed.set(());
+            handle
+        };
+        references.iter().map(handle).collect()
+    }
+}

@@ -1,0 +1,73 @@
+//! Agents on real engines, in one process.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rendez::engine::{Config, Engine};
+use rendez::ground::{DType, Shape, catalogue};
+use rendez::memory::Tensor;
+
+use super::*;
+use crate::{Context, Functions};
+
+mod calls;
+mod references;
+mod shutdown;
+
+/// Longer than anything takes that does not hang.
+const LONG: Duration = Duration::from_secs(60);
+
+fn engine(task: &str) -> Engine {
+    let mut config = Config::new(task);
+    (config.shards, config.share_cores, config.arena.segment_bytes) = (1, true, 4 << 20);
+    config.poll = rendez::drive::PollPolicy::Park;
+    Engine::start(config).expect("an engine")
+}
+
+fn engines(count: usize, test: &str) -> Vec<Engine> {
+    (0..count).map(|at| engine(&format!("/job:{test}_{}/task:{at}", std::process::id()))).collect()
+}
+
+/// A group of agents `w0`, `w1`, … with the same functions.
+fn group(count: usize, test: &str, functions: &Functions) -> Vec<Agent> {
+    group_with(count, test, |options| options.functions(functions.clone()))
+}
+
+fn group_with(count: usize, test: &str, set: impl Fn(Options) -> Options + Sync) -> Vec<Agent> {
+    start(&engines(count, test), set).into_iter().map(|agent| agent.expect("an agent")).collect()
+}
+
+fn start(
+    engines: &[Engine],
+    set: impl Fn(Options) -> Options + Sync,
+) -> Vec<Result<Agent, Error>> {
+    let workers: Vec<Worker> = engines
+        .iter()
+        .enumerate()
+        .map(|(at, engine)| {
+            let worker = Worker::new(format!("w{at}"), engine.task().to_string());
+            worker.at(engine.address().expect("it listens").clone())
+        })
+        .collect();
+    std::thread::scope(|scope| {
+        let (workers, set) = (&workers, &set);
+        let threads: Vec<_> = engines
+            .iter()
+            .enumerate()
+            .map(|(at, engine)| {
+                scope.spawn(move || {
+                    let options = set(Options::of_workers(workers.clone()));
+                    Agent::init(engine, &format!("w{at}"), options)
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+    })
+}
+
+/// Shuts all of them down together.
+fn shut_down(agents: Vec<Agent>) -> Vec<Result<(), Error>> {
+    let leave = |agent: Agent| std::thread::spawn(move || agent.shutdown(LONG));
+    let threads: Vec<_> = agents.into_iter().map(leave).collect();
+    threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+}

@@ -1,0 +1,3 @@
+//! References between agents.
+
+use super::*;

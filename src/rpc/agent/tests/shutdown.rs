@@ -1,0 +1,3 @@
+//! Leaving.
+
+use super::*;

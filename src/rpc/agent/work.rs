@@ -1,0 +1,177 @@
+//! Work: how a function is carried out, wherever that is, so that a panic in it is an error at its caller alone.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
+
+use super::context::Context;
+use super::shared::{Command, Done};
+use crate::functions::{Body, Ended, Stage, Wish};
+use crate::id::{CallId, RRefId};
+use crate::message::{Fault, FaultKind};
+use crate::payload::Payload;
+use crate::value::Unpacker;
+
+/// A call that is to be carried out.
+pub(crate) struct Work {
+    pub(crate) context: Context,
+    pub(crate) id: CallId,
+    /// Where its result is kept; else it travels.
+    pub(crate) rref: Option<RRefId>,
+    pub(crate) body: Body,
+    pub(crate) payload: Payload,
+    pub(crate) handles: Vec<super::rref::Handle>,
+}
+
+type Run = Result<Ended, Fault>;
+
+impl Work {
+    const fn wish(&self) -> Wish {
+        match self.rref {
+            Some(_) => Wish::Keep,
+            None => Wish::Travel,
+        }
+    }
+
+    fn done(&self, result: Run, header: Option<Vec<u8>>) -> Done {
+        Done { from: self.context.caller, id: self.id, rref: self.rref, result, header }
+    }
+
+    /// Carries it out in this thread, in which it may not wait.
+    pub(crate) fn run_in_shard(mut self) -> Done {
+        let (result, header) = super::context::in_shard(|| self.run_now());
+        self.done(result, header)
+    }
+
+    /// Carries it out in a thread of the pool, and tells the desk. A function that returns a future begins here.
+    pub(crate) fn run_in_pool(mut self) {
+        if !self.context.gate.begin() {
+            let fault = Fault::new(FaultKind::Cancelled, "its caller gave it up before it began");
+            let done = self.done(Err(fault), None);
+            return self.context.shared.push(Command::Done(done));
+        }
+        if let Body::Async(_) = self.body {
+            return self.begin();
+        }
+        let (result, header) = self.run_now();
+        let done = self.done(result, header);
+        self.context.shared.push(Command::Done(done));
+    }
+
+    fn run_now(&mut self) -> (Run, Option<Vec<u8>>) {
+        let (Body::Pool(run) | Body::Shard(run)) = self.body.clone() else {
+            return (Err(Fault::new(FaultKind::Function, "it returns a future")), None);
+        };
+        let (unpacker, wish, context) = (self.unpacker(), self.wish(), &self.context);
+        context.within(|| {
+            let run = || run(unpacker, wish, &|stage| look(context, stage));
+            settle(context, catch_unwind(AssertUnwindSafe(run)))
+        })
+    }
+
+    fn unpacker(&mut self) -> Unpacker {
+        let payload = &mut self.payload;
+        let context = &self.context;
+        let (leg, header) = (context.leg(false), context.header.as_deref());
+        let observers = &context.shared.options.observers;
+        observers.iter().for_each(|one| one.receiving(leg, header, &payload.tensors));
+        Unpacker::new(
+            std::mem::take(&mut payload.plain),
+            std::mem::take(&mut payload.tensors),
+            std::mem::take(&mut self.handles),
+        )
+    }
+
+    /// Begins a function that returns a future.
+    fn begin(mut self) {
+        let Body::Async(begin) = self.body.clone() else {
+            return;
+        };
+        let (unpacker, wish) = (self.unpacker(), self.wish());
+        let context = self.context.clone();
+        let begun = context.within(|| {
+            let hook_context = context.clone();
+            let hook: crate::functions::Hook = Arc::new(move |stage| look(&hook_context, stage));
+            let begin = || begin(unpacker, wish, hook);
+            catch_unwind(AssertUnwindSafe(begin))
+        });
+        let mut later = match begun {
+            Ok(Ok(later)) => later,
+            Ok(Err(fault)) => {
+                let done = self.done(Err(fault), None);
+                return context.shared.push(Command::Done(done));
+            }
+            Err(panic) => {
+                let done = self.done(Err(panicked(&*panic)), None);
+                return context.shared.push(Command::Done(done));
+            }
+        };
+        context.shared.async_calls.fetch_add(1, Ordering::Relaxed);
+        let future = std::future::poll_fn(move |to_wake| {
+            let context = &self.context;
+            context.gate.watch(to_wake.waker());
+            if context.gate.is_stopped() {
+                let fault = Fault::new(FaultKind::Cancelled, "its caller gave it up");
+                context.shared.push(Command::Done(self.done(Err(fault), None)));
+                return Poll::Ready(());
+            }
+            let polled = context.within(|| {
+                let poll = || Pin::as_mut(&mut later).poll(to_wake);
+                match catch_unwind(AssertUnwindSafe(poll)) {
+                    Ok(Poll::Pending) => None,
+                    Ok(Poll::Ready(run)) => Some(settle(context, Ok(run))),
+                    Err(panic) => Some(settle(context, Err(panic))),
+                }
+            });
+            match polled {
+                None => Poll::Pending,
+                Some((result, header)) => {
+                    context.shared.push(Command::Done(self.done(result, header)));
+                    Poll::Ready(())
+                }
+            }
+        });
+        let shared = Arc::clone(&context.shared);
+        let counted = async move {
+            future.await;
+            shared.async_calls.fetch_sub(1, Ordering::Relaxed);
+        };
+        let pool = Arc::clone(&context.shared.pool);
+        let schedule = move |runnable: async_task::Runnable| pool.push(Box::new(move || drop(runnable.run())));
+        let (runnable, task) = async_task::spawn(counted, schedule);
+        task.detach();
+        runnable.run();
+    }
+}
+
+/// What observers are told of between arguments and result.
+fn look(context: &Context, stage: Stage) {
+    let observers = &context.shared.options.observers;
+    match stage {
+        Stage::Read => observers.iter().for_each(|one| one.received(context.leg(false))),
+        Stage::Writes => observers.iter().for_each(|one| one.sending(context.leg(true))),
+    }
+}
+
+/// What a run came to, and what observers add to it.
+fn settle(context: &Context, run: std::thread::Result<Run>) -> (Run, Option<Vec<u8>>) {
+    let run = run.unwrap_or_else(|panic| Err(panicked(&*panic)));
+    let header = match &run {
+        Ok(Ended::Packed(_, packer)) => context.shared.header(context.leg(true), packer),
+        _ => None,
+    };
+    (run, header)
+}
+
+/// What a panic says.
+pub(crate) fn panicked(panic: &(dyn Any + Send)) -> Fault {
+    let text = panic
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned())
+        .or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "something that is no text".into());
+    Fault::new(FaultKind::Panic, format!("the function panicked: {text}"))
+}

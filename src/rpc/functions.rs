@@ -1,0 +1,345 @@
+//! Functions that other workers may call, by name.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use crate::error::Error;
+use crate::message::{Fault, FaultKind};
+use crate::payload::digest;
+use crate::value::{Args, Function, Packer, Unpacker, Value, ValueError};
+
+/// What a function's result is: a value, or an error.
+pub trait Outcome {
+    /// The value.
+    type Value;
+    /// The value, or how the failure is told to the caller.
+    ///
+    /// # Errors
+    /// The failure.
+    fn outcome(self) -> Result<Self::Value, Fault>;
+}
+
+impl<T: Value> Outcome for T {
+    type Value = T;
+
+    fn outcome(self) -> Result<T, Fault> {
+        Ok(self)
+    }
+}
+
+impl<T: Value, E: Into<Box<dyn std::error::Error + Send + Sync>>> Outcome for Result<T, E> {
+    type Value = T;
+
+    fn outcome(self) -> Result<T, Fault> {
+        self.map_err(|error| fault_of(error.into().as_ref()))
+    }
+}
+
+pub(crate) fn fault_of(error: &(dyn std::error::Error + 'static)) -> Fault {
+    let mut fault = Fault::new(FaultKind::Error, error.to_string());
+    if let Some(error) = error.downcast_ref::<Error>() {
+        fault.causes = error.causes().to_vec();
+        fault.backtrace = error.backtrace().unwrap_or_default().to_owned();
+    }
+    let mut cause = error.source();
+    while let Some(error) = cause
+        && fault.causes.len() < crate::codec::CAUSES_MAX
+    {
+        fault.causes.push(error.to_string());
+        cause = error.source();
+    }
+    if fault.backtrace.is_empty() {
+        let trace = std::backtrace::Backtrace::capture();
+        if trace.status() == std::backtrace::BacktraceStatus::Captured {
+            fault.backtrace = trace.to_string();
+        }
+    }
+    fault
+}
+
+/// A value that a worker keeps for others, under a reference.
+pub(crate) trait Kept: Any + Send + Sync {
+    /// Writes it as a result, if it can travel.
+    fn put(&self, to: &mut Packer) -> Result<u32, ValueError>;
+    /// As what it is.
+    fn any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
+}
+
+/// One that can travel.
+pub(crate) struct Travels<T>(pub(crate) Arc<T>);
+/// One that stays.
+pub(crate) struct Stays<T>(pub(crate) Arc<T>);
+
+impl<T: Value + Sync> Kept for Travels<T> {
+    fn put(&self, to: &mut Packer) -> Result<u32, ValueError> {
+        self.0.put(to)?;
+        Ok(types_of::<T>())
+    }
+
+    fn any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
+        Arc::clone(&self.0) as Arc<dyn Any + Send + Sync>
+    }
+}
+
+impl<T: Any + Send + Sync> Kept for Stays<T> {
+    fn put(&self, _: &mut Packer) -> Result<u32, ValueError> {
+        let name = std::any::type_name::<T>();
+        Err(ValueError::new(format!("a {name} cannot travel: call functions with the reference to it instead")))
+    }
+
+    fn any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
+        Arc::clone(&self.0) as Arc<dyn Any + Send + Sync>
+    }
+}
+
+/// The digest of a result's type.
+pub(crate) fn types_of<T: Value>() -> u32 {
+    digest(&crate::value::name_of::<T>())
+}
+
+/// What becomes of a result.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Wish {
+    /// It travels to the caller.
+    Travel,
+    /// It stays here under a reference.
+    Keep,
+}
+
+/// The end of a function.
+pub(crate) enum Ended {
+    /// Its result, packed, with the digest of its type.
+    Packed(u32, Packer),
+    /// Its result, kept.
+    Kept(Arc<dyn Kept>),
+}
+
+type Work = Result<Ended, Fault>;
+type Later = Pin<Box<dyn Future<Output = Work> + Send>>;
+type Run = dyn Fn(Unpacker, Wish, &dyn Fn(Stage)) -> Work + Send + Sync;
+type Begin = dyn Fn(Unpacker, Wish, Hook) -> Result<Later, Fault> + Send + Sync;
+
+/// Who is told how far a call is.
+pub(crate) type Hook = Arc<dyn Fn(Stage) + Send + Sync>;
+
+/// How far a call is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stage {
+    /// Its arguments are read.
+    Read,
+    /// Its result is about to be written.
+    Writes,
+}
+
+/// Where and how a function is carried out.
+#[derive(Clone)]
+pub(crate) enum Body {
+    /// On a thread of the pool.
+    Pool(Arc<Run>),
+    /// In the shard's own thread.
+    Shard(Arc<Run>),
+    /// As a future.
+    Async(Arc<Begin>),
+}
+
+/// A function that can be called.
+#[derive(Clone)]
+pub(crate) struct Entry {
+    pub(crate) body: Body,
+    /// The digest of its arguments' types.
+    pub(crate) types: u32,
+    pub(crate) signature: Arc<str>,
+}
+
+/// The functions of a worker, by name.
+///
+/// ```
+/// use rendez_rpc::Functions;
+///
+/// fn shout(text: String, times: u32) -> String {
+///     text.to_uppercase().repeat(times as usize)
+/// }
+///
+/// fn ratio(a: f64, b: f64) -> Result<f64, String> {
+///     if b == 0.0 { Err("division by zero".into()) } else { Ok(a / b) }
+/// }
+///
+/// let functions = Functions::new()
+///     .add("shout", shout)
+///     .add("ratio", ratio)
+///     .add_in_shard("add", |a: u32, b: u32| a.wrapping_add(b));
+/// assert_eq!(functions.signature("ratio"), Some("ratio(f64,f64,) -> f64"));
+/// ```
+#[derive(Clone, Default)]
+pub struct Functions {
+    entries: HashMap<Box<str>, Entry>,
+}
+
+impl Functions {
+    /// None.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A function that is carried out by a thread of the pool, and may take its time. It may wait for calls of its own:
+    /// meanwhile another thread takes its place.
+    #[must_use]
+    pub fn add<A, F>(self, name: &str, function: F) -> Self
+    where
+        A: Args,
+        F: Function<A>,
+        F::Output: Outcome<Value: Value + Sync>,
+    {
+        let body = Body::Pool(run::<A, F>(function));
+        self.with::<A, <F::Output as Outcome>::Value>(name, body)
+    }
+
+    /// A function that is carried out inside the shard, between two polls: the shortest way. It must return soon, and
+    /// cannot wait for calls of its own.
+    #[must_use]
+    pub fn add_in_shard<A, F>(self, name: &str, function: F) -> Self
+    where
+        A: Args,
+        F: Function<A>,
+        F::Output: Outcome<Value: Value + Sync>,
+    {
+        let body = Body::Shard(run::<A, F>(function));
+        self.with::<A, <F::Output as Outcome>::Value>(name, body)
+    }
+
+    /// A function that returns a future: the answer is sent when it is ready, and no thread is held until then.
+    #[must_use]
+    pub fn add_async<A, F, R>(self, name: &str, function: F) -> Self
+    where
+        A: Args,
+        F: Function<A>,
+        F::Output: Future<Output = R> + Send + 'static,
+        R: Outcome<Value: Value + Sync> + 'static,
+    {
+        let begin = move |mut from: Unpacker, wish: Wish, hook: Hook| {
+            let args = take::<A>(&mut from)?;
+            from.end().map_err(unread)?;
+            hook(Stage::Read);
+            let future = function.apply(args);
+            let later: Later = Box::pin(async move {
+                let value = future.await.outcome()?;
+                give(value, wish, &*hook)
+            });
+            Ok(later)
+        };
+        self.with::<A, R::Value>(name, Body::Async(Arc::new(begin)))
+    }
+
+    /// A function whose result is of any type, and cannot travel: it can only be asked for with
+    /// [`Agent::remote`](crate::Agent::remote), and is used by functions that take the reference to it.
+    #[must_use]
+    pub fn add_object<A, F, T>(self, name: &str, function: F) -> Self
+    where
+        A: Args,
+        F: Function<A, Output = T>,
+        T: Any + Send + Sync,
+    {
+        let run = move |mut from: Unpacker, wish: Wish, hook: &dyn Fn(Stage)| {
+            let args = take::<A>(&mut from)?;
+            from.end().map_err(unread)?;
+            hook(Stage::Read);
+            match wish {
+                Wish::Keep => Ok(Ended::Kept(Arc::new(Stays(Arc::new(function.apply(args)))))),
+                Wish::Travel => Err(Fault::new(
+                    FaultKind::Arguments,
+                    "its result cannot travel: ask for a reference to it with `remote`",
+                )),
+            }
+        };
+        let mut names = String::new();
+        A::names(&mut names);
+        let result = std::any::type_name::<T>();
+        self.insert(name, &names, result, Body::Pool(Arc::new(run)))
+    }
+
+    fn with<A: Args, R: Value>(self, name: &str, body: Body) -> Self {
+        let mut names = String::new();
+        A::names(&mut names);
+        let result = crate::value::name_of::<R>();
+        self.insert(name, &names, &result, body)
+    }
+
+    fn insert(mut self, name: &str, arguments: &str, result: &str, body: Body) -> Self {
+        let entry = Entry {
+            body,
+            types: digest(arguments),
+            signature: format!("{name}({arguments}) -> {result}").into(),
+        };
+        self.entries.insert(name.into(), entry);
+        self
+    }
+
+    /// A function's signature, if there is one of that name.
+    #[must_use]
+    pub fn signature(&self, name: &str) -> Option<&str> {
+        self.entries.get(name).map(|entry| &*entry.signature)
+    }
+
+    pub(crate) fn find(&self, name: &str) -> Option<&Entry> {
+        self.entries.get(name)
+    }
+
+    /// All of them, and these: of two with one name the later.
+    #[must_use]
+    pub fn and(mut self, others: Self) -> Self {
+        self.entries.extend(others.entries);
+        self
+    }
+
+    pub(crate) fn signatures(&self) -> Vec<String> {
+        let mut all: Vec<String> =
+            self.entries.values().map(|entry| entry.signature.to_string()).collect();
+        all.sort();
+        all
+    }
+}
+
+impl fmt::Debug for Functions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.signatures()).finish()
+    }
+}
+
+fn run<A, F>(function: F) -> Arc<Run>
+where
+    A: Args,
+    F: Function<A>,
+    F::Output: Outcome<Value: Value + Sync>,
+{
+    Arc::new(move |mut from, wish, hook| {
+        let args = take::<A>(&mut from)?;
+        from.end().map_err(unread)?;
+        hook(Stage::Read);
+        give(function.apply(args).outcome()?, wish, hook)
+    })
+}
+
+fn take<A: Args>(from: &mut Unpacker) -> Result<A, Fault> {
+    A::take(from).map_err(unread)
+}
+
+fn unread(error: ValueError) -> Fault {
+    Fault::new(FaultKind::Arguments, format!("its arguments cannot be read: {error}"))
+}
+
+fn give<T: Value + Sync>(value: T, wish: Wish, hook: &dyn Fn(Stage)) -> Work {
+    if wish == Wish::Keep {
+        return Ok(Ended::Kept(Arc::new(Travels(Arc::new(value)))));
+    }
+    hook(Stage::Writes);
+    let mut packer = Packer::default();
+    value.put(&mut packer).map_err(|error| {
+        Fault::new(FaultKind::Error, format!("its result cannot travel: {error}"))
+    })?;
+    Ok(Ended::Packed(types_of::<T>(), packer))
+}

@@ -1,0 +1,59 @@
+//! Observers: code that rides along with every call, as distributed autograd does.
+//!
+//! An observer sees each leg of a call in the thread where it happens: the request in the thread that calls and then in
+//! the one that carries the function out, the answer in the latter and then in the one that waits for it. It may add
+//! bytes to a leg, its *header*, and read them at the other end. What it keeps between two of these calls it keeps in
+//! thread-local state.
+
+use rendez::memory::Tensor;
+
+use crate::id::WorkerId;
+
+/// One leg of a call.
+#[derive(Clone, Copy, Debug)]
+pub struct Leg<'a> {
+    /// The answer, and not the request.
+    pub is_reply: bool,
+    /// This worker.
+    pub me: WorkerId,
+    /// The worker at the other end.
+    pub peer: WorkerId,
+    /// The function that is called; empty for the fetch of a reference's value.
+    pub function: &'a str,
+}
+
+/// See the module. All methods do nothing unless they are written.
+pub trait Observer: Send + Sync + 'static {
+    /// The values of a leg are about to be written into a [`Packer`](crate::Packer), in this thread.
+    fn sending(&self, leg: Leg<'_>) {
+        let _ = leg;
+    }
+
+    /// They are written: these are the tensors among them. What is returned rides along as the header.
+    fn sent(&self, leg: Leg<'_>, tensors: &[Tensor]) -> Option<Vec<u8>> {
+        let _ = (leg, tensors);
+        None
+    }
+
+    /// The values of a leg have come, with that header, and are about to be read from an
+    /// [`Unpacker`](crate::Unpacker), in this thread.
+    fn receiving(&self, leg: Leg<'_>, header: Option<&[u8]>, tensors: &[Tensor]) {
+        let _ = (leg, header, tensors);
+    }
+
+    /// They are read.
+    fn received(&self, leg: Leg<'_>) {
+        let _ = leg;
+    }
+
+    /// The function of a request with that header is about to run in this thread. A function that returns a future is
+    /// entered and left at each poll.
+    fn enter(&self, leg: Leg<'_>, header: Option<&[u8]>) {
+        let _ = (leg, header);
+    }
+
+    /// It does not run any more. Called after [`Observer::sent`] of its answer.
+    fn leave(&self, leg: Leg<'_>, header: Option<&[u8]>) {
+        let _ = (leg, header);
+    }
+}

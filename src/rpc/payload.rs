@@ -1,0 +1,68 @@
+//! The payload of calls and replies: what of it travels in the head, and the tensors that travel beside it.
+
+use rendez::memory::Tensor;
+
+use crate::codec::{Malformed, OnWire, Reader, Writer};
+use crate::value::{PLAIN_BYTES_MAX, TENSORS_MAX};
+
+/// Arguments, or a result.
+#[derive(Clone, Debug, Default)]
+pub struct Payload {
+    /// A digest of the names of their types.
+    pub types: u32,
+    /// Bytes of an observer's, that ride along.
+    pub header: Option<Vec<u8>>,
+    /// Plain values.
+    pub plain: Vec<u8>,
+    /// Tensors.
+    pub tensors: Vec<Tensor>,
+    /// How many tensors follow, where a head was read and they have not come yet; of each, whether it is large.
+    pub(crate) awaited: Vec<bool>,
+}
+
+/// Tensors of at least so many bytes go their own way, so that small ones need not wait behind them.
+pub(crate) const LARGE: usize = 64 << 10;
+
+impl OnWire for Payload {
+    fn write(&self, writer: &mut Writer) {
+        writer.word(u64::from(self.types) | u64::from(self.header.is_some()) << 32);
+        if let Some(header) = &self.header {
+            writer.block(header);
+        }
+        writer.block(&self.plain);
+        writer.number(self.tensors.len() as u64);
+        for tensor in &self.tensors {
+            writer.byte(u8::from(tensor.size() >= LARGE));
+        }
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let word = reader.word()?;
+        let header = match word >> 32 {
+            0 => None,
+            1 => Some(reader.block()?.to_vec()),
+            _ => return Err(Malformed("flags that there are not")),
+        };
+        let plain = reader.block()?;
+        if plain.len() > PLAIN_BYTES_MAX {
+            return Err(Malformed("plain values that are too long"));
+        }
+        let plain = plain.to_vec();
+        let count = reader.count(TENSORS_MAX)?;
+        let awaited = (0..count).map(|_| Ok(reader.byte()? != 0)).collect::<Result<_, _>>()?;
+        Ok(Self {
+            types: word as u32,
+            header,
+            plain,
+            tensors: Vec::new(),
+            awaited,
+        })
+    }
+}
+
+/// A digest of the names of types: FNV-1a, 32 bits.
+#[must_use]
+pub fn digest(names: &str) -> u32 {
+    let step = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+    names.bytes().fold(0x811c_9dc5, step)
+}

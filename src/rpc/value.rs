@@ -1,0 +1,344 @@
+//! Values that travel with calls: plain ones as bytes, tensors beside them, references by their names.
+//!
+//! A [`Value`] is written into a [`Packer`] and read from an [`Unpacker`]. Tensors never pass a serializer: the packer
+//! keeps their handles, and they travel as values of their own, by the shortest way that the engine has.
+
+use std::any::Any;
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher, Hash};
+
+use rendez::memory::Tensor;
+
+use crate::agent::rref::{Handle, RRef};
+
+mod args;
+
+pub use args::{Args, Function};
+
+/// More bytes than the plain values of one call, or of its result, may take.
+pub const PLAIN_BYTES_MAX: usize = 64 << 20;
+/// More tensors than one call, or its result, may carry.
+pub const TENSORS_MAX: usize = 4096;
+
+/// Why a value cannot be read or written.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct ValueError(pub String);
+
+impl ValueError {
+    /// An error that says so.
+    pub fn new(message: impl Into<String>) -> Self {
+        Self(message.into())
+    }
+}
+
+/// A value that can be an argument or a result.
+///
+/// Numbers, texts, options, tuples, lists and maps of values are; so are [`Tensor`] and [`RRef`]. A type of yours that
+/// serde knows becomes one by [`plain!`](crate::plain), and one with tensors or references in its fields by
+/// [`fields!`](crate::fields).
+pub trait Value: Sized + Send + 'static {
+    /// Writes the name of the type, as signatures of functions show it: both sides must have the same.
+    fn name(to: &mut String);
+
+    /// Writes the value.
+    ///
+    /// # Errors
+    /// What cannot travel.
+    fn put(&self, to: &mut Packer) -> Result<(), ValueError>;
+
+    /// Reads what [`Value::put`] wrote.
+    ///
+    /// # Errors
+    /// What is wrong with the bytes, which come from another worker.
+    fn take(from: &mut Unpacker) -> Result<Self, ValueError>;
+}
+
+/// What values are written into.
+#[derive(Debug, Default)]
+pub struct Packer {
+    pub(crate) plain: Vec<u8>,
+    pub(crate) tensors: Vec<Tensor>,
+    pub(crate) handles: Vec<Handle>,
+}
+
+impl Packer {
+    /// Writes a value of a type that serde knows.
+    ///
+    /// # Errors
+    /// What its implementation of serde says.
+    pub fn plain<T: serde::Serialize + ?Sized>(&mut self, value: &T) -> Result<(), ValueError> {
+        // It takes what it is given and appends; an error leaves what the call drops.
+        let bytes = std::mem::take(&mut self.plain);
+        self.plain = postcard::to_extend(value, bytes)
+            .map_err(|error| ValueError::new(format!("it cannot be serialized: {error}")))?;
+        match self.plain.len() > PLAIN_BYTES_MAX {
+            true => Err(ValueError::new(format!(
+                "plain values of more than {PLAIN_BYTES_MAX} bytes; large data belongs into tensors"
+            ))),
+            false => Ok(()),
+        }
+    }
+
+    /// Writes a tensor: its handle is kept, its bytes are not touched. Returns its place among the tensors.
+    ///
+    /// # Errors
+    /// There are [`TENSORS_MAX`] already.
+    pub fn tensor(&mut self, tensor: Tensor) -> Result<usize, ValueError> {
+        if self.tensors.len() >= TENSORS_MAX {
+            return Err(ValueError::new(format!("more than {TENSORS_MAX} tensors")));
+        }
+        self.tensors.push(tensor);
+        Ok(self.tensors.len() - 1)
+    }
+
+    /// The tensors so far.
+    #[must_use]
+    pub fn tensors(&self) -> &[Tensor] {
+        &self.tensors
+    }
+
+    pub(crate) fn handle(&mut self, handle: Handle) {
+        self.handles.push(handle);
+    }
+}
+
+/// What values are read from.
+#[derive(Debug)]
+pub struct Unpacker {
+    plain: Vec<u8>,
+    at: usize,
+    tensors: std::vec::IntoIter<Tensor>,
+    handles: std::vec::IntoIter<Handle>,
+}
+
+impl Unpacker {
+    pub(crate) fn new(plain: Vec<u8>, tensors: Vec<Tensor>, handles: Vec<Handle>) -> Self {
+        Self {
+            plain,
+            at: 0,
+            tensors: tensors.into_iter(),
+            handles: handles.into_iter(),
+        }
+    }
+
+    /// Reads a value of a type that serde knows.
+    ///
+    /// # Errors
+    /// The bytes are none of that type.
+    pub fn plain<T: serde::de::DeserializeOwned>(&mut self) -> Result<T, ValueError> {
+        let (value, rest) = postcard::take_from_bytes(&self.plain[self.at..])
+            .map_err(|error| ValueError::new(format!("it cannot be deserialized: {error}")))?;
+        self.at = self.plain.len() - rest.len();
+        Ok(value)
+    }
+
+    /// Reads a tensor.
+    ///
+    /// # Errors
+    /// There is none left.
+    pub fn tensor(&mut self) -> Result<Tensor, ValueError> {
+        self.tensors.next().ok_or_else(|| ValueError::new("a tensor is missing"))
+    }
+
+    pub(crate) fn handle(&mut self) -> Result<Handle, ValueError> {
+        self.handles.next().ok_or_else(|| ValueError::new("a reference is missing"))
+    }
+
+    /// That nothing is left.
+    ///
+    /// # Errors
+    /// Something is.
+    pub fn end(self) -> Result<(), ValueError> {
+        let is_empty =
+            self.at == self.plain.len() && self.tensors.len() == 0 && self.handles.len() == 0;
+        is_empty.then_some(()).ok_or_else(|| ValueError::new("there is more than was asked for"))
+    }
+
+    /// A count of values that follow. Each takes at least a byte, a tensor or a reference, so a larger count is a lie.
+    fn count(&mut self) -> Result<usize, ValueError> {
+        let count: u64 = self.plain()?;
+        let most = self.plain.len() - self.at + self.tensors.len() + self.handles.len();
+        usize::try_from(count)
+            .ok()
+            .filter(|&count| count <= most)
+            .ok_or_else(|| ValueError::new("a count that is larger than what follows"))
+    }
+}
+
+/// Makes values of types that serde knows: `plain!(Settings);` for a type of yours that is `Serialize` and
+/// `DeserializeOwned`.
+#[macro_export]
+macro_rules! plain {
+    ($($type:ty),+ $(,)?) => {$(
+        impl $crate::Value for $type {
+            fn name(to: &mut String) {
+                to.push_str(stringify!($type));
+            }
+
+            fn put(&self, to: &mut $crate::Packer) -> Result<(), $crate::ValueError> {
+                to.plain(self)
+            }
+
+            fn take(from: &mut $crate::Unpacker) -> Result<Self, $crate::ValueError> {
+                from.plain()
+            }
+        }
+    )+};
+}
+
+/// Makes a value of a struct whose fields are values: `fields!(Batch { images, labels });`.
+#[macro_export]
+macro_rules! fields {
+    ($type:ident { $($field:ident),+ $(,)? }) => {
+        impl $crate::Value for $type {
+            fn name(to: &mut String) {
+                to.push_str(concat!(stringify!($type), "{", $(stringify!($field), ","),+, "}"));
+            }
+
+            fn put(&self, to: &mut $crate::Packer) -> Result<(), $crate::ValueError> {
+                $($crate::Value::put(&self.$field, to)?;)+
+                Ok(())
+            }
+
+            fn take(from: &mut $crate::Unpacker) -> Result<Self, $crate::ValueError> {
+                Ok(Self { $($field: $crate::Value::take(from)?),+ })
+            }
+        }
+    };
+}
+
+crate::plain!(
+    bool, char, i8, i16, i32, i64, i128, isize, u8, u16, u32, u64, u128, usize, f32, f64, String
+);
+
+impl Value for () {
+    fn name(to: &mut String) {
+        to.push_str("()");
+    }
+
+    fn put(&self, _: &mut Packer) -> Result<(), ValueError> {
+        Ok(())
+    }
+
+    fn take(_: &mut Unpacker) -> Result<Self, ValueError> {
+        Ok(())
+    }
+}
+
+impl Value for Tensor {
+    fn name(to: &mut String) {
+        to.push_str("Tensor");
+    }
+
+    fn put(&self, to: &mut Packer) -> Result<(), ValueError> {
+        to.tensor(self.clone()).map(drop)
+    }
+
+    fn take(from: &mut Unpacker) -> Result<Self, ValueError> {
+        from.tensor()
+    }
+}
+
+impl<T: Any + Send + Sync> Value for RRef<T> {
+    fn name(to: &mut String) {
+        to.push_str("RRef");
+    }
+
+    fn put(&self, to: &mut Packer) -> Result<(), ValueError> {
+        to.handle(self.handle().clone());
+        Ok(())
+    }
+
+    fn take(from: &mut Unpacker) -> Result<Self, ValueError> {
+        from.handle().map(Self::of)
+    }
+}
+
+impl<T: Value> Value for Option<T> {
+    fn name(to: &mut String) {
+        wrapped::<T>("Option", to);
+    }
+
+    fn put(&self, to: &mut Packer) -> Result<(), ValueError> {
+        to.plain(&self.is_some())?;
+        self.iter().try_for_each(|value| value.put(to))
+    }
+
+    fn take(from: &mut Unpacker) -> Result<Self, ValueError> {
+        match from.plain::<bool>()? {
+            true => T::take(from).map(Some),
+            false => Ok(None),
+        }
+    }
+}
+
+impl<T: Value> Value for Vec<T> {
+    fn name(to: &mut String) {
+        wrapped::<T>("Vec", to);
+    }
+
+    fn put(&self, to: &mut Packer) -> Result<(), ValueError> {
+        to.plain(&(self.len() as u64))?;
+        self.iter().try_for_each(|value| value.put(to))
+    }
+
+    fn take(from: &mut Unpacker) -> Result<Self, ValueError> {
+        let count = from.count()?;
+        (0..count).map(|_| T::take(from)).collect()
+    }
+}
+
+macro_rules! maps {
+    ($($map:ident <$key:ident, $value:ident $(, $hasher:ident)?> where {$($bound:tt)+})+) => {$(
+        impl<$key: Value, $value: Value $(, $hasher)?> Value for $map<$key, $value $(, $hasher)?>
+        where
+            $($bound)+
+        {
+            fn name(to: &mut String) {
+                to.push_str("Map<");
+                $key::name(to);
+                to.push(',');
+                $value::name(to);
+                to.push('>');
+            }
+
+            fn put(&self, to: &mut Packer) -> Result<(), ValueError> {
+                to.plain(&(self.len() as u64))?;
+                for (key, value) in self {
+                    key.put(to)?;
+                    value.put(to)?;
+                }
+                Ok(())
+            }
+
+            fn take(from: &mut Unpacker) -> Result<Self, ValueError> {
+                let count = from.count()?;
+                (0..count).map(|_| Ok(($key::take(from)?, $value::take(from)?))).collect()
+            }
+        }
+    )+};
+}
+
+maps! {
+    BTreeMap<K, V> where {K: Ord}
+    HashMap<K, V, S> where {K: Eq + Hash, S: BuildHasher + Default + Send + 'static}
+}
+
+fn wrapped<T: Value>(outer: &str, to: &mut String) {
+    to.push_str(outer);
+    to.push('<');
+    T::name(to);
+    to.push('>');
+}
+
+/// The name of a type, as signatures show it.
+#[must_use]
+pub fn name_of<T: Value>() -> String {
+    let mut name = String::new();
+    T::name(&mut name);
+    name
+}
+
+#[cfg(test)]
+mod tests;
