@@ -274,6 +274,10 @@ impl<P, T> Node<P, T> {
     pub fn handle_message(&mut self, now: Nanos, from: WorkerId, message: Message<P>) {
         self.now = now;
         if matches!(self.phase, Phase::Left) {
+            // It may not have heard so.
+            if !matches!(message.body, Body::Leave) {
+                self.send(from, Body::Leave);
+            }
             return;
         }
         if let Body::Hello(hello) = message.body {

@@ -16,8 +16,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use crate::id::{CallId, ForkId, RRefId, WorkerId};
 use crate::message::{Control, Reference};
 
-#[cfg(test)]
-mod tests;
 
 /// Deleted shares that are remembered at most: a creation that comes later than the deletion is known by them.
 pub const TOMBSTONES_MAX: usize = 1 << 16;
@@ -166,8 +164,10 @@ impl References {
     /// Another worker asks for a value to be made here. False if its share was deleted before: then nothing is made.
     pub fn creation_asked(&mut self, from: WorkerId, rref: RRefId, fork: ForkId) -> bool {
         if from == self.me {
-            // Its handle was counted when it asked.
-            self.owned.entry(rref).or_default();
+            // Its handle was counted when it asked; it may be gone by now.
+            if !self.owned.contains_key(&rref) {
+                return false;
+            }
         } else if self.buried.contains(&fork) {
             return false;
         } else {
@@ -207,6 +207,36 @@ impl References {
             early.retain(|other| *other != call);
             if early.is_empty() {
                 self.early.remove(&rref);
+            }
+        }
+    }
+
+    /// References are about to set out: their parents stay until [`References::unpin`].
+    pub fn pin(&mut self, references: &[Reference]) {
+        for reference in references {
+            if reference.owner != self.me {
+                if let Some(user) = self.users.get_mut(&reference.parent) {
+                    user.pins += 1;
+                }
+            } else if let Some(owned) = self.owned.get_mut(&reference.rref) {
+                owned.pins += 1;
+            }
+        }
+    }
+
+    /// They have set out, and are carried; or they never will.
+    pub fn unpin(&mut self, references: &[Reference]) {
+        for reference in references {
+            if reference.owner != self.me {
+                if let Some(user) = self.users.get_mut(&reference.parent) {
+                    user.pins = user.pins.saturating_sub(1);
+                }
+                self.sweep_user(reference.parent);
+            } else {
+                if let Some(owned) = self.owned.get_mut(&reference.rref) {
+                    owned.pins = owned.pins.saturating_sub(1);
+                }
+                self.sweep_owned(reference.rref);
             }
         }
     }
@@ -441,6 +471,18 @@ impl References {
                 _ => self.set_share(fork, Share::Gone),
             }
         }
+    }
+
+    /// True if that is a value of ours that somebody has a share of.
+    #[must_use]
+    pub fn owns(&self, rref: RRefId) -> bool {
+        self.owned.contains_key(&rref)
+    }
+
+    /// True if the owner knows that share of ours.
+    #[must_use]
+    pub fn is_confirmed(&self, fork: ForkId) -> bool {
+        self.users.get(&fork).is_some_and(|user| user.share == Share::Confirmed)
     }
 
     /// True if nothing of it is under way: no share is pending or ending, and no carrier is out.

@@ -165,7 +165,14 @@ impl Desk {
         packer: Packer,
         now: Nanos,
     ) {
-        let Packed { payload, references, carried, .. } = self.shared.packed(types, header, packer);
+        let packed = self.shared.packed(types, header, packer);
+        let Packed { payload, references, carried, .. } = match packed {
+            Ok(packed) => packed,
+            Err(error) => {
+                let fault = Fault::new(FaultKind::Error, format!("its result cannot travel: {error}"));
+                return self.node.finish(now, from, id, Outcome::Fault(fault));
+            }
+        };
         self.node.finish(now, from, id, Outcome::Value { payload, references });
         // Counted now: the handles may go.
         drop(carried);

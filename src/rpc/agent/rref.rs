@@ -18,7 +18,7 @@ use crate::value::{Args, Packer, Value};
 
 /// A share of a reference that this program holds; the last clone dropped ends it.
 #[derive(Clone)]
-pub struct Handle(pub(crate) Arc<Held>);
+pub(crate) struct Handle(pub(crate) Arc<Held>);
 
 /// What the clones of a handle share.
 pub(crate) struct Held {

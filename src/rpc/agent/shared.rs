@@ -171,7 +171,7 @@ impl Shared {
         let mut names = String::new();
         args.names(&mut names);
         let header = self.header(leg, &packer);
-        Ok(self.packed(digest(&names), header, packer))
+        self.packed(digest(&names), header, packer)
     }
 
     /// What observers want to ride along.
@@ -183,14 +183,24 @@ impl Shared {
         header
     }
 
-    pub(crate) fn packed(&self, types: u32, header: Option<Vec<u8>>, packer: Packer) -> Packed {
+    pub(crate) fn packed(
+        &self,
+        types: u32,
+        header: Option<Vec<u8>>,
+        packer: Packer,
+    ) -> Result<Packed, Error> {
+        let is_foreign = |handle: &&Handle| !std::ptr::eq(handle.0.shared.as_ptr(), self);
+        if let Some(handle) = packer.handles.iter().find(is_foreign) {
+            let message = format!("{handle:?} belongs to another agent, or to one that is shut down");
+            return Err(Error::of(catalogue::RPC_REFERENCE, message));
+        }
         let references = packer.handles.iter().map(|handle| Reference {
             rref: handle.0.rref,
             owner: handle.0.owner,
             fork: self.fresh(),
             parent: handle.0.fork.unwrap_or(handle.0.rref),
         });
-        Packed {
+        Ok(Packed {
             references: references.collect(),
             payload: Payload {
                 types,
@@ -201,7 +211,7 @@ impl Shared {
             },
             carried: packer.handles,
             keeps: Vec::new(),
-        }
+        })
     }
 
     /// Starts a call.

@@ -140,7 +140,9 @@ impl Work {
             shared.async_calls.fetch_sub(1, Ordering::Relaxed);
         };
         let pool = Arc::clone(&context.shared.pool);
-        let schedule = move |runnable: async_task::Runnable| pool.push(Box::new(move || drop(runnable.run())));
+        let schedule = move |runnable: async_task::Runnable| pool.push(Box::new(move || {
+            runnable.run();
+        }));
         let (runnable, task) = async_task::spawn(counted, schedule);
         task.detach();
         runnable.run();

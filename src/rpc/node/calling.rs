@@ -105,8 +105,18 @@ impl<P, T> Node<P, T> {
             return None;
         }
         // Those that wait are looked at when a call ends, and one always does: the window is full.
+        self.references.pin(&call.references);
         peer.waiting.push_back(call);
         None
+    }
+
+    /// A call that waited for the window ends without having been made.
+    fn end_waiting(&mut self, to: WorkerId, waiting: Waiting<P, T>, ending: Ending<P>) {
+        self.references.unpin(&waiting.references);
+        if let Target::Remote { fork, .. } = waiting.target {
+            self.references.creation_failed(fork);
+        }
+        self.outputs.push_back(Output::Ended { token: waiting.token, at: to, ending });
     }
 
     fn start(&mut self, to: WorkerId, call: Waiting<P, T>) -> Option<CallId> {
@@ -155,17 +165,12 @@ impl<P, T> Node<P, T> {
             && let Some(next) = peer.waiting.pop_front()
         {
             if next.deadline <= self.now {
-                if let Target::Remote { fork, .. } = next.target {
-                    self.references.creation_failed(fork);
-                }
-                self.outputs.push_back(Output::Ended {
-                    token: next.token,
-                    at: to,
-                    ending: Ending::Timeout,
-                });
+                self.end_waiting(to, next, Ending::Timeout);
                 continue;
             }
+            let references = next.references.clone();
             self.start(to, next);
+            self.references.unpin(&references);
         }
     }
 
@@ -180,11 +185,7 @@ impl<P, T> Node<P, T> {
         };
         if let Some(at) = peer.waiting.iter().position(|waiting| waiting.token == *token) {
             if let Some(waiting) = peer.waiting.remove(at) {
-                if let Target::Remote { fork, .. } = waiting.target {
-                    self.references.creation_failed(fork);
-                }
-                let (token, ending) = (waiting.token, Ending::Cancelled);
-                self.outputs.push_back(Output::Ended { token, at: to, ending });
+                self.end_waiting(to, waiting, Ending::Cancelled);
             }
             return;
         }
@@ -384,11 +385,7 @@ impl<P, T> Node<P, T> {
             self.outputs.push_back(Output::Ended { token, at: to, ending });
         }
         for waiting in waiting {
-            if let Target::Remote { fork, .. } = waiting.target {
-                self.references.creation_failed(fork);
-            }
-            let (token, ending) = (waiting.token, Ending::Lost(status.clone()));
-            self.outputs.push_back(Output::Ended { token, at: to, ending });
+            self.end_waiting(to, waiting, Ending::Lost(status.clone()));
         }
     }
 }

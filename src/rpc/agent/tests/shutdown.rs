@@ -1,3 +1,72 @@
 //! Leaving.
 
 use super::*;
+
+fn functions() -> Functions {
+    Functions::new()
+        .add("slow", || std::thread::sleep(Duration::from_millis(60)))
+        .add("never", || {
+            let context = Context::current().expect("in a call");
+            while !context.is_cancelled() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        })
+        .add("then", |to: String| -> Result<u32, Error> {
+            std::thread::sleep(Duration::from_millis(30));
+            let agent = Context::current().expect("in a call").agent();
+            agent.rpc_sync::<()>(&to, "slow", ())?;
+            Ok(1)
+        })
+        .add_in_shard("one", || 1_u32)
+}
+
+#[test]
+fn what_is_under_way_is_done_before_anybody_leaves() {
+    let agents = group(3, "graceful", &functions());
+    let call = agents[0].rpc_async::<u32>("w1", "then", ("w2".to_owned(),)).expect("a call");
+    assert!(shut_down(agents).iter().all(Result::is_ok));
+    assert_eq!(call.wait().expect("a result"), 1);
+}
+
+#[test]
+fn an_agent_comes_again_on_the_same_engines() {
+    let engines = engines(2, "again");
+    for _ in 0..3 {
+        let set = |options: Options| options.functions(functions());
+        let agents: Vec<Agent> =
+            start(&engines, set).into_iter().map(|agent| agent.expect("an agent")).collect();
+        assert_eq!(agents[0].rpc_sync::<u32>("w1", "one", ()).expect("a result"), 1);
+        assert!(shut_down(agents).iter().all(Result::is_ok));
+    }
+}
+
+#[test]
+fn the_time_of_a_shutdown_is_obeyed() {
+    let agents = group(2, "late", &functions());
+    let call = agents[0].rpc_async::<()>("w1", "never", ()).expect("a call");
+    let leave = |agent: Agent| std::thread::spawn(move || agent.shutdown(Duration::from_millis(50)));
+    let threads: Vec<_> = agents.into_iter().map(leave).collect();
+    let told: Vec<_> = threads.into_iter().map(|thread| thread.join().expect("no panic")).collect();
+    let error = told[0].clone().unwrap_err();
+    assert_eq!(error.reason(), catalogue::RPC_SHUTDOWN_DEADLINE);
+    assert!(error.message().contains("1 calls to worker 1 are not answered"), "{error}");
+    assert!(call.wait().is_err());
+}
+
+#[test]
+fn calls_after_it_are_refused() {
+    let agents = group(1, "after", &functions());
+    let again = agents[0].clone();
+    assert!(shut_down(agents).iter().all(Result::is_ok));
+    let error = again.rpc_sync::<u32>("w0", "one", ()).unwrap_err();
+    assert_eq!(error.reason(), catalogue::RPC_SHUTDOWN);
+}
+
+#[test]
+fn an_engine_that_ends_ends_what_waits() {
+    let agents = group(2, "engine", &functions());
+    let call = agents[0].rpc_async::<()>("w1", "never", ()).expect("a call");
+    agents[1].engine().shutdown(Duration::from_millis(10));
+    let error = call.wait().unwrap_err();
+    assert_eq!(error.reason(), catalogue::PEER_LOST);
+}

@@ -1,0 +1,141 @@
+//! Leaving together: not before all is done, also what calls have called.
+
+use super::*;
+
+fn leave_all(world: &mut World, patience: Duration) {
+    let deadline = world.now.after(patience);
+    for at in 0..world.actors.len() {
+        let now = world.now;
+        world.actors[at].node.leave(now, deadline);
+        world.pump(at);
+    }
+}
+
+fn has_left(world: &World, at: usize) -> bool {
+    world.actors[at].has_left.is_some()
+}
+
+#[test]
+fn all_leave_when_all_are_at_rest() {
+    for count in [1, 2, 5] {
+        let mut world = World::new(20, count, QUIET);
+        leave_all(&mut world, Duration::from_secs(10));
+        world.run_until(|world| world.actors.iter().all(|actor| actor.has_left.is_some()));
+        assert!(world.actors.iter().all(|actor| actor.has_left == Some(Ok(()))), "{count}");
+    }
+}
+
+#[test]
+fn nobody_leaves_before_nested_and_follow_up_calls_are_done() {
+    let mut world = World::new(21, 3, QUIET);
+    world.call(0, 1, plain(), None, &[]);
+    world.run_until(|world| !world.actors[1].running.is_empty());
+    leave_all(&mut world, Duration::from_secs(10));
+    world.run_for(Duration::from_millis(50));
+    assert!(!(0..3).any(|at| has_left(&world, at)), "a call runs");
+    // It calls on, ends, and the next call runs.
+    world.call(1, 2, plain(), None, &[]);
+    world.run_until(|world| !world.actors[2].running.is_empty());
+    world.finish(1, 0, &[]);
+    world.run_for(Duration::from_millis(50));
+    assert!(!(0..3).any(|at| has_left(&world, at)), "its nested call runs");
+    world.call(2, 0, plain(), None, &[]);
+    world.finish(2, 0, &[]);
+    world.run_until(|world| !world.actors[0].running.is_empty());
+    world.run_for(Duration::from_millis(50));
+    assert!(!(0..3).any(|at| has_left(&world, at)), "its follow-up call runs");
+    world.finish(0, 0, &[]);
+    world.run_until(|world| world.actors.iter().all(|actor| actor.has_left.is_some()));
+    assert!(world.ended.values().all(|(_, ending)| matches!(ending, Ending::Answered(_))));
+}
+
+#[test]
+fn the_time_of_a_shutdown_is_obeyed_and_says_what_was_outstanding() {
+    // Upstream ignores it in agent.join: one call that never ends blocks everybody.
+    let mut world = World::new(22, 2, QUIET);
+    world.call(0, 1, plain(), None, &[]);
+    world.run_until(|world| !world.actors[1].running.is_empty());
+    let until = world.now.after(Duration::from_millis(80));
+    leave_all(&mut world, Duration::from_millis(80));
+    world.run_until(|world| (0..2).all(|at| has_left(world, at)));
+    assert!(world.now >= until && world.now <= until.after(Duration::from_millis(1)));
+    let what = world.actors[0].has_left.clone().expect("it left").unwrap_err();
+    assert!(what.iter().any(|text| text == "1 calls to worker 1 are not answered"), "{what:?}");
+    assert!(matches!(world.ended[&0].1, Ending::Shutdown | Ending::Lost(_)));
+}
+
+#[test]
+fn one_that_does_not_want_to_leave_holds_the_others_until_their_time_is_over() {
+    let mut world = World::new(23, 3, QUIET);
+    let now = world.now;
+    for at in 0..2 {
+        world.actors[at].node.leave(now, now.after(Duration::from_millis(50)));
+        world.pump(at);
+    }
+    world.run_for(Duration::from_millis(40));
+    assert!(!has_left(&world, 0) && !has_left(&world, 1));
+    world.run_until(|world| has_left(world, 0) && has_left(world, 1));
+    assert!(world.actors[0].has_left.clone().is_some_and(|how| how.is_err()));
+}
+
+#[test]
+fn the_others_leave_when_one_dies_meanwhile_also_the_one_that_asks() {
+    for dies in 0..3 {
+        let mut world = World::new(24, 3, QUIET);
+        leave_all(&mut world, Duration::from_secs(10));
+        world.kill(dies);
+        let others: Vec<usize> = (0..3).filter(|&at| at != dies).collect();
+        world.run_until(|world| others.iter().all(|&at| has_left(world, at)));
+        assert!(others.iter().all(|&at| world.actors[at].has_left == Some(Ok(()))), "{dies}");
+    }
+}
+
+#[test]
+fn shares_that_are_held_end_and_are_named() {
+    let mut world = World::new(25, 2, QUIET);
+    let share = value_of(&mut world, 0, 1);
+    let now = world.now;
+    let named = world.actors[0].node.leave(now, now.after(Duration::from_secs(1)));
+    assert_eq!(named.len(), 1);
+    assert!(named[0].starts_with("UserRRef(RRefId="), "{named:?}");
+    world.pump(0);
+    leave_all(&mut world, Duration::from_secs(1));
+    world.run_until(|world| (0..2).all(|at| has_left(world, at)));
+    assert!(!world.actors[1].values.contains(&share.rref));
+}
+
+#[test]
+fn calls_after_leaving_fail() {
+    let mut world = World::new(26, 2, QUIET);
+    leave_all(&mut world, Duration::from_secs(1));
+    world.run_until(|world| (0..2).all(|at| has_left(world, at)));
+    let late = world.call(0, 1, plain(), None, &[]);
+    assert_eq!(world.ended[&late].1, Ending::Shutdown);
+}
+
+#[test]
+fn leaving_over_a_faulty_network_comes_to_an_end_by_seed() {
+    for seed in 0..200 {
+        let mut dice = Dice::new(seed);
+        let count = 2 + dice.below(4) as u16;
+        let mut world = World::new(seed, count, QUIET);
+        world.faults = Faults { lose: 20, repeat: 20, delay: Duration::from_millis(3) };
+        for _ in 0..20 {
+            let (at, to) = (dice.below(count.into()) as usize, dice.below(count.into()) as usize);
+            world.call(at, to, plain(), Some(Duration::from_millis(20)), &[]);
+        }
+        leave_all(&mut world, Duration::from_secs(100));
+        for _ in 0..500 {
+            for at in 0..usize::from(count) {
+                while !world.actors[at].running.is_empty() {
+                    assert!(world.actors[at].has_left.is_none(), "seed {seed}: {at} left while it worked");
+                    world.finish(at, 0, &[]);
+                }
+            }
+            world.run_for(Duration::from_millis(20));
+        }
+        assert_eq!(world.ended.len(), 20, "seed {seed}");
+        assert!(world.actors.iter().all(|actor| actor.has_left.is_some()), "seed {seed}");
+        assert!(world.harm.is_empty(), "seed {seed}: {:?}", world.harm);
+    }
+}

@@ -1,0 +1,117 @@
+//! Two processes: this test starts itself again as the second worker.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use rendez::control::Address;
+use rendez::engine::{Config, Engine};
+use rendez::ground::{DType, catalogue};
+use rendez::memory::Tensor;
+use rendez_rpc::{Agent, Error, Functions, Options, Worker};
+
+const LONG: Duration = Duration::from_secs(60);
+const ROLE: &str = "RENDEZ_RPC_TEST_WORKER";
+
+fn engine(task: &str) -> Engine {
+    let mut config = Config::new(task);
+    (config.shards, config.share_cores, config.arena.segment_bytes) = (1, true, 32 << 20);
+    config.poll = rendez::drive::PollPolicy::Park;
+    Engine::start(config).expect("an engine")
+}
+
+fn options(tasks: [&str; 2], other: Option<Address>) -> Options {
+    let mut second = Worker::new("second", tasks[1]);
+    second.address = other;
+    let functions = Functions::new()
+        .add("double", |tensor: Tensor| -> Result<Tensor, Error> {
+            let doubled: Vec<f32> =
+                tensor.as_slice::<f32>().map_err(rendez::ground::Status::from)?.iter().map(|value| value * 2.0).collect();
+            Ok(Tensor::from_vec(doubled, tensor.shape()).map_err(rendez::ground::Status::from)?)
+        })
+        .add("is_leased", |tensor: Tensor| tensor.is_leased())
+        .add("forever", || std::thread::sleep(2 * LONG));
+    Options::of_workers([Worker::new("first", tasks[0]), second]).functions(functions)
+}
+
+/// The second worker, if this is its process.
+#[test]
+fn second_worker() {
+    let Ok(tasks) = std::env::var(ROLE) else {
+        return;
+    };
+    let (first, second) = tasks.split_once(' ').expect("two tasks");
+    let engine = engine(second);
+    println!("listens {}", engine.address().expect("it listens"));
+    let agent = Agent::init(&engine, "second", options([first, second], None)).expect("an agent");
+    agent.shutdown(LONG).expect("all is done");
+}
+
+/// The process, and its output, which it must be able to write to its end.
+struct Second(Child, BufReader<ChildStdout>);
+
+impl Drop for Second {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Two workers: one in this process and one in another.
+fn pair(test: &str) -> (Engine, Agent, Second) {
+    let id = std::process::id();
+    let tasks = [format!("/job:{test}a_{id}/task:0"), format!("/job:{test}b_{id}/task:0")];
+    let mut child = Command::new(std::env::current_exe().expect("a path"))
+        .args(["--exact", "second_worker", "--nocapture"])
+        .env(ROLE, tasks.join(" "))
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("a process");
+    let output = BufReader::new(child.stdout.take().expect("its output"));
+    let mut second = Second(child, output);
+    let address = second
+        .1
+        .by_ref()
+        .lines()
+        .map_while(Result::ok)
+        .find_map(|line| Some(line.split_once("listens ")?.1.trim().to_owned()))
+        .expect("an address");
+    let engine = engine(&tasks[0]);
+    let other = Some(address.parse().expect("an address"));
+    let options = options([&tasks[0], &tasks[1]], other);
+    let agent = Agent::init(&engine, "first", options).expect("an agent");
+    (engine, agent, second)
+}
+
+#[test]
+fn a_tensor_goes_to_another_process_and_comes_back() {
+    let (engine, agent, mut second) = pair("tensor");
+    for elements in [4_u64, 1 << 20] {
+        let mut tensor = engine.tensor(DType::F32, &[elements]).expect("memory");
+        tensor.as_mut_slice::<f32>().expect("floats").fill(1.25);
+        let tensor = tensor.finish();
+        let got: Tensor = agent.rpc_sync("second", "double", (tensor.clone(),)).expect("a result");
+        assert_eq!(got.as_slice::<f32>().expect("floats"), vec![2.5; elements as usize]);
+        // A large one of the engine's own memory is read where it lies.
+        let is_leased: bool = agent.rpc_sync("second", "is_leased", (tensor,)).expect("a result");
+        assert_eq!(is_leased, elements > 4);
+    }
+    agent.shutdown(LONG).expect("all is done");
+    assert!(second.0.wait().expect("it ended").success());
+}
+
+#[test]
+fn the_death_of_a_process_ends_its_calls_and_references() {
+    let (_engine, agent, mut second) = pair("death");
+    let call = agent.rpc_async::<()>("second", "forever", ()).expect("a call");
+    let value = agent.remote::<()>("second", "forever", ()).expect("a reference");
+    let fetch = value.to_here_async().expect("a call");
+    std::thread::sleep(Duration::from_millis(50));
+    assert!(!call.is_done());
+    second.0.kill().expect("it is killed");
+    assert_eq!(call.wait().unwrap_err().reason(), catalogue::PEER_LOST);
+    assert_eq!(fetch.wait().unwrap_err().reason(), catalogue::PEER_LOST);
+    assert_eq!(agent.rpc_sync::<()>("second", "forever", ()).unwrap_err().reason(), catalogue::PEER_LOST);
+    // It is the last that is there.
+    agent.shutdown(LONG).expect("nothing is outstanding");
+}
