@@ -333,7 +333,7 @@ fn put_references(writer: &mut Writer, references: &[Reference]) {
         writer.word(reference.rref.to_bits());
         writer.word(reference.fork.to_bits());
         writer.word(reference.parent.to_bits());
-        writer.number(u64::from(reference.owner.0));
+        writer.number(u64::from(reference.owner.0) << 1 | u64::from(reference.is_early));
     }
 }
 
@@ -344,8 +344,10 @@ fn get_references(reader: &mut Reader<'_>) -> Result<Vec<Reference>, Malformed> 
         let rref = GlobalId::from_bits(reader.word()?);
         let fork = GlobalId::from_bits(reader.word()?);
         let parent = GlobalId::from_bits(reader.word()?);
-        let owner = u16::try_from(reader.number()?).map_err(|_| Malformed("no worker's number"))?;
-        references.push(Reference { rref, owner: WorkerId(owner), fork, parent });
+        let number = reader.number()?;
+        let owner = u16::try_from(number >> 1).map_err(|_| Malformed("no worker's number"))?;
+        let is_early = number & 1 != 0;
+        references.push(Reference { rref, owner: WorkerId(owner), fork, parent, is_early });
     }
     Ok(references)
 }
@@ -385,8 +387,8 @@ fn put_control(writer: &mut Writer, control: Control) {
             writer.word(rref.to_bits());
             writer.word(fork.to_bits());
         }
-        Control::Fork { rref, fork } => {
-            writer.byte(3);
+        Control::Fork { rref, fork, is_early } => {
+            writer.byte(if is_early { 6 } else { 3 });
             writer.word(rref.to_bits());
             writer.word(fork.to_bits());
         }
@@ -406,9 +408,9 @@ fn get_control(reader: &mut Reader<'_>) -> Result<Control, Malformed> {
             let (rref, fork) = pair(reader)?;
             Control::Delete { rref, fork }
         }
-        3 => {
+        kind @ (3 | 6) => {
             let (rref, fork) = pair(reader)?;
-            Control::Fork { rref, fork }
+            Control::Fork { rref, fork, is_early: kind == 6 }
         }
         4 => Control::Probe,
         5 => Control::Proceed,

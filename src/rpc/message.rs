@@ -109,6 +109,8 @@ pub struct Reference {
     pub fork: ForkId,
     /// The sender's share, that is kept alive meanwhile; the reference's own number if the sender is the owner.
     pub parent: ForkId,
+    /// The owner has not confirmed the parent: its value's creation may be on its way still, and come later than this.
+    pub is_early: bool,
 }
 
 /// How a call ended.
@@ -209,6 +211,8 @@ pub enum Control {
         rref: RRefId,
         /// The share.
         fork: ForkId,
+        /// As in [`Reference::is_early`].
+        is_early: bool,
     },
     /// Shutdown: are you at rest?
     Probe,

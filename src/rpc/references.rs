@@ -287,6 +287,9 @@ impl References {
         let mut left = 0;
         for reference in references {
             if reference.owner == self.me {
+                if reference.is_early {
+                    self.expect(reference.rref);
+                }
                 // If there is none, it is not usable.
                 if let Some(owned) = self.owned.get_mut(&reference.rref) {
                     owned.handles += 1;
@@ -302,7 +305,8 @@ impl References {
             self.users.insert(reference.fork, User { rref, owner, share, is_held: true, pins: 0 });
             if !is_known {
                 left += 1;
-                let control = Control::Fork { rref, fork: reference.fork };
+                let (fork, is_early) = (reference.fork, reference.is_early);
+                let control = Control::Fork { rref, fork, is_early };
                 self.events.push_back(Event::Tell(owner, control));
             }
         }
@@ -374,7 +378,16 @@ impl References {
 
     /// A user says that another has given it a share of a value of ours. False if there is no such value. A repeated
     /// question changes nothing.
-    pub fn fork_asked(&mut self, from: WorkerId, rref: RRefId, fork: ForkId, is_new: bool) -> bool {
+    pub fn fork_asked(
+        &mut self,
+        from: WorkerId,
+        (rref, fork): (RRefId, ForkId),
+        is_early: bool,
+        is_new: bool,
+    ) -> bool {
+        if is_early && is_new && !self.buried.contains(&fork) {
+            self.expect(rref);
+        }
         let Some(owned) = self.owned.get_mut(&rref) else {
             return false;
         };
@@ -392,6 +405,23 @@ impl References {
     /// The owner has heard that our share ends.
     pub fn deleted(&mut self, fork: ForkId) {
         self.users.remove(&fork);
+    }
+
+    /// A value of ours that is used before its creation has come: its user's share is held until this one is known, so
+    /// it will come, unless it is lost or its user dies.
+    fn expect(&mut self, rref: RRefId) {
+        let early = self.early.remove(&rref).unwrap_or_default();
+        self.owned.entry(rref).or_default().wanted.extend(early);
+    }
+
+    /// Says of references that set out whether the owner knows their parents.
+    pub fn mark(&self, references: &mut [Reference]) {
+        for reference in references {
+            let parent = self.users.get(&reference.parent);
+            reference.is_early = parent.is_some_and(|user| {
+                matches!(user.share, Share::Pending(_) | Share::Doubtful(_))
+            });
+        }
     }
 
     fn set_share(&mut self, fork: ForkId, share: Share) {

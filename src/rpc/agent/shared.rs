@@ -199,6 +199,7 @@ impl Shared {
             owner: handle.0.owner,
             fork: self.fresh(),
             parent: handle.0.fork.unwrap_or(handle.0.rref),
+            is_early: false,
         });
         Ok(Packed {
             references: references.collect(),

@@ -19,8 +19,9 @@ fn global() -> impl Strategy<Value = GlobalId> {
 }
 
 fn references() -> impl Strategy<Value = Vec<Reference>> {
-    let one = (global(), global(), global(), any::<u16>());
-    let one = one.prop_map(|(rref, fork, parent, owner)| Reference {
+    let one = (global(), global(), global(), any::<u16>(), any::<bool>());
+    let one = one.prop_map(|(rref, fork, parent, owner, is_early)| Reference {
+        is_early,
         rref,
         owner: WorkerId(owner),
         fork,
@@ -43,7 +44,8 @@ fn control() -> impl Strategy<Value = Control> {
         any::<u64>().prop_map(|id| Control::Cancel(CallId(id))),
         any::<u64>().prop_map(|id| Control::Took(CallId(id))),
         (global(), global()).prop_map(|(rref, fork)| Control::Delete { rref, fork }),
-        (global(), global()).prop_map(|(rref, fork)| Control::Fork { rref, fork }),
+        (global(), global(), any::<bool>())
+            .prop_map(|(rref, fork, is_early)| Control::Fork { rref, fork, is_early }),
         Just(Control::Probe),
         Just(Control::Proceed),
     ]

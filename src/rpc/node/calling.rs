@@ -119,7 +119,7 @@ impl<P, T> Node<P, T> {
         self.outputs.push_back(Output::Ended { token: waiting.token, at: to, ending });
     }
 
-    fn start(&mut self, to: WorkerId, call: Waiting<P, T>) -> Option<CallId> {
+    fn start(&mut self, to: WorkerId, mut call: Waiting<P, T>) -> Option<CallId> {
         let now = self.now;
         let peer = self.peers.get_mut(&to)?;
         let id = peer.next;
@@ -145,6 +145,7 @@ impl<P, T> Node<P, T> {
         };
         if !call.references.is_empty() {
             let carrier = Carrier { peer: to, id, is_reply: false };
+            self.references.mark(&mut call.references);
             self.references.carry(carrier, &call.references);
         }
         self.send(to, Body::Call(Call {

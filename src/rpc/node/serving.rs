@@ -142,7 +142,7 @@ impl<P, T> Node<P, T> {
         self.end(from, id, outcome);
     }
 
-    fn end(&mut self, from: WorkerId, id: CallId, outcome: Outcome<P>) {
+    fn end(&mut self, from: WorkerId, id: CallId, mut outcome: Outcome<P>) {
         let Some(peer) = self.peers.get_mut(&from) else {
             return;
         };
@@ -165,9 +165,10 @@ impl<P, T> Node<P, T> {
         if serving.is_unwanted {
             return;
         }
-        if let Outcome::Value { references, .. } = &outcome
+        if let Outcome::Value { references, .. } = &mut outcome
             && !references.is_empty()
         {
+            self.references.mark(references);
             let carrier = Carrier { peer: from, id, is_reply: true };
             self.references.carry(carrier, references);
         }
@@ -221,8 +222,8 @@ impl<P, T> Node<P, T> {
                 self.references.delete(from, rref, fork);
                 Answer::Done
             }
-            Control::Fork { rref, fork } => {
-                match self.references.fork_asked(from, rref, fork, is_new) {
+            Control::Fork { rref, fork, is_early } => {
+                match self.references.fork_asked(from, (rref, fork), is_early, is_new) {
                     true => Answer::Done,
                     false => Answer::Gone,
                 }

@@ -226,8 +226,29 @@ fn a_deletion_that_overtakes_the_creation_is_remembered() {
     // And so is one that overtakes the news of a share.
     assert!(references.creation_asked(WorkerId(0), id(3), id(4)));
     references.delete(WorkerId(2), id(3), id(5));
-    assert!(!references.fork_asked(WorkerId(2), id(3), id(5), true));
+    assert!(!references.fork_asked(WorkerId(2), (id(3), id(5)), true, true));
     assert_eq!(references.counts().forks, 1);
+}
+
+#[test]
+fn a_share_that_overtakes_the_creation_of_its_value_is_no_error() {
+    // Worker 0 asks 1 for a value, and gives 2 a share and 1 itself the reference before 1 has heard of it.
+    let mut world = World::new(19, 3, QUIET);
+    world.faults.delay = Duration::from_millis(100);
+    let share = world.create(0, 1, None);
+    world.faults.delay = Duration::from_micros(1);
+    world.call(0, 2, plain(), None, &[share]);
+    world.call(0, 1, plain(), None, &[share]);
+    world.run_for(Duration::from_millis(1));
+    assert!(!world.actors[2].running.is_empty() && !world.actors[1].running.is_empty());
+    world.settle();
+    let fetch = world.call(0, 1, Target::Fetch(share.rref), None, &[]);
+    world.settle();
+    assert!(matches!(world.ended[&fetch].1, Ending::Answered(Outcome::Value { .. })));
+    world.drop_all();
+    world.settle();
+    assert_eq!(world.actors[1].node.reference_counts(), Default::default());
+    assert!(world.harm.is_empty(), "{:?}", world.harm);
 }
 
 #[test]

@@ -94,8 +94,10 @@ pub(crate) struct World {
     /// How often each job was carried out.
     pub(crate) carried_out: BTreeMap<u64, u64>,
     pub(crate) asked: u64,
-    /// Fetches, by job: they must find their value.
-    fetches: BTreeMap<u64, RRefId>,
+    /// Creations, by job.
+    creations: BTreeMap<u64, RRefId>,
+    /// Values whose creation was given up: they may be there, or not.
+    doubtful: BTreeSet<RRefId>,
     /// What went wrong, as the world saw it.
     pub(crate) harm: Vec<String>,
     pub(crate) joined: usize,
@@ -147,7 +149,8 @@ impl World {
             ended: BTreeMap::new(),
             carried_out: BTreeMap::new(),
             asked: 0,
-            fetches: BTreeMap::new(),
+            creations: BTreeMap::new(),
+            doubtful: BTreeSet::new(),
             harm: Vec::new(),
             joined: 0,
         };
@@ -176,7 +179,8 @@ impl World {
         for share in shares {
             let fork = self.fresh(at);
             let parent = share.fork.unwrap_or(share.rref);
-            references.push(Reference { rref: share.rref, owner: share.owner, fork, parent });
+            let (rref, owner) = (share.rref, share.owner);
+            references.push(Reference { rref, owner, fork, parent, is_early: false });
         }
         references
     }
@@ -193,8 +197,8 @@ impl World {
         let job = self.next_job;
         self.next_job += 1;
         self.asked += 1;
-        if let Target::Fetch(rref) = target {
-            self.fetches.insert(job, rref);
+        if let Target::Remote { rref, .. } = target {
+            self.creations.insert(job, rref);
         }
         let references = self.references(at, shares);
         let deadline = patience.map_or(Nanos::NEVER, |patience| self.now.after(patience));
@@ -350,6 +354,11 @@ impl World {
                 self.actors[at].held.push(share);
             }
         }
+        if !matches!(ending, Ending::Answered(_))
+            && let Some(rref) = self.creations.get(&job)
+        {
+            self.doubtful.insert(*rref);
+        }
         let was = self.ended.insert(job, (WorkerId(at as u16), ending));
         if was.is_some() {
             self.harm.push(format!("job {job} ended twice"));
@@ -360,7 +369,9 @@ impl World {
     fn look_held(&mut self, at: usize, share: Share) {
         let owner = &self.actors[usize::from(share.owner.0)];
         let is_known = owner.node.knows(share.rref);
-        if !owner.is_dead && !is_known && self.faults_are_none_lost(at, share.owner) {
+        // Where a worker died, a share may have lost its parent.
+        let is_whole = self.actors.iter().all(|actor| !actor.is_dead && actor.has_left.is_none());
+        if is_whole && !is_known && !self.doubtful.contains(&share.rref) {
             self.harm.push(format!("worker {at} holds {} and its owner has let it go", share.rref));
         }
     }
@@ -371,14 +382,10 @@ impl World {
             let holds = actor.held.iter().any(|share| {
                 share.rref == rref && share.fork.is_none_or(|fork| actor.node.is_confirmed(fork))
             });
-            if holds && !actor.is_dead && actor.has_left.is_none() {
+            if holds && !actor.is_dead && actor.has_left.is_none() && !self.doubtful.contains(&rref) {
                 self.harm.push(format!("{rref} was released while worker {at} holds it"));
             }
         }
-    }
-
-    fn faults_are_none_lost(&self, at: usize, owner: WorkerId) -> bool {
-        !self.actors[at].is_dead && self.actors[usize::from(owner.0)].has_left.is_none()
     }
 
     fn post(&mut self, from: WorkerId, to: WorkerId, message: &Message<Job>) {
