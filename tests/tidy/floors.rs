@@ -115,10 +115,7 @@ const TABLE: &[(&str, &[&str])] = &[
     ),
     (
         "rpc",
-        &[
-            "ground", "sync", "files", "wire", "proto", "graph", "autograd", "cluster", "memory",
-            "mail", "shard", "control", "engine", "server",
-        ],
+        &["ground", "memory", "shard", "drive", "control", "engine"],
     ),
     // Floor 8, and the root, which only lists the rooms.
     ("cli", &["*"]),
@@ -227,6 +224,9 @@ fn imports(source: &Source) -> Vec<Import> {
     found
 }
 
+/// Rooms that are crates of their own: what stands in their roots is no room.
+const OWN_HOUSES: [&str; 1] = ["rpc"];
+
 /// The crates whose roots list rooms, as the others name them.
 const HOUSES: [&str; 4] = ["crate", "rendez", "rendez_core", "rendez_dataflow"];
 
@@ -234,7 +234,8 @@ const HOUSES: [&str; 4] = ["crate", "rendez", "rendez_core", "rendez_dataflow"];
 /// as many `super::` as the file is deep.
 fn root_path(source: &Source, at: usize) -> Option<usize> {
     let tokens = &source.tokens;
-    if HOUSES.iter().any(|house| is(tokens, at, house)) && is(tokens, at + 1, "::") {
+    let own = source.room().is_some_and(|room| OWN_HOUSES.contains(&room)) && is(tokens, at, "crate");
+    if !own && HOUSES.iter().any(|house| is(tokens, at, house)) && is(tokens, at + 1, "::") {
         return Some(at + 2);
     }
     let continues = at >= 2 && is(tokens, at - 1, "::") && is(tokens, at - 2, "super");

@@ -1,0 +1,74 @@
+//! Values come back as they were, and what is none is refused.
+
+use rendez::ground::Shape;
+
+use super::*;
+
+#[derive(Clone, PartialEq, Debug, serde::Serialize, serde::Deserialize)]
+struct Settings {
+    rate: f64,
+    names: Vec<String>,
+}
+
+crate::plain!(Settings);
+
+struct Batch {
+    images: Tensor,
+    labels: Vec<i64>,
+    settings: Option<Settings>,
+}
+
+crate::fields!(Batch { images, labels, settings });
+
+fn through<T: Value>(value: &T) -> Result<T, ValueError> {
+    let mut packer = Packer::default();
+    value.put(&mut packer)?;
+    let mut from = Unpacker::new(packer.plain, packer.tensors, packer.handles);
+    let value = T::take(&mut from)?;
+    from.end()?;
+    Ok(value)
+}
+
+#[test]
+fn values_come_back_as_they_were() {
+    assert_eq!(through(&(1_u8, -2_i64, "three".to_owned(), 4.5_f32)), Ok((1, -2, "three".into(), 4.5)));
+    assert_eq!(through(&vec![Some(1_u32), None]), Ok(vec![Some(1), None]));
+    let map = BTreeMap::from([("a".to_owned(), vec![1_u16]), ("b".to_owned(), vec![])]);
+    assert_eq!(through(&map), Ok(map));
+    let settings = Settings { rate: 0.1, names: vec!["x".into()] };
+    let images = Tensor::from_slice(&[1.0_f32, 2.0], Shape::from([2])).expect("a tensor");
+    let batch = Batch { images, labels: vec![3, 4], settings: Some(settings.clone()) };
+    let batch = through(&batch).expect("a batch");
+    assert_eq!((batch.labels, batch.settings), (vec![3, 4], Some(settings)));
+    assert_eq!(batch.images.as_slice::<f32>().expect("floats"), [1.0, 2.0]);
+}
+
+#[test]
+fn names_tell_types_apart() {
+    assert_eq!(name_of::<(u32, Vec<Option<Tensor>>)>(), "(u32,Vec<Option<Tensor>>,)");
+    assert_eq!(name_of::<Batch>(), "Batch{images,labels,settings,}");
+    assert_ne!(crate::payload::digest(&name_of::<u32>()), crate::payload::digest(&name_of::<i32>()));
+}
+
+#[test]
+fn what_is_none_is_refused() {
+    let bytes = |plain: &[u8]| Unpacker::new(plain.to_vec(), Vec::new(), Vec::new());
+    // A list of 2⁶⁰ elements, and no byte of them.
+    let count = [0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x10];
+    let told = Vec::<()>::take(&mut bytes(&count)).unwrap_err();
+    assert_eq!(told.to_string(), "a count that is larger than what follows");
+    assert!(String::take(&mut bytes(&[2, 0xff, 0xff])).is_err());
+    assert!(Tensor::take(&mut bytes(&[])).is_err());
+    assert!(u32::take(&mut bytes(&[])).is_err());
+    assert!(bytes(&[1]).end().is_err());
+}
+
+proptest::proptest! {
+    #[test]
+    fn no_bytes_panic(plain in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..64)) {
+        let from = || Unpacker::new(plain.clone(), Vec::new(), Vec::new());
+        let _ = Vec::<Vec<Option<String>>>::take(&mut from());
+        let _ = HashMap::<u64, Vec<(u8, f64)>>::take(&mut from());
+        let _ = Settings::take(&mut from());
+    }
+}

@@ -1,0 +1,89 @@
+//! Observers see every leg of a call, and their headers ride along.
+
+use std::sync::Mutex;
+
+use super::*;
+use crate::{Leg, Observer};
+
+/// Writes down what it sees, and sends a header that names its worker.
+#[derive(Default)]
+struct Scribe(Mutex<Vec<String>>);
+
+impl Scribe {
+    fn note(&self, what: &str, leg: Leg<'_>, more: &str) {
+        let way = if leg.is_reply { "reply" } else { "request" };
+        let text = format!("{what} {way} {} {}->{} {more}", leg.function, leg.me, leg.peer);
+        self.0.lock().expect("no panic").push(text.trim_end().to_owned());
+    }
+}
+
+impl Observer for Scribe {
+    fn sending(&self, leg: Leg<'_>) {
+        self.note("sending", leg, "");
+    }
+
+    fn sent(&self, leg: Leg<'_>, tensors: &[Tensor]) -> Option<Vec<u8>> {
+        self.note("sent", leg, &tensors.len().to_string());
+        Some(format!("from {}", leg.me).into_bytes())
+    }
+
+    fn receiving(&self, leg: Leg<'_>, header: Option<&[u8]>, tensors: &[Tensor]) {
+        let header = String::from_utf8_lossy(header.unwrap_or_default()).into_owned();
+        self.note("receiving", leg, &format!("{} {header}", tensors.len()));
+    }
+
+    fn received(&self, leg: Leg<'_>) {
+        self.note("received", leg, "");
+    }
+
+    fn enter(&self, leg: Leg<'_>, _: Option<&[u8]>) {
+        self.note("enter", leg, "");
+    }
+
+    fn leave(&self, leg: Leg<'_>, _: Option<&[u8]>) {
+        self.note("leave", leg, "");
+    }
+}
+
+#[test]
+fn observers_see_both_legs_at_both_ends_in_order() {
+    let engines = engines(2, "observers");
+    let scribes: Vec<Arc<Scribe>> = vec![Arc::default(), Arc::default()];
+    let functions = Functions::new().add_in_shard("same", |tensor: Tensor| tensor);
+    let workers: Vec<Worker> = engines
+        .iter()
+        .enumerate()
+        .map(|(at, engine)| {
+            let worker = Worker::new(format!("w{at}"), engine.task().to_string());
+            worker.at(engine.address().expect("it listens").clone())
+        })
+        .collect();
+    let agents: Vec<Agent> = std::thread::scope(|scope| {
+        let threads: Vec<_> = engines
+            .iter()
+            .enumerate()
+            .map(|(at, engine)| {
+                let scribe = Arc::clone(&scribes[at]);
+                let options = Options::of_workers(workers.clone()).functions(functions.clone());
+                scope.spawn(move || Agent::init(engine, &format!("w{at}"), options.observer(scribe)))
+            })
+            .collect();
+        threads.into_iter().map(|one| one.join().expect("no panic").expect("an agent")).collect()
+    });
+    let _: Tensor = agents[0].rpc_sync("w1", "same", (Tensor::scalar(1_u8),)).expect("a result");
+    let seen = |at: usize| scribes[at].0.lock().expect("no panic").clone();
+    assert_eq!(seen(0), [
+        "sending request same 0->1",
+        "sent request same 0->1 1",
+        "receiving reply same 0->1 1 from 1",
+        "received reply same 0->1",
+    ]);
+    assert_eq!(seen(1), [
+        "receiving request same 1->0 1 from 0",
+        "enter request same 1->0",
+        "received request same 1->0",
+        "sending reply same 1->0",
+        "sent reply same 1->0 1",
+        "leave request same 1->0",
+    ]);
+}
