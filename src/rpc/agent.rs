@@ -9,6 +9,7 @@ mod pool;
 pub(crate) mod rref;
 pub(crate) mod shared;
 mod slot;
+mod store;
 mod timer;
 mod work;
 
@@ -31,7 +32,7 @@ use crate::message::{Hello, Target};
 use crate::node::{Group, Node};
 use crate::value::{Args, Value};
 use desk::Desk;
-pub use options::{Options, Worker};
+pub use options::{Meeting, Options, Worker};
 pub use pending::{Pending, wait_all};
 use pool::Pool;
 use rref::RRef;
@@ -58,6 +59,7 @@ impl Drop for Inner {
         if let Self::Own(shared) = self {
             shared.is_closed.store(true, Ordering::Release);
             shared.push(Command::LeaveNow);
+            shared.leave_store();
         }
     }
 }
@@ -65,13 +67,19 @@ impl Drop for Inner {
 impl std::fmt::Debug for Agent {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let shared = self.shared();
-        write!(f, "Agent(WorkerInfo(id={}, name={}))", shared.me, shared.name)
+        write!(
+            f,
+            "Agent(WorkerInfo(id={}, name={}))",
+            shared.me, shared.name
+        )
     }
 }
 
 impl Agent {
     pub(crate) fn of(shared: &Arc<Shared>) -> Self {
-        Self { inner: Arc::new(Inner::Lent(Arc::clone(shared))) }
+        Self {
+            inner: Arc::new(Inner::Lent(Arc::clone(shared))),
+        }
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
@@ -87,10 +95,13 @@ impl Agent {
     /// group, or workers disagree about it; `RPC_INIT` names those that did not come in time.
     pub fn init(engine: &Engine, name: &str, options: Options) -> Result<Self, Error> {
         check_name(name).map_err(|error| Error::of(catalogue::RPC_NAME, error.to_string()))?;
-        let workers = options.workers()?;
+        let (workers, store) = options.workers(engine, name)?;
         let me = workers.values().find(|info| info.name == name).cloned();
         let me = me.ok_or_else(|| {
-            Error::of(catalogue::RPC_GROUP, format!("the group has no worker '{name}'"))
+            Error::of(
+                catalogue::RPC_GROUP,
+                format!("the group has no worker '{name}'"),
+            )
         })?;
         if me.task != *engine.task() {
             let message = format!(
@@ -100,16 +111,18 @@ impl Agent {
             );
             return Err(Error::of(catalogue::RPC_GROUP, message));
         }
-        options.introduce(engine, &workers);
         let group = Group {
             hello: Hello {
                 roster: options.roster(&workers),
                 name: name.into(),
                 task: me.task.to_string(),
-                address: engine.address().map(ToString::to_string).unwrap_or_default(),
+                address: engine
+                    .address()
+                    .map(ToString::to_string)
+                    .unwrap_or_default(),
                 wants_answer: false,
             },
-            is_dynamic: false,
+            is_dynamic: options.is_dynamic(),
         };
         let node = Node::new(me.id, life()?, group, options.limits());
         let step = options.step();
@@ -130,14 +143,23 @@ impl Agent {
             async_calls: AtomicUsize::new(0),
             joined: Slot::default(),
             left: Slot::default(),
+            store: Mutex::new(store.clone()),
             options,
         });
         let desk = Desk::new(Arc::clone(&shared), node, step);
         let waker = engine.spawn(shard, Box::new(desk))?;
         let _ = shared.waker.set(waker.clone());
         waker.wake();
-        let agent = Self { inner: Arc::new(Inner::Own(Arc::clone(&shared))) };
-        if !shared.joined.wait(Some(patience).filter(|patience| !patience.is_zero())) {
+        if let (Some(store), true) = (store, shared.options.is_dynamic()) {
+            watch(&shared, store)?;
+        }
+        let agent = Self {
+            inner: Arc::new(Inner::Own(Arc::clone(&shared))),
+        };
+        if !shared
+            .joined
+            .wait(Some(patience).filter(|patience| !patience.is_zero()))
+        {
             return Err(agent.unjoined(patience));
         }
         match shared.joined.take() {
@@ -147,9 +169,17 @@ impl Agent {
     }
 
     fn unjoined(&self, patience: Duration) -> Error {
-        let absent = self.ask(|view| view.node.absent().collect::<Vec<_>>()).unwrap_or_default();
-        let names: Vec<String> = absent.into_iter().map(|id| self.shared().name_of(id)).collect();
-        let message = format!("after {patience:?} these workers were not there: {}", names.join(", "));
+        let absent = self
+            .ask(|view| view.node.absent().collect::<Vec<_>>())
+            .unwrap_or_default();
+        let names: Vec<String> = absent
+            .into_iter()
+            .map(|id| self.shared().name_of(id))
+            .collect();
+        let message = format!(
+            "after {patience:?} these workers were not there: {}",
+            names.join(", ")
+        );
         Error::of(catalogue::RPC_INIT, message)
     }
 
@@ -161,7 +191,9 @@ impl Agent {
         context::may_wait().ok()?;
         let slot = Arc::new(Slot::default());
         let answer = Arc::clone(&slot);
-        self.shared().push(Command::Ask(Box::new(move |view| answer.fill(question(view)))));
+        self.shared().push(Command::Ask(Box::new(move |view| {
+            answer.fill(question(view))
+        })));
         Pool::blocking(|| slot.wait(Some(Duration::from_secs(5))));
         slot.take()
     }
@@ -170,18 +202,28 @@ impl Agent {
     #[must_use]
     pub fn worker(&self) -> WorkerInfo {
         let shared = self.shared();
-        let workers = shared.workers.read().unwrap_or_else(PoisonError::into_inner);
-        workers.get(&shared.me).cloned().unwrap_or_else(|| WorkerInfo {
-            id: shared.me,
-            name: shared.name.clone(),
-            task: shared.engine.task().clone(),
-        })
+        let workers = shared
+            .workers
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        workers
+            .get(&shared.me)
+            .cloned()
+            .unwrap_or_else(|| WorkerInfo {
+                id: shared.me,
+                name: shared.name.clone(),
+                task: shared.engine.task().clone(),
+            })
     }
 
     /// All workers of the group.
     #[must_use]
     pub fn workers(&self) -> Vec<WorkerInfo> {
-        let workers = self.shared().workers.read().unwrap_or_else(PoisonError::into_inner);
+        let workers = self
+            .shared()
+            .workers
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
         workers.values().cloned().collect()
     }
 
@@ -195,7 +237,12 @@ impl Agent {
     ///
     /// # Errors
     /// As [`Pending::wait`]; `RPC_WORKER` if there is no such worker.
-    pub fn rpc_sync<R: Value>(&self, to: &str, function: &str, args: impl Args) -> Result<R, Error> {
+    pub fn rpc_sync<R: Value>(
+        &self,
+        to: &str,
+        function: &str,
+        args: impl Args,
+    ) -> Result<R, Error> {
         self.rpc_async(to, function, args)?.wait()
     }
 
@@ -307,6 +354,7 @@ impl Agent {
         let shared = Arc::clone(self.shared());
         shared.push(Command::Leave((!timeout.is_zero()).then_some(timeout)));
         Pool::blocking(|| shared.left.wait(None));
+        shared.leave_store();
         shared.is_closed.store(true, Ordering::Release);
         match shared.left.take() {
             Some(Err(what)) => {
@@ -326,6 +374,33 @@ impl Agent {
             Pool::blocking(|| shared.left.wait(Some(Duration::from_secs(5))));
         }
     }
+}
+
+/// Looks into the file of a dynamic group for workers that join or leave, in a thread of its own, until the agent ends.
+fn watch(shared: &Arc<Shared>, store: store::Store) -> Result<(), Error> {
+    let weak = Arc::downgrade(shared);
+    let look = move || {
+        while let Some(shared) = weak.upgrade() {
+            if shared.is_closed.load(Ordering::Acquire) {
+                break;
+            }
+            match store.members() {
+                Ok(members) => shared.see(members),
+                Err(error) => tracing::warn!(%error, "the group's file cannot be read"),
+            }
+            drop(shared);
+            std::thread::sleep(store::LOOK);
+        }
+    };
+    let thread = std::thread::Builder::new()
+        .name("rpc-members".into())
+        .spawn(look);
+    thread.map(drop).map_err(|error| {
+        Error::of(
+            catalogue::RPC_GROUP,
+            format!("the system gives no thread for the group's file: {error}"),
+        )
+    })
 }
 
 /// A number for this life of a worker, which is not zero.

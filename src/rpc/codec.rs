@@ -139,7 +139,8 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// There are fewer bytes left, or it is over `most`.
     pub fn count(&mut self, most: usize) -> Result<usize, Malformed> {
-        let count = usize::try_from(self.number()?).map_err(|_| Malformed("a count out of range"))?;
+        let count =
+            usize::try_from(self.number()?).map_err(|_| Malformed("a count out of range"))?;
         match count <= self.rest.len() && count <= most {
             true => Ok(count),
             false => Err(Malformed("a count that is larger than what follows")),
@@ -187,8 +188,14 @@ pub fn encode<P: OnWire>(message: &Message<P>) -> Vec<u8> {
             Target::Remote { .. } => REMOTE,
             Target::Fetch(_) => FETCH,
         },
-        Body::Reply { outcome: Outcome::Value { .. }, .. } => VALUE,
-        Body::Reply { outcome: Outcome::Fault(_), .. } => FAULT,
+        Body::Reply {
+            outcome: Outcome::Value { .. },
+            ..
+        } => VALUE,
+        Body::Reply {
+            outcome: Outcome::Fault(_),
+            ..
+        } => FAULT,
         Body::Control { .. } => CONTROL,
         Body::Ack { .. } => ACK,
     });
@@ -200,14 +207,21 @@ pub fn encode<P: OnWire>(message: &Message<P>) -> Vec<u8> {
         Body::Reply { id, outcome } => {
             writer.number(id.0);
             match outcome {
-                Outcome::Value { payload, references } => {
+                Outcome::Value {
+                    payload,
+                    references,
+                } => {
                     put_references(&mut writer, references);
                     payload.write(&mut writer);
                 }
                 Outcome::Fault(fault) => put_fault(&mut writer, fault),
             }
         }
-        Body::Control { id, settled, control } => {
+        Body::Control {
+            id,
+            settled,
+            control,
+        } => {
             writer.number(id.0);
             writer.number(id.0.wrapping_sub(settled.0));
             put_control(&mut writer, *control);
@@ -241,7 +255,13 @@ pub fn decode<P: OnWire>(bytes: &[u8]) -> Result<Message<P>, Malformed> {
             let id = CallId(reader_ref.number()?);
             let references = get_references(reader_ref)?;
             let payload = P::read(reader_ref)?;
-            Body::Reply { id, outcome: Outcome::Value { payload, references } }
+            Body::Reply {
+                id,
+                outcome: Outcome::Value {
+                    payload,
+                    references,
+                },
+            }
         }
         FAULT => Body::Reply {
             id: CallId(reader_ref.number()?),
@@ -250,7 +270,11 @@ pub fn decode<P: OnWire>(bytes: &[u8]) -> Result<Message<P>, Malformed> {
         CONTROL => {
             let id = CallId(reader_ref.number()?);
             let settled = get_settled(id, reader_ref)?;
-            Body::Control { id, settled, control: get_control(reader_ref)? }
+            Body::Control {
+                id,
+                settled,
+                control: get_control(reader_ref)?,
+            }
         }
         ACK => Body::Ack {
             id: CallId(reader_ref.number()?),
@@ -259,7 +283,11 @@ pub fn decode<P: OnWire>(bytes: &[u8]) -> Result<Message<P>, Malformed> {
         _ => return Err(Malformed("a kind of message that there is not")),
     };
     match reader.rest().is_empty() {
-        true => Ok(Message { from_life, to_life, body }),
+        true => Ok(Message {
+            from_life,
+            to_life,
+            body,
+        }),
         false => Err(Malformed("it goes on behind its end")),
     }
 }
@@ -298,7 +326,11 @@ fn put_call<P: OnWire>(writer: &mut Writer, call: &Call<P>) {
     writer.number(call.budget.map_or(0, |budget| budget.saturating_add(1)));
     match &call.target {
         Target::Function(function) => writer.text(function),
-        Target::Remote { function, rref, fork } => {
+        Target::Remote {
+            function,
+            rref,
+            fork,
+        } => {
             writer.text(function);
             writer.word(rref.to_bits());
             writer.word(fork.to_bits());
@@ -324,7 +356,14 @@ fn get_call<P: OnWire>(kind: u8, reader: &mut Reader<'_>) -> Result<Call<P>, Mal
     };
     let references = get_references(reader)?;
     let payload = P::read(reader)?;
-    Ok(Call { id, settled, budget, target, references, payload })
+    Ok(Call {
+        id,
+        settled,
+        budget,
+        target,
+        references,
+        payload,
+    })
 }
 
 fn put_references(writer: &mut Writer, references: &[Reference]) {
@@ -347,7 +386,13 @@ fn get_references(reader: &mut Reader<'_>) -> Result<Vec<Reference>, Malformed> 
         let number = reader.number()?;
         let owner = u16::try_from(number >> 1).map_err(|_| Malformed("no worker's number"))?;
         let is_early = number & 1 != 0;
-        references.push(Reference { rref, owner: WorkerId(owner), fork, parent, is_early });
+        references.push(Reference {
+            rref,
+            owner: WorkerId(owner),
+            fork,
+            parent,
+            is_early,
+        });
     }
     Ok(references)
 }
@@ -368,8 +413,15 @@ fn get_fault(reader: &mut Reader<'_>) -> Result<Fault, Malformed> {
     let message = reader.text()?.into();
     let backtrace = reader.text()?.into();
     let count = reader.count(CAUSES_MAX)?;
-    let causes = (0..count).map(|_| reader.text().map(Into::into)).collect::<Result<_, _>>()?;
-    Ok(Fault { kind, message, causes, backtrace })
+    let causes = (0..count)
+        .map(|_| reader.text().map(Into::into))
+        .collect::<Result<_, _>>()?;
+    Ok(Fault {
+        kind,
+        message,
+        causes,
+        backtrace,
+    })
 }
 
 fn put_control(writer: &mut Writer, control: Control) {
@@ -387,7 +439,11 @@ fn put_control(writer: &mut Writer, control: Control) {
             writer.word(rref.to_bits());
             writer.word(fork.to_bits());
         }
-        Control::Fork { rref, fork, is_early } => {
+        Control::Fork {
+            rref,
+            fork,
+            is_early,
+        } => {
             writer.byte(if is_early { 6 } else { 3 });
             writer.word(rref.to_bits());
             writer.word(fork.to_bits());
@@ -399,7 +455,10 @@ fn put_control(writer: &mut Writer, control: Control) {
 
 fn get_control(reader: &mut Reader<'_>) -> Result<Control, Malformed> {
     let pair = |reader: &mut Reader<'_>| -> Result<_, Malformed> {
-        Ok((GlobalId::from_bits(reader.word()?), GlobalId::from_bits(reader.word()?)))
+        Ok((
+            GlobalId::from_bits(reader.word()?),
+            GlobalId::from_bits(reader.word()?),
+        ))
     };
     Ok(match reader.byte()? {
         0 => Control::Cancel(CallId(reader.number()?)),
@@ -410,7 +469,11 @@ fn get_control(reader: &mut Reader<'_>) -> Result<Control, Malformed> {
         }
         kind @ (3 | 6) => {
             let (rref, fork) = pair(reader)?;
-            Control::Fork { rref, fork, is_early: kind == 6 }
+            Control::Fork {
+                rref,
+                fork,
+                is_early: kind == 6,
+            }
         }
         4 => Control::Probe,
         5 => Control::Proceed,

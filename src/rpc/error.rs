@@ -21,7 +21,12 @@ impl Error {
     /// A failure of this worker's own.
     #[must_use]
     pub const fn local(status: Status) -> Self {
-        Self { status, worker: None, causes: Vec::new(), backtrace: None }
+        Self {
+            status,
+            worker: None,
+            causes: Vec::new(),
+            backtrace: None,
+        }
     }
 
     pub(crate) fn of(reason: &'static str, message: impl Into<String>) -> Self {
@@ -53,10 +58,14 @@ impl Error {
     /// How a call ended that has no answer.
     pub(crate) fn ended<P>(ending: &Ending<P>, worker: &str, window: usize) -> Self {
         let mut error = Self::local(match ending {
-            Ending::Answered(_) => Status::of(catalogue::RPC_MESSAGE, "the answer is not of this call"),
+            Ending::Answered(_) => {
+                Status::of(catalogue::RPC_MESSAGE, "the answer is not of this call")
+            }
             Ending::Timeout => Status::of(
                 catalogue::RPC_TIMEOUT,
-                format!("the call of '{worker}' ran for more than its timeout; '{worker}' was told to give it up"),
+                format!(
+                    "the call of '{worker}' ran for more than its timeout; '{worker}' was told to give it up"
+                ),
             ),
             Ending::Cancelled => Status::of(
                 catalogue::RPC_CANCELLED,
@@ -119,14 +128,18 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.status, f)?;
-        self.causes.iter().try_for_each(|cause| write!(f, "\ncaused by: {cause}"))
+        self.causes
+            .iter()
+            .try_for_each(|cause| write!(f, "\ncaused by: {cause}"))
     }
 }
 
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)?;
-        self.backtrace.iter().try_for_each(|trace| write!(f, "\n{trace}"))
+        self.backtrace
+            .iter()
+            .try_for_each(|trace| write!(f, "\n{trace}"))
     }
 }
 
@@ -139,15 +152,24 @@ impl From<Status> for Error {
 }
 
 pub(crate) fn unmet(worker: WorkerId) -> Status {
-    Status::of(catalogue::RPC_WORKER, format!("worker {worker} is not there yet"))
+    Status::of(
+        catalogue::RPC_WORKER,
+        format!("worker {worker} is not there yet"),
+    )
 }
 
 pub(crate) fn restarted(worker: WorkerId) -> Status {
-    Status::of(catalogue::PEER_RESTARTED, format!("worker {worker} has started again"))
+    Status::of(
+        catalogue::PEER_RESTARTED,
+        format!("worker {worker} has started again"),
+    )
 }
 
 pub(crate) fn has_left(worker: WorkerId) -> Status {
-    Status::of(catalogue::PEER_LOST, format!("worker {worker} has left the group"))
+    Status::of(
+        catalogue::PEER_LOST,
+        format!("worker {worker} has left the group"),
+    )
 }
 
 pub(crate) fn shut_down() -> Status {

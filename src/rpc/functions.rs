@@ -88,7 +88,9 @@ impl<T: Value + Sync> Kept for Travels<T> {
 impl<T: Any + Send + Sync> Kept for Stays<T> {
     fn put(&self, _: &mut Packer) -> Result<u32, ValueError> {
         let name = std::any::type_name::<T>();
-        Err(ValueError::new(format!("a {name} cannot travel: call functions with the reference to it instead")))
+        Err(ValueError::new(format!(
+            "a {name} cannot travel: call functions with the reference to it instead"
+        )))
     }
 
     fn any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
@@ -297,8 +299,11 @@ impl Functions {
     }
 
     pub(crate) fn signatures(&self) -> Vec<String> {
-        let mut all: Vec<String> =
-            self.entries.values().map(|entry| entry.signature.to_string()).collect();
+        let mut all: Vec<String> = self
+            .entries
+            .values()
+            .map(|entry| entry.signature.to_string())
+            .collect();
         all.sort();
         all
     }
@@ -329,7 +334,10 @@ fn take<A: Args>(from: &mut Unpacker) -> Result<A, Fault> {
 }
 
 fn unread(error: ValueError) -> Fault {
-    Fault::new(FaultKind::Arguments, format!("its arguments cannot be read: {error}"))
+    Fault::new(
+        FaultKind::Arguments,
+        format!("its arguments cannot be read: {error}"),
+    )
 }
 
 fn give<T: Value + Sync>(value: T, wish: Wish, hook: &dyn Fn(Stage)) -> Work {
@@ -339,7 +347,10 @@ fn give<T: Value + Sync>(value: T, wish: Wish, hook: &dyn Fn(Stage)) -> Work {
     hook(Stage::Writes);
     let mut packer = Packer::default();
     value.put(&mut packer).map_err(|error| {
-        Fault::new(FaultKind::Error, format!("its result cannot travel: {error}"))
+        Fault::new(
+            FaultKind::Error,
+            format!("its result cannot travel: {error}"),
+        )
     })?;
     Ok(Ended::Packed(types_of::<T>(), packer))
 }

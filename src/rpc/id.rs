@@ -54,7 +54,11 @@ impl GlobalId {
 
 impl fmt::Display for GlobalId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "GloballyUniqueId(created_on={}, local_id={})", self.on, self.local)
+        write!(
+            f,
+            "GloballyUniqueId(created_on={}, local_id={})",
+            self.on, self.local
+        )
     }
 }
 
@@ -103,7 +107,10 @@ mod tests {
     #[test]
     fn a_worker_of_any_16_bits_survives_in_an_identity() {
         for on in [0, 1, i16::MAX as u16, i16::MAX as u16 + 1, u16::MAX] {
-            let id = GlobalId { on: WorkerId(on), local: GlobalId::LOCAL_END - 1 };
+            let id = GlobalId {
+                on: WorkerId(on),
+                local: GlobalId::LOCAL_END - 1,
+            };
             assert_eq!(GlobalId::from_bits(id.to_bits()), id);
         }
     }

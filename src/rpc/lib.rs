@@ -14,7 +14,7 @@ pub mod value;
 
 pub use agent::context::Context;
 pub use agent::rref::RRef;
-pub use agent::{Agent, Options, Pending, Worker, WorkerInfo, wait_all};
+pub use agent::{Agent, Meeting, Options, Pending, Worker, WorkerInfo, wait_all};
 pub use error::Error;
 pub use functions::{Functions, Outcome};
 pub use id::{ForkId, GlobalId, RRefId, WorkerId};

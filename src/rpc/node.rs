@@ -11,13 +11,13 @@
 pub(crate) mod calling;
 mod group;
 mod holding;
-mod serving;
 mod sequence;
+mod serving;
 
 #[cfg(test)]
-pub(crate) mod world;
-#[cfg(test)]
 mod tests;
+#[cfg(test)]
+pub(crate) mod world;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -29,8 +29,8 @@ use crate::message::{Body, Fault, Hello, Message, Outcome, Reference, Target};
 use crate::references::References;
 pub use calling::NewCall;
 use calling::{Out, Waiting};
-pub use group::{Group, PeerState};
 use group::Phase;
+pub use group::{Group, PeerState};
 use sequence::Seen;
 use serving::Serving;
 
@@ -291,7 +291,11 @@ impl<P, T> Node<P, T> {
             Body::Leave => self.hear_leave(from),
             Body::Call(call) => self.hear_call(from, call),
             Body::Reply { id, outcome } => self.hear_reply(from, id, outcome),
-            Body::Control { id, settled, control } => self.hear_control(from, id, settled, control),
+            Body::Control {
+                id,
+                settled,
+                control,
+            } => self.hear_control(from, id, settled, control),
             Body::Ack { id, answer } => self.hear_ack(from, id, answer),
         }
     }

@@ -49,7 +49,9 @@ impl OnWire for Payload {
         }
         let plain = plain.to_vec();
         let count = reader.count(TENSORS_MAX)?;
-        let awaited = (0..count).map(|_| Ok(reader.byte()? != 0)).collect::<Result<_, _>>()?;
+        let awaited = (0..count)
+            .map(|_| Ok(reader.byte()? != 0))
+            .collect::<Result<_, _>>()?;
         Ok(Self {
             types: word as u32,
             header,

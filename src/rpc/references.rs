@@ -16,7 +16,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use crate::id::{CallId, ForkId, RRefId, WorkerId};
 use crate::message::{Control, Reference};
 
-
 /// Deleted shares that are remembered at most: a creation that comes later than the deletion is known by them.
 pub const TOMBSTONES_MAX: usize = 1 << 16;
 
@@ -126,7 +125,13 @@ impl References {
     /// This program asks `owner` to make a value: its share is pending until the owner has answered.
     pub fn create(&mut self, rref: RRefId, fork: ForkId, owner: WorkerId) {
         let share = Share::Pending(None);
-        let user = User { rref, owner, share, is_held: true, pins: 0 };
+        let user = User {
+            rref,
+            owner,
+            share,
+            is_held: true,
+            pins: 0,
+        };
         self.users.insert(fork, user);
     }
 
@@ -155,9 +160,20 @@ impl References {
     /// The owner has said whether it has seen the call.
     pub fn creation_resolved(&mut self, owner: WorkerId, call: CallId, was_seen: bool) {
         let is_it = |user: &User| user.owner == owner && user.share == Share::Doubtful(call);
-        let fork = self.users.iter().find(|(_, user)| is_it(user)).map(|(&fork, _)| fork);
+        let fork = self
+            .users
+            .iter()
+            .find(|(_, user)| is_it(user))
+            .map(|(&fork, _)| fork);
         if let Some(fork) = fork {
-            self.set_share(fork, if was_seen { Share::Confirmed } else { Share::Gone });
+            self.set_share(
+                fork,
+                if was_seen {
+                    Share::Confirmed
+                } else {
+                    Share::Gone
+                },
+            );
         }
     }
 
@@ -302,11 +318,24 @@ impl References {
                 false => Share::Pending(Some(carrier)),
             };
             let (rref, owner) = (reference.rref, reference.owner);
-            self.users.insert(reference.fork, User { rref, owner, share, is_held: true, pins: 0 });
+            self.users.insert(
+                reference.fork,
+                User {
+                    rref,
+                    owner,
+                    share,
+                    is_held: true,
+                    pins: 0,
+                },
+            );
             if !is_known {
                 left += 1;
                 let (fork, is_early) = (reference.fork, reference.is_early);
-                let control = Control::Fork { rref, fork, is_early };
+                let control = Control::Fork {
+                    rref,
+                    fork,
+                    is_early,
+                };
                 self.events.push_back(Event::Tell(owner, control));
             }
         }
@@ -318,7 +347,10 @@ impl References {
     pub fn is_usable(&self, reference: &Reference) -> bool {
         match reference.owner == self.me {
             true => self.owned.contains_key(&reference.rref),
-            false => self.users.get(&reference.fork).is_some_and(|user| user.share != Share::Gone),
+            false => self
+                .users
+                .get(&reference.fork)
+                .is_some_and(|user| user.share != Share::Gone),
         }
     }
 
@@ -399,7 +431,14 @@ impl References {
 
     /// The owner has answered whether it knows our share now.
     pub fn fork_answered(&mut self, fork: ForkId, is_known: bool) {
-        self.set_share(fork, if is_known { Share::Confirmed } else { Share::Gone });
+        self.set_share(
+            fork,
+            if is_known {
+                Share::Confirmed
+            } else {
+                Share::Gone
+            },
+        );
     }
 
     /// The owner has heard that our share ends.
@@ -418,9 +457,8 @@ impl References {
     pub fn mark(&self, references: &mut [Reference]) {
         for reference in references {
             let parent = self.users.get(&reference.parent);
-            reference.is_early = parent.is_some_and(|user| {
-                matches!(user.share, Share::Pending(_) | Share::Doubtful(_))
-            });
+            reference.is_early = parent
+                .is_some_and(|user| matches!(user.share, Share::Pending(_) | Share::Doubtful(_)));
         }
     }
 
@@ -450,7 +488,10 @@ impl References {
             Share::Pending(_) | Share::Doubtful(_) | Share::Deleting => {}
             Share::Confirmed => {
                 user.share = Share::Deleting;
-                let control = Control::Delete { rref: user.rref, fork };
+                let control = Control::Delete {
+                    rref: user.rref,
+                    fork,
+                };
                 let owner = user.owner;
                 self.events.push_back(Event::Tell(owner, control));
             }
@@ -472,9 +513,15 @@ impl References {
 
     /// A worker is gone: so are its shares of our values, and our shares of its values name nothing.
     pub fn peer_lost(&mut self, peer: WorkerId) {
-        let carriers: Vec<Carrier> =
-            self.carried.keys().copied().filter(|carrier| carrier.peer == peer).collect();
-        carriers.into_iter().for_each(|carrier| self.settle(carrier, false));
+        let carriers: Vec<Carrier> = self
+            .carried
+            .keys()
+            .copied()
+            .filter(|carrier| carrier.peer == peer)
+            .collect();
+        carriers
+            .into_iter()
+            .for_each(|carrier| self.settle(carrier, false));
         let rrefs: Vec<RRefId> = self.owned.keys().copied().collect();
         for rref in rrefs {
             if let Some(owned) = self.owned.get_mut(&rref) {
@@ -512,7 +559,9 @@ impl References {
     /// True if the owner knows that share of ours.
     #[must_use]
     pub fn is_confirmed(&self, fork: ForkId) -> bool {
-        self.users.get(&fork).is_some_and(|user| user.share == Share::Confirmed)
+        self.users
+            .get(&fork)
+            .is_some_and(|user| user.share == Share::Confirmed)
     }
 
     /// True if nothing of it is under way: no share is pending or ending, and no carrier is out.
@@ -526,14 +575,21 @@ impl References {
     #[must_use]
     pub fn held(&self) -> Vec<String> {
         let users = self.users.iter().filter(|(_, user)| user.is_held);
-        let users = users.map(|(fork, user)| format!("UserRRef(RRefId={}, ForkId={fork})", user.rref));
+        let users =
+            users.map(|(fork, user)| format!("UserRRef(RRefId={}, ForkId={fork})", user.rref));
         let owned = self.owned.iter().filter(|(_, owned)| owned.handles > 0);
-        users.chain(owned.map(|(rref, _)| format!("OwnerRRef({rref})"))).collect()
+        users
+            .chain(owned.map(|(rref, _)| format!("OwnerRRef({rref})")))
+            .collect()
     }
 
     /// The program's handles count no more: its shares end.
     pub fn drop_all(&mut self) {
-        let held = self.users.iter().filter(|(_, user)| user.is_held).map(|(&fork, _)| fork);
+        let held = self
+            .users
+            .iter()
+            .filter(|(_, user)| user.is_held)
+            .map(|(&fork, _)| fork);
         let held: Vec<ForkId> = held.collect();
         held.into_iter().for_each(|fork| self.drop_user(fork));
     }
@@ -541,7 +597,8 @@ impl References {
     /// As PyTorch counts them: owned values, pending users, forks of our values, all shares of values elsewhere.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        let is_pending = |user: &&User| matches!(user.share, Share::Pending(_) | Share::Doubtful(_));
+        let is_pending =
+            |user: &&User| matches!(user.share, Share::Pending(_) | Share::Doubtful(_));
         Counts {
             owners: self.owned.len(),
             pending_futures: self.owned.values().filter(|owned| !owned.is_made).count(),

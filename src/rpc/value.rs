@@ -138,11 +138,15 @@ impl Unpacker {
     /// # Errors
     /// There is none left.
     pub fn tensor(&mut self) -> Result<Tensor, ValueError> {
-        self.tensors.next().ok_or_else(|| ValueError::new("a tensor is missing"))
+        self.tensors
+            .next()
+            .ok_or_else(|| ValueError::new("a tensor is missing"))
     }
 
     pub(crate) fn handle(&mut self) -> Result<Handle, ValueError> {
-        self.handles.next().ok_or_else(|| ValueError::new("a reference is missing"))
+        self.handles
+            .next()
+            .ok_or_else(|| ValueError::new("a reference is missing"))
     }
 
     /// That nothing is left.
@@ -152,7 +156,9 @@ impl Unpacker {
     pub fn end(self) -> Result<(), ValueError> {
         let is_empty =
             self.at == self.plain.len() && self.tensors.len() == 0 && self.handles.len() == 0;
-        is_empty.then_some(()).ok_or_else(|| ValueError::new("there is more than was asked for"))
+        is_empty
+            .then_some(())
+            .ok_or_else(|| ValueError::new("there is more than was asked for"))
     }
 
     /// A count of values that follow. Each takes at least a byte, a tensor or a reference, so a larger count is a lie.

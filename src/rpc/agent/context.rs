@@ -32,13 +32,19 @@ const STOPPED: u8 = 2;
 impl Gate {
     /// Begins; false if the caller has given the call up.
     pub(crate) fn begin(&self) -> bool {
-        let begun = self.state.compare_exchange(QUEUED, BEGUN, Ordering::AcqRel, Ordering::Acquire);
+        let begun = self
+            .state
+            .compare_exchange(QUEUED, BEGUN, Ordering::AcqRel, Ordering::Acquire);
         begun.is_ok()
     }
 
     pub(crate) fn stop(&self) {
         self.state.store(STOPPED, Ordering::Release);
-        let waker = self.waker.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        let waker = self
+            .waker
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .take();
         waker.into_iter().for_each(Waker::wake);
     }
 
@@ -48,7 +54,10 @@ impl Gate {
 
     /// Wakes `waker` when it is stopped.
     pub(crate) fn watch(&self, waker: &Waker) {
-        let mut place = self.waker.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut place = self
+            .waker
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         *place = Some(waker.clone());
     }
 }
@@ -129,9 +138,13 @@ impl Context {
         CURRENT.with(|current| current.borrow_mut().push(self.clone()));
         let observers = &self.shared.options.observers;
         let header = self.header.as_deref();
-        observers.iter().for_each(|one| one.enter(self.leg(false), header));
+        observers
+            .iter()
+            .for_each(|one| one.enter(self.leg(false), header));
         let result = work();
-        observers.iter().for_each(|one| one.leave(self.leg(false), header));
+        observers
+            .iter()
+            .for_each(|one| one.leave(self.leg(false), header));
         CURRENT.with(|current| drop(current.borrow_mut().pop()));
         result
     }

@@ -67,7 +67,12 @@ impl Desk {
         if let Some(waker) = self.shared.waker.get() {
             self.arm_timer(waker.clone());
         }
-        let workers = self.shared.workers.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let workers = self
+            .shared
+            .workers
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
         for (id, info) in workers {
             if id != self.shared.me {
                 self.meet(id, &info, context);
@@ -78,12 +83,18 @@ impl Desk {
 
     fn arm_timer(&mut self, waker: rendez::shard::TaskWaker) {
         let engine = self.shared.engine.downgrade();
-        let now = Box::new(move || engine.upgrade().map_or(Nanos::NEVER, |engine| engine.clock().stamp()));
+        let now = Box::new(move || {
+            engine
+                .upgrade()
+                .map_or(Nanos::NEVER, |engine| engine.clock().stamp())
+        });
         match Timer::start(now, waker) {
             Ok(timer) => self.timer = Some(timer),
             Err(error) => {
                 let message = format!("the system gives no thread for deadlines: {error}");
-                self.shared.joined.fill(Err(Error::of(catalogue::RPC_GROUP, message)));
+                self.shared
+                    .joined
+                    .fill(Err(Error::of(catalogue::RPC_GROUP, message)));
             }
         }
     }
@@ -107,21 +118,45 @@ impl Desk {
     fn obey(&mut self, command: Command, context: &mut TaskContext<'_>) {
         let now = context.now();
         match command {
-            Command::Call { to, target, deadline, packed, slot } => {
-                let Packed { payload, references, carried, mut keeps } = packed;
+            Command::Call {
+                to,
+                target,
+                deadline,
+                packed,
+                slot,
+            } => {
+                let Packed {
+                    payload,
+                    references,
+                    carried,
+                    mut keeps,
+                } = packed;
                 keeps.extend(carried);
-                let token = Token { slot, keeps: Arc::new(keeps) };
-                let call = NewCall { token, target, deadline, references, payload };
+                let token = Token {
+                    slot,
+                    keeps: Arc::new(keeps),
+                };
+                let call = NewCall {
+                    token,
+                    target,
+                    deadline,
+                    references,
+                    payload,
+                };
                 self.node.call(now, to, call);
             }
             Command::Cancel(to, slot) => {
-                let token = Token { slot, keeps: Arc::default() };
+                let token = Token {
+                    slot,
+                    keeps: Arc::default(),
+                };
                 self.node.cancel(now, to, &token);
             }
             Command::Done(done) => self.done(done, now),
             Command::CreateOwned { rref, is_made } => self.node.create_owned(rref, is_made),
             Command::DropUser(fork) => self.node.drop_user(now, fork),
             Command::DropOwned(rref) => self.node.drop_owned(now, rref),
+            Command::Meet(info) => self.meet(info.id, &info, context),
             Command::Leave(patience) => {
                 let deadline = patience.map_or(Nanos::NEVER, |patience| now.after(patience));
                 for name in self.node.leave(now, deadline) {
@@ -135,7 +170,13 @@ impl Desk {
 
     /// A function has ended.
     fn done(&mut self, done: Done, now: Nanos) {
-        let Done { from, id, rref, result, header } = done;
+        let Done {
+            from,
+            id,
+            rref,
+            result,
+            header,
+        } = done;
         self.gates.remove(&(from, id));
         if let Some(rref) = rref {
             let (value, outcome) = match result {
@@ -146,7 +187,11 @@ impl Desk {
                 }
                 Err(fault) => (Err(fault.clone()), Outcome::Fault(fault)),
             };
-            self.shared.values.lock().unwrap_or_else(PoisonError::into_inner).insert(rref, value);
+            self.shared
+                .values
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .insert(rref, value);
             return self.node.finish(now, from, id, outcome);
         }
         match result {
@@ -166,14 +211,30 @@ impl Desk {
         now: Nanos,
     ) {
         let packed = self.shared.packed(types, header, packer);
-        let Packed { payload, references, carried, .. } = match packed {
+        let Packed {
+            payload,
+            references,
+            carried,
+            ..
+        } = match packed {
             Ok(packed) => packed,
             Err(error) => {
-                let fault = Fault::new(FaultKind::Error, format!("its result cannot travel: {error}"));
+                let fault = Fault::new(
+                    FaultKind::Error,
+                    format!("its result cannot travel: {error}"),
+                );
                 return self.node.finish(now, from, id, Outcome::Fault(fault));
             }
         };
-        self.node.finish(now, from, id, Outcome::Value { payload, references });
+        self.node.finish(
+            now,
+            from,
+            id,
+            Outcome::Value {
+                payload,
+                references,
+            },
+        );
         // Counted now: the handles may go.
         drop(carried);
     }
@@ -186,7 +247,14 @@ impl Desk {
                     self.node.handle_message(context.now(), to, message);
                 }
                 Output::Send { to, message } => self.send(to, message, context),
-                Output::Serve { from, id, target, payload, references, deadline } => {
+                Output::Serve {
+                    from,
+                    id,
+                    target,
+                    payload,
+                    references,
+                    deadline,
+                } => {
                     self.serve(from, id, target, payload, &references, deadline, context);
                 }
                 Output::Stop { from, id } => {
@@ -202,10 +270,18 @@ impl Desk {
                         _ => Vec::new(),
                     };
                     drop(token.keeps);
-                    token.slot.fill(Answer { at, ending, handles });
+                    token.slot.fill(Answer {
+                        at,
+                        ending,
+                        handles,
+                    });
                 }
                 Output::Broken(rref, fault) => {
-                    let mut values = self.shared.values.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut values = self
+                        .shared
+                        .values
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner);
                     values.insert(rref, Err(fault));
                 }
                 Output::Release(rref) => self.release(rref),
@@ -216,7 +292,9 @@ impl Desk {
                 }
                 Output::Joined => self.shared.joined.fill(Ok(())),
                 Output::Refused(why) => {
-                    self.shared.joined.fill(Err(Error::of(catalogue::RPC_GROUP, why)));
+                    self.shared
+                        .joined
+                        .fill(Err(Error::of(catalogue::RPC_GROUP, why)));
                 }
                 Output::Left(how) => {
                     self.is_over = true;
@@ -227,7 +305,11 @@ impl Desk {
     }
 
     fn release(&self, rref: RRefId) {
-        let mut values = self.shared.values.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut values = self
+            .shared
+            .values
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let value = values.remove(&rref);
         drop(values);
         // Its type's drop is not ours: it may hold references, or panic.
@@ -261,14 +343,23 @@ impl Desk {
             Target::Remote { function, rref, .. } => (function, Some(rref)),
             Target::Fetch(rref) => return self.fetch(from, id, rref, now),
         };
-        let done = |result| Done { from, id, rref, result, header: None };
+        let done = |result| Done {
+            from,
+            id,
+            rref,
+            result,
+            header: None,
+        };
         let Some(entry) = self.shared.functions.find(&function) else {
             let all = self.shared.functions.signatures().join(", ");
             let message = format!("there is no function '{function}'; there are: {all}");
             return self.done(done(Err(Fault::new(FaultKind::Function, message))), now);
         };
         if entry.types != payload.types {
-            let message = format!("it was called with other types than its signature has: {}", entry.signature);
+            let message = format!(
+                "it was called with other types than its signature has: {}",
+                entry.signature
+            );
             return self.done(done(Err(Fault::new(FaultKind::Arguments, message))), now);
         }
         let body = entry.body.clone();
@@ -300,15 +391,24 @@ impl Desk {
 
     /// A worker wants the value of a reference.
     fn fetch(&mut self, from: WorkerId, id: CallId, rref: RRefId, now: Nanos) {
-        let values = self.shared.values.lock().unwrap_or_else(PoisonError::into_inner);
+        let values = self
+            .shared
+            .values
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let value = values.get(&rref).cloned();
         drop(values);
         let mut packer = Packer::default();
         let packed = match value {
-            None => Err(Fault::new(FaultKind::Reference, format!("there is no value of {rref}"))),
+            None => Err(Fault::new(
+                FaultKind::Reference,
+                format!("there is no value of {rref}"),
+            )),
             Some(Err(fault)) => Err(fault),
             Some(Ok(value)) => catch_unwind(AssertUnwindSafe(|| value.put(&mut packer)))
-                .unwrap_or_else(|panic| Err(crate::value::ValueError::new(panicked(&*panic).message)))
+                .unwrap_or_else(|panic| {
+                    Err(crate::value::ValueError::new(panicked(&*panic).message))
+                })
                 .map_err(|error| Fault::new(FaultKind::Reference, error.to_string())),
         };
         match packed {
@@ -323,7 +423,10 @@ impl Desk {
             Brought::Nothing => {}
             Brought::Message(from, message) => self.node.handle_message(now, from, message),
             Brought::Garbage(from, error) => {
-                let (status, name) = (Status::of(catalogue::RPC_MESSAGE, error), self.shared.name_of(from));
+                let (status, name) = (
+                    Status::of(catalogue::RPC_MESSAGE, error),
+                    self.shared.name_of(from),
+                );
                 tracing::warn!(worker = %name, %status, "what a worker sent is dropped");
             }
             Brought::Lost(from, status) => {
@@ -365,12 +468,22 @@ impl Desk {
         // What came meanwhile ends as all that comes later.
         while let Some(command) = self.shared.queue.pop() {
             if let Command::Call { to, slot, .. } = command {
-                slot.fill(Answer { at: to, ending: Ending::Shutdown, handles: Vec::new() });
+                slot.fill(Answer {
+                    at: to,
+                    ending: Ending::Shutdown,
+                    handles: Vec::new(),
+                });
             }
         }
-        self.shared.joined.fill(Err(Error::local(crate::error::shut_down())));
+        self.shared
+            .joined
+            .fill(Err(Error::local(crate::error::shut_down())));
         self.shared.left.fill(Ok(()));
-        self.shared.values.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.shared
+            .values
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clear();
         context.finish();
     }
 }
@@ -402,7 +515,11 @@ impl Task for Desk {
         if self.lanes.flush(context) {
             self.flush_at = context.now().after(SEND_AGAIN);
         }
-        let next = self.node.next_timer().min(self.listen_at).min(self.flush_at);
+        let next = self
+            .node
+            .next_timer()
+            .min(self.listen_at)
+            .min(self.flush_at);
         if let (Some(timer), true) = (&self.timer, next != Nanos::NEVER) {
             timer.arm(next);
         }

@@ -117,7 +117,12 @@ impl Lanes {
 
     fn close_keys(&mut self, at: usize, context: &mut TaskContext<'_>) {
         let lane = &mut self.lanes[at];
-        for key in lane.out.iter_mut().chain(&mut lane.back).filter_map(Option::take) {
+        for key in lane
+            .out
+            .iter_mut()
+            .chain(&mut lane.back)
+            .filter_map(Option::take)
+        {
             context.release(key);
         }
     }
@@ -156,7 +161,13 @@ impl Lanes {
         let name = |salt: u32| format!("rpc/{}/{}/{salt}", self.group, KINDS[kind]);
         let mut key = Err(Status::of(rendez::ground::catalogue::RPC_GROUP, "no key"));
         for salt in 0..16 * SHARDS {
-            let made = Key::new(&from, Default::default(), &to, &name(salt), Default::default());
+            let made = Key::new(
+                &from,
+                Default::default(),
+                &to,
+                &name(salt),
+                Default::default(),
+            );
             key = made.map_err(Status::from);
             if key.as_ref().is_ok_and(|key| key.shard_of(SHARDS) == 0) || key.is_err() {
                 break;
@@ -178,13 +189,17 @@ impl Lanes {
         let head = head_tensor(encode(&message), context)?;
         let tensors = match message.body {
             Body::Call(call) => call.payload.tensors,
-            Body::Reply { outcome: Outcome::Value { payload, .. }, .. } => payload.tensors,
+            Body::Reply {
+                outcome: Outcome::Value { payload, .. },
+                ..
+            } => payload.tensors,
             _ => Vec::new(),
         };
         let lane = &mut self.lanes[at];
         lane.outbox.push_back((0, head));
         let kind = |tensor: &Tensor| if tensor.size() >= LARGE { 2 } else { 1 };
-        lane.outbox.extend(tensors.into_iter().map(|tensor| (kind(&tensor), tensor)));
+        lane.outbox
+            .extend(tensors.into_iter().map(|tensor| (kind(&tensor), tensor)));
         self.flush_lane(at, context)
     }
 
@@ -279,12 +294,23 @@ impl Lanes {
             }
         }
         let tensors = vec![None; left];
-        self.partials.insert(serial, Partial { lane: at, message, tensors, left });
+        self.partials.insert(
+            serial,
+            Partial {
+                lane: at,
+                message,
+                tensors,
+                left,
+            },
+        );
         Brought::Nothing
     }
 
     fn tensor_came(&mut self, token: u64, outcome: Result<Tensor, Status>) -> Brought {
-        let (serial, index) = (token >> INDEX_BITS, token as usize & ((1 << INDEX_BITS) - 1));
+        let (serial, index) = (
+            token >> INDEX_BITS,
+            token as usize & ((1 << INDEX_BITS) - 1),
+        );
         let Ok(tensor) = outcome else {
             // The receive of heads is told so as well.
             self.partials.remove(&serial);
@@ -312,7 +338,10 @@ impl Lanes {
 fn payload_of(message: &Message<Payload>) -> Option<&Payload> {
     match &message.body {
         Body::Call(Call { payload, .. })
-        | Body::Reply { outcome: Outcome::Value { payload, .. }, .. } => Some(payload),
+        | Body::Reply {
+            outcome: Outcome::Value { payload, .. },
+            ..
+        } => Some(payload),
         _ => None,
     }
 }
@@ -320,7 +349,10 @@ fn payload_of(message: &Message<Payload>) -> Option<&Payload> {
 fn payload_mut(message: &mut Message<Payload>) -> Option<&mut Payload> {
     match &mut message.body {
         Body::Call(Call { payload, .. })
-        | Body::Reply { outcome: Outcome::Value { payload, .. }, .. } => Some(payload),
+        | Body::Reply {
+            outcome: Outcome::Value { payload, .. },
+            ..
+        } => Some(payload),
         _ => None,
     }
 }
@@ -328,7 +360,10 @@ fn payload_mut(message: &mut Message<Payload>) -> Option<&mut Payload> {
 fn head_tensor(bytes: Vec<u8>, context: &mut TaskContext<'_>) -> Result<Tensor, Status> {
     let shape = Shape::row(bytes.len() as u64).unwrap_or_default();
     if bytes.len() > SMALL_HEAD {
-        let meta = rendez::ground::TensorMeta { dtype: rendez::ground::DType::U8, shape };
+        let meta = rendez::ground::TensorMeta {
+            dtype: rendez::ground::DType::U8,
+            shape,
+        };
         // Without room in the arena it travels as a copy.
         if let Ok(mut builder) = context.builder(meta) {
             builder.bytes_mut().copy_from_slice(&bytes);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use rendez::engine::Engine;
 use rendez::ground::{StepId, TaskName, catalogue};
 
 use super::WorkerInfo;
+use super::store::Store;
 use crate::error::Error;
 use crate::functions::Functions;
 use crate::id::{WorkerId, check_name};
@@ -30,7 +32,11 @@ pub struct Worker {
 impl Worker {
     /// The worker `name`, which is `task`; the engine knows where that listens.
     pub fn new(name: impl Into<String>, task: impl Into<String>) -> Self {
-        Self { name: name.into(), task: task.into(), address: None }
+        Self {
+            name: name.into(),
+            task: task.into(),
+            address: None,
+        }
     }
 
     /// It listens there.
@@ -41,11 +47,25 @@ impl Worker {
     }
 }
 
+/// How the workers of a group find each other.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Meeting {
+    /// All of them are known from the beginning, in the order of their numbers: the same at all of them.
+    Listed(Vec<Worker>),
+    /// Through a file that all of them can lock and write.
+    File {
+        /// Which.
+        path: PathBuf,
+        /// How many there are; `None` for a group that workers join and leave as they like.
+        size: Option<usize>,
+    },
+}
+
 /// The settings of an agent.
 #[derive(Clone)]
 pub struct Options {
-    /// The workers of the group, in the order of their numbers: the same at all of them.
-    pub group_workers: Vec<Worker>,
+    /// How the workers of the group find each other.
+    pub meeting: Meeting,
     /// The group's name: agents of different groups do not hear each other.
     pub group: String,
     /// What others may call here.
@@ -72,7 +92,7 @@ impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Options")
             .field("group", &self.group)
-            .field("workers", &self.group_workers)
+            .field("meeting", &self.meeting)
             .field("functions", &self.functions)
             .finish_non_exhaustive()
     }
@@ -82,9 +102,23 @@ impl Options {
     /// A group of these workers, all of which are known from the beginning.
     #[must_use]
     pub fn of_workers(workers: impl IntoIterator<Item = Worker>) -> Self {
+        Self::of(Meeting::Listed(workers.into_iter().collect()))
+    }
+
+    /// A group that meets through a file: of so many workers, or, with `None`, one that workers join and leave as they
+    /// like. What a group that ended in disorder has left in the file is to be deleted before the next uses it.
+    #[must_use]
+    pub fn through_file(path: &Path, size: Option<usize>) -> Self {
+        Self::of(Meeting::File {
+            path: path.to_owned(),
+            size,
+        })
+    }
+
+    fn of(meeting: Meeting) -> Self {
         let limits = Limits::default();
         Self {
-            group_workers: workers.into_iter().collect(),
+            meeting,
             group: "rpc".into(),
             functions: Functions::new(),
             timeout: Duration::from_secs(60),
@@ -119,41 +153,60 @@ impl Options {
         self
     }
 
-    pub(crate) fn workers(&self) -> Result<BTreeMap<WorkerId, WorkerInfo>, Error> {
-        let mut workers = BTreeMap::<WorkerId, WorkerInfo>::new();
-        for (at, worker) in self.group_workers.iter().enumerate() {
-            let id = u16::try_from(at).map(WorkerId).map_err(|_| {
-                Error::of(catalogue::RPC_GROUP, "a group has at most 65536 workers")
-            })?;
-            let name = &worker.name;
-            check_name(name).map_err(|error| Error::of(catalogue::RPC_NAME, error.to_string()))?;
-            if let Some(other) = workers.values().find(|info| info.name == *name) {
-                let other = other.id;
-                let message = format!(
-                    "RPC worker name {name} is not unique. Workers {other} and {id} share the same name."
-                );
-                return Err(Error::of(catalogue::RPC_NAME, message));
+    /// The workers of the group, after this one has joined it, and where they meet.
+    pub(super) fn workers(
+        &self,
+        engine: &Engine,
+        name: &str,
+    ) -> Result<(BTreeMap<WorkerId, WorkerInfo>, Option<Store>), Error> {
+        let (path, size) = match &self.meeting {
+            Meeting::Listed(listed) => {
+                let workers = numbered(listed)?;
+                introduce(engine, &workers, listed);
+                return Ok((workers, None));
             }
-            let task = TaskName::parse(&worker.task)
-                .map_err(|error| Error::of(catalogue::RPC_GROUP, error.to_string()))?;
-            workers.insert(id, WorkerInfo { id, name: name.clone(), task });
+            Meeting::File { path, size } => (path, *size),
+        };
+        let store = Store::new(path, size.is_none());
+        let address = engine.tcp_address().or_else(|| engine.address());
+        let address = address.ok_or_else(|| {
+            Error::of(
+                catalogue::RPC_STORE,
+                "the engine has no control plane: it cannot be met",
+            )
+        })?;
+        let me = store.join(name, engine.task(), address)?;
+        let members = match size {
+            Some(size) => store.gather(size, self.init_timeout),
+            None => store.members(),
+        };
+        let members = match members {
+            Ok(members) => members,
+            Err(error) => {
+                // The first failure is told.
+                let _ = store.leave(me);
+                return Err(error);
+            }
+        };
+        let mut workers = BTreeMap::new();
+        for (id, (info, address)) in members {
+            if info.task != *engine.task() {
+                engine.add_peer(info.task.clone(), address);
+            }
+            workers.insert(id, info);
         }
-        Ok(workers)
+        Ok((workers, Some(store)))
     }
 
-    /// The engine learns where workers listen.
-    pub(crate) fn introduce(&self, engine: &Engine, workers: &BTreeMap<WorkerId, WorkerInfo>) {
-        for (info, worker) in workers.values().zip(&self.group_workers) {
-            if let Some(address) = &worker.address
-                && info.task != *engine.task()
-            {
-                engine.add_peer(info.task.clone(), address.clone());
-            }
-        }
+    pub(crate) const fn is_dynamic(&self) -> bool {
+        matches!(self.meeting, Meeting::File { size: None, .. })
     }
 
-    /// A digest of the group's members, which all of them must have; never zero.
+    /// A digest of the group's members, which all of them must have; zero for a group that grows and shrinks.
     pub(crate) fn roster(&self, workers: &BTreeMap<WorkerId, WorkerInfo>) -> u64 {
+        if self.is_dynamic() {
+            return 0;
+        }
         let mut text = self.group.clone();
         for info in workers.values() {
             text.push_str(&format!("\n{} {} {}", info.id, info.name, info.task));
@@ -171,6 +224,46 @@ impl Options {
             waiting: self.waiting,
             serving: self.serving.max(1),
             ..Limits::default()
+        }
+    }
+}
+
+fn numbered(listed: &[Worker]) -> Result<BTreeMap<WorkerId, WorkerInfo>, Error> {
+    let mut workers = BTreeMap::<WorkerId, WorkerInfo>::new();
+    for (at, worker) in listed.iter().enumerate() {
+        let id = u16::try_from(at)
+            .map(WorkerId)
+            .map_err(|_| Error::of(catalogue::RPC_GROUP, "a group has at most 65536 workers"))?;
+        let name = &worker.name;
+        check_name(name).map_err(|error| Error::of(catalogue::RPC_NAME, error.to_string()))?;
+        if let Some(other) = workers.values().find(|info| info.name == *name) {
+            let other = other.id;
+            let message = format!(
+                "RPC worker name {name} is not unique. Workers {other} and {id} share the same name."
+            );
+            return Err(Error::of(catalogue::RPC_NAME, message));
+        }
+        let task = TaskName::parse(&worker.task)
+            .map_err(|error| Error::of(catalogue::RPC_GROUP, error.to_string()))?;
+        workers.insert(
+            id,
+            WorkerInfo {
+                id,
+                name: name.clone(),
+                task,
+            },
+        );
+    }
+    Ok(workers)
+}
+
+/// The engine learns where workers listen.
+fn introduce(engine: &Engine, workers: &BTreeMap<WorkerId, WorkerInfo>, listed: &[Worker]) {
+    for (info, worker) in workers.values().zip(listed) {
+        if let Some(address) = &worker.address
+            && info.task != *engine.task()
+        {
+            engine.add_peer(info.task.clone(), address.clone());
         }
     }
 }

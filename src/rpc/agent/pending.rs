@@ -37,7 +37,13 @@ pub struct Pending<R> {
 
 impl<R> std::fmt::Debug for Pending<R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Pending({} at {}, ended: {})", self.function, self.to, self.slot.is_filled())
+        write!(
+            f,
+            "Pending({} at {}, ended: {})",
+            self.function,
+            self.to,
+            self.slot.is_filled()
+        )
     }
 }
 
@@ -48,7 +54,14 @@ impl<R> Pending<R> {
         function: String,
         slot: Arc<Slot<Answer>>,
     ) -> Self {
-        Self { shared, to, function, slot, is_over: false, result: PhantomData }
+        Self {
+            shared,
+            to,
+            function,
+            slot,
+            is_over: false,
+            result: PhantomData,
+        }
     }
 
     /// True once the call has ended.
@@ -60,7 +73,8 @@ impl<R> Pending<R> {
     /// Gives the call up: it ends with `RPC_CANCELLED` unless it has ended, and the other side is told.
     pub fn cancel(&self) {
         if !self.slot.is_filled() {
-            self.shared.push(Command::Cancel(self.to, Arc::clone(&self.slot)));
+            self.shared
+                .push(Command::Cancel(self.to, Arc::clone(&self.slot)));
         }
     }
 
@@ -139,9 +153,16 @@ impl<R: Value> Pending<R> {
         let shared = &self.shared;
         let worker = || shared.name_of(self.to);
         let Some(answer) = answer else {
-            return Err(Error::of(catalogue::RPC_CANCELLED, "its outcome was taken before"));
+            return Err(Error::of(
+                catalogue::RPC_CANCELLED,
+                "its outcome was taken before",
+            ));
         };
-        let Answer { at, ending, handles } = answer;
+        let Answer {
+            at,
+            ending,
+            handles,
+        } = answer;
         let payload = match ending {
             Ending::Answered(Outcome::Value { payload, .. }) => payload,
             Ending::Answered(Outcome::Fault(fault)) => {
@@ -152,18 +173,31 @@ impl<R: Value> Pending<R> {
         let function = &*self.function;
         if payload.types != types_of::<R>() {
             let wanted = crate::value::name_of::<R>();
-            let message = format!("the result of '{function}' at '{}' is no {wanted}", worker());
+            let message = format!(
+                "the result of '{function}' at '{}' is no {wanted}",
+                worker()
+            );
             return Err(Error::of(catalogue::RPC_ARGUMENTS, message));
         }
-        let leg = Leg { is_reply: true, me: shared.me, peer: at, function };
+        let leg = Leg {
+            is_reply: true,
+            me: shared.me,
+            peer: at,
+            function,
+        };
         let observers = &shared.options.observers;
         let header = payload.header.as_deref();
-        observers.iter().for_each(|one| one.receiving(leg, header, &payload.tensors));
+        observers
+            .iter()
+            .for_each(|one| one.receiving(leg, header, &payload.tensors));
         let mut from = Unpacker::new(payload.plain, payload.tensors, handles);
         let value = R::take(&mut from).and_then(|value| from.end().map(|()| value));
         observers.iter().for_each(|one| one.received(leg));
         value.map_err(|error| {
-            let message = format!("the result of '{function}' at '{}' cannot be read: {error}", worker());
+            let message = format!(
+                "the result of '{function}' at '{}' cannot be read: {error}",
+                worker()
+            );
             Error::of(catalogue::RPC_ARGUMENTS, message)
         })
     }
@@ -208,9 +242,8 @@ pub fn wait_all<R: Value>(calls: impl IntoIterator<Item = Pending<R>>) -> Result
     for call in &calls {
         let (done, slot) = (Arc::clone(&done), Arc::clone(&call.slot));
         call.on_done(move || {
-            let has_failed = slot.peek(|answer| {
-                !matches!(answer.ending, Ending::Answered(Outcome::Value { .. }))
-            });
+            let has_failed = slot
+                .peek(|answer| !matches!(answer.ending, Ending::Answered(Outcome::Value { .. })));
             if done.1.fetch_sub(1, Ordering::AcqRel) == 1 || has_failed {
                 done.0.fill(());
             }
@@ -222,7 +255,9 @@ pub fn wait_all<R: Value>(calls: impl IntoIterator<Item = Pending<R>>) -> Result
     }
     let failed = calls.iter().position(|call| {
         call.is_done()
-            && call.slot.peek(|answer| !matches!(answer.ending, Ending::Answered(Outcome::Value { .. })))
+            && call
+                .slot
+                .peek(|answer| !matches!(answer.ending, Ending::Answered(Outcome::Value { .. })))
     });
     match failed {
         Some(at) => {

@@ -64,7 +64,10 @@ pub struct RRef<T> {
 
 impl<T> Clone for RRef<T> {
     fn clone(&self) -> Self {
-        Self { handle: self.handle.clone(), value: PhantomData }
+        Self {
+            handle: self.handle.clone(),
+            value: PhantomData,
+        }
     }
 }
 
@@ -77,7 +80,10 @@ impl<T> fmt::Debug for RRef<T> {
 
 impl<T: Any + Send + Sync> RRef<T> {
     pub(crate) const fn of(handle: Handle) -> Self {
-        Self { handle, value: PhantomData }
+        Self {
+            handle,
+            value: PhantomData,
+        }
     }
 
     pub(crate) const fn handle(&self) -> &Handle {
@@ -164,7 +170,10 @@ impl<T: Any + Send + Sync> RRef<T> {
         let value = value.map_err(|fault| Error::remote(fault, &shared.name, owner))?;
         value.any().downcast::<T>().map_err(|_| {
             let name = std::any::type_name::<T>();
-            Error::of(catalogue::RPC_REFERENCE, format!("the value of {rref} is no {name}"))
+            Error::of(
+                catalogue::RPC_REFERENCE,
+                format!("the value of {rref} is no {name}"),
+            )
         })
     }
 
@@ -181,7 +190,11 @@ impl<T: Any + Send + Sync> RRef<T> {
     ///
     /// # Errors
     /// As [`Agent::rpc_async`].
-    pub fn rpc_async<R: Value>(&self, function: &str, args: impl Args) -> Result<Pending<R>, Error> {
+    pub fn rpc_async<R: Value>(
+        &self,
+        function: &str,
+        args: impl Args,
+    ) -> Result<Pending<R>, Error> {
         let shared = self.shared()?;
         self.usable()?;
         let target = Target::Function(function.into());
@@ -202,11 +215,20 @@ impl<T: Any + Send + Sync> RRef<T> {
         self.usable()?;
         let owner = self.handle.0.owner;
         let payload = shared.pack(owner, function, &First(self, args))?;
-        Ok(RRef::of(shared.create(owner, function, payload, shared.options.timeout)))
+        Ok(RRef::of(shared.create(
+            owner,
+            function,
+            payload,
+            shared.options.timeout,
+        )))
     }
 
     fn usable(&self) -> Result<(), Error> {
-        self.handle.0.failed.get().map_or(Ok(()), |error| Err(error.clone()))
+        self.handle
+            .0
+            .failed
+            .get()
+            .map_or(Ok(()), |error| Err(error.clone()))
     }
 }
 
@@ -288,5 +310,8 @@ impl<T: Any + Send + Sync, A: Args> Pack for First<'_, T, A> {
 }
 
 pub(crate) fn gone(rref: RRefId) -> Error {
-    Error::of(catalogue::RPC_REFERENCE, format!("there is no value of {rref} here"))
+    Error::of(
+        catalogue::RPC_REFERENCE,
+        format!("there is no value of {rref} here"),
+    )
 }

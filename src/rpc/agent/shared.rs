@@ -13,6 +13,7 @@ use rendez::shard::TaskWaker;
 use super::pool::Pool;
 use super::rref::{Handle, Held, Pack};
 use super::slot::Slot;
+use super::store::{Member, Store};
 use super::{Options, Pending};
 use crate::error::Error;
 use crate::functions::{Ended, Functions, Kept};
@@ -80,9 +81,13 @@ pub(crate) enum Command {
     },
     Cancel(WorkerId, Arc<Slot<Answer>>),
     Done(Done),
-    CreateOwned { rref: RRefId, is_made: bool },
+    CreateOwned {
+        rref: RRefId,
+        is_made: bool,
+    },
     DropUser(ForkId),
     DropOwned(RRefId),
+    Meet(WorkerInfo),
     Leave(Option<Duration>),
     LeaveNow,
     Ask(Box<dyn FnOnce(&super::desk::View<'_>) + Send>),
@@ -119,6 +124,8 @@ pub(crate) struct Shared {
     pub(crate) async_calls: AtomicUsize,
     pub(crate) joined: Slot<Result<(), Error>>,
     pub(crate) left: Slot<Result<(), Vec<String>>>,
+    /// The file that the group meets through, until this worker has left it.
+    pub(super) store: Mutex<Option<Store>>,
 }
 
 impl Shared {
@@ -127,6 +134,33 @@ impl Shared {
         self.queue.push(command);
         if let Some(waker) = self.waker.get() {
             waker.wake();
+        }
+    }
+
+    /// This worker is in the group's file no more.
+    pub(super) fn leave_store(&self) {
+        let store = self
+            .store
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(store) = store
+            && let Err(error) = store.leave(self.me)
+        {
+            tracing::warn!(%error, "this worker stays in the group's file");
+        }
+    }
+
+    /// Who is in a group that grows and shrinks.
+    pub(super) fn see(&self, members: BTreeMap<WorkerId, Member>) {
+        let mut workers = self.workers.write().unwrap_or_else(PoisonError::into_inner);
+        workers.retain(|id, _| *id == self.me || members.contains_key(id));
+        for (id, (info, address)) in members {
+            if id != self.me && workers.get(&id) != Some(&info) {
+                self.engine.add_peer(info.task.clone(), address);
+                workers.insert(id, info.clone());
+                self.push(Command::Meet(info));
+            }
         }
     }
 
@@ -140,15 +174,23 @@ impl Shared {
 
     pub(crate) fn name_of(&self, worker: WorkerId) -> String {
         let workers = self.workers.read().unwrap_or_else(PoisonError::into_inner);
-        workers.get(&worker).map_or_else(|| worker.to_string(), |info| info.name.clone())
+        workers
+            .get(&worker)
+            .map_or_else(|| worker.to_string(), |info| info.name.clone())
     }
 
     pub(crate) fn find(&self, name: &str) -> Result<WorkerId, Error> {
         let workers = self.workers.read().unwrap_or_else(PoisonError::into_inner);
-        let found = workers.values().find(|info| info.name == name).map(|info| info.id);
+        let found = workers
+            .values()
+            .find(|info| info.name == name)
+            .map(|info| info.id);
         found.ok_or_else(|| {
             let known: Vec<&str> = workers.values().map(|info| &*info.name).take(32).collect();
-            let message = format!("there is no worker '{name}'; there are: {}", known.join(", "));
+            let message = format!(
+                "there is no worker '{name}'; there are: {}",
+                known.join(", ")
+            );
             Error::of(catalogue::RPC_WORKER, message)
         })
     }
@@ -161,12 +203,28 @@ impl Shared {
     }
 
     /// Packs the arguments of a call.
-    pub(crate) fn pack<A: Pack>(&self, to: WorkerId, function: &str, args: &A) -> Result<Packed, Error> {
-        let leg = Leg { is_reply: false, me: self.me, peer: to, function };
-        self.options.observers.iter().for_each(|observer| observer.sending(leg));
+    pub(crate) fn pack<A: Pack>(
+        &self,
+        to: WorkerId,
+        function: &str,
+        args: &A,
+    ) -> Result<Packed, Error> {
+        let leg = Leg {
+            is_reply: false,
+            me: self.me,
+            peer: to,
+            function,
+        };
+        self.options
+            .observers
+            .iter()
+            .for_each(|observer| observer.sending(leg));
         let mut packer = Packer::default();
         args.put(&mut packer).map_err(|error| {
-            Error::of(catalogue::RPC_ARGUMENTS, format!("the arguments of '{function}' cannot travel: {error}"))
+            Error::of(
+                catalogue::RPC_ARGUMENTS,
+                format!("the arguments of '{function}' cannot travel: {error}"),
+            )
         })?;
         let mut names = String::new();
         args.names(&mut names);
@@ -191,7 +249,8 @@ impl Shared {
     ) -> Result<Packed, Error> {
         let is_foreign = |handle: &&Handle| !std::ptr::eq(handle.0.shared.as_ptr(), self);
         if let Some(handle) = packer.handles.iter().find(is_foreign) {
-            let message = format!("{handle:?} belongs to another agent, or to one that is shut down");
+            let message =
+                format!("{handle:?} belongs to another agent, or to one that is shut down");
             return Err(Error::of(catalogue::RPC_REFERENCE, message));
         }
         let references = packer.handles.iter().map(|handle| Reference {
@@ -230,9 +289,19 @@ impl Shared {
         };
         let deadline = self.deadline(timeout);
         if self.is_closed.load(Ordering::Acquire) {
-            slot.fill(Answer { at: to, ending: Ending::Shutdown, handles: Vec::new() });
+            slot.fill(Answer {
+                at: to,
+                ending: Ending::Shutdown,
+                handles: Vec::new(),
+            });
         } else {
-            let command = Command::Call { to, target, deadline, packed, slot: Arc::clone(&slot) };
+            let command = Command::Call {
+                to,
+                target,
+                deadline,
+                packed,
+                slot: Arc::clone(&slot),
+            };
             self.push(command);
         }
         Pending::new(Arc::clone(self), to, function, slot)
@@ -250,9 +319,16 @@ impl Shared {
         let is_own = owner == self.me;
         let handle = self.handle(rref, owner, (!is_own).then_some(fork));
         if is_own {
-            self.push(Command::CreateOwned { rref, is_made: false });
+            self.push(Command::CreateOwned {
+                rref,
+                is_made: false,
+            });
         }
-        let target = Target::Remote { function: function.into(), rref, fork };
+        let target = Target::Remote {
+            function: function.into(),
+            rref,
+            fork,
+        };
         let pending: Pending<()> = self.start(owner, target, packed, timeout);
         let held = Arc::downgrade(&handle.0);
         pending.watch(move |outcome| {
@@ -272,11 +348,19 @@ impl Shared {
         let mut values = self.values.lock().unwrap_or_else(PoisonError::into_inner);
         values.insert(rref, Ok(value));
         drop(values);
-        self.push(Command::CreateOwned { rref, is_made: true });
+        self.push(Command::CreateOwned {
+            rref,
+            is_made: true,
+        });
         self.handle(rref, self.me, None)
     }
 
-    pub(crate) fn handle(self: &Arc<Self>, rref: RRefId, owner: WorkerId, fork: Option<ForkId>) -> Handle {
+    pub(crate) fn handle(
+        self: &Arc<Self>,
+        rref: RRefId,
+        owner: WorkerId,
+        fork: Option<ForkId>,
+    ) -> Handle {
         Handle(Arc::new(Held {
             shared: Arc::downgrade(self),
             rref,

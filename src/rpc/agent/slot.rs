@@ -24,7 +24,11 @@ impl<T> Default for Slot<T> {
     fn default() -> Self {
         Self {
             is_filled: AtomicBool::new(false),
-            state: Mutex::new(State { value: None, waker: None, callbacks: Vec::new() }),
+            state: Mutex::new(State {
+                value: None,
+                waker: None,
+                callbacks: Vec::new(),
+            }),
             filled: Condvar::new(),
         }
     }
@@ -94,7 +98,10 @@ impl<T> Slot<T> {
         let mut state = self.state();
         while !self.is_filled() {
             state = match until {
-                None => self.filled.wait(state).unwrap_or_else(PoisonError::into_inner),
+                None => self
+                    .filled
+                    .wait(state)
+                    .unwrap_or_else(PoisonError::into_inner),
                 Some(until) => {
                     let left = until.saturating_duration_since(Instant::now());
                     if left.is_zero() {

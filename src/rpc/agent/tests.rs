@@ -14,19 +14,26 @@ mod calls;
 mod observers;
 mod references;
 mod shutdown;
+mod store;
 
 /// Longer than anything takes that does not hang.
 const LONG: Duration = Duration::from_secs(60);
 
 fn engine(task: &str) -> Engine {
     let mut config = Config::new(task);
-    (config.shards, config.share_cores, config.arena.segment_bytes) = (1, true, 4 << 20);
+    (
+        config.shards,
+        config.share_cores,
+        config.arena.segment_bytes,
+    ) = (1, true, 4 << 20);
     config.poll = rendez::drive::PollPolicy::Park;
     Engine::start(config).expect("an engine")
 }
 
 fn engines(count: usize, test: &str) -> Vec<Engine> {
-    (0..count).map(|at| engine(&format!("/job:{test}_{}/task:{at}", std::process::id()))).collect()
+    (0..count)
+        .map(|at| engine(&format!("/job:{test}_{}/task:{at}", std::process::id())))
+        .collect()
 }
 
 /// A group of agents `w0`, `w1`, … with the same functions.
@@ -35,13 +42,13 @@ fn group(count: usize, test: &str, functions: &Functions) -> Vec<Agent> {
 }
 
 fn group_with(count: usize, test: &str, set: impl Fn(Options) -> Options + Sync) -> Vec<Agent> {
-    start(&engines(count, test), set).into_iter().map(|agent| agent.expect("an agent")).collect()
+    start(&engines(count, test), set)
+        .into_iter()
+        .map(|agent| agent.expect("an agent"))
+        .collect()
 }
 
-fn start(
-    engines: &[Engine],
-    set: impl Fn(Options) -> Options + Sync,
-) -> Vec<Result<Agent, Error>> {
+fn start(engines: &[Engine], set: impl Fn(Options) -> Options + Sync) -> Vec<Result<Agent, Error>> {
     let workers: Vec<Worker> = engines
         .iter()
         .enumerate()
@@ -62,7 +69,10 @@ fn start(
                 })
             })
             .collect();
-        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+        threads
+            .into_iter()
+            .map(|thread| thread.join().expect("no panic"))
+            .collect()
     })
 }
 
@@ -70,5 +80,8 @@ fn start(
 fn shut_down(agents: Vec<Agent>) -> Vec<Result<(), Error>> {
     let leave = |agent: Agent| std::thread::spawn(move || agent.shutdown(LONG));
     let threads: Vec<_> = agents.into_iter().map(leave).collect();
-    threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+    threads
+        .into_iter()
+        .map(|thread| thread.join().expect("no panic"))
+        .collect()
 }

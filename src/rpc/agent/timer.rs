@@ -25,7 +25,10 @@ impl Timer {
     /// Starts the thread. It ends with [`Timer::stop`].
     pub(crate) fn start(now: Now, waker: TaskWaker) -> std::io::Result<Arc<Self>> {
         let timer = Arc::new(Self {
-            state: Mutex::new(State { at: Nanos::NEVER, is_over: false }),
+            state: Mutex::new(State {
+                at: Nanos::NEVER,
+                is_over: false,
+            }),
             changed: Condvar::new(),
         });
         let own = Arc::clone(&timer);
@@ -56,7 +59,10 @@ impl Timer {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         while !state.is_over {
             if state.at == Nanos::NEVER {
-                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state = self
+                    .changed
+                    .wait(state)
+                    .unwrap_or_else(PoisonError::into_inner);
                 continue;
             }
             let now = clock();

@@ -37,7 +37,13 @@ impl Work {
     }
 
     fn done(&self, result: Run, header: Option<Vec<u8>>) -> Done {
-        Done { from: self.context.caller, id: self.id, rref: self.rref, result, header }
+        Done {
+            from: self.context.caller,
+            id: self.id,
+            rref: self.rref,
+            result,
+            header,
+        }
     }
 
     /// Carries it out in this thread, in which it may not wait.
@@ -49,7 +55,10 @@ impl Work {
     /// Carries it out in a thread of the pool, and tells the desk. A function that returns a future begins here.
     pub(crate) fn run_in_pool(mut self) {
         if !self.context.gate.begin() {
-            let fault = Fault::new(FaultKind::Cancelled, "its caller gave it up before it began");
+            let fault = Fault::new(
+                FaultKind::Cancelled,
+                "its caller gave it up before it began",
+            );
             let done = self.done(Err(fault), None);
             return self.context.shared.push(Command::Done(done));
         }
@@ -63,7 +72,10 @@ impl Work {
 
     fn run_now(&mut self) -> (Run, Option<Vec<u8>>) {
         let (Body::Pool(run) | Body::Shard(run)) = self.body.clone() else {
-            return (Err(Fault::new(FaultKind::Function, "it returns a future")), None);
+            return (
+                Err(Fault::new(FaultKind::Function, "it returns a future")),
+                None,
+            );
         };
         let (unpacker, wish, context) = (self.unpacker(), self.wish(), &self.context);
         context.within(|| {
@@ -77,7 +89,9 @@ impl Work {
         let context = &self.context;
         let (leg, header) = (context.leg(false), context.header.as_deref());
         let observers = &context.shared.options.observers;
-        observers.iter().for_each(|one| one.receiving(leg, header, &payload.tensors));
+        observers
+            .iter()
+            .for_each(|one| one.receiving(leg, header, &payload.tensors));
         Unpacker::new(
             std::mem::take(&mut payload.plain),
             std::mem::take(&mut payload.tensors),
@@ -115,7 +129,9 @@ impl Work {
             context.gate.watch(to_wake.waker());
             if context.gate.is_stopped() {
                 let fault = Fault::new(FaultKind::Cancelled, "its caller gave it up");
-                context.shared.push(Command::Done(self.done(Err(fault), None)));
+                context
+                    .shared
+                    .push(Command::Done(self.done(Err(fault), None)));
                 return Poll::Ready(());
             }
             let polled = context.within(|| {
@@ -129,7 +145,9 @@ impl Work {
             match polled {
                 None => Poll::Pending,
                 Some((result, header)) => {
-                    context.shared.push(Command::Done(self.done(result, header)));
+                    context
+                        .shared
+                        .push(Command::Done(self.done(result, header)));
                     Poll::Ready(())
                 }
             }
@@ -140,9 +158,11 @@ impl Work {
             shared.async_calls.fetch_sub(1, Ordering::Relaxed);
         };
         let pool = Arc::clone(&context.shared.pool);
-        let schedule = move |runnable: async_task::Runnable| pool.push(Box::new(move || {
-            runnable.run();
-        }));
+        let schedule = move |runnable: async_task::Runnable| {
+            pool.push(Box::new(move || {
+                runnable.run();
+            }))
+        };
         let (runnable, task) = async_task::spawn(counted, schedule);
         task.detach();
         runnable.run();
@@ -153,8 +173,12 @@ impl Work {
 fn look(context: &Context, stage: Stage) {
     let observers = &context.shared.options.observers;
     match stage {
-        Stage::Read => observers.iter().for_each(|one| one.received(context.leg(false))),
-        Stage::Writes => observers.iter().for_each(|one| one.sending(context.leg(true))),
+        Stage::Read => observers
+            .iter()
+            .for_each(|one| one.received(context.leg(false))),
+        Stage::Writes => observers
+            .iter()
+            .for_each(|one| one.sending(context.leg(true))),
     }
 }
 

@@ -33,8 +33,11 @@ fn references() -> impl Strategy<Value = Vec<Reference>> {
 fn target() -> impl Strategy<Value = Target> {
     prop_oneof![
         ".*".prop_map(Target::Function),
-        (".*", global(), global())
-            .prop_map(|(function, rref, fork)| Target::Remote { function, rref, fork }),
+        (".*", global(), global()).prop_map(|(function, rref, fork)| Target::Remote {
+            function,
+            rref,
+            fork
+        }),
         global().prop_map(Target::Fetch),
     ]
 }
@@ -44,8 +47,11 @@ fn control() -> impl Strategy<Value = Control> {
         any::<u64>().prop_map(|id| Control::Cancel(CallId(id))),
         any::<u64>().prop_map(|id| Control::Took(CallId(id))),
         (global(), global()).prop_map(|(rref, fork)| Control::Delete { rref, fork }),
-        (global(), global(), any::<bool>())
-            .prop_map(|(rref, fork, is_early)| Control::Fork { rref, fork, is_early }),
+        (global(), global(), any::<bool>()).prop_map(|(rref, fork, is_early)| Control::Fork {
+            rref,
+            fork,
+            is_early
+        }),
         Just(Control::Probe),
         Just(Control::Proceed),
     ]
@@ -62,19 +68,24 @@ fn answer() -> impl Strategy<Value = Answer> {
 }
 
 fn fault() -> impl Strategy<Value = Fault> {
-    (0..FaultKind::ALL.len(), ".*", prop::collection::vec(".*", 0..3), ".*").prop_map(
-        |(kind, message, causes, backtrace)| Fault {
+    (
+        0..FaultKind::ALL.len(),
+        ".*",
+        prop::collection::vec(".*", 0..3),
+        ".*",
+    )
+        .prop_map(|(kind, message, causes, backtrace)| Fault {
             kind: FaultKind::ALL[kind],
             message,
             causes,
             backtrace,
-        },
-    )
+        })
 }
 
 fn body() -> impl Strategy<Value = Body<Vec<u8>>> {
     let payload = || prop::collection::vec(any::<u8>(), 0..64);
-    let ids = || (any::<u64>(), any::<u64>()).prop_map(|(a, b)| (CallId(a.max(b)), CallId(a.min(b))));
+    let ids =
+        || (any::<u64>(), any::<u64>()).prop_map(|(a, b)| (CallId(a.max(b)), CallId(a.min(b))));
     prop_oneof![
         (any::<u64>(), any::<bool>(), ".*", ".*", ".*").prop_map(
             |(roster, wants_answer, name, task, address)| Body::Hello(Hello {
@@ -86,27 +97,43 @@ fn body() -> impl Strategy<Value = Body<Vec<u8>>> {
             })
         ),
         Just(Body::Leave),
-        (ids(), prop::option::of(0..u64::MAX - 1), target(), references(), payload()).prop_map(
-            |((id, settled), budget, target, references, payload)| Body::Call(Call {
-                id,
-                settled,
-                budget,
-                target,
-                references,
-                payload
-            })
-        ),
+        (
+            ids(),
+            prop::option::of(0..u64::MAX - 1),
+            target(),
+            references(),
+            payload()
+        )
+            .prop_map(
+                |((id, settled), budget, target, references, payload)| Body::Call(Call {
+                    id,
+                    settled,
+                    budget,
+                    target,
+                    references,
+                    payload
+                })
+            ),
         (any::<u64>(), references(), payload()).prop_map(|(id, references, payload)| Body::Reply {
             id: CallId(id),
-            outcome: Outcome::Value { payload, references }
+            outcome: Outcome::Value {
+                payload,
+                references
+            }
         }),
         (any::<u64>(), fault()).prop_map(|(id, fault)| Body::Reply {
             id: CallId(id),
             outcome: Outcome::Fault(fault)
         }),
-        (ids(), control())
-            .prop_map(|((id, settled), control)| Body::Control { id, settled, control }),
-        (any::<u64>(), answer()).prop_map(|(id, answer)| Body::Ack { id: CallId(id), answer }),
+        (ids(), control()).prop_map(|((id, settled), control)| Body::Control {
+            id,
+            settled,
+            control
+        }),
+        (any::<u64>(), answer()).prop_map(|(id, answer)| Body::Ack {
+            id: CallId(id),
+            answer
+        }),
     ]
 }
 
@@ -135,5 +162,8 @@ fn a_count_beyond_the_bytes_allocates_nothing() {
     bytes.push(0);
     bytes.extend_from_slice(&[0xff, 0xff, 0xff, 0xff, 0x0f]);
     let told = decode::<Vec<u8>>(&bytes);
-    assert_eq!(told, Err(Malformed("a count that is larger than what follows")));
+    assert_eq!(
+        told,
+        Err(Malformed("a count that is larger than what follows"))
+    );
 }

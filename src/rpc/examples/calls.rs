@@ -25,7 +25,11 @@ const LONG: Duration = Duration::from_secs(60);
 
 fn engine(task: &str) -> Result<Engine, Failure> {
     let mut config = Config::new(task);
-    (config.shards, config.share_cores, config.arena.segment_bytes) = (1, true, 64 << 20);
+    (
+        config.shards,
+        config.share_cores,
+        config.arena.segment_bytes,
+    ) = (1, true, 64 << 20);
     Ok(Engine::start(config)?)
 }
 
@@ -38,13 +42,18 @@ fn options(first: &str, second: &str, at: Option<Address>) -> Options {
             .add("pool", |value: u32| value)
             .add_in_shard("size", |tensor: Tensor| tensor.size() as u64)
             .add("sum", |tensor: Tensor| {
-                tensor.as_slice::<u64>().map_or(0, |words| words.iter().fold(0, |sum: u64, word| sum ^ word))
+                tensor
+                    .as_slice::<u64>()
+                    .map_or(0, |words| words.iter().fold(0, |sum: u64, word| sum ^ word))
             }),
     )
 }
 
 fn raw_keys(first: &str, second: &str) -> Result<(Key, Key), Failure> {
-    Ok((Key::between(first, second, "raw")?, Key::between(second, first, "raw")?))
+    Ok((
+        Key::between(first, second, "raw")?,
+        Key::between(second, first, "raw")?,
+    ))
 }
 
 /// The other process: it answers calls, and echoes values of the engine's own.
@@ -71,7 +80,10 @@ fn main() -> Result<(), Failure> {
         return second(&tasks);
     }
     let id = std::process::id();
-    let (first, second) = (format!("/job:first_{id}/task:0"), format!("/job:second_{id}/task:0"));
+    let (first, second) = (
+        format!("/job:first_{id}/task:0"),
+        format!("/job:second_{id}/task:0"),
+    );
     let mut child = Command::new(std::env::current_exe()?)
         .env(ROLE, format!("{first} {second}"))
         .stdout(Stdio::piped())
@@ -115,21 +127,39 @@ fn measure(engine: &Engine, agent: &Agent, keys: &(Key, Key)) -> Result<(), Fail
     let mut large = engine.tensor(DType::U64, &[LARGE / 8])?;
     large.as_mut_slice::<u64>()?.fill(3);
     let large = large.finish();
-    let names = ["shard", "pool", "in flight, shard", "in flight, pool", "16 MiB, untouched", "16 MiB, read"];
+    let names = [
+        "shard",
+        "pool",
+        "in flight, shard",
+        "in flight, pool",
+        "16 MiB, untouched",
+        "16 MiB, read",
+    ];
     let mut raws = vec![Vec::new(); 3];
     let mut times = vec![Vec::new(); names.len()];
     for round in 0..=ROUNDS {
-        let call = |function| mean(CALLS, || Ok(agent.rpc_sync::<u32>("second", function, (7_u32,)).map(|_| ())?));
+        let call = |function| {
+            mean(CALLS, || {
+                Ok(agent
+                    .rpc_sync::<u32>("second", function, (7_u32,))
+                    .map(|_| ())?)
+            })
+        };
         let many = |function| {
             let batch = || -> Result<(), Failure> {
-                let calls = (0..IN_FLIGHT).map(|_| agent.rpc_async::<u32>("second", function, (7_u32,)));
+                let calls =
+                    (0..IN_FLIGHT).map(|_| agent.rpc_async::<u32>("second", function, (7_u32,)));
                 wait_all(calls.collect::<Result<Vec<_>, _>>()?)?;
                 Ok(())
             };
             mean(CALLS / IN_FLIGHT, batch).map(|batch| batch / IN_FLIGHT as f64)
         };
         let arg = |function, times| {
-            mean(times, || Ok(agent.rpc_sync::<u64>("second", function, (large.clone(),)).map(|_| ())?))
+            mean(times, || {
+                Ok(agent
+                    .rpc_sync::<u64>("second", function, (large.clone(),))
+                    .map(|_| ())?)
+            })
         };
         let pass = || {
             let words = large.as_slice::<u64>()?;
@@ -151,16 +181,28 @@ fn measure(engine: &Engine, agent: &Agent, keys: &(Key, Key)) -> Result<(), Fail
         ];
         // The first warms up.
         if round > 0 {
-            raws.iter_mut().zip(raw_round).for_each(|(all, time)| all.push(time));
-            times.iter_mut().zip(round_times).for_each(|(all, time)| all.push(time));
+            raws.iter_mut()
+                .zip(raw_round)
+                .for_each(|(all, time)| all.push(time));
+            times
+                .iter_mut()
+                .zip(round_times)
+                .for_each(|(all, time)| all.push(time));
         }
     }
     let raws: Vec<f64> = raws.into_iter().map(median).collect();
-    println!("engine alone, round trip: 4 B {:.2} µs, 16 MiB {:.2} µs; one pass over 16 MiB: {:.1} µs", raws[0], raws[1], raws[2]);
+    println!(
+        "engine alone, round trip: 4 B {:.2} µs, 16 MiB {:.2} µs; one pass over 16 MiB: {:.1} µs",
+        raws[0], raws[1], raws[2]
+    );
     let beside = [0, 0, 0, 0, 1, 2];
     for ((name, times), beside) in names.iter().zip(times).zip(beside) {
         let time = median(times);
-        println!("{name:20} {time:10.2} µs  {:8.2} × beside it  {:10.0} a second", time / raws[beside], 1e6 / time);
+        println!(
+            "{name:20} {time:10.2} µs  {:8.2} × beside it  {:10.0} a second",
+            time / raws[beside],
+            1e6 / time
+        );
     }
     Ok(())
 }

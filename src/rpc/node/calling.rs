@@ -72,7 +72,13 @@ impl<P, T> Node<P, T> {
     /// What is returned names it, for [`Node::cancel_call`]; `None` if it has ended already, or waits for the window.
     pub fn call(&mut self, now: Nanos, to: WorkerId, call: NewCall<P, T>) -> Option<CallId> {
         self.now = now;
-        let NewCall { token, target, deadline, references, payload } = call;
+        let NewCall {
+            token,
+            target,
+            deadline,
+            references,
+            payload,
+        } = call;
         if let Target::Remote { rref, fork, .. } = target
             && to != self.me
         {
@@ -88,12 +94,22 @@ impl<P, T> Node<P, T> {
             if let Target::Remote { fork, .. } = target {
                 self.references.creation_failed(fork);
             }
-            self.outputs.push_back(Output::Ended { token, at: to, ending });
+            self.outputs.push_back(Output::Ended {
+                token,
+                at: to,
+                ending,
+            });
             return None;
         }
         let (window, waiting) = (self.limits.window, self.limits.waiting);
         let peer = self.peers.get_mut(&to)?;
-        let call = Waiting { token, deadline, target, references, payload };
+        let call = Waiting {
+            token,
+            deadline,
+            target,
+            references,
+            payload,
+        };
         if peer.calls < window && peer.waiting.is_empty() {
             return self.start(to, call);
         }
@@ -101,7 +117,11 @@ impl<P, T> Node<P, T> {
             if let Target::Remote { fork, .. } = call.target {
                 self.references.creation_failed(fork);
             }
-            self.outputs.push_back(Output::Ended { token: call.token, at: to, ending: Ending::Busy });
+            self.outputs.push_back(Output::Ended {
+                token: call.token,
+                at: to,
+                ending: Ending::Busy,
+            });
             return None;
         }
         // Those that wait are looked at when a call ends, and one always does: the window is full.
@@ -116,7 +136,11 @@ impl<P, T> Node<P, T> {
         if let Target::Remote { fork, .. } = waiting.target {
             self.references.creation_failed(fork);
         }
-        self.outputs.push_back(Output::Ended { token: waiting.token, at: to, ending });
+        self.outputs.push_back(Output::Ended {
+            token: waiting.token,
+            at: to,
+            ending,
+        });
     }
 
     fn start(&mut self, to: WorkerId, mut call: Waiting<P, T>) -> Option<CallId> {
@@ -128,11 +152,14 @@ impl<P, T> Node<P, T> {
             Target::Remote { fork, .. } => Kind::Remote(fork),
             _ => Kind::Plain,
         };
-        peer.out.insert(id, Out::Call {
-            token: call.token,
-            deadline: call.deadline,
-            target: kind,
-        });
+        peer.out.insert(
+            id,
+            Out::Call {
+                token: call.token,
+                deadline: call.deadline,
+                target: kind,
+            },
+        );
         peer.calls += 1;
         let settled = peer.settled(id);
         self.activity += 1;
@@ -144,18 +171,25 @@ impl<P, T> Node<P, T> {
             }
         };
         if !call.references.is_empty() {
-            let carrier = Carrier { peer: to, id, is_reply: false };
+            let carrier = Carrier {
+                peer: to,
+                id,
+                is_reply: false,
+            };
             self.references.mark(&mut call.references);
             self.references.carry(carrier, &call.references);
         }
-        self.send(to, Body::Call(Call {
-            id,
-            settled,
-            budget,
-            target: call.target,
-            references: call.references,
-            payload: call.payload,
-        }));
+        self.send(
+            to,
+            Body::Call(Call {
+                id,
+                settled,
+                budget,
+                target: call.target,
+                references: call.references,
+                payload: call.payload,
+            }),
+        );
         Some(id)
     }
 
@@ -184,14 +218,22 @@ impl<P, T> Node<P, T> {
         let Some(peer) = self.peers.get_mut(&to) else {
             return;
         };
-        if let Some(at) = peer.waiting.iter().position(|waiting| waiting.token == *token) {
+        if let Some(at) = peer
+            .waiting
+            .iter()
+            .position(|waiting| waiting.token == *token)
+        {
             if let Some(waiting) = peer.waiting.remove(at) {
                 self.end_waiting(to, waiting, Ending::Cancelled);
             }
             return;
         }
         let is_it = |out: &Out<P, T>| matches!(out, Out::Call { token: has, .. } if has == token);
-        let id = peer.out.iter().find(|(_, out)| is_it(out)).map(|(&id, _)| id);
+        let id = peer
+            .out
+            .iter()
+            .find(|(_, out)| is_it(out))
+            .map(|(&id, _)| id);
         if let Some(id) = id {
             self.give_up(to, id, Ending::Cancelled);
         }
@@ -210,7 +252,12 @@ impl<P, T> Node<P, T> {
         if !matches!(peer.out.get(&id), Some(Out::Call { .. })) {
             return;
         }
-        let Some(Out::Call { token, deadline, target }) = peer.out.insert(id, Out::GivenUp) else {
+        let Some(Out::Call {
+            token,
+            deadline,
+            target,
+        }) = peer.out.insert(id, Out::GivenUp)
+        else {
             return;
         };
         peer.calls -= 1;
@@ -218,7 +265,11 @@ impl<P, T> Node<P, T> {
         if let Kind::Remote(fork) = target {
             self.references.creation_in_doubt(fork, id);
         }
-        self.outputs.push_back(Output::Ended { token, at: to, ending });
+        self.outputs.push_back(Output::Ended {
+            token,
+            at: to,
+            ending,
+        });
         // Told until it is acknowledged: the answer says whether the call was seen.
         self.control(to, Control::Cancel(id));
         self.advance(to);
@@ -236,13 +287,25 @@ impl<P, T> Node<P, T> {
         if !matches!(peer.out.get(&id), Some(Out::Call { .. })) {
             return;
         }
-        let Some(Out::Call { token, deadline, target }) = peer.out.remove(&id) else {
+        let Some(Out::Call {
+            token,
+            deadline,
+            target,
+        }) = peer.out.remove(&id)
+        else {
             return;
         };
         peer.calls -= 1;
         self.activity += 1;
         self.timers.remove(&(deadline, Timer::Call(from, id)));
-        self.references.settle(Carrier { peer: from, id, is_reply: false }, true);
+        self.references.settle(
+            Carrier {
+                peer: from,
+                id,
+                is_reply: false,
+            },
+            true,
+        );
         if let Kind::Remote(fork) = target {
             self.references.creation_confirmed(fork);
         }
@@ -250,7 +313,11 @@ impl<P, T> Node<P, T> {
         if let Outcome::Value { references, .. } = &outcome
             && !references.is_empty()
         {
-            let carrier = Carrier { peer: from, id, is_reply: true };
+            let carrier = Carrier {
+                peer: from,
+                id,
+                is_reply: true,
+            };
             left = self.references.arrive(carrier, references);
             if left == 0 {
                 self.control(from, Control::Took(id));
@@ -258,11 +325,22 @@ impl<P, T> Node<P, T> {
         }
         if left > 0 {
             if let Some(peer) = self.peers.get_mut(&from) {
-                peer.out.insert(id, Out::Confirming { token, outcome, left });
+                peer.out.insert(
+                    id,
+                    Out::Confirming {
+                        token,
+                        outcome,
+                        left,
+                    },
+                );
             }
         } else {
             let ending = Ending::Answered(outcome);
-            self.outputs.push_back(Output::Ended { token, at: from, ending });
+            self.outputs.push_back(Output::Ended {
+                token,
+                at: from,
+                ending,
+            });
         }
         self.advance(from);
     }
@@ -282,7 +360,11 @@ impl<P, T> Node<P, T> {
             && let Some(Out::Confirming { token, outcome, .. }) = peer.out.remove(&id)
         {
             let ending = Ending::Answered(outcome);
-            self.outputs.push_back(Output::Ended { token, at: from, ending });
+            self.outputs.push_back(Output::Ended {
+                token,
+                at: from,
+                ending,
+            });
             self.control(from, Control::Took(id));
         }
     }
@@ -299,13 +381,27 @@ impl<P, T> Node<P, T> {
         let id = peer.next;
         peer.next.0 += 1;
         let delay = self.limits.retry;
-        peer.out.insert(id, Out::Control { control, due, delay });
+        peer.out.insert(
+            id,
+            Out::Control {
+                control,
+                due,
+                delay,
+            },
+        );
         let settled = peer.settled(id);
         if !matches!(control, Control::Probe | Control::Proceed) {
             self.activity += 1;
         }
         self.timers.insert((due, Timer::Retry(to, id)));
-        self.send(to, Body::Control { id, settled, control });
+        self.send(
+            to,
+            Body::Control {
+                id,
+                settled,
+                control,
+            },
+        );
     }
 
     pub(super) fn repeat_control(&mut self, to: WorkerId, id: CallId) {
@@ -314,14 +410,26 @@ impl<P, T> Node<P, T> {
             return;
         };
         let settled = peer.settled(id);
-        let Some(Out::Control { control, due, delay }) = peer.out.get_mut(&id) else {
+        let Some(Out::Control {
+            control,
+            due,
+            delay,
+        }) = peer.out.get_mut(&id)
+        else {
             return;
         };
         *delay = delay.mul_f32(1.5).min(most);
         *due = now.after(*delay);
         let (control, due) = (*control, *due);
         self.timers.insert((due, Timer::Retry(to, id)));
-        self.send(to, Body::Control { id, settled, control });
+        self.send(
+            to,
+            Body::Control {
+                id,
+                settled,
+                control,
+            },
+        );
     }
 
     pub(super) fn hear_ack(&mut self, from: WorkerId, id: CallId, answer: Answer) {
@@ -339,12 +447,21 @@ impl<P, T> Node<P, T> {
             Control::Cancel(call) => {
                 peer.out.remove(&call);
                 let arrived = answer != Answer::Unseen;
-                self.references.settle(Carrier { peer: from, id: call, is_reply: false }, arrived);
+                self.references.settle(
+                    Carrier {
+                        peer: from,
+                        id: call,
+                        is_reply: false,
+                    },
+                    arrived,
+                );
                 self.references.creation_resolved(from, call, arrived);
             }
             Control::Took(_) => {}
             Control::Delete { fork, .. } => self.references.deleted(fork),
-            Control::Fork { fork, .. } => self.references.fork_answered(fork, answer != Answer::Gone),
+            Control::Fork { fork, .. } => {
+                self.references.fork_answered(fork, answer != Answer::Gone)
+            }
             Control::Probe => {
                 if let Answer::Rest(rest) = answer {
                     self.hear_rest(from, rest);
@@ -360,10 +477,17 @@ impl<P, T> Node<P, T> {
             return;
         };
         peer.calls = 0;
-        let (out, waiting) = (std::mem::take(&mut peer.out), std::mem::take(&mut peer.waiting));
+        let (out, waiting) = (
+            std::mem::take(&mut peer.out),
+            std::mem::take(&mut peer.waiting),
+        );
         for (id, out) in out {
             let token = match out {
-                Out::Call { token, deadline, target } => {
+                Out::Call {
+                    token,
+                    deadline,
+                    target,
+                } => {
                     self.timers.remove(&(deadline, Timer::Call(to, id)));
                     if let Kind::Remote(fork) = target {
                         self.references.creation_failed(fork);
@@ -383,7 +507,11 @@ impl<P, T> Node<P, T> {
                 }
             };
             let ending = Ending::Lost(status.clone());
-            self.outputs.push_back(Output::Ended { token, at: to, ending });
+            self.outputs.push_back(Output::Ended {
+                token,
+                at: to,
+                ending,
+            });
         }
         for waiting in waiting {
             self.end_waiting(to, waiting, Ending::Lost(status.clone()));

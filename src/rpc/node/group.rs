@@ -75,7 +75,9 @@ impl<P, T> Node<P, T> {
     /// Another worker is in the group: it is greeted until it answers.
     pub fn add_peer(&mut self, now: Nanos, peer: WorkerId) {
         self.now = now;
-        self.peers.entry(peer).or_insert_with(|| Peer::new(PeerState::Unmet));
+        self.peers
+            .entry(peer)
+            .or_insert_with(|| Peer::new(PeerState::Unmet));
         if !self.is_up(peer) {
             self.greet(peer);
         }
@@ -85,12 +87,15 @@ impl<P, T> Node<P, T> {
     pub fn join(&mut self, now: Nanos) {
         self.now = now;
         let me = self.me;
-        self.peers.insert(me, Peer::new(PeerState::Up { life: self.life }));
+        self.peers
+            .insert(me, Peer::new(PeerState::Up { life: self.life }));
         self.look_joined();
     }
 
     pub(super) fn is_up(&self, peer: WorkerId) -> bool {
-        self.peers.get(&peer).is_some_and(|peer| peer.state.life().is_some())
+        self.peers
+            .get(&peer)
+            .is_some_and(|peer| peer.state.life().is_some())
     }
 
     pub(super) const fn has_left(&self) -> bool {
@@ -99,7 +104,10 @@ impl<P, T> Node<P, T> {
 
     /// Workers that have not been heard, or are gone.
     pub fn absent(&self) -> impl Iterator<Item = WorkerId> + '_ {
-        self.peers.iter().filter(|(_, peer)| peer.state.life().is_none()).map(|(&id, _)| id)
+        self.peers
+            .iter()
+            .filter(|(_, peer)| peer.state.life().is_none())
+            .map(|(&id, _)| id)
     }
 
     fn others_up(&self) -> Vec<WorkerId> {
@@ -115,7 +123,8 @@ impl<P, T> Node<P, T> {
         }
         let hello = self.hello(true);
         self.send(to, Body::Hello(hello));
-        self.timers.insert((self.now.after(self.limits.greeting), Timer::Greet(to)));
+        self.timers
+            .insert((self.now.after(self.limits.greeting), Timer::Greet(to)));
     }
 
     /// Whether a message is of the life of its sender that we know; one of a life that we do not know yet brings it.
@@ -150,7 +159,9 @@ impl<P, T> Node<P, T> {
             };
             return self.outputs.push_back(Output::Refused(why));
         }
-        self.peers.entry(from).or_insert_with(|| Peer::new(PeerState::Unmet));
+        self.peers
+            .entry(from)
+            .or_insert_with(|| Peer::new(PeerState::Unmet));
         self.rises(from, life);
         if hello.wants_answer {
             let answer = self.hello(false);
@@ -219,7 +230,8 @@ impl<P, T> Node<P, T> {
         self.references.peer_lost(peer);
         self.outputs.push_back(Output::Down(peer, status.clone()));
         if !self.group.is_dynamic {
-            self.timers.insert((self.now.after(self.limits.greeting), Timer::Greet(peer)));
+            self.timers
+                .insert((self.now.after(self.limits.greeting), Timer::Greet(peer)));
         }
         // The one who asks may have been it, or have waited for it.
         if let Phase::Leaving(leaving) = &mut self.phase {
@@ -271,7 +283,15 @@ impl<P, T> Node<P, T> {
     /// What this worker says of itself.
     pub(super) fn rest(&mut self) -> Rest {
         self.drain_references();
-        let is_control = |out: &Out<P, T>| matches!(out, Out::Control { control: Control::Probe, .. });
+        let is_control = |out: &Out<P, T>| {
+            matches!(
+                out,
+                Out::Control {
+                    control: Control::Probe,
+                    ..
+                }
+            )
+        };
         let is_peer_idle = |peer: &Peer<P, T>| {
             peer.out.values().all(is_control) && peer.waiting.is_empty() && peer.serving.is_empty()
         };
@@ -304,7 +324,9 @@ impl<P, T> Node<P, T> {
             return;
         }
         leaving.round = BTreeMap::from([(self.me, rest)]);
-        others.into_iter().for_each(|other| self.control(other, Control::Probe));
+        others
+            .into_iter()
+            .for_each(|other| self.control(other, Control::Probe));
     }
 
     pub(super) fn hear_rest(&mut self, from: WorkerId, rest: Rest) {
@@ -320,18 +342,28 @@ impl<P, T> Node<P, T> {
         let is_idle = round.values().all(|rest| rest.is_idle);
         if is_idle && leaving.before.as_ref() == Some(&round) {
             leaving.proceeding = Some(others.len());
-            others.into_iter().for_each(|other| self.control(other, Control::Proceed));
+            others
+                .into_iter()
+                .for_each(|other| self.control(other, Control::Proceed));
             return;
         }
         let is_first = leaving.before.is_none();
         leaving.before = is_idle.then_some(round);
         // The second round follows at once.
-        let delay = if is_idle && is_first { Duration::ZERO } else { self.limits.probing };
+        let delay = if is_idle && is_first {
+            Duration::ZERO
+        } else {
+            self.limits.probing
+        };
         self.arm_probe(delay);
     }
 
     pub(super) fn proceeded(&mut self) {
-        if let Phase::Leaving(Leaving { proceeding: Some(left), .. }) = &mut self.phase {
+        if let Phase::Leaving(Leaving {
+            proceeding: Some(left),
+            ..
+        }) = &mut self.phase
+        {
             *left = left.saturating_sub(1);
         }
         self.proceeded_all();
@@ -339,9 +371,28 @@ impl<P, T> Node<P, T> {
 
     /// The one who asked leaves when all have heard that they may, or are gone.
     fn proceeded_all(&mut self) {
-        let is_open = |out: &Out<P, T>| matches!(out, Out::Control { control: Control::Proceed, .. });
-        let is_heard = !self.peers.values().any(|peer| peer.out.values().any(is_open));
-        if is_heard && matches!(self.phase, Phase::Leaving(Leaving { proceeding: Some(_), .. })) {
+        let is_open = |out: &Out<P, T>| {
+            matches!(
+                out,
+                Out::Control {
+                    control: Control::Proceed,
+                    ..
+                }
+            )
+        };
+        let is_heard = !self
+            .peers
+            .values()
+            .any(|peer| peer.out.values().any(is_open));
+        if is_heard
+            && matches!(
+                self.phase,
+                Phase::Leaving(Leaving {
+                    proceeding: Some(_),
+                    ..
+                })
+            )
+        {
             self.go(Ok(()));
         }
     }
@@ -383,22 +434,34 @@ impl<P, T> Node<P, T> {
         let mut what = Vec::new();
         for (id, peer) in &self.peers {
             let calls = peer.calls + peer.waiting.len();
-            let controls = peer.out.values().filter(|out| matches!(out, Out::Control { .. })).count();
+            let controls = peer
+                .out
+                .values()
+                .filter(|out| matches!(out, Out::Control { .. }))
+                .count();
             if calls > 0 {
                 what.push(format!("{calls} calls to worker {id} are not answered"));
             }
             if controls > 0 {
-                what.push(format!("{controls} messages to worker {id} are not acknowledged"));
+                what.push(format!(
+                    "{controls} messages to worker {id} are not acknowledged"
+                ));
             }
             if !peer.serving.is_empty() {
-                what.push(format!("{} calls of worker {id} are not finished here", peer.serving.len()));
+                what.push(format!(
+                    "{} calls of worker {id} are not finished here",
+                    peer.serving.len()
+                ));
             }
         }
         if let Phase::Leaving(leaving) = &self.phase {
             let unready = leaving.round.iter().filter(|(_, rest)| !rest.is_idle);
             let unready: Vec<_> = unready.map(|(id, _)| id.to_string()).collect();
             if !unready.is_empty() {
-                what.push(format!("workers {} do not want to leave yet, or work", unready.join(", ")));
+                what.push(format!(
+                    "workers {} do not want to leave yet, or work",
+                    unready.join(", ")
+                ));
             }
             let silent = self.others_up();
             let silent: Vec<_> = silent
@@ -409,7 +472,12 @@ impl<P, T> Node<P, T> {
             if !silent.is_empty() {
                 what.push(format!("workers {} have not answered", silent.join(", ")));
             }
-            what.extend(leaving.held.iter().map(|name| format!("{name} was still held")));
+            what.extend(
+                leaving
+                    .held
+                    .iter()
+                    .map(|name| format!("{name} was still held")),
+            );
         }
         what
     }

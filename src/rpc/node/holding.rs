@@ -64,7 +64,11 @@ impl<P, T> Node<P, T> {
     /// Calls of ours that have not ended, and calls of others that are not finished here.
     #[must_use]
     pub fn call_counts(&self) -> (usize, usize) {
-        let client = self.peers.values().map(|peer| peer.calls + peer.waiting.len()).sum();
+        let client = self
+            .peers
+            .values()
+            .map(|peer| peer.calls + peer.waiting.len())
+            .sum();
         let server = self.peers.values().map(|peer| peer.serving.len()).sum();
         (client, server)
     }

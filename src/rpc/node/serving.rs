@@ -50,13 +50,18 @@ impl<P, T> Node<P, T> {
         let is_full = peer.serving.len() >= most;
         let deadline = call.budget.map_or(Nanos::NEVER, |budget| now + budget);
         let rref = match call.target {
-            Target::Remote { rref, fork, .. } => {
-                self.references.creation_asked(from, rref, fork).then_some(rref)
-            }
+            Target::Remote { rref, fork, .. } => self
+                .references
+                .creation_asked(from, rref, fork)
+                .then_some(rref),
             _ => None,
         };
         let is_deleted = matches!(call.target, Target::Remote { .. }) && rref.is_none();
-        let carrier = Carrier { peer: from, id, is_reply: false };
+        let carrier = Carrier {
+            peer: from,
+            id,
+            is_reply: false,
+        };
         let left = self.references.arrive(carrier, &call.references);
         if deadline != Nanos::NEVER {
             self.timers.insert((deadline, Timer::Serve(from, id)));
@@ -83,7 +88,10 @@ impl<P, T> Node<P, T> {
 
     /// Gives a call to the driver, if nothing that it needs is missing.
     pub(super) fn try_serve(&mut self, from: WorkerId, id: CallId) {
-        let Some(serving) = self.peers.get_mut(&from).and_then(|peer| peer.serving.get_mut(&id))
+        let Some(serving) = self
+            .peers
+            .get_mut(&from)
+            .and_then(|peer| peer.serving.get_mut(&id))
         else {
             return;
         };
@@ -93,7 +101,11 @@ impl<P, T> Node<P, T> {
         if *left > 0 {
             return;
         }
-        if let Some(gone) = call.references.iter().find(|one| !self.references.is_usable(one)) {
+        if let Some(gone) = call
+            .references
+            .iter()
+            .find(|one| !self.references.is_usable(one))
+        {
             let message = format!("the value of an argument is gone: {}", gone.rref);
             return self.refuse(from, id, FaultKind::Reference, message);
         }
@@ -119,8 +131,15 @@ impl<P, T> Node<P, T> {
 
     /// One more reference among the arguments of a call is confirmed, or gone.
     pub(super) fn argument_confirmed(&mut self, from: WorkerId, id: CallId) {
-        let serving = self.peers.get_mut(&from).and_then(|peer| peer.serving.get_mut(&id));
-        if let Some(Serving { stage: Stage::Held { left, .. }, .. }) = serving {
+        let serving = self
+            .peers
+            .get_mut(&from)
+            .and_then(|peer| peer.serving.get_mut(&id));
+        if let Some(Serving {
+            stage: Stage::Held { left, .. },
+            ..
+        }) = serving
+        {
             *left = left.saturating_sub(1);
             self.try_serve(from, id);
         }
@@ -151,7 +170,8 @@ impl<P, T> Node<P, T> {
         };
         self.activity += 1;
         if serving.deadline != Nanos::NEVER {
-            self.timers.remove(&(serving.deadline, Timer::Serve(from, id)));
+            self.timers
+                .remove(&(serving.deadline, Timer::Serve(from, id)));
         }
         if let Stage::Held { call, .. } = &serving.stage {
             self.references.abandon(&call.references);
@@ -169,7 +189,11 @@ impl<P, T> Node<P, T> {
             && !references.is_empty()
         {
             self.references.mark(references);
-            let carrier = Carrier { peer: from, id, is_reply: true };
+            let carrier = Carrier {
+                peer: from,
+                id,
+                is_reply: true,
+            };
             self.references.carry(carrier, references);
         }
         self.send(from, Body::Reply { id, outcome });
@@ -178,7 +202,9 @@ impl<P, T> Node<P, T> {
     /// The value of a reference of ours is there: those that asked for it get it.
     pub(super) fn value_made(&mut self, rref: RRefId) {
         match self.references.made(rref) {
-            Some(wanted) => wanted.into_iter().for_each(|(from, id)| self.try_serve(from, id)),
+            Some(wanted) => wanted
+                .into_iter()
+                .for_each(|(from, id)| self.try_serve(from, id)),
             // All its users were gone before it was there.
             None => self.outputs.push_back(Output::Release(rref)),
         }
@@ -186,7 +212,10 @@ impl<P, T> Node<P, T> {
 
     /// A caller gives a call up, or its time is over.
     pub(super) fn stop_serving(&mut self, from: WorkerId, id: CallId) {
-        let serving = self.peers.get_mut(&from).and_then(|peer| peer.serving.get_mut(&id));
+        let serving = self
+            .peers
+            .get_mut(&from)
+            .and_then(|peer| peer.serving.get_mut(&id));
         match serving.map(|serving| &serving.stage) {
             Some(Stage::Held { .. }) => {
                 let message = "its time was over before it began";
@@ -215,15 +244,29 @@ impl<P, T> Node<P, T> {
         let answer = match control {
             Control::Cancel(call) => self.hear_cancel(from, call),
             Control::Took(call) => {
-                self.references.settle(Carrier { peer: from, id: call, is_reply: true }, true);
+                self.references.settle(
+                    Carrier {
+                        peer: from,
+                        id: call,
+                        is_reply: true,
+                    },
+                    true,
+                );
                 Answer::Done
             }
             Control::Delete { rref, fork } => {
                 self.references.delete(from, rref, fork);
                 Answer::Done
             }
-            Control::Fork { rref, fork, is_early } => {
-                match self.references.fork_asked(from, (rref, fork), is_early, is_new) {
+            Control::Fork {
+                rref,
+                fork,
+                is_early,
+            } => {
+                match self
+                    .references
+                    .fork_asked(from, (rref, fork), is_early, is_new)
+                {
                     true => Answer::Done,
                     false => Answer::Gone,
                 }
@@ -253,7 +296,14 @@ impl<P, T> Node<P, T> {
             self.stop_serving(from, call);
         }
         // Its answer may be under way, and is not taken.
-        self.references.settle(Carrier { peer: from, id: call, is_reply: true }, false);
+        self.references.settle(
+            Carrier {
+                peer: from,
+                id: call,
+                is_reply: true,
+            },
+            false,
+        );
         Answer::Done
     }
 
@@ -262,7 +312,9 @@ impl<P, T> Node<P, T> {
         let Some(peer) = self.peers.get_mut(&from) else {
             return;
         };
-        peer.serving.values_mut().for_each(|serving| serving.is_unwanted = true);
+        peer.serving
+            .values_mut()
+            .for_each(|serving| serving.is_unwanted = true);
         let ids: Vec<CallId> = peer.serving.keys().copied().collect();
         ids.into_iter().for_each(|id| self.stop_serving(from, id));
     }

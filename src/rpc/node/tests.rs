@@ -8,7 +8,11 @@ use super::*;
 mod leaving;
 mod seeds;
 
-const QUIET: Faults = Faults { lose: 0, repeat: 0, delay: Duration::from_micros(50) };
+const QUIET: Faults = Faults {
+    lose: 0,
+    repeat: 0,
+    delay: Duration::from_micros(50),
+};
 
 fn plain() -> Target {
     Target::Function("f".into())
@@ -22,7 +26,11 @@ fn run_job(world: &mut World, job: u64) -> Ending<super::world::Job> {
 
 #[test]
 fn a_call_is_answered_once_though_all_is_repeated() {
-    let faults = Faults { repeat: 100, delay: Duration::from_millis(2), ..QUIET };
+    let faults = Faults {
+        repeat: 100,
+        delay: Duration::from_millis(2),
+        ..QUIET
+    };
     let mut world = World::new(1, 2, faults);
     for _ in 0..50 {
         world.call(0, 1, plain(), None, &[]);
@@ -79,11 +87,16 @@ fn a_deadline_stops_what_runs_at_the_other_side() {
 #[test]
 fn a_peer_that_dies_ends_all_calls_of_it_at_once() {
     let mut world = World::new(6, 3, QUIET);
-    let jobs: Vec<u64> = (0..20).map(|_| world.call(0, 1, plain(), None, &[])).collect();
+    let jobs: Vec<u64> = (0..20)
+        .map(|_| world.call(0, 1, plain(), None, &[]))
+        .collect();
     let other = world.call(0, 2, plain(), None, &[]);
     world.run_for(Duration::from_millis(1));
     world.kill(1);
-    assert!(jobs.iter().all(|job| matches!(world.ended[job].1, Ending::Lost(_))));
+    assert!(
+        jobs.iter()
+            .all(|job| matches!(world.ended[job].1, Ending::Lost(_)))
+    );
     assert!(!world.ended.contains_key(&other));
     // Its own calls are told to stop, and what comes later fails at once.
     let late = world.call(0, 1, plain(), None, &[]);
@@ -95,11 +108,16 @@ fn a_peer_that_dies_ends_all_calls_of_it_at_once() {
 #[test]
 fn calls_beyond_the_window_wait_and_go_in_order() {
     let mut world = World::new(7, 2, QUIET);
-    let jobs: Vec<u64> = (0..40).map(|_| world.call(0, 1, plain(), None, &[])).collect();
+    let jobs: Vec<u64> = (0..40)
+        .map(|_| world.call(0, 1, plain(), None, &[]))
+        .collect();
     world.run_for(Duration::from_millis(1));
     assert_eq!(world.actors[1].running.len(), super::world::limits().window);
     world.settle();
-    assert!(jobs.iter().all(|job| matches!(world.ended[job].1, Ending::Answered(_))));
+    assert!(
+        jobs.iter()
+            .all(|job| matches!(world.ended[job].1, Ending::Answered(_)))
+    );
     for _ in 0..8 + 64 {
         world.call(0, 1, plain(), None, &[]);
     }
@@ -127,8 +145,14 @@ fn a_worker_that_comes_back_in_another_life_takes_no_old_message() {
     let now = world.now;
     let old = world.actors[0].node.life;
     let hello = world.actors[0].node.hello(true);
-    let message = Message { from_life: 99, to_life: 0, body: Body::Hello(hello) };
-    world.actors[1].node.handle_message(now, WorkerId(0), message);
+    let message = Message {
+        from_life: 99,
+        to_life: 0,
+        body: Body::Hello(hello),
+    };
+    world.actors[1]
+        .node
+        .handle_message(now, WorkerId(0), message);
     assert!(world.actors[1].node.peers[&WorkerId(0)].past.contains(&old));
     world.run_for(Duration::from_millis(300));
     assert!(world.carried_out.is_empty());
@@ -140,8 +164,14 @@ fn a_group_that_another_does_not_know_is_refused() {
     let now = world.now;
     let mut hello = world.actors[0].node.hello(true);
     hello.roster = 0;
-    let message = Message { from_life: 1, to_life: 0, body: Body::Hello(hello) };
-    world.actors[1].node.handle_message(now, WorkerId(0), message);
+    let message = Message {
+        from_life: 1,
+        to_life: 0,
+        body: Body::Hello(hello),
+    };
+    world.actors[1]
+        .node
+        .handle_message(now, WorkerId(0), message);
     world.pump(1);
     assert_eq!(
         world.harm,
@@ -219,7 +249,10 @@ fn a_lost_carrier_leaves_no_fork() {
 #[test]
 fn a_deletion_that_overtakes_the_creation_is_remembered() {
     let mut references = crate::references::References::new(WorkerId(1));
-    let id = |local| crate::id::GlobalId { on: WorkerId(0), local };
+    let id = |local| crate::id::GlobalId {
+        on: WorkerId(0),
+        local,
+    };
     references.delete(WorkerId(0), id(1), id(2));
     assert!(!references.creation_asked(WorkerId(0), id(1), id(2)));
     assert_eq!(references.counts().forks, 0);
@@ -244,7 +277,10 @@ fn a_share_that_overtakes_the_creation_of_its_value_is_no_error() {
     world.settle();
     let fetch = world.call(0, 1, Target::Fetch(share.rref), None, &[]);
     world.settle();
-    assert!(matches!(world.ended[&fetch].1, Ending::Answered(Outcome::Value { .. })));
+    assert!(matches!(
+        world.ended[&fetch].1,
+        Ending::Answered(Outcome::Value { .. })
+    ));
     world.drop_all();
     world.settle();
     assert_eq!(world.actors[1].node.reference_counts(), Default::default());
@@ -253,7 +289,14 @@ fn a_share_that_overtakes_the_creation_of_its_value_is_no_error() {
 
 #[test]
 fn control_messages_may_come_twice() {
-    let mut world = World::new(15, 3, Faults { repeat: 100, ..QUIET });
+    let mut world = World::new(
+        15,
+        3,
+        Faults {
+            repeat: 100,
+            ..QUIET
+        },
+    );
     let share = value_of(&mut world, 1, 0);
     world.call(1, 2, plain(), None, &[share]);
     world.settle();
@@ -272,7 +315,10 @@ fn a_value_is_asked_for_before_it_is_made() {
     world.run_for(Duration::from_millis(5));
     assert!(!world.ended.contains_key(&fetch));
     world.settle();
-    assert!(matches!(world.ended[&fetch].1, Ending::Answered(Outcome::Value { .. })));
+    assert!(matches!(
+        world.ended[&fetch].1,
+        Ending::Answered(Outcome::Value { .. })
+    ));
 }
 
 #[test]
@@ -281,7 +327,10 @@ fn the_shares_of_a_worker_go_with_it_and_its_values_too() {
     let of_one = value_of(&mut world, 0, 1);
     let of_two = value_of(&mut world, 1, 2);
     world.kill(1);
-    assert!(world.actors[2].values.is_empty(), "{of_two:?} had one user, which died");
+    assert!(
+        world.actors[2].values.is_empty(),
+        "{of_two:?} had one user, which died"
+    );
     let fetch = world.call(0, 1, Target::Fetch(of_one.rref), None, &[]);
     assert!(matches!(world.ended[&fetch].1, Ending::Lost(_)));
     world.drop_all();
@@ -300,7 +349,10 @@ fn a_creation_that_was_never_seen_leaves_nothing_and_one_that_was_is_ended() {
         world.settle();
         world.release(0, share);
         world.settle();
-        let (user, owner) = (world.actors[0].node.reference_counts(), world.actors[1].node.reference_counts());
+        let (user, owner) = (
+            world.actors[0].node.reference_counts(),
+            world.actors[1].node.reference_counts(),
+        );
         assert_eq!((user.users, owner.owners), (0, 0), "lose {lose}");
     }
 }

@@ -123,7 +123,10 @@ fn group() -> Group {
         address: String::new(),
         wants_answer: false,
     };
-    Group { hello, is_dynamic: false }
+    Group {
+        hello,
+        is_dynamic: false,
+    }
 }
 
 impl World {
@@ -157,7 +160,9 @@ impl World {
         for at in 0..count {
             let now = world.now;
             let node = &mut world.actors[usize::from(at)].node;
-            (0..count).filter(|other| *other != at).for_each(|other| node.add_peer(now, WorkerId(other)));
+            (0..count)
+                .filter(|other| *other != at)
+                .for_each(|other| node.add_peer(now, WorkerId(other)));
             node.join(now);
             world.pump(usize::from(at));
         }
@@ -170,7 +175,10 @@ impl World {
     fn fresh(&mut self, at: usize) -> GlobalId {
         let actor = &mut self.actors[at];
         actor.next_id += 1;
-        GlobalId { on: WorkerId(at as u16), local: actor.next_id }
+        GlobalId {
+            on: WorkerId(at as u16),
+            local: actor.next_id,
+        }
     }
 
     /// References to `shares` as worker `at` sends them.
@@ -180,7 +188,13 @@ impl World {
             let fork = self.fresh(at);
             let parent = share.fork.unwrap_or(share.rref);
             let (rref, owner) = (share.rref, share.owner);
-            references.push(Reference { rref, owner, fork, parent, is_early: false });
+            references.push(Reference {
+                rref,
+                owner,
+                fork,
+                parent,
+                is_early: false,
+            });
         }
         references
     }
@@ -202,8 +216,16 @@ impl World {
         }
         let references = self.references(at, shares);
         let deadline = patience.map_or(Nanos::NEVER, |patience| self.now.after(patience));
-        let call = NewCall { token: job, target, deadline, references, payload: Job(job) };
-        self.actors[at].node.call(self.now, WorkerId(to as u16), call);
+        let call = NewCall {
+            token: job,
+            target,
+            deadline,
+            references,
+            payload: Job(job),
+        };
+        self.actors[at]
+            .node
+            .call(self.now, WorkerId(to as u16), call);
         self.pump(at);
         job
     }
@@ -215,9 +237,17 @@ impl World {
         if at == to {
             self.actors[at].node.create_owned(rref, false);
         }
-        let share = Share { rref, owner, fork: (at != to).then_some(fork) };
+        let share = Share {
+            rref,
+            owner,
+            fork: (at != to).then_some(fork),
+        };
         self.actors[at].held.push(share);
-        let target = Target::Remote { function: "make".into(), rref, fork };
+        let target = Target::Remote {
+            function: "make".into(),
+            rref,
+            fork,
+        };
         self.call(at, to, target, patience, &[]);
         share
     }
@@ -251,7 +281,10 @@ impl World {
             self.actors[at].values.insert(rref);
         }
         let now = self.now;
-        let outcome = Outcome::Value { payload: job, references };
+        let outcome = Outcome::Value {
+            payload: job,
+            references,
+        };
         self.actors[at].node.finish(now, from, id, outcome);
         // What came with the call is dropped, or kept.
         for share in came {
@@ -287,7 +320,14 @@ impl World {
             match output {
                 Output::Send { to, message } if to == me => local.push_back(message),
                 Output::Send { to, message } => self.post(me, to, &message),
-                Output::Serve { from, id, target, payload, references, .. } => {
+                Output::Serve {
+                    from,
+                    id,
+                    target,
+                    payload,
+                    references,
+                    ..
+                } => {
                     self.serve(at, from, id, target, payload, &references);
                 }
                 Output::Stop { from, id } => {
@@ -325,7 +365,8 @@ impl World {
         let times = self.carried_out.entry(job.0).or_default();
         *times += 1;
         if *times > 1 {
-            self.harm.push(format!("job {} was carried out {times} times", job.0));
+            self.harm
+                .push(format!("job {} was carried out {times} times", job.0));
         }
         let shares = self.shares_of(at, references);
         for share in &shares {
@@ -334,20 +375,32 @@ impl World {
         }
         if let Target::Fetch(rref) = target {
             if !self.actors[at].values.contains(&rref) {
-                self.harm.push(format!("the value of {rref} was asked for and is not there"));
+                self.harm.push(format!(
+                    "the value of {rref} was asked for and is not there"
+                ));
             }
             let now = self.now;
-            let outcome = Outcome::Value { payload: job, references: Vec::new() };
+            let outcome = Outcome::Value {
+                payload: job,
+                references: Vec::new(),
+            };
             self.actors[at].node.finish(now, from, id, outcome);
             return;
         }
-        self.actors[at].running.push((from, id, target, job, shares));
+        self.actors[at]
+            .running
+            .push((from, id, target, job, shares));
     }
 
     fn end(&mut self, at: usize, job: u64, ending: Ending<Job>) {
-        if let Ending::Answered(Outcome::Value { payload, references }) = &ending {
+        if let Ending::Answered(Outcome::Value {
+            payload,
+            references,
+        }) = &ending
+        {
             if payload.0 != job {
-                self.harm.push(format!("job {job} was answered with {}", payload.0));
+                self.harm
+                    .push(format!("job {job} was answered with {}", payload.0));
             }
             for share in self.shares_of(at, references) {
                 self.look_held(at, share);
@@ -370,9 +423,15 @@ impl World {
         let owner = &self.actors[usize::from(share.owner.0)];
         let is_known = owner.node.knows(share.rref);
         // Where a worker died, a share may have lost its parent.
-        let is_whole = self.actors.iter().all(|actor| !actor.is_dead && actor.has_left.is_none());
+        let is_whole = self
+            .actors
+            .iter()
+            .all(|actor| !actor.is_dead && actor.has_left.is_none());
         if is_whole && !is_known && !self.doubtful.contains(&share.rref) {
-            self.harm.push(format!("worker {at} holds {} and its owner has let it go", share.rref));
+            self.harm.push(format!(
+                "worker {at} holds {} and its owner has let it go",
+                share.rref
+            ));
         }
     }
 
@@ -382,8 +441,10 @@ impl World {
             let holds = actor.held.iter().any(|share| {
                 share.rref == rref && share.fork.is_none_or(|fork| actor.node.is_confirmed(fork))
             });
-            if holds && !actor.is_dead && actor.has_left.is_none() && !self.doubtful.contains(&rref) {
-                self.harm.push(format!("{rref} was released while worker {at} holds it"));
+            if holds && !actor.is_dead && actor.has_left.is_none() && !self.doubtful.contains(&rref)
+            {
+                self.harm
+                    .push(format!("{rref} was released while worker {at} holds it"));
             }
         }
     }
@@ -398,7 +459,8 @@ impl World {
             let most = self.faults.delay.as_nanos() as u64;
             let delay = 1_000 + self.dice.below(most);
             self.sent += 1;
-            self.wires.insert((self.now + delay, self.sent), (from, to, bytes.clone()));
+            self.wires
+                .insert((self.now + delay, self.sent), (from, to, bytes.clone()));
         }
     }
 
@@ -406,7 +468,12 @@ impl World {
     pub(crate) fn step(&mut self) -> bool {
         let wire = self.wires.keys().next().map_or(Nanos::NEVER, |key| key.0);
         let alive = |actor: &&Actor| !actor.is_dead;
-        let timer = self.actors.iter().filter(alive).map(|actor| actor.node.next_timer()).min();
+        let timer = self
+            .actors
+            .iter()
+            .filter(alive)
+            .map(|actor| actor.node.next_timer())
+            .min();
         let timer = timer.unwrap_or(Nanos::NEVER);
         if wire == Nanos::NEVER && timer == Nanos::NEVER {
             return false;
@@ -459,11 +526,14 @@ impl World {
         let now = self.now;
         for other in 0..self.actors.len() {
             if !self.actors[other].is_dead {
-                self.actors[other].node.handle_lost(now, WorkerId(at as u16), &status);
+                self.actors[other]
+                    .node
+                    .handle_lost(now, WorkerId(at as u16), &status);
                 self.pump(other);
             }
         }
-        self.wires.retain(|_, (from, to, _)| usize::from(from.0) != at && usize::from(to.0) != at);
+        self.wires
+            .retain(|_, (from, to, _)| usize::from(from.0) != at && usize::from(to.0) != at);
     }
 
     /// Ends all running calls, again and again, until none is left and the network is quiet.
@@ -475,17 +545,25 @@ impl World {
                 }
             }
             self.run_for(Duration::from_millis(10));
-            let is_quiet = self.actors.iter().filter(|actor| !actor.is_dead).all(|actor| {
-                actor.running.is_empty()
-                    && actor.node.call_counts() == (0, 0)
-                    && actor.node.references.is_at_rest()
-                    && actor.node.outstanding().is_empty()
-            });
+            let is_quiet = self
+                .actors
+                .iter()
+                .filter(|actor| !actor.is_dead)
+                .all(|actor| {
+                    actor.running.is_empty()
+                        && actor.node.call_counts() == (0, 0)
+                        && actor.node.references.is_at_rest()
+                        && actor.node.outstanding().is_empty()
+                });
             if is_quiet {
                 return;
             }
         }
-        let what: Vec<_> = self.actors.iter().map(|actor| actor.node.outstanding()).collect();
+        let what: Vec<_> = self
+            .actors
+            .iter()
+            .map(|actor| actor.node.outstanding())
+            .collect();
         self.harm.push(format!("it does not settle: {what:?}"));
     }
 

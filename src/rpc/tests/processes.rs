@@ -15,7 +15,11 @@ const ROLE: &str = "RENDEZ_RPC_TEST_WORKER";
 
 fn engine(task: &str) -> Engine {
     let mut config = Config::new(task);
-    (config.shards, config.share_cores, config.arena.segment_bytes) = (1, true, 32 << 20);
+    (
+        config.shards,
+        config.share_cores,
+        config.arena.segment_bytes,
+    ) = (1, true, 32 << 20);
     config.poll = rendez::drive::PollPolicy::Park;
     Engine::start(config).expect("an engine")
 }
@@ -25,8 +29,12 @@ fn options(tasks: [&str; 2], other: Option<Address>) -> Options {
     second.address = other;
     let functions = Functions::new()
         .add("double", |tensor: Tensor| -> Result<Tensor, Error> {
-            let doubled: Vec<f32> =
-                tensor.as_slice::<f32>().map_err(rendez::ground::Status::from)?.iter().map(|value| value * 2.0).collect();
+            let doubled: Vec<f32> = tensor
+                .as_slice::<f32>()
+                .map_err(rendez::ground::Status::from)?
+                .iter()
+                .map(|value| value * 2.0)
+                .collect();
             Ok(Tensor::from_vec(doubled, tensor.shape()).map_err(rendez::ground::Status::from)?)
         })
         .add("is_leased", |tensor: Tensor| tensor.is_leased())
@@ -60,7 +68,10 @@ impl Drop for Second {
 /// Two workers: one in this process and one in another.
 fn pair(test: &str) -> (Engine, Agent, Second) {
     let id = std::process::id();
-    let tasks = [format!("/job:{test}a_{id}/task:0"), format!("/job:{test}b_{id}/task:0")];
+    let tasks = [
+        format!("/job:{test}a_{id}/task:0"),
+        format!("/job:{test}b_{id}/task:0"),
+    ];
     let mut child = Command::new(std::env::current_exe().expect("a path"))
         .args(["--exact", "second_worker", "--nocapture"])
         .env(ROLE, tasks.join(" "))
@@ -90,10 +101,17 @@ fn a_tensor_goes_to_another_process_and_comes_back() {
         let mut tensor = engine.tensor(DType::F32, &[elements]).expect("memory");
         tensor.as_mut_slice::<f32>().expect("floats").fill(1.25);
         let tensor = tensor.finish();
-        let got: Tensor = agent.rpc_sync("second", "double", (tensor.clone(),)).expect("a result");
-        assert_eq!(got.as_slice::<f32>().expect("floats"), vec![2.5; elements as usize]);
+        let got: Tensor = agent
+            .rpc_sync("second", "double", (tensor.clone(),))
+            .expect("a result");
+        assert_eq!(
+            got.as_slice::<f32>().expect("floats"),
+            vec![2.5; elements as usize]
+        );
         // A large one of the engine's own memory is read where it lies.
-        let is_leased: bool = agent.rpc_sync("second", "is_leased", (tensor,)).expect("a result");
+        let is_leased: bool = agent
+            .rpc_sync("second", "is_leased", (tensor,))
+            .expect("a result");
         assert_eq!(is_leased, elements > 4);
     }
     agent.shutdown(LONG).expect("all is done");
@@ -103,15 +121,25 @@ fn a_tensor_goes_to_another_process_and_comes_back() {
 #[test]
 fn the_death_of_a_process_ends_its_calls_and_references() {
     let (_engine, agent, mut second) = pair("death");
-    let call = agent.rpc_async::<()>("second", "forever", ()).expect("a call");
-    let value = agent.remote::<()>("second", "forever", ()).expect("a reference");
+    let call = agent
+        .rpc_async::<()>("second", "forever", ())
+        .expect("a call");
+    let value = agent
+        .remote::<()>("second", "forever", ())
+        .expect("a reference");
     let fetch = value.to_here_async().expect("a call");
     std::thread::sleep(Duration::from_millis(50));
     assert!(!call.is_done());
     second.0.kill().expect("it is killed");
     assert_eq!(call.wait().unwrap_err().reason(), catalogue::PEER_LOST);
     assert_eq!(fetch.wait().unwrap_err().reason(), catalogue::PEER_LOST);
-    assert_eq!(agent.rpc_sync::<()>("second", "forever", ()).unwrap_err().reason(), catalogue::PEER_LOST);
+    assert_eq!(
+        agent
+            .rpc_sync::<()>("second", "forever", ())
+            .unwrap_err()
+            .reason(),
+        catalogue::PEER_LOST
+    );
     // It is the last that is there.
     agent.shutdown(LONG).expect("nothing is outstanding");
 }

@@ -18,7 +18,11 @@ struct Batch {
     settings: Option<Settings>,
 }
 
-crate::fields!(Batch { images, labels, settings });
+crate::fields!(Batch {
+    images,
+    labels,
+    settings
+});
 
 fn through<T: Value>(value: &T) -> Result<T, ValueError> {
     let mut packer = Packer::default();
@@ -31,13 +35,23 @@ fn through<T: Value>(value: &T) -> Result<T, ValueError> {
 
 #[test]
 fn values_come_back_as_they_were() {
-    assert_eq!(through(&(1_u8, -2_i64, "three".to_owned(), 4.5_f32)), Ok((1, -2, "three".into(), 4.5)));
+    assert_eq!(
+        through(&(1_u8, -2_i64, "three".to_owned(), 4.5_f32)),
+        Ok((1, -2, "three".into(), 4.5))
+    );
     assert_eq!(through(&vec![Some(1_u32), None]), Ok(vec![Some(1), None]));
     let map = BTreeMap::from([("a".to_owned(), vec![1_u16]), ("b".to_owned(), vec![])]);
     assert_eq!(through(&map), Ok(map));
-    let settings = Settings { rate: 0.1, names: vec!["x".into()] };
+    let settings = Settings {
+        rate: 0.1,
+        names: vec!["x".into()],
+    };
     let images = Tensor::from_slice(&[1.0_f32, 2.0], Shape::from([2])).expect("a tensor");
-    let batch = Batch { images, labels: vec![3, 4], settings: Some(settings.clone()) };
+    let batch = Batch {
+        images,
+        labels: vec![3, 4],
+        settings: Some(settings.clone()),
+    };
     let batch = through(&batch).expect("a batch");
     assert_eq!((batch.labels, batch.settings), (vec![3, 4], Some(settings)));
     assert_eq!(batch.images.as_slice::<f32>().expect("floats"), [1.0, 2.0]);
@@ -45,9 +59,15 @@ fn values_come_back_as_they_were() {
 
 #[test]
 fn names_tell_types_apart() {
-    assert_eq!(name_of::<(u32, Vec<Option<Tensor>>)>(), "(u32,Vec<Option<Tensor>>,)");
+    assert_eq!(
+        name_of::<(u32, Vec<Option<Tensor>>)>(),
+        "(u32,Vec<Option<Tensor>>,)"
+    );
     assert_eq!(name_of::<Batch>(), "Batch{images,labels,settings,}");
-    assert_ne!(crate::payload::digest(&name_of::<u32>()), crate::payload::digest(&name_of::<i32>()));
+    assert_ne!(
+        crate::payload::digest(&name_of::<u32>()),
+        crate::payload::digest(&name_of::<i32>())
+    );
 }
 
 #[test]

@@ -3,7 +3,11 @@
 use super::*;
 
 fn scale(tensor: Tensor, by: f32) -> Result<Tensor, rendez::memory::TensorError> {
-    let scaled: Vec<f32> = tensor.as_slice::<f32>()?.iter().map(|value| value * by).collect();
+    let scaled: Vec<f32> = tensor
+        .as_slice::<f32>()?
+        .iter()
+        .map(|value| value * by)
+        .collect();
     Tensor::from_vec(scaled, tensor.shape())
 }
 
@@ -14,7 +18,9 @@ struct Outer(#[source] std::fmt::Error);
 fn functions() -> Functions {
     Functions::new()
         .add("scale", scale)
-        .add("shout", |text: String, times: u32| text.to_uppercase().repeat(times as usize))
+        .add("shout", |text: String, times: u32| {
+            text.to_uppercase().repeat(times as usize)
+        })
         .add_in_shard("add", |a: u32, b: u32| a.wrapping_add(b))
         .add("fails", || Err::<(), _>(Outer(std::fmt::Error)))
         .add("panics", || -> u32 { panic!("dropped a plate") })
@@ -25,7 +31,9 @@ fn functions() -> Functions {
                 0 => Ok(0),
                 _ => {
                     let me = agent.worker().name;
-                    agent.rpc_sync::<u32>(&to, "nested", (me, left - 1)).map(|depth| depth + 1)
+                    agent
+                        .rpc_sync::<u32>(&to, "nested", (me, left - 1))
+                        .map(|depth| depth + 1)
                 }
             }
         })
@@ -50,16 +58,23 @@ fn functions() -> Functions {
 #[test]
 fn a_call_with_a_tensor_comes_back_with_one() {
     let agents = group(2, "tensors", &functions());
-    let mut tensor = agents[0].engine().tensor(DType::F32, &[1 << 16]).expect("memory");
+    let mut tensor = agents[0]
+        .engine()
+        .tensor(DType::F32, &[1 << 16])
+        .expect("memory");
     tensor.as_mut_slice::<f32>().expect("floats").fill(1.5);
     let args = (tensor.finish(), 2.0_f32);
     let got: Tensor = agents[0].rpc_sync("w1", "scale", args).expect("a result");
     assert_eq!(got.as_slice::<f32>().expect("floats"), vec![3.0; 1 << 16]);
     let small = Tensor::from_slice(&[1.0_f32, 2.0], Shape::from([2])).expect("a tensor");
-    let got: Tensor = agents[1].rpc_sync("w0", "scale", (small, 3.0_f32)).expect("a result");
+    let got: Tensor = agents[1]
+        .rpc_sync("w0", "scale", (small, 3.0_f32))
+        .expect("a result");
     assert_eq!(got.as_slice::<f32>().expect("floats"), [3.0, 6.0]);
     // To itself, too.
-    let loud: String = agents[1].rpc_sync("w1", "shout", ("hey".to_owned(), 2_u32)).expect("a result");
+    let loud: String = agents[1]
+        .rpc_sync("w1", "shout", ("hey".to_owned(), 2_u32))
+        .expect("a result");
     assert_eq!(loud, "HEYHEY");
     assert!(shut_down(agents).iter().all(Result::is_ok));
 }
@@ -67,11 +82,24 @@ fn a_call_with_a_tensor_comes_back_with_one() {
 #[test]
 fn results_of_calls_under_way_come_to_whom_they_belong() {
     let agents = group(2, "many", &functions());
-    let calls = (0..500_u32).map(|at| agents[0].rpc_async::<u32>("w1", "add", (at, 1_u32)).expect("a call"));
+    let calls = (0..500_u32).map(|at| {
+        agents[0]
+            .rpc_async::<u32>("w1", "add", (at, 1_u32))
+            .expect("a call")
+    });
     let calls: Vec<_> = calls.collect();
-    assert_eq!(wait_all(calls).expect("results"), (1..=500).collect::<Vec<u32>>());
+    assert_eq!(
+        wait_all(calls).expect("results"),
+        (1..=500).collect::<Vec<u32>>()
+    );
     let info = agents[0].debug_info();
-    assert_eq!((info["agent.client_active_calls"], info["agent.thread_pool_size"]), (0, 16));
+    assert_eq!(
+        (
+            info["agent.client_active_calls"],
+            info["agent.thread_pool_size"]
+        ),
+        (0, 16)
+    );
     assert!(agents[0].pending().is_empty());
 }
 
@@ -80,18 +108,30 @@ fn a_failure_names_its_worker_and_its_cause() {
     let agents = group(2, "failures", &functions());
     let error = agents[0].rpc_sync::<()>("w1", "fails", ()).unwrap_err();
     assert_eq!(error.reason(), catalogue::RPC_REMOTE_ERROR);
-    assert_eq!(error.message(), "On WorkerInfo(id=1, name=w1): the outer part");
+    assert_eq!(
+        error.message(),
+        "On WorkerInfo(id=1, name=w1): the outer part"
+    );
     assert_eq!(error.causes(), [std::fmt::Error.to_string()]);
     assert_eq!(error.worker(), Some("w1"));
     let error = agents[0].rpc_sync::<()>("w1", "scael", ()).unwrap_err();
     assert_eq!(error.reason(), catalogue::RPC_FUNCTION);
-    assert!(error.message().contains("'scael'") && error.message().contains("scale("), "{error}");
-    let error = agents[0].rpc_sync::<u32>("w1", "add", (1_u32, 2_u64)).unwrap_err();
+    assert!(
+        error.message().contains("'scael'") && error.message().contains("scale("),
+        "{error}"
+    );
+    let error = agents[0]
+        .rpc_sync::<u32>("w1", "add", (1_u32, 2_u64))
+        .unwrap_err();
     assert_eq!(error.reason(), catalogue::RPC_ARGUMENTS);
     assert!(error.message().contains("add(u32,u32,) -> u32"), "{error}");
-    let error = agents[0].rpc_sync::<u64>("w1", "add", (1_u32, 2_u32)).unwrap_err();
+    let error = agents[0]
+        .rpc_sync::<u64>("w1", "add", (1_u32, 2_u32))
+        .unwrap_err();
     assert_eq!(error.reason(), catalogue::RPC_ARGUMENTS);
-    let error = agents[0].rpc_sync::<u32>("w7", "add", (1_u32, 2_u32)).unwrap_err();
+    let error = agents[0]
+        .rpc_sync::<u32>("w7", "add", (1_u32, 2_u32))
+        .unwrap_err();
     assert_eq!(error.reason(), catalogue::RPC_WORKER);
 }
 
@@ -103,32 +143,54 @@ fn a_panic_is_an_error_at_the_caller_and_nothing_else() {
         assert_eq!(error.reason(), catalogue::RPC_REMOTE_PANIC);
         assert!(error.message().contains("dropped a"), "{error}");
     }
-    assert_eq!(agents[0].rpc_sync::<u32>("w1", "add", (1_u32, 2_u32)).expect("it lives"), 3);
+    assert_eq!(
+        agents[0]
+            .rpc_sync::<u32>("w1", "add", (1_u32, 2_u32))
+            .expect("it lives"),
+        3
+    );
 }
 
 #[test]
 fn calls_that_call_on_do_not_use_all_threads_up() {
     let functions = functions();
-    let set = |options: Options| Options { threads: 2, ..options.functions(functions.clone()) };
+    let set = |options: Options| Options {
+        threads: 2,
+        ..options.functions(functions.clone())
+    };
     let agents = group_with(2, "nested", set);
-    let deep: u32 = agents[0].rpc_sync("w1", "nested", ("w0".to_owned(), 40_u32)).expect("a depth");
+    let deep: u32 = agents[0]
+        .rpc_sync("w1", "nested", ("w0".to_owned(), 40_u32))
+        .expect("a depth");
     assert_eq!(deep, 40);
 }
 
 #[test]
 fn a_function_that_returns_a_future_holds_no_thread() {
     let functions = functions();
-    let set = |options: Options| Options { threads: 1, ..options.functions(functions.clone()) };
+    let set = |options: Options| Options {
+        threads: 1,
+        ..options.functions(functions.clone())
+    };
     let agents = group_with(2, "later", set);
-    let calls = (0..20).map(|_| agents[0].rpc_async::<u32>("w1", "later", ("w0".to_owned(),)).expect("a call"));
-    assert_eq!(wait_all(calls.collect::<Vec<_>>()).expect("results"), vec![7; 20]);
+    let calls = (0..20).map(|_| {
+        agents[0]
+            .rpc_async::<u32>("w1", "later", ("w0".to_owned(),))
+            .expect("a call")
+    });
+    assert_eq!(
+        wait_all(calls.collect::<Vec<_>>()).expect("results"),
+        vec![7; 20]
+    );
 }
 
 #[test]
 fn a_deadline_reaches_the_other_side() {
     let agents = group(2, "deadlines", &functions());
     let short = Duration::from_millis(30);
-    let call = agents[0].rpc_async_within::<()>("w1", "waits_in_vain", (), short).expect("a call");
+    let call = agents[0]
+        .rpc_async_within::<()>("w1", "waits_in_vain", (), short)
+        .expect("a call");
     let error = call.wait().unwrap_err();
     assert_eq!(error.reason(), catalogue::RPC_TIMEOUT);
     // The function goes on until it is told: then nothing is served.
@@ -138,13 +200,23 @@ fn a_deadline_reaches_the_other_side() {
 #[test]
 fn a_cancel_reaches_the_other_side_and_what_has_not_begun_does_not_begin() {
     let functions = functions();
-    let set = |options: Options| Options { threads: 1, ..options.functions(functions.clone()) };
+    let set = |options: Options| Options {
+        threads: 1,
+        ..options.functions(functions.clone())
+    };
     let agents = group_with(2, "cancels", set);
-    let first = agents[0].rpc_async::<()>("w1", "waits_in_vain", ()).expect("a call");
-    let second = agents[0].rpc_async::<()>("w1", "waits_in_vain", ()).expect("a call");
+    let first = agents[0]
+        .rpc_async::<()>("w1", "waits_in_vain", ())
+        .expect("a call");
+    let second = agents[0]
+        .rpc_async::<()>("w1", "waits_in_vain", ())
+        .expect("a call");
     served(&agents[1], 2);
     second.cancel();
-    assert_eq!(second.wait().unwrap_err().reason(), catalogue::RPC_CANCELLED);
+    assert_eq!(
+        second.wait().unwrap_err().reason(),
+        catalogue::RPC_CANCELLED
+    );
     // A call that is dropped is given up as well.
     drop(first);
     served(&agents[1], 0);
@@ -162,16 +234,29 @@ fn served(agent: &Agent, count: u64) {
 #[test]
 fn a_function_inside_the_shard_is_refused_to_wait() {
     let agents = group(2, "in_shard", &functions());
-    let error = agents[0].rpc_sync::<u32>("w1", "waits_in_shard", ()).unwrap_err();
-    assert!(error.message().contains("cannot wait for a call"), "{error}");
+    let error = agents[0]
+        .rpc_sync::<u32>("w1", "waits_in_shard", ())
+        .unwrap_err();
+    assert!(
+        error.message().contains("cannot wait for a call"),
+        "{error}"
+    );
 }
 
 #[test]
 fn a_call_without_a_place_is_refused_by_name() {
     let functions = functions();
-    let set = |options: Options| Options { window: 1, waiting: 1, ..options.functions(functions.clone()) };
+    let set = |options: Options| Options {
+        window: 1,
+        waiting: 1,
+        ..options.functions(functions.clone())
+    };
     let agents = group_with(2, "bounds", set);
-    let call = || agents[0].rpc_async::<()>("w1", "waits_in_vain", ()).expect("a call");
+    let call = || {
+        agents[0]
+            .rpc_async::<()>("w1", "waits_in_vain", ())
+            .expect("a call")
+    };
     let (first, second) = (call(), call());
     let error = call().wait().unwrap_err();
     assert_eq!(error.reason(), catalogue::RPC_BUSY);
@@ -183,7 +268,10 @@ fn a_call_without_a_place_is_refused_by_name() {
 fn two_workers_of_one_name_are_refused() {
     let engines = engines(1, "names");
     let task = engines[0].task().to_string();
-    let two = Options::of_workers([Worker::new("a", task.clone()), Worker::new("a", "/job:other/task:0")]);
+    let two = Options::of_workers([
+        Worker::new("a", task.clone()),
+        Worker::new("a", "/job:other/task:0"),
+    ]);
     let error = Agent::init(&engines[0], "a", two).unwrap_err();
     assert_eq!(error.reason(), catalogue::RPC_NAME);
     assert_eq!(
@@ -191,7 +279,10 @@ fn two_workers_of_one_name_are_refused() {
         "RPC worker name a is not unique. Workers 0 and 1 share the same name."
     );
     let none = Options::of_workers([Worker::new("b", task)]);
-    assert_eq!(Agent::init(&engines[0], "a", none).unwrap_err().reason(), catalogue::RPC_GROUP);
+    assert_eq!(
+        Agent::init(&engines[0], "a", none).unwrap_err().reason(),
+        catalogue::RPC_GROUP
+    );
 }
 
 #[test]
@@ -205,5 +296,8 @@ fn a_worker_that_does_not_come_is_named() {
     options.init_timeout = Duration::from_millis(50);
     let error = Agent::init(&engines[0], "w0", options).unwrap_err();
     assert_eq!(error.reason(), catalogue::RPC_INIT);
-    assert!(error.message().contains("w1") && !error.message().contains("w0"), "{error}");
+    assert!(
+        error.message().contains("w1") && !error.message().contains("w0"),
+        "{error}"
+    );
 }

@@ -12,8 +12,14 @@ struct Scribe(Mutex<Vec<String>>);
 impl Scribe {
     fn note(&self, what: &str, leg: Leg<'_>, more: &str) {
         let way = if leg.is_reply { "reply" } else { "request" };
-        let text = format!("{what} {way} {} {}->{} {more}", leg.function, leg.me, leg.peer);
-        self.0.lock().expect("no panic").push(text.trim_end().to_owned());
+        let text = format!(
+            "{what} {way} {} {}->{} {more}",
+            leg.function, leg.me, leg.peer
+        );
+        self.0
+            .lock()
+            .expect("no panic")
+            .push(text.trim_end().to_owned());
     }
 }
 
@@ -65,25 +71,37 @@ fn observers_see_both_legs_at_both_ends_in_order() {
             .map(|(at, engine)| {
                 let scribe = Arc::clone(&scribes[at]);
                 let options = Options::of_workers(workers.clone()).functions(functions.clone());
-                scope.spawn(move || Agent::init(engine, &format!("w{at}"), options.observer(scribe)))
+                scope
+                    .spawn(move || Agent::init(engine, &format!("w{at}"), options.observer(scribe)))
             })
             .collect();
-        threads.into_iter().map(|one| one.join().expect("no panic").expect("an agent")).collect()
+        threads
+            .into_iter()
+            .map(|one| one.join().expect("no panic").expect("an agent"))
+            .collect()
     });
-    let _: Tensor = agents[0].rpc_sync("w1", "same", (Tensor::scalar(1_u8),)).expect("a result");
+    let _: Tensor = agents[0]
+        .rpc_sync("w1", "same", (Tensor::scalar(1_u8),))
+        .expect("a result");
     let seen = |at: usize| scribes[at].0.lock().expect("no panic").clone();
-    assert_eq!(seen(0), [
-        "sending request same 0->1",
-        "sent request same 0->1 1",
-        "receiving reply same 0->1 1 from 1",
-        "received reply same 0->1",
-    ]);
-    assert_eq!(seen(1), [
-        "receiving request same 1->0 1 from 0",
-        "enter request same 1->0",
-        "received request same 1->0",
-        "sending reply same 1->0",
-        "sent reply same 1->0 1",
-        "leave request same 1->0",
-    ]);
+    assert_eq!(
+        seen(0),
+        [
+            "sending request same 0->1",
+            "sent request same 0->1 1",
+            "receiving reply same 0->1 1 from 1",
+            "received reply same 0->1",
+        ]
+    );
+    assert_eq!(
+        seen(1),
+        [
+            "receiving request same 1->0 1 from 0",
+            "enter request same 1->0",
+            "received request same 1->0",
+            "sending reply same 1->0",
+            "sent reply same 1->0 1",
+            "leave request same 1->0",
+        ]
+    );
 }

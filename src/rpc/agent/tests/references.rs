@@ -24,12 +24,15 @@ fn functions(ends: &Arc<AtomicUsize>) -> Functions {
             count: std::sync::Mutex::new(from),
             ends: Arc::clone(&ends),
         })
-        .add("count", |counter: RRef<Counter>, by: u32| -> Result<u32, Error> {
-            let counter = counter.local_value()?;
-            let mut count = counter.count.lock().expect("no panic");
-            *count += by;
-            Ok(*count)
-        })
+        .add(
+            "count",
+            |counter: RRef<Counter>, by: u32| -> Result<u32, Error> {
+                let counter = counter.local_value()?;
+                let mut count = counter.count.lock().expect("no panic");
+                *count += by;
+                Ok(*count)
+            },
+        )
         .add("sum", |values: Vec<f32>| values.iter().sum::<f32>())
         .add("slow", |text: String| {
             std::thread::sleep(Duration::from_millis(50));
@@ -38,10 +41,13 @@ fn functions(ends: &Arc<AtomicUsize>) -> Functions {
         .add("fails", || Err::<u32, _>("no counter today"))
         .add("pass", |sum: RRef<f32>| sum)
         .add("look", |sum: RRef<f32>| sum.to_here())
-        .add("pass_to", |to: String, sum: RRef<f32>| -> Result<f32, Error> {
-            let agent = Context::current().expect("in a call").agent();
-            agent.rpc_sync(&to, "look", (sum,))
-        })
+        .add(
+            "pass_to",
+            |to: String, sum: RRef<f32>| -> Result<f32, Error> {
+                let agent = Context::current().expect("in a call").agent();
+                agent.rpc_sync(&to, "look", (sum,))
+            },
+        )
 }
 
 /// Waits until worker `agent` keeps no value, and knows of no share.
@@ -49,7 +55,8 @@ fn is_empty(agent: &Agent) -> bool {
     let began = std::time::Instant::now();
     while began.elapsed() < LONG {
         let info = agent.debug_info();
-        if info["num_owner_rrefs"] == 0 && info["num_forks"] == 0 && info["num_pending_users"] == 0 {
+        if info["num_owner_rrefs"] == 0 && info["num_forks"] == 0 && info["num_pending_users"] == 0
+        {
             return true;
         }
         std::thread::sleep(Duration::from_millis(1));
@@ -60,17 +67,32 @@ fn is_empty(agent: &Agent) -> bool {
 #[test]
 fn a_value_stays_at_its_owner_and_comes_when_it_is_wanted() {
     let agents = group(2, "to_here", &functions(&Arc::default()));
-    let sum: RRef<f32> = agents[0].remote("w1", "sum", (vec![1.0_f32, 2.0],)).expect("a reference");
+    let sum: RRef<f32> = agents[0]
+        .remote("w1", "sum", (vec![1.0_f32, 2.0],))
+        .expect("a reference");
     assert_eq!((sum.owner(), sum.is_owner()), (WorkerId(1), false));
     assert_eq!(sum.owner_name().expect("a name"), "w1");
     assert_eq!(sum.to_here().expect("a value"), 3.0);
     assert!(sum.confirmed_by_owner());
-    assert!(format!("{sum:?}").starts_with("UserRRef(RRefId="), "{sum:?}");
+    assert!(
+        format!("{sum:?}").starts_with("UserRRef(RRefId="),
+        "{sum:?}"
+    );
     let error = sum.local_value().unwrap_err();
-    assert!(error.message().contains("'w1'") && error.message().contains("'w0'"), "{error}");
-    assert!(agents[0].pending().iter().any(|what| what.starts_with("UserRRef")));
+    assert!(
+        error.message().contains("'w1'") && error.message().contains("'w0'"),
+        "{error}"
+    );
+    assert!(
+        agents[0]
+            .pending()
+            .iter()
+            .any(|what| what.starts_with("UserRRef"))
+    );
     // Of its own.
-    let own: RRef<f32> = agents[0].remote("w0", "sum", (vec![4.0_f32],)).expect("a reference");
+    let own: RRef<f32> = agents[0]
+        .remote("w0", "sum", (vec![4.0_f32],))
+        .expect("a reference");
     assert_eq!(*own.local_value().expect("a value"), 4.0);
     assert_eq!(RRef::new(&agents[0], 5_u32).to_here().expect("a value"), 5);
     drop((sum, own));
@@ -81,8 +103,13 @@ fn a_value_stays_at_its_owner_and_comes_when_it_is_wanted() {
 fn an_object_stays_and_functions_use_it_where_it_is() {
     let ends = Arc::new(AtomicUsize::new(0));
     let agents = group(2, "objects", &functions(&ends));
-    let counter: RRef<Counter> = agents[0].remote("w1", "counter", (10_u32,)).expect("a reference");
-    assert_eq!(counter.rpc_sync::<u32>("count", (5_u32,)).expect("a count"), 15);
+    let counter: RRef<Counter> = agents[0]
+        .remote("w1", "counter", (10_u32,))
+        .expect("a reference");
+    assert_eq!(
+        counter.rpc_sync::<u32>("count", (5_u32,)).expect("a count"),
+        15
+    );
     let call = counter.rpc_async::<u32>("count", (1_u32,)).expect("a call");
     assert_eq!(call.wait().expect("a count"), 16);
     let kept: RRef<u32> = counter.remote("count", (4_u32,)).expect("a reference");
@@ -91,31 +118,65 @@ fn an_object_stays_and_functions_use_it_where_it_is() {
     drop((counter, kept));
     assert!(is_empty(&agents[1]));
     assert_eq!(ends.load(Ordering::SeqCst), 1);
-    let error = agents[0].rpc_sync::<u32>("w1", "counter", (10_u32,)).unwrap_err();
+    let error = agents[0]
+        .rpc_sync::<u32>("w1", "counter", (10_u32,))
+        .unwrap_err();
     assert!(error.message().contains("cannot travel"), "{error}");
 }
 
 #[test]
 fn references_travel_as_arguments_and_results() {
     let agents = group(3, "travels", &functions(&Arc::default()));
-    let sum: RRef<f32> = agents[0].remote("w1", "sum", (vec![1.5_f32],)).expect("a reference");
+    let sum: RRef<f32> = agents[0]
+        .remote("w1", "sum", (vec![1.5_f32],))
+        .expect("a reference");
     // User to user, user to owner, and through a third; back as results.
-    assert_eq!(agents[0].rpc_sync::<f32>("w2", "look", (sum.clone(),)).expect("a value"), 1.5);
-    assert_eq!(agents[0].rpc_sync::<f32>("w1", "look", (sum.clone(),)).expect("a value"), 1.5);
+    assert_eq!(
+        agents[0]
+            .rpc_sync::<f32>("w2", "look", (sum.clone(),))
+            .expect("a value"),
+        1.5
+    );
+    assert_eq!(
+        agents[0]
+            .rpc_sync::<f32>("w1", "look", (sum.clone(),))
+            .expect("a value"),
+        1.5
+    );
     let args = ("w1".to_owned(), sum.clone());
-    assert_eq!(agents[0].rpc_sync::<f32>("w2", "pass_to", args).expect("a value"), 1.5);
-    let back: RRef<f32> = agents[0].rpc_sync("w2", "pass", (sum.clone(),)).expect("a reference");
-    assert_eq!((back.id(), back.to_here().expect("a value")), (sum.id(), 1.5));
+    assert_eq!(
+        agents[0]
+            .rpc_sync::<f32>("w2", "pass_to", args)
+            .expect("a value"),
+        1.5
+    );
+    let back: RRef<f32> = agents[0]
+        .rpc_sync("w2", "pass", (sum.clone(),))
+        .expect("a reference");
+    assert_eq!(
+        (back.id(), back.to_here().expect("a value")),
+        (sum.id(), 1.5)
+    );
     drop(back);
-    let back: RRef<f32> = agents[0].rpc_sync("w1", "pass", (sum.clone(),)).expect("a reference");
+    let back: RRef<f32> = agents[0]
+        .rpc_sync("w1", "pass", (sum.clone(),))
+        .expect("a reference");
     assert_eq!(back.to_here().expect("a value"), 1.5);
     drop((sum, back));
     assert!(agents.iter().all(is_empty));
     // The owner hands its own out, and the receiver outlives the owner's handle.
     let own = RRef::new(&agents[0], 7.0_f32);
     let theirs = agents[1].rpc_sync::<f32>("w0", "look", (own.clone(),));
-    assert!(theirs.is_err(), "a handle of another agent is no argument of this one");
-    assert_eq!(agents[0].rpc_sync::<f32>("w2", "look", (own,)).expect("a value"), 7.0);
+    assert!(
+        theirs.is_err(),
+        "a handle of another agent is no argument of this one"
+    );
+    assert_eq!(
+        agents[0]
+            .rpc_sync::<f32>("w2", "look", (own,))
+            .expect("a value"),
+        7.0
+    );
     assert!(agents.iter().all(is_empty));
 }
 
@@ -126,24 +187,38 @@ fn a_failure_of_what_makes_a_value_is_told_to_who_wants_it() {
     let error = value.to_here().unwrap_err();
     assert_eq!(error.reason(), catalogue::RPC_REMOTE_ERROR);
     assert!(error.message().contains("no counter today"), "{error}");
-    let value: RRef<u32> = agents[0].remote("w1", "there_is_none", ()).expect("a reference");
-    assert_eq!(value.to_here().unwrap_err().reason(), catalogue::RPC_FUNCTION);
+    let value: RRef<u32> = agents[0]
+        .remote("w1", "there_is_none", ())
+        .expect("a reference");
+    assert_eq!(
+        value.to_here().unwrap_err().reason(),
+        catalogue::RPC_FUNCTION
+    );
 }
 
 #[test]
 fn the_wait_for_a_value_has_a_time_of_its_own_and_so_has_its_creation() {
     let agents = group(2, "times", &functions(&Arc::default()));
     let text = |text: &str| (text.to_owned(),);
-    let value: RRef<String> = agents[0].remote("w1", "slow", text("a")).expect("a reference");
+    let value: RRef<String> = agents[0]
+        .remote("w1", "slow", text("a"))
+        .expect("a reference");
     let error = value.to_here_within(Duration::from_millis(1)).unwrap_err();
     assert_eq!(error.reason(), catalogue::RPC_TIMEOUT);
     assert_eq!(value.to_here().expect("a value"), "a");
     drop(value);
     let short = Duration::from_millis(1);
-    let value: RRef<String> = agents[0].remote_within("w1", "slow", text("b"), short).expect("a reference");
+    let value: RRef<String> = agents[0]
+        .remote_within("w1", "slow", text("b"), short)
+        .expect("a reference");
     std::thread::sleep(Duration::from_millis(30));
     let error = value.to_here().unwrap_err();
-    assert!(error.message().starts_with("RRef creation via rpc.remote() timed out"), "{error}");
+    assert!(
+        error
+            .message()
+            .starts_with("RRef creation via rpc.remote() timed out"),
+        "{error}"
+    );
     drop(value);
     assert!(is_empty(&agents[1]));
 }
@@ -151,7 +226,9 @@ fn the_wait_for_a_value_has_a_time_of_its_own_and_so_has_its_creation() {
 #[test]
 fn a_reference_to_a_worker_that_left_names_nothing() {
     let mut agents = group(2, "leaves", &functions(&Arc::default()));
-    let sum: RRef<f32> = agents[0].remote("w1", "sum", (vec![1.0_f32],)).expect("a reference");
+    let sum: RRef<f32> = agents[0]
+        .remote("w1", "sum", (vec![1.0_f32],))
+        .expect("a reference");
     assert_eq!(sum.to_here().expect("a value"), 1.0);
     agents.pop().expect("a second").shutdown_local();
     let began = std::time::Instant::now();

@@ -23,7 +23,9 @@ fn functions() -> Functions {
 #[test]
 fn what_is_under_way_is_done_before_anybody_leaves() {
     let agents = group(3, "graceful", &functions());
-    let call = agents[0].rpc_async::<u32>("w1", "then", ("w2".to_owned(),)).expect("a call");
+    let call = agents[0]
+        .rpc_async::<u32>("w1", "then", ("w2".to_owned(),))
+        .expect("a call");
     assert!(shut_down(agents).iter().all(Result::is_ok));
     assert_eq!(call.wait().expect("a result"), 1);
 }
@@ -33,9 +35,16 @@ fn an_agent_comes_again_on_the_same_engines() {
     let engines = engines(2, "again");
     for _ in 0..3 {
         let set = |options: Options| options.functions(functions());
-        let agents: Vec<Agent> =
-            start(&engines, set).into_iter().map(|agent| agent.expect("an agent")).collect();
-        assert_eq!(agents[0].rpc_sync::<u32>("w1", "one", ()).expect("a result"), 1);
+        let agents: Vec<Agent> = start(&engines, set)
+            .into_iter()
+            .map(|agent| agent.expect("an agent"))
+            .collect();
+        assert_eq!(
+            agents[0]
+                .rpc_sync::<u32>("w1", "one", ())
+                .expect("a result"),
+            1
+        );
         assert!(shut_down(agents).iter().all(Result::is_ok));
     }
 }
@@ -43,17 +52,29 @@ fn an_agent_comes_again_on_the_same_engines() {
 #[test]
 fn the_time_of_a_shutdown_is_obeyed() {
     let agents = group(2, "late", &functions());
-    let call = agents[0].rpc_async::<()>("w1", "never", ()).expect("a call");
+    let call = agents[0]
+        .rpc_async::<()>("w1", "never", ())
+        .expect("a call");
     let mut agents = agents.into_iter();
     let first = agents.next().expect("a first");
-    let others: Vec<_> =
-        agents.map(|agent| std::thread::spawn(move || agent.shutdown(LONG))).collect();
+    let others: Vec<_> = agents
+        .map(|agent| std::thread::spawn(move || agent.shutdown(LONG)))
+        .collect();
     let error = first.shutdown(Duration::from_millis(50)).unwrap_err();
     assert_eq!(error.reason(), catalogue::RPC_SHUTDOWN_DEADLINE);
-    assert!(error.message().contains("1 calls to worker 1 are not answered"), "{error}");
+    assert!(
+        error
+            .message()
+            .contains("1 calls to worker 1 are not answered"),
+        "{error}"
+    );
     assert!(call.wait().is_err());
     // Its function was told to stop: nothing holds the other.
-    assert!(others.into_iter().all(|other| other.join().expect("no panic").is_ok()));
+    assert!(
+        others
+            .into_iter()
+            .all(|other| other.join().expect("no panic").is_ok())
+    );
 }
 
 #[test]
@@ -68,7 +89,9 @@ fn calls_after_it_are_refused() {
 #[test]
 fn an_engine_that_ends_ends_what_waits() {
     let agents = group(2, "engine", &functions());
-    let call = agents[0].rpc_async::<()>("w1", "never", ()).expect("a call");
+    let call = agents[0]
+        .rpc_async::<()>("w1", "never", ())
+        .expect("a call");
     agents[1].engine().shutdown(Duration::from_millis(10));
     let error = call.wait().unwrap_err();
     assert_eq!(error.reason(), catalogue::PEER_LOST);

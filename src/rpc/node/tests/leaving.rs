@@ -21,7 +21,13 @@ fn all_leave_when_all_are_at_rest() {
         let mut world = World::new(20, count, QUIET);
         leave_all(&mut world, Duration::from_secs(10));
         world.run_until(|world| world.actors.iter().all(|actor| actor.has_left.is_some()));
-        assert!(world.actors.iter().all(|actor| actor.has_left == Some(Ok(()))), "{count}");
+        assert!(
+            world
+                .actors
+                .iter()
+                .all(|actor| actor.has_left == Some(Ok(()))),
+            "{count}"
+        );
     }
 }
 
@@ -38,15 +44,26 @@ fn nobody_leaves_before_nested_and_follow_up_calls_are_done() {
     world.run_until(|world| !world.actors[2].running.is_empty());
     world.finish(1, 0, &[]);
     world.run_for(Duration::from_millis(50));
-    assert!(!(0..3).any(|at| has_left(&world, at)), "its nested call runs");
+    assert!(
+        !(0..3).any(|at| has_left(&world, at)),
+        "its nested call runs"
+    );
     world.call(2, 0, plain(), None, &[]);
     world.finish(2, 0, &[]);
     world.run_until(|world| !world.actors[0].running.is_empty());
     world.run_for(Duration::from_millis(50));
-    assert!(!(0..3).any(|at| has_left(&world, at)), "its follow-up call runs");
+    assert!(
+        !(0..3).any(|at| has_left(&world, at)),
+        "its follow-up call runs"
+    );
     world.finish(0, 0, &[]);
     world.run_until(|world| world.actors.iter().all(|actor| actor.has_left.is_some()));
-    assert!(world.ended.values().all(|(_, ending)| matches!(ending, Ending::Answered(_))));
+    assert!(
+        world
+            .ended
+            .values()
+            .all(|(_, ending)| matches!(ending, Ending::Answered(_)))
+    );
 }
 
 #[test]
@@ -59,9 +76,20 @@ fn the_time_of_a_shutdown_is_obeyed_and_says_what_was_outstanding() {
     leave_all(&mut world, Duration::from_millis(80));
     world.run_until(|world| (0..2).all(|at| has_left(world, at)));
     assert!(world.now >= until && world.now <= until.after(Duration::from_millis(1)));
-    let what = world.actors[0].has_left.clone().expect("it left").unwrap_err();
-    assert!(what.iter().any(|text| text == "1 calls to worker 1 are not answered"), "{what:?}");
-    assert!(matches!(world.ended[&0].1, Ending::Shutdown | Ending::Lost(_)));
+    let what = world.actors[0]
+        .has_left
+        .clone()
+        .expect("it left")
+        .unwrap_err();
+    assert!(
+        what.iter()
+            .any(|text| text == "1 calls to worker 1 are not answered"),
+        "{what:?}"
+    );
+    assert!(matches!(
+        world.ended[&0].1,
+        Ending::Shutdown | Ending::Lost(_)
+    ));
 }
 
 #[test]
@@ -69,13 +97,20 @@ fn one_that_does_not_want_to_leave_holds_the_others_until_their_time_is_over() {
     let mut world = World::new(23, 3, QUIET);
     let now = world.now;
     for at in 0..2 {
-        world.actors[at].node.leave(now, now.after(Duration::from_millis(50)));
+        world.actors[at]
+            .node
+            .leave(now, now.after(Duration::from_millis(50)));
         world.pump(at);
     }
     world.run_for(Duration::from_millis(40));
     assert!(!has_left(&world, 0) && !has_left(&world, 1));
     world.run_until(|world| has_left(world, 0) && has_left(world, 1));
-    assert!(world.actors[0].has_left.clone().is_some_and(|how| how.is_err()));
+    assert!(
+        world.actors[0]
+            .has_left
+            .clone()
+            .is_some_and(|how| how.is_err())
+    );
 }
 
 #[test]
@@ -86,7 +121,12 @@ fn the_others_leave_when_one_dies_meanwhile_also_the_one_that_asks() {
         world.kill(dies);
         let others: Vec<usize> = (0..3).filter(|&at| at != dies).collect();
         world.run_until(|world| others.iter().all(|&at| has_left(world, at)));
-        assert!(others.iter().all(|&at| world.actors[at].has_left == Some(Ok(()))), "{dies}");
+        assert!(
+            others
+                .iter()
+                .all(|&at| world.actors[at].has_left == Some(Ok(()))),
+            "{dies}"
+        );
     }
 }
 
@@ -95,7 +135,9 @@ fn shares_that_are_held_end_and_are_named() {
     let mut world = World::new(25, 2, QUIET);
     let share = value_of(&mut world, 0, 1);
     let now = world.now;
-    let named = world.actors[0].node.leave(now, now.after(Duration::from_secs(1)));
+    let named = world.actors[0]
+        .node
+        .leave(now, now.after(Duration::from_secs(1)));
     assert_eq!(named.len(), 1);
     assert!(named[0].starts_with("UserRRef(RRefId="), "{named:?}");
     world.pump(0);
@@ -119,23 +161,36 @@ fn leaving_over_a_faulty_network_comes_to_an_end_by_seed() {
         let mut dice = Dice::new(seed);
         let count = 2 + dice.below(4) as u16;
         let mut world = World::new(seed, count, QUIET);
-        world.faults = Faults { lose: 20, repeat: 20, delay: Duration::from_millis(3) };
+        world.faults = Faults {
+            lose: 20,
+            repeat: 20,
+            delay: Duration::from_millis(3),
+        };
         for _ in 0..20 {
-            let (at, to) = (dice.below(count.into()) as usize, dice.below(count.into()) as usize);
+            let (at, to) = (
+                dice.below(count.into()) as usize,
+                dice.below(count.into()) as usize,
+            );
             world.call(at, to, plain(), Some(Duration::from_millis(20)), &[]);
         }
         leave_all(&mut world, Duration::from_secs(100));
         for _ in 0..500 {
             for at in 0..usize::from(count) {
                 while !world.actors[at].running.is_empty() {
-                    assert!(world.actors[at].has_left.is_none(), "seed {seed}: {at} left while it worked");
+                    assert!(
+                        world.actors[at].has_left.is_none(),
+                        "seed {seed}: {at} left while it worked"
+                    );
                     world.finish(at, 0, &[]);
                 }
             }
             world.run_for(Duration::from_millis(20));
         }
         assert_eq!(world.ended.len(), 20, "seed {seed}");
-        assert!(world.actors.iter().all(|actor| actor.has_left.is_some()), "seed {seed}");
+        assert!(
+            world.actors.iter().all(|actor| actor.has_left.is_some()),
+            "seed {seed}"
+        );
         assert!(world.harm.is_empty(), "seed {seed}: {:?}", world.harm);
     }
 }

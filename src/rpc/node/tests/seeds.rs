@@ -21,14 +21,19 @@ fn faults(dice: &mut Dice) -> Faults {
 /// One act of a random worker.
 fn act(world: &mut World, may_kill: &mut bool) {
     let count = world.actors.len() as u64;
-    let (at, to) = (world.dice.below(count) as usize, world.dice.below(count) as usize);
+    let (at, to) = (
+        world.dice.below(count) as usize,
+        world.dice.below(count) as usize,
+    );
     if world.actors[at].is_dead {
         return;
     }
     let held = world.actors[at].held.clone();
     let some = |world: &mut World| -> Vec<Share> {
         let wanted = world.dice.below(3) as usize;
-        (0..wanted.min(held.len())).map(|_| held[world.dice.below(held.len() as u64) as usize]).collect()
+        (0..wanted.min(held.len()))
+            .map(|_| held[world.dice.below(held.len() as u64) as usize])
+            .collect()
     };
     // Without a deadline a lost message would never end.
     let patience = match world.faults.lose {
@@ -44,7 +49,13 @@ fn act(world: &mut World, may_kill: &mut bool) {
         4 if !held.is_empty() => {
             let share = held[world.dice.below(held.len() as u64) as usize];
             let to = usize::from(share.owner.0);
-            world.call(at, to, Target::Fetch(share.rref), Some(Duration::from_millis(50)), &[]);
+            world.call(
+                at,
+                to,
+                Target::Fetch(share.rref),
+                Some(Duration::from_millis(50)),
+                &[],
+            );
         }
         5 | 6 if !held.is_empty() => {
             let share = held[world.dice.below(held.len() as u64) as usize];
@@ -82,15 +93,36 @@ fn every_call_ends_once_and_no_value_is_freed_while_used_or_kept_for_ever() {
         world.settle();
         world.drop_all();
         world.settle();
-        let alive = world.actors.iter().enumerate().filter(|(_, actor)| !actor.is_dead);
+        let alive = world
+            .actors
+            .iter()
+            .enumerate()
+            .filter(|(_, actor)| !actor.is_dead);
         for (at, actor) in alive {
             let counts = actor.node.reference_counts();
-            assert_eq!(counts, Default::default(), "seed {seed}: worker {at} keeps something, {faults:?}");
-            assert!(actor.values.is_empty(), "seed {seed}: worker {at} keeps {:?}", actor.values);
+            assert_eq!(
+                counts,
+                Default::default(),
+                "seed {seed}: worker {at} keeps something, {faults:?}"
+            );
+            assert!(
+                actor.values.is_empty(),
+                "seed {seed}: worker {at} keeps {:?}",
+                actor.values
+            );
         }
-        let open = (0..world.asked).filter(|job| !world.ended.contains_key(job)).count();
+        let open = (0..world.asked)
+            .filter(|job| !world.ended.contains_key(job))
+            .count();
         let is_dead = world.actors.iter().any(|actor| actor.is_dead);
-        assert!(open == 0 || is_dead, "seed {seed}: {open} calls have not ended");
-        assert!(world.harm.is_empty(), "seed {seed}, {faults:?}: {:?}", world.harm);
+        assert!(
+            open == 0 || is_dead,
+            "seed {seed}: {open} calls have not ended"
+        );
+        assert!(
+            world.harm.is_empty(),
+            "seed {seed}, {faults:?}: {:?}",
+            world.harm
+        );
     }
 }
