@@ -1,8 +1,8 @@
 //! Remote references: who has a share of which value, and when a value may go. Pure: it knows no messages, only what
 //! they carry.
 //!
-//! The owner keeps a value as long as it knows of a *share* (fork) of it. Two promises (those of PyTorch's RRef protocol,
-//! "Remote Reference Protocol" in its notes):
+//! The owner keeps a value as long as it knows of a *share* (fork) of it. Two promises, those of PyTorch's "Remote
+//! Reference Protocol":
 //!
 //! * **G1**: the owner is told when a user's share ends ([`Control::Delete`], repeated until it is acknowledged).
 //! * **G2**: a share stays as long as a child of it is not known to the owner.
@@ -11,10 +11,13 @@
 //! arrived and all shares in it are confirmed, or it did not and never will. So no control message confirms a child to
 //! its parent, and a carrier that is lost leaves no share behind. What a worker had goes with it.
 
+mod report;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::id::{CallId, ForkId, RRefId, WorkerId};
 use crate::message::{Control, Reference};
+pub use report::Counts;
 
 /// Deleted shares that are remembered at most: a creation that comes later than the deletion is known by them.
 pub const TOMBSTONES_MAX: usize = 1 << 16;
@@ -550,39 +553,6 @@ impl References {
         }
     }
 
-    /// True if that is a value of ours that somebody has a share of.
-    #[must_use]
-    pub fn owns(&self, rref: RRefId) -> bool {
-        self.owned.contains_key(&rref)
-    }
-
-    /// True if the owner knows that share of ours.
-    #[must_use]
-    pub fn is_confirmed(&self, fork: ForkId) -> bool {
-        self.users
-            .get(&fork)
-            .is_some_and(|user| user.share == Share::Confirmed)
-    }
-
-    /// True if nothing of it is under way: no share is pending or ending, and no carrier is out.
-    #[must_use]
-    pub fn is_at_rest(&self) -> bool {
-        let is_settled = |user: &User| matches!(user.share, Share::Confirmed | Share::Gone);
-        self.carried.is_empty() && self.users.values().all(is_settled)
-    }
-
-    /// What the program still holds, by name: as `UserRRef(RRefId=…, ForkId=…)`.
-    #[must_use]
-    pub fn held(&self) -> Vec<String> {
-        let users = self.users.iter().filter(|(_, user)| user.is_held);
-        let users =
-            users.map(|(fork, user)| format!("UserRRef(RRefId={}, ForkId={fork})", user.rref));
-        let owned = self.owned.iter().filter(|(_, owned)| owned.handles > 0);
-        users
-            .chain(owned.map(|(rref, _)| format!("OwnerRRef({rref})")))
-            .collect()
-    }
-
     /// The program's handles count no more: its shares end.
     pub fn drop_all(&mut self) {
         let held = self
@@ -593,36 +563,4 @@ impl References {
         let held: Vec<ForkId> = held.collect();
         held.into_iter().for_each(|fork| self.drop_user(fork));
     }
-
-    /// As PyTorch counts them: owned values, pending users, forks of our values, all shares of values elsewhere.
-    #[must_use]
-    pub fn counts(&self) -> Counts {
-        let is_pending =
-            |user: &&User| matches!(user.share, Share::Pending(_) | Share::Doubtful(_));
-        Counts {
-            owners: self.owned.len(),
-            pending_futures: self.owned.values().filter(|owned| !owned.is_made).count(),
-            pending_users: self.users.values().filter(is_pending).count(),
-            forks: self.owned.values().map(|owned| owned.forks.len()).sum(),
-            users: self.users.len(),
-            carriers: self.carried.len(),
-        }
-    }
-}
-
-/// How many references there are.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Counts {
-    /// Values of ours.
-    pub owners: usize,
-    /// Of them, those that are not there yet.
-    pub pending_futures: usize,
-    /// Shares of values elsewhere that the owner has not confirmed.
-    pub pending_users: usize,
-    /// Shares that others have of our values.
-    pub forks: usize,
-    /// Shares of values elsewhere.
-    pub users: usize,
-    /// Messages with references that are not settled.
-    pub carriers: usize,
 }

@@ -119,8 +119,8 @@ impl<R: Value> Pending<R> {
     /// Blocks this thread until the result is there. On a thread of the pool another one takes its place meanwhile.
     ///
     /// # Errors
-    /// What the function failed with, at its worker; `RPC_TIMEOUT`, `RPC_CANCELLED`, `PEER_LOST` and others, if the call
-    /// has no answer. In a shard's own thread, which would wait for itself, `WAIT_IN_SHARD`.
+    /// What the function failed with, at its worker; `RPC_TIMEOUT`, `RPC_CANCELLED`, `PEER_LOST` and others, if the
+    /// call has no answer. In a shard's own thread, which would wait for itself, `WAIT_IN_SHARD`.
     pub fn wait(mut self) -> Result<R, Error> {
         if !self.slot.is_filled() {
             super::context::may_wait()?;

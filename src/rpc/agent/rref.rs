@@ -177,8 +177,8 @@ impl<T: Any + Send + Sync> RRef<T> {
         })
     }
 
-    /// Calls a function at the owner, with this reference as its first argument, and waits for the result. No round trip
-    /// is made but the call's.
+    /// Calls a function at the owner, with this reference as its first argument, and waits for the result. No round
+    /// trip is made but the call's.
     ///
     /// # Errors
     /// As [`Agent::rpc_sync`].

@@ -1,5 +1,5 @@
-//! What a call costs, beside what the engine alone takes for the same: a value there and one back, by the threads of two
-//! processes. Both are measured in one run, in turns; the ratio is what says something.
+//! What a call costs, beside what the engine alone takes for the same: a value there and one back, by the threads of
+//! two processes. Both are measured in one run, in turns; the ratio is what says something.
 //!
 //! `cargo run --release -p rendez-rpc --example calls`
 #![allow(clippy::print_stdout, reason = "it prints what it measures")]

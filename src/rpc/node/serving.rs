@@ -20,8 +20,8 @@ pub(super) struct Serving<P> {
 
 #[derive(Debug)]
 enum Stage<P> {
-    /// It is not given to the driver yet: so many references among its arguments are not confirmed, or the value that it
-    /// asks for is not there.
+    /// It is not given to the driver yet: so many references among its arguments are not confirmed, or the value that
+    /// it asks for is not there.
     Held { call: Call<P>, left: usize },
     /// The driver has it.
     Given,
