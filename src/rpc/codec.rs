@@ -201,9 +201,9 @@ pub fn encode<P: OnWire>(message: &Message<P>) -> Vec<u8> {
     });
     writer.word(u64::from(message.from_life) << 32 | u64::from(message.to_life));
     match &message.body {
-        Body::Hello(hello) => put_hello(&mut writer, hello),
+        Body::Hello(hello) => write_hello(&mut writer, hello),
         Body::Leave => {}
-        Body::Call(call) => put_call(&mut writer, call),
+        Body::Call(call) => write_call(&mut writer, call),
         Body::Reply { id, outcome } => {
             writer.number(id.0);
             match outcome {
@@ -211,10 +211,10 @@ pub fn encode<P: OnWire>(message: &Message<P>) -> Vec<u8> {
                     payload,
                     references,
                 } => {
-                    put_references(&mut writer, references);
+                    write_references(&mut writer, references);
                     payload.write(&mut writer);
                 }
-                Outcome::Fault(fault) => put_fault(&mut writer, fault),
+                Outcome::Fault(fault) => write_fault(&mut writer, fault),
             }
         }
         Body::Control {
@@ -224,11 +224,11 @@ pub fn encode<P: OnWire>(message: &Message<P>) -> Vec<u8> {
         } => {
             writer.number(id.0);
             writer.number(id.0.wrapping_sub(settled.0));
-            put_control(&mut writer, *control);
+            write_control(&mut writer, *control);
         }
         Body::Ack { id, answer } => {
             writer.number(id.0);
-            put_answer(&mut writer, *answer);
+            write_answer(&mut writer, *answer);
         }
     }
     writer.bytes
@@ -248,12 +248,12 @@ pub fn decode<P: OnWire>(bytes: &[u8]) -> Result<Message<P>, Malformed> {
     }
     let reader_ref = &mut reader;
     let body = match kind {
-        HELLO => Body::Hello(get_hello(reader_ref)?),
+        HELLO => Body::Hello(read_hello(reader_ref)?),
         LEAVE => Body::Leave,
-        CALL | REMOTE | FETCH => Body::Call(get_call(kind, reader_ref)?),
+        CALL | REMOTE | FETCH => Body::Call(read_call(kind, reader_ref)?),
         VALUE => {
             let id = CallId(reader_ref.number()?);
-            let references = get_references(reader_ref)?;
+            let references = read_references(reader_ref)?;
             let payload = P::read(reader_ref)?;
             Body::Reply {
                 id,
@@ -265,20 +265,20 @@ pub fn decode<P: OnWire>(bytes: &[u8]) -> Result<Message<P>, Malformed> {
         }
         FAULT => Body::Reply {
             id: CallId(reader_ref.number()?),
-            outcome: Outcome::Fault(get_fault(reader_ref)?),
+            outcome: Outcome::Fault(read_fault(reader_ref)?),
         },
         CONTROL => {
             let id = CallId(reader_ref.number()?);
-            let settled = get_settled(id, reader_ref)?;
+            let settled = read_settled(id, reader_ref)?;
             Body::Control {
                 id,
                 settled,
-                control: get_control(reader_ref)?,
+                control: read_control(reader_ref)?,
             }
         }
         ACK => Body::Ack {
             id: CallId(reader_ref.number()?),
-            answer: get_answer(reader_ref)?,
+            answer: read_answer(reader_ref)?,
         },
         _ => return Err(Malformed("a kind of message that there is not")),
     };
@@ -292,14 +292,14 @@ pub fn decode<P: OnWire>(bytes: &[u8]) -> Result<Message<P>, Malformed> {
     }
 }
 
-fn get_settled(id: CallId, reader: &mut Reader<'_>) -> Result<CallId, Malformed> {
+fn read_settled(id: CallId, reader: &mut Reader<'_>) -> Result<CallId, Malformed> {
     let behind = reader.number()?;
     id.0.checked_sub(behind)
         .map(CallId)
         .ok_or(Malformed("it settles what is below zero"))
 }
 
-fn put_hello(writer: &mut Writer, hello: &Hello) {
+fn write_hello(writer: &mut Writer, hello: &Hello) {
     writer.word(hello.roster);
     writer.byte(u8::from(hello.wants_answer));
     writer.text(&hello.name);
@@ -307,7 +307,7 @@ fn put_hello(writer: &mut Writer, hello: &Hello) {
     writer.text(&hello.address);
 }
 
-fn get_hello(reader: &mut Reader<'_>) -> Result<Hello, Malformed> {
+fn read_hello(reader: &mut Reader<'_>) -> Result<Hello, Malformed> {
     let roster = reader.word()?;
     let wants_answer = reader.byte()? != 0;
     Ok(Hello {
@@ -319,7 +319,7 @@ fn get_hello(reader: &mut Reader<'_>) -> Result<Hello, Malformed> {
     })
 }
 
-fn put_call<P: OnWire>(writer: &mut Writer, call: &Call<P>) {
+fn write_call<P: OnWire>(writer: &mut Writer, call: &Call<P>) {
     writer.number(call.id.0);
     writer.number(call.id.0.wrapping_sub(call.settled.0));
     // Zero is "no deadline", so what is left is told by one more.
@@ -337,13 +337,13 @@ fn put_call<P: OnWire>(writer: &mut Writer, call: &Call<P>) {
         }
         Target::Fetch(rref) => writer.word(rref.to_bits()),
     }
-    put_references(writer, &call.references);
+    write_references(writer, &call.references);
     call.payload.write(writer);
 }
 
-fn get_call<P: OnWire>(kind: u8, reader: &mut Reader<'_>) -> Result<Call<P>, Malformed> {
+fn read_call<P: OnWire>(kind: u8, reader: &mut Reader<'_>) -> Result<Call<P>, Malformed> {
     let id = CallId(reader.number()?);
-    let settled = get_settled(id, reader)?;
+    let settled = read_settled(id, reader)?;
     let budget = reader.number()?.checked_sub(1);
     let target = match kind {
         CALL => Target::Function(reader.text()?.into()),
@@ -354,7 +354,7 @@ fn get_call<P: OnWire>(kind: u8, reader: &mut Reader<'_>) -> Result<Call<P>, Mal
         },
         _ => Target::Fetch(GlobalId::from_bits(reader.word()?)),
     };
-    let references = get_references(reader)?;
+    let references = read_references(reader)?;
     let payload = P::read(reader)?;
     Ok(Call {
         id,
@@ -366,7 +366,7 @@ fn get_call<P: OnWire>(kind: u8, reader: &mut Reader<'_>) -> Result<Call<P>, Mal
     })
 }
 
-fn put_references(writer: &mut Writer, references: &[Reference]) {
+fn write_references(writer: &mut Writer, references: &[Reference]) {
     writer.number(references.len() as u64);
     for reference in references {
         writer.word(reference.rref.to_bits());
@@ -376,7 +376,7 @@ fn put_references(writer: &mut Writer, references: &[Reference]) {
     }
 }
 
-fn get_references(reader: &mut Reader<'_>) -> Result<Vec<Reference>, Malformed> {
+fn read_references(reader: &mut Reader<'_>) -> Result<Vec<Reference>, Malformed> {
     let count = reader.count(REFERENCES_MAX)?;
     let mut references = Vec::new();
     for _ in 0..count {
@@ -397,7 +397,7 @@ fn get_references(reader: &mut Reader<'_>) -> Result<Vec<Reference>, Malformed> 
     Ok(references)
 }
 
-fn put_fault(writer: &mut Writer, fault: &Fault) {
+fn write_fault(writer: &mut Writer, fault: &Fault) {
     writer.byte(fault.kind as u8);
     writer.text(&fault.message);
     writer.text(&fault.backtrace);
@@ -406,7 +406,7 @@ fn put_fault(writer: &mut Writer, fault: &Fault) {
     causes.iter().for_each(|cause| writer.text(cause));
 }
 
-fn get_fault(reader: &mut Reader<'_>) -> Result<Fault, Malformed> {
+fn read_fault(reader: &mut Reader<'_>) -> Result<Fault, Malformed> {
     let kind = reader.byte()?;
     let kind = FaultKind::ALL.get(usize::from(kind)).copied();
     let kind = kind.ok_or(Malformed("a kind of failure that there is not"))?;
@@ -424,7 +424,7 @@ fn get_fault(reader: &mut Reader<'_>) -> Result<Fault, Malformed> {
     })
 }
 
-fn put_control(writer: &mut Writer, control: Control) {
+fn write_control(writer: &mut Writer, control: Control) {
     match control {
         Control::Cancel(id) => {
             writer.byte(0);
@@ -453,7 +453,7 @@ fn put_control(writer: &mut Writer, control: Control) {
     }
 }
 
-fn get_control(reader: &mut Reader<'_>) -> Result<Control, Malformed> {
+fn read_control(reader: &mut Reader<'_>) -> Result<Control, Malformed> {
     let pair = |reader: &mut Reader<'_>| -> Result<_, Malformed> {
         Ok((
             GlobalId::from_bits(reader.word()?),
@@ -481,7 +481,7 @@ fn get_control(reader: &mut Reader<'_>) -> Result<Control, Malformed> {
     })
 }
 
-fn put_answer(writer: &mut Writer, answer: Answer) {
+fn write_answer(writer: &mut Writer, answer: Answer) {
     match answer {
         Answer::Done => writer.byte(0),
         Answer::Unseen => writer.byte(1),
@@ -494,7 +494,7 @@ fn put_answer(writer: &mut Writer, answer: Answer) {
     }
 }
 
-fn get_answer(reader: &mut Reader<'_>) -> Result<Answer, Malformed> {
+fn read_answer(reader: &mut Reader<'_>) -> Result<Answer, Malformed> {
     Ok(match reader.byte()? {
         0 => Answer::Done,
         1 => Answer::Unseen,

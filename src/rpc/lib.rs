@@ -54,15 +54,15 @@
 //!   ([`Context::is_cancelled`]); a future is dropped.
 //! * **No order** between calls: a small one may overtake a large one, and the pool has many threads.
 //! * **Bounds** instead of unbounded queues: [`Options::window`], [`Options::waiting`], [`Options::serving`].
-//! * A value is kept as long as anybody has a **reference** to it, and no longer; a reference may be handed on before its
-//!   value is made.
+//! * A value is kept as long as anybody has a **reference** to it, and no longer; a reference may be handed on before
+//!   its value is made.
 //! * **Shutdown** waits for all calls of all workers, also those that calls make, and obeys its timeout.
 //!
 //! # Where things are
 //!
 //! A worker is a pure machine, [`node::Node`], with [`references::References`] in it: no clock, no I/O, no threads.
-//! Its tests run thousands of random programs over a network that loses, delays, repeats and reorders. An [`Agent`] drives
-//! it inside a shard of an engine.
+//! Its tests run thousands of random programs over a network that loses, delays, repeats and reorders. An [`Agent`]
+//! drives it inside a shard of an engine.
 
 pub mod agent;
 pub mod codec;

@@ -315,6 +315,10 @@ impl References {
                 }
                 continue;
             }
+            // No correct worker gives one share to two.
+            if self.users.contains_key(&reference.fork) {
+                continue;
+            }
             let is_known = reference.owner == carrier.peer;
             let share = match is_known {
                 true => Share::Confirmed,

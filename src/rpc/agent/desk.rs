@@ -479,12 +479,24 @@ impl Desk {
             .joined
             .fill(Err(Error::local(crate::error::shut_down())));
         self.shared.left.fill(Ok(()));
-        self.shared
+        self.drop_values();
+        context.finish();
+    }
+
+    /// The values that were kept for others go. Their types' drops are not ours: they may call the agent, or panic.
+    fn drop_values(&self) {
+        let mut values = self
+            .shared
             .values
             .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clear();
-        context.finish();
+            .unwrap_or_else(PoisonError::into_inner);
+        let gone = std::mem::take(&mut *values);
+        drop(values);
+        for (rref, value) in gone {
+            if catch_unwind(AssertUnwindSafe(|| drop(value))).is_err() {
+                tracing::warn!(%rref, "a value panicked when it was dropped");
+            }
+        }
     }
 }
 

@@ -2,11 +2,12 @@
 //!
 //! To each worker lead three keys, and three come from it: for heads, for small tensors, and for large ones. A key is
 //! first in, first out, so the head says how many tensors follow on which, and no more is needed to put them together.
-//! A large tensor that is read slowly holds up neither heads nor small ones.
+//! A large tensor that is read slowly holds up neither heads nor small ones. Tensors go under the lives of both
+//! workers, so one that a former life has left is never taken for another's.
 
 use std::collections::{HashMap, VecDeque};
 
-use rendez::ground::{DeviceName, Key, Shape, Status, StepId, TaskName};
+use rendez::ground::{DeviceName, FrameIter, Key, Shape, Status, StepId, TaskName};
 use rendez::memory::Tensor;
 use rendez::shard::{PreparedKey, TaskContext};
 
@@ -37,7 +38,7 @@ struct Lane {
     /// The worker's to us.
     back: [Option<PreparedKey>; 3],
     /// What could not be sent for want of room.
-    outbox: VecDeque<(usize, Tensor)>,
+    outbox: VecDeque<(usize, FrameIter, Tensor)>,
     is_listening: bool,
 }
 
@@ -187,6 +188,7 @@ impl Lanes {
             return Ok(());
         };
         let head = head_tensor(encode(&message), context)?;
+        let lives = lives_of(&message);
         let tensors = match message.body {
             Body::Call(call) => call.payload.tensors,
             Body::Reply {
@@ -196,10 +198,13 @@ impl Lanes {
             _ => Vec::new(),
         };
         let lane = &mut self.lanes[at];
-        lane.outbox.push_back((0, head));
+        lane.outbox.push_back((0, FrameIter::default(), head));
         let kind = |tensor: &Tensor| if tensor.size() >= LARGE { 2 } else { 1 };
-        lane.outbox
-            .extend(tensors.into_iter().map(|tensor| (kind(&tensor), tensor)));
+        lane.outbox.extend(
+            tensors
+                .into_iter()
+                .map(|tensor| (kind(&tensor), lives, tensor)),
+        );
         self.flush_lane(at, context)
     }
 
@@ -215,12 +220,12 @@ impl Lanes {
     fn flush_lane(&mut self, at: usize, context: &mut TaskContext<'_>) -> Result<(), Status> {
         let step = self.step;
         let lane = &mut self.lanes[at];
-        while let Some((kind, tensor)) = lane.outbox.front() {
+        while let Some((kind, lives, tensor)) = lane.outbox.front() {
             let Some(key) = lane.out[*kind] else {
                 lane.outbox.clear();
                 break;
             };
-            match context.send(step, key, tensor.clone()) {
+            match context.send(step, key.at(*lives), tensor.clone()) {
                 Ok(()) => {
                     lane.outbox.pop_front();
                 }
@@ -286,11 +291,11 @@ impl Lanes {
         };
         let serial = self.next_partial;
         self.next_partial += 1;
-        let left = awaited.len();
+        let (left, lives) = (awaited.len(), lives_of(&message));
         for (index, is_large) in awaited.iter().enumerate() {
             if let Some(key) = self.lanes[at].back[1 + usize::from(*is_large)] {
                 let token = OF_TENSOR | serial << INDEX_BITS | index as u64;
-                context.recv(self.step, key, token);
+                context.recv(self.step, key.at(lives), token);
             }
         }
         let tensors = vec![None; left];
@@ -311,10 +316,15 @@ impl Lanes {
             token >> INDEX_BITS,
             token as usize & ((1 << INDEX_BITS) - 1),
         );
-        let Ok(tensor) = outcome else {
-            // The receive of heads is told so as well.
-            self.partials.remove(&serial);
-            return Brought::Nothing;
+        let tensor = match outcome {
+            Ok(tensor) => tensor,
+            // Without it those that follow would be taken for it.
+            Err(status) => {
+                let partial = self.partials.remove(&serial);
+                return partial.map_or(Brought::Nothing, |partial| {
+                    Brought::Lost(self.lanes[partial.lane].worker, status)
+                });
+            }
         };
         let Some(partial) = self.partials.get_mut(&serial) else {
             return Brought::Nothing;
@@ -332,6 +342,14 @@ impl Lanes {
             payload.awaited.clear();
         }
         Brought::Message(self.lanes[partial.lane].worker, partial.message)
+    }
+}
+
+/// Both lives of a message, by which the engine tells its tensors from those of others.
+const fn lives_of(message: &Message<Payload>) -> FrameIter {
+    FrameIter {
+        frame: message.from_life as u64,
+        iter: message.to_life as u64,
     }
 }
 

@@ -100,8 +100,10 @@ impl Pool {
         loop {
             if let Some(job) = state.jobs.pop_front() {
                 drop(state);
-                // Jobs catch the panics of functions themselves.
-                job();
+                // Jobs catch the panics of functions themselves; those of observers end here.
+                if std::panic::catch_unwind(std::panic::AssertUnwindSafe(job)).is_err() {
+                    tracing::error!("an observer of remote calls panicked: its call has no answer");
+                }
                 state = self.state();
                 continue;
             }

@@ -2,9 +2,8 @@
 //! two processes. Both are measured in one run, in turns; the ratio is what says something.
 //!
 //! `cargo run --release -p rendez-rpc --example calls`
-#![allow(clippy::print_stdout, reason = "it prints what it measures")]
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -60,7 +59,11 @@ fn raw_keys(first: &str, second: &str) -> Result<(Key, Key), Failure> {
 fn second(tasks: &str) -> Result<(), Failure> {
     let (first, second) = tasks.split_once(' ').ok_or("two tasks")?;
     let engine = engine(second)?;
-    println!("listens {}", engine.address().ok_or("it does not listen")?);
+    writeln!(
+        std::io::stdout(),
+        "listens {}",
+        engine.address().ok_or("it does not listen")?
+    )?;
     let (there, back) = raw_keys(first, second)?;
     let step = engine.step(StepId(1));
     std::thread::spawn(move || {
@@ -191,18 +194,22 @@ fn measure(engine: &Engine, agent: &Agent, keys: &(Key, Key)) -> Result<(), Fail
         }
     }
     let raws: Vec<f64> = raws.into_iter().map(median).collect();
-    println!(
+    writeln!(
+        std::io::stdout(),
         "engine alone, round trip: 4 B {:.2} µs, 16 MiB {:.2} µs; one pass over 16 MiB: {:.1} µs",
-        raws[0], raws[1], raws[2]
-    );
+        raws[0],
+        raws[1],
+        raws[2]
+    )?;
     let beside = [0, 0, 0, 0, 1, 2];
     for ((name, times), beside) in names.iter().zip(times).zip(beside) {
         let time = median(times);
-        println!(
+        writeln!(
+            std::io::stdout(),
             "{name:20} {time:10.2} µs  {:8.2} × beside it  {:10.0} a second",
             time / raws[beside],
             1e6 / time
-        );
+        )?;
     }
     Ok(())
 }

@@ -1,5 +1,8 @@
 //! Two processes: this test starts itself again as the second worker.
-#![allow(clippy::print_stdout, reason = "the second worker says where it listens")]
+#![allow(
+    clippy::print_stdout,
+    reason = "the second worker says where it listens"
+)]
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Child, ChildStdout, Command, Stdio};

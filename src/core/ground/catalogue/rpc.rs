@@ -3,6 +3,7 @@
 catalogue! {
     /// Every reason of remote calls, references and groups of workers.
     OF_RPC;
+    // ── Remote calls ──────────────────────────────────────────────────────────────────────────────────────────────
     RPC_TIMEOUT: DeadlineExceeded,
         "A call was not answered in its time; the other side was told to give it up.",
         "Give it more time, or find out what keeps the function from answering.";

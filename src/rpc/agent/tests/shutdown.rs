@@ -18,6 +18,7 @@ fn functions() -> Functions {
             Ok(1)
         })
         .add_in_shard("one", || 1_u32)
+        .add("same", |tensor: Tensor| tensor)
 }
 
 #[test]
@@ -33,7 +34,7 @@ fn what_is_under_way_is_done_before_anybody_leaves() {
 #[test]
 fn an_agent_comes_again_on_the_same_engines() {
     let engines = engines(2, "again");
-    for _ in 0..3 {
+    for round in 0..3_u32 {
         let set = |options: Options| options.functions(functions());
         let agents: Vec<Agent> = start(&engines, set)
             .into_iter()
@@ -45,6 +46,11 @@ fn an_agent_comes_again_on_the_same_engines() {
                 .expect("a result"),
             1
         );
+        let tensor = Tensor::from_vec(vec![round; 1 << 15], Shape::from([1 << 15]));
+        let tensor: Tensor = agents[1]
+            .rpc_sync("w0", "same", (tensor.expect("a tensor"),))
+            .expect("a result");
+        assert_eq!(tensor.as_slice::<u32>().expect("numbers")[9], round);
         assert!(shut_down(agents).iter().all(Result::is_ok));
     }
 }
