@@ -145,6 +145,8 @@ pub enum Output<P, T> {
 enum Timer {
     /// A call's deadline.
     Call(WorkerId, CallId),
+    /// The deadline of a call that waits to be made.
+    Waiting(WorkerId, u64),
     /// A control message is repeated.
     Retry(WorkerId, CallId),
     /// A served call's deadline.
@@ -209,6 +211,8 @@ pub struct Node<P, T> {
     references: References,
     phase: Phase,
     activity: u64,
+    /// Calls that have waited for the window.
+    waited: u64,
     now: Nanos,
 }
 
@@ -227,6 +231,7 @@ impl<P, T> Node<P, T> {
             references: References::new(me),
             phase: Phase::Joining,
             activity: 0,
+            waited: 0,
             now: Nanos::ZERO,
         }
     }
@@ -262,7 +267,8 @@ impl<P, T> Node<P, T> {
             match timer {
                 Timer::Call(to, id) => self.call_timed_out(to, id),
                 Timer::Retry(to, id) => self.repeat_control(to, id),
-                Timer::Serve(from, id) => self.stop_serving(from, id),
+                Timer::Serve(from, id) => self.serving_timed_out(from, id),
+                Timer::Waiting(to, serial) => self.waiting_timed_out(to, serial),
                 Timer::Greet(to) => self.greet(to),
                 Timer::Probe => self.probe(),
                 Timer::Leave => self.leave_late(),

@@ -64,9 +64,6 @@ impl Desk {
     }
 
     fn start(&mut self, context: &mut TaskContext<'_>) {
-        if let Some(waker) = self.shared.waker.get() {
-            self.arm_timer(waker.clone());
-        }
         let workers = self
             .shared
             .workers
@@ -81,7 +78,7 @@ impl Desk {
         self.node.join(context.now());
     }
 
-    fn arm_timer(&mut self, waker: rendez::shard::TaskWaker) {
+    fn start_timer(&mut self, waker: rendez::shard::TaskWaker) {
         let engine = self.shared.engine.downgrade();
         let now = Box::new(move || {
             engine
@@ -504,6 +501,10 @@ impl Task for Desk {
     fn handle(&mut self, event: TaskEvent, context: &mut TaskContext<'_>) {
         if self.is_over {
             return;
+        }
+        // The first event may come before whoever spawned the desk has its waker; another follows when it has.
+        if let (None, Some(waker)) = (&self.timer, self.shared.waker.get()) {
+            self.start_timer(waker.clone());
         }
         match event {
             TaskEvent::Started => self.start(context),

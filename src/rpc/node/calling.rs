@@ -44,6 +44,8 @@ pub(super) enum Kind {
 /// A call that waits for the window.
 #[derive(Debug)]
 pub(super) struct Waiting<P, T> {
+    /// By which its timer knows it.
+    serial: u64,
     token: T,
     deadline: Nanos,
     target: Target,
@@ -86,9 +88,10 @@ impl<P, T> Node<P, T> {
         }
         let refused = match self.peers.get(&to).map(|peer| &peer.state) {
             _ if self.has_left() => Some(Ending::Shutdown),
-            Some(PeerState::Up { .. }) => None,
+            // One that is about to be there is waited for.
+            Some(PeerState::Up { .. } | PeerState::Unmet) => None,
             Some(PeerState::Lost(status)) => Some(Ending::Lost(status.clone())),
-            _ => Some(Ending::Lost(crate::error::unmet(to))),
+            None => Some(Ending::Lost(crate::error::unmet(to))),
         };
         if let Some(ending) = refused {
             if let Target::Remote { fork, .. } = target {
@@ -103,14 +106,17 @@ impl<P, T> Node<P, T> {
         }
         let (window, waiting) = (self.limits.window, self.limits.waiting);
         let peer = self.peers.get_mut(&to)?;
+        self.waited += 1;
         let call = Waiting {
+            serial: self.waited,
             token,
             deadline,
             target,
             references,
             payload,
         };
-        if peer.calls < window && peer.waiting.is_empty() {
+        let is_up = peer.state.life().is_some();
+        if is_up && peer.calls < window && peer.waiting.is_empty() {
             return self.start(to, call);
         }
         if peer.waiting.len() >= waiting {
@@ -124,8 +130,12 @@ impl<P, T> Node<P, T> {
             });
             return None;
         }
-        // Those that wait are looked at when a call ends, and one always does: the window is full.
+        // Those that wait are looked at when a call ends, and when the worker is there.
         self.references.pin(&call.references);
+        if call.deadline != Nanos::NEVER {
+            self.timers
+                .insert((call.deadline, Timer::Waiting(to, call.serial)));
+        }
         peer.waiting.push_back(call);
         None
     }
@@ -133,6 +143,8 @@ impl<P, T> Node<P, T> {
     /// A call that waited for the window ends without having been made.
     fn end_waiting(&mut self, to: WorkerId, waiting: Waiting<P, T>, ending: Ending<P>) {
         self.references.unpin(&waiting.references);
+        self.timers
+            .remove(&(waiting.deadline, Timer::Waiting(to, waiting.serial)));
         if let Target::Remote { fork, .. } = waiting.target {
             self.references.creation_failed(fork);
         }
@@ -194,7 +206,7 @@ impl<P, T> Node<P, T> {
     }
 
     /// Calls that waited for the window may go.
-    fn advance(&mut self, to: WorkerId) {
+    pub(super) fn advance(&mut self, to: WorkerId) {
         while let Some(peer) = self.peers.get_mut(&to)
             && peer.calls < self.limits.window
             && let Some(next) = peer.waiting.pop_front()
@@ -203,9 +215,21 @@ impl<P, T> Node<P, T> {
                 self.end_waiting(to, next, Ending::Timeout);
                 continue;
             }
+            self.timers
+                .remove(&(next.deadline, Timer::Waiting(to, next.serial)));
             let references = next.references.clone();
             self.start(to, next);
             self.references.unpin(&references);
+        }
+    }
+
+    pub(super) fn waiting_timed_out(&mut self, to: WorkerId, serial: u64) {
+        let Some(peer) = self.peers.get_mut(&to) else {
+            return;
+        };
+        let place = peer.waiting.iter().position(|one| one.serial == serial);
+        if let Some(waiting) = place.and_then(|place| peer.waiting.remove(place)) {
+            self.end_waiting(to, waiting, Ending::Timeout);
         }
     }
 

@@ -187,6 +187,7 @@ impl<P, T> Node<P, T> {
         }
         self.outputs.push_back(Output::Up(from));
         self.look_joined();
+        self.advance(from);
     }
 
     fn look_joined(&mut self) {

@@ -16,6 +16,8 @@ pub(super) struct Serving<P> {
     stage: Stage<P>,
     /// Its caller does not want it any more: it gets no answer.
     is_unwanted: bool,
+    /// Its time was over while it ran: that is the answer, whatever it comes to.
+    is_late: bool,
 }
 
 #[derive(Debug)]
@@ -71,6 +73,7 @@ impl<P, T> Node<P, T> {
             rref,
             stage: Stage::Held { call, left },
             is_unwanted: false,
+            is_late: false,
         };
         if let Some(peer) = self.peers.get_mut(&from) {
             peer.serving.insert(id, serving);
@@ -185,6 +188,12 @@ impl<P, T> Node<P, T> {
         if serving.is_unwanted {
             return;
         }
+        if serving.is_late {
+            outcome = Outcome::Fault(Fault::new(
+                FaultKind::Timeout,
+                "its time was over while it ran",
+            ));
+        }
         if let Outcome::Value { references, .. } = &mut outcome
             && !references.is_empty()
         {
@@ -208,6 +217,15 @@ impl<P, T> Node<P, T> {
             // All its users were gone before it was there.
             None => self.outputs.push_back(Output::Release(rref)),
         }
+    }
+
+    /// The time of a call is over.
+    pub(super) fn serving_timed_out(&mut self, from: WorkerId, id: CallId) {
+        let peer = self.peers.get_mut(&from);
+        if let Some(serving) = peer.and_then(|peer| peer.serving.get_mut(&id)) {
+            serving.is_late = true;
+        }
+        self.stop_serving(from, id);
     }
 
     /// A caller gives a call up, or its time is over.

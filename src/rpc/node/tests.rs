@@ -126,6 +126,35 @@ fn calls_beyond_the_window_wait_and_go_in_order() {
 }
 
 #[test]
+fn a_call_that_waits_for_the_window_has_its_deadline_too() {
+    let mut world = World::new(27, 2, QUIET);
+    for _ in 0..8 {
+        world.call(0, 1, plain(), None, &[]);
+    }
+    let job = world.call(0, 1, plain(), Some(Duration::from_millis(5)), &[]);
+    assert_eq!(run_job(&mut world, job), Ending::Timeout);
+    world.settle();
+    assert!(!world.carried_out.contains_key(&job));
+}
+
+#[test]
+fn what_runs_beyond_its_deadline_is_no_result() {
+    let mut world = World::new(28, 2, QUIET);
+    // The caller's clock stands still: only the other side sees that the time is over.
+    let job = world.call(0, 1, plain(), Some(Duration::from_millis(5)), &[]);
+    world.run_until(|world| !world.actors[1].running.is_empty());
+    let late = world.now.after(Duration::from_millis(6));
+    world.actors[1].node.handle_time(late);
+    world.pump(1);
+    world.finish(1, 0, &[]);
+    let ending = run_job(&mut world, job);
+    assert!(
+        !matches!(ending, Ending::Answered(Outcome::Value { .. })),
+        "{ending:?}"
+    );
+}
+
+#[test]
 fn what_a_receiver_remembers_is_what_is_under_way() {
     let mut world = World::new(8, 2, QUIET);
     for _ in 0..200 {
