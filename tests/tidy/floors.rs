@@ -234,7 +234,8 @@ const HOUSES: [&str; 4] = ["crate", "rendez", "rendez_core", "rendez_dataflow"];
 /// as many `super::` as the file is deep.
 fn root_path(source: &Source, at: usize) -> Option<usize> {
     let tokens = &source.tokens;
-    let own = source.room().is_some_and(|room| OWN_HOUSES.contains(&room)) && is(tokens, at, "crate");
+    let own =
+        source.room().is_some_and(|room| OWN_HOUSES.contains(&room)) && is(tokens, at, "crate");
     if !own && HOUSES.iter().any(|house| is(tokens, at, house)) && is(tokens, at + 1, "::") {
         return Some(at + 2);
     }

@@ -65,7 +65,8 @@ pub use rpc::*;
 pub use steps::*;
 
 const TABLES: [&[Entry]; 5] = [OF_STEPS, OF_PEERS, OF_FILES, OF_GRAPHS, OF_RPC];
-const COUNT: usize = OF_STEPS.len() + OF_PEERS.len() + OF_FILES.len() + OF_GRAPHS.len() + OF_RPC.len();
+const COUNT: usize =
+    OF_STEPS.len() + OF_PEERS.len() + OF_FILES.len() + OF_GRAPHS.len() + OF_RPC.len();
 
 /// Every reason: those [of steps](OF_STEPS), [of peers](OF_PEERS), [of files](OF_FILES), [of graphs](OF_GRAPHS) and
 /// [of remote calls](OF_RPC).
