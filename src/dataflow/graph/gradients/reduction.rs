@@ -70,6 +70,9 @@ fn kept_shape(at: &mut Back<'_>) -> Result<Output, Status> {
     let (x, axes) = (at.input(0)?, at.input(1)?);
     let shape = at.shape(x)?;
     let rank = at.op("Rank", &[x])?;
+    // Of a scalar there are no axes, and none is to be divided by its rank.
+    let unit = at.int(1)?;
+    let rank = at.op("Maximum", &[rank, unit])?;
     let column = at.ints(&[2], &[-1, 1])?;
     let axes = at.cast(axes, rendez_proto::tensorflow::DataType::DtInt32)?;
     let axes = at.op("Reshape", &[axes, column])?;
@@ -78,7 +81,6 @@ fn kept_shape(at: &mut Back<'_>) -> Result<Output, Status> {
     let is_gone = at.op("Equal", &[axes, all])?;
     let first = at.ints(&[1], &[0])?;
     let is_gone = at.op("Any", &[is_gone, first])?;
-    let unit = at.int(1)?;
     at.op("SelectV2", &[is_gone, unit, shape])
 }
 

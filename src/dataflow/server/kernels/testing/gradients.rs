@@ -340,6 +340,10 @@ fn of_reductions() {
             let axis = graph.constant("axis", ints(&[], &[0]))?;
             graph.node(op).inputs([x[0], axis]).build()
         });
+        check(op, &[&[]], false, |graph, x| {
+            let none = graph.constant("none", ints(&[0], &[]))?;
+            graph.node(op).inputs([x[0], none]).build()
+        });
     }
 }
 
