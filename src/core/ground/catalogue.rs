@@ -52,24 +52,30 @@ macro_rules! catalogue {
     };
 }
 
+mod autograd;
 mod files;
 mod graphs;
 mod peers;
 mod rpc;
 mod steps;
 
+pub use autograd::*;
 pub use files::*;
 pub use graphs::*;
 pub use peers::*;
 pub use rpc::*;
 pub use steps::*;
 
-const TABLES: [&[Entry]; 5] = [OF_STEPS, OF_PEERS, OF_FILES, OF_GRAPHS, OF_RPC];
-const COUNT: usize =
-    OF_STEPS.len() + OF_PEERS.len() + OF_FILES.len() + OF_GRAPHS.len() + OF_RPC.len();
+const TABLES: [&[Entry]; 6] = [OF_STEPS, OF_PEERS, OF_FILES, OF_GRAPHS, OF_RPC, OF_AUTOGRAD];
+const COUNT: usize = OF_STEPS.len()
+    + OF_PEERS.len()
+    + OF_FILES.len()
+    + OF_GRAPHS.len()
+    + OF_RPC.len()
+    + OF_AUTOGRAD.len();
 
-/// Every reason: those [of steps](OF_STEPS), [of peers](OF_PEERS), [of files](OF_FILES), [of graphs](OF_GRAPHS) and
-/// [of remote calls](OF_RPC).
+/// Every reason: those [of steps](OF_STEPS), [of peers](OF_PEERS), [of files](OF_FILES), [of graphs](OF_GRAPHS), [of
+/// remote calls](OF_RPC) and [of autograd](OF_AUTOGRAD).
 pub const ALL: &[Entry] = &joined();
 
 const fn joined() -> [Entry; COUNT] {

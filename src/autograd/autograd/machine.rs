@@ -1,0 +1,433 @@
+//! The machine: contexts from their first call to their release, and who is told.
+//!
+//! What happens in a backward pass is in `passes.rs`.
+//!
+//! A context lives at its creator and at everybody that a call inside it reached. PyTorch releases it along the calls,
+//! from worker to worker, and so loses those behind a worker that died. Here whoever comes to hold a context through
+//! somebody else says so to its creator, one message for each such worker and context; the creator tells all holders
+//! itself. If the creator dies, everybody hears that anyway, and drops what was its.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::context::{Context, Sent};
+use super::ids::{ContextId, Counter, MessageId, PassId, WorkerId};
+use super::message::{Body, Effect, Envelope, Message};
+use super::pass::State;
+use super::peers::Peers;
+use rendez::ground::{Status, catalogue};
+
+/// Distributed autograd at one worker. Pure: calls and messages come in, effects go out by
+/// [`poll_effect`](Self::poll_effect). `G` is a gradient.
+#[derive(Clone, Debug)]
+pub struct Autograd<G> {
+    pub(super) me: WorkerId,
+    pub(super) contexts: BTreeMap<ContextId, Context<G>>,
+    pub(super) peers: Peers,
+    context_ids: Counter,
+    message_ids: Counter,
+    pub(super) effects: VecDeque<Effect<G>>,
+}
+
+/// How much there is at a worker.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Load {
+    /// Contexts that it holds; `num_autograd_contexts` in PyTorch.
+    pub contexts: usize,
+    /// Passes that are under way in them; `num_current_backward_passes`.
+    pub passes: usize,
+    /// Send and receive functions in them.
+    pub functions: usize,
+    /// Releases that are remembered one by one.
+    pub tombstones: usize,
+}
+
+impl<G: Clone> Autograd<G> {
+    /// Worker `me`, which holds nothing.
+    #[must_use]
+    pub fn new(me: WorkerId) -> Self {
+        Self::starting_at(me, 0)
+    }
+
+    /// The same, whose ids begin at `counter`.
+    #[must_use]
+    pub fn starting_at(me: WorkerId, counter: u64) -> Self {
+        Self {
+            me,
+            contexts: BTreeMap::new(),
+            peers: Peers::default(),
+            context_ids: Counter::at(me, counter),
+            message_ids: Counter::at(me, counter),
+            effects: VecDeque::new(),
+        }
+    }
+
+    /// Which worker it is.
+    #[must_use]
+    pub const fn worker(&self) -> WorkerId {
+        self.me
+    }
+
+    /// What the owner has to do next, if there is something.
+    pub fn poll_effect(&mut self) -> Option<Effect<G>> {
+        self.effects.pop_front()
+    }
+
+    /// Begins a context.
+    ///
+    /// # Errors
+    /// `AUTOGRAD_IDS` if all ids are used.
+    pub fn create_context(&mut self) -> Result<ContextId, Status> {
+        let (worker, counter) = self.context_ids.take("contexts")?;
+        let context = ContextId::new(worker, counter);
+        self.contexts.insert(context, Context::default());
+        Ok(context)
+    }
+
+    /// Releases a context that was created here, at all workers that hold it. Its passes end with an error.
+    ///
+    /// # Errors
+    /// `AUTOGRAD_CONTEXT_UNKNOWN` if there is none; `AUTOGRAD_CONTEXT_FOREIGN` if it was created elsewhere.
+    pub fn release_context(&mut self, context: ContextId) -> Result<(), Status> {
+        let held = self.context(context)?;
+        if context.worker() != self.me {
+            let message = format!(
+                "context {context} is worker {}'s: it is released there, not at worker {}",
+                context.worker().0,
+                self.me.0
+            );
+            return Err(Status::of(catalogue::AUTOGRAD_CONTEXT_FOREIGN, message));
+        }
+        let told: BTreeSet<_> = held.known.union(&held.holders).copied().collect();
+        self.drop_context(context, &no_longer_valid(context));
+        let oldest = self.oldest();
+        for to in told {
+            self.send(to, Body::Release { context, oldest });
+        }
+        Ok(())
+    }
+
+    /// The smallest counter of the contexts that were created here and live.
+    fn oldest(&self) -> u64 {
+        let mine = ContextId::new(self.me, 0)..=ContextId::new(self.me, super::ids::COUNTER_MAX);
+        let first = self.contexts.range(mine).next();
+        first.map_or(self.context_ids.peek(), |(context, _)| context.counter())
+    }
+
+    /// Records that a call (or, `is_reply`, an answer) goes to `to` inside `context`, with tensors of which those that
+    /// `requires` says want gradients. What is returned goes with it.
+    ///
+    /// A call always has an envelope, for its answer may bring what wants gradients; an answer has one only if it does.
+    ///
+    /// # Errors
+    /// `AUTOGRAD_CONTEXT_UNKNOWN`; `AUTOGRAD_WORKER_DEAD` if `to` is known to be dead; `AUTOGRAD_IDS`.
+    pub fn record_send(
+        &mut self,
+        context: ContextId,
+        to: WorkerId,
+        requires: &[bool],
+        is_reply: bool,
+    ) -> Result<Option<Envelope>, Status> {
+        self.context(context)?;
+        let wants = requires.contains(&true);
+        if is_reply && !wants {
+            return Ok(None);
+        }
+        if self.peers.is_dead(to) {
+            return Err(dead(to));
+        }
+        if requires.len() > usize::from(u16::MAX) {
+            let message = format!(
+                "a call brings {} tensors, and at most {} can be recorded",
+                requires.len(),
+                u16::MAX
+            );
+            return Err(Status::of(catalogue::AUTOGRAD_MESSAGE, message));
+        }
+        let (worker, counter) = self.message_ids.take("messages")?;
+        let message = MessageId::new(worker, counter);
+        let requires = requires.to_vec();
+        if let Some(held) = self.contexts.get_mut(&context) {
+            if to != self.me {
+                held.known.insert(to);
+            }
+            if wants {
+                held.sends.insert(
+                    message,
+                    Sent {
+                        to,
+                        requires: requires.clone(),
+                    },
+                );
+            }
+        }
+        Ok(Some(Envelope {
+            context,
+            message,
+            requires,
+        }))
+    }
+
+    /// Forgets the send function of a call that failed before it came to its receiver: nothing will flow back.
+    pub fn forget_send(&mut self, envelope: &Envelope) {
+        if let Some(held) = self.contexts.get_mut(&envelope.context) {
+            held.sends.remove(&envelope.message);
+        }
+    }
+
+    /// Records that a call or answer came from `from`. The context is made if it is not here. That it comes again
+    /// changes nothing.
+    ///
+    /// # Errors
+    /// `AUTOGRAD_CONTEXT_UNKNOWN` if the context is released, or its creator dead: then the tensors have no history;
+    /// `AUTOGRAD_MESSAGE` for an id that is not `from`'s or that names another message.
+    pub fn record_receive(&mut self, from: WorkerId, envelope: &Envelope) -> Result<(), Status> {
+        let Envelope {
+            context, message, ..
+        } = *envelope;
+        let creator = context.worker();
+        if message.worker() != from {
+            let what = format!(
+                "worker {} sent message {message:?}, whose id is another's",
+                from.0
+            );
+            return Err(Status::of(catalogue::AUTOGRAD_MESSAGE, what));
+        }
+        let is_over = self.peers.is_released(context)
+            || self.peers.is_dead(creator)
+            || self.peers.is_dead(from);
+        let is_here = self.contexts.contains_key(&context);
+        if is_over || (creator == self.me && !is_here) {
+            return Err(unknown(context));
+        }
+        if !is_here && creator != from {
+            self.send(creator, Body::Joined { context });
+        }
+        let held = self.contexts.entry(context).or_default();
+        if from != self.me {
+            held.known.insert(from);
+        }
+        if envelope.has_function() {
+            let known = *held.receives.entry(message).or_insert(from);
+            if known != from {
+                let what = format!("message {message:?} came from worker {} already", known.0);
+                return Err(Status::of(catalogue::AUTOGRAD_MESSAGE, what));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a message from another worker. One that was taken before, or that comes from a worker that is dead, is
+    /// ignored.
+    pub fn handle_message(&mut self, from: WorkerId, message: Message<G>) {
+        let Message { number, body } = message;
+        if !self.peers.is_new(from, number) {
+            return;
+        }
+        match body {
+            Body::Joined { context } if context.worker() == self.me => {
+                self.handle_joined(from, context)
+            }
+            Body::Release { context, oldest } if context.worker() == from => {
+                self.handle_release(context, oldest)
+            }
+            // Of a context that is not theirs to speak of.
+            Body::Joined { .. } | Body::Release { .. } => {}
+            body => self.handle_of_pass(from, number, body),
+        }
+    }
+
+    fn handle_joined(&mut self, from: WorkerId, context: ContextId) {
+        if let Some(held) = self.contexts.get_mut(&context) {
+            held.holders.insert(from);
+        } else {
+            let oldest = self.oldest();
+            self.send(from, Body::Release { context, oldest });
+        }
+    }
+
+    fn handle_release(&mut self, context: ContextId, oldest: u64) {
+        let creator = context.worker();
+        self.peers.released(context, oldest);
+        let all = ContextId::new(creator, 0)..=ContextId::new(creator, super::ids::COUNTER_MAX);
+        let all = self.contexts.range(all).map(|(context, _)| *context);
+        let older = all.filter(|older| older.counter() < oldest);
+        for context in older.chain([context]).collect::<BTreeSet<_>>() {
+            self.drop_context(context, &no_longer_valid(context));
+        }
+    }
+
+    /// `worker` is dead: nothing comes from it, and nothing gets there. Its contexts are released here, and passes that
+    /// need it fail.
+    pub fn handle_worker_dead(&mut self, worker: WorkerId) {
+        if worker == self.me || self.peers.is_dead(worker) {
+            return;
+        }
+        self.peers.died(worker);
+        let error = dead(worker);
+        for context in self.contexts.keys().copied().collect::<Vec<_>>() {
+            if context.worker() == worker {
+                self.drop_context(context, &error);
+                continue;
+            }
+            let Some(held) = self.contexts.get_mut(&context) else {
+                continue;
+            };
+            held.known.remove(&worker);
+            held.holders.remove(&worker);
+            let suffers = held.passes.iter().filter(|(id, pass)| {
+                let is_orphan = id.root == worker && pass.state == State::Open;
+                is_orphan || pass.suffers(worker)
+            });
+            for id in suffers.map(|(id, _)| *id).collect::<Vec<_>>() {
+                self.fail(id, error.clone(), None);
+            }
+        }
+    }
+
+    /// A new worker has the id of one that died.
+    pub fn handle_worker_joined(&mut self, worker: WorkerId) {
+        if self.peers.is_dead(worker) {
+            self.peers.joined(worker);
+        }
+    }
+
+    /// A message to `to` was given up, though nobody says that `to` is dead: a pass that needs it fails.
+    pub fn handle_undelivered(&mut self, to: WorkerId, number: u64, error: &Status) {
+        let waits = |held: &Context<G>| {
+            let mut all = held.passes.iter();
+            all.find(|(_, pass)| pass.unanswered.contains(&(to, number)))
+                .map(|(id, _)| *id)
+        };
+        if let Some(id) = self.contexts.values().find_map(waits) {
+            self.fail(id, error.clone(), None);
+        }
+    }
+
+    /// Ends what a context has here, and forgets it.
+    fn drop_context(&mut self, context: ContextId, error: &Status) {
+        let Some(held) = self.contexts.remove(&context) else {
+            return;
+        };
+        for (id, pass) in held.passes {
+            if pass.is_root() && !pass.is_ended {
+                self.effects.push_back(Effect::Ended {
+                    pass: id,
+                    result: Err(error.clone()),
+                });
+            }
+            if pass.state == State::Open {
+                self.effects.push_back(Effect::Discard { pass: id });
+            }
+        }
+        self.effects.push_back(Effect::Forget { context });
+    }
+
+    /// Queues a message, unless its receiver is dead.
+    pub(super) fn send(&mut self, to: WorkerId, body: Body<G>) -> Option<u64> {
+        if self.peers.is_dead(to) {
+            return None;
+        }
+        let number = self.peers.number(to);
+        self.effects.push_back(Effect::Send {
+            to,
+            message: Message { number, body },
+        });
+        Some(number)
+    }
+
+    fn context(&self, context: ContextId) -> Result<&Context<G>, Status> {
+        self.contexts.get(&context).ok_or_else(|| unknown(context))
+    }
+
+    /// True if the context is here.
+    #[must_use]
+    pub fn holds(&self, context: ContextId) -> bool {
+        self.contexts.contains_key(&context)
+    }
+
+    /// The workers that calls of the context went to or came from, here.
+    ///
+    /// # Errors
+    /// `AUTOGRAD_CONTEXT_UNKNOWN`.
+    pub fn known_workers(&self, context: ContextId) -> Result<BTreeSet<WorkerId>, Status> {
+        Ok(self.context(context)?.known.clone())
+    }
+
+    /// The send functions, and the receive functions, that the context has here.
+    ///
+    /// # Errors
+    /// `AUTOGRAD_CONTEXT_UNKNOWN`.
+    pub fn functions(
+        &self,
+        context: ContextId,
+    ) -> Result<(Vec<MessageId>, Vec<MessageId>), Status> {
+        let held = self.context(context)?;
+        Ok((
+            held.sends.keys().copied().collect(),
+            held.receives.keys().copied().collect(),
+        ))
+    }
+
+    /// The gradients of leaves here: for each leaf one from every pass that went through it, in the order of the passes.
+    /// Their sum is its gradient.
+    ///
+    /// # Errors
+    /// `AUTOGRAD_CONTEXT_UNKNOWN`.
+    pub fn gradients(&self, context: ContextId) -> Result<BTreeMap<u64, Vec<G>>, Status> {
+        let mut all: BTreeMap<u64, Vec<G>> = BTreeMap::new();
+        for (leaf, gradient) in self.context(context)?.gradients.values().flatten() {
+            all.entry(*leaf).or_default().push(gradient.clone());
+        }
+        Ok(all)
+    }
+
+    /// How much there is.
+    #[must_use]
+    pub fn load(&self) -> Load {
+        let each = self.contexts.values();
+        let open = |held: &Context<G>| {
+            held.passes
+                .values()
+                .filter(|pass| pass.state == State::Open)
+                .count()
+        };
+        Load {
+            contexts: self.contexts.len(),
+            passes: each.clone().map(open).sum(),
+            functions: each
+                .map(|held| held.sends.len() + held.receives.len())
+                .sum(),
+            tombstones: self.peers.tombstones(),
+        }
+    }
+
+    /// Passes that began here and are not over.
+    #[must_use]
+    pub fn open_passes(&self) -> Vec<PassId> {
+        let all = self.contexts.values().flat_map(|held| &held.passes);
+        all.filter(|(_, pass)| pass.is_root() && !pass.is_ended)
+            .map(|(id, _)| *id)
+            .collect()
+    }
+}
+
+/// There is no such context.
+pub(super) fn unknown(context: ContextId) -> Status {
+    let message = format!("Could not find autograd context with id: {context}");
+    Status::of(catalogue::AUTOGRAD_CONTEXT_UNKNOWN, message)
+}
+
+fn no_longer_valid(context: ContextId) -> Status {
+    let message = format!(
+        "Autograd context no longer valid! Context {context} was released while it was in use"
+    );
+    Status::of(catalogue::AUTOGRAD_CONTEXT_RELEASED, message)
+}
+
+/// A worker is dead.
+pub(super) fn dead(worker: WorkerId) -> Status {
+    Status::of(
+        catalogue::AUTOGRAD_WORKER_DEAD,
+        format!("worker {} is dead", worker.0),
+    )
+}

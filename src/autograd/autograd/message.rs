@@ -1,0 +1,225 @@
+//! Messages: what workers tell each other of contexts and passes, beside the calls that tensors cross by.
+//!
+//! Each has a number of its own for each pair of workers, so that a repeat is known as one. They may overtake each other.
+
+use super::ids::{ContextId, MessageId, PassId, WorkerId};
+use rendez::ground::Status;
+
+/// How a pass learns what each worker has to wait for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mode {
+    /// Each worker waits for a gradient of every send function of the context, as PyTorch does. Costs no message, and
+    /// ends in an error that names the functions if one of them takes no part in the pass.
+    Fast,
+    /// The workers find out first which functions take part. At most two small messages, a question and its answer,
+    /// for each gradient that will cross; none is sent in vain.
+    Smart,
+}
+
+/// How a pass is run, the same at every worker.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// What each worker waits for.
+    pub mode: Mode,
+    /// Keep the functions that ran, for another pass.
+    pub retain: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            mode: Mode::Smart,
+            retain: false,
+        }
+    }
+}
+
+/// What rides with a call or a reply that is made inside a context.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Envelope {
+    /// The context it belongs to.
+    pub context: ContextId,
+    /// Its own id.
+    pub message: MessageId,
+    /// For each of its tensors: whether gradients are wanted of it.
+    pub requires: Vec<bool>,
+}
+
+impl Envelope {
+    /// True if one of its tensors wants gradients, so that it has a send function.
+    #[must_use]
+    pub fn has_function(&self) -> bool {
+        self.requires.contains(&true)
+    }
+}
+
+/// An input of a send function, which is an output of the receive function of that message.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Port {
+    /// The message.
+    pub message: MessageId,
+    /// Which of its tensors.
+    pub index: u16,
+}
+
+/// What a worker still waits for in a pass, as of its `version`th engagement.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Standing {
+    /// Counts up, so that the latest is known whatever order they come in.
+    pub version: u32,
+    /// How many send functions have no gradient yet.
+    pub outstanding: u32,
+    /// One of them.
+    pub example: Option<MessageId>,
+}
+
+/// A message to another worker.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Message<G> {
+    /// Its number among those from this worker to that one, from 1.
+    pub number: u64,
+    /// What it says.
+    pub body: Body<G>,
+}
+
+/// What a message says. `G` is a gradient.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Body<G> {
+    /// The sender holds the receiver's context, which came to it through another worker.
+    Joined {
+        /// The context.
+        context: ContextId,
+    },
+    /// The context's creator has released it.
+    Release {
+        /// The context.
+        context: ContextId,
+        /// The creator's contexts with a smaller counter are released too, all of them.
+        oldest: u64,
+    },
+    /// These send functions of the receiver's will get a gradient in the pass.
+    Mark {
+        /// The pass.
+        pass: PassId,
+        /// How it is run.
+        options: Options,
+        /// What will get one.
+        ports: Vec<Port>,
+    },
+    /// The gradients for one send function of the receiver's.
+    Gradient {
+        /// The pass.
+        pass: PassId,
+        /// How it is run.
+        options: Options,
+        /// The function.
+        message: MessageId,
+        /// One for each of its tensors; none where nothing flows back.
+        gradients: Vec<Option<G>>,
+    },
+    /// All that followed from the receiver's message `of` is done.
+    Ack {
+        /// The pass.
+        pass: PassId,
+        /// The message's number.
+        of: u64,
+        /// What workers wait for, as far as the sender was told and has not told on.
+        standings: Vec<(WorkerId, Standing)>,
+    },
+    /// The pass has failed.
+    Fail {
+        /// The pass.
+        pass: PassId,
+        /// Why.
+        error: Status,
+    },
+}
+
+impl<G> Body<G> {
+    /// The context it is about.
+    #[must_use]
+    pub const fn context(&self) -> ContextId {
+        match self {
+            Self::Joined { context } | Self::Release { context, .. } => *context,
+            Self::Mark { pass, .. }
+            | Self::Gradient { pass, .. }
+            | Self::Ack { pass, .. }
+            | Self::Fail { pass, .. } => pass.context,
+        }
+    }
+}
+
+/// What the owner of the machine has to do next.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Effect<G> {
+    /// Bring the message to that worker, once or more often.
+    Send {
+        /// To whom.
+        to: WorkerId,
+        /// What.
+        message: Message<G>,
+    },
+    /// Let the local engine find what gradients of `starts` flow to, beside what it found before for this pass, and
+    /// tell [`Autograd::handle_marked`](super::Autograd::handle_marked).
+    Mark {
+        /// The pass.
+        pass: PassId,
+        /// Where gradients come in.
+        starts: Vec<Start>,
+    },
+    /// Let the local engine take these gradients, run what is ready, and tell
+    /// [`Autograd::handle_ran`](super::Autograd::handle_ran).
+    Run {
+        /// The pass.
+        pass: PassId,
+        /// What came in.
+        inputs: Vec<Input<G>>,
+    },
+    /// All functions of the pass have run here.
+    Finish {
+        /// The pass.
+        pass: PassId,
+        /// Keep them for another pass.
+        retain: bool,
+    },
+    /// The pass has failed: forget what is kept for it. It may be running; what it then reports is ignored.
+    Discard {
+        /// The pass.
+        pass: PassId,
+    },
+    /// The context is released: forget its functions.
+    Forget {
+        /// The context.
+        context: ContextId,
+    },
+    /// A pass that began here is over.
+    Ended {
+        /// The pass.
+        pass: PassId,
+        /// How.
+        result: Result<(), Status>,
+    },
+}
+
+/// Where gradients come in at a worker.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Start {
+    /// A root of the pass, by its place among them.
+    Root(u32),
+    /// An input of a send function.
+    Send(Port),
+}
+
+/// A gradient that came in at a worker.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Input<G> {
+    /// A root of the pass, by its place among them: its gradient is one, or what was given for it.
+    Root(u32),
+    /// Those of a send function.
+    Send {
+        /// The function.
+        message: MessageId,
+        /// One for each of its tensors.
+        gradients: Vec<Option<G>>,
+    },
+}

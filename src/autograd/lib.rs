@@ -1,0 +1,13 @@
+//! Distributed autograd over `rendez`: gradients of what several workers computed together.
+//!
+//! * [`autograd`]: contexts, and backward passes that go through workers. Pure.
+//! * [`tape`]: eager tensors on the kernels of the dataflow runtime, and the gradients that flow back through them.
+//! * [`worker`]: both put together, with what brings messages.
+//! * [`optim`]: optimizers.
+
+#![forbid(unsafe_code)]
+
+pub mod autograd;
+pub mod optim;
+pub mod tape;
+pub mod worker;

@@ -1,0 +1,175 @@
+//! Parameters, and an optimizer of those of one worker.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::rule::Rule;
+use super::step::{Real, State, step};
+use crate::tape::{Tape, Var};
+use rendez::ground::{DType, Status, catalogue};
+use rendez::memory::{Element, Tensor};
+
+/// A leaf whose value changes by steps of optimizers. Cheap to clone: all clones are one parameter.
+#[derive(Clone, Debug)]
+pub struct Parameter {
+    value: Arc<Mutex<Var>>,
+    id: u64,
+}
+
+/// What is kept of one parameter, in its type.
+#[derive(Clone, Debug)]
+enum Kept {
+    Single(State<f32>),
+    Double(State<f64>),
+}
+
+/// An optimizer of parameters of one worker. Several threads may step at once: each parameter is stepped by one at a
+/// time.
+#[derive(Debug)]
+pub struct Optimizer {
+    rule: Rule,
+    parameters: Vec<(Parameter, Mutex<Kept>)>,
+}
+
+impl Parameter {
+    /// A parameter that begins with `value`.
+    ///
+    /// # Errors
+    /// `AUTOGRAD_OPTIMIZER` for a type that no gradient has.
+    pub fn new(tape: &Tape, value: Tensor) -> Result<Self, Status> {
+        let var = tape.leaf(value);
+        let id = var
+            .leaf_id()
+            .filter(|_| matches!(var.dtype(), DType::F32 | DType::F64));
+        let id = id.ok_or_else(|| unfit(var.dtype()))?;
+        Ok(Self {
+            value: Arc::new(Mutex::new(var)),
+            id,
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Var> {
+        self.value.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Its value now, a leaf to compute with. What was computed of it before a step goes on with what it was then.
+    #[must_use]
+    pub fn var(&self) -> Var {
+        self.lock().clone()
+    }
+
+    /// What its gradient is found by: the same before and after a step.
+    #[must_use]
+    pub const fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Gives it another value.
+    ///
+    /// # Errors
+    /// `AUTOGRAD_OPTIMIZER` for one of another type or shape.
+    pub fn set(&self, value: Tensor) -> Result<(), Status> {
+        let mut var = self.lock();
+        if value.meta() != var.tensor().meta() {
+            let message = format!(
+                "a parameter is {:?}, and cannot become {:?}",
+                var.tensor().meta(),
+                value.meta()
+            );
+            return Err(Status::of(catalogue::AUTOGRAD_OPTIMIZER, message));
+        }
+        *var = var.with_value(value);
+        Ok(())
+    }
+}
+
+impl Optimizer {
+    /// An optimizer of `parameters`, which has made no step.
+    ///
+    /// # Errors
+    /// As [`Rule::check`]; `AUTOGRAD_OPTIMIZER` without parameters, or with the same one twice.
+    pub fn new(rule: Rule, parameters: Vec<Parameter>) -> Result<Self, Status> {
+        rule.check()?;
+        let refuse = |what: &str| Err(Status::of(catalogue::AUTOGRAD_OPTIMIZER, what));
+        let mut ids: Vec<_> = parameters.iter().map(Parameter::id).collect();
+        ids.sort_unstable();
+        if ids.is_empty() {
+            return refuse("optimizer got an empty parameter list");
+        }
+        if ids.windows(2).any(|pair| pair[0] == pair[1]) {
+            return refuse("a parameter was given to the optimizer twice");
+        }
+        let kept = |parameter: Parameter| {
+            let kept = match parameter.var().dtype() {
+                DType::F64 => Kept::Double(State::default()),
+                _ => Kept::Single(State::default()),
+            };
+            (parameter, Mutex::new(kept))
+        };
+        Ok(Self {
+            rule,
+            parameters: parameters.into_iter().map(kept).collect(),
+        })
+    }
+
+    /// Its parameters.
+    pub fn parameters(&self) -> impl Iterator<Item = &Parameter> {
+        self.parameters.iter().map(|(parameter, _)| parameter)
+    }
+
+    /// Steps every parameter that has a gradient, by [`Parameter::id`]. Others stay as they are, as in PyTorch.
+    ///
+    /// # Errors
+    /// `AUTOGRAD_OPTIMIZER` for a gradient of another type or shape than its parameter; then nothing was stepped.
+    pub fn step(&self, gradients: &BTreeMap<u64, Tensor>) -> Result<(), Status> {
+        for parameter in self.parameters() {
+            let meta = parameter.var().tensor().meta();
+            if let Some(gradient) = gradients.get(&parameter.id())
+                && gradient.meta() != meta
+            {
+                let message = format!(
+                    "a parameter is {meta:?}, and its gradient {:?}",
+                    gradient.meta()
+                );
+                return Err(Status::of(catalogue::AUTOGRAD_OPTIMIZER, message));
+            }
+        }
+        for (parameter, kept) in &self.parameters {
+            if let Some(gradient) = gradients.get(&parameter.id()) {
+                let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                self.step_one(parameter, &mut kept, gradient)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn step_one(
+        &self,
+        parameter: &Parameter,
+        kept: &mut Kept,
+        gradient: &Tensor,
+    ) -> Result<(), Status> {
+        let value = parameter.var();
+        let next = match kept {
+            Kept::Single(state) => stepped::<f32>(&self.rule, state, value.tensor(), gradient)?,
+            Kept::Double(state) => stepped::<f64>(&self.rule, state, value.tensor(), gradient)?,
+        };
+        parameter.set(next)
+    }
+}
+
+fn stepped<T: Real + Element>(
+    rule: &Rule,
+    state: &mut State<T>,
+    value: &Tensor,
+    gradient: &Tensor,
+) -> Result<Tensor, Status> {
+    let mut values = value.to_vec::<T>()?;
+    step(rule, state, &mut values, &gradient.to_vec::<T>()?);
+    Ok(Tensor::from_vec(values, value.shape())?)
+}
+
+fn unfit(dtype: DType) -> Status {
+    let message = format!("a parameter is float or double, and {dtype} was given");
+    Status::of(catalogue::AUTOGRAD_OPTIMIZER, message)
+}

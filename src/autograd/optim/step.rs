@@ -1,0 +1,206 @@
+//! One step of one parameter: values, gradient and state in, values and state out.
+//!
+//! Arithmetic is in the type of the parameter, 32 or 64 bits, in the order of PyTorch's pseudo code.
+
+use super::rule::{Adagrad, Adam, AdamW, RmsProp, Rule, Sgd};
+
+/// What an optimizer keeps of a parameter between steps.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(super) struct State<T> {
+    /// Steps that were made.
+    pub(super) steps: u64,
+    /// The momentum, or the mean of the gradients.
+    pub(super) first: Vec<T>,
+    /// The sum or the mean of their squares.
+    pub(super) second: Vec<T>,
+    /// The largest of those, or (of `RMSprop`) the mean of the gradients.
+    pub(super) third: Vec<T>,
+}
+
+/// Numbers that parameters are made of.
+pub(super) trait Real: Copy + Default + PartialOrd {
+    /// The nearest of this type.
+    fn of(value: f64) -> Self;
+    /// Sum.
+    fn plus(self, other: Self) -> Self;
+    /// Difference.
+    fn minus(self, other: Self) -> Self;
+    /// Product.
+    fn times(self, other: Self) -> Self;
+    /// Quotient.
+    fn over(self, other: Self) -> Self;
+    /// Square root.
+    fn root(self) -> Self;
+}
+
+macro_rules! real {
+    ($($type:ty),*) => {$(
+        #[allow(clippy::cast_possible_truncation)]
+        impl Real for $type {
+            fn of(value: f64) -> Self {
+                value as $type
+            }
+            fn plus(self, other: Self) -> Self {
+                self + other
+            }
+            fn minus(self, other: Self) -> Self {
+                self - other
+            }
+            fn times(self, other: Self) -> Self {
+                self * other
+            }
+            fn over(self, other: Self) -> Self {
+                self / other
+            }
+            fn root(self) -> Self {
+                self.sqrt()
+            }
+        }
+    )*};
+}
+
+real!(f32, f64);
+
+/// Steps `values` along `gradient`, which is as long.
+pub(super) fn step<T: Real>(rule: &Rule, state: &mut State<T>, values: &mut [T], gradient: &[T]) {
+    state.steps += 1;
+    match rule {
+        Rule::Sgd(rule) => sgd(rule, state, values, gradient),
+        Rule::Adagrad(rule) => adagrad(rule, state, values, gradient),
+        Rule::Adam(rule) => adam(rule, 0.0, rule.weight_decay, state, values, gradient),
+        Rule::AdamW(AdamW(rule)) => adam(rule, rule.weight_decay, 0.0, state, values, gradient),
+        Rule::RmsProp(rule) => rms_prop(rule, state, values, gradient),
+    }
+}
+
+/// As long as `like`, filled with `value` when it is made.
+fn ready<T: Real>(buffer: &mut Vec<T>, like: &[T], value: f64) {
+    buffer.resize(like.len(), T::of(value));
+}
+
+/// `mean`, moved towards `value` by `part`.
+fn lerp<T: Real>(mean: T, value: T, part: T) -> T {
+    mean.plus(part.times(value.minus(mean)))
+}
+
+fn sgd<T: Real>(rule: &Sgd, state: &mut State<T>, values: &mut [T], gradient: &[T]) {
+    let is_first = state.first.is_empty();
+    let (lr, decay, momentum) = (
+        T::of(rule.lr),
+        T::of(rule.weight_decay),
+        T::of(rule.momentum),
+    );
+    let damped = T::of(1.0 - rule.dampening);
+    let has_momentum = rule.momentum != 0.0;
+    if has_momentum {
+        ready(&mut state.first, values, 0.0);
+    }
+    let mut buffers = state.first.iter_mut();
+    for (value, gradient) in values.iter_mut().zip(gradient) {
+        let mut gradient = gradient.plus(decay.times(*value));
+        if let Some(buffer) = buffers.next() {
+            *buffer = if is_first {
+                gradient
+            } else {
+                momentum.times(*buffer).plus(damped.times(gradient))
+            };
+            gradient = if rule.nesterov {
+                gradient.plus(momentum.times(*buffer))
+            } else {
+                *buffer
+            };
+        }
+        *value = value.minus(lr.times(gradient));
+    }
+}
+
+fn adagrad<T: Real>(rule: &Adagrad, state: &mut State<T>, values: &mut [T], gradient: &[T]) {
+    ready(&mut state.second, values, rule.initial_accumulator_value);
+    let lr = T::of(rule.lr / (1.0 + (state.steps - 1) as f64 * rule.lr_decay));
+    let (decay, eps) = (T::of(rule.weight_decay), T::of(rule.eps));
+    for ((value, gradient), sum) in values.iter_mut().zip(gradient).zip(&mut state.second) {
+        let gradient = gradient.plus(decay.times(*value));
+        *sum = sum.plus(gradient.times(gradient));
+        *value = value.minus(lr.times(gradient.over(sum.root().plus(eps))));
+    }
+}
+
+/// `shrink` takes off the parameter, `decay` is added to its gradient.
+fn adam<T: Real>(
+    rule: &Adam,
+    shrink: f64,
+    decay: f64,
+    state: &mut State<T>,
+    values: &mut [T],
+    gradient: &[T],
+) {
+    ready(&mut state.first, values, 0.0);
+    ready(&mut state.second, values, 0.0);
+    ready(&mut state.third, values, 0.0);
+    let power = i32::try_from(state.steps).unwrap_or(i32::MAX);
+    let unbiased = 1.0 - rule.beta1.powi(power);
+    let rate = T::of(rule.lr / unbiased);
+    let spread = T::of((1.0 - rule.beta2.powi(power)).sqrt());
+    let (part, beta2, rest) = (
+        T::of(1.0 - rule.beta1),
+        T::of(rule.beta2),
+        T::of(1.0 - rule.beta2),
+    );
+    let (kept, decay, eps) = (T::of(1.0 - rule.lr * shrink), T::of(decay), T::of(rule.eps));
+    let means = state
+        .first
+        .iter_mut()
+        .zip(&mut state.second)
+        .zip(&mut state.third);
+    for ((value, gradient), ((mean, square), largest)) in values.iter_mut().zip(gradient).zip(means)
+    {
+        *value = value.times(kept);
+        let gradient = gradient.plus(decay.times(*value));
+        *mean = lerp(*mean, gradient, part);
+        *square = beta2
+            .times(*square)
+            .plus(rest.times(gradient.times(gradient)));
+        if *square > *largest {
+            *largest = *square;
+        }
+        let square = if rule.amsgrad { *largest } else { *square };
+        let divisor = square.root().over(spread).plus(eps);
+        *value = value.minus(rate.times(mean.over(divisor)));
+    }
+}
+
+fn rms_prop<T: Real>(rule: &RmsProp, state: &mut State<T>, values: &mut [T], gradient: &[T]) {
+    ready(&mut state.first, values, 0.0);
+    ready(&mut state.second, values, 0.0);
+    ready(&mut state.third, values, 0.0);
+    let (lr, alpha, rest) = (T::of(rule.lr), T::of(rule.alpha), T::of(1.0 - rule.alpha));
+    let (decay, eps, momentum) = (
+        T::of(rule.weight_decay),
+        T::of(rule.eps),
+        T::of(rule.momentum),
+    );
+    let kept = state
+        .first
+        .iter_mut()
+        .zip(&mut state.second)
+        .zip(&mut state.third);
+    for ((value, gradient), ((buffer, square), mean)) in values.iter_mut().zip(gradient).zip(kept) {
+        let gradient = gradient.plus(decay.times(*value));
+        *square = alpha
+            .times(*square)
+            .plus(rest.times(gradient.times(gradient)));
+        let spread = if rule.centered {
+            *mean = lerp(*mean, gradient, rest);
+            square.minus(mean.times(*mean)).root()
+        } else {
+            square.root()
+        };
+        let ratio = gradient.over(spread.plus(eps));
+        if rule.momentum > 0.0 {
+            *buffer = momentum.times(*buffer).plus(ratio);
+            *value = value.minus(lr.times(*buffer));
+        } else {
+            *value = value.minus(lr.times(ratio));
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! Optimizers against what PyTorch's made of the same gradients.
+
+use std::collections::BTreeMap;
+
+use super::{Adagrad, Adam, AdamW, Optimizer, Parameter, RmsProp, Rule, Sgd};
+use crate::tape::Tape;
+use rendez::ground::{Shape, catalogue};
+use rendez::memory::Tensor;
+use serde_json::Value;
+
+const ORACLE: &str = include_str!("../../../tests/data/optimizers.jsonl");
+
+fn row(values: Vec<f64>) -> Tensor {
+    let shape = Shape::new(&[values.len() as u64]).expect("a row");
+    Tensor::from_vec(values, shape).expect("a tensor")
+}
+
+fn numbers(value: &Value) -> Vec<f64> {
+    let list = value.as_array().expect("a list");
+    list.iter()
+        .map(|number| number.as_f64().expect("a number"))
+        .collect()
+}
+
+/// The rule of a case, whose gradients are turned round if the case maximizes.
+fn rule(case: &Value) -> (Rule, bool) {
+    let settings = &case["settings"];
+    let number = |name: &str, otherwise: f64| settings[name].as_f64().unwrap_or(otherwise);
+    let is = |name: &str| settings[name].as_bool().unwrap_or(false);
+    let adam = |of: Adam| Adam {
+        lr: number("lr", of.lr),
+        beta1: number("beta1", of.beta1),
+        beta2: number("beta2", of.beta2),
+        eps: number("eps", of.eps),
+        weight_decay: number("weight_decay", of.weight_decay),
+        amsgrad: is("amsgrad"),
+    };
+    let rule = match case["optimizer"].as_str().expect("a name") {
+        "sgd" => Rule::Sgd(Sgd {
+            lr: number("lr", 0.0),
+            momentum: number("momentum", 0.0),
+            dampening: number("dampening", 0.0),
+            nesterov: is("nesterov"),
+            weight_decay: number("weight_decay", 0.0),
+        }),
+        "adagrad" => {
+            let of = Adagrad::default();
+            Rule::Adagrad(Adagrad {
+                lr: number("lr", of.lr),
+                lr_decay: number("lr_decay", of.lr_decay),
+                weight_decay: number("weight_decay", of.weight_decay),
+                initial_accumulator_value: number(
+                    "initial_accumulator_value",
+                    of.initial_accumulator_value,
+                ),
+                eps: number("eps", of.eps),
+            })
+        }
+        "adam" => Rule::Adam(adam(Adam::default())),
+        "adamw" => Rule::AdamW(AdamW(adam(AdamW::default().0))),
+        "rmsprop" => {
+            let of = RmsProp::default();
+            Rule::RmsProp(RmsProp {
+                lr: number("lr", of.lr),
+                alpha: number("alpha", of.alpha),
+                eps: number("eps", of.eps),
+                weight_decay: number("weight_decay", of.weight_decay),
+                momentum: number("momentum", of.momentum),
+                centered: is("centered"),
+            })
+        }
+        other => panic!("no optimizer is called {other}"),
+    };
+    (rule, is("maximize"))
+}
+
+#[test]
+fn every_step_is_that_of_pytorch() {
+    let mut cases = 0;
+    for line in ORACLE.lines() {
+        let case: Value = serde_json::from_str(line).expect("a case");
+        let (rule, maximizes) = rule(&case);
+        let tape = Tape::new().expect("memory");
+        let parameter = Parameter::new(&tape, row(numbers(&case["start"]))).expect("a parameter");
+        let optimizer = Optimizer::new(rule, vec![parameter.clone()]).expect("an optimizer");
+        let steps = case["gradients"]
+            .as_array()
+            .expect("gradients")
+            .iter()
+            .zip(case["values"].as_array().expect("values"));
+        for (step, (gradient, expected)) in steps.enumerate() {
+            let sign = if maximizes { -1.0 } else { 1.0 };
+            let gradient = numbers(gradient)
+                .into_iter()
+                .map(|number| sign * number)
+                .collect();
+            optimizer
+                .step(&BTreeMap::from([(parameter.id(), row(gradient))]))
+                .expect("a step");
+            let actual = parameter.var().tensor().to_vec::<f64>().expect("doubles");
+            for (actual, expected) in actual.into_iter().zip(numbers(expected)) {
+                let near = (actual - expected).abs() <= 1e-12 * expected.abs().max(1.0);
+                assert!(
+                    near,
+                    "{rule:?}, step {step}: {actual} instead of {expected}"
+                );
+            }
+        }
+        cases += 1;
+    }
+    assert_eq!(cases, 16);
+}
+
+#[test]
+fn settings_that_pytorch_refuses_are_refused_by_name() {
+    for (rule, text) in [
+        (
+            Rule::Sgd(Sgd {
+                lr: -1.0,
+                ..Sgd::default()
+            }),
+            "Invalid lr value: -1",
+        ),
+        (
+            Rule::Sgd(Sgd {
+                nesterov: true,
+                ..Sgd::default()
+            }),
+            "Nesterov momentum requires a momentum",
+        ),
+        (
+            Rule::Adam(Adam {
+                beta1: 1.0,
+                ..Adam::default()
+            }),
+            "Invalid beta1 value: 1",
+        ),
+        (
+            Rule::AdamW(AdamW(Adam {
+                beta2: -0.5,
+                ..Adam::default()
+            })),
+            "Invalid beta2 value: -0.5",
+        ),
+        (
+            Rule::Adagrad(Adagrad {
+                lr_decay: f64::NAN,
+                ..Adagrad::default()
+            }),
+            "Invalid lr_decay value: NaN",
+        ),
+        (
+            Rule::RmsProp(RmsProp {
+                alpha: -0.1,
+                ..RmsProp::default()
+            }),
+            "Invalid alpha value: -0.1",
+        ),
+    ] {
+        let error = rule.check().expect_err("it is refused");
+        assert_eq!(error.reason(), catalogue::AUTOGRAD_OPTIMIZER);
+        assert!(error.message().contains(text), "{error}");
+    }
+    assert!(Optimizer::new(Rule::Sgd(Sgd::default()), vec![]).is_err());
+}
+
+#[test]
+fn a_gradient_that_does_not_fit_changes_nothing_and_one_that_is_missing_neither() {
+    let tape = Tape::new().expect("memory");
+    let new = |values| Parameter::new(&tape, row(values)).expect("a parameter");
+    let (one, two) = (new(vec![1.0]), new(vec![2.0, 2.0]));
+    let twice = Optimizer::new(Rule::Sgd(Sgd::default()), vec![one.clone(), one.clone()]);
+    assert!(
+        twice
+            .expect_err("the same twice")
+            .message()
+            .contains("twice")
+    );
+    let rule = Rule::Sgd(Sgd {
+        lr: 1.0,
+        ..Sgd::default()
+    });
+    let optimizer = Optimizer::new(rule, vec![one.clone(), two.clone()]).expect("an optimizer");
+    let value = |of: &Parameter| of.var().tensor().to_vec::<f64>().expect("doubles");
+    let wrong = BTreeMap::from([(one.id(), row(vec![1.0])), (two.id(), row(vec![1.0]))]);
+    let error = optimizer.step(&wrong).expect_err("it does not fit");
+    assert_eq!(error.reason(), catalogue::AUTOGRAD_OPTIMIZER);
+    assert_eq!((value(&one), value(&two)), (vec![1.0], vec![2.0, 2.0]));
+    let used = one.var();
+    optimizer
+        .step(&BTreeMap::from([(one.id(), row(vec![0.5]))]))
+        .expect("a step");
+    assert_eq!((value(&one), value(&two)), (vec![0.5], vec![2.0, 2.0]));
+    assert_eq!(
+        used.tensor().item::<f64>().expect("one"),
+        1.0,
+        "what is in use stays"
+    );
+    assert_eq!(one.var().leaf_id(), used.leaf_id());
+}

@@ -1,0 +1,211 @@
+//! The tape as the local engine of distributed autograd.
+
+use std::sync::{MutexGuard, PoisonError};
+
+use super::task::{Side, Task, Tasks, check_roots, ones, sum};
+use super::var::{Edge, Kind, Tape, Var};
+use crate::autograd::{
+    ContextId, Envelope, Input, LocalEngine, MessageId, PassId, Port, Ran, Start,
+};
+use rendez::ground::{Status, catalogue};
+use rendez::memory::Tensor;
+
+impl Tape {
+    fn tasks(&self) -> MutexGuard<'_, Tasks> {
+        self.inner
+            .tasks
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many messages and passes it keeps something of.
+    #[must_use]
+    pub fn kept(&self) -> (usize, usize) {
+        let tasks = self.tasks();
+        (tasks.sends.len(), tasks.passes.len())
+    }
+
+    /// Takes the gradients of a send function into a task.
+    fn take_in(
+        tasks: &Tasks,
+        pass: PassId,
+        task: &mut Task,
+        message: MessageId,
+        gradients: Vec<Option<Tensor>>,
+    ) -> Result<(), Status> {
+        let values = tasks
+            .sends
+            .get(&(pass.context, message))
+            .ok_or_else(|| unknown(message))?;
+        for (index, (value, gradient)) in (0u16..).zip(values.iter().zip(gradients)) {
+            let port = Port { message, index };
+            let Some(edge) = value.edge.as_ref().filter(|_| task.starts.contains(&port)) else {
+                continue;
+            };
+            if let Some(gradient) = &gradient
+                && gradient.meta() != value.tensor.meta()
+            {
+                let what = format!(
+                    "tensor {index} of message {message:?} is {:?}, and its gradient {:?}",
+                    value.tensor.meta(),
+                    gradient.meta()
+                );
+                return Err(Status::of(catalogue::AUTOGRAD_MESSAGE, what));
+            }
+            task.arrive(edge, Side::Send(port), gradient);
+        }
+        Ok(())
+    }
+}
+
+impl LocalEngine for Tape {
+    type Value = Var;
+    type Gradient = Tensor;
+
+    fn requires_gradient(&self, value: &Var) -> bool {
+        value.requires_gradient()
+    }
+
+    fn value(&self, value: &Var) -> Tensor {
+        value.tensor.clone()
+    }
+
+    fn record_send(&self, envelope: &Envelope, values: &[Var]) {
+        let name = (envelope.context, envelope.message);
+        self.tasks().sends.insert(name, values.to_vec());
+    }
+
+    fn record_receive(&self, envelope: &Envelope, tensors: Vec<Tensor>) -> Vec<Var> {
+        let len = u16::try_from(envelope.requires.len()).unwrap_or(u16::MAX);
+        let function = self.function(
+            Kind::Received {
+                message: envelope.message,
+                len,
+            },
+            vec![],
+        );
+        let wants = envelope
+            .requires
+            .iter()
+            .copied()
+            .chain(std::iter::repeat(false));
+        let each = (0u16..)
+            .zip(tensors)
+            .zip(wants)
+            .map(|((slot, tensor), wants)| {
+                let function = wants.then(|| function.clone());
+                self.var(tensor, function.map(|function| Edge { function, slot }))
+            });
+        each.collect()
+    }
+
+    fn constants(&self, tensors: Vec<Tensor>) -> Vec<Var> {
+        tensors
+            .into_iter()
+            .map(|tensor| self.constant(tensor))
+            .collect()
+    }
+
+    fn check_roots(&self, roots: &[Var]) -> Result<(), Status> {
+        check_roots(roots)
+    }
+
+    fn begin(&self, pass: PassId, roots: Vec<Var>) {
+        self.tasks().passes.insert(pass, Some(Task::of(roots)));
+    }
+
+    fn mark(&self, pass: PassId, starts: &[Start]) -> Result<Vec<Port>, Status> {
+        let mut tasks = self.tasks();
+        let Tasks { sends, passes } = &mut *tasks;
+        let task = passes.entry(pass).or_insert_with(|| Some(Task::default()));
+        let task = task.as_mut().ok_or_else(busy)?;
+        let mut edges = vec![];
+        for start in starts {
+            let value = match start {
+                Start::Root(index) => task.roots.get(*index as usize),
+                Start::Send(port) if task.starts.insert(*port) => {
+                    let values = sends
+                        .get(&(pass.context, port.message))
+                        .ok_or_else(|| unknown(port.message))?;
+                    values.get(usize::from(port.index))
+                }
+                Start::Send(_) => continue,
+            };
+            edges.extend(value.and_then(|value| value.edge.clone()));
+        }
+        task.mark(edges)
+    }
+
+    fn run(&self, pass: PassId, inputs: Vec<Input<Tensor>>) -> Result<Ran<Tensor>, Status> {
+        let mut tasks = self.tasks();
+        let held = tasks.passes.get_mut(&pass).and_then(Option::take);
+        let Some(mut task) = held else {
+            return Err(busy());
+        };
+        let mut roots = vec![];
+        for input in inputs {
+            match input {
+                Input::Root(index) => roots.push(index),
+                Input::Send { message, gradients } => {
+                    Self::take_in(&tasks, pass, &mut task, message, gradients)?;
+                }
+            }
+        }
+        drop(tasks);
+        for index in roots {
+            let Some(root) = task.roots.get(index as usize).cloned() else {
+                continue;
+            };
+            let ones = ones(self, &root.tensor)?;
+            if let Some(edge) = &root.edge {
+                task.arrive(edge, Side::Root(index), Some(ones));
+            }
+        }
+        let ran = task.run(self)?;
+        // It may have been discarded meanwhile.
+        if let Some(held) = self.tasks().passes.get_mut(&pass) {
+            *held = Some(task);
+        }
+        Ok(ran)
+    }
+
+    fn finish(&self, pass: PassId, retain: bool) {
+        let mut tasks = self.tasks();
+        if let Some(task) = tasks.passes.remove(&pass).flatten() {
+            if !retain {
+                for port in &task.starts {
+                    tasks.sends.remove(&(pass.context, port.message));
+                }
+            }
+            drop(tasks);
+            if !retain {
+                task.use_up();
+            }
+        }
+    }
+
+    fn discard(&self, pass: PassId) {
+        self.tasks().passes.remove(&pass);
+    }
+
+    fn forget(&self, context: ContextId) {
+        let mut tasks = self.tasks();
+        tasks.sends.retain(|(of, _), _| *of != context);
+        tasks.passes.retain(|pass, _| pass.context != context);
+    }
+
+    fn sum(&self, parts: Vec<Tensor>) -> Result<Tensor, Status> {
+        let none = || Status::of(catalogue::AUTOGRAD_OPERATION, "there is nothing to add");
+        sum(self, parts)?.ok_or_else(none)
+    }
+}
+
+fn unknown(message: MessageId) -> Status {
+    let text = format!("Could not find send function for autograd message id: {message}");
+    Status::of(catalogue::AUTOGRAD_FUNCTION_UNKNOWN, text)
+}
+
+fn busy() -> Status {
+    let text = "a backward pass was discarded, or is run by another thread";
+    Status::of(catalogue::AUTOGRAD_FUNCTION_UNKNOWN, text)
+}

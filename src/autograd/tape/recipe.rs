@@ -1,0 +1,338 @@
+//! Recipes: an operation with its attributes and types, as a kernel that can be called, and its gradients as a list of
+//! such calls.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rendez::ground::{DType, Status, StepId, catalogue};
+use rendez::memory::Tensor;
+use rendez_dataflow::graph::{Builder, Graph, NodeBuilder, NodeId, Ops, Output, gradients, types};
+use rendez_dataflow::server::kernels::{self, Call, Home, Kernel};
+use rendez_dataflow::server::value::Value;
+use rendez_proto::tensorflow::DataType;
+
+/// An attribute of an operation.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Attr {
+    /// Yes or no.
+    Bool(bool),
+    /// A number.
+    Int(i64),
+    /// A type of elements.
+    Type(DType),
+}
+
+/// Attributes of an operation, by name; those that follow from the inputs need not be there.
+pub type Attrs = [(&'static str, Attr)];
+
+/// What a recipe is found by.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Name {
+    op: &'static str,
+    attrs: Vec<(&'static str, Attr)>,
+    inputs: Vec<DType>,
+}
+
+/// All recipes that were ever wanted.
+pub(super) struct Recipes {
+    ops: Ops,
+    known: Mutex<HashMap<Name, Arc<Recipe>>>,
+}
+
+/// Which gradients are there, and which are wanted: a bit for each output and for each input.
+type Case = (Vec<bool>, Vec<bool>);
+
+/// An operation that can be called.
+pub(super) struct Recipe {
+    name: Name,
+    ops: Ops,
+    kernel: Box<dyn Kernel>,
+    outputs: usize,
+    back: Mutex<HashMap<Case, Arc<Back>>>,
+}
+
+/// How gradients flow back through an operation.
+struct Back {
+    steps: Vec<Step>,
+    slots: usize,
+    /// Where the gradient of each output is put.
+    given: Vec<Option<usize>>,
+    /// Where the gradient of each input is found.
+    wanted: Vec<Option<usize>>,
+}
+
+struct Step {
+    kernel: Box<dyn Kernel>,
+    inputs: Vec<usize>,
+    first_output: usize,
+}
+
+impl Recipes {
+    pub(super) fn new() -> Self {
+        Self {
+            ops: Ops::standard(),
+            known: Mutex::default(),
+        }
+    }
+
+    /// The recipe of an operation on inputs of these types.
+    pub(super) fn find(
+        &self,
+        op: &'static str,
+        attrs: &Attrs,
+        inputs: Vec<DType>,
+    ) -> Result<Arc<Recipe>, Status> {
+        let name = Name {
+            op,
+            attrs: attrs.to_vec(),
+            inputs,
+        };
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(recipe) = known.get(&name) {
+            return Ok(Arc::clone(recipe));
+        }
+        let recipe = Arc::new(Recipe::new(&self.ops, name.clone())?);
+        known.insert(name, Arc::clone(&recipe));
+        Ok(recipe)
+    }
+}
+
+impl Recipe {
+    fn new(ops: &Ops, name: Name) -> Result<Self, Status> {
+        let mut graph = Builder::new(ops);
+        let (_, node) = name.add_to(&mut graph)?;
+        let node = graph.graph().node(node.node);
+        let kernel = kernels::of(node)?;
+        let outputs = node.out_ports().len();
+        Ok(Self {
+            name,
+            ops: ops.clone(),
+            kernel,
+            outputs,
+            back: Mutex::default(),
+        })
+    }
+
+    pub(super) const fn op(&self) -> &'static str {
+        self.name.op
+    }
+
+    /// Computes it.
+    pub(super) fn call(&self, home: &Home, inputs: &[Tensor]) -> Result<Vec<Tensor>, Status> {
+        let inputs: Vec<_> = inputs.iter().cloned().map(Value::Tensor).collect();
+        let outputs = compute(&*self.kernel, home, &inputs)?;
+        outputs.iter().map(Value::tensor).collect()
+    }
+
+    /// The gradients of the inputs that are `wanted`, from those of the outputs, of which one at least is there.
+    pub(super) fn back(
+        &self,
+        home: &Home,
+        inputs: &[Tensor],
+        outputs: &[Tensor],
+        gradients: &[Option<Tensor>],
+        wanted: &[bool],
+    ) -> Result<Vec<Option<Tensor>>, Status> {
+        let case = (
+            gradients.iter().map(Option::is_some).collect(),
+            wanted.to_vec(),
+        );
+        let back = self.back_of(case)?;
+        let mut slots: Vec<Option<Value>> = vec![None; back.slots];
+        let values = inputs.iter().chain(outputs);
+        for (slot, value) in slots.iter_mut().zip(values) {
+            *slot = Some(Value::Tensor(value.clone()));
+        }
+        for (at, gradient) in back.given.iter().zip(gradients) {
+            if let (Some(at), Some(gradient)) = (at, gradient) {
+                slots[*at] = Some(Value::Tensor(gradient.clone()));
+            }
+        }
+        for step in &back.steps {
+            let read = |slot: &usize| {
+                slots[*slot]
+                    .clone()
+                    .ok_or_else(|| self.broken("reads what is not there"))
+            };
+            let inputs = step
+                .inputs
+                .iter()
+                .map(read)
+                .collect::<Result<Vec<_>, _>>()?;
+            let outputs = compute(&*step.kernel, home, &inputs)?;
+            for (slot, output) in slots[step.first_output..].iter_mut().zip(outputs) {
+                *slot = Some(output);
+            }
+        }
+        let take = |slot: &Option<usize>| match slot {
+            None => Ok(None),
+            Some(slot) => slots[*slot].as_ref().map(Value::tensor).transpose(),
+        };
+        back.wanted.iter().map(take).collect()
+    }
+
+    fn back_of(&self, case: Case) -> Result<Arc<Back>, Status> {
+        let mut known = self.back.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(back) = known.get(&case) {
+            return Ok(Arc::clone(back));
+        }
+        let back = Arc::new(self.make_back(&case)?);
+        known.insert(case, Arc::clone(&back));
+        Ok(back)
+    }
+
+    fn make_back(&self, (given, wanted): &Case) -> Result<Back, Status> {
+        let mut graph = Builder::new(&self.ops);
+        let (inputs, node) = self.name.add_to(&mut graph)?;
+        let outputs: Vec<_> = (0u32..)
+            .take(self.outputs)
+            .map(|port| Output { port, ..node })
+            .collect();
+        let mut places = BTreeMap::new();
+        for (slot, output) in inputs.iter().chain(&outputs).enumerate() {
+            places.insert(*output, slot);
+        }
+        let mut slots = places.len();
+        let (mut ys, mut grads, mut given_at) = (vec![], vec![], vec![None; self.outputs]);
+        for (index, output) in outputs
+            .iter()
+            .enumerate()
+            .filter(|(index, _)| given[*index])
+        {
+            let base = graph
+                .graph()
+                .port(*output)
+                .map_or(DataType::DtInvalid, |port| port.what.base());
+            let grad = graph.node("Placeholder").attr("dtype", base).build()?;
+            places.insert(grad, slots);
+            given_at[index] = Some(slots);
+            slots += 1;
+            ys.push(*output);
+            grads.push(Some(grad));
+        }
+        let asked: Vec<_> = inputs
+            .iter()
+            .zip(wanted)
+            .filter(|(_, wanted)| **wanted)
+            .map(|(x, _)| *x)
+            .collect();
+        let mut found = gradients(&mut graph, &ys, &asked, &grads)?.into_iter();
+        let wanted: Vec<_> = wanted
+            .iter()
+            .map(|wanted| {
+                if *wanted {
+                    found.next().flatten()
+                } else {
+                    None
+                }
+            })
+            .collect();
+        let graph = graph.finish()?;
+        let mut steps = vec![];
+        let is_needed = needed(&graph, &wanted);
+        for id in graph
+            .order()?
+            .into_iter()
+            .filter(|id| is_needed[id.index()])
+        {
+            let node = graph.node(id);
+            let ports = node.out_ports().len();
+            if (0u32..)
+                .take(ports.max(1))
+                .any(|port| places.contains_key(&Output { node: id, port }))
+            {
+                continue;
+            }
+            let place = |input: &Output| {
+                places
+                    .get(input)
+                    .copied()
+                    .ok_or_else(|| self.broken("has no order"))
+            };
+            let inputs = node.inputs().iter().map(place).collect::<Result<_, _>>()?;
+            steps.push(Step {
+                kernel: kernels::of(node)?,
+                inputs,
+                first_output: slots,
+            });
+            for port in (0u32..).take(ports) {
+                places.insert(Output { node: id, port }, slots);
+                slots += 1;
+            }
+        }
+        let wanted = wanted
+            .iter()
+            .map(|output| output.and_then(|output| places.get(&output).copied()))
+            .collect();
+        Ok(Back {
+            steps,
+            slots,
+            given: given_at,
+            wanted,
+        })
+    }
+
+    fn broken(&self, what: &str) -> Status {
+        let message = format!("the gradient of {} {what}: report it", self.name.op);
+        Status::of(catalogue::GRAPH_GRADIENT, message)
+    }
+}
+
+impl Name {
+    /// Adds placeholders and a node that reads them.
+    fn add_to(&self, graph: &mut Builder) -> Result<(Vec<Output>, Output), Status> {
+        let mut inputs = vec![];
+        for dtype in &self.inputs {
+            let base = types::data_type(*dtype);
+            inputs.push(graph.node("Placeholder").attr("dtype", base).build()?);
+        }
+        let node = graph.node(self.op).inputs(inputs.iter().copied());
+        let node = self.attrs.iter().fold(node, with_attr).build()?;
+        Ok((inputs, node))
+    }
+}
+
+fn with_attr<'a>(node: NodeBuilder<'a>, (name, attr): &(&'static str, Attr)) -> NodeBuilder<'a> {
+    match *attr {
+        Attr::Bool(value) => node.attr(name, value),
+        Attr::Int(value) => node.attr(name, value),
+        Attr::Type(dtype) => node.attr(name, types::data_type(dtype)),
+    }
+}
+
+/// The nodes that these are computed by.
+fn needed(graph: &Graph, wanted: &[Option<Output>]) -> Vec<bool> {
+    let mut is_needed = vec![false; graph.len()];
+    let mut todo: Vec<NodeId> = wanted.iter().flatten().map(|output| output.node).collect();
+    while let Some(id) = todo.pop() {
+        if !std::mem::replace(&mut is_needed[id.index()], true) {
+            todo.extend(graph.node(id).inputs().iter().map(|input| input.node));
+        }
+    }
+    is_needed
+}
+
+fn compute(kernel: &dyn Kernel, home: &Home, inputs: &[Value]) -> Result<Vec<Value>, Status> {
+    let mut outputs = vec![];
+    let step = StepId(1);
+    kernel.compute(&mut Call {
+        inputs,
+        outputs: &mut outputs,
+        home,
+        step,
+    })?;
+    Ok(outputs)
+}
+
+impl fmt::Debug for Recipes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recipes").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Recipe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.name.fmt(f)
+    }
+}

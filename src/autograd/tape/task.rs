@@ -1,0 +1,280 @@
+//! A backward pass through the functions of one tape.
+//!
+//! A function runs when every gradient that will come to it has come. How many that are is counted beforehand, from
+//! where gradients come in back along the inputs. What comes to one output from several sides is added in the order of
+//! those sides, whichever came first: so a pass gives the same bits each time, also if parts of it come over a network.
+
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
+use std::sync::{Arc, PoisonError};
+
+use super::var::{Edge, Function, Kind, Saved, Tape, Var};
+use crate::autograd::{ContextId, MessageId, PassId, Port, Ran};
+use rendez::ground::{Status, catalogue};
+use rendez::memory::Tensor;
+
+/// The passes of a tape, and what messages took away.
+#[derive(Debug, Default)]
+pub(super) struct Tasks {
+    pub(super) sends: BTreeMap<(ContextId, MessageId), Vec<Var>>,
+    /// None while it runs.
+    pub(super) passes: BTreeMap<PassId, Option<Task>>,
+}
+
+/// Which side a gradient comes from: outside, or input `input` of a function.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Side {
+    Root(u32),
+    Send(Port),
+    Function { number: u64, input: usize },
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Task {
+    pub(super) roots: Vec<Var>,
+    /// Inputs of send functions that take part.
+    pub(super) starts: BTreeSet<Port>,
+    waiting: HashMap<u64, Waiting>,
+    ports: BTreeSet<Port>,
+    ready: BinaryHeap<u64>,
+}
+
+/// A function that takes part.
+#[derive(Debug)]
+struct Waiting {
+    function: Arc<Function>,
+    missing: usize,
+    came: Vec<(u16, Side, Tensor)>,
+}
+
+impl Task {
+    /// A pass that begins with `roots`.
+    pub(super) fn of(roots: Vec<Var>) -> Self {
+        Self {
+            roots,
+            ..Self::default()
+        }
+    }
+
+    /// Counts what comes to `edge`, from outside and from there on. Returns outputs of receive functions that were not
+    /// marked before.
+    pub(super) fn mark(&mut self, edges: Vec<Edge>) -> Result<Vec<Port>, Status> {
+        let mut found = vec![];
+        let mut todo = edges;
+        while let Some(Edge { function, slot }) = todo.pop() {
+            if let Kind::Received { message, .. } = function.kind
+                && self.ports.insert(Port {
+                    message,
+                    index: slot,
+                })
+            {
+                found.push(Port {
+                    message,
+                    index: slot,
+                });
+            }
+            if let Some(waiting) = self.waiting.get_mut(&function.number) {
+                waiting.missing += 1;
+                continue;
+            }
+            if function.is_used_up() {
+                return Err(freed());
+            }
+            todo.extend(function.inputs.iter().flatten().cloned());
+            let number = function.number;
+            self.waiting.insert(
+                number,
+                Waiting {
+                    function,
+                    missing: 1,
+                    came: vec![],
+                },
+            );
+        }
+        Ok(found)
+    }
+
+    /// A gradient comes to `edge`, or the word that none will.
+    pub(super) fn arrive(&mut self, edge: &Edge, side: Side, gradient: Option<Tensor>) {
+        let number = edge.function.number;
+        let Some(waiting) = self.waiting.get_mut(&number) else {
+            return;
+        };
+        if let Some(gradient) = gradient {
+            waiting.came.push((edge.slot, side, gradient));
+        }
+        waiting.missing = waiting.missing.saturating_sub(1);
+        if waiting.missing == 0 {
+            self.ready.push(number);
+        }
+    }
+
+    /// Runs what is ready, the latest first, until nothing is.
+    pub(super) fn run(&mut self, tape: &Tape) -> Result<Ran<Tensor>, Status> {
+        let mut ran = Ran::default();
+        while let Some(number) = self.ready.pop() {
+            let Some(waiting) = self.waiting.get_mut(&number) else {
+                continue;
+            };
+            let function = Arc::clone(&waiting.function);
+            let gradients = summed(tape, function.outputs(), std::mem::take(&mut waiting.came))?;
+            match &function.kind {
+                Kind::Leaf => {
+                    let gradient = gradients.into_iter().next().flatten();
+                    ran.leaves
+                        .extend(gradient.map(|gradient| (number, gradient)));
+                }
+                Kind::Received { message, .. } => ran.received.push((*message, gradients)),
+                Kind::Operation { .. } => {
+                    let flows = function.back(tape, &gradients)?;
+                    for (input, (edge, flow)) in function.inputs.iter().zip(flows).enumerate() {
+                        if let Some(edge) = edge {
+                            self.arrive(edge, Side::Function { number, input }, flow);
+                        }
+                    }
+                }
+            }
+        }
+        Ok(ran)
+    }
+
+    /// Lets go what the functions kept.
+    pub(super) fn use_up(self) {
+        for waiting in self.waiting.into_values() {
+            if let Kind::Operation { saved, .. } = &waiting.function.kind {
+                *saved.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            }
+        }
+    }
+}
+
+impl Function {
+    fn is_used_up(&self) -> bool {
+        match &self.kind {
+            Kind::Operation { saved, .. } => saved
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .is_none(),
+            Kind::Leaf | Kind::Received { .. } => false,
+        }
+    }
+
+    /// How many outputs it has; of an operation that is used up, none.
+    fn outputs(&self) -> usize {
+        match &self.kind {
+            Kind::Leaf => 1,
+            Kind::Received { len, .. } => usize::from(*len),
+            Kind::Operation { .. } => self.saved().map_or(0, |saved| saved.outputs.len()),
+        }
+    }
+
+    fn saved(&self) -> Option<Saved> {
+        match &self.kind {
+            Kind::Operation { saved, .. } => {
+                saved.lock().unwrap_or_else(PoisonError::into_inner).clone()
+            }
+            Kind::Leaf | Kind::Received { .. } => None,
+        }
+    }
+
+    /// The gradients of its inputs.
+    fn back(
+        &self,
+        tape: &Tape,
+        gradients: &[Option<Tensor>],
+    ) -> Result<Vec<Option<Tensor>>, Status> {
+        let Kind::Operation { recipe, .. } = &self.kind else {
+            return Ok(vec![]);
+        };
+        if gradients.iter().all(Option::is_none) {
+            return Ok(vec![None; self.inputs.len()]);
+        }
+        let Saved { inputs, outputs } = self.saved().ok_or_else(freed)?;
+        let wanted: Vec<_> = self.inputs.iter().map(Option::is_some).collect();
+        recipe.back(&tape.inner.home, &inputs, &outputs, gradients, &wanted)
+    }
+}
+
+/// For each output the sum of what came to it, in the order of the sides.
+fn summed(
+    tape: &Tape,
+    outputs: usize,
+    mut came: Vec<(u16, Side, Tensor)>,
+) -> Result<Vec<Option<Tensor>>, Status> {
+    came.sort_by_key(|(slot, side, _)| (*slot, *side));
+    let mut parts: Vec<Vec<Tensor>> = vec![vec![]; outputs];
+    for (slot, _, gradient) in came {
+        if let Some(parts) = parts.get_mut(usize::from(slot)) {
+            parts.push(gradient);
+        }
+    }
+    parts.into_iter().map(|parts| sum(tape, parts)).collect()
+}
+
+/// The sum of tensors of one shape; none of none.
+pub(super) fn sum(tape: &Tape, mut parts: Vec<Tensor>) -> Result<Option<Tensor>, Status> {
+    match parts.len() {
+        0 | 1 => Ok(parts.pop()),
+        _ => tape.compute("AddN", &[], &parts).map(Some),
+    }
+}
+
+/// A tensor of ones, as `like`.
+pub(super) fn ones(tape: &Tape, like: &Tensor) -> Result<Tensor, Status> {
+    tape.compute("OnesLike", &[], std::slice::from_ref(like))
+}
+
+fn freed() -> Status {
+    let message = "Trying to backward through the graph a second time: its values were let go by the pass before, which \
+                   was not told to retain the graph";
+    Status::of(catalogue::AUTOGRAD_GRAPH_FREED, message)
+}
+
+/// Refuses what cannot be a root of a pass.
+pub(super) fn check_roots(roots: &[Var]) -> Result<(), Status> {
+    let refuse = |what: String| Err(Status::of(catalogue::AUTOGRAD_ROOT, what));
+    if roots.is_empty() {
+        return refuse("No tensors provided for gradient computation.".to_owned());
+    }
+    for (index, root) in roots.iter().enumerate() {
+        if root.edge.is_none() {
+            return refuse(format!(
+                "requires_grad not set on root {index}: it depends on no leaf"
+            ));
+        }
+        if root.shape().elements() != 1 {
+            return refuse(format!(
+                "root {index} of shape {} is not a scalar, all roots need to be scalar",
+                root.shape()
+            ));
+        }
+        if root.leaf_id().is_some() {
+            return refuse(format!(
+                "root {index} does not have a valid gradient function: it is a leaf itself"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// A pass that stays here.
+pub(super) fn local(
+    tape: &Tape,
+    roots: &[Var],
+    retain: bool,
+) -> Result<BTreeMap<u64, Tensor>, Status> {
+    check_roots(roots)?;
+    let edges: Vec<_> = roots.iter().filter_map(|root| root.edge.clone()).collect();
+    let mut task = Task::default();
+    if !task.mark(edges.clone())?.is_empty() {
+        let message = "the root depends on what calls brought: begin the pass in their context";
+        return Err(Status::of(catalogue::AUTOGRAD_ROOT, message));
+    }
+    for (index, (edge, root)) in (0u32..).zip(edges.iter().zip(roots)) {
+        task.arrive(edge, Side::Root(index), Some(ones(tape, &root.tensor)?));
+    }
+    let ran = task.run(tape)?;
+    if !retain {
+        task.use_up();
+    }
+    Ok(ran.leaves.into_iter().collect())
+}

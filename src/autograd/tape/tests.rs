@@ -1,0 +1,467 @@
+//! Gradients of every operation against central differences, and what a tape refuses.
+
+use super::ops::shape_of;
+use super::{Padding, Tape, Var, Window};
+use rendez::ground::{DType, Status, catalogue};
+use rendez::memory::{Element, Tensor};
+
+fn tensor<T: Element>(dims: &[u64], values: Vec<T>) -> Tensor {
+    Tensor::from_vec(values, shape_of(dims).expect("a shape"))
+        .expect("as many values as the shape has")
+}
+
+fn numbers(tensor: &Tensor) -> Vec<f64> {
+    tensor.to_vec::<f64>().expect("doubles")
+}
+
+/// Values that differ from each other, none near zero, of both signs unless they must be above it.
+fn spread(len: usize, seed: usize, is_above: bool) -> Vec<f64> {
+    let value = |at: usize| 0.3 + ((at * 37 + seed * 11) % 23) as f64 / 10.0;
+    let signed = |at: usize| {
+        if is_above || (at + seed).is_multiple_of(2) {
+            value(at)
+        } else {
+            -value(at)
+        }
+    };
+    (0..len).map(signed).collect()
+}
+
+/// Checks the gradients of what `make` computes of doubles of these shapes: each against the difference that a small
+/// step makes.
+fn check(
+    what: &str,
+    shapes: &[&[u64]],
+    is_above: bool,
+    make: impl Fn(&[Var]) -> Result<Var, Status>,
+) {
+    let tape = Tape::new().expect("memory");
+    let fail = |status: Status| -> Var { panic!("{what}: {status}") };
+    let sizes: Vec<_> = shapes
+        .iter()
+        .map(|dims| dims.iter().product::<u64>() as usize)
+        .collect();
+    let at: Vec<_> = sizes
+        .iter()
+        .enumerate()
+        .map(|(seed, len)| spread(*len, seed + 1, is_above))
+        .collect();
+    // The gradient of what is computed is no constant, so that it must be in its place.
+    let loss = |values: &[Var]| -> Var {
+        let y = make(values).unwrap_or_else(fail);
+        let dims: Vec<_> = y.shape().dims().collect();
+        let weights = tape.constant(tensor(
+            &dims,
+            spread(y.shape().elements() as usize, 5, false),
+        ));
+        y.mul(&weights).and_then(|y| y.total()).unwrap_or_else(fail)
+    };
+    let leaves: Vec<_> = at
+        .iter()
+        .zip(shapes)
+        .map(|(at, dims)| tape.leaf(tensor(dims, at.clone())))
+        .collect();
+    let gradients = tape
+        .backward(&loss(&leaves))
+        .unwrap_or_else(|status| panic!("{what}: {status}"));
+    let step = 1e-6;
+    for (index, leaf) in leaves.iter().enumerate() {
+        let gradient = &gradients[&leaf.leaf_id().expect("a leaf")];
+        assert_eq!(gradient.meta(), leaf.tensor().meta(), "{what}");
+        for (element, actual) in numbers(gradient).into_iter().enumerate() {
+            let moved = |by: f64| {
+                let values = at
+                    .iter()
+                    .zip(shapes)
+                    .enumerate()
+                    .map(|(which, (at, dims))| {
+                        let mut at = at.clone();
+                        if which == index {
+                            at[element] += by;
+                        }
+                        tape.constant(tensor(dims, at))
+                    });
+                let value = loss(&values.collect::<Vec<_>>());
+                assert!(!value.requires_gradient());
+                value.tensor().item::<f64>().expect("a scalar")
+            };
+            let expected = (moved(step) - moved(-step)) / (2.0 * step);
+            let near =
+                (actual - expected).abs() <= 2e-7 * actual.abs().max(expected.abs()).max(1.0);
+            assert!(
+                near,
+                "{what}, input {index}, element {element}: {actual} instead of {expected}"
+            );
+        }
+    }
+}
+
+fn ints(tape: &Tape, dims: &[u64], values: &[i32]) -> Var {
+    tape.constant(tensor(dims, values.to_vec()))
+}
+
+#[test]
+fn of_single_values() {
+    type Unary = fn(&Var) -> Result<Var, Status>;
+    let any: [(&str, Unary); 11] = [
+        ("neg", Var::neg),
+        ("exp", Var::exp),
+        ("square", Var::square),
+        ("reciprocal", Var::reciprocal),
+        ("abs", Var::abs),
+        ("tanh", Var::tanh),
+        ("sigmoid", Var::sigmoid),
+        ("relu", Var::relu),
+        ("relu6", Var::relu6),
+        ("softmax", Var::softmax),
+        ("log_softmax", Var::log_softmax),
+    ];
+    for (what, of) in any {
+        check(what, &[&[3, 4]], false, |x| of(&x[0]));
+    }
+    let above: [(&str, Unary); 4] = [
+        ("log", Var::log),
+        ("log1p", Var::log1p),
+        ("sqrt", Var::sqrt),
+        ("rsqrt", Var::rsqrt),
+    ];
+    for (what, of) in above {
+        check(what, &[&[3, 4]], true, |x| of(&x[0]));
+    }
+    check("l2_loss", &[&[5]], false, |x| x[0].l2_loss());
+    check("scale", &[&[5]], false, |x| x[0].scale(-2.5));
+    check("total", &[&[5, 2]], false, |x| x[0].total());
+    check("average", &[&[5, 2]], false, |x| x[0].average());
+}
+
+#[test]
+fn of_pairs() {
+    type Binary = fn(&Var, &Var) -> Result<Var, Status>;
+    let pairs: [(&str, Binary); 7] = [
+        ("add", Var::add),
+        ("sub", Var::sub),
+        ("mul", Var::mul),
+        ("div", Var::div),
+        ("maximum", Var::maximum),
+        ("minimum", Var::minimum),
+        ("squared_difference", Var::squared_difference),
+    ];
+    let shapes: [[&[u64]; 2]; 4] = [
+        [&[2, 3], &[2, 3]],
+        [&[2, 3], &[3]],
+        [&[2, 1], &[1, 3]],
+        [&[], &[2]],
+    ];
+    for (what, of) in pairs {
+        for shapes in shapes {
+            check(what, &shapes, false, |x| of(&x[0], &x[1]));
+        }
+    }
+    check("pow", &[&[2, 3], &[3]], true, |x| x[0].pow(&x[1]));
+    check("twice the same", &[&[3]], false, |x| {
+        x[0].mul(&x[0])?.add(&x[0])
+    });
+    for (left, right) in [(false, false), (false, true), (true, false), (true, true)] {
+        let a: &[u64] = if left { &[3, 2] } else { &[2, 3] };
+        let b: &[u64] = if right { &[4, 3] } else { &[3, 4] };
+        check("matmul", &[a, b], false, |x| {
+            x[0].matmul_with(&x[1], left, right)
+        });
+    }
+    check("bias_add", &[&[2, 3], &[3]], false, |x| {
+        x[0].bias_add(&x[1])
+    });
+    check("add_all", &[&[3], &[3]], false, |x| {
+        x[0].tape().add_all(&[&x[0], &x[1], &x[0]])
+    });
+}
+
+#[test]
+fn of_reductions() {
+    type Reduction = fn(&Var, &[i32], bool) -> Result<Var, Status>;
+    let all: [(&str, Reduction); 4] = [
+        ("sum", Var::sum),
+        ("mean", Var::mean),
+        ("max", Var::max),
+        ("min", Var::min),
+    ];
+    for (what, of) in all {
+        for axes in [&[0][..], &[1, -1], &[], &[0, 1, 2]] {
+            for keep in [false, true] {
+                check(what, &[&[2, 3, 2]], false, |x| of(&x[0], axes, keep));
+            }
+        }
+    }
+}
+
+#[test]
+fn of_arrangements() {
+    check("reshape", &[&[2, 3]], false, |x| x[0].reshape(&[3, -1]));
+    check("transpose", &[&[2, 3, 4]], false, |x| {
+        x[0].transpose(&[2, 0, 1])
+    });
+    check("expand_dims", &[&[2, 3]], false, |x| x[0].expand_dims(1));
+    check("squeeze", &[&[2, 1, 3]], false, |x| x[0].squeeze());
+    check("slice", &[&[3, 4]], false, |x| {
+        x[0].slice(&[1, 1], &[-1, 2])
+    });
+    check("broadcast_to", &[&[2, 1]], false, |x| {
+        x[0].broadcast_to(&[4, 2, 3])
+    });
+    check("tile", &[&[2, 3]], false, |x| x[0].tile(&[3, 2]));
+    check("concat", &[&[2, 3], &[2, 1]], false, |x| {
+        x[0].tape().concat(&[&x[0], &x[1], &x[0]], 1)
+    });
+    check("stack", &[&[2], &[2]], false, |x| {
+        x[0].tape().stack(&[&x[0], &x[1]], 1)
+    });
+    // Of some outputs no gradient comes.
+    check("split", &[&[4, 2]], false, |x| {
+        x[0].split(2, 0)?[1].square()
+    });
+    check("split, both", &[&[4, 2]], false, |x| {
+        let parts = x[0].split(2, 0)?;
+        parts[0].mul(&parts[1])
+    });
+    check("unstack", &[&[2, 3]], false, |x| {
+        x[0].unstack(3, 1)?[1].square()
+    });
+    check("cast", &[&[2]], false, |x| x[0].cast(DType::F64)?.square());
+    check("detach", &[&[3]], false, |x| {
+        x[0].detach()
+            .mul(&x[0].stop_gradient()?)?
+            .add(&x[0])?
+            .sub(&x[0].detach().square()?)
+    });
+}
+
+#[test]
+fn of_what_picks() {
+    for axis in [0, 1, -1] {
+        check("gather", &[&[3, 2, 2]], false, |x| {
+            let picks = ints(x[0].tape(), &[2, 2], &[1, 0, 1, 1]);
+            x[0].gather(&picks, axis)
+        });
+    }
+    check("embed", &[&[4, 3]], false, |x| {
+        x[0].embed(&ints(x[0].tape(), &[5], &[2, 0, 2, 3, 2]))
+    });
+    check("select", &[&[2, 3], &[3], &[2, 1]], false, |x| {
+        x[0].less(&x[1])?.select(&x[1], &x[2])?.add(&x[0])
+    });
+}
+
+#[test]
+fn of_losses() {
+    check("sparse_cross_entropy", &[&[3, 4]], false, |x| {
+        x[0].sparse_cross_entropy(&ints(x[0].tape(), &[3], &[1, 3, 0]))
+    });
+    check("cross_entropy", &[&[3, 4], &[3, 4]], false, |x| {
+        x[0].cross_entropy(&x[1].softmax()?)
+    });
+}
+
+#[test]
+fn of_layers() {
+    check("linear", &[&[2, 3], &[3, 4], &[4]], false, |x| {
+        x[0].linear(&x[1], &x[2])
+    });
+    check(
+        "rnn_cell",
+        &[&[2, 3], &[2, 4], &[3, 4], &[4, 4], &[4]],
+        false,
+        |x| x[0].rnn_cell(&x[1], [&x[2], &x[3], &x[4]]),
+    );
+    check(
+        "lstm_cell",
+        &[&[2, 3], &[2, 2], &[2, 2], &[3, 8], &[2, 8], &[8]],
+        false,
+        |x| {
+            let (hidden, cell) = x[0].lstm_cell(&x[1], &x[2], [&x[3], &x[4], &x[5]])?;
+            hidden.add(&cell)
+        },
+    );
+    check(
+        "gru_cell",
+        &[&[2, 3], &[2, 2], &[3, 6], &[2, 6], &[6], &[6]],
+        false,
+        |x| x[0].gru_cell(&x[1], [&x[2], &x[3], &x[4], &x[5]]),
+    );
+    for (size, stride, padding) in [
+        (2, 1, Padding::Valid),
+        (3, 2, Padding::Zeros(1)),
+        (3, 1, Padding::Zeros(2)),
+    ] {
+        let window = Window {
+            size: [size, size],
+            stride: [stride, stride],
+            padding,
+        };
+        let weights = [size as u64, size as u64, 2, 3];
+        check("conv2d", &[&[2, 4, 5, 2], &weights], false, |x| {
+            x[0].conv2d(&x[1], window)
+        });
+    }
+    let window = Window {
+        size: [2, 2],
+        stride: [2, 2],
+        padding: Padding::Valid,
+    };
+    check("max_pool2d", &[&[1, 4, 4, 2]], false, |x| {
+        x[0].max_pool2d(window)
+    });
+    check("avg_pool2d", &[&[1, 5, 4, 2]], false, |x| {
+        x[0].avg_pool2d(Window {
+            padding: Padding::Zeros(1),
+            ..window
+        })
+    });
+}
+
+/// Against the sum that defines it.
+#[test]
+fn a_convolution_is_the_sum_that_it_should_be() {
+    let tape = Tape::new().expect("memory");
+    let (image, weight) = (spread(4 * 3 * 2, 1, false), spread(3 * 2 * 2 * 2, 2, false));
+    let window = Window {
+        size: [3, 2],
+        stride: [2, 1],
+        padding: Padding::Zeros(1),
+    };
+    let x = tape.constant(tensor(&[1, 4, 3, 2], image.clone()));
+    let w = tape.constant(tensor(&[3, 2, 2, 2], weight.clone()));
+    let y = x.conv2d(&w, window).expect("it fits");
+    assert_eq!(y.shape().dims().collect::<Vec<_>>(), [1, 2, 4, 2]);
+    let mut expected = vec![];
+    for (row, column, out) in
+        (0..2).flat_map(|r| (0..4).flat_map(move |c| (0..2).map(move |o| (r, c, o))))
+    {
+        let mut sum = 0.0;
+        for (i, j, channel) in
+            (0..3).flat_map(|i| (0..2).flat_map(move |j| (0..2).map(move |c| (i, j, c))))
+        {
+            let (at_row, at_column) = (row * 2 + i, column + j);
+            if (1..5).contains(&at_row) && (1..4).contains(&at_column) {
+                let pixel = image[((at_row - 1) * 3 + at_column - 1) * 2 + channel];
+                sum += pixel * weight[((i * 2 + j) * 2 + channel) * 2 + out];
+            }
+        }
+        expected.push(sum);
+    }
+    for (actual, expected) in numbers(y.tensor()).into_iter().zip(expected) {
+        assert!(
+            (actual - expected).abs() < 1e-12,
+            "{actual} instead of {expected}"
+        );
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused_with_what_was_wrong() {
+    let tape = Tape::new().expect("memory");
+    let x = tape.leaf(tensor(&[2, 3], spread(6, 1, false)));
+    let y = tape.leaf(tensor(&[2, 2], spread(4, 1, false)));
+    assert!(
+        x.matmul(&x)
+            .expect_err("they do not fit")
+            .message()
+            .contains("Matrix size-incompatible")
+    );
+    let window = Window {
+        size: [2, 2],
+        stride: [0, 1],
+        padding: Padding::Valid,
+    };
+    for error in [
+        Tape::new()
+            .expect("memory")
+            .leaf(y.tensor().clone())
+            .matmul(&y)
+            .expect_err("another tape"),
+        x.conv2d(&y, window).expect_err("no image"),
+        tape.constant(tensor(&[1, 2, 2, 1], spread(4, 1, false)))
+            .max_pool2d(window)
+            .expect_err("no stride"),
+    ] {
+        assert_eq!(error.reason(), catalogue::AUTOGRAD_OPERATION, "{error}");
+    }
+    assert!(tape.apply("NoSuchThing", &[], &[&x]).is_err());
+    let ids = ints(&tape, &[1], &[7]);
+    assert!(x.embed(&ids).is_err(), "7 is not in a table of two");
+}
+
+#[test]
+fn roots_are_judged_in_pytorchs_words() {
+    let tape = Tape::new().expect("memory");
+    let leaf = tape.leaf(tensor(&[2], vec![1.0, 2.0]));
+    let scalar = tape.leaf(Tensor::scalar(1.0));
+    let constant = tape.constant(Tensor::scalar(1.0));
+    for (root, text) in [
+        (
+            leaf.square().expect("it is computed"),
+            "is not a scalar, all roots need to be scalar",
+        ),
+        (constant, "requires_grad not set on"),
+        (scalar, "does not have a valid gradient function"),
+    ] {
+        let error = tape.backward(&root).expect_err("it is refused");
+        assert_eq!(error.reason(), catalogue::AUTOGRAD_ROOT);
+        assert!(error.message().contains(text), "{error}");
+    }
+    assert!(tape.backward_from(&[], false).is_err());
+}
+
+#[test]
+fn a_graph_is_used_up_unless_it_is_retained() {
+    let tape = Tape::new().expect("memory");
+    let x = tape.leaf(Tensor::scalar(3.0f64));
+    let id = x.leaf_id().expect("a leaf");
+    let y = x.square().and_then(|y| y.mul(&x)).expect("it is computed");
+    let first = tape
+        .backward_from(std::slice::from_ref(&y), true)
+        .expect("a pass");
+    let second = tape.backward(&y).expect("another");
+    assert_eq!(
+        (numbers(&first[&id]), numbers(&second[&id])),
+        (vec![27.0], vec![27.0])
+    );
+    let error = tape.backward(&y).expect_err("it is used up");
+    assert_eq!(error.reason(), catalogue::AUTOGRAD_GRAPH_FREED);
+}
+
+#[test]
+fn several_roots_add_up_and_what_has_no_gradient_is_named() {
+    let tape = Tape::new().expect("memory");
+    let x = tape.leaf(tensor(&[2], vec![1.0, 2.0]));
+    let (one, two) = (x.total().expect("a sum"), x.l2_loss().expect("a loss"));
+    let gradients = tape.backward_from(&[one, two], false).expect("a pass");
+    assert_eq!(
+        numbers(&gradients[&x.leaf_id().expect("a leaf")]),
+        [2.0, 3.0]
+    );
+    let axis = tape.number(0);
+    let product = tape.one("Prod", &[], &[&x, &axis]).expect("a product");
+    let error = tape.backward(&product).expect_err("a product has none");
+    assert_eq!(error.reason(), catalogue::GRAPH_GRADIENT);
+}
+
+/// A history that is longer than a stack is deep comes and goes.
+#[test]
+fn a_long_history_is_walked_and_dropped() {
+    let tape = Tape::new().expect("memory");
+    let x = tape.leaf(Tensor::scalar(0.0f32));
+    let mut y = x.neg().expect("it is computed");
+    for _ in 0..100_000 {
+        y = y.neg().expect("it is computed");
+    }
+    let gradients = tape
+        .backward_from(std::slice::from_ref(&y), true)
+        .expect("a pass");
+    assert_eq!(
+        gradients[&x.leaf_id().expect("a leaf")]
+            .item::<f32>()
+            .expect("one"),
+        -1.0
+    );
+    drop(y);
+}

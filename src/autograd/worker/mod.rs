@@ -1,0 +1,500 @@
+//! A worker: the machine, a local engine, and what brings messages, put together.
+//!
+//! Threads of the application, and those that bring messages, hand their input to the machine and then do what it says:
+//! of one context one thread at a time, in order; of several contexts several at once. So a parameter server computes for
+//! all its trainers at the same time, and no thread of its own is needed.
+
+mod current;
+mod local;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+pub use current::{Entered, current_context};
+pub use local::{Handler, LocalGroup};
+
+use crate::autograd::{
+    Autograd, ContextId, Effect, Envelope, Load, LocalEngine, Message, Options, PassId, WorkerId,
+};
+use rendez::ground::{Status, catalogue};
+
+/// What brings messages of the machine to other workers.
+pub trait Link<G>: Send + Sync {
+    /// Brings `message` to `to` once or more often, or says [`Worker::undelivered`]. Returns at once.
+    fn send(&self, to: WorkerId, message: Message<G>);
+}
+
+/// A worker of a group. Cheap to clone; all threads of a process share it.
+pub struct Worker<E: LocalEngine> {
+    inner: Arc<Inner<E>>,
+}
+
+struct Inner<E: LocalEngine> {
+    me: WorkerId,
+    engine: E,
+    link: Box<dyn Link<E::Gradient>>,
+    state: Mutex<State<E::Gradient>>,
+    ended: Condvar,
+}
+
+struct State<G> {
+    machine: Autograd<G>,
+    /// What is to be done, by context.
+    effects: BTreeMap<ContextId, VecDeque<Effect<G>>>,
+    /// Contexts that a thread is at.
+    busy: BTreeSet<ContextId>,
+    /// Passes that somebody waits for.
+    awaited: BTreeMap<PassId, Option<Result<(), Status>>>,
+}
+
+/// A backward pass that was begun. Dropping it does nothing to the pass.
+#[must_use = "a pass is over when it was waited for"]
+pub struct Backward<E: LocalEngine> {
+    worker: Worker<E>,
+    pass: PassId,
+}
+
+/// A context that is current in this thread until this is dropped; then it is released everywhere.
+pub struct Scope<E: LocalEngine> {
+    worker: Worker<E>,
+    context: ContextId,
+    _entered: Entered,
+}
+
+impl<E: LocalEngine> Worker<E> {
+    /// Worker `me`.
+    pub fn new(me: WorkerId, engine: E, link: Box<dyn Link<E::Gradient>>) -> Self {
+        let state = State {
+            machine: Autograd::new(me),
+            effects: BTreeMap::new(),
+            busy: BTreeSet::new(),
+            awaited: BTreeMap::new(),
+        };
+        let inner = Inner {
+            me,
+            engine,
+            link,
+            state: Mutex::new(state),
+            ended: Condvar::new(),
+        };
+        Self {
+            inner: Arc::new(inner),
+        }
+    }
+
+    /// Which worker it is.
+    #[must_use]
+    pub fn id(&self) -> WorkerId {
+        self.inner.me
+    }
+
+    /// Its local engine.
+    #[must_use]
+    pub fn engine(&self) -> &E {
+        &self.inner.engine
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<E::Gradient>> {
+        self.inner
+            .state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins a context, and makes it that of this thread until the scope is dropped.
+    ///
+    /// # Errors
+    /// `AUTOGRAD_CONTEXT_NESTED` if the thread is in one; `AUTOGRAD_IDS`.
+    pub fn scope(&self) -> Result<Scope<E>, Status> {
+        current::check()?;
+        let context = self.create_context()?;
+        let entered = current::enter_nested(context);
+        Ok(Scope {
+            worker: self.clone(),
+            context,
+            _entered: entered,
+        })
+    }
+
+    /// The same inside the context of the thread, which is that of the thread again afterwards.
+    ///
+    /// # Errors
+    /// `AUTOGRAD_IDS`.
+    pub fn nested_scope(&self) -> Result<Scope<E>, Status> {
+        let context = self.create_context()?;
+        let entered = current::enter_nested(context);
+        Ok(Scope {
+            worker: self.clone(),
+            context,
+            _entered: entered,
+        })
+    }
+
+    /// Begins a context that no thread is in yet.
+    ///
+    /// # Errors
+    /// `AUTOGRAD_IDS`.
+    pub fn create_context(&self) -> Result<ContextId, Status> {
+        self.with(Autograd::create_context)
+    }
+
+    /// Makes `context` that of this thread until what is returned is dropped.
+    ///
+    /// # Errors
+    /// `AUTOGRAD_CONTEXT_NESTED` if the thread is in one.
+    pub fn enter(&self, context: ContextId) -> Result<Entered, Status> {
+        current::check()?;
+        Ok(current::enter_nested(context))
+    }
+
+    /// Releases a context that was created here, at all workers.
+    ///
+    /// # Errors
+    /// As [`Autograd::release_context`].
+    pub fn release_context(&self, context: ContextId) -> Result<(), Status> {
+        self.with(|machine| machine.release_context(context))
+    }
+
+    /// Prepares values for a call to `to`, or `is_reply` for an answer, inside `context`: what rides along, and what
+    /// travels.
+    ///
+    /// # Errors
+    /// As [`Autograd::record_send`].
+    pub fn outgoing(
+        &self,
+        context: ContextId,
+        to: WorkerId,
+        values: &[E::Value],
+        is_reply: bool,
+    ) -> Result<(Option<Envelope>, Vec<E::Gradient>), Status> {
+        let engine = self.engine();
+        let requires: Vec<_> = values
+            .iter()
+            .map(|value| engine.requires_gradient(value))
+            .collect();
+        let mut state = self.state();
+        let envelope = state
+            .machine
+            .record_send(context, to, &requires, is_reply)?;
+        // Under the lock, so that the context is not forgotten in between.
+        if let Some(envelope) = envelope.as_ref().filter(|envelope| envelope.has_function()) {
+            engine.record_send(envelope, values);
+        }
+        drop(state);
+        Ok((
+            envelope,
+            values.iter().map(|value| engine.value(value)).collect(),
+        ))
+    }
+
+    /// The values that came from `from`. Without an envelope, or if its context is over, they have no history.
+    pub fn incoming(
+        &self,
+        from: WorkerId,
+        envelope: Option<&Envelope>,
+        tensors: Vec<E::Gradient>,
+    ) -> Vec<E::Value> {
+        let fits = |envelope: &&Envelope| envelope.requires.len() == tensors.len();
+        let recorded = envelope.filter(fits).filter(|envelope| {
+            self.with(|machine| machine.record_receive(from, envelope))
+                .is_ok()
+        });
+        match recorded.filter(|envelope| envelope.has_function()) {
+            Some(envelope) => self.engine().record_receive(envelope, tensors),
+            None => self.engine().constants(tensors),
+        }
+    }
+
+    /// A call that was prepared did not come to its receiver.
+    pub fn not_sent(&self, envelope: &Envelope) {
+        self.state().machine.forget_send(envelope);
+    }
+
+    /// Runs a backward pass, and waits for its end at all workers.
+    ///
+    /// # Errors
+    /// `AUTOGRAD_ROOT`; `AUTOGRAD_CONTEXT_UNKNOWN`; what went wrong at any worker.
+    pub fn backward(
+        &self,
+        context: ContextId,
+        roots: &[E::Value],
+        options: Options,
+    ) -> Result<(), Status> {
+        self.begin_backward(context, roots, options)?.wait()
+    }
+
+    /// Begins a backward pass.
+    ///
+    /// # Errors
+    /// `AUTOGRAD_ROOT`; `AUTOGRAD_CONTEXT_UNKNOWN`.
+    pub fn begin_backward(
+        &self,
+        context: ContextId,
+        roots: &[E::Value],
+        options: Options,
+    ) -> Result<Backward<E>, Status> {
+        self.engine().check_roots(roots)?;
+        let count = u32::try_from(roots.len()).unwrap_or(u32::MAX);
+        let mut state = self.state();
+        let pass = state.machine.start_backward(context, count, options)?;
+        self.engine().begin(pass, roots.to_vec());
+        state.awaited.insert(pass, None);
+        let touched = state.sort_out();
+        drop(state);
+        self.proceed(touched);
+        Ok(Backward {
+            worker: self.clone(),
+            pass,
+        })
+    }
+
+    /// The gradients of the leaves here, by their ids, of all passes of the context together.
+    ///
+    /// # Errors
+    /// `AUTOGRAD_CONTEXT_UNKNOWN`.
+    pub fn gradients(&self, context: ContextId) -> Result<BTreeMap<u64, E::Gradient>, Status> {
+        let all = self.state().machine.gradients(context)?;
+        let sum = |(leaf, parts)| Ok((leaf, self.engine().sum(parts)?));
+        all.into_iter().map(sum).collect()
+    }
+
+    /// A message has come.
+    pub fn deliver(&self, from: WorkerId, message: Message<E::Gradient>) {
+        self.with(|machine| machine.handle_message(from, message));
+    }
+
+    /// A message could not be brought.
+    pub fn undelivered(&self, to: WorkerId, number: u64, error: &Status) {
+        self.with(|machine| machine.handle_undelivered(to, number, error));
+    }
+
+    /// A worker is dead.
+    pub fn worker_dead(&self, worker: WorkerId) {
+        self.with(|machine| machine.handle_worker_dead(worker));
+    }
+
+    /// Another worker has the id of a dead one.
+    pub fn worker_joined(&self, worker: WorkerId) {
+        self.with(|machine| machine.handle_worker_joined(worker));
+    }
+
+    /// How much there is.
+    #[must_use]
+    pub fn load(&self) -> Load {
+        self.state().machine.load()
+    }
+
+    /// The figures that PyTorch's `_get_debug_info` gives, by its names.
+    #[must_use]
+    pub fn debug_info(&self) -> BTreeMap<&'static str, usize> {
+        let Load {
+            contexts, passes, ..
+        } = self.load();
+        BTreeMap::from([
+            ("num_autograd_contexts", contexts),
+            ("num_current_backward_passes", passes),
+        ])
+    }
+
+    /// Gives the machine an input, and does what follows.
+    fn with<R>(&self, input: impl FnOnce(&mut Autograd<E::Gradient>) -> R) -> R {
+        let mut state = self.state();
+        let result = input(&mut state.machine);
+        let touched = state.sort_out();
+        drop(state);
+        self.proceed(touched);
+        result
+    }
+
+    fn proceed(&self, contexts: BTreeSet<ContextId>) {
+        for context in contexts {
+            if !self.state().busy.insert(context) {
+                // Whoever is at it takes what was added.
+                continue;
+            }
+            while let Some(effect) = self.next(context) {
+                self.perform(effect);
+            }
+        }
+    }
+
+    /// What is to be done next of a context; when that is nothing, this thread is not at it any more.
+    fn next(&self, context: ContextId) -> Option<Effect<E::Gradient>> {
+        let mut state = self.state();
+        let next = state
+            .effects
+            .get_mut(&context)
+            .and_then(VecDeque::pop_front);
+        if next.is_none() {
+            state.effects.remove(&context);
+            state.busy.remove(&context);
+        }
+        next
+    }
+
+    fn perform(&self, effect: Effect<E::Gradient>) {
+        let engine = self.engine();
+        match effect {
+            Effect::Send { to, message } if to == self.id() => self.deliver(to, message),
+            Effect::Send { to, message } => self.inner.link.send(to, message),
+            Effect::Mark { pass, starts } => {
+                let found = guarded(|| engine.mark(pass, &starts));
+                let mut state = self.state();
+                state.machine.handle_marked(pass, found);
+                state.sort_out();
+            }
+            Effect::Run { pass, inputs } => {
+                let ran = guarded(|| engine.run(pass, inputs));
+                let mut state = self.state();
+                state.machine.handle_ran(pass, ran);
+                state.sort_out();
+            }
+            Effect::Finish { pass, retain } => engine.finish(pass, retain),
+            Effect::Discard { pass } => engine.discard(pass),
+            Effect::Forget { context } => engine.forget(context),
+            Effect::Ended { pass, result } => {
+                if let Some(awaited) = self.state().awaited.get_mut(&pass) {
+                    *awaited = Some(result);
+                }
+                self.inner.ended.notify_all();
+            }
+        }
+    }
+}
+
+impl<G: Clone> State<G> {
+    /// Puts what the machine wants done where its context's turn is. Returns the contexts.
+    fn sort_out(&mut self) -> BTreeSet<ContextId> {
+        let mut touched = BTreeSet::new();
+        while let Some(effect) = self.machine.poll_effect() {
+            let context = match &effect {
+                Effect::Send { message, .. } => message.body.context(),
+                Effect::Mark { pass, .. }
+                | Effect::Run { pass, .. }
+                | Effect::Finish { pass, .. }
+                | Effect::Discard { pass }
+                | Effect::Ended { pass, .. } => pass.context,
+                Effect::Forget { context } => *context,
+            };
+            self.effects.entry(context).or_default().push_back(effect);
+            touched.insert(context);
+        }
+        touched
+    }
+}
+
+/// What the engine gives; its panic is an error of this pass and of nothing else.
+fn guarded<T>(run: impl FnOnce() -> Result<T, Status>) -> Result<T, Status> {
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let text = text
+            .or_else(|| panic.downcast_ref::<String>().cloned())
+            .unwrap_or_default();
+        Err(Status::of(
+            catalogue::KERNEL_FAILED,
+            format!("a function panicked in a backward pass: {text}"),
+        ))
+    })
+}
+
+impl<E: LocalEngine> Backward<E> {
+    /// Which pass it is.
+    #[must_use]
+    pub const fn pass(&self) -> PassId {
+        self.pass
+    }
+
+    /// Waits for its end at all workers.
+    ///
+    /// # Errors
+    /// What went wrong at any of them.
+    pub fn wait(self) -> Result<(), Status> {
+        let mut state = self.worker.state();
+        loop {
+            match state.awaited.get_mut(&self.pass) {
+                Some(ended) => {
+                    if let Some(result) = ended.take() {
+                        return result;
+                    }
+                }
+                None => return Ok(()),
+            }
+            let waited = self.worker.inner.ended.wait(state);
+            state = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+impl<E: LocalEngine> Drop for Backward<E> {
+    fn drop(&mut self) {
+        self.worker.state().awaited.remove(&self.pass);
+    }
+}
+
+impl<E: LocalEngine> Scope<E> {
+    /// The context.
+    #[must_use]
+    pub const fn id(&self) -> ContextId {
+        self.context
+    }
+
+    /// Runs a backward pass with the usual options.
+    ///
+    /// # Errors
+    /// As [`Worker::backward`].
+    pub fn backward(&self, roots: &[E::Value]) -> Result<(), Status> {
+        self.worker
+            .backward(self.context, roots, Options::default())
+    }
+
+    /// The gradients of the leaves here.
+    ///
+    /// # Errors
+    /// As [`Worker::gradients`].
+    pub fn gradients(&self) -> Result<BTreeMap<u64, E::Gradient>, Status> {
+        self.worker.gradients(self.context)
+    }
+}
+
+impl<E: LocalEngine> Drop for Scope<E> {
+    fn drop(&mut self) {
+        // It may have been released before its time.
+        let _ = self.worker.release_context(self.context);
+    }
+}
+
+impl<E: LocalEngine> Clone for Worker<E> {
+    fn clone(&self) -> Self {
+        Self {
+            inner: Arc::clone(&self.inner),
+        }
+    }
+}
+
+impl<E: LocalEngine> fmt::Debug for Worker<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Worker")
+            .field("id", &self.id())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<E: LocalEngine> fmt::Debug for Backward<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Backward")
+            .field("pass", &self.pass)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<E: LocalEngine> fmt::Debug for Scope<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scope")
+            .field("context", &self.context)
+            .finish_non_exhaustive()
+    }
+}

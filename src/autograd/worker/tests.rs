@@ -1,0 +1,1 @@
+//! Workers of one process: contexts, calls and passes.

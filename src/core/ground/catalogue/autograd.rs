@@ -1,0 +1,45 @@
+//! Autograd: what can go wrong with eager tensors, contexts, backward passes and optimizers.
+
+catalogue! {
+    /// Every reason of autograd.
+    OF_AUTOGRAD;
+    AUTOGRAD_IDS: ResourceExhausted,
+        "A worker has used all its ids of contexts or messages.",
+        "Start the worker again.";
+    AUTOGRAD_CONTEXT_UNKNOWN: NotFound,
+        "There is no such context here: it never was, or is released.",
+        "Make calls and backward passes while their context lives.";
+    AUTOGRAD_CONTEXT_FOREIGN: FailedPrecondition,
+        "A context was to be released at a worker that did not create it.",
+        "Release it where it was created.";
+    AUTOGRAD_CONTEXT_RELEASED: Aborted,
+        "A context was released while a backward pass went through it.",
+        "Release it when its passes are over.";
+    AUTOGRAD_CONTEXT_NESTED: FailedPrecondition,
+        "A thread that is in a context entered another one.",
+        "Leave the first, or ask for a nested one.";
+    AUTOGRAD_WORKER_DEAD: Unavailable,
+        "A worker that a context or a backward pass needs is dead.",
+        "Begin another context with the workers that are left.";
+    AUTOGRAD_MESSAGE: InvalidArgument,
+        "A worker sent a message of autograd that cannot be.",
+        "Run the same release on all workers; if they do, report it with the message.";
+    AUTOGRAD_ROOT: InvalidArgument,
+        "What a backward pass was to begin with cannot be its root.",
+        "Begin with scalars that were computed from what requires gradients.";
+    AUTOGRAD_FUNCTION_UNKNOWN: FailedPrecondition,
+        "A backward pass came to a send or receive function that is not there, mostly because a pass before used it up.",
+        "Retain the graph in every pass but the last.";
+    AUTOGRAD_GRAPH_FREED: FailedPrecondition,
+        "A backward pass came to a function whose values were let go by a pass before.",
+        "Retain the graph in every pass but the last.";
+    AUTOGRAD_UNUSED_SEND: FailedPrecondition,
+        "A fast backward pass waited for a gradient of what was sent and not used.",
+        "Use what was sent, or choose smart mode.";
+    AUTOGRAD_OPERATION: InvalidArgument,
+        "An eager operation was given what it does not take.",
+        "Give what the message names.";
+    AUTOGRAD_OPTIMIZER: InvalidArgument,
+        "An optimizer was given a setting or a gradient that it cannot use.",
+        "Give what the message names.";
+}
