@@ -4,10 +4,12 @@
 //! * [`tape`]: eager tensors on the kernels of the dataflow runtime, and the gradients that flow back through them.
 //! * [`worker`]: both put together, with what brings messages.
 //! * [`optim`]: optimizers.
+//! * [`remote`]: all of it over remote calls.
 
 #![forbid(unsafe_code)]
 
 pub mod autograd;
 pub mod optim;
+pub mod remote;
 pub mod tape;
 pub mod worker;

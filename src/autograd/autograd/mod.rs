@@ -9,11 +9,13 @@
 //! | `ids.rs`, `message.rs` | what workers, contexts, messages and passes are called, and what is said |
 //! | `machine.rs` | contexts: made, found, released, orphaned |
 //! | `passes.rs` | backward passes |
+//! | `codec.rs` | messages as bytes, with gradients beside them |
 //! | `engine.rs` | what runs gradients through the functions of one worker |
 //! | `context.rs`, `pass.rs`, `peers.rs` | what the machine keeps |
 
 #![forbid(unsafe_code)]
 
+pub mod codec;
 mod context;
 mod engine;
 mod ids;

@@ -1,10 +1,11 @@
 //! The settings of optimizers, with the names and the defaults of `torch.optim`.
 
 use rendez::ground::{Status, catalogue};
+use serde::{Deserialize, Serialize};
 
 /// Stochastic gradient descent, with momentum after Sutskever et al. ("On the importance of initialization and momentum
 /// in deep learning", 2013) as PyTorch writes it.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Sgd {
     /// The learning rate.
     pub lr: f64,
@@ -19,7 +20,7 @@ pub struct Sgd {
 }
 
 /// Duchi, Hazan, Singer: "Adaptive subgradient methods", 2011.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Adagrad {
     /// The learning rate.
     pub lr: f64,
@@ -34,7 +35,7 @@ pub struct Adagrad {
 }
 
 /// Kingma, Ba: "Adam: a method for stochastic optimization", 2014; `amsgrad` after Reddi, Kale, Kumar, 2018.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Adam {
     /// The learning rate.
     pub lr: f64,
@@ -51,11 +52,11 @@ pub struct Adam {
 }
 
 /// Loshchilov, Hutter: "Decoupled weight decay regularization", 2017.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct AdamW(pub Adam);
 
 /// Hinton's lecture 6 of "Neural networks for machine learning"; `centered` after Graves, 2013.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct RmsProp {
     /// The learning rate.
     pub lr: f64,
@@ -72,7 +73,7 @@ pub struct RmsProp {
 }
 
 /// An optimizer and its settings.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub enum Rule {
     /// Stochastic gradient descent.
     Sgd(Sgd),

@@ -7,7 +7,7 @@ use crate::autograd::ContextId;
 use rendez::ground::{Status, catalogue};
 
 thread_local! {
-    static CONTEXTS: RefCell<Vec<ContextId>> = const { RefCell::new(vec![]) };
+    static CONTEXTS: RefCell<Vec<Option<ContextId>>> = const { RefCell::new(vec![]) };
 }
 
 /// A context is that of this thread until this is dropped.
@@ -21,7 +21,7 @@ pub struct Entered {
 /// The context of this thread, the innermost.
 #[must_use]
 pub fn current_context() -> Option<ContextId> {
-    CONTEXTS.with_borrow(|contexts| contexts.last().copied())
+    CONTEXTS.with_borrow(|contexts| contexts.last().copied().flatten())
 }
 
 /// Refuses if this thread is in a context.
@@ -36,8 +36,9 @@ pub(super) fn check() -> Result<(), Status> {
     }
 }
 
-/// Enters a context, whatever the thread is in.
-pub(crate) fn enter_nested(context: ContextId) -> Entered {
+/// Enters a context, or none, whatever the thread is in.
+pub(crate) fn enter_nested(context: impl Into<Option<ContextId>>) -> Entered {
+    let context = context.into();
     CONTEXTS.with_borrow_mut(|contexts| contexts.push(context));
     Entered { _here: PhantomData }
 }

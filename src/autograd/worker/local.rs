@@ -136,7 +136,7 @@ where
         };
         let arguments = pass(caller, callee, values, false)?;
         // The handler's context is the call's.
-        let entered = current_context().map(enter_nested);
+        let entered = enter_nested(current_context());
         let results = handler(callee, arguments)?;
         drop(entered);
         pass(callee, caller, &results, true)

@@ -14,6 +14,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
+pub(crate) use current::enter_nested;
 pub use current::{Entered, current_context};
 pub use local::{Handler, LocalGroup};
 

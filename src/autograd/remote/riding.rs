@@ -1,0 +1,75 @@
+//! What rides along with calls: in a context, the envelope.
+
+use std::cell::RefCell;
+
+use super::{MESSAGE, value};
+use crate::autograd::{WorkerId, codec};
+use crate::tape::{Tape, Var};
+use crate::worker::{Entered, Worker, current_context, enter_nested};
+use rendez::memory::Tensor;
+use rendez_rpc::{Leg, Observer};
+
+thread_local! {
+    /// The contexts of the functions that this thread carries out.
+    static ENTERED: RefCell<Vec<Entered>> = const { RefCell::new(vec![]) };
+}
+
+pub(super) struct Riding {
+    worker: Worker<Tape>,
+}
+
+impl Riding {
+    pub(super) const fn new(worker: Worker<Tape>) -> Self {
+        Self { worker }
+    }
+}
+
+impl Observer for Riding {
+    fn sending(&self, _: Leg<'_>) {
+        value::begin_leaving();
+    }
+
+    fn sent(&self, leg: Leg<'_>, tensors: &[Tensor]) -> Option<Vec<u8>> {
+        let leaving = value::left();
+        let context = current_context().filter(|_| leg.function != MESSAGE)?;
+        let tape = self.worker.engine();
+        let mut vars: Vec<Var> = tensors
+            .iter()
+            .map(|tensor| tape.constant(tensor.clone()))
+            .collect();
+        for (place, var) in leaving {
+            if let Some(at) = vars.get_mut(place) {
+                *at = var;
+            }
+        }
+        let recorded = self
+            .worker
+            .outgoing(context, WorkerId(leg.peer.0), &vars, leg.is_reply);
+        let (envelope, _) = recorded.ok()?;
+        envelope.map(|envelope| codec::encode_envelope(&envelope))
+    }
+
+    fn receiving(&self, leg: Leg<'_>, header: Option<&[u8]>, tensors: &[Tensor]) {
+        let envelope = header.and_then(|header| codec::decode_envelope(header).ok());
+        let from = WorkerId(leg.peer.0);
+        value::coming(Some(self.worker.incoming(
+            from,
+            envelope.as_ref(),
+            tensors.to_vec(),
+        )));
+    }
+
+    fn received(&self, _: Leg<'_>) {
+        value::coming(None);
+    }
+
+    fn enter(&self, _: Leg<'_>, header: Option<&[u8]>) {
+        let envelope = header.and_then(|header| codec::decode_envelope(header).ok());
+        let entered = enter_nested(envelope.map(|envelope| envelope.context));
+        ENTERED.with_borrow_mut(|all| all.push(entered));
+    }
+
+    fn leave(&self, _: Leg<'_>, _: Option<&[u8]>) {
+        ENTERED.with_borrow_mut(|all| drop(all.pop()));
+    }
+}
