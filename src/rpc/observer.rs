@@ -56,4 +56,14 @@ pub trait Observer: Send + Sync + 'static {
     fn leave(&self, leg: Leg<'_>, header: Option<&[u8]>) {
         let _ = (leg, header);
     }
+
+    /// A worker is there, for the first time or again. Called in the shard's own thread: it must return soon.
+    fn found(&self, worker: WorkerId) {
+        let _ = worker;
+    }
+
+    /// A worker has left or is gone. Called in the shard's own thread, and for one worker in order: it must return soon.
+    fn lost(&self, worker: WorkerId) {
+        let _ = worker;
+    }
 }
