@@ -1,7 +1,7 @@
 //! Messages and envelopes as bytes; gradients go beside them, in the order in which the bytes name them.
 //!
-//! Numbers are little-endian. What is read comes from another worker: any bytes give a message or an error, and memory is
-//! taken only for what is there.
+//! Numbers are little-endian. What is read comes from another worker: any bytes give a message or an error, and memory
+//! is taken only for what is there.
 
 use super::ids::{ContextId, MessageId, PassId, WorkerId};
 use super::message::{Body, Envelope, Message, Mode, Options, Port, Standing};
@@ -443,8 +443,8 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_a_message_or_an_error(bytes: Vec<u8>, beside in proptest::collection::vec(any::<i64>(), 0..3)) {
-            let _ = decode(&bytes, beside);
+        fn any_bytes_are_a_message_or_an_error(bytes: Vec<u8>, beside: u8) {
+            let _ = decode(&bytes, vec![1i64; usize::from(beside % 3)]);
             let _ = decode_envelope(&bytes);
         }
 

@@ -38,7 +38,8 @@ pub trait LocalEngine: Send + Sync {
     /// Keeps the roots of a pass that begins here.
     fn begin(&self, pass: PassId, roots: Vec<Self::Value>);
 
-    /// Finds what gradients of `starts` flow to, beside what was found for the pass before: outputs of receive functions.
+    /// Finds what gradients of `starts` flow to, beside what was found for the pass before: outputs of receive
+    /// functions.
     ///
     /// # Errors
     /// If one of the functions on the way is gone.

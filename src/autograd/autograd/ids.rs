@@ -1,7 +1,7 @@
 //! Ids: 64-bit numbers of contexts and of messages: which worker made it, and its counter.
 //!
-//! The format is that of PyTorch's distributed autograd: 16 bits of the worker above 48 bits of a counter. There a worker
-//! id is a signed number in one place and an unsigned one in another; here it is unsigned everywhere.
+//! The format is that of PyTorch's distributed autograd: 16 bits of the worker above 48 bits of a counter. There a
+//! worker id is a signed number in one place and an unsigned one in another; here it is unsigned everywhere.
 
 use std::fmt;
 

@@ -368,8 +368,8 @@ impl<G: Clone> Autograd<G> {
         ))
     }
 
-    /// The gradients of leaves here: for each leaf one from every pass that went through it, in the order of the passes.
-    /// Their sum is its gradient.
+    /// The gradients of leaves here: for each leaf one from every pass that went through it, in the order of the
+    /// passes. Their sum is its gradient.
     ///
     /// # Errors
     /// `AUTOGRAD_CONTEXT_UNKNOWN`.

@@ -1,6 +1,7 @@
 //! Messages: what workers tell each other of contexts and passes, beside the calls that tensors cross by.
 //!
-//! Each has a number of its own for each pair of workers, so that a repeat is known as one. They may overtake each other.
+//! Each has a number of its own for each pair of workers, so that a repeat is known as one. They may overtake each
+//! other.
 
 use super::ids::{ContextId, MessageId, PassId, WorkerId};
 use rendez::ground::Status;

@@ -1,8 +1,9 @@
 //! Distributed autograd: contexts, and backward passes that go through several workers.
 //!
 //! Pure: no clock, no I/O, no globals; knows neither how messages travel nor what a gradient is. The rules are those of
-//! PyTorch's distributed autograd (its design notes: <https://docs.pytorch.org/docs/stable/rpc/distributed_autograd.html>),
-//! of whose two modes only the first was built there.
+//! PyTorch's distributed autograd (its design notes:
+//! <https://docs.pytorch.org/docs/stable/rpc/distributed_autograd.html>), of whose two modes only the first was built
+//! there.
 //!
 //! | file | |
 //! |---|---|

@@ -2,9 +2,9 @@
 //!
 //! That all of it is over is found as Dijkstra and Scholten do ("Termination detection for diffusing computations",
 //! Information Processing Letters 11, 1980): a worker owes the message that engaged it an answer until it is idle and
-//! all its own messages are answered; every other message is answered at once. What PyTorch calls a delayed reply is the
-//! same idea, but there a worker that waits for a gradient which never comes holds its reply for ever. Here it answers,
-//! and says how many it still waits for: so the root knows that the pass is over, and that it is not complete.
+//! all its own messages are answered; every other message is answered at once. What PyTorch calls a delayed reply is
+//! the same idea, but there a worker that waits for a gradient which never comes holds its reply for ever. Here it
+//! answers, and says how many it still waits for: so the root knows that the pass is over, and that it is not complete.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,8 +1,8 @@
 //! Backward passes in the machine: who is asked what, what is waited for, and how it ends.
 //!
 //! In smart mode a pass goes through the workers twice. First each is told which of its send functions will get
-//! gradients, finds what these flow to, and tells the next. When all is answered, every worker knows exactly what it has
-//! to wait for, and the root lets the gradients go: whoever gets one knows by that alone that nothing more will be
+//! gradients, finds what these flow to, and tells the next. When all is answered, every worker knows exactly what it
+//! has to wait for, and the root lets the gradients go: whoever gets one knows by that alone that nothing more will be
 //! marked. With P gradients that cross between workers, at most P marks and P answers are sent; all that one worker
 //! finds out for another at a time is one message.
 
@@ -413,7 +413,8 @@ impl<G: Clone> Autograd<G> {
                 format!(", message {message:?} for one")
             });
             let message = format!(
-                "backward pass {id} ended with {outstanding} send functions of worker {} that got no gradient{example}: \
+                "backward pass {id} ended with {outstanding} send functions of worker {} that got no \
+                 gradient{example}: \
                  what they sent was not used for the roots; use it, or choose smart mode",
                 worker.0
             );

@@ -17,6 +17,8 @@
 
 mod optimizer;
 mod riding;
+#[cfg(test)]
+mod tests;
 mod value;
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};

@@ -72,4 +72,12 @@ impl Observer for Riding {
     fn leave(&self, _: Leg<'_>, _: Option<&[u8]>) {
         ENTERED.with_borrow_mut(|all| drop(all.pop()));
     }
+
+    fn found(&self, worker: rendez_rpc::WorkerId) {
+        self.worker.worker_joined(WorkerId(worker.0));
+    }
+
+    fn lost(&self, worker: rendez_rpc::WorkerId) {
+        self.worker.worker_dead(WorkerId(worker.0));
+    }
 }

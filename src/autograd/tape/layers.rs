@@ -1,7 +1,7 @@
 //! Layers of networks, of the operations in `ops.rs`: what PyTorch has by these names, with its formulas.
 //!
-//! A convolution gathers the pixels under its window for each place, and is one matrix product then ("im2col": Chellapilla,
-//! Puri, Simard: "High performance convolutional neural networks for document processing", 2006).
+//! A convolution gathers the pixels under its window for each place, and is one matrix product then ("im2col":
+//! Chellapilla, Puri, Simard: "High performance convolutional neural networks for document processing", 2006).
 
 use super::ops::shape_of;
 use super::var::Var;

@@ -1,8 +1,8 @@
 //! The tape: eager tensors that remember how they were computed, and the gradients that flow back through them.
 //!
-//! What computes is a kernel of the dataflow runtime, called at once instead of from a graph; what flows back is computed
-//! by the nodes that [`gradients`](rendez_dataflow::graph::gradients) adds to a graph of that one operation, which are
-//! made once for each operation with its attributes and types, and kept.
+//! What computes is a kernel of the dataflow runtime, called at once instead of from a graph; what flows back is
+//! computed by the nodes that [`gradients`](rendez_dataflow::graph::gradients) adds to a graph of that one operation,
+//! which are made once for each operation with its attributes and types, and kept.
 //!
 //! ```
 //! use rendez_autograd::tape::Tape;

@@ -224,8 +224,8 @@ pub(super) fn ones(tape: &Tape, like: &Tensor) -> Result<Tensor, Status> {
 }
 
 fn freed() -> Status {
-    let message = "Trying to backward through the graph a second time: its values were let go by the pass before, which \
-                   was not told to retain the graph";
+    let message = "Trying to backward through the graph a second time: its values were let go by the pass before, \
+                   which was not told to retain the graph";
     Status::of(catalogue::AUTOGRAD_GRAPH_FREED, message)
 }
 

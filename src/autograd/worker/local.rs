@@ -1,7 +1,7 @@
 //! A group of workers in one process, without a network: for programs that are tried out, and for tests.
 //!
-//! Messages of the machines go through a queue for each worker, which a thread of it empties; a call runs its handler in
-//! the thread that calls.
+//! Messages of the machines go through a queue for each worker, which a thread of it empties; a call runs its handler
+//! in the thread that calls.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, Sender, channel};

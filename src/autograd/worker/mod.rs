@@ -1,8 +1,8 @@
 //! A worker: the machine, a local engine, and what brings messages, put together.
 //!
 //! Threads of the application, and those that bring messages, hand their input to the machine and then do what it says:
-//! of one context one thread at a time, in order; of several contexts several at once. So a parameter server computes for
-//! all its trainers at the same time, and no thread of its own is needed.
+//! of one context one thread at a time, in order; of several contexts several at once. So a parameter server computes
+//! for all its trainers at the same time, and no thread of its own is needed.
 
 mod current;
 mod local;

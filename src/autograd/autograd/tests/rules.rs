@@ -300,7 +300,10 @@ fn a_peer_speaks_only_of_what_is_its_own() {
     while machine.poll_effect().is_some() {}
     machine.handle_message(c, gradient(2, vec![Some(1)]));
     let told: Vec<_> = std::iter::from_fn(|| machine.poll_effect()).collect();
-    let is_fail = |effect: &Effect<i64>| matches!(effect, Effect::Send { to, message: Message { body: Body::Fail { .. }, .. } } if *to == c);
+    let is_fail = |effect: &Effect<i64>| match effect {
+        Effect::Send { to, message } => *to == c && matches!(message.body, Body::Fail { .. }),
+        _ => false,
+    };
     assert!(told.iter().any(is_fail), "{told:?}");
     assert!(machine.holds(context), "the context is as before");
 }

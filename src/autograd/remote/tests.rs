@@ -1,0 +1,305 @@
+//! Contexts, passes and optimizers over agents on real engines, in one process.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{DistributedOptimizer, Joining};
+use crate::autograd::{Mode, Options as PassOptions};
+use crate::optim::{Adam, Parameter, Rule, Sgd};
+use crate::tape::{Tape, Var};
+use crate::worker::{Worker, current_context};
+use rendez::engine::{Config, Engine};
+use rendez::ground::{Shape, Status, catalogue};
+use rendez::memory::Tensor;
+use rendez_dataflow::server::executor;
+use rendez_rpc::{Agent, Context, Error, Functions, Options, RRef};
+
+/// Longer than anything takes that does not hang.
+const LONG: Duration = Duration::from_secs(60);
+
+fn row(values: &[f64]) -> Tensor {
+    let shape = Shape::new(&[values.len() as u64]).expect("a row");
+    Tensor::from_vec(values.to_vec(), shape).expect("a tensor")
+}
+
+fn numbers(tensor: &Tensor) -> Vec<f64> {
+    tensor.to_vec::<f64>().expect("doubles")
+}
+
+/// What all workers of these tests can be called for.
+fn functions(tape: &Tape) -> Functions {
+    let weights = Arc::new(Parameter::new(tape, row(&[2.0, -1.0])).expect("doubles"));
+    let held = Arc::clone(&weights);
+    let scale = move |x: Var| -> Result<Var, Error> { x.mul(&held.var()).map_err(Error::local) };
+    let held = Arc::clone(&weights);
+    // Scales, and has the others of the way do so too.
+    let relay = move |way: Vec<String>, x: Var| -> Result<Var, Error> {
+        let x = x.mul(&held.var()).map_err(Error::local)?;
+        let Some((next, rest)) = way.split_first() else {
+            return Ok(x);
+        };
+        let agent = Context::current().expect("it is called").agent();
+        agent.rpc_sync(next, "relay", (rest.to_vec(), x))
+    };
+    let held = Arc::clone(&weights);
+    let parameter = move || -> RRef<Parameter> {
+        let agent = Context::current().expect("it is called").agent();
+        RRef::to_object(&agent, Parameter::clone(&held))
+    };
+    let context = || current_context().map(|context| context.to_wire());
+    Functions::new()
+        .add("scale", scale)
+        .add("relay", relay)
+        .add("weights", move || weights.var().tensor().clone())
+        .add("parameter", parameter)
+        .add("context", context)
+}
+
+struct Group {
+    agents: Vec<Agent>,
+    workers: Vec<Worker<Tape>>,
+}
+
+fn engine(task: &str) -> Engine {
+    let mut config = Config::new(task);
+    (
+        config.shards,
+        config.share_cores,
+        config.arena.segment_bytes,
+    ) = (1, true, 4 << 20);
+    config.poll = rendez::drive::PollPolicy::Park;
+    Engine::start(config).expect("an engine")
+}
+
+impl Group {
+    fn start(test: &str, count: usize) -> Self {
+        let task = |at| format!("/job:{test}_{}/task:{at}", std::process::id());
+        let engines: Vec<_> = (0..count).map(|at| engine(&task(at))).collect();
+        let named: Vec<_> = engines
+            .iter()
+            .enumerate()
+            .map(|(at, engine)| {
+                let worker = rendez_rpc::Worker::new(format!("w{at}"), engine.task().to_string());
+                worker.at(engine.address().expect("it listens").clone())
+            })
+            .collect();
+        let start = |at: usize| {
+            let tape = Tape::with(executor::home(engines[at].downgrade()));
+            let joining = Joining::new(at as u16, tape.clone());
+            let options = Options::of_workers(named.clone()).functions(functions(&tape));
+            let agent = Agent::init(&engines[at], &format!("w{at}"), joining.options(options))
+                .expect("an agent");
+            let worker = joining.attach(&agent).expect("its worker");
+            (agent, worker)
+        };
+        let started: Vec<_> = std::thread::scope(|scope| {
+            let start = &start;
+            let threads: Vec<_> = (0..count)
+                .map(|at| scope.spawn(move || start(at)))
+                .collect();
+            threads
+                .into_iter()
+                .map(|thread| thread.join().expect("no panic"))
+                .collect()
+        });
+        let (agents, workers) = started.into_iter().unzip();
+        Self { agents, workers }
+    }
+
+    /// Waits until `what` holds: messages are under way for a moment.
+    fn until(what: impl Fn() -> bool) -> bool {
+        (0..20_000).any(|_| {
+            let holds = what();
+            if !holds {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            holds
+        })
+    }
+
+    fn are_empty(workers: &[Worker<Tape>]) -> bool {
+        let is_empty =
+            |worker: &Worker<Tape>| worker.load().contexts == 0 && worker.engine().kept() == (0, 0);
+        Self::until(|| workers.iter().all(is_empty))
+    }
+
+    fn stop(self) {
+        assert!(Self::are_empty(&self.workers));
+        let leave = |agent: Agent| std::thread::spawn(move || agent.shutdown(LONG));
+        let threads: Vec<_> = self.agents.into_iter().map(leave).collect();
+        for thread in threads {
+            thread.join().expect("no panic").expect("a clean end");
+        }
+    }
+}
+
+fn way(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+#[test]
+fn a_nested_call_runs_in_the_context_of_its_caller() {
+    let group = Group::start("nested", 3);
+    let (agent, worker) = (&group.agents[0], &group.workers[0]);
+    let outside: Option<u64> = agent.rpc_sync("w1", "context", ()).expect("a call");
+    assert_eq!(outside, None);
+    for mode in [Mode::Smart, Mode::Fast] {
+        let scope = worker.scope().expect("a context");
+        let inside: Option<u64> = agent.rpc_sync("w1", "context", ()).expect("a call");
+        assert_eq!(inside, Some(scope.id().to_wire()));
+        let x = worker.engine().leaf(row(&[1.0, 3.0]));
+        let y: Var = agent
+            .rpc_sync("w1", "relay", (way(&["w2", "w0", "w1"]), x.clone()))
+            .expect("a call");
+        assert_eq!(numbers(y.tensor()), [16.0, 3.0]);
+        let loss = y.total().expect("a sum");
+        let options = PassOptions {
+            mode,
+            retain: false,
+        };
+        worker
+            .backward(scope.id(), &[loss], options)
+            .expect("a pass");
+        let all: Vec<BTreeMap<u64, Tensor>> = group
+            .workers
+            .iter()
+            .map(|worker| worker.gradients(scope.id()).expect("gradients"))
+            .collect();
+        assert_eq!(numbers(&all[0][&x.leaf_id().expect("a leaf")]), [16.0, 1.0]);
+        // The weights of w1 were used twice.
+        let of = |at: usize| {
+            all[at]
+                .iter()
+                .find(|(id, _)| Some(**id) != x.leaf_id())
+                .map(|(_, tensor)| numbers(tensor))
+        };
+        assert_eq!(
+            (of(1), of(2)),
+            (Some(vec![16.0, -6.0]), Some(vec![8.0, -3.0])),
+            "{mode:?}"
+        );
+    }
+    group.stop();
+}
+
+#[test]
+fn what_a_call_brings_and_nobody_uses_hangs_no_pass() {
+    let group = Group::start("unused", 2);
+    let (agent, worker) = (&group.agents[0], &group.workers[0]);
+    let x = worker.engine().leaf(row(&[1.0, 3.0]));
+    for (mode, is_well) in [(Mode::Smart, true), (Mode::Fast, false)] {
+        let scope = worker.scope().expect("a context");
+        let used: Var = agent.rpc_sync("w1", "scale", (x.clone(),)).expect("a call");
+        drop(
+            agent
+                .rpc_sync::<Var>("w1", "scale", (x.clone(),))
+                .expect("a call whose result is not used"),
+        );
+        let loss = used.total().expect("a sum");
+        let ended = worker.backward(
+            scope.id(),
+            &[loss],
+            PassOptions {
+                mode,
+                retain: false,
+            },
+        );
+        assert_eq!(ended.is_ok(), is_well, "{ended:?}");
+        if let Err(error) = ended {
+            assert_eq!(error.reason(), catalogue::AUTOGRAD_UNUSED_SEND);
+            assert!(
+                scope.gradients().expect("gradients").is_empty(),
+                "nothing is left of a pass that failed"
+            );
+        }
+    }
+    group.stop();
+}
+
+#[test]
+fn a_pass_through_a_worker_that_is_gone_fails_and_leaves_nothing() {
+    let mut group = Group::start("gone", 3);
+    let worker = group.workers[0].clone();
+    let scope = worker.scope().expect("a context");
+    let x = worker.engine().leaf(row(&[1.0, 3.0]));
+    let y: Var = group.agents[0]
+        .rpc_sync("w1", "relay", (way(&["w2"]), x))
+        .expect("a call");
+    let loss = y.total().expect("a sum");
+    group.agents.pop().expect("w2").shutdown_local();
+    let error = scope.backward(&[loss]).expect_err("w2 is gone");
+    assert!(!error.message().is_empty());
+    assert_eq!(worker.load().passes, 0);
+    drop(scope);
+    assert!(
+        Group::are_empty(&group.workers[..2]),
+        "{:?}",
+        group.workers[1].load()
+    );
+}
+
+#[test]
+fn contexts_of_a_worker_that_is_gone_are_released() {
+    let mut group = Group::start("orphans", 3);
+    let worker = group.workers[0].clone();
+    let scope = worker.scope().expect("a context");
+    let x = worker.engine().leaf(row(&[1.0, 3.0]));
+    let _y: Var = group.agents[0]
+        .rpc_sync("w1", "relay", (way(&["w2"]), x))
+        .expect("a call");
+    assert_eq!(group.workers[2].load().contexts, 1);
+    group.agents.remove(0).shutdown_local();
+    assert!(Group::are_empty(&group.workers[1..]));
+    drop(scope);
+}
+
+#[test]
+fn an_optimizer_steps_parameters_of_several_workers() {
+    let group = Group::start("optimizer", 3);
+    let (agent, worker) = (&group.agents[0], &group.workers[0]);
+    let parameters: Vec<RRef<Parameter>> = ["w1", "w2"]
+        .map(|at| agent.rpc_sync(at, "parameter", ()).expect("a reference"))
+        .into();
+    let rule = Rule::Sgd(Sgd {
+        lr: 0.5,
+        ..Sgd::default()
+    });
+    let optimizer = DistributedOptimizer::new(agent, rule, &parameters).expect("an optimizer");
+    let scope = worker.scope().expect("a context");
+    let x = worker.engine().constant(row(&[1.0, 3.0]));
+    let y: Var = agent
+        .rpc_sync("w1", "relay", (way(&["w2"]), x))
+        .expect("a call");
+    scope
+        .backward(&[y.total().expect("a sum")])
+        .expect("a pass");
+    optimizer.step(scope.id()).expect("a step");
+    for at in ["w1", "w2"] {
+        let stepped: Tensor = agent.rpc_sync(at, "weights", ()).expect("a call");
+        assert_eq!(numbers(&stepped), [1.0, 0.5]);
+    }
+    let context = scope.id();
+    drop(scope);
+    assert!(Group::are_empty(&group.workers));
+    let error: Status = optimizer
+        .step(context)
+        .expect_err("the context is released");
+    assert!(
+        error.message().starts_with("Error running optimizer."),
+        "{error}"
+    );
+    let wrong = Rule::Adam(Adam {
+        beta1: 2.0,
+        ..Adam::default()
+    });
+    assert!(DistributedOptimizer::new(agent, wrong, &parameters).is_err());
+    let twice = vec![parameters[0].clone(), parameters[0].clone()];
+    let error = DistributedOptimizer::new(agent, rule, &twice).expect_err("the same one twice");
+    assert!(
+        error.message().starts_with("Error creating optimizer."),
+        "{error}"
+    );
+    drop((optimizer, parameters, twice));
+    group.stop();
+}
