@@ -89,7 +89,7 @@ def reasons():
     row = re.compile(r'(?:// ── (?P<title>.+?) ─+)|(?P<reason>[A-Z][A-Z_]+): (?P<code>\w+),\s*'
                      r'"(?P<meaning>(?:[^"\\]|\\.)*)",\s*"(?P<remedy>(?:[^"\\]|\\.)*)";')
     tables = sorted(ROOT.glob("src/**/ground/catalogue/*.rs"))
-    order = ["steps", "peers", "files", "graphs", "rpc"]
+    order = ["steps", "peers", "files", "graphs", "rpc", "autograd"]
     tables = [table for table in tables if table.stem in order]
     for table in sorted(tables, key=lambda table: order.index(table.stem)):
         yield from row.finditer(table.read_text())

@@ -244,7 +244,7 @@ fn collect(root: &Path, folder: &Path, sources: &mut Vec<Source>) {
             let inside = path.strip_prefix(root).expect("the walk began at the root");
             // Rooms are named alike, whichever crate they stand in.
             let mut inside = inside.to_string_lossy().into_owned();
-            for house in ["src/core/", "src/rendez/", "src/dataflow/"] {
+            for house in ["src/core/", "src/rendez/", "src/dataflow/", "src/autograd/"] {
                 inside = inside.replace(house, "src/");
             }
             sources.push(Source::new(&inside, &text));

@@ -20,7 +20,7 @@ const TABLE: &[(&str, &[&str])] = &[
     ("proto", &["ground"]),
     // Floor 2: pure.
     ("graph", &["ground", "wire", "proto"]),
-    ("autograd", &["ground", "wire", "proto"]),
+    ("autograd", &["ground"]),
     ("cluster", &["ground", "wire", "proto"]),
     // Floor 3, the pure column.
     ("rendezvous", &["ground"]),
@@ -109,10 +109,22 @@ const TABLE: &[(&str, &[&str])] = &[
     (
         "server",
         &[
-            "ground", "sync", "files", "wire", "proto", "graph", "autograd", "cluster", "memory",
-            "mail", "shard", "control", "engine",
+            "ground", "sync", "files", "wire", "proto", "graph", "cluster", "memory", "mail", "shard",
+            "control", "engine",
         ],
     ),
+    // Autograd above its pure room: eager tensors, optimizers, workers, and all of it over remote calls, of which only
+    // the tests start engines.
+    ("tape", &["ground", "proto", "graph", "autograd", "memory", "server"]),
+    ("optim", &["ground", "memory", "tape"]),
+    ("worker", &["ground", "autograd", "memory", "tape"]),
+    (
+        "remote",
+        &[
+            "ground", "autograd", "memory", "drive", "engine", "server", "tape", "optim", "worker",
+        ],
+    ),
+    ("examples", &["*"]),
     (
         "rpc",
         &["ground", "memory", "shard", "drive", "control", "engine"],
@@ -228,7 +240,13 @@ fn imports(source: &Source) -> Vec<Import> {
 const OWN_HOUSES: [&str; 1] = ["rpc"];
 
 /// The crates whose roots list rooms, as the others name them.
-const HOUSES: [&str; 4] = ["crate", "rendez", "rendez_core", "rendez_dataflow"];
+const HOUSES: [&str; 5] = [
+    "crate",
+    "rendez",
+    "rendez_core",
+    "rendez_dataflow",
+    "rendez_autograd",
+];
 
 /// Where a path that starts at `at` goes on below the root: behind `crate::` or another crate that has rooms, or behind
 /// as many `super::` as the file is deep.

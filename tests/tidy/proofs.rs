@@ -19,6 +19,10 @@ const NEVER: &[&str] = &[
     "channel",
     "engine",
     "server",
+    "tape",
+    "optim",
+    "worker",
+    "remote",
     "rpc",
 ];
 

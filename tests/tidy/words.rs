@@ -83,6 +83,10 @@ const LIBRARY: &[&str] = &[
     "control",
     "engine",
     "server",
+    "tape",
+    "optim",
+    "worker",
+    "remote",
     "rpc",
     "lib",
 ];

@@ -3,6 +3,7 @@
 catalogue! {
     /// Every reason of autograd.
     OF_AUTOGRAD;
+    // ── Autograd ─────────────────────────────────────────────────────────────────────────────────────────────────────
     AUTOGRAD_IDS: ResourceExhausted,
         "A worker has used all its ids of contexts or messages.",
         "Start the worker again.";
@@ -28,7 +29,7 @@ catalogue! {
         "What a backward pass was to begin with cannot be its root.",
         "Begin with scalars that were computed from what requires gradients.";
     AUTOGRAD_FUNCTION_UNKNOWN: FailedPrecondition,
-        "A backward pass came to a send or receive function that is not there, mostly because a pass before used it up.",
+        "A backward pass came to a send or receive function that is not there: mostly a pass before used it up.",
         "Retain the graph in every pass but the last.";
     AUTOGRAD_GRAPH_FREED: FailedPrecondition,
         "A backward pass came to a function whose values were let go by a pass before.",
