@@ -62,7 +62,7 @@ pub trait Observer: Send + Sync + 'static {
         let _ = worker;
     }
 
-    /// A worker has left or is gone. Called in the shard's own thread, and for one worker in order: it must return soon.
+    /// A worker has left or is gone. Called in the shard's own thread: it must return soon.
     fn lost(&self, worker: WorkerId) {
         let _ = worker;
     }

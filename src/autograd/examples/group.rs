@@ -10,8 +10,6 @@ use rendez_autograd::worker::Worker;
 use rendez_dataflow::server::executor;
 use rendez_rpc::{Agent, Options};
 
-/// Longer than anything takes that does not hang.
-const LONG: Duration = Duration::from_secs(120);
 /// The workers' names.
 pub(crate) const NAMES: [&str; 3] = ["trainer", "one", "two"];
 
@@ -73,11 +71,10 @@ impl Group {
     /// Asserts that no context is left anywhere.
     pub(crate) fn check_empty(&self) {
         for _ in 0..5000 {
-            if self
-                .workers
-                .iter()
-                .all(|worker| worker.load().contexts == 0)
-            {
+            let is_empty = |worker: &Worker<Tape>| {
+                worker.load().contexts == 0 && worker.engine().kept() == (0, 0)
+            };
+            if self.workers.iter().all(is_empty) {
                 break;
             }
             std::thread::sleep(Duration::from_millis(1));
@@ -88,12 +85,8 @@ impl Group {
         }
     }
 
-    /// Shuts all of them down together.
+    /// Lets all leave at once, without waiting for each other.
     pub(crate) fn stop(self) {
-        let leave = |agent: Agent| std::thread::spawn(move || agent.shutdown(LONG));
-        let threads: Vec<_> = self.agents.into_iter().map(leave).collect();
-        for thread in threads {
-            thread.join().expect("no panic").expect("a clean end");
-        }
+        self.agents.into_iter().for_each(Agent::shutdown_local);
     }
 }

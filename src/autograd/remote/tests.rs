@@ -15,9 +15,6 @@ use rendez::memory::Tensor;
 use rendez_dataflow::server::executor;
 use rendez_rpc::{Agent, Context, Error, Functions, Options, RRef};
 
-/// Longer than anything takes that does not hang.
-const LONG: Duration = Duration::from_secs(60);
-
 fn row(values: &[f64]) -> Tensor {
     let shape = Shape::new(&[values.len() as u64]).expect("a row");
     Tensor::from_vec(values.to_vec(), shape).expect("a tensor")
@@ -124,13 +121,10 @@ impl Group {
         Self::until(|| workers.iter().all(is_empty))
     }
 
-    fn stop(self) {
+    /// Lets all leave at once, without waiting for each other.
+    fn leave(self) {
         assert!(Self::are_empty(&self.workers));
-        let leave = |agent: Agent| std::thread::spawn(move || agent.shutdown(LONG));
-        let threads: Vec<_> = self.agents.into_iter().map(leave).collect();
-        for thread in threads {
-            thread.join().expect("no panic").expect("a clean end");
-        }
+        self.agents.into_iter().for_each(Agent::shutdown_local);
     }
 }
 
@@ -180,7 +174,7 @@ fn a_nested_call_runs_in_the_context_of_its_caller() {
             "{mode:?}"
         );
     }
-    group.stop();
+    group.leave();
 }
 
 #[test]
@@ -214,7 +208,7 @@ fn what_a_call_brings_and_nobody_uses_hangs_no_pass() {
             );
         }
     }
-    group.stop();
+    group.leave();
 }
 
 #[test]
@@ -289,17 +283,30 @@ fn an_optimizer_steps_parameters_of_several_workers() {
         error.message().starts_with("Error running optimizer."),
         "{error}"
     );
+    drop((optimizer, parameters));
+    group.leave();
+}
+
+#[test]
+fn an_optimizer_that_cannot_be_made_says_why() {
+    let group = Group::start("refused", 2);
+    let agent = &group.agents[0];
+    let parameter: RRef<Parameter> = agent.rpc_sync("w1", "parameter", ()).expect("a reference");
+    let rule = Rule::Sgd(Sgd {
+        lr: 0.5,
+        ..Sgd::default()
+    });
     let wrong = Rule::Adam(Adam {
         beta1: 2.0,
         ..Adam::default()
     });
-    assert!(DistributedOptimizer::new(agent, wrong, &parameters).is_err());
-    let twice = vec![parameters[0].clone(), parameters[0].clone()];
+    assert!(DistributedOptimizer::new(agent, wrong, std::slice::from_ref(&parameter)).is_err());
+    let twice = vec![parameter.clone(), parameter.clone()];
     let error = DistributedOptimizer::new(agent, rule, &twice).expect_err("the same one twice");
     assert!(
         error.message().starts_with("Error creating optimizer."),
         "{error}"
     );
-    drop((optimizer, parameters, twice));
-    group.stop();
+    drop((parameter, twice));
+    group.leave();
 }
