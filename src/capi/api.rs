@@ -7,7 +7,7 @@ use super::engine::{self, CEngine};
 use super::key::{self, CKey};
 use super::receive::{self, CReceive};
 use super::status::{self, CStatus};
-use super::tensor::{self, CTensor, Meta, Value};
+use super::tensor::{self, CMapping, CTensor, Meta, Value};
 
 /// The version of the table: one that is not compatible has another.
 pub const API_VERSION: u32 = 1;
@@ -164,6 +164,28 @@ pub struct Api {
     /// Has a step end with DEADLINE_EXCEEDED unless it has ended within this time.
     pub step_deadline:
         unsafe extern "C" fn(engine: *const CEngine, step: u64, patience_ns: u64) -> *mut CStatus,
+
+    /// Starts an engine as `engine_start` with NULL, and lets `settings`, a TOML text, override what the configuration
+    /// file and the environment say.
+    pub engine_start_over:
+        unsafe extern "C" fn(settings: *const c_char, engine: *mut *mut CEngine) -> *mut CStatus,
+    /// As `tensor_new`, and the bytes own whole pages: receivers that read them in place can `tensor_map` them.
+    pub tensor_new_paged: unsafe extern "C" fn(
+        engine: *const CEngine,
+        meta: *const Meta,
+        tensor: *mut *mut CTensor,
+        data: *mut *mut c_void,
+    ) -> *mut CStatus,
+    /// Maps a tensor's bytes so that they may be written to: neither its sender nor another reader sees that. It keeps
+    /// the tensor, whose handle is freed apart. TENSOR_PAGES if the bytes do not own whole pages, or were copied here.
+    pub tensor_map: unsafe extern "C" fn(
+        tensor: *mut CTensor,
+        mapping: *mut *mut CMapping,
+        data: *mut *mut c_void,
+        size: *mut usize,
+    ) -> *mut CStatus,
+    /// Ends a mapping: its bytes are gone.
+    pub mapping_free: unsafe extern "C" fn(mapping: *mut CMapping),
 }
 
 static API: Api = Api {
@@ -199,6 +221,10 @@ static API: Api = Api {
     step_abort: engine::step_abort,
     step_finish: engine::step_finish,
     step_deadline: engine::step_deadline,
+    engine_start_over: engine::engine_start_over,
+    tensor_new_paged: tensor::tensor_new_paged,
+    tensor_map: tensor::tensor_map,
+    mapping_free: tensor::mapping_free,
 };
 
 /// The table of that version: RENDEZ_API_VERSION. NULL if the library has none. It lives as long as the library.

@@ -68,13 +68,37 @@ pub(crate) unsafe extern "C" fn engine_start(
             config.check()?;
             config
         };
-        if engine.is_null() {
-            return Err(argument("`engine` is NULL"));
-        }
-        let made = CEngine::of(Engine::start(config)?);
-        // SAFETY: the header's contract is that of `put_new`.
-        unsafe { put_new(engine, made, "engine") }
+        // SAFETY: the header's contract is that of `start`.
+        unsafe { start(config, engine) }
     })
+}
+
+pub(crate) unsafe extern "C" fn engine_start_over(
+    settings: *const c_char,
+    engine: *mut *mut CEngine,
+) -> *mut CStatus {
+    answer(|| {
+        // SAFETY: the header's contract is that of `text`.
+        let settings = unsafe { text(settings, "settings") }?;
+        let mut config = Config::load()?;
+        config.apply_toml(settings, "settings")?;
+        config.check()?;
+        // SAFETY: the header's contract is that of `start`.
+        unsafe { start(config, engine) }
+    })
+}
+
+/// Starts an engine, and gives C its handle.
+///
+/// # Safety
+/// As [`put_new`].
+unsafe fn start(config: Config, engine: *mut *mut CEngine) -> Result<(), Status> {
+    if engine.is_null() {
+        return Err(argument("`engine` is NULL"));
+    }
+    let made = CEngine::of(Engine::start(config)?);
+    // SAFETY: the caller's contract is that of `put_new`.
+    unsafe { put_new(engine, made, "engine") }
 }
 
 pub(crate) unsafe extern "C" fn engine_task(engine: *const CEngine) -> *const c_char {

@@ -16,7 +16,7 @@ pub use engine::CEngine;
 pub use key::CKey;
 pub use receive::CReceive;
 pub use status::CStatus;
-pub use tensor::{CTensor, Meta, RANK_MAX, Value};
+pub use tensor::{CMapping, CTensor, Meta, RANK_MAX, Value};
 
 #[cfg(test)]
 mod tests;

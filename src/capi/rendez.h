@@ -36,6 +36,9 @@ typedef struct rendez_engine rendez_engine;
 // What a value is sent and received by.
 typedef struct rendez_key rendez_key;
 
+// A tensor's bytes, to be written to by their holder alone.
+typedef struct rendez_mapping rendez_mapping;
+
 // A receive that was begun, and whose outcome a callback is told.
 typedef struct rendez_receive rendez_receive;
 
@@ -184,6 +187,22 @@ typedef struct rendez_api {
   struct rendez_status *(*step_deadline)(const struct rendez_engine *engine,
                                          uint64_t step,
                                          uint64_t patience_ns);
+  // Starts an engine as `engine_start` with NULL, and lets `settings`, a TOML text, override what the configuration
+  // file and the environment say.
+  struct rendez_status *(*engine_start_over)(const char *settings, struct rendez_engine **engine);
+  // As `tensor_new`, and the bytes own whole pages: receivers that read them in place can `tensor_map` them.
+  struct rendez_status *(*tensor_new_paged)(const struct rendez_engine *engine,
+                                            const struct rendez_meta *meta,
+                                            struct rendez_tensor **tensor,
+                                            void **data);
+  // Maps a tensor's bytes so that they may be written to: neither its sender nor another reader sees that. It keeps
+  // the tensor, whose handle is freed apart. TENSOR_PAGES if the bytes do not own whole pages, or were copied here.
+  struct rendez_status *(*tensor_map)(struct rendez_tensor *tensor,
+                                      struct rendez_mapping **mapping,
+                                      void **data,
+                                      size_t *size);
+  // Ends a mapping: its bytes are gone.
+  void (*mapping_free)(struct rendez_mapping *mapping);
 } rendez_api;
 
 #ifdef __cplusplus

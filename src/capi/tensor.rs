@@ -4,7 +4,7 @@
 use std::ffi::c_void;
 use std::slice;
 
-use rendez::{DType, Received, Shape, Status, Tensor, TensorBuilder, TensorMeta};
+use rendez::{DType, Engine, PrivateTensor, Received, Shape, Status, Tensor, TensorBuilder, TensorMeta};
 
 use super::engine::CEngine;
 use super::status::{CStatus, answer, argument, free, put, put_new, read, write};
@@ -164,26 +164,81 @@ pub(crate) unsafe extern "C" fn tensor_new(
     tensor: *mut *mut CTensor,
     data: *mut *mut c_void,
 ) -> *mut CStatus {
+    // SAFETY: the header's contract is that of `new`.
+    answer(|| unsafe { new(engine, meta, tensor, data, Engine::tensor) })
+}
+
+pub(crate) unsafe extern "C" fn tensor_new_paged(
+    engine: *const CEngine,
+    meta: *const Meta,
+    tensor: *mut *mut CTensor,
+    data: *mut *mut c_void,
+) -> *mut CStatus {
+    // SAFETY: the header's contract is that of `new`.
+    answer(|| unsafe { new(engine, meta, tensor, data, Engine::paged_tensor) })
+}
+
+/// Makes a tensor in the engine's memory, by `build`, and gives C its handle and where it is written.
+///
+/// # Safety
+/// `engine` and `meta` are as for [`read`], `tensor` and `data` as for [`put`].
+unsafe fn new(
+    engine: *const CEngine,
+    meta: *const Meta,
+    tensor: *mut *mut CTensor,
+    data: *mut *mut c_void,
+    build: fn(&Engine, DType, &[u64]) -> Result<TensorBuilder, Status>,
+) -> Result<(), Status> {
+    // SAFETY: the caller's contract is that of `read`.
+    let engine = unsafe { read(engine, "engine") }?;
+    // SAFETY: as above.
+    let meta = unsafe { read(meta, "meta") }?;
+    if data.is_null() || tensor.is_null() {
+        return Err(argument("`data` or `tensor` is NULL"));
+    }
+    let builder = build(engine.engine(), meta.dtype()?, meta.dims()?)?;
+    let mut made = Box::new(CTensor::Written(Some(builder)));
+    let CTensor::Written(Some(builder)) = &mut *made else {
+        return Err(argument("a tensor that was just made is written"));
+    };
+    // The bytes stay where they are for as long as the handle does, also when they lie in it.
+    let start = builder.bytes_mut().as_mut_ptr();
+    // SAFETY: the caller's contract is that of `put`.
+    unsafe { put(data, start.cast(), "data") }?;
+    // SAFETY: as above.
+    unsafe { put(tensor, Box::into_raw(made), "tensor") }
+}
+
+/// A tensor's bytes, to be written to by their holder alone.
+#[derive(Debug)]
+pub struct CMapping(#[allow(dead_code, reason = "kept, and dropped")] PrivateTensor);
+
+pub(crate) unsafe extern "C" fn tensor_map(
+    tensor: *mut CTensor,
+    mapping: *mut *mut CMapping,
+    data: *mut *mut c_void,
+    size: *mut usize,
+) -> *mut CStatus {
     answer(|| {
-        // SAFETY: the header's contract is that of `read`.
-        let engine = unsafe { read(engine, "engine") }?;
-        // SAFETY: as above.
-        let meta = unsafe { read(meta, "meta") }?;
-        if data.is_null() || tensor.is_null() {
-            return Err(argument("`data` or `tensor` is NULL"));
+        if mapping.is_null() || data.is_null() || size.is_null() {
+            return Err(argument("`mapping`, `data` or `size` is NULL"));
         }
-        let builder = engine.engine().tensor(meta.dtype()?, meta.dims()?)?;
-        let mut made = Box::new(CTensor::Written(Some(builder)));
-        let CTensor::Written(Some(builder)) = &mut *made else {
-            return Err(argument("a tensor that was just made is written"));
-        };
-        // The bytes stay where they are for as long as the handle does, also when they lie in it.
-        let start = builder.bytes_mut().as_mut_ptr();
+        // SAFETY: the header's contract is that of `write`.
+        let mut mapped = unsafe { write(tensor, "tensor") }?.finish()?.map_private()?;
+        let bytes = mapped.bytes_mut();
+        let (start, len) = (bytes.as_mut_ptr(), bytes.len());
         // SAFETY: the header's contract is that of `put`.
-        unsafe { put(data, start.cast(), "data") }?;
+        unsafe { put(size, len, "size") }?;
         // SAFETY: as above.
-        unsafe { put(tensor, Box::into_raw(made), "tensor") }
+        unsafe { put(data, start.cast(), "data") }?;
+        // SAFETY: the header's contract is that of `put_new`. The bytes are a mapping of its own, and do not move.
+        unsafe { put_new(mapping, CMapping(mapped), "mapping") }
     })
+}
+
+pub(crate) unsafe extern "C" fn mapping_free(mapping: *mut CMapping) {
+    // SAFETY: the header's contract is that of `free`: it came from `put_new`.
+    unsafe { free(mapping) }
 }
 
 pub(crate) unsafe extern "C" fn tensor_lend(
