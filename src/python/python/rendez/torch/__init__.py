@@ -1,0 +1,70 @@
+"""PyTorch on rendez: `import rendez.torch`, and torch has a process group backend and an RPC backend more.
+
+    import torch.distributed as dist
+    import rendez.torch
+    dist.init_process_group("rendez")
+
+    import torch.distributed.rpc as rpc
+    rpc.init_rpc("worker0", rank=0, world_size=2, backend=rpc.BackendType.RENDEZ)
+
+It needs the extension of the package `rendez-torch`, which is built against the installed PyTorch. Processes meet over
+torch's own store; `RENDEZ_*` variables and rendez' configuration file say how they are reached.
+"""
+
+import atexit as _atexit
+import weakref as _weakref
+
+try:
+    import torch as _torch  # noqa: F401 -- its libraries must be loaded before the extension
+    import torch.distributed as _dist
+except ImportError as _error:
+    raise ImportError("rendez.torch needs PyTorch: pip install torch") from _error
+try:
+    import rendez_torch as _rendez_torch
+except ImportError as _error:
+    raise ImportError(
+        "rendez.torch needs its extension, built against the installed PyTorch: "
+        "pip install --no-build-isolation rendez-torch"
+    ) from _error
+
+_rendez_torch.check_version()
+
+from rendez_torch import _native  # noqa: E402
+
+from . import _library  # noqa: E402
+
+__all__ = ["use_engine"]
+
+#: Groups that live: ended at exit, so that what they sent arrives.
+_groups = _weakref.WeakSet()
+#: Seconds that values which are under way have to arrive when the process ends.
+_PATIENCE = 5.0
+
+_native.use_table(_library.table_address())
+
+
+def use_engine(engine):
+    """Lets torch use a `rendez.Engine` of this program, instead of one of its own. It has to come before the first
+    group or agent; the engine is kept until the process ends."""
+    _native.adopt_engine(_library.engine_address(engine))
+
+
+def _create_process_group(store, rank, size, timeout):
+    group = _native.create_process_group(store, rank, size, timeout)
+    _groups.add(group)
+    return group
+
+
+_dist.Backend.register_backend("rendez", _create_process_group, devices=["cpu"])
+
+if _dist.rpc.is_available():
+    from ._rpc import RendezRpcBackendOptions
+
+    __all__ += ["RendezRpcBackendOptions"]
+
+
+@_atexit.register
+def _end():
+    for group in list(_groups):
+        group.shutdown()
+    _native.stop_engine(_PATIENCE)

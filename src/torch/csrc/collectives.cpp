@@ -1,0 +1,288 @@
+// Collectives over bytes: see collectives.hpp.
+//
+// The algorithms are those of Thakur, Rabenseifner and Gropp, "Optimization of Collective Communication Operations in
+// MPICH" (2005), but that a rank which reads its peers' memory needs no ring: it takes its piece from each directly.
+#include "collectives.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include <c10/util/Exception.h>
+
+namespace rendez_torch {
+namespace {
+
+// Bytes that are written before they are sent: `src/torch/bench/allreduce.py --sweep` compares sizes.
+constexpr size_t kChunk = 1 << 20;
+// Up to so many bytes a reduction sends everything to everyone: one exchange instead of two.
+constexpr size_t kSmallReduction = 32 << 10;
+// Up to so many ranks each speaks to each; more go by doubling, or a tree.
+constexpr int kDirectRanks = 8;
+
+// The part of a piece that goes in one chunk; empty behind its end.
+Piece chunk_of(Piece piece, size_t at, size_t length) {
+    size_t start = std::min(at * length, piece.size);
+    return {piece.data + start, std::min(length, piece.size - start)};
+}
+
+size_t chunks_in(const std::vector<Piece> &pieces, size_t length) {
+    size_t longest = 0;
+    for (const Piece &piece : pieces) {
+        longest = std::max(longest, piece.size);
+    }
+    return (longest + length - 1) / length;
+}
+
+void copy(Piece into, const char *from) {
+    if (into.size != 0 && into.data != from) {
+        std::memcpy(into.data, from, into.size);
+    }
+}
+
+} // namespace
+
+void Collective::send(int to, Lane lane, Piece piece) {
+    if (piece.size == 0) {
+        return;
+    }
+    Room room = group_.room(piece.size);
+    copy({room.data(), piece.size}, piece.data);
+    group_.send(to, lane, room.finish(), until_);
+}
+
+void Collective::send_all(Lane lane, Piece piece) {
+    if (piece.size == 0 || size() == 1) {
+        return;
+    }
+    Room room = group_.room(piece.size);
+    copy({room.data(), piece.size}, piece.data);
+    // Each begins with another, so that no rank is everybody's first.
+    for (int i = 1; i < size(); ++i) {
+        group_.send((rank() + i) % size(), lane, i + 1 < size() ? room.share() : room.finish(), until_);
+    }
+}
+
+void Collective::recv(int from, Lane lane, Piece into) {
+    if (into.size != 0) {
+        Bytes bytes = group_.recv(from, lane, into.size, until_);
+        copy(into, bytes.data());
+    }
+}
+
+void Collective::recv_reduce(int from, Lane lane, Elements into) {
+    if (into.count != 0) {
+        Bytes bytes = group_.recv(from, lane, into.count * into.width(), until_);
+        rendez_torch::reduce(into.data, bytes.data(), into.count, into.type, into.how);
+    }
+}
+
+// What a rank gives itself is copied here, so both ends of it have to agree.
+void Collective::check_own(size_t out, size_t in) const {
+    TORCH_CHECK(out == in, "rendez: ", until_.what, ": this rank's own input has ", out, " bytes, and its output ", in,
+                ": they have to be of one size");
+}
+
+void Collective::exchange(const std::vector<Piece> &out, const std::vector<Piece> &in) {
+    auto own = static_cast<size_t>(rank());
+    check_own(out[own].size, in[own].size);
+    copy(in[own], out[own].data);
+    size_t sends = chunks_in(out, kChunk), receives = chunks_in(in, kChunk);
+    for (size_t at = 0; at < std::max(sends, receives + 1); ++at) {
+        for (int i = 1; at < sends && i < size(); ++i) {
+            int to = (rank() + i) % size();
+            send(to, Lane::contribution, chunk_of(out[static_cast<size_t>(to)], at, kChunk));
+        }
+        for (int i = 1; at > 0 && at <= receives && i < size(); ++i) {
+            int from = (rank() + size() - i) % size();
+            recv(from, Lane::contribution, chunk_of(in[static_cast<size_t>(from)], at - 1, kChunk));
+        }
+    }
+}
+
+void Collective::spread(Piece own, const std::vector<Piece> &in) {
+    check_own(own.size, in[static_cast<size_t>(rank())].size);
+    copy(in[static_cast<size_t>(rank())], own.data);
+    size_t sends = chunks_in({own}, kChunk), receives = chunks_in(in, kChunk);
+    for (size_t at = 0; at < std::max(sends, receives + 1); ++at) {
+        if (at < sends) {
+            send_all(Lane::contribution, chunk_of(own, at, kChunk));
+        }
+        for (int i = 1; at > 0 && at <= receives && i < size(); ++i) {
+            int from = (rank() + size() - i) % size();
+            recv(from, Lane::contribution, chunk_of(in[static_cast<size_t>(from)], at - 1, kChunk));
+        }
+    }
+}
+
+void Collective::broadcast(Piece piece, int root) {
+    size_t chunks = chunks_in({piece}, kChunk);
+    if (size() <= kDirectRanks) {
+        for (size_t at = 0; at < chunks; ++at) {
+            Piece part = chunk_of(piece, at, kChunk);
+            rank() == root ? send_all(Lane::contribution, part) : recv(root, Lane::contribution, part);
+        }
+        return;
+    }
+    // A binomial tree: a rank hears from the one that its lowest bit is taken off of.
+    int relative = (rank() - root + size()) % size();
+    int lowest = 1;
+    while (lowest < size() && (relative & lowest) == 0) {
+        lowest <<= 1;
+    }
+    for (size_t at = 0; at < chunks; ++at) {
+        Piece part = chunk_of(piece, at, kChunk);
+        if (relative != 0) {
+            recv((relative - lowest + root) % size(), Lane::contribution, part);
+        }
+        for (int bit = lowest >> 1; bit > 0; bit >>= 1) {
+            if (relative + bit < size()) {
+                send((relative + bit + root) % size(), Lane::contribution, part);
+            }
+        }
+    }
+}
+
+void Collective::all_reduce(Elements elements) {
+    if (elements.count * elements.width() > kSmallReduction) {
+        reduce_in_pieces(elements, -1);
+    } else if (size() <= kDirectRanks) {
+        reduce_at_all(elements);
+    } else {
+        reduce_by_doubling(elements);
+    }
+    finish_reduction(elements.data, elements.count, elements.type, elements.how, size());
+}
+
+// Everyone sends all to everyone and reduces in the order of ranks, so that all have the same result to the last bit.
+void Collective::reduce_at_all(Elements elements) {
+    if (size() == 1 || elements.count == 0) {
+        return;
+    }
+    size_t bytes = elements.count * elements.width();
+    Room own = group_.room(bytes);
+    copy({own.data(), bytes}, elements.data);
+    Bytes mine(own.share());
+    for (int i = 1; i < size(); ++i) {
+        group_.send((rank() + i) % size(), Lane::contribution, own.share(), until_);
+    }
+    for (int from = 0; from < size(); ++from) {
+        Bytes theirs = from == rank() ? Bytes() : group_.recv(from, Lane::contribution, bytes, until_);
+        const char *data = from == rank() ? mine.data() : theirs.data();
+        if (from == 0) {
+            copy({elements.data, bytes}, data);
+        } else {
+            rendez_torch::reduce(elements.data, data, elements.count, elements.type, elements.how);
+        }
+    }
+}
+
+// Recursive doubling; what is over a power of two first adds itself to a neighbour, and hears the result at the end.
+// All have the same result to the last bit, as each pair reduces the same two operands, and `op` commutes.
+void Collective::reduce_by_doubling(Elements elements) {
+    Piece all{elements.data, elements.count * elements.width()};
+    int power = 1;
+    while (power * 2 <= size()) {
+        power *= 2;
+    }
+    int over = size() - power;
+    bool is_paired = rank() < 2 * over;
+    if (is_paired && rank() % 2 == 1) {
+        send(rank() - 1, Lane::contribution, all);
+        return recv(rank() - 1, Lane::result, all);
+    }
+    if (is_paired) {
+        recv_reduce(rank() + 1, Lane::contribution, elements);
+    }
+    int virtual_rank = is_paired ? rank() / 2 : rank() - over;
+    for (int bit = 1; bit < power; bit <<= 1) {
+        int other = virtual_rank ^ bit;
+        int peer = other < over ? other * 2 : other + over;
+        send(peer, Lane::contribution, all);
+        recv_reduce(peer, Lane::contribution, elements);
+    }
+    if (is_paired) {
+        send(rank() + 1, Lane::result, all);
+    }
+}
+
+void Collective::reduce(Elements elements, int root) {
+    size_t bytes = elements.count * elements.width();
+    if (bytes > kSmallReduction) {
+        reduce_in_pieces(elements, root);
+    } else if (rank() != root) {
+        send(root, Lane::contribution, {elements.data, bytes});
+    } else {
+        for (int from = 0; from < size(); ++from) {
+            if (from != root) {
+                recv_reduce(from, Lane::contribution, elements);
+            }
+        }
+    }
+    if (rank() == root) {
+        finish_reduction(elements.data, elements.count, elements.type, elements.how, size());
+    }
+}
+
+// Rabenseifner's: each rank reduces one piece, reading it from all others, and then gives it to all, or to the root.
+// Three things are under way at a time: a chunk is written, the one before is reduced, and the one before that is read.
+void Collective::reduce_in_pieces(Elements elements, int root) {
+    size_t width = elements.width(), ranks = static_cast<size_t>(size()), own = static_cast<size_t>(rank());
+    std::vector<Piece> pieces(ranks);
+    for (size_t r = 0; r < ranks; ++r) {
+        size_t begin = elements.count * r / ranks, end = elements.count * (r + 1) / ranks;
+        pieces[r] = {elements.data + begin * width, (end - begin) * width};
+    }
+    size_t chunks = chunks_in(pieces, kChunk);
+    for (size_t at = 0; at < chunks + 2; ++at) {
+        for (size_t i = 1; i < ranks; ++i) {
+            size_t to = (own + i) % ranks;
+            send(static_cast<int>(to), Lane::contribution, chunk_of(pieces[to], at, kChunk));
+        }
+        if (at >= 1 && at <= chunks) {
+            Piece part = chunk_of(pieces[own], at - 1, kChunk);
+            for (size_t i = 1; i < ranks; ++i) {
+                int from = static_cast<int>((own + ranks - i) % ranks);
+                recv_reduce(from, Lane::contribution, {part.data, part.size / width, elements.type, elements.how});
+            }
+            if (root < 0) {
+                send_all(Lane::result, part);
+            } else if (rank() != root) {
+                send(root, Lane::result, part);
+            }
+        }
+        for (size_t i = 1; at >= 2 && (root < 0 || rank() == root) && i < ranks; ++i) {
+            size_t from = (own + ranks - i) % ranks;
+            recv(static_cast<int>(from), Lane::result, chunk_of(pieces[from], at - 2, kChunk));
+        }
+    }
+}
+
+void Collective::reduce_scatter(const std::vector<Piece> &contributions, Elements result) {
+    size_t ranks = static_cast<size_t>(size()), own = static_cast<size_t>(rank());
+    Piece into{result.data, result.count * result.width()};
+    copy(into, contributions[own].data);
+    size_t sends = chunks_in(contributions, kChunk), receives = chunks_in({into}, kChunk);
+    for (size_t at = 0; at < std::max(sends, receives + 1); ++at) {
+        for (size_t i = 1; i < ranks; ++i) {
+            size_t to = (own + i) % ranks;
+            send(static_cast<int>(to), Lane::contribution, chunk_of(contributions[to], at, kChunk));
+        }
+        for (size_t i = 1; at >= 1 && i < ranks; ++i) {
+            int from = static_cast<int>((own + ranks - i) % ranks);
+            Piece part = chunk_of(into, at - 1, kChunk);
+            recv_reduce(from, Lane::contribution, {part.data, part.size / result.width(), result.type, result.how});
+        }
+    }
+    finish_reduction(result.data, result.count, result.type, result.how, size());
+}
+
+// Dissemination (Hensgen, Finkel and Manber 1988): in round k each tells the one 2^k further on.
+void Collective::barrier() {
+    char here = 1;
+    for (int distance = 1; distance < size(); distance *= 2) {
+        send((rank() + distance) % size(), Lane::contribution, {&here, 1});
+        recv((rank() - distance + size()) % size(), Lane::contribution, {&here, 1});
+    }
+}
+
+} // namespace rendez_torch

@@ -1,0 +1,62 @@
+// Collectives over bytes: what the ranks of a group exchange, and in which order.
+//
+// A value that is sent is written once into the engine's memory. Ranks of the same machine read it there, in place, so
+// that one writing serves all of them; other machines get it by a socket. Large tensors go in chunks: while one is read
+// by its peers the next is written, and the memory of the one before comes back while it is in the cache.
+#pragma once
+
+#include "group.hpp"
+#include "reduction.hpp"
+
+namespace rendez_torch {
+
+// A run of bytes in a tensor.
+struct Piece {
+    char *data = nullptr;
+    size_t size = 0;
+};
+
+// Elements to reduce.
+struct Elements {
+    char *data = nullptr;
+    size_t count = 0;
+    c10::ScalarType type = c10::ScalarType::Float;
+    Reduction how = Reduction::sum;
+
+    size_t width() const { return c10::elementSize(type); }
+};
+
+class Collective {
+public:
+    Collective(Group &group, Until until) : group_(group), until_(until) {}
+
+    // out[r] goes to rank r, in[r] comes from it.
+    void exchange(const std::vector<Piece> &out, const std::vector<Piece> &in);
+    // `own` goes to all, in[r] comes from rank r.
+    void spread(Piece own, const std::vector<Piece> &in);
+    void broadcast(Piece piece, int root);
+    // Reduces in place: at every rank.
+    void all_reduce(Elements elements);
+    // Reduces in place at the root; elsewhere the elements are undefined afterwards.
+    void reduce(Elements elements, int root);
+    // contributions[r] are rank r's result's: each of `result.count` elements of that rank.
+    void reduce_scatter(const std::vector<Piece> &contributions, Elements result);
+    void barrier();
+
+private:
+    void check_own(size_t out, size_t in) const;
+    void send(int to, Lane lane, Piece piece);
+    void send_all(Lane lane, Piece piece);
+    void recv(int from, Lane lane, Piece into);
+    void recv_reduce(int from, Lane lane, Elements into);
+    void reduce_at_all(Elements elements);
+    void reduce_by_doubling(Elements elements);
+    void reduce_in_pieces(Elements elements, int root);
+    int rank() const { return group_.rank(); }
+    int size() const { return group_.size(); }
+
+    Group &group_;
+    Until until_;
+};
+
+} // namespace rendez_torch

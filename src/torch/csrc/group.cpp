@@ -1,0 +1,285 @@
+// The members of a process group as tasks of rendez: see group.hpp.
+#include "group.hpp"
+
+#include <cstring>
+#include <random>
+
+#include <c10/util/Exception.h>
+
+namespace rendez_torch {
+namespace {
+
+// Codes of statuses, as gRPC numbers them.
+constexpr uint32_t kDeadlineExceeded = 4;
+constexpr uint32_t kUnavailable = 14;
+
+const char *lane_edge(size_t lane) { return lane == 0 ? "c" : "r"; }
+
+std::vector<uint8_t> bytes_of(const std::string &text) { return {text.begin(), text.end()}; }
+
+std::string text_of(const std::vector<uint8_t> &bytes) { return {bytes.begin(), bytes.end()}; }
+
+uint64_t random_step() {
+    std::random_device dice;
+    uint64_t step = (static_cast<uint64_t>(dice()) << 32) | dice();
+    return step == 0 ? 1 : step;
+}
+
+rendez_tensor *small_value(rendez_engine *engine, uint64_t number) {
+    Room room(engine, sizeof number);
+    std::memcpy(room.data(), &number, sizeof number);
+    return room.finish();
+}
+
+// A callback of a receive, whose context is a function that is called once.
+void tell(void *context, rendez_status *status, rendez_value value) {
+    using Told = std::function<void(rendez_status *, rendez_tensor *)>;
+    std::unique_ptr<Told> told(static_cast<Told *>(context));
+    try {
+        (*told)(status, value.tensor);
+    } catch (const std::exception &error) {
+        TORCH_WARN("rendez: a receive could not be taken in: ", error.what());
+    }
+}
+
+} // namespace
+
+void begin_recv(rendez_engine *engine, uint64_t step, const rendez::Key &key,
+                std::function<void(rendez_status *, rendez_tensor *)> told) {
+    auto context = std::make_unique<std::function<void(rendez_status *, rendez_tensor *)>>(std::move(told));
+    rendez::check(rendez::api().recv_async(engine, step, key.get(), RENDEZ_FOREVER, tell, context.get(), nullptr));
+    context.release();
+}
+
+Until Until::after(std::chrono::milliseconds timeout, const char *what) {
+    return {Clock::now() + timeout, timeout, what};
+}
+
+uint64_t Until::patience() const {
+    auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(deadline - Clock::now()).count();
+    return left > 0 ? static_cast<uint64_t>(left) : 0;
+}
+
+std::shared_ptr<Group> Group::meet(const c10::intrusive_ptr<c10d::Store> &store, int rank, int size) {
+    std::shared_ptr<Group> group(new Group(rank, size));
+    group->node_ = Node::get();
+    if (rank == 0) {
+        group->step_ = random_step();
+        store->set("rendez/step", bytes_of(std::to_string(group->step_)));
+    }
+    store->set("rendez/" + std::to_string(rank), bytes_of(group->node_->card()));
+    for (int other = 0; other < size; ++other) {
+        auto &peer = group->peers_[static_cast<size_t>(other)];
+        peer = std::make_unique<Peer>();
+        if (other != rank) {
+            auto card = text_of(store->get("rendez/" + std::to_string(other)));
+            group->make_keys(*peer, group->node_->meet(card));
+        }
+    }
+    group->step_ = std::stoull(text_of(store->get("rendez/step")));
+    for (int other = 0; other < size; ++other) {
+        if (other != rank) {
+            group->answer_when_asked(other);
+        }
+    }
+    return group;
+}
+
+void Group::make_keys(Peer &peer, const std::string &task) const {
+    const std::string &own = node_->task();
+    auto make = [](const std::string &from, const std::string &to, const std::string &edge) {
+        return std::make_unique<rendez::Key>(key(from, to, edge));
+    };
+    peer.task = task;
+    for (size_t lane = 0; lane < 2; ++lane) {
+        peer.to[lane] = make(own, task, lane_edge(lane));
+        peer.from[lane] = make(task, own, lane_edge(lane));
+    }
+    peer.ask = make(own, task, "ask");
+    peer.asked = make(task, own, "ask");
+    peer.answer = make(own, task, "answer");
+    peer.answered = make(task, own, "answer");
+}
+
+void Group::send(int to, Lane lane, rendez_tensor *value, const Until &until) {
+    Peer &peer = this->peer(to);
+    const rendez::Key &key = *peer.to[static_cast<size_t>(lane)];
+    // At once if there is room; waiting for room costs a little more.
+    peer.sent.fetch_add(1, std::memory_order_relaxed);
+    if (auto *status = rendez::api().send(engine(), step_, key.get(), value, until.patience())) {
+        std::rethrow_exception(failure(status, to, until));
+    }
+}
+
+Bytes Group::recv(int from, Lane lane, size_t size, const Until &until) {
+    const rendez::Key &key = *peer(from).from[static_cast<size_t>(lane)];
+    rendez_value value = {};
+    if (auto *status = rendez::api().recv(engine(), step_, key.get(), until.patience(), &value)) {
+        std::rethrow_exception(failure(status, from, until));
+    }
+    Bytes bytes(value.tensor);
+    count_received(from);
+    if (bytes.size() != size) {
+        C10_THROW_ERROR(DistBackendError,
+                        c10::str("rendez: rank ", from, " sent ", bytes.size(), " bytes to ", until.what, " where ",
+                                 size,
+                                 " were expected: all ranks have to call the same collectives in the same order, with "
+                                 "tensors of the same size"));
+    }
+    return bytes;
+}
+
+void Group::send_tagged(int to, int tag, rendez_tensor *value, const Until &until) {
+    Peer &peer = this->peer(to);
+    const rendez::Key *key = nullptr;
+    {
+        std::lock_guard<std::mutex> guard(tags_lock_);
+        auto &known = peer.tags[tag];
+        if (known == nullptr) {
+            known = std::make_unique<rendez::Key>(rendez_torch::key(node_->task(), peer.task, c10::str("p", tag)));
+        }
+        key = known.get();
+    }
+    peer.sent.fetch_add(1, std::memory_order_relaxed);
+    if (auto *status = rendez::api().send(engine(), step_, key->get(), value, until.patience())) {
+        std::rethrow_exception(failure(status, to, until));
+    }
+}
+
+Bytes Group::recv_tagged(int from, int tag, const Until &until) {
+    rendez_value value = {};
+    if (auto *status = rendez::api().recv(engine(), step_, tagged_key(from, tag).get(), until.patience(), &value)) {
+        std::rethrow_exception(failure(status, from, until));
+    }
+    Bytes bytes(value.tensor);
+    count_received(from);
+    return bytes;
+}
+
+rendez::Key Group::tagged_key(int from, int tag) const {
+    return rendez_torch::key(peer(from).task, node_->task(), c10::str("p", tag));
+}
+
+void Group::count_received(int from) {
+    Peer &peer = this->peer(from);
+    uint64_t received = peer.received.fetch_add(1) + 1;
+    if (uint64_t wanted = peer.wanted.load(); wanted != 0 && received >= wanted) {
+        answer(peer);
+    }
+}
+
+std::exception_ptr Group::failure(rendez_status *status, int peer, const Until &until) const {
+    rendez::Error error(status);
+    if (error.code() == kDeadlineExceeded) {
+        auto message = c10::str("rendez: Timed out waiting ", until.timeout.count(), "ms for rank ", peer, " in ",
+                                until.what, ". ", error.what());
+        return std::make_exception_ptr(
+            c10::DistBackendError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, message));
+    }
+    auto message = error.code() == kUnavailable && error.reason().rfind("PEER", 0) == 0
+                       ? c10::str("rendez: Connection closed by peer: rank ", peer, " is lost, in ", until.what,
+                                  " of rank ", rank_, ". ", error.what())
+                       : c10::str("rendez: ", until.what, " failed with rank ", peer, ": ", error.what());
+    if (error.reason().rfind("PEER", 0) == 0) {
+        return std::make_exception_ptr(
+            c10::DistNetworkError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, message));
+    }
+    return std::make_exception_ptr(
+        c10::DistBackendError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, message));
+}
+
+void Group::abort(const std::string &why) {
+    mark_failed(why);
+    if (!has_left_.load()) {
+        if (auto *status = rendez::api().step_abort(engine(), step_, kUnavailable, why.c_str())) {
+            rendez::api().status_free(status);
+        }
+    }
+}
+
+void Group::check_usable() const {
+    if (is_failed_.load()) {
+        std::lock_guard<std::mutex> guard(failed_lock_);
+        C10_THROW_ERROR(DistBackendError, c10::str("rendez: the group is closed, as it failed before: ", why_failed_));
+    }
+}
+
+void Group::mark_failed(const std::string &why) {
+    {
+        std::lock_guard<std::mutex> guard(failed_lock_);
+        if (is_failed_.load()) {
+            return;
+        }
+        why_failed_ = why;
+        is_failed_.store(true);
+    }
+    // Who waits for a receipt of ours waits in vain.
+    for (int other = 0; other < size_; ++other) {
+        if (other != rank_ && peer(other).wanted.load() != 0) {
+            answer(peer(other));
+        }
+    }
+}
+
+void Group::answer_when_asked(int from) {
+    std::weak_ptr<Group> weak = weak_from_this();
+    begin_recv(engine(), step_, *peer(from).asked, [weak, from](rendez_status *status, rendez_tensor *value) {
+        rendez::api().status_free(status);
+        if (status != nullptr) {
+            return;
+        }
+        Bytes bytes(value);
+        auto group = weak.lock();
+        if (group == nullptr || bytes.size() != sizeof(uint64_t)) {
+            return;
+        }
+        uint64_t wanted = 0;
+        std::memcpy(&wanted, bytes.data(), sizeof wanted);
+        Peer &peer = group->peer(from);
+        peer.wanted.store(wanted);
+        if (peer.received.load() >= wanted || group->is_failed_.load()) {
+            group->answer(peer);
+        }
+    });
+}
+
+void Group::answer(Peer &peer) {
+    if (peer.wanted.exchange(0) != 0) {
+        auto *status =
+            rendez::api().send(engine(), step_, peer.answer->get(), small_value(engine(), peer.received.load()), 0);
+        // The peer has gone, and needs no answer.
+        rendez::api().status_free(status);
+    }
+}
+
+void Group::leave(std::chrono::milliseconds patience) {
+    if (has_left_.exchange(true)) {
+        return;
+    }
+    auto until = Until::after(patience, "leaving the group");
+    auto quiet = [](rendez_status *status) {
+        bool is_well = status == nullptr;
+        rendez::api().status_free(status);
+        return is_well;
+    };
+    if (!is_failed_.load()) {
+        std::vector<Peer *> asked;
+        for (int other = 0; other < size_; ++other) {
+            uint64_t sent = other == rank_ ? 0 : peer(other).sent.load();
+            if (sent != 0 &&
+                quiet(rendez::api().send(engine(), step_, peer(other).ask->get(), small_value(engine(), sent), 0))) {
+                asked.push_back(&peer(other));
+            }
+        }
+        for (Peer *peer : asked) {
+            rendez_value value = {};
+            // A peer that has gone, or left the group, needs nothing of ours.
+            if (quiet(rendez::api().recv(engine(), step_, peer->answered->get(), until.patience(), &value))) {
+                rendez::api().tensor_free(value.tensor);
+            }
+        }
+    }
+    quiet(rendez::api().step_finish(engine(), step_));
+}
+
+} // namespace rendez_torch

@@ -1,0 +1,105 @@
+// The members of a process group as tasks of rendez: keys to each and from each, and one step for all they say.
+//
+// A group is one step: an abort of it ends what waits in it at every member, and its end drops what is left. Values of
+// one key come in order, so the keys are constant: a collective is told apart from the next by its place in the order.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "library.hpp"
+
+namespace rendez_torch {
+
+using Clock = std::chrono::steady_clock;
+using Deadline = Clock::time_point;
+
+// What a value is for: values of one lane from one rank to another come in the order they were sent.
+enum class Lane { contribution, result };
+
+// The end of a wait, and what to say of it.
+struct Until {
+    Deadline deadline;
+    std::chrono::milliseconds timeout;
+    const char *what;
+
+    static Until after(std::chrono::milliseconds timeout, const char *what);
+    // What is left, in nanoseconds.
+    uint64_t patience() const;
+};
+
+// Begins a receive; `told` is called once with its outcome, on a thread of the library. It owns both arguments.
+void begin_recv(rendez_engine *engine, uint64_t step, const rendez::Key &key,
+                std::function<void(rendez_status *, rendez_tensor *)> told);
+
+class Group : public std::enable_shared_from_this<Group> {
+public:
+    // Meets the others over the store; returns when all are known.
+    static std::shared_ptr<Group> meet(const c10::intrusive_ptr<c10d::Store> &store, int rank, int size);
+
+    int rank() const { return rank_; }
+    int size() const { return size_; }
+    rendez_engine *engine() const { return node_->engine(); }
+    uint64_t step() const { return step_; }
+    Room room(size_t size) const { return Room(engine(), size); }
+
+    // Sends a value, which is gone then; waits for room if there is none.
+    void send(int to, Lane lane, rendez_tensor *value, const Until &until);
+    // Waits for the next value of a rank. If its bytes are not `size` the ranks called different collectives.
+    Bytes recv(int from, Lane lane, size_t size, const Until &until);
+
+    // The same for point to point: one key for each tag.
+    void send_tagged(int to, int tag, rendez_tensor *value, const Until &until);
+    Bytes recv_tagged(int from, int tag, const Until &until);
+    rendez::Key tagged_key(int from, int tag) const;
+    // A value of `from` was taken in.
+    void count_received(int from);
+
+    // What a status means for a user: an exception that names the rank. The status is freed.
+    std::exception_ptr failure(rendez_status *status, int peer, const Until &until) const;
+    // Ends the group at every member: all that waits fails with this message.
+    void abort(const std::string &why);
+    // Fails if a collective has failed before: its values may still come, and be taken for another's.
+    void check_usable() const;
+    void mark_failed(const std::string &why);
+
+    // Waits until the members have what was sent to them, and ends the step here.
+    void leave(std::chrono::milliseconds patience);
+
+private:
+    struct Peer {
+        std::string task;
+        std::unique_ptr<rendez::Key> to[2], from[2], ask, asked, answer, answered;
+        std::map<int, std::unique_ptr<rendez::Key>> tags;
+        std::atomic<uint64_t> sent{0}, received{0};
+        // How many values the peer wants to hear the receipt of; 0 for none.
+        std::atomic<uint64_t> wanted{0};
+    };
+
+    Group(int rank, int size) : rank_(rank), size_(size), peers_(static_cast<size_t>(size)) {}
+    void make_keys(Peer &peer, const std::string &task) const;
+    void answer_when_asked(int from);
+    void answer(Peer &peer);
+    Peer &peer(int rank) { return *peers_.at(static_cast<size_t>(rank)); }
+    const Peer &peer(int rank) const { return *peers_.at(static_cast<size_t>(rank)); }
+
+    const int rank_, size_;
+    std::shared_ptr<Node> node_;
+    uint64_t step_ = 0;
+    std::vector<std::unique_ptr<Peer>> peers_;
+    std::mutex tags_lock_;
+    mutable std::mutex failed_lock_;
+    std::atomic<bool> is_failed_{false};
+    std::string why_failed_;
+    std::atomic<bool> has_left_{false};
+};
+
+} // namespace rendez_torch

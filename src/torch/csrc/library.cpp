@@ -1,0 +1,169 @@
+// The rendez library as this extension uses it: see library.hpp.
+#include "library.hpp"
+
+#include <atomic>
+#include <cstdlib>
+#include <fstream>
+#include <mutex>
+#include <random>
+#include <sstream>
+#include <stdexcept>
+
+#include <unistd.h>
+
+namespace {
+std::atomic<const rendez_api *> given_table{nullptr};
+std::mutex node_lock;
+// Never destroyed: groups may outlive the static objects of this library.
+auto &node = *new std::shared_ptr<rendez_torch::Node>;
+
+// Where abstract sockets of this process can be seen: the machine since its start, and the network namespace.
+std::string machine_id() {
+    std::string boot;
+    std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+    char space[64] = {};
+    if (readlink("/proc/self/ns/net", space, sizeof space - 1) < 0) {
+        space[0] = 0;
+    }
+    return boot + "/" + space;
+}
+
+// A name that no other process has.
+std::string own_task() {
+    std::random_device dice;
+    std::ostringstream name;
+    name << "/job:torch_" << std::hex << dice() << dice() << "_" << std::dec << getpid() << "/task:0";
+    return name.str();
+}
+
+// True if the environment forbids shared memory between the tasks of a machine.
+bool wants_sockets() {
+    const char *require = std::getenv("RENDEZ_REQUIRE");
+    return require != nullptr && (std::string(require) == "tcp" || std::string(require) == "verbs");
+}
+
+std::string text(const char *text) { return text == nullptr ? std::string() : std::string(text); }
+} // namespace
+
+// rendez.hpp asks for the table by this name. Here it comes from Python, so nothing is linked.
+extern "C" __attribute__((visibility("hidden"))) const rendez_api *rendez_get_api(uint32_t version) {
+    const rendez_api *table = given_table.load();
+    return table != nullptr && table->version == version ? table : nullptr;
+}
+
+namespace rendez_torch {
+
+void use_table(const rendez_api *table) {
+    if (table == nullptr || table->version != RENDEZ_API_VERSION ||
+        table->size < offsetof(rendez_api, engine_start_over)) {
+        throw std::runtime_error("the installed rendez is older than rendez-torch: install the newest of both");
+    }
+    given_table.store(table);
+}
+
+Bytes::Bytes(rendez_tensor *taken) : handle_(taken) {
+    const void *data = nullptr;
+    rendez::check(rendez::api().tensor_data(taken, &data, &size_));
+    data_ = static_cast<const char *>(data);
+}
+
+Room::Room(rendez_engine *engine, size_t size, bool is_paged) : size_(size) {
+    rendez_meta meta = rendez::meta(3, {size});
+    rendez_tensor *made = nullptr;
+    void *data = nullptr;
+    auto make = is_paged ? rendez::api().tensor_new_paged : rendez::api().tensor_new;
+    rendez::check(make(engine, &meta, &made, &data));
+    handle_.reset(made);
+    data_ = static_cast<char *>(data);
+}
+
+rendez_tensor *Room::share() const {
+    rendez_tensor *made = nullptr;
+    rendez::check(rendez::api().tensor_clone(handle_.get(), &made));
+    return made;
+}
+
+void Node::adopt(rendez_engine *engine) {
+    std::lock_guard<std::mutex> guard(node_lock);
+    if (node != nullptr) {
+        throw std::runtime_error("rendez.torch has an engine already");
+    }
+    node = std::make_shared<Node>(engine);
+}
+
+std::shared_ptr<Node> Node::get() {
+    std::lock_guard<std::mutex> guard(node_lock);
+    if (node == nullptr) {
+        node = std::make_shared<Node>();
+    }
+    return node;
+}
+
+void Node::stop(uint64_t patience_ns) {
+    std::shared_ptr<Node> last;
+    {
+        std::lock_guard<std::mutex> guard(node_lock);
+        last = std::move(node);
+        node = nullptr;
+    }
+    if (last != nullptr && last->is_owned_) {
+        rendez::check(rendez::api().engine_shutdown(last->engine_, patience_ns));
+    }
+}
+
+Node::Node(rendez_engine *borrowed) : engine_(borrowed) { read_names(); }
+
+Node::Node() : is_owned_(true) {
+    // One shard: a process of torch has one thread that waits for values, and that thread turns the shard itself.
+    std::string settings = "task = \"" + own_task() + "\"\n";
+    if (std::getenv("RENDEZ_SHARDS") == nullptr) {
+        settings += "shards = 1\n";
+    }
+    if (std::getenv("RENDEZ_SHARE_CORES") == nullptr) {
+        settings += "share_cores = true\n";
+    }
+    bool is_new = rendez::api().size > offsetof(rendez_api, engine_start_over);
+    auto start = is_new ? rendez::api().engine_start_over : rendez::api().engine_start;
+    rendez::check(start(settings.c_str(), &engine_));
+    read_names();
+}
+
+Node::~Node() {
+    if (is_owned_) {
+        rendez::api().engine_free(engine_);
+    }
+}
+
+void Node::read_names() {
+    task_ = text(rendez::api().engine_task(engine_));
+    address_ = text(rendez::api().engine_address(engine_));
+    tcp_address_ = text(rendez::api().engine_tcp_address(engine_));
+    machine_ = machine_id();
+}
+
+std::string Node::card() const { return task_ + "\n" + address_ + "\n" + tcp_address_ + "\n" + machine_ + "\n"; }
+
+std::string Node::meet(const std::string &card) const {
+    std::istringstream lines(card);
+    std::string task, address, tcp_address, machine;
+    std::getline(lines, task) && std::getline(lines, address) && std::getline(lines, tcp_address) &&
+        std::getline(lines, machine);
+    bool is_near = machine == machine_ && !address.empty() && !(wants_sockets() && !tcp_address.empty());
+    const std::string &way = is_near ? address : tcp_address;
+    if (task.empty() || way.empty()) {
+        throw std::runtime_error("there is no way to reach " + (task.empty() ? "a process" : task) +
+                                 ": it is on another machine and has no TCP address; set RENDEZ_LISTEN=host:port "
+                                 "(and RENDEZ_CLUSTER_SECRET_FILE) for every process");
+    }
+    if (task != task_) {
+        rendez::check(rendez::api().engine_add_peer(engine_, task.c_str(), way.c_str()));
+    }
+    return task;
+}
+
+rendez::Key key(const std::string &from, const std::string &to, const std::string &edge) {
+    auto device = [](const std::string &task) { return task + "/device:CPU:0"; };
+    return rendez::Key(device(from).c_str(), device(to).c_str(), edge.c_str());
+}
+
+} // namespace rendez_torch

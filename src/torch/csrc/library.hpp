@@ -1,0 +1,85 @@
+// The rendez library as this extension uses it: the table of functions, and the one engine of this process.
+//
+// The table comes from Python, which has it from the wheel `rendez` (a capsule) or from `librendez_c.so`: nothing is
+// linked, and the engine is the one that Python programs use too.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "rendez.hpp"
+
+namespace rendez_torch {
+
+// Takes the table of functions. Throws if it is older than this extension.
+void use_table(const rendez_api *table);
+
+// Bytes in the engine's memory or a peer's, to be read; a lease ends with it.
+class Bytes {
+public:
+    Bytes() = default;
+    explicit Bytes(rendez_tensor *taken);
+    const char *data() const { return data_; }
+    size_t size() const { return size_; }
+    rendez_tensor *get() const { return handle_.get(); }
+    rendez_tensor *release() { return handle_.release(); }
+
+private:
+    rendez::TensorHandle handle_;
+    const char *data_ = nullptr;
+    size_t size_ = 0;
+};
+
+// Memory of the engine that a peer of this machine reads in place: written here, then sent to any number of peers.
+class Room {
+public:
+    Room(rendez_engine *engine, size_t size, bool is_paged = false);
+    char *data() const { return data_; }
+    size_t size() const { return size_; }
+    // Another handle of it, to be sent. It is not written from the first one on.
+    rendez_tensor *share() const;
+    // The last handle.
+    rendez_tensor *finish() { return handle_.release(); }
+
+private:
+    rendez::TensorHandle handle_;
+    char *data_ = nullptr;
+    size_t size_ = 0;
+};
+
+// This process as a task: its engine, and how others find it.
+class Node {
+public:
+    // Uses an engine that another owns; it has to outlive all that uses this.
+    static void adopt(rendez_engine *engine);
+    // The engine of this process, started with the first use: `settings` (TOML) override file and environment.
+    static std::shared_ptr<Node> get();
+    // Ends the engine if it was started here: what was sent has so long to arrive.
+    static void stop(uint64_t patience_ns);
+
+    rendez_engine *engine() const { return engine_; }
+    const std::string &task() const { return task_; }
+    // What other processes need to reach this one, as one line of text to put into a store.
+    std::string card() const;
+    // Takes in another process's card; gives the name of its task. Throws if there is no way to reach it.
+    std::string meet(const std::string &card) const;
+
+    explicit Node(rendez_engine *borrowed);
+    Node();
+    ~Node();
+
+private:
+    void read_names();
+
+    rendez_engine *engine_ = nullptr;
+    bool is_owned_ = false;
+    std::string task_, address_, tcp_address_, machine_;
+};
+
+// A key from one task to another.
+rendez::Key key(const std::string &from, const std::string &to, const std::string &edge);
+
+} // namespace rendez_torch

@@ -1,0 +1,162 @@
+// Point to point: see p2p.hpp.
+#include "p2p.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include <c10/util/Exception.h>
+
+namespace rendez_torch {
+
+Inbox::Line &Inbox::line(int source, int tag) {
+    Line &line = lines_[{source, tag}];
+    if (line.key == nullptr) {
+        line.key = std::make_unique<rendez::Key>(group_->tagged_key(source, tag));
+    }
+    return line;
+}
+
+void Inbox::receive(const std::vector<int> &sources, int tag, at::Tensor into, c10::intrusive_ptr<RendezWork> work,
+                    std::function<void()> done) {
+    auto waiter = std::make_shared<Waiter>(Waiter{sources, tag, std::move(into), work, std::move(done)});
+    std::weak_ptr<Inbox> weak = weak_from_this();
+    std::weak_ptr<Waiter> weak_waiter = waiter;
+    work->on_timeout = [weak, weak_waiter](std::chrono::milliseconds bound) {
+        auto inbox = weak.lock();
+        auto waiter = weak_waiter.lock();
+        if (inbox != nullptr && waiter != nullptr) {
+            inbox->expire(waiter, bound);
+        }
+    };
+    std::unique_lock<std::mutex> guard(lock_);
+    for (int source : sources) {
+        Line &line = this->line(source, tag);
+        if (!line.kept.empty()) {
+            Bytes bytes = std::move(line.kept.front());
+            line.kept.pop_front();
+            guard.unlock();
+            return fill(*waiter, source, bytes);
+        }
+    }
+    for (int source : sources) {
+        Line &line = this->line(source, tag);
+        line.waiters.push_back(waiter);
+        begin(source, tag, line);
+    }
+    bool is_hopeless = std::all_of(sources.begin(), sources.end(), [&](int s) { return line(s, tag).lost != nullptr; });
+    if (is_hopeless) {
+        std::exception_ptr error = line(sources.front(), tag).lost;
+        waiter->is_over = true;
+        guard.unlock();
+        work->complete(error);
+    }
+}
+
+void Inbox::begin(int source, int tag, Line &line) {
+    if (line.is_under_way || line.lost != nullptr) {
+        return;
+    }
+    line.is_under_way = true;
+    std::weak_ptr<Inbox> weak = weak_from_this();
+    try {
+        begin_recv(group_->engine(), group_->step(), *line.key,
+                   [weak, source, tag](rendez_status *status, rendez_tensor *value) {
+                       if (auto inbox = weak.lock()) {
+                           return inbox->arrived(source, tag, status, value);
+                       }
+                       rendez::api().status_free(status);
+                       rendez::api().tensor_free(value);
+                   });
+    } catch (...) {
+        line.is_under_way = false;
+        line.lost = std::current_exception();
+    }
+}
+
+void Inbox::arrived(int source, int tag, rendez_status *status, rendez_tensor *value) {
+    std::unique_lock<std::mutex> guard(lock_);
+    Line &line = this->line(source, tag);
+    line.is_under_way = false;
+    if (status != nullptr) {
+        auto error = group_->failure(status, source, Until::after(std::chrono::milliseconds(0), "recv"));
+        line.lost = error;
+        guard.unlock();
+        return fail(source, line, error);
+    }
+    Bytes bytes(value);
+    group_->count_received(source);
+    std::shared_ptr<Waiter> first;
+    while (first == nullptr && !line.waiters.empty()) {
+        if (!line.waiters.front()->is_over) {
+            first = line.waiters.front();
+            first->is_over = true;
+        }
+        line.waiters.pop_front();
+    }
+    if (first == nullptr) {
+        line.kept.push_back(std::move(bytes));
+        return;
+    }
+    while (!line.waiters.empty() && line.waiters.front()->is_over) {
+        line.waiters.pop_front();
+    }
+    if (!line.waiters.empty()) {
+        begin(source, tag, line);
+    }
+    guard.unlock();
+    fill(*first, source, bytes);
+}
+
+// No more values come from `source`: who waits for it alone, or only for ranks that are lost too, has nothing to wait
+// for.
+void Inbox::fail(int source, Line &line, const std::exception_ptr &error) {
+    std::vector<std::shared_ptr<Waiter>> failed;
+    {
+        std::lock_guard<std::mutex> guard(lock_);
+        for (auto &waiter : line.waiters) {
+            auto is_lost = [&](int s) { return s == source || this->line(s, waiter->tag).lost != nullptr; };
+            if (!waiter->is_over && std::all_of(waiter->sources.begin(), waiter->sources.end(), is_lost)) {
+                waiter->is_over = true;
+                failed.push_back(waiter);
+            }
+        }
+        line.waiters.clear();
+    }
+    for (auto &waiter : failed) {
+        waiter->work->complete(error);
+    }
+}
+
+void Inbox::expire(const std::shared_ptr<Waiter> &waiter, std::chrono::milliseconds bound) {
+    {
+        std::lock_guard<std::mutex> guard(lock_);
+        if (waiter->is_over) {
+            return;
+        }
+        waiter->is_over = true;
+    }
+    auto message = c10::str("rendez: Timed out waiting ", bound.count(), "ms for recv operation to complete from rank ",
+                            waiter->sources.front(), waiter->sources.size() > 1 ? " or any other" : "");
+    waiter->work->complete(
+        std::make_exception_ptr(c10::DistBackendError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, message)));
+}
+
+void Inbox::fill(Waiter &waiter, int source, const Bytes &bytes) {
+    std::exception_ptr error;
+    if (bytes.size() != waiter.into.nbytes()) {
+        auto message = c10::str("rendez: rank ", source, " sent ", bytes.size(), " bytes where recv has room for ",
+                                waiter.into.nbytes());
+        error = std::make_exception_ptr(
+            c10::DistBackendError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, message));
+    } else {
+        if (bytes.size() != 0) {
+            std::memcpy(waiter.into.data_ptr(), bytes.data(), bytes.size());
+        }
+        if (waiter.done) {
+            waiter.done();
+        }
+    }
+    waiter.work->complete(error, source);
+}
+
+} // namespace rendez_torch

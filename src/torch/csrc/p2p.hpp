@@ -1,0 +1,54 @@
+// Point to point: receives by rank and tag, and from any rank.
+//
+// Matching is done here. A key has one receive of the engine under way while somebody waits for it; its value goes to
+// who waited first, be it for that rank alone or for any. If nobody waits any more it is kept for the next.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "group.hpp"
+#include "work.hpp"
+
+namespace rendez_torch {
+
+class Inbox : public std::enable_shared_from_this<Inbox> {
+public:
+    explicit Inbox(std::shared_ptr<Group> group) : group_(std::move(group)) {}
+
+    // Fills `into`, which is contiguous, from the first of these ranks that sends. `done` runs before the work ends.
+    void receive(const std::vector<int> &sources, int tag, at::Tensor into, c10::intrusive_ptr<RendezWork> work,
+                 std::function<void()> done);
+
+private:
+    struct Waiter {
+        std::vector<int> sources;
+        int tag;
+        at::Tensor into;
+        c10::intrusive_ptr<RendezWork> work;
+        std::function<void()> done;
+        bool is_over = false;
+    };
+    struct Line {
+        std::unique_ptr<rendez::Key> key;
+        std::deque<std::shared_ptr<Waiter>> waiters;
+        std::deque<Bytes> kept;
+        bool is_under_way = false;
+        std::exception_ptr lost;
+    };
+
+    Line &line(int source, int tag);
+    void begin(int source, int tag, Line &line);
+    void arrived(int source, int tag, rendez_status *status, rendez_tensor *value);
+    void fail(int source, Line &line, const std::exception_ptr &error);
+    void expire(const std::shared_ptr<Waiter> &waiter, std::chrono::milliseconds bound);
+    static void fill(Waiter &waiter, int source, const Bytes &bytes);
+
+    std::shared_ptr<Group> group_;
+    std::mutex lock_;
+    std::map<std::pair<int, int>, Line> lines_;
+};
+
+} // namespace rendez_torch

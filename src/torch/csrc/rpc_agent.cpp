@@ -1,0 +1,415 @@
+// The RPC backend RENDEZ: see rpc_agent.hpp.
+#include "rpc_agent.hpp"
+
+#include <random>
+
+#include <torch/csrc/distributed/rpc/agent_utils.h>
+#include <torch/csrc/distributed/rpc/request_callback_impl.h>
+#include <torch/csrc/distributed/rpc/utils.h>
+
+#include "group.hpp"
+
+namespace rendez_torch {
+namespace {
+
+std::chrono::milliseconds milliseconds(float seconds) {
+    return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
+}
+
+// How long a message waits for room before it fails: senders that outrun a receiver are slowed down by this.
+constexpr uint64_t kPatienceForRoom = 10'000'000'000;
+
+} // namespace
+
+RendezAgent::RendezAgent(const c10::intrusive_ptr<c10d::Store> &store, std::string name, worker_id_t id, int world_size,
+                         float timeout, int threads)
+    : RpcAgent(WorkerInfo(std::move(name), id), std::make_unique<rpc::RequestCallbackImpl>(), milliseconds(timeout)),
+      names_("names", store), cards_("cards", store), shutdown_("shutdown", store), world_size_(world_size),
+      node_(Node::get()), pool_(threads), gate_(std::make_shared<Gate>()) {
+    for (auto &[known, number] : rpc::collectNames(names_, id, workerInfo_.name_, world_size)) {
+        auto peer = std::make_unique<Peer>(WorkerInfo(known, number));
+        by_name_.emplace(known, number);
+        peers_.emplace(number, std::move(peer));
+    }
+}
+
+RendezAgent::~RendezAgent() { shutdown(); }
+
+void RendezAgent::startImpl() {
+    meet();
+    gate_->agent = this;
+    for (auto &[id, peer] : peers_) {
+        listen(*peer);
+    }
+    timer_thread_ = std::thread([this] { expire(); });
+}
+
+// One step for all workers: who is first says which.
+void RendezAgent::meet() {
+    std::random_device dice;
+    auto own = std::to_string((static_cast<uint64_t>(dice()) << 32 | dice()) | 1);
+    auto agreed = cards_.compareSet("step", {}, std::vector<uint8_t>(own.begin(), own.end()));
+    step_ = std::stoull(std::string(agreed.begin(), agreed.end()));
+    auto card = node_->card();
+    cards_.set(workerInfo_.name_, std::vector<uint8_t>(card.begin(), card.end()));
+    for (auto &[id, peer] : peers_) {
+        auto theirs = cards_.get(peer->info.name_);
+        auto task = node_->meet(std::string(theirs.begin(), theirs.end()));
+        auto make = [&](const std::string &from, const std::string &to, const char *edge) {
+            return std::make_unique<rendez::Key>(key(from, to, edge));
+        };
+        peer->to_head = make(node_->task(), task, "rpc");
+        peer->to_part = make(node_->task(), task, "rpc.part");
+        peer->from_head = make(task, node_->task(), "rpc");
+        peer->from_part = make(task, node_->task(), "rpc.part");
+    }
+}
+
+void RendezAgent::shutdownImpl() {
+    {
+        std::lock_guard<std::mutex> guard(calls_lock_);
+        timer_.notify_all();
+    }
+    if (timer_thread_.joinable()) {
+        timer_thread_.join();
+    }
+    {
+        std::lock_guard<std::mutex> guard(gate_->lock);
+        gate_->agent = nullptr;
+    }
+    fail_all(nullptr, "RPC agent was shut down");
+    pool_.waitWorkComplete();
+    if (step_ != 0) {
+        rendez::api().status_free(rendez::api().step_finish(node_->engine(), step_));
+    }
+}
+
+RendezAgent::Peer &RendezAgent::peer(worker_id_t id) {
+    auto found = peers_.find(id);
+    TORCH_CHECK(found != peers_.end(), "Unknown destination worker ", id);
+    return *found->second;
+}
+
+c10::intrusive_ptr<JitFuture> RendezAgent::send(const WorkerInfo &to, c10::intrusive_ptr<rpc::Message> message,
+                                                const float timeout, const rpc::DeviceMap &device_map) {
+    TORCH_CHECK(message->isRequest(), "RendezAgent::send(..) is only for sending requests.");
+    TORCH_CHECK(device_map.empty(), "rendez: RPC moves CPU tensors only, so there are no device maps");
+    if (!rpcAgentRunning_.load()) {
+        throw std::runtime_error(c10::str("Node ", workerInfo_.id_, " tried to send() a message of type ",
+                                          message->type(), " but RPC is no longer running on this node."));
+    }
+    Peer &peer = this->peer(to.id_);
+    auto call = std::make_shared<Call>();
+    call->future = c10::make_intrusive<JitFuture>(at::AnyClassType::get(), getDevices());
+    call->to = to.id_;
+    call->timeout = timeout == rpc::kUnsetRpcTimeout ? getRpcTimeout() : milliseconds(timeout);
+    int64_t id = next_id_++;
+    // Throws for what cannot travel, before anything is counted.
+    Outgoing out = pack(node_->engine(), *message, id);
+    std::string lost;
+    {
+        std::lock_guard<std::mutex> guard(calls_lock_);
+        lost = peer.lost;
+        calls_[id] = call;
+        if (call->timeout.count() != 0) {
+            timers_.emplace(std::chrono::steady_clock::now() + call->timeout, id);
+            timer_.notify_one();
+        }
+    }
+    count(client_calls_, 1);
+    try {
+        TORCH_CHECK(lost.empty(), lost);
+        post(peer, std::move(out));
+    } catch (const c10::Error &error) {
+        if (auto taken = take(id)) {
+            fail(taken, error.what_without_backtrace());
+        }
+    } catch (const std::exception &error) {
+        if (auto taken = take(id)) {
+            fail(taken, c10::str("connection to ", to.name_, " failed: ", error.what()));
+        }
+    }
+    return call->future;
+}
+
+void RendezAgent::post(Peer &peer, Outgoing message) {
+    std::lock_guard<std::mutex> guard(peer.order);
+    const rendez::Key *key = peer.to_head.get();
+    for (Room &value : message.values) {
+        rendez::check(rendez::api().send(node_->engine(), step_, key->get(), value.finish(), kPatienceForRoom));
+        key = peer.to_part.get();
+    }
+}
+
+void RendezAgent::begin(const rendez::Key &key, Peer &peer,
+                        void (RendezAgent::*told)(Peer &, Bytes, std::shared_ptr<Arriving>),
+                        std::shared_ptr<Arriving> message) {
+    begin_recv(node_->engine(), step_, key,
+               [gate = gate_, &peer, told, message](rendez_status *status, rendez_tensor *value) {
+                   std::lock_guard<std::mutex> guard(gate->lock);
+                   if (gate->agent == nullptr) {
+                       rendez::api().status_free(status);
+                       rendez::api().tensor_free(value);
+                   } else if (status != nullptr) {
+                       gate->agent->lost(peer, status);
+                   } else {
+                       (gate->agent->*told)(peer, Bytes(value), message);
+                   }
+               });
+}
+
+void RendezAgent::listen(Peer &peer) { begin(*peer.from_head, peer, &RendezAgent::on_head, nullptr); }
+
+void RendezAgent::on_head(Peer &peer, Bytes bytes, std::shared_ptr<Arriving>) {
+    auto message = std::make_shared<Arriving>();
+    try {
+        message->wanted = values_behind(bytes);
+    } catch (const std::exception &error) {
+        TORCH_WARN("rendez: ", peer.info.name_, ": ", error.what());
+        return listen(peer);
+    }
+    message->head = std::move(bytes);
+    // Receives of a key are served in the order they began, so the parts of the next message come behind these.
+    for (size_t i = 0; i < message->wanted; ++i) {
+        begin(*peer.from_part, peer, &RendezAgent::on_part, message);
+    }
+    listen(peer);
+    if (message->wanted == 0) {
+        arrived(peer, message);
+    }
+}
+
+void RendezAgent::on_part(Peer &peer, Bytes bytes, std::shared_ptr<Arriving> message) {
+    message->parts.push_back(std::move(bytes));
+    if (message->parts.size() == message->wanted) {
+        arrived(peer, message);
+    }
+}
+
+void RendezAgent::arrived(Peer &peer, const std::shared_ptr<Arriving> &arriving) {
+    pool_.run([this, &peer, arriving] {
+        c10::intrusive_ptr<rpc::Message> message;
+        try {
+            message = unpack(arriving->head, std::move(arriving->parts));
+        } catch (const std::exception &error) {
+            TORCH_WARN("rendez: a message of ", peer.info.name_, " cannot be read: ", error.what());
+            return;
+        }
+        arriving->head = Bytes();
+        if (message->isRequest()) {
+            request(peer, std::move(message));
+        } else if (auto call = take(message->id())) {
+            // Without a call its time was up.
+            response(call, std::move(message));
+        }
+    });
+}
+
+void RendezAgent::lost(Peer &peer, rendez_status *status) {
+    rendez::Error error(status);
+    auto why = c10::str("connection to ", peer.info.name_, " is lost: ", error.what());
+    {
+        std::lock_guard<std::mutex> guard(calls_lock_);
+        if (!peer.lost.empty()) {
+            return;
+        }
+        peer.lost = why;
+    }
+    fail_all(&peer, why);
+}
+
+void RendezAgent::request(Peer &peer, c10::intrusive_ptr<rpc::Message> message) {
+    count(server_calls_, 1);
+    c10::intrusive_ptr<JitFuture> future;
+    int64_t id = message->id();
+    try {
+        future = cb_->operator()(*message, {});
+    } catch (const std::exception &) {
+        future = c10::make_intrusive<JitFuture>(at::AnyClassType::get());
+        future->setError(std::current_exception());
+    }
+    message.reset();
+    if (future->completed()) {
+        count(server_calls_, -1);
+        return respond(peer, *future, id);
+    }
+    count(server_async_, 1);
+    future->addCallback([this, &peer, id](JitFuture &done) {
+        count(server_calls_, -1);
+        count(server_async_, -1);
+        respond(peer, done, id);
+    });
+}
+
+void RendezAgent::respond(Peer &peer, JitFuture &future, int64_t id) {
+    if (!rpcAgentRunning_.load()) {
+        LOG(WARNING) << "RPC agent for " << workerInfo_.name_ << " won't send response to request #" << id
+                     << ", as the agent is shutting down";
+        return;
+    }
+    try {
+        Outgoing out;
+        try {
+            out = future.hasError()
+                      ? pack(node_->engine(), *rpc::createExceptionResponse(future.tryRetrieveErrorMessage(), id), id)
+                      : pack(node_->engine(), *future.value().toCustomClass<rpc::Message>(), id);
+        } catch (const std::exception &error) {
+            out = pack(node_->engine(), *rpc::createExceptionResponse(error.what(), id), id);
+        }
+        post(peer, std::move(out));
+    } catch (const std::exception &error) {
+        LOG(WARNING) << "RPC agent for " << workerInfo_.name_ << " could not respond to " << peer.info.name_ << ": "
+                     << error.what();
+    }
+}
+
+void RendezAgent::response(const CallPtr &call, c10::intrusive_ptr<rpc::Message> message) {
+    if (message->type() == rpc::MessageType::EXCEPTION) {
+        auto why = std::string(message->payload().begin(), message->payload().end());
+        call->future->setError(std::make_exception_ptr(std::runtime_error(why)));
+    } else {
+        auto storages = message->getStorages();
+        call->future->markCompleted(std::move(message), std::move(storages));
+    }
+    count(client_calls_, -1);
+}
+
+RendezAgent::CallPtr RendezAgent::take(int64_t id) {
+    std::lock_guard<std::mutex> guard(calls_lock_);
+    auto found = calls_.find(id);
+    if (found == calls_.end()) {
+        return nullptr;
+    }
+    auto call = std::move(found->second);
+    calls_.erase(found);
+    return call;
+}
+
+void RendezAgent::fail(const CallPtr &call, const std::string &why) {
+    pool_.run([this, call, why] {
+        call->future->setError(std::make_exception_ptr(std::runtime_error(why)));
+        count(client_calls_, -1);
+    });
+}
+
+void RendezAgent::fail_all(const Peer *peer, const std::string &why) {
+    std::vector<CallPtr> all;
+    {
+        std::lock_guard<std::mutex> guard(calls_lock_);
+        for (auto it = calls_.begin(); it != calls_.end();) {
+            if (peer == nullptr || it->second->to == peer->info.id_) {
+                all.push_back(it->second);
+                it = calls_.erase(it);
+            } else {
+                ++it;
+            }
+        }
+    }
+    for (auto &call : all) {
+        fail(call, why);
+    }
+}
+
+void RendezAgent::expire() {
+    std::unique_lock<std::mutex> guard(calls_lock_);
+    while (rpcAgentRunning_.load()) {
+        if (timers_.empty()) {
+            timer_.wait_for(guard, std::chrono::seconds(1));
+            continue;
+        }
+        auto [when, id] = *timers_.begin();
+        if (when > std::chrono::steady_clock::now()) {
+            timer_.wait_until(guard, when);
+            continue;
+        }
+        timers_.erase(timers_.begin());
+        auto found = calls_.find(id);
+        if (found == calls_.end()) {
+            continue;
+        }
+        auto call = std::move(found->second);
+        calls_.erase(found);
+        guard.unlock();
+        auto why = c10::str("RPC ran for more than set timeout (", call->timeout.count(),
+                            " ms) and will now be marked with an error");
+        fail(call, rpc::makeRPCError(why, rpc::RPCErrorType::TIMEOUT));
+        guard.lock();
+    }
+}
+
+// Everybody's calls have to be over at one time, so all are asked until nobody has one.
+void RendezAgent::join(bool shutdown, float) {
+    if (!rpcAgentRunning_.load()) {
+        return;
+    }
+    for (;;) {
+        {
+            std::unique_lock<std::mutex> guard(count_lock_);
+            counted_.wait(guard, [&] { return client_calls_ == 0; });
+        }
+        rpc::syncCallCount(shutdown_, world_size_);
+        int calls = 0;
+        {
+            std::unique_lock<std::mutex> guard(count_lock_);
+            calls = client_calls_;
+        }
+        if (rpc::syncCallCount(shutdown_, world_size_, calls) == 0) {
+            break;
+        }
+    }
+    if (shutdown) {
+        rpc::syncCallCount(shutdown_, world_size_);
+    }
+}
+
+void RendezAgent::count(int &counter, int change) {
+    {
+        std::lock_guard<std::mutex> guard(count_lock_);
+        counter += change;
+    }
+    counted_.notify_all();
+}
+
+const WorkerInfo &RendezAgent::getWorkerInfo(const std::string &name) const {
+    auto found = by_name_.find(name);
+    TORCH_CHECK(found != by_name_.end(), "could not find destination ", name);
+    return getWorkerInfo(found->second);
+}
+
+const WorkerInfo &RendezAgent::getWorkerInfo(worker_id_t id) const {
+    auto found = peers_.find(id);
+    TORCH_CHECK(found != peers_.end(), "could not find destination ", id);
+    return found->second->info;
+}
+
+std::vector<WorkerInfo> RendezAgent::getWorkerInfos() const {
+    std::vector<WorkerInfo> all;
+    for (auto &[id, peer] : peers_) {
+        all.push_back(peer->info);
+    }
+    return all;
+}
+
+std::unordered_map<std::string, std::string> RendezAgent::getMetrics() {
+    std::lock_guard<std::mutex> guard(count_lock_);
+    std::unordered_map<std::string, std::string> metrics{
+        {"agent.thread_pool_size", std::to_string(pool_.size())},
+        {"agent.num_idle_threads", std::to_string(pool_.numAvailable())},
+        {"agent.client_active_calls", std::to_string(client_calls_)},
+        {"agent.server_active_calls", std::to_string(server_calls_)},
+        {"agent.server_active_async_calls", std::to_string(server_async_)},
+    };
+    if (isGILProfilingEnabled()) {
+        uint64_t waits = gil_waits_;
+        double average = waits == 0 ? 0 : static_cast<double>(gil_wait_) / static_cast<double>(waits);
+        metrics["agent.gil_average_wait_time_us"] = std::to_string(average);
+    }
+    return metrics;
+}
+
+void RendezAgent::addGilWaitTime(const std::chrono::microseconds wait) {
+    gil_wait_ += static_cast<uint64_t>(wait.count());
+    ++gil_waits_;
+}
+
+} // namespace rendez_torch

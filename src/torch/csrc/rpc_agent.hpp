@@ -1,0 +1,118 @@
+// The RPC backend RENDEZ: torch's remote calls, references and distributed autograd over rendez.
+//
+// torch does all above messages; an agent sends a request, and gives a future of its response. Between two workers
+// there are two keys each way, one for heads of messages and one for what follows them, and both are in order.
+// Responses find their request by its number. If a worker dies, all that waits for it fails at once.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+
+#include <c10/core/thread_pool.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/rpc/rpc_agent.h>
+
+#include "library.hpp"
+#include "rpc_wire.hpp"
+
+namespace rendez_torch {
+
+using rpc::JitFuture;
+using rpc::worker_id_t;
+using rpc::WorkerInfo;
+
+class RendezAgent : public rpc::RpcAgent {
+public:
+    RendezAgent(const c10::intrusive_ptr<c10d::Store> &store, std::string name, worker_id_t id, int world_size,
+                float timeout, int threads);
+    ~RendezAgent() override;
+
+    c10::intrusive_ptr<JitFuture> send(const WorkerInfo &to, c10::intrusive_ptr<rpc::Message> message,
+                                       const float timeout, const rpc::DeviceMap &device_map) override;
+    void join(bool shutdown, float timeout) override;
+    void sync() override {}
+    void startImpl() override;
+    void shutdownImpl() override;
+    const WorkerInfo &getWorkerInfo(const std::string &name) const override;
+    const WorkerInfo &getWorkerInfo(worker_id_t id) const override;
+    std::vector<WorkerInfo> getWorkerInfos() const override;
+    std::unordered_map<std::string, std::string> getMetrics() override;
+    void addGilWaitTime(const std::chrono::microseconds wait) override;
+
+private:
+    using When = rpc::steady_clock_time_point;
+    // Another worker: its keys, and whether it can be reached.
+    struct Peer {
+        explicit Peer(WorkerInfo named) : info(std::move(named)) {}
+        const WorkerInfo info;
+        std::unique_ptr<rendez::Key> to_head, to_part, from_head, from_part;
+        std::mutex order;
+        // Why it cannot be reached any more; under `calls_lock_`.
+        std::string lost;
+    };
+    struct Call {
+        c10::intrusive_ptr<JitFuture> future;
+        worker_id_t to;
+        std::chrono::milliseconds timeout;
+    };
+    using CallPtr = std::shared_ptr<Call>;
+    // A message that arrives: its head is here, and its parts come.
+    struct Arriving {
+        Bytes head;
+        std::vector<Bytes> parts;
+        size_t wanted;
+    };
+    // Stands between callbacks of the library and an agent that may have ended.
+    struct Gate {
+        std::mutex lock;
+        RendezAgent *agent;
+    };
+
+    void meet();
+    void listen(Peer &peer);
+    void head_arrived(Peer &peer, Bytes head);
+    void arrived(Peer &peer, const std::shared_ptr<Arriving> &message);
+    void lost(Peer &peer, rendez_status *status);
+    void begin(const rendez::Key &key, Peer &peer, void (RendezAgent::*told)(Peer &, Bytes, std::shared_ptr<Arriving>),
+               std::shared_ptr<Arriving> message);
+    void on_head(Peer &peer, Bytes bytes, std::shared_ptr<Arriving> message);
+    void on_part(Peer &peer, Bytes bytes, std::shared_ptr<Arriving> message);
+    void post(Peer &peer, Outgoing message);
+    void request(Peer &peer, c10::intrusive_ptr<rpc::Message> message);
+    void respond(Peer &peer, JitFuture &future, int64_t id);
+    void response(const CallPtr &call, c10::intrusive_ptr<rpc::Message> message);
+    CallPtr take(int64_t id);
+    void fail(const CallPtr &call, const std::string &why);
+    void fail_all(const Peer *peer, const std::string &why);
+    void expire();
+    void count(int &counter, int change);
+    Peer &peer(worker_id_t id);
+
+    c10d::PrefixStore names_, cards_, shutdown_;
+    const int world_size_;
+    std::shared_ptr<Node> node_;
+    uint64_t step_ = 0;
+    c10::ThreadPool pool_;
+    std::shared_ptr<Gate> gate_;
+    std::unordered_map<worker_id_t, std::unique_ptr<Peer>> peers_;
+    std::unordered_map<std::string, worker_id_t> by_name_;
+
+    std::atomic<int64_t> next_id_{1};
+    std::mutex calls_lock_;
+    std::unordered_map<int64_t, CallPtr> calls_;
+    std::multimap<When, int64_t> timers_;
+    std::condition_variable timer_;
+    std::thread timer_thread_;
+
+    std::mutex count_lock_;
+    std::condition_variable counted_;
+    int client_calls_ = 0, server_calls_ = 0, server_async_ = 0;
+    std::atomic<uint64_t> gil_wait_{0}, gil_waits_{0};
+};
+
+} // namespace rendez_torch

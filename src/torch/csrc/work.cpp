@@ -1,0 +1,146 @@
+// Operations of a process group, and the order they run in: see work.hpp.
+#include "work.hpp"
+
+#include <pthread.h>
+
+#include <c10/util/Exception.h>
+
+namespace rendez_torch {
+
+RendezWork::RendezWork(int rank, c10d::OpType type, const char *title, const std::vector<at::Tensor> &inputs,
+                       std::vector<at::Tensor> outputs, std::chrono::milliseconds timeout)
+    : Work(rank, type, title, inputs), outputs_(std::move(outputs)), timeout_(timeout) {}
+
+bool RendezWork::wait(std::chrono::milliseconds timeout) {
+    auto bound = timeout > kNoTimeout ? timeout : timeout_;
+    std::unique_lock<std::mutex> guard(mutex_);
+    auto is_over = [this] { return completed_; };
+    if (bound <= kNoTimeout) {
+        cv_.wait(guard, is_over);
+    } else if (!cv_.wait_for(guard, bound, is_over)) {
+        guard.unlock();
+        if (on_timeout) {
+            on_timeout(bound);
+        } else {
+            C10_THROW_ERROR(DistBackendError, c10::str("rendez: Timed out waiting ", bound.count(),
+                                                       "ms for an operation, which goes on"));
+        }
+        guard.lock();
+        cv_.wait(guard, is_over);
+    }
+    if (exception_) {
+        std::rethrow_exception(exception_);
+    }
+    return true;
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> RendezWork::getFuture() {
+    bool is_done = false;
+    {
+        std::lock_guard<std::mutex> guard(state_);
+        if (future_ != nullptr) {
+            return future_;
+        }
+        future_ = c10::make_intrusive<Future>(c10::ListType::create(c10::TensorType::get()));
+        is_done = is_done_;
+    }
+    if (is_done) {
+        mark(*future_);
+    }
+    return future_;
+}
+
+bool RendezWork::complete(std::exception_ptr error, int source) {
+    c10::intrusive_ptr<Future> future;
+    {
+        std::lock_guard<std::mutex> guard(state_);
+        if (is_done_) {
+            return false;
+        }
+        is_done_ = true;
+        error_ = error;
+        source_ = source;
+        future = future_;
+    }
+    finish(error);
+    if (future != nullptr) {
+        mark(*future);
+    }
+    return true;
+}
+
+void RendezWork::mark(Future &future) {
+    if (error_) {
+        future.setError(error_);
+    } else {
+        future.markCompleted(c10::IValue(outputs_));
+    }
+}
+
+Queue::~Queue() {
+    {
+        std::lock_guard<std::mutex> guard(lock_);
+        is_over_ = true;
+    }
+    changed_.notify_all();
+    if (thread_.joinable()) {
+        // A callback of a future may drop the group: then its thread ends by itself.
+        if (thread_.get_id() == std::this_thread::get_id()) {
+            thread_.detach();
+        } else {
+            thread_.join();
+        }
+    }
+}
+
+void Queue::run(bool is_waited_for, std::function<void()> job) {
+    {
+        std::unique_lock<std::mutex> guard(lock_);
+        if (!is_waited_for || is_busy_ || !jobs_.empty()) {
+            if (!thread_.joinable()) {
+                thread_ = std::thread([this] { serve(); });
+                pthread_setname_np(thread_.native_handle(), "rendez-group");
+            }
+            jobs_.push_back(std::move(job));
+            guard.unlock();
+            changed_.notify_all();
+            return;
+        }
+        is_busy_ = true;
+    }
+    job();
+    {
+        std::lock_guard<std::mutex> guard(lock_);
+        is_busy_ = false;
+    }
+    changed_.notify_all();
+}
+
+bool Queue::drain(std::chrono::milliseconds patience) {
+    std::unique_lock<std::mutex> guard(lock_);
+    if (thread_.get_id() == std::this_thread::get_id()) {
+        return true;
+    }
+    return changed_.wait_for(guard, patience, [this] { return jobs_.empty() && !is_busy_; });
+}
+
+void Queue::serve() {
+    std::unique_lock<std::mutex> guard(lock_);
+    for (;;) {
+        changed_.wait(guard, [this] { return is_over_ || (!jobs_.empty() && !is_busy_); });
+        if (jobs_.empty()) {
+            return;
+        }
+        auto job = std::move(jobs_.front());
+        jobs_.pop_front();
+        is_busy_ = true;
+        guard.unlock();
+        job();
+        job = nullptr;
+        guard.lock();
+        is_busy_ = false;
+        changed_.notify_all();
+    }
+}
+
+} // namespace rendez_torch

@@ -1,0 +1,64 @@
+// One operation of a process group: what torch waits for, asks the outcome of, and hangs callbacks on.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+namespace rendez_torch {
+
+class RendezWork : public c10d::Work {
+public:
+    // `timeout` bounds a wait that names no bound; 0 where the operation ends in time by itself.
+    RendezWork(int rank, c10d::OpType type, const char *title, const std::vector<at::Tensor> &inputs,
+               std::vector<at::Tensor> outputs, std::chrono::milliseconds timeout);
+
+    bool wait(std::chrono::milliseconds timeout) override;
+    void synchronize() override { wait(kNoTimeout); }
+    std::vector<at::Tensor> result() override { return outputs_; }
+    c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+    int sourceRank() const override { return source_; }
+    std::chrono::milliseconds getTimeout() const override { return timeout_; }
+
+    // Ends it, once; later calls do nothing and give false. `source` is the rank that a receive got its value from.
+    bool complete(std::exception_ptr error = nullptr, int source = -1);
+    // Called when a wait runs out of time, to end what goes on; it should complete the work.
+    std::function<void(std::chrono::milliseconds)> on_timeout;
+
+private:
+    using Future = c10::ivalue::Future;
+    void mark(Future &future);
+
+    std::vector<at::Tensor> outputs_;
+    const std::chrono::milliseconds timeout_;
+    std::mutex state_;
+    bool is_done_ = false;
+    std::exception_ptr error_;
+    c10::intrusive_ptr<Future> future_;
+    int source_ = -1;
+};
+
+// Runs a group's collectives one after the other, in the order they were called: a call that is waited for at once
+// runs in its own thread if nothing is before it, which saves two changes of threads.
+class Queue {
+public:
+    ~Queue();
+    void run(bool is_waited_for, std::function<void()> job);
+    // Waits until nothing runs and nothing waits; false if that takes longer than `patience`.
+    bool drain(std::chrono::milliseconds patience);
+
+private:
+    void serve();
+
+    std::mutex lock_;
+    std::condition_variable changed_;
+    std::deque<std::function<void()>> jobs_;
+    bool is_busy_ = false, is_over_ = false;
+    std::thread thread_;
+};
+
+} // namespace rendez_torch

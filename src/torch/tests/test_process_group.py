@@ -1,0 +1,295 @@
+"""The process group `rendez`: every collective against what torch computes of the same tensors, over both ways."""
+
+import pytest
+
+COLLECTIVES = """
+def everyone(make):
+    return [make(r) for r in range(size)]
+
+for n in (1, 7, 1000, 9000, 100_003, 700_001):
+    for dtype in (torch.float32, torch.int64, torch.bfloat16, torch.bool):
+        def value(r, n=n, dtype=dtype):
+            g = torch.Generator().manual_seed(r * 1000 + n)
+            return torch.randint(0, 3, (n,), generator=g).to(dtype)
+        if dtype is torch.bool and n > 1000:
+            continue
+        # all_reduce: sums of small integers are exact in every type
+        mine = value(rank)
+        dist.all_reduce(mine)
+        want = torch.stack([v.to(torch.int64) for v in everyone(value)]).sum(0)
+        assert torch.equal(mine, want.to(dtype)), ("all_reduce", n, dtype)
+        mine = value(rank)
+        dist.all_reduce(mine, op=dist.ReduceOp.MAX)
+        assert torch.equal(mine, torch.stack([v.to(torch.int64) for v in everyone(value)]).amax(0).to(dtype))
+        # broadcast from each
+        for root in range(size):
+            mine = value(rank)
+            dist.broadcast(mine, root)
+            assert torch.equal(mine, value(root)), ("broadcast", n, dtype, root)
+        # reduce: others keep their own
+        mine = value(rank)
+        dist.reduce(mine, size - 1)
+        assert torch.equal(mine, want.to(dtype) if rank == size - 1 else value(rank)), ("reduce", n, dtype)
+        # all_gather, in a list and in one tensor
+        got = [torch.zeros_like(mine) for _ in range(size)]
+        dist.all_gather(got, value(rank))
+        assert all(torch.equal(a, b) for a, b in zip(got, everyone(value))), ("all_gather", n, dtype)
+        flat = torch.zeros(size * n, dtype=dtype)
+        dist.all_gather_into_tensor(flat, value(rank))
+        assert torch.equal(flat, torch.cat(everyone(value)))
+        # gather and scatter
+        got = [torch.zeros_like(mine) for _ in range(size)] if rank == 0 else None
+        dist.gather(value(rank), got, dst=0)
+        assert rank or all(torch.equal(a, b) for a, b in zip(got, everyone(value))), ("gather", n, dtype)
+        one = torch.zeros_like(mine)
+        dist.scatter(one, everyone(value) if rank == 0 else None, src=0)
+        assert torch.equal(one, value(rank)), ("scatter", n, dtype)
+        # reduce_scatter: rank r's piece of rank s is value(r + s)
+        one = torch.zeros(n, dtype=dtype)
+        dist.reduce_scatter(one, [value(rank + r) for r in range(size)])
+        want = torch.stack([value(rank + r).to(torch.int64) for r in range(size)]).sum(0).to(dtype)
+        assert torch.equal(one, want), ("reduce_scatter", n, dtype)
+        dist.reduce_scatter_tensor(one, torch.cat([value(rank + r) for r in range(size)]))
+        assert torch.equal(one, want)
+        # all_to_all, even and uneven
+        got = [torch.zeros(n, dtype=dtype) for _ in range(size)]
+        dist.all_to_all(got, [value(10 * rank + r) for r in range(size)])
+        assert all(torch.equal(got[r], value(10 * r + rank)) for r in range(size)), ("all_to_all", n, dtype)
+        sizes = [n * (r + 1) for r in range(size)]
+        source = torch.cat([value(rank).repeat(r + 1) for r in range(size)])
+        into = torch.zeros(n * (rank + 1) * size, dtype=dtype)
+        dist.all_to_all_single(into, source, [n * (rank + 1)] * size, sizes)
+        assert torch.equal(into, torch.cat([value(r).repeat(rank + 1) for r in range(size)]))
+    dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_collectives_give_what_torch_computes(world, size, path):
+    world.run(COLLECTIVES, size=size, **path)
+
+
+def test_many_ranks_go_by_doubling_and_by_trees(world):
+    world.run(
+        """
+        for n in (1, 5, 4096):
+            x = torch.arange(n, dtype=torch.float64) + rank
+            dist.all_reduce(x)
+            assert torch.equal(x, torch.arange(n, dtype=torch.float64) * size + size * (size - 1) / 2)
+            for root in (0, 3, size - 1):
+                x = torch.full((n,), float(rank)); dist.broadcast(x, root); assert (x == root).all()
+        dist.barrier()
+        dist.destroy_process_group()
+        """,
+        size=11,
+    )
+
+
+def test_results_are_the_same_to_the_last_bit(world):
+    outputs = world.run(
+        """
+        import hashlib
+        for n in (100, 100_000):
+            x = torch.rand(n, generator=torch.Generator().manual_seed(rank)); dist.all_reduce(x)
+            print(hashlib.sha256(x.numpy().tobytes()).hexdigest())
+        dist.destroy_process_group()
+        """,
+        size=3,
+    )
+    assert len(set(outputs)) == 1
+
+
+def test_views_averages_and_objects(world):
+    world.run(
+        """
+        x = torch.arange(12.).view(3, 4).t() + rank
+        dist.all_reduce(x, op=dist.ReduceOp.AVG)
+        assert torch.equal(x, torch.arange(12.).view(3, 4).t() + (size - 1) / 2)
+        x = torch.zeros(4, 4)
+        dist.broadcast(x[:, 1], 0) if rank else dist.broadcast(torch.ones(4, 4)[:, 1], 0)
+        assert rank == 0 or (x.sum() == 4 and x[:, 1].sum() == 4)
+        got = [None] * size
+        dist.all_gather_object(got, {"rank": rank, "text": "x" * 5000})
+        assert [g["rank"] for g in got] == list(range(size))
+        s = torch.sparse_coo_tensor([[rank, 5]], [1.0, 2.0], (8,)); dist.all_reduce(s)
+        assert torch.equal(s.to_dense()[:size], torch.ones(size)) and s.to_dense()[5] == 2 * size
+        tensors = [torch.full((3,), float(rank)), torch.full((2, 2), 1.0)]
+        with dist._coalescing_manager(): [dist.all_reduce(t) for t in tensors]
+        assert tensors[0][0] == sum(range(size)) and tensors[1][1, 1] == size
+        work = dist.all_reduce(torch.ones(3), async_op=True); work.wait()
+        assert work.is_completed() and work.get_future().wait()[0][0] == size
+        dist.destroy_process_group()
+        """,
+        size=3,
+    )
+
+
+def test_point_to_point(world, path):
+    world.run(
+        """
+        other = 1 - rank
+        for n in (0, 1, 300, 2000, 300_000):
+            got = torch.full((n,), -1.)
+            if rank: dist.recv(got, 0); dist.send(got + 1, 0)
+            else: dist.send(torch.ones(n), 1); dist.recv(got, 1)
+            assert (got == 2 - rank).all(), n
+        # tags apart from each other, whatever the order
+        a, b = torch.zeros(2), torch.zeros(2)
+        if rank == 0: dist.send(torch.ones(2), 1, tag=1); dist.send(torch.full((2,), 2.), 1, tag=2)
+        else: dist.recv(b, 0, tag=2); dist.recv(a, 0, tag=1); assert a[0] == 1 and b[0] == 2
+        # many at once, in order
+        n = 50
+        works = [dist.isend(torch.full((3,), float(i)), other) for i in range(n)]
+        got = [torch.zeros(3) for _ in range(n)]
+        works += [dist.irecv(t, other) for t in got]
+        [w.wait() for w in works]
+        assert [t[0].item() for t in got] == list(range(n))
+        ops = [dist.P2POp(dist.isend, torch.full((4,), float(rank)), other), dist.P2POp(dist.irecv, got[0].new_zeros(4), other)]
+        [w.wait() for w in dist.batch_isend_irecv(ops)]
+        assert ops[1].tensor[0] == other
+        # the last thing a rank does is to send, and it leaves at once
+        if rank == 0: dist.send(torch.arange(1000.), 1)
+        else: time.sleep(1); last = torch.zeros(1000); dist.recv(last, 0); assert last[999] == 999
+        """,
+        **path,
+    )
+
+
+def test_receive_from_anyone(world):
+    world.run(
+        """
+        if rank == 0:
+            seen = []
+            for i in range(2 * (size - 1)):
+                x = torch.zeros(1); source = dist.recv(x); assert x.item() // 10 == source; seen.append(x.item())
+            assert sorted(seen) == sorted(10. * r + k for r in range(1, size) for k in range(2))
+        else:
+            for k in range(2): dist.send(torch.tensor([10. * rank + k]), 0)
+        dist.barrier(); dist.destroy_process_group()
+        """,
+        size=3,
+    )
+
+
+def test_subgroups_and_splits(world):
+    world.run(
+        """
+        groups = [dist.new_group([0, 1]), dist.new_group([1, 2]), dist.new_group([0, 2])]
+        for g, members in zip(groups, ([0, 1], [1, 2], [0, 2])):
+            if rank in members:
+                x = torch.tensor([float(rank)]); dist.all_reduce(x, group=g); assert x.item() == sum(members)
+        dist.barrier(); dist.destroy_process_group()
+        """,
+        size=3,
+    )
+
+
+def test_ddp(world):
+    world.run(
+        """
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 8))
+        ddp = torch.nn.parallel.DistributedDataParallel(model)
+        data = torch.randn(size * 4, 64, generator=torch.Generator().manual_seed(1))
+        optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1)
+        for _ in range(3):
+            optimizer.zero_grad(); ddp(data[rank * 4:(rank + 1) * 4]).square().mean().backward(); optimizer.step()
+        alone = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 8))
+        torch.manual_seed(0)
+        alone = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 8))
+        optimizer = torch.optim.SGD(alone.parameters(), lr=0.1)
+        for _ in range(3):
+            optimizer.zero_grad(); alone(data).square().mean().backward(); optimizer.step()
+        for p, q in zip(model.parameters(), alone.parameters()): assert torch.allclose(p, q, atol=1e-6)
+        dist.destroy_process_group()
+        """
+    )
+
+
+def test_timeouts_name_the_rank(world):
+    world.run(
+        """
+        if rank == 0:
+            for call in (lambda: dist.all_reduce(torch.ones(4)), lambda: dist.barrier()):
+                try: call(); raise SystemExit("no error")
+                except RuntimeError as error: assert "rank 1" in str(error) or "failed before" in str(error), error
+        else: time.sleep(4)
+        """,
+        SECONDS="1",
+    )
+
+
+def test_a_receive_that_times_out_takes_no_later_value(world):
+    world.run(
+        """
+        if rank == 0:
+            work = dist.irecv(torch.zeros(2), 1)
+            try: work.wait(datetime.timedelta(seconds=0.2)); raise SystemExit("no error")
+            except RuntimeError as error: assert "Timed out waiting 200ms" in str(error), error
+            dist.barrier(); x = torch.zeros(2); dist.recv(x, 1); assert x[0] == 7
+        else: dist.barrier(); dist.send(torch.full((2,), 7.), 0)
+        dist.destroy_process_group()
+        """
+    )
+
+
+def test_monitored_barrier_names_who_is_missing(world):
+    world.run(
+        """
+        dist.monitored_barrier()
+        second = datetime.timedelta(seconds=1)
+        if rank == 0:
+            try: dist.monitored_barrier(timeout=second, wait_all_ranks=True); raise SystemExit("no error")
+            except RuntimeError as error: assert "Ranks 1, 2 failed to pass" in str(error), error
+        time.sleep(1.5); dist.monitored_barrier(); dist.barrier(); dist.destroy_process_group()
+        """,
+        size=3,
+    )
+
+
+def test_different_calls_are_told_apart(world):
+    world.run(
+        """
+        try: dist.all_reduce(torch.ones(4 + rank)); raise SystemExit("no error")
+        except RuntimeError as error: assert "same collectives in the same order" in str(error), error
+        """
+    )
+
+
+@pytest.mark.parametrize("call", ["dist.all_reduce(torch.ones(5_000_000))", "dist.barrier()", "dist.recv(torch.ones(3), 1)"])
+def test_a_rank_that_is_killed_is_named_to_all_others(world, call):
+    world.run(
+        f"""
+        import signal
+        dist.barrier()
+        if rank == 1: time.sleep(0.5); os.kill(os.getpid(), signal.SIGKILL)
+        try: {call}; raise SystemExit("no error")
+        except RuntimeError as error: assert "rank 1" in str(error), error
+        """,
+        size=3,
+        expect=[0, -9, 0],
+    )
+
+
+@pytest.mark.parametrize(
+    "call, says",
+    [
+        ("dist.all_reduce(torch.ones(2), op=dist.ReduceOp.BAND)", "integers"),
+        ("dist.all_reduce(torch.ones(2, dtype=torch.float8_e5m2))", "cannot reduce"),
+        ("dist.send(torch.ones(2), 0)", ""),
+        ("dist.scatter(torch.ones(2), [torch.ones(3)])", "differ|own|size"),
+        ("dist.all_gather_into_tensor(torch.ones(5), torch.ones(2))", ""),
+        ("dist.all_to_all_single(torch.ones(5), torch.ones(4), [5], [4])", "differ|size"),
+    ],
+)
+def test_bad_input_is_an_error_and_nothing_else(world, call, says):
+    world.run(
+        f"""
+        import re
+        try: {call}; raise SystemExit("no error")
+        except (RuntimeError, ValueError, NotImplementedError) as error: assert re.search({says!r}, str(error)), error
+        x = torch.ones(3); dist.all_reduce(x); assert x.sum() == 3
+        """,
+        size=1,
+    )

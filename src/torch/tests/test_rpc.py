@@ -1,0 +1,128 @@
+"""The RPC backend RENDEZ: calls, references, distributed autograd, memory by value, and workers that die."""
+
+import pytest
+
+BEGIN = """
+import torch.distributed.rpc as rpc, torch.distributed.autograd as autograd
+def double(x): return x * 2
+def boom(): raise ValueError("the other side says no")
+def add_in_place(x): x.add_(1); return x
+def same(a, b): return a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr(), b.storage_offset()
+KEPT = torch.ones(1 << 20)
+def kept(): return KEPT
+def change(value): KEPT.fill_(value); return None
+def begin(): rpc.init_rpc(f"w{rank}", rank=rank, world_size=size, backend=rpc.BackendType.RENDEZ)
+begin()
+"""
+
+
+def only_first(body):
+    lines = "\n".join("    " + line for line in body.strip().splitlines())
+    return BEGIN + "if rank == 0:\n" + lines + "\nrpc.shutdown()\n"
+
+
+def test_calls_of_every_kind(world, path):
+    world.run(
+        only_first(
+            """
+assert torch.equal(rpc.rpc_sync("w1", torch.add, (torch.ones(2), 3)), torch.full((2,), 4.))
+assert torch.equal(rpc.rpc_sync("w1", double, (torch.arange(4.).view(2, 2).t(),)), 2 * torch.arange(4.).view(2, 2).t())
+got = [f.wait() for f in [rpc.rpc_async("w1", double, (torch.full((n,), float(n)),)) for n in (0, 1, 500, 3000, 900_000)]]
+assert [len(t) for t in got] == [0, 1, 500, 3000, 900_000] and (got[4] == 1_800_000).all()
+try: rpc.rpc_sync("w1", boom); raise SystemExit("no error")
+except ValueError as error: assert "says no" in str(error)
+try: rpc.rpc_sync("w1", time.sleep, (2,), timeout=0.2); raise SystemExit("no error")
+except RuntimeError as error: assert "RPC ran for more than" in str(error)
+assert rpc.rpc_sync("w0", double, (3,)) == 6
+assert rpc.rpc_sync("w1", len, ("x" * 3_000_000,)) == 3_000_000
+a = torch.arange(600_000.).view(2, -1)
+assert rpc.rpc_sync("w1", same, (a, a.t())) == (True, 0)
+b = torch.arange(6.).view(2, 3)
+assert rpc.rpc_sync("w1", same, (b, b[1])) == (True, 3)
+assert rpc.rpc_sync("w1", double, (torch.eye(3).to_sparse(),)).to_dense().sum() == 6
+r = rpc.remote("w1", torch.nn.Linear, (3, 2))
+assert r.owner().name == "w1" and r.rpc_sync().forward(torch.ones(1, 3)).shape == (1, 2)
+with autograd.context() as context:
+    x = torch.ones(8, requires_grad=True)
+    autograd.backward(context, [rpc.rpc_sync("w1", torch.mul, (x, 3.0)).sum()])
+    assert (autograd.get_gradients(context)[x] == 3).all()
+del r
+"""
+        ),
+        group=False,
+        **path,
+    )
+
+
+def test_arguments_and_results_are_values(world, path):
+    """What one side writes afterwards, the other does not see, though large tensors are read in place."""
+    world.run(
+        only_first(
+            """
+x = torch.zeros(1 << 20)
+y = rpc.rpc_sync("w1", add_in_place, (x,))
+assert (x == 0).all() and (y == 1).all()
+mine = rpc.rpc_sync("w1", kept)
+rpc.rpc_sync("w1", change, (5.0,))
+assert (mine == 1).all()
+mine.add_(1); assert (mine == 2).all() and (rpc.rpc_sync("w1", kept) == 5).all()
+for i in range(20):
+    t = torch.full((1 << 18,), float(i)); f = rpc.rpc_async("w1", double, (t,)); t.fill_(-1); assert (f.wait() == 2 * i).all()
+"""
+        ),
+        group=False,
+        **path,
+    )
+
+
+def test_a_worker_that_is_killed_fails_all_that_waits_for_it(world):
+    world.run(
+        BEGIN
+        + """
+import signal
+if rank == 1: time.sleep(2); os.kill(os.getpid(), signal.SIGKILL)
+futures = [rpc.rpc_async("w1", time.sleep, (60,)) for _ in range(5)]
+began = time.time()
+for f in futures:
+    try: f.wait(); raise SystemExit("no error")
+    except RuntimeError as error: assert "w1" in str(error), error
+try: rpc.rpc_sync("w1", double, (1,)); raise SystemExit("no error")
+except RuntimeError as error: assert "w1" in str(error), error
+rpc.shutdown(graceful=False)
+""",
+        group=False,
+        expect=[0, -9],
+    )
+
+
+def test_backend_by_its_options_and_tensorpipe_beside_it(world):
+    world.run(
+        """
+        import torch.distributed.rpc as rpc
+        options = rendez.torch.RendezRpcBackendOptions(num_worker_threads=4, init_method="env://")
+        rpc.init_rpc(f"w{rank}", rank=rank, world_size=size, rpc_backend_options=options)
+        assert type(rpc.api._get_current_rpc_agent()).__name__ == "RendezAgent"
+        rpc.shutdown()
+        """,
+        group=False,
+    )
+
+
+@pytest.mark.parametrize(
+    "call, says",
+    [
+        ("rendez.torch.RendezRpcBackendOptions(device_maps={'w1': {0: 0}})", "device_maps"),
+        ("rpc.init_rpc('w0', backend=rpc.BackendType.RENDEZ, rank=0)", "world_size"),
+        ("rpc.init_rpc('w0', backend='RENDEZ', rank=0, world_size=1)", "BackendType"),
+    ],
+)
+def test_what_is_unavailable_is_refused_by_name(world, call, says):
+    world.run(
+        f"""
+        import torch.distributed.rpc as rpc
+        try: {call}; raise SystemExit("no error")
+        except (ValueError, TypeError, RuntimeError) as error: assert {says!r} in str(error), error
+        """,
+        size=1,
+        group=False,
+    )
