@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# Runs PyTorch's own suites over rendez, each ends with a line "NAME: N passed, N failed, N skipped", and fails if one
+# falls short of what is expected of it.
+#
+#   scripts/torch-suites.sh small              a part that takes minutes
+#   scripts/torch-suites.sh all                everything
+#   scripts/torch-suites.sh rpc group ...      these: tests rpc rpc-tcp tensorpipe group gloo-name
+#
+# The environment with PyTorch is made once, outside the tree: RENDEZ_TORCH_ENV, by default
+# ~/.cache/rendez/torch-<version>. RENDEZ_TORCH_VERSION says which PyTorch; RENDEZ_TORCH_PYTHON which Python.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+version=${RENDEZ_TORCH_VERSION:-2.15.0}
+python=${RENDEZ_TORCH_PYTHON:-python3}
+environment=${RENDEZ_TORCH_ENV:-$HOME/.cache/rendez/torch-$version}
+reports=$(mktemp -d)
+trap 'rm -rf "$reports"' EXIT
+export RENDEZ_TORCH_OPTIMIZE=${RENDEZ_TORCH_OPTIMIZE:--O2} OMP_NUM_THREADS=1
+export DISTRIBUTED_TESTS_DEFAULT_TIMEOUT=${DISTRIBUTED_TESTS_DEFAULT_TIMEOUT:-120}
+
+prepare() {
+    if ! "$environment/bin/python" -c 'import torch, pytest' 2>/dev/null; then
+        echo "making $environment with PyTorch $version: some gigabytes are fetched, once"
+        "$python" -m venv "$environment"
+        "$environment/bin/pip" install --quiet "torch==$version" numpy pytest expecttest hypothesis "setuptools>=77" ninja
+    fi
+    # The wheel, with `rendez.torch`; and its extension, built against this PyTorch.
+    "$environment/bin/pip" install --quiet ./src/python
+    (cd src/torch && PATH=$environment/bin:$PATH python setup.py --quiet build_ext --inplace)
+    export PYTHONPATH=$PWD/src/torch:$PWD/src/torch/suites
+}
+
+status=0
+# NAME PASSED FAILED SUITE ARGUMENTS...: how many pass at least, and how many may fail.
+run() {
+    local name=$1 passed=$2 failed=$3 suite=$4
+    shift 4
+    (cd "$reports" && "$environment/bin/python" -m pytest -q -p no:cacheprovider --junitxml="$reports/$name.xml" \
+        "$OLDPWD/src/torch/$suite" "$@" >"$reports/$name.log" 2>&1) || tail -n 60 "$reports/$name.log"
+    "$environment/bin/python" src/torch/suites/counts.py "$reports/$name.xml" "$name" "$passed" "$failed" || status=1
+}
+
+suite() {
+    case $1 in
+    tests) run tests 30 0 tests ;;
+    rpc) SUITE=generic run rpc 365 0 suites/rpc_suite.py ;;
+    rpc-tcp) RENDEZ_REQUIRE=tcp RENDEZ_LISTEN=127.0.0.1:0 SUITE=generic run rpc-tcp 365 0 suites/rpc_suite.py ;;
+    tensorpipe) SUITE=tensorpipe run tensorpipe 63 6 suites/rpc_suite.py ;;
+    # Without gloo's name torch writes `custom` into the log that one test reads.
+    group) NAME=rendez run group 65 1 suites/group_suite.py ;;
+    gloo-name) NAME=gloo run gloo-name 91 0 suites/group_suite.py ;;
+    small)
+        SUITE=generic run rpc-small 20 0 suites/rpc_suite.py -k 'RendezRpcTest and (test_add or test_py_ or test_nested or timeout)'
+        NAME=rendez run group-small 12 0 suites/group_suite.py -k 'all_reduce_sum or broadcast or all_gather or barrier or test_send_recv'
+        ;;
+    *)
+        echo "there is no suite \`$1\`: tests rpc rpc-tcp tensorpipe group gloo-name small all" >&2
+        exit 2
+        ;;
+    esac
+}
+
+wanted=("$@")
+[ ${#wanted[@]} -gt 0 ] || wanted=(small)
+[ "${wanted[0]}" != all ] || wanted=(tests rpc rpc-tcp tensorpipe group gloo-name)
+prepare
+for name in "${wanted[@]}"; do
+    suite "$name"
+done
+exit $status
