@@ -4,7 +4,9 @@
 use std::ffi::c_void;
 use std::slice;
 
-use rendez::{DType, Engine, PrivateTensor, Received, Shape, Status, Tensor, TensorBuilder, TensorMeta};
+use rendez::{
+    DType, Engine, PrivateTensor, Received, Shape, Status, Tensor, TensorBuilder, TensorMeta,
+};
 
 use super::engine::CEngine;
 use super::status::{CStatus, answer, argument, free, put, put_new, read, write};
@@ -224,7 +226,9 @@ pub(crate) unsafe extern "C" fn tensor_map(
             return Err(argument("`mapping`, `data` or `size` is NULL"));
         }
         // SAFETY: the header's contract is that of `write`.
-        let mut mapped = unsafe { write(tensor, "tensor") }?.finish()?.map_private()?;
+        let mut mapped = unsafe { write(tensor, "tensor") }?
+            .finish()?
+            .map_private()?;
         let bytes = mapped.bytes_mut();
         let (start, len) = (bytes.as_mut_ptr(), bytes.len());
         // SAFETY: the header's contract is that of `put`.

@@ -48,6 +48,7 @@ fn the_table_only_grows() {
     assert_eq!(std::mem::offset_of!(Api, tensor_new), 8 + 15 * 8);
     assert_eq!(std::mem::offset_of!(Api, send), 8 + 21 * 8);
     assert_eq!(std::mem::offset_of!(Api, step_deadline), 8 + 29 * 8);
+    assert_eq!(std::mem::offset_of!(Api, mapping_free), 8 + 33 * 8);
     assert_eq!(size_of::<Meta>(), 72);
     assert_eq!(size_of::<Value>(), 16);
     assert!(rendez_get_api(API_VERSION + 1).is_null());
@@ -169,6 +170,42 @@ fn lent_memory_comes_back_once() {
         (api.engine_free)(engine);
     }
     assert_eq!(released, 1);
+}
+
+/// What is written to a mapping stays with its holder: the tensor keeps its bytes.
+#[test]
+fn a_mapping_is_its_holders_alone() {
+    let (api, mut engine) = (api(), null_mut());
+    let settings = c"task = \"/job:a/task:0\"\nshards = 1\nshare_cores = true\n";
+    // SAFETY: a text, and room for a handle.
+    let status = unsafe { (api.engine_start_over)(settings.as_ptr(), &raw mut engine) };
+    assert_eq!(reason(status), "");
+    let (meta, mut data, mut tensor) = (meta(3, 5000), null_mut(), null_mut());
+    // SAFETY: handles of this library, and room for what it gives.
+    let status =
+        unsafe { (api.tensor_new_paged)(engine, &raw const meta, &raw mut tensor, &raw mut data) };
+    assert_eq!(reason(status), "");
+    // SAFETY: the tensor has so many bytes, and is not sent yet.
+    unsafe { data.cast::<u8>().write_bytes(3, 5000) };
+    let (mut mapping, mut mine, mut size) = (null_mut(), null_mut(), 0);
+    // SAFETY: a handle of this library, and room for what it gives.
+    let status =
+        unsafe { (api.tensor_map)(tensor, &raw mut mapping, &raw mut mine, &raw mut size) };
+    assert_eq!((reason(status), size), (String::new(), 5000));
+    // SAFETY: the mapping has so many bytes, and is this test's alone.
+    unsafe { mine.cast::<u8>().write_bytes(7, size) };
+    let (mut kept, mut len) = (null(), 0);
+    // SAFETY: a handle of this library, and room for what it gives.
+    let status = unsafe { (api.tensor_data)(tensor, &raw mut kept, &raw mut len) };
+    assert_eq!((reason(status), len), (String::new(), 5000));
+    // SAFETY: the tensor lives, and has so many bytes.
+    assert_eq!(unsafe { kept.cast::<u8>().add(4999).read() }, 3);
+    // SAFETY: handles of this library, for the last time.
+    unsafe {
+        (api.mapping_free)(mapping);
+        (api.tensor_free)(tensor);
+        (api.engine_free)(engine);
+    }
 }
 
 /// Null pointers and numbers that name nothing are errors of their own, and nothing else happens.
