@@ -41,7 +41,7 @@ class World:
     def __init__(self, folder):
         self.folder = folder
 
-    def run(self, body, size=2, group=True, expect=None, timeout=60, **environment):
+    def run(self, body, size=2, group=True, expect=None, timeout=200, **environment):
         """Runs `body` `size` times; each process must end well, or as `expect` says. Gives what each printed."""
         text = textwrap.dedent(self.PRELUDE) + (textwrap.dedent(self.GROUP) if group else "") + textwrap.dedent(body)
         environment.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(_free_port()), WORLD_SIZE=str(size))
