@@ -101,7 +101,7 @@ pub(crate) fn hello(task: &str, dialled: &str, incarnation: u64) -> proto::Hello
         path: proto::PathWish::Auto.into(),
         abilities: 0,
         no_shm: String::new(),
-        no_rdma: String::new(),
+        lacks: Vec::new(),
     }
 }
 

@@ -12,11 +12,12 @@ use crate::ground::limits::{
 use crate::ground::{Code, Incarnation, Status, catalogue};
 
 use super::address::Address;
-use super::peer::{PathWish, PeerLimits, PollPolicy};
+use super::peer::{PeerLimits, PollPolicy};
 use super::runtime::RuntimeKind;
 use super::secret::Secret;
 use super::tcp::is_loopback;
 use super::tls::Tls;
+use super::transport::PathWish;
 
 /// What to do with a peer of another user.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]

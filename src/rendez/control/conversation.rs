@@ -25,16 +25,17 @@ use rendez_proto::{self as proto, Envelope};
 use super::calls::Calls;
 use super::config::ControlConfig;
 use super::credentials::is_ready;
+use super::descriptors::{accept_segment, describe_segment, lane_refusal};
 use super::exchange::{Seals, frame_refusal, protocol_refusal};
 use super::frame::{self, FrameError};
-use super::greet::{accept_segment, describe_segment, lane_refusal};
 use super::hello::{Refusal, clip, status_from_wire};
 use super::lane::Lane;
 use super::outbox::Outbox;
-use super::peer::{Handler, Path, PeerGone, PeerHello, PeerId, SegmentOffer};
+use super::peer::{Handler, PeerGone, PeerHello, PeerId, SegmentOffer};
 use super::runtime::Runtime;
 use super::secret::Seal;
 use super::signal::Signal;
+use super::transport::Path;
 
 /// How much more rarely a peer on this machine is asked whether it runs: among many tasks of one machine the questions
 /// would be most of what they do.

@@ -19,7 +19,7 @@ use crate::fabric::Secured;
 use crate::ground::limits::DATA_DIALS_WINDOW;
 use crate::ground::{Status, catalogue};
 
-use super::greet_tcp::Expected;
+use super::greeting::Expected;
 use super::hello::Refusal;
 use super::preamble::{self, Kind, OPENING, TICKET, Ticket, Verdict};
 use super::secret::Session;

@@ -11,12 +11,11 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use crate::ground::{Code, Status, catalogue};
-use rendez_proto as proto;
 
 use super::address::Address;
 use super::hello::Refusal;
-use super::peer::PathWish;
 use super::plane::{Established, Plane};
+use super::transport::PathWish;
 
 /// The longest time for an attempt to reach an address: a way that is mended is tried again within this.
 const REACH_MAX: Duration = Duration::from_millis(500);
@@ -62,22 +61,19 @@ impl Route {
         refusal.is_late() && self.near_late < NEAR_LATE_MAX
     }
 
-    /// What our hello wishes for.
-    pub(super) const fn wish(&self) -> proto::PathWish {
+    /// What our hello demands: where the Unix address did not do, not to be sent there again.
+    pub(super) fn asks(&self) -> PathWish {
         match (self.wish, &self.no_shm) {
-            (PathWish::Shm, _) => proto::PathWish::Shm,
-            (PathWish::Verbs, _) => proto::PathWish::Rdma,
-            (PathWish::Tcp, _) | (PathWish::Auto, Some(_)) => proto::PathWish::Tcp,
-            (PathWish::Auto, None) => proto::PathWish::Auto,
+            (PathWish::Auto, Some(_)) => PathWish::Tcp,
+            (wish, _) => wish,
         }
     }
 
     /// Why the way is TCP.
     pub(super) fn why_tcp(&self) -> String {
-        match (&self.no_shm, self.wish) {
+        match (&self.no_shm, self.wish.demanded()) {
             (Some(why), _) => why.clone(),
-            (None, PathWish::Tcp) => "TCP is demanded".into(),
-            (None, PathWish::Verbs) => "RDMA is demanded".into(),
+            (None, Some(path)) if path.is_far() => format!("{} is demanded", path.title()),
             (None, _) => "the peer runs on another machine, or demands TCP".into(),
         }
     }
@@ -143,13 +139,10 @@ impl Plane {
         deadline: Instant,
     ) -> Result<Established, Refusal> {
         if !route.address.is_tcp() {
-            if matches!(route.wish, PathWish::Tcp | PathWish::Verbs) {
-                let demanded = match route.wish {
-                    PathWish::Verbs => "RDMA",
-                    _ => "TCP",
-                };
+            if let Some(path) = route.wish.demanded().filter(|path| path.is_far()) {
                 let message = format!(
-                    "{demanded} is demanded to {task}, but {} is no TCP address",
+                    "{} is demanded to {task}, but {} is no TCP address",
+                    path.title(),
                     route.address
                 );
                 return Err(refused(message));

@@ -1,15 +1,14 @@
-//! The exchange: requests and their answers, one at a time, over a stream on which nothing else is said yet.
+//! The exchange: runs a greeting over a stream on which nothing else is said yet.
 //!
 //! Knows messages and their seals; nothing of what is greeted, and no deadline (kept by the caller).
 
 use futures_lite::io::{AsyncRead, AsyncWrite};
 
 use crate::ground::Code;
-use rendez_proto::envelope::Body;
-use rendez_proto::{self as proto, Envelope};
 
 use super::frame::{self, FrameError};
-use super::hello::{self, Refusal, status_from_wire};
+use super::greeting::{Event, Machine, Outcome, Side, Wants};
+use super::hello::Refusal;
 use super::secret::{Role, Seal, Session};
 
 /// What seals the messages of a stream, each way; nothing where the stream itself keeps others out.
@@ -33,125 +32,41 @@ impl Seals {
     }
 }
 
-/// A greeting's requests over one stream.
-pub(crate) struct Exchange<'a, S> {
-    stream: &'a mut S,
-    seals: Seals,
-    /// The peer's task, as far as it is known: for messages.
-    pub(crate) task: String,
-    next_id: u64,
+/// A side of a greeting whose jobs are carried out.
+pub(crate) trait Works: Side {
+    /// How the job ends that was begun last.
+    async fn done(&mut self) -> Result<(), Refusal>;
 }
 
-impl<'a, S: AsyncRead + AsyncWrite + Unpin> Exchange<'a, S> {
-    /// Nothing has been said.
-    pub(crate) fn new(stream: &'a mut S, seals: Seals) -> Self {
-        Self {
-            stream,
-            seals,
-            task: String::from("(unnamed)"),
-            next_id: 1,
-        }
-    }
-
-    /// What is left when all is said: the seals go on where they stand.
-    pub(crate) fn into_seals(self) -> Seals {
-        self.seals
-    }
-
-    /// A request, and the answer to it.
-    pub(crate) async fn call(&mut self, body: Body) -> Result<Body, Refusal> {
-        let id = self.next_id;
-        self.next_id += 1;
-        self.write(Envelope {
-            id,
-            reply: false,
-            body: Some(body),
-        })
-        .await?;
-        let Envelope {
-            id: answered,
-            reply,
-            body,
-        } = self.read().await?;
-        match body {
-            Some(Body::Error(error)) if answered == id || answered == 0 => {
-                Err(status_from_wire(&self.task, error.code, &error.reason, &error.message).into())
+/// Runs a greeting's machine over `stream` until it has an outcome.
+pub(crate) async fn run<S: AsyncRead + AsyncWrite + Unpin>(
+    machine: &mut impl Machine,
+    side: &mut impl Works,
+    stream: &mut S,
+    seals: &mut Seals,
+) -> Result<Outcome, Refusal> {
+    machine.begin(side);
+    loop {
+        for envelope in machine.said() {
+            let written = frame::write(stream, &envelope, seals.outgoing.as_mut()).await;
+            if let Err(error) = written {
+                let lost = Err(frame_refusal(machine.peer(), &error));
+                // That a refusal cannot be told changes nothing about it.
+                return match machine.wants() {
+                    Wants::Nothing => machine.outcome().and(lost),
+                    _ => lost,
+                };
             }
-            Some(Body::Bye(bye)) => Err(self.left(&bye)),
-            Some(body) if reply && answered == id => Ok(body),
-            _ => Err(self.broken("something else than the answer that is due")),
         }
-    }
-
-    /// The peer's next request.
-    pub(crate) async fn request(&mut self) -> Result<(u64, Body), Refusal> {
-        let Envelope { id, reply, body } = self.read().await?;
-        match body {
-            Some(Body::Bye(bye)) => Err(self.left(&bye)),
-            Some(Body::Error(error)) => {
-                Err(status_from_wire(&self.task, error.code, &error.reason, &error.message).into())
-            }
-            Some(body) if !reply && id != 0 => Ok((id, body)),
-            _ => Err(self.broken("something else than the request that is due")),
-        }
-    }
-
-    pub(crate) async fn answer(&mut self, id: u64, body: Body) -> Result<(), Refusal> {
-        self.write(Envelope {
-            id,
-            reply: true,
-            body: Some(body),
-        })
-        .await
-    }
-
-    /// Answers request `id`, or none if it is zero, with an error and gives the refusal back. That the answer cannot
-    /// be written changes nothing.
-    pub(crate) async fn fail(&mut self, id: u64, refusal: Refusal) -> Refusal {
-        let proto::Refusal {
-            code,
-            reason,
-            message,
-            ..
-        } = refusal.to_wire();
-        let _ = self
-            .answer(
-                id,
-                Body::Error(proto::Error {
-                    code,
-                    reason,
-                    message,
-                }),
-            )
-            .await;
-        refusal
-    }
-
-    async fn read(&mut self) -> Result<Envelope, Refusal> {
-        frame::read(self.stream, self.seals.incoming.as_mut())
-            .await
-            .map_err(|error| frame_refusal(&self.task, &error))
-    }
-
-    async fn write(&mut self, envelope: Envelope) -> Result<(), Refusal> {
-        frame::write(self.stream, &envelope, self.seals.outgoing.as_mut())
-            .await
-            .map_err(|error| frame_refusal(&self.task, &error))
-    }
-
-    fn left(&self, bye: &proto::Bye) -> Refusal {
-        Refusal::later(
-            "PEER_LOST",
-            format!(
-                "task {} left in the greeting: {}",
-                self.task,
-                hello::clip(&bye.reason)
-            ),
-        )
-    }
-
-    pub(crate) fn broken(&self, what: &str) -> Refusal {
-        protocol_refusal(&self.task, what)
+        let event = match machine.wants() {
+            Wants::Message => frame::read(stream, seals.incoming.as_mut())
+                .await
+                .map(Event::Heard)
+                .map_err(|error| frame_refusal(machine.peer(), &error))?,
+            Wants::Job => Event::Done(side.done().await),
+            Wants::Nothing => return machine.outcome(),
+        };
+        machine.handle(event, side);
     }
 }
 

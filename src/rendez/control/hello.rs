@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 
 use crate::ground::limits::CONTROL_TEXT_MAX;
-use crate::ground::{Code, Incarnation, Status, catalogue};
+use crate::ground::{Code, Incarnation, Status, TaskName, catalogue};
 use rendez_proto as proto;
 
 use super::calls::ABILITY;
@@ -37,6 +37,9 @@ const REASONS: [&str; 16] = [
     "PEER_OTHER_EPOCH",
     "PEER_REFUSED",
 ];
+
+/// Transports that a hello may lack: as many as have a bit among its abilities.
+const TRANSPORTS_MAX: usize = 64;
 
 /// What is known of a peer beside its own words.
 #[derive(Clone, Copy, Debug)]
@@ -190,7 +193,7 @@ pub(crate) fn our_hello(
         path: proto::PathWish::Auto.into(),
         abilities: ABILITY,
         no_shm: String::new(),
-        no_rdma: String::new(),
+        lacks: Vec::new(),
     }
 }
 
@@ -233,6 +236,29 @@ pub(crate) fn judge(
     };
     let peer = check_hello(hello, evidence)?;
     Ok((peer, read_domain))
+}
+
+/// Whether a dialler meant this task, `own`.
+pub(crate) fn meant_for(hello: &proto::Hello, own: &str) -> Result<(), Refusal> {
+    if hello.dialled == own {
+        return Ok(());
+    }
+    let message = format!("dialled {:?}{THIS_IS}{own}", clip(&hello.dialled));
+    Err(Refusal::fatal(
+        Code::NotFound,
+        catalogue::PEER_UNKNOWN,
+        message,
+    ))
+}
+
+/// What stands before the name of a task that was dialled by another name.
+const THIS_IS: &str = ", but this is ";
+
+/// The name of the task that was dialled by another one, and said so.
+pub fn named_in(status: &Status) -> Option<TaskName> {
+    let is_told = status.reason() == catalogue::PEER_UNKNOWN;
+    let (_, name) = status.message().rsplit_once(THIS_IS).filter(|_| is_told)?;
+    TaskName::parse(name).ok()
 }
 
 /// Whether the peer's user may connect, and whether it shares our read domain.
@@ -339,7 +365,12 @@ fn check_hello(hello: &proto::Hello, evidence: Evidence<'_>) -> Result<PeerHello
         limits,
         features: hello.features.clone(),
         abilities: hello.abilities,
-        no_rdma: clip(&hello.no_rdma),
+        lacks: hello
+            .lacks
+            .iter()
+            .take(TRANSPORTS_MAX)
+            .map(|lack| (lack.transport, clip(&lack.why)))
+            .collect(),
         no_shm: clip(&hello.no_shm),
         user: credentials.map(|credentials| credentials.user),
         process: credentials.and_then(|credentials| credentials.process),

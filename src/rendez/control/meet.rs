@@ -11,20 +11,21 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use crate::ground::catalogue;
-use rendez_proto as proto;
 
 use super::address::Address;
 use super::config::{GREETING_GROWTH_MAX, greeting_time};
 use super::credentials::Credentials;
+use super::descriptors::lane_refusal;
 use super::dial::unreachable;
-use super::exchange::Seals;
-use super::greet::{Greeting, Local, lane_refusal};
+use super::exchange::{Seals, protocol_refusal};
+use super::greeting::Terms as Greets;
 use super::handshake::{self, Terms};
 use super::hello::{Evidence, Refusal};
 use super::lane::{Lane, Then};
-use super::peer::Path;
 use super::plane::{ClaimKind, Established, Met, Plane};
 use super::runtime::Stream;
+use super::side::{Greeted, Greeting, Means, Ours, Own, no_stream};
+use super::transport::PathWish;
 use super::watch::Arrived;
 
 /// What a connection consists of before it is greeted.
@@ -115,14 +116,24 @@ impl Plane {
         greeting_time(self.config.greet_deadline, others)
     }
 
-    /// What greetings need of this side.
-    pub(super) fn our_side<'a>(&'a self, path: proto::PathWish, no_shm: &'a str) -> Local<'a> {
-        Local {
+    /// What greetings need of this task.
+    pub(super) fn own(&self) -> Own<'_> {
+        Own {
             config: &self.config,
             identity: &self.identity,
-            handler: &*self.handler,
-            path,
-            no_shm,
+            handler: &self.handler,
+            errands: &self.errands,
+            near: &self.local,
+        }
+    }
+
+    /// What a greeting's machine needs to know.
+    pub(super) fn greets(&self, wish: PathWish, is_near: bool) -> Greets<'_> {
+        Greets {
+            own: &self.config.task,
+            machine: &self.identity.machine,
+            wish,
+            is_near,
         }
     }
 
@@ -149,40 +160,36 @@ impl Plane {
             let has_proved = self
                 .shake_hands(&mut reader, then, dialled.is_some())
                 .await?;
-            let evidence = Evidence::Socket {
-                credentials: &credentials,
-                has_proved,
+            let greeting = Greeting {
+                is_dialler: dialled.is_some(),
+                evidence: Evidence::Socket {
+                    credentials: &credentials,
+                    has_proved,
+                },
+                asks: PathWish::Auto,
+                no_shm: "",
+                deadline,
+                admit: Box::new(|hello| self.admit(hello).inspect(|_| is_admitted.set(true))),
+                count: Box::new(|hello| self.count(peer, hello, dialled.is_some())),
             };
-            let local = self.our_side(proto::PathWish::Auto, "");
-            let greeting = Greeting::new(&mut reader, &mut lane, local, evidence);
-            match dialled {
-                Some(task) => {
-                    greeting
-                        .dial(task, |hello| self.count(peer, hello, true))
-                        .await
-                }
-                None => {
-                    let admit = |hello: &_| self.admit(hello).inspect(|_| is_admitted.set(true));
-                    let (greeted, accepting) = greeting.accept(admit).await?;
-                    let counted = self.count(peer, &greeted.hello, false)?;
-                    drop(accepting);
-                    Ok((greeted, counted))
-                }
-            }
+            let ours = Ours::new(self.own(), greeting, Means::Lane(&mut lane));
+            let terms = self.greets(PathWish::Auto, true);
+            // The kernel keeps all others out of a Unix socket.
+            let mut seals = Seals::default();
+            ours.greet(terms, dialled, &mut reader, &mut seals).await
         };
         let outcome = self.in_time(deadline, &is_admitted, whole).await;
-        let (greeted, claim) = outcome.unwrap_or_else(late)?;
+        let Greeted::Here(agreed, gained) = outcome.unwrap_or_else(late)? else {
+            let what = "sent elsewhere from a Unix socket";
+            return Err(protocol_refusal(dialled.unwrap_or_default(), what));
+        };
         Ok(self.establish(Met {
             peer,
-            greeted,
-            claim,
+            agreed,
+            gained,
             is_dialler: dialled.is_some(),
-            path: Path::Shm,
-            path_why: "one machine: descriptors came through".into(),
-            fell_back: None,
             socket: OwnedFd::from(socket),
             lane: Some(lane),
-            // The kernel keeps all others out of a Unix socket.
             seals: Seals::default(),
             reader: Box::new(reader),
             writer: Box::new(writer),
@@ -236,14 +243,6 @@ impl Plane {
     fn adopt(&self, socket: &UnixStream) -> io::Result<Stream> {
         self.runtime.adopt(socket.try_clone()?)
     }
-}
-
-/// A socket that no stream can be made of.
-pub(super) fn no_stream(error: io::Error) -> Refusal {
-    Refusal::later(
-        "PEER_REFUSED",
-        format!("a socket could not be used: {error}"),
-    )
 }
 
 /// A greeting that took too long.

@@ -13,10 +13,11 @@ use crate::ground::Code;
 
 use super::data::{self, Carrier};
 use super::hello::Refusal;
-use super::meet::{late, no_stream};
+use super::meet::late;
 use super::newcomers::Data;
 use super::plane::Plane;
 use super::preamble::{self, TICKET, Verdict};
+use super::side::no_stream;
 use super::tcp;
 use super::tickets::Place;
 use super::tls::Tls;

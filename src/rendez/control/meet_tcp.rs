@@ -17,26 +17,23 @@ use futures_rustls::TlsStream;
 
 use crate::ground::limits::NONCES_MAX;
 use crate::ground::{Code, catalogue};
-use rendez_proto as proto;
 
 use super::address::Address;
-use super::data::DataDial;
 use super::dial::{Attempt, Route, unreachable};
-use super::errand::ErrandError;
-use super::exchange::{Exchange, Seals};
-use super::greet_rdma::Means;
-use super::greet_tcp::{self, Dialled, Door, Expected, Way};
+use super::exchange::{Seals, protocol_refusal};
+use super::greeting::Agreed;
 use super::handshake::{self, Terms};
-use super::hello::{self, Refusal};
-use super::meet::{late, no_stream};
+use super::hello::{self, Evidence, Refusal};
+use super::meet::late;
 use super::newcomers::Called;
 use super::owner::Owner;
-use super::peer::{Path, PathWish};
 use super::plane::{ClaimKind, Met, Plane, Reader, Writer};
 use super::preamble::{self, Kind, OPENING, VERSION, Verdict};
 use super::runtime::Stream;
 use super::secret::{Role, Session};
+use super::side::{Greeted, Greeting, Means, Ours, no_errand, no_stream};
 use super::tcp;
+use super::transport::{Path, PathWish};
 
 /// The nonces of the last handshakes, to know one that is played back.
 #[derive(Debug, Default)]
@@ -174,49 +171,42 @@ impl Plane {
         let wire = self.adopt_tcp(&socket).map_err(no_stream)?;
         let Trusted {
             mut wire,
-            seals,
+            mut seals,
             session,
         } = self.trust_dialled(wire, &socket).await?;
         let peer = self.number();
         let announced = self.announced.get();
         let to = socket.peer_addr().map_err(no_stream)?;
-        let mut exchange = Exchange::new(&mut wire, seals);
-        let open = async |expected: Expected| {
-            let work = DataDial {
-                to,
-                expected,
-                session: session.clone(),
-                tls: self.config.tls.clone(),
-                deadline,
-                lost_after: self.config.lost_after,
-            };
-            let errand = self.errands.begin(move || work.run());
-            let sockets = errand.map_err(no_errand)?.receive().await;
-            sockets.map_err(|error| error.refusal())
+        let no_shm = route.no_shm.as_deref();
+        let greeting = Greeting {
+            is_dialler: true,
+            evidence: Evidence::Network,
+            asks: route.asks(),
+            no_shm: no_shm.unwrap_or_default(),
+            deadline,
+            admit: Box::new(|hello| self.admit(hello)),
+            count: Box::new(|hello| self.count(peer, hello, true)),
         };
-        let dialled = greet_tcp::dial(
-            &mut exchange,
-            self.our_side(route.wish(), route.no_shm.as_deref().unwrap_or_default()),
-            task,
-            self.means(route.wish, deadline),
-            open,
-            |hello| self.count(peer, hello, true),
-        )
-        .await?;
-        let seals = exchange.into_seals();
-        let (greeted, claim, way) = match dialled {
-            Dialled::Here(greeted, claim, way) => (*greeted, claim, way),
-            Dialled::Elsewhere(near) => return Ok(Attempt::Near(near)),
+        let ours = Ours::new(self.own(), greeting, Means::Dialled { to, session });
+        let greets = self.greets(route.wish, false);
+        let greeted = ours.greet(greets, Some(task), &mut wire, &mut seals);
+        let (mut agreed, gained) = match greeted.await? {
+            Greeted::Here(agreed, gained) => (agreed, gained),
+            Greeted::Elsewhere(near) => {
+                let near: Option<Address> = near.parse().ok();
+                let near = near
+                    .filter(|near| !near.is_tcp())
+                    .ok_or_else(|| protocol_refusal(task, "sent elsewhere, to no Unix address"))?;
+                return Ok(Attempt::Near(near));
+            }
         };
+        tell(&mut agreed, &route.why_tcp(), route.wish, no_shm.is_some());
         let (reader, writer) = wire.split();
         let established = self.establish(Met {
             peer,
-            greeted,
-            claim,
+            agreed,
+            gained,
             is_dialler: true,
-            path: way.path,
-            path_why: told(&way, &route.why_tcp(), route.wish, route.no_shm.is_some()),
-            fell_back: fell_back(&way, route.no_shm.is_some()),
             socket: OwnedFd::from(socket),
             lane: None,
             seals,
@@ -242,49 +232,45 @@ impl Plane {
         }
         let Trusted {
             mut wire,
-            seals,
+            mut seals,
             session,
         } = self.trust_accepted(wire, &socket, is_tls).await?;
         let peer = self.number();
         let announced = self.announced.get();
         let left = deadline.saturating_duration_since(Instant::now());
         let left = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
-        let door = Door {
+        let means = Means::Accepted {
             tickets: &self.tickets,
             session,
             expires_ms: self.now_ms().saturating_add(left),
-            local: &self.local,
         };
-        let mut exchange = Exchange::new(&mut wire, seals);
-        let greeted = greet_tcp::accept(
-            &mut exchange,
-            self.our_side(proto::PathWish::Auto, ""),
-            door,
-            self.means(self.config.path_wish, deadline),
-            |hello| self.admit(hello),
-            |hello| self.count(peer, hello, false),
-        )
-        .await?;
-        let seals = exchange.into_seals();
-        let Some((greeted, claim, way)) = greeted else {
+        let greeting = Greeting {
+            is_dialler: false,
+            evidence: Evidence::Network,
+            asks: PathWish::Auto,
+            no_shm: "",
+            deadline,
+            admit: Box::new(|hello| self.admit(hello)),
+            count: Box::new(|hello| self.count(peer, hello, false)),
+        };
+        let wish = self.config.path_wish;
+        let ours = Ours::new(self.own(), greeting, means);
+        let greeted = ours.greet(self.greets(wish, false), None, &mut wire, &mut seals);
+        let Greeted::Here(mut agreed, gained) = greeted.await? else {
             return Ok(None);
         };
-        let (reader, writer) = wire.split();
-        let no_shm = &greeted.hello.no_shm;
+        let no_shm = agreed.peer.no_shm.clone();
         let why = match no_shm.is_empty() {
             true => "the peer came over TCP: from another machine, or by demand".into(),
             false => format!("the peer says: {no_shm}"),
         };
-        let path_why = told(&way, &why, self.config.path_wish, !no_shm.is_empty());
-        let fell_back = fell_back(&way, !no_shm.is_empty());
+        tell(&mut agreed, &why, wish, !no_shm.is_empty());
+        let (reader, writer) = wire.split();
         Ok(Some(Met {
             peer,
-            greeted,
-            claim,
+            agreed,
+            gained,
             is_dialler: false,
-            path: way.path,
-            path_why,
-            fell_back,
             socket: OwnedFd::from(socket),
             lane: None,
             seals,
@@ -293,16 +279,6 @@ impl Plane {
             credentials: None,
             announced,
         }))
-    }
-
-    /// What a greeting has to try RDMA with.
-    fn means(&self, wish: PathWish, deadline: Instant) -> Means<'_> {
-        Means {
-            handler: &self.handler,
-            errands: &self.errands,
-            wish,
-            deadline,
-        }
     }
 
     /// Says what we want, hears the verdict, and proves what is to be proved.
@@ -516,28 +492,19 @@ impl AsyncWrite for Wire {
     }
 }
 
-/// Why this way, and why no better one: for people.
-fn told(way: &Way, why_far: &str, wish: PathWish, is_near: bool) -> String {
-    match (way.path, wish) {
-        (Path::Verbs, _) => way.why.clone(),
+/// Says why this path, and why no better one; `is_near` if shared memory should be there between the two and is not.
+fn tell(agreed: &mut Agreed, why_tcp: &str, wish: PathWish, is_near: bool) {
+    if agreed.path == Path::Tcp {
         // Nothing else was thought of, or what is missing is shared memory: RDMA is no matter of one machine.
-        (_, PathWish::Tcp) => why_far.to_owned(),
-        _ if is_near => why_far.to_owned(),
-        _ => format!("{why_far}; {}", way.why),
+        let is_all = wish == PathWish::Tcp || is_near || agreed.why.is_empty();
+        agreed.why = match is_all {
+            true => why_tcp.to_owned(),
+            false => format!("{why_tcp}; {}", agreed.why),
+        };
     }
-}
-
-/// The better path that is not taken though it is there, or should be.
-const fn fell_back(way: &Way, is_near: bool) -> Option<Path> {
-    match (way.path, is_near, way.fell_back) {
-        (_, true, _) => Some(Path::Shm),
-        (Path::Tcp, false, true) => Some(Path::Verbs),
-        _ => None,
+    if is_near {
+        agreed.fell_back = Some(Path::Shm);
     }
-}
-
-fn no_errand(error: ErrandError) -> Refusal {
-    Refusal::later(catalogue::PEER_BUSY, error.to_string())
 }
 
 fn no_tls(why: &str) -> Refusal {

@@ -13,7 +13,7 @@
 //!   │ control thread (glommio, or poll: threads, runtime)    │
 //!   │   plane: what is begun, counted and buried             │
 //!   │   dial, meet, meet_tcp: from an address to a greeting  │──── stream: envelopes (frame, hello, secret, tls)
-//!   │   greet, greet_tcp, greet_rdma: hellos, and handing    │──── lane: descriptors; or TCP: data connections
+//!   │   greeting (pure), side, exchange: hellos, transports  │──── lane: descriptors; or TCP: data connections
 //!   │   conversation, calls, answers: what is said after     │
 //!   │   registry: which peers are up, whose dial wins        │──── errands: threads for what blocks; services
 //!   └───────────▲───────────────────────────────┬────────────┘
@@ -39,6 +39,7 @@ mod config;
 mod conversation;
 mod credentials;
 mod data;
+mod descriptors;
 mod dial;
 mod errand;
 mod exchange;
@@ -46,9 +47,7 @@ mod frame;
 #[doc(hidden)]
 pub mod fuzz;
 mod gate;
-mod greet;
-mod greet_rdma;
-mod greet_tcp;
+mod greeting;
 mod handshake;
 mod hello;
 mod lane;
@@ -66,28 +65,30 @@ mod registry;
 mod runtime;
 mod secret;
 mod service;
+mod side;
 mod signal;
 mod tcp;
 mod threads;
 mod tickets;
 mod tls;
+mod transport;
 mod watch;
 
 pub use address::{Address, AddressError};
 pub use call::{PendingCall, read_answer};
 pub use config::{ControlConfig, ControlError, ForeignUsers};
-pub use greet::named_in;
-pub use hello::PROTOCOL_VERSION;
+pub use hello::{PROTOCOL_VERSION, named_in};
 pub(crate) use owner::Owner;
 pub use peer::{
-    DataSocket, Descriptors, DoorbellOffer, Handler, LinkOffer, LocalOffer, NoRdma, Path, PathWish,
-    PeerGone, PeerHello, PeerId, PeerLimits, PeerUp, PollPolicy, RdmaEnd, RdmaLinks, SegmentOffer,
+    DataSocket, Descriptors, DoorbellOffer, Handler, LinkOffer, LocalOffer, PeerGone, PeerHello,
+    PeerId, PeerLimits, PeerUp, PollPolicy, SegmentOffer,
 };
 pub use runtime::{RuntimeKind, RuntimeReport, probe};
 pub use secret::Secret;
 pub use service::{Incoming, Services};
 pub(crate) use tls::Part;
 pub use tls::Tls;
+pub use transport::{Ends, Lack, Offers, Path, PathWish};
 
 use std::fmt;
 use std::net::TcpListener;

@@ -2,16 +2,16 @@
 //!
 //! Numbers, texts and descriptors only: what a segment, a link or a doorbell *does* is the business of other floors.
 
-use std::any::Any;
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
 use crate::fabric::{Protection, Secured};
-use crate::ground::{Code, Incarnation, Status, catalogue};
+use crate::ground::{Code, Incarnation, Status};
 
 use super::service::Services;
+use super::transport::{Ends, Offers, Path};
 
 /// One connection with one peer. A peer that comes back has another.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -79,8 +79,8 @@ pub struct PeerHello {
     pub features: Vec<String>,
     /// The abilities of its control plane, one bit each. Bits that are not known here mean nothing.
     pub abilities: u64,
-    /// Why it has no RDMA; empty if it has.
-    pub no_rdma: String,
+    /// Transports that it lacks by their numbers, and why.
+    pub lacks: Vec<(u32, String)>,
     /// Why it found no shared memory between the two, if it dialled us and tried; else empty.
     pub no_shm: String,
     /// Its user, by the kernel's word; `None` over TCP.
@@ -143,8 +143,8 @@ pub struct Descriptors {
     pub link: Option<LinkOffer>,
     /// The data connections, on the path of TCP: one for each channel, in order.
     pub sockets: Vec<DataSocket>,
-    /// Our ends, on the path over RDMA.
-    pub rdma: Option<Box<dyn RdmaLinks>>,
+    /// Our ends, on a path whose ends are offered.
+    pub ends: Option<Box<dyn Ends>>,
 }
 
 impl Descriptors {
@@ -162,58 +162,6 @@ impl Descriptors {
     }
 }
 
-/// One end of a queue pair, as the other end is told. From a peer it is a claim, of which only the ranges are checked.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct RdmaEnd {
-    /// The queue pair's number.
-    pub queue_pair: u32,
-    /// The number of the first packet that it sends.
-    pub first_packet: u32,
-    /// Its port's address within an InfiniBand subnet.
-    pub lid: u16,
-    /// Its port's global address.
-    pub gid: [u8; 16],
-    /// The code of its path MTU.
-    pub mtu: u8,
-    /// Receive entries that it grants.
-    pub window: u16,
-    /// The longest body of a frame that it takes.
-    pub body_max: u32,
-}
-
-/// Our ends of the queue pairs with one peer, one for each channel, in the making. Dropped, they end.
-pub trait RdmaLinks: Any + Send + fmt::Debug {
-    /// What the peer is told, by channel.
-    fn ends(&self) -> &[RdmaEnd];
-
-    /// On which devices and ports they are: for people.
-    fn device(&self) -> &str;
-
-    /// Tells each end of its peer. May block until `deadline`.
-    ///
-    /// # Errors
-    /// A status refuses the path.
-    fn connect(&mut self, peer: &[RdmaEnd], deadline: Instant) -> Result<(), Status>;
-
-    /// Proves each way, once both sides' ends are connected. Blocks, at most until `deadline`.
-    ///
-    /// # Errors
-    /// A status refuses the path.
-    fn check(&mut self, deadline: Instant) -> Result<(), Status>;
-
-    /// As its own type, for the code that made it.
-    fn into_any(self: Box<Self>) -> Box<dyn Any>;
-}
-
-/// Why a task has no RDMA.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct NoRdma {
-    /// For people.
-    pub why: String,
-    /// There is a device, and it is of no use: what goes another way then is a fallback.
-    pub is_fault: bool,
-}
-
 /// A connected TCP socket for one channel: non-blocking, without delay, given up by the system after a silence of
 /// [`super::ControlConfig::lost_after`]. Nothing has been said on it that the other side has not read.
 #[derive(Debug)]
@@ -224,49 +172,6 @@ pub struct DataSocket {
     pub fd: OwnedFd,
     /// The TLS session that both sides have agreed on, where TLS is set.
     pub secured: Option<Secured>,
-}
-
-/// The way to a peer.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Path {
-    /// Memory that both map: proved to be one machine by descriptors that came through.
-    Shm,
-    /// One TCP connection for each channel.
-    Tcp,
-    /// One RDMA queue pair for each channel: proved by a word each way before it was taken.
-    Verbs,
-}
-
-impl Path {
-    /// In a word, as settings have it.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Shm => "shm",
-            Self::Tcp => "tcp",
-            Self::Verbs => "verbs",
-        }
-    }
-
-    /// Over a network: nothing proves a peer's end, and what is lost is made again.
-    #[must_use]
-    pub const fn is_far(self) -> bool {
-        !matches!(self, Self::Shm)
-    }
-}
-
-/// The way that a dial is to go.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum PathWish {
-    /// Shared memory if available, else RDMA, else TCP.
-    #[default]
-    Auto,
-    /// Shared memory or nothing.
-    Shm,
-    /// TCP or nothing.
-    Tcp,
-    /// RDMA or nothing.
-    Verbs,
 }
 
 /// A peer is connected.
@@ -365,26 +270,9 @@ pub trait Handler: Send + Sync + 'static {
     /// A status refuses the path.
     fn data_channels(&self, peer: &PeerHello) -> Result<u32, Status>;
 
-    /// Why this task has no RDMA, if it has none. Asked at each greeting, and must not block.
-    fn no_rdma(&self) -> Option<NoRdma> {
-        Some(NoRdma {
-            why: "this task has no RDMA".into(),
-            is_fault: false,
-        })
-    }
-
-    /// Makes this side's ends of the queue pairs with `peer`, as many as there are data channels and in their order.
-    /// Not called from the control thread: it may block until `deadline`.
-    ///
-    /// # Errors
-    /// A status refuses the path.
-    fn rdma(
-        &self,
-        _peer: &PeerHello,
-        _is_dialler: bool,
-        _deadline: Instant,
-    ) -> Result<Box<dyn RdmaLinks>, Status> {
-        Err(Status::of(catalogue::PATH_REFUSED, "this task has no RDMA"))
+    /// The transports whose ends are offered to peers, the best first. Asked at each greeting, and must not block.
+    fn transports(&self) -> Vec<Arc<dyn Offers>> {
+        Vec::new()
     }
 
     /// The services that peers may call; asked once, at the start.

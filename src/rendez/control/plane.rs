@@ -32,17 +32,19 @@ use super::data::Carrier;
 use super::dial::Route;
 use super::errand::Errands;
 use super::exchange::Seals;
-use super::greet::Greeted;
+use super::greeting::Agreed;
 use super::hello::{Identity, Refusal};
 use super::lane::Lane;
 use super::mailbox::Receiver;
 use super::meet_tcp::Nonces;
-use super::peer::{Handler, Path, PathWish, PeerGone, PeerHello, PeerId, PeerUp, SegmentOffer};
+use super::peer::{Handler, PeerGone, PeerHello, PeerId, PeerUp, SegmentOffer};
 use super::registry::Registry;
 use super::runtime::Runtime;
 use super::service::Outcome;
+use super::side::Gained;
 use super::signal::Signal;
 use super::tickets::Tickets;
+use super::transport::PathWish;
 use super::watch::{Sight, Watch};
 
 /// What other threads want of the control thread.
@@ -121,12 +123,9 @@ pub(super) type Writer = Box<dyn AsyncWrite + Unpin>;
 /// A greeting that succeeded, and what is left of it.
 pub(super) struct Met {
     pub(super) peer: PeerId,
-    pub(super) greeted: Greeted,
-    pub(super) claim: Claim,
+    pub(super) agreed: Agreed,
+    pub(super) gained: Gained<Claim>,
     pub(super) is_dialler: bool,
-    pub(super) path: Path,
-    pub(super) path_why: String,
-    pub(super) fell_back: Option<Path>,
     pub(super) socket: OwnedFd,
     pub(super) lane: Option<Lane>,
     pub(super) seals: Seals,
@@ -309,12 +308,9 @@ impl Plane {
     pub(super) fn establish(&self, met: Met) -> Established {
         let Met {
             peer,
-            greeted,
-            claim,
+            agreed,
+            gained,
             is_dialler,
-            path,
-            path_why,
-            fell_back,
             socket,
             lane,
             seals,
@@ -323,13 +319,18 @@ impl Plane {
             credentials,
             announced,
         } = met;
-        let Greeted {
-            hello,
+        let Agreed {
+            peer: hello,
             read_domain,
+            path,
+            why: path_why,
+            fell_back,
+        } = agreed;
+        let Gained {
             descriptors,
-            offered,
-            known,
-        } = greeted;
+            passing,
+            claim,
+        } = gained;
         let opening = Opening {
             peer,
             hello: hello.clone(),
@@ -339,8 +340,8 @@ impl Plane {
             lane,
             seals,
             calls: Rc::clone(&self.calls),
-            offered,
-            known,
+            offered: passing.offered,
+            known: passing.known,
         };
         let conversation = Rc::new(Conversation::new(opening));
         self.peers

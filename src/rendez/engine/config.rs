@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use crate::channel::Rules;
 use crate::cluster::{ClusterSpec, HostPort};
-use crate::control::{Address, PathWish, RuntimeKind};
+use crate::control::{Address, RuntimeKind};
 use crate::drive::{Driver, PollPolicy};
 use crate::ground::{Code, Status, catalogue, limits};
 use crate::memory::ArenaConfig;
@@ -142,18 +142,7 @@ pub struct Config {
 }
 
 /// The path that peers must be reached by.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum Require {
-    /// The best there is.
-    #[default]
-    None,
-    /// Shared memory.
-    Shm,
-    /// TCP.
-    Tcp,
-    /// RDMA.
-    Verbs,
-}
+pub use crate::control::PathWish as Require;
 
 impl Config {
     /// True if TLS is set, or half of it, which is refused later.
@@ -234,17 +223,6 @@ impl Config {
     /// `failure_detection`, the bound that is promised, is slack for a machine on which no thread gets to run.
     pub(crate) fn given_up_after(&self) -> Duration {
         self.failure_detection * 5 / 4
-    }
-
-    /// The way that connections are to go.
-    pub(crate) fn path_wish(&self) -> Result<PathWish, Status> {
-        match self.require {
-            Require::None => Ok(PathWish::Auto),
-            Require::Shm => Ok(PathWish::Shm),
-            Require::Tcp => Ok(PathWish::Tcp),
-            // Whether there is any was settled when the engine looked for it.
-            Require::Verbs => Ok(PathWish::Verbs),
-        }
     }
 
     /// What each shard is told.

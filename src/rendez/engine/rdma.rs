@@ -20,9 +20,9 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use super::Inner;
-use super::config::{Config, Require, VerbsSettings};
+use super::config::{Config, VerbsSettings};
 use super::start::VERBS;
-use crate::control::{NoRdma, Path};
+use crate::control::{Lack, Path};
 use crate::drive::Driver;
 use crate::fabric::AnyPort;
 use crate::fabric::verbs::sys::{self, Table};
@@ -54,7 +54,7 @@ struct Shared {
     of_shard: Vec<usize>,
     port: VerbsConfig,
     /// Why there is none (any more).
-    no: Mutex<Option<NoRdma>>,
+    no: Mutex<Option<Lack>>,
     is_required: bool,
     /// Segments to be registered.
     fresh: Mutex<VecDeque<Arc<Segment>>>,
@@ -70,7 +70,7 @@ impl Rdma {
     /// Where RDMA is required, why there is none.
     pub(super) fn open(config: &Config, cores: &[usize]) -> Result<Arc<Self>, Status> {
         let settings = &config.verbs;
-        let is_required = config.require == Require::Verbs;
+        let is_required = config.require.demanded() == Some(Path::Verbs);
         let unwanted = |why| Err((Status::of(catalogue::PATH_REFUSED, why), false));
         let found = match (settings.enabled, config.has_tls() && !settings.in_clear) {
             (false, _) => unwanted("switched off by the setting `verbs`"),
@@ -93,7 +93,7 @@ impl Rdma {
                 if is_fault {
                     tracing::warn!(%why, "an RDMA device is present and cannot be used: tensors go by TCP");
                 }
-                (Vec::new(), Some(NoRdma { why, is_fault }))
+                (Vec::new(), Some(Lack { why, is_fault }))
             }
         };
         let names: Vec<String> = domains
@@ -187,7 +187,7 @@ impl Rdma {
     }
 
     /// Why there is none.
-    pub(super) fn no(&self) -> Option<NoRdma> {
+    pub(super) fn no(&self) -> Option<Lack> {
         lock(&self.shared.no).clone()
     }
 
@@ -238,7 +238,7 @@ impl Shared {
     }
 
     fn no_more(&self, why: String) {
-        let before = lock(&self.no).replace(NoRdma {
+        let before = lock(&self.no).replace(Lack {
             why: why.clone(),
             is_fault: true,
         });
@@ -412,7 +412,7 @@ mod tests {
         assert_eq!(why(true, true), why(false, false));
         let mut config = Config::new("a");
         config.tls_ca = Some("ca.pem".into());
-        config.require = Require::Verbs;
+        config.require = crate::engine::Require::Verbs;
         let status = Rdma::open(&config, &[0]).expect_err("required, and in clear");
         assert!(status.message().contains("verbs_in_clear"), "{status}");
     }

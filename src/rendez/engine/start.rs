@@ -222,7 +222,7 @@ fn start_control(inner: &Arc<Inner>) -> Result<(), Status> {
     control.tls = secrets::tls(config)?;
     control.features = inner.wiring.features();
     control.insecure = config.insecure;
-    control.path_wish = config.path_wish()?;
+    control.path_wish = config.require;
     control.boot.clone_from(&config.boot);
     control.lost_after = config.lost_after();
     control.ping_every = config.ask_every();

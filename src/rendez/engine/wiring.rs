@@ -21,8 +21,8 @@ use super::links::{self, copy, gone, import, link_config, link_status, map, numb
 use super::rdma::{Rdma, over_verbs};
 use crate::channel::{Rule, Rules};
 use crate::control::{
-    Address, DoorbellOffer, Handler, LinkOffer, LocalOffer, NoRdma, Path, PeerGone, PeerHello,
-    PeerId, PeerUp, RdmaLinks, SegmentOffer, Services,
+    Address, DoorbellOffer, Handler, LinkOffer, LocalOffer, Offers, Path, PeerGone, PeerHello,
+    PeerId, PeerUp, SegmentOffer, Services,
 };
 use crate::fabric::DownReason;
 use crate::fabric::shm::{Link, LinkConfig};
@@ -380,19 +380,8 @@ impl Handler for Wiring {
         Ok(pairs(self.shards, usize::from(peer.shards)).count() as u32)
     }
 
-    fn no_rdma(&self) -> Option<NoRdma> {
-        self.rdma.no()
-    }
-
-    fn rdma(
-        &self,
-        peer: &PeerHello,
-        is_dialler: bool,
-        deadline: Instant,
-    ) -> Result<Box<dyn RdmaLinks>, Status> {
-        self.admission.judge(peer)?;
-        let engine = self.engine().ok_or_else(gone)?;
-        self.rdma.ends(&engine, peer, is_dialler, deadline)
+    fn transports(&self) -> Vec<Arc<dyn Offers>> {
+        vec![Arc::clone(&self.rdma) as _]
     }
 
     fn services(&self) -> crate::control::Services {
@@ -483,9 +472,9 @@ impl Wiring {
             why: up.path_why.clone(),
             fell_back: up.fell_back.is_some(),
             read_domain: up.read_domain,
-            protection: match up.path {
-                Path::Shm => "same machine",
-                Path::Tcp | Path::Verbs => up.protection.describe(),
+            protection: match up.path.is_far() {
+                true => up.protection.describe(),
+                false => "same machine",
             },
         };
         self.tell_who_came(&connected);
@@ -498,7 +487,7 @@ impl Wiring {
         let (segments, links) = match up.path {
             Path::Shm => links::over_shm(&engine, up, made)?,
             Path::Tcp => (Vec::new(), links::over_tcp(&engine, up)),
-            Path::Verbs => (Vec::new(), over_verbs(&engine, up)?),
+            _ => (Vec::new(), over_verbs(&engine, up)?),
         };
         let mut book = self.book();
         book.connected.insert(peer, connected.clone());

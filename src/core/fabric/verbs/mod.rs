@@ -20,7 +20,7 @@
 //! [`VERBS_SLICE_BYTES`](crate::ground::limits::VERBS_SLICE_BYTES) in pieces, of which the last has
 //! the immediate. What does not lie in registered memory is copied, 32 KiB at a time.
 //!
-//! The control plane exchanges [`Endpoint`]s (`control/greet_rdma.rs`); the engine opens devices, registers memory and
+//! The control plane exchanges [`Endpoint`]s (`control/greeting/mod.rs`); the engine opens devices, registers memory and
 //! wires the port (`engine/rdma.rs`). `tests/conformance` runs it over a library that is played in memory, and in a
 //! Soft-RoCE guest by `scripts/soft-roce.sh`.
 //!

@@ -8,8 +8,11 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use prost::Message;
+use rendez_proto as proto;
+
 use super::{Rdma, Shared, status_of};
-use crate::control::{PeerHello, PeerId, PeerUp, RdmaEnd, RdmaLinks};
+use crate::control::{Ends, Lack, Offers, Path, PeerHello, PeerId, PeerUp};
 use crate::engine::Inner;
 use crate::engine::links::{Links, gone, ordered_pairs};
 use crate::engine::start::VERBS;
@@ -34,12 +37,12 @@ struct Held {
 
 /// This side's ends with one peer, in the order of channels.
 #[derive(Debug)]
-struct Ends {
+struct QueuePairs {
     shared: Arc<Shared>,
     held: Vec<Held>,
     /// Our shard of each, and the peer's.
     pairs: Vec<(usize, usize)>,
-    ends: Vec<RdmaEnd>,
+    ends: Vec<Endpoint>,
     proofs: Vec<Arc<Proof>>,
     device: String,
 }
@@ -71,15 +74,23 @@ fn on_port(work: impl FnOnce(&mut VerbsPort) + Send + 'static) -> Call {
     }))
 }
 
-impl Rdma {
-    /// Makes our ends of the queue pairs with `peer`.
-    pub(in crate::engine) fn ends(
+impl Offers for Rdma {
+    fn path(&self) -> Path {
+        Path::Verbs
+    }
+
+    fn lack(&self) -> Option<Lack> {
+        self.no()
+    }
+
+    fn open(
         &self,
-        engine: &Inner,
         peer: &PeerHello,
         is_dialler: bool,
         deadline: Instant,
-    ) -> Result<Box<dyn RdmaLinks>, Status> {
+    ) -> Result<Box<dyn Ends>, Status> {
+        let engine = self.shared.engine.get().and_then(Weak::upgrade);
+        let engine = engine.ok_or_else(gone)?;
         if let Some(no) = self.no() {
             return Err(Status::of(catalogue::PATH_REFUSED, no.why));
         }
@@ -101,7 +112,7 @@ impl Rdma {
         for (ours, _) in &pairs {
             asked.push(open(&engine.mailboxes[*ours])?);
         }
-        let mut made = Ends {
+        let mut made = QueuePairs {
             shared: Arc::clone(&self.shared),
             held: Vec::with_capacity(pairs.len()),
             pairs,
@@ -112,15 +123,7 @@ impl Rdma {
         for answer in asked {
             let (held, end) = hear(&answer, deadline)?.map_err(|error| status_of(&error))?;
             made.held.push(held);
-            made.ends.push(RdmaEnd {
-                queue_pair: end.number,
-                first_packet: end.first_packet,
-                lid: end.lid,
-                gid: end.gid,
-                mtu: end.mtu,
-                window: end.window,
-                body_max: end.body_max,
-            });
+            made.ends.push(end);
         }
         Ok(Box::new(made))
     }
@@ -171,27 +174,21 @@ fn hear<T>(answer: &Answer<T>, deadline: Instant) -> Result<Result<T, VerbsError
     })
 }
 
-impl RdmaLinks for Ends {
-    fn ends(&self) -> &[RdmaEnd] {
-        &self.ends
+impl Ends for QueuePairs {
+    fn told(&self) -> Vec<Vec<u8>> {
+        self.ends.iter().map(to_wire).collect()
     }
 
     fn device(&self) -> &str {
         &self.device
     }
 
-    fn connect(&mut self, peer: &[RdmaEnd], deadline: Instant) -> Result<(), Status> {
+    fn connect(&mut self, peer: &[Vec<u8>], deadline: Instant) -> Result<(), Status> {
+        let cannot_be = || Status::of(catalogue::PATH_REFUSED, "queue pairs that cannot be");
+        let ends: Option<Vec<Endpoint>> = peer.iter().map(|end| from_wire(end)).collect();
+        let ends = ends.filter(|ends| ends.len() == self.held.len());
         let mut asked = Vec::with_capacity(self.held.len());
-        for (held, end) in self.held.iter().zip(peer) {
-            let end = Endpoint {
-                number: end.queue_pair,
-                first_packet: end.first_packet,
-                lid: end.lid,
-                gid: end.gid,
-                mtu: end.mtu,
-                window: end.window,
-                body_max: end.body_max,
-            };
+        for (held, end) in self.held.iter().zip(ends.ok_or_else(cannot_be)?) {
             let (tell, answer) = sync_channel(1);
             let qp = held.qp;
             held.mailbox.call(on_port(move |port| {
@@ -206,7 +203,7 @@ impl RdmaLinks for Ends {
         Ok(())
     }
 
-    fn check(&mut self, deadline: Instant) -> Result<(), Status> {
+    fn prove(&mut self, deadline: Instant) -> Result<(), Status> {
         for held in &self.held {
             let qp = held.qp;
             held.mailbox.call(on_port(move |port| port.say_check(qp)));
@@ -230,7 +227,7 @@ impl RdmaLinks for Ends {
     }
 }
 
-impl Ends {
+impl QueuePairs {
     /// Why the way of a channel is not good.
     fn unproved(&self, channel: usize) -> Status {
         let held = &self.held[channel];
@@ -250,10 +247,38 @@ impl Ends {
     }
 }
 
+/// An end as the peer is told.
+fn to_wire(end: &Endpoint) -> Vec<u8> {
+    proto::RdmaEnd {
+        queue_pair: end.number,
+        first_packet: end.first_packet,
+        lid: end.lid.into(),
+        gid: end.gid.to_vec(),
+        mtu: end.mtu.into(),
+        window: end.window.into(),
+        body_max: end.body_max,
+    }
+    .encode_to_vec()
+}
+
+/// A peer's end; nothing if a number in it cannot be.
+fn from_wire(bytes: &[u8]) -> Option<Endpoint> {
+    let end = proto::RdmaEnd::decode(bytes).ok()?;
+    Some(Endpoint {
+        number: end.queue_pair,
+        first_packet: end.first_packet,
+        lid: u16::try_from(end.lid).ok()?,
+        gid: end.gid.as_slice().try_into().ok()?,
+        mtu: u8::try_from(end.mtu).ok()?,
+        window: u16::try_from(end.window).ok()?,
+        body_max: end.body_max,
+    })
+}
+
 /// A proved queue pair for each channel.
 pub(in crate::engine) fn over_verbs(engine: &Arc<Inner>, up: PeerUp) -> Result<Links, Status> {
-    let ends = up.descriptors.rdma.ok_or_else(gone)?.into_any();
-    let mut ends = ends.downcast::<Ends>().map_err(|_| gone())?;
+    let ends = up.descriptors.ends.ok_or_else(gone)?.into_any();
+    let mut ends = ends.downcast::<QueuePairs>().map_err(|_| gone())?;
     let mut links: Links = engine.mailboxes.iter().map(|_| Vec::new()).collect();
     let held = std::mem::take(&mut ends.held);
     for ((ours, theirs), held) in ends.pairs.iter().zip(held) {
@@ -280,5 +305,45 @@ fn lost_early(engine: &Weak<Inner>, peer: PeerId) {
         && let Some(control) = engine.control.get()
     {
         let _ = control.hang_up(peer, "a queue pair went down before it was taken");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn end() -> proto::RdmaEnd {
+        proto::RdmaEnd {
+            queue_pair: 17,
+            first_packet: 0x00ff_ffff,
+            lid: 0xffff,
+            gid: vec![9; 16],
+            mtu: 5,
+            window: 128,
+            body_max: 4096,
+        }
+    }
+
+    #[test]
+    fn an_end_goes_out_as_it_came_in() {
+        let bytes = end().encode_to_vec();
+        assert_eq!(to_wire(&from_wire(&bytes).expect("an end")), bytes);
+    }
+
+    #[test]
+    fn an_end_that_cannot_be_is_refused() {
+        let broken: [fn(&mut proto::RdmaEnd); 5] = [
+            |end| end.lid = 0x1_0000,
+            |end| end.gid = vec![9; 15],
+            |end| end.gid = Vec::new(),
+            |end| end.mtu = 256,
+            |end| end.window = 0x1_0000,
+        ];
+        for breaks in broken {
+            let mut bad = end();
+            breaks(&mut bad);
+            assert!(from_wire(&bad.encode_to_vec()).is_none(), "{bad:?}");
+        }
+        assert!(from_wire(&[0xff; 7]).is_none(), "no message at all");
     }
 }

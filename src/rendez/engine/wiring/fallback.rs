@@ -2,8 +2,10 @@
 //!
 //! Knows what the control plane found; it decides on no path.
 
+use std::sync::Arc;
+
 use super::{Connected, Wiring};
-use crate::control::Path;
+use crate::control::{Handler as _, Offers, Path};
 use crate::ground::device::TaskName;
 use crate::ground::limits;
 
@@ -18,19 +20,10 @@ pub struct Fallback {
     pub to: Path,
     /// Why, the last time: for people.
     pub why: String,
-    /// Why, the last time, as a label has it.
+    /// Why, the last time, as a label has it: that of [`Path::reason`].
     pub reason: &'static str,
     /// How many of its connections came about so.
     pub count: u64,
-}
-
-impl Fallback {
-    /// What [`Fallback::reason`] may be.
-    pub const REASONS: [&'static str; 3] = [
-        "shm_unavailable",
-        "rdma_unavailable_here",
-        "rdma_unavailable_there",
-    ];
 }
 
 impl Wiring {
@@ -41,12 +34,8 @@ impl Wiring {
             // A visitor hands nothing over, and has another name every time.
             return;
         }
-        let [no_shm, not_here, not_there] = Fallback::REASONS;
-        let reason = match from {
-            Path::Verbs if self.rdma.no().is_some() => not_here,
-            Path::Verbs => not_there,
-            Path::Shm | Path::Tcp => no_shm,
-        };
+        let lacks = |offers: &Arc<dyn Offers>| offers.path() == from && offers.lack().is_some();
+        let reason = from.reason(self.transports().iter().any(lacks));
         let mut book = self.book();
         if !book.fallbacks.contains_key(&task) && book.fallbacks.len() >= limits::PEERS_MAX {
             return;
