@@ -13,7 +13,8 @@ use super::observer::{AskArgs, Observer, Target, Unanswered};
 use super::report::lay_out;
 use super::terminal::Terminal;
 use super::units::{show_bytes, show_nanos};
-use rendez::engine::services;
+use rendez::control::Path;
+use rendez::engine::{services, transports};
 use rendez::ground::{Status, catalogue};
 use rendez_proto::services::{ConnectedReply, ConnectedRequest};
 
@@ -184,7 +185,9 @@ fn explained(
     terminal: &mut Terminal,
 ) -> Result<(), CliError> {
     for peer in &reply.connected {
-        let not_better = format!("shm, verbs: {}", peer.why);
+        let better = transports().into_iter().map(Path::name);
+        let better: Vec<_> = better.take_while(|name| *name != peer.path).collect();
+        let not_better = format!("{}: {}", better.join(", "), peer.why);
         let (large, not) = match (peer.path.as_str(), peer.read_domain) {
             ("shm", true) => ("lease: read in place, no copy", "nothing is better"),
             ("shm", false) => (

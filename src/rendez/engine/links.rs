@@ -1,4 +1,4 @@
-//! Links: how the channels with a peer are made, over shared memory, sockets, or within the process.
+//! Links: the channels with a peer, in order, and those that are made within the process.
 //!
 //! Knows descriptors, ports and the order of channels; not which peer to connect with, nor when. Everything here is
 //! cold.
@@ -7,13 +7,12 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, PoisonError};
 
 use super::Inner;
-use super::start::{LOOPBACK, SHM, TCP};
-use crate::channel::Rule;
-use crate::control::{DoorbellOffer, PeerUp, PollPolicy, SegmentOffer};
+use super::transports::port_of;
+use crate::control::{PeerUp, SegmentOffer};
 use crate::fabric::Geometry;
+use crate::fabric::LoopbackPort;
 use crate::fabric::doorbell::PeerWake;
-use crate::fabric::shm::{Link, LinkConfig, Side};
-use crate::fabric::{AnyPort, Caps, LoopbackPort};
+use crate::fabric::shm::{LinkConfig, Side};
 use crate::ground::{Code, MemoryKind, Status, catalogue, limits};
 use crate::mail::call::{Attach, PeerSegment, PeerUp as ShardPeerUp};
 use crate::memory::{Arena as _, ArenaSegment as _, Export, MappedSegment, Memfd, MemoryError};
@@ -21,86 +20,6 @@ use crate::shard::Call;
 
 /// For each of our shards: the peer's shards it shares a channel with, and how the link is made.
 pub(super) type Links = Vec<Vec<(u16, Attach)>>;
-
-/// One data connection for each channel.
-pub(super) fn over_tcp(engine: &Inner, up: PeerUp) -> Links {
-    let shards = engine.mailboxes.len();
-    let side = if up.dialler {
-        Side::Maker
-    } else {
-        Side::Opener
-    };
-    let caps = Caps {
-        body_max: limits::BODY_MAX,
-        one_sided: false,
-        read_domain: false,
-    };
-    let mut links: Links = engine.mailboxes.iter().map(|_| Vec::new()).collect();
-    let channels = ordered_pairs(shards, usize::from(up.hello.shards), side);
-    for ((ours, theirs), socket) in channels.zip(up.descriptors.sockets) {
-        let attach: Attach = Box::new(move |ports| match ports.get_mut(TCP) {
-            Some(AnyPort::Tcp(port)) => port
-                .attach_secured(socket.fd, socket.secured, caps)
-                .ok()
-                .map(|qp| (TCP, qp)),
-            _ => None,
-        });
-        links[ours].push((theirs as u16, attach));
-    }
-    links
-}
-
-/// A ring each way for each channel, in memory that both map.
-pub(super) fn over_shm(
-    engine: &Inner,
-    up: PeerUp,
-    made: Option<Link>,
-) -> Result<(Vec<PeerSegment>, Links), Status> {
-    let shards = engine.mailboxes.len();
-    let (mut link, side) = match made {
-        Some(link) if up.dialler => (link, Side::Maker),
-        _ => {
-            let config = link_config(pairs(shards, usize::from(up.hello.shards)).count());
-            let link = up.descriptors.link.ok_or_else(gone)?.fd;
-            let opened = Link::open(link, config);
-            (
-                opened.map_err(|error| link_status(&up.task, &error))?,
-                Side::Opener,
-            )
-        }
-    };
-    let may_sleep = up.hello.poll_policy != PollPolicy::Busy;
-    let wakes = wakes(
-        up.descriptors.doorbells,
-        usize::from(up.hello.shards),
-        may_sleep,
-    )?;
-    let must_be_sealed = engine.config.rules.on(Rule::Sealed);
-    let mut segments = Vec::new();
-    if up.read_domain {
-        for offer in up.descriptors.segments {
-            segments.push(import(offer, must_be_sealed)?);
-        }
-    }
-    let caps = Caps {
-        body_max: limits::BODY_MAX,
-        one_sided: false,
-        read_domain: up.read_domain,
-    };
-    let mut links: Links = engine.mailboxes.iter().map(|_| Vec::new()).collect();
-    for (channel, (ours, theirs)) in
-        ordered_pairs(shards, usize::from(up.hello.shards), side).enumerate()
-    {
-        let endpoint = link.endpoint(channel as u32, side).ok_or_else(gone)?;
-        let wake = wakes[theirs].clone();
-        let attach: Attach = Box::new(move |ports| match ports.get_mut(SHM) {
-            Some(AnyPort::Shm(port)) => port.attach(endpoint, wake, caps).ok().map(|qp| (SHM, qp)),
-            _ => None,
-        });
-        links[ours].push((theirs as u16, attach));
-    }
-    Ok((segments, links))
-}
 
 /// Connects two engines of one process by loopback.
 pub(super) fn connect_local(one: &Arc<Inner>, other: &Arc<Inner>) -> Result<(), Status> {
@@ -158,9 +77,9 @@ impl Inner {
 }
 
 fn attach_local(endpoint: crate::fabric::shm::Endpoint, wake: PeerWake) -> Attach {
-    Box::new(move |ports| match ports.get_mut(LOOPBACK) {
-        Some(AnyPort::Loopback(port)) => port.attach(endpoint, wake).ok().map(|qp| (LOOPBACK, qp)),
-        _ => None,
+    Box::new(move |ports| {
+        let (at, port) = port_of!(ports, Loopback)?;
+        Some((at, port.attach(endpoint, wake).ok()?))
     })
 }
 
@@ -218,40 +137,12 @@ pub(super) fn numbers(config: &LinkConfig) -> Vec<u64> {
     ]
 }
 
-/// The peer's doorbells by shard: page and eventfd follow each other.
-fn wakes(
-    offers: Vec<DoorbellOffer>,
-    shards: usize,
-    may_sleep: bool,
-) -> Result<Vec<PeerWake>, Status> {
-    let mut wakes = vec![PeerWake::NEVER_SLEEPS; shards];
-    if !may_sleep {
-        return Ok(wakes);
+/// Which side counts the channels of a connection as their maker: the dialler.
+pub(super) const fn side_of(up: &PeerUp) -> Side {
+    match up.dialler {
+        true => Side::Maker,
+        false => Side::Opener,
     }
-    let mut offers = offers.into_iter();
-    let mut count = 0;
-    while let (Some(page), Some(event)) = (offers.next(), offers.next()) {
-        let wake = wakes
-            .get_mut(usize::from(page.shard))
-            .filter(|_| page.shard == event.shard);
-        let opened = PeerWake::open(&page.fd, event.fd).map_err(|error| {
-            Status::new(
-                Code::FailedPrecondition,
-                catalogue::DESCRIPTOR_UNSEALED,
-                error.to_string(),
-            )
-        })?;
-        *wake.ok_or_else(gone)? = opened;
-        count += 1;
-    }
-    if count != shards {
-        return Err(Status::new(
-            Code::FailedPrecondition,
-            catalogue::PEER_REFUSED,
-            format!("{count} doorbells came for {shards} shards that may sleep"),
-        ));
-    }
-    Ok(wakes)
 }
 
 /// A segment that a peer offers. The control plane passes descriptors of the host's memory only.

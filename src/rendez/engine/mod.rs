@@ -10,7 +10,6 @@ pub mod counters;
 mod drive;
 mod links;
 pub mod metrics;
-mod rdma;
 pub mod recording;
 mod recv;
 mod secrets;
@@ -21,6 +20,7 @@ mod start;
 mod steps;
 mod tasks;
 mod tensors;
+mod transports;
 mod wiring;
 
 #[cfg(test)]
@@ -36,6 +36,7 @@ pub use recv::{Filled, Recv};
 pub use send::{SendAsync, Unsent};
 pub use steps::Step;
 pub use tasks::TaskEnd;
+pub use transports::transports;
 pub use wiring::{Connected, Fallback};
 
 use std::collections::BTreeMap;
@@ -544,7 +545,7 @@ impl Inner {
             // A panic of a shard was told by the panic hook; there is nothing left to stop.
             let _ = thread.join();
         }
-        self.wiring.rdma().stop();
+        self.wiring.transports().stop();
         recording::release_keeper(self);
         recording::clear(self);
     }

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use super::config::Config;
-use super::rdma::Rdma;
 use super::steps::Steps;
+use super::transports::Transports;
 use super::wiring::{ShardObserver, Wiring};
 use super::{Engine, Inner, Placement};
 use crate::control::Services;
@@ -37,8 +37,9 @@ impl Engine {
         config.stage_sampling = team.settings.sampling as usize;
         config.connect_timeout = Duration::from_nanos(team.settings.connect_timeout_ns);
         let pool = Pool::new(ArenaId(count as u16), team.arena)?;
-        let rdma = Rdma::open(&config, &[])?;
-        let wiring = Arc::new(Wiring::new(&config, count, rdma, Services::new())?);
+        let transports = Transports::open(&config, &[])?;
+        let wiring = Wiring::new(&config, count, transports, Services::new())?;
+        let wiring = Arc::new(wiring);
         let mailboxes: Vec<_> = solos
             .iter()
             .map(|solo| Arc::clone(solo.mailbox()))

@@ -10,17 +10,15 @@ use core_affinity::CoreId;
 use crossbeam::channel;
 
 use super::config::{Config, draw};
-use super::rdma::Rdma;
 use super::secrets;
 use super::steps::Steps;
+use super::transports::Transports;
 use super::wiring::{ShardObserver, Wiring};
 use super::{Crew, Inner, Placement};
 use super::{metrics, recording};
 use crate::control::{Control, ControlConfig, PollPolicy as ControlPolicy, Services};
 use crate::drive::{Drive, Driver, PollPolicy, Running};
 use crate::fabric::doorbell::{Doorbell, DoorbellError};
-use crate::fabric::tcp::{TcpConfig, TcpPort};
-use crate::fabric::{AnyPort, LoopbackPort, ShmPort};
 use crate::ground::device::TaskName;
 use crate::ground::{Code, Incarnation, Status, catalogue, faults, limits};
 use crate::mail::forks;
@@ -34,15 +32,6 @@ use crate::trace::stages::{Place, Stages};
 
 /// The least time for a greeting: for machines that start many tasks at once.
 const GREETING_MIN: Duration = Duration::from_secs(1);
-
-/// The ports of every shard, by index: shared memory first.
-pub(crate) const SHM: usize = 0;
-/// Loopback second.
-pub(crate) const LOOPBACK: usize = 1;
-/// TCP third.
-pub(crate) const TCP: usize = 2;
-/// RDMA last, where there is any.
-pub(crate) const VERBS: usize = 3;
 
 pub(super) fn start(config: Config, services: Services) -> Result<Arc<Inner>, Status> {
     if forks::is_child() {
@@ -86,8 +75,9 @@ pub(super) fn start(config: Config, services: Services) -> Result<Arc<Inner>, St
         Drive::join(&drives);
     }
     let pool = Pool::new(ArenaId(count as u16), config.arena)?;
-    let rdma = Rdma::open(&config, &cores)?;
-    let wiring = Arc::new(Wiring::new(&config, count, Arc::clone(&rdma), services)?);
+    let transports = Transports::open(&config, &cores)?;
+    let wiring = Wiring::new(&config, count, transports.clone(), services)?;
+    let wiring = Arc::new(wiring);
     for segment in pool.segments() {
         wiring.segment_added(count as u16, Arc::clone(segment));
     }
@@ -105,15 +95,10 @@ pub(super) fn start(config: Config, services: Services) -> Result<Arc<Inner>, St
             settings,
             clock: clock.clone(),
             arena: config.arena,
-            tcp: TcpConfig {
-                user_timeout_ms: u32::try_from(config.tcp_user_timeout.as_millis())
-                    .unwrap_or(u32::MAX),
-                ..TcpConfig::default()
-            },
             mailbox: Arc::clone(&mailboxes[index]),
             neighbours,
             observer: ShardObserver::new(&wiring, index as u16),
-            rdma: Arc::clone(&rdma),
+            transports: transports.clone(),
             place: recording::place(&config, &task, index)?,
         };
         let drive = Arc::clone(&drives[index]);
@@ -192,7 +177,7 @@ pub(super) fn start(config: Config, services: Services) -> Result<Arc<Inner>, St
         .into_iter()
         .map(|(_, segment)| segment)
         .collect();
-    rdma.begin(&inner, &segments)?;
+    transports.begin(&inner, &segments)?;
     if inner.config.control {
         start_control(&inner)?;
     }
@@ -304,11 +289,10 @@ struct Seed {
     settings: crate::shard::Settings,
     clock: Clock,
     arena: crate::memory::ArenaConfig,
-    tcp: TcpConfig,
     mailbox: Arc<Mailbox>,
     neighbours: Vec<Option<Neighbour>>,
     observer: Arc<ShardObserver>,
-    rdma: Arc<Rdma>,
+    transports: Transports,
     place: Place,
 }
 
@@ -325,15 +309,7 @@ impl Seed {
     fn grow(self) -> Result<Grown, Status> {
         let pool = Pool::new(ArenaId(self.index), self.arena)?;
         let segments = pool.segments().to_vec();
-        let tcp =
-            TcpPort::new(self.tcp).map_err(|error| missing(format!("a port for TCP: {error}")))?;
-        let mut ports = vec![
-            AnyPort::Shm(ShmPort::new()),
-            AnyPort::Loopback(LoopbackPort::new()),
-            AnyPort::Tcp(tcp),
-        ];
-        let verbs = self.rdma.make_port(usize::from(self.index))?;
-        ports.extend(verbs.map(|port| AnyPort::Verbs(Box::new(port))));
+        let ports = self.transports.make_ports(usize::from(self.index))?;
         let head = Head {
             task: self.task.to_string(),
             incarnation: self.incarnation.0,

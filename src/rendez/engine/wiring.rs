@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 use super::Inner;
 use super::admission::Admission;
 use super::config::Config;
-use super::links::{self, copy, gone, import, link_config, link_status, map, numbers, pairs};
-use super::rdma::{Rdma, over_verbs};
+use super::links::{copy, gone, import, link_config, link_status, map, numbers, pairs};
+use super::transports::Transports;
 use crate::channel::{Rule, Rules};
 use crate::control::{
     Address, DoorbellOffer, Handler, LinkOffer, LocalOffer, Offers, Path, PeerGone, PeerHello,
@@ -45,7 +45,7 @@ pub(crate) struct Wiring {
     admission: Admission,
     /// What peers may call beside what every engine has.
     services: Services,
-    rdma: Arc<Rdma>,
+    transports: Transports,
     engine: OnceLock<Weak<Inner>>,
     book: Mutex<Book>,
     /// Told when a dial has come to something.
@@ -101,7 +101,7 @@ impl Wiring {
     pub(crate) fn new(
         config: &Config,
         shards: usize,
-        rdma: Arc<Rdma>,
+        transports: Transports,
         services: Services,
     ) -> Result<Self, Status> {
         // However a peer is spelled in the settings, keys name it in full.
@@ -122,7 +122,7 @@ impl Wiring {
             given_up_after: config.given_up_after(),
             admission: Admission::new(config)?,
             services,
-            rdma,
+            transports,
             engine: OnceLock::new(),
             book: Mutex::new(book),
             settled: Condvar::new(),
@@ -215,7 +215,7 @@ impl Wiring {
         let index = segment.index();
         // At the start the whole of it is registered when all of it is there.
         if self.engine().is_some() {
-            self.rdma.segment_added(&segment);
+            self.transports.segment_added(&segment);
         }
         self.book().segments.push((arena, segment));
         if let Some(engine) = self.engine()
@@ -229,8 +229,8 @@ impl Wiring {
         }
     }
 
-    pub(super) fn rdma(&self) -> &Arc<Rdma> {
-        &self.rdma
+    pub(super) fn transports(&self) -> &Transports {
+        &self.transports
     }
 
     /// Our memory, in the order it was made: arena and segment.
@@ -381,7 +381,7 @@ impl Handler for Wiring {
     }
 
     fn transports(&self) -> Vec<Arc<dyn Offers>> {
-        vec![Arc::clone(&self.rdma) as _]
+        self.transports.offers()
     }
 
     fn services(&self) -> crate::control::Services {
@@ -484,11 +484,8 @@ impl Wiring {
         }
         let peer = up.peer;
         let exit_provable = up.exit_provable;
-        let (segments, links) = match up.path {
-            Path::Shm => links::over_shm(&engine, up, made)?,
-            Path::Tcp => (Vec::new(), links::over_tcp(&engine, up)),
-            _ => (Vec::new(), over_verbs(&engine, up)?),
-        };
+        let transport = self.transports.of(up.path).ok_or_else(gone)?;
+        let (segments, links) = transport.links(&engine, up, made)?;
         let mut book = self.book();
         book.connected.insert(peer, connected.clone());
         book.unreached.remove(&task);

@@ -21,7 +21,7 @@
 //! the immediate. What does not lie in registered memory is copied, 32 KiB at a time.
 //!
 //! The control plane exchanges [`Endpoint`]s (`control/greeting/mod.rs`); the engine opens devices, registers memory and
-//! wires the port (`engine/rdma.rs`). `tests/conformance` runs it over a library that is played in memory, and in a
+//! wires the port (`engine/transports/rdma.rs`). `tests/conformance` runs it over a library that is played in memory, and in a
 //! Soft-RoCE guest by `scripts/soft-roce.sh`.
 //!
 //! **The way is proved before it is used.** [`VerbsPort::prove`] connects a queue pair whose first message each way is

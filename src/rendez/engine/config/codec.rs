@@ -92,12 +92,7 @@ impl Words for Option<RuntimeKind> {
 }
 
 impl Words for super::Require {
-    const ALL: &'static [(&'static str, Self)] = &[
-        ("none", Self::None),
-        ("shm", Self::Shm),
-        ("tcp", Self::Tcp),
-        ("verbs", Self::Verbs),
-    ];
+    const ALL: &'static [(&'static str, Self)] = &crate::engine::transports::REQUIRES;
 }
 
 impl<T: Words> Codec<T> for Choice {

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use super::{Connected, Wiring};
-use crate::control::{Handler as _, Offers, Path};
+use crate::control::{Offers, Path};
 use crate::ground::device::TaskName;
 use crate::ground::limits;
 
@@ -35,7 +35,7 @@ impl Wiring {
             return;
         }
         let lacks = |offers: &Arc<dyn Offers>| offers.path() == from && offers.lack().is_some();
-        let reason = from.reason(self.transports().iter().any(lacks));
+        let reason = from.reason(self.transports.offers().iter().any(lacks));
         let mut book = self.book();
         if !book.fallbacks.contains_key(&task) && book.fallbacks.len() >= limits::PEERS_MAX {
             return;

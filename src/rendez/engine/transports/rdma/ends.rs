@@ -15,10 +15,10 @@ use super::{Rdma, Shared, status_of};
 use crate::control::{Ends, Lack, Offers, Path, PeerHello, PeerId, PeerUp};
 use crate::engine::Inner;
 use crate::engine::links::{Links, gone, ordered_pairs};
-use crate::engine::start::VERBS;
+use crate::engine::transports::port_of;
 use crate::fabric::shm::Side;
 use crate::fabric::verbs::{Endpoint, Proof, VerbsError, VerbsPort};
-use crate::fabric::{AnyPort, Port, QpId};
+use crate::fabric::{Port, QpId};
 use crate::ground::limits::RDMA_ENDS_MAX;
 use crate::ground::{Status, catalogue};
 use crate::mail::call::Attach;
@@ -68,7 +68,7 @@ impl Drop for Held {
 /// Something done with a shard's port of RDMA, if it has one.
 fn on_port(work: impl FnOnce(&mut VerbsPort) + Send + 'static) -> Call {
     Call::Ports(Box::new(move |ports| {
-        if let Some(AnyPort::Verbs(port)) = ports.get_mut(VERBS) {
+        if let Some((_, port)) = port_of!(ports, Verbs) {
             work(port);
         }
     }))
@@ -276,7 +276,7 @@ fn from_wire(bytes: &[u8]) -> Option<Endpoint> {
 }
 
 /// A proved queue pair for each channel.
-pub(in crate::engine) fn over_verbs(engine: &Arc<Inner>, up: PeerUp) -> Result<Links, Status> {
+pub(super) fn links(engine: &Arc<Inner>, up: PeerUp) -> Result<Links, Status> {
     let ends = up.descriptors.ends.ok_or_else(gone)?.into_any();
     let mut ends = ends.downcast::<QueuePairs>().map_err(|_| gone())?;
     let mut links: Links = engine.mailboxes.iter().map(|_| Vec::new()).collect();
@@ -285,14 +285,12 @@ pub(in crate::engine) fn over_verbs(engine: &Arc<Inner>, up: PeerUp) -> Result<L
         let (engine, peer) = (Arc::downgrade(engine), up.peer);
         let attach: Attach = Box::new(move |ports| {
             let qp = held.take();
-            let is_adopted = match ports.get_mut(VERBS) {
-                Some(AnyPort::Verbs(port)) => port.adopt(qp),
-                _ => false,
-            };
-            if !is_adopted {
+            let port = port_of!(ports, Verbs);
+            let adopted = port.and_then(|(at, port)| port.adopt(qp).then_some((at, qp)));
+            if adopted.is_none() {
                 lost_early(&engine, peer);
             }
-            is_adopted.then_some((VERBS, qp))
+            adopted
         });
         links[*ours].push((*theirs as u16, attach));
     }

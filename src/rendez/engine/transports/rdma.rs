@@ -19,12 +19,13 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
-use super::Inner;
-use super::config::{Config, VerbsSettings};
-use super::start::VERBS;
-use crate::control::{Lack, Path};
+use super::{Registered, Transport, Wired, port_of};
+use crate::control::{Lack, Offers, Path, PeerUp};
 use crate::drive::Driver;
+use crate::engine::Inner;
+use crate::engine::config::{Config, VerbsSettings};
 use crate::fabric::AnyPort;
+use crate::fabric::shm::Link;
 use crate::fabric::verbs::sys::{self, Table};
 use crate::fabric::verbs::{
     Access, Device, Domain, Registration, VerbsConfig, VerbsError, VerbsPort,
@@ -33,14 +34,18 @@ use crate::ground::{Status, catalogue};
 use crate::memory::Segment;
 use crate::shard::Call;
 
-pub(super) use ends::over_verbs;
+/// Its line in the list.
+pub(super) const REGISTERED: Registered = Registered {
+    path: Path::Verbs,
+    open: |config, cores| Ok(Rdma::open(config, cores)?),
+};
 
 /// How long the thread sleeps when nothing happens.
 const NAP: Duration = Duration::from_secs(5);
 
 /// RDMA of an engine. Dropped, its thread ends.
 #[derive(Debug)]
-pub(crate) struct Rdma {
+struct Rdma {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -68,7 +73,7 @@ impl Rdma {
     ///
     /// # Errors
     /// Where RDMA is required, why there is none.
-    pub(super) fn open(config: &Config, cores: &[usize]) -> Result<Arc<Self>, Status> {
+    fn open(config: &Config, cores: &[usize]) -> Result<Arc<Self>, Status> {
         let settings = &config.verbs;
         let is_required = config.require.demanded() == Some(Path::Verbs);
         let unwanted = |why| Err((Status::of(catalogue::PATH_REFUSED, why), false));
@@ -121,17 +126,33 @@ impl Rdma {
         }))
     }
 
-    /// The port of a shard, made in its thread; none where there is no RDMA.
-    ///
-    /// # Errors
-    /// Where RDMA is required, why there is none.
-    pub(super) fn make_port(&self, shard: usize) -> Result<Option<VerbsPort>, Status> {
+    /// Why there is none.
+    fn no(&self) -> Option<Lack> {
+        lock(&self.shared.no).clone()
+    }
+}
+
+impl Transport for Rdma {
+    fn path(&self) -> Path {
+        Path::Verbs
+    }
+
+    fn offers(self: Arc<Self>) -> Option<Arc<dyn Offers>> {
+        Some(self)
+    }
+
+    fn links(&self, engine: &Arc<Inner>, up: PeerUp, _: Option<Link>) -> Result<Wired, Status> {
+        Ok((Vec::new(), ends::links(engine, up)?))
+    }
+
+    /// None where there is no RDMA. Where it is required, the error says why.
+    fn make_port(&self, shard: usize) -> Result<Option<AnyPort>, Status> {
         let shared = &self.shared;
         let Some(domain) = shared.domain_of(shard).filter(|_| self.no().is_none()) else {
             return Ok(None);
         };
         match VerbsPort::new(domain, shared.port) {
-            Ok(port) => Ok(Some(port)),
+            Ok(port) => Ok(Some(AnyPort::Verbs(Box::new(port)))),
             Err(error) if shared.is_required => Err(status_of(&error)),
             Err(error) => {
                 shared.give_up(&error);
@@ -140,16 +161,8 @@ impl Rdma {
         }
     }
 
-    /// The engine runs, and these are its segments: they are registered now, so that the first peer need not wait for
-    /// it.
-    ///
-    /// # Errors
-    /// Where RDMA is required, why it is unavailable.
-    pub(super) fn begin(
-        &self,
-        engine: &Arc<Inner>,
-        segments: &[Arc<Segment>],
-    ) -> Result<(), Status> {
+    /// The segments are registered now, so that the first peer need not wait for it.
+    fn begin(&self, engine: &Arc<Inner>, segments: &[Arc<Segment>]) -> Result<(), Status> {
         let shared = &self.shared;
         let _ = shared.engine.set(Arc::downgrade(engine));
         if self.no().is_some() {
@@ -178,21 +191,16 @@ impl Rdma {
         Ok(())
     }
 
-    /// An arena grew. The caller may be a shard: another thread registers the segment.
-    pub(super) fn segment_added(&self, segment: &Arc<Segment>) {
+    /// Another thread registers the segment.
+    fn segment_added(&self, segment: &Arc<Segment>) {
         if self.no().is_none() {
             lock(&self.shared.fresh).push_back(Arc::clone(segment));
             self.shared.ring();
         }
     }
 
-    /// Why there is none.
-    pub(super) fn no(&self) -> Option<Lack> {
-        lock(&self.shared.no).clone()
-    }
-
     /// Ends its thread.
-    pub(super) fn stop(&self) {
+    fn stop(&self) {
         self.shared.is_stopping.store(true, Ordering::Relaxed);
         self.shared.ring();
         let thread = lock(&self.thread).take();
@@ -223,7 +231,7 @@ impl Shared {
             for shard in (0..engine.mailboxes.len()).filter(on_it) {
                 let registered = Arc::clone(&registered);
                 engine.mailboxes[shard].call(Call::Ports(Box::new(move |ports| {
-                    if let Some(AnyPort::Verbs(port)) = ports.get_mut(VERBS) {
+                    if let Some((_, port)) = port_of!(ports, Verbs) {
                         port.add_memory(&registered);
                     }
                 })));
@@ -340,7 +348,7 @@ impl Shared {
         }
         engine.call_all(|| {
             Call::Ports(Box::new(|ports| {
-                if let Some(AnyPort::Verbs(port)) = ports.get_mut(VERBS) {
+                if let Some((_, port)) = port_of!(ports, Verbs) {
                     port.look_at_events();
                 }
             }))

@@ -1,0 +1,117 @@
+//! Shared memory as a transport: a ring each way for each channel, in memory that both sides map.
+
+use std::sync::Arc;
+
+use super::{Registered, Transport, Wired, port_of};
+use crate::channel::Rule;
+use crate::control::{DoorbellOffer, Path, PeerUp, PollPolicy};
+use crate::engine::Inner;
+use crate::engine::links::{Links, gone, import, link_config, link_status, ordered_pairs, pairs};
+use crate::fabric::doorbell::PeerWake;
+use crate::fabric::shm::{Link, Side};
+use crate::fabric::{AnyPort, Caps, ShmPort};
+use crate::ground::{Code, Status, catalogue, limits};
+use crate::mail::call::Attach;
+
+/// Its line in the list.
+pub(super) const REGISTERED: Registered = Registered {
+    path: Path::Shm,
+    open: |_, _| Ok(Arc::new(Shm)),
+};
+
+/// Shared memory of an engine.
+#[derive(Debug)]
+struct Shm;
+
+impl Transport for Shm {
+    fn path(&self) -> Path {
+        Path::Shm
+    }
+
+    fn make_port(&self, _: usize) -> Result<Option<AnyPort>, Status> {
+        Ok(Some(AnyPort::Shm(ShmPort::new())))
+    }
+
+    fn links(&self, engine: &Arc<Inner>, up: PeerUp, made: Option<Link>) -> Result<Wired, Status> {
+        let shards = engine.mailboxes.len();
+        let (mut link, side) = match made {
+            Some(link) if up.dialler => (link, Side::Maker),
+            _ => {
+                let config = link_config(pairs(shards, usize::from(up.hello.shards)).count());
+                let link = up.descriptors.link.ok_or_else(gone)?.fd;
+                let opened = Link::open(link, config);
+                (
+                    opened.map_err(|error| link_status(&up.task, &error))?,
+                    Side::Opener,
+                )
+            }
+        };
+        let may_sleep = up.hello.poll_policy != PollPolicy::Busy;
+        let wakes = wakes(
+            up.descriptors.doorbells,
+            usize::from(up.hello.shards),
+            may_sleep,
+        )?;
+        let must_be_sealed = engine.config.rules.on(Rule::Sealed);
+        let mut segments = Vec::new();
+        if up.read_domain {
+            for offer in up.descriptors.segments {
+                segments.push(import(offer, must_be_sealed)?);
+            }
+        }
+        let caps = Caps {
+            body_max: limits::BODY_MAX,
+            one_sided: false,
+            read_domain: up.read_domain,
+        };
+        let mut links: Links = engine.mailboxes.iter().map(|_| Vec::new()).collect();
+        for (channel, (ours, theirs)) in
+            ordered_pairs(shards, usize::from(up.hello.shards), side).enumerate()
+        {
+            let endpoint = link.endpoint(channel as u32, side).ok_or_else(gone)?;
+            let wake = wakes[theirs].clone();
+            let attach: Attach = Box::new(move |ports| {
+                let (at, port) = port_of!(ports, Shm)?;
+                Some((at, port.attach(endpoint, wake, caps).ok()?))
+            });
+            links[ours].push((theirs as u16, attach));
+        }
+        Ok((segments, links))
+    }
+}
+
+/// The peer's doorbells by shard: page and eventfd follow each other.
+fn wakes(
+    offers: Vec<DoorbellOffer>,
+    shards: usize,
+    may_sleep: bool,
+) -> Result<Vec<PeerWake>, Status> {
+    let mut wakes = vec![PeerWake::NEVER_SLEEPS; shards];
+    if !may_sleep {
+        return Ok(wakes);
+    }
+    let mut offers = offers.into_iter();
+    let mut count = 0;
+    while let (Some(page), Some(event)) = (offers.next(), offers.next()) {
+        let wake = wakes
+            .get_mut(usize::from(page.shard))
+            .filter(|_| page.shard == event.shard);
+        let opened = PeerWake::open(&page.fd, event.fd).map_err(|error| {
+            Status::new(
+                Code::FailedPrecondition,
+                catalogue::DESCRIPTOR_UNSEALED,
+                error.to_string(),
+            )
+        })?;
+        *wake.ok_or_else(gone)? = opened;
+        count += 1;
+    }
+    if count != shards {
+        return Err(Status::new(
+            Code::FailedPrecondition,
+            catalogue::PEER_REFUSED,
+            format!("{count} doorbells came for {shards} shards that may sleep"),
+        ));
+    }
+    Ok(wakes)
+}

@@ -1,0 +1,67 @@
+//! TCP as a transport: one data connection for each channel, opened by the control plane.
+
+use std::sync::Arc;
+
+use super::{Registered, Transport, Wired, port_of};
+use crate::control::{Path, PeerUp};
+use crate::engine::Inner;
+use crate::engine::config::Config;
+use crate::engine::links::{Links, ordered_pairs, side_of};
+use crate::fabric::shm::Link;
+use crate::fabric::tcp::{TcpConfig, TcpPort};
+use crate::fabric::{AnyPort, Caps};
+use crate::ground::{Code, Status, catalogue, limits};
+use crate::mail::call::Attach;
+
+/// Its line in the list.
+pub(super) const REGISTERED: Registered = Registered {
+    path: Path::Tcp,
+    open: |config, _| Ok(Arc::new(Tcp::new(config))),
+};
+
+/// TCP of an engine.
+#[derive(Debug)]
+struct Tcp(TcpConfig);
+
+impl Tcp {
+    fn new(config: &Config) -> Self {
+        Self(TcpConfig {
+            user_timeout_ms: u32::try_from(config.tcp_user_timeout.as_millis()).unwrap_or(u32::MAX),
+            ..TcpConfig::default()
+        })
+    }
+}
+
+impl Transport for Tcp {
+    fn path(&self) -> Path {
+        Path::Tcp
+    }
+
+    fn make_port(&self, _: usize) -> Result<Option<AnyPort>, Status> {
+        let port = TcpPort::new(self.0).map_err(|error| {
+            let message = format!("the engine cannot start: a port for TCP: {error}");
+            Status::new(Code::ResourceExhausted, catalogue::CONFIG, message)
+        })?;
+        Ok(Some(AnyPort::Tcp(port)))
+    }
+
+    fn links(&self, engine: &Arc<Inner>, up: PeerUp, _: Option<Link>) -> Result<Wired, Status> {
+        let shards = engine.mailboxes.len();
+        let caps = Caps {
+            body_max: limits::BODY_MAX,
+            one_sided: false,
+            read_domain: false,
+        };
+        let mut links: Links = engine.mailboxes.iter().map(|_| Vec::new()).collect();
+        let channels = ordered_pairs(shards, usize::from(up.hello.shards), side_of(&up));
+        for ((ours, theirs), socket) in channels.zip(up.descriptors.sockets) {
+            let attach: Attach = Box::new(move |ports| {
+                let (at, port) = port_of!(ports, Tcp)?;
+                let qp = port.attach_secured(socket.fd, socket.secured, caps).ok()?;
+                Some((at, qp))
+            });
+            links[ours].push((theirs as u16, attach));
+        }
+        Ok((Vec::new(), links))
+    }
+}
