@@ -19,17 +19,15 @@ use rendez_proto::{self as proto, envelope::Body};
 
 use super::answers::{Admitted, Answers, CallKey};
 use super::conversation::Conversation;
-use super::exchange::protocol_refusal;
-use super::hello::{Refusal, clip};
+use super::hello::ABILITY;
 use super::mailbox::Sender;
 use super::peer::PeerId;
 use super::plane::Command;
+use super::refusal::{Refusal, clip, protocol_refusal};
 use super::service::{Incoming, Job, Outcome, Pool};
 
 /// The version of calls.
 const VERSION: u32 = 1;
-/// The bit in a hello that says that a task takes calls.
-pub(crate) const ABILITY: u64 = 1;
 /// The longest a service is told that its caller waits.
 const PATIENCE_MAX: Duration = Duration::from_secs(86_400);
 

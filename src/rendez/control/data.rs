@@ -20,8 +20,8 @@ use crate::ground::limits::DATA_DIALS_WINDOW;
 use crate::ground::{Status, catalogue};
 
 use super::greeting::Expected;
-use super::hello::Refusal;
 use super::preamble::{self, Kind, OPENING, TICKET, Ticket, Verdict};
+use super::refusal::Refusal;
 use super::secret::Session;
 use super::tcp;
 use super::tls::{self, Tls};

@@ -14,10 +14,9 @@ use crate::ground::limits::{
 };
 use crate::ground::{Code, Status};
 
-use super::exchange::protocol_refusal;
-use super::hello::Refusal;
 use super::lane::{Lane, LaneError};
 use super::peer::{DoorbellOffer, LinkOffer, LocalOffer, PeerHello, SegmentOffer};
+use super::refusal::{Refusal, protocol_refusal};
 
 /// A descriptor to be passed.
 #[derive(Debug)]

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use crate::ground::{Code, Status, catalogue};
 
 use super::address::Address;
-use super::hello::Refusal;
 use super::plane::{Established, Plane};
+use super::refusal::Refusal;
 use super::transport::PathWish;
 
 /// The longest time for an attempt to reach an address: a way that is mended is tried again within this.

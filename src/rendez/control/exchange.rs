@@ -4,11 +4,9 @@
 
 use futures_lite::io::{AsyncRead, AsyncWrite};
 
-use crate::ground::Code;
-
-use super::frame::{self, FrameError};
+use super::frame;
 use super::greeting::{Event, Machine, Outcome, Side, Wants};
-use super::hello::Refusal;
+use super::refusal::{Refusal, frame_refusal};
 use super::secret::{Role, Seal, Session};
 
 /// What seals the messages of a stream, each way; nothing where the stream itself keeps others out.
@@ -67,27 +65,5 @@ pub(crate) async fn run<S: AsyncRead + AsyncWrite + Unpin>(
             Wants::Nothing => return machine.outcome(),
         };
         machine.handle(event, side);
-    }
-}
-
-/// `task` broke the protocol.
-pub(crate) fn protocol_refusal(task: &str, what: &str) -> Refusal {
-    Refusal::fatal(
-        Code::Internal,
-        "PEER_PROTOCOL",
-        format!("task {task} broke the protocol: {what}"),
-    )
-}
-
-/// The stream of `task` failed: for good if it holds no messages, for now if it ended.
-pub(crate) fn frame_refusal(task: &str, error: &FrameError) -> Refusal {
-    match error {
-        FrameError::TooLong(_) | FrameError::Malformed(_) | FrameError::Unsealed => {
-            protocol_refusal(task, &error.to_string())
-        }
-        FrameError::Ended | FrameError::Truncated | FrameError::System(_) => Refusal::later(
-            "PEER_LOST",
-            format!("the connection to task {task}: {error}"),
-        ),
     }
 }

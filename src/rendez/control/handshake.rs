@@ -6,7 +6,7 @@ use futures_lite::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::ground::{Code, catalogue};
 
-use super::hello::Refusal;
+use super::refusal::Refusal;
 use super::secret::{Challenge, MAC, MESSAGE, Role, Secret, Session, Transcript};
 use super::secret::{emit_answer, read_answer};
 

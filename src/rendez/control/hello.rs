@@ -4,39 +4,20 @@
 
 use std::net::SocketAddr;
 
-use crate::ground::limits::CONTROL_TEXT_MAX;
 use crate::ground::{Code, Incarnation, Status, TaskName, catalogue};
 use rendez_proto as proto;
 
-use super::calls::ABILITY;
 use super::config::{ControlConfig, ForeignUsers, check_features, check_numbers, check_task};
 use super::credentials::Credentials;
 use super::owner::Owner;
 use super::peer::{PeerHello, PeerLimits, PollPolicy};
+use super::refusal::{Refusal, clip};
 
 /// The version of everything spoken after the hello. A peer of another one is refused.
 pub const PROTOCOL_VERSION: u32 = 6;
 
-/// The reasons a greeting ends with, this room's and its handlers'. A reason from the wire is one of them or counts as
-/// `PEER_REFUSED`.
-const REASONS: [&str; 16] = [
-    "PEER_VERSION",
-    "PEER_DUPLICATE_NAME",
-    "PEER_UNKNOWN",
-    "PEER_LOST",
-    "PEER_PROTOCOL",
-    "PEER_SELF",
-    "PEER_BUSY",
-    "CONNECT_DEADLINE",
-    "PATH_REFUSED",
-    "SECRET_WRONG",
-    "SECRET_MISSING",
-    "PEER_OTHER_USER",
-    "TLS_REFUSED",
-    "PEER_NOT_OF_CLUSTER",
-    "PEER_OTHER_EPOCH",
-    "PEER_REFUSED",
-];
+/// The ability of a hello: the task takes calls.
+pub(crate) const ABILITY: u64 = 1;
 
 /// Transports that a hello may lack: as many as have a bit among its abilities.
 const TRANSPORTS_MAX: usize = 64;
@@ -51,13 +32,6 @@ pub(crate) enum Evidence<'a> {
     },
     /// Nothing but what its handshake proved.
     Network,
-}
-
-/// A no to a hello or in a greeting, and whether it may be a yes later.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Refusal {
-    pub(crate) status: Status,
-    pub(crate) retry: bool,
 }
 
 /// What is known of ourselves beyond the settings.
@@ -79,87 +53,6 @@ impl Identity {
             machine: machine.trim().to_owned(),
         }
     }
-}
-
-impl Refusal {
-    /// A no for good.
-    pub(crate) fn fatal(code: Code, reason: &'static str, message: impl Into<String>) -> Self {
-        Self {
-            status: Status::new(code, reason, message.into()),
-            retry: false,
-        }
-    }
-
-    /// A no for now.
-    pub(crate) fn later(reason: &'static str, message: impl Into<String>) -> Self {
-        Self {
-            status: Status::new(Code::Unavailable, reason, message.into()),
-            retry: true,
-        }
-    }
-
-    /// True for a no that says nothing about the two or the way between them: only that the time was wrong.
-    pub(crate) fn is_busy(&self) -> bool {
-        self.retry && self.status.reason() == catalogue::PEER_BUSY
-    }
-
-    /// True for a greeting that began and took too long, here or for the other side, which then hung up: one of the two
-    /// may have no processor time.
-    pub(crate) fn is_late(&self) -> bool {
-        let reason = self.status.reason();
-        self.retry && (reason == catalogue::GREETING_LATE || reason == catalogue::PEER_LOST)
-    }
-
-    /// As it goes on the wire.
-    pub(crate) fn to_wire(&self) -> proto::Refusal {
-        proto::Refusal {
-            code: self.status.code() as u32,
-            reason: self.status.reason().to_owned(),
-            message: clip(self.status.message()),
-            retry: self.retry,
-        }
-    }
-
-    /// As it came from `task`.
-    pub(crate) fn from_wire(task: &str, refusal: &proto::Refusal) -> Self {
-        let status = status_from_wire(task, refusal.code, &refusal.reason, &refusal.message);
-        Self {
-            status,
-            retry: refusal.retry,
-        }
-    }
-}
-
-impl From<Status> for Refusal {
-    fn from(status: Status) -> Self {
-        Self {
-            status,
-            retry: false,
-        }
-    }
-}
-
-/// A status that `task` sent, with its text cut to the bound and its reason one of ours.
-pub(crate) fn status_from_wire(task: &str, code: u32, reason: &str, message: &str) -> Status {
-    let code = match u8::try_from(code).map(Code::from_wire) {
-        Ok(Code::Ok) | Err(_) => Code::Unknown,
-        Ok(code) => code,
-    };
-    let reason = REASONS
-        .iter()
-        .find(|known| **known == reason)
-        .copied()
-        .unwrap_or("PEER_REFUSED");
-    Status::new(code, reason, format!("task {task} says: {}", clip(message)))
-}
-
-/// At most [`CONTROL_TEXT_MAX`] bytes of `text`, cut between characters.
-pub(crate) fn clip(text: &str) -> String {
-    let mut end = text.len().min(CONTROL_TEXT_MAX);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    text[..end].to_owned()
 }
 
 /// Our hello, to `dialled` or as an answer.

@@ -12,11 +12,11 @@ use crate::fabric::Secured;
 use crate::ground::Code;
 
 use super::data::{self, Carrier};
-use super::hello::Refusal;
 use super::meet::late;
 use super::newcomers::Data;
 use super::plane::Plane;
 use super::preamble::{self, TICKET, Verdict};
+use super::refusal::Refusal;
 use super::side::no_stream;
 use super::tcp;
 use super::tickets::Place;

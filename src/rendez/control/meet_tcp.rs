@@ -20,15 +20,16 @@ use crate::ground::{Code, catalogue};
 
 use super::address::Address;
 use super::dial::{Attempt, Route, unreachable};
-use super::exchange::{Seals, protocol_refusal};
+use super::exchange::Seals;
 use super::greeting::Agreed;
 use super::handshake::{self, Terms};
-use super::hello::{self, Evidence, Refusal};
+use super::hello::{self, Evidence};
 use super::meet::late;
 use super::newcomers::Called;
 use super::owner::Owner;
 use super::plane::{ClaimKind, Met, Plane, Reader, Writer};
 use super::preamble::{self, Kind, OPENING, VERSION, Verdict};
+use super::refusal::{Refusal, protocol_refusal};
 use super::runtime::Stream;
 use super::secret::{Role, Session};
 use super::side::{Greeted, Greeting, Means, Ours, no_errand, no_stream};

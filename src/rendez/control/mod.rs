@@ -61,6 +61,7 @@ mod owner;
 mod peer;
 mod plane;
 mod preamble;
+mod refusal;
 mod registry;
 mod runtime;
 mod secret;

@@ -15,8 +15,8 @@ use std::collections::BTreeMap;
 use crate::ground::limits::PEERS_MAX;
 use crate::ground::{Code, Incarnation};
 
-use super::hello::Refusal;
 use super::peer::PeerId;
+use super::refusal::Refusal;
 
 /// What is going on with each task.
 #[derive(Debug)]

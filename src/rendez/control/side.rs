@@ -23,9 +23,10 @@ use super::descriptors::Passing;
 use super::errand::{ErrandError, Errands};
 use super::exchange::{self, Seals, Works};
 use super::greeting::{Acceptor, Agreed, Dialler, Expected, Job, Outcome, Rung, Side, Terms};
-use super::hello::{self, Evidence, Identity, Refusal};
+use super::hello::{self, Evidence, Identity};
 use super::lane::Lane;
 use super::peer::{DataSocket, Descriptors, Handler, PeerHello};
+use super::refusal::{Refusal, clip};
 use super::secret::Session;
 use super::tickets::{Awaited, Tickets};
 use super::transport::{Ends, Offers, Path, PathWish};
@@ -251,7 +252,7 @@ impl<C> Side for Ours<'_, C> {
             match offers.lack() {
                 Some(lack) => hello.lacks.push(proto::Lack {
                     transport: offers.path().number(),
-                    why: hello::clip(&lack.why),
+                    why: clip(&lack.why),
                 }),
                 None => hello.abilities |= offers.path().ability(),
             }
@@ -259,7 +260,7 @@ impl<C> Side for Ours<'_, C> {
         if !dialled.is_empty() {
             let number = self.greeting.asks.number();
             hello.path = i32::try_from(number).unwrap_or_default();
-            hello.no_shm = hello::clip(self.greeting.no_shm);
+            hello.no_shm = clip(self.greeting.no_shm);
         }
         hello
     }
@@ -345,9 +346,7 @@ impl<C> Side for Ours<'_, C> {
 
     fn ends(&self) -> (Vec<Vec<u8>>, String) {
         let ends = self.ends.as_ref();
-        ends.map_or_else(Default::default, |ends| {
-            (ends.told(), hello::clip(ends.device()))
-        })
+        ends.map_or_else(Default::default, |ends| (ends.told(), clip(ends.device())))
     }
 
     fn drop_ends(&mut self) {

@@ -26,7 +26,7 @@ use rustls::{
 use crate::fabric::Secured;
 use crate::ground::{Code, Status, catalogue};
 
-use super::hello::Refusal;
+use super::refusal::Refusal;
 
 /// What the exporter is asked for; its value is the same on both ends of one connection and on no other.
 const BINDING_LABEL: &[u8] = b"EXPORTER-rendez-control-1";

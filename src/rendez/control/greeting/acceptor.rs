@@ -7,8 +7,9 @@ use super::dialler::taken;
 use super::rungs::Rungs;
 use super::talk::Talk;
 use super::{Agreed, Event, Job, Machine, No, Outcome, Side, Terms, Wants, choice};
-use crate::control::hello::{Refusal, meant_for};
+use crate::control::hello::meant_for;
 use crate::control::peer::PeerHello;
+use crate::control::refusal::{Refusal, clip};
 use crate::control::transport::Path;
 use crate::ground::{Code, catalogue};
 
@@ -137,7 +138,7 @@ impl<'a> Acceptor<'a> {
                 let why = taken(path, &device, &theirs);
                 self.talk.answer(Body::OfferReply(proto::OfferReply {
                     ends,
-                    device: crate::control::hello::clip(&device),
+                    device: clip(&device),
                     no: String::new(),
                 }));
                 Ok(State::Answered(with, path, why))

@@ -3,7 +3,7 @@
 use rendez_proto as proto;
 
 use super::{Rung, Terms};
-use crate::control::hello::Refusal;
+use crate::control::refusal::Refusal;
 use crate::control::transport::{Path, PathWish};
 use crate::ground::{Code, catalogue};
 

@@ -6,8 +6,8 @@ use rendez_proto::{self as proto, Envelope, hello_reply};
 use super::rungs::Rungs;
 use super::talk::Talk;
 use super::{Agreed, Event, Expected, Job, Machine, No, Outcome, Side, Terms, Wants};
-use crate::control::hello::{Refusal, clip};
 use crate::control::peer::PeerHello;
+use crate::control::refusal::{Refusal, clip};
 use crate::control::transport::{Path, PathWish};
 use crate::ground::{Code, catalogue};
 

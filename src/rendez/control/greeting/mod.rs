@@ -44,8 +44,8 @@ pub(crate) use dialler::Dialler;
 use rungs::No;
 pub(crate) use rungs::Rung;
 
-use super::hello::Refusal;
 use super::peer::PeerHello;
+use super::refusal::Refusal;
 use super::transport::{Path, PathWish};
 
 /// What a machine needs to know of its own side from the start.

@@ -1,8 +1,8 @@
 //! Rungs: the transports that are tried over TCP, the best first, and why each was not taken.
 
 use super::{Agreed, Terms};
-use crate::control::hello::{Refusal, clip};
 use crate::control::peer::PeerHello;
+use crate::control::refusal::{Refusal, clip};
 use crate::control::transport::{Lack, Path};
 use crate::ground::{Code, catalogue};
 

@@ -3,8 +3,7 @@
 use rendez_proto::envelope::Body;
 use rendez_proto::{self as proto, Envelope};
 
-use crate::control::exchange::protocol_refusal;
-use crate::control::hello::{Refusal, clip, status_from_wire};
+use crate::control::refusal::{Refusal, clip, protocol_refusal, status_from_wire};
 
 /// One side's part of the exchange.
 #[derive(Debug)]
