@@ -45,10 +45,10 @@ pub(crate) async fn run<S: AsyncRead + AsyncWrite + Unpin>(
 ) -> Result<Outcome, Refusal> {
     machine.begin(side);
     loop {
-        for envelope in machine.said() {
+        for envelope in machine.talk().take() {
             let written = frame::write(stream, &envelope, seals.outgoing.as_mut()).await;
             if let Err(error) = written {
-                let lost = Err(frame_refusal(machine.peer(), &error));
+                let lost = Err(frame_refusal(&machine.talk().task, &error));
                 // That a refusal cannot be told changes nothing about it.
                 return match machine.wants() {
                     Wants::Nothing => machine.outcome().and(lost),
@@ -60,7 +60,7 @@ pub(crate) async fn run<S: AsyncRead + AsyncWrite + Unpin>(
             Wants::Message => frame::read(stream, seals.incoming.as_mut())
                 .await
                 .map(Event::Heard)
-                .map_err(|error| frame_refusal(machine.peer(), &error))?,
+                .map_err(|error| frame_refusal(&machine.talk().task, &error))?,
             Wants::Job => Event::Done(side.done().await),
             Wants::Nothing => return machine.outcome(),
         };

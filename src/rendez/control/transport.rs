@@ -1,8 +1,8 @@
 //! Transports, as the control plane knows them: what each is called and numbered, and how two tasks agree on one.
 //!
 //! Two of them are the control plane's own affair: shared memory, whose descriptors it passes, and TCP, whose data
-//! connections it opens. Any other [offers](Offers) ends: one for each channel, opaque here, told to the peer, connected
-//! to the peer's, and proved in both directions before the connection counts.
+//! connections it opens. Any other [offers](Offers) ends: one for each channel, opaque here, told to the peer,
+//! connected to the peer's, and proved in both directions before the connection counts.
 
 use std::any::Any;
 use std::fmt;

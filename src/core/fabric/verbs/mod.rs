@@ -20,9 +20,9 @@
 //! [`VERBS_SLICE_BYTES`](crate::ground::limits::VERBS_SLICE_BYTES) in pieces, of which the last has
 //! the immediate. What does not lie in registered memory is copied, 32 KiB at a time.
 //!
-//! The control plane exchanges [`Endpoint`]s (`control/greeting/mod.rs`); the engine opens devices, registers memory and
-//! wires the port (`engine/transports/rdma.rs`). `tests/conformance` runs it over a library that is played in memory, and in a
-//! Soft-RoCE guest by `scripts/soft-roce.sh`.
+//! The control plane exchanges [`Endpoint`]s (`control/greeting`); the engine opens devices, registers memory and wires
+//! the port (`engine/transports/rdma.rs`). `tests/conformance` runs it over a library that is played in memory, and in
+//! a Soft-RoCE guest by `scripts/soft-roce.sh`.
 //!
 //! **The way is proved before it is used.** [`VerbsPort::prove`] connects a queue pair whose first message each way is
 //! a word of the fabric's own; a [`Proof`] says what is known. What a peer sends after its word, because it is ready

@@ -1,12 +1,12 @@
 //! The acceptor's side of a greeting.
 
 use rendez_proto::envelope::Body;
-use rendez_proto::{self as proto, Envelope, hello_reply};
+use rendez_proto::{self as proto, hello_reply};
 
 use super::dialler::taken;
 use super::rungs::Rungs;
 use super::talk::Talk;
-use super::{Agreed, Event, Job, Machine, No, Outcome, Side, Terms, Wants, choice};
+use super::{Agreed, Event, Job, Machine, No, Outcome, Side, Terms, choice};
 use crate::control::hello::meant_for;
 use crate::control::peer::PeerHello;
 use crate::control::refusal::{Refusal, clip};
@@ -47,7 +47,7 @@ enum State {
     /// Waits until we have them.
     Gathering(With),
     /// It is over.
-    Over(Option<Result<Outcome, Refusal>>),
+    Over,
 }
 
 /// With whom.
@@ -68,11 +68,8 @@ impl<'a> Acceptor<'a> {
         }
     }
 
-    fn step(&mut self, state: State, event: Event, side: &mut impl Side) -> Result<State, Refusal> {
-        let body = match event {
-            Event::Heard(envelope) => self.talk.hear(envelope)?,
-            Event::Done(done) => return self.done(state, done, side),
-        };
+    /// The peer has said what is due, or something else.
+    fn heard(&mut self, state: State, body: Body, side: &mut impl Side) -> Result<State, Refusal> {
         match (state, body) {
             (State::Hello, Body::Hello(hello)) => self.greeted(&hello, side),
             (State::Taking(with), Body::Descriptors(batch)) => self.take(with, batch, side),
@@ -87,13 +84,8 @@ impl<'a> Acceptor<'a> {
                 // The dialler counts already: a refusal now is the end of a connection, not of a greeting.
                 self.talk.is_silent = true;
                 side.count(&with.peer)?;
-                Ok(met(Agreed {
-                    peer: with.peer,
-                    read_domain: with.read_domain,
-                    path: Path::Shm,
-                    why: "one machine: descriptors came through".into(),
-                    fell_back: None,
-                }))
+                self.talk.agree(Agreed::near(with.peer, with.read_domain));
+                Ok(State::Over)
             }
             (State::Choosing(with), Body::Offer(offer)) => self.offered(with, offer, side),
             (State::Choosing(with), Body::DataOpen(open)) => self.expect(with, &open, side),
@@ -107,7 +99,9 @@ impl<'a> Acceptor<'a> {
             (State::Told(with, path, Some(why)), Body::OfferDone(done)) if done.no.is_empty() => {
                 side.count(&with.peer)?;
                 self.talk.acknowledge();
-                Ok(met(self.rungs.agreed(&with.peer, path, Some(why))))
+                self.talk
+                    .agree(self.rungs.agreed(&with.peer, path, Some(why)));
+                Ok(State::Over)
             }
             (State::Told(with, path, _), Body::OfferDone(done)) if !done.no.is_empty() => {
                 Ok(self.withdrawn(with, path, &done.no, side))
@@ -165,7 +159,9 @@ impl<'a> Acceptor<'a> {
                 done?;
                 side.count(&with.peer)?;
                 self.talk.acknowledge();
-                Ok(met(self.rungs.agreed(&with.peer, Path::Tcp, None)))
+                self.talk
+                    .agree(self.rungs.agreed(&with.peer, Path::Tcp, None));
+                Ok(State::Over)
             }
             // No other state has a job.
             (state, _) => Ok(state),
@@ -186,8 +182,8 @@ impl<'a> Acceptor<'a> {
             }
             Ok(None) => {
                 let address = side.near_address();
-                let over = State::Over(Some(Ok(Outcome::Elsewhere(address.clone()))));
-                (Answer::Elsewhere(address), Ok(over))
+                self.talk.outcome = Some(Ok(Outcome::Elsewhere(address.clone())));
+                (Answer::Elsewhere(address), Ok(State::Over))
             }
             Err(refusal) => {
                 self.talk.is_silent = true;
@@ -318,39 +314,27 @@ impl<'a> Acceptor<'a> {
 impl Machine for Acceptor<'_> {
     fn begin(&mut self, _: &mut impl Side) {}
 
-    fn handle(&mut self, event: Event, side: &mut impl Side) {
-        let state = std::mem::replace(&mut self.state, State::Over(None));
-        self.state = self.step(state, event, side).unwrap_or_else(|refusal| {
-            self.talk.refuse(&refusal);
-            State::Over(Some(Err(refusal)))
-        });
+    fn step(&mut self, event: Event, side: &mut impl Side) -> Result<(), Refusal> {
+        let state = std::mem::replace(&mut self.state, State::Over);
+        self.state = match event {
+            Event::Heard(envelope) => {
+                let body = self.talk.hear(envelope)?;
+                self.heard(state, body, side)?
+            }
+            Event::Done(done) => self.done(state, done, side)?,
+        };
+        Ok(())
     }
 
-    fn said(&mut self) -> Vec<Envelope> {
-        self.talk.take()
+    fn awaits_job(&self) -> bool {
+        matches!(
+            self.state,
+            State::Opening(..) | State::Connecting(..) | State::Proving(..) | State::Gathering(_)
+        )
     }
 
-    fn wants(&self) -> Wants {
-        match self.state {
-            State::Over(_) => Wants::Nothing,
-            State::Opening(..)
-            | State::Connecting(..)
-            | State::Proving(..)
-            | State::Gathering(_) => Wants::Job,
-            _ => Wants::Message,
-        }
-    }
-
-    fn outcome(&mut self) -> Result<Outcome, Refusal> {
-        match &mut self.state {
-            State::Over(outcome) => outcome.take(),
-            _ => None,
-        }
-        .unwrap_or_else(|| Err(self.talk.broken("no outcome")))
-    }
-
-    fn peer(&self) -> &str {
-        &self.talk.task
+    fn talk(&mut self) -> &mut Talk {
+        &mut self.talk
     }
 }
 
@@ -368,8 +352,4 @@ impl State {
             _ => "a request before its data connections are there",
         }
     }
-}
-
-fn met(agreed: Agreed) -> State {
-    State::Over(Some(Ok(Outcome::Met(Box::new(agreed)))))
 }

@@ -1,11 +1,11 @@
 //! The dialler's side of a greeting.
 
 use rendez_proto::envelope::Body;
-use rendez_proto::{self as proto, Envelope, hello_reply};
+use rendez_proto::{self as proto, hello_reply};
 
 use super::rungs::Rungs;
 use super::talk::Talk;
-use super::{Agreed, Event, Expected, Job, Machine, No, Outcome, Side, Terms, Wants};
+use super::{Agreed, Event, Expected, Job, Machine, No, Outcome, Side, Terms};
 use crate::control::peer::PeerHello;
 use crate::control::refusal::{Refusal, clip};
 use crate::control::transport::{Path, PathWish};
@@ -51,7 +51,7 @@ enum State {
     /// It counts here; waits until it counts there.
     Counted(Box<Agreed>),
     /// It is over.
-    Over(Option<Result<Outcome, Refusal>>),
+    Over,
 }
 
 /// With whom.
@@ -75,11 +75,8 @@ impl<'a> Dialler<'a> {
         }
     }
 
-    fn step(&mut self, state: State, event: Event, side: &mut impl Side) -> Result<State, Refusal> {
-        let body = match event {
-            Event::Heard(envelope) => self.talk.hear(envelope)?,
-            Event::Done(done) => return self.done(state, done, side),
-        };
+    /// The peer has said what is due, or something else.
+    fn heard(&mut self, state: State, body: Body, side: &mut impl Side) -> Result<State, Refusal> {
         match (state, body) {
             (State::Hello, Body::HelloReply(reply)) => self.answered(reply.outcome, side),
             (
@@ -100,7 +97,8 @@ impl<'a> Dialler<'a> {
             (State::Withdrawn(with), Body::Ack(_)) => self.climb(with, side),
             (State::Ticket(with), Body::DataOpenReply(reply)) => self.dial(with, &reply, side),
             (State::Counted(agreed), Body::Ack(_)) => {
-                Ok(State::Over(Some(Ok(Outcome::Met(agreed)))))
+                self.talk.agree(*agreed);
+                Ok(State::Over)
             }
             (state, _) => Err(self.talk.broken(state.due())),
         }
@@ -176,10 +174,11 @@ impl<'a> Dialler<'a> {
                 return Err(Refusal::from_wire(self.task, &refusal));
             }
             Some(Answer::Elsewhere(address)) => {
-                return match self.may_be_near {
-                    true => Ok(State::Over(Some(Ok(Outcome::Elsewhere(clip(&address)))))),
-                    false => Err(self.talk.broken("sent elsewhere against our wish")),
-                };
+                if !self.may_be_near {
+                    return Err(self.talk.broken("sent elsewhere against our wish"));
+                }
+                self.talk.outcome = Some(Ok(Outcome::Elsewhere(clip(&address))));
+                return Ok(State::Over);
             }
             None => return Err(self.talk.broken("an answer to a hello that is none")),
         };
@@ -230,13 +229,8 @@ impl<'a> Dialler<'a> {
         }
         side.count(&with.peer)?;
         self.talk.acknowledge();
-        Ok(State::Over(Some(Ok(Outcome::Met(Box::new(Agreed {
-            peer: with.peer,
-            read_domain: with.read_domain,
-            path: Path::Shm,
-            why: "one machine: descriptors came through".into(),
-            fell_back: None,
-        }))))))
+        self.talk.agree(Agreed::near(with.peer, with.read_domain));
+        Ok(State::Over)
     }
 
     /// Tries the next rung; below the last are data connections, unless better is demanded.
@@ -311,38 +305,27 @@ impl Machine for Dialler<'_> {
         self.talk.ask(Body::Hello(hello));
     }
 
-    fn handle(&mut self, event: Event, side: &mut impl Side) {
-        let state = std::mem::replace(&mut self.state, State::Over(None));
-        self.state = self.step(state, event, side).unwrap_or_else(|refusal| {
-            self.talk.refuse(&refusal);
-            State::Over(Some(Err(refusal)))
-        });
-    }
-
-    fn said(&mut self) -> Vec<Envelope> {
-        self.talk.take()
-    }
-
-    fn wants(&self) -> Wants {
-        match self.state {
-            State::Over(_) => Wants::Nothing,
-            State::Opening(..) | State::Connecting(..) | State::Proved(..) | State::Dialling(_) => {
-                Wants::Job
+    fn step(&mut self, event: Event, side: &mut impl Side) -> Result<(), Refusal> {
+        let state = std::mem::replace(&mut self.state, State::Over);
+        self.state = match event {
+            Event::Heard(envelope) => {
+                let body = self.talk.hear(envelope)?;
+                self.heard(state, body, side)?
             }
-            _ => Wants::Message,
-        }
+            Event::Done(done) => self.done(state, done, side)?,
+        };
+        Ok(())
     }
 
-    fn outcome(&mut self) -> Result<Outcome, Refusal> {
-        match &mut self.state {
-            State::Over(outcome) => outcome.take(),
-            _ => None,
-        }
-        .unwrap_or_else(|| Err(self.talk.broken("no outcome")))
+    fn awaits_job(&self) -> bool {
+        matches!(
+            self.state,
+            State::Opening(..) | State::Connecting(..) | State::Proved(..) | State::Dialling(_)
+        )
     }
 
-    fn peer(&self) -> &str {
-        &self.talk.task
+    fn talk(&mut self) -> &mut Talk {
+        &mut self.talk
     }
 }
 

@@ -43,6 +43,7 @@ pub(crate) use acceptor::Acceptor;
 pub(crate) use dialler::Dialler;
 use rungs::No;
 pub(crate) use rungs::Rung;
+pub(crate) use talk::Talk;
 
 use super::peer::PeerHello;
 use super::refusal::Refusal;
@@ -170,6 +171,19 @@ pub(crate) struct Agreed {
     pub(crate) fell_back: Option<Path>,
 }
 
+impl Agreed {
+    /// By shared memory.
+    fn near(peer: PeerHello, read_domain: bool) -> Self {
+        Self {
+            peer,
+            read_domain,
+            path: Path::Shm,
+            why: "one machine: descriptors came through".into(),
+            fell_back: None,
+        }
+    }
+}
+
 /// How a greeting ends.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Outcome {
@@ -184,20 +198,36 @@ pub(crate) trait Machine {
     /// The first step: what is said before anything is heard.
     fn begin(&mut self, side: &mut impl Side);
 
-    /// The next step.
-    fn handle(&mut self, event: Event, side: &mut impl Side);
+    /// The next step, as long as it is not over.
+    fn step(&mut self, event: Event, side: &mut impl Side) -> Result<(), Refusal>;
 
-    /// What is to be said, in order.
-    fn said(&mut self) -> Vec<Envelope>;
+    /// It waits for the end of a job, not for a message.
+    fn awaits_job(&self) -> bool;
+
+    /// What has been said and heard.
+    fn talk(&mut self) -> &mut Talk;
+
+    /// Takes the next step; a refusal ends it, and is told to the peer.
+    fn handle(&mut self, event: Event, side: &mut impl Side) {
+        if let Err(refusal) = self.step(event, side) {
+            self.talk().refuse(refusal);
+        }
+    }
 
     /// What it waits for, once all that was to be said is said.
-    fn wants(&self) -> Wants;
+    fn wants(&mut self) -> Wants {
+        match (self.talk().outcome.is_some(), self.awaits_job()) {
+            (true, _) => Wants::Nothing,
+            (false, true) => Wants::Job,
+            (false, false) => Wants::Message,
+        }
+    }
 
     /// How it ended. Asked once, when it wants nothing.
-    fn outcome(&mut self) -> Result<Outcome, Refusal>;
-
-    /// The peer's task as far as it is known: for messages.
-    fn peer(&self) -> &str;
+    fn outcome(&mut self) -> Result<Outcome, Refusal> {
+        let outcome = self.talk().outcome.take();
+        outcome.unwrap_or_else(|| Err(self.talk().broken("a greeting without an end")))
+    }
 }
 
 #[cfg(test)]

@@ -3,13 +3,14 @@
 use rendez_proto::envelope::Body;
 use rendez_proto::{self as proto, Envelope};
 
+use super::{Agreed, Outcome};
 use crate::control::refusal::{Refusal, clip, protocol_refusal, status_from_wire};
 
 /// One side's part of the exchange.
 #[derive(Debug)]
-pub(super) struct Talk {
+pub(crate) struct Talk {
     /// The peer's task, as far as it is known: for messages.
-    pub(super) task: String,
+    pub(crate) task: String,
     next_id: u64,
     /// Our request whose answer is due; without one the peer's next request is.
     asked: Option<u64>,
@@ -18,6 +19,8 @@ pub(super) struct Talk {
     said: Vec<Envelope>,
     /// The peer needs no word from us about the end: it was the one to say so, or it counts already.
     pub(super) is_silent: bool,
+    /// How the greeting has ended, if it has.
+    pub(super) outcome: Option<Result<Outcome, Refusal>>,
 }
 
 impl Talk {
@@ -29,6 +32,7 @@ impl Talk {
             owed: 0,
             said: Vec::new(),
             is_silent: false,
+            outcome: None,
         }
     }
 
@@ -51,10 +55,19 @@ impl Talk {
     }
 
     /// The end, told to the peer unless it knows.
-    pub(super) fn refuse(&mut self, refusal: &Refusal) {
-        if self.is_silent {
-            return;
+    pub(super) fn refuse(&mut self, refusal: Refusal) {
+        if !self.is_silent {
+            self.tell(&refusal);
         }
+        self.outcome = Some(Err(refusal));
+    }
+
+    /// The end: the connection counts.
+    pub(super) fn agree(&mut self, agreed: Agreed) {
+        self.outcome = Some(Ok(Outcome::Met(Box::new(agreed))));
+    }
+
+    fn tell(&mut self, refusal: &Refusal) {
         let proto::Refusal {
             code,
             reason,
@@ -102,7 +115,7 @@ impl Talk {
     }
 
     /// What is to be said.
-    pub(super) fn take(&mut self) -> Vec<Envelope> {
+    pub(crate) fn take(&mut self) -> Vec<Envelope> {
         std::mem::take(&mut self.said)
     }
 

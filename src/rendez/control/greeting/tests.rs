@@ -47,14 +47,12 @@ fn run(
             break;
         }
     }
-    let of = |machine: &mut dyn FnMut() -> Result<Outcome, Refusal>, wants| {
-        (wants == Wants::Nothing).then(machine)
-    };
-    let wants = [dialler.wants(), acceptor.wants()];
-    [
-        of(&mut || dialler.outcome(), wants[0]),
-        of(&mut || acceptor.outcome(), wants[1]),
-    ]
+    [over(&mut dialler), over(&mut acceptor)]
+}
+
+/// The outcome of a machine that has one.
+fn over(machine: &mut impl Machine) -> Option<Result<Outcome, Refusal>> {
+    (machine.wants() == Wants::Nothing).then(|| machine.outcome())
 }
 
 /// One turn of a machine: what it says; nothing if it did not get further.
@@ -63,7 +61,7 @@ fn turn(
     side: &mut Fake,
     heard: &mut VecDeque<Envelope>,
 ) -> Option<Vec<Envelope>> {
-    let said = machine.said();
+    let said = machine.talk().take();
     if !said.is_empty() {
         return Some(said);
     }
@@ -73,7 +71,7 @@ fn turn(
         Wants::Message => Event::Heard(heard.pop_front()?),
     };
     machine.handle(event, side);
-    Some(machine.said())
+    Some(machine.talk().take())
 }
 
 /// A greeting in which nothing is changed on the way.
