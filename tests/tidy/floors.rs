@@ -69,21 +69,7 @@ const TABLE: &[(&str, &[&str])] = &[
         ],
     ),
     // Floor 5.
-    (
-        "control",
-        &[
-            "ground",
-            "sync",
-            "wire",
-            "proto",
-            "cluster",
-            "rendezvous",
-            "channel",
-            "memory",
-            "fabric",
-            "shard",
-        ],
-    ),
+    ("control", &["ground", "proto", "fabric"]),
     (
         "engine",
         &[
