@@ -180,10 +180,11 @@ impl Plane {
             ours.greet(terms, dialled, &mut reader, &mut seals).await
         };
         let outcome = self.in_time(deadline, &is_admitted, whole).await;
-        let Greeted::Here(agreed, gained) = outcome.unwrap_or_else(late)? else {
+        let Greeted::Here(here) = outcome.unwrap_or_else(late)? else {
             let what = "sent elsewhere from a Unix socket";
             return Err(protocol_refusal(dialled.unwrap_or_default(), what));
         };
+        let (agreed, gained) = *here;
         Ok(self.establish(Met {
             peer,
             agreed,

@@ -192,7 +192,7 @@ impl Plane {
         let greets = self.greets(route.wish, false);
         let greeted = ours.greet(greets, Some(task), &mut wire, &mut seals);
         let (mut agreed, gained) = match greeted.await? {
-            Greeted::Here(agreed, gained) => (agreed, gained),
+            Greeted::Here(here) => *here,
             Greeted::Elsewhere(near) => {
                 let near: Option<Address> = near.parse().ok();
                 let near = near
@@ -257,9 +257,10 @@ impl Plane {
         let wish = self.config.path_wish;
         let ours = Ours::new(self.own(), greeting, means);
         let greeted = ours.greet(self.greets(wish, false), None, &mut wire, &mut seals);
-        let Greeted::Here(mut agreed, gained) = greeted.await? else {
+        let Greeted::Here(here) = greeted.await? else {
             return Ok(None);
         };
+        let (mut agreed, gained) = *here;
         let no_shm = agreed.peer.no_shm.clone();
         let why = match no_shm.is_empty() {
             true => "the peer came over TCP: from another machine, or by demand".into(),

@@ -102,7 +102,7 @@ pub(super) struct Gained<C> {
 /// What comes of a greeting.
 pub(super) enum Greeted<C> {
     /// The connection counts.
-    Here(Agreed, Gained<C>),
+    Here(Box<(Agreed, Gained<C>)>),
     /// The peer may be on this machine, at this address; nothing came of this connection.
     Elsewhere(String),
 }
@@ -156,7 +156,7 @@ impl<'a, C> Ours<'a, C> {
             Outcome::Met(agreed) => {
                 let uncounted = || Status::of(catalogue::PEER_PROTOCOL, "it does not count");
                 let gained = self.gained().ok_or_else(uncounted)?;
-                Ok(Greeted::Here(*agreed, gained))
+                Ok(Greeted::Here(Box::new((*agreed, gained))))
             }
         }
     }

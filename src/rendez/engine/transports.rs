@@ -69,11 +69,14 @@ pub(crate) trait Transport: Send + Sync + fmt::Debug {
 /// The peer's memory that is mapped, and the links with it.
 pub(super) type Wired = (Vec<PeerSegment>, Links);
 
+/// What comes of looking for a transport; an error where it is required.
+type Found = Result<Arc<dyn Transport>, Status>;
+
 /// One line of the list.
 pub(crate) struct Registered {
     path: Path,
     /// Looks for it, for shards on these cores.
-    open: fn(&Config, &[usize]) -> Result<Arc<dyn Transport>, Status>,
+    open: fn(&Config, &[usize]) -> Found,
 }
 
 /// Every transport, the best first.
