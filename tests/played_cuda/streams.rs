@@ -1,0 +1,405 @@
+//! Streams, events, copies, and words written and awaited: in virtual time.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ffi::{c_uint, c_void};
+use std::slice;
+
+use crate::Outcome;
+use crate::calls::{State, call, lock, put};
+use crate::code::{INVALID_HANDLE, INVALID_VALUE, NOT_READY, NOT_SUPPORTED};
+use crate::devices::context_of;
+
+/// One piece of work.
+enum Work {
+    ToDevice { to: u64, from: usize, len: usize },
+    ToHost { to: usize, from: u64, len: usize },
+    OnDevice { to: u64, from: u64, len: usize },
+    Write { at: u64, value: u64 },
+    Wait { at: u64, value: u64 },
+    Record { event: usize, ticket: u64 },
+    Await { event: usize, ticket: u64 },
+}
+
+struct Stream {
+    device: usize,
+    work: VecDeque<Work>,
+    /// Work is done only as far as it is told.
+    is_held: bool,
+    /// How many pieces it was told to do all the same.
+    allowed: u64,
+}
+
+#[derive(Default)]
+struct Event {
+    recorded: u64,
+    done: u64,
+}
+
+/// All of them.
+#[derive(Default)]
+pub(crate) struct Streams {
+    all: BTreeMap<usize, Stream>,
+    events: BTreeMap<usize, Event>,
+    next: usize,
+    /// Streams that are made from now on are held.
+    pub(crate) holds_new: bool,
+}
+
+impl Streams {
+    /// Streams and events that are there.
+    pub(crate) fn held(&self) -> [usize; 2] {
+        [self.all.len(), self.events.len()]
+    }
+
+    pub(crate) fn hold(&mut self, stream: usize, is_held: bool) -> bool {
+        let found = self.all.get_mut(&stream);
+        if let Some(stream) = found {
+            stream.is_held = is_held;
+            return true;
+        }
+        false
+    }
+
+    pub(crate) fn allow(&mut self, stream: usize, count: u64) -> bool {
+        let found = self.all.get_mut(&stream);
+        if let Some(stream) = found {
+            stream.allowed += count;
+            return true;
+        }
+        false
+    }
+
+    pub(crate) fn pending(&self, stream: usize) -> usize {
+        self.all.get(&stream).map_or(0, |stream| stream.work.len())
+    }
+
+    fn at(&mut self, stream: *mut c_void) -> Result<&mut Stream, u32> {
+        self.all.get_mut(&stream.addr()).ok_or(INVALID_HANDLE)
+    }
+
+    fn number(&mut self) -> usize {
+        self.next += 1;
+        0x5000 + self.next * 16
+    }
+}
+
+/// Streams do what they can.
+pub(crate) fn pump(state: &mut State) {
+    let names: Vec<usize> = state.streams.all.keys().copied().collect();
+    let mut goes_on = true;
+    while goes_on {
+        goes_on = false;
+        for &name in &names {
+            while step(state, name) {
+                goes_on = true;
+            }
+        }
+    }
+}
+
+/// Does the first piece of a stream's work, if it may and can.
+fn step(state: &mut State, name: usize) -> bool {
+    let Some(stream) = state.streams.all.get(&name) else {
+        return false;
+    };
+    let (device, may_go) = (stream.device, !stream.is_held || stream.allowed > 0);
+    let Some(work) = stream.work.front().filter(|_| may_go) else {
+        return false;
+    };
+    let is_due = match *work {
+        Work::Wait { at, value } => state.memory.word(at).is_none_or(|word| word >= value),
+        Work::Await { event, ticket } => {
+            let event = state.streams.events.get(&event);
+            event.is_none_or(|event| event.done >= ticket)
+        }
+        _ => true,
+    };
+    if !is_due {
+        return false;
+    }
+    let Some(stream) = state.streams.all.get_mut(&name) else {
+        return false;
+    };
+    if stream.is_held {
+        stream.allowed -= 1;
+    }
+    let Some(work) = stream.work.pop_front() else {
+        return false;
+    };
+    if let Err(what) = perform(state, device, &work) {
+        state.violations.push(what);
+    }
+    true
+}
+
+fn perform(state: &mut State, device: usize, work: &Work) -> Result<(), String> {
+    let memory = &state.memory;
+    let may = |at: u64, len: usize, writes: bool| {
+        let verb = if writes { "writes" } else { "reads" };
+        let is_right = memory.may(device, at, len, writes);
+        is_right.then_some(()).ok_or_else(|| {
+            format!("device {device} {verb} {len} bytes at {at:#x}, which it may not, or no more")
+        })
+    };
+    let done = match *work {
+        Work::ToDevice { to, from, len } => {
+            may(to, len, true)?;
+            // SAFETY: the caller of the copy vouched that its memory stays as it is until the copy is over.
+            let bytes = unsafe {
+                slice::from_raw_parts(std::ptr::with_exposed_provenance::<u8>(from), len)
+            };
+            memory.write(to, bytes)
+        }
+        Work::ToHost { to, from, len } => {
+            may(from, len, false)?;
+            // SAFETY: as above, and no other code touches it meanwhile.
+            let bytes = unsafe {
+                slice::from_raw_parts_mut(std::ptr::with_exposed_provenance_mut::<u8>(to), len)
+            };
+            memory.read(from, bytes)
+        }
+        Work::OnDevice { to, from, len } => {
+            may(to, len, true)?;
+            may(from, len, false)?;
+            let mut bytes = vec![0; len];
+            memory
+                .read(from, &mut bytes)
+                .and_then(|()| memory.write(to, &bytes))
+        }
+        Work::Write { at, value } => {
+            may(at, 8, true)?;
+            memory.put_word(at, value)
+        }
+        Work::Wait { at, .. } => return may(at, 8, false),
+        Work::Record { event, ticket } => {
+            if let Some(event) = state.streams.events.get_mut(&event) {
+                event.done = event.done.max(ticket);
+            }
+            Ok(())
+        }
+        Work::Await { .. } => Ok(()),
+    };
+    done.map_err(|code| format!("work failed with {code}"))
+}
+
+fn queue(state: &mut State, stream: *mut c_void, work: Work) -> Outcome {
+    state.streams.at(stream)?.work.push_back(work);
+    Ok(())
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuStreamCreate(stream: *mut *mut c_void, _: c_uint) -> u32 {
+    call("cuStreamCreate", |state| {
+        let device = state.devices.current()?;
+        let number = state.streams.number();
+        let made = Stream {
+            device,
+            work: VecDeque::new(),
+            is_held: state.streams.holds_new,
+            allowed: 0,
+        };
+        state.streams.all.insert(number, made);
+        // SAFETY: valid for a write, as every caller of the driver vouches.
+        unsafe { put(stream, std::ptr::without_provenance_mut(number)) }
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuStreamDestroy_v2(stream: *mut c_void) -> u32 {
+    call("cuStreamDestroy_v2", |state| {
+        // What is queued is done all the same, as the driver has it.
+        let stream = state.streams.at(stream)?;
+        (stream.is_held, stream.allowed) = (false, 0);
+        Ok(())
+    });
+    let name = stream.addr();
+    let mut state = lock();
+    crate::streams::pump(&mut state);
+    match state.streams.all.remove(&name) {
+        Some(_) => 0,
+        None => INVALID_HANDLE,
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuStreamQuery(stream: *mut c_void) -> u32 {
+    call("cuStreamQuery", |state| {
+        let is_idle = state.streams.at(stream)?.work.is_empty();
+        if is_idle { Ok(()) } else { Err(NOT_READY) }
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuStreamSynchronize(stream: *mut c_void) -> u32 {
+    let begun = call("cuStreamSynchronize", |state| {
+        state.streams.at(stream).map(drop)
+    });
+    if begun != 0 {
+        return begun;
+    }
+    loop {
+        {
+            let mut state = lock();
+            pump(&mut state);
+            match state.streams.at(stream) {
+                Ok(stream) if stream.work.is_empty() => return 0,
+                Ok(_) => {}
+                Err(code) => return code,
+            }
+        }
+        std::thread::yield_now();
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuStreamGetCtx(stream: *mut c_void, context: *mut *mut c_void) -> u32 {
+    call("cuStreamGetCtx", |state| {
+        let device = state.streams.at(stream)?.device;
+        let handle = std::ptr::without_provenance_mut(context_of(device));
+        // SAFETY: as above.
+        unsafe { put(context, handle) }
+    })
+}
+
+/// Whether a stream's device may touch an address now.
+fn check(state: &mut State, stream: *mut c_void, at: u64, len: usize, writes: bool) -> Outcome {
+    let device = state.streams.at(stream)?.device;
+    let may = state.memory.may(device, at, len, writes);
+    may.then_some(()).ok_or(INVALID_VALUE)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuStreamWriteValue64_v2(stream: *mut c_void, at: u64, value: u64, _: c_uint) -> u32 {
+    call("cuStreamWriteValue64_v2", |state| {
+        state.devices.current()?;
+        if !state.devices.can("words") {
+            return Err(NOT_SUPPORTED);
+        }
+        check(state, stream, at, 8, true)?;
+        queue(state, stream, Work::Write { at, value })
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuStreamWaitValue64_v2(stream: *mut c_void, at: u64, value: u64, _: c_uint) -> u32 {
+    call("cuStreamWaitValue64_v2", |state| {
+        state.devices.current()?;
+        if !state.devices.can("words") {
+            return Err(NOT_SUPPORTED);
+        }
+        check(state, stream, at, 8, false)?;
+        queue(state, stream, Work::Wait { at, value })
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuEventCreate(event: *mut *mut c_void, _: c_uint) -> u32 {
+    call("cuEventCreate", |state| {
+        state.devices.current()?;
+        let number = state.streams.number();
+        state.streams.events.insert(number, Event::default());
+        // SAFETY: as above.
+        unsafe { put(event, std::ptr::without_provenance_mut(number)) }
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuEventDestroy_v2(event: *mut c_void) -> u32 {
+    call("cuEventDestroy_v2", |state| {
+        let gone = state.streams.events.remove(&event.addr());
+        gone.map(drop).ok_or(INVALID_HANDLE)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuEventRecord(event: *mut c_void, stream: *mut c_void) -> u32 {
+    call("cuEventRecord", |state| {
+        state.streams.at(stream)?;
+        let name = event.addr();
+        let event = state.streams.events.get_mut(&name).ok_or(INVALID_HANDLE)?;
+        event.recorded += 1;
+        let ticket = event.recorded;
+        queue(
+            state,
+            stream,
+            Work::Record {
+                event: name,
+                ticket,
+            },
+        )
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuEventQuery(event: *mut c_void) -> u32 {
+    call("cuEventQuery", |state| {
+        let event = state
+            .streams
+            .events
+            .get(&event.addr())
+            .ok_or(INVALID_HANDLE)?;
+        let is_over = event.done >= event.recorded;
+        if is_over { Ok(()) } else { Err(NOT_READY) }
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuStreamWaitEvent(stream: *mut c_void, event: *mut c_void, _: c_uint) -> u32 {
+    call("cuStreamWaitEvent", |state| {
+        let name = event.addr();
+        let ticket = state
+            .streams
+            .events
+            .get(&name)
+            .ok_or(INVALID_HANDLE)?
+            .recorded;
+        queue(
+            state,
+            stream,
+            Work::Await {
+                event: name,
+                ticket,
+            },
+        )
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemcpyHtoDAsync_v2(
+    to: u64,
+    from: *const c_void,
+    len: usize,
+    stream: *mut c_void,
+) -> u32 {
+    call("cuMemcpyHtoDAsync_v2", |state| {
+        state.devices.current()?;
+        check(state, stream, to, len, true)?;
+        let from = from.expose_provenance();
+        queue(state, stream, Work::ToDevice { to, from, len })
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemcpyDtoHAsync_v2(
+    to: *mut c_void,
+    from: u64,
+    len: usize,
+    stream: *mut c_void,
+) -> u32 {
+    call("cuMemcpyDtoHAsync_v2", |state| {
+        state.devices.current()?;
+        check(state, stream, from, len, false)?;
+        let to = to.expose_provenance();
+        queue(state, stream, Work::ToHost { to, from, len })
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemcpyDtoDAsync_v2(to: u64, from: u64, len: usize, stream: *mut c_void) -> u32 {
+    call("cuMemcpyDtoDAsync_v2", |state| {
+        state.devices.current()?;
+        check(state, stream, to, len, true)?;
+        check(state, stream, from, len, false)?;
+        queue(state, stream, Work::OnDevice { to, from, len })
+    })
+}
