@@ -29,6 +29,10 @@ pub const PARKED_BYTES: u64 = 4 << 30;
 /// gone cannot stop the next.
 pub const PARKED_BYTES_PER_STEP: u64 = PARKED_BYTES / 2;
 
+/// Places in streams that are marked at once, for each segment of a device's arena: values whose bytes are not there
+/// yet, and tensors that streams still read. Their words are 32 KiB, pinned. Beyond it the host waits for the stream.
+pub const DEVICE_MARKS: usize = 1 << 12;
+
 /// Steps alive in one shard: a master keeps a few in flight, a shard may serve hundreds of masters.
 pub const STEPS: u32 = 1 << 12;
 

@@ -4,7 +4,7 @@
 
 use std::fmt::Debug;
 
-use crate::ground::MemoryKind;
+use crate::ground::{MemoryKind, Region};
 
 /// Where a tensor's bytes lie.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,6 +39,11 @@ pub trait DeviceMemory: Debug + Send + Sync {
     fn readiness(&self) -> Readiness<'_> {
         Readiness::Ready
     }
+
+    /// What peers call it, if it lies in an arena of this process that they can import.
+    fn region(&self) -> Option<Region> {
+        None
+    }
 }
 
 /// When the bytes of a tensor are there: a device may still be writing them when the tensor is made.
@@ -65,6 +70,11 @@ impl Readiness<'_> {
 pub trait DeviceEvent: Debug + Send + Sync {
     /// True if that work is done, and ever after. Never waits.
     fn is_over(&self) -> bool;
+
+    /// True if the work will never be done, for the process that it is of is gone.
+    fn is_lost(&self) -> bool {
+        false
+    }
 
     /// The event as its driver names it, to order other work of the device behind it.
     fn handle(&self) -> u64;

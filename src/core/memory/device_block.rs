@@ -34,4 +34,8 @@ impl DeviceMemory for DeviceBlock {
     fn place(&self) -> DevicePtr {
         self.place
     }
+
+    fn region(&self) -> Option<Region> {
+        Some(Self::region(self))
+    }
 }

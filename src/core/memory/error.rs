@@ -4,6 +4,7 @@
 
 use rustix::io::Errno;
 
+use super::DriverFault;
 use crate::ground::{Code, DType, MemoryKind, Status, catalogue};
 
 /// Why memory was not given, mapped or leased.
@@ -103,6 +104,63 @@ pub enum MemoryError {
         call: &'static str,
         /// Its error number.
         errno: i32,
+    },
+    /// A device's driver refused a call.
+    #[error("the {kind} driver: {call}: {code} ({name})")]
+    Driver {
+        /// The kind of device.
+        kind: MemoryKind,
+        /// The call.
+        call: &'static str,
+        /// What it returned.
+        code: u32,
+        /// What that is called.
+        name: &'static str,
+        /// What it means.
+        fault: DriverFault,
+    },
+    /// There is no device of this number.
+    #[error("there is no {kind} device {device}: this process sees {count}")]
+    Ordinal {
+        /// The kind of device.
+        kind: MemoryKind,
+        /// Its number.
+        device: u32,
+        /// How many there are.
+        count: u32,
+    },
+    /// A stream or a pointer is of a context that is not the primary one of any device.
+    #[error("the stream or memory is of a {kind} context that is no device's primary one")]
+    Context {
+        /// The kind of device.
+        kind: MemoryKind,
+    },
+    /// Memory, a stream or a descriptor is of another device than it must be.
+    #[error("it is not of {kind} device {device}, as it must be here")]
+    OtherDevice {
+        /// The kind of device.
+        kind: MemoryKind,
+        /// The device that it must be of.
+        device: u32,
+    },
+    /// A device's memory cannot be shown to other processes.
+    #[error(
+        "memory of {kind} device {device} cannot be exported as descriptors: its driver or the device cannot"
+    )]
+    Unexportable {
+        /// The kind of device.
+        kind: MemoryKind,
+        /// The device.
+        device: u32,
+    },
+    /// The process whose device was to make the bytes is gone.
+    #[error("the bytes will never be there: the process whose device was to write them is gone")]
+    Lost,
+    /// The driver failed with copies under way, and this copier is used no more.
+    #[error("the {kind} driver failed while copies were under way")]
+    Broken {
+        /// The kind of device.
+        kind: MemoryKind,
     },
     /// What was asked does not make a tensor.
     #[error(transparent)]
@@ -204,6 +262,24 @@ impl From<MemoryError> for Status {
                 }
                 _ => (Code::Internal, "SYSTEM_CALL"),
             },
+            MemoryError::Driver { fault, .. } => match fault {
+                DriverFault::Memory => (Code::ResourceExhausted, catalogue::DEVICE_FULL),
+                DriverFault::Lost => (Code::Unavailable, catalogue::DEVICE_LOST),
+                DriverFault::Unsupported => {
+                    (Code::FailedPrecondition, catalogue::DEVICE_UNSUPPORTED)
+                }
+                DriverFault::Argument => (Code::InvalidArgument, catalogue::DEVICE_ARGUMENT),
+                DriverFault::Other => (Code::Internal, catalogue::DEVICE_CALL),
+            },
+            MemoryError::Ordinal { .. } => (Code::InvalidArgument, catalogue::DEVICE_ORDINAL),
+            MemoryError::Context { .. } => (Code::InvalidArgument, catalogue::DEVICE_CONTEXT),
+            MemoryError::OtherDevice { .. } => (Code::InvalidArgument, catalogue::DEVICE_OTHER),
+            MemoryError::Unexportable { .. } => {
+                (Code::FailedPrecondition, catalogue::DEVICE_UNSUPPORTED)
+            }
+            MemoryError::Lost | MemoryError::Broken { .. } => {
+                (Code::Unavailable, catalogue::DEVICE_LOST)
+            }
             MemoryError::Tensor(error) => return error.into(),
         };
         Self::new(code, reason, error.to_string())

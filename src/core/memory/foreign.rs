@@ -5,6 +5,7 @@
 use bytes::Bytes;
 
 use super::{DeviceMemory, DevicePtr, Readiness};
+use crate::ground::Region;
 
 /// Memory that is not the engine's, as a tensor keeps it.
 pub(super) trait Foreign: Send + Sync {
@@ -14,6 +15,11 @@ pub(super) trait Foreign: Send + Sync {
     /// When its bytes are there.
     fn readiness(&self) -> Readiness<'_> {
         Readiness::Ready
+    }
+
+    /// What peers call it, if they can import it.
+    fn region(&self) -> Option<Region> {
+        None
     }
 }
 
@@ -33,6 +39,10 @@ impl<M: DeviceMemory> Foreign for OnDevice<M> {
 
     fn readiness(&self) -> Readiness<'_> {
         self.0.readiness()
+    }
+
+    fn region(&self) -> Option<Region> {
+        self.0.region()
     }
 }
 

@@ -9,7 +9,7 @@
 
 use std::ptr::{self, NonNull};
 
-use super::home::{Home, Node, Owner};
+use super::home::{Handle, Home, Node, Owner};
 use super::returns::Linked;
 use super::{MappedSegment, MemoryError, Tensor, tensor};
 use crate::ground::{Region, TensorMeta};
@@ -36,6 +36,12 @@ pub(crate) struct Lease {
     token: AtomicU64,
     /// Where in the segment its bytes start, if the peer says that they own their pages; else [`NO_PAGES`].
     pages_at: AtomicU64,
+    /// Of a device's memory, the segment that tells when its bytes are there, kept as `mapped` is; else null.
+    times: AtomicPtr<MappedSegment>,
+    /// What that segment says of them; zero if they are there.
+    stamp: AtomicU64,
+    /// Of a device's memory, where its bytes start in the segment.
+    offset: AtomicU64,
 }
 
 /// No place in a segment.
@@ -79,6 +85,22 @@ impl Leases {
         token: u64,
     ) -> Result<Tensor, MemoryError> {
         tensor::check_len(meta, mapped.slice(region)?.len())?;
+        let handle = self.enter(mapped, token)?;
+        let lease = handle.node();
+        if region.owns_pages {
+            lease.pages_at.store(region.offset, Ordering::Relaxed);
+        }
+        // SAFETY: the entry holds one count of this `Arc` until it is home again, and the handle keeps it out.
+        let mapped = unsafe { &*lease.mapped.load(Ordering::Relaxed) };
+        Ok(Tensor::of_lease(meta, mapped.slice(region)?, handle))
+    }
+
+    /// An entry that keeps the segment, given out.
+    pub(super) fn enter(
+        &mut self,
+        mapped: Arc<MappedSegment>,
+        token: u64,
+    ) -> Result<Handle<Lease>, MemoryError> {
         let entry = NonNull::new(self.free).ok_or(MemoryError::LeasesOut {
             capacity: self.capacity,
         })?;
@@ -87,19 +109,11 @@ impl Leases {
         let lease = unsafe { entry.as_ref() };
         self.free = lease.link.load(Ordering::Relaxed);
         lease.token.store(token, Ordering::Relaxed);
-        let pages_at = if region.owns_pages {
-            region.offset
-        } else {
-            NO_PAGES
-        };
-        lease.pages_at.store(pages_at, Ordering::Relaxed);
+        lease.pages_at.store(NO_PAGES, Ordering::Relaxed);
         let mapped = Arc::into_raw(mapped).cast_mut();
         lease.mapped.store(mapped, Ordering::Relaxed);
         // SAFETY: the entry lives, belongs to this home and came off the free list: it is at home.
-        let handle = unsafe { self.owner.give_out(entry) };
-        // SAFETY: the entry holds one count of this `Arc` until it is home again, and the handle keeps it out.
-        let mapped = unsafe { &*mapped };
-        Ok(Tensor::of_lease(meta, mapped.slice(region)?, handle))
+        Ok(unsafe { self.owner.give_out(entry) })
     }
 
     /// Takes home every lease whose last tensor was dropped, on whatever thread: tells `ended` each one's token, and
@@ -185,10 +199,31 @@ impl Lease {
         if at == NO_PAGES {
             return None;
         }
-        // SAFETY: null, or from `Arc::into_raw` in `make`. The caller holds a handle, so the entry is out and keeps its
+        // SAFETY: null, or from `Arc::into_raw` in `enter`. The caller holds a handle, so the entry is out and keeps its
         // count of the `Arc` for as long as this borrow.
         let mapped = unsafe { self.mapped.load(Ordering::Relaxed).as_ref() }?;
         Some((mapped, at))
+    }
+
+    /// Says of a device's memory where its bytes start in the segment, and when they are there. For the owner, before
+    /// the handle is shown to others.
+    pub(super) fn put_on_device(&self, offset: u64, stamp: u64, times: Arc<MappedSegment>) {
+        self.offset.store(offset, Ordering::Relaxed);
+        self.stamp.store(stamp, Ordering::Relaxed);
+        let times = Arc::into_raw(times).cast_mut();
+        self.times.store(times, Ordering::Relaxed);
+    }
+
+    /// Of a device's memory: the segment, where in it the bytes start, the stamp, and the times that it speaks of.
+    pub(super) fn on_device(&self) -> Option<(&MappedSegment, u64, u64, &MappedSegment)> {
+        // SAFETY: null, or from `Arc::into_raw` in `put_on_device`. The caller holds a handle, so the entry is out and
+        // keeps its count for as long as this borrow.
+        let times = unsafe { self.times.load(Ordering::Relaxed).as_ref() }?;
+        // SAFETY: as above, and from `enter`.
+        let mapped = unsafe { self.mapped.load(Ordering::Relaxed).as_ref() }?;
+        let (offset, stamp) = (&self.offset, &self.stamp);
+        let read = |of: &AtomicU64| of.load(Ordering::Relaxed);
+        Some((mapped, read(offset), read(stamp), times))
     }
 
     /// Gives up the entry's count of its mapping. The caller has the entry alone: its owner with the entry at home, or
@@ -196,8 +231,13 @@ impl Lease {
     fn let_go(&self) {
         let mapped = self.mapped.swap(ptr::null_mut(), Ordering::Relaxed);
         if !mapped.is_null() {
-            // SAFETY: it came from `Arc::into_raw` in `make`, and the swap took it out, so this count is given up once.
+            // SAFETY: it came from `Arc::into_raw` in `enter`, and the swap took it out, so this count is given up once.
             drop(unsafe { Arc::from_raw(mapped) });
+        }
+        let times = self.times.swap(ptr::null_mut(), Ordering::Relaxed);
+        if !times.is_null() {
+            // SAFETY: as above, and from `put_on_device`.
+            drop(unsafe { Arc::from_raw(times) });
         }
     }
 }
@@ -248,6 +288,9 @@ impl Entries {
             mapped: AtomicPtr::new(ptr::null_mut()),
             token: AtomicU64::new(0),
             pages_at: AtomicU64::new(NO_PAGES),
+            times: AtomicPtr::new(ptr::null_mut()),
+            stamp: AtomicU64::new(0),
+            offset: AtomicU64::new(0),
         };
         let entries: Box<[Lease]> = (0..capacity).map(entry).collect();
         Self(NonNull::from(Box::leak(entries)))

@@ -1,4 +1,4 @@
-//! A peer's segment, mapped read-only.
+//! A peer's segment, mapped read-only: by the host, or, of a device's memory, by the device.
 //!
 //! Knows nothing of the peer, nor whether it may be trusted: it relies on nothing except seals.
 //!
@@ -13,17 +13,34 @@ use std::os::fd::OwnedFd;
 use std::ptr::{self, NonNull};
 use std::slice;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::fs::SealFlags;
 use rustix::mm::{MapFlags, ProtFlags};
 
-use super::MemoryError;
 use super::arena::PagedFile;
-use crate::ground::Region;
+use super::{DevicePtr, MemoryError, PeerDeviceMemory};
+use crate::ground::{MemoryKind, Region};
 
 /// A peer's segment, mapped for reading. Unmapped when the last `Arc` of it goes; tensors leased from it hold one.
 #[derive(Debug)]
 pub struct MappedSegment {
+    memory: Memory,
+    /// The process that it is of is gone.
+    is_orphaned: AtomicBool,
+}
+
+#[derive(Debug)]
+enum Memory {
+    Host(HostMapping),
+    Device(PeerDeviceMemory),
+    /// It could not be imported: what lies there is asked for, or refused.
+    Refused(MemoryError),
+}
+
+/// Memory of the host.
+#[derive(Debug)]
+struct HostMapping {
     /// For private mappings of its pages.
     file: PagedFile,
     base: NonNull<u8>,
@@ -96,24 +113,101 @@ impl MappedSegment {
             call: "mmap",
             errno: 0,
         })?;
-        Ok(Self {
+        Ok(Self::of(Memory::Host(HostMapping {
             file,
             base,
             len,
             mapped_len,
-        })
+        })))
+    }
+
+    const fn of(memory: Memory) -> Self {
+        Self {
+            memory,
+            is_orphaned: AtomicBool::new(false),
+        }
+    }
+
+    /// A peer's segment of a device, as this process has imported it.
+    #[must_use]
+    pub const fn on_device(memory: PeerDeviceMemory) -> Self {
+        Self::of(Memory::Device(memory))
+    }
+
+    /// A segment that could not be imported: no tensor is leased from it, and offers of what lies there are not kept
+    /// waiting for it.
+    #[must_use]
+    pub const fn refused(error: MemoryError) -> Self {
+        Self::of(Memory::Refused(error))
+    }
+
+    /// Says that the process that it is of is gone: what its devices had not done will never be done.
+    pub fn orphan(&self) {
+        self.is_orphaned.store(true, Ordering::Release);
+    }
+
+    pub(super) fn is_orphaned(&self) -> bool {
+        self.is_orphaned.load(Ordering::Acquire)
     }
 
     /// The file that it was mapped from.
-    pub(super) const fn paged(&self) -> &PagedFile {
-        &self.file
+    pub(super) const fn paged(&self) -> Option<&PagedFile> {
+        match &self.memory {
+            Memory::Host(host) => Some(&host.file),
+            Memory::Device(_) | Memory::Refused(_) => None,
+        }
     }
 
-    /// The length that was claimed and found, in bytes.
+    /// The length that was claimed and found, in bytes, as far as the host can read it.
     #[must_use]
-    #[expect(clippy::len_without_is_empty, reason = "no segment is empty")]
+    #[expect(clippy::len_without_is_empty, reason = "a length of the host's only")]
     pub const fn len(&self) -> usize {
-        self.len
+        match &self.memory {
+            Memory::Host(host) => host.len,
+            Memory::Device(_) | Memory::Refused(_) => 0,
+        }
+    }
+
+    /// Where a region of a device's memory lies.
+    ///
+    /// # Errors
+    /// [`MemoryError::Outside`] if the claim leaves the segment; [`MemoryError::Kind`] if it is no memory of a device;
+    /// why it could not be imported, if it was not.
+    pub(crate) fn place(&self, region: Region) -> Result<DevicePtr, MemoryError> {
+        match &self.memory {
+            Memory::Device(memory) => memory.place(region),
+            Memory::Host(_) => Err(MemoryError::Kind { kind: region.kind }),
+            Memory::Refused(error) => Err(*error),
+        }
+    }
+
+    /// As [`MappedSegment::place`], by numbers.
+    pub(super) fn place_at(&self, offset: u64, len: u64) -> Result<DevicePtr, MemoryError> {
+        let kind = match &self.memory {
+            Memory::Device(memory) => memory.kind(),
+            Memory::Host(_) | Memory::Refused(_) => MemoryKind::Host,
+        };
+        self.place(Region {
+            kind,
+            offset,
+            len,
+            ..Region::default()
+        })
+    }
+
+    /// A word of it, by its number, that the peer and its devices may change at any time.
+    pub(super) fn word(&self, number: usize) -> Option<&AtomicU64> {
+        let Memory::Host(host) = &self.memory else {
+            return None;
+        };
+        if number >= host.len / 8 {
+            return None;
+        }
+        // SAFETY: the word lies in the mapping, as was just seen.
+        let word = unsafe { host.base.as_ptr().cast::<AtomicU64>().add(number) };
+        // SAFETY: pages are aligned for it; the mapping is readable as long as `self` lives, initialised, and only
+        // loaded from. No code of this process makes a slice of these bytes: words are read where the owner keeps some.
+        Some(unsafe { &*word })
     }
 
     /// The bytes of `region`: a peer's claim, checked against the mapping. The caller chose this segment by the
@@ -125,9 +219,20 @@ impl MappedSegment {
     /// ([`Element`](super::Element)), and no check done on the bytes once is relied upon later.
     ///
     /// # Errors
-    /// [`MemoryError::Outside`].
+    /// [`MemoryError::Outside`]; [`MemoryError::Kind`] if it is a device's memory.
     #[inline]
     pub fn slice(&self, region: Region) -> Result<&[u8], MemoryError> {
+        match &self.memory {
+            Memory::Host(host) => host.slice(region),
+            Memory::Device(_) => Err(MemoryError::Kind { kind: region.kind }),
+            Memory::Refused(error) => Err(*error),
+        }
+    }
+}
+
+impl HostMapping {
+    #[inline]
+    fn slice(&self, region: Region) -> Result<&[u8], MemoryError> {
         let outside = MemoryError::Outside {
             offset: region.offset,
             len: region.len,
@@ -146,7 +251,7 @@ impl MappedSegment {
     }
 }
 
-impl Drop for MappedSegment {
+impl Drop for HostMapping {
     fn drop(&mut self) {
         // SAFETY: the range is exactly the mapping made in `open`, unmapped once; slices borrow `self`, and leased
         // tensors hold an `Arc` of it.
@@ -156,10 +261,10 @@ impl Drop for MappedSegment {
 }
 
 // SAFETY: not automatic because of `base`. The mapping belongs to the process, not to a thread.
-unsafe impl Send for MappedSegment {}
+unsafe impl Send for HostMapping {}
 
 // SAFETY: as above; all that a shared one gives is shared slices of memory that no code in this process writes to.
-unsafe impl Sync for MappedSegment {}
+unsafe impl Sync for HostMapping {}
 
 #[cfg(test)]
 mod tests;

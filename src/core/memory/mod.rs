@@ -15,22 +15,31 @@
 //!   read-only ([`MappedSegment`]) and holds a leased [`Tensor`] over them ([`Leases`]).
 //! * A tensor that owns whole pages ([`Pool::paged_builder`]) can be mapped by its receivers to themselves, and written
 //!   there ([`Tensor::map_private`]).
-//! * A [`Tensor`] may lie in a device's memory ([`DeviceMemory`]): it is kept and passed on, and never read here.
+//! * A [`Tensor`] may lie in a device's memory ([`DeviceMemory`]): it is kept and passed on, and never read here. An
+//!   [`Accelerator`] allocates such memory, peers import it, [`Times`] tell when its bytes are there, and a [`Keeper`]
+//!   holds it until the streams that use it are past it.
 //! * Nothing that is relied upon lies in shared memory.
 //! * After warm-up neither giving out nor taking home touches the heap.
 
+mod accelerator;
 mod account;
 pub mod arena;
 mod block;
 mod buffer;
 mod builder;
 mod classes;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 mod device;
+mod device_arena;
 mod device_block;
+mod device_lease;
+mod device_value;
 mod element;
 mod error;
 mod foreign;
 mod home;
+mod keeper;
 mod lease;
 #[cfg(test)]
 #[path = "lease/tests.rs"]
@@ -38,27 +47,39 @@ mod lease_tests; // Not within `lease.rs`, which a loom test includes by path.
 mod mapped;
 mod memfd;
 mod pages;
+mod pinned;
 mod pool;
 mod private;
 mod returns;
 mod spans;
+mod staging;
+mod stream;
 pub mod strings;
 mod tensor;
+mod times;
 mod view;
 mod words;
 
+pub use accelerator::{Accelerator, DeviceInfo, DeviceRange, DeviceUuid, DriverFault};
 pub use account::PoolStats;
 pub use arena::{Arena, ArenaId, ArenaSegment, Export};
 pub use buffer::{Buffer, Misfit};
 pub use builder::TensorBuilder;
 pub use device::{DeviceEvent, DeviceMemory, DevicePtr, Readiness, TensorBytes};
+pub use device_arena::{DeviceArena, DeviceSegment, PeerDeviceMemory};
 pub use device_block::DeviceBlock;
+pub use device_value::{DeviceBuffer, Ordered, order_after, release_after};
 pub use element::{Bool8, Element};
 pub use error::{MemoryError, TensorError};
+pub use keeper::{Keeper, Watch};
 pub use lease::Leases;
 pub use mapped::MappedSegment;
 pub use memfd::{ArenaConfig, HugePages, HugePagesReport, Memfd, Segment};
+pub use pinned::Pinned;
 pub use pool::{Pool, SEGMENTS_MAX};
 pub use private::PrivateTensor;
+pub use staging::Staging;
+pub use stream::Stream;
 pub use tensor::{INLINE_MAX, Tensor};
+pub use times::{Mark, Times};
 pub use words::Words;

@@ -107,7 +107,7 @@ impl Tensor {
             return Some(pages);
         }
         let (segment, offset) = self.lease()?.pages()?;
-        Some((segment.paged(), offset))
+        Some((segment.paged()?, offset))
     }
 }
 

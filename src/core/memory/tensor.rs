@@ -12,7 +12,7 @@
 //! ```
 //!
 //! `data` and `len` stand outside the four kinds, so that reading is two comparisons and no table of kinds. A device's
-//! memory is foreign, and its `data` null: no code here can read it by mistake.
+//! memory is foreign or leased, and its `data` null: no code here can read it by mistake.
 #![allow(unsafe_code)]
 
 use std::ptr;
@@ -298,6 +298,7 @@ impl Tensor {
     pub fn readiness(&self) -> Readiness<'_> {
         match &self.kept {
             Kept::Foreign(memory) => memory.readiness(),
+            Kept::Leased(lease) if self.data.is_null() => Readiness::After(lease.node()),
             _ => Readiness::Ready,
         }
     }
@@ -394,11 +395,12 @@ impl Tensor {
         Ok(recast)
     }
 
-    /// What others call its memory; `Some` only if it lies in an arena of this process.
+    /// What others call its memory; `Some` only if it lies in an arena of this process, the host's or a device's.
     #[must_use]
     pub fn region(&self) -> Option<Region> {
         match &self.kept {
             Kept::Block(block) => Some(block.node().region(self.len)),
+            Kept::Foreign(memory) => memory.region(),
             _ => None,
         }
     }
@@ -435,6 +437,7 @@ impl Tensor {
     fn device(&self) -> Option<DevicePtr> {
         match &self.kept {
             Kept::Foreign(memory) => memory.device(),
+            Kept::Leased(lease) if self.data.is_null() => lease.node().place(self.len),
             _ => None,
         }
     }
@@ -501,6 +504,16 @@ impl Tensor {
             kept: Kept::Leased(lease),
         }
     }
+
+    /// A tensor over `len` bytes of a peer's device, which lie in the mapping that `lease` keeps.
+    pub(crate) const fn of_device_lease(meta: TensorMeta, len: usize, lease: Handle<Lease>) -> Self {
+        Self {
+            meta,
+            data: ptr::null(),
+            len,
+            kept: Kept::Leased(lease),
+        }
+    }
 }
 
 // SAFETY: not automatic because of `data`, which points into what `kept` keeps and is only read through; every kind of
@@ -518,6 +531,7 @@ impl std::fmt::Debug for Tensor {
             Kept::Block(_) => "block",
             Kept::Foreign(_) if self.is_device() => "device",
             Kept::Foreign(_) => "foreign",
+            Kept::Leased(_) if self.is_device() => "leased device",
             Kept::Leased(_) => "leased",
         };
         write!(f, "Tensor({}{}, {kept})", self.meta.dtype, self.meta.shape)

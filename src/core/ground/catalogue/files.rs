@@ -16,6 +16,33 @@ catalogue! {
     TENSOR_DEVICE: InvalidArgument,
         "The tensor's bytes lie in a device's memory, and would have to be read by the host, or sent to another task.",
         "Copy them into a host tensor first.";
+    DEVICE_MISSING: FailedPrecondition,
+        "Device memory was asked for, and this machine has no driver or no device, or the engine was started without.",
+        "Set `devices`; `rendez doctor` says what was looked for, and what is missing.";
+    DEVICE_ORDINAL: InvalidArgument,
+        "There is no device of that number in this process.",
+        "Name one that this process sees; a container or the driver's own variables may hide devices or renumber them.";
+    DEVICE_CONTEXT: InvalidArgument,
+        "A stream or memory is of a context that is not the primary one of any device.",
+        "Make it in the device's primary context, as the device's runtime libraries do.";
+    DEVICE_OTHER: InvalidArgument,
+        "Memory, a stream or a descriptor is of another device than it must be.",
+        "Use a stream of the device that the memory lies on.";
+    DEVICE_ARGUMENT: InvalidArgument,
+        "The device's driver refused what it was given: a pointer that is freed or no device's, or a handle that is none.",
+        "The message names the call; check that the memory or the stream is still there.";
+    DEVICE_FULL: ResourceExhausted,
+        "The device's memory, or what may be pinned of the host's, is full.",
+        "Let tensors go, lower `device_bytes`, or raise the limit of locked memory (`ulimit -l`).";
+    DEVICE_UNSUPPORTED: FailedPrecondition,
+        "The device or its driver cannot do this.",
+        "`rendez doctor` says what it can; a newer driver may do it.";
+    DEVICE_LOST: Unavailable,
+        "The device or its context failed, or the process whose device was to write the bytes is gone.",
+        "Send the value again from a process that lives; a context that failed takes its process with it.";
+    DEVICE_CALL: Internal,
+        "A call of the device's driver failed.",
+        "Look the code up in the driver's manual; the message names the call.";
     TENSOR_PAGES: FailedPrecondition,
         "The tensor's bytes do not own whole pages of memory that this process can map privately.",
         "Copy them; or let the sender make the tensor in pages of its own, and the receiver read it in place.";

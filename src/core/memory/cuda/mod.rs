@@ -1,0 +1,22 @@
+//! CUDA, by its driver: loaded at run time, so that one binary serves machines with and without it.
+//!
+//! Knows the driver's calls and what they mean to [`Accelerator`](super::Accelerator); nothing above `memory` knows
+//! that there is such a thing. The calls that each operation makes:
+//!
+//! | operation | calls |
+//! |---|---|
+//! | `allocate` | granularity, `cuMemCreate`, `cuMemExportToShareableHandle`, then as a mapping, `cuMemRelease` |
+//! | `import` | granularity, `cuMemImportFromShareableHandle`, properties, then as a mapping, `cuMemRelease` |
+//! | a mapping | `cuMemAddressReserve`, `cuMemMap`, `cuMemSetAccess` |
+//! | `release` | `cuMemUnmap`, `cuMemAddressFree` |
+//! | `write_word`, `await_word`, a copy | the one call |
+//!
+//! each between a push and a pop of the device's primary context, which is retained when a device is first used. Memory
+//! of a mapping outlives its handle, so a handle is released as soon as it is mapped and exported: what is left to give
+//! back is one range, also when a peer imports it or a process dies.
+
+mod driver;
+mod error;
+pub mod sys;
+
+pub use driver::{Driver, OpenError};

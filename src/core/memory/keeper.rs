@@ -1,0 +1,168 @@
+//! The keeper: holds memory until the streams that use it are past it.
+//!
+//! The rule for freeing: nothing goes home before both sides' streams are past it. A block whose writer's work is still
+//! queued, and a tensor that a stream still reads, are kept here when their last other handle goes. A block that is
+//! kept is not at home, and a lease that is kept is not released, so neither owner can use the memory again.
+//!
+//! It also opens gates: a stream of ours that is to wait for a peer's work waits for a word of ours, which is opened
+//! here when the peer's word says so, or when the peer is given up. So no stream waits for a process that is gone.
+//!
+//! [`Keeper::turn`] looks at all that is kept. It makes no call of a driver: each look is a load or two.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use crossbeam::queue::SegQueue;
+
+use super::device::DeviceEvent as _;
+use super::{DeviceBlock, Readiness, Tensor, times::Mark};
+
+/// What is kept, and by whom it is looked at.
+pub struct Keeper {
+    arriving: SegQueue<Kept>,
+    count: AtomicUsize,
+    quarantined: AtomicU64,
+    wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
+}
+
+#[derive(Debug)]
+enum Kept {
+    /// Memory, until a stream has come to a mark.
+    Until(Mark, Held),
+    /// A stream waits for the mark, and the mark for the tensor.
+    Gate(Mark, Tensor),
+}
+
+/// Memory that is kept.
+#[derive(Debug)]
+#[expect(dead_code, reason = "it is kept for its drop")]
+pub(super) enum Held {
+    Block(DeviceBlock),
+    Tensor(Tensor),
+}
+
+/// What one thread of a keeper looks at, turn by turn.
+#[derive(Debug, Default)]
+pub struct Watch {
+    kept: Vec<Kept>,
+}
+
+impl Keeper {
+    /// One that keeps nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            arriving: SegQueue::new(),
+            count: AtomicUsize::new(0),
+            quarantined: AtomicU64::new(0),
+            wake: OnceLock::new(),
+        }
+    }
+
+    /// Says how the thread that turns it is woken. Once.
+    pub fn set_wake(&self, wake: impl Fn() + Send + Sync + 'static) {
+        let _ = self.wake.set(Box::new(wake));
+    }
+
+    /// How much is kept: blocks, tensors and gates.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.count.load(Ordering::Acquire)
+    }
+
+    /// What is kept for ever, for nothing is known of the streams that use it.
+    #[must_use]
+    pub fn quarantined(&self) -> u64 {
+        self.quarantined.load(Ordering::Relaxed)
+    }
+
+    /// Keeps memory until a mark is over.
+    pub(super) fn keep(&self, mark: Mark, held: Held) {
+        self.put(Kept::Until(mark, held));
+    }
+
+    /// Opens a gate when a tensor's bytes are there, or will never be.
+    pub(super) fn watch(&self, gate: Mark, tensor: Tensor) {
+        self.put(Kept::Gate(gate, tensor));
+    }
+
+    /// Keeps memory for ever: the driver failed, and a stream may still use it.
+    pub(super) fn quarantine(&self, held: Held) {
+        self.quarantined.fetch_add(1, Ordering::Relaxed);
+        std::mem::forget(held);
+    }
+
+    fn put(&self, kept: Kept) {
+        self.count.fetch_add(1, Ordering::AcqRel);
+        self.arriving.push(kept);
+        if let Some(wake) = self.wake.get() {
+            wake();
+        }
+    }
+
+    /// Looks at everything that is kept, and lets go what is over; how much that was.
+    pub fn turn(&self, watch: &mut Watch) -> usize {
+        while let Some(kept) = self.arriving.pop() {
+            watch.kept.push(kept);
+        }
+        let mut done = 0;
+        let mut at = 0;
+        while at < watch.kept.len() {
+            if watch.kept[at].is_over() {
+                let kept = watch.kept.swap_remove(at);
+                if let Kept::Gate(gate, _) = &kept {
+                    gate.open();
+                }
+                drop(kept);
+                done += 1;
+            } else {
+                at += 1;
+            }
+        }
+        self.count.fetch_sub(done, Ordering::AcqRel);
+        done
+    }
+}
+
+impl Kept {
+    fn is_over(&self) -> bool {
+        match self {
+            Self::Until(mark, _) => mark.is_over(),
+            Self::Gate(_, tensor) => match tensor.readiness() {
+                Readiness::Ready => true,
+                Readiness::After(event) => event.is_over() || event.is_lost(),
+            },
+        }
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        // No thread looks any more, and streams may still use it.
+        while let Some(kept) = self.arriving.pop() {
+            std::mem::forget(kept);
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        for kept in self.kept.drain(..) {
+            std::mem::forget(kept);
+        }
+    }
+}
+
+impl Default for Keeper {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl std::fmt::Debug for Keeper {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Keeper")
+            .field("count", &self.count())
+            .finish_non_exhaustive()
+    }
+}

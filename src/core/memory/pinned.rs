@@ -1,0 +1,123 @@
+//! Pinned memory: a segment of the host's that a device reads and writes too.
+//!
+//! Knows no use of it: words that streams write (`times.rs`) and chunks on their way (`staging.rs`) both lie in some.
+#![allow(unsafe_code)]
+
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::{Accelerator, ArenaSegment as _, HugePages, MemoryError, Segment};
+
+/// A segment whose first bytes a device reaches. It is taken back from the device when it is dropped; its owner sees to
+/// it that no work is still to touch it.
+#[derive(Debug)]
+pub struct Pinned {
+    segment: Arc<Segment>,
+    accelerator: Arc<dyn Accelerator>,
+    device: u32,
+    /// Where it starts, for the device.
+    at: u64,
+    len: usize,
+}
+
+impl Pinned {
+    /// Segment `index` of `len` bytes, of which the device reaches the first `pinned`.
+    ///
+    /// # Errors
+    /// [`MemoryError::System`]; [`MemoryError::Driver`], also where the user may not pin so much (`ulimit -l`).
+    pub fn new(
+        accelerator: &Arc<dyn Accelerator>,
+        device: u32,
+        index: u16,
+        len: usize,
+        pinned: usize,
+    ) -> Result<Self, MemoryError> {
+        let segment = Segment::create(index, len, len as u64, HugePages::Off)?;
+        let pinned = pinned.min(segment.len());
+        // SAFETY: these bytes are the segment's, and mapped until it is dropped, which is after `unregister`.
+        let at = unsafe { accelerator.register(device, segment.base(), pinned) }?;
+        Ok(Self {
+            segment: Arc::new(segment),
+            accelerator: Arc::clone(accelerator),
+            device,
+            at,
+            len: pinned,
+        })
+    }
+
+    /// The segment, to be shown to peers.
+    #[must_use]
+    pub const fn segment(&self) -> &Arc<Segment> {
+        &self.segment
+    }
+
+    /// Where it starts, for the device.
+    pub(super) const fn at(&self) -> u64 {
+        self.at
+    }
+
+    /// How many bytes the device reaches.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// True if the device reaches none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Where it starts, for the host.
+    pub(super) fn base(&self) -> *mut u8 {
+        self.segment.base()
+    }
+
+    /// A word of the segment, by its number.
+    pub(super) fn word(&self, number: usize) -> Option<&AtomicU64> {
+        if number >= self.segment.len() / 8 {
+            return None;
+        }
+        let base = self.segment.base().cast::<AtomicU64>();
+        // SAFETY: the word lies in the segment's mapping, as was just seen; pages are aligned for it, the bytes are
+        // initialised, and everything that touches them while `self` lives does so as whole words.
+        Some(unsafe { &*base.add(number) })
+    }
+
+    /// Copies bytes out of it, which a device has written.
+    ///
+    /// # Safety
+    /// No work touches these bytes now.
+    pub(super) unsafe fn read(&self, from: usize, out: &mut [u8]) {
+        assert!(from + out.len() <= self.len, "the bytes lie in the pinned part");
+        // SAFETY: both sides are valid for so many bytes, as was just seen, and lie apart; no device writes there now,
+        // as the caller vouches.
+        unsafe { ptr::copy_nonoverlapping(self.base().add(from), out.as_mut_ptr(), out.len()) };
+    }
+
+    /// Copies bytes into it, for a device to read.
+    ///
+    /// # Safety
+    /// No work touches these bytes now.
+    pub(super) unsafe fn write(&self, to: usize, bytes: &[u8]) {
+        assert!(to + bytes.len() <= self.len, "the bytes lie in the pinned part");
+        // SAFETY: as above; no device reads there now.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.base().add(to), bytes.len()) };
+    }
+
+    /// Stores a word for devices and peers to see.
+    pub(super) fn put_word(&self, number: usize, value: u64) {
+        if let Some(word) = self.word(number) {
+            // Release: what the word tells of is there before it.
+            word.store(value, Ordering::Release);
+        }
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        // SAFETY: registered in `new` and taken back once; its owner has seen to the work that touches it.
+        unsafe { self.accelerator.unregister(self.device, self.segment.base()) };
+    }
+}
