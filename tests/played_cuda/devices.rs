@@ -2,8 +2,9 @@
 
 use std::cell::RefCell;
 use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::time::Duration;
 
-use crate::calls::{call, put};
+use crate::calls::{call, lock, put};
 use crate::code::{INVALID_CONTEXT, INVALID_DEVICE, INVALID_VALUE};
 
 /// A context is its device's number and this.
@@ -86,7 +87,16 @@ extern "C" fn cuInit(flags: c_uint) -> u32 {
         if flags != 0 {
             return Err(INVALID_VALUE);
         }
-        state.is_up = true;
+        if !state.is_up {
+            state.is_up = true;
+            // The devices go on by themselves, as words that the host writes let them.
+            std::thread::spawn(|| {
+                loop {
+                    std::thread::sleep(Duration::from_micros(200));
+                    crate::streams::pump(&mut lock());
+                }
+            });
+        }
         Ok(())
     })
 }

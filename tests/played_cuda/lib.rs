@@ -9,7 +9,7 @@
 //! * `devices.rs`: devices, contexts, attributes.
 //! * `memory.rs`: the virtual memory management calls, host registrations, and access to bytes.
 //! * `streams.rs`: streams, events, copies, and words written and awaited.
-//! * `control.rs`: what tests call; none of it is in a real driver.
+//! * `control.rs`: what tests call; none of it is in a real driver. `handle.rs` calls it.
 //!
 //! | variable | means |
 //! |---|---|
@@ -20,8 +20,11 @@
 mod calls;
 mod control;
 mod devices;
+mod handle;
 mod memory;
 mod streams;
+
+pub use handle::{Held, Played, path};
 
 /// What calls return.
 pub(crate) mod code {

@@ -206,12 +206,15 @@ unsafe extern "C" fn cuStreamCreate(stream: *mut *mut c_void, _: c_uint) -> u32 
 
 #[unsafe(no_mangle)]
 extern "C" fn cuStreamDestroy_v2(stream: *mut c_void) -> u32 {
-    call("cuStreamDestroy_v2", |state| {
+    let begun = call("cuStreamDestroy_v2", |state| {
         // What is queued is done all the same, as the driver has it.
         let stream = state.streams.at(stream)?;
         (stream.is_held, stream.allowed) = (false, 0);
         Ok(())
     });
+    if begun != 0 {
+        return begun;
+    }
     let name = stream.addr();
     let mut state = lock();
     crate::streams::pump(&mut state);

@@ -7,6 +7,7 @@
 
 use std::fmt::{self, Debug};
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use super::MemoryError;
 use crate::ground::MemoryKind;
@@ -68,6 +69,27 @@ pub struct DeviceRange {
     pub address: u64,
     /// Its length in bytes.
     pub len: usize,
+}
+
+/// The devices of this machine, by the first driver that is found: the one that is installed, or the library of that
+/// name or path.
+///
+/// # Errors
+/// Why there is none, for people.
+pub fn open(library: Option<&str>) -> Result<Arc<dyn Accelerator>, String> {
+    #[cfg(feature = "cuda")]
+    {
+        let driver = super::cuda::Driver::open(library).map_err(|error| error.to_string())?;
+        if driver.devices().is_empty() {
+            return Err("the driver finds no device".into());
+        }
+        Ok(Arc::new(driver))
+    }
+    #[cfg(not(feature = "cuda"))]
+    {
+        let _ = library;
+        Err("built without the feature `cuda`".into())
+    }
 }
 
 /// What a refusal by a driver means for its caller.

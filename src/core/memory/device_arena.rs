@@ -55,7 +55,11 @@ impl Arena for DeviceArena {
     ) -> Result<DeviceSegment, MemoryError> {
         let (range, fd) = self.accelerator.allocate(self.device, len)?;
         // The driver's unit may be larger than what was asked for, and is used as far as the arena's bound lets.
-        let len = range.len.min(usize::try_from(len_max).unwrap_or(usize::MAX)) / PAGE * PAGE;
+        let len = range
+            .len
+            .min(usize::try_from(len_max).unwrap_or(usize::MAX))
+            / PAGE
+            * PAGE;
         let times = Times::new(&self.accelerator, self.device, index, len);
         let times = times.inspect_err(|_| {
             // SAFETY: the range was just allocated, and shown to none.

@@ -143,6 +143,12 @@ pub enum MemoryError {
         /// The device that it must be of.
         device: u32,
     },
+    /// A peer's memory is of a device that this process does not see.
+    #[error("it is of a {kind} device that this process does not see")]
+    Unseen {
+        /// The kind of device.
+        kind: MemoryKind,
+    },
     /// A device's memory cannot be shown to other processes.
     #[error(
         "memory of {kind} device {device} cannot be exported as descriptors: its driver or the device cannot"
@@ -274,6 +280,7 @@ impl From<MemoryError> for Status {
             MemoryError::Ordinal { .. } => (Code::InvalidArgument, catalogue::DEVICE_ORDINAL),
             MemoryError::Context { .. } => (Code::InvalidArgument, catalogue::DEVICE_CONTEXT),
             MemoryError::OtherDevice { .. } => (Code::InvalidArgument, catalogue::DEVICE_OTHER),
+            MemoryError::Unseen { .. } => (Code::FailedPrecondition, catalogue::DEVICE_UNSEEN),
             MemoryError::Unexportable { .. } => {
                 (Code::FailedPrecondition, catalogue::DEVICE_UNSUPPORTED)
             }

@@ -4,6 +4,7 @@
 
 use bytes::Bytes;
 
+use super::element::{self, Element};
 use super::{DeviceMemory, DevicePtr, Readiness};
 use crate::ground::Region;
 
@@ -43,6 +44,15 @@ impl<M: DeviceMemory> Foreign for OnDevice<M> {
 
     fn region(&self) -> Option<Region> {
         self.0.region()
+    }
+}
+
+/// A vector seen as the bytes of its elements, for `Bytes` to keep.
+pub(super) struct Values<T>(pub(super) Vec<T>);
+
+impl<T: Element> AsRef<[u8]> for Values<T> {
+    fn as_ref(&self) -> &[u8] {
+        element::bytes_of(&self.0)
     }
 }
 

@@ -28,17 +28,16 @@ pub struct Keeper {
 #[derive(Debug)]
 enum Kept {
     /// Memory, until a stream has come to a mark.
-    Until(Mark, Held),
+    Until(Mark, #[allow(dead_code)] Held),
     /// A stream waits for the mark, and the mark for the tensor.
     Gate(Mark, Tensor),
 }
 
-/// Memory that is kept.
+/// Memory that is kept, for its drop.
 #[derive(Debug)]
-#[expect(dead_code, reason = "it is kept for its drop")]
 pub(super) enum Held {
-    Block(DeviceBlock),
-    Tensor(Tensor),
+    Block(#[allow(dead_code)] DeviceBlock),
+    Tensor(#[allow(dead_code)] Tensor),
 }
 
 /// What one thread of a keeper looks at, turn by turn.
@@ -125,6 +124,15 @@ impl Keeper {
 }
 
 impl Kept {
+    /// No thread looks any more: streams may still use the memory, which stays until the process ends; and what waits
+    /// for a gate waits no longer.
+    fn leave(self) {
+        match self {
+            Self::Until(..) => std::mem::forget(self),
+            Self::Gate(gate, _) => gate.open(),
+        }
+    }
+
     fn is_over(&self) -> bool {
         match self {
             Self::Until(mark, _) => mark.is_over(),
@@ -138,9 +146,8 @@ impl Kept {
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        // No thread looks any more, and streams may still use it.
         while let Some(kept) = self.arriving.pop() {
-            std::mem::forget(kept);
+            kept.leave();
         }
     }
 }
@@ -148,7 +155,7 @@ impl Drop for Keeper {
 impl Drop for Watch {
     fn drop(&mut self) {
         for kept in self.kept.drain(..) {
-            std::mem::forget(kept);
+            kept.leave();
         }
     }
 }

@@ -199,8 +199,8 @@ impl Lease {
         if at == NO_PAGES {
             return None;
         }
-        // SAFETY: null, or from `Arc::into_raw` in `enter`. The caller holds a handle, so the entry is out and keeps its
-        // count of the `Arc` for as long as this borrow.
+        // SAFETY: null, or from `Arc::into_raw` in `enter`. The caller holds a handle, so the entry is out and keeps
+        // its count of the `Arc` for as long as this borrow.
         let mapped = unsafe { self.mapped.load(Ordering::Relaxed).as_ref() }?;
         Some((mapped, at))
     }
@@ -231,7 +231,7 @@ impl Lease {
     fn let_go(&self) {
         let mapped = self.mapped.swap(ptr::null_mut(), Ordering::Relaxed);
         if !mapped.is_null() {
-            // SAFETY: it came from `Arc::into_raw` in `enter`, and the swap took it out, so this count is given up once.
+            // SAFETY: it came from `Arc::into_raw` in `enter`, and the swap took it out: this count is given up once.
             drop(unsafe { Arc::from_raw(mapped) });
         }
         let times = self.times.swap(ptr::null_mut(), Ordering::Relaxed);

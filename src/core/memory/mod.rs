@@ -21,7 +21,7 @@
 //! * Nothing that is relied upon lies in shared memory.
 //! * After warm-up neither giving out nor taking home touches the heap.
 
-mod accelerator;
+pub mod accelerator;
 mod account;
 pub mod arena;
 mod block;

@@ -90,7 +90,10 @@ impl Pinned {
     /// # Safety
     /// No work touches these bytes now.
     pub(super) unsafe fn read(&self, from: usize, out: &mut [u8]) {
-        assert!(from + out.len() <= self.len, "the bytes lie in the pinned part");
+        assert!(
+            from + out.len() <= self.len,
+            "the bytes lie in the pinned part"
+        );
         // SAFETY: both sides are valid for so many bytes, as was just seen, and lie apart; no device writes there now,
         // as the caller vouches.
         unsafe { ptr::copy_nonoverlapping(self.base().add(from), out.as_mut_ptr(), out.len()) };
@@ -101,7 +104,10 @@ impl Pinned {
     /// # Safety
     /// No work touches these bytes now.
     pub(super) unsafe fn write(&self, to: usize, bytes: &[u8]) {
-        assert!(to + bytes.len() <= self.len, "the bytes lie in the pinned part");
+        assert!(
+            to + bytes.len() <= self.len,
+            "the bytes lie in the pinned part"
+        );
         // SAFETY: as above; no device reads there now.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.base().add(to), bytes.len()) };
     }
@@ -118,6 +124,9 @@ impl Pinned {
 impl Drop for Pinned {
     fn drop(&mut self) {
         // SAFETY: registered in `new` and taken back once; its owner has seen to the work that touches it.
-        unsafe { self.accelerator.unregister(self.device, self.segment.base()) };
+        unsafe {
+            self.accelerator
+                .unregister(self.device, self.segment.base())
+        };
     }
 }

@@ -189,7 +189,8 @@ impl Staging {
                 // SAFETY: the place lies in what the tensor keeps until the copy is over; the chunk is registered, and
                 // touched by no code before its mark is over.
                 unsafe {
-                    self.stream.to_host(chunk.base(), place.address + at as u64, len)
+                    self.stream
+                        .to_host(chunk.base(), place.address + at as u64, len)
                 }?;
                 self.mark_chunk(turn % count)?;
             }

@@ -23,7 +23,7 @@ use bytes::Bytes;
 
 use super::block::Block;
 use super::element::{self, Element};
-use super::foreign::{Foreign, Lent, OnDevice};
+use super::foreign::{Foreign, Lent, OnDevice, Values};
 use super::home::Handle;
 use super::lease::Lease;
 use super::strings::{self, Strings};
@@ -407,18 +407,18 @@ impl Tensor {
 
     /// Its entry among the leases, if it reads a peer's memory.
     pub(super) fn lease(&self) -> Option<&Lease> {
-        match &self.kept {
-            Kept::Leased(lease) => Some(lease.node()),
-            _ => None,
-        }
+        let Kept::Leased(lease) = &self.kept else {
+            return None;
+        };
+        Some(lease.node())
     }
 
     /// Its header, if it lies in an arena of this process.
     pub(super) fn block(&self) -> Option<&Block> {
-        match &self.kept {
-            Kept::Block(block) => Some(block.node()),
-            _ => None,
-        }
+        let Kept::Block(block) = &self.kept else {
+            return None;
+        };
+        Some(block.node())
     }
 
     /// True if it reads a peer's memory. Sent on it must be copied, but to that peer.
@@ -506,12 +506,12 @@ impl Tensor {
     }
 
     /// A tensor over `len` bytes of a peer's device, which lie in the mapping that `lease` keeps.
-    pub(crate) const fn of_device_lease(meta: TensorMeta, len: usize, lease: Handle<Lease>) -> Self {
+    pub(crate) const fn of_device_lease(meta: TensorMeta, len: usize, of: Handle<Lease>) -> Self {
         Self {
             meta,
             data: ptr::null(),
             len,
-            kept: Kept::Leased(lease),
+            kept: Kept::Leased(of),
         }
     }
 }
@@ -587,15 +587,6 @@ pub(crate) fn check_dtype<T: Element>(meta: TensorMeta) -> Result<(), TensorErro
         expected: T::DTYPE,
         actual: meta.dtype,
     })
-}
-
-/// A vector seen as the bytes of its elements, for `Bytes` to keep.
-struct Values<T>(Vec<T>);
-
-impl<T: Element> AsRef<[u8]> for Values<T> {
-    fn as_ref(&self) -> &[u8] {
-        element::bytes_of(&self.0)
-    }
 }
 
 #[cfg(test)]

@@ -104,7 +104,10 @@ impl Times {
             && let Some(mark) = self.take()
         {
             // SAFETY of the word: it is pinned until this `Times` is dropped, which the mark keeps until it is over.
-            if stream.write_word(self.word_at(mark.slot), mark.ticket).is_ok() {
+            if stream
+                .write_word(self.word_at(mark.slot), mark.ticket)
+                .is_ok()
+            {
                 return Ok(Some(mark));
             }
             // It is not known whether the word will still be written: the slot is used no more.
@@ -158,7 +161,9 @@ pub struct Mark {
 impl Mark {
     /// Brings it about, from the host.
     pub(super) fn open(&self) {
-        self.times.pinned.put_word(usize::from(self.slot), self.ticket);
+        self.times
+            .pinned
+            .put_word(usize::from(self.slot), self.ticket);
     }
 
     /// Lets what is queued next on a stream of the same device wait for it.

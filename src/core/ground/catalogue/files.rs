@@ -28,8 +28,11 @@ catalogue! {
     DEVICE_OTHER: InvalidArgument,
         "Memory, a stream or a descriptor is of another device than it must be.",
         "Use a stream of the device that the memory lies on.";
+    DEVICE_UNSEEN: FailedPrecondition,
+        "A peer's memory is of a device that this process does not see.",
+        "Let both processes see the device: containers and the driver's own variables hide some.";
     DEVICE_ARGUMENT: InvalidArgument,
-        "The device's driver refused what it was given: a pointer that is freed or no device's, or a handle that is none.",
+        "The device's driver refused what it was given: a pointer that is freed or no device's, or a wrong handle.",
         "The message names the call; check that the memory or the stream is still there.";
     DEVICE_FULL: ResourceExhausted,
         "The device's memory, or what may be pinned of the host's, is full.",

@@ -80,8 +80,7 @@ impl Driver {
         let mut name = [0_u8; 96];
         let len = name.len() as c_int - 1;
         // SAFETY: the array has room for so many bytes, and one more that stays zero.
-        let code =
-            unsafe { (table.device_name)(name.as_mut_ptr().cast::<c_char>(), len, handle) };
+        let code = unsafe { (table.device_name)(name.as_mut_ptr().cast::<c_char>(), len, handle) };
         check("cuDeviceGetName", code)?;
         let end = name.iter().position(|byte| *byte == 0).unwrap_or(0);
         let mut bytes = 0_usize;
@@ -121,11 +120,13 @@ impl Driver {
     }
 
     fn device(&self, number: u32) -> Result<&Device, MemoryError> {
-        self.devices.get(number as usize).ok_or(MemoryError::Ordinal {
-            kind: MemoryKind::Cuda,
-            device: number,
-            count: self.devices.len() as u32,
-        })
+        self.devices
+            .get(number as usize)
+            .ok_or(MemoryError::Ordinal {
+                kind: MemoryKind::Cuda,
+                device: number,
+                count: self.devices.len() as u32,
+            })
     }
 
     /// A device's primary context, which stays retained from its first use on.
@@ -155,7 +156,9 @@ impl Driver {
         let device = self.device(number)?;
         let context = ptr::with_exposed_provenance_mut(self.context(device)?);
         // SAFETY: the context is retained for as long as `self` lives.
-        check("cuCtxPushCurrent_v2", unsafe { (self.table.context_push)(context) })?;
+        check("cuCtxPushCurrent_v2", unsafe {
+            (self.table.context_push)(context)
+        })?;
         let done = work(device);
         // A pop that fails leaves our context below what comes next, and makes no call wrong: each pushes its own.
         // SAFETY: the context on top is the one that was pushed; the answer is not wanted.
@@ -242,7 +245,10 @@ impl Driver {
         let code = unsafe { (self.table.export)((&raw mut fd).cast(), handle, kind, 0) };
         check("cuMemExportToShareableHandle", code)?;
         if fd < 0 {
-            return Err(MemoryError::system("cuMemExportToShareableHandle", rustix::io::Errno::BADF));
+            return Err(MemoryError::system(
+                "cuMemExportToShareableHandle",
+                rustix::io::Errno::BADF,
+            ));
         }
         // SAFETY: the driver has made this descriptor for us to own.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
@@ -490,8 +496,7 @@ unsafe impl Accelerator for Driver {
         let table = &self.table;
         let what = CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL;
         // SAFETY: the answer is an ordinal, and the place valid for one; any address may be asked about.
-        let code =
-            unsafe { (table.pointer_attribute)((&raw mut device).cast(), what, address) };
+        let code = unsafe { (table.pointer_attribute)((&raw mut device).cast(), what, address) };
         check("cuPointerGetAttribute", code)?;
         let what = CU_POINTER_ATTRIBUTE_RANGE_START_ADDR;
         // SAFETY: as above; the answer is an address.

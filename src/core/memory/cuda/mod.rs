@@ -20,3 +20,6 @@ mod error;
 pub mod sys;
 
 pub use driver::{Driver, OpenError};
+
+#[cfg(test)]
+mod tests;

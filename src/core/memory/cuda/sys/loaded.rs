@@ -28,7 +28,7 @@ macro_rules! load {
             let table = Table {
                 $($field: {
                     // SAFETY: the symbol is a function of this signature, as the caller vouches for the library and
-                    // `tests/cuda_layout.rs` for the signature.
+                    // `layout.rs` for the signature.
                     let symbol = unsafe {
                         // SAFETY: a type only: its caller upholds the contract of its manual page.
                         library.get::<unsafe extern "C" fn($($argument),*) -> CUresult>(

@@ -3,8 +3,10 @@
 //! Knows the binary interface; not what its callers do with it. It is cudarc's interface in small. cudarc itself cannot
 //! be used here: its `driver::sys` panics where the library or one function is missing, looks for the library under
 //! names of its own choice only, and has calls return a Rust `enum`, for which a number that a newer driver returns is
-//! undefined behaviour. `tests/cuda_layout.rs` holds this table against cudarc's declarations.
+//! undefined behaviour. `layout.rs` holds this table against cudarc's declarations.
 
+#[cfg(test)]
+mod layout;
 mod loaded;
 mod table;
 mod types;

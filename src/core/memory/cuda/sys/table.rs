@@ -12,7 +12,6 @@ macro_rules! for_each_function {
     ($then:ident) => {
         $then! {
             init: cuInit(c_uint);
-            driver_version: cuDriverGetVersion(*mut c_int);
             device_count: cuDeviceGetCount(*mut c_int);
             device_get: cuDeviceGet(*mut CUdevice, c_int);
             device_uuid: cuDeviceGetUuid_v2(*mut CUuuid, CUdevice);

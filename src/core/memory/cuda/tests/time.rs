@@ -1,0 +1,174 @@
+//! Tests of time: values that are not there yet, streams that wait, and the rule for freeing. Streams are held, so that
+//! nothing passes but what a test lets pass.
+
+use super::super::super::{Ordered, Readiness, order_after, release_after};
+use super::*;
+
+/// A side whose copier is held.
+fn held_side(alone: &Alone) -> (Side, usize) {
+    let side = Side::new(alone.open()).unwrap();
+    let stream = side.staging.stream().handle() as usize;
+    assert!(alone.played.hold(stream, true));
+    (side, stream)
+}
+
+#[test]
+fn a_value_is_sent_before_it_is_there_and_both_sides_see_when_it_is() {
+    let alone = alone();
+    let (mut side, stream) = held_side(&alone);
+    let view = imported(&side.accelerator, &side.pool).unwrap();
+    let mut leases = Leases::new(1);
+    let tensor = side.tensor(&bytes(4096, 1)).unwrap();
+    let leased = lease(&mut leases, &view, &tensor, 1).unwrap();
+    let is_ready = || (tensor.readiness().is_ready(), leased.readiness().is_ready());
+    assert_eq!(is_ready(), (false, false));
+    let calls = alone.played.count(None);
+    assert_eq!(is_ready(), (false, false));
+    assert_eq!(
+        alone.played.count(None),
+        calls,
+        "to look costs no call of the driver"
+    );
+    // The copy, then the chunk's mark, then the tensor's.
+    for _ in 0..2 {
+        assert!(alone.played.step(stream, 1));
+        assert_eq!(is_ready(), (false, false));
+    }
+    assert!(alone.played.step(stream, 1));
+    assert_eq!(is_ready(), (true, true));
+    assert!(alone.played.hold(stream, false));
+    assert_eq!(side.read(&leased).unwrap(), bytes(4096, 1));
+    drop((tensor, leased, leases, view, side));
+    alone.assert_clean();
+}
+
+#[test]
+fn a_block_does_not_go_home_before_its_writer_is_past_it() {
+    let alone = alone();
+    let (mut side, stream) = held_side(&alone);
+    let tensor = side.tensor(&bytes(4096, 1)).unwrap();
+    let TensorBytes::Device(place) = tensor.bytes() else {
+        panic!("it lies on the device");
+    };
+    drop(tensor);
+    assert_eq!((side.turn(), side.keeper.count()), (0, 1));
+    assert_eq!(side.pool.reclaim(), 0, "the stream has not written it yet");
+    // None that is given out meanwhile is that memory.
+    let others: Vec<_> = (0..64).map(|_| side.buffer(4096).unwrap()).collect();
+    assert!(
+        others
+            .iter()
+            .all(|other| other.place().address != place.address)
+    );
+    assert!(alone.played.hold(stream, false));
+    assert_eq!((side.turn(), side.keeper.count()), (1, 0));
+    assert_eq!(side.pool.reclaim(), 1);
+    drop((others, side));
+    alone.assert_clean();
+}
+
+#[test]
+fn a_lease_does_not_end_before_its_readers_stream_is_past_it() {
+    let alone = alone();
+    let mut side = Side::new(alone.open()).unwrap();
+    let view = imported(&side.accelerator, &side.pool).unwrap();
+    let mut leases = Leases::new(1);
+    let tensor = side.tensor(&bytes(4096, 1)).unwrap();
+    let leased = lease(&mut leases, &view, &tensor, 9).unwrap();
+    let reader = Stream::new(&side.accelerator, 0).unwrap();
+    assert!(alone.played.hold(reader.handle() as usize, true));
+    release_after(leased, &reader, &times(&side.pool), &side.keeper).unwrap();
+    side.turn();
+    assert_eq!(leases.reclaim(|_| {}), 0, "the stream may read it still");
+    assert!(alone.played.hold(reader.handle() as usize, false));
+    assert_eq!(side.turn(), 1);
+    let mut ended = Vec::new();
+    assert_eq!(leases.reclaim(|token| ended.push(token)), 1);
+    assert_eq!(ended, [9]);
+    drop((tensor, leases, view, reader, side));
+    alone.assert_clean();
+}
+
+#[test]
+fn a_stream_waits_for_a_peers_work_and_the_host_does_not() {
+    let alone = alone();
+    let (mut side, writer) = held_side(&alone);
+    let view = imported(&side.accelerator, &side.pool).unwrap();
+    let mut leases = Leases::new(1);
+    let tensor = side.tensor(&bytes(4096, 1)).unwrap();
+    let leased = lease(&mut leases, &view, &tensor, 1).unwrap();
+    let reader = Stream::new(&side.accelerator, 0).unwrap();
+    let gates = times(&side.pool);
+    let ordered = order_after(&leased, &reader, &gates, &side.keeper);
+    assert_eq!(ordered, Ordered::Stream);
+    release_after(leased, &reader, &gates, &side.keeper).unwrap();
+    side.turn();
+    // It waits, and with it what was queued behind.
+    let pending = || alone.played.pending(reader.handle() as usize);
+    assert_eq!((pending(), side.keeper.count()), (2, 2));
+    assert!(alone.played.hold(writer, false));
+    while side.keeper.count() > 0 {
+        side.turn();
+        assert_eq!(pending(), 0);
+    }
+    assert_eq!(leases.reclaim(|_| {}), 1);
+    // What is there is waited for by none.
+    let leased = lease(&mut leases, &view, &tensor, 2).unwrap();
+    assert_eq!(
+        order_after(&leased, &reader, &gates, &side.keeper),
+        Ordered::Ready
+    );
+    drop((tensor, leased, leases, view, reader, gates, side));
+    alone.assert_clean();
+}
+
+#[test]
+fn no_stream_waits_for_a_process_that_is_gone() {
+    let alone = alone();
+    let (mut side, writer) = held_side(&alone);
+    let view = imported(&side.accelerator, &side.pool).unwrap();
+    let mut leases = Leases::new(1);
+    let tensor = side.tensor(&bytes(4096, 1)).unwrap();
+    let leased = lease(&mut leases, &view, &tensor, 1).unwrap();
+    let reader = Stream::new(&side.accelerator, 0).unwrap();
+    let ordered = order_after(&leased, &reader, &times(&side.pool), &side.keeper);
+    assert_eq!((ordered, side.turn()), (Ordered::Stream, 0));
+    view.1.orphan();
+    assert_eq!(side.turn(), 1);
+    assert_eq!(alone.played.pending(reader.handle() as usize), 0);
+    // Who looks is told that the bytes never came.
+    let Readiness::After(event) = leased.readiness() else {
+        panic!("it was not there when it came");
+    };
+    assert!(!event.is_over() && event.is_lost());
+    let mut other = Side::new(Arc::clone(&side.accelerator)).unwrap();
+    assert_eq!(other.read(&leased).unwrap_err(), MemoryError::Lost);
+    assert_eq!(other.turn(), 1, "nor does the copier's stream wait");
+    assert!(alone.played.hold(writer, false));
+    drop((tensor, leased, leases, view, reader, other));
+    while side.keeper.count() > 0 {
+        side.turn();
+    }
+    drop(side);
+    alone.assert_clean();
+}
+
+#[test]
+fn marks_that_are_all_out_make_the_host_wait_and_come_back() {
+    let alone = alone();
+    let side = Side::new(alone.open()).unwrap();
+    let times = times(&side.pool);
+    let stream = Stream::new(&side.accelerator, 0).unwrap();
+    let marks: Vec<_> = (0..crate::ground::limits::DEVICE_MARKS)
+        .map(|_| times.mark(&stream).unwrap().expect("a word is free"))
+        .collect();
+    assert_eq!(times.free(), 0);
+    assert!(
+        times.mark(&stream).unwrap().is_none(),
+        "the stream was waited for"
+    );
+    drop(marks);
+    assert_eq!(times.free(), crate::ground::limits::DEVICE_MARKS);
+    drop((times, stream, side));
+    alone.assert_clean();
+}

@@ -1,0 +1,202 @@
+//! What a test holds to play the driver: the library as the engine loads it, and what it can be told.
+
+use std::ffi::CString;
+use std::path::PathBuf;
+use std::ptr;
+
+use libloading::Library;
+
+/// The played library, loaded. All handles of a process are to one library, with one state.
+pub struct Played(Library);
+
+/// What a library holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Held {
+    /// Handles of allocations.
+    pub handles: u64,
+    /// Ranges of addresses.
+    pub reserved: u64,
+    /// Mappings.
+    pub mapped: u64,
+    /// Memory of the host that is registered.
+    pub registered: u64,
+    /// Streams.
+    pub streams: u64,
+    /// Events.
+    pub events: u64,
+    /// Primary contexts.
+    pub contexts: u64,
+}
+
+/// Where the library lies: beside the test that was built with it.
+///
+/// # Panics
+/// If it was not built.
+#[must_use]
+pub fn path() -> String {
+    let exe = std::env::current_exe().expect("a test has a path");
+    let near = exe.ancestors().skip(1).take(2).map(PathBuf::from);
+    let found = near
+        .flat_map(|folder| [folder.join("deps"), folder])
+        .map(|folder| folder.join("librendez_played_cuda.so"))
+        .find(|path| path.exists());
+    let found = found.expect("librendez_played_cuda.so is built with the tests");
+    found.to_str().expect("a path of UTF-8").to_owned()
+}
+
+macro_rules! told {
+    ($($(#[$doc:meta])* $name:ident => $symbol:literal ($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
+        impl Played {$(
+            $(#[$doc])*
+            ///
+            /// # Panics
+            /// If the library is another.
+            pub fn $name(&self, $($argument: $type),*) -> $result {
+                // SAFETY: the symbol is one of `control.rs`, of this signature.
+                let symbol = unsafe {
+                    self.0.get::<unsafe extern "C" fn($($type),*) -> $result>(
+                        concat!($symbol, "\0").as_bytes(),
+                    )
+                };
+                let call = symbol.expect("the library is the played one");
+                // SAFETY: it takes plain numbers.
+                unsafe { call($($argument),*) }
+            }
+        )*}
+    };
+}
+
+told! {
+    /// No call fails from now on; how many faults had not come to anything.
+    heal => "played_heal"() -> u64;
+    /// True if a call has failed by [`Played::fail`] since it was healed.
+    has_failed => "played_failed"() -> bool;
+    /// A stream does nothing more by itself, or all of it.
+    hold => "played_hold"(stream: usize, is_held: bool) -> bool;
+    /// Streams that are made from now on are held, or not.
+    hold_new => "played_hold_new"(is_held: bool) -> ();
+    /// A held stream does so many pieces of its work.
+    step => "played_step"(stream: usize, count: u64) -> bool;
+    /// How many pieces of work wait in a stream.
+    pending => "played_pending"(stream: usize) -> usize;
+    /// At most so many bytes can be allocated in all; zero for no such bound.
+    limit => "played_limit"(bytes: usize) -> ();
+    /// How often work met memory that it might not touch, or that was gone.
+    violations => "played_violations"() -> u64;
+}
+
+impl Played {
+    /// The library.
+    ///
+    /// # Panics
+    /// If it was not built.
+    #[must_use]
+    pub fn load() -> Self {
+        // SAFETY: it is the library of this crate, which runs nothing when it is loaded.
+        Self(unsafe { Library::new(path()) }.expect("the played library loads"))
+    }
+
+    fn named<R>(&self, symbol: &str, call: impl FnOnce(*const std::ffi::c_void) -> R) -> R {
+        // SAFETY: the symbol is a function; the caller calls it as `control.rs` has it.
+        let found = unsafe { self.0.get::<*const std::ffi::c_void>(symbol.as_bytes()) };
+        call(*found.expect("the library is the played one"))
+    }
+
+    /// The `nth` call from now on of that name, or of any if there is none, fails with `code`, once.
+    ///
+    /// # Panics
+    /// If the library is another.
+    pub fn fail(&self, name: Option<&str>, nth: u64, code: u32) {
+        let name = name.map(|name| CString::new(name).expect("a name"));
+        let name = name.as_ref().map_or(ptr::null(), |name| name.as_ptr());
+        self.named("played_fail\0", |call| {
+            type Call = unsafe extern "C" fn(*const std::ffi::c_char, u64, u32);
+            // SAFETY: the function of `control.rs` has this signature.
+            let call: Call = unsafe { std::mem::transmute(call) };
+            // SAFETY: the name is null or a C string.
+            unsafe { call(name, nth, code) };
+        });
+    }
+
+    /// How many calls there were, of that name or of all.
+    ///
+    /// # Panics
+    /// If the library is another.
+    #[must_use]
+    pub fn count(&self, name: Option<&str>) -> u64 {
+        let name = name.map(|name| CString::new(name).expect("a name"));
+        let name = name.as_ref().map_or(ptr::null(), |name| name.as_ptr());
+        self.named("played_count\0", |call| {
+            type Call = unsafe extern "C" fn(*const std::ffi::c_char) -> u64;
+            // SAFETY: the function of `control.rs` has this signature.
+            let call: Call = unsafe { std::mem::transmute(call) };
+            // SAFETY: the name is null or a C string.
+            unsafe { call(name) }
+        })
+    }
+
+    /// Each call of that name takes so much longer from now on; none if there is none.
+    ///
+    /// # Panics
+    /// If the library is another.
+    pub fn stall(&self, name: Option<&str>, millis: u64) {
+        let name = name.map(|name| CString::new(name).expect("a name"));
+        let name = name.as_ref().map_or(ptr::null(), |name| name.as_ptr());
+        self.named("played_stall\0", |call| {
+            type Call = unsafe extern "C" fn(*const std::ffi::c_char, u64);
+            // SAFETY: the function of `control.rs` has this signature.
+            let call: Call = unsafe { std::mem::transmute(call) };
+            // SAFETY: the name is null or a C string.
+            unsafe { call(name, millis) };
+        });
+    }
+
+    /// Gives the devices an ability, or takes it away: `words`, `descriptors`, `vmm`, `readonly`.
+    ///
+    /// # Panics
+    /// If the library is another.
+    pub fn can(&self, what: &str, can: bool) {
+        let what = CString::new(what).expect("a name");
+        self.named("played_can\0", |call| {
+            type Call = unsafe extern "C" fn(*const std::ffi::c_char, bool);
+            // SAFETY: the function of `control.rs` has this signature.
+            let call: Call = unsafe { std::mem::transmute(call) };
+            // SAFETY: a C string.
+            unsafe { call(what.as_ptr(), can) };
+        });
+    }
+
+    /// What is held now.
+    ///
+    /// # Panics
+    /// If the library is another.
+    #[must_use]
+    pub fn held(&self) -> Held {
+        let mut counts = [0_u64; 7];
+        self.named("played_held\0", |call| {
+            type Call = unsafe extern "C" fn(*mut [u64; 7]);
+            // SAFETY: the function of `control.rs` has this signature.
+            let call: Call = unsafe { std::mem::transmute(call) };
+            // SAFETY: there is room for them.
+            unsafe { call(&raw mut counts) };
+        });
+        let [
+            handles,
+            reserved,
+            mapped,
+            registered,
+            streams,
+            events,
+            contexts,
+        ] = counts;
+        Held {
+            handles,
+            reserved,
+            mapped,
+            registered,
+            streams,
+            events,
+            contexts,
+        }
+    }
+}
