@@ -147,6 +147,24 @@ const FIELDS: &[Field] = &[
         7,
     )
     .of_type(U8),
+    field(
+        "device_segment_bytes",
+        |c, v| c.devices.segment_bytes = v as usize,
+        4096,
+        TIB / 16,
+    ),
+    field(
+        "device_bytes",
+        |c, v| c.devices.bytes_max = v,
+        4096,
+        16 * TIB,
+    ),
+    field(
+        "device_pinned_bytes",
+        |c, v| c.devices.pinned_bytes = v as usize,
+        4096,
+        TIB / 16,
+    ),
 ];
 
 /// The greatest of numbers is the greatest of times.

@@ -225,6 +225,8 @@ pub(crate) fn offer(task: &str, arena: u16, segment: u16) -> SegmentOffer {
         segment,
         len: text.len() as u64,
         fd: memory(&text).into(),
+        kind: rendez::ground::MemoryKind::Host,
+        uuid: [0; 16],
     }
 }
 

@@ -95,13 +95,16 @@ const TABLE: &[(&str, &[&str])] = &[
     (
         "server",
         &[
-            "ground", "sync", "files", "wire", "proto", "graph", "cluster", "memory", "mail", "shard",
-            "control", "engine",
+            "ground", "sync", "files", "wire", "proto", "graph", "cluster", "memory", "mail",
+            "shard", "control", "engine",
         ],
     ),
     // Autograd above its pure room: eager tensors, optimizers, workers, and all of it over remote calls, of which only
     // the tests start engines.
-    ("tape", &["ground", "proto", "graph", "autograd", "memory", "server"]),
+    (
+        "tape",
+        &["ground", "proto", "graph", "autograd", "memory", "server"],
+    ),
     ("optim", &["ground", "memory", "tape"]),
     ("worker", &["ground", "autograd", "memory", "tape"]),
     (

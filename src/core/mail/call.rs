@@ -44,6 +44,8 @@ pub struct PeerUp {
     pub shards: u16,
     /// Each side may map the other's memory.
     pub read_domain: bool,
+    /// Which of our devices, by number, the peer can import memory of: a bit for each of the first 64.
+    pub devices: u64,
     /// Which connection this is: told back when a link of it goes down.
     pub connection: u32,
     /// The peer's arenas, mapped.

@@ -30,13 +30,17 @@
 //! * A lease goes back only if it leaves at once. One that waited for credit or a place on offer would keep its owner's
 //!   place, and two tasks that send on what they hold would wait for each other's.
 
+use std::sync::Arc;
+
 use super::core::Core;
-use super::ids::LinkId;
+use super::ids::{LinkId, PeerId};
+use super::peers::PeerState;
 use super::transfers::{Incoming, TransferId};
 use crate::channel::Accepted;
 use crate::channel::Lent;
 use crate::ground::{MemoryKind, Region};
-use crate::memory::Tensor;
+use crate::mail::call::PeerSegment;
+use crate::memory::{Tensor, TensorBytes, Times};
 use crate::wire::Ticket;
 
 /// A lease's token: its link, of which a port has no more than 4096 at once, and as much of its life as is left.
@@ -84,23 +88,40 @@ impl Core {
         offer: &Accepted,
     ) -> Result<Tensor, NoLease> {
         let entry = self.links.at_mut(link).ok_or(NoLease::Never)?;
-        if region.kind != MemoryKind::Host {
-            // Only segments of the host's memory are mapped here; its bytes can be asked for.
-            return Err(NoLease::Never);
-        }
-        let segment = self.peers[entry.peer]
-            .segments
-            .iter()
-            .find(|segment| segment.arena == region.arena && segment.index == region.segment)
-            .ok_or(NoLease::Unmapped)?
-            .mapped
-            .clone();
+        let segments = &self.peers[entry.peer].segments;
+        let find = |arena| {
+            let is_it = |of: &&PeerSegment| of.arena == arena && of.index == region.segment;
+            let found = segments.iter().find(is_it).ok_or(NoLease::Unmapped)?;
+            Ok(Arc::clone(&found.mapped))
+        };
+        let segment = find(region.arena)?;
         // An offer's ticket means nothing to the peer's next life.
         let token = token(link, entry.channel.life(), offer.ticket);
-        let tensor = self.leases.make(segment, region, offer.meta, token);
+        let tensor = if region.kind == MemoryKind::Host {
+            self.leases.make(segment, region, offer.meta, token)
+        } else {
+            let times = find(Times::arena_of(region.arena))?;
+            let leases = &mut self.leases;
+            leases.make_on_device(segment, times, region, offer.meta, token)
+        };
         let tensor = tensor.map_err(|_| NoLease::Never)?;
         entry.leased += 1;
         Ok(tensor)
+    }
+
+    /// True if a peer can read a device's tensor where it lies: it sees the device and has its memory offered, or the
+    /// memory is its own. The peer must be there: another way to it might not be of this machine.
+    pub(super) fn may_lend(&self, peer: PeerId, link: LinkId, tensor: &Tensor) -> bool {
+        if self.lent_by(link, tensor).is_some() {
+            return true;
+        }
+        let (Some(_), TensorBytes::Device(place)) = (tensor.region(), tensor.bytes()) else {
+            return false;
+        };
+        let peer = &self.peers[peer];
+        let is_up = matches!(peer.state, PeerState::Up { .. });
+        let sees = place.device < u64::BITS && peer.devices >> place.device & 1 != 0;
+        is_up && sees && peer.read_domain && self.settings.lease
     }
 
     /// The peer's own offer that a tensor is a lease of, if it can have its bytes back by that name.

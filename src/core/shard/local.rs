@@ -61,10 +61,14 @@ impl Core {
         value.trace = trace;
         match route {
             Route::Local => self.send_here(slot, sending).map(|()| NO_LINK),
-            Route::Out { .. } if value.tensor.is_device() => Err(faults::device_value(
-                self.key_of(slot).as_ref(),
-                &value.tensor,
-            )),
+            Route::Out { peer }
+                if value.tensor.is_device() && !self.may_lend(peer, link, &value.tensor) =>
+            {
+                Err(faults::device_value(
+                    self.key_of(slot).as_ref(),
+                    &value.tensor,
+                ))
+            }
             Route::Out { peer } => self.send_out(peer, link, slot, sending),
             Route::In { .. } | Route::Foreign => Err(self.foreign(slot, true)),
         }

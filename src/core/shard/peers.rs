@@ -91,6 +91,8 @@ pub(crate) struct Peer {
     /// How many keys name it.
     pub(crate) keys: u32,
     pub(crate) read_domain: bool,
+    /// Which of our devices it can import memory of: a bit for each.
+    pub(crate) devices: u64,
     pub(crate) segments: Vec<PeerSegment>,
     /// Values that wait for the peer to be there at all.
     pub(crate) parked: VecDeque<Slot>,
@@ -149,6 +151,7 @@ impl Core {
             links: Vec::new(),
             keys: 0,
             read_domain: false,
+            devices: 0,
             segments: Vec::new(),
             parked: VecDeque::new(),
             untold: VecDeque::new(),
@@ -283,6 +286,7 @@ impl Core {
         peer.connection = up.connection;
         peer.bound = Some(up.incarnation);
         peer.read_domain = up.read_domain;
+        peer.devices = up.devices;
         peer.segments = up.segments;
         if peer.links.len() != usize::from(up.shards) {
             let none = vec![NO_LINK; usize::from(up.shards)];

@@ -65,10 +65,20 @@ impl Core {
                 && (target.is_accepted || !value.is_dead)
                 && region.len == value.tensor.size() as u64
         });
+        let is_device = value.tensor.is_device();
+        if is_device && target.is_accepted {
+            // It was to be read in place, and cannot be: its bytes are not the host's to write.
+            let status = faults::device_value(self.key_of(slot).as_ref(), &value.tensor);
+            if let Some(entry) = self.links.at_mut(link) {
+                entry.channel.fail_request(request, &status);
+            }
+            return self.weigh(link);
+        }
         let Some(entry) = self.links.at_mut(link) else {
             return;
         };
         if fits
+            && !is_device
             && let (Some((_, qp)), Some((region, _))) = (qp, target.landing)
             && let Some(token) =
                 entry

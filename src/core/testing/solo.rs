@@ -444,6 +444,7 @@ impl Solo {
             incarnation: greeting.incarnation,
             shards: greeting.shards,
             read_domain: greeting.read_domain,
+            devices: 0,
             connection: 0,
             segments: segments
                 .map(|(arena, index, mapped)| PeerSegment {

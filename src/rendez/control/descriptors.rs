@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use crate::ground::limits::{
     DESCRIPTORS_PER_BATCH, DESCRIPTORS_PER_GREETING, LINK_NUMBERS_MAX, SEGMENT_BYTES_MAX,
 };
-use crate::ground::{Code, Status};
+use crate::ground::{Code, MemoryKind, Status};
 
 use super::lane::{Lane, LaneError};
 use super::peer::{DoorbellOffer, LinkOffer, LocalOffer, PeerHello, SegmentOffer};
@@ -154,6 +154,11 @@ pub(crate) fn describe_segment(segment: &SegmentOffer) -> proto::ArenaDescriptor
         arena: segment.arena.into(),
         segment: segment.segment.into(),
         len: segment.len,
+        kind: segment.kind as u32,
+        device: match segment.kind {
+            MemoryKind::Host => Vec::new(),
+            _ => segment.uuid.to_vec(),
+        },
     }
 }
 
@@ -189,11 +194,29 @@ pub(crate) fn accept_segment(
             "a segment it has offered before",
         ));
     }
+    let kind = u8::try_from(arena.kind)
+        .ok()
+        .and_then(MemoryKind::from_wire);
+    let kind = kind.ok_or_else(|| {
+        protocol_refusal(
+            &peer.task,
+            "a segment of a kind of memory that is not known",
+        )
+    })?;
+    let uuid = match kind {
+        MemoryKind::Host => Some([0; 16]),
+        _ => <[u8; 16]>::try_from(arena.device.as_slice()).ok(),
+    };
+    let uuid = uuid.ok_or_else(|| {
+        protocol_refusal(&peer.task, "a device whose identity is not of 16 bytes")
+    })?;
     Ok(SegmentOffer {
         arena: number,
         segment,
         len: arena.len,
         fd: fd.into(),
+        kind,
+        uuid,
     })
 }
 

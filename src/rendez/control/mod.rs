@@ -99,7 +99,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use crate::ground::limits::{CALL_PAYLOAD_MAX, CONTROL_COMMANDS_MAX};
-use crate::ground::{Code, Status, catalogue};
+use crate::ground::{Code, MemoryKind, Status, catalogue};
 
 use self::address::ListenError;
 use self::calls::{Asked, Calls};
@@ -323,12 +323,22 @@ impl Control {
         fd: impl Into<Arc<OwnedFd>>,
         len: u64,
     ) -> Result<(), Status> {
-        self.command(Command::Announce(SegmentOffer {
+        self.announce(SegmentOffer {
             arena,
             segment,
             len,
             fd: fd.into(),
-        }))
+            kind: MemoryKind::Host,
+            uuid: [0; 16],
+        })
+    }
+
+    /// As [`Control::announce_segment`], for memory of any kind.
+    ///
+    /// # Errors
+    /// As [`Control::announce_segment`].
+    pub fn announce(&self, segment: SegmentOffer) -> Result<(), Status> {
+        self.command(Command::Announce(segment))
     }
 
     /// Says goodbye to all peers, for `reason`, as long as `deadline` lets, closes everything and waits for both

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::fabric::{Protection, Secured};
-use crate::ground::{Code, Incarnation, Status};
+use crate::ground::{Code, Incarnation, MemoryKind, Status};
 
 use super::service::Services;
 use super::transport::{Ends, Offers, Path};
@@ -90,7 +90,7 @@ pub struct PeerHello {
     pub process: Option<i32>,
 }
 
-/// One segment of an arena, as a sealed memory file. The length is the sender's *claim*.
+/// One segment of an arena, as a sealed memory file or a device driver's. The length is the sender's *claim*.
 #[derive(Debug)]
 pub struct SegmentOffer {
     /// The arena.
@@ -101,6 +101,10 @@ pub struct SegmentOffer {
     pub len: u64,
     /// The file. Ours is the one that the segment has.
     pub fd: Arc<OwnedFd>,
+    /// What kind of memory it is; for other than the host's the file is what its driver has exported.
+    pub kind: MemoryKind,
+    /// Of a device's memory, the device's identity.
+    pub uuid: [u8; 16],
 }
 
 /// A doorbell: an eventfd that wakes one shard of its sender.

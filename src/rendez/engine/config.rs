@@ -24,6 +24,7 @@ use crate::channel::Rules;
 use crate::cluster::{ClusterSpec, HostPort};
 use crate::control::{Address, RuntimeKind};
 use crate::drive::{Driver, PollPolicy};
+use crate::engine::DeviceSettings;
 use crate::ground::{Code, Status, catalogue, limits};
 use crate::memory::ArenaConfig;
 use crate::shard::Settings;
@@ -134,6 +135,8 @@ pub struct Config {
     pub tcp_user_timeout: Duration,
     /// RDMA.
     pub verbs: VerbsSettings,
+    /// Devices whose memory tensors can lie in.
+    pub devices: DeviceSettings,
     /// The boot to name in greetings instead of this one's: two machines on one, for tests.
     #[doc(hidden)]
     pub boot: Option<String>,
@@ -203,6 +206,7 @@ impl Config {
             drain_timeout: Duration::from_secs(5),
             tcp_user_timeout: Duration::from_secs(10),
             verbs: VerbsSettings::default(),
+            devices: DeviceSettings::default(),
             boot: None,
             origins: Origins::default(),
         }

@@ -7,6 +7,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, PoisonError};
 
 use super::Inner;
+use super::devices::Devices;
 use super::transports::port_of;
 use crate::control::{PeerUp, SegmentOffer};
 use crate::fabric::Geometry;
@@ -45,13 +46,17 @@ pub(super) fn connect_local(one: &Arc<Inner>, other: &Arc<Inner>) -> Result<(), 
         locals.retain(|other| other.strong_count() > 0);
         locals.push(Arc::downgrade(there));
         drop(locals);
-        let segments = there.mapped_for_local()?;
+        let segments = there.mapped_for_local(here)?;
         for (mailbox, links) in here.mailboxes.iter().zip(links) {
             mailbox.call(Call::PeerUp(Box::new(ShardPeerUp {
                 task: there.task.clone(),
                 incarnation: there.incarnation,
                 shards: there.mailboxes.len() as u16,
                 read_domain: true,
+                devices: here
+                    .wiring
+                    .devices()
+                    .seen_by(&there.wiring.devices().features()),
                 connection: u32::MAX,
                 segments: segments.clone(),
                 links,
@@ -62,8 +67,8 @@ pub(super) fn connect_local(one: &Arc<Inner>, other: &Arc<Inner>) -> Result<(), 
 }
 
 impl Inner {
-    fn mapped_for_local(&self) -> Result<Vec<PeerSegment>, Status> {
-        let mut segments = Vec::new();
+    fn mapped_for_local(&self, reader: &Self) -> Result<Vec<PeerSegment>, Status> {
+        let mut segments = self.wiring.device_segments_for(reader)?;
         for (arena, segment) in self.wiring.segments() {
             let mapped = map(segment.export(), true)?;
             segments.push(PeerSegment {
@@ -145,19 +150,21 @@ pub(super) const fn side_of(up: &PeerUp) -> Side {
     }
 }
 
-/// A segment that a peer offers. The control plane passes descriptors of the host's memory only.
+/// A segment that a peer offers. One of the host's that cannot be mapped is an error; of a device's one that leases
+/// nothing.
 pub(super) fn import(
     offer: SegmentOffer,
     must_be_sealed: bool,
+    devices: &Devices,
 ) -> Result<PeerSegment, MemoryError> {
-    let SegmentOffer {
-        arena,
-        segment: index,
-        len,
-        fd,
-    } = offer;
-    let kind = MemoryKind::Host;
-    let mapped = map(Export { kind, fd, len }, must_be_sealed)?;
+    let (arena, index) = (offer.arena, offer.segment);
+    let mapped = match offer.kind {
+        MemoryKind::Host => {
+            let SegmentOffer { kind, len, fd, .. } = offer;
+            map(Export { kind, fd, len }, must_be_sealed)?
+        }
+        _ => devices.import(offer),
+    };
     Ok(PeerSegment {
         arena,
         index,

@@ -7,6 +7,7 @@ mod admission;
 mod cancel;
 mod config;
 pub mod counters;
+mod devices;
 mod drive;
 mod links;
 pub mod metrics;
@@ -32,6 +33,7 @@ pub use config::{
     Config, Loaded, Origin, Origins, Require, SETTINGS, Setting, Sources, Taker, VerbsSettings,
     reference_page,
 };
+pub use devices::{DeviceSettings, DeviceStats, DeviceUse, EngineDevices};
 pub use recv::{Filled, Recv};
 pub use send::{SendAsync, Unsent};
 pub use steps::Step;
@@ -546,6 +548,7 @@ impl Inner {
             let _ = thread.join();
         }
         self.wiring.transports().stop();
+        self.wiring.devices().stop();
         recording::release_keeper(self);
         recording::clear(self);
     }

@@ -172,7 +172,9 @@ impl SendAsync {
         let shard = engine.reach(&self.key);
         let mailbox = shard.mailbox;
         let bytes = bytes_of(&tensor);
-        if mailbox.pressure().is_none() {
+        // A device's tensor may be refused by the shard, and is its sender's again then.
+        let is_plain = !tensor.is_device() || *self.key.destination_task() == engine.task;
+        if is_plain && mailbox.pressure().is_none() {
             if mailbox.weigh(bytes, engine.parked_bytes) {
                 let command = Command::Send {
                     key: self.key.clone(),

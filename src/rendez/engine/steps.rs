@@ -9,7 +9,7 @@ use super::drive::Reach;
 use super::recv::{Recv, may_wait};
 use super::send::SendAsync;
 use crate::drive::Drive;
-use crate::ground::{Key, Nanos, Status, StepId, Traceparent, faults, limits};
+use crate::ground::{Key, Nanos, Status, StepId, Traceparent, catalogue, faults, limits};
 use crate::mail::mailbox::{Command, bytes_of};
 use crate::mail::wait::WaitCell;
 use crate::mail::{Received, forks};
@@ -279,14 +279,35 @@ impl Step {
         if !wanted.is_current() && wanted != self.engine.incarnation {
             return Err(faults::own_incarnation(wanted, self.engine.incarnation));
         }
-        if tensor.is_device() && *key.destination_task() != self.engine.task {
+        let leaves = tensor.is_device() && *key.destination_task() != self.engine.task;
+        if leaves && self.engine.wiring.devices().accelerator().is_err() {
             return Err(faults::device_value(Some(key), tensor));
         }
         Ok(())
     }
 
+    /// A device's tensor to another task: as it is where it can be read in place, else by way of the host. The shard
+    /// says which, before the value has its place among those of its key.
+    fn send_from_device(&self, key: &Key, tensor: Tensor, is_dead: bool) -> Result<(), Status> {
+        let kept = tensor.clone();
+        let sent = SendAsync::new(self.clone(), key.clone(), tensor, is_dead).wait();
+        let why = match sent {
+            Ok(()) => return Ok(()),
+            Err(unsent) => Status::from(unsent),
+        };
+        if why.reason() != catalogue::TENSOR_DEVICE {
+            return Err(why);
+        }
+        let staged = self.engine.staged(&kept, why)?;
+        drop(kept);
+        self.send_value(key, staged, is_dead)
+    }
+
     fn send_value(&self, key: &Key, tensor: Tensor, is_dead: bool) -> Result<(), Status> {
         self.may_send(key, &tensor)?;
+        if tensor.is_device() && *key.destination_task() != self.engine.task {
+            return self.send_from_device(key, tensor, is_dead);
+        }
         let shard = self.engine.reach(key);
         let mailbox = shard.mailbox;
         let pressure = mailbox.pressure();

@@ -3,7 +3,9 @@
 //! Control asks what this task offers a peer and tells which peers came and went; shards ask for peers and tell of
 //! memory and endings. Everything here is cold.
 
+mod devices;
 mod fallback;
+mod local;
 mod losing;
 mod reaching;
 
@@ -17,7 +19,8 @@ use std::time::{Duration, Instant};
 use super::Inner;
 use super::admission::Admission;
 use super::config::Config;
-use super::links::{copy, gone, import, link_config, link_status, map, numbers, pairs};
+use super::devices::Devices;
+use super::links::{copy, gone, import, link_config, link_status, numbers, pairs};
 use super::transports::Transports;
 use crate::channel::{Rule, Rules};
 use crate::control::{
@@ -28,8 +31,8 @@ use crate::fabric::DownReason;
 use crate::fabric::shm::{Link, LinkConfig};
 use crate::ground::device::TaskName;
 use crate::ground::{Code, Incarnation, Key, Status, StepId, catalogue, limits};
-use crate::mail::call::{PeerSegment, PeerUp as ShardPeerUp};
-use crate::memory::{ArenaSegment as _, Export, Segment};
+use crate::mail::call::PeerUp as ShardPeerUp;
+use crate::memory::{ArenaSegment as _, DeviceSegment, Export, Segment};
 use crate::shard::{Call, Observer};
 
 /// At most how much earlier than the shards a dial gives up.
@@ -46,6 +49,7 @@ pub(crate) struct Wiring {
     /// What peers may call beside what every engine has.
     services: Services,
     transports: Transports,
+    devices: Devices,
     engine: OnceLock<Weak<Inner>>,
     book: Mutex<Book>,
     /// Told when a dial has come to something.
@@ -62,6 +66,8 @@ struct Book {
     awaited: BTreeMap<TaskName, Instant>,
     /// Our memory, in the order it was made: arena and segment.
     segments: Vec<(u16, Arc<Segment>)>,
+    /// Our devices', in the order it was made: arena and segment.
+    device_segments: Vec<(u16, Arc<DeviceSegment>)>,
     /// Links we made for peers we dialled.
     links: BTreeMap<String, Link>,
     /// Why the last dial of a task came to nothing: bounded by the addresses there are.
@@ -123,6 +129,7 @@ impl Wiring {
             admission: Admission::new(config)?,
             services,
             transports,
+            devices: Devices::open(config)?,
             engine: OnceLock::new(),
             book: Mutex::new(book),
             settled: Condvar::new(),
@@ -240,7 +247,9 @@ impl Wiring {
 
     /// What this task tells peers of itself beside its numbers.
     pub(crate) fn features(&self) -> Vec<String> {
-        self.admission.features()
+        let mut features = self.admission.features();
+        features.extend(self.devices.features());
+        features
     }
 
     /// Tasks whose address is known.
@@ -278,54 +287,25 @@ impl Inner {
             mailbox.call(call());
         }
     }
-
-    /// Engines of this process that are connected by loopback map a new segment of ours too.
-    fn tell_local(&self, arena: u16, index: u16) {
-        let book = self.wiring.book();
-        let Some((_, segment)) = book
-            .segments
-            .iter()
-            .find(|(of, segment)| *of == arena && segment.index() == index)
-        else {
-            return;
-        };
-        let segment = Arc::clone(segment);
-        drop(book);
-        let locals = self
-            .locals
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
-        for other in locals.iter().filter_map(Weak::upgrade) {
-            let Ok(mapped) = map(segment.export(), true) else {
-                continue;
-            };
-            let segment = PeerSegment {
-                arena,
-                index,
-                mapped,
-            };
-            other.call_all(|| Call::PeerSegment {
-                task: self.task.clone(),
-                incarnation: self.incarnation,
-                segment: segment.clone(),
-            });
-        }
-    }
 }
 
 impl Handler for Wiring {
     fn local(&self, peer: &PeerHello) -> Result<LocalOffer, Status> {
         self.admission.judge(peer)?;
         let engine = self.engine().ok_or_else(gone)?;
-        let mut offer = LocalOffer::default();
+        let mut offer = LocalOffer {
+            segments: self.device_offers(&peer.features),
+            ..LocalOffer::default()
+        };
         for (arena, segment) in &self.book().segments {
-            let Export { fd, len, .. } = segment.export();
+            let Export { fd, len, kind } = segment.export();
             offer.segments.push(SegmentOffer {
                 arena: *arena,
                 segment: segment.index(),
                 len,
                 fd,
+                kind,
+                uuid: [0; 16],
             });
         }
         if engine.config.poll.may_sleep() {
@@ -412,8 +392,9 @@ impl Handler for Wiring {
         let (Some(engine), Some((task, incarnation))) = (self.engine(), whose) else {
             return;
         };
-        match import(segment, self.rules.on(Rule::Sealed)) {
+        match import(segment, self.rules.on(Rule::Sealed), &self.devices) {
             Ok(segment) => {
+                self.devices.note(&task, incarnation, &segment.mapped);
                 engine.call_all(|| Call::PeerSegment {
                     task: task.clone(),
                     incarnation,
@@ -441,6 +422,7 @@ impl Handler for Wiring {
             .then(|| self.book().followed.remove(&peer))
             .flatten();
         if let Some((task, incarnation)) = exited {
+            self.devices.peer_exited(&task, incarnation);
             engine.call_all(|| Call::PeerExited {
                 task: task.clone(),
                 incarnation,
@@ -483,9 +465,13 @@ impl Wiring {
             self.fell_back(&connected, from);
         }
         let peer = up.peer;
+        let devices = self.devices.seen_by(&up.hello.features);
         let exit_provable = up.exit_provable;
         let transport = self.transports.of(up.path).ok_or_else(gone)?;
         let (segments, links) = transport.links(&engine, up, made)?;
+        for segment in &segments {
+            (self.devices).note(&task, connected.incarnation, &segment.mapped);
+        }
         let mut book = self.book();
         book.connected.insert(peer, connected.clone());
         book.unreached.remove(&task);
@@ -503,6 +489,7 @@ impl Wiring {
                 incarnation: connected.incarnation,
                 shards: connected.shards,
                 read_domain: connected.read_domain,
+                devices,
                 connection: peer.0,
                 segments: segments.clone(),
                 links,

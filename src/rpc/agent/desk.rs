@@ -284,11 +284,19 @@ impl Desk {
                 Output::Release(rref) => self.release(rref),
                 Output::Up(worker) => {
                     tracing::debug!(%worker, "a worker is there");
-                    self.shared.options.observers.iter().for_each(|one| one.found(worker));
+                    self.shared
+                        .options
+                        .observers
+                        .iter()
+                        .for_each(|one| one.found(worker));
                 }
                 Output::Down(worker, status) => {
                     tracing::debug!(%worker, %status, "a worker is gone");
-                    self.shared.options.observers.iter().for_each(|one| one.lost(worker));
+                    self.shared
+                        .options
+                        .observers
+                        .iter()
+                        .for_each(|one| one.lost(worker));
                     self.listen_at = self.listen_at.min(context.now().after(LISTEN_AGAIN));
                 }
                 Output::Joined => self.shared.joined.fill(Ok(())),

@@ -13,6 +13,7 @@ use toml::Value;
 use crate::cluster::{ClusterSpec, HostPort};
 use crate::control::{Address, RuntimeKind};
 use crate::drive::{Driver, PollPolicy};
+use crate::engine::DeviceUse;
 use crate::ground::units;
 use crate::memory::HugePages;
 
@@ -72,6 +73,14 @@ impl Words for Driver {
         ("adaptive", Self::Adaptive),
         ("thread", Self::Thread),
         ("caller", Self::Caller),
+    ];
+}
+
+impl Words for DeviceUse {
+    const ALL: &'static [(&'static str, Self)] = &[
+        ("off", Self::Off),
+        ("auto", Self::Auto),
+        ("require", Self::Require),
     ];
 }
 

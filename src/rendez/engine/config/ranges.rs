@@ -65,6 +65,23 @@ const RANGES: &[Range] = &[
         Bytes,
         |c| count(c.arena.segment_bytes),
     ),
+    range(
+        "device_segment_bytes",
+        BYTES_MIN,
+        ARENA_SEGMENT_BYTES_MAX,
+        Bytes,
+        |c| count(c.devices.segment_bytes),
+    ),
+    range("device_bytes", BYTES_MIN, ARENA_BYTES_MAX, Bytes, |c| {
+        Some(c.devices.bytes_max)
+    }),
+    range(
+        "device_pinned_bytes",
+        BYTES_MIN,
+        ARENA_SEGMENT_BYTES_MAX,
+        Bytes,
+        |c| count(c.devices.pinned_bytes),
+    ),
     range("arena_bytes", BYTES_MIN, ARENA_BYTES_MAX, Bytes, |c| {
         Some(c.arena.bytes_max)
     }),

@@ -252,6 +252,17 @@ settings! {
     verbs_retry_count: Count verbs.retry_count, Engine,
         "How often a packet is sent again before its queue pair is given up; Soft-RoCE given 7 never gives up. \
          `RDMA_QP_RETRY_COUNT` and `RDMA_RETRY_CNT` are read too.";
+    // ── Devices ─────────────────────────────────────────────────────────────────────────────────────────────────
+    devices: Choice devices.usage, Engine,
+        "Whether tensors can lie in the memory of this machine's devices: `auto` takes those that there are, `require` \
+         does not start without one. The driver is loaded only if this is not `off`.";
+    device_library: Text devices.library, Engine,
+        "The driver's library, by name or path, if it is not the installed one. It is loaded into this process.";
+    device_segment_bytes: Size devices.segment_bytes, Engine,
+        "Memory of a device is taken in segments of this size.";
+    device_bytes: Size devices.bytes_max, Engine, "At most so much of each device's memory.";
+    device_pinned_bytes: Size devices.pinned_bytes, Engine,
+        "Pinned memory of the host for copies to and from each device.";
 }
 
 /// Lets the field's type say which `Codec` of the kind is meant.

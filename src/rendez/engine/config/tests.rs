@@ -64,6 +64,11 @@ const OTHERS: &[(&str, &str)] = &[
     ("verbs_inline_bytes", "128"),
     ("verbs_timeout", "16"),
     ("verbs_retry_count", "7"),
+    ("devices", "\"auto\""),
+    ("device_library", "\"/opt/driver/libcuda.so.1\""),
+    ("device_segment_bytes", "\"1MiB\""),
+    ("device_bytes", "\"1GiB\""),
+    ("device_pinned_bytes", "\"1MiB\""),
 ];
 
 /// As a variable or a flag has it.

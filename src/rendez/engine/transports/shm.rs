@@ -56,7 +56,7 @@ impl Transport for Shm {
         let mut segments = Vec::new();
         if up.read_domain {
             for offer in up.descriptors.segments {
-                segments.push(import(offer, must_be_sealed)?);
+                segments.push(import(offer, must_be_sealed, engine.wiring.devices())?);
             }
         }
         let caps = Caps {

@@ -1,0 +1,484 @@
+//! Devices: their memory as an engine has it, made into tensors and handed over where it lies.
+//!
+//! Knows accelerators by their trait, and no kind of device. Arenas are made when a device is first used, and announced
+//! to peers as the host's are; `devices/peers.rs` knows what peers offer of theirs. A thread of its own turns the
+//! keeper: it sleeps while nothing is kept.
+
+mod peers;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::config::Config;
+use super::{Engine, Inner};
+use crate::ground::{Code, Status, TensorMeta, catalogue, faults};
+use crate::memory::{
+    Accelerator, ArenaConfig, ArenaId, DeviceArena, DeviceBuffer, DeviceInfo, DeviceSegment,
+    HugePages, Keeper, MemoryError, Ordered, Pool, PoolStats, Readiness, Staging, Stream, Tensor,
+    TensorBytes, Times, Watch, accelerator, order_after, release_after,
+};
+use peers::Imported;
+
+/// Arenas of devices are numbered from here on, two for each: its memory, and its times.
+const FIRST_ARENA: u16 = 0x8000;
+/// Chunks of each device's pinned pool: one is filled, one is emptied, and one waits.
+const CHUNKS: usize = 3;
+/// Turns of the keeper without a pause, after something was let go.
+const EAGER: u32 = 1 << 10;
+/// The longest pause of the keeper while something is kept.
+const PAUSE_MAX: Duration = Duration::from_millis(1);
+/// How often the keeper still looks when the engine ends, with that pause between.
+const LAST_LOOKS: u32 = 200;
+
+/// Whether an engine uses the devices of its machine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum DeviceUse {
+    /// It does not look for any.
+    #[default]
+    Off,
+    /// It uses those that there are.
+    Auto,
+    /// It does not start without one.
+    Require,
+}
+
+/// Settings of devices.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeviceSettings {
+    /// Whether to use them.
+    pub usage: DeviceUse,
+    /// The driver's library, by name or path; `None` for the one that is installed.
+    pub library: Option<String>,
+    /// Bytes of a usual segment of each device's arena.
+    pub segment_bytes: usize,
+    /// The most bytes of each device's arena.
+    pub bytes_max: u64,
+    /// Pinned memory of the host for copies to and from each device.
+    pub pinned_bytes: usize,
+}
+
+impl Default for DeviceSettings {
+    fn default() -> Self {
+        Self {
+            usage: DeviceUse::Off,
+            library: None,
+            segment_bytes: 256 << 20,
+            bytes_max: 4 << 30,
+            pinned_bytes: 12 << 20,
+        }
+    }
+}
+
+/// All of an engine's devices.
+#[derive(Debug)]
+pub(crate) struct Devices {
+    settings: DeviceSettings,
+    /// What they are used by, or why there are none.
+    accelerator: Result<Arc<dyn Accelerator>, String>,
+    keeper: Arc<Keeper>,
+    arenas: Mutex<BTreeMap<u32, Arc<Arena>>>,
+    imported: Mutex<Vec<Imported>>,
+    is_ending: Arc<AtomicBool>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    staged: AtomicU64,
+}
+
+/// One device's memory.
+#[derive(Debug)]
+struct Arena {
+    pool: Mutex<Pool<DeviceArena>>,
+    /// Marks for streams of this process, and gates for them.
+    times: Arc<Times>,
+    staging: Mutex<Option<Staging>>,
+}
+
+/// What a device's memory is used for, as counts and bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct DeviceStats {
+    /// The device.
+    pub device: u32,
+    /// Its arena.
+    pub arena: PoolStats,
+    /// Pinned memory of the host for its copies.
+    pub pinned_bytes: u64,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Devices {
+    /// Looks for devices, as the settings have it.
+    pub(super) fn open(config: &Config) -> Result<Self, Status> {
+        let settings = config.devices.clone();
+        let accelerator = match settings.usage {
+            DeviceUse::Off => Err("`devices` is off".to_owned()),
+            DeviceUse::Auto | DeviceUse::Require => accelerator::open(settings.library.as_deref()),
+        };
+        if let (DeviceUse::Require, Err(why)) = (settings.usage, &accelerator) {
+            return Err(missing(why));
+        }
+        if let (DeviceUse::Auto, Err(why)) = (settings.usage, &accelerator) {
+            tracing::info!(why, "no devices are used");
+        }
+        Ok(Self {
+            settings,
+            accelerator,
+            keeper: Arc::new(Keeper::new()),
+            arenas: Mutex::default(),
+            imported: Mutex::default(),
+            is_ending: Arc::default(),
+            thread: Mutex::default(),
+            staged: AtomicU64::new(0),
+        })
+    }
+
+    pub(super) fn accelerator(&self) -> Result<&Arc<dyn Accelerator>, Status> {
+        self.accelerator.as_ref().map_err(|why| missing(why))
+    }
+
+    /// The arena of a device, made if this is its first use.
+    fn arena(&self, inner: &Inner, device: u32) -> Result<Arc<Arena>, Status> {
+        let accelerator = self.accelerator()?;
+        let mut arenas = lock(&self.arenas);
+        if let Some(arena) = arenas.get(&device) {
+            return Ok(Arc::clone(arena));
+        }
+        let number = FIRST_ARENA + 2 * u16::try_from(device).unwrap_or(u16::MAX / 4);
+        let config = ArenaConfig {
+            segment_bytes: self.settings.segment_bytes,
+            bytes_max: self.settings.bytes_max,
+            huge_pages: HugePages::Off,
+        };
+        let memory = DeviceArena::new(accelerator, device)?;
+        let pool = Pool::over(memory, ArenaId(number), config)?;
+        self.begin_keeping()?;
+        for segment in pool.segments() {
+            inner
+                .wiring
+                .device_segment_added(number, Arc::clone(segment));
+        }
+        let arena = Arc::new(Arena {
+            times: Arc::clone(pool.segments()[0].times()),
+            pool: Mutex::new(pool),
+            staging: Mutex::new(None),
+        });
+        arenas.insert(device, Arc::clone(&arena));
+        Ok(arena)
+    }
+
+    /// The thread that turns the keeper.
+    fn begin_keeping(&self) -> Result<(), Status> {
+        let mut thread = lock(&self.thread);
+        if thread.is_some() {
+            return Ok(());
+        }
+        let (keeper, is_ending) = (Arc::clone(&self.keeper), Arc::clone(&self.is_ending));
+        let begun = std::thread::Builder::new()
+            .name("rendez-devices".into())
+            .spawn(move || keep(&keeper, &is_ending));
+        let begun = begun.map_err(|error| {
+            let message = format!("a thread for devices: {error}");
+            Status::new(Code::ResourceExhausted, catalogue::CONFIG, message)
+        })?;
+        let waker = begun.thread().clone();
+        self.keeper.set_wake(move || waker.unpark());
+        *thread = Some(begun);
+        Ok(())
+    }
+
+    /// Does something with the pinned pool of a device.
+    fn staged<T>(
+        &self,
+        inner: &Inner,
+        device: u32,
+        copy: impl FnOnce(&mut Staging, &Keeper) -> Result<T, MemoryError>,
+    ) -> Result<T, Status> {
+        let arena = self.arena(inner, device)?;
+        let mut staging = lock(&arena.staging);
+        if staging.as_ref().is_some_and(|staging| !staging.is_usable()) {
+            *staging = None;
+        }
+        let staging = match &mut *staging {
+            Some(staging) => staging,
+            none => none.insert(Staging::new(
+                self.accelerator()?,
+                device,
+                &arena.times,
+                CHUNKS,
+                self.settings.pinned_bytes / CHUNKS,
+            )?),
+        };
+        Ok(copy(staging, &self.keeper)?)
+    }
+
+    /// A device's tensor in memory of the engine's, by way of the pinned pool.
+    pub(super) fn to_host(&self, inner: &Arc<Inner>, tensor: &Tensor) -> Result<Tensor, Status> {
+        let TensorBytes::Device(place) = tensor.bytes() else {
+            return Ok(tensor.clone());
+        };
+        let engine = Engine {
+            inner: Arc::clone(inner),
+        };
+        let meta = tensor.meta();
+        let dims: Vec<u64> = meta.shape.dims().collect();
+        let mut builder = engine.tensor(meta.dtype, &dims)?;
+        let out = builder.bytes_mut();
+        self.staged(inner, place.device, |staging, keeper| {
+            staging.to_host(tensor, out, keeper)
+        })?;
+        self.staged.fetch_add(place.size, Ordering::Relaxed);
+        Ok(builder.finish())
+    }
+
+    /// Ends the thread, when what is kept is let go or was given time for it.
+    pub(super) fn stop(&self) {
+        self.is_ending.store(true, Ordering::Release);
+        let thread = lock(&self.thread).take();
+        if let Some(thread) = thread {
+            thread.thread().unpark();
+            if thread.thread().id() != std::thread::current().id() {
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+/// Turns the keeper until the engine ends.
+fn keep(keeper: &Keeper, is_ending: &AtomicBool) {
+    let mut watch = Watch::default();
+    let mut idle = 0_u32;
+    let mut looks = 0;
+    loop {
+        let done = keeper.turn(&mut watch);
+        let is_last = is_ending.load(Ordering::Acquire);
+        if is_last && (keeper.count() == 0 || looks >= LAST_LOOKS) {
+            return;
+        }
+        if keeper.count() == 0 {
+            idle = 0;
+            std::thread::park();
+        } else if done > 0 || idle < EAGER {
+            idle = if done > 0 { 0 } else { idle + 1 };
+            std::thread::yield_now();
+        } else {
+            // A park ends at once when something arrives.
+            std::thread::park_timeout(
+                PAUSE_MAX.min(Duration::from_micros(50) * (idle - EAGER + 1)),
+            );
+            idle = idle.saturating_add(1).min(EAGER + 100);
+            looks += u32::from(is_last);
+        }
+    }
+}
+
+fn missing(why: &str) -> Status {
+    Status::of(
+        catalogue::DEVICE_MISSING,
+        format!("there is no device memory: {why}"),
+    )
+}
+
+/// The devices of an engine: see [`Engine::devices`].
+#[derive(Clone, Debug)]
+pub struct EngineDevices {
+    inner: Arc<Inner>,
+}
+
+impl Engine {
+    /// The devices of this machine, whose memory tensors can lie in: a peer of this machine that sees the same device
+    /// gets such a tensor where it lies, any other gets a copy by way of the host.
+    ///
+    /// # Errors
+    /// `DEVICE_MISSING` if the setting `devices` is off, or there is no driver or no device; `SHUTDOWN`.
+    pub fn devices(&self) -> Result<EngineDevices, Status> {
+        self.inner.is_up()?;
+        self.inner.wiring.devices().accelerator()?;
+        let inner = Arc::clone(&self.inner);
+        Ok(EngineDevices { inner })
+    }
+}
+
+impl EngineDevices {
+    fn all(&self) -> &Devices {
+        self.inner.wiring.devices()
+    }
+
+    /// The driver of the devices: for streams of other libraries ([`Stream::borrowed`]), and pointers
+    /// ([`Accelerator::extent`]).
+    ///
+    /// # Errors
+    /// None that [`Engine::devices`] has not told.
+    pub fn accelerator(&self) -> Result<Arc<dyn Accelerator>, Status> {
+        self.all().accelerator().cloned()
+    }
+
+    /// Each device, by its number.
+    #[must_use]
+    pub fn list(&self) -> Vec<DeviceInfo> {
+        let accelerator = self.all().accelerator();
+        accelerator.map_or_else(|_| Vec::new(), |all| all.devices().to_vec())
+    }
+
+    /// A new stream of a device.
+    ///
+    /// # Errors
+    /// `DEVICE_ORDINAL` if there is no such device; what the driver says.
+    pub fn stream(&self, device: u32) -> Result<Stream, Status> {
+        Ok(Stream::new(self.all().accelerator()?, device)?)
+    }
+
+    /// Memory of a device for a tensor of `meta`, to be written by work of the application's.
+    ///
+    /// # Errors
+    /// `DEVICE_ORDINAL`; `DEVICE_UNSUPPORTED` if the device's memory cannot be shown to other processes; `ARENA_FULL`,
+    /// `ARENA_UNFIT` and `DEVICE_FULL`; what the driver says.
+    pub fn buffer(&self, device: u32, meta: TensorMeta) -> Result<DeviceBuffer, Status> {
+        let arena = self.all().arena(&self.inner, device)?;
+        let elements = meta.shape.elements();
+        let size = meta
+            .dtype
+            .size()
+            .and_then(|size| elements.checked_mul(size as u64));
+        let size = size
+            .and_then(|size| usize::try_from(size).ok())
+            .ok_or_else(|| {
+                let message = format!("{} of {} have no size", meta.shape, meta.dtype);
+                Status::of(catalogue::TENSOR_SHAPE, message)
+            })?;
+        let mut pool = lock(&arena.pool);
+        let known = pool.segments().len();
+        let buffer = pool.device_buffer(size, &self.all().keeper);
+        let (number, added) = (pool.id().0, pool.segments()[known..].to_vec());
+        drop(pool);
+        for segment in added {
+            self.inner.wiring.device_segment_added(number, segment);
+        }
+        Ok(buffer?)
+    }
+
+    /// Lets what is queued next on `stream` wait until a tensor's bytes are there. The host waits only where the driver
+    /// cannot let the stream wait.
+    ///
+    /// # Errors
+    /// `DEVICE_LOST` if the bytes will never be there, as far as that is known now; `DEVICE_ORDINAL`; what the driver
+    /// says.
+    pub fn order(&self, tensor: &Tensor, stream: &Stream) -> Result<(), Status> {
+        let arena = self.all().arena(&self.inner, stream.device())?;
+        let ordered = order_after(tensor, stream, &arena.times, &self.all().keeper);
+        while ordered == Ordered::Host && !tensor.readiness().is_ready() {
+            check_lost(tensor)?;
+            std::thread::sleep(Duration::from_micros(20));
+        }
+        check_lost(tensor)
+    }
+
+    /// Lets a tensor go when `stream` has done what is queued on it now. Code that queued work that reads the tensor
+    /// gives it back by this, and not by a drop: its memory is used again only when both sides' streams are past it.
+    ///
+    /// # Errors
+    /// What the driver says, if it can neither mark the stream nor wait for it: the tensor is kept for ever then.
+    pub fn release_after(&self, tensor: Tensor, stream: &Stream) -> Result<(), Status> {
+        let arena = self.all().arena(&self.inner, stream.device())?;
+        let keeper = &self.all().keeper;
+        Ok(release_after(tensor, stream, &arena.times, keeper)?)
+    }
+
+    /// A copy in memory of the engine's, by way of the pinned pool, when the tensor's bytes are there.
+    ///
+    /// # Errors
+    /// `DEVICE_LOST` if they will never be; `ARENA_FULL`; what the driver says.
+    pub fn to_host(&self, tensor: &Tensor) -> Result<Tensor, Status> {
+        self.all().to_host(&self.inner, tensor)
+    }
+
+    /// A copy of a tensor of the host's in a device's memory, by way of the pinned pool. Its copies may be under way
+    /// when this returns: the tensor's readiness says when they are over, here and at its receivers.
+    ///
+    /// # Errors
+    /// As [`EngineDevices::buffer`]; `TENSOR_DEVICE` if it is on a device already.
+    pub fn to_device(&self, tensor: &Tensor, device: u32) -> Result<Tensor, Status> {
+        let bytes = tensor.host()?;
+        let meta = tensor.meta();
+        let buffer = self.buffer(device, meta)?;
+        let all = self.all();
+        let copied = all.staged(&self.inner, device, |staging, _| {
+            staging.to_device(bytes, &buffer)?;
+            buffer.into_tensor_after(meta, staging.stream())
+        })?;
+        all.staged.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        Ok(copied)
+    }
+
+    /// What is used of each device that was used.
+    #[must_use]
+    pub fn stats(&self) -> Vec<DeviceStats> {
+        let arenas = lock(&self.all().arenas);
+        let stats = arenas.iter().map(|(device, arena)| {
+            let mut pool = lock(&arena.pool);
+            pool.reclaim();
+            DeviceStats {
+                device: *device,
+                arena: pool.stats(),
+                pinned_bytes: lock(&arena.staging)
+                    .as_ref()
+                    .map_or(0, |staging| staging.pinned_bytes() as u64),
+            }
+        });
+        stats.collect()
+    }
+
+    /// What is kept until streams are past it, and what for ever, for nothing is known of the streams that use it.
+    #[must_use]
+    pub fn kept(&self) -> (usize, u64) {
+        let keeper = &self.all().keeper;
+        (keeper.count(), keeper.quarantined())
+    }
+
+    /// Bytes that went by way of the pinned pools.
+    #[must_use]
+    pub fn staged_bytes(&self) -> u64 {
+        self.all().staged.load(Ordering::Relaxed)
+    }
+}
+
+fn check_lost(tensor: &Tensor) -> Result<(), Status> {
+    match tensor.readiness() {
+        Readiness::After(event) if !event.is_over() && event.is_lost() => {
+            Err(MemoryError::Lost.into())
+        }
+        _ => Ok(()),
+    }
+}
+
+impl Inner {
+    /// A device's tensor that is not read in place where it goes, as a tensor of the host's.
+    pub(super) fn staged(self: &Arc<Self>, tensor: &Tensor, why: Status) -> Result<Tensor, Status> {
+        let devices = self.wiring.devices();
+        if devices.accelerator.is_err() {
+            return Err(why);
+        }
+        if crate::drive::is_shard_thread() {
+            // The copy waits for the device.
+            return Err(faults::device_value(None, tensor));
+        }
+        devices.to_host(self, tensor)
+    }
+}
+
+/// What peers are told of a segment of a device's.
+pub(super) fn uuid_of(accelerator: &dyn Accelerator, segment: &DeviceSegment) -> [u8; 16] {
+    use crate::memory::ArenaSegment as _;
+    let device = segment.device() as usize;
+    let info = accelerator.devices().get(device);
+    info.map_or([0; 16], |info| info.uuid.0)
+}
+
+#[cfg(test)]
+mod card;
+#[cfg(test)]
+mod tests;

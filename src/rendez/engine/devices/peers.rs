@@ -1,0 +1,107 @@
+//! Devices that peers see: which of ours each can import memory of, and what peers offer of theirs.
+//!
+//! Devices are matched by their identities: numbers differ between processes, as containers and the driver's own
+//! variables hide and renumber devices. What cannot be imported is noted as such, so that nothing waits for it.
+
+use std::sync::{Arc, Weak};
+
+use super::{Devices, lock};
+use crate::control::SegmentOffer;
+use crate::ground::device::TaskName;
+use crate::ground::{Incarnation, MemoryKind};
+use crate::memory::{Arena as _, DeviceArena, DeviceUuid, Export, MappedSegment, MemoryError};
+
+/// Devices that a hello names at most.
+const NAMED_MAX: usize = 32;
+
+/// A peer's segment that tells the times of its device's.
+#[derive(Debug)]
+pub(super) struct Imported {
+    task: TaskName,
+    incarnation: Incarnation,
+    segment: Weak<MappedSegment>,
+}
+
+impl Devices {
+    /// The devices that this task sees, as features of its hello.
+    pub(in crate::engine) fn features(&self) -> Vec<String> {
+        let accelerator = self.accelerator.iter();
+        let devices = accelerator.flat_map(|all| {
+            let kind = all.kind();
+            let named = all.devices().iter().filter(|info| info.exports);
+            named.map(move |info| feature(kind, info.uuid))
+        });
+        devices.take(NAMED_MAX).collect()
+    }
+
+    /// Which of our devices a peer with these features can import memory of: a bit for each.
+    pub(in crate::engine) fn seen_by(&self, features: &[String]) -> u64 {
+        let Ok(accelerator) = &self.accelerator else {
+            return 0;
+        };
+        let kind = accelerator.kind();
+        let seen = accelerator.devices().iter().take(64).filter(|info| {
+            let name = feature(kind, info.uuid);
+            features.contains(&name)
+        });
+        seen.fold(0, |mask, info| mask | 1 << info.number)
+    }
+
+    /// A peer's segment of a device, mapped if it can be.
+    pub(in crate::engine) fn import(&self, offer: SegmentOffer) -> Arc<MappedSegment> {
+        let SegmentOffer {
+            len,
+            fd,
+            kind,
+            uuid,
+            ..
+        } = offer;
+        let mapped = self.mapped(Export { kind, fd, len }, DeviceUuid(uuid));
+        Arc::new(mapped.unwrap_or_else(|error| {
+            tracing::warn!(%error, "a peer's device memory cannot be imported; what lies there is refused");
+            MappedSegment::refused(error)
+        }))
+    }
+
+    fn mapped(&self, export: Export, uuid: DeviceUuid) -> Result<MappedSegment, MemoryError> {
+        let kind = export.kind;
+        let Ok(accelerator) = &self.accelerator else {
+            return Err(MemoryError::Kind { kind });
+        };
+        let device = accelerator.find(uuid).ok_or(MemoryError::Unseen { kind })?;
+        let arena = DeviceArena::new(accelerator, device.number)?;
+        arena.import(export).map(MappedSegment::on_device)
+    }
+
+    /// Notes a peer's segment, so that those who wait for its devices hear of the peer's end.
+    pub(in crate::engine) fn note(
+        &self,
+        task: &TaskName,
+        incarnation: Incarnation,
+        segment: &Arc<MappedSegment>,
+    ) {
+        let mut imported = lock(&self.imported);
+        imported.retain(|one| one.segment.strong_count() > 0);
+        imported.push(Imported {
+            task: task.clone(),
+            incarnation,
+            segment: Arc::downgrade(segment),
+        });
+    }
+
+    /// A life of a peer is over: what its devices had not done will never be done.
+    pub(in crate::engine) fn peer_exited(&self, task: &TaskName, incarnation: Incarnation) {
+        for one in &*lock(&self.imported) {
+            if one.task == *task
+                && one.incarnation == incarnation
+                && let Some(segment) = one.segment.upgrade()
+            {
+                segment.orphan();
+            }
+        }
+    }
+}
+
+fn feature(kind: MemoryKind, uuid: DeviceUuid) -> String {
+    format!("device:{kind}:{uuid}")
+}
