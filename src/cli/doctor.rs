@@ -111,6 +111,7 @@ const CHECKS: &[Check] = &[
     kernel::tls,
     devices::rdma,
     devices::gpu,
+    devices::device_memory,
     devices::mtu,
 ];
 

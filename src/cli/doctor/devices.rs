@@ -118,6 +118,28 @@ pub(super) fn gpu(host: &Host) -> Finding {
     Finding::new("gpu", State::Good, found.join(", "), WANTED)
 }
 
+/// Whether tensors can lie in a device's memory.
+pub(super) fn device_memory(host: &Host) -> Finding {
+    const WANTED: &str =
+        "none is needed; with a device, its driver's library, and memory that can be exported";
+    const COST: &str = "tensors of a device are copied through the host, or refused";
+    match &host.devices {
+        Ok(devices) => {
+            let lacks = devices.iter().any(|device| device.contains(','));
+            let state = if lacks { State::Poor } else { State::Good };
+            let mend = "a newer driver; outside a container, or with its devices passed through";
+            Finding::new("device memory", state, devices.join("; "), WANTED).mend(mend, COST)
+        }
+        Err(why) => {
+            let has_card = !host.names("/proc/driver/nvidia/gpus").is_empty();
+            let state = if has_card { State::Poor } else { State::None };
+            let mend =
+                "install the driver's library, libcuda.so.1, and pass it through into a container";
+            Finding::new("device memory", state, why.as_str(), WANTED).mend(mend, COST)
+        }
+    }
+}
+
 /// What an Ethernet frame usually carries, and a jumbo frame.
 const USUAL: u64 = 1500;
 const JUMBO: u64 = 9000;

@@ -29,6 +29,8 @@ pub(super) struct Host {
     pub(super) ring: Ring,
     /// Why libibverbs cannot be loaded.
     pub(super) verbs_refusal: Option<String>,
+    /// The devices whose memory tensors can lie in, or why there are none.
+    pub(super) devices: Result<Vec<String>, String>,
     /// Why the kernel keeps no TLS records.
     pub(super) tls_refusal: Option<String>,
 }
@@ -49,6 +51,7 @@ impl Host {
             verbs_refusal: rendez::fabric::verbs::sys::table()
                 .err()
                 .map(|error| error.to_string()),
+            devices: devices(),
             tls_refusal: rendez::fabric::kernel_tls()
                 .err()
                 .map(|missing| missing.to_string()),
@@ -140,4 +143,30 @@ fn memfd() -> rustix::io::Result<()> {
         &memory,
         SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL,
     )
+}
+
+/// Each device with what it cannot do.
+fn devices() -> Result<Vec<String>, String> {
+    let library = std::env::var("RENDEZ_DEVICE_LIBRARY").ok();
+    let accelerator = rendez::memory::accelerator::open(library.as_deref())?;
+    let lacks = |can: bool, what: &str| {
+        if can {
+            String::new()
+        } else {
+            format!(", {what}")
+        }
+    };
+    let devices = accelerator.devices().iter().map(|info| {
+        format!(
+            "{} {}{}{}",
+            info.name,
+            info.uuid,
+            lacks(info.exports, "memory cannot be exported: no lease"),
+            lacks(
+                info.has_words,
+                "streams cannot write words: the host waits for them"
+            )
+        )
+    });
+    Ok(devices.collect())
 }

@@ -21,6 +21,7 @@ fn host(root: &Path, files: &[(&str, &str)]) -> Host {
         memfd_refusal: None,
         ring: Ring::default(),
         verbs_refusal: None,
+        devices: Ok(vec!["NVIDIA H100 00112233445566778899aabbccddeeff".into()]),
         tls_refusal: None,
     }
 }
