@@ -66,6 +66,9 @@ mutants=(
     "panicked_tasks_wait_on testing::tests::tasks::a_panic_ends_its_task_and_what_it_waits_for receives of a task that panicked take values"
     "seals_unchecked                 memory::mapped  memory that can be cut short is mapped"
     "region_bounds_unchecked         memory::mapped  a region beyond its segment is read"
+    "device_region_unchecked         memory::cuda::tests::claims_of_a_peer_are_checked a region beyond its segment of a device is named"
+    "device_blocks_freed_before_their_streams memory::cuda::tests::time::a_block_does_not_go_home a device's block comes home though its writer's stream is not past it"
+    "device_leases_released_before_streams memory::cuda::tests::time::a_lease_does_not_end a lease ends though its reader's stream is not past it"
     "padding_shown                   memory::private who maps a tensor's pages sees what lay there before it"
 )
 

@@ -28,20 +28,32 @@ use source::Source;
 /// The files that may hold `unsafe`.
 const UNSAFE_FILES: &[&str] = &[
     // Blocks that come home from any thread, mapped segments, and views of their bytes.
+    "src/memory/accelerator.rs",
     "src/memory/arena.rs",
     "src/memory/arena/tests.rs",
     "src/memory/block.rs",
+    // CUDA's driver: its functions, and what they are given.
+    "src/memory/cuda/driver.rs",
+    "src/memory/cuda/sys/layout.rs",
+    "src/memory/cuda/sys/loaded.rs",
+    "src/memory/cuda/sys/table.rs",
+    "src/memory/cuda/tests.rs",
     "src/memory/buffer.rs",
+    "src/memory/device_arena.rs",
     "src/memory/element.rs",
     "src/memory/home.rs",
     "src/memory/lease.rs",
     "src/memory/mapped.rs",
     "src/memory/memfd.rs",
     "src/memory/memfd/tests.rs",
+    // Memory of the host that devices write too, streams, and copies between them.
+    "src/memory/pinned.rs",
     "src/memory/pool.rs",
     "src/memory/private.rs",
     "src/memory/returns.rs",
     "src/memory/spans.rs",
+    "src/memory/staging.rs",
+    "src/memory/stream.rs",
     "src/memory/tensor.rs",
     // Counters and a ring of events that outlive their process.
     "src/memory/words.rs",
