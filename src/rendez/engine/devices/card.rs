@@ -1,5 +1,5 @@
-//! The same on a real card, by `scripts/gpu.sh`: not run elsewhere. What passes over the played driver is not proved for
-//! a driver that is not here; these show what a card does, and say what it took, as rows of a table.
+//! The same on a real card, by `scripts/gpu.sh`: not run elsewhere. What passes over the played driver is not proved
+//! for another driver; these show what a card does, and say what it took, as rows of a table.
 
 use std::time::{Duration, Instant};
 
