@@ -302,6 +302,7 @@ fn segment(arena: u32, segment: u32, len: u64) -> Option<Kind> {
         arena,
         segment,
         len,
+        ..Default::default()
     }))
 }
 
@@ -392,6 +393,7 @@ fn a_connected_peer_that_breaks_the_protocol_is_lost() {
                 arena: 0,
                 segment: at,
                 len: 1,
+                ..Default::default()
             });
             Body::SegmentAdded(proto::SegmentAdded { batch, arena })
         };
