@@ -160,7 +160,7 @@ unsafe extern "C" fn cuDeviceGetAttribute(value: *mut c_int, what: c_int, device
     call("cuDeviceGetAttribute", |state| {
         state.devices.at(device)?;
         let can = match what {
-            93 => state.devices.can("words"),
+            122 => state.devices.can("words"),
             102 => state.devices.can("vmm"),
             103 => state.devices.can("descriptors"),
             99 => true,

@@ -326,7 +326,10 @@ pub fn decode<G>(bytes: &[u8], beside: Vec<G>) -> Result<Message<G>, Status> {
             let (reason, message) = (from.text()?, from.text()?);
             let error = Status::from_wire(code, false, message);
             let known = catalogue::find(reason).filter(|_| error.code() != Code::Ok);
-            let error = known.map_or(error.clone(), |known| error.with_reason(known.reason));
+            let error = match known {
+                Some(known) => error.with_reason(known.reason),
+                None => error,
+            };
             Body::Fail { pass, error }
         }
         _ => return Err(malformed("it is of a kind that there is not")),

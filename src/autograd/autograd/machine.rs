@@ -110,7 +110,7 @@ impl<G: Clone> Autograd<G> {
     fn oldest(&self) -> u64 {
         let mine = ContextId::new(self.me, 0)..=ContextId::new(self.me, super::ids::COUNTER_MAX);
         let first = self.contexts.range(mine).next();
-        first.map_or(self.context_ids.peek(), |(context, _)| context.counter())
+        first.map_or_else(|| self.context_ids.peek(), |(context, _)| context.counter())
     }
 
     /// Records that a call (or, `is_reply`, an answer) goes to `to` inside `context`, with tensors of which those that

@@ -152,7 +152,8 @@ impl Rule {
     /// # Errors
     /// `AUTOGRAD_OPTIMIZER` naming the setting and its value.
     pub fn check(&self) -> Result<(), Status> {
-        let (at_least_zero, below_one): (Vec<(&str, f64)>, Vec<(&str, f64)>) = match self {
+        type Named = Vec<(&'static str, f64)>;
+        let (at_least_zero, below_one): (Named, Named) = match self {
             Self::Sgd(Sgd {
                 lr,
                 momentum,

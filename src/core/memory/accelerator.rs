@@ -264,6 +264,9 @@ pub unsafe trait Accelerator: Debug + Send + Sync {
     /// [`MemoryError::Driver`] if it is no memory of a device, or no more.
     fn extent(&self, address: u64) -> Result<DeviceRange, MemoryError>;
 
-    /// How many ranges and registrations the driver refused to take back.
+    /// Counts registrations that are kept until the process ends, since work may touch them still.
+    fn keep(&self, count: u64);
+
+    /// How many ranges and registrations the driver refused to take back, or are kept until the process ends.
     fn unreleased(&self) -> u64;
 }

@@ -80,9 +80,11 @@ impl Pinned {
             return None;
         }
         let base = self.segment.base().cast::<AtomicU64>();
-        // SAFETY: the word lies in the segment's mapping, as was just seen; pages are aligned for it, the bytes are
+        // SAFETY: the word lies in the segment's mapping, as was just seen.
+        let word = unsafe { base.add(number) };
+        // SAFETY: the word lies in the mapping, which lives as long as `self`; pages are aligned for it, the bytes are
         // initialised, and everything that touches them while `self` lives does so as whole words.
-        Some(unsafe { &*base.add(number) })
+        Some(unsafe { &*word })
     }
 
     /// Copies bytes out of it, which a device has written.
@@ -94,9 +96,11 @@ impl Pinned {
             from + out.len() <= self.len,
             "the bytes lie in the pinned part"
         );
+        // SAFETY: the first of these bytes lies in the segment's mapping, as was just seen.
+        let source = unsafe { self.base().add(from) };
         // SAFETY: both sides are valid for so many bytes, as was just seen, and lie apart; no device writes there now,
         // as the caller vouches.
-        unsafe { ptr::copy_nonoverlapping(self.base().add(from), out.as_mut_ptr(), out.len()) };
+        unsafe { ptr::copy_nonoverlapping(source, out.as_mut_ptr(), out.len()) };
     }
 
     /// Copies bytes into it, for a device to read.
@@ -108,8 +112,11 @@ impl Pinned {
             to + bytes.len() <= self.len,
             "the bytes lie in the pinned part"
         );
-        // SAFETY: as above; no device reads there now.
-        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.base().add(to), bytes.len()) };
+        // SAFETY: the first of these bytes lies in the segment's mapping, as was just seen.
+        let target = unsafe { self.base().add(to) };
+        // SAFETY: both sides are valid for so many bytes and lie apart; no device reads there now, as the caller
+        // vouches.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len()) };
     }
 
     /// Stores a word for devices and peers to see.

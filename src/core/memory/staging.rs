@@ -253,7 +253,8 @@ impl Staging {
 impl Drop for Staging {
     fn drop(&mut self) {
         if self.is_broken || self.stream.synchronize().is_err() {
-            // A device may still write there: the memory stays until the process ends.
+            // A device may still write there: the memory stays until the process ends, and is counted.
+            self.stream.accelerator().keep(self.chunks.len() as u64);
             std::mem::forget(std::mem::take(&mut self.chunks));
         }
     }

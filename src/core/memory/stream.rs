@@ -53,6 +53,11 @@ impl Stream {
         })
     }
 
+    /// Its driver.
+    pub(super) fn accelerator(&self) -> &dyn Accelerator {
+        self.accelerator.as_ref()
+    }
+
     /// Its device.
     #[must_use]
     pub const fn device(&self) -> u32 {

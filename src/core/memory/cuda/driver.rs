@@ -517,6 +517,10 @@ unsafe impl Accelerator for Driver {
         })
     }
 
+    fn keep(&self, count: u64) {
+        self.unreleased.fetch_add(count, Ordering::Relaxed);
+    }
+
     fn unreleased(&self) -> u64 {
         self.unreleased.load(Ordering::Relaxed)
     }

@@ -355,7 +355,7 @@ fn child() {
         // Its end would do what is queued.
         streams.push(stream);
     }
-    println!("\nready");
+    std::io::Write::write_all(&mut std::io::stdout(), b"\nready\n").expect("a pipe");
     // Until it is killed, or its parent is gone.
     let _ = std::io::stdin().read(&mut [0]);
 }
