@@ -108,6 +108,15 @@ pub enum DriverFault {
     Other,
 }
 
+/// What devices have of memory of the host.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HostMemory {
+    /// Nothing: it may be unmapped.
+    Free,
+    /// The driver would not take it back: it must stay mapped until the process ends.
+    Held,
+}
+
 /// The driver of a kind of device. Calls may take long, and may be made on any thread.
 ///
 /// # Safety
@@ -153,17 +162,22 @@ pub unsafe trait Accelerator: Debug + Send + Sync {
     /// Lets the devices read and write memory of the host; where it lies for them.
     ///
     /// # Safety
-    /// `len` bytes at `host` are mapped, and stay so until `unregister`.
+    /// `len` bytes at `host` are mapped, and stay so until `unregister` says that the devices have let go of them.
     ///
     /// # Errors
-    /// As [`Accelerator::allocate`].
-    unsafe fn register(&self, device: u32, host: *mut u8, len: usize) -> Result<u64, MemoryError>;
+    /// As [`Accelerator::allocate`], with what is known of the memory.
+    unsafe fn register(
+        &self,
+        device: u32,
+        host: *mut u8,
+        len: usize,
+    ) -> Result<u64, (MemoryError, HostMemory)>;
 
     /// Takes memory of the host back from the devices. A refusal is counted as by `release`.
     ///
     /// # Safety
     /// `host` was registered and is taken back once, and no work that touches it is still to be done.
-    unsafe fn unregister(&self, device: u32, host: *mut u8);
+    unsafe fn unregister(&self, device: u32, host: *mut u8) -> HostMemory;
 
     /// A new stream of a device.
     ///

@@ -60,7 +60,7 @@ mod times;
 mod view;
 mod words;
 
-pub use accelerator::{Accelerator, DeviceInfo, DeviceRange, DeviceUuid, DriverFault};
+pub use accelerator::{Accelerator, DeviceInfo, DeviceRange, DeviceUuid, DriverFault, HostMemory};
 pub use account::PoolStats;
 pub use arena::{Arena, ArenaId, ArenaSegment, Export};
 pub use buffer::{Buffer, Misfit};

@@ -7,7 +7,7 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Accelerator, ArenaSegment as _, HugePages, MemoryError, Segment};
+use super::{Accelerator, ArenaSegment as _, HostMemory, HugePages, MemoryError, Segment};
 
 /// A segment whose first bytes a device reaches. It is taken back from the device when it is dropped; its owner sees to
 /// it that no work is still to touch it.
@@ -35,10 +35,16 @@ impl Pinned {
     ) -> Result<Self, MemoryError> {
         let segment = Segment::create(index, len, len as u64, HugePages::Off)?;
         let pinned = pinned.min(segment.len());
-        // SAFETY: these bytes are the segment's, and mapped until it is dropped, which is after `unregister`.
-        let at = unsafe { accelerator.register(device, segment.base(), pinned) }?;
+        let segment = Arc::new(segment);
+        // SAFETY: these bytes are the segment's, and mapped until it is dropped, which is after `unregister` has said
+        // that the devices have let go of them.
+        let registered = unsafe { accelerator.register(device, segment.base(), pinned) };
+        let at = registered.map_err(|(error, memory)| {
+            keep_if_held(&segment, memory);
+            error
+        })?;
         Ok(Self {
-            segment: Arc::new(segment),
+            segment,
             accelerator: Arc::clone(accelerator),
             device,
             at,
@@ -128,12 +134,21 @@ impl Pinned {
     }
 }
 
+/// Memory that a driver would not let go stays mapped: the kernel would give its addresses to other memory, which the
+/// devices would then reach.
+fn keep_if_held(segment: &Arc<Segment>, memory: HostMemory) {
+    if memory == HostMemory::Held {
+        std::mem::forget(Arc::clone(segment));
+    }
+}
+
 impl Drop for Pinned {
     fn drop(&mut self) {
         // SAFETY: registered in `new` and taken back once; its owner has seen to the work that touches it.
-        unsafe {
+        let memory = unsafe {
             self.accelerator
                 .unregister(self.device, self.segment.base())
         };
+        keep_if_held(&self.segment, memory);
     }
 }

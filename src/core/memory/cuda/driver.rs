@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::error::check;
 use super::sys::*;
 use crate::ground::MemoryKind;
-use crate::memory::{Accelerator, DeviceInfo, DeviceRange, DeviceUuid, MemoryError};
+use crate::memory::{Accelerator, DeviceInfo, DeviceRange, DeviceUuid, HostMemory, MemoryError};
 
 /// What is loaded where no library is named: the driver, with the number of its binary interface.
 const LIBRARY: &str = "libcuda.so.1";
@@ -357,8 +357,14 @@ unsafe impl Accelerator for Driver {
         }
     }
 
-    unsafe fn register(&self, device: u32, host: *mut u8, len: usize) -> Result<u64, MemoryError> {
-        self.within(device, |_| {
+    unsafe fn register(
+        &self,
+        device: u32,
+        host: *mut u8,
+        len: usize,
+    ) -> Result<u64, (MemoryError, HostMemory)> {
+        let mut memory = HostMemory::Free;
+        let registered = self.within(device, |_| {
             let flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
             // SAFETY: the caller keeps these bytes mapped until `unregister`.
             let code = unsafe { (self.table.host_register)(host.cast(), len, flags) };
@@ -368,22 +374,29 @@ unsafe impl Accelerator for Driver {
             let code = unsafe { (self.table.host_pointer)(&raw mut at, host.cast(), 0) };
             if let Err(error) = check("cuMemHostGetDevicePointer_v2", code) {
                 // SAFETY: it was just registered, and shown to none.
-                self.note(unsafe { (self.table.host_unregister)(host.cast()) });
+                let code = unsafe { (self.table.host_unregister)(host.cast()) };
+                self.note(code);
+                if code != CUDA_SUCCESS {
+                    memory = HostMemory::Held;
+                }
                 return Err(error);
             }
             Ok(at)
-        })
+        });
+        registered.map_err(|error| (error, memory))
     }
 
-    unsafe fn unregister(&self, device: u32, host: *mut u8) {
+    unsafe fn unregister(&self, device: u32, host: *mut u8) -> HostMemory {
         let done = self.within(device, |_| {
             // SAFETY: it was registered, and no work touches it any more, as the caller vouches.
             let code = unsafe { (self.table.host_unregister)(host.cast()) };
             check("cuMemHostUnregister", code)
         });
-        if done.is_err() {
-            self.unreleased.fetch_add(1, Ordering::Relaxed);
+        if done.is_ok() {
+            return HostMemory::Free;
         }
+        self.unreleased.fetch_add(1, Ordering::Relaxed);
+        HostMemory::Held
     }
 
     fn make_stream(&self, device: u32) -> Result<u64, MemoryError> {
