@@ -184,7 +184,7 @@ fn a_stamp_that_cannot_be_is_corrupt() {
 
 #[test]
 fn a_length_over_the_bound_is_corrupt() {
-    for len in [PAYLOAD / 4 + 1, PAYLOAD, u64::from(u32::MAX)] {
+    for len in [body_max(PAYLOAD) as u64 + 1, PAYLOAD, u64::from(u32::MAX)] {
         let (_producer, mut consumer) = ring();
         consumer.lane().fill(0, &frame(0, len as usize));
         consumer.lane().publish(0, 1);
