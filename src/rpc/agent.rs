@@ -3,6 +3,7 @@
 pub(crate) mod context;
 pub(crate) mod desk;
 mod lanes;
+mod notices;
 pub(crate) mod options;
 pub(crate) mod pending;
 mod pool;
@@ -32,6 +33,7 @@ use crate::message::{Hello, Target};
 use crate::node::{Group, Node};
 use crate::value::{Args, Value};
 use desk::Desk;
+use notices::Notices;
 pub use options::{Meeting, Options, Worker};
 pub use pending::{Pending, wait_all};
 use pool::Pool;
@@ -138,6 +140,7 @@ impl Agent {
             queue: SegQueue::new(),
             waker: OnceLock::new(),
             pool: Pool::new(name, options.threads),
+            notices: Notices::default(),
             locals: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
             async_calls: AtomicUsize::new(0),

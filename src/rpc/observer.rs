@@ -57,12 +57,13 @@ pub trait Observer: Send + Sync + 'static {
         let _ = (leg, header);
     }
 
-    /// A worker is there, for the first time or again. Called in the shard's own thread: it must return soon.
+    /// A worker is there, for the first time or again. Called on a thread of the pool, in the order in which workers
+    /// came and went.
     fn found(&self, worker: WorkerId) {
         let _ = worker;
     }
 
-    /// A worker has left or is gone. Called in the shard's own thread: it must return soon.
+    /// A worker has left or is gone. Called as [`Observer::found`].
     fn lost(&self, worker: WorkerId) {
         let _ = worker;
     }

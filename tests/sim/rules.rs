@@ -37,7 +37,7 @@ fn needs(rule: Rule, worlds: impl Iterator<Item = Dials>) {
 }
 
 fn seeds(change: impl Fn(&mut Dials)) -> impl Iterator<Item = Dials> {
-    (0..400).map(move |seed| {
+    (0..1000).map(move |seed| {
         let mut dials = Dials::plain(seed);
         change(&mut dials);
         dials

@@ -85,8 +85,13 @@ impl Group {
         }
     }
 
-    /// Lets all leave at once, without waiting for each other.
+    /// Shuts all of them down together.
     pub(crate) fn stop(self) {
-        self.agents.into_iter().for_each(Agent::shutdown_local);
+        const PATIENCE: Duration = Duration::from_secs(30);
+        let leave = |agent: Agent| std::thread::spawn(move || agent.shutdown(PATIENCE));
+        let threads: Vec<_> = self.agents.into_iter().map(leave).collect();
+        for thread in threads {
+            thread.join().expect("no panic").expect("a clean end");
+        }
     }
 }

@@ -121,10 +121,15 @@ impl Group {
         Self::until(|| workers.iter().all(is_empty))
     }
 
-    /// Lets all leave at once, without waiting for each other.
+    /// Shuts all of them down together.
     fn leave(self) {
         assert!(Self::are_empty(&self.workers));
-        self.agents.into_iter().for_each(Agent::shutdown_local);
+        let patience = Duration::from_secs(30);
+        let leave = |agent: Agent| std::thread::spawn(move || agent.shutdown(patience));
+        let threads: Vec<_> = self.agents.into_iter().map(leave).collect();
+        for thread in threads {
+            thread.join().expect("no panic").expect("a clean end");
+        }
     }
 }
 

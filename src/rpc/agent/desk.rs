@@ -14,6 +14,7 @@ use rendez::shard::{Task, TaskContext, TaskEvent};
 
 use super::context::{Context, Gate};
 use super::lanes::{Brought, Lanes};
+use super::notices::Notice;
 use super::shared::{Answer, Command, Done, Packed, Shared, Token, WorkerInfo};
 use super::timer::Timer;
 use super::work::{Work, panicked};
@@ -284,19 +285,11 @@ impl Desk {
                 Output::Release(rref) => self.release(rref),
                 Output::Up(worker) => {
                     tracing::debug!(%worker, "a worker is there");
-                    self.shared
-                        .options
-                        .observers
-                        .iter()
-                        .for_each(|one| one.found(worker));
+                    self.shared.notice(Notice::Found(worker));
                 }
                 Output::Down(worker, status) => {
                     tracing::debug!(%worker, %status, "a worker is gone");
-                    self.shared
-                        .options
-                        .observers
-                        .iter()
-                        .for_each(|one| one.lost(worker));
+                    self.shared.notice(Notice::Lost(worker));
                     self.listen_at = self.listen_at.min(context.now().after(LISTEN_AGAIN));
                 }
                 Output::Joined => self.shared.joined.fill(Ok(())),

@@ -10,6 +10,7 @@ use rendez::engine::Engine;
 use rendez::ground::{Nanos, TaskName, catalogue};
 use rendez::shard::TaskWaker;
 
+use super::notices::Notices;
 use super::pool::Pool;
 use super::rref::{Handle, Held, Pack};
 use super::slot::Slot;
@@ -119,6 +120,7 @@ pub(crate) struct Shared {
     pub(crate) queue: SegQueue<Command>,
     pub(crate) waker: OnceLock<TaskWaker>,
     pub(crate) pool: Arc<Pool>,
+    pub(crate) notices: Notices,
     pub(crate) locals: AtomicU64,
     pub(crate) is_closed: AtomicBool,
     pub(crate) async_calls: AtomicUsize,

@@ -15,7 +15,7 @@ namespace {
 // How long a group that is shut down waits for its members to take what was sent to them.
 constexpr Milliseconds kLeaving{10000};
 
-// `asyncOp` is there since torch 2.8.
+// Not every version of torch says whether an operation is asynchronous.
 template <class T, class = void> struct AsyncOp {
     static bool of(const T &) { return true; }
 };

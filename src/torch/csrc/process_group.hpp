@@ -15,7 +15,8 @@ using Tensors = std::vector<at::Tensor>;
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 using Milliseconds = std::chrono::milliseconds;
 
-// Functions that newer versions of torch added say no `override`, so that they compile with older ones.
+// Functions that newer versions of torch added say no `override`: they are meant to compile with older ones. So far
+// only torch 2.15 was built against.
 class ProcessGroupRendez : public c10d::Backend {
 public:
     // `name` is what torch calls the backend: in profiles, and where programs ask for it.

@@ -1,0 +1,52 @@
+//! Notices: what observers hear of workers that come and go, in order, on a thread of the pool.
+//!
+//! An observer may take locks that threads hold while they wait for the shard, so the shard's thread never calls one.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::shared::Shared;
+use crate::id::WorkerId;
+
+/// A worker came, or went.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Notice {
+    Found(WorkerId),
+    Lost(WorkerId),
+}
+
+/// Those that no observer has heard yet.
+#[derive(Debug, Default)]
+pub(crate) struct Notices {
+    waiting: Mutex<VecDeque<Notice>>,
+    /// Held by the thread that tells one: the next is told after it.
+    turn: Mutex<()>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    /// Lets the observers hear of a worker, soon.
+    pub(crate) fn notice(self: &Arc<Self>, notice: Notice) {
+        if self.options.observers.is_empty() {
+            return;
+        }
+        lock(&self.notices.waiting).push_back(notice);
+        let shared = Arc::clone(self);
+        self.pool.push(Box::new(move || shared.tell_next()));
+    }
+
+    fn tell_next(&self) {
+        let _turn = lock(&self.notices.turn);
+        let next = lock(&self.notices.waiting).pop_front();
+        for observer in &self.options.observers {
+            match next {
+                Some(Notice::Found(worker)) => observer.found(worker),
+                Some(Notice::Lost(worker)) => observer.lost(worker),
+                None => {}
+            }
+        }
+    }
+}
