@@ -83,7 +83,7 @@ fn busy() -> Channel<Value> {
         .handle_frame(Nanos(0), &frame, &tail, body.as_bytes())
         .expect("an honest hello");
     for len in [8, 40, 400, LENT as usize] {
-        let _ = channel.push(KeyId(0), POINT, 0, Value(vec![0; len]), None);
+        let _ = channel.push(KeyId(0), POINT, 0, &mut Some(Value(vec![0; len])), None);
     }
     if let Ok(ticket) = channel.demand(Demand::new(0, KeyId(0), POINT, 0)) {
         channel.ask(ticket, 0, None);
