@@ -100,9 +100,13 @@ check_types() {
         return
     fi
     (cd "$made/tests" && bare PATH="$at/bin:/usr/bin:/bin" timeout 120 basedpyright --level error types_checked.py)
-    # Every type that a user sees is known.
+    # Every type that a user sees is known, except in the part for PyTorch: its types are torch's, which is not here.
+    local torch="$at/lib/python$version/site-packages/rendez/torch" status=0
+    rm -rf "$made/aside" && mv "$torch" "$made/aside"
     (cd "$made/tests" && bare PATH="$at/bin:/usr/bin:/bin" timeout 120 basedpyright --verifytypes rendez --ignoreexternal) |
-        grep -E 'error|score'
+        grep -E 'error|score' || status=$?
+    mv "$made/aside" "$torch"
+    return "$status"
 }
 
 case "${1:-all}" in
