@@ -60,7 +60,7 @@ pub(crate) fn end(py: Python<'_>) {
     IS_ENDING.store(true, Ordering::Release);
 }
 
-/// Runs what was left to be done with the interpreter's lock: memory that nobody reads any more goes back, and lines
+/// Runs what was left to be done with the interpreter's lock: memory that is no longer read goes back, and lines
 /// go to `logging`.
 #[pyfunction]
 #[pyo3(name = "_run_errands")]

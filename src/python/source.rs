@@ -107,7 +107,7 @@ impl Source {
         if self.len == 0 {
             return &[];
         }
-        // SAFETY: whoever lends the memory says that it is `len` bytes, checked against the shape; they stay until
+        // SAFETY: the lender of the memory says that it is `len` bytes, checked against the shape; they stay until
         // `keep` is dropped, with `self`. They are plain bytes of which every value is one.
         unsafe { std::slice::from_raw_parts(self.data, self.len) }
     }

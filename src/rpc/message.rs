@@ -216,7 +216,7 @@ pub enum Control {
     },
     /// Shutdown: are you at rest?
     Probe,
-    /// Shutdown: everybody is at rest, leave.
+    /// Shutdown: all workers are at rest, leave.
     Proceed,
 }
 

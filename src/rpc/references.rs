@@ -200,7 +200,7 @@ impl References {
         true
     }
 
-    /// A value of ours is there: the calls that wait for it. `None` if nobody has a share of it any more.
+    /// A value of ours is there: the calls that wait for it. `None` if no worker has a share of it any more.
     pub fn made(&mut self, rref: RRefId) -> Option<Vec<(WorkerId, CallId)>> {
         let owned = self.owned.get_mut(&rref)?;
         owned.is_made = true;

@@ -6,7 +6,7 @@ use super::passes::Ran;
 use rendez::ground::Status;
 
 /// The functions of one worker, and the passes that go through them. Called by any thread; of one pass, by one at a
-/// time, but for [`discard`](Self::discard).
+/// time, except for [`discard`](Self::discard).
 pub trait LocalEngine: Send + Sync {
     /// A tensor and its history.
     type Value: Clone + Send;

@@ -2,10 +2,10 @@
 //!
 //! What happens in a backward pass is in `passes.rs`.
 //!
-//! A context lives at its creator and at everybody that a call inside it reached. PyTorch releases it along the calls,
-//! from worker to worker, and so loses those behind a worker that died. Here whoever comes to hold a context through
-//! somebody else says so to its creator, one message for each such worker and context; the creator tells all holders
-//! itself. If the creator dies, everybody hears that anyway, and drops what was its.
+//! A context lives at its creator and at all workers that a call inside it reached. PyTorch releases it along the
+//! calls, from worker to worker, and so loses those behind a worker that died. Here a worker that comes to hold a
+//! context through another says so to its creator, one message for each such worker and context; the creator tells all
+//! holders itself. If the creator dies, all workers hear that anyway, and drops what was its.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -291,7 +291,7 @@ impl<G: Clone> Autograd<G> {
         }
     }
 
-    /// A message to `to` was given up, though nobody says that `to` is dead: a pass that needs it fails.
+    /// A message to `to` was given up, though `to` is not known to be dead: a pass that needs it fails.
     pub fn handle_undelivered(&mut self, to: WorkerId, number: u64, error: &Status) {
         let waits = |held: &Context<G>| {
             let mut all = held.passes.iter();

@@ -2,9 +2,9 @@
 //!
 //! In smart mode a pass goes through the workers twice. First each is told which of its send functions will get
 //! gradients, finds what these flow to, and tells the next. When all is answered, every worker knows exactly what it
-//! has to wait for, and the root lets the gradients go: whoever gets one knows by that alone that nothing more will be
-//! marked. With P gradients that cross between workers, at most P marks and P answers are sent; all that one worker
-//! finds out for another at a time is one message.
+//! has to wait for, and the root lets the gradients go: a worker that gets one knows by that alone that nothing more
+//! will be marked. With P gradients that cross between workers, at most P marks and P answers are sent; all that one
+//! worker finds out for another at a time is one message.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -433,7 +433,7 @@ impl<G: Clone> Autograd<G> {
         });
     }
 
-    /// Ends a pass with an error, here and at everybody it came from or went to, but for `teller`, who knows.
+    /// Ends a pass with an error, here and at all workers it came from or went to, except `teller`, which knows.
     pub(super) fn fail(&mut self, id: PassId, error: Status, teller: Option<WorkerId>) {
         let me = self.me;
         let Some(held) = self.contexts.get_mut(&id.context) else {

@@ -47,7 +47,7 @@ fn numbers(tensor: &Tensor) -> Vec<f64> {
     tensor.to_vec::<f64>().expect("doubles")
 }
 
-/// Waits until nobody but the creator could hold it: messages are under way for a moment.
+/// Waits until only the creator could hold it: messages are under way for a moment.
 fn all_empty(group: &LocalGroup<Tape>, count: u16) {
     for _ in 0..2000 {
         if (0..count).all(|id| group.worker(id).load().contexts == 0) {

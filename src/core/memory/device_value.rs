@@ -154,7 +154,7 @@ pub enum Ordered {
     Host,
 }
 
-/// Lets what is queued next on `stream` wait until a tensor's bytes are there, whoever makes them. `gates` are times of
+/// Lets what is queued next on `stream` wait until a tensor's bytes are there, by whatever work. `gates` are times of
 /// this process for the stream's device.
 pub fn order_after(
     tensor: &Tensor,

@@ -507,7 +507,7 @@ impl Task for Desk {
         if self.is_over {
             return;
         }
-        // The first event may come before whoever spawned the desk has its waker; another follows when it has.
+        // The first event may come before the desk's spawner has its waker; another follows when it has.
         if let (None, Some(waker)) = (&self.timer, self.shared.waker.get()) {
             self.start_timer(waker.clone());
         }

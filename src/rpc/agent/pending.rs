@@ -78,7 +78,7 @@ impl<R> Pending<R> {
         }
     }
 
-    /// The call goes on, and nobody waits for its result.
+    /// The call goes on, and its result is not waited for.
     pub fn detach(mut self) {
         self.is_over = true;
     }

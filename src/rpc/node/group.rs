@@ -3,8 +3,8 @@
 //! Leaving in good order is detecting termination. The worker with the lowest number that is there asks all others,
 //! again and again, whether they want to leave and have nothing outstanding, and how much they have ever done. Two
 //! rounds, one after the other, in which all are idle and none has done anything between, prove that there was a moment
-//! when nobody worked and, since every message that asks for work is outstanding at its sender, nothing was on its way
-//! (the double counting of F. Mattern, "Algorithms for distributed termination detection", 1987, with one counter).
+//! when no worker was busy and, since every message that asks for work is outstanding at its sender, nothing was on its
+//! way (the double counting of F. Mattern, "Algorithms for distributed termination detection", 1987, with one counter).
 
 use std::collections::BTreeMap;
 use std::time::Duration;

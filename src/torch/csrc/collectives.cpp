@@ -56,7 +56,7 @@ void Collective::send_all(Lane lane, Piece piece) {
     }
     Room room = group_.room(piece.size);
     copy({room.data(), piece.size}, piece.data);
-    // Each begins with another, so that no rank is everybody's first.
+    // Each begins with another, so that no rank is the first of all.
     for (int i = 1; i < size(); ++i) {
         group_.send((rank() + i) % size(), lane, i + 1 < size() ? room.share() : room.finish(), until_);
     }

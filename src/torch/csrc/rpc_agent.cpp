@@ -337,7 +337,7 @@ void RendezAgent::expire() {
     }
 }
 
-// Everybody's calls have to be over at one time, so all are asked until nobody has one.
+// The calls of all have to be over at one time, so all are asked until none has one.
 void RendezAgent::join(bool shutdown, float) {
     if (!rpcAgentRunning_.load()) {
         return;

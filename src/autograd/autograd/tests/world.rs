@@ -458,7 +458,7 @@ impl World {
         assert_eq!(actual, expected);
     }
 
-    /// Asserts that nobody holds anything any more.
+    /// Asserts that no worker holds anything any more.
     pub(super) fn check_empty(&self) {
         for worker in self.workers.iter().filter(|worker| worker.is_alive) {
             let load = worker.machine.load();

@@ -68,7 +68,7 @@ fn nobody_leaves_before_nested_and_follow_up_calls_are_done() {
 
 #[test]
 fn the_time_of_a_shutdown_is_obeyed_and_says_what_was_outstanding() {
-    // Upstream ignores it in agent.join: one call that never ends blocks everybody.
+    // Upstream ignores it in agent.join: one call that never ends blocks all workers.
     let mut world = World::new(22, 2, QUIET);
     world.call(0, 1, plain(), None, &[]);
     world.run_until(|world| !world.actors[1].running.is_empty());

@@ -113,7 +113,7 @@ fn two_counts_of_channels_are_no_agreement() {
     }
 }
 
-/// Two sides that agree, agree on the same; whoever has no outcome waits for one that has hung up.
+/// Two sides that agree, agree on the same; a side without an outcome waits for one that has hung up.
 fn is_sound(both: &Both, case: &str) {
     if let [Some(Ok(Outcome::Met(at_a))), Some(Ok(Outcome::Met(at_b)))] = both {
         assert_eq!(at_a.path, at_b.path, "{case}");
