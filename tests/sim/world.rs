@@ -33,6 +33,8 @@ const QUIET_MAX: u64 = 500;
 
 /// Leased tensors held at once.
 const HELD_MAX: usize = 16;
+/// While there is work, time leaps no further: a user who is slow by a minute is another test.
+pub const LEAP_NS_AT_WORK: u64 = 2_000_000;
 
 /// A task.
 pub struct Node {
@@ -249,7 +251,7 @@ impl World {
             if idle > 3 && self.held.drop_one(&mut self.rng)? {
                 // Others may wait for what a lease holds.
                 idle = 0;
-            } else if idle > 3 && self.leap() {
+            } else if idle > 3 && self.leap(LEAP_NS_AT_WORK) {
                 idle = 0;
             } else if idle > 2_000 {
                 return Err(self.stuck());
@@ -291,7 +293,7 @@ impl World {
         let mut idle = 0;
         for _ in 0..TICKS_MAX {
             idle = if self.tick()? { 0 } else { idle + 1 };
-            if idle > 3 && self.leap() {
+            if idle > 3 && self.leap(u64::MAX) {
                 idle = 0;
             } else if idle > 100 {
                 return Ok(());
@@ -440,8 +442,9 @@ impl World {
         self.lost[node][shard] > self.now()
     }
 
-    /// Nothing happens now: to the next moment at which something will. False if there is none.
-    pub fn leap(&mut self) -> bool {
+    /// Nothing happens now: to the next moment at which something will, in a step of at most so much. False if there is
+    /// none.
+    pub fn leap(&mut self, most_ns: u64) -> bool {
         let mut next = u64::MAX;
         let now = self.now();
         for (at, node) in self.nodes.iter_mut().enumerate() {
@@ -471,12 +474,7 @@ impl World {
             return false;
         }
         let now = self.now();
-        // While there is work it goes in small steps: a user who is slow by a minute is another test.
-        let next = if self.is_settling {
-            next
-        } else {
-            next.min(now + 2_000_000)
-        };
+        let next = next.min(now.saturating_add(most_ns));
         if next > now {
             // The tick that follows adds at least one.
             self.clock.store(next - 1, Ordering::Relaxed);

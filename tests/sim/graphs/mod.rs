@@ -20,7 +20,7 @@ use rendez::ground::StepId;
 use rendez_dataflow::server::solo::Site;
 
 use crate::dials::Dials;
-use crate::world::World;
+use crate::world::{LEAP_NS_AT_WORK, World};
 use client::Client;
 
 /// Seeds of a plain `cargo test`.
@@ -140,7 +140,7 @@ impl Graphs {
                 return Ok(());
             }
             idle = if did { 0 } else { idle + 1 };
-            if idle > 3 && self.world.leap() {
+            if idle > 3 && self.world.leap(LEAP_NS_AT_WORK) {
                 idle = 0;
             }
         }
