@@ -98,6 +98,9 @@ pub enum Heard<'a, V> {
         former: Option<Incarnation>,
         /// True if the former connection's frames go on.
         is_resumed: bool,
+        /// True if the peer has dropped values for us before we first heard it, or does so when it hears us: what
+        /// waits for it may wait for one of them.
+        has_dropped: bool,
     },
     /// See [`PushHeard`].
     Push(PushHeard<'a>),

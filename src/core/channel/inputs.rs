@@ -57,6 +57,17 @@ impl<V: Payload> Channel<V> {
         self.forget_epoch();
     }
 
+    /// Values for that life of the peer were dropped with an epoch, here or in the table: the peer is told.
+    pub const fn mark_dropped(&mut self, reader: Incarnation) {
+        self.session.mark_dropped(reader);
+    }
+
+    /// True if values are on their way, or on offer, in this epoch.
+    #[must_use]
+    pub fn holds_values(&self) -> bool {
+        self.stream.has_values() || self.offers.len() > 0 || self.served.len() > 0
+    }
+
     /// Begins anew, with another peer or another of its shards: nothing of the former one is left. Neither has met
     /// `epoch` on any channel of this shard.
     pub fn rebind(&mut self, epoch: u64) {
@@ -83,6 +94,9 @@ impl<V: Payload> Channel<V> {
     fn handle_hello(&mut self, hello: &Hello) -> Result<Heard<'static, V>, Violation> {
         let met = self.session.hear(hello)?;
         if met.is_other_epoch {
+            if self.holds_values() {
+                self.session.mark_dropped(hello.incarnation);
+            }
             self.forget_epoch();
         }
         let rules = self.settings.rules;
@@ -111,6 +125,7 @@ impl<V: Payload> Channel<V> {
             incarnation: hello.incarnation,
             former: met.former.filter(|_| met.is_other_epoch),
             is_resumed: met.former.is_some() && !met.is_other_epoch,
+            has_dropped: met.has_dropped,
         })
     }
 }

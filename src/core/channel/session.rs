@@ -44,6 +44,8 @@ pub(super) struct Session {
     life: u32,
     /// The incarnation of the last hello, and `life` when it was first heard.
     met: Option<(Incarnation, u32)>,
+    /// Values for this life of the peer were dropped here with an epoch, and it does not know yet.
+    dropped_for: Option<Incarnation>,
 }
 
 /// What a hello says.
@@ -55,6 +57,8 @@ pub(super) struct Met {
     pub(super) is_other_epoch: bool,
     /// How many frames of ours it has consumed.
     pub(super) consumed: u64,
+    /// It has dropped values for us, or does so when it hears our hello.
+    pub(super) has_dropped: bool,
 }
 
 impl Session {
@@ -66,6 +70,7 @@ impl Session {
             peer: None,
             life: 0,
             met: None,
+            dropped_for: None,
         }
     }
 
@@ -89,12 +94,20 @@ impl Session {
     pub(super) const fn rebind(&mut self, epoch: u64) {
         self.lose();
         self.epoch = epoch;
-        self.met = None;
+        (self.met, self.dropped_for) = (None, None);
     }
 
-    /// What ours says.
+    /// Values for that life of the peer were dropped: our hellos say so until it has heard one.
+    pub(super) const fn mark_dropped(&mut self, reader: Incarnation) {
+        self.dropped_for = Some(reader);
+    }
+
+    /// What ours says. It names the peer's life and none of its epochs if values for that life were dropped. A peer
+    /// that has sent a frame has heard that.
     pub(super) fn hello(&self, consumed: u64, settings: &Settings) -> Hello {
-        let expected = self.peer.map(|peer| (peer.incarnation, peer.epoch));
+        let known = self.peer.map(|peer| (peer.incarnation, peer.epoch));
+        let dropped = self.dropped_for.filter(|_| consumed == 0);
+        let expected = dropped.map(|reader| (reader, 0)).or(known);
         let (expected, peer_epoch) = expected.unwrap_or((Incarnation::CURRENT, 0));
         Hello {
             incarnation: self.ours,
@@ -137,8 +150,12 @@ impl Session {
             self.met = Some((hello.incarnation, self.life));
         }
         // A peer that speaks of our predecessor, or of an epoch that is over, has consumed nothing of this one.
-        let is_of_us = hello.expected == self.ours && hello.peer_epoch == self.epoch;
+        let knows_life = hello.expected == self.ours;
+        let is_of_us = knows_life && hello.peer_epoch == self.epoch;
+        let has_heard = is_of_us || self.dropped_for != Some(hello.incarnation);
+        self.dropped_for = self.dropped_for.filter(|_| !has_heard);
         Ok(Met {
+            has_dropped: former.is_none() && knows_life && !is_of_us,
             former: former.map(|former| former.incarnation),
             is_other_epoch,
             consumed: if is_of_us { hello.consumed } else { 0 },

@@ -205,6 +205,13 @@ impl<V> Stream<V> {
         let _ = self.drop_front(self.in_flight());
     }
 
+    /// True if values, or offers of some, are here.
+    pub(super) fn has_values(&self) -> bool {
+        const REQUEST: u8 = Kind::Request as u8;
+        self.all()
+            .any(|frame| key_of(frame).is_some() && frame.kind() != REQUEST)
+    }
+
     /// An epoch begins: nothing is owed any more.
     pub(super) fn restart(&mut self) {
         self.frames.clear();

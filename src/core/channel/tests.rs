@@ -5,6 +5,7 @@
 
 mod asking;
 mod credit;
+mod dropped;
 mod flows;
 mod hello;
 mod keys;

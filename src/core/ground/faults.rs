@@ -203,6 +203,18 @@ pub(crate) fn peer_began_anew(task: &TaskName) -> Status {
     )
 }
 
+/// We gave the peer up and it did not know, or the other way round: values that it sent meanwhile are gone.
+pub(crate) fn peer_dropped(task: &TaskName) -> Status {
+    Status::new(
+        Code::Unavailable,
+        reason::PEER_LOST,
+        format!(
+            "the connection with {task} was lost, and what it sent since is gone; it is connected again. Begin the \
+             step again"
+        ),
+    )
+}
+
 pub(crate) fn wrong_incarnation(task: &TaskName, wanted: Incarnation, have: Incarnation) -> Status {
     Status::new(
         Code::Aborted,

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use super::core::{Core, Wait};
-use super::ids::PeerId;
+use super::ids::{LinkId, PeerId};
 use super::keys::{KeyEntry, Route};
 use super::peers::PeerState;
 use super::transfers::TransferId;
@@ -60,6 +60,31 @@ impl Core {
         self.end_all(ended, status);
         let Self { anteroom, keys, .. } = self;
         anteroom.fail(status, |guest| keys.at(guest.slot.key).is_some_and(&fails));
+    }
+
+    /// A peer that we gave up, and that did not know, is there again: what it sent in between is gone. Receives that
+    /// began in between end, for they may wait for it.
+    #[cold]
+    pub(super) fn fail_receives_of(&mut self, link: LinkId) {
+        let Some(at) = self.links.at(link).map(|entry| entry.peer) else {
+            return;
+        };
+        let status = faults::peer_dropped(&self.peers[at].task);
+        let mut waiting = Vec::new();
+        let Self { table, keys, .. } = &*self;
+        table.waiting(|slot, id, _, _| {
+            let way = keys.at(slot.key).map(|entry| entry.way);
+            if way.is_some_and(|way| way.link == link && matches!(way.route, Route::In { .. })) {
+                waiting.push((slot, id));
+            }
+        });
+        for (slot, id) in waiting {
+            if let Some((_, waiter)) = self.table.cancel(id) {
+                reached!("received_what_was_dropped");
+                self.complete(waiter, Err(status.clone()));
+                self.settle_demands(slot);
+            }
+        }
     }
 
     /// Waiters and values that a step or a peer took with it.

@@ -458,6 +458,10 @@ impl Core {
         let Some(peer) = self.peers.at_mut(at) else {
             return;
         };
+        let life = match peer.state {
+            PeerState::Up { incarnation } => Some(incarnation),
+            _ => peer.bound,
+        };
         peer.state = PeerState::Gone;
         peer.away = None;
         // A receive from now on waits for whatever life comes next.
@@ -466,11 +470,24 @@ impl Core {
         peer.expecting.clear();
         // The mappings stay with the leases that need them; nothing new is leased.
         peer.segments.clear();
-        for link in peer.links.clone() {
+        let links = peer.links.clone();
+        let dropped = self.stats.dropped;
+        let mut drops_values = false;
+        for &link in &links {
+            let channel = self.links.at(link).map(|entry| &entry.channel);
+            drops_values |= channel.is_some_and(Channel::holds_values);
             self.end_link(link);
         }
         self.fail_peer(at, status);
         self.forget_keys_of(at);
+        drops_values |= self.stats.dropped > dropped;
+        if let (true, Some(life)) = (drops_values, life) {
+            for link in links {
+                if let Some(entry) = self.links.at_mut(link) {
+                    entry.channel.mark_dropped(life);
+                }
+            }
+        }
     }
 
     /// A life of the peer is proved over: what it may have been reading comes home.

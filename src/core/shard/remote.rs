@@ -272,8 +272,9 @@ impl Core {
             Heard::Up {
                 incarnation,
                 former,
+                has_dropped,
                 ..
-            } => self.heard_up(link, incarnation, former),
+            } => self.heard_up(link, incarnation, former, has_dropped),
             Heard::Offer(offer) => self.heard_offer(link, &offer),
             Heard::Request(request) => {
                 self.claim_step(Slot {

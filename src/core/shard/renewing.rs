@@ -16,6 +16,7 @@ impl Core {
         link: LinkId,
         incarnation: Incarnation,
         former: Option<Incarnation>,
+        has_dropped: bool,
     ) {
         let peer = self.links[link].peer;
         if let Some(former) = former {
@@ -28,9 +29,16 @@ impl Core {
             };
             if is_same || self.settings.rules.on(Rule::Restarts) {
                 // The peer's other links have epochs of their own.
+                let dropped = self.stats.dropped;
                 self.fail_keys(&status, |entry| entry.way.link == link);
+                if is_same && self.stats.dropped > dropped {
+                    self.links[link].channel.mark_dropped(incarnation);
+                }
             }
             self.links[link].channel.forget_lines();
+        }
+        if has_dropped && !mutant!("dropped_values_not_told") {
+            self.fail_receives_of(link);
         }
         self.touch(link);
         self.pump(link);

@@ -151,7 +151,8 @@ pub struct Hello {
     pub expected: Incarnation,
     /// The sender's epoch of this channel: counts up when it gave the peer up.
     pub epoch: u64,
-    /// The receiver's epoch as the sender knows it; zero if it knows none.
+    /// The receiver's epoch as the sender knows it; zero if it knows none. With `expected`, zero also says that the
+    /// sender has dropped values for that life with an epoch of its own.
     pub peer_epoch: u64,
     /// Frames of that epoch that the sender has consumed: they need no repeating.
     pub consumed: u64,

@@ -35,3 +35,10 @@ fn a_step_that_only_peers_speak_of_ends_by_its_time() {
 fn a_task_that_expects_another_life_is_told() {
     pass(&[1291, 5557], "a_task_expects_another_life");
 }
+
+/// A task gave another up and the other did not know: what the other sent before it heard was dropped, and a receive
+/// that had begun in between waited for ever.
+#[test]
+fn a_receive_of_what_was_dropped_meanwhile_is_told() {
+    pass(&[6001], "received_what_was_dropped");
+}

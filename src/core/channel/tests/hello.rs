@@ -31,7 +31,8 @@ fn ours_goes_first_and_theirs_brings_the_channel_up() {
         Ok(Heard::Up {
             incarnation: THEIRS,
             former: None,
-            is_resumed: false
+            is_resumed: false,
+            has_dropped: false,
         })
     ));
     assert!(channel.is_up());
