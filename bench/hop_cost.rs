@@ -1,5 +1,5 @@
 //! What a hop costs its two shards, in nanoseconds of one core: both turn in one thread, so no cache line travels and
-//! nobody waits. What is left is rendez's own work. Ignored: it measures, and holds nothing.
+//! nothing waits. What is left is rendez's own work. Ignored: it measures, and holds nothing.
 //!
 //! `cargo test --release -p rendez-core --test hop_cost -- --ignored --nocapture`
 

@@ -45,7 +45,7 @@ step_tools() {
     command -v git >/dev/null || packages+=(git)
     # It counts the instructions of a hand-over.
     command -v valgrind >/dev/null || packages+=(valgrind libc6-dbg)
-    # Only a test of several hosts wants it; it says so itself where it is not to be had.
+    # Only a test of several hosts wants it; it says so itself where it is unavailable.
     if [ "$(id -u)" -eq 0 ]; then command -v ip >/dev/null || packages+=(iproute2); fi
     if [ "${#packages[@]}" -gt 0 ]; then
         echo "missing: ${packages[*]}"
@@ -128,8 +128,8 @@ step_counts() {
     [ "$bytes" -lt 20000000 ] || { echo "ci: target/release/rendez is too large" >&2; return 1; }
 }
 
-# Real processes under real faults, with the program that the tests have built. The same faults each time: a seed that
-# fails is to be found by whoever looks for it, not by whoever changed something else.
+# Real processes under real faults, with the program that the tests have built. The same faults each time: new seeds
+# are for the nightly run, not for a change of something else.
 step_nemesis() {
     local probe="nm-probe-$$"
     if [ "$(id -u)" -ne 0 ] || ! ip netns add "$probe" 2>/dev/null; then
@@ -142,7 +142,7 @@ step_nemesis() {
 }
 
 # Real queue pairs in a guest that QEMU emulates, some six minutes. What cannot be had here, or does not come to its end
-# on a slow machine, is said loudly; whoever asks for this step by name wants it to run.
+# on a slow machine, is said loudly; asked for by name, this step fails then.
 step_soft-roce() {
     local cannot="" status=0
     if timeout "${SOFT_ROCE_PREPARE_SECONDS:-420}" scripts/soft-roce.sh prepare; then
@@ -153,7 +153,7 @@ step_soft-roce() {
             *) return "$status" ;;
         esac
     else
-        cannot="the guest could not be prepared: its packages are not to be had (apt-get update, python3, cc)"
+        cannot="the guest could not be prepared: its packages are unavailable (apt-get update, python3, cc)"
     fi
     if [ -n "$is_asked" ]; then
         echo "soft-roce: $cannot" >&2

@@ -341,7 +341,7 @@ def main():
     OUT = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else here / "tests/data/graphs"
     tf.disable_eager_execution()
     tf.disable_control_flow_v2()
-    # Ports that nobody has: 0 would be chosen by each server, and the others could not know it.
+    # Free ports: 0 would be chosen by each server, and the others could not know it.
     import socket
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
     places = ["127.0.0.1:%d" % one.getsockname()[1] for one in sockets]

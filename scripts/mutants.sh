@@ -28,7 +28,7 @@ mutants=(
     "acknowledgement_ignored_on_reconnect seeds      a new connection repeats what the peer has had"
     "frames_not_kept                 seeds           a new connection repeats nothing"
     "deadline_ignored                seeds           receives outlast their deadline"
-    "tombstones_forgotten            seeds           nobody remembers that a step ended"
+    "tombstones_forgotten            seeds           it is forgotten that a step ended"
     "restart_unnoticed rules::rule_09_restarts what was bound to a peer's former life goes on"
     "abort_not_told rules::rule_11_abort_told an abort stays where it was said"
     "ordinals_ignored rules::rule_02_ordinals values of one key come in any order"

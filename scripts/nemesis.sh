@@ -42,7 +42,7 @@ names=(a b c)
 cleanup() {
     local pid host
     [ -z "$sampler" ] || kill "$sampler" 2>/dev/null || true
-    # Whoever started a task takes it along, stopped or not.
+    # The process that started a task takes it along, stopped or not.
     for pid in "${starters[@]}"; do [ "$pid" = 0 ] || kill -9 "$pid" 2>/dev/null || true; done
     wait 2>/dev/null || true
     [ -z "${KEEP:-}" ] || { mkdir -p "$KEEP"; cp "$work"/*.history "$work"/*.log "$KEEP"/ 2>/dev/null || true; }

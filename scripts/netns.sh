@@ -105,7 +105,7 @@ begin serve a "$rendez" serve "${common[@]}" "${a[@]}"
 serve=$started
 await "$work/serve.log" 'a peer is connected' 100
 for ((tries = 0; tries < 100; tries++)); do
-    on x "$rendez" pending "${common[@]}" >"$work/pending.log" 2>&1 || fail "nobody answers a third host"
+    on x "$rendez" pending "${common[@]}" >"$work/pending.log" 2>&1 || fail "no task answers a third host"
     grep -q 'receive .* /job:b/replica:0/task:0$' "$work/pending.log" && break
     sleep 0.1
 done
@@ -182,7 +182,7 @@ push=$started
 await "$work/push.log" 'a peer is connected' 100
 cut_link
 began=$SECONDS
-if wait "$push"; then fail "the push ended well although nobody took it"; fi
+if wait "$push"; then fail "the push ended well although it was not taken"; fi
 took=$((SECONDS - began))
 grep -q 'PEER_LOST' "$work/push.log" || fail "the push does not say that its peer is lost"
 [ "$took" -le 8 ] || fail "it took $took s to say so, with failure_detection = 4s"

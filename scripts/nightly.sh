@@ -16,7 +16,7 @@ export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-never}"
 all=(nemesis peers seeds mutants address thread fuzz soft-roce)
 out="${OUT:-bench/NIGHTLY.md}"
 logs="${LOGS:-target/nightly}"
-# Other worlds every night, the same ones for everybody who repeats that night: days since 1970.
+# Other worlds every night, the same ones whenever that night is repeated: days since 1970.
 day=$(($(date -u +%s) / 86400))
 first="${FIRST:-$((day * 100000))}"
 seeds="${SEEDS:-100000}"

@@ -4,7 +4,7 @@
 # in order and all its queries are answered, and that the 99th percentile of a stage can be asked back from it.
 #   scripts/prometheus.sh               needs prometheus and promtool (Debian package prometheus; installed if it can be)
 #   RENDEZ=target/release/rendez scripts/prometheus.sh
-# Ends with 0 if all held, 3 if there is no Prometheus to be had. Leaves nothing behind.
+# Ends with 0 if all held, 3 if no Prometheus is available. Leaves nothing behind.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

@@ -60,7 +60,7 @@ reference() {
     said="$("$tool" --ib-dev "$near" "${options[@]}" --port "$port" -s "$size" -n "$count" "$host" 2>&1)" ||
         printf '%s\n' "$said" >&2
     awk -v size="$size" -v field="$field" '$1 == size { print $field }' <<<"$said"
-    # Nobody comes any more to a server that got no client.
+    # No client comes any more to a server that got none.
     [ -z "$server" ] || { sleep 1; kill "$server" 2>/dev/null || true; wait "$server" || true; }
 }
 

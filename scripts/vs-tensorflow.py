@@ -20,7 +20,7 @@ WORKERS = ["/job:worker/task:0", "/job:worker/task:1"]
 
 
 def cluster():
-    """Two addresses that nobody listens at."""
+    """Two addresses at which nothing listens."""
     held = [socket.create_server(("127.0.0.1", 0)) for _ in WORKERS]
     addresses = ["127.0.0.1:%d" % one.getsockname()[1] for one in held]
     for one in held:

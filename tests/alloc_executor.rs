@@ -111,7 +111,7 @@ fn nodes_and_iterations_ask_nothing_of_the_heap_once_warm() {
         let args = [0i32, 300].map(|number| Value::Tensor(Tensor::scalar(number)));
         let (tell, told) = mpsc::channel();
         executor.run(&plan, StepId(step), args.to_vec(), move |outcome| {
-            tell.send(outcome).expect("somebody listens");
+            tell.send(outcome).expect("the channel is open");
         });
         let outcome = told.recv_timeout(Duration::from_secs(20)).expect("an end");
         let value = outcome.expect("a result")[0].clone().expect("a live one");

@@ -419,7 +419,7 @@ fn too_many_receives_of_one_key_are_refused() {
     );
     assert_works(&engine);
     drop(receives);
-    until("nobody waits", || engine.pending().is_empty());
+    until("nothing waits", || engine.pending().is_empty());
     step.send(&key, Tensor::scalar(1u8)).unwrap();
     step.recv(&key).deadline(PATIENCE).wait().unwrap();
 }
@@ -461,7 +461,7 @@ fn ended_steps_answer_with_how_they_ended() {
     let text = format!("Cleanup {}", StepId(8));
     let status = finished.send(&key, Tensor::scalar(1u8)).unwrap_err();
     assert_status(&status, Code::Aborted, catalogue::STEP_FINISHED, &[&text]);
-    // Whoever comes with a new handle hears it from the shard's tombstone.
+    // A new handle hears it from the shard's tombstone.
     drop(finished);
     let status = engine
         .step(StepId(8))

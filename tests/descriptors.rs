@@ -50,7 +50,7 @@ fn sender() {
     let mut held = vec![];
     for round in 0..ROUNDS {
         if round == 1 {
-            // Whoever connects has its descriptors by now: the first value has come.
+            // The peer that connects has its descriptors by now: the first value has come.
             let came = Key::between("receiver", "sender", "came").unwrap();
             step.recv(&came).deadline(PATIENCE).wait().unwrap();
             held = leave_one_descriptor();

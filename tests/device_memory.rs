@@ -1,6 +1,6 @@
 //! Tensors in a device's memory: they pass within a process by their handles, and are refused by name elsewhere.
 //!
-//! The device is a fake: its memory is an address that nobody may read, and a count of those who let it go.
+//! The device is a fake: its memory is an address that must not be read, and a count of those that let it go.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};

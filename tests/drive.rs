@@ -1,4 +1,4 @@
-//! Who turns the shards, by every setting: threads that contend for them, futures, tasks, and nobody at all.
+//! Who turns the shards, by every setting: threads that contend for them, futures, tasks, and no caller at all.
 //!
 //! `RENDEZ_DRIVE_ROUNDS=1000000 cargo test --release --test drive` goes on for longer.
 
@@ -125,7 +125,7 @@ fn without_a_thread_who_waits_turns_the_other_shards_too() {
         let a = engine_with("a", 2, Driver::Caller, poll);
         let b = engine("b", 2, Driver::Thread);
         let (there, back) = (key_of_shard("a", "b", 0), key_of_shard("b", "a", 1));
-        // Nobody is there yet: it stays in its shard.
+        // No one waits yet: it stays in its shard.
         let step = a.step(STEP);
         step.send(&there, Tensor::scalar(1_u32)).unwrap();
         a.connect_local(&b).unwrap();
@@ -438,7 +438,7 @@ fn a_peer_is_answered_while_no_thread_looks() {
     let large = key("a", "b", "large");
     let tensor = Tensor::from_vec(vec![7_u8; 3 << 20], Shape::row(3 << 20).unwrap()).unwrap();
     a.step(STEP).send(&large, tensor).unwrap();
-    // Nobody of `a` looks from here on; its shard's thread gives the peer the bytes.
+    // No caller in `a` looks from here on; its shard's thread gives the peer the bytes.
     thread::sleep(Duration::from_millis(20));
     let received = b.step(STEP).recv(&large).deadline(PATIENCE).wait().unwrap();
     assert_eq!(received.tensor.host().unwrap(), vec![7_u8; 3 << 20]);

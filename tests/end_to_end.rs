@@ -1,8 +1,8 @@
 //! The whole program from outside: the demonstration between two processes, and what is left when one is killed.
 //!
-//! Each demonstration is started with a mark in its environment, which both its processes carry: whoever still carries
-//! it afterwards was left behind. What a process holds (sockets, memory files) is written down just before it is killed
-//! and looked for afterwards by inode, so that other programs of this machine do not disturb.
+//! Each demonstration is started with a mark in its environment, which both its processes carry: a process that still
+//! carries it afterwards was left behind. What a process holds (sockets, memory files) is written down just before it
+//! is killed and looked for afterwards by inode, so that other programs of this machine do not disturb.
 //!
 //! `SEED=n` repeats a run's choices, `KILLS=n` makes more of them.
 
@@ -375,7 +375,7 @@ impl Run {
 
     /// Waits for the end of the process that is left when the other was killed: how it ended, how long after `since`,
     /// and how long after nothing of the other was left. A killed process is not gone at once: the kernel takes its
-    /// rings down on threads of its own, which wait for a core as all others do, and until then nobody can know.
+    /// rings down on threads of its own, which wait for a core as all others do, and until then it cannot be known.
     fn end_after(
         &mut self,
         killed: u32,
@@ -474,7 +474,7 @@ impl Drop for Run {
 struct Held {
     sockets: BTreeSet<u64>,
     memory: BTreeSet<u64>,
-    /// Paths of files where everybody may leave some.
+    /// Paths of files in places that are open to all.
     files: BTreeSet<String>,
 }
 

@@ -135,7 +135,7 @@ fn kept(ends: [&Engine; 2]) -> u64 {
     kept.into_iter().sum()
 }
 
-/// Sends at full speed, with nobody there to receive: what is taken stays within the bounds, what is not is refused by
+/// Sends at full speed, with no receiver: what is taken stays within the bounds, what is not is refused by
 /// name, and what was taken comes in order afterwards.
 fn outruns(way: Way, len: usize, count: u64) {
     let _alone = ALONE
@@ -224,7 +224,7 @@ fn keeps_pace(way: Way, len: usize, count: u64) {
     while kept([&a, &b]) > 0 {
         assert!(
             std::time::Instant::now() < until,
-            "something is kept for nobody"
+            "something is kept without a receiver"
         );
         std::thread::yield_now();
     }

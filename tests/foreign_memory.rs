@@ -1,5 +1,5 @@
 //! Memory that is not the engine's to show: one copy into the shard's arena, and then read in place by the peer; and
-//! released, once, when nobody reads it any more. And memory of a receiver's, that a value is copied to.
+//! released, once, when it is not read any more. And memory of a receiver's, that a value is copied to.
 //!
 //! Engines of one process, connected by loopback, as two tasks of one user are by shared memory; by sockets; and with
 //! another process, which is killed.
@@ -137,7 +137,7 @@ fn a_lease_that_is_sent_on_lets_its_first_sender_go() {
     until("the middle one has its memory back", || in_use(&b) == 0);
 }
 
-/// What a peer was lent and sends back is the very tensor, and nobody copies it; its memory is free when its receivers
+/// What a peer was lent and sends back is the very tensor, and is not copied; its memory is free when its receivers
 /// have let go.
 #[test]
 fn a_lease_that_is_sent_back_is_not_copied() {
@@ -245,7 +245,7 @@ fn memory_is_released_once_when_its_last_reader_here_is_gone() {
     assert!(clone.host().unwrap() == content(1));
     drop(clone);
     assert_eq!(releases.count(), 1);
-    // What nobody receives goes with its step.
+    // What is not received goes with its step.
     let releases = Releases::default();
     step.send(&key, releases.tensor(content(2))).unwrap();
     step.abort(Status::new(Code::Aborted, "STEP_ABORTED", "over"));
@@ -317,7 +317,7 @@ fn a_socket_sends_it_from_where_it_lies() {
         let received = b.step(STEP).recv(&key).deadline(PATIENCE).wait().unwrap();
         assert_eq!((received.path, copied(&a)), (Path::Copy, 0));
         assert!(received.tensor.host().unwrap() == content(round));
-        // The receiver has bytes of its own: nobody reads these any more.
+        // The receiver has bytes of its own: these are not read any more.
         until("it is released", || releases.count() == 1);
     }
     assert_eq!(in_use(&a), 0, "no byte went through the arena");

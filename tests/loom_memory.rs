@@ -3,7 +3,7 @@
 //!
 //! `returns.rs`, `home.rs` and `lease.rs` import their atomics from `crate::sync`; here that is loom. What is checked:
 //! a node whose last handle is dropped comes home exactly once, with everything its holders did before; if the owner
-//! leaves first, the estate is freed exactly once, after the last handle, whoever that is. A lease is told ended once,
+//! leaves first, the estate is freed exactly once, after the last handle, whatever it is. A lease is told ended once,
 //! under the token it was given last, also when a recall crosses its last drop; its mapping outlives its last reader,
 //! also when the peer was proved dead and the table left.
 //!
@@ -229,11 +229,7 @@ fn the_owner_may_leave_first_and_the_estate_goes_with_the_last_handle() {
         threads
             .into_iter()
             .for_each(|thread| thread.join().expect("joined"));
-        assert_eq!(
-            freed.load(Ordering::Relaxed),
-            1,
-            "freed once, by whoever was last"
-        );
+        assert_eq!(freed.load(Ordering::Relaxed), 1, "freed once, by the last");
     });
 }
 
@@ -436,7 +432,7 @@ fn an_entry_used_again_tells_each_token_once() {
 }
 
 /// The owner's own handle of the mapping goes with the peer that was proved dead, and the whole table with its shard;
-/// whoever still reads, reads.
+/// a reader that still reads, reads.
 #[test]
 fn a_mapping_outlives_its_reader_and_goes_once() {
     loom::model(|| {

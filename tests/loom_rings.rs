@@ -51,7 +51,7 @@ fn cells(count: usize) -> Vec<loom::cell::UnsafeCell<[u8; PIECE]>> {
     (0..count).map(cell).collect()
 }
 
-// SAFETY: the cells stopped it; loom itself checks that nobody touches one while another does.
+// SAFETY: the cells stopped it; loom itself checks that no thread touches one while another does.
 unsafe impl Sync for LoomLane {}
 // SAFETY: as for `Sync`.
 unsafe impl Send for LoomLane {}
@@ -106,7 +106,7 @@ impl Lane for End {
     }
     unsafe fn read_side(&self, slot: u64, bytes: &mut [u8]) {
         self.0.sides[slot as usize].with(|cell| {
-            // SAFETY: loom checks that nobody writes meanwhile.
+            // SAFETY: loom checks that no thread writes meanwhile.
             unsafe { bytes.copy_from_slice(&(&*cell)[..bytes.len()]) };
         });
     }
@@ -125,7 +125,7 @@ impl Lane for End {
     }
     unsafe fn read(&self, at: u64, bytes: &mut [u8]) {
         self.0.payload[at as usize / PIECE].with(|cell| {
-            // SAFETY: loom checks that nobody writes meanwhile.
+            // SAFETY: loom checks that no thread writes meanwhile.
             unsafe { bytes.copy_from_slice(&(&*cell)[..bytes.len()]) };
         });
     }

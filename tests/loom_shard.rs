@@ -325,7 +325,7 @@ fn a_sleeper_sees_the_post_or_is_rung() {
         word::arm(sleeping);
         let is_seen = posted.load(Ordering::Relaxed) == 1;
         let is_rung = poster.join().unwrap();
-        assert!(is_seen || is_rung, "the owner sleeps, and nobody wakes it");
+        assert!(is_seen || is_rung, "the owner sleeps, and is not woken");
     });
 }
 
@@ -462,7 +462,7 @@ fn who_sees_a_waiter_gone_sees_what_it_did() {
     });
 }
 
-/// A value that meets a waiter that gives up is had by one of them: by the shard, which brings it to somebody else, or
+/// A value that meets a waiter that gives up is had by one of them: by the shard, which brings it to another waiter, or
 /// by the waiter, who gives it back.
 #[test]
 fn an_outcome_that_meets_a_waiter_that_leaves_is_had_by_one_of_them() {
@@ -555,7 +555,7 @@ fn a_command_is_taken_after_the_cancels_before_it() {
     });
 }
 
-/// As the engine does: a cell is used again as soon as nobody else holds it, and never by whom it was meant for before.
+/// As the engine does: a cell is used again when nothing else holds it, and never by whom it was meant for before.
 #[test]
 fn a_cell_that_is_used_again_brings_only_its_new_outcome() {
     model(Some(3), || {

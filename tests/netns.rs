@@ -1,6 +1,6 @@
 //! Three hosts of one machine: `scripts/netns.sh` with the program as it was built for tests.
 //!
-//! It needs root and iproute2, as network namespaces do. Where they are not to be had the test says so and ends: the
+//! It needs root and iproute2, as network namespaces do. Where they are unavailable the test says so and ends: the
 //! checks' own script installs what it needs, and runs as root.
 
 use std::process::Command;

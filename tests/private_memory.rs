@@ -207,7 +207,7 @@ fn a_sender_sees_nothing_and_may_die() {
     until("the sender is lost", || {
         b.connected().is_empty() && c.connected().is_empty()
     });
-    // The pages that were written to are the mapping's own, and the others nobody can take away.
+    // The pages that were written to are the mapping's own, and the others cannot be taken away.
     mine.as_mut_slice::<f32>().unwrap()[half] = -2.0;
     let elements = mine.as_slice::<f32>().unwrap();
     assert!(elements[..half].iter().all(|&element| element == -1.0));

@@ -123,8 +123,8 @@ fn restrict(command: &mut Command, refused: Refused) {
                 maximum: Some(MEMLOCK),
             };
             rustix::process::setrlimit(Resource::Memlock, limit)?;
-            // Whoever may lock memory has no limit. What the bounding set lacks is gone after exec, even for root; who
-            // may not change that set is not root, and has no such capability either.
+            // A process that may lock memory has no limit. What the bounding set lacks is gone after exec, even for
+            // root; one that may not change that set is not root, and has no such capability either.
             let _ = rustix::thread::remove_capability_from_bounding_set(CapabilitySet::IPC_LOCK);
         }
         if refused.io_uring {

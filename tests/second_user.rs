@@ -21,7 +21,7 @@ use support::{Ended, PATIENCE, Process, free_ports, text};
 const OWNER: u32 = 61_001;
 const STRANGER: u32 = 61_002;
 
-/// A folder for everybody, with the command in it: the build's own folder may be closed to others.
+/// A folder for all users, with the command in it: the build's own folder may be closed to others.
 struct Machine {
     folder: TempDir,
 }
@@ -83,7 +83,7 @@ impl Machine {
         self.start(user, arguments).finish()
     }
 
-    /// A file that everybody may read.
+    /// A file that all users may read.
     fn file(&self, name: &str, bytes: &str) -> PathBuf {
         let path = self.folder.path().join(name);
         fs::write(&path, bytes).expect("written");
@@ -215,7 +215,7 @@ fn a_second_user_is_refused_by_all_that_listens() {
             ended.said
         );
     }
-    // The Unix sockets, by the names that the kernel shows everybody.
+    // The Unix sockets, by the names that the kernel shows all users.
     let all = fs::read_to_string("/proc/net/unix").expect("names");
     let names = all.lines().filter_map(|line| line.split_once(" @rendez/"));
     let names: Vec<&str> = names

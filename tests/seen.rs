@@ -130,7 +130,7 @@ fn a_missed_deadline_leaves_what_led_to_it() {
         .deadline(Duration::from_millis(50))
         .wait();
     assert_eq!(
-        late.expect_err("nobody has sent it").code(),
+        late.expect_err("it was not sent").code(),
         Code::DeadlineExceeded
     );
     producer
@@ -183,7 +183,7 @@ fn a_missed_deadline_leaves_what_led_to_it() {
     );
 }
 
-/// A port of this machine that nobody has.
+/// A free port of this machine.
 fn anywhere() -> rendez::control::Address {
     "127.0.0.1:0".parse().expect("an address")
 }
@@ -223,7 +223,7 @@ fn the_stages_of_hand_overs_add_up_to_the_whole_of_them() {
         let is_compared = || require == Require::Shm || !second.compared_clocks().is_empty();
         let began = Instant::now();
         while !is_compared() {
-            assert!(began.elapsed() < LONG, "nobody compares clocks");
+            assert!(began.elapsed() < LONG, "clocks are not compared");
             std::thread::sleep(Duration::from_millis(5));
         }
         // The shard hears of that, and of the kind of the values, with the first of them.
@@ -274,7 +274,7 @@ fn the_clock_of_a_peer_that_may_be_elsewhere_shows_with_its_error() {
     hand_over(&first, &second, &key, &[4], 1);
     let began = Instant::now();
     while second.compared_clocks().is_empty() {
-        assert!(began.elapsed() < LONG, "nobody compares clocks");
+        assert!(began.elapsed() < LONG, "clocks are not compared");
         std::thread::sleep(Duration::from_millis(5));
     }
     let (task, clock) = second.compared_clocks().remove(0);

@@ -371,7 +371,7 @@ fn a_configuration_is_checked_for_what_cannot_work() {
         both(&output)
     );
 
-    // The listener is gone, and nobody listens at the name of the socket.
+    // The listener is gone, and nothing listens at the name of the socket.
     let gone = TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()

@@ -16,6 +16,8 @@ mod floors;
 mod planted;
 #[path = "tidy/proofs.rs"]
 mod proofs;
+#[path = "tidy/prose.rs"]
+mod prose;
 #[path = "tidy/source.rs"]
 mod source;
 #[path = "tidy/tables.rs"]
@@ -24,6 +26,16 @@ mod tables;
 mod words;
 
 use source::Source;
+
+/// Pages beside the book that must be in plain English.
+const PAGES: &[&str] = &[
+    "README.md",
+    "bench/PROMISES.md",
+    "src/ARCHITECTURE.md",
+    "src/core/wire/WIRE.md",
+    "src/rendez/control/THREAT_MODEL.md",
+    "src/rendez/engine/FAILURE_MODEL.md",
+];
 
 /// The files that may hold `unsafe`.
 const UNSAFE_FILES: &[&str] = &[
@@ -182,6 +194,7 @@ fn check(
     for source in sources {
         found.extend(tables::look(source));
         found.extend(words::check(source));
+        found.extend(prose::check(source));
         found.extend(floors::check(source));
     }
     found.extend(proofs::check(sources, unsafe_files));
@@ -227,6 +240,14 @@ fn the_house_is_tidy() {
             let path = name.to_owned();
             pages.push(book::Page { path, text });
         }
+    }
+    for page in &pages {
+        found.extend(prose::check_page(&page.path, &page.text));
+    }
+    for path in PAGES {
+        let text =
+            fs::read_to_string(root.join(path)).unwrap_or_else(|_| panic!("{path} is there"));
+        found.extend(prose::check_page(path, &text));
     }
     let exists = |path: &str| root.join(path).exists();
     found.extend(book::check(&pages, &sources, &exists));

@@ -1,5 +1,5 @@
 //! Receives that are cancelled or dropped, racing with values: what is sent after a cancel passes it by, and what
-//! nobody has read is lost to nobody. With threads, and with peers over shared memory and TCP.
+//! has not been read is lost to no one. With threads, and with peers over shared memory and TCP.
 //!
 //! `RACES=100000 cargo test --test unread` races so often each way; a plain run does 500.
 

@@ -243,7 +243,7 @@ fn switched_off_on_one_side_leaves_the_other_idle() {
         assert_eq!(way.path, Path::Tcp);
         assert!(way.why.contains("switched off"), "{}", way.why);
     }
-    // Whoever has it is told that it stands idle; whoever switched it off is not.
+    // A task that has it is told that it stands idle; a task that switched it off is not.
     let fallback = &a.fallbacks()[0];
     assert_eq!(
         (fallback.from, fallback.to, fallback.count),

@@ -493,7 +493,7 @@ fn a_peers_region_is_judged_before_it_is_written() {
 #[derive(Debug)]
 struct OnDevice(Arc<OwnedFd>);
 
-// SAFETY: nobody touches a byte of it: it is never given to a pool.
+// SAFETY: nothing touches a byte of it: it is never given to a pool.
 unsafe impl ArenaSegment for OnDevice {
     fn kind(&self) -> MemoryKind {
         MemoryKind::Cuda

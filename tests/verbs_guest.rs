@@ -48,7 +48,7 @@ fn config(task: &str, device: String) -> Config {
     // Two machines on one: else they would share memory.
     config.boot = Some(task.to_owned());
     config.verbs.device = Some(device);
-    // Emulation is slow: nobody is lost for a second of silence.
+    // Emulation is slow: no peer is lost for a second of silence.
     config.failure_detection = Duration::from_secs(4);
     config.connect_timeout = PATIENCE;
     config
@@ -423,7 +423,7 @@ impl Bare {
             is_inline: false,
         };
         let both = [request(1, what, 64), request(2, What::Send, 0)];
-        // SAFETY: the first names the registered segment, which `self` keeps and nobody writes to; the second nothing.
+        // SAFETY: the first names the registered segment, which `self` keeps and nothing writes to; the second nothing.
         unsafe { self.qp.post(&both) }.expect("posted");
         let mut ended = Vec::new();
         let mut out = [sys::ibv_wc::default(); 4];
@@ -471,7 +471,7 @@ fn guest_4_a_bad_key_and_a_receiver_without_entries_end_as_the_manual_says() {
         len: 64,
         lkey: far.registered.lkey(),
     };
-    // SAFETY: the entry lies in the registered segment, which nobody else touches.
+    // SAFETY: the entry lies in the registered segment, which nothing else touches.
     unsafe { far.receive.post(&[entry]) }.expect("posted");
     // The first takes the only entry, the second finds none.
     let ended = near.post(What::Send);

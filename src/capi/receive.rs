@@ -163,7 +163,7 @@ pub(crate) unsafe extern "C" fn recv_into(
         let room = if room_size == 0 {
             &mut none[..]
         } else {
-            // SAFETY: not null, and the header says that it is `room_size` bytes which nobody else uses before the call
+            // SAFETY: not null, and the header says that it is `room_size` bytes which nothing else uses until the call
             // ends. They come over a foreign call, so they hold some bytes, whether C has written them or not.
             unsafe { std::slice::from_raw_parts_mut(room.cast::<u8>(), room_size) }
         };

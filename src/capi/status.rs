@@ -65,7 +65,7 @@ pub(crate) fn argument(message: impl Into<std::sync::Arc<str>>) -> Status {
 /// What a pointer of C's points to.
 ///
 /// # Safety
-/// It is null, or points to a `T` that nobody changes or frees before the call ends.
+/// It is null, or points to a `T` that nothing changes or frees before the call ends.
 pub(crate) unsafe fn read<'a, T>(pointer: *const T, name: &str) -> Result<&'a T, Status> {
     // SAFETY: the caller's contract is this function's.
     unsafe { pointer.as_ref() }.ok_or_else(|| argument(format!("`{name}` is NULL")))
@@ -74,7 +74,7 @@ pub(crate) unsafe fn read<'a, T>(pointer: *const T, name: &str) -> Result<&'a T,
 /// The same, to be written.
 ///
 /// # Safety
-/// It is null, or points to a `T` that nobody else reads, changes or frees before the call ends.
+/// It is null, or points to a `T` that nothing else reads, changes or frees before the call ends.
 pub(crate) unsafe fn write<'a, T>(pointer: *mut T, name: &str) -> Result<&'a mut T, Status> {
     // SAFETY: the caller's contract is this function's.
     unsafe { pointer.as_mut() }.ok_or_else(|| argument(format!("`{name}` is NULL")))
@@ -83,7 +83,7 @@ pub(crate) unsafe fn write<'a, T>(pointer: *mut T, name: &str) -> Result<&'a mut
 /// Puts what C is given where it wants it, which may hold anything until now.
 ///
 /// # Safety
-/// `place` is null, or points to room for a `T` that nobody else uses before the call ends.
+/// `place` is null, or points to room for a `T` that nothing else uses before the call ends.
 pub(crate) unsafe fn put<T>(place: *mut T, value: T, name: &str) -> Result<(), Status> {
     if place.is_null() {
         return Err(argument(format!("`{name}` is NULL")));
@@ -108,7 +108,7 @@ pub(crate) unsafe fn put_new<T>(place: *mut *mut T, value: T, name: &str) -> Res
 /// A text of C's.
 ///
 /// # Safety
-/// It is null, or points to bytes that end with a zero and that nobody changes or frees before the call ends.
+/// It is null, or points to bytes that end with a zero and that nothing changes or frees before the call ends.
 pub(crate) unsafe fn text<'a>(pointer: *const c_char, name: &str) -> Result<&'a str, Status> {
     if pointer.is_null() {
         return Err(argument(format!("`{name}` is NULL")));

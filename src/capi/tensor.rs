@@ -145,7 +145,7 @@ impl AsRef<[u8]> for Lent {
         if self.size == 0 {
             return &[];
         }
-        // SAFETY: the header says that `data` is `size` bytes that nobody changes or frees until the hook is called,
+        // SAFETY: the header says that `data` is `size` bytes that nothing changes or frees until the hook is called,
         // which is when `self` is dropped. A null pointer with a size was refused before.
         unsafe { slice::from_raw_parts(self.data, self.size) }
     }

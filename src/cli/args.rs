@@ -81,7 +81,7 @@ Examples:
 
 Times are half round trips for pingpong, one way for oneway; rates are counted at the receiver.";
 
-/// Hand a tensor from whoever made it to whoever needs it, by key.
+/// Hand tensors over by key, from the task that makes one to the task that needs it.
 #[derive(Parser, Clone, PartialEq, Debug)]
 #[command(name = "rendez", version = VERSION, after_help = with_table(EXAMPLES), max_term_width = 100)]
 #[command(subcommand_required = true, arg_required_else_help = false)]

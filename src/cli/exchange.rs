@@ -96,7 +96,7 @@ pub(super) trait Sink {
 }
 
 /// Files on their way to a task.
-#[must_use = "whoever does not wait does not know whether it was taken"]
+#[must_use = "without waiting it is not known whether it was taken"]
 pub(super) struct Delivery<'a> {
     cargo: &'a Cargo,
     engine: &'a Engine,

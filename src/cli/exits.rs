@@ -41,12 +41,12 @@ pub const EXITS: &[Exit] = &[
     },
     Exit {
         status: 10,
-        meaning: "nobody listens at a task's address",
+        meaning: "no process listens at a task's address",
         reasons: &[catalogue::CONNECTION_REFUSED],
     },
     Exit {
         status: 11,
-        meaning: "a connection is accepted and nobody answers: a stopped process",
+        meaning: "a connection is accepted, but no answer comes: a stopped process",
         reasons: &[catalogue::GREETING_LATE, catalogue::CALL_DEADLINE],
     },
     Exit {

@@ -337,7 +337,7 @@ impl Offering {
             failed(&mut there).map_err(|status| engine.with_cause(&self.to, status))?;
         }
         let message = format!(
-            "nobody at {} took it in time: run `rendez pull --from {}` there",
+            "no one took it at {} in time: run `rendez pull --from {}` there",
             self.to,
             self.presence.task()
         );
@@ -469,7 +469,7 @@ fn failed(there: &mut Recv) -> Result<(), Status> {
         Some(Err(status)) => Err(status),
         Some(Ok(_)) => Err(Status::of(
             catalogue::CALL_MALFORMED,
-            "it sent what nobody sends: the other end is of another version",
+            "it sent something unknown: the other end is of another version",
         )),
         None => Ok(()),
     }

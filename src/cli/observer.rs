@@ -234,7 +234,7 @@ impl Unanswered {
 fn why(status: &Status) -> String {
     match status.reason() {
         catalogue::GREETING_LATE => {
-            "a connection is accepted there, and nobody answers: the process is stopped, or has no processor time"
+            "a connection is accepted there, but no answer comes: the process is stopped, or has no processor time"
                 .into()
         }
         catalogue::CALL_DEADLINE => {
@@ -262,7 +262,7 @@ fn targets(loaded: &Loaded, whom: &[String]) -> Result<Vec<Target>, CliError> {
         let task = TaskName::parse(text).map_err(Status::from)?;
         let known = match &mut known {
             Some(known) => known,
-            None => known.insert(everybody(loaded)?),
+            None => known.insert(all_tasks(loaded)?),
         };
         let (_, address) = known.iter().find(|(of, _)| *of == task).ok_or_else(|| {
             let names: Vec<String> = known
@@ -279,14 +279,14 @@ fn targets(loaded: &Loaded, whom: &[String]) -> Result<Vec<Target>, CliError> {
         targets.push(Target::task(task, address.clone()));
     }
     if whom.is_empty() {
-        let all = everybody(loaded)?.into_iter();
+        let all = all_tasks(loaded)?.into_iter();
         targets.extend(all.map(|(task, address)| Target::task(task, address)));
     }
     Ok(targets)
 }
 
 /// All tasks of the cluster, and those that `[peers]` names beside it.
-fn everybody(loaded: &Loaded) -> Result<Vec<(TaskName, Address)>, CliError> {
+fn all_tasks(loaded: &Loaded) -> Result<Vec<(TaskName, Address)>, CliError> {
     let mut all: Vec<(TaskName, Address)> = match cluster(loaded) {
         Ok(spec) => spec
             .tasks()

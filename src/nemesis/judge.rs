@@ -182,7 +182,7 @@ impl Judge<'_> {
             claim.ordinal,
         );
         match self.story.sent.get(&value) {
-            None => wrong.push("nobody sent it".to_owned()),
+            None => wrong.push("no task sent it".to_owned()),
             Some(sending) if sending.sum != claim.sum => {
                 wrong.push("its bytes are not those that were sent".to_owned());
             }

@@ -51,8 +51,8 @@
 //! step.send(&early, Tensor::scalar(2_u32))?;
 //! assert_eq!(waiter.join().expect("no panic")?.tensor.as_slice::<u32>()?, [2]);
 //!
-//! let nobody = step.recv(&early).deadline(Duration::from_millis(10)).wait();
-//! assert_eq!(nobody.unwrap_err().code(), Code::DeadlineExceeded);
+//! let late = step.recv(&early).deadline(Duration::from_millis(10)).wait();
+//! assert_eq!(late.unwrap_err().code(), Code::DeadlineExceeded);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!

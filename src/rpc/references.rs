@@ -47,7 +47,7 @@ pub enum Wanted {
 pub enum Event {
     /// Tell this worker.
     Tell(WorkerId, Control),
-    /// Nobody has a share of this value of ours.
+    /// No worker has a share of this value of ours.
     Release(RRefId),
     /// One more of the references of this carrier is confirmed, or gone.
     Confirmed(Carrier),

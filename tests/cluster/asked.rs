@@ -35,7 +35,7 @@ fn ask(place: &Place, question: &[&str], more: &[&str]) -> Ended {
     place.run(&arguments)
 }
 
-/// Each question ends with this status, for this reason, and nobody claims that nothing waits.
+/// Each question ends with this status, for this reason, and none claims that nothing waits.
 fn all_refused(place: &Place, more: &[&str], code: i32, reason: &str, texts: &[&str]) {
     for question in QUESTIONS {
         let ended = ask(place, question, more);
@@ -75,7 +75,7 @@ fn nobody_listens_there() {
     );
 }
 
-/// The settings of the task that is asked may be those of whoever asks: its address for metrics stays its own.
+/// The settings of the task that is asked may be those of the task that asks: its address for metrics stays its own.
 #[test]
 fn a_task_with_metrics_is_asked_by_its_own_settings() {
     let place = Place::new();
@@ -200,7 +200,7 @@ fn something_else_than_rendez_is_told() {
     web.join().expect("it served all");
 }
 
-/// Needs root: another user is somebody only root can become.
+/// Needs root: only root can become another user.
 #[test]
 fn another_user_is_told() {
     if !rustix::process::geteuid().is_root() {

@@ -243,7 +243,7 @@ fn a_port_in_use_is_told_with_its_number() {
         "PEER_DUPLICATE_NAME",
         &[&address, "listens on it already"],
     );
-    // Whoever was there is unharmed.
+    // Those that were there are unharmed.
     std::net::TcpStream::connect(&address).expect("it still listens");
 }
 
@@ -279,7 +279,7 @@ fn a_host_that_is_not_there_is_named_with_what_befell() {
         let ended = place.run(&arguments);
         ended.refused(code, reason, &["/job:a/replica:0/task:0", &host, text]);
         assert!(began.elapsed().as_secs() < 20, "{}", ended.said);
-        // Whoever asks hears as much, and where.
+        // The caller hears as much, and where.
         let asked = place.run(&[
             "ping",
             "--cluster",

@@ -59,7 +59,7 @@ fn recordings_are_for_their_owner_whatever_the_umask_and_whatever_was_planted() 
             fs::create_dir(&folder).expect("made");
             folder
         });
-        // Where its files will lie, somebody has put links to a file of the user.
+        // Where its files will lie, another user has put links to a file of the user.
         let plant = format!(
             "for name in {NAME}-$$-0.rdz {NAME}-$$-0-asked.rdz {NAME}-$$-0-asked.part; \
              do ln -s {} {}/$name; done",

@@ -452,7 +452,7 @@ fn what_is_no_model_is_refused_before_anybody_is_asked() {
     fs::copy(&good, &other).expect("copied");
     let pushed = pair.push(&[text(&good), text(&other)]);
     pushed.refused(2, "USAGE", &["two files are called 'good.safetensors'"]);
-    // A pull asks nobody either before it knows where to write.
+    // A pull asks no one either before it knows where to write.
     let pull = place.run(&pair.arguments(&["pull", "--from", A, "--out", "absent/x"], "b"));
     pull.refused(1, "FILE_UNWRITABLE", &["absent"]);
     let pull =

@@ -1,4 +1,4 @@
-//! Those who knock at a task and do not belong: they get nothing, the log says why, and nobody else notices.
+//! Those who knock at a task and do not belong: they get nothing, the log says why, and no one else notices.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
@@ -67,7 +67,7 @@ impl Cluster {
         assert_eq!(self.place.run(&ping).well().objects().len(), 2);
     }
 
-    /// Somebody who checks, as one of this cluster: how does it end?
+    /// A caller that checks, as one of this cluster: how does it end?
     fn knock(&self, cluster: &str, task: &str, more: &[&str]) -> super::support::Ended {
         let mut arguments = vec![
             "serve",
@@ -220,7 +220,7 @@ fn garbage_and_silence_cost_their_own_connection() {
 fn a_flood_fills_its_own_share_and_nobody_elses() {
     const FLOOD: usize = 300;
     let cluster = Cluster::new();
-    // All of loopback is this machine, so they come from another address of it than everybody else.
+    // All of loopback is this machine, so they come from another address of it than all others.
     let open = || -> rustix::io::Result<OwnedFd> {
         let socket = socket(AddressFamily::INET, SocketType::STREAM, None)?;
         bind(&socket, &SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, 2), 0))?;

@@ -86,7 +86,7 @@ impl Place {
 
     /// Waits until no process of this place is left.
     pub(crate) fn await_nobody(&self) {
-        until("nobody is left behind", || self.processes().is_empty());
+        until("no process is left behind", || self.processes().is_empty());
     }
 
     /// All processes of this place.

@@ -51,7 +51,7 @@ fn every_pair_hands_over_by_shared_memory_and_by_tcp_where_it_is_demanded() {
             pairs.push((from, to, what));
         }
         assert_eq!(pairs.len(), 6, "{}", ended.said);
-        // Nobody is told of anything that is not worth telling.
+        // Nothing is told that is not worth telling.
         assert!(!ended.said.contains("WARN"), "{}", ended.said);
         // Who leaves is known to leave: its connections are not taken for lost ones.
         assert!(!ended.said.contains("is lost"), "{}", ended.said);
@@ -153,7 +153,7 @@ fn what_waits_is_told_and_comes_when_it_is_pushed() {
     let mut pull = vec!["pull", "--from", "/job:a/task:0", "--out", text(&out)];
     pull.extend(of_b);
     let pull = place.start(&pull);
-    // Nobody but the task that asks is there yet.
+    // Only the task that asks is there yet.
     until("the receive is told of", || {
         let asked = place.run(&["pending", "/job:b/task:0", "--json", "--cluster", &cluster]);
         asked
@@ -190,7 +190,7 @@ fn a_task_that_dies_ends_all_and_is_named() {
     place.await_nobody();
 }
 
-/// As when their machine was: nobody could be heard, and nobody was gone.
+/// As when their machine was: no one could be heard, and no one was gone.
 #[test]
 fn tasks_that_were_all_stopped_blame_nobody() {
     let place = Place::new();

@@ -20,7 +20,7 @@ pub(crate) fn pin(core: usize) {
 }
 
 /// Runs `near` here and `far` on the other core; gives half a round trip in nanoseconds. The lowest decile over
-/// batches of sixteen: on a shared machine most batches contain somebody else's work.
+/// batches of sixteen: on a shared machine most batches contain other programs' work.
 pub(crate) fn half_round_trip(mut near: impl FnMut(u64), far: impl FnOnce() + Send) -> f64 {
     const BATCH: u64 = 16;
     std::thread::scope(|scope| {

@@ -186,7 +186,7 @@ fn deadlines_and_cancels_reach_the_service() {
                 .begin_call("a", SLOW, b"until given up", 0, deadline)
                 .expect("taken")
         };
-        // A call that is late before it has left is heard by nobody: so the way is there before.
+        // A call that is late before it has left is never heard: so the way is there before.
         assert!(b.control.call("a", ECHO, b"", PATIENCE).is_ok());
         let late = until(Duration::from_millis(300)).wait().expect_err("late");
         assert_eq!(

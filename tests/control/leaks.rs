@@ -1,4 +1,4 @@
-//! Descriptors: whatever goes wrong, none stays open. Counted in a process of its own, where nobody else opens any.
+//! Descriptors: whatever goes wrong, none stays open. Counted in a process of its own, where nothing else opens any.
 
 use std::io::Write;
 use std::os::fd::AsFd;
@@ -146,7 +146,7 @@ fn round(a: &Task, base: u64) {
         Some(Body::Error(_))
     ));
     assert!(raw.is_closed());
-    // Descriptors nobody ever takes out of the lane.
+    // Descriptors that are never taken out of the lane.
     let mut raw = Raw::connect(a.control.address());
     assert!(matches!(
         raw.greet(hello("c", "a", base + 3)),

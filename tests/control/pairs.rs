@@ -45,7 +45,7 @@ fn two_tasks_exchange_all_they_offer() {
             assert_eq!(at_a.hello.limits, rendez::control::PeerLimits::default());
             assert!(
                 !at_a.exit_provable,
-                "nobody can be told of the own process' exit"
+                "the exit of the own process cannot be told"
             );
             for link in [&at_a.descriptors.link, &at_b.descriptors.link] {
                 let link = link.as_ref().expect("a link");

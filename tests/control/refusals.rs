@@ -355,7 +355,7 @@ fn broken_promises_about_descriptors_are_refused() {
         }
         assert!(raw.is_closed());
     }
-    assert!(a.events.try_recv().is_err(), "nobody was connected");
+    assert!(a.events.try_recv().is_err(), "no one was connected");
 }
 
 fn connected(a: &Task, incarnation: u64) -> Raw {

@@ -99,7 +99,7 @@ fn carry(mut from: TcpStream, mut to: TcpStream, habits: &Habits, index: usize, 
             break;
         }
     }
-    // Whoever waits for more hears that there is none.
+    // A waiter for more hears that there is none.
     let _ = to.shutdown(Shutdown::Write);
     let _ = from.shutdown(Shutdown::Read);
 }

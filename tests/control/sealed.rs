@@ -17,7 +17,7 @@ use super::security::{Authority, hear_all, with_tls};
 use super::support::{BOTH, PATIENCE, Task};
 use super::tcp::{address, open, start};
 
-const PLAIN: &[u8] = b"/job:a;/job:b;weights: a tensor that nobody else may read, and its key";
+const PLAIN: &[u8] = b"/job:a;/job:b;weights: a tensor that no one else may read, and its key";
 
 /// The first data connection of a pair, as a shard has it.
 struct End {

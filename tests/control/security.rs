@@ -136,7 +136,7 @@ fn a_port_that_strangers_can_reach_needs_a_reason() {
                 );
                 assert!(status.message().contains("insecure"), "{status}");
             }
-            Ok(_) => panic!("{host} was opened to everybody"),
+            Ok(_) => panic!("{host} was opened to all"),
         }
         if host.starts_with('[') {
             continue;

@@ -14,7 +14,7 @@ use rendez::rendezvous::{
 
 use model::{Body, Item, LIMITS, Model, Step, Waiter, bytes_of};
 
-/// A value that left the table for somebody who waited.
+/// A value that left the table for a waiter.
 struct Handed {
     slot: Slot,
     /// The point it was of.
@@ -264,7 +264,7 @@ impl Pair {
         });
     }
 
-    /// Somebody has not read what he was handed. It may be long ago.
+    /// A value that was handed over was not read. It may be long ago.
     fn give_back(&mut self, b: u8, bytes: u64) {
         let Some(at) = self.handed.len().checked_sub(1 + usize::from(b % 6)) else {
             return;

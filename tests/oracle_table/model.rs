@@ -144,7 +144,7 @@ impl Model {
         self.may_occupy(slot, bytes)
     }
 
-    /// Values and offers that nobody waits for.
+    /// Values and offers that are not waited for.
     pub(crate) fn parked_count(&self) -> usize {
         let unwanted = |point: &Point| point.items.len().saturating_sub(point.waiters.len());
         self.points.values().map(unwanted).sum()

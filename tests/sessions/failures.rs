@@ -15,7 +15,7 @@ const SECOND: &str = "/job:worker/task:1";
 /// Within this a process that dies on this machine is known to be gone, with room for a machine that is busy.
 const BOUND: Duration = Duration::from_secs(3);
 
-/// Two variables that nobody has initialised, each on a worker of its own.
+/// Two variables that were never initialised, each on a worker of its own.
 fn two_that_fail() -> GraphDef {
     let mut graph = Draft::new();
     for (worker, name) in [(FIRST, "a"), (SECOND, "b")] {
@@ -234,7 +234,7 @@ fn a_master_that_restarts_leaves_no_session_at_the_workers() {
     let session_1 = session(&master, waits_on_first());
     let run = half_fed(&session_1);
     assert_eq!(servers[0].load().unwrap().worker_sessions, 1);
-    // As a process that dies would have it: nobody closes the session.
+    // As a process that dies would have it: the session is not closed.
     master.engine().unwrap().shutdown(Duration::ZERO);
     let gone = run.run(&[("y", row(&[1.0]))], &["sum"]).unwrap_err();
     assert_ne!(gone.code(), Code::Ok);

@@ -1,4 +1,4 @@
-//! Bytes that no correct peer sends, to every service and on every line: all are answered, and nobody falls.
+//! Bytes that no correct peer sends, to every service and on every line: all are answered, and no task falls.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ const OPEN_LINE: u32 = 22;
 const CREATE: u32 = 1;
 const RUN: u32 = 3;
 
-/// Somebody who may call, and has no manners.
+/// A peer that may call, and has no manners.
 const STRANGER: &str = "/job:observer/task:7";
 
 /// How long an answer may take.

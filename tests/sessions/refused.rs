@@ -161,7 +161,7 @@ fn a_client_that_is_killed_in_mid_step_leaves_nothing() {
     until("the step runs", || servers[1].load().unwrap().steps > 0);
     client.kill().unwrap();
     client.wait().unwrap();
-    // The step ends, and the session with it: nobody is there to go on with either.
+    // The step ends, and the session with it: neither can go on.
     await_no_session(&servers);
     stop_all(&servers);
 }

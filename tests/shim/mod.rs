@@ -1,7 +1,7 @@
 //! libibverbs played in memory: two devices on one wire, for tests of whatever is built on it.
 //!
 //! Everything is one test's: objects, the wire between the devices, and the faults that it asks for. A test begins with
-//! `reset`, in the thread that opens the devices; whoever uses an object of theirs, on whatever thread, is in the same
+//! `reset`, in the thread that opens the devices; a user of an object of theirs, on whatever thread, is in the same
 //! world. Requests are carried out when anybody polls a completion queue, a few at a time, in the order of their queue
 //! pair. What no
 //! correct caller does (an overrun queue, memory that is not registered, a queue destroyed under its users) is not
@@ -51,7 +51,7 @@ impl World {
     }
 }
 
-/// Whoever is asked, in the world of this thread.
+/// The device that is asked, in the world of this thread.
 struct Here;
 
 const SHIM: Here = Here;
@@ -1050,7 +1050,7 @@ unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, _: c_int) -> c_int {
     let index = unsafe { (*cq).handle as usize };
     SHIM.with(|shim| {
         let shim = &mut *shim.borrow_mut();
-        // A device goes on by itself, also when everybody sleeps.
+        // A device goes on by itself, also when all threads sleep.
         shim.work(usize::MAX);
         shim.completions[index]
             .as_mut()

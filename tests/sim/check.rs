@@ -104,7 +104,7 @@ impl World {
         Ok(())
     }
 
-    /// Credit is conserved: nobody holds more of a peer's values than the peer counts as out, or than the window.
+    /// Credit is conserved: no task holds more of a peer's values than the peer counts as out, or than the window.
     pub fn check_credit(&self) -> Result<(), String> {
         let settings = &self.dials.settings;
         for wire in &self.wires {

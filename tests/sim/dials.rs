@@ -67,7 +67,7 @@ pub struct Dials {
     pub arena_bytes: u64,
     /// How long a peer may be away before its shards give it up by themselves.
     pub away_ns: u64,
-    /// Before this nobody is connected.
+    /// Before this no task is connected.
     pub apart_ns: u64,
     /// Operations between two ticks, at most.
     pub hurry: u64,

@@ -45,7 +45,7 @@ fn slowest(world: &mut World, len: usize, mut greed: impl FnMut(&mut World, u64)
     worst
 }
 
-/// What the greedy peer sends and nobody takes holds its own credit and its own memory; and it asks for what nobody
+/// What the greedy peer sends and is not taken holds its own credit and its own memory; and it asks for what no one
 /// sends.
 fn flood(world: &mut World, round: u64) {
     let mut refused = 0;
@@ -103,7 +103,7 @@ fn a_peer_that_stalls_leaves_room_for_landings() {
     }
 }
 
-/// One key has thousands of values that nobody takes, or is asked for thousands of times: others of the same link move.
+/// One key has thousands of values that are not taken, or is asked for thousands of times: others of its link move.
 #[test]
 fn a_greedy_key_starves_no_other() {
     let mut world = crowd(3, false);

@@ -64,7 +64,7 @@ impl Held {
 }
 
 impl Holding {
-    /// Whoever holds a tensor reads the bytes it received, whatever became of its sender meanwhile.
+    /// The holder of a tensor reads the bytes it received, whatever became of its sender meanwhile.
     fn judge(self) -> Result<(), String> {
         if self.tensor.host().unwrap() == self.bytes {
             return Ok(());

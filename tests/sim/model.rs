@@ -18,7 +18,7 @@ const LATE_MAX: u32 = 8;
 pub enum Fate {
     /// Every value arrives, then the step is finished.
     Whole,
-    /// Somebody aborts it half way.
+    /// It is aborted half way.
     Abort,
     /// It is finished half way.
     Finish,
@@ -35,7 +35,7 @@ pub struct Step {
     pub is_dirty: bool,
     /// Bounds are reached in this world: what is refused for one says so.
     pub is_scarce: bool,
-    /// It was aborted or finished, as far as somebody knows.
+    /// It was aborted or finished, as far as is known.
     pub has_ended: bool,
     /// It was aborted on every shard.
     pub is_told: bool,
@@ -159,7 +159,7 @@ impl Flow {
         bytes
     }
 
-    /// The next value is one that its sender received from somebody.
+    /// The next value is one that its sender received from a peer.
     pub fn relay(&mut self, bytes: &[u8], is_dead: bool) {
         self.sent.push(Sent {
             pattern: 0,
@@ -230,7 +230,7 @@ impl Step {
         if std::mem::replace(&mut receive.is_over, true) {
             return Err(format!("{place}: ended twice, now with {outcome:?}"));
         }
-        // However it ended: a value that comes long after the deadline comes to somebody who should be gone.
+        // However it ended: a value that comes long after the deadline comes to a waiter that should be gone.
         if receive.late > LATE_MAX {
             return Err(format!(
                 "{place}: {} ticks after its deadline of {:?}, at {now}, it ended with {outcome:?}",

@@ -100,7 +100,7 @@ impl World {
         if is_finish && id.0.is_multiple_of(2) {
             return self.finish_everywhere(id);
         }
-        // Who has never been greeted cannot be told: then whoever runs the step must tell all.
+        // Who has never been greeted cannot be told: then the owner of the step must tell all.
         self.steps[at].is_dirty |= self.wires.iter().any(|wire| wire.is_disturbed);
         if is_finish {
             return self.finish_where_sent(at, id);

@@ -25,7 +25,7 @@ fn what_is_admitted_is_done_and_the_rest_is_refused_by_name() {
             mailbox: MAILBOX,
             ..Queues::default()
         };
-        // More comes for those who wait than there is place for what nobody waits for: it needs none. It is the sender
+        // More comes for those who wait than there is place for what is not waited for: it needs none. It is the sender
         // that refuses.
         dials.settings.line_window = 1_000;
         dials.settings.table.values = 64;

@@ -32,7 +32,7 @@ fn plain(seed: u64, change: impl FnOnce(&mut Dials)) -> Dials {
     dials
 }
 
-/// A turn whose timers had ended a receive called itself idle, and whoever waited heard of it at the next arrival: a
+/// A turn whose timers had ended a receive called itself idle, and the waiter heard of it at the next arrival: a
 /// task of the same shard, or of a neighbour.
 #[test]
 fn a_turn_that_ended_a_receive_was_not_idle() {
@@ -71,7 +71,7 @@ fn an_offer_that_finds_no_lease_free_is_copied() {
     pass([Dials::plain(2252)], "no_lease_free");
 }
 
-/// Offered again after a broken write, while no lease was free: nobody fetched it.
+/// Offered again after a broken write, while no lease was free: it was never fetched.
 #[test]
 fn an_offer_renewed_is_still_wanted() {
     pass([Dials::of_seed(746)], "offered_again_and_no_lease");
@@ -259,7 +259,7 @@ fn a_connection_that_never_begins_is_closed_at_its_other_end() {
 }
 
 /// A landing was opened on a connection whose peer had not said yet that it began anew: the hello took its demand away,
-/// and nobody closed it.
+/// and it was never closed.
 #[test]
 fn no_landing_is_opened_before_the_hello() {
     let mut world = World::new(Dials::calm(1));
@@ -305,7 +305,7 @@ fn an_acknowledgement_keeps_its_time() {
 }
 
 /// A step ended while a value of it was on offer again, after a broken write: the demand that had accepted it under its
-/// former ticket still waited for its landing, was taken for one that would have an answer, and nobody released it.
+/// former ticket still waited for its landing, was taken for one that would have an answer, and it was never released.
 #[test]
 fn an_offer_renewed_is_released_with_its_step() {
     pass(

@@ -145,7 +145,7 @@ fn the_end_of_the_readers_step_leaves_what_was_sent_back() {
     round.rest(1);
 }
 
-/// Nobody takes it: the owner's step ends, and both let go.
+/// It is not taken: the owner's step ends, and both let go.
 #[test]
 fn what_nobody_takes_is_let_go_of() {
     let mut round = Round::new(|_| {});
@@ -180,7 +180,7 @@ fn it_comes_back_over_connections_that_break() {
 }
 
 /// A side gives the other up while the value is on its way back, or before it is sent: the first is lost as any value,
-/// the second is copied, until a recall has renewed the lease. The memory stays as long as somebody reads it.
+/// the second is copied, until a recall has renewed the lease. The memory stays as long as it is read.
 #[test]
 fn an_epoch_that_ends_takes_what_was_on_its_way() {
     for loser in [0, 1] {

@@ -124,7 +124,7 @@ fn is_cancelled(waiting: &Waiting) {
     assert_eq!(status.code(), Code::Cancelled, "{status}");
 }
 
-/// The shard does not know of the cancel: its word is on its way, or nobody polls. What is sent after it passes by.
+/// The shard does not know of the cancel: its word is on its way, or no one polls. What is sent after it passes by.
 #[test]
 fn a_cancelled_receive_takes_nothing_that_is_sent_afterwards() {
     Scene::each(|scene| {
@@ -142,7 +142,7 @@ fn a_cancelled_receive_takes_nothing_that_is_sent_afterwards() {
         scene.send(8);
         assert_eq!(scene.take(&sibling), 8);
         is_cancelled(&cancelled);
-        // Nobody else waits: it stays for the next, though it was sent to a waiter.
+        // Nothing else waits: it stays for the next, though it was sent to a waiter.
         let cancelled = scene.want();
         scene.world.ticks(50);
         cancelled.stop();

@@ -77,7 +77,7 @@ pub struct World {
     pub exits: Vec<(u64, usize, Incarnation)>,
     /// Descriptors that were not mapped.
     pub refused: usize,
-    /// Who gave whom up, or may have, as far as nobody has asked.
+    /// Who gave whom up, or may have, until it is asked for.
     pub disturbed_pairs: Vec<(usize, usize)>,
 }
 
@@ -241,7 +241,7 @@ impl World {
             did += usize::from(self.tick()?);
             did += self.close_steps();
             if self.dials.is_scarce && self.quiet_ticks > QUIET_MAX {
-                // Work that waits for room that other work holds: whoever runs it gives some up.
+                // Work that waits for room that other work holds: its user gives some up.
                 self.abort_one();
             }
             if self.steps.iter().all(|step| step.is_closed) && self.begun == self.dials.steps {

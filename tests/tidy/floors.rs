@@ -1,7 +1,7 @@
 //! The import table: which room may name which, as the floors of the house have it.
 //!
 //! Arrows run downwards only. The pure column (`wire`, `rendezvous`, `channel`) and the machine column (`memory`,
-//! `fabric`) never name each other, but for the frame, whose 64 bytes the fabric carries; the shard is the only
+//! `fabric`) never name each other, except the frame, whose 64 bytes the fabric carries; the shard is the only
 //! room where they meet.
 
 use crate::source::{Kind, Source, Token};

@@ -2,7 +2,7 @@
 
 use crate::book::{self, Page};
 use crate::source::Source;
-use crate::{Violation, check, tables};
+use crate::{Violation, check, prose, tables};
 
 fn run(
     files: &[(&str, &str)],
@@ -211,6 +211,23 @@ fn words() {
         "src/channel/mod.rs",
         "#[cfg(test)] mod tests;\nfn g() { format!(\"\"); }",
     );
+}
+
+#[test]
+fn prose() {
+    for (line, text) in [
+        (2, "// The value is for whoever waits."),
+        (2, "/// Nobody reads it."),
+        (2, "const A: &str = \"all but for one\";"),
+        (3, "\n//! Memory is not to be had."),
+    ] {
+        catches("prose", line, "src/engine/mod.rs", text);
+    }
+    passes("src/engine/mod.rs", "const A: &str = \"nobody\";");
+    passes("src/engine/mod.rs", "// unix:@nobody, but four of them.");
+    let page = prose::check_page("README.md", "One.\nThe task that nobody asks.\n");
+    assert_eq!(page.len(), 1);
+    assert_eq!((page[0].line, page[0].rule), (2, "prose"));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Tables and those who use them: limits, reasons, promises. And the look of a file: its first line and its size.
 //!
-//! A bound nobody asks is no bound; a reason that is not in the catalogue cannot be looked up; a promise that no
-//! command measures is a wish.
+//! A bound that is never asked is no bound; a reason that is not in the catalogue cannot be looked up; a promise
+//! that no command measures is a wish.
 
 use std::collections::BTreeSet;
 
@@ -60,7 +60,7 @@ pub(crate) fn look(source: &Source) -> Vec<Violation> {
     found
 }
 
-/// Every bound of `limits.rs` is asked by somebody.
+/// Every bound of `limits.rs` is asked somewhere.
 pub(crate) fn limits(sources: &[Source]) -> Vec<Violation> {
     let Some(limits) = sources.iter().find(|source| source.path == LIMITS) else {
         return vec![];
@@ -87,7 +87,7 @@ pub(crate) fn limits(sources: &[Source]) -> Vec<Violation> {
                 limits,
                 name.line,
                 "limits",
-                format!("nobody asks `{}`", name.text),
+                format!("`{}` is never asked", name.text),
                 remedy,
             )
         })

@@ -58,7 +58,7 @@ pub(super) struct Pass<G> {
     pub(super) parent: Option<(WorkerId, u64)>,
     /// Messages that are not answered.
     pub(super) unanswered: BTreeSet<(WorkerId, u64)>,
-    /// Everybody to whom or from whom a message of this pass went.
+    /// All workers to which or from which a message of this pass went.
     pub(super) peers: BTreeSet<WorkerId>,
     pub(super) standings: BTreeMap<WorkerId, Standing>,
     pub(super) version: u32,

@@ -48,7 +48,7 @@ struct State<G> {
     effects: BTreeMap<ContextId, VecDeque<Effect<G>>>,
     /// Contexts that a thread is at.
     busy: BTreeSet<ContextId>,
-    /// Passes that somebody waits for.
+    /// Passes that a thread waits for.
     awaited: BTreeMap<PassId, Option<Result<(), Status>>>,
 }
 
@@ -314,7 +314,7 @@ impl<E: LocalEngine> Worker<E> {
     fn proceed(&self, contexts: BTreeSet<ContextId>) {
         for context in contexts {
             if !self.state().busy.insert(context) {
-                // Whoever is at it takes what was added.
+                // The thread that is at it takes what was added.
                 continue;
             }
             while let Some(effect) = self.next(context) {

@@ -188,7 +188,7 @@ fn stages_are_held_against_the_whole_of_the_same_hand_overs() {
     ];
     let followed = Followed::of(&both).expect("there is a whole");
     assert_eq!((followed.sum_ns, followed.whole_ns), (20.0 + 70.0, 92.5));
-    assert_eq!(Followed::of(&both[..2]), None, "nobody knows the whole");
+    assert_eq!(Followed::of(&both[..2]), None, "neither knows the whole");
     let mut recorder = Recorder::nanos();
     recorder.record(185);
     let measured = Measured {

@@ -171,7 +171,7 @@ pub(super) fn mtu(host: &Host) -> Finding {
         State::Poor
     };
     let cost = if least < USUAL {
-        "a tunnel eats into frames: more of them, and lost ones where somebody drops the notice of it"
+        "a tunnel eats into frames: more of them, and lost ones where a router drops the notice of it"
     } else {
         "six times the frames for a tensor over tcp, and RDMA in messages of 1024 bytes"
     };

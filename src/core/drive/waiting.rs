@@ -131,7 +131,7 @@ impl Turn<'_> {
     /// The same for at most `patience`.
     ///
     /// # Errors
-    /// The cell that the outcome will be in: the receive goes on, and somebody must wait for it.
+    /// The cell that the outcome will be in: the receive goes on, and a thread must wait for it.
     #[inline]
     pub fn receive_for(
         self,

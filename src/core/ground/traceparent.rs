@@ -142,7 +142,7 @@ mod tests {
             (0x00f0_67aa_0ba9_02b7, 1)
         );
         let unsampled = GOOD.replace("-01", "-fe");
-        let unsampled: Traceparent = unsampled.parse().expect("flags nobody knows are no error");
+        let unsampled: Traceparent = unsampled.parse().expect("unknown flags are no error");
         assert_eq!(unsampled.flags(), 0, "and are not passed on");
     }
 

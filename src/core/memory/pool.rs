@@ -53,7 +53,7 @@ pub struct Pool<A: Arena = Memfd> {
 
 #[derive(Clone, Copy, Debug)]
 enum Tenant {
-    Nobody,
+    Free,
     Span(u32),
     Large(NonNull<Block>),
 }
@@ -435,7 +435,7 @@ impl<A: Arena> Pool<A> {
             segment, offset, ..
         } = block.region(0);
         let page = self.firsts[usize::from(segment)] + (offset as usize / PAGE_BYTES) as PageIndex;
-        self.tenants[page as usize] = Tenant::Nobody;
+        self.tenants[page as usize] = Tenant::Free;
         self.pages.give(page);
         block.set_next(self.spare);
         self.spare = ptr::from_ref(block).cast_mut();
@@ -471,7 +471,7 @@ impl<A: Arena> Pool<A> {
         } = self;
         spans.close_idle(|page| {
             let count = pages.give(page);
-            tenants[page as usize..(page + count) as usize].fill(Tenant::Nobody);
+            tenants[page as usize..(page + count) as usize].fill(Tenant::Free);
         });
         if let Some(page) = self.pages.take(count) {
             return Ok(page);
@@ -505,7 +505,7 @@ impl<A: Arena> Pool<A> {
         })?;
         self.account.mapped += size as u64;
         self.tenants
-            .resize(first as usize + size / PAGE_BYTES, Tenant::Nobody);
+            .resize(first as usize + size / PAGE_BYTES, Tenant::Free);
         self.firsts.push(first);
         let segment = Arc::new(segment);
         self.segments.push(Arc::clone(&segment));
@@ -570,7 +570,7 @@ impl<A: Arena> Pool<A> {
         let page =
             self.firsts[usize::from(region.segment)] as usize + region.offset as usize / PAGE_BYTES;
         match *self.tenants.get(page)? {
-            Tenant::Nobody => None,
+            Tenant::Free => None,
             Tenant::Span(span) => self.spans.find(span, region.offset),
             // SAFETY: the header lies in the owner's estate, which `self` keeps.
             Tenant::Large(block) => Some(unsafe { block.as_ref() }),

@@ -11,10 +11,10 @@
 //! ```
 //!
 //! Who makes a tensor of work that is only queued takes a slot, has the stream write a ticket into its word behind that
-//! work, and puts both into the block's stamp before the tensor is sent. Whoever sees the word reach the ticket knows
-//! that the bytes are there: one load, in any process, and no call of the driver. Tickets only grow, so a word that was
-//! used again says "over" of its earlier uses. A slot is free again when its ticket was reached: a write that is still
-//! queued never meets a later one.
+//! work, and puts both into the block's stamp before the tensor is sent. A thread that sees the word
+//! reach the ticket knows that the bytes are there: one load, in any process, and no call of the driver. Tickets only
+//! grow, so a word that was used again says "over" of its earlier uses. A slot is free again when its ticket was
+//! reached: a write that is still queued never meets a later one.
 //!
 //! What a peer reads here is the owner's word: a claim like the bytes themselves. One that lies makes its reader read
 //! bytes too early, or wait until the owner is given up.

@@ -251,7 +251,7 @@ impl<W: Copy> Records<W> {
     }
 
     /// The record that a value came from, if it is alive: one that was made since in the same memory is younger.
-    pub(super) fn whence(&self, from: Origin) -> Option<u32> {
+    pub(super) fn record_of(&self, from: Origin) -> Option<u32> {
         let record = self.slab.get(from.record)?;
         (record.scope != FREE && record.born <= from.births).then_some(from.record)
     }

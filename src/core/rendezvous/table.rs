@@ -221,7 +221,7 @@ impl<V, W: Copy> Table<V, W> {
         bytes: u64,
     ) -> Result<u32, (Refusal, V)> {
         let ordinal = ticket.ordinal();
-        let at = self.records.whence(ticket.0);
+        let at = self.records.record_of(ticket.0);
         let Some(at) = at.filter(|&at| ordinal < self.records.at(at).next_ordinal()) else {
             return Err((Refusal::Stale, value));
         };
@@ -309,7 +309,7 @@ impl<V, W: Copy> Table<V, W> {
         value: V,
         bytes: u64,
     ) -> Result<Arrival<V, W>, V> {
-        let Some(at) = self.records.whence(from) else {
+        let Some(at) = self.records.record_of(from) else {
             return Err(value);
         };
         if from.ordinal <= self.first_ordinal(at)

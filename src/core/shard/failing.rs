@@ -62,6 +62,21 @@ impl Core {
         anteroom.fail(status, |guest| keys.at(guest.slot.key).is_some_and(&fails));
     }
 
+    /// True if values are on their way on one of these links.
+    pub(super) fn hold_values(&self, links: &[LinkId]) -> bool {
+        let mut channels = links.iter().filter_map(|&link| self.links.at(link));
+        channels.any(|entry| entry.channel.holds_values())
+    }
+
+    /// That life of a peer is told that values for it were dropped, as soon as it is connected again.
+    pub(super) fn mark_dropped(&mut self, links: &[LinkId], life: Incarnation) {
+        for &link in links {
+            if let Some(entry) = self.links.at_mut(link) {
+                entry.channel.mark_dropped(life);
+            }
+        }
+    }
+
     /// A peer that we gave up, and that did not know, is there again: what it sent in between is gone. Receives that
     /// began in between end, for they may wait for it.
     #[cold]

@@ -471,22 +471,17 @@ impl Core {
         // The mappings stay with the leases that need them; nothing new is leased.
         peer.segments.clear();
         let links = peer.links.clone();
+        let holds_values = self.hold_values(&links);
         let dropped = self.stats.dropped;
-        let mut drops_values = false;
         for &link in &links {
-            let channel = self.links.at(link).map(|entry| &entry.channel);
-            drops_values |= channel.is_some_and(Channel::holds_values);
             self.end_link(link);
         }
         self.fail_peer(at, status);
         self.forget_keys_of(at);
-        drops_values |= self.stats.dropped > dropped;
-        if let (true, Some(life)) = (drops_values, life) {
-            for link in links {
-                if let Some(entry) = self.links.at_mut(link) {
-                    entry.channel.mark_dropped(life);
-                }
-            }
+        if let Some(life) = life
+            && (holds_values || self.stats.dropped > dropped)
+        {
+            self.mark_dropped(&links, life);
         }
     }
 

@@ -179,7 +179,7 @@ impl Judge<'_> {
                 .collect();
             ends.sort_unstable();
             for end_ns in ends {
-                // In the midst of a time without an answer there is one in which nothing was broken.
+                // Within a time without an answer there is one in which nothing was broken.
                 let from_ns = self.calm_since(last_ns);
                 if from_ns.saturating_add(FLOWS_NS) < end_ns
                     && self.is_calm_everywhere(from_ns, from_ns + FLOWS_NS)

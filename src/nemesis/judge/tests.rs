@@ -210,7 +210,7 @@ fn values_that_nobody_sent_or_that_went_missing_are_found() {
     assert!(
         findings
             .iter()
-            .any(|found| found.contains("nobody sent it"))
+            .any(|found| found.contains("no task sent it"))
     );
     assert!(findings.iter().any(|found| found.contains("were lost")));
 }
@@ -600,7 +600,7 @@ fn use_beyond_the_bounds_is_found() {
     run.finds("101 descriptors");
     let mut run = Run::good();
     run.script.pop();
-    run.finds("nobody looked");
+    run.finds("never looked at");
 }
 
 #[test]

@@ -28,7 +28,7 @@ impl Judge<'_> {
             }
         }
         if self.story.uses.is_empty() {
-            let what = "use: nobody looked at what processes hold".to_owned();
+            let what = "use: what processes hold was never looked at".to_owned();
             self.verdict.findings.push(what);
         }
         let mib = |kib: u64| format!("{} MiB", kib >> 10);

@@ -58,7 +58,7 @@ pub struct AddressError {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ListenError {
     /// A live process listens there.
-    #[error("somebody alive listens on it already")]
+    #[error("a running process listens on it already")]
     Taken,
     /// The path holds something that is no socket.
     #[error("there is a file of another kind")]
@@ -134,10 +134,10 @@ impl Address {
         match self.connect() {
             Ok(_) => Ok(()),
             Err(Errno::AGAIN) => {
-                Err("somebody listens there, and takes no connections: is it stopped?".into())
+                Err("a process listens there, and takes no connections: is it stopped?".into())
             }
             Err(errno @ (Errno::CONNREFUSED | Errno::NOENT)) => {
-                Err(format!("nobody listens there ({errno})"))
+                Err(format!("no process listens there ({errno})"))
             }
             Err(errno) => Err(errno.to_string()),
         }

@@ -176,7 +176,7 @@ impl ControlConfig {
 pub(super) const OPEN_TO_USER: &str = "every process of the same user on this machine";
 
 /// The same, where other machines can.
-pub(super) const OPEN_TO_ALL: &str = "everybody who reaches the address from another machine, and every process of the \
+pub(super) const OPEN_TO_ALL: &str = "anyone who reaches the address from another machine, and every process of the \
      same user on this one";
 
 /// What they can do then.
@@ -205,7 +205,7 @@ pub enum ControlError {
     Config(Status),
     /// A live process listens at the address: another process has this task's place.
     #[error(
-        "{address} is taken: somebody alive listens on it already; is task {task} running twice?"
+        "{address} is taken: a running process listens on it already; is task {task} running twice?"
     )]
     AddressTaken {
         /// The address.

@@ -135,7 +135,7 @@ pub(crate) const fn refusal(verdict: Verdict) -> (&'static str, &'static str) {
         Verdict::NoTls => (catalogue::TLS_REFUSED, "it came under TLS, and none is set"),
         Verdict::UnknownTicket => (
             catalogue::TICKET_UNKNOWN,
-            "its ticket is not known, or somebody else signed it",
+            "its ticket is not known, or it was not signed by its task",
         ),
         Verdict::OtherUser => (
             catalogue::PEER_OTHER_USER,

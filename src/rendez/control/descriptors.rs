@@ -128,7 +128,7 @@ impl Passing {
                 Some(Kind::Link(link)) if wants_link && self.link.is_none() => {
                     self.link = Some(accept_link(link, fd)?);
                 }
-                Some(Kind::Link(_)) => return broken("a link that nobody asked for"),
+                Some(Kind::Link(_)) => return broken("a link that was not asked for"),
                 None => return broken("a descriptor of no kind we know"),
             }
         }

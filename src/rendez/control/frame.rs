@@ -33,7 +33,7 @@ pub(crate) enum FrameError {
     #[error("a control message that cannot be parsed: {0}")]
     Malformed(#[from] prost::DecodeError),
     /// Bytes that were not sealed by the peer, or not as the next of its messages.
-    #[error("a control message that somebody else made, changed or repeated")]
+    #[error("a control message that was made, changed or repeated on its way")]
     Unsealed,
     /// The system refused.
     #[error("{0}")]

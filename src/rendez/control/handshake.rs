@@ -65,7 +65,7 @@ pub(crate) async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
             true => Refusal::fatal(
                 Code::PermissionDenied,
                 catalogue::HANDSHAKE_REPLAYED,
-                "a handshake was played back that somebody had recorded",
+                "a recorded handshake was played back",
             ),
             false => other_secret("the peer's proof of it is wrong"),
         });

@@ -298,7 +298,7 @@ impl Plane {
         asked.await.map_err(|error| {
             Refusal::later(
                 "PEER_LOST",
-                format!("nobody of ours answers at that address: {error}"),
+                format!("no task of this cluster answers at that address: {error}"),
             )
         })?;
         match preamble::read_answer(verdict) {

@@ -48,7 +48,7 @@ macro_rules! metrics {
 metrics! {
     counter "rendez_delivered" 1.0 |stats| stats.delivered, "Values handed over to receivers of this task.";
     counter "rendez_returned" 1.0 |stats| stats.returned,
-        "Of those handed over, values that nobody read: they went back to their keys, and are handed over again.";
+        "Of those handed over, values that were not read: they went back to their keys, and are handed over again.";
     counter "rendez_dropped" 1.0 |stats| stats.dropped, "Values dropped: their step had ended, or they came twice.";
     counter "rendez_copied" {memory = "foreign"} 1.0 |stats| stats.copied_foreign,
         "Values copied into the arena for a peer to read, by whose memory they were in: `foreign`, not the engine's; \
@@ -66,7 +66,7 @@ metrics! {
     counter "rendez_violations" 1.0 |stats| stats.violations, "Connections closed because the peer broke the protocol.";
     counter "rendez_recalls" 1.0 |stats| stats.recalls, "Recalls of leases heard.";
     counter "rendez_deadlines_missed" {stage = "here"} 1.0 |stats| stats.missed_here,
-        "Receives whose deadline passed, by what was missing: `here`, nobody of this task had sent; `unconnected`, the \
+        "Receives whose deadline passed, by what was missing: `here`, this task had not sent it; `unconnected`, the \
          peer was not connected; `unsent`, nothing had come from it; `fetching`, the bytes of its offer were on their \
          way.";
     counter "rendez_deadlines_missed" {stage = "unconnected"} 1.0 |stats| stats.missed_unconnected, "";

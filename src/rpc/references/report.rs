@@ -4,7 +4,7 @@ use super::{References, Share, User};
 use crate::id::{ForkId, RRefId};
 
 impl References {
-    /// True if that is a value of ours that somebody has a share of.
+    /// True if that is a value of ours that a worker has a share of.
     #[must_use]
     pub fn owns(&self, rref: RRefId) -> bool {
         self.owned.contains_key(&rref)

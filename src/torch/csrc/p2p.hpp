@@ -1,6 +1,6 @@
 // Point to point: receives by rank and tag, and from any rank.
 //
-// Matching is done here. A key has one receive of the engine under way while somebody waits for it; its value goes to
+// Matching is done here. A key has one receive of the engine under way while a receive waits for it; its value goes to
 // who waited first, be it for that rank alone or for any. If no receive waits any more it is kept for the next.
 #pragma once
 

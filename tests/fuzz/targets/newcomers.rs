@@ -7,5 +7,5 @@ use rendez::control::fuzz;
 fuzz_target!(|bytes: &[u8]| {
     let _ = fuzz::opening(bytes);
     let _ = fuzz::ticket(bytes);
-    assert!(!fuzz::handshake(bytes), "nobody guesses a secret");
+    assert!(!fuzz::handshake(bytes), "a secret is not guessed");
 });

@@ -106,7 +106,7 @@ impl Client {
         };
         for task in open.session.lost() {
             let at = graphs.world.nodes.iter().position(|node| node.task == task);
-            let at = at.ok_or("a line to nobody")?;
+            let at = at.ok_or("a line to an unknown task")?;
             let id = graphs.draw();
             if let Err(status) = open.session.reopen(&graphs.lives[at].site, id) {
                 if status.reason() != catalogue::WORKER_SESSION_UNKNOWN {

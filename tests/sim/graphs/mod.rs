@@ -174,7 +174,7 @@ impl Graphs {
         check(self)
     }
 
-    /// Every task is connected with every other, and nobody was given up since.
+    /// Every task is connected with every other, and no one was given up since.
     pub(crate) fn is_whole(&self) -> bool {
         let now = self.world.now();
         self.world.wires.iter().all(|wire| {
@@ -211,7 +211,7 @@ impl Graphs {
         Ok(())
     }
 
-    /// A task dies in the midst of what it does, and begins anew.
+    /// A task dies during what it does, and begins anew.
     fn kill(&mut self, at: usize) -> Result<(), String> {
         self.blame();
         self.world.restart(at)?;
@@ -253,7 +253,7 @@ impl Graphs {
         self.rest(Self::check_steps)
     }
 
-    /// No step runs: nothing of one is left, but for the lines, which are there as long as their sessions.
+    /// No step runs: nothing of one is left except the lines, which are there as long as their sessions.
     fn check_steps(&self) -> Result<(), String> {
         for (at, life) in self.lives.iter().enumerate() {
             let (_, steps) = life.site.load();

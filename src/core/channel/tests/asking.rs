@@ -212,7 +212,7 @@ impl Pair {
                 );
                 self.ended(ticket);
             }
-            other => panic!("nobody said {other:?}"),
+            other => panic!("unexpected: {other:?}"),
         }
     }
 

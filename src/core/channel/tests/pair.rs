@@ -156,7 +156,7 @@ impl Pair {
                 );
             }
             Heard::Released(_) => self.sides[1 - side].released += 1,
-            other => panic!("nobody said {other:?}"),
+            other => panic!("unexpected: {other:?}"),
         }
     }
 

@@ -97,8 +97,7 @@ fn garbage_is_corrupt() {
         chunk.to_bytes().to_vec(),
         answer.to_bytes().to_vec(),
         frame(1, crate::fabric::BODY_MAX + 1).to_bytes().to_vec(),
-        b"GET / HTTP/1.1\r\nHost: localhost:1234\r\nUser-Agent: somebody who is lost\r\n\r\n"
-            .to_vec(),
+        b"GET / HTTP/1.1\r\nHost: localhost:1234\r\nUser-Agent: a lost browser\r\n\r\n".to_vec(),
     ];
     for bytes in garbage {
         let (mut port, _, mut far) = port();
@@ -222,7 +221,7 @@ fn a_sleeper_is_woken_by_a_socket_and_by_its_doorbell() {
         std::thread::sleep(std::time::Duration::from_millis(20));
         wake.ring();
     });
-    assert!(sleep(&mut port, 10_000_000_000), "somebody rang");
+    assert!(sleep(&mut port, 10_000_000_000), "it was rung");
     ringer.join().expect("rang");
 }
 

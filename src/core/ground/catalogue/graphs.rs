@@ -108,10 +108,10 @@ catalogue! {
         "The master has no such session: it was closed, or the master has restarted since.",
         "Begin another session, and restore a checkpoint.";
     SESSION_VERSION: Aborted,
-        "The session's graph was extended by somebody else meanwhile.",
+        "Another client extended the session's graph meanwhile.",
         "Extend again, now that the version is known.";
     SESSION_IDLE: Cancelled,
-        "The session was closed because nobody had used it for long.",
+        "The session was closed because it had not been used for long.",
         "Begin another session, or raise the time after which sessions are closed.";
     SESSION_SETTING: InvalidArgument,
         "A setting of a session means nothing here, or contradicts another.",

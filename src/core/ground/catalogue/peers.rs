@@ -39,7 +39,7 @@ catalogue! {
         "Compare `--to` of the push with the task that pulls; one pull takes one push.";
     PUSH_LIMIT: ResourceExhausted,
         "As many pushes wait beside one task as may.",
-        "Wait until some were taken, or stop those that nobody takes.";
+        "Wait until some were taken, or stop sending what is never received.";
     PEER_STATUS: Unknown,
         "A peer reported a failure; code and message are its own.",
         "Read the message, and the log of the peer it names.";
@@ -47,7 +47,7 @@ catalogue! {
         "The peer could not be reached in time.",
         "Check that it runs and that its address is right; raise the connect deadline if it starts slowly.";
     CONNECTION_REFUSED: Unavailable,
-        "Nobody listens at the peer's address.",
+        "No process listens at the peer's address.",
         "Start the task, or correct its address.";
     PEER_OTHER_USER: PermissionDenied,
         "The peer runs as another user of this machine, or as one whom the kernel does not name; nothing was proved.",
@@ -69,9 +69,9 @@ catalogue! {
         "Give the side that has none the secret's file, with `cluster_secret_file`.";
     SECRET_WRONG: PermissionDenied,
         "The peer did not prove that it knows this cluster's secret, or we did not to the peer.",
-        "Give all tasks the same secret file; if they have it, somebody else is knocking.";
+        "Give all tasks the same secret file; if they have it, a stranger is trying to connect.";
     HANDSHAKE_REPLAYED: PermissionDenied,
-        "Somebody played back a recorded handshake, and was refused.",
+        "A recorded handshake was played back, and was refused.",
         "Look for who listens on the network between the tasks.";
     TLS_REFUSED: PermissionDenied,
         "TLS is set on one side only, or one side did not take the other's certificate.",
@@ -160,7 +160,7 @@ catalogue! {
         "Start the ranks that the message names, or raise `connect_timeout` if they start far apart.";
     PEER_NOT_OF_CLUSTER: PermissionDenied,
         "The task that knocks is not in the cluster.",
-        "Add it to the cluster of every task; if it is nobody's, somebody has the secret who should not.";
+        "Add it to the cluster of every task; if it is none of yours, a stranger has the secret.";
     PEER_OTHER_EPOCH: FailedPrecondition,
         "The peer belongs to another run of the job, or to another restart of it.",
         "Wait until the launcher has ended what is left of it; this run goes on without it.";

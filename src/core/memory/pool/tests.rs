@@ -78,7 +78,7 @@ impl Model {
         let (buffer, mark) = self.live.remove(&at)?;
         assert!(
             buffer.iter().all(|&byte| byte == mark),
-            "somebody else wrote here"
+            "another writer wrote here"
         );
         Some(buffer)
     }

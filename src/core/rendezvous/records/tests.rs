@@ -75,7 +75,7 @@ fn what_was_taken_from_a_record_knows_it_from_its_successor() {
     let name = records.at_mut(at).seat(at, waiter(1));
     let origin = records.origin(at, 0);
     assert_eq!(
-        (records.whence(origin), records.seat_of(name)),
+        (records.record_of(origin), records.seat_of(name)),
         (Some(at), Some(at))
     );
     assert_eq!(records.at_mut(at).unseat(), Some(9));
@@ -85,14 +85,14 @@ fn what_was_taken_from_a_record_knows_it_from_its_successor() {
     records.at_mut(at).unseat();
     assert_eq!(records.first_of(0), at);
     records.remove(at);
-    assert_eq!(records.whence(origin), None);
+    assert_eq!(records.record_of(origin), None);
     assert_eq!(records.insert(&slot(1, 1, 0), 0, false), at);
     assert_eq!(
-        records.whence(origin),
+        records.record_of(origin),
         None,
         "a younger one in the same memory"
     );
-    assert_eq!(records.whence(records.origin(at, 0)), Some(at));
+    assert_eq!(records.record_of(records.origin(at, 0)), Some(at));
 }
 
 #[test]

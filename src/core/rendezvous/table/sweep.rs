@@ -295,7 +295,7 @@ impl<V, W: Copy> Table<V, W> {
     /// Where a value lay that was handed over, as long as nothing there has ended.
     #[must_use]
     pub fn slot_of(&self, from: Origin) -> Option<Slot> {
-        let at = self.records.whence(from)?;
+        let at = self.records.record_of(from)?;
         Some(self.records.at(at).slot())
     }
 

@@ -508,7 +508,7 @@ fn a_withdrawn_offer_leaves_nobody_waiting_in_vain() {
     assert_eq!(
         withdrawn(&[Arrived::Offer(71), Arrived::Offer(70)]),
         Vec::new(),
-        "nobody had come so far"
+        "it had never come so far"
     );
 }
 

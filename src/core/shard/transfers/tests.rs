@@ -143,7 +143,7 @@ fn an_offer_is_opened_once_it_is_wanted() {
     let id = transfers.begin(incoming(0, 1, 100)).unwrap();
     assert!(
         opened(&mut transfers, true, &[]).is_empty(),
-        "nobody wants it"
+        "it is not wanted"
     );
     assert!(transfers.pick(|it| it.is_wanted).is_empty());
     assert_eq!(transfers.want(id), Next::Open);
@@ -183,7 +183,7 @@ fn what_can_be_read_in_place_is_not_fetched() {
     assert_eq!(
         transfers.forgo_lease(other),
         Next::Nothing,
-        "nobody wants it"
+        "it is not wanted"
     );
     assert_eq!(transfers.want(other), Next::Open);
     assert_eq!(opened(&mut transfers, true, &[]), ["offer 1", "offer 2"]);

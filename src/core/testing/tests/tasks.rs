@@ -234,7 +234,7 @@ fn a_panic_ends_its_task_and_what_it_waits_for() {
     });
     assert_eq!(sent, Ok(()));
     solo.turn();
-    let received = waiting.take().expect("nobody else waits").unwrap();
+    let received = waiting.take().expect("nothing else waits").unwrap();
     assert_eq!(received.tensor.host().unwrap(), [7]);
     // The shard lives, and so do tasks that come later.
     let count = Arc::new(AtomicU32::new(0));

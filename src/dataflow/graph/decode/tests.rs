@@ -100,7 +100,7 @@ fn a_function_is_read_as_far_as_its_name() {
     // A name, a description behind it, a body, and the signature again: messages that come twice are one.
     let signature = [field(1, b"f"), field(6, b"what it does")].concat();
     let named = field(1, &signature);
-    let body = field(3, b"\xff is no node, and nobody reads it");
+    let body = field(3, b"\xff is no node, and is not read");
     let library = field(1, &[named.clone(), body, named].concat());
     let def = decode(&field(2, &library)).expect("a graph with a function");
     let signature = Some(OpDef {

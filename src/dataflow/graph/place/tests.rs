@@ -237,14 +237,14 @@ fn groups_that_contradict_themselves_are_named() {
     let mut graph = Builder::new(&Ops::standard());
     graph
         .node("NoOp")
-        .attr("_class", vec!["loc:@nobody"])
+        .attr("_class", vec!["loc:@absent"])
         .name("n")
         .build()
         .expect("n");
-    let status = placed(graph, true).expect_err("nobody");
+    let status = placed(graph, true).expect_err("absent");
     assert_eq!(
         status.message(),
-        "Node 'n' expects to be colocated with unknown node 'nobody'"
+        "Node 'n' expects to be colocated with unknown node 'absent'"
     );
 }
 

@@ -96,9 +96,7 @@ fn all_spellings_are_read() {
     );
     let skipped =
         "debug_info { files: ['x'] traces < key: 1 value: -inf > } versions { producer: 7 }";
-    let versions = read(skipped)
-        .expect("what nobody reads is skipped")
-        .versions;
+    let versions = read(skipped).expect("what is not read is skipped").versions;
     assert_eq!(versions.map(|versions| versions.producer), Some(7));
 }
 

@@ -13,7 +13,7 @@ struct Scale(f32);
 
 impl Kernel for Scale {
     fn compute(&self, call: &mut Call<'_>) -> Result<(), Status> {
-        assert!(self.0 != 0.0, "a kernel of somebody's breaks down");
+        assert!(self.0 != 0.0, "a user's kernel breaks down");
         let x = call.inputs[0].tensor()?;
         let mut y = call.home.allocate(x.meta())?;
         for (y, x) in y

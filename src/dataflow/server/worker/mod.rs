@@ -275,7 +275,7 @@ impl Worker {
             Ok(tracing) => tracing,
             Err(TryLockError::Poisoned(tracing)) => tracing.into_inner(),
             Err(TryLockError::WouldBlock) => {
-                let message = "somebody traces this worker already";
+                let message = "this worker is being traced already";
                 return Err(Status::of(catalogue::CALL_BUSY, message));
             }
         };

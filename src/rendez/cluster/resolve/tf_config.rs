@@ -48,9 +48,9 @@ pub(super) fn ask(view: &View<'_>) -> Result<Answer, Status> {
     let mut found = Found::new(Membership::Known(cluster), task, variables::TF_CONFIG);
     found.may_be_outside = is_evaluator;
     if is_evaluator {
-        found
-            .notes
-            .push("the evaluator is not in the cluster: it calls, and nobody calls it".into());
+        found.notes.push(
+            "the evaluator is not in the cluster: it calls others, and is never called".into(),
+        );
     }
     if config.rpc_layer.is_some() {
         let note = "rpc_layer of TF_CONFIG is ignored: the protocol is a setting of its own";

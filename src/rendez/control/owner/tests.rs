@@ -13,7 +13,7 @@ fn pair(listen: &str, dial: Option<IpAddr>) -> Option<(TcpStream, TcpStream)> {
         to.set_ip(ip);
     }
     let dialled = TcpStream::connect(to).expect("it listens");
-    let (accepted, _) = listener.accept().expect("somebody dialled");
+    let (accepted, _) = listener.accept().expect("a peer dialled");
     Some((dialled, accepted))
 }
 

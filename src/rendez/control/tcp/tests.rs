@@ -28,7 +28,7 @@ fn what_cannot_be_reached_says_why() {
     let listener = listen(&resolve(&address("127.0.0.1:0")).expect("resolved")).expect("bound");
     let bound = Address::of_socket(listener.local_addr().expect("bound"));
     drop(listener);
-    let error = connect(&bound, soon()).expect_err("nobody is there");
+    let error = connect(&bound, soon()).expect_err("nothing listens");
     assert!(error.to_string().contains("127.0.0.1"), "{error}");
     let error = connect(&address("name.invalid:5"), soon()).expect_err("no such name");
     assert!(matches!(error, DialError::Unresolved { .. }), "{error}");

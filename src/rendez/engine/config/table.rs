@@ -196,7 +196,7 @@ settings! {
         "How tasks speak: `auto`, `shm`, `tcp` or `verbs`; `grpc` and its kin are mapped, or refused with the reason.";
     require: Choice require, Engine, "The path that peers must be reached by; another is refused instead of taken.";
     cluster_secret_file: File cluster_secret_file, Engine,
-        "The file with the cluster's secret, readable by nobody else.";
+        "The file with the cluster's secret, readable by its owner alone.";
     cluster_secret_fd: MaybeCount cluster_secret_fd, Engine,
         "The number of an inherited descriptor that has the secret, where no file is named: `rendez up` sets it for \
          its tasks. Processes of the same user on this machine are let in without such a secret.";

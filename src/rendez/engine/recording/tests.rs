@@ -73,7 +73,7 @@ fn the_error_is_of_what_lies_between_machines() {
     while engine.compared_clocks().is_empty() {
         assert!(
             began.elapsed() < Duration::from_secs(20),
-            "nobody compares clocks"
+            "clocks are not compared"
         );
         std::thread::sleep(Duration::from_millis(5));
     }

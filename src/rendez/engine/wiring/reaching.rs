@@ -16,7 +16,7 @@ use crate::ground::{Status, catalogue, limits};
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Counts dials by an address alone, whose task gets a made-up name.
-static NOBODIES: AtomicU32 = AtomicU32::new(1);
+static STRANGERS: AtomicU32 = AtomicU32::new(1);
 
 impl Wiring {
     /// Dials `task` unless it is connected, and waits until it is, or until that has failed.
@@ -31,7 +31,7 @@ impl Wiring {
             book.addresses.get(&task.to_string()).cloned()
         };
         let address = address.ok_or_else(|| {
-            let message = format!("nobody said where {task} listens");
+            let message = format!("it is not known where {task} listens");
             Status::of(catalogue::PEER_UNKNOWN, message)
         })?;
         let engine = self.engine().ok_or_else(super::gone)?;
@@ -67,23 +67,23 @@ impl Wiring {
         patience: Duration,
     ) -> Result<TaskName, Status> {
         // Not our own number, or we would dial ourselves.
-        let number = NOBODIES.fetch_add(1, Ordering::Relaxed);
-        let nobody = TaskName::new(OBSERVER_JOB, 0, own.task().wrapping_add(number))?;
-        self.add_peer(nobody.clone(), address.clone());
-        let reached = self.reach(&nobody, patience);
+        let number = STRANGERS.fetch_add(1, Ordering::Relaxed);
+        let stranger = TaskName::new(OBSERVER_JOB, 0, own.task().wrapping_add(number))?;
+        self.add_peer(stranger.clone(), address.clone());
+        let reached = self.reach(&stranger, patience);
         let mut book = self.book();
-        book.addresses.remove(&nobody.to_string());
-        book.unreached.remove(&nobody);
+        book.addresses.remove(&stranger.to_string());
+        book.unreached.remove(&stranger);
         drop(book);
         let status = match reached {
             Err(status) => status,
             Ok(_) => Status::of(
                 catalogue::PEER_PROTOCOL,
-                "somebody answers to a name that nobody has",
+                "a task answers to a name that none has",
             ),
         };
         named_in(&status).ok_or_else(|| {
-            let message = status.message().replace(&nobody.to_string(), "there");
+            let message = status.message().replace(&stranger.to_string(), "there");
             Status::new(status.code(), status.reason(), message)
         })
     }

@@ -239,7 +239,7 @@ fn what_cannot_be_written_is_refused_before_anything_is() {
     let error = Output::open(&at("socket")).expect_err("refused");
     assert!(error.to_string().contains("socket"), "{error}");
     if is_root() {
-        eprintln!("not tried: root may write where the mode says nobody may");
+        eprintln!("not tried: root may write whatever the mode says");
     } else {
         fs::create_dir(at("closed")).expect("made");
         fs::set_permissions(at("closed"), fs::Permissions::from_mode(0o555)).expect("set");

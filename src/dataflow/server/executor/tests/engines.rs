@@ -447,7 +447,7 @@ fn a_cancelled_run_ends_once_with_that_and_its_step_for_all() {
 fn an_aborted_step_ends_its_runs_with_what_it_was_aborted_with() {
     let sites = sites();
     let (_, told) = start(&sites[0], &served(&sites), 1, vec![]);
-    let status = Status::of(catalogue::PEER_LOST, "somebody is gone");
+    let status = Status::of(catalogue::PEER_LOST, "a peer is gone");
     sites[0].engine.step(StepId(1)).abort(status.clone());
     assert_eq!(told.recv_timeout(PATIENCE).unwrap().unwrap_err(), status);
     is_clean(&sites);

@@ -46,7 +46,7 @@ def _init(store, name, rank, world_size, rpc_backend_options):
     agent = _native.RendezAgent(store, name, rank, world_size, options.rpc_timeout, options.num_worker_threads)
     api._init_rpc_states(agent)
     try:
-        # Nobody leaves before all have been here.
+        # No worker leaves before all have been here.
         api._all_gather(None, timeout=options.rpc_timeout)
         agent.join(False)
     except Exception:
