@@ -260,8 +260,8 @@ mod fabric {
 
 #[path = "../src/core/mail/mailbox.rs"]
 mod mailbox;
-#[path = "../src/core/mail/parcel.rs"]
-mod parcel;
+#[path = "../src/core/mail/pending_send.rs"]
+mod pending_send;
 #[path = "../src/core/mail/stops.rs"]
 mod stops;
 #[path = "../src/core/mail/wait.rs"]

@@ -22,6 +22,8 @@ mod prose;
 mod source;
 #[path = "tidy/tables.rs"]
 mod tables;
+#[path = "tidy/terms.rs"]
+mod terms;
 #[path = "tidy/words.rs"]
 mod words;
 
@@ -195,6 +197,7 @@ fn check(
         found.extend(tables::look(source));
         found.extend(words::check(source));
         found.extend(prose::check(source));
+        found.extend(terms::check(source));
         found.extend(floors::check(source));
     }
     found.extend(proofs::check(sources, unsafe_files));

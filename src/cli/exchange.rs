@@ -27,8 +27,8 @@ use serde::{Deserialize, Serialize};
 
 pub(super) use self::words::Manifest;
 use self::words::{Described, Failed, Report, judge};
-use super::cargo::{Cargo, Content};
 use super::error::CliError;
+use super::push_files::{Content, PushFiles};
 use super::weights::{self, Entry};
 use rendez::engine::{Engine, Recv};
 use rendez::ground::{Code, DType, Key, Shape, Status, StepId, TaskName, catalogue};
@@ -98,7 +98,7 @@ pub(super) trait Sink {
 /// Files on their way to a task.
 #[must_use = "without waiting it is not known whether it was taken"]
 pub(super) struct Delivery<'a> {
-    cargo: &'a Cargo,
+    push_files: &'a PushFiles,
     engine: &'a Engine,
     to: TaskName,
     patience: Duration,
@@ -129,7 +129,7 @@ pub(super) fn hear_data(engine: &Engine, from: &TaskName) -> Result<Recv, Status
     step.recv(&key(from, engine.task(), DATA)?).start()
 }
 
-impl Cargo {
+impl PushFiles {
     /// Begins to send everything to `to`, as much as may be under way. `heard` listens to it already.
     pub(super) fn send<'a>(
         &'a self,
@@ -138,10 +138,10 @@ impl Cargo {
         heard: Recv,
         patience: Duration,
     ) -> Result<Delivery<'a>, CliError> {
-        let described = self.parcels.iter().map(|parcel| Described {
-            name: parcel.name.clone(),
-            bytes: parcel.bytes(),
-            is_weights: matches!(parcel.content, Content::Weights(_)),
+        let described = self.push_files.iter().map(|push_file| Described {
+            name: push_file.name.clone(),
+            bytes: push_file.bytes(),
+            is_weights: matches!(push_file.content, Content::Weights(_)),
         });
         let manifest = Manifest {
             name: self.name().to_owned(),
@@ -149,7 +149,7 @@ impl Cargo {
             files: described.collect(),
         };
         let mut delivery = Delivery {
-            cargo: self,
+            push_files: self,
             engine,
             to: to.clone(),
             patience,
@@ -173,7 +173,7 @@ impl Delivery<'_> {
             self.fill()?;
             let is_all = self.under_way.is_empty();
             let patience = if is_all {
-                let slowly = Duration::from_secs(self.cargo.bytes() / SLOW_DISK);
+                let slowly = Duration::from_secs(self.push_files.bytes() / SLOW_DISK);
                 self.patience + slowly
             } else {
                 self.patience
@@ -192,7 +192,7 @@ impl Delivery<'_> {
         if let Some(failed) = report.failed {
             return Err(failed.status(&self.to).into());
         }
-        let is_all = self.at.0 == self.cargo.parcels.len();
+        let is_all = self.at.0 == self.push_files.push_files.len();
         if !is_all || report.sums != self.sums {
             let message = format!("what {} has is not what was sent", self.to);
             return Err(Status::new(Code::DataLoss, catalogue::DATA_MISMATCH, message).into());
@@ -223,9 +223,9 @@ impl Delivery<'_> {
 
     /// Sends as much as may be under way.
     fn fill(&mut self) -> Result<(), CliError> {
-        while let Some(parcel) = self.cargo.parcels.get(self.at.0) {
+        while let Some(push_file) = self.push_files.push_files.get(self.at.0) {
             let under_way: u64 = self.under_way.iter().sum();
-            let len = match &parcel.content {
+            let len = match &push_file.content {
                 Content::Weights(weights) => self
                     .at
                     .1
@@ -255,8 +255,8 @@ impl Delivery<'_> {
     /// The next piece: the header or a tensor of a file of weights, the text of an index, or the file's digest.
     fn piece(&mut self) -> Result<Tensor, CliError> {
         let (file, piece) = self.at;
-        let parcel = &self.cargo.parcels[file];
-        let tensor = match (&parcel.content, piece) {
+        let push_file = &self.push_files.push_files[file];
+        let tensor = match (&push_file.content, piece) {
             (Content::Weights(weights), 0) => {
                 let header = weights.header();
                 self.digest.update(&(header.len() as u64).to_le_bytes());

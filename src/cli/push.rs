@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use serde_json::json;
 
-use super::cargo::Cargo;
 use super::error::CliError;
 use super::exchange;
 use super::meeting::{self, Offering};
+use super::push_files::PushFiles;
 use super::report::{lay_out, wrapped};
 use super::settings::SettingArgs;
 use super::shelf::{Shelf, Told};
@@ -84,14 +84,14 @@ const DRAIN: Duration = Duration::from_secs(5);
 /// not be written there.
 pub fn push(args: &PushArgs, terminal: &mut Terminal) -> Result<(), CliError> {
     let to = TaskName::parse(&args.to).map_err(Status::from)?;
-    let cargo = Cargo::of(&args.files)?;
+    let push_files = PushFiles::of(&args.files)?;
     let offering = Offering::open(&args.settings, &to, args.patience)?;
     let engine = offering.presence.engine().clone();
-    let progress = terminal.transfer(cargo.bytes());
+    let progress = terminal.transfer(push_files.bytes());
     let run = || {
         let (taker, heard) = offering.taker()?;
         let began = Instant::now();
-        let delivery = cargo.send(&engine, &taker, heard, args.patience)?;
+        let delivery = push_files.send(&engine, &taker, heard, args.patience)?;
         let outcome = delivery.wait(&mut |bytes| progress.at_byte(bytes))?;
         let took = began.elapsed();
         Ok((outcome, took, way_to(&engine.connected(), &taker)))
@@ -101,18 +101,18 @@ pub fn push(args: &PushArgs, terminal: &mut Terminal) -> Result<(), CliError> {
     offering.leave(DRAIN);
     let (outcome, took, way) = done?;
     if args.json {
-        let files = cargo.parcels.iter().zip(&outcome.sums);
+        let files = push_files.push_files.iter().zip(&outcome.sums);
         let files: Vec<_> = files
-            .map(|(parcel, sum)| {
+            .map(|(push_file, sum)| {
                 json!({
-                    "file": parcel.name, "bytes": parcel.bytes(), "tensors": parcel.tensors(), "sha256": sum,
+                    "file": push_file.name, "bytes": push_file.bytes(), "tensors": push_file.tensors(), "sha256": sum,
                     "sha256_there": sum,
                 })
             })
             .collect();
         terminal.line(json!({
-            "name": cargo.name(), "to": to.to_string(), "path": way, "tensors": cargo.tensors(),
-            "bytes": cargo.bytes(), "time_ns": nanos(took), "is_written": outcome.is_written, "files": files,
+            "name": push_files.name(), "to": to.to_string(), "path": way, "tensors": push_files.tensors(),
+            "bytes": push_files.bytes(), "time_ns": nanos(took), "is_written": outcome.is_written, "files": files,
         }))?;
         return Ok(());
     }
@@ -123,14 +123,14 @@ pub fn push(args: &PushArgs, terminal: &mut Terminal) -> Result<(), CliError> {
     };
     let text = format!(
         "{}: {} tensors, {}, taken by {to} over {way} in {:.1} ms, {kept}",
-        cargo.name(),
-        cargo.tensors(),
-        show_bytes(cargo.bytes()),
+        push_files.name(),
+        push_files.tensors(),
+        show_bytes(push_files.bytes()),
         took.as_secs_f64() * 1e3
     );
     terminal.line(wrapped("", &text, terminal.width()))?;
-    for (parcel, sum) in cargo.parcels.iter().zip(&outcome.sums) {
-        terminal.line(digest_of(&parcel.name, sum, terminal.width()))?;
+    for (push_file, sum) in push_files.push_files.iter().zip(&outcome.sums) {
+        terminal.line(digest_of(&push_file.name, sum, terminal.width()))?;
     }
     Ok(())
 }

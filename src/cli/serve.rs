@@ -9,10 +9,10 @@ use clap::Args;
 use rustix::process::Signal;
 use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 
-use super::cargo::Cargo;
 use super::error::CliError;
 use super::exchange::{self, Manifest, Sink, Taken};
 use super::meeting::Board;
+use super::push_files::PushFiles;
 use super::settings::SettingArgs;
 use super::terminal::Terminal;
 use super::units;
@@ -161,7 +161,7 @@ fn check(
     patience: Duration,
     terminal: &mut Terminal,
 ) -> Result<(), CliError> {
-    let cargo = Cargo::of(&[])?;
+    let push_files = PushFiles::of(&[])?;
     let others: Vec<TaskName> = server
         .cluster()
         .tasks()
@@ -171,7 +171,7 @@ fn check(
     let mut deliveries = Vec::new();
     for other in &others {
         let heard = exchange::hear_taken(engine, other)?;
-        deliveries.push(cargo.send(engine, other, heard, patience)?);
+        deliveries.push(push_files.send(engine, other, heard, patience)?);
     }
     for other in &others {
         let mut counted = Counted::default();

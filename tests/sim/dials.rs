@@ -201,8 +201,8 @@ impl Dials {
         table.grace_steps = pick(rng, &[1, 4]) as u32;
         self.settings.keys = pick(rng, &[16, 64]) as usize;
         self.settings.waiters = pick(rng, &[4, 32]) as usize;
-        self.settings.notes = pick(rng, &[2, 16]) as usize;
-        self.queues.notes = 2;
+        self.settings.shard_messages = pick(rng, &[2, 16]) as usize;
+        self.queues.shard_messages = 2;
         self.arena_bytes = pick(rng, &[1 << 20, 2 << 20]);
     }
 

@@ -370,7 +370,7 @@ impl World {
         let mut did = false;
         let is_awake = |at: usize| {
             // What stands before a full ring between two shards comes as late as those before it.
-            let is_clear = |solo: &Solo| solo.holdings().notes == 0;
+            let is_clear = |solo: &Solo| solo.holdings().shard_messages == 0;
             self.lost[at].iter().all(|&until| until <= now)
                 && self.nodes[at].solos.iter().all(is_clear)
         };

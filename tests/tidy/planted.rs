@@ -231,6 +231,19 @@ fn prose() {
 }
 
 #[test]
+fn terms() {
+    for text in [
+        "struct Anteroom;",
+        "fn expire_guests() {}",
+        "let next_parcel = 1;",
+    ] {
+        catches("term", 2, "src/shard/queue.rs", text);
+    }
+    passes("src/shard/queue.rs", "struct SendQueue; fn guesses() {}");
+    passes("src/fabric/verbs/mod.rs", "fn in_guest() {}");
+}
+
+#[test]
 fn unsafe_code() {
     const BLOCK: &str = "fn f() {\n    // SAFETY: it is.\n    unsafe { g() }\n}";
     catches("unsafe-list", 4, "src/memory/pool.rs", BLOCK);

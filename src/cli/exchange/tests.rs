@@ -53,9 +53,9 @@ impl Sink for Kept {
 #[test]
 fn every_piece_is_taken_in_order_and_told_to_its_source() {
     let (a, b) = pair();
-    let cargo = Cargo::of(&[]).expect("a model");
-    let Content::Weights(weights) = &cargo.parcels[0].content else {
-        panic!("{cargo:?}");
+    let push_files = PushFiles::of(&[]).expect("a model");
+    let Content::Weights(weights) = &push_files.push_files[0].content else {
+        panic!("{push_files:?}");
     };
     let mut kept = Kept::default();
     let mut progress = Vec::new();
@@ -67,7 +67,7 @@ fn every_piece_is_taken_in_order_and_told_to_its_source() {
             taken
         });
         let heard = hear_taken(&a, b.task()).expect("it waits");
-        let sent = cargo
+        let sent = push_files
             .send(&a, b.task(), heard, PATIENCE)
             .and_then(|delivery| delivery.wait(&mut |bytes| progress.push(bytes)));
         (taker.join().expect("it ends"), sent)
@@ -76,7 +76,7 @@ fn every_piece_is_taken_in_order_and_told_to_its_source() {
     assert!(taken.is_written && sent.is_written);
     assert_eq!(taken.sums, sent.sums);
     assert_eq!(sent.sums, [hex(digest(&SHA256, &kept.bytes).as_ref())]);
-    assert_eq!(kept.bytes.len() as u64, cargo.bytes());
+    assert_eq!(kept.bytes.len() as u64, push_files.bytes());
 
     let mut expected = vec!["1 files".to_owned(), "8 of 0".into()];
     expected.push(format!("{} of 0", weights.header().len()));
@@ -87,7 +87,7 @@ fn every_piece_is_taken_in_order_and_told_to_its_source() {
     assert_eq!(kept.told, expected);
     // The manifest, the header, each tensor, the digest.
     assert_eq!(progress.len(), weights.entries().len() + 3);
-    assert!(progress.is_sorted() && progress.last() > Some(&cargo.bytes()));
+    assert!(progress.is_sorted() && progress.last() > Some(&push_files.bytes()));
 }
 
 /// What a pull says to a source that sends these pieces after a manifest of a file of so many bytes, and what it kept.
@@ -197,7 +197,7 @@ fn a_source_that_leaves_is_told_at_once() {
 #[test]
 fn a_destination_that_leaves_is_told_at_once() {
     let (a, b) = pair();
-    let cargo = Cargo::of(&[]).expect("a model");
+    let push_files = PushFiles::of(&[]).expect("a model");
     let (from, to) = (a.task().clone(), b.task().clone());
     let leaves = std::thread::spawn(move || {
         let heard = hear_data(&b, &from).expect("it waits");
@@ -206,7 +206,7 @@ fn a_destination_that_leaves_is_told_at_once() {
         b.shutdown(Duration::ZERO);
     });
     let heard = hear_taken(&a, &to).expect("it waits");
-    let error = cargo
+    let error = push_files
         .send(&a, &to, heard, PATIENCE)
         .and_then(|delivery| delivery.wait(&mut |_| {}))
         .expect_err("it left");

@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use super::malformed;
-use crate::cargo::is_plain;
 use crate::error::CliError;
+use crate::push_files::is_plain;
 use rendez::ground::{Code, Status, TaskName, catalogue};
 
 /// Files of one exchange.

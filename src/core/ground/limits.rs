@@ -180,7 +180,7 @@ pub const UNTOLD_ENDS: usize = 256;
 pub const WAITS: usize = 1 << 19;
 
 /// Notes that wait for a neighbour's ring.
-pub const NOTES: usize = 1 << 16;
+pub const SHARD_MESSAGES: usize = 1 << 16;
 
 /// Frames in flight on one link: 256 lines are 16 KiB of ring, and cover 25 µs at 100 ns a frame.
 pub const FRAME_WINDOW: u16 = 256;
@@ -293,7 +293,7 @@ pub const MAILBOX_MAX: usize = 1 << 18;
 pub const WAITING_SENDS: u32 = MAILBOX as u32;
 
 /// Notes in the ring between two shards of a process.
-pub const NOTE_RING: usize = 1024;
+pub const SHARD_MESSAGE_RING: usize = 1024;
 
 /// Wait cells that each thread keeps for another use.
 pub const SPARE_CELLS: usize = 64;

@@ -296,7 +296,7 @@ pub struct ShardStats {
 
 /// A neighbour's number for a key, or the key itself while the number is not known.
 #[derive(Debug)]
-pub(crate) enum NoteKey {
+pub(crate) enum MessageKey {
     /// The receiver's number.
     Id(KeyId),
     /// The key, and the sender's number for it, to be told the receiver's.
@@ -305,10 +305,10 @@ pub(crate) enum NoteKey {
 
 /// What one shard tells another of the same process.
 #[derive(Debug)]
-pub(crate) enum Note {
+pub(crate) enum ShardMessage {
     /// Hand a value over for me.
     Send {
-        key: NoteKey,
+        key: MessageKey,
         step: StepId,
         at: FrameIter,
         tensor: Tensor,
@@ -316,7 +316,7 @@ pub(crate) enum Note {
     },
     /// Wait for a value for me; `wait` is my ticket, packed.
     Recv {
-        key: NoteKey,
+        key: MessageKey,
         step: StepId,
         at: FrameIter,
         wait: u32,

@@ -1,6 +1,6 @@
 //! The mailbox: how application and control threads reach a shard.
 //!
-//! A send that may wait for room joins the lane beside the commands if its `Command` finds none. As long as a send
+//! A send that may wait for room joins the overflow beside the commands if its `Command` finds none. As long as a send
 //! stands there, one that does not wait finds the mailbox full, so that it overtakes none.
 //!
 //! `Command`s are fire and forget and bounded; `Call`s are rare, come from the control plane, and may carry an
@@ -15,7 +15,7 @@ use crossbeam::utils::CachePadded;
 use super::call::Call;
 use super::delivery::Handed;
 use super::forks;
-use super::parcel::{Parcel, Places, SendCell};
+use super::pending_send::{PendingSend, Places, SendCell};
 use super::stops::Stops;
 use super::wait::WaitCell;
 use crate::fabric::doorbell::Doorbell;
@@ -42,7 +42,7 @@ pub enum Command {
         queued_at: Nanos,
     },
     /// Hand a value over when there is room for it.
-    SendInTurn(Parcel),
+    SendInTurn(PendingSend),
     /// Wait for a value.
     Recv {
         /// Which key.
@@ -76,12 +76,12 @@ pub struct Pressure(u32);
 impl Pressure {
     /// The shard holds so much that a send must wait for its answer.
     const PRESSED: u32 = 1 << 31;
-    /// One send in the lane.
+    /// One send in the overflow.
     const IN_LANE: u32 = 1 << 16;
-    /// One send that waits for room, in the lane, among the commands or in the shard.
+    /// One send that waits for room, in the overflow, among the commands or in the shard.
     const WAITING: u32 = 1;
     const WAITING_MASK: u32 = Self::IN_LANE - 1;
-    const LANE_MASK: u32 = !(Self::PRESSED | Self::WAITING_MASK);
+    const OVERFLOW_MASK: u32 = !(Self::PRESSED | Self::WAITING_MASK);
 
     /// Nothing at all.
     #[inline]
@@ -96,8 +96,8 @@ impl Pressure {
 
     /// A send waits for room in the mailbox itself.
     #[inline]
-    pub const fn is_laned(self) -> bool {
-        self.0 & Self::LANE_MASK != 0
+    pub const fn has_overflow(self) -> bool {
+        self.0 & Self::OVERFLOW_MASK != 0
     }
 }
 
@@ -112,7 +112,7 @@ pub struct Mailbox<T> {
     /// own.
     cancels: SegQueue<Cancel>,
     /// Sends for which there was no room in `commands`, in order: at most `WAITING_SENDS`.
-    lane: SegQueue<Parcel>,
+    overflow: SegQueue<PendingSend>,
     has_calls: CachePadded<AtomicBool>,
     has_cancels: CachePadded<AtomicBool>,
     /// Looked at instead of the queue, whose own look when it is empty costs a fence.
@@ -145,7 +145,7 @@ impl<T> Mailbox<T> {
             commands: ArrayQueue::new(capacity.max(2)),
             calls: SegQueue::new(),
             cancels: SegQueue::new(),
-            lane: SegQueue::new(),
+            overflow: SegQueue::new(),
             has_calls: CachePadded::new(AtomicBool::new(false)),
             has_cancels: CachePadded::new(AtomicBool::new(false)),
             has_commands: CachePadded::new(AtomicBool::new(false)),
@@ -259,19 +259,19 @@ impl<T> Mailbox<T> {
     }
 
     /// Puts a value that waits for room in, behind all that wait already. A closed mailbox answers it.
-    pub fn send_in_turn(&self, parcel: Parcel) {
-        // It may find room among the commands only if the lane is empty.
-        let parcel = if self.pressure().is_laned() {
-            parcel
+    pub fn send_in_turn(&self, pending_send: PendingSend) {
+        // It may find room among the commands only if the overflow is empty.
+        let pending_send = if self.pressure().has_overflow() {
+            pending_send
         } else {
-            match self.command(Command::SendInTurn(parcel)) {
-                Err(Command::SendInTurn(parcel)) => parcel,
+            match self.command(Command::SendInTurn(pending_send)) {
+                Err(Command::SendInTurn(pending_send)) => pending_send,
                 _ => return,
             }
         };
         // Counted before it stands there: until the shard has dealt with it, no send goes by.
         self.pressure.fetch_add(Pressure::IN_LANE, Ordering::AcqRel);
-        self.lane.push(parcel);
+        self.overflow.push(pending_send);
         self.has_commands.store(true, Ordering::Release);
         self.doorbell.ring();
         self.look_again();
@@ -332,13 +332,13 @@ impl<T> Mailbox<T> {
         self.commands.len()
     }
 
-    /// The next of the lane. Its taker calls [`Mailbox::left_lane`] once it is dealt with.
-    pub(crate) fn next_in_lane(&self) -> Option<Parcel> {
-        self.lane.pop()
+    /// The next of the overflow. Its taker calls [`Mailbox::left_overflow`] once it is dealt with.
+    pub(crate) fn next_in_overflow(&self) -> Option<PendingSend> {
+        self.overflow.pop()
     }
 
-    /// One of the lane was dealt with.
-    pub(crate) fn left_lane(&self) {
+    /// One of the overflow was dealt with.
+    pub(crate) fn left_overflow(&self) {
         self.pressure.fetch_sub(Pressure::IN_LANE, Ordering::AcqRel);
     }
 
@@ -346,7 +346,7 @@ impl<T> Mailbox<T> {
         self.commands.is_empty()
             && self.calls.is_empty()
             && self.cancels.is_empty()
-            && self.lane.is_empty()
+            && self.overflow.is_empty()
     }
 
     /// The mailbox closes: everything in it is answered with `status`, and nothing comes in any more. The first status
@@ -365,17 +365,17 @@ impl<T> Mailbox<T> {
                     answer.complete(Err(status.clone()));
                 }
                 Command::Send { .. } => {}
-                Command::SendInTurn(parcel) => {
-                    parcel.cell.outcome.complete(Err(status.clone()));
+                Command::SendInTurn(pending_send) => {
+                    pending_send.cell.outcome.complete(Err(status.clone()));
                 }
                 Command::Recv { cell, .. } => {
                     cell.complete(Err(status.clone()));
                 }
             }
         }
-        while let Some(parcel) = self.lane.pop() {
-            parcel.cell.outcome.complete(Err(status.clone()));
-            self.left_lane();
+        while let Some(pending_send) = self.overflow.pop() {
+            pending_send.cell.outcome.complete(Err(status.clone()));
+            self.left_overflow();
         }
         while let Some(call) = self.calls.pop() {
             refuse(call, status);

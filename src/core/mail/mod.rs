@@ -8,7 +8,7 @@ mod delivery;
 pub mod forks;
 pub mod mailbox;
 pub mod neighbour;
-pub mod parcel;
+pub mod pending_send;
 pub mod seat;
 pub mod stops;
 pub mod wait;

@@ -2,14 +2,14 @@
 //!
 //! Knows rings; not what a note says.
 
-use super::call::Note;
+use super::call::ShardMessage;
 use crate::fabric::spsc::{self, Consumer, Producer};
 
 /// A neighbour in the same process: a ring each way.
 #[derive(Debug)]
 pub struct Neighbour {
-    pub(crate) to: Producer<Note>,
-    pub(crate) from: Consumer<Note>,
+    pub(crate) to: Producer<ShardMessage>,
+    pub(crate) from: Consumer<ShardMessage>,
 }
 
 /// A ring each way between every two of `count` shards, of `notes` places: for each shard its neighbours by index,

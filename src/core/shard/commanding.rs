@@ -115,7 +115,7 @@ impl Shard {
             self.take_command(command);
             done += 1;
         }
-        if self.mailbox.pressure().is_laned() {
+        if self.mailbox.pressure().has_overflow() {
             done += self.take_lane(done);
         }
         done
@@ -132,7 +132,7 @@ impl Shard {
             self.take_command(command);
             done += 1;
         }
-        // Those in the lane wait for fewer now.
+        // Those in the overflow wait for fewer now.
         if let Some(before) = &mut self.before_lane {
             *before = before.saturating_sub(done);
         }
@@ -177,7 +177,7 @@ impl Shard {
                     (None, Ok(())) => {}
                 }
             }
-            Command::SendInTurn(parcel) => self.take_parcel(parcel),
+            Command::SendInTurn(pending_send) => self.take_pending_send(pending_send),
             Command::Recv {
                 key,
                 step,

@@ -6,13 +6,13 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use super::anteroom::Anteroom;
 use super::budget::Place;
 use super::ids::{LinkId, NO_LINK, PeerId, Rows, TaskId};
 use super::keys::{KeyEntry, Keys, Route};
 use super::partings::Partings;
 use super::peers::{Link, Next, Peer};
 use super::reorder::Reorder;
+use super::send_queue::SendQueue;
 use super::transfers::{ToOpen, Transfers};
 use super::value::{Value, Waiter};
 use super::{Observer, Settings, TaskEvent};
@@ -20,7 +20,7 @@ use crate::channel::slab::Slab;
 use crate::fabric::{QpId, Write};
 use crate::ground::device::TaskName;
 use crate::ground::{FrameIter, Incarnation, Key, Nanos, Status, StepId, TensorMeta, faults};
-use crate::mail::call::{Note, NoteKey};
+use crate::mail::call::{MessageKey, ShardMessage};
 use crate::mail::stops::Stops;
 use crate::mail::wait::WaitCell;
 use crate::mail::{Handed, Received, ShardStats};
@@ -145,7 +145,7 @@ pub(crate) struct Core {
     pub(crate) by_qp: Vec<Vec<LinkId>>,
     pub(crate) peers: Rows<PeerId, Peer>,
     /// Sends that wait for room.
-    pub(crate) anteroom: Anteroom,
+    pub(crate) send_queue: SendQueue,
     /// When steps are to end, for those with a deadline.
     pub(crate) deadlines: BTreeMap<StepId, Nanos>,
     pub(crate) waits: Slab<Wait>,
@@ -157,9 +157,9 @@ pub(crate) struct Core {
     pub(crate) port_ops: Vec<PortOp>,
     pub(crate) dirty: Vec<LinkId>,
     /// Notes for each neighbour, until its ring has room.
-    pub(crate) notes: Vec<VecDeque<Note>>,
+    pub(crate) shard_messages: Vec<VecDeque<ShardMessage>>,
     /// How many those are.
-    pub(crate) notes_waiting: usize,
+    pub(crate) shard_messages_waiting: usize,
     /// What came before its turn.
     pub(crate) early: Reorder<Arrived<Value>>,
     pub(crate) observer: Arc<dyn Observer>,
@@ -251,7 +251,7 @@ impl Core {
     /// True if `transmit` has something to do.
     #[inline]
     pub(crate) fn has_output(&self) -> bool {
-        !self.dirty.is_empty() || !self.port_ops.is_empty() || self.notes_waiting > 0
+        !self.dirty.is_empty() || !self.port_ops.is_empty() || self.shard_messages_waiting > 0
     }
 
     /// Brings an outcome to its waiter. A value that the waiter does not want any more goes to the next.
@@ -311,9 +311,9 @@ impl Core {
                     return self.bring_to_thread(&reply, stops.as_ref(), trace, outcome);
                 }
                 Some(Wait::Neighbour { shard, theirs, .. }) => {
-                    self.note(
+                    self.tell_shard(
                         shard,
-                        Note::Deliver {
+                        ShardMessage::Deliver {
                             wait: theirs,
                             outcome,
                         },
@@ -412,21 +412,21 @@ impl Core {
     }
 
     #[inline]
-    pub(crate) fn note(&mut self, shard: u16, note: Note) {
-        if let Some(queue) = self.notes.get_mut(usize::from(shard)) {
+    pub(crate) fn tell_shard(&mut self, shard: u16, note: ShardMessage) {
+        if let Some(queue) = self.shard_messages.get_mut(usize::from(shard)) {
             queue.push_back(note);
-            self.notes_waiting += 1;
+            self.shard_messages_waiting += 1;
         }
     }
 
     /// How a neighbour knows a key of ours. What is made here must be sent: a whole key is answered.
-    pub(crate) fn note_key(&mut self, id: KeyId) -> Option<NoteKey> {
+    pub(crate) fn message_key(&mut self, id: KeyId) -> Option<MessageKey> {
         let entry = self.keys.at_mut(id)?;
         Some(match entry.owner_id {
-            Some(theirs) => NoteKey::Id(theirs),
+            Some(theirs) => MessageKey::Id(theirs),
             None => {
                 entry.asked += 1;
-                NoteKey::Key(entry.key.clone(), id)
+                MessageKey::Key(entry.key.clone(), id)
             }
         })
     }

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use super::anteroom::place;
 use super::core::{Core, Wait};
 use super::ids::{LinkId, TaskId};
 use super::peers::PeerState;
+use super::send_queue::place;
 use super::value::{Value, Waiter};
 use crate::channel::WriteEnd;
 use crate::fabric::Write;
 use crate::ground::{Key, Status, StepId, faults};
-use crate::mail::call::Note;
+use crate::mail::call::ShardMessage;
 use crate::mail::{PendingItem, PendingWhat, ShardStats};
 use crate::memory::Tensor;
 use crate::rendezvous::{PendingKind, Slot};
@@ -48,7 +48,7 @@ impl Core {
         let stats = self.table.stats();
         let limits = self.table.limits();
         let kept = stats.parked_bytes + stats.held_bytes;
-        !self.anteroom.is_empty()
+        !self.send_queue.is_empty()
             || kept * 2 > limits.parked_bytes
             || kept * 2 > limits.parked_bytes_per_step
             || stats.values.saturating_mul(2) > limits.values
@@ -91,9 +91,9 @@ impl Core {
         let away = self.waits.picked(is_away);
         for ticket in away {
             if let Some(Wait::Away { shard, .. }) = self.waits.remove(ticket) {
-                self.note(
+                self.tell_shard(
                     shard,
-                    Note::Cancel {
+                    ShardMessage::Cancel {
                         wait: ticket.packed(),
                     },
                 );
@@ -115,7 +115,7 @@ impl Core {
                 self.complete(waiter, Err(status.clone()));
             }
         }
-        self.anteroom.fail(&status, |_| true);
+        self.send_queue.fail(&status, |_| true);
         for link in self.links.ids() {
             self.touch(link);
         }
@@ -129,7 +129,10 @@ impl Core {
             let is_away = peer.is_some_and(|peer| matches!(peer.state, PeerState::Away { .. }));
             let may_leave = link.qp.is_some() || link.next.is_some() || is_away;
             !may_leave || (link.channel.is_at_rest() && link.parked.is_empty())
-        }) && self.notes.iter().all(std::collections::VecDeque::is_empty)
+        }) && self
+            .shard_messages
+            .iter()
+            .all(std::collections::VecDeque::is_empty)
     }
 
     /// Everything that still waits hears `status`.
@@ -137,7 +140,7 @@ impl Core {
         let mut ended = Vec::new();
         self.table.fail_keys(|_| true, &mut |end| ended.push(end));
         self.end_all(ended, status);
-        self.anteroom.fail(status, |_| true);
+        self.send_queue.fail(status, |_| true);
         let waits: Vec<_> = self.waits.tickets().collect();
         for ticket in waits {
             if let Some(Wait::Outside { reply, .. }) = self.waits.remove(ticket) {
@@ -168,20 +171,20 @@ impl Core {
             });
         });
         let mut sends = BTreeMap::<_, PendingItem>::new();
-        for (_, guest) in self.anteroom.guests() {
-            let Some(key) = self.key_of(guest.slot) else {
+        for (_, blocked) in self.send_queue.blocked_sends() {
+            let Some(key) = self.key_of(blocked.slot) else {
                 continue;
             };
             // The first of a slot has waited longest.
-            let item = sends.entry(place(&guest.slot)).or_insert(PendingItem {
-                step: guest.slot.step,
+            let item = sends.entry(place(&blocked.slot)).or_insert(PendingItem {
+                step: blocked.slot.step,
                 key,
                 what: PendingWhat::Send,
-                age_ns: self.now - guest.since,
+                age_ns: self.now - blocked.since,
                 bytes: 0,
                 count: 0,
             });
-            item.bytes += guest.bytes;
+            item.bytes += blocked.bytes;
             item.count += 1;
         }
         items.extend(sends.into_values());
@@ -202,7 +205,7 @@ impl Core {
             parked: u64::from(table.values),
             parked_bytes: table.parked_bytes,
             offered_bytes: table.held_bytes,
-            waiting_sends: self.anteroom.len() as u64,
+            waiting_sends: self.send_queue.len() as u64,
             waiting: u64::from(table.waiters),
             leases: self.leases.out() as u64,
             landing_bytes: self.transfers.landing_bytes(),

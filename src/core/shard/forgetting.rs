@@ -12,9 +12,9 @@
 
 use super::core::Core;
 use super::ids::{Id, LinkId, NO_LINK, PeerId};
-use super::leasing::link_of;
+use super::leases::link_of;
 use super::peers::{Peer, PeerState};
-use crate::mail::call::Note;
+use crate::mail::call::ShardMessage;
 use crate::rendezvous::KeyId;
 
 /// Keys looked at for each one that is met anew beyond the bound: with eight the hand has been round, and round again,
@@ -79,7 +79,7 @@ impl Core {
             }
         }
         if let Some(key) = owner_id {
-            self.note(owner, Note::Forget { key, told });
+            self.tell_shard(owner, ShardMessage::Forget { key, told });
         }
         if let Some(entry) = self.keys.remove(id)
             && let Some(peer) = entry.peer()
@@ -101,7 +101,7 @@ impl Core {
             || self.table.is_used(id)
             || link.is_some_and(|link| link.channel.is_busy_with(id))
             || self.early.has(|slot| slot.key == id)
-            || self.anteroom.has_key(id)
+            || self.send_queue.has_key(id)
     }
 
     /// A peer is gone: keys that name it and rest are forgotten at once. A visitor leaves nothing behind.

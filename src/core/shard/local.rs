@@ -12,7 +12,7 @@ use super::value::{NOT_LENT, Value, Waiter};
 use crate::channel::{NoPush, Rule};
 use crate::ground::{Key, Nanos, Status, StepId, faults};
 use crate::mail::Handed;
-use crate::mail::call::Note;
+use crate::mail::call::ShardMessage;
 use crate::mail::stops::Stops;
 use crate::mail::wait::WaitCell;
 use crate::rendezvous::{self, KeyId, Pass, Refusal, Sent, Slot, WaiterId};
@@ -29,7 +29,7 @@ impl Core {
         slot: Slot,
         value: &mut Option<Value>,
     ) -> Result<LinkId, Status> {
-        if !self.anteroom.is_empty() {
+        if !self.send_queue.is_empty() {
             let bytes = value.as_ref().map_or(0, |value| value.tensor.size());
             self.may_pass(slot, bytes as u64)?;
         }
@@ -331,22 +331,22 @@ impl Core {
             return Err(self.refused(Refusal::Stale, slot));
         }
         let full = self
-            .notes
+            .shard_messages
             .get(usize::from(owner))
-            .is_none_or(|queue| queue.len() >= self.settings.notes);
+            .is_none_or(|queue| queue.len() >= self.settings.shard_messages);
         if full {
-            return Err(faults::mailbox_full(self.settings.notes));
+            return Err(faults::mailbox_full(self.settings.shard_messages));
         }
-        let key = self.note_key(slot.key).ok_or_else(faults::stale_key)?;
+        let key = self.message_key(slot.key).ok_or_else(faults::stale_key)?;
         let Some(Value {
             tensor, is_dead, ..
         }) = sending.take()
         else {
             return Ok(NO_LINK);
         };
-        self.note(
+        self.tell_shard(
             owner,
-            Note::Send {
+            ShardMessage::Send {
                 key,
                 step: slot.step,
                 at: slot.at,
@@ -397,7 +397,7 @@ impl Core {
                     };
                     self.remember(What::Waits, slot, 0, patience);
                 }
-                if !self.anteroom.is_empty() {
+                if !self.send_queue.is_empty() {
                     self.wanted(slot);
                 }
                 self.next_timer = self.next_timer.min(deadline);

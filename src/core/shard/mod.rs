@@ -5,8 +5,8 @@
 //! [`Shard::turn`] is the whole loop; the room [`drive`](crate::drive) says which thread calls it, and a simulation
 //! calls it from its own.
 
-mod admitting;
-mod anteroom;
+mod admission;
+mod arrivals;
 mod backlog;
 mod budget;
 mod calling;
@@ -14,29 +14,29 @@ pub mod carriers;
 mod commanding;
 pub(crate) mod core;
 mod ending;
-mod failing;
 mod fetch;
 mod forgetting;
 mod home;
 pub(crate) mod ids;
 pub(crate) mod keys;
-mod leasing;
+mod leases;
 mod local;
-mod noting;
 mod panicking;
 mod partings;
+mod peer_failure;
 pub(crate) mod peers;
 mod posting;
+mod reconnect;
 mod remote;
-mod renewing;
 mod reorder;
 mod requested;
+mod send_queue;
 mod settings;
-mod stepping;
+mod shard_messages;
+mod steps;
 pub mod task;
 mod timing;
 mod transfers;
-mod turns;
 mod unread;
 mod value;
 
@@ -51,11 +51,11 @@ pub use task::{PreparedKey, Task, TaskContext, TaskEvent, TaskWaker};
 
 pub use self::core::Led;
 use self::core::{Core, Wait};
-use anteroom::Anteroom;
 use ids::{NO_LINK, Rows, TaskId};
 use keys::{Keys, Way};
 use partings::Partings;
 use reorder::Reorder;
+use send_queue::SendQueue;
 use transfers::Transfers;
 use value::{Value, Waiter};
 
@@ -65,7 +65,7 @@ use crate::fabric::{AnyPort, Port};
 use crate::ground::device::TaskName;
 use crate::ground::{Incarnation, Nanos, Status, faults, limits};
 use crate::mail::ShardStats;
-use crate::mail::call::Note;
+use crate::mail::call::ShardMessage;
 use crate::mail::neighbour::Neighbour;
 use crate::mail::seat::Seat;
 use crate::memory::{Leases, Pool};
@@ -153,7 +153,7 @@ pub struct Shard {
     stopping: Option<Nanos>,
     /// What everything ends with, if not in good order.
     failed: Option<Status>,
-    /// Commands that came before the sends in the lane.
+    /// Commands that came before the sends in the overflow.
     before_lane: Option<usize>,
     /// It is turned where its tasks may run.
     is_home: bool,
@@ -212,7 +212,7 @@ impl Shard {
             spared_epoch: 0,
             by_qp: vec![Vec::new(); parts.ports.len()],
             peers: Rows::default(),
-            anteroom: Anteroom::default(),
+            send_queue: SendQueue::default(),
             deadlines: BTreeMap::new(),
             waits: Slab::new(settings.waiters),
             led: None,
@@ -223,8 +223,8 @@ impl Shard {
             events: VecDeque::with_capacity(EVENTS_PER_TURN),
             port_ops: Vec::new(),
             dirty: Vec::new(),
-            notes: (0..count).map(|_| VecDeque::new()).collect(),
-            notes_waiting: 0,
+            shard_messages: (0..count).map(|_| VecDeque::new()).collect(),
+            shard_messages_waiting: 0,
             early: Reorder::new(),
             partings: Partings::new(settings.table.tombstones as usize),
             observer: parts.observer,
@@ -292,7 +292,7 @@ impl Shard {
         if !self.core.events.is_empty() || !self.again.is_empty() {
             done += self.deliver();
         }
-        if !self.core.anteroom.is_empty() {
+        if !self.core.send_queue.is_empty() {
             done += self.admit();
         }
         if self.has_posted {
@@ -355,10 +355,10 @@ impl Shard {
             return self.core.complete(waiter, Err(status));
         };
         let Slot { step, key, at } = slot;
-        match self.core.note_key(key) {
-            Some(key) => self.core.note(
+        match self.core.message_key(key) {
+            Some(key) => self.core.tell_shard(
                 owner,
-                Note::Recv {
+                ShardMessage::Recv {
                     key,
                     step,
                     at,
@@ -384,10 +384,10 @@ impl Shard {
                 let Some(note) = neighbour.from.pop() else {
                     break;
                 };
-                if matches!(note, Note::Recv { .. }) {
+                if matches!(note, ShardMessage::Recv { .. }) {
                     self.take_cancels();
                 }
-                self.core.heed(from as u16, note);
+                self.core.handle_shard_message(from as u16, note);
                 done += 1;
             }
         }
@@ -543,7 +543,7 @@ impl Shard {
             && self.core.events.is_empty()
             && self.core.port_ops.is_empty()
             && self.core.dirty.is_empty()
-            && self.core.notes_waiting == 0
+            && self.core.shard_messages_waiting == 0
             && self
                 .neighbours
                 .iter()

@@ -117,7 +117,7 @@ impl Shard {
                 let _ = quietly(|| drop(self.core.tell_outside(&reply, 0, Err(status.clone()))));
             }
         }
-        let _ = quietly(|| self.core.anteroom.fail(&status, |_| true));
+        let _ = quietly(|| self.core.send_queue.fail(&status, |_| true));
         let _ = quietly(|| self.drop_tasks(&Err(status.clone())));
         self.stopping = Some(Nanos::ZERO);
     }

@@ -577,14 +577,14 @@ impl Core {
         let awaited = awaited.min().unwrap_or(Nanos::NEVER);
         let table = self.table.poll_timeout();
         let steps = self.deadlines.values().min().copied();
-        let guests = self.anteroom.next_deadline();
+        let blocked_sends = self.send_queue.next_deadline();
         links
             .unwrap_or(Nanos::NEVER)
             .min(table.unwrap_or(Nanos::NEVER))
             .min(awaited)
             .min(self.transfers.next_try())
             .min(steps.unwrap_or(Nanos::NEVER))
-            .min(guests.unwrap_or(Nanos::NEVER))
+            .min(blocked_sends.unwrap_or(Nanos::NEVER))
     }
 }
 

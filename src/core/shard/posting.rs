@@ -6,7 +6,7 @@ use super::Shard;
 use super::budget::Place;
 use super::core::{Core, PortOp};
 use super::ids::LinkId;
-use super::renewing::Lack;
+use super::reconnect::Lack;
 use super::transfers::ToOpen;
 use crate::channel::Demand;
 use crate::fabric::{Port, Refusal};
@@ -56,8 +56,8 @@ impl Shard {
                 self.core.dirty = dirty;
             }
         }
-        if self.core.notes_waiting > 0 {
-            for at in 0..self.core.notes.len() {
+        if self.core.shard_messages_waiting > 0 {
+            for at in 0..self.core.shard_messages.len() {
                 self.send_notes(at);
             }
         }
@@ -67,13 +67,13 @@ impl Shard {
         let Some(Some(neighbour)) = self.neighbours.get_mut(at) else {
             return;
         };
-        while let Some(note) = self.core.notes[at].pop_front() {
+        while let Some(note) = self.core.shard_messages[at].pop_front() {
             if let Err(note) = neighbour.to.push(note) {
                 reached!("a_full_ring_of_notes");
-                self.core.notes[at].push_front(note);
+                self.core.shard_messages[at].push_front(note);
                 return;
             }
-            self.core.notes_waiting -= 1;
+            self.core.shard_messages_waiting -= 1;
         }
     }
 

@@ -6,7 +6,7 @@ use super::budget::Place;
 use super::core::{Core, Target};
 use super::ids::{LinkId, NO_LINK};
 use super::keys::{self, Route};
-use super::leasing::NoLease;
+use super::leases::NoLease;
 use super::transfers::{Incoming, TransferId};
 use super::value::{NOT_LENT, Value};
 use crate::channel::{Accepted, Demand, Heard, OfferHeard, PushHeard, Rule, Violation, WriteEnd};
@@ -493,9 +493,9 @@ impl Core {
     pub(crate) fn tell_neighbours(&mut self, step: crate::ground::StepId, status: &Status) {
         for shard in 0..self.settings.shards {
             if shard != self.index {
-                self.note(
+                self.tell_shard(
                     shard,
-                    crate::mail::call::Note::Abort {
+                    crate::mail::call::ShardMessage::Abort {
                         step,
                         status: status.clone(),
                     },

@@ -161,7 +161,7 @@ impl Core {
             .request(self.now, slot, ordinal, Waiter::Asked(ticket), deadline)
         {
             Ok(Requested::Waiting { id }) => {
-                if !self.anteroom.is_empty() {
+                if !self.send_queue.is_empty() {
                     self.wanted(slot);
                 }
                 self.watch_table();

@@ -24,7 +24,7 @@ pub struct Settings {
     /// Receives of application threads and neighbours that may wait.
     pub waiters: usize,
     /// Notes that may wait for a neighbour.
-    pub notes: usize,
+    pub shard_messages: usize,
     /// Frames in flight towards this shard, for each link.
     pub frame_window: u16,
     /// Lines of unrequested values that may wait here, for each link.
@@ -62,7 +62,7 @@ impl Default for Settings {
             keys: limits::KEYS,
             idle_keys: limits::IDLE_KEYS,
             waiters: limits::WAITS,
-            notes: limits::NOTES,
+            shard_messages: limits::SHARD_MESSAGES,
             frame_window: limits::FRAME_WINDOW,
             line_window: limits::LINE_WINDOW,
             inline_max: limits::INLINE_MAX,

@@ -9,7 +9,7 @@ use super::core::{Core, Event, Led, Reply};
 use super::ids::{LinkId, NO_LINK, TaskId};
 use super::value::{NOT_LENT, Value, Waiter};
 use crate::ground::{Status, faults};
-use crate::mail::call::Note;
+use crate::mail::call::ShardMessage;
 use crate::mail::stops::Stops;
 use crate::mail::{Handed, Received};
 use crate::rendezvous::{Arrival, Origin, Slot};
@@ -194,7 +194,7 @@ impl Core {
             if shard == self.index {
                 self.unread(handed);
             } else {
-                self.note(shard, Note::Unread(handed));
+                self.tell_shard(shard, ShardMessage::Unread(handed));
             }
         }
     }

@@ -24,7 +24,7 @@ use crate::ground::{Code, Incarnation, Key, Nanos, Status, StepId, catalogue, fa
 use crate::mail::call::{PeerSegment, PeerUp};
 use crate::mail::mailbox::{Cancel, Command, bytes_of, give_up};
 use crate::mail::neighbour::neighbours;
-use crate::mail::parcel::{Parcel, Permit, SendCell};
+use crate::mail::pending_send::{PendingSend, Permit, SendCell};
 use crate::mail::stops::Stops;
 use crate::mail::wait::WaitCell;
 use crate::mail::{Handed, Received};
@@ -62,14 +62,14 @@ pub struct Queues {
     /// Commands that wait in the mailbox.
     pub mailbox: usize,
     /// Notes in the ring from each neighbour; a power of two.
-    pub notes: usize,
+    pub shard_messages: usize,
 }
 
 impl Default for Queues {
     fn default() -> Self {
         Self {
             mailbox: limits::MAILBOX,
-            notes: limits::NOTE_RING,
+            shard_messages: limits::SHARD_MESSAGE_RING,
         }
     }
 }
@@ -187,7 +187,7 @@ impl Team {
     ) -> Result<Vec<Solo>, Status> {
         let count = self.settings.shards.max(1);
         let mut solos = Vec::new();
-        for (index, neighbours) in neighbours(usize::from(count), self.queues.notes)
+        for (index, neighbours) in neighbours(usize::from(count), self.queues.shard_messages)
             .into_iter()
             .enumerate()
         {
@@ -349,7 +349,7 @@ impl Solo {
         let permit = Permit::take(&self.mailbox)?;
         let bytes = bytes_of(&tensor);
         let cell = Arc::new(SendCell::new(tensor, None));
-        self.mailbox.send_in_turn(Parcel {
+        self.mailbox.send_in_turn(PendingSend {
             key: key.clone(),
             step,
             is_dead: false,

@@ -5,7 +5,7 @@
 //! beside the shards:
 //!
 //! ```text
-//!   any thread ── run, cancel ──▶ inbox ──▶ desk: a task of the shard ◀── costly kernels ──▶ pool
+//!   any thread ── run, cancel ──▶ inbox ──▶ driver: a task of the shard ◀── costly kernels ──▶ pool
 //!                                            │  Run: ready counts, dead values, frames
 //!                                            ▼
 //!                                      the shard's table and links
@@ -21,16 +21,16 @@
 //! |---|---|
 //! | `plan.rs` | a part as it is run |
 //! | `run.rs`, `flow.rs`, `frames.rs` | one step of it, as a state machine |
-//! | `desk.rs` | the task of a shard that drives runs |
+//! | `step_driver.rs` | the task of a shard that drives runs |
 //! | `inbox.rs`, `pool.rs` | how other threads reach it, and those that call costly kernels |
 
-mod desk;
 mod flow;
 mod frames;
 mod inbox;
 mod plan;
 mod pool;
 mod run;
+mod step_driver;
 
 #[cfg(test)]
 mod tests;
@@ -44,13 +44,13 @@ use super::files::Files;
 use super::kernels::{self, Home, Kernel};
 use super::value::Value;
 use crate::graph::{Graph, Node};
-use desk::Desk;
 use inbox::{Done, Inbox, Order, RunState};
 use plan::{KernelSource, Owner};
 use rendez::engine::{Engine, WeakEngine};
 use rendez::ground::limits::RUNS_MAX;
 use rendez::ground::{Incarnation, Status, StepId, TaskName, catalogue};
 use rendez::sync::{AtomicU64, AtomicUsize, Ordering};
+use step_driver::StepDriver;
 
 /// Runs parts of graphs on the shards of an engine. Cheap to clone; when the last clone is dropped what runs goes on to
 /// its end, and nothing new begins.
@@ -59,7 +59,7 @@ pub struct Executor {
     face: Arc<Face>,
 }
 
-/// What all clones share; its end closes the desks.
+/// What all clones share; its end closes the drivers.
 struct Face {
     shared: Arc<Shared>,
     task: TaskName,
@@ -68,7 +68,7 @@ struct Face {
     plans: AtomicU64,
 }
 
-/// What the desks, plans and clones share.
+/// What the drivers, plans and clones share.
 #[derive(Debug)]
 struct Shared {
     home: Arc<Home>,
@@ -144,8 +144,8 @@ impl Executor {
             plans: AtomicU64::new(0),
         });
         for (shard, inbox) in shared.inboxes.iter().enumerate() {
-            let desk = Desk::new(Arc::clone(&shared), Arc::clone(inbox), jobs.clone());
-            inbox.wakes(engine.spawn(shard, Box::new(desk))?);
+            let driver = StepDriver::new(Arc::clone(&shared), Arc::clone(inbox), jobs.clone());
+            inbox.wakes(engine.spawn(shard, Box::new(driver))?);
         }
         Ok(Self { face })
     }

@@ -11,7 +11,7 @@ use super::recv::may_wait;
 use super::steps::Step;
 use crate::ground::{Key, Nanos, Status, faults};
 use crate::mail::mailbox::{Cancel, Command, bytes_of};
-use crate::mail::parcel::{Parcel, Permit, SendCell};
+use crate::mail::pending_send::{PendingSend, Permit, SendCell};
 use crate::memory::Tensor;
 
 /// A send that waits for room: see [`Step::send_async`]. Dropping it before the value was taken cancels it and gives
@@ -196,7 +196,7 @@ impl SendAsync {
             return State::Settled(Err(unsent(status, tensor)));
         };
         let cell = Arc::new(SendCell::new(tensor, self.hook.stops()));
-        mailbox.send_in_turn(Parcel {
+        mailbox.send_in_turn(PendingSend {
             key: self.key.clone(),
             step: self.step.id(),
             is_dead: self.is_dead,

@@ -87,7 +87,10 @@ pub(super) fn start(config: Config, services: Services) -> Result<Arc<Inner>, St
     let (ready, started) = mpsc::channel::<Result<_, Status>>();
     let (working, done) = mpsc::channel();
     let (stay, parting) = channel::bounded::<()>(0);
-    for (index, neighbours) in neighbours(count, limits::NOTE_RING).into_iter().enumerate() {
+    for (index, neighbours) in neighbours(count, limits::SHARD_MESSAGE_RING)
+        .into_iter()
+        .enumerate()
+    {
         let seed = Seed {
             index: index as u16,
             task: task.clone(),

@@ -311,7 +311,7 @@ impl Step {
         let shard = self.engine.reach(key);
         let mailbox = shard.mailbox;
         let pressure = mailbox.pressure();
-        if pressure.is_laned() {
+        if pressure.has_overflow() {
             // Sends that wait for a place in the mailbox came first.
             return Err(self.engine.refusal(mailbox));
         }

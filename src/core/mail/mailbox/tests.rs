@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use super::*;
 use crate::ground::faults;
-use crate::mail::parcel::Permit;
+use crate::mail::pending_send::Permit;
 
 fn mailbox(capacity: usize) -> Arc<Mailbox<()>> {
     let doorbell = Arc::new(Doorbell::new().unwrap());
     Arc::new(Mailbox::new(capacity, doorbell))
 }
 
-fn parcel(mailbox: &Arc<Mailbox<()>>) -> (Parcel, Arc<SendCell>) {
+fn pending_send(mailbox: &Arc<Mailbox<()>>) -> (PendingSend, Arc<SendCell>) {
     let cell = Arc::new(SendCell::new(Tensor::scalar(1u8), None));
-    let parcel = Parcel {
+    let pending_send = PendingSend {
         key: Key::between("a", "a", "x").unwrap(),
         step: StepId(1),
         is_dead: false,
@@ -22,7 +22,7 @@ fn parcel(mailbox: &Arc<Mailbox<()>>) -> (Parcel, Arc<SendCell>) {
         cell: Arc::clone(&cell),
         permit: Permit::take(mailbox).unwrap(),
     };
-    (parcel, cell)
+    (pending_send, cell)
 }
 
 #[test]
@@ -30,20 +30,20 @@ fn who_finds_no_room_stands_in_the_lane_and_is_seen_there() {
     let mailbox = mailbox(2);
     assert!(mailbox.pressure().is_none());
     for count in 0..4 {
-        mailbox.send_in_turn(parcel(&mailbox).0);
-        assert_eq!(mailbox.pressure().is_laned(), count >= 2);
+        mailbox.send_in_turn(pending_send(&mailbox).0);
+        assert_eq!(mailbox.pressure().has_overflow(), count >= 2);
     }
     assert!(mailbox.has_commands());
     assert_eq!(mailbox.commands(), 2);
     // Room among the commands is not for later sends.
     drop(mailbox.next_command());
-    mailbox.send_in_turn(parcel(&mailbox).0);
+    mailbox.send_in_turn(pending_send(&mailbox).0);
     assert_eq!(mailbox.commands(), 1);
     drop(mailbox.next_command());
-    while let Some(parcel) = mailbox.next_in_lane() {
-        assert!(mailbox.pressure().is_laned());
-        drop(parcel);
-        mailbox.left_lane();
+    while let Some(pending_send) = mailbox.next_in_overflow() {
+        assert!(mailbox.pressure().has_overflow());
+        drop(pending_send);
+        mailbox.left_overflow();
     }
     assert!(mailbox.pressure().is_none() && mailbox.is_empty());
 }
@@ -53,13 +53,13 @@ fn a_closed_mailbox_answers_whoever_stands_in_it() {
     let mailbox = mailbox(2);
     let cells: Vec<_> = (0..5)
         .map(|_| {
-            let (parcel, cell) = parcel(&mailbox);
-            mailbox.send_in_turn(parcel);
+            let (pending_send, cell) = pending_send(&mailbox);
+            mailbox.send_in_turn(pending_send);
             cell
         })
         .collect();
     mailbox.close(&faults::shutdown());
-    let (late, cell) = parcel(&mailbox);
+    let (late, cell) = pending_send(&mailbox);
     mailbox.send_in_turn(late);
     for cell in cells.iter().chain([&cell]) {
         let status = cell.outcome.take().unwrap().unwrap_err();
@@ -78,7 +78,7 @@ fn what_weighs_too_much_together_is_answered() {
     assert!(!mailbox.weigh(1, 100));
     mailbox.unweigh(1);
     mailbox.taken(25, true);
-    assert!(!mailbox.pressure().is_none() && !mailbox.pressure().is_laned());
+    assert!(!mailbox.pressure().is_none() && !mailbox.pressure().has_overflow());
     mailbox.taken(0, false);
     assert!(mailbox.pressure().is_none());
 }

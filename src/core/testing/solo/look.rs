@@ -23,7 +23,7 @@ pub struct Holdings {
     /// Offers and demands that wait for landing budget.
     pub backlog: usize,
     /// Notes for neighbours whose rings are full.
-    pub notes: usize,
+    pub shard_messages: usize,
     /// Values and waiters in the table.
     pub table: [u32; 2],
     /// Steps alive, and in grace.
@@ -109,7 +109,7 @@ impl Core {
             early: self.early.len(),
             waits: self.waits.len(),
             backlog: self.transfers.waiting(),
-            notes: self.notes_waiting,
+            shard_messages: self.shard_messages_waiting,
             table: [table.values, table.waiters],
             steps: [table.steps, table.grace_steps],
             leases: self.leases.out() as u64,

@@ -440,7 +440,7 @@ fn no_more_wait_than_may() {
     );
 }
 
-/// More than the mailbox holds, put in at once: the last to come stand in the lane, and all go in order.
+/// More than the mailbox holds, put in at once: the last to come stand in the overflow, and all go in order.
 #[test]
 fn those_who_find_the_mailbox_full_keep_their_order() {
     let mut bench = Bench::new();
@@ -465,7 +465,7 @@ fn those_who_find_the_mailbox_full_keep_their_order() {
     assert!(bench.solo.is_free());
 }
 
-/// The end of a step takes all that was asked for before it, past what a turn takes: those in the lane wait no longer
+/// The end of a step takes all that was asked for before it, past what a turn takes: those in the overflow wait no more
 /// for that.
 #[test]
 fn the_end_of_a_step_keeps_nobody_in_the_lane() {
@@ -480,7 +480,7 @@ fn the_end_of_a_step_keeps_nobody_in_the_lane() {
         .unwrap();
     // One turn takes some of them, and counts the others.
     bench.solo.turn();
-    assert!(last.take().is_none(), "it stands in the lane");
+    assert!(last.take().is_none(), "it stands in the overflow");
     bench.solo.finish(S2);
     bench.settle();
     assert_eq!(reason(last.take()), "sent");

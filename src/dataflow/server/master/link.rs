@@ -9,7 +9,7 @@ use std::time::Duration;
 use prost::Message;
 
 use crate::server::errands::Errands;
-use crate::server::line::{Letter, Line, of_bytes, of_status};
+use crate::server::rpc_stream::{RpcMessage, RpcStream, of_bytes, of_status};
 use crate::server::runner::{Done, Outcome};
 use crate::server::value::Value;
 use crate::server::wait::Waiter;
@@ -48,7 +48,7 @@ pub(super) struct There {
     errands: Arc<Errands>,
     task: TaskName,
     session: String,
-    line: Mutex<Arc<Line>>,
+    line: Mutex<Arc<RpcStream>>,
     /// Held by the thread that opens another one. Shards take only the lock above, which is held only briefly.
     reopening: Mutex<()>,
 }
@@ -81,7 +81,7 @@ impl Link {
         errands: &Arc<Errands>,
         task: &TaskName,
         session: &str,
-        line: Arc<Line>,
+        line: Arc<RpcStream>,
     ) -> Self {
         Self::There(Arc::new(There {
             engine: engine.clone(),
@@ -116,13 +116,15 @@ impl Link {
             Self::There(there) => there,
         };
         let line = there.living_line()?;
-        let letter = Letter {
+        let rpc_message = RpcMessage {
             body: vec![],
             tensors: vec![of_bytes(part.encode_to_vec())?],
         };
         let waiter = Waiter::new();
         let told = waiter.clone();
-        line.ask(REGISTER_GRAPH, letter, move |outcome| told.tell(outcome));
+        line.ask(REGISTER_GRAPH, rpc_message, move |outcome| {
+            told.tell(outcome)
+        });
         let answer = waiter.wait(None).unwrap_or_else(|| Err(no_answer()))?;
         let answer: RegisterGraphResponse = read_answer(&there.task, &answer.body)?;
         Ok(answer.graph_handle)
@@ -235,7 +237,7 @@ impl Link {
 }
 
 impl There {
-    pub(super) fn line(&self) -> Arc<Line> {
+    pub(super) fn line(&self) -> Arc<RpcStream> {
         let line = self.line.lock();
         Arc::clone(&line.unwrap_or_else(PoisonError::into_inner))
     }
@@ -256,7 +258,7 @@ impl There {
     ///
     /// # Errors
     /// `WORKER_SESSION_UNKNOWN` if the worker has restarted; `Unavailable` if it does not answer.
-    fn living_line(&self) -> Result<Arc<Line>, Status> {
+    fn living_line(&self) -> Result<Arc<RpcStream>, Status> {
         let _reopening = self
             .reopening
             .lock()
@@ -284,7 +286,7 @@ impl There {
     }
 
     /// Goes on over another line.
-    pub(super) fn goes_over(&self, line: Arc<Line>) {
+    pub(super) fn goes_over(&self, line: Arc<RpcStream>) {
         let mut former = self.line.lock().unwrap_or_else(PoisonError::into_inner);
         *former = line;
     }
@@ -295,7 +297,7 @@ fn open_line(
     task: &TaskName,
     asked: CreateWorkerSessionRequest,
     patience: Duration,
-) -> Result<Arc<Line>, Status> {
+) -> Result<Arc<RpcStream>, Status> {
     open_line_by(engine, super::draw()?, task, asked, |asked| {
         engine.call(task, CREATE_WORKER_SESSION, &asked, patience)
     })
@@ -311,25 +313,25 @@ pub(super) fn open_line_by(
     task: &TaskName,
     asked: CreateWorkerSessionRequest,
     call: impl FnOnce(Vec<u8>) -> Result<Vec<u8>, Status>,
-) -> Result<Arc<Line>, Status> {
+) -> Result<Arc<RpcStream>, Status> {
     let asked = CreateWorkerSessionRequest {
         master_task: engine.task().to_string(),
         master_incarnation: engine.incarnation().0.cast_signed(),
         line: id.0,
         ..asked
     };
-    Line::open(engine, id, task, || {
+    RpcStream::open(engine, id, task, || {
         let answer: CreateWorkerSessionResponse = read_answer(task, &call(asked.encode_to_vec())?)?;
         Ok(Incarnation(answer.incarnation.cast_unsigned()))
     })
 }
 
-fn ask_to_run(line: &Line, body: Vec<u8>, done: Done) {
-    let letter = Letter {
+fn ask_to_run(line: &RpcStream, body: Vec<u8>, done: Done) {
+    let rpc_message = RpcMessage {
         body,
         tensors: vec![],
     };
-    line.ask(RUN_GRAPH, letter, move |outcome| {
+    line.ask(RUN_GRAPH, rpc_message, move |outcome| {
         done(outcome.map(|_| vec![]))
     });
 }

@@ -12,7 +12,7 @@ use prost::Message;
 use super::plan::Plan;
 use super::{Master, MasterSession, RunningStep, Signature};
 use crate::graph::decode;
-use crate::server::line::{Answerer, Letter, Question, Served, Service};
+use crate::server::rpc_stream::{Question, Responder, RpcMessage, ServerEnd, Service};
 use crate::server::value::Value;
 use rendez::control::{Incoming, Services};
 use rendez::ground::limits::{LINE_QUESTIONS_MAX, SESSIONS_MAX};
@@ -60,7 +60,7 @@ pub(crate) const GIVE_UP: u32 = 13;
 pub(super) struct Client {
     master: Weak<Master>,
     task: TaskName,
-    line: OnceLock<Arc<Served>>,
+    line: OnceLock<Arc<ServerEnd>>,
     state: Mutex<State>,
 }
 
@@ -109,7 +109,7 @@ fn open_line(master: &Arc<Master>, call: &Incoming) -> Result<Vec<u8>, Status> {
         return Err(Status::of(catalogue::SESSION_LIMIT, message));
     }
     let service: Weak<Client> = Arc::downgrade(&client);
-    let served = Served::open(
+    let served = ServerEnd::open(
         &master.engine,
         line,
         (&client.task, call.incarnation),
@@ -169,8 +169,8 @@ impl Service for Client {
 
 impl Client {
     /// What is asked seldom, and may block.
-    fn serve(&self, master: &Arc<Master>, question: &Question) -> Result<Letter, Status> {
-        let message = |message: Vec<u8>| Letter {
+    fn serve(&self, master: &Arc<Master>, question: &Question) -> Result<RpcMessage, Status> {
+        let message = |message: Vec<u8>| RpcMessage {
             body: message,
             tensors: vec![],
         };
@@ -203,12 +203,12 @@ impl Client {
             PARTIAL_RUN => {
                 let asked: RunStepRequest = question.read()?;
                 let session = master.session(&asked.session_handle)?;
-                let feeds = named(&asked.feed, &question.letter.tensors)?;
+                let feeds = named(&asked.feed, &question.rpc_message.tensors)?;
                 let (handle, deadline) =
                     (&asked.partial_run_handle, deadline(asked.options.as_ref()));
                 let tensors =
                     master.run_partial(&session, handle, feeds, &asked.fetch, deadline)?;
-                Ok(Letter {
+                Ok(RpcMessage {
                     body: vec![],
                     tensors,
                 })
@@ -217,7 +217,7 @@ impl Client {
                 let asked: RunStepRequest = question.read()?;
                 let session = master.session(&asked.session_handle)?;
                 master.abandon(&session, &asked.partial_run_handle);
-                Ok(Letter::default())
+                Ok(RpcMessage::default())
             }
             MAKE_CALLABLE => {
                 let asked: MakeCallableRequest = question.read()?;
@@ -236,13 +236,13 @@ impl Client {
                 let asked: ReleaseCallableRequest = question.read()?;
                 let session = master.session(&asked.session_handle)?;
                 master.release_callable(&session, asked.handle)?;
-                Ok(Letter::default())
+                Ok(RpcMessage::default())
             }
             CLOSE => {
                 let asked: CloseSessionRequest = question.read()?;
                 master.close_session(&asked.session_handle)?;
                 self.state().sessions.remove(&asked.session_handle);
-                Ok(Letter::default())
+                Ok(RpcMessage::default())
             }
             LIST_DEVICES => {
                 let asked: ListDevicesRequest = question.read()?;
@@ -258,7 +258,7 @@ impl Client {
             RESET => {
                 let asked: ResetRequest = question.read()?;
                 master.reset(&asked.container, &asked.device_filters)?;
-                Ok(Letter::default())
+                Ok(RpcMessage::default())
             }
             method => {
                 let message = format!("a master has no method {method}");
@@ -349,12 +349,19 @@ impl Client {
         if matches!(self.state().steps.get(&number), Some(Asked::GivenUp)) {
             return self.refuse(question, given_up());
         }
-        let (client, Question { letter, answer, .. }) = (Arc::clone(&self), question);
+        let (
+            client,
+            Question {
+                rpc_message,
+                answer,
+                ..
+            },
+        ) = (Arc::clone(&self), question);
         let done = Box::new(move |outcome: Result<Vec<Value>, Status>| {
             client.state().steps.remove(&number);
             give(answer, outcome);
         });
-        let Some(step) = master.run(session, plan, trace, letter.tensors, done) else {
+        let Some(step) = master.run(session, plan, trace, rpc_message.tensors, done) else {
             return;
         };
         let mut state = self.state();
@@ -430,9 +437,9 @@ fn close_all(master: &Master, sessions: &BTreeSet<String>) {
     }
 }
 
-fn give(answer: Answerer, outcome: Result<Vec<Value>, Status>) {
+fn give(answer: Responder, outcome: Result<Vec<Value>, Status>) {
     let tensors = outcome.and_then(|values| values.iter().map(Value::tensor).collect());
-    answer.give(tensors.map(|tensors| Letter {
+    answer.give(tensors.map(|tensors| RpcMessage {
         body: vec![],
         tensors,
     }));
@@ -447,7 +454,7 @@ fn given_up() -> Status {
 
 /// The graph that came with a question; none is an empty one.
 fn graph(question: &Question) -> Result<&[u8], Status> {
-    match question.letter.tensors.first() {
+    match question.rpc_message.tensors.first() {
         Some(graph) => Ok(graph.host()?),
         None => Ok(&[]),
     }

@@ -18,8 +18,8 @@ use super::session::Ground;
 use super::step::RunningStep;
 use crate::graph::Ops;
 use crate::server::errands::Errands;
-use crate::server::line::Line;
 use crate::server::operations::Operations;
+use crate::server::rpc_stream::RpcStream;
 use crate::server::runtime::worker_on;
 use crate::server::value::Value;
 use crate::server::worker::{self, Worker};
@@ -241,7 +241,7 @@ fn open_line(
     id: StepId,
     site: &Site,
     asked: CreateWorkerSessionRequest,
-) -> Result<Arc<Line>, Status> {
+) -> Result<Arc<RpcStream>, Status> {
     let call = |asked| worker::create_session(&site.worker, &incoming(engine, asked));
     open_line_by(engine, id, site.worker.task(), asked, call)
 }

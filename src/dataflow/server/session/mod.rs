@@ -20,10 +20,10 @@
 //! ```
 
 mod callable;
-mod far;
 mod fetches;
-mod near;
+mod local;
 mod partial;
+mod remote;
 
 #[cfg(test)]
 mod tests;
@@ -52,7 +52,7 @@ pub struct Session {
 /// What clones, callables and partial runs share.
 #[derive(Debug)]
 struct Inner {
-    way: Box<dyn Way>,
+    way: Box<dyn Backend>,
     config: ConfigProto,
     state: Mutex<State>,
 }
@@ -77,13 +77,13 @@ pub struct StepOptions {
 
 /// The same, as a way takes it.
 #[derive(Clone, Copy, Debug)]
-struct Manner {
+struct RunContext {
     deadline: Option<Instant>,
     trace: Option<Traceparent>,
 }
 
 /// What a master is asked, wherever it is. All of it blocks.
-trait Way: std::fmt::Debug + Send + Sync {
+trait Backend: std::fmt::Debug + Send + Sync {
     /// Gives the session's handle, and its graph's version.
     fn create(&self, graph: GraphDef, config: &ConfigProto) -> Result<(String, i64), Status>;
     fn extend(&self, session: &str, graph: GraphDef, version: i64) -> Result<i64, Status>;
@@ -92,7 +92,7 @@ trait Way: std::fmt::Debug + Send + Sync {
         session: &str,
         signature: Signature,
         feeds: Vec<Tensor>,
-        manner: Manner,
+        manner: RunContext,
     ) -> Result<Vec<Tensor>, Status>;
     fn make_callable(&self, session: &str, signature: Signature) -> Result<i64, Status>;
     fn run_callable(
@@ -100,7 +100,7 @@ trait Way: std::fmt::Debug + Send + Sync {
         session: &str,
         callable: i64,
         feeds: Vec<Tensor>,
-        manner: Manner,
+        manner: RunContext,
     ) -> Result<Vec<Tensor>, Status>;
     fn release_callable(&self, session: &str, callable: i64);
     fn set_up(&self, session: &str, signature: Signature) -> Result<String, Status>;
@@ -151,7 +151,7 @@ impl Session {
     /// # Errors
     /// As [`Engine::start`](rendez::engine::Engine::start).
     pub fn local_of(config: Config, operations: Operations) -> Result<Self, Status> {
-        near::Near::local(config, operations).map(|way| Self::new(Box::new(way)))
+        local::Local::local(config, operations).map(|way| Self::new(Box::new(way)))
     }
 
     /// A session with the master of a server in this process.
@@ -159,7 +159,7 @@ impl Session {
     /// # Errors
     /// `FailedPrecondition` unless the server runs.
     pub fn on(server: &Server) -> Result<Self, Status> {
-        Ok(Self::new(Box::new(near::Near::on(server.runtime()?))))
+        Ok(Self::new(Box::new(local::Local::on(server.runtime()?))))
     }
 
     /// A session with the master at `target`: `host:port` or `unix:@name`, also after `rendez://`. The settings are
@@ -177,10 +177,10 @@ impl Session {
     /// # Errors
     /// As [`Session::connect`].
     pub fn connect_with(target: &str, config: Config) -> Result<Self, Status> {
-        far::Far::connect(target, config).map(|way| Self::new(Box::new(way)))
+        remote::Remote::connect(target, config).map(|way| Self::new(Box::new(way)))
     }
 
-    fn new(way: Box<dyn Way>) -> Self {
+    fn new(way: Box<dyn Backend>) -> Self {
         Self {
             inner: Arc::new(Inner {
                 way,
@@ -381,9 +381,9 @@ impl Session {
 }
 
 impl Inner {
-    fn manner(&self, options: &StepOptions) -> Manner {
+    fn manner(&self, options: &StepOptions) -> RunContext {
         let until = |patience| Instant::now().checked_add(patience);
-        Manner {
+        RunContext {
             deadline: options.patience.map_or_else(|| self.deadline(), until),
             trace: options.traceparent,
         }

@@ -335,9 +335,10 @@ fn sessions_of_one_master_share_variables_unless_they_are_isolated() {
     };
     let mut config = Config::new("/job:localhost/task:0");
     (config.shards, config.share_cores, config.control) = (1, true, false);
-    let near = std::sync::Arc::new(near::Near::local(config, Operations::standard()).unwrap());
+    let near = std::sync::Arc::new(local::Local::local(config, Operations::standard()).unwrap());
     let way = |config: ConfigProto| {
-        let shared: Box<dyn Way> = Box::new(near::Near::on(std::sync::Arc::clone(near.runtime())));
+        let shared: Box<dyn Backend> =
+            Box::new(local::Local::on(std::sync::Arc::clone(near.runtime())));
         let session = Session::new(shared).configured(config).unwrap();
         session.create(variable()).unwrap();
         session
@@ -376,7 +377,7 @@ fn a_session_that_nobody_uses_is_closed() {
         patience: Duration::from_secs(1),
     };
     let runtime = Runtime::start(&engine, Default::default(), means, &place).unwrap();
-    let session = Session::new(Box::new(near::Near::on(std::sync::Arc::clone(&runtime))));
+    let session = Session::new(Box::new(local::Local::on(std::sync::Arc::clone(&runtime))));
     session.create(arithmetic()).unwrap();
     let until = Instant::now() + Duration::from_secs(20);
     while runtime.master().session_count() > 0 {

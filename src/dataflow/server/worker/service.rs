@@ -8,7 +8,7 @@ use prost::Message;
 
 use super::{Master, Worker, WorkerSession};
 use crate::graph::decode;
-use crate::server::line::{Letter, Question, Served, Service, status_of};
+use crate::server::rpc_stream::{Question, RpcMessage, ServerEnd, Service, status_of};
 use rendez::control::{Incoming, Services};
 use rendez::ground::{Status, StepId, TaskName, catalogue};
 use rendez_proto::services::CancelStepRequest;
@@ -97,7 +97,7 @@ pub(in crate::server) fn create_session(
         worker.create_session(&asked.session_handle, master, asked.isolate_session_state)?
     };
     let service: Weak<WorkerSession> = Arc::downgrade(&session);
-    match Served::open(
+    match ServerEnd::open(
         &worker.engine,
         StepId(asked.line),
         (&caller, call.incarnation),
@@ -193,7 +193,9 @@ impl Service for WorkerSession {
         if let Err(status) = &outcome {
             tracing::debug!(session = self.handle(), %status, "a master asked in vain");
         }
-        question.answer.give(outcome.map(|()| Letter::default()));
+        question
+            .answer
+            .give(outcome.map(|()| RpcMessage::default()));
     }
 
     fn lost(self: Arc<Self>, line: StepId, status: Status) {
@@ -215,7 +217,7 @@ impl WorkerSession {
             Ok(asked) => {
                 let step = StepId(asked.step_id.cast_unsigned());
                 let done = move |outcome: crate::server::runner::Outcome| {
-                    answer.give(outcome.map(|_| Letter::default()));
+                    answer.give(outcome.map(|_| RpcMessage::default()));
                 };
                 let trace = self.worker().ok().and_then(|worker| {
                     worker
@@ -229,14 +231,18 @@ impl WorkerSession {
     }
 
     fn register_asked(self: Arc<Self>, question: Question) {
-        let Question { letter, answer, .. } = question;
+        let Question {
+            rpc_message,
+            answer,
+            ..
+        } = question;
         let place = self.worker().and_then(|worker| worker.errands.place());
         let place = match place {
             Ok(place) => place,
             Err(status) => return answer.give(Err(status)),
         };
         place.go(move || {
-            let bytes = letter
+            let bytes = rpc_message
                 .tensors
                 .first()
                 .map_or(Ok(&[][..]), |tensor| tensor.host());
@@ -244,7 +250,7 @@ impl WorkerSession {
                 .map_err(Status::from)
                 .and_then(decode)
                 .and_then(|def| self.register(def))
-                .map(|graph_handle| Letter {
+                .map(|graph_handle| RpcMessage {
                     body: RegisterGraphResponse { graph_handle }.encode_to_vec(),
                     tensors: vec![],
                 });

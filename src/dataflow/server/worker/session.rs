@@ -11,7 +11,7 @@ use super::logs::Entry;
 use super::{Master, Worker};
 use crate::graph::{Graph, Import};
 use crate::server::kernels::Home;
-use crate::server::line::Served;
+use crate::server::rpc_stream::ServerEnd;
 use crate::server::runner::{Done, Part, Runner, Running};
 use crate::server::value::Value;
 use rendez::ground::limits::{SESSION_GRAPHS_MAX, SESSION_STEPS_MAX};
@@ -34,7 +34,7 @@ pub(crate) struct WorkerSession {
 struct Book {
     graphs: BTreeMap<String, Arc<dyn Part>>,
     steps: BTreeMap<StepId, Step>,
-    line: Option<Arc<Served>>,
+    line: Option<Arc<ServerEnd>>,
     is_over: bool,
 }
 
@@ -96,7 +96,7 @@ impl WorkerSession {
 
     /// Takes the line its master speaks over; a former one ends. What was asked on that is over for the master, and
     /// what it said of its end may not have come: so those steps are over here as well.
-    pub(super) fn hear(&self, line: Arc<Served>) {
+    pub(super) fn hear(&self, line: Arc<ServerEnd>) {
         let mut book = self.book();
         let former = book.line.replace(line);
         let steps = std::mem::take(&mut book.steps);

@@ -78,14 +78,14 @@ impl Server {
         let stop = Arc::new(stop.map_err(|errno| failed(errno.into()))?);
         let stopped = Arc::clone(&stop);
         let body = move || {
-            let mut desk = Desk {
+            let mut server_loop = ServerLoop {
                 own_user: (!any_user && address.ip().is_loopback())
                     .then(|| rustix::process::geteuid().as_raw()),
                 pages: Box::new(pages),
-                guests: Vec::new(),
+                clients: Vec::new(),
                 fresh: None,
             };
-            desk.run(&listener, &stopped);
+            server_loop.run(&listener, &stopped);
         };
         let thread = std::thread::Builder::new().name("rendez-metrics".into());
         let thread = Some(thread.spawn(body).map_err(failed)?);
@@ -116,7 +116,7 @@ impl Drop for Server {
 }
 
 /// A connected client.
-struct Guest {
+struct Client {
     socket: TcpStream,
     is_welcome: bool,
     since: Instant,
@@ -125,56 +125,56 @@ struct Guest {
     answer: Option<(Vec<u8>, usize)>,
 }
 
-struct Desk {
+struct ServerLoop {
     /// The only user it answers, beside root; without it, all.
     own_user: Option<u32>,
     pages: Box<dyn Pages>,
-    guests: Vec<Guest>,
+    clients: Vec<Client>,
     /// The page that was made last, and when, and whether it is of the open kind.
     fresh: Option<(Instant, bool, String)>,
 }
 
-impl Desk {
+impl ServerLoop {
     fn run(&mut self, listener: &TcpListener, stop: &std::os::fd::OwnedFd) {
         loop {
             let mut waits: Vec<PollFd<'_>> = vec![
                 PollFd::new(stop, PollFlags::IN),
                 PollFd::new(listener, PollFlags::IN),
             ];
-            for guest in &self.guests {
-                let wish = if guest.answer.is_some() {
+            for client in &self.clients {
+                let wish = if client.answer.is_some() {
                     PollFlags::OUT
                 } else {
                     PollFlags::IN
                 };
-                waits.push(PollFd::from_borrowed_fd(guest.socket.as_fd(), wish));
+                waits.push(PollFd::from_borrowed_fd(client.socket.as_fd(), wish));
             }
             let patience = Timespec {
                 tv_sec: 0,
                 tv_nsec: 200_000_000,
             };
-            let patience = (!self.guests.is_empty()).then_some(&patience);
+            let patience = (!self.clients.is_empty()).then_some(&patience);
             // An interrupted wait is a short one.
             let _ = poll(&mut waits, patience);
             let is_ready = |at: usize| waits.get(at).is_some_and(|fd| !fd.revents().is_empty());
             if is_ready(0) {
                 return;
             }
-            let has_guest = is_ready(1);
-            let ready: Vec<usize> = (0..self.guests.len())
+            let has_client = is_ready(1);
+            let ready: Vec<usize> = (0..self.clients.len())
                 .filter(|at| is_ready(at + 2))
                 .collect();
             drop(waits);
             let mut gone: Vec<usize> = ready.into_iter().filter(|&at| !self.serve(at)).collect();
             let now = Instant::now();
-            let is_late = |guest: &Guest| now.duration_since(guest.since) > PATIENCE;
-            gone.extend((0..self.guests.len()).filter(|&at| is_late(&self.guests[at])));
+            let is_late = |client: &Client| now.duration_since(client.since) > PATIENCE;
+            gone.extend((0..self.clients.len()).filter(|&at| is_late(&self.clients[at])));
             gone.sort_unstable();
             gone.dedup();
             for at in gone.into_iter().rev() {
-                self.guests.swap_remove(at);
+                self.clients.swap_remove(at);
             }
-            if has_guest {
+            if has_client {
                 self.let_in(listener);
             }
         }
@@ -183,20 +183,20 @@ impl Desk {
     fn let_in(&mut self, listener: &TcpListener) {
         match listener.accept() {
             Ok((socket, _)) if socket.set_nonblocking(true).is_ok() => {
-                if self.guests.len() >= limits::METRICS_GUESTS {
+                if self.clients.len() >= limits::METRICS_GUESTS {
                     let longest = |at: &usize| {
-                        let guest = &self.guests[*at];
-                        (guest.answer.is_some(), guest.since)
+                        let client = &self.clients[*at];
+                        (client.answer.is_some(), client.since)
                     };
-                    if let Some(at) = (0..self.guests.len()).min_by_key(longest) {
-                        self.guests.swap_remove(at);
+                    if let Some(at) = (0..self.clients.len()).min_by_key(longest) {
+                        self.clients.swap_remove(at);
                     }
                 }
                 let is_welcome = self.own_user.is_none_or(|own| {
                     let owner = Owner::of(&socket);
                     [own, ROOT].map(Owner::User).contains(&owner)
                 });
-                self.guests.push(Guest {
+                self.clients.push(Client {
                     socket,
                     is_welcome,
                     since: Instant::now(),
@@ -211,28 +211,28 @@ impl Desk {
         }
     }
 
-    /// Hears or tells what there is. False when the guest is done.
+    /// Hears or tells what there is. False when the client is done.
     fn serve(&mut self, at: usize) -> bool {
-        if self.guests[at].answer.is_none() {
+        if self.clients[at].answer.is_none() {
             let mut room = [0; 2048];
-            match self.guests[at].socket.read(&mut room) {
+            match self.clients[at].socket.read(&mut room) {
                 Ok(0) => return false,
-                Ok(len) => self.guests[at].heard.extend_from_slice(&room[..len]),
+                Ok(len) => self.clients[at].heard.extend_from_slice(&room[..len]),
                 Err(error) => return error.kind() == ErrorKind::WouldBlock,
             }
-            let heard = std::mem::take(&mut self.guests[at].heard);
-            let answer = self.answer(&heard, self.guests[at].is_welcome);
-            self.guests[at].heard = heard;
+            let heard = std::mem::take(&mut self.clients[at].heard);
+            let answer = self.answer(&heard, self.clients[at].is_welcome);
+            self.clients[at].heard = heard;
             match answer {
-                Some(answer) => self.guests[at].answer = Some((answer, 0)),
+                Some(answer) => self.clients[at].answer = Some((answer, 0)),
                 None => return true,
             }
         }
-        let guest = &mut self.guests[at];
-        let Some((answer, told)) = &mut guest.answer else {
+        let client = &mut self.clients[at];
+        let Some((answer, told)) = &mut client.answer else {
             return true;
         };
-        match guest.socket.write(&answer[*told..]) {
+        match client.socket.write(&answer[*told..]) {
             Ok(len) => *told += len,
             Err(error) => return error.kind() == ErrorKind::WouldBlock,
         }
@@ -240,8 +240,8 @@ impl Desk {
             return true;
         }
         // Closed with something unread, the kernel would take the answer back.
-        let _ = guest.socket.shutdown(std::net::Shutdown::Write);
-        let _ = guest.socket.read(&mut [0; 2048]);
+        let _ = client.socket.shutdown(std::net::Shutdown::Write);
+        let _ = client.socket.read(&mut [0; 2048]);
         false
     }
 

@@ -17,7 +17,7 @@ use rendez::shard::{PreparedKey, Task, TaskContext, TaskEvent};
 use rendez_proto::services::LineMessage;
 
 /// The receiving side. Called by a shard: nothing in it may block.
-pub(super) trait Hearer: Send + Sync {
+pub(super) trait Handler: Send + Sync {
     /// A message came, with its tensors.
     fn heard(self: Arc<Self>, message: LineMessage, tensors: Vec<Tensor>);
     /// None comes any more.
@@ -27,9 +27,9 @@ pub(super) trait Hearer: Send + Sync {
 /// The token of messages; the others count what is gathered.
 const MESSAGES: u64 = 0;
 
-/// Reads until the line ends, or its hearer is gone.
+/// Reads until the line ends, or its handler is gone.
 pub(super) struct Reader {
-    hearer: Weak<dyn Hearer>,
+    handler: Weak<dyn Handler>,
     step: StepId,
     keys: (Key, Key),
     prepared: Option<(PreparedKey, PreparedKey)>,
@@ -50,12 +50,12 @@ impl Reader {
         engine: &Engine,
         step: StepId,
         keys: (Key, Key),
-        hearer: Weak<dyn Hearer>,
+        handler: Weak<dyn Handler>,
     ) -> Result<(), Status> {
         let shards = u32::try_from(engine.shards()).unwrap_or(u32::MAX);
         let shard = keys.0.shard_of(shards) as usize;
         let reader = Self {
-            hearer,
+            handler,
             step,
             keys,
             prepared: None,
@@ -140,8 +140,8 @@ impl Reader {
     }
 
     fn tell(&self, message: LineMessage, tensors: Vec<Tensor>) {
-        if let Some(hearer) = self.hearer.upgrade() {
-            hearer.heard(message, tensors);
+        if let Some(handler) = self.handler.upgrade() {
+            handler.heard(message, tensors);
         }
     }
 }
@@ -156,11 +156,11 @@ impl Task for Reader {
             TaskEvent::Stopping => Err(Status::of(catalogue::SHUTDOWN, "Shutdown")),
             _ => Ok(()),
         };
-        let hearer = self.hearer.upgrade();
-        if let (Err(status), Some(hearer)) = (&outcome, &hearer) {
-            Arc::clone(hearer).lost(status.clone());
+        let handler = self.handler.upgrade();
+        if let (Err(status), Some(handler)) = (&outcome, &handler) {
+            Arc::clone(handler).lost(status.clone());
         }
-        if outcome.is_err() || hearer.is_none() {
+        if outcome.is_err() || handler.is_none() {
             context.finish();
         }
     }

@@ -1,4 +1,4 @@
-//! Far: a session with a master of another process, over a line.
+//! Remote: a session with a master of another process, over a line.
 //!
 //! Knows an engine of its own, which is an observer of the cluster: it serves no task, and its name fits every cluster.
 //! Graphs, feeds and what is fetched travel as tensors.
@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use prost::Message;
 
-use super::{Manner, Way, late};
-use crate::server::line::{Letter, Line, of_bytes};
+use super::{Backend, RunContext, late};
 use crate::server::master::{
     self, ABANDON, CLOSE, CREATE, EXTEND, GIVE_UP, LIST_DEVICES, MAKE_CALLABLE, OPEN_LINE,
     PARTIAL_RUN, PARTIAL_RUN_SETUP, RELEASE_CALLABLE, RESET, RUN, RUN_CALLABLE, Signature,
 };
+use crate::server::rpc_stream::{RpcMessage, RpcStream, of_bytes};
 use crate::server::wait::Waiter;
 use rendez::control::{Address, read_answer};
 use rendez::engine::{Config, Engine, OBSERVER_JOB};
@@ -40,12 +40,12 @@ const END: Duration = Duration::from_millis(100);
 
 /// A master in another process.
 #[derive(Debug)]
-pub(super) struct Far {
+pub(super) struct Remote {
     engine: Engine,
-    line: Arc<Line>,
+    line: Arc<RpcStream>,
 }
 
-impl Far {
+impl Remote {
     /// Connects to the master that listens at `target`.
     pub(super) fn connect(target: &str, config: Config) -> Result<Self, Status> {
         let scheme = SCHEMES
@@ -93,7 +93,7 @@ impl Far {
         engine.add_peer(task.clone(), address.clone());
         engine.connect(&task);
         let id = master::draw()?;
-        let line = Line::open(engine, id, &task, || {
+        let line = RpcStream::open(engine, id, &task, || {
             let asked = OpenLineRequest { line: id.0 }.encode_to_vec();
             let left = until.saturating_duration_since(Instant::now());
             let left = left.max(Duration::from_secs(1));
@@ -113,7 +113,7 @@ impl Far {
         method: u32,
         asked: &impl Message,
         tensors: Vec<Tensor>,
-    ) -> Result<Letter, Status> {
+    ) -> Result<RpcMessage, Status> {
         self.ask_until(method, asked, tensors, None)
     }
 
@@ -123,16 +123,16 @@ impl Far {
         asked: &impl Message,
         tensors: Vec<Tensor>,
         deadline: Option<Instant>,
-    ) -> Result<Letter, Status> {
+    ) -> Result<RpcMessage, Status> {
         let waiter = Waiter::new();
         let told = waiter.clone();
-        let letter = Letter {
+        let rpc_message = RpcMessage {
             body: asked.encode_to_vec(),
             tensors,
         };
         let number = self
             .line
-            .ask(method, letter, move |outcome| told.tell(outcome));
+            .ask(method, rpc_message, move |outcome| told.tell(outcome));
         waiter.wait(deadline).unwrap_or_else(|| {
             let given_up = GiveUpRequest { number }.encode_to_vec();
             if let Err(status) = self.line.tell(GIVE_UP, given_up) {
@@ -149,7 +149,7 @@ impl Far {
     }
 }
 
-impl Way for Far {
+impl Backend for Remote {
     fn create(&self, graph: GraphDef, config: &ConfigProto) -> Result<(String, i64), Status> {
         let asked = CreateSessionRequest {
             config: Some(config.clone()),
@@ -175,7 +175,7 @@ impl Way for Far {
         session: &str,
         signature: Signature,
         feeds: Vec<Tensor>,
-        Manner { deadline, trace }: Manner,
+        RunContext { deadline, trace }: RunContext,
     ) -> Result<Vec<Tensor>, Status> {
         let asked = RunStepRequest {
             session_handle: session.to_owned(),
@@ -207,7 +207,7 @@ impl Way for Far {
         session: &str,
         callable: i64,
         feeds: Vec<Tensor>,
-        Manner { deadline, trace }: Manner,
+        RunContext { deadline, trace }: RunContext,
     ) -> Result<Vec<Tensor>, Status> {
         let asked = RunCallableRequest {
             session_handle: session.to_owned(),
@@ -314,13 +314,13 @@ fn options(trace: Option<Traceparent>) -> Option<RunOptions> {
 /// How much later than the master the client of a partial run gives up.
 const GRACE: Duration = Duration::from_secs(1);
 
-impl Drop for Far {
+impl Drop for Remote {
     fn drop(&mut self) {
         self.line.close();
         self.engine.shutdown(END);
     }
 }
 
-fn read<M: Message + Default>(letter: &Letter) -> Result<M, Status> {
-    read_answer(&"the master", &letter.body)
+fn read<M: Message + Default>(rpc_message: &RpcMessage) -> Result<M, Status> {
+    read_answer(&"the master", &rpc_message.body)
 }

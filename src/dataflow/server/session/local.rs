@@ -1,11 +1,11 @@
-//! Near: a session with a master of this process, which is called and sent nothing.
+//! Local: a session with a master of this process, which is called and sent nothing.
 //!
 //! Knows runtimes; and, of a local one, the engine that goes with it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Manner, Way, late};
+use super::{Backend, RunContext, late};
 use crate::server::master::{Master, MasterSession, Signature};
 use crate::server::operations::Operations;
 use crate::server::runtime::{Means, Place, Runtime};
@@ -19,13 +19,13 @@ use rendez_proto::tensorflow::{ConfigProto, DeviceAttributes, GraphDef};
 
 /// A master of this process.
 #[derive(Debug)]
-pub(super) struct Near {
+pub(super) struct Local {
     runtime: Arc<Runtime>,
     /// Its engine is ours, and ends with us.
     is_own: bool,
 }
 
-impl Near {
+impl Local {
     /// A master on an engine of its own.
     pub(super) fn local(config: Config, operations: Operations) -> Result<Self, Status> {
         let place = Place::default();
@@ -66,7 +66,7 @@ impl Near {
     }
 }
 
-impl Way for Near {
+impl Backend for Local {
     fn create(&self, graph: GraphDef, config: &ConfigProto) -> Result<(String, i64), Status> {
         let (session, version) = self.master().create_session(graph, config.clone())?;
         Ok((session.handle().to_owned(), version))
@@ -81,7 +81,7 @@ impl Way for Near {
         session: &str,
         signature: Signature,
         feeds: Vec<Tensor>,
-        Manner { deadline, trace }: Manner,
+        RunContext { deadline, trace }: RunContext,
     ) -> Result<Vec<Tensor>, Status> {
         let session = self.session(session)?;
         let plan = self.master().plan(&session, &signature)?;
@@ -109,7 +109,7 @@ impl Way for Near {
         session: &str,
         callable: i64,
         feeds: Vec<Tensor>,
-        Manner { deadline, trace }: Manner,
+        RunContext { deadline, trace }: RunContext,
     ) -> Result<Vec<Tensor>, Status> {
         let session = self.session(session)?;
         let plan = self.master().callable(&session, callable)?;
@@ -176,7 +176,7 @@ impl Way for Near {
 /// How long an engine of our own may take to end.
 const END: Duration = Duration::from_millis(100);
 
-impl Drop for Near {
+impl Drop for Local {
     fn drop(&mut self) {
         if self.is_own {
             self.runtime.stop();

@@ -9,20 +9,20 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::Shard;
-use super::anteroom::Guest;
 use super::core::Core;
 use super::ids::{LinkId, NO_LINK};
 use super::keys::Route;
 use super::peers::Link;
+use super::send_queue::BlockedSend;
 use super::value::Value;
 use crate::ground::{Key, Nanos, Status, StepId, catalogue, faults, limits};
 use crate::mail::mailbox::{Cancel, bytes_of};
-use crate::mail::parcel::{Parcel, SendCell};
+use crate::mail::pending_send::{PendingSend, SendCell};
 use crate::memory::Tensor;
 use crate::rendezvous::{Refusal, Slot};
 
-/// Parcels taken out of the lane in one turn.
-const LANE_PER_TURN: usize = 32;
+/// Pending sends taken out of the overflow queue in one turn.
+const OVERFLOW_PER_TURN: usize = 32;
 /// The longest that goes before a value in its frame's body.
 const LEAD_MAX: u64 = 40;
 
@@ -75,7 +75,7 @@ impl Core {
             // It is its owner's to judge.
             return Ok(());
         }
-        if self.anteroom.has_slot(&slot) {
+        if self.send_queue.has_slot(&slot) {
             return Err(faults::send_behind(self.key_of(slot).as_ref(), slot.step));
         }
         if self.needs_no_room(&slot, len) {
@@ -87,9 +87,9 @@ impl Core {
 
     /// The bound that other sends wait for already, behind which a value of this step would have to stand.
     fn room_behind(&self, step: StepId) -> Result<(), Refusal> {
-        match self.anteroom.bound_of(step) {
+        match self.send_queue.bound_of(step) {
             Some(refusal) => Err(refusal),
-            None if self.anteroom.is_shut() => Err(Refusal::ParkedBytes),
+            None if self.send_queue.is_shut() => Err(Refusal::ParkedBytes),
             None => Ok(()),
         }
     }
@@ -129,38 +129,38 @@ impl Core {
     }
 
     /// A value of an application thread that waits for room: goes, or stays here.
-    pub(crate) fn take_parcel(&mut self, parcel: Parcel) -> LinkId {
-        let outcome = &parcel.cell.outcome;
+    pub(crate) fn take_pending_send(&mut self, pending_send: PendingSend) -> LinkId {
+        let outcome = &pending_send.cell.outcome;
         if outcome.is_abandoned() {
             return NO_LINK;
         }
-        let failed = if parcel.cell.is_cancelled() {
+        let failed = if pending_send.cell.is_cancelled() {
             Some(faults::send_cancelled())
-        } else if parcel.deadline <= self.now {
-            Some(faults::send_deadline(&parcel.key, parcel.step))
+        } else if pending_send.deadline <= self.now {
+            Some(faults::send_deadline(&pending_send.key, pending_send.step))
         } else {
             None
         };
         let status = match failed {
             Some(status) => status,
-            None => match self.try_parcel(&parcel) {
+            None => match self.try_pending_send(&pending_send) {
                 Ok(Tried::Sent(link)) => {
                     outcome.complete(Ok(()));
                     return link;
                 }
                 Ok(Tried::Waits(slot, refusal)) => {
-                    self.watch_credit(&slot, parcel.bytes);
+                    self.watch_credit(&slot, pending_send.bytes);
                     self.await_destination(slot);
-                    self.next_timer = self.next_timer.min(parcel.deadline);
-                    self.anteroom.enter(Guest {
+                    self.next_timer = self.next_timer.min(pending_send.deadline);
+                    self.send_queue.enter(BlockedSend {
                         slot,
-                        is_dead: parcel.is_dead,
-                        bytes: parcel.bytes,
-                        deadline: parcel.deadline,
+                        is_dead: pending_send.is_dead,
+                        bytes: pending_send.bytes,
+                        deadline: pending_send.deadline,
                         since: self.now,
-                        cell: parcel.cell,
+                        cell: pending_send.cell,
                         refusal,
-                        _permit: Some(parcel.permit),
+                        _permit: Some(pending_send.permit),
                     });
                     return NO_LINK;
                 }
@@ -171,19 +171,24 @@ impl Core {
         NO_LINK
     }
 
-    /// Hands a parcel over if it may go: the link that has something to post. Otherwise the bound it has to wait for.
-    fn try_parcel(&mut self, parcel: &Parcel) -> Result<Tried, Status> {
-        let wanted = parcel.key.source_incarnation();
+    /// Hands a send over if it may go: the link that has something to post. Otherwise the bound it has to wait for.
+    fn try_pending_send(&mut self, pending_send: &PendingSend) -> Result<Tried, Status> {
+        let wanted = pending_send.key.source_incarnation();
         if !wanted.is_current() && wanted != self.incarnation {
             return Err(faults::own_incarnation(wanted, self.incarnation));
         }
-        let key = self.intern(&parcel.key)?;
+        let key = self.intern(&pending_send.key)?;
         let slot = Slot {
-            step: parcel.step,
+            step: pending_send.step,
             key,
-            at: parcel.key.frame_iter(),
+            at: pending_send.key.frame_iter(),
         };
-        self.try_cell(slot, parcel.is_dead, parcel.bytes, &parcel.cell)
+        self.try_cell(
+            slot,
+            pending_send.is_dead,
+            pending_send.bytes,
+            &pending_send.cell,
+        )
     }
 
     fn try_cell(
@@ -199,8 +204,8 @@ impl Core {
             .map_err(|refusal| self.refused(refusal, slot))?;
         let limits = self.table.limits();
         let longest = limits.parked_bytes.min(limits.parked_bytes_per_step);
-        let refusal = if self.anteroom.has_slot(&slot) {
-            self.anteroom.bound_of(slot.step)
+        let refusal = if self.send_queue.has_slot(&slot) {
+            self.send_queue.bound_of(slot.step)
         } else if self.needs_no_room(&slot, bytes) || bytes > longest {
             // What is longer than the bound goes at once or is refused: there would be no end to its wait.
             None
@@ -238,10 +243,10 @@ impl Core {
         let status = match self.try_cell(slot, is_dead, bytes, &cell) {
             Ok(Tried::Sent(link)) => return link,
             Ok(Tried::Waits(slot, refusal)) => {
-                if self.anteroom.len() < limits::WAITING_SENDS as usize {
+                if self.send_queue.len() < limits::WAITING_SENDS as usize {
                     self.watch_credit(&slot, bytes);
                     self.await_destination(slot);
-                    self.anteroom.enter(Guest {
+                    self.send_queue.enter(BlockedSend {
                         slot,
                         is_dead,
                         bytes,
@@ -271,19 +276,22 @@ impl Core {
     /// True if a look at the waiting sends is due.
     #[cold]
     fn is_ripe(&self) -> bool {
-        if self.anteroom.is_stirred || self.anteroom.is_stale || !self.anteroom.wanted.is_empty() {
+        if self.send_queue.is_stirred
+            || self.send_queue.is_stale
+            || !self.send_queue.wanted.is_empty()
+        {
             return true;
         }
-        self.anteroom
+        self.send_queue
             .heads()
-            .any(|guest| self.table.room(guest.slot.step, guest.bytes).is_ok())
+            .any(|blocked| self.table.room(blocked.slot.step, blocked.bytes).is_ok())
     }
 
     /// A receiver began to wait at a slot.
     #[cold]
     pub(crate) fn wanted(&mut self, slot: Slot) {
-        if self.anteroom.has_slot(&slot) {
-            self.anteroom.wanted.push(slot);
+        if self.send_queue.has_slot(&slot) {
+            self.send_queue.wanted.push(slot);
         }
     }
 
@@ -294,35 +302,36 @@ impl Core {
             && entry.is_open()
         {
             entry.is_awaited = false;
-            self.anteroom.is_stirred = !self.anteroom.is_empty();
+            self.send_queue.is_stirred = !self.send_queue.is_empty();
         }
     }
 
     /// Ends the wait of those whose time is over.
-    pub(crate) fn expire_guests(&mut self) -> usize {
+    pub(crate) fn expire_blocked_sends(&mut self) -> usize {
         let due: Vec<_> = self
-            .anteroom
-            .guests()
-            .filter(|(_, guest)| guest.deadline <= self.now)
+            .send_queue
+            .blocked_sends()
+            .filter(|(_, blocked)| blocked.deadline <= self.now)
             .map(|(turn, _)| turn)
             .collect();
         for &turn in &due {
-            let Some(guest) = self.anteroom.leave(turn) else {
+            let Some(blocked) = self.send_queue.leave(turn) else {
                 continue;
             };
-            let status = match self.key_of(guest.slot) {
-                Some(key) => faults::send_deadline(&key, guest.slot.step),
-                None => faults::deadline(None, guest.slot.step),
+            let status = match self.key_of(blocked.slot) {
+                Some(key) => faults::send_deadline(&key, blocked.slot.step),
+                None => faults::deadline(None, blocked.slot.step),
             };
-            guest.fail(&status);
+            blocked.fail(&status);
         }
         due.len()
     }
 
     /// Ends the wait of all in a step.
-    pub(crate) fn end_guests(&mut self, step: StepId, status: &Status) {
-        if !self.anteroom.is_empty() {
-            self.anteroom.fail(status, |guest| guest.slot.step == step);
+    pub(crate) fn end_blocked_sends(&mut self, step: StepId, status: &Status) {
+        if !self.send_queue.is_empty() {
+            self.send_queue
+                .fail(status, |blocked| blocked.slot.step == step);
         }
     }
 
@@ -334,13 +343,13 @@ impl Core {
             Cancel::Send(cell) => {
                 // The seat is of this cell for as long as it stands there.
                 let turn = cell.outcome.seat().filter(|&turn| {
-                    let guest = self.anteroom.at(turn);
-                    guest.is_some_and(|guest| Arc::ptr_eq(&guest.cell, &cell))
+                    let blocked = self.send_queue.at(turn);
+                    blocked.is_some_and(|blocked| Arc::ptr_eq(&blocked.cell, &cell))
                 });
-                if let Some(guest) = turn.and_then(|turn| self.anteroom.leave(turn))
-                    && guest.cell.outcome.is_stopped()
+                if let Some(blocked) = turn.and_then(|turn| self.send_queue.leave(turn))
+                    && blocked.cell.outcome.is_stopped()
                 {
-                    guest.fail(&faults::send_cancelled());
+                    blocked.fail(&faults::send_cancelled());
                 }
             }
         }
@@ -415,26 +424,26 @@ impl Shard {
         self.sent_along(link);
     }
 
-    /// Takes what stands in the lane, once all commands are done that were there before it.
+    /// Takes what stands in the overflow, once all commands are done that were there before it.
     #[cold]
     pub(super) fn take_lane(&mut self, done: usize) -> usize {
         let before = match self.before_lane {
             Some(before) => before.saturating_sub(done),
-            // Sends in the lane came after whatever is among the commands now.
+            // Sends in the overflow came after whatever is among the commands now.
             None => self.mailbox.commands(),
         };
         self.before_lane = Some(before);
         let mut taken = 0;
-        while before == 0 && taken < LANE_PER_TURN {
-            let Some(parcel) = self.mailbox.next_in_lane() else {
+        while before == 0 && taken < OVERFLOW_PER_TURN {
+            let Some(pending_send) = self.mailbox.next_in_overflow() else {
                 break;
             };
-            self.take_parcel(parcel);
+            self.take_pending_send(pending_send);
             self.mailbox.taken(0, self.core.is_pressed());
-            self.mailbox.left_lane();
+            self.mailbox.left_overflow();
             taken += 1;
         }
-        if self.mailbox.pressure().is_laned() {
+        if self.mailbox.pressure().has_overflow() {
             self.mailbox.more_commands();
         } else {
             self.before_lane = None;
@@ -442,8 +451,8 @@ impl Shard {
         taken
     }
 
-    pub(super) fn take_parcel(&mut self, parcel: Parcel) {
-        let link = self.core.take_parcel(parcel);
+    pub(super) fn take_pending_send(&mut self, pending_send: PendingSend) {
+        let link = self.core.take_pending_send(pending_send);
         self.sent_along(link);
     }
 
@@ -461,22 +470,22 @@ impl Shard {
             return 0;
         }
         let mut done = 0;
-        for slot in std::mem::take(&mut self.core.anteroom.wanted) {
-            if let Some(turn) = self.core.anteroom.first_at(&slot)
+        for slot in std::mem::take(&mut self.core.send_queue.wanted) {
+            if let Some(turn) = self.core.send_queue.first_at(&slot)
                 && self.core.table.is_awaited(&slot)
             {
                 done += usize::from(self.let_go_on(turn).is_ok());
             }
         }
-        let is_stirred = std::mem::take(&mut self.core.anteroom.is_stirred);
-        self.core.anteroom.is_stale = false;
+        let is_stirred = std::mem::take(&mut self.core.send_queue.is_stirred);
+        self.core.send_queue.is_stale = false;
         let mut held_up = BTreeSet::new();
         let mut is_shut = false;
         let mut from = 0;
-        while let Some((turn, guest)) = self.core.anteroom.from(from) {
+        while let Some((turn, blocked)) = self.core.send_queue.from(from) {
             from = turn + 1;
-            let (slot, bytes) = (guest.slot, guest.bytes);
-            let is_first = self.core.anteroom.first_at(&slot) == Some(turn);
+            let (slot, bytes) = (blocked.slot, blocked.bytes);
+            let is_first = self.core.send_queue.first_at(&slot) == Some(turn);
             let is_behind = is_shut || held_up.contains(&slot.step);
             let goes = if is_first && self.core.needs_no_room(&slot, bytes) {
                 Ok(())
@@ -491,8 +500,8 @@ impl Shard {
             match goes.and_then(|()| self.let_go_on(turn)) {
                 Ok(()) => done += 1,
                 Err(refusal) => {
-                    if let Some(guest) = self.core.anteroom.at_mut(turn) {
-                        guest.refusal = refusal;
+                    if let Some(blocked) = self.core.send_queue.at_mut(turn) {
+                        blocked.refusal = refusal;
                     }
                     self.core.watch_credit(&slot, bytes);
                     if refusal == Refusal::ParkedBytesOfStep {
@@ -502,13 +511,13 @@ impl Shard {
                     }
                 }
             }
-            let is_over = is_shut || held_up.len() == self.core.anteroom.steps();
+            let is_over = is_shut || held_up.len() == self.core.send_queue.steps();
             if is_over && !is_stirred {
                 break;
             }
         }
         // The sends admitted here left as many bounds as they found.
-        self.core.anteroom.is_stale = false;
+        self.core.send_queue.is_stale = false;
         // Room that was given may not press any more, and room that was taken may.
         self.mailbox.taken(0, self.core.is_pressed());
         done
@@ -516,21 +525,21 @@ impl Shard {
 
     /// Admits one waiting send. If it meets a bound after all it stays.
     fn let_go_on(&mut self, turn: u64) -> Result<(), Refusal> {
-        let Some(guest) = self.core.anteroom.at(turn) else {
+        let Some(blocked) = self.core.send_queue.at(turn) else {
             return Ok(());
         };
-        let (slot, is_dead, bytes) = (guest.slot, guest.is_dead, guest.bytes);
-        let cell = Arc::clone(&guest.cell);
+        let (slot, is_dead, bytes) = (blocked.slot, blocked.is_dead, blocked.bytes);
+        let cell = Arc::clone(&blocked.cell);
         if cell.is_cancelled() {
             // Its cancellation is still on its way, or its future is not polled.
-            if let Some(guest) = self.core.anteroom.leave(turn) {
-                guest.fail(&faults::send_cancelled());
+            if let Some(blocked) = self.core.send_queue.leave(turn) {
+                blocked.fail(&faults::send_cancelled());
             }
             return Ok(());
         }
         let Some(tensor) = cell.take_tensor() else {
             // Its sender has taken it back.
-            self.core.anteroom.leave(turn);
+            self.core.send_queue.leave(turn);
             return Ok(());
         };
         let way = self.core.way(slot.key);
@@ -540,7 +549,7 @@ impl Shard {
             Ok(link) => {
                 self.sent_along(link);
                 cell.outcome.complete(Ok(()));
-                self.core.anteroom.leave(turn);
+                self.core.send_queue.leave(turn);
                 Ok(())
             }
             Err(status) => {
@@ -549,8 +558,8 @@ impl Shard {
                     let refusal = self.core.table.room(slot.step, bytes).err();
                     return Err(refusal.unwrap_or(Refusal::ParkedBytes));
                 }
-                if let Some(guest) = self.core.anteroom.leave(turn) {
-                    guest.fail(&status);
+                if let Some(blocked) = self.core.send_queue.leave(turn) {
+                    blocked.fail(&status);
                 }
                 Ok(())
             }

@@ -73,7 +73,7 @@ impl Core {
         how: End,
     ) {
         self.end_all(ended, status);
-        self.end_guests(step, status);
+        self.end_blocked_sends(step, status);
         self.deadlines.remove(&step);
         self.partings.forget(step);
         self.drop_early(|_, slot| slot.step == step);
@@ -201,7 +201,7 @@ impl Core {
     pub(crate) fn expire(&mut self) -> usize {
         let mut expired = Vec::new();
         self.table.expire(self.now, &mut |end| expired.push(end));
-        let count = expired.len() + self.expire_guests() + self.expire_steps();
+        let count = expired.len() + self.expire_blocked_sends() + self.expire_steps();
         for end in expired {
             match end {
                 rendezvous::Expired::Waiter(slot, waiter) => {

@@ -1,4 +1,4 @@
-//! Failing: what ends when a peer is gone, or comes back as another life.
+//! Peer failure: what ends when a peer is gone, or comes back as another life.
 //!
 //! It closes nothing: connections and epochs are `peers.rs`'s. Here end the waits for the peer, and the peer's own
 //! waits.
@@ -58,8 +58,12 @@ impl Core {
             ended.push(end)
         });
         self.end_all(ended, status);
-        let Self { anteroom, keys, .. } = self;
-        anteroom.fail(status, |guest| keys.at(guest.slot.key).is_some_and(&fails));
+        let Self {
+            send_queue, keys, ..
+        } = self;
+        send_queue.fail(status, |blocked| {
+            keys.at(blocked.slot.key).is_some_and(&fails)
+        });
     }
 
     /// True if values are on their way on one of these links.

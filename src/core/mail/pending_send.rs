@@ -1,4 +1,4 @@
-//! Parcels: values that wait for room, on their way from an application thread to a shard.
+//! Pending sends: values that wait for room, on their way from an application thread to a shard.
 //!
 //! The tensor lies where both sides can take it, and the first to take it has it: the shard, when there is room, or its
 //! sender, which cancelled or was told of a failure. Until then it is its sender's memory.
@@ -53,7 +53,7 @@ impl SendCell {
 
 /// A send that waits for room. Whatever becomes of it, dropping it gives its place in the queue back.
 #[derive(Debug)]
-pub struct Parcel {
+pub struct PendingSend {
     /// Which key.
     pub key: Key,
     /// Which step.

@@ -1,4 +1,5 @@
-//! Renewing: reopens landings that a broken connection took with it on the next one, within the budget.
+//! Reconnect: what ends with a connection, and what goes on over the next; landings that it took with it are opened
+//! again, within the budget.
 //!
 //! It decides nothing about values: the demands are the old ones, with the tickets the peer knows.
 

@@ -1,27 +1,27 @@
-//! Notes: what a neighbour in the same process asks of this shard, as its own tasks would.
+//! Shard messages: what a neighbour in the same process asks of this shard, as its own tasks would.
 //!
-//! It decides nothing of its own: each note is a send, a receive or an end made elsewhere.
+//! It decides nothing of its own: each message is a send, a receive or an end made elsewhere.
 
 use super::core::{Core, Wait};
 use super::ids::NO_LINK;
 use super::value::{Value, Waiter};
 use crate::ground::{Status, faults};
-use crate::mail::call::{Note, NoteKey};
+use crate::mail::call::{MessageKey, ShardMessage};
 use crate::rendezvous::{KeyId, Slot};
 use crate::wire::Ticket;
 
 impl Core {
     /// A note from a neighbour.
-    pub(crate) fn heed(&mut self, from: u16, note: Note) {
+    pub(crate) fn handle_shard_message(&mut self, from: u16, note: ShardMessage) {
         match note {
-            Note::Send {
+            ShardMessage::Send {
                 key,
                 step,
                 at,
                 tensor,
                 is_dead,
             } => {
-                let id = match self.noted(from, key) {
+                let id = match self.known_key(from, key) {
                     Ok(id) => id,
                     Err(status) => return self.lost(step, &status),
                 };
@@ -41,19 +41,19 @@ impl Core {
                     Err(status) => self.lost(step, &status),
                 }
             }
-            Note::Recv {
+            ShardMessage::Recv {
                 key,
                 step,
                 at,
                 wait,
                 deadline,
             } => {
-                let noted = self.noted(from, key);
+                let noted = self.known_key(from, key);
                 let (id, way) = match noted.and_then(|id| Ok((id, self.way(id)?))) {
                     Ok(noted) => noted,
                     Err(status) => {
                         let outcome = Err(status);
-                        return self.note(from, Note::Deliver { wait, outcome });
+                        return self.tell_shard(from, ShardMessage::Deliver { wait, outcome });
                     }
                 };
                 let entry = Wait::Neighbour {
@@ -63,9 +63,9 @@ impl Core {
                 };
                 let Ok(ticket) = self.waits.insert(entry) else {
                     let status = faults::waiters_exhausted(self.settings.waiters);
-                    return self.note(
+                    return self.tell_shard(
                         from,
-                        Note::Deliver {
+                        ShardMessage::Deliver {
                             wait,
                             outcome: Err(status),
                         },
@@ -79,7 +79,7 @@ impl Core {
                     *id = Some(placed);
                 }
             }
-            Note::Cancel { wait } => {
+            ShardMessage::Cancel { wait } => {
                 let found = self.waits.tickets().find(|&ticket| {
                     matches!(self.waits.at(ticket),
                         Some(Wait::Neighbour { shard, theirs, .. }) if *shard == from && *theirs == wait)
@@ -90,42 +90,42 @@ impl Core {
                     self.unlink(id);
                 }
             }
-            Note::Deliver { wait, outcome } => {
+            ShardMessage::Deliver { wait, outcome } => {
                 // A value for a task that has ended meanwhile goes back to the table it is from.
                 if let Some(unread) = self.bring(Waiter::Wait(Ticket::unpack(wait)), outcome) {
-                    self.note(from, Note::Unread(unread));
+                    self.tell_shard(from, ShardMessage::Unread(unread));
                 }
             }
-            Note::Unread(unread) => self.unread(unread),
-            Note::Interned { theirs, mine } => {
+            ShardMessage::Unread(unread) => self.unread(unread),
+            ShardMessage::Interned { theirs, mine } => {
                 if let Some(entry) = self.keys.at_mut(mine) {
                     entry.asked = entry.asked.saturating_sub(1);
                     entry.told += u32::from(theirs.is_some());
                     entry.owner_id = entry.owner_id.or(theirs);
                 }
             }
-            Note::Forget { key, told } => {
+            ShardMessage::Forget { key, told } => {
                 if let Some(entry) = self.keys.at_mut(key) {
                     entry.pins = entry.pins.saturating_sub(told);
                 }
             }
-            Note::Abort { step, status } => {
+            ShardMessage::Abort { step, status } => {
                 self.abort(step, &status);
             }
         }
     }
 
-    pub(super) fn noted(&mut self, from: u16, key: NoteKey) -> Result<KeyId, Status> {
+    pub(super) fn known_key(&mut self, from: u16, key: MessageKey) -> Result<KeyId, Status> {
         match key {
-            NoteKey::Id(id) => Ok(id),
-            NoteKey::Key(key, theirs) => {
+            MessageKey::Id(id) => Ok(id),
+            MessageKey::Key(key, theirs) => {
                 let met = self.intern(&key);
                 if let Some(entry) = met.as_ref().ok().and_then(|&id| self.keys.at_mut(id)) {
                     entry.pins += 1;
                 }
-                self.note(
+                self.tell_shard(
                     from,
-                    Note::Interned {
+                    ShardMessage::Interned {
                         theirs: met.as_ref().ok().copied(),
                         mine: theirs,
                     },

@@ -1,4 +1,4 @@
-//! Cargo: the files that a push hands over, found and checked before anything is sent.
+//! Push files: the files that a push hands over, found and checked before anything is sent.
 //!
 //! Knows files; nothing of tasks. A file of weights goes as its header and its tensors, in the order in which they lie
 //! in it; an index of a model as it is. So the files that come about are the same, byte for byte.
@@ -22,8 +22,8 @@ const INDEX_BYTES_MAX: u64 = super::weights::HEADER_BYTES_MAX;
 
 /// The files of a push, in the order in which they go.
 #[derive(Debug)]
-pub(super) struct Cargo {
-    pub(super) parcels: Vec<Parcel>,
+pub(super) struct PushFiles {
+    pub(super) push_files: Vec<PushFile>,
     /// They go into a folder, each under its name.
     pub(super) is_folder: bool,
     name: String,
@@ -31,7 +31,7 @@ pub(super) struct Cargo {
 
 /// One file.
 #[derive(Debug)]
-pub(super) struct Parcel {
+pub(super) struct PushFile {
     /// Its name, without a folder.
     pub(super) name: String,
     pub(super) content: Content,
@@ -50,7 +50,7 @@ struct Index {
     weight_map: BTreeMap<String, String>,
 }
 
-impl Parcel {
+impl PushFile {
     /// Bytes of the file.
     pub(super) fn bytes(&self) -> u64 {
         match &self.content {
@@ -68,7 +68,7 @@ impl Parcel {
     }
 }
 
-impl Cargo {
+impl PushFiles {
     /// The files at these paths: files of weights, indices with all that they name, and folders with all such files in
     /// them. Without any path the small file that the program carries.
     pub(super) fn of(paths: &[PathBuf]) -> Result<Self, CliError> {
@@ -79,7 +79,7 @@ impl Cargo {
             let file = file.rsplit('/').next().unwrap_or_default().to_owned();
             let content = Content::Weights(weights);
             return Ok(Self {
-                parcels: vec![Parcel {
+                push_files: vec![PushFile {
                     name: file,
                     content,
                 }],
@@ -97,36 +97,36 @@ impl Cargo {
                 files.push(path.clone());
             }
         }
-        let mut parcels = Vec::new();
+        let mut push_files = Vec::new();
         let mut indices = Vec::new();
         for path in files {
             if !path.to_string_lossy().ends_with(INDEX) {
-                parcels.push((path.clone(), weights(&path)?));
+                push_files.push((path.clone(), weights(&path)?));
                 continue;
             }
-            let (parcel, shards) = index(&path)?;
+            let (push_file, shards) = index(&path)?;
             let folder = path.parent().unwrap_or_else(|| Path::new(""));
             for shard in &shards {
                 let path = folder.join(shard);
-                if !parcels.iter().any(|(other, _)| *other == path) {
-                    parcels.push((path.clone(), weights(&path)?));
+                if !push_files.iter().any(|(other, _)| *other == path) {
+                    push_files.push((path.clone(), weights(&path)?));
                 }
             }
-            indices.push((path, parcel));
+            indices.push((path, push_file));
         }
-        for (path, parcel) in &indices {
-            if let Content::Index(text) = &parcel.content {
-                judge(path, text, &parcels)?;
+        for (path, push_file) in &indices {
+            if let Content::Index(text) = &push_file.content {
+                judge(path, text, &push_files)?;
             }
         }
         let mut seen = BTreeSet::new();
         // A reader that finds the index finds what it names: it goes last.
-        parcels.extend(indices);
-        for (path, parcel) in &parcels {
-            if !seen.insert(parcel.name.clone()) {
+        push_files.extend(indices);
+        for (path, push_file) in &push_files {
+            if !seen.insert(push_file.name.clone()) {
                 let message = format!(
                     "two files are called '{}' ('{}' is one): they go into one folder; push them one by one",
-                    parcel.name,
+                    push_file.name,
                     path.display()
                 );
                 return Err(CliError::usage("USAGE", message));
@@ -134,11 +134,14 @@ impl Cargo {
         }
         let name = match paths {
             [one] => one.display().to_string(),
-            _ => format!("{} files", parcels.len()),
+            _ => format!("{} files", push_files.len()),
         };
-        let parcels = parcels.into_iter().map(|(_, parcel)| parcel).collect();
+        let push_files = push_files
+            .into_iter()
+            .map(|(_, push_file)| push_file)
+            .collect();
         Ok(Self {
-            parcels,
+            push_files,
             is_folder,
             name,
         })
@@ -151,12 +154,12 @@ impl Cargo {
 
     /// Bytes of all files.
     pub(super) fn bytes(&self) -> u64 {
-        self.parcels.iter().map(Parcel::bytes).sum()
+        self.push_files.iter().map(PushFile::bytes).sum()
     }
 
     /// Tensors of all files.
     pub(super) fn tensors(&self) -> usize {
-        self.parcels.iter().map(Parcel::tensors).sum()
+        self.push_files.iter().map(PushFile::tensors).sum()
     }
 }
 
@@ -182,10 +185,10 @@ fn in_folder(folder: &Path) -> Result<Vec<PathBuf>, CliError> {
     Ok(found)
 }
 
-fn weights(path: &Path) -> Result<Parcel, CliError> {
+fn weights(path: &Path) -> Result<PushFile, CliError> {
     let content = Content::Weights(Weights::open(path)?);
     let name = name_of(path)?;
-    Ok(Parcel { name, content })
+    Ok(PushFile { name, content })
 }
 
 /// The name of a file, which its receiver must be able to write down.
@@ -208,7 +211,7 @@ pub(super) fn is_plain(name: &str) -> bool {
 }
 
 /// An index, and the files that it names.
-fn index(path: &Path) -> Result<(Parcel, BTreeSet<String>), CliError> {
+fn index(path: &Path) -> Result<(PushFile, BTreeSet<String>), CliError> {
     let unreadable = |what: &dyn std::fmt::Display| {
         let message = format!("cannot read '{}': {what}; check the path", path.display());
         CliError::failure("FILE_UNREADABLE", message)
@@ -234,18 +237,18 @@ fn index(path: &Path) -> Result<(Parcel, BTreeSet<String>), CliError> {
     }
     let name = name_of(path)?;
     let content = Content::Index(text);
-    Ok((Parcel { name, content }, shards))
+    Ok((PushFile { name, content }, shards))
 }
 
 /// Every tensor that an index names lies in the file that it says.
-fn judge(path: &Path, text: &[u8], parcels: &[(PathBuf, Parcel)]) -> Result<(), CliError> {
+fn judge(path: &Path, text: &[u8], push_files: &[(PathBuf, PushFile)]) -> Result<(), CliError> {
     let parsed: Index =
         serde_json::from_slice(text).map_err(|error| malformed(path, &error.to_string()))?;
     let mut held: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    for (_, parcel) in parcels {
-        if let Content::Weights(weights) = &parcel.content {
+    for (_, push_file) in push_files {
+        if let Content::Weights(weights) = &push_file.content {
             let names = weights.entries().iter().map(|entry| entry.name.as_str());
-            held.entry(&parcel.name).or_default().extend(names);
+            held.entry(&push_file.name).or_default().extend(names);
         }
     }
     for (tensor, shard) in &parsed.weight_map {

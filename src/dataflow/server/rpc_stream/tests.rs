@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 #[derive(Debug, Default)]
 struct Echo {
     told: Mutex<Vec<Vec<u8>>>,
-    held: Mutex<Vec<Answerer>>,
+    held: Mutex<Vec<Responder>>,
     lost: Mutex<BTreeMap<StepId, Status>>,
 }
 
@@ -31,15 +31,15 @@ impl Service for Echo {
         let Question {
             number,
             method,
-            letter,
+            rpc_message,
             answer,
         } = question;
         match method {
-            ECHO if number == TOLD => self.told.lock().unwrap().push(letter.body),
-            ECHO => answer.give(Ok(letter)),
+            ECHO if number == TOLD => self.told.lock().unwrap().push(rpc_message.body),
+            ECHO => answer.give(Ok(rpc_message)),
             HOLD => self.held.lock().unwrap().push(answer),
             FAIL => answer.give(Err(Status::of(catalogue::FEED_UNFIT, "unfit").derived())),
-            LONG => answer.give(Ok(Letter {
+            LONG => answer.give(Ok(RpcMessage {
                 body: vec![0; LINE_MESSAGE_BYTES_MAX],
                 tensors: vec![],
             })),
@@ -61,8 +61,8 @@ impl Echo {
 struct World {
     engines: [Engine; 2],
     echo: Arc<Echo>,
-    served: Arc<Served>,
-    line: Arc<Line>,
+    served: Arc<ServerEnd>,
+    line: Arc<RpcStream>,
 }
 
 impl World {
@@ -77,9 +77,10 @@ impl World {
         caller.connect_local(server).unwrap();
         let echo: Arc<Echo> = Arc::default();
         let service: Weak<Echo> = Arc::downgrade(&echo);
-        let line = Line::open(caller, LINE, server.task(), || Ok(server.incarnation())).unwrap();
+        let line =
+            RpcStream::open(caller, LINE, server.task(), || Ok(server.incarnation())).unwrap();
         let served =
-            Served::open(server, LINE, (caller.task(), caller.incarnation()), service).unwrap();
+            ServerEnd::open(server, LINE, (caller.task(), caller.incarnation()), service).unwrap();
         Self {
             engines,
             echo,
@@ -88,11 +89,11 @@ impl World {
         }
     }
 
-    fn ask(&self, method: u32, letter: Letter) -> Result<Letter, Status> {
+    fn ask(&self, method: u32, rpc_message: RpcMessage) -> Result<RpcMessage, Status> {
         let waiter = Waiter::new();
         let told = waiter.clone();
         self.line
-            .ask(method, letter, move |outcome| told.tell(outcome));
+            .ask(method, rpc_message, move |outcome| told.tell(outcome));
         waiter
             .wait(Instant::now().checked_add(PATIENCE))
             .expect("an answer")
@@ -107,8 +108,8 @@ impl Drop for World {
     }
 }
 
-fn letter(body: &[u8], tensors: &[Tensor]) -> Letter {
-    Letter {
+fn rpc_message(body: &[u8], tensors: &[Tensor]) -> RpcMessage {
+    RpcMessage {
         body: body.to_vec(),
         tensors: tensors.to_vec(),
     }
@@ -122,7 +123,7 @@ fn questions_are_answered_with_their_tensors() {
         let count = usize::from(round % 5);
         let mut tensors = vec![Tensor::scalar(round); count];
         tensors.extend((round % 7 == 0).then(|| large.clone()));
-        let answer = world.ask(ECHO, letter(&[round; 3], &tensors)).unwrap();
+        let answer = world.ask(ECHO, rpc_message(&[round; 3], &tensors)).unwrap();
         assert_eq!(answer.body, [round; 3]);
         assert_eq!(answer.tensors.len(), tensors.len());
         for (got, sent) in answer.tensors.iter().zip(&tensors) {
@@ -130,16 +131,16 @@ fn questions_are_answered_with_their_tensors() {
         }
     }
     world.line.tell(ECHO, b"told".to_vec()).unwrap();
-    world.ask(ECHO, Letter::default()).unwrap();
+    world.ask(ECHO, RpcMessage::default()).unwrap();
     assert_eq!(*world.echo.told.lock().unwrap(), [b"told"]);
 }
 
 #[test]
 fn every_question_hears_once_whatever_becomes_of_it() {
     let world = World::new();
-    let dropped = world.ask(DROP, Letter::default()).unwrap_err();
+    let dropped = world.ask(DROP, RpcMessage::default()).unwrap_err();
     assert_eq!(dropped.reason(), catalogue::SERVICE_FAILED);
-    let failed = world.ask(FAIL, Letter::default()).unwrap_err();
+    let failed = world.ask(FAIL, RpcMessage::default()).unwrap_err();
     assert_eq!(
         (failed.code(), failed.reason()),
         (Code::InvalidArgument, catalogue::FEED_UNFIT)
@@ -148,25 +149,31 @@ fn every_question_hears_once_whatever_becomes_of_it() {
         failed.is_derived() && failed.message() == "unfit",
         "{failed}"
     );
-    let long = world.ask(LONG, Letter::default()).unwrap_err();
+    let long = world.ask(LONG, RpcMessage::default()).unwrap_err();
     assert_eq!(long.reason(), catalogue::CALL_TOO_LONG);
     let long = world
-        .ask(ECHO, letter(&vec![0; LINE_MESSAGE_BYTES_MAX], &[]))
+        .ask(ECHO, rpc_message(&vec![0; LINE_MESSAGE_BYTES_MAX], &[]))
         .unwrap_err();
     assert_eq!(long.reason(), catalogue::CALL_TOO_LONG);
     let many = vec![Tensor::scalar(1_u8); LINE_TENSORS_MAX + 1];
     assert_eq!(
-        world.ask(ECHO, letter(&[], &many)).unwrap_err().reason(),
+        world
+            .ask(ECHO, rpc_message(&[], &many))
+            .unwrap_err()
+            .reason(),
         catalogue::CALL_TOO_LONG
     );
     // The line goes on.
-    assert_eq!(world.ask(ECHO, letter(b"on", &[])).unwrap().body, b"on");
+    assert_eq!(
+        world.ask(ECHO, rpc_message(b"on", &[])).unwrap().body,
+        b"on"
+    );
 }
 
 #[test]
 fn a_line_that_is_closed_is_lost_at_both_ends() {
     let world = World::new();
-    world.ask(ECHO, Letter::default()).unwrap();
+    world.ask(ECHO, RpcMessage::default()).unwrap();
     assert!(world.line.lost_with().is_none());
     world.line.close();
     let until = Instant::now() + PATIENCE;
@@ -174,7 +181,7 @@ fn a_line_that_is_closed_is_lost_at_both_ends() {
         assert!(Instant::now() < until, "both ends hear of it");
         std::thread::sleep(Duration::from_millis(1));
     }
-    let late = world.ask(ECHO, Letter::default()).unwrap_err();
+    let late = world.ask(ECHO, RpcMessage::default()).unwrap_err();
     assert_eq!(late.code(), Code::Aborted, "{late}");
     assert_eq!(world.served.id(), LINE);
 }
@@ -203,7 +210,7 @@ fn a_line_to_a_life_that_is_over_is_lost() {
     let world = World::new();
     let [caller, server] = &world.engines;
     let before = Incarnation(server.incarnation().0 ^ 1);
-    let line = Line::open(caller, StepId(100), server.task(), || Ok(before)).unwrap();
+    let line = RpcStream::open(caller, StepId(100), server.task(), || Ok(before)).unwrap();
     let status = lost(&line);
     assert_eq!(status.reason(), catalogue::PEER_RESTARTED, "{status}");
     assert!(world.line.lost_with().is_none());
@@ -216,9 +223,9 @@ fn a_line_whose_call_fails_is_closed() {
     let [caller, server] = &world.engines;
     let echo: Weak<Echo> = Arc::downgrade(&world.echo);
     let mut served = None;
-    let refused = Line::open(caller, StepId(100), server.task(), || {
+    let refused = RpcStream::open(caller, StepId(100), server.task(), || {
         let master = (caller.task(), caller.incarnation());
-        served = Some(Served::open(server, StepId(100), master, echo));
+        served = Some(ServerEnd::open(server, StepId(100), master, echo));
         Err(Status::of(catalogue::CALL_DEADLINE, "too late"))
     });
     assert_eq!(refused.unwrap_err().reason(), catalogue::CALL_DEADLINE);
@@ -240,7 +247,7 @@ fn answer_by_hand(world: &World, bytes: Vec<u8>) {
 }
 
 /// Waits until the caller's end is lost, and why.
-fn lost(line: &Line) -> Status {
+fn lost(line: &RpcStream) -> Status {
     let until = Instant::now() + PATIENCE;
     loop {
         if let Some(status) = line.lost_with() {
@@ -254,7 +261,7 @@ fn lost(line: &Line) -> Status {
 #[test]
 fn answers_that_nobody_waits_for_are_ignored() {
     let world = World::new();
-    let first = world.ask(ECHO, letter(b"first", &[])).unwrap();
+    let first = world.ask(ECHO, rpc_message(b"first", &[])).unwrap();
     assert_eq!(first.body, b"first");
     // The same answer again, one to a question that never was, one that is told, and one that says it failed.
     for number in [1, u64::MAX, TOLD] {
@@ -273,7 +280,7 @@ fn answers_that_nobody_waits_for_are_ignored() {
     }
     for round in 0..10_u8 {
         assert_eq!(
-            world.ask(ECHO, letter(&[round], &[])).unwrap().body,
+            world.ask(ECHO, rpc_message(&[round], &[])).unwrap().body,
             [round]
         );
     }
@@ -311,9 +318,9 @@ fn what_is_no_message_ends_the_line_and_whoever_waits_on_it_hears_so() {
         let waiter = Waiter::new();
         let told = waiter.clone();
         // It is promised a tensor that never comes, so it waits.
-        let number = world
-            .line
-            .ask(HOLD, Letter::default(), move |outcome| told.tell(outcome));
+        let number = world.line.ask(HOLD, RpcMessage::default(), move |outcome| {
+            told.tell(outcome)
+        });
         let promised = LineMessage {
             number,
             tensors: 1,

@@ -1,4 +1,4 @@
-//! Turns: values of one key that came by different lanes are taken in the order of their ordinals.
+//! Arrivals: values of one key that came by different lanes are taken in the order of their ordinals.
 //!
 //! It knows no lanes: ordinals have no gaps, so whatever is missing is still on its way.
 

@@ -1,4 +1,4 @@
-//! Desk: the executor's task of one shard: it carries orders out and runs the runs, between two polls of the shard.
+//! Step driver: the executor's task of one shard. It carries orders out and runs parts, between two polls of the shard.
 //!
 //! It knows the shard by its context alone. A run that hears from a key goes on at once, for a few nodes; what is left
 //! then waits for its turn, so that neither runs nor peers wait for one that has much to do.
@@ -30,7 +30,7 @@ const ORDERS_PER_TURN: usize = 64;
 const SPARE_RUNS: usize = 64;
 
 /// See the module.
-pub(super) struct Desk {
+pub(super) struct StepDriver {
     shared: Arc<Shared>,
     inbox: Arc<Inbox>,
     jobs: Sender<Job>,
@@ -81,7 +81,7 @@ struct Reach<'a, 'b> {
     run: u32,
 }
 
-impl Desk {
+impl StepDriver {
     pub(super) const fn new(shared: Arc<Shared>, inbox: Arc<Inbox>, jobs: Sender<Job>) -> Self {
         Self {
             shared,
@@ -269,7 +269,7 @@ impl Desk {
     }
 }
 
-impl Task for Desk {
+impl Task for StepDriver {
     fn handle(&mut self, event: TaskEvent, context: &mut TaskContext<'_>) {
         match event {
             TaskEvent::Received { token, outcome } => {
@@ -302,7 +302,7 @@ impl Task for Desk {
     }
 }
 
-impl Drop for Desk {
+impl Drop for StepDriver {
     fn drop(&mut self) {
         // Runs that are left, and orders that are not carried out, tell that the task stops.
         self.inbox.close();

@@ -1,13 +1,13 @@
-//! Lines: questions and answers between two tasks as values of the engine, so that one costs microseconds.
+//! RPC streams, lines for short: questions and answers between two tasks as values of the engine, in microseconds.
 //!
 //! Knows numbers and bytes, and not what is asked. A line is a step of its own, which lives as long as what it is for:
 //! messages go by one key each way, in order, and the tensors that belong to a message by another, under its number.
 //!
 //! ```text
-//!   caller                                                       server
-//!   Line::open ······································· a call ········▶ Served::open
-//!   Line::ask ──── "rendez.line.ask" ─────▶ Reader ─▶ Service::asked
-//!        done ◀─ Reader ◀── "rendez.line.answer" ──── Answerer::give
+//!   caller                                                     server
+//!   RpcStream::open ············ a call ·····················▶ ServerEnd::open
+//!   RpcStream::ask ──── "rendez.line.ask" ─────▶ Reader ─▶ Service::asked
+//!         done ◀─ Reader ◀── "rendez.line.answer" ──── Responder::give
 //! ```
 //!
 //! Each end hears one life of the other: a receive bound to no life would wait for ever if the other end died between
@@ -30,7 +30,7 @@ use std::task::{Context, Poll, Waker};
 use prost::Message;
 
 pub(crate) use failure::{of_status, status_of};
-use reader::{Hearer, Reader};
+use reader::{Handler, Reader};
 
 use rendez::engine::{Engine, Step};
 use rendez::ground::limits::{LINE_MESSAGE_BYTES_MAX, LINE_QUESTIONS_MAX, LINE_TENSORS_MAX};
@@ -51,16 +51,16 @@ const TOLD: u64 = 0;
 
 /// What is asked or answered: a message, and tensors beside it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Letter {
+pub(crate) struct RpcMessage {
     pub(crate) body: Vec<u8>,
     pub(crate) tensors: Vec<Tensor>,
 }
 
 /// What becomes of a question.
-pub(crate) type Done = Box<dyn FnOnce(Result<Letter, Status>) + Send>;
+pub(crate) type Done = Box<dyn FnOnce(Result<RpcMessage, Status>) + Send>;
 
 /// The caller's end.
-pub(crate) struct Line {
+pub(crate) struct RpcStream {
     out: Sender,
     waiting: Mutex<Waiting>,
 }
@@ -75,7 +75,7 @@ struct Waiting {
 
 /// The serving end. The line ends when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Served {
+pub(crate) struct ServerEnd {
     out: Arc<Sender>,
     service: Weak<dyn Service>,
 }
@@ -96,14 +96,14 @@ pub(crate) struct Question {
     /// What is asked.
     pub(crate) method: u32,
     /// The question.
-    pub(crate) letter: Letter,
+    pub(crate) rpc_message: RpcMessage,
     /// Takes the answer.
-    pub(crate) answer: Answerer,
+    pub(crate) answer: Responder,
 }
 
 /// Takes the answer of one question. Dropped without one it says so, so that the caller does not wait for ever.
 #[derive(Debug)]
-pub(crate) struct Answerer {
+pub(crate) struct Responder {
     out: Arc<Sender>,
     number: u64,
 }
@@ -116,7 +116,7 @@ struct Sender {
     tensors: Key,
 }
 
-impl Line {
+impl RpcStream {
     /// Opens the caller's end of the line that lives in step `id`. `call` has `peer` serve its other end, and gives the
     /// life of it that does.
     ///
@@ -133,9 +133,9 @@ impl Line {
             waiting: Mutex::default(),
         });
         let life = call()?;
-        let hearer: Weak<Self> = Arc::downgrade(&line);
+        let handler: Weak<Self> = Arc::downgrade(&line);
         let keys = keys_of((peer, life), engine.task(), ANSWER)?;
-        Reader::spawn(engine, id, keys, hearer)?;
+        Reader::spawn(engine, id, keys, handler)?;
         Ok(line)
     }
 
@@ -144,8 +144,8 @@ impl Line {
     pub(crate) fn ask(
         &self,
         method: u32,
-        letter: Letter,
-        done: impl FnOnce(Result<Letter, Status>) + Send + 'static,
+        rpc_message: RpcMessage,
+        done: impl FnOnce(Result<RpcMessage, Status>) + Send + 'static,
     ) -> u64 {
         let mut waiting = self.waiting();
         let refusal = waiting.lost.clone().or_else(|| {
@@ -168,10 +168,10 @@ impl Line {
         let message = LineMessage {
             number,
             method,
-            body: letter.body,
+            body: rpc_message.body,
             ..LineMessage::default()
         };
-        if let Err(status) = self.out.send(message, letter.tensors)
+        if let Err(status) = self.out.send(message, rpc_message.tensors)
             && let Some(done) = self.take(number)
         {
             done(Err(status));
@@ -212,13 +212,13 @@ impl Line {
     }
 }
 
-impl Hearer for Line {
+impl Handler for RpcStream {
     fn heard(self: Arc<Self>, message: LineMessage, tensors: Vec<Tensor>) {
         // No caller waits for what was given up, or never asked.
         if let Some(done) = self.take(message.number) {
             done(match &message.failure {
                 Some(failure) => Err(status_of(failure)),
-                None => Ok(Letter {
+                None => Ok(RpcMessage {
                     body: message.body,
                     tensors,
                 }),
@@ -237,19 +237,19 @@ impl Hearer for Line {
     }
 }
 
-impl Drop for Line {
+impl Drop for RpcStream {
     fn drop(&mut self) {
         self.out.close();
     }
 }
 
-impl std::fmt::Debug for Line {
+impl std::fmt::Debug for RpcStream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Line").field(&self.out).finish()
+        f.debug_tuple("RpcStream").field(&self.out).finish()
     }
 }
 
-impl Served {
+impl ServerEnd {
     /// Serves the line that lives in step `id`, whose caller is `peer`, in that life of it.
     ///
     /// # Errors
@@ -264,9 +264,9 @@ impl Served {
             out: Arc::new(Sender::new(engine, id, peer, ANSWER)?),
             service,
         });
-        let hearer: Weak<Self> = Arc::downgrade(&served);
+        let handler: Weak<Self> = Arc::downgrade(&served);
         let keys = keys_of((peer, life), engine.task(), ASK)?;
-        Reader::spawn(engine, id, keys, hearer)?;
+        Reader::spawn(engine, id, keys, handler)?;
         Ok(served)
     }
 
@@ -281,16 +281,16 @@ impl Served {
     }
 }
 
-impl Hearer for Served {
+impl Handler for ServerEnd {
     fn heard(self: Arc<Self>, message: LineMessage, tensors: Vec<Tensor>) {
-        let answer = Answerer {
+        let answer = Responder {
             out: Arc::clone(&self.out),
             number: message.number,
         };
         let question = Question {
             number: message.number,
             method: message.method,
-            letter: Letter {
+            rpc_message: RpcMessage {
                 body: message.body,
                 tensors,
             },
@@ -309,7 +309,7 @@ impl Hearer for Served {
     }
 }
 
-impl Drop for Served {
+impl Drop for ServerEnd {
     fn drop(&mut self) {
         self.out.close();
     }
@@ -326,7 +326,7 @@ impl Question {
     /// # Errors
     /// `CALL_MALFORMED` if it is none.
     pub(crate) fn read<M: Message + Default>(&self) -> Result<M, Status> {
-        M::decode(&*self.letter.body).map_err(|error| {
+        M::decode(&*self.rpc_message.body).map_err(|error| {
             let message = format!(
                 "what method {} was asked is no question: {error}",
                 self.method
@@ -336,15 +336,15 @@ impl Question {
     }
 }
 
-impl Answerer {
+impl Responder {
     /// Answers. What is only told gets no answer.
-    pub(crate) fn give(mut self, outcome: Result<Letter, Status>) {
+    pub(crate) fn give(mut self, outcome: Result<RpcMessage, Status>) {
         let number = std::mem::replace(&mut self.number, TOLD);
         self.out.answer(number, outcome);
     }
 }
 
-impl Drop for Answerer {
+impl Drop for Responder {
     fn drop(&mut self) {
         if self.number != TOLD {
             let status = Status::of(
@@ -411,7 +411,7 @@ impl Sender {
         }
     }
 
-    fn answer(&self, number: u64, outcome: Result<Letter, Status>) {
+    fn answer(&self, number: u64, outcome: Result<RpcMessage, Status>) {
         if number == TOLD {
             return;
         }
@@ -419,12 +419,12 @@ impl Sender {
             number,
             ..LineMessage::default()
         };
-        let sent = outcome.and_then(|letter| {
+        let sent = outcome.and_then(|rpc_message| {
             let message = LineMessage {
-                body: letter.body,
+                body: rpc_message.body,
                 ..message.clone()
             };
-            self.send(message, letter.tensors)
+            self.send(message, rpc_message.tensors)
         });
         if let Err(status) = sent {
             let message = LineMessage {
