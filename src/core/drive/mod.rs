@@ -23,8 +23,8 @@
 //!
 //! An engine without threads has none that watches: there a thread that waits also turns the shards beside its own.
 //!
-//! A shard that has in-shard tasks is kept for its thread: tasks run only where they were pinned. Other foreign code
-//! that a turn calls, wakers and the release hooks of foreign memory, runs on whichever thread turns the shard. It may
+//! A shard that has in-shard tasks is kept for its thread: tasks run only where they were pinned, unless they
+//! [roam](crate::shard::Task::roams). Other foreign code that a turn calls, wakers and the release hooks of foreign memory, runs on whichever thread turns the shard. It may
 //! send, by the mailbox; it may not wait, which is refused as on a shard's thread.
 //!
 //! A caller that the scheduler preempts within a turn stalls the shard as long, just as the shard's own thread would.
@@ -48,7 +48,7 @@ use crate::ground::{Key, Status, StepId};
 use crate::mail::forks;
 use crate::mail::mailbox::Command;
 use crate::memory::Tensor;
-use crate::shard::{Mailbox, Progress, Shard};
+use crate::shard::{Mailbox, Progress, Shard, TaskWaker};
 use crate::sync::{AtomicBool, Ordering};
 use baton::{Baton, CALLED, Held, WANTED};
 use beside::Beside;
@@ -234,6 +234,23 @@ impl Drive {
         }
     }
 
+    /// Wakes a task of the shard: as [`TaskWaker::wake`], but one that roams runs here and now if no other thread turns
+    /// the shard. Nothing else happens here then: no peer is heard, so no other foreign code runs. What peers answer is
+    /// the shard's own thread's to hear.
+    pub fn wake(&self, waker: &TaskWaker) {
+        if !waker.seat().ring() {
+            return;
+        }
+        if !self.enter().is_some_and(|mut turn| turn.run(waker)) {
+            waker.call();
+            // Its holder may have laid it down before it could see this.
+            if let Some(mut turn) = self.enter_or(CALLED) {
+                turn.run(waker);
+            }
+        }
+        self.summon();
+    }
+
     /// A future waits, and no thread polls for its outcome: the shard's own thread takes over.
     pub fn summon(&self) {
         // Its holder brings the outcome, or lays the shard down, and then it is watched.
@@ -378,6 +395,12 @@ pub struct Turn<'a> {
 }
 
 impl Turn<'_> {
+    /// Runs a task that roams, for it was woken. False if it must be woken another way.
+    fn run(&mut self, task: &TaskWaker) -> bool {
+        let run = |shard: &mut Shard| shard.wake_roaming(task.seat());
+        self.with(|seat| seat.inside(run)) == Some(Some(true))
+    }
+
     #[inline]
     fn with<R>(&mut self, touch: impl FnOnce(&mut Seat) -> R) -> Option<R> {
         self.held.as_mut().map(|held| held.with(touch))

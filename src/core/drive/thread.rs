@@ -276,12 +276,12 @@ impl Drive {
     }
 
     fn turns(&self, shard: &mut Shard, is_shared: bool, patience: &mut Patience) -> Home {
-        // While it has tasks, or is about to end, no other thread may take the shard.
+        // While it has tasks that are bound to it, or is about to end, no other thread may take the shard.
         let mut is_kept = self.baton.is(KEPT);
         loop {
             let progress = shard.turn();
             if is_shared {
-                let is_bound = shard.has_tasks() || shard.is_leaving();
+                let is_bound = shard.has_bound_tasks() || shard.is_leaving();
                 if is_bound != is_kept {
                     is_kept = is_bound;
                     self.baton.keep(is_kept);

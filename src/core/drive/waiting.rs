@@ -15,8 +15,8 @@ use super::thread::{self, Idle, Patience, is_shard_thread};
 use super::{Drive, Driver, Turn};
 use crate::ground::{Key, Nanos, Status, StepId};
 use crate::mail::Handed;
-use crate::mail::wait::WaitCell;
-use crate::shard::{self, Progress, Shard};
+use crate::mail::wait::{Awaited, WaitCell};
+use crate::shard::{self, Progress, Shard, TaskWaker};
 
 /// Looks before a thread sleeps: about 20 µs, as long as ending a sleep takes.
 const LOOKS: u32 = 2_000;
@@ -31,20 +31,65 @@ impl Drive {
         cell: &WaitCell<T>,
         patience: Option<Duration>,
     ) -> Option<Result<T, Status>> {
+        match self.wait_led(cell, patience) {
+            Led::Here(outcome) => Some(outcome),
+            Led::Over => Some(self.over(cell)),
+            Led::Late | Led::Left => cell.take(),
+        }
+    }
+
+    /// The same for anything that the shard, or another thread, brings. `None` if the shard ended without it, too.
+    pub fn wait_for<A: Awaited>(
+        &self,
+        awaited: &A,
+        patience: Option<Duration>,
+    ) -> Option<A::Outcome> {
+        match self.wait_led(awaited, patience) {
+            Led::Here(outcome) => Some(outcome),
+            Led::Over | Led::Late | Led::Left => awaited.look(),
+        }
+    }
+
+    /// Wakes a task, and waits for what it brings, or another thread does: as [`Drive::wake`] and then
+    /// [`Drive::wait_for`], but the shard changes hands once.
+    pub fn wake_and_wait<A: Awaited>(
+        &self,
+        waker: &TaskWaker,
+        awaited: &A,
+        patience: Option<Duration>,
+    ) -> Option<A::Outcome> {
+        if waker.seat().ring() {
+            match self.enter() {
+                Some(mut turn) => {
+                    if !turn.run(waker) {
+                        waker.call();
+                    }
+                    match turn.lead(&Until::new(patience), |_| awaited.look()) {
+                        Led::Here(outcome) => return Some(outcome),
+                        Led::Late | Led::Over => return awaited.look(),
+                        Led::Left => {}
+                    }
+                }
+                // The wait tells its holder.
+                None => waker.call(),
+            }
+        }
+        self.wait_for(awaited, patience)
+    }
+
+    fn wait_led<A: Awaited>(&self, awaited: &A, patience: Option<Duration>) -> Led<A::Outcome> {
         let until = Until::new(patience);
         loop {
-            if let Some(outcome) = cell.take() {
-                return Some(outcome);
+            if let Some(outcome) = awaited.look() {
+                return Led::Here(outcome);
             }
             let led = match self.enter_or(CALLED | WANTED) {
-                Some(turn) => turn.lead(&until, |_| cell.take()),
-                None => follow(Some(self), cell, &until),
+                Some(turn) => turn.lead(&until, |_| awaited.look()),
+                None => follow(Some(self), awaited, &until),
             };
             match led {
-                Led::Here(outcome) => return Some(outcome),
-                Led::Late => return cell.take(),
                 Led::Left => {}
-                Led::Over => return Some(self.over(cell)),
+                led => return led,
             }
         }
     }
@@ -204,19 +249,19 @@ impl Turn<'_> {
     }
 }
 
-/// Waits for a cell's outcome, which another thread brings. `None` if `patience` ran out first.
-pub fn wait_aside<T>(cell: &WaitCell<T>, patience: Option<Duration>) -> Option<Result<T, Status>> {
-    match follow(None, cell, &Until::new(patience)) {
+/// Waits for an outcome that another thread brings. `None` if `patience` ran out first.
+pub fn wait_aside<A: Awaited>(awaited: &A, patience: Option<Duration>) -> Option<A::Outcome> {
+    match follow(None, awaited, &Until::new(patience)) {
         Led::Here(outcome) => Some(outcome),
-        Led::Late | Led::Left | Led::Over => cell.take(),
+        Led::Late | Led::Left | Led::Over => awaited.look(),
     }
 }
 
 /// Another thread turns the shard: waits until the outcome is here, or `drive`, if there is one, may be free.
-fn follow<T>(drive: Option<&Drive>, cell: &WaitCell<T>, until: &Until) -> Led<Result<T, Status>> {
+fn follow<A: Awaited>(drive: Option<&Drive>, awaited: &A, until: &Until) -> Led<A::Outcome> {
     let drive = drive.filter(|drive| drive.is_shared() && !is_shard_thread());
     for look in 1..=LOOKS {
-        if let Some(outcome) = cell.take() {
+        if let Some(outcome) = awaited.look() {
             return Led::Here(outcome);
         }
         std::hint::spin_loop();
@@ -230,7 +275,7 @@ fn follow<T>(drive: Option<&Drive>, cell: &WaitCell<T>, until: &Until) -> Led<Re
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let mut place: Option<Arc<Place>> = None;
     let led = loop {
-        if let Poll::Ready(outcome) = cell.poll(&waker) {
+        if let Poll::Ready(outcome) = awaited.watch(&waker) {
             break Led::Here(outcome);
         }
         // What is kept is turned by its own thread, which brings the outcome.

@@ -13,6 +13,8 @@ use crate::sync::{AtomicBool, AtomicU32, Ordering, SegQueue};
 pub struct Seat {
     task: AtomicU32,
     is_rung: AtomicBool,
+    /// Any thread that turns the shard may run it.
+    roams: AtomicBool,
     /// How the task ended.
     end: OnceLock<Result<(), Status>>,
     /// The waiters for that.
@@ -27,6 +29,7 @@ impl Default for Seat {
         Self {
             task: AtomicU32::new(NOWHERE),
             is_rung: AtomicBool::new(false),
+            roams: AtomicBool::new(false),
             end: OnceLock::new(),
             waiting: SegQueue::new(),
         }
@@ -76,9 +79,15 @@ impl Seat {
         }
     }
 
-    /// The task sits here, for as long as it runs. The shard's own thread alone asks for it.
-    pub(crate) fn sit(&self, task: u32) {
+    /// The task sits here, for as long as it runs. The thread that turns the shard alone asks for it.
+    pub(crate) fn sit(&self, task: u32, roams: bool) {
         self.task.store(task, Ordering::Relaxed);
+        self.roams.store(roams, Ordering::Relaxed);
+    }
+
+    /// True if a task sits here that any thread may run. For the thread that turns the shard.
+    pub(crate) fn roams(&self) -> bool {
+        self.roams.load(Ordering::Relaxed)
     }
 
     /// The task to call. Wakes from here on want another call.

@@ -49,6 +49,29 @@ impl<T> Default for WaitCell<T> {
     }
 }
 
+/// What a thread can wait for while it turns a shard.
+pub trait Awaited {
+    /// What it brings.
+    type Outcome;
+    /// The outcome, if it is there. Takes it.
+    fn look(&self) -> Option<Self::Outcome>;
+    /// The outcome, or `waker` is woken when it is there.
+    fn watch(&self, waker: &Waker) -> Poll<Self::Outcome>;
+}
+
+impl<T> Awaited for WaitCell<T> {
+    type Outcome = Result<T, Status>;
+
+    #[inline]
+    fn look(&self) -> Option<Self::Outcome> {
+        self.take()
+    }
+
+    fn watch(&self, waker: &Waker) -> Poll<Self::Outcome> {
+        self.poll(waker)
+    }
+}
+
 impl<T> WaitCell<T> {
     /// Brings the outcome and wakes the waiter. The outcome comes back if the waiter is gone, or has had one.
     pub(crate) fn complete(&self, outcome: Result<T, Status>) -> Option<Result<T, Status>> {

@@ -129,9 +129,10 @@ impl Shard {
                 answer.complete(self.core.end_by(step, deadline));
             }
             Call::Spawn { task, seat } => {
+                let roams = task.roams();
                 let at = self.tasks.push(Some(task));
-                seat.sit(at.number());
-                self.running += 1;
+                seat.sit(at.number(), roams);
+                self.bound += usize::from(!roams);
                 self.seats.push(Some(seat));
                 self.call_task(at, TaskEvent::Started);
             }

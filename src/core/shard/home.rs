@@ -1,12 +1,13 @@
 //! Home: what only a shard's own thread does, when other threads turn it too.
 //!
-//! Tasks are started, and run, on the thread where they were pinned. A caller that turns the shard sets such calls of
-//! the mailbox aside, in order, for the thread.
+//! Tasks are started, and run, on the thread where they were pinned, those that roam apart. A caller that turns the
+//! shard sets such calls of the mailbox aside, in order, for the thread.
 
-use super::Call;
-use super::Shard;
+use super::ids::TaskId;
+use super::{Call, Shard, TaskEvent};
 use crate::ground::Status;
 use crate::mail::mailbox::refuse;
+use crate::mail::seat::Seat;
 
 impl Shard {
     /// From now on its own thread turns it: what was left for that is done.
@@ -35,7 +36,11 @@ impl Shard {
 
     /// The call, unless it must wait until the shard is turned by its own thread.
     pub(super) fn unless_for_home(&mut self, call: Call) -> Option<Call> {
-        let is_of_tasks = matches!(call, Call::Spawn { .. } | Call::Wake { .. });
+        let is_of_tasks = match &call {
+            Call::Spawn { task, .. } => !task.roams(),
+            Call::Wake { seat } => !seat.roams(),
+            _ => false,
+        };
         // A task that is to begin before the end hears of both, in that order.
         let is_end = matches!(call, Call::Stop { .. } | Call::Fail { .. });
         if self.is_home || !(is_of_tasks || is_end && !self.for_home.is_empty()) {
@@ -45,10 +50,27 @@ impl Shard {
         None
     }
 
-    /// True if there are tasks that have not ended.
+    /// True if there are tasks that only its own thread may run.
     #[inline]
-    pub(crate) const fn has_tasks(&self) -> bool {
-        self.running > 0
+    pub(crate) const fn has_bound_tasks(&self) -> bool {
+        self.bound > 0
+    }
+
+    /// A caller wakes a task that roams. What follows for peers is posted, and no more is done: no peer is heard.
+    /// False if the task is bound to the shard's own thread, or is not there yet.
+    pub(crate) fn wake_roaming(&mut self, seat: &Seat) -> bool {
+        if !seat.roams() {
+            return false;
+        }
+        let task = TaskId::from_number(seat.answer());
+        self.call_task(task, TaskEvent::Woken);
+        if self.core.has_output() {
+            self.transmit();
+        }
+        if self.has_posted {
+            self.flush();
+        }
+        true
     }
 
     /// True if it is about to end.

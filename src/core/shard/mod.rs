@@ -159,8 +159,8 @@ pub struct Shard {
     is_home: bool,
     /// Calls that must wait until it is.
     for_home: Vec<Call>,
-    /// Tasks that have not ended.
-    running: usize,
+    /// Tasks that have not ended, and that only its own thread may run.
+    bound: usize,
     /// A timer is due, and the next turn looks at the time whatever it does.
     is_due: bool,
 }
@@ -262,7 +262,7 @@ impl Shard {
             before_lane: None,
             is_home: true,
             for_home: Vec::new(),
-            running: 0,
+            bound: 0,
             is_due: false,
         }
     }

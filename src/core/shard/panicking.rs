@@ -57,7 +57,7 @@ impl Shard {
             status
         });
         if let Some(seat) = self.seats.at_mut(task).and_then(Option::take) {
-            self.running -= 1;
+            self.bound -= usize::from(!seat.roams());
             seat.ends(end);
         }
     }
@@ -76,7 +76,7 @@ impl Shard {
                 }
             }
         }
-        self.running = 0;
+        self.bound = 0;
     }
 
     /// Another shard of the engine panicked: everything here ends with `status`, and so does every step for the peers.

@@ -18,6 +18,12 @@ use crate::rendezvous::{KeyId, Slot};
 pub trait Task: Send {
     /// Something happened. Send and receive through `context`; return soon.
     fn handle(&mut self, event: TaskEvent, context: &mut TaskContext<'_>);
+
+    /// True if any thread that turns the shard may run it, one at a time. Else only the shard's own thread runs it,
+    /// and no other thread turns the shard as long as it is there. Asked once, before [`TaskEvent::Started`].
+    fn roams(&self) -> bool {
+        false
+    }
 }
 
 /// What a task hears.

@@ -10,7 +10,7 @@ use super::{Engine, Inner, PARTING};
 use crate::control::PeerGone;
 use crate::drive::{Drive, wait_aside};
 use crate::ground::Status;
-use crate::mail::wait::WaitCell;
+use crate::mail::wait::{Awaited, WaitCell};
 use crate::shard::{Call, TaskWaker};
 
 /// The end of an in-shard task: await it, or call [`TaskEnd::wait`]. See [`Engine::task_ended`].
@@ -31,7 +31,7 @@ impl TaskEnd {
     pub fn wait(self, patience: Duration) -> Option<Result<(), Status>> {
         match self.drive {
             Some(drive) => drive.wait(&self.cell, Some(patience)),
-            None => wait_aside(&self.cell, Some(patience)),
+            None => wait_aside(&*self.cell, Some(patience)),
         }
     }
 }
@@ -80,6 +80,50 @@ impl Engine {
     #[must_use]
     pub fn task_failed(&self, task: &TaskWaker) -> Option<Status> {
         task.seat().end()?.err()
+    }
+
+    /// Wakes a task of shard `index`, as its waker does. One that [roams](crate::shard::Task::roams) runs in this
+    /// thread if no other thread turns the shard: what it sends has left when this returns. It hears no peer here.
+    pub fn wake(&self, index: usize, task: &TaskWaker) {
+        match self.inner.drives.get(index) {
+            Some(drive) if task.is_of(&self.inner.mailboxes[index]) => drive.wake(task),
+            _ => task.wake(),
+        }
+    }
+
+    /// Wakes a task of shard `index`, and waits for what it brings: [`Engine::wake`] and [`Engine::wait_for`] at once,
+    /// which is cheaper.
+    pub fn wake_and_wait<A: Awaited>(
+        &self,
+        index: usize,
+        task: &TaskWaker,
+        awaited: &A,
+        patience: Option<Duration>,
+    ) -> Option<A::Outcome> {
+        match self.inner.drives.get(index) {
+            Some(drive) if task.is_of(&self.inner.mailboxes[index]) => {
+                drive.wake_and_wait(task, awaited, patience)
+            }
+            _ => {
+                task.wake();
+                self.wait_for(index, awaited, patience)
+            }
+        }
+    }
+
+    /// Waits for something that a task of shard `index` brings, or another thread does. This thread turns the shard
+    /// meanwhile if no other does and [`Config::drive`](super::Config::drive) lets it, and runs tasks that roam.
+    /// `None` if `patience` ran out first, or the shard ended.
+    pub fn wait_for<A: Awaited>(
+        &self,
+        index: usize,
+        awaited: &A,
+        patience: Option<Duration>,
+    ) -> Option<A::Outcome> {
+        match self.inner.drives.get(index) {
+            Some(drive) => drive.wait_for(awaited, patience),
+            None => wait_aside(awaited, patience),
+        }
     }
 
     /// Waits for the end of a task: in good order, or with the status of [`Engine::task_failed`].

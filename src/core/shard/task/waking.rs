@@ -38,8 +38,13 @@ impl TaskWaker {
     /// before any of them. Nothing happens once the task or its shard has ended.
     pub fn wake(&self) {
         if self.seat.ring() {
-            let seat = Arc::clone(&self.seat);
-            self.mailbox.call(Call::Wake { seat });
+            self.call();
         }
+    }
+
+    /// Tells the shard that the seat was rung.
+    pub(crate) fn call(&self) {
+        let seat = Arc::clone(&self.seat);
+        self.mailbox.call(Call::Wake { seat });
     }
 }
