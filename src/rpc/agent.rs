@@ -21,11 +21,13 @@ use std::any::Any;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use crossbeam::queue::SegQueue;
 use rendez::engine::Engine;
 use rendez::ground::{Code, Status, StepId, catalogue};
+use rendez::mail::wait::Awaited;
 
 use crate::error::Error;
 use crate::id::check_name;
@@ -152,17 +154,16 @@ impl Agent {
         let desk = Desk::new(Arc::clone(&shared), node, step);
         let waker = engine.spawn(shard, Box::new(desk))?;
         let _ = shared.waker.set(waker.clone());
-        waker.wake();
+        engine.wake(shard, &waker);
         if let (Some(store), true) = (store, shared.options.is_dynamic()) {
             watch(&shared, store)?;
         }
         let agent = Self {
             inner: Arc::new(Inner::Own(Arc::clone(&shared))),
         };
-        if !shared
-            .joined
-            .wait(Some(patience).filter(|patience| !patience.is_zero()))
-        {
+        let patience = Some(patience).filter(|patience| !patience.is_zero());
+        if !shared.wait(&shared.joined, patience) {
+            let patience = patience.unwrap_or_default();
             return Err(agent.unjoined(patience));
         }
         match shared.joined.take() {
@@ -197,7 +198,7 @@ impl Agent {
         self.shared().push(Command::Ask(Box::new(move |view| {
             answer.fill(question(view))
         })));
-        Pool::blocking(|| slot.wait(Some(Duration::from_secs(5))));
+        self.shared().wait(&slot, Some(Duration::from_secs(5)));
         slot.take()
     }
 
@@ -246,7 +247,33 @@ impl Agent {
         function: &str,
         args: impl Args,
     ) -> Result<R, Error> {
-        self.rpc_async(to, function, args)?.wait()
+        let shared = self.shared();
+        let to = shared.find(to)?;
+        let packed = shared.pack(to, function, &args)?;
+        let target = Target::Function(function.into());
+        shared.call(to, target, packed, shared.options.timeout)
+    }
+
+    /// Blocks this thread until `is_over` says so, which happens where a function or a callback of this worker runs:
+    /// what `is_over` is given is woken then. As a thread that waits for a call, this one sends and receives meanwhile.
+    /// False if it cannot wait here, or the engine has ended.
+    pub fn wait_until(&self, is_over: &dyn Fn(Option<&Waker>) -> bool) -> bool {
+        struct End<'a>(&'a dyn Fn(Option<&Waker>) -> bool);
+        impl Awaited for End<'_> {
+            type Outcome = ();
+
+            fn look(&self) -> Option<()> {
+                (self.0)(None).then_some(())
+            }
+
+            fn watch(&self, waker: &Waker) -> Poll<()> {
+                match (self.0)(Some(waker)) {
+                    true => Poll::Ready(()),
+                    false => Poll::Pending,
+                }
+            }
+        }
+        context::may_wait().is_ok() && self.shared().wait_for(&End(is_over), None)
     }
 
     /// Calls `function` at the worker `to`, and does not wait: what is returned is a future, and has
@@ -356,7 +383,7 @@ impl Agent {
         context::may_wait()?;
         let shared = Arc::clone(self.shared());
         shared.push(Command::Leave((!timeout.is_zero()).then_some(timeout)));
-        Pool::blocking(|| shared.left.wait(None));
+        shared.wait(&shared.left, None);
         shared.leave_store();
         shared.is_closed.store(true, Ordering::Release);
         match shared.left.take() {
@@ -374,7 +401,7 @@ impl Agent {
         shared.is_closed.store(true, Ordering::Release);
         shared.push(Command::LeaveNow);
         if context::may_wait().is_ok() {
-            Pool::blocking(|| shared.left.wait(Some(Duration::from_secs(5))));
+            shared.wait(&shared.left, Some(Duration::from_secs(5)));
         }
     }
 }

@@ -177,8 +177,15 @@ const ACK: u8 = 8;
 
 /// The bytes of `message`.
 pub fn encode<P: OnWire>(message: &Message<P>) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(96);
+    encode_into(message, &mut bytes);
+    bytes
+}
+
+/// Writes `message` behind the bytes that there are.
+pub fn encode_into<P: OnWire>(message: &Message<P>, bytes: &mut Vec<u8>) {
     let mut writer = Writer {
-        bytes: Vec::with_capacity(96),
+        bytes: std::mem::take(bytes),
     };
     writer.byte(match &message.body {
         Body::Hello(_) => HELLO,
@@ -231,7 +238,7 @@ pub fn encode<P: OnWire>(message: &Message<P>) -> Vec<u8> {
             write_answer(&mut writer, *answer);
         }
     }
-    writer.bytes
+    *bytes = writer.bytes;
 }
 
 /// The message that `bytes` are.

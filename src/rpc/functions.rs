@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::error::Error;
 use crate::message::{Fault, FaultKind};
-use crate::payload::digest;
+use crate::payload::{digest, digest_of};
 use crate::value::{Args, Function, Packer, Unpacker, Value, ValueError};
 
 /// What a function's result is: a value, or an error.
@@ -100,7 +100,7 @@ impl<T: Any + Send + Sync> Kept for Stays<T> {
 
 /// The digest of a result's type.
 pub(crate) fn types_of<T: Value>() -> u32 {
-    digest(&crate::value::name_of::<T>())
+    digest_of(T::name)
 }
 
 /// What becomes of a result.

@@ -1,5 +1,7 @@
 //! Messages between two workers, as values. What a payload is only the driver knows: here it is opaque.
 
+use std::sync::Arc;
+
 use crate::id::{CallId, ForkId, RRefId, WorkerId};
 
 /// A message, and the lives of the workers that it is from and for.
@@ -84,11 +86,11 @@ pub struct Call<P> {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Target {
     /// A function: its result is the answer.
-    Function(String),
+    Function(Arc<str>),
     /// A function: its result stays where it is, under this reference.
     Remote {
         /// The function.
-        function: String,
+        function: Arc<str>,
         /// The reference.
         rref: RRefId,
         /// The caller's share of it.

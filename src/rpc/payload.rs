@@ -1,5 +1,7 @@
 //! The payload of calls and replies: what of it travels in the head, and the tensors that travel beside it.
 
+use std::cell::RefCell;
+
 use rendez::memory::Tensor;
 
 use crate::codec::{Malformed, OnWire, Reader, Writer};
@@ -60,6 +62,20 @@ impl OnWire for Payload {
             awaited,
         })
     }
+}
+
+std::thread_local! {
+    /// Where names are written to be digested.
+    static NAMES: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// The digest of the names that `write` writes.
+pub(crate) fn digest_of(write: impl FnOnce(&mut String)) -> u32 {
+    NAMES.with_borrow_mut(|names| {
+        names.clear();
+        write(names);
+        digest(names)
+    })
 }
 
 /// A digest of the names of types: FNV-1a, 32 bits.

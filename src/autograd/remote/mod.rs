@@ -21,7 +21,8 @@ mod riding;
 mod tests;
 mod value;
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
+use std::task::Waker;
 use std::time::Duration;
 
 pub use optimizer::{DistributedOptimizer, LocalPart};
@@ -31,9 +32,7 @@ use crate::tape::Tape;
 use crate::worker::{Link, Worker};
 use rendez::ground::{Code, Status, catalogue};
 use rendez::memory::Tensor;
-use rendez_rpc::{
-    Agent, Context, Error, Functions, Options, Packer, Pending, Unpacker, Value, ValueError,
-};
+use rendez_rpc::{Agent, Context, Error, Functions, Options, Packer, Unpacker, Value, ValueError};
 
 /// The function that messages of the machine are calls of.
 pub(crate) const MESSAGE: &str = "autograd.message";
@@ -131,36 +130,21 @@ impl Link<Tensor> for ByCalls {
             call.map_err(|error| status_of(&error))
         });
         match call {
-            Ok(call) => watch(call, worker.clone(), to, number),
+            Ok(call) => {
+                let worker = worker.clone();
+                call.on_end(move |outcome| {
+                    if let Err(error) = outcome {
+                        worker.undelivered(to, number, &status_of(&error));
+                    }
+                });
+            }
             Err(error) => worker.undelivered(to, number, &error),
         }
     }
-}
 
-/// Tells the worker if the call of a message fails.
-fn watch(call: Pending<()>, worker: Worker<Tape>, to: WorkerId, number: u64) {
-    let place = Arc::new(Mutex::new(None::<Pending<()>>));
-    let end = {
-        let place = Arc::clone(&place);
-        move || {
-            let call = place.lock().unwrap_or_else(PoisonError::into_inner).take();
-            if let Some(Err(error)) = call.map(Pending::wait) {
-                worker.undelivered(to, number, &status_of(&error));
-            }
-        }
-    };
-    let end = Arc::new(end);
-    let mut held = place.lock().unwrap_or_else(PoisonError::into_inner);
-    let is_done = call.is_done();
-    if !is_done {
-        let end = Arc::clone(&end);
-        call.on_done(move || end());
-    }
-    *held = Some(call);
-    let is_done = is_done || held.as_ref().is_some_and(Pending::is_done);
-    drop(held);
-    if is_done {
-        end();
+    fn wait(&self, is_over: &dyn Fn(Option<&Waker>) -> bool) -> bool {
+        let agent = self.agent.get();
+        agent.is_some_and(|agent| agent.wait_until(is_over))
     }
 }
 

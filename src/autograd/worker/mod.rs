@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
 
 pub(crate) use current::enter_nested;
 pub use current::{Entered, current_context};
@@ -27,6 +28,13 @@ use rendez::ground::{Status, catalogue};
 pub trait Link<G>: Send + Sync {
     /// Brings `message` to `to` once or more often, or says [`Worker::undelivered`]. Returns at once.
     fn send(&self, to: WorkerId, message: Message<G>);
+
+    /// Waits until `is_over` says so; what it is given is woken then, perhaps too often. A link whose messages come
+    /// sooner if the thread that waits takes part in bringing them does so here. False if it does not wait at all.
+    fn wait(&self, is_over: &dyn Fn(Option<&Waker>) -> bool) -> bool {
+        let _ = is_over;
+        false
+    }
 }
 
 /// A worker of a group. Cheap to clone; all threads of a process share it.
@@ -50,6 +58,8 @@ struct State<G> {
     busy: BTreeSet<ContextId>,
     /// Passes that a thread waits for.
     awaited: BTreeMap<PassId, Option<Result<(), Status>>>,
+    /// Of those that wait by the link.
+    wakers: Vec<Waker>,
 }
 
 /// A backward pass that was begun. Dropping it does nothing to the pass.
@@ -74,6 +84,7 @@ impl<E: LocalEngine> Worker<E> {
             effects: BTreeMap::new(),
             busy: BTreeSet::new(),
             awaited: BTreeMap::new(),
+            wakers: Vec::new(),
         };
         let inner = Inner {
             me,
@@ -358,10 +369,14 @@ impl<E: LocalEngine> Worker<E> {
             Effect::Discard { pass } => engine.discard(pass),
             Effect::Forget { context } => engine.forget(context),
             Effect::Ended { pass, result } => {
-                if let Some(awaited) = self.state().awaited.get_mut(&pass) {
+                let mut state = self.state();
+                if let Some(awaited) = state.awaited.get_mut(&pass) {
                     *awaited = Some(result);
                 }
+                let wakers = std::mem::take(&mut state.wakers);
+                drop(state);
                 self.inner.ended.notify_all();
+                wakers.into_iter().for_each(Waker::wake);
             }
         }
     }
@@ -414,6 +429,19 @@ impl<E: LocalEngine> Backward<E> {
     /// # Errors
     /// What went wrong at any of them.
     pub fn wait(self) -> Result<(), Status> {
+        let is_over = |waker: Option<&Waker>| {
+            let mut state = self.worker.state();
+            let is_over = !matches!(state.awaited.get(&self.pass), Some(None));
+            if let (false, Some(waker)) = (is_over, waker)
+                && !state.wakers.iter().any(|other| other.will_wake(waker))
+            {
+                state.wakers.push(waker.clone());
+            }
+            is_over
+        };
+        if !is_over(None) {
+            self.worker.inner.link.wait(&is_over);
+        }
         let mut state = self.worker.state();
         loop {
             match state.awaited.get_mut(&self.pass) {

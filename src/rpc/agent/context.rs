@@ -160,12 +160,12 @@ pub(crate) fn in_shard<R>(work: impl FnOnce() -> R) -> R {
 
 /// Whether this thread may wait for calls.
 pub(crate) fn may_wait() -> Result<(), Error> {
-    match IN_SHARD.get() {
+    match IN_SHARD.get() || rendez::drive::is_shard_thread() {
         false => Ok(()),
         true => Err(Error::of(
             catalogue::WAIT_IN_SHARD,
-            "a function that is carried out inside the shard cannot wait for a call: it would wait for itself; \
-             register it with `add` or `add_async`",
+            "what runs inside the shard, a function or a callback, cannot wait for a call: it would wait for itself; \
+             register the function with `add` or `add_async`",
         )),
     }
 }

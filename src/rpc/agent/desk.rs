@@ -43,9 +43,13 @@ pub(crate) struct Desk {
     lanes: Lanes,
     timer: Option<Arc<Timer>>,
     gates: HashMap<(WorkerId, CallId), Arc<Gate>>,
+    /// The gate of all that runs in the shard.
+    open: Arc<Gate>,
     /// When workers that cannot be heard are listened to again.
     listen_at: Nanos,
     flush_at: Nanos,
+    /// When the timer wakes the desk.
+    armed_at: Nanos,
     is_over: bool,
 }
 
@@ -58,8 +62,10 @@ impl Desk {
             lanes,
             timer: None,
             gates: HashMap::new(),
+            open: Arc::default(),
             listen_at: Nanos::NEVER,
             flush_at: Nanos::NEVER,
+            armed_at: Nanos::NEVER,
             is_over: false,
         }
     }
@@ -80,13 +86,21 @@ impl Desk {
     }
 
     fn start_timer(&mut self, waker: rendez::shard::TaskWaker) {
-        let engine = self.shared.engine.downgrade();
-        let now = Box::new(move || {
-            engine
-                .upgrade()
-                .map_or(Nanos::NEVER, |engine| engine.clock().stamp())
-        });
-        match Timer::start(now, waker) {
+        let (engine, shard) = (self.shared.engine.downgrade(), self.shared.options.shard);
+        let clock = {
+            let engine = engine.clone();
+            move || {
+                engine
+                    .upgrade()
+                    .map_or(Nanos::NEVER, |engine| engine.clock().stamp())
+            }
+        };
+        let wake = move || {
+            if let Some(engine) = engine.upgrade() {
+                engine.wake(shard, &waker);
+            }
+        };
+        match Timer::start(clock, wake) {
             Ok(timer) => self.timer = Some(timer),
             Err(error) => {
                 let message = format!("the system gives no thread for deadlines: {error}");
@@ -94,6 +108,19 @@ impl Desk {
                     .joined
                     .fill(Err(Error::of(catalogue::RPC_GROUP, message)));
             }
+        }
+    }
+
+    /// The timer is told only of what is earlier than all that it knows.
+    fn arm_timer(&mut self) {
+        let next = self
+            .node
+            .next_timer()
+            .min(self.listen_at)
+            .min(self.flush_at);
+        if let (Some(timer), true) = (&self.timer, next < self.armed_at) {
+            timer.arm(next);
+            self.armed_at = next;
         }
     }
 
@@ -132,7 +159,7 @@ impl Desk {
                 keeps.extend(carried);
                 let token = Token {
                     slot,
-                    keeps: Arc::new(keeps),
+                    keeps: (!keeps.is_empty()).then(|| Arc::new(keeps)),
                 };
                 let call = NewCall {
                     token,
@@ -144,10 +171,7 @@ impl Desk {
                 self.node.call(now, to, call);
             }
             Command::Cancel(to, slot) => {
-                let token = Token {
-                    slot,
-                    keeps: Arc::default(),
-                };
+                let token = Token { slot, keeps: None };
                 self.node.cancel(now, to, &token);
             }
             Command::Done(done) => self.done(done, now),
@@ -365,14 +389,18 @@ impl Desk {
             return self.done(done(Err(Fault::new(FaultKind::Arguments, message))), now);
         }
         let body = entry.body.clone();
-        let gate = Arc::new(Gate::default());
         let is_in_shard = matches!(body, Body::Shard(_));
+        // What runs at once cannot be stopped.
+        let gate = match is_in_shard {
+            true => Arc::clone(&self.open),
+            false => Arc::default(),
+        };
         let mut payload = payload;
         let work = Work {
             context: Context {
                 shared: Arc::clone(&self.shared),
                 caller: from,
-                function: function.into(),
+                function,
                 gate: Arc::clone(&gate),
                 header: payload.header.take().map(Into::into),
                 deadline,
@@ -440,6 +468,9 @@ impl Desk {
 
     fn look_at_time(&mut self, context: &mut TaskContext<'_>) {
         let now = context.now();
+        if self.armed_at <= now {
+            self.armed_at = Nanos::NEVER;
+        }
         if self.node.next_timer() <= now {
             self.node.handle_time(now);
         }
@@ -503,6 +534,11 @@ impl Desk {
 }
 
 impl Task for Desk {
+    /// A thread that waits for a call turns the shard itself, and runs the desk: no other thread has to be woken.
+    fn roams(&self) -> bool {
+        true
+    }
+
     fn handle(&mut self, event: TaskEvent, context: &mut TaskContext<'_>) {
         if self.is_over {
             return;
@@ -530,17 +566,10 @@ impl Task for Desk {
         if self.is_over {
             return self.close(context);
         }
-        if self.lanes.flush(context) {
+        if self.lanes.has_waiting() && self.lanes.flush(context) {
             self.flush_at = context.now().after(SEND_AGAIN);
         }
-        let next = self
-            .node
-            .next_timer()
-            .min(self.listen_at)
-            .min(self.flush_at);
-        if let (Some(timer), true) = (&self.timer, next != Nanos::NEVER) {
-            timer.arm(next);
-        }
+        self.arm_timer();
     }
 }
 

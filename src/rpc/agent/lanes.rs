@@ -11,15 +11,13 @@ use rendez::ground::{DeviceName, FrameIter, Key, Shape, Status, StepId, TaskName
 use rendez::memory::Tensor;
 use rendez::shard::{PreparedKey, TaskContext};
 
-use crate::codec::{decode, encode};
+use crate::codec::{decode, encode_into};
 use crate::id::WorkerId;
 use crate::message::{Body, Call, Message, Outcome};
 use crate::payload::{LARGE, Payload};
 
 /// Kinds of keys: of heads, small tensors and large ones.
 const KINDS: [&str; 3] = ["heads", "small", "large"];
-/// Heads of up to so many bytes are lent no memory of the engine's: they travel in its frames.
-const SMALL_HEAD: usize = 1024;
 /// A number divisible by all counts of shards up to eight: a key that the first of as many shards owns is owned by the
 /// first of each such count.
 const SHARDS: u32 = 840;
@@ -74,6 +72,10 @@ pub(crate) struct Lanes {
     by_worker: HashMap<WorkerId, usize>,
     partials: HashMap<u64, Partial>,
     next_partial: u64,
+    /// Heads are written here first.
+    scratch: Vec<u8>,
+    /// Some outbox is not empty, perhaps.
+    has_waiting: bool,
 }
 
 impl Lanes {
@@ -86,6 +88,8 @@ impl Lanes {
             by_worker: HashMap::new(),
             partials: HashMap::new(),
             next_partial: 0,
+            scratch: Vec::new(),
+            has_waiting: false,
         }
     }
 
@@ -187,7 +191,9 @@ impl Lanes {
         let Some(&at) = self.by_worker.get(&to) else {
             return Ok(());
         };
-        let head = head_tensor(encode(&message), context)?;
+        self.scratch.clear();
+        encode_into(&message, &mut self.scratch);
+        let head = head_tensor(&self.scratch, context)?;
         let lives = lives_of(&message);
         let tensors = match message.body {
             Body::Call(call) => call.payload.tensors,
@@ -208,13 +214,19 @@ impl Lanes {
         self.flush_lane(at, context)
     }
 
+    /// True if something waits for room, perhaps.
+    pub(crate) const fn has_waiting(&self) -> bool {
+        self.has_waiting
+    }
+
     /// Sends what waits for room. True if something still does.
     pub(crate) fn flush(&mut self, context: &mut TaskContext<'_>) -> bool {
+        self.has_waiting = false;
         for at in 0..self.lanes.len() {
             // A peer that is gone is told by the receive that waits for it.
             let _ = self.flush_lane(at, context);
         }
-        self.lanes.iter().any(|lane| !lane.outbox.is_empty())
+        self.has_waiting
     }
 
     fn flush_lane(&mut self, at: usize, context: &mut TaskContext<'_>) -> Result<(), Status> {
@@ -229,7 +241,10 @@ impl Lanes {
                 Ok(()) => {
                     lane.outbox.pop_front();
                 }
-                Err(status) if status.code() == rendez::ground::Code::ResourceExhausted => break,
+                Err(status) if status.code() == rendez::ground::Code::ResourceExhausted => {
+                    self.has_waiting = true;
+                    break;
+                }
                 Err(status) => {
                     lane.outbox.clear();
                     return Err(status);
@@ -375,18 +390,16 @@ fn payload_mut(message: &mut Message<Payload>) -> Option<&mut Payload> {
     }
 }
 
-fn head_tensor(bytes: Vec<u8>, context: &mut TaskContext<'_>) -> Result<Tensor, Status> {
+fn head_tensor(bytes: &[u8], context: &mut TaskContext<'_>) -> Result<Tensor, Status> {
     let shape = Shape::row(bytes.len() as u64).unwrap_or_default();
-    if bytes.len() > SMALL_HEAD {
-        let meta = rendez::ground::TensorMeta {
-            dtype: rendez::ground::DType::U8,
-            shape,
-        };
-        // Without room in the arena it travels as a copy.
-        if let Ok(mut builder) = context.builder(meta) {
-            builder.bytes_mut().copy_from_slice(&bytes);
-            return Ok(builder.finish());
-        }
+    let meta = rendez::ground::TensorMeta {
+        dtype: rendez::ground::DType::U8,
+        shape,
+    };
+    // In the arena it costs no call to the heap. Without room there it travels as a copy.
+    if let Ok(mut builder) = context.builder(meta) {
+        builder.bytes_mut().copy_from_slice(bytes);
+        return Ok(builder.finish());
     }
-    Ok(Tensor::from_vec(bytes, shape)?)
+    Ok(Tensor::from_vec(bytes.to_vec(), shape)?)
 }

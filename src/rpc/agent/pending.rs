@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use rendez::ground::{Status, catalogue};
 
-use super::pool::Pool;
 use super::shared::{Answer, Command, Shared};
 use super::slot::Slot;
 use crate::error::Error;
@@ -29,7 +28,7 @@ use crate::value::{Unpacker, Value};
 pub struct Pending<R> {
     shared: Arc<Shared>,
     to: WorkerId,
-    function: String,
+    function: Arc<str>,
     slot: Arc<Slot<Answer>>,
     is_over: bool,
     result: PhantomData<fn() -> R>,
@@ -51,7 +50,7 @@ impl<R> Pending<R> {
     pub(crate) fn new(
         shared: Arc<Shared>,
         to: WorkerId,
-        function: String,
+        function: Arc<str>,
         slot: Arc<Slot<Answer>>,
     ) -> Self {
         Self {
@@ -62,6 +61,10 @@ impl<R> Pending<R> {
             is_over: false,
             result: PhantomData,
         }
+    }
+
+    pub(super) fn slot(&self) -> &Slot<Answer> {
+        &self.slot
     }
 
     /// True once the call has ended.
@@ -86,6 +89,16 @@ impl<R> Pending<R> {
     /// Calls `then` when the call has ended, in the thread that brings its end: it must return soon. At once if it has.
     pub fn on_done(&self, then: impl FnOnce() + Send + 'static) {
         self.slot.then(Box::new(then));
+    }
+
+    /// Tells `then` what the call came to, in the thread that brings its end: it must return soon. At once if it has
+    /// ended.
+    pub fn on_end(self, then: impl FnOnce(Result<R, Error>) + Send + 'static)
+    where
+        R: Value,
+    {
+        let slot = Arc::clone(&self.slot);
+        slot.then(Box::new(move || then(self.wait())));
     }
 
     /// Tells `then` how a call without a result ended.
@@ -124,7 +137,9 @@ impl<R: Value> Pending<R> {
     pub fn wait(mut self) -> Result<R, Error> {
         if !self.slot.is_filled() {
             super::context::may_wait()?;
-            Pool::blocking(|| self.slot.wait(None));
+            if !self.shared.wait(&self.slot, None) {
+                return Err(Error::local(crate::error::shut_down()));
+            }
         }
         self.is_over = true;
         let answer = self.slot.take();
@@ -140,7 +155,7 @@ impl<R: Value> Pending<R> {
             if let Err(error) = super::context::may_wait() {
                 return Ok(Err(error));
             }
-            if !Pool::blocking(|| self.slot.wait(Some(patience))) {
+            if !self.shared.wait(&self.slot, Some(patience)) {
                 return Err(self);
             }
         }
@@ -251,7 +266,7 @@ pub fn wait_all<R: Value>(calls: impl IntoIterator<Item = Pending<R>>) -> Result
     }
     if !done.0.is_filled() {
         super::context::may_wait()?;
-        Pool::blocking(|| done.0.wait(None));
+        calls[0].shared.wait(&done.0, None);
     }
     let failed = calls.iter().position(|call| {
         call.is_done()

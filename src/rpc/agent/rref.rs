@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rendez::ground::catalogue;
 
-use super::shared::{Command, Shared};
+use super::shared::{Command, Packed, Shared};
 use super::{Agent, Pending};
 use crate::error::Error;
 use crate::functions::{Stays, Travels};
@@ -183,7 +183,9 @@ impl<T: Any + Send + Sync> RRef<T> {
     /// # Errors
     /// As [`Agent::rpc_sync`].
     pub fn rpc_sync<R: Value>(&self, function: &str, args: impl Args) -> Result<R, Error> {
-        self.rpc_async(function, args)?.wait()
+        let shared = self.shared()?;
+        let (owner, target, payload) = self.packed(&shared, function, args)?;
+        shared.call(owner, target, payload, shared.options.timeout)
     }
 
     /// The same, and does not wait.
@@ -196,11 +198,20 @@ impl<T: Any + Send + Sync> RRef<T> {
         args: impl Args,
     ) -> Result<Pending<R>, Error> {
         let shared = self.shared()?;
+        let (owner, target, payload) = self.packed(&shared, function, args)?;
+        Ok(shared.start(owner, target, payload, shared.options.timeout))
+    }
+
+    fn packed(
+        &self,
+        shared: &Shared,
+        function: &str,
+        args: impl Args,
+    ) -> Result<(WorkerId, Target, Packed), Error> {
         self.usable()?;
-        let target = Target::Function(function.into());
         let owner = self.handle.0.owner;
         let payload = shared.pack(owner, function, &First(self, args))?;
-        Ok(shared.start(owner, target, payload, shared.options.timeout))
+        Ok((owner, Target::Function(function.into()), payload))
     }
 
     /// Calls a function at the owner, with this reference as its first argument, and leaves the result there.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use crossbeam::queue::SegQueue;
 use rendez::engine::Engine;
 use rendez::ground::{Nanos, TaskName, catalogue};
+use rendez::mail::wait::Awaited;
 use rendez::shard::TaskWaker;
 
 use super::notices::Notices;
@@ -22,8 +23,8 @@ use crate::id::{CallId, ForkId, GlobalId, RRefId, WorkerId};
 use crate::message::{Fault, Reference, Target};
 use crate::node::Ending;
 use crate::observer::Leg;
-use crate::payload::{Payload, digest};
-use crate::value::Packer;
+use crate::payload::{Payload, digest_of};
+use crate::value::{Packer, Value};
 
 /// How a call ended, with the references in its answer.
 pub(crate) struct Answer {
@@ -36,8 +37,8 @@ pub(crate) struct Answer {
 #[derive(Clone)]
 pub(crate) struct Token {
     pub(crate) slot: Arc<Slot<Answer>>,
-    /// Kept until the call has ended.
-    pub(crate) keeps: Arc<Vec<Handle>>,
+    /// Kept until the call has ended. Most calls have none.
+    pub(crate) keeps: Option<Arc<Vec<Handle>>>,
 }
 
 impl PartialEq for Token {
@@ -134,9 +135,38 @@ impl Shared {
     /// Asks the desk for something.
     pub(crate) fn push(&self, command: Command) {
         self.queue.push(command);
+        self.tell();
+    }
+
+    /// Tells the desk that something is queued.
+    fn tell(&self) {
         if let Some(waker) = self.waker.get() {
-            waker.wake();
+            self.engine.wake(self.options.shard, waker);
         }
+    }
+
+    /// Waits for what is brought to `slot` after what was queued, of which the desk knows nothing yet. Else as
+    /// [`Shared::wait`].
+    pub(super) fn tell_and_wait<T>(&self, slot: &Slot<T>) -> bool {
+        let Some(waker) = self.waker.get() else {
+            return self.wait(slot, None);
+        };
+        let wait = || {
+            self.engine
+                .wake_and_wait(self.options.shard, waker, slot, None)
+        };
+        Pool::blocking(wait).is_some()
+    }
+
+    /// Waits for what is brought to `slot`. This thread turns the desk's shard meanwhile, if no other does; if it is of
+    /// a pool, another takes its place. False if `patience` is over first, or the engine has ended.
+    pub(crate) fn wait<T>(&self, slot: &Slot<T>, patience: Option<Duration>) -> bool {
+        slot.is_filled() || self.wait_for(slot, patience)
+    }
+
+    pub(super) fn wait_for<A: Awaited>(&self, what: &A, patience: Option<Duration>) -> bool {
+        let wait = || self.engine.wait_for(self.options.shard, what, patience);
+        Pool::blocking(wait).is_some()
     }
 
     /// This worker is in the group's file no more.
@@ -155,15 +185,21 @@ impl Shared {
 
     /// Who is in a group that grows and shrinks.
     pub(super) fn see(&self, members: BTreeMap<WorkerId, Member>) {
+        let mut found = Vec::new();
         let mut workers = self.workers.write().unwrap_or_else(PoisonError::into_inner);
         workers.retain(|id, _| *id == self.me || members.contains_key(id));
         for (id, (info, address)) in members {
             if id != self.me && workers.get(&id) != Some(&info) {
                 self.engine.add_peer(info.task.clone(), address);
                 workers.insert(id, info.clone());
-                self.push(Command::Meet(info));
+                found.push(info);
             }
         }
+        // The desk, which looks at them too, may run in this thread.
+        drop(workers);
+        found
+            .into_iter()
+            .for_each(|info| self.push(Command::Meet(info)));
     }
 
     /// An identity that nothing else has.
@@ -228,10 +264,9 @@ impl Shared {
                 format!("the arguments of '{function}' cannot travel: {error}"),
             )
         })?;
-        let mut names = String::new();
-        args.names(&mut names);
+        let types = digest_of(|names| args.names(names));
         let header = self.header(leg, &packer);
-        self.packed(digest(&names), header, packer)
+        self.packed(types, header, packer)
     }
 
     /// What observers want to ride along.
@@ -284,10 +319,39 @@ impl Shared {
         packed: Packed,
         timeout: Duration,
     ) -> Pending<R> {
+        let call = self.queue(to, target, packed, timeout);
+        self.tell();
+        call
+    }
+
+    /// Makes a call, and waits for its result: the thread that waits is the one that sends and receives.
+    pub(crate) fn call<R: Value>(
+        self: &Arc<Self>,
+        to: WorkerId,
+        target: Target,
+        packed: Packed,
+        timeout: Duration,
+    ) -> Result<R, Error> {
+        super::context::may_wait()?;
+        let call = self.queue::<R>(to, target, packed, timeout);
+        if !call.is_done() {
+            self.tell_and_wait(call.slot());
+        }
+        call.wait()
+    }
+
+    /// A call that the desk is yet to be told of.
+    fn queue<R>(
+        self: &Arc<Self>,
+        to: WorkerId,
+        target: Target,
+        packed: Packed,
+        timeout: Duration,
+    ) -> Pending<R> {
         let slot = Arc::new(Slot::default());
         let function = match &target {
             Target::Function(function) | Target::Remote { function, .. } => function.clone(),
-            Target::Fetch(_) => String::new(),
+            Target::Fetch(_) => "".into(),
         };
         let deadline = self.deadline(timeout);
         if self.is_closed.load(Ordering::Acquire) {
@@ -304,7 +368,7 @@ impl Shared {
                 packed,
                 slot: Arc::clone(&slot),
             };
-            self.push(command);
+            self.queue.push(command);
         }
         Pending::new(Arc::clone(self), to, function, slot)
     }

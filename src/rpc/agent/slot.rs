@@ -1,9 +1,10 @@
 //! Slots: where a thread, or a future, waits for one outcome.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
-use std::time::{Duration, Instant};
+
+use rendez::mail::wait::Awaited;
 
 type Callback = Box<dyn FnOnce() + Send>;
 
@@ -11,13 +12,39 @@ type Callback = Box<dyn FnOnce() + Send>;
 pub(crate) struct Slot<T> {
     is_filled: AtomicBool,
     state: Mutex<State<T>>,
-    filled: Condvar,
 }
 
 struct State<T> {
     value: Option<T>,
-    waker: Option<Waker>,
+    /// Most often one.
+    wakers: Vec<Waker>,
     callbacks: Vec<Callback>,
+}
+
+impl<T> State<T> {
+    fn add(&mut self, waker: &Waker) {
+        if !self.wakers.iter().any(|other| other.will_wake(waker)) {
+            self.wakers.push(waker.clone());
+        }
+    }
+}
+
+/// For threads: what is there is left in its place.
+impl<T> Awaited for Slot<T> {
+    type Outcome = ();
+
+    fn look(&self) -> Option<()> {
+        self.is_filled().then_some(())
+    }
+
+    fn watch(&self, waker: &Waker) -> Poll<()> {
+        let mut state = self.state();
+        if self.is_filled() {
+            return Poll::Ready(());
+        }
+        state.add(waker);
+        Poll::Pending
+    }
 }
 
 impl<T> Default for Slot<T> {
@@ -26,10 +53,9 @@ impl<T> Default for Slot<T> {
             is_filled: AtomicBool::new(false),
             state: Mutex::new(State {
                 value: None,
-                waker: None,
+                wakers: Vec::new(),
                 callbacks: Vec::new(),
             }),
-            filled: Condvar::new(),
         }
     }
 }
@@ -48,10 +74,10 @@ impl<T> Slot<T> {
         state.value = Some(value);
         // Pairs with the Acquire in `is_filled`; the value itself is under the lock.
         self.is_filled.store(true, Ordering::Release);
-        let (waker, callbacks) = (state.waker.take(), std::mem::take(&mut state.callbacks));
+        let wakers = std::mem::take(&mut state.wakers);
+        let callbacks = std::mem::take(&mut state.callbacks);
         drop(state);
-        self.filled.notify_all();
-        waker.into_iter().for_each(Waker::wake);
+        wakers.into_iter().for_each(Waker::wake);
         callbacks.into_iter().for_each(|callback| callback());
     }
 
@@ -79,40 +105,10 @@ impl<T> Slot<T> {
         match state.value.take() {
             Some(value) => Poll::Ready(value),
             None => {
-                state.waker = Some(waker.clone());
+                state.add(waker);
                 Poll::Pending
             }
         }
-    }
-
-    /// Blocks until it is there, or for `patience`. True if it is.
-    pub(crate) fn wait(&self, patience: Option<Duration>) -> bool {
-        // An answer of a worker that is awake takes a few microseconds: less than to sleep and be woken.
-        for _ in 0..2000 {
-            if self.is_filled() {
-                return true;
-            }
-            std::hint::spin_loop();
-        }
-        let until = patience.map(|patience| Instant::now() + patience);
-        let mut state = self.state();
-        while !self.is_filled() {
-            state = match until {
-                None => self
-                    .filled
-                    .wait(state)
-                    .unwrap_or_else(PoisonError::into_inner),
-                Some(until) => {
-                    let left = until.saturating_duration_since(Instant::now());
-                    if left.is_zero() {
-                        return false;
-                    }
-                    let waited = self.filled.wait_timeout(state, left);
-                    waited.unwrap_or_else(PoisonError::into_inner).0
-                }
-            };
-        }
-        true
     }
 
     /// Calls `callback` when it is there: at once if it is.

@@ -5,10 +5,6 @@
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use rendez::ground::Nanos;
-use rendez::shard::TaskWaker;
-
-/// What tells the time.
-type Now = Box<dyn Fn() -> Nanos + Send>;
 
 struct State {
     at: Nanos,
@@ -23,7 +19,10 @@ pub(crate) struct Timer {
 
 impl Timer {
     /// Starts the thread. It ends with [`Timer::stop`].
-    pub(crate) fn start(now: Now, waker: TaskWaker) -> std::io::Result<Arc<Self>> {
+    pub(crate) fn start(
+        clock: impl Fn() -> Nanos + Send + 'static,
+        wake: impl Fn() + Send + 'static,
+    ) -> std::io::Result<Arc<Self>> {
         let timer = Arc::new(Self {
             state: Mutex::new(State {
                 at: Nanos::NEVER,
@@ -34,7 +33,7 @@ impl Timer {
         let own = Arc::clone(&timer);
         std::thread::Builder::new()
             .name("rpc-timer".into())
-            .spawn(move || own.run(&now, &waker))?;
+            .spawn(move || own.run(&clock, &wake))?;
         Ok(timer)
     }
 
@@ -55,7 +54,7 @@ impl Timer {
         self.changed.notify_one();
     }
 
-    fn run(&self, clock: &Now, waker: &TaskWaker) {
+    fn run(&self, clock: &dyn Fn() -> Nanos, wake: &dyn Fn()) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         while !state.is_over {
             if state.at == Nanos::NEVER {
@@ -68,7 +67,10 @@ impl Timer {
             let now = clock();
             if state.at <= now {
                 state.at = Nanos::NEVER;
-                waker.wake();
+                // The desk may run in this thread, and arms the timer.
+                drop(state);
+                wake();
+                state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
                 continue;
             }
             let left = state.at.since(now);

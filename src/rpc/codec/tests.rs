@@ -32,9 +32,9 @@ fn references() -> impl Strategy<Value = Vec<Reference>> {
 
 fn target() -> impl Strategy<Value = Target> {
     prop_oneof![
-        ".*".prop_map(Target::Function),
+        ".*".prop_map(|function| Target::Function(function.into())),
         (".*", global(), global()).prop_map(|(function, rref, fork)| Target::Remote {
-            function,
+            function: function.into(),
             rref,
             fork
         }),
