@@ -1,0 +1,169 @@
+//! What a remote call costs both its workers: instructions, and calls to the heap. Both turn in one thread, so neither
+//! other threads nor the machine's load are in the figures: they are the same on a busy machine.
+//!
+//! `cargo test --release -p rendez-rpc --test rpc_cost -- --ignored --nocapture`
+//!
+//! Ignored by default: it wants valgrind and an optimised build. `scripts/ci.sh counts` runs it. For a profile:
+//! `RENDEZ_RPC_COST=1 valgrind --tool=callgrind --toggle-collect='*rpc_cost::counted*' target/release/deps/rpc_cost-… \
+//! --exact child --ignored`.
+
+use std::hint::black_box;
+use std::process::Command;
+use std::time::Duration;
+
+use rendez::drive::Driver;
+use rendez::engine::{Config, Engine};
+use rendez_rpc::{Agent, Functions, Options, Worker};
+
+#[path = "../tests/counting/mod.rs"]
+mod counting;
+
+const ROLE: &str = "RENDEZ_RPC_COST";
+/// Calls that are counted, after as many that are not.
+const CALLS: u64 = 2_000;
+const TASKS: [&str; 2] = ["/job:a/task:0", "/job:b/task:0"];
+
+/// What was counted when this was written, of a call of 4 bytes whose function runs in the shard, and how far from it
+/// the test still passes.
+const INSTRUCTIONS: f64 = 20_000.0;
+const HEAP_CALLS: f64 = 100.0;
+const WITHIN: f64 = 0.10;
+
+fn engine(task: &str) -> Engine {
+    let mut config = Config::new(task);
+    (config.shards, config.share_cores, config.control) = (1, true, false);
+    (config.drive, config.arena.segment_bytes) = (Driver::Caller, 4 << 20);
+    Engine::start(config).expect("an engine")
+}
+
+/// Two workers whose shards no thread turns but this one.
+struct Pair {
+    engines: [Engine; 2],
+    agents: [Agent; 2],
+}
+
+impl Pair {
+    fn start() -> Self {
+        let engines = TASKS.map(engine);
+        engines[0].connect_local(&engines[1]).expect("a connection");
+        let options = || {
+            let functions = Functions::new().add_in_shard("shard", |value: u32| value);
+            let workers = ["a", "b"].into_iter().zip(TASKS);
+            let workers = workers.map(|(name, task)| Worker::new(name, task));
+            Options::of_workers(workers).functions(functions)
+        };
+        let there = std::thread::spawn({
+            let (engine, options) = (engines[1].clone(), options());
+            move || Agent::init(&engine, "b", options).expect("an agent")
+        });
+        let here = Agent::init(&engines[0], "a", options()).expect("an agent");
+        let there = there.join().expect("no panic");
+        let pair = Self {
+            engines,
+            agents: [here, there],
+        };
+        // What was begun while they met is done.
+        for _ in 0..1000 {
+            pair.turn();
+        }
+        pair
+    }
+
+    fn turn(&self) {
+        self.engines.iter().rev().for_each(|engine| {
+            engine.progress();
+        });
+    }
+
+    /// A call there and its answer back.
+    fn call(&self, value: u32) -> u32 {
+        let call = self.agents[0].rpc_async::<u32>("b", "shard", (value,));
+        let call = call.expect("it sets out");
+        while !call.is_done() {
+            self.turn();
+        }
+        call.wait().expect("an answer")
+    }
+
+    fn end(self) {
+        let [here, there] = self.agents;
+        here.shutdown_local();
+        there.shutdown_local();
+        for engine in self.engines {
+            let _ = engine.shutdown(Duration::from_secs(1));
+        }
+    }
+}
+
+/// What is counted: what this function calls.
+#[inline(never)]
+fn counted<R>(what: impl FnOnce() -> R) -> R {
+    black_box(what())
+}
+
+/// Not a test of its own: what runs under valgrind.
+#[test]
+#[ignore = "measures"]
+fn child() {
+    if std::env::var(ROLE).is_err() {
+        return;
+    }
+    let pair = Pair::start();
+    for count in 0..CALLS as u32 {
+        assert_eq!(pair.call(count), count);
+    }
+    for count in 0..CALLS as u32 {
+        counted(|| pair.call(count));
+    }
+    pair.end();
+}
+
+#[test]
+#[ignore = "wants an optimised build"]
+fn a_call_asks_the_heap_as_seldom_as_it_did() {
+    let pair = Pair::start();
+    let run = || (0..CALLS as u32).for_each(|count| assert_eq!(pair.call(count), count));
+    run();
+    let each = counting::calls(run) as f64 / CALLS as f64;
+    eprintln!("{each:.2} calls to the heap for each remote call, of both workers together");
+    pair.end();
+    assert!(
+        (each / HEAP_CALLS - 1.0).abs() <= WITHIN,
+        "{each:.2} calls to the heap, and were {HEAP_CALLS}: if that is well, write it down here and in PROMISES.md"
+    );
+}
+
+#[test]
+#[ignore = "wants valgrind and an optimised build"]
+fn a_call_takes_as_few_instructions_as_it_did() {
+    if cfg!(debug_assertions) {
+        panic!("an optimised build is wanted: --release");
+    }
+    let out = std::env::temp_dir().join(format!("rendez-rpc-cost-{}", std::process::id()));
+    let ran = Command::new("valgrind")
+        .args(["--tool=callgrind", "--toggle-collect=*rpc_cost::counted*"])
+        .arg(format!("--callgrind-out-file={}", out.display()))
+        .arg(std::env::current_exe().expect("a path"))
+        .args(["--exact", "child", "--ignored", "--test-threads=1"])
+        .env(ROLE, "1")
+        .output()
+        .unwrap_or_else(|error| {
+            panic!("valgrind, which counts: {error}; `apt-get install valgrind`")
+        });
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success(), "{said}");
+    let profile = std::fs::read_to_string(&out).expect("a profile");
+    std::fs::remove_file(&out).expect("it was there");
+    let total = profile.lines().find_map(|line| {
+        let total = line
+            .strip_prefix("totals: ")
+            .or_else(|| line.strip_prefix("summary: "))?;
+        total.trim().parse::<f64>().ok()
+    });
+    let each = total.expect("a sum") / CALLS as f64;
+    eprintln!("{each:.0} instructions for each remote call, of both workers together");
+    assert!(
+        (each / INSTRUCTIONS - 1.0).abs() <= WITHIN,
+        "{each:.0} instructions, and were {INSTRUCTIONS}: if that is well, write it down here and in PROMISES.md"
+    );
+}
