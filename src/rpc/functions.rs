@@ -1,7 +1,7 @@
 //! Functions that other workers may call, by name.
 
 use std::any::Any;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -178,7 +178,7 @@ pub(crate) struct Entry {
 /// ```
 #[derive(Clone, Default)]
 pub struct Functions {
-    entries: HashMap<Box<str>, Entry>,
+    entries: BTreeMap<Box<str>, Entry>,
 }
 
 impl Functions {
@@ -202,7 +202,8 @@ impl Functions {
     }
 
     /// A function that is carried out inside the shard, between two polls: the shortest way. It must return soon, and
-    /// cannot wait for calls of its own.
+    /// cannot wait for calls of its own. It runs in whichever thread turns the shard: the shard's own, or one that waits
+    /// for a call. So it may take no lock that a thread holds while it waits for a call.
     #[must_use]
     pub fn add_in_shard<A, F>(self, name: &str, function: F) -> Self
     where

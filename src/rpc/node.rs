@@ -13,6 +13,7 @@ mod group;
 mod holding;
 mod sequence;
 mod serving;
+mod window;
 
 #[cfg(test)]
 mod tests;
@@ -33,6 +34,7 @@ use group::Phase;
 pub use group::{Group, PeerState};
 use sequence::Seen;
 use serving::Serving;
+use window::Window;
 
 /// Bounds and times of a node.
 #[derive(Clone, Debug)]
@@ -143,14 +145,14 @@ pub enum Output<P, T> {
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Timer {
-    /// A call's deadline.
-    Call(WorkerId, CallId),
+    /// The earliest deadline of the calls to a worker, or one that was.
+    Calls(WorkerId),
     /// The deadline of a call that waits to be made.
     Waiting(WorkerId, u64),
     /// A control message is repeated.
     Retry(WorkerId, CallId),
-    /// A served call's deadline.
-    Serve(WorkerId, CallId),
+    /// The earliest deadline of the calls that are served for a worker, or one that was.
+    Serves(WorkerId),
     /// A worker is greeted again.
     Greet(WorkerId),
     /// The group is asked again.
@@ -167,14 +169,18 @@ struct Peer<P, T> {
     past: VecDeque<u32>,
     /// The number of the next call or control message.
     next: CallId,
-    out: BTreeMap<CallId, Out<P, T>>,
+    out: Window<Out<P, T>>,
+    /// When the deadlines of calls are looked at: no later than the earliest.
+    calls_due: Nanos,
     /// Of them, calls.
     calls: usize,
     waiting: VecDeque<Waiting<P, T>>,
     seen: Seen,
     /// Calls that were given up before they came: they are not carried out when they come.
     refused: BTreeSet<CallId>,
-    serving: BTreeMap<CallId, Serving<P>>,
+    serving: Window<Serving<P>>,
+    /// As `calls_due`.
+    serves_due: Nanos,
 }
 
 impl<P, T> Peer<P, T> {
@@ -183,18 +189,20 @@ impl<P, T> Peer<P, T> {
             state,
             past: VecDeque::new(),
             next: CallId(1),
-            out: BTreeMap::new(),
+            out: Window::default(),
+            calls_due: Nanos::NEVER,
             calls: 0,
             waiting: VecDeque::new(),
             seen: Seen::default(),
             refused: BTreeSet::new(),
-            serving: BTreeMap::new(),
+            serving: Window::default(),
+            serves_due: Nanos::NEVER,
         }
     }
 
     /// The lowest number that is not over.
     fn settled(&self, id: CallId) -> CallId {
-        self.out.keys().next().map_or(id, |&lowest| lowest.min(id))
+        self.out.first().map_or(id, |lowest| lowest.min(id))
     }
 }
 
@@ -265,9 +273,9 @@ impl<P, T> Node<P, T> {
             }
             self.timers.remove(&(at, timer));
             match timer {
-                Timer::Call(to, id) => self.call_timed_out(to, id),
+                Timer::Calls(to) => self.calls_are_due(to),
                 Timer::Retry(to, id) => self.repeat_control(to, id),
-                Timer::Serve(from, id) => self.serving_timed_out(from, id),
+                Timer::Serves(from) => self.serves_are_due(from),
                 Timer::Waiting(to, serial) => self.waiting_timed_out(to, serial),
                 Timer::Greet(to) => self.greet(to),
                 Timer::Probe => self.probe(),

@@ -116,7 +116,9 @@ const TABLE: &[(&str, &[&str])] = &[
     ("examples", &["*"]),
     (
         "rpc",
-        &["ground", "memory", "shard", "drive", "control", "engine"],
+        &[
+            "ground", "memory", "mail", "shard", "drive", "control", "engine",
+        ],
     ),
     // Floor 8, and the root, which only lists the rooms.
     ("cli", &["*"]),

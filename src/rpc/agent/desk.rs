@@ -48,6 +48,7 @@ pub(crate) struct Desk {
     /// When workers that cannot be heard are listened to again.
     listen_at: Nanos,
     flush_at: Nanos,
+    now: Nanos,
     /// When the timer wakes the desk.
     armed_at: Nanos,
     is_over: bool,
@@ -65,6 +66,7 @@ impl Desk {
             open: Arc::default(),
             listen_at: Nanos::NEVER,
             flush_at: Nanos::NEVER,
+            now: Nanos::ZERO,
             armed_at: Nanos::NEVER,
             is_over: false,
         }
@@ -82,7 +84,7 @@ impl Desk {
                 self.meet(id, &info, context);
             }
         }
-        self.node.join(context.now());
+        self.node.join(self.now);
     }
 
     fn start_timer(&mut self, waker: rendez::shard::TaskWaker) {
@@ -128,7 +130,7 @@ impl Desk {
         if let Err(status) = self.lanes.open(id, info.task.clone(), context) {
             tracing::warn!(worker = %info.name, %status, "a worker cannot be listened to");
         }
-        self.node.add_peer(context.now(), id);
+        self.node.add_peer(self.now, id);
     }
 
     fn listen(&mut self, context: &mut TaskContext<'_>) {
@@ -141,7 +143,7 @@ impl Desk {
     }
 
     fn obey(&mut self, command: Command, context: &mut TaskContext<'_>) {
-        let now = context.now();
+        let now = self.now;
         match command {
             Command::Call {
                 to,
@@ -199,7 +201,9 @@ impl Desk {
             result,
             header,
         } = done;
-        self.gates.remove(&(from, id));
+        if !self.gates.is_empty() {
+            self.gates.remove(&(from, id));
+        }
         if let Some(rref) = rref {
             let (value, outcome) = match result {
                 Ok(Ended::Kept(value)) => (Ok(value), empty()),
@@ -266,7 +270,7 @@ impl Desk {
         while let Some(output) = self.node.poll() {
             match output {
                 Output::Send { to, message } if to == self.shared.me => {
-                    self.node.handle_message(context.now(), to, message);
+                    self.node.handle_message(self.now, to, message);
                 }
                 Output::Send { to, message } => self.send(to, message, context),
                 Output::Serve {
@@ -277,7 +281,7 @@ impl Desk {
                     references,
                     deadline,
                 } => {
-                    self.serve(from, id, target, payload, &references, deadline, context);
+                    self.serve(from, id, target, payload, &references, deadline);
                 }
                 Output::Stop { from, id } => {
                     if let Some(gate) = self.gates.get(&(from, id)) {
@@ -314,7 +318,7 @@ impl Desk {
                 Output::Down(worker, status) => {
                     tracing::debug!(%worker, %status, "a worker is gone");
                     self.shared.notice(Notice::Lost(worker));
-                    self.listen_at = self.listen_at.min(context.now().after(LISTEN_AGAIN));
+                    self.listen_at = self.listen_at.min(self.now.after(LISTEN_AGAIN));
                 }
                 Output::Joined => self.shared.joined.fill(Ok(())),
                 Output::Refused(why) => {
@@ -347,7 +351,7 @@ impl Desk {
     fn send(&mut self, to: WorkerId, message: Message<Payload>, context: &mut TaskContext<'_>) {
         if let Err(status) = self.lanes.send(to, message, context) {
             tracing::debug!(%to, %status, "a message could not be sent");
-            self.node.handle_lost(context.now(), to, &status);
+            self.node.handle_lost(self.now, to, &status);
         }
     }
 
@@ -360,9 +364,8 @@ impl Desk {
         payload: Payload,
         references: &[Reference],
         deadline: Nanos,
-        context: &mut TaskContext<'_>,
     ) {
-        let now = context.now();
+        let now = self.now;
         let handles = self.shared.handles(references);
         let (function, rref) = match target {
             Target::Function(function) => (function, None),
@@ -447,8 +450,8 @@ impl Desk {
         }
     }
 
-    fn heard(&mut self, brought: Brought, context: &mut TaskContext<'_>) {
-        let now = context.now();
+    fn heard(&mut self, brought: Brought) {
+        let now = self.now;
         match brought {
             Brought::Nothing => {}
             Brought::Message(from, message) => self.node.handle_message(now, from, message),
@@ -467,7 +470,7 @@ impl Desk {
     }
 
     fn look_at_time(&mut self, context: &mut TaskContext<'_>) {
-        let now = context.now();
+        let now = self.now;
         if self.armed_at <= now {
             self.armed_at = Nanos::NEVER;
         }
@@ -485,7 +488,7 @@ impl Desk {
 
     /// The engine stops: nothing more is answered.
     fn stop(&mut self, context: &mut TaskContext<'_>) {
-        self.node.leave_now(context.now());
+        self.node.leave_now(self.now);
         self.pump(context);
         self.close(context);
     }
@@ -543,6 +546,8 @@ impl Task for Desk {
         if self.is_over {
             return;
         }
+        // Read once: an event is short.
+        self.now = context.now();
         // The first event may come before the desk's spawner has its waker; another follows when it has.
         if let (None, Some(waker)) = (&self.timer, self.shared.waker.get()) {
             self.start_timer(waker.clone());
@@ -552,7 +557,7 @@ impl Task for Desk {
             TaskEvent::Received { token, outcome } => {
                 let outcome = outcome.map(|received| received.tensor);
                 let brought = self.lanes.brought(token, outcome, context);
-                self.heard(brought, context);
+                self.heard(brought);
             }
             TaskEvent::Stopping => return self.stop(context),
             _ => {}
@@ -567,7 +572,7 @@ impl Task for Desk {
             return self.close(context);
         }
         if self.lanes.has_waiting() && self.lanes.flush(context) {
-            self.flush_at = context.now().after(SEND_AGAIN);
+            self.flush_at = self.now.after(SEND_AGAIN);
         }
         self.arm_timer();
     }

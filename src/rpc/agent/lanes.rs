@@ -69,7 +69,8 @@ pub(crate) struct Lanes {
     task: TaskName,
     group: String,
     lanes: Vec<Lane>,
-    by_worker: HashMap<WorkerId, usize>,
+    /// Where the lane of each is, by its number.
+    by_worker: Vec<Option<u32>>,
     partials: HashMap<u64, Partial>,
     next_partial: u64,
     /// Heads are written here first.
@@ -85,7 +86,7 @@ impl Lanes {
             task,
             group: group.to_owned(),
             lanes: Vec::new(),
-            by_worker: HashMap::new(),
+            by_worker: Vec::new(),
             partials: HashMap::new(),
             next_partial: 0,
             scratch: Vec::new(),
@@ -100,7 +101,7 @@ impl Lanes {
         task: TaskName,
         context: &mut TaskContext<'_>,
     ) -> Result<(), Status> {
-        if let Some(&at) = self.by_worker.get(&worker) {
+        if let Some(at) = self.lane_of(worker) {
             if self.lanes[at].task != task {
                 self.close_keys(at, context);
                 self.lanes[at].task = task;
@@ -116,8 +117,17 @@ impl Lanes {
             outbox: VecDeque::new(),
             is_listening: false,
         });
-        self.by_worker.insert(worker, at);
+        let place = usize::from(worker.0);
+        if self.by_worker.len() <= place {
+            self.by_worker.resize(place + 1, None);
+        }
+        self.by_worker[place] = Some(at as u32);
         self.listen(worker, context)
+    }
+
+    fn lane_of(&self, worker: WorkerId) -> Option<usize> {
+        let at = self.by_worker.get(usize::from(worker.0)).copied().flatten();
+        at.map(|at| at as usize)
     }
 
     fn close_keys(&mut self, at: usize, context: &mut TaskContext<'_>) {
@@ -138,7 +148,7 @@ impl Lanes {
         worker: WorkerId,
         context: &mut TaskContext<'_>,
     ) -> Result<(), Status> {
-        let Some(&at) = self.by_worker.get(&worker) else {
+        let Some(at) = self.lane_of(worker) else {
             return Ok(());
         };
         for kind in 0..KINDS.len() {
@@ -188,7 +198,7 @@ impl Lanes {
         message: Message<Payload>,
         context: &mut TaskContext<'_>,
     ) -> Result<(), Status> {
-        let Some(&at) = self.by_worker.get(&to) else {
+        let Some(at) = self.lane_of(to) else {
             return Ok(());
         };
         self.scratch.clear();

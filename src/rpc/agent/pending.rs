@@ -86,7 +86,9 @@ impl<R> Pending<R> {
         self.is_over = true;
     }
 
-    /// Calls `then` when the call has ended, in the thread that brings its end: it must return soon. At once if it has.
+    /// Calls `then` when the call has ended, in the thread that brings its end: the shard's, one that waits for a call,
+    /// or one that gives this call up. It must return soon, and take no lock that such a thread holds. At once if the
+    /// call has ended.
     pub fn on_done(&self, then: impl FnOnce() + Send + 'static) {
         self.slot.then(Box::new(then));
     }

@@ -178,7 +178,11 @@ impl<P, T> Node<P, T> {
         let budget = match call.deadline {
             Nanos::NEVER => None,
             deadline => {
-                self.timers.insert((deadline, Timer::Call(to, id)));
+                if deadline < peer.calls_due {
+                    self.timers.remove(&(peer.calls_due, Timer::Calls(to)));
+                    peer.calls_due = deadline;
+                    self.timers.insert((deadline, Timer::Calls(to)));
+                }
                 Some(deadline.0.saturating_sub(now.0))
             }
         };
@@ -253,11 +257,7 @@ impl<P, T> Node<P, T> {
             return;
         }
         let is_it = |out: &Out<P, T>| matches!(out, Out::Call { token: has, .. } if has == token);
-        let id = peer
-            .out
-            .iter()
-            .find(|(_, out)| is_it(out))
-            .map(|(&id, _)| id);
+        let id = (peer.out.iter().find(|(_, out)| is_it(out))).map(|(id, _)| id);
         if let Some(id) = id {
             self.give_up(to, id, Ending::Cancelled);
         }
@@ -273,19 +273,13 @@ impl<P, T> Node<P, T> {
         let Some(peer) = self.peers.get_mut(&to) else {
             return;
         };
-        if !matches!(peer.out.get(&id), Some(Out::Call { .. })) {
+        if !matches!(peer.out.at(id), Some(Out::Call { .. })) {
             return;
         }
-        let Some(Out::Call {
-            token,
-            deadline,
-            target,
-        }) = peer.out.insert(id, Out::GivenUp)
-        else {
+        let Some(Out::Call { token, target, .. }) = peer.out.insert(id, Out::GivenUp) else {
             return;
         };
         peer.calls -= 1;
-        self.timers.remove(&(deadline, Timer::Call(to, id)));
         if let Kind::Remote(fork) = target {
             self.references.creation_in_doubt(fork, id);
         }
@@ -299,8 +293,27 @@ impl<P, T> Node<P, T> {
         self.advance(to);
     }
 
-    pub(super) fn call_timed_out(&mut self, to: WorkerId, id: CallId) {
-        self.give_up(to, id, Ending::Timeout);
+    /// Those of the calls to `to` whose time is over end. One timer stands for all of them, so that a call that is
+    /// answered in time, as most are, touches none.
+    pub(super) fn calls_are_due(&mut self, to: WorkerId) {
+        let now = self.now;
+        let Some(peer) = self.peers.get_mut(&to) else {
+            return;
+        };
+        let (mut over, mut next) = (Vec::new(), Nanos::NEVER);
+        for (id, out) in peer.out.iter() {
+            match out {
+                Out::Call { deadline, .. } if *deadline <= now => over.push(id),
+                Out::Call { deadline, .. } => next = next.min(*deadline),
+                _ => {}
+            }
+        }
+        peer.calls_due = next;
+        if next != Nanos::NEVER {
+            self.timers.insert((next, Timer::Calls(to)));
+        }
+        over.into_iter()
+            .for_each(|id| self.give_up(to, id, Ending::Timeout));
     }
 
     pub(super) fn hear_reply(&mut self, from: WorkerId, id: CallId, outcome: Outcome<P>) {
@@ -308,20 +321,14 @@ impl<P, T> Node<P, T> {
             return;
         };
         // An answer to a call that is over, or a second one: nothing happens.
-        if !matches!(peer.out.get(&id), Some(Out::Call { .. })) {
+        if !matches!(peer.out.at(id), Some(Out::Call { .. })) {
             return;
         }
-        let Some(Out::Call {
-            token,
-            deadline,
-            target,
-        }) = peer.out.remove(&id)
-        else {
+        let Some(Out::Call { token, target, .. }) = peer.out.remove(id) else {
             return;
         };
         peer.calls -= 1;
         self.activity += 1;
-        self.timers.remove(&(deadline, Timer::Call(from, id)));
         self.references.settle(
             Carrier {
                 peer: from,
@@ -374,14 +381,14 @@ impl<P, T> Node<P, T> {
         let Some(peer) = self.peers.get_mut(&from) else {
             return;
         };
-        if let Some(Out::Confirming { left, .. }) = peer.out.get_mut(&id) {
+        if let Some(Out::Confirming { left, .. }) = peer.out.at_mut(id) {
             *left -= 1;
             if *left > 0 {
                 return;
             }
         }
-        if let Some(Out::Confirming { .. }) = peer.out.get(&id)
-            && let Some(Out::Confirming { token, outcome, .. }) = peer.out.remove(&id)
+        if let Some(Out::Confirming { .. }) = peer.out.at(id)
+            && let Some(Out::Confirming { token, outcome, .. }) = peer.out.remove(id)
         {
             let ending = Ending::Answered(outcome);
             self.outputs.push_back(Output::Ended {
@@ -438,7 +445,7 @@ impl<P, T> Node<P, T> {
             control,
             due,
             delay,
-        }) = peer.out.get_mut(&id)
+        }) = peer.out.at_mut(id)
         else {
             return;
         };
@@ -460,16 +467,16 @@ impl<P, T> Node<P, T> {
         let Some(peer) = self.peers.get_mut(&from) else {
             return;
         };
-        if !matches!(peer.out.get(&id), Some(Out::Control { .. })) {
+        if !matches!(peer.out.at(id), Some(Out::Control { .. })) {
             return;
         }
-        let Some(Out::Control { control, due, .. }) = peer.out.remove(&id) else {
+        let Some(Out::Control { control, due, .. }) = peer.out.remove(id) else {
             return;
         };
         self.timers.remove(&(due, Timer::Retry(from, id)));
         match control {
             Control::Cancel(call) => {
-                peer.out.remove(&call);
+                peer.out.remove(call);
                 let arrived = answer != Answer::Unseen;
                 self.references.settle(
                     Carrier {
@@ -501,18 +508,10 @@ impl<P, T> Node<P, T> {
             return;
         };
         peer.calls = 0;
-        let (out, waiting) = (
-            std::mem::take(&mut peer.out),
-            std::mem::take(&mut peer.waiting),
-        );
+        let (out, waiting) = (peer.out.take_all(), std::mem::take(&mut peer.waiting));
         for (id, out) in out {
             let token = match out {
-                Out::Call {
-                    token,
-                    deadline,
-                    target,
-                } => {
-                    self.timers.remove(&(deadline, Timer::Call(to, id)));
+                Out::Call { token, target, .. } => {
                     if let Kind::Remote(fork) = target {
                         self.references.creation_failed(fork);
                     }

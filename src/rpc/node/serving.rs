@@ -65,8 +65,28 @@ impl<P, T> Node<P, T> {
             is_reply: false,
         };
         let left = self.references.arrive(carrier, &call.references);
-        if deadline != Nanos::NEVER {
-            self.timers.insert((deadline, Timer::Serve(from, id)));
+        self.serve_until(from, deadline);
+        // What needs nothing is given to the driver at once.
+        let is_plain = matches!(call.target, Target::Function(_)) && call.references.is_empty();
+        if is_plain && !is_full {
+            if let Some(peer) = self.peers.get_mut(&from) {
+                let serving = Serving {
+                    deadline,
+                    rref: None,
+                    stage: Stage::Given,
+                    is_unwanted: false,
+                    is_late: false,
+                };
+                peer.serving.insert(id, serving);
+            }
+            return self.outputs.push_back(Output::Serve {
+                from,
+                id,
+                target: call.target,
+                payload: call.payload,
+                references: call.references,
+                deadline,
+            });
         }
         let serving = Serving {
             deadline,
@@ -94,7 +114,7 @@ impl<P, T> Node<P, T> {
         let Some(serving) = self
             .peers
             .get_mut(&from)
-            .and_then(|peer| peer.serving.get_mut(&id))
+            .and_then(|peer| peer.serving.at_mut(id))
         else {
             return;
         };
@@ -137,7 +157,7 @@ impl<P, T> Node<P, T> {
         let serving = self
             .peers
             .get_mut(&from)
-            .and_then(|peer| peer.serving.get_mut(&id));
+            .and_then(|peer| peer.serving.at_mut(id));
         if let Some(Serving {
             stage: Stage::Held { left, .. },
             ..
@@ -151,7 +171,7 @@ impl<P, T> Node<P, T> {
     /// A call that is not begun, and will not be.
     fn refuse(&mut self, from: WorkerId, id: CallId, kind: FaultKind, message: String) {
         let fault = Fault::new(kind, message);
-        let serving = self.peers.get(&from).and_then(|peer| peer.serving.get(&id));
+        let serving = self.peers.get(&from).and_then(|peer| peer.serving.at(id));
         if let Some(rref) = serving.and_then(|serving| serving.rref) {
             self.outputs.push_back(Output::Broken(rref, fault.clone()));
         }
@@ -168,14 +188,10 @@ impl<P, T> Node<P, T> {
         let Some(peer) = self.peers.get_mut(&from) else {
             return;
         };
-        let Some(serving) = peer.serving.remove(&id) else {
+        let Some(serving) = peer.serving.remove(id) else {
             return;
         };
         self.activity += 1;
-        if serving.deadline != Nanos::NEVER {
-            self.timers
-                .remove(&(serving.deadline, Timer::Serve(from, id)));
-        }
         if let Stage::Held { call, .. } = &serving.stage {
             self.references.abandon(&call.references);
             if let Target::Fetch(rref) = call.target {
@@ -219,10 +235,39 @@ impl<P, T> Node<P, T> {
         }
     }
 
+    fn serve_until(&mut self, from: WorkerId, deadline: Nanos) {
+        if let Some(peer) = self.peers.get_mut(&from)
+            && deadline < peer.serves_due
+        {
+            self.timers.remove(&(peer.serves_due, Timer::Serves(from)));
+            peer.serves_due = deadline;
+            self.timers.insert((deadline, Timer::Serves(from)));
+        }
+    }
+
+    /// Those of the calls of `from` whose time is over are stopped. One timer stands for all of them.
+    pub(super) fn serves_are_due(&mut self, from: WorkerId) {
+        let now = self.now;
+        let Some(peer) = self.peers.get_mut(&from) else {
+            return;
+        };
+        peer.serves_due = Nanos::NEVER;
+        let (mut over, mut next) = (Vec::new(), Nanos::NEVER);
+        for (id, serving) in peer.serving.iter().filter(|(_, serving)| !serving.is_late) {
+            match serving.deadline <= now {
+                true => over.push(id),
+                false => next = next.min(serving.deadline),
+            }
+        }
+        self.serve_until(from, next);
+        over.into_iter()
+            .for_each(|id| self.serving_timed_out(from, id));
+    }
+
     /// The time of a call is over.
-    pub(super) fn serving_timed_out(&mut self, from: WorkerId, id: CallId) {
+    fn serving_timed_out(&mut self, from: WorkerId, id: CallId) {
         let peer = self.peers.get_mut(&from);
-        if let Some(serving) = peer.and_then(|peer| peer.serving.get_mut(&id)) {
+        if let Some(serving) = peer.and_then(|peer| peer.serving.at_mut(id)) {
             serving.is_late = true;
         }
         self.stop_serving(from, id);
@@ -233,7 +278,7 @@ impl<P, T> Node<P, T> {
         let serving = self
             .peers
             .get_mut(&from)
-            .and_then(|peer| peer.serving.get_mut(&id));
+            .and_then(|peer| peer.serving.at_mut(id));
         match serving.map(|serving| &serving.stage) {
             Some(Stage::Held { .. }) => {
                 let message = "its time was over before it began";
@@ -309,7 +354,7 @@ impl<P, T> Node<P, T> {
             peer.refused.insert(call);
             return Answer::Unseen;
         }
-        if let Some(serving) = peer.serving.get_mut(&call) {
+        if let Some(serving) = peer.serving.at_mut(call) {
             serving.is_unwanted = true;
             self.stop_serving(from, call);
         }
@@ -333,7 +378,7 @@ impl<P, T> Node<P, T> {
         peer.serving
             .values_mut()
             .for_each(|serving| serving.is_unwanted = true);
-        let ids: Vec<CallId> = peer.serving.keys().copied().collect();
+        let ids: Vec<CallId> = peer.serving.iter().map(|(id, _)| id).collect();
         ids.into_iter().for_each(|id| self.stop_serving(from, id));
     }
 }
