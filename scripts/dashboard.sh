@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The dashboard scripts/grafana.json is what Grafana takes: each metric it names is one of src/rendez/engine/METRICS.md, each
+# The dashboard scripts/grafana.json is what Grafana takes: each metric it names is one of src/rendez/engine/METRICS.md or
+# src/rpc/METRICS.md, each
 # query is PromQL, each panel is one of its kind, and the whole fits Grafana's own types.
 #   scripts/dashboard.sh                needs python3 and promtool (Debian package prometheus)
 #   scripts/dashboard.sh --queries      only prints the queries, with everything chosen, one a line
@@ -31,7 +32,8 @@ fail() {
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 
-python3 - scripts/grafana.json src/rendez/engine/METRICS.md <<'PY' || fail "the dashboard is wrong"
+cat src/rendez/engine/METRICS.md src/rpc/METRICS.md >"$work/metrics.md"
+python3 - scripts/grafana.json "$work/metrics.md" <<'PY' || fail "the dashboard is wrong"
 import json, re, sys
 
 dashboard = json.load(open(sys.argv[1]))

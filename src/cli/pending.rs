@@ -52,7 +52,10 @@ pub fn run(args: &QuestionArgs, terminal: &mut Terminal) -> Result<(), CliError>
     unanswered.end()
 }
 
-const fn what_of(item: &PendingItem) -> &'static str {
+fn what_of(item: &PendingItem) -> &str {
+    if !item.what.is_empty() {
+        return &item.what;
+    }
     match (item.is_waiting, item.is_send) {
         (true, _) => "receive",
         (false, true) => "send",
@@ -129,8 +132,19 @@ mod tests {
             count: 1,
             on: on.into(),
             is_connected,
+            what: String::new(),
         };
         ("/job:b".into(), item)
+    }
+
+    #[test]
+    fn what_a_library_waits_for_is_told_by_its_own_word_and_name() {
+        let (task, mut one) = item("/job:x", 5, true);
+        (one.what, one.key) = ("call".into(), "scale".into());
+        let text = for_people(&[(task, one)], None);
+        let line = text.lines().nth(2).unwrap_or_default();
+        assert!(line.contains("call") && line.contains("scale"), "{text}");
+        assert!(!line.contains("receive"), "{text}");
     }
 
     #[test]

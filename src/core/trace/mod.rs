@@ -5,9 +5,11 @@
 
 mod carrier;
 pub mod clock;
+pub mod histogram;
 pub mod recorder;
 pub mod stages;
 mod stamps;
 
 pub use carrier::{Carrier, Path};
 pub use clock::Clock;
+pub use histogram::Histogram;

@@ -135,7 +135,7 @@ pub(super) fn stat(engine: &Engine) -> StatReply {
     });
     StatReply {
         shards: shards.collect(),
-        stages: stage_stats(engine, engine.stages()),
+        stages: all_stages(engine),
         sampling: u32::try_from(engine.inner.config.stage_sampling).unwrap_or(u32::MAX),
         up_ns: engine
             .inner
@@ -144,6 +144,13 @@ pub(super) fn stat(engine: &Engine) -> StatReply {
             .0
             .saturating_sub(engine.inner.began.0),
     }
+}
+
+/// Those of hand-overs, and behind them those of libraries above the engine.
+fn all_stages(engine: &Engine) -> Vec<StageStat> {
+    let mut stages = stage_stats(engine, engine.stages());
+    stages.extend(engine.reported_stages());
+    stages
 }
 
 /// Stages as `rendez stat` is told them: over all shards.
@@ -179,24 +186,37 @@ pub fn merged(all: Vec<StageTimes>) -> Vec<StageTimes> {
 
 fn stage_stat(times: &StageTimes) -> StageStat {
     StageStat {
-        stage: times.stage.name().into(),
         way: times.way.name().into(),
         size_class: CLASSES.get(times.class).copied().unwrap_or("").into(),
-        count: times.count(),
-        sum_ns: times.sum_ns,
-        p50_ns: at(times, 0.5),
-        p99_ns: at(times, 0.99),
-        max_ns: times.times.last().map_or(0, |(time, _)| *time),
-        error_ns: 0,
+        ..stat_of(times.stage.name(), times.sum_ns, &times.times)
+    }
+}
+
+/// A stage whose times, in order, are these, each with how often it was recorded.
+#[must_use]
+pub fn stat_of(stage: &str, sum_ns: u64, times: &[(u64, u64)]) -> StageStat {
+    StageStat {
+        stage: stage.into(),
+        count: times.iter().map(|(_, count)| count).sum(),
+        sum_ns,
+        p50_ns: quantile_of(times, 0.5),
+        p99_ns: quantile_of(times, 0.99),
+        max_ns: times.last().map_or(0, |(time, _)| *time),
+        ..StageStat::default()
     }
 }
 
 /// The time that so many of all are at most.
 #[must_use]
 pub fn at(times: &StageTimes, quantile: f64) -> u64 {
-    let wanted = (quantile * times.count() as f64).ceil() as u64;
+    quantile_of(&times.times, quantile)
+}
+
+fn quantile_of(times: &[(u64, u64)], quantile: f64) -> u64 {
+    let all: u64 = times.iter().map(|(_, count)| count).sum();
+    let wanted = (quantile * all as f64).ceil() as u64;
     let mut seen = 0;
-    for (time, count) in &times.times {
+    for (time, count) in times {
         seen += count;
         if seen >= wanted {
             return *time;

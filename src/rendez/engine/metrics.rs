@@ -7,7 +7,7 @@ mod page;
 mod server;
 
 pub(crate) use page::Page;
-pub use page::reference_page;
+pub use page::{reference_page, reference_rows};
 pub(crate) use server::Server;
 
 /// What is answered.

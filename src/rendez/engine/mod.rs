@@ -13,6 +13,7 @@ mod links;
 pub mod metrics;
 pub mod recording;
 mod recv;
+pub mod reporters;
 mod secrets;
 mod send;
 pub mod services;
@@ -61,6 +62,7 @@ use crate::shard::{Call, Mailbox, Task, TaskWaker};
 use crate::trace::Clock;
 use crate::trace::recorder::Recorder;
 use recording::ComparedClock;
+use reporters::Reporters;
 use steps::Steps;
 use wiring::Wiring;
 
@@ -115,6 +117,8 @@ pub(crate) struct Inner {
     pub(crate) clock_keeper: Mutex<Option<JoinHandle<()>>>,
     /// Traceparents from peers that are none.
     pub(crate) refused_traces: AtomicU64,
+    /// Libraries above the engine that tell of themselves.
+    pub(crate) reporters: Reporters,
     /// How the clocks of peers that do not share ours compared last, and when.
     pub(crate) clocks: Mutex<BTreeMap<TaskName, (ComparedClock, Nanos)>>,
     /// When it started.

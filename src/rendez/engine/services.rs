@@ -214,6 +214,8 @@ fn who_is_connected(engine: &Engine, until: Instant) -> ConnectedReply {
 
 fn what_waits(engine: &Engine) -> PendingReply {
     let connected = engine.connected();
+    let is_connected =
+        |task: &TaskName| task == engine.task() || connected.iter().any(|peer| peer.task == *task);
     let items = engine.pending().into_iter().map(|item| {
         let other = match item.what {
             PendingWhat::Receive => item.key.source_task(),
@@ -228,11 +230,20 @@ fn what_waits(engine: &Engine) -> PendingReply {
             bytes: item.bytes,
             count: item.count,
             on: other.to_string(),
-            is_connected: other == engine.task()
-                || connected.iter().any(|connected| connected.task == *other),
+            is_connected: is_connected(other),
+            what: String::new(),
         }
     });
-    PendingReply {
-        items: items.collect(),
-    }
+    let above = engine.outstanding().into_iter().map(|one| PendingItem {
+        what: one.what,
+        key: one.name,
+        age_ns: one.age_ns,
+        count: one.count,
+        is_connected: is_connected(&one.on),
+        on: one.on.to_string(),
+        ..PendingItem::default()
+    });
+    let mut items: Vec<PendingItem> = items.chain(above).collect();
+    items.sort_by_key(|item| std::cmp::Reverse(item.age_ns));
+    PendingReply { items }
 }

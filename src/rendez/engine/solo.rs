@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use super::config::Config;
+use super::reporters::Reporters;
 use super::steps::Steps;
 use super::transports::Transports;
 use super::wiring::{ShardObserver, Wiring};
@@ -65,6 +66,7 @@ impl Engine {
             dumped: AtomicU64::new(0),
             clock_keeper: Mutex::default(),
             refused_traces: AtomicU64::new(0),
+            reporters: Reporters::default(),
             clocks: Mutex::default(),
             began: team.clock.stamp(),
             metrics: Mutex::default(),

@@ -10,6 +10,7 @@ use core_affinity::CoreId;
 use crossbeam::channel;
 
 use super::config::{Config, draw};
+use super::reporters::Reporters;
 use super::secrets;
 use super::steps::Steps;
 use super::transports::Transports;
@@ -156,6 +157,7 @@ pub(super) fn start(config: Config, services: Services) -> Result<Arc<Inner>, St
         dumped: AtomicU64::new(0),
         clock_keeper: Mutex::default(),
         refused_traces: AtomicU64::new(0),
+        reporters: Reporters::default(),
         clocks: Mutex::default(),
         began: Clock::system().stamp(),
         metrics: Mutex::default(),

@@ -10,6 +10,7 @@ use super::Pages;
 use crate::control::Path;
 use crate::engine::counters::{Metric, SHARD_METRICS};
 use crate::engine::recording::StageTimes;
+use crate::engine::reporters::{Family, Kind, Number, Sample};
 use crate::engine::{Engine, Inner};
 use crate::ground::TaskName;
 use crate::mail::ShardStats;
@@ -50,6 +51,7 @@ impl Pages for Page {
         engine_page(&engine, &mut text);
         text.shards(&engine.stats());
         text.stages(&engine.stages());
+        text.reported(&engine.samples());
         if is_open {
             text.text.push_str("# EOF\n");
         }
@@ -350,7 +352,11 @@ impl Text {
             times.way.name(),
             CLASSES.get(times.class).copied().unwrap_or("")
         );
-        let mut rest = times.times.iter().peekable();
+        self.buckets(family, &labels, times.sum_ns, &times.times);
+    }
+
+    fn buckets(&mut self, family: &str, labels: &str, sum_ns: u64, times: &[(u64, u64)]) {
+        let mut rest = times.iter().peekable();
         let mut count = 0;
         for bound in BOUNDS {
             while let Some((_, more)) = rest.next_if(|(time, _)| *time <= bound) {
@@ -364,13 +370,53 @@ impl Text {
         }
         count += rest.map(|(_, more)| more).sum::<u64>();
         let _ = writeln!(self.text, "{family}_bucket{{{labels},le=\"+Inf\"}} {count}");
-        let _ = writeln!(
-            self.text,
-            "{family}_sum{{{labels}}} {}",
-            times.sum_ns as f64 * 1e-9
-        );
+        let sum = sum_ns as f64 * 1e-9;
+        let _ = writeln!(self.text, "{family}_sum{{{labels}}} {sum}");
         let _ = writeln!(self.text, "{family}_count{{{labels}}} {count}");
     }
+
+    /// What libraries above the engine tell; samples of one family stand together.
+    fn reported(&mut self, samples: &[Sample]) {
+        for samples in samples.chunk_by(|one, next| one.family.name == next.family.name) {
+            let family = samples[0].family;
+            let is_counter = family.kind == Kind::Counter;
+            match family.kind {
+                Kind::Histogram => self.head(family.name, "", "histogram", family.help),
+                Kind::Counter | Kind::Gauge => self.family(family.name, is_counter, family.help),
+            }
+            for sample in samples {
+                let label =
+                    |(name, value): &(&str, String)| format!("{name}=\"{}\"", escaped(value));
+                let labels: Vec<String> = sample.labels.iter().map(label).collect();
+                let labels = labels.join(",");
+                match &sample.number {
+                    Number::One(value) => self.sample(family.name, is_counter, &labels, *value),
+                    Number::Times(sum_ns, times) => {
+                        self.buckets(family.name, &labels, *sum_ns, times);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The rows of a page's reference for families of a library above the engine.
+#[must_use]
+pub fn reference_rows(families: &[Family]) -> String {
+    let row = |family: &Family| {
+        let ending = if family.kind == Kind::Counter {
+            "_total"
+        } else {
+            ""
+        };
+        let (name, kind) = (family.name, family.kind.name());
+        format!(
+            "| `{name}{ending}` | {kind} | {} | {} |\n",
+            family.labels, family.help
+        )
+    };
+    let rows: String = families.iter().map(row).collect();
+    format!("| metric | kind | labels | meaning |\n|---|---|---|---|\n{rows}")
 }
 
 /// The reference of all metrics, made of the tables that the page is made of.
