@@ -2,14 +2,16 @@
 
 pub(crate) mod context;
 pub(crate) mod desk;
+mod figures;
 mod lanes;
 mod notices;
 pub(crate) mod options;
 pub(crate) mod pending;
 mod pool;
+mod reporting;
 pub(crate) mod rref;
 pub(crate) mod shared;
-mod slot;
+pub(crate) mod slot;
 mod store;
 mod timer;
 mod work;
@@ -18,7 +20,7 @@ mod work;
 mod tests;
 
 use std::any::Any;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::task::{Poll, Waker};
@@ -35,13 +37,14 @@ use crate::message::{Hello, Target};
 use crate::node::{Group, Node};
 use crate::value::{Args, Value};
 use desk::Desk;
+use figures::Figures;
 use notices::Notices;
 pub use options::{Meeting, Options, Worker};
 pub use pending::{Pending, wait_all};
 use pool::Pool;
 use rref::RRef;
 pub use shared::WorkerInfo;
-use shared::{Command, Shared};
+use shared::{Command, Mode, Shared};
 use slot::Slot;
 
 /// A worker of a group. Cheap to clone; when the last clone is dropped it leaves at once, as by
@@ -136,7 +139,7 @@ impl Agent {
             engine: engine.clone(),
             me: me.id,
             name: name.into(),
-            functions: options.functions.clone(),
+            functions: options.functions.clone().and(crate::spans::functions()),
             workers: RwLock::new(workers),
             values: Mutex::new(HashMap::new()),
             queue: SegQueue::new(),
@@ -146,6 +149,9 @@ impl Agent {
             locals: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
             async_calls: AtomicUsize::new(0),
+            figures: Figures::new(engine.is_timed()),
+            recordings: Mutex::default(),
+            span_ids: AtomicU64::new(1),
             joined: Slot::default(),
             left: Slot::default(),
             store: Mutex::new(store.clone()),
@@ -155,6 +161,9 @@ impl Agent {
         let waker = engine.spawn(shard, Box::new(desk))?;
         let _ = shared.waker.set(waker.clone());
         engine.wake(shard, &waker);
+        let reporter: std::sync::Weak<dyn rendez::engine::reporters::Reporter> =
+            Arc::<Shared>::downgrade(&shared);
+        engine.add_reporter(reporter);
         if let (Some(store), true) = (store, shared.options.is_dynamic()) {
             watch(&shared, store)?;
         }
@@ -174,6 +183,7 @@ impl Agent {
 
     fn unjoined(&self, patience: Duration) -> Error {
         let absent = self
+            .shared()
             .ask(|view| view.node.absent().collect::<Vec<_>>())
             .unwrap_or_default();
         let names: Vec<String> = absent
@@ -185,21 +195,6 @@ impl Agent {
             names.join(", ")
         );
         Error::of(catalogue::RPC_INIT, message)
-    }
-
-    /// Asks the desk something; `None` once it is gone.
-    pub(crate) fn ask<R: Send + 'static>(
-        &self,
-        question: impl FnOnce(&desk::View<'_>) -> R + Send + 'static,
-    ) -> Option<R> {
-        context::may_wait().ok()?;
-        let slot = Arc::new(Slot::default());
-        let answer = Arc::clone(&slot);
-        self.shared().push(Command::Ask(Box::new(move |view| {
-            answer.fill(question(view))
-        })));
-        self.shared().wait(&slot, Some(Duration::from_secs(5)));
-        slot.take()
     }
 
     /// This worker.
@@ -302,10 +297,21 @@ impl Agent {
         args: impl Args,
         timeout: Duration,
     ) -> Result<Pending<R>, Error> {
+        self.call(to, function, args, (timeout, Mode::Async))
+    }
+
+    fn call<R: Value>(
+        &self,
+        to: &str,
+        function: &str,
+        args: impl Args,
+        (timeout, mode): (Duration, Mode),
+    ) -> Result<Pending<R>, Error> {
         let shared = self.shared();
         let to = shared.find(to)?;
         let packed = shared.pack(to, function, &args)?;
-        Ok(shared.start(to, Target::Function(function.into()), packed, timeout))
+        let target = Target::Function(function.into());
+        Ok(shared.start(to, target, packed, timeout, mode))
     }
 
     /// Calls `function` at the worker `to`, and leaves its result there: what is returned refers to it, at once.
@@ -337,41 +343,6 @@ impl Agent {
         let to = shared.find(to)?;
         let packed = shared.pack(to, function, &args)?;
         Ok(RRef::of(shared.create(to, function, packed, timeout)))
-    }
-
-    /// What is under way: calls by worker, and the references that this program holds, by name.
-    #[must_use]
-    pub fn pending(&self) -> Vec<String> {
-        self.ask(|view| {
-            let mut what = view.node.outstanding();
-            what.extend(view.node.held_references());
-            what
-        })
-        .unwrap_or_default()
-    }
-
-    /// Figures, under the names that PyTorch gives them.
-    #[must_use]
-    pub fn debug_info(&self) -> BTreeMap<&'static str, u64> {
-        let pool = self.shared().pool.figures();
-        let asked = self.ask(|view| (view.node.reference_counts(), view.node.call_counts()));
-        let (references, (client, server)) = asked.unwrap_or_default();
-        BTreeMap::from([
-            ("agent.thread_pool_size", pool.size as u64),
-            ("agent.num_threads", pool.threads as u64),
-            ("agent.num_idle_threads", pool.idle as u64),
-            ("agent.num_queued_calls", pool.queued as u64),
-            ("agent.client_active_calls", client as u64),
-            ("agent.server_active_calls", server as u64),
-            (
-                "agent.server_active_async_calls",
-                self.shared().async_calls.load(Ordering::Relaxed) as u64,
-            ),
-            ("num_owner_rrefs", references.owners as u64),
-            ("num_pending_futures", references.pending_futures as u64),
-            ("num_pending_users", references.pending_users as u64),
-            ("num_forks", references.forks as u64),
-        ])
     }
 
     /// Leaves when all workers of the group want to, and all calls everywhere, also those that calls have made, are

@@ -300,10 +300,13 @@ impl Functions {
     }
 
     pub(crate) fn signatures(&self) -> Vec<String> {
+        // Those of the house are no one's to call.
+        let is_own = |name: &str| name.starts_with("rendez.");
         let mut all: Vec<String> = self
             .entries
-            .values()
-            .map(|entry| entry.signature.to_string())
+            .iter()
+            .filter(|(name, _)| !is_own(name))
+            .map(|(_, entry)| entry.signature.to_string())
             .collect();
         all.sort();
         all

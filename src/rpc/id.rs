@@ -4,7 +4,19 @@ use std::fmt;
 
 /// A worker's number within its group: 0 to 65 535. Unsigned everywhere, so that no part of the library refuses a
 /// number that another part gave out.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+#[derive(
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Debug,
+    Default,
+    serde::Serialize,
+    serde::Deserialize,
+)]
 pub struct WorkerId(pub u16);
 
 impl fmt::Display for WorkerId {

@@ -70,10 +70,12 @@ pub mod error;
 pub mod functions;
 pub mod id;
 pub mod message;
+pub mod metrics;
 pub mod node;
 pub mod observer;
 pub mod payload;
 pub mod references;
+pub mod spans;
 pub mod value;
 
 pub use agent::context::Context;

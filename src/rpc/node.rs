@@ -11,6 +11,7 @@
 pub(crate) mod calling;
 mod group;
 mod holding;
+mod report;
 mod sequence;
 mod serving;
 mod window;
@@ -32,6 +33,7 @@ pub use calling::NewCall;
 use calling::{Out, Waiting};
 use group::Phase;
 pub use group::{Group, PeerState};
+pub use report::{Outgoing, Progress};
 use sequence::Seen;
 use serving::Serving;
 use window::Window;
@@ -221,6 +223,8 @@ pub struct Node<P, T> {
     activity: u64,
     /// Calls that have waited for the window.
     waited: u64,
+    /// Control messages that were repeated.
+    repeated: u64,
     now: Nanos,
 }
 
@@ -240,6 +244,7 @@ impl<P, T> Node<P, T> {
             phase: Phase::Joining,
             activity: 0,
             waited: 0,
+            repeated: 0,
             now: Nanos::ZERO,
         }
     }
@@ -287,6 +292,7 @@ impl<P, T> Node<P, T> {
     /// A message of another worker has come.
     pub fn handle_message(&mut self, now: Nanos, from: WorkerId, message: Message<P>) {
         self.now = now;
+        self.references.at(now);
         if matches!(self.phase, Phase::Left) {
             // It may not have heard so.
             if !matches!(message.body, Body::Leave) {

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use rendez::memory::Tensor;
 
 use crate::codec::{Malformed, OnWire, Reader, Writer};
+use crate::spans::Trace;
 use crate::value::{PLAIN_BYTES_MAX, TENSORS_MAX};
 
 /// Arguments, or a result.
@@ -14,6 +15,8 @@ pub struct Payload {
     pub types: u32,
     /// Bytes of an observer's, that ride along.
     pub header: Option<Vec<u8>>,
+    /// What the call carries of its caller's recording.
+    pub(crate) trace: Option<Box<Trace>>,
     /// Plain values.
     pub plain: Vec<u8>,
     /// Tensors.
@@ -27,9 +30,13 @@ pub(crate) const LARGE: usize = 64 << 10;
 
 impl OnWire for Payload {
     fn write(&self, writer: &mut Writer) {
-        writer.word(u64::from(self.types) | u64::from(self.header.is_some()) << 32);
+        let flags = u64::from(self.header.is_some()) | u64::from(self.trace.is_some()) << 1;
+        writer.word(u64::from(self.types) | flags << 32);
         if let Some(header) = &self.header {
             writer.block(header);
+        }
+        if let Some(trace) = &self.trace {
+            trace.write(writer);
         }
         writer.block(&self.plain);
         writer.number(self.tensors.len() as u64);
@@ -40,10 +47,17 @@ impl OnWire for Payload {
 
     fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         let word = reader.word()?;
-        let header = match word >> 32 {
+        let flags = word >> 32;
+        if flags >> 2 != 0 {
+            return Err(Malformed("flags that there are not"));
+        }
+        let header = match flags & 1 {
             0 => None,
-            1 => Some(reader.block()?.to_vec()),
-            _ => return Err(Malformed("flags that there are not")),
+            _ => Some(reader.block()?.to_vec()),
+        };
+        let trace = match flags & 2 {
+            0 => None,
+            _ => Some(Box::new(Trace::read(reader)?)),
         };
         let plain = reader.block()?;
         if plain.len() > PLAIN_BYTES_MAX {
@@ -57,6 +71,7 @@ impl OnWire for Payload {
         Ok(Self {
             types: word as u32,
             header,
+            trace,
             plain,
             tensors: Vec::new(),
             awaited,

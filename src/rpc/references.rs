@@ -15,6 +15,8 @@ mod report;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use rendez::ground::Nanos;
+
 use crate::id::{CallId, ForkId, RRefId, WorkerId};
 use crate::message::{Control, Reference};
 pub use report::Counts;
@@ -56,6 +58,7 @@ pub enum Event {
 /// A value of ours.
 #[derive(Debug, Default)]
 struct Owned {
+    since: Nanos,
     is_made: bool,
     forks: BTreeMap<ForkId, WorkerId>,
     /// Handles of this worker's program.
@@ -83,6 +86,7 @@ enum Share {
 
 #[derive(Debug)]
 struct User {
+    since: Nanos,
     rref: RRefId,
     owner: WorkerId,
     share: Share,
@@ -102,6 +106,7 @@ pub struct References {
     /// Calls that ask for a value whose creation has not come yet.
     early: BTreeMap<RRefId, Vec<(WorkerId, CallId)>>,
     events: VecDeque<Event>,
+    now: Nanos,
 }
 
 impl References {
@@ -117,6 +122,7 @@ impl References {
             burials: VecDeque::new(),
             early: BTreeMap::new(),
             events: VecDeque::new(),
+            now: Nanos::ZERO,
         }
     }
 
@@ -129,6 +135,7 @@ impl References {
     pub fn create(&mut self, rref: RRefId, fork: ForkId, owner: WorkerId) {
         let share = Share::Pending(None);
         let user = User {
+            since: self.now,
             rref,
             owner,
             share,
@@ -140,7 +147,7 @@ impl References {
 
     /// This program makes a value of its own, for which it holds a handle; `is_made` if it is there already.
     pub fn create_owned(&mut self, rref: RRefId, is_made: bool) {
-        let owned = self.owned.entry(rref).or_default();
+        let owned = self.own(rref);
         owned.is_made = is_made;
         owned.handles += 1;
     }
@@ -190,7 +197,7 @@ impl References {
         } else if self.buried.contains(&fork) {
             return false;
         } else {
-            self.owned.entry(rref).or_default().forks.insert(fork, from);
+            self.own(rref).forks.insert(fork, from);
         }
         if let Some(early) = self.early.remove(&rref)
             && let Some(owned) = self.owned.get_mut(&rref)
@@ -328,6 +335,7 @@ impl References {
             self.users.insert(
                 reference.fork,
                 User {
+                    since: self.now,
                     rref,
                     owner,
                     share,
@@ -457,7 +465,7 @@ impl References {
     /// it will come, unless it is lost or its user dies.
     fn expect(&mut self, rref: RRefId) {
         let early = self.early.remove(&rref).unwrap_or_default();
-        self.owned.entry(rref).or_default().wanted.extend(early);
+        self.own(rref).wanted.extend(early);
     }
 
     /// Says of references that set out whether the owner knows their parents.

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::Waker;
 
-use rendez::ground::{Nanos, catalogue};
+use rendez::ground::{Nanos, Traceparent, catalogue};
 
 use super::Agent;
 use super::shared::Shared;
 use crate::error::Error;
 use crate::id::WorkerId;
 use crate::observer::Leg;
+use crate::spans::ServedSpan;
 
 std::thread_local! {
     static CURRENT: RefCell<Vec<Context>> = const { RefCell::new(Vec::new()) };
@@ -72,6 +73,8 @@ pub struct Context {
     pub(crate) gate: Arc<Gate>,
     pub(crate) header: Option<Arc<[u8]>>,
     pub(crate) deadline: Nanos,
+    /// If it is called within a profile.
+    pub(crate) recording: Option<ServedSpan>,
 }
 
 impl std::fmt::Debug for Context {
@@ -124,6 +127,13 @@ impl Context {
         self.header.as_deref()
     }
 
+    /// Its span, if it is called within a [profile](crate::spans::Profile): for
+    /// [`Step::traced`](rendez::engine::Step::traced), and for systems that know traces.
+    #[must_use]
+    pub fn traceparent(&self) -> Option<Traceparent> {
+        self.recording.as_ref().and_then(ServedSpan::traceparent)
+    }
+
     pub(crate) fn leg(&self, is_reply: bool) -> Leg<'_> {
         Leg {
             is_reply,
@@ -141,7 +151,7 @@ impl Context {
         observers
             .iter()
             .for_each(|one| one.enter(self.leg(false), header));
-        let result = work();
+        let result = ServedSpan::within(self.recording.as_ref(), work);
         observers
             .iter()
             .for_each(|one| one.leave(self.leg(false), header));

@@ -3,6 +3,8 @@
 //! Everything of a worker that is not carrying out functions happens here, in one thread: no lock is taken for a call
 //! but those of its slot and of the pool.
 
+mod calling;
+
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
@@ -15,15 +17,16 @@ use rendez::shard::{Task, TaskContext, TaskEvent};
 use super::context::{Context, Gate};
 use super::lanes::{Brought, Lanes};
 use super::notices::Notice;
-use super::shared::{Answer, Command, Done, Packed, Shared, Token, WorkerInfo};
+use super::shared::{Answer, Command, Done, Label, Packed, Shared, Token, WorkerInfo};
 use super::timer::Timer;
 use super::work::{Work, panicked};
 use crate::error::Error;
 use crate::functions::{Body, Ended};
 use crate::id::{CallId, RRefId, WorkerId};
 use crate::message::{Fault, FaultKind, Message, Outcome, Reference, Target};
-use crate::node::{Ending, NewCall, Node, Output};
+use crate::node::{Ending, Node, Output};
 use crate::payload::Payload;
+use crate::spans::ServedSpan;
 use crate::value::Packer;
 
 /// After how long a worker that cannot be heard is listened to again.
@@ -34,6 +37,14 @@ const SEND_AGAIN: Duration = Duration::from_millis(1);
 /// What a question to the desk may see.
 pub(crate) struct View<'a> {
     pub(crate) node: &'a Node<Payload, Token>,
+    /// Functions that are carried out.
+    pub(crate) running: &'a HashMap<(WorkerId, CallId), Running>,
+}
+
+/// A function that is carried out.
+pub(crate) struct Running {
+    gate: Arc<Gate>,
+    pub(crate) label: Label,
 }
 
 /// See the module.
@@ -42,7 +53,7 @@ pub(crate) struct Desk {
     node: Node<Payload, Token>,
     lanes: Lanes,
     timer: Option<Arc<Timer>>,
-    gates: HashMap<(WorkerId, CallId), Arc<Gate>>,
+    running: HashMap<(WorkerId, CallId), Running>,
     /// The gate of all that runs in the shard.
     open: Arc<Gate>,
     /// When workers that cannot be heard are listened to again.
@@ -62,7 +73,7 @@ impl Desk {
             node,
             lanes,
             timer: None,
-            gates: HashMap::new(),
+            running: HashMap::new(),
             open: Arc::default(),
             listen_at: Nanos::NEVER,
             flush_at: Nanos::NEVER,
@@ -145,35 +156,13 @@ impl Desk {
     fn obey(&mut self, command: Command, context: &mut TaskContext<'_>) {
         let now = self.now;
         match command {
-            Command::Call {
-                to,
-                target,
-                deadline,
-                packed,
-                slot,
-            } => {
-                let Packed {
-                    payload,
-                    references,
-                    carried,
-                    mut keeps,
-                } = packed;
-                keeps.extend(carried);
+            command @ Command::Call { .. } => self.call(command, now),
+            Command::Cancel(to, slot) => {
                 let token = Token {
                     slot,
-                    keeps: (!keeps.is_empty()).then(|| Arc::new(keeps)),
+                    keeps: None,
+                    label: Label::default(),
                 };
-                let call = NewCall {
-                    token,
-                    target,
-                    deadline,
-                    references,
-                    payload,
-                };
-                self.node.call(now, to, call);
-            }
-            Command::Cancel(to, slot) => {
-                let token = Token { slot, keeps: None };
                 self.node.cancel(now, to, &token);
             }
             Command::Done(done) => self.done(done, now),
@@ -188,7 +177,10 @@ impl Desk {
                 }
             }
             Command::LeaveNow => self.node.leave_now(now),
-            Command::Ask(question) => question(&View { node: &self.node }),
+            Command::Ask(question) => question(&View {
+                node: &self.node,
+                running: &self.running,
+            }),
         }
     }
 
@@ -200,9 +192,11 @@ impl Desk {
             rref,
             result,
             header,
+            spans,
         } = done;
-        if !self.gates.is_empty() {
-            self.gates.remove(&(from, id));
+        self.send_home(spans, now);
+        if !self.running.is_empty() {
+            self.running.remove(&(from, id));
         }
         if let Some(rref) = rref {
             let (value, outcome) = match result {
@@ -270,6 +264,7 @@ impl Desk {
         while let Some(output) = self.node.poll() {
             match output {
                 Output::Send { to, message } if to == self.shared.me => {
+                    self.shared.figures.answered(&message);
                     self.node.handle_message(self.now, to, message);
                 }
                 Output::Send { to, message } => self.send(to, message, context),
@@ -284,8 +279,8 @@ impl Desk {
                     self.serve(from, id, target, payload, &references, deadline);
                 }
                 Output::Stop { from, id } => {
-                    if let Some(gate) = self.gates.get(&(from, id)) {
-                        gate.stop();
+                    if let Some(running) = self.running.get(&(from, id)) {
+                        running.gate.stop();
                     }
                 }
                 Output::Ended { token, at, ending } => {
@@ -295,7 +290,10 @@ impl Desk {
                         }
                         _ => Vec::new(),
                     };
+                    let now = || context.now();
+                    self.shared.figures.ended(&ending, token.label.began, now);
                     drop(token.keeps);
+                    token.label.end(&ending);
                     token.slot.fill(Answer {
                         at,
                         ending,
@@ -349,6 +347,7 @@ impl Desk {
     }
 
     fn send(&mut self, to: WorkerId, message: Message<Payload>, context: &mut TaskContext<'_>) {
+        self.shared.figures.answered(&message);
         if let Err(status) = self.lanes.send(to, message, context) {
             tracing::debug!(%to, %status, "a message could not be sent");
             self.node.handle_lost(self.now, to, &status);
@@ -378,6 +377,7 @@ impl Desk {
             rref,
             result,
             header: None,
+            spans: None,
         };
         let Some(entry) = self.shared.functions.find(&function) else {
             let all = self.shared.functions.signatures().join(", ");
@@ -399,26 +399,35 @@ impl Desk {
             false => Arc::default(),
         };
         let mut payload = payload;
+        let label = Label {
+            function: function.into(),
+            began: now,
+            span: None,
+        };
+        let trace = payload.trace.take();
         let work = Work {
             context: Context {
                 shared: Arc::clone(&self.shared),
                 caller: from,
-                function,
+                function: Arc::clone(&label.function),
                 gate: Arc::clone(&gate),
                 header: payload.header.take().map(Into::into),
                 deadline,
+                recording: trace.map(|trace| ServedSpan::new(&self.shared, from, &trace)),
             },
             id,
             rref,
             body,
             payload,
             handles,
+            since: now,
+            began: None,
         };
         if is_in_shard {
             let ended = work.run_in_shard();
             return self.done(ended, now);
         }
-        self.gates.insert((from, id), gate);
+        self.running.insert((from, id), Running { gate, label });
         self.shared.pool.push(Box::new(move || work.run_in_pool()));
     }
 
@@ -460,6 +469,7 @@ impl Desk {
                     Status::of(catalogue::RPC_MESSAGE, error),
                     self.shared.name_of(from),
                 );
+                self.shared.figures.malformed();
                 tracing::warn!(worker = %name, %status, "what a worker sent is dropped");
             }
             Brought::Lost(from, status) => {
@@ -499,7 +509,7 @@ impl Desk {
         if let Some(timer) = self.timer.take() {
             timer.stop();
         }
-        self.gates.drain().for_each(|(_, gate)| gate.stop());
+        self.running.drain().for_each(|(_, one)| one.gate.stop());
         self.shared.pool.close();
         // What came meanwhile ends as all that comes later.
         while let Some(command) = self.shared.queue.pop() {
@@ -583,6 +593,7 @@ const fn empty() -> Outcome<Payload> {
         payload: Payload {
             types: 0,
             header: None,
+            trace: None,
             plain: Vec::new(),
             tensors: Vec::new(),
             awaited: Vec::new(),

@@ -43,7 +43,16 @@ pub(crate) struct PoolFigures {
     pub(crate) size: usize,
     pub(crate) threads: usize,
     pub(crate) idle: usize,
+    /// Their functions wait for calls of their own.
+    pub(crate) waiting: usize,
     pub(crate) queued: usize,
+}
+
+impl PoolFigures {
+    /// Threads that carry a function out.
+    pub(crate) const fn busy(&self) -> usize {
+        self.threads.saturating_sub(self.idle + self.waiting)
+    }
 }
 
 impl Pool {
@@ -140,6 +149,7 @@ impl Pool {
             size: self.size,
             threads: state.threads,
             idle: state.idle,
+            waiting: state.waiting,
             queued: state.jobs.len(),
         }
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rendez::ground::catalogue;
 
-use super::shared::{Command, Packed, Shared};
+use super::shared::{Command, Mode, Packed, Shared};
 use super::{Agent, Pending};
 use crate::error::Error;
 use crate::functions::{Stays, Travels};
@@ -158,8 +158,13 @@ impl<T: Any + Send + Sync> RRef<T> {
             None => {
                 // Asked for as others ask for it, it is told when it is there; what it is does not matter.
                 let payload = shared.pack::<()>(owner, "", &())?;
-                let fetch: Pending<()> =
-                    shared.start(owner, Target::Fetch(rref), payload, shared.options.timeout);
+                let fetch: Pending<()> = shared.start(
+                    owner,
+                    Target::Fetch(rref),
+                    payload,
+                    shared.options.timeout,
+                    Mode::Sync,
+                );
                 let told = fetch.wait();
                 match find() {
                     Some(value) => value,
@@ -199,7 +204,8 @@ impl<T: Any + Send + Sync> RRef<T> {
     ) -> Result<Pending<R>, Error> {
         let shared = self.shared()?;
         let (owner, target, payload) = self.packed(&shared, function, args)?;
-        Ok(shared.start(owner, target, payload, shared.options.timeout))
+        let timeout = shared.options.timeout;
+        Ok(shared.start(owner, target, payload, timeout, Mode::Async))
     }
 
     fn packed(
@@ -257,7 +263,8 @@ impl<T: Value + Sync> RRef<T> {
     ///
     /// [`Options::timeout`]: crate::Options::timeout
     pub fn to_here(&self) -> Result<T, Error> {
-        self.to_here_async()?.wait()
+        let timeout = self.shared()?.options.timeout;
+        self.fetch(timeout, Mode::Sync)?.wait()
     }
 
     /// The same, for at most `timeout`; zero waits for ever.
@@ -265,7 +272,7 @@ impl<T: Value + Sync> RRef<T> {
     /// # Errors
     /// As [`RRef::to_here`].
     pub fn to_here_within(&self, timeout: Duration) -> Result<T, Error> {
-        self.fetch(timeout)?.wait()
+        self.fetch(timeout, Mode::Sync)?.wait()
     }
 
     /// Asks for a copy of the value, and does not wait.
@@ -274,17 +281,17 @@ impl<T: Value + Sync> RRef<T> {
     /// As [`RRef::to_here`], as far as it is known at once.
     pub fn to_here_async(&self) -> Result<Pending<T>, Error> {
         let timeout = self.shared()?.options.timeout;
-        self.fetch(timeout)
+        self.fetch(timeout, Mode::Async)
     }
 
-    fn fetch(&self, timeout: Duration) -> Result<Pending<T>, Error> {
+    fn fetch(&self, timeout: Duration, mode: Mode) -> Result<Pending<T>, Error> {
         let shared = self.shared()?;
         self.usable()?;
         let Held { rref, owner, .. } = *self.handle.0;
         let mut payload = shared.pack::<()>(owner, "", &())?;
         // The share stays until the answer is there.
         payload.keeps.push(self.handle.clone());
-        Ok(shared.start(owner, Target::Fetch(rref), payload, timeout))
+        Ok(shared.start(owner, Target::Fetch(rref), payload, timeout, mode))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use crossbeam::queue::SegQueue;
@@ -11,6 +11,7 @@ use rendez::ground::{Nanos, TaskName, catalogue};
 use rendez::mail::wait::Awaited;
 use rendez::shard::TaskWaker;
 
+use super::figures::Figures;
 use super::notices::Notices;
 use super::pool::Pool;
 use super::rref::{Handle, Held, Pack};
@@ -20,10 +21,11 @@ use super::{Options, Pending};
 use crate::error::Error;
 use crate::functions::{Ended, Functions, Kept};
 use crate::id::{CallId, ForkId, GlobalId, RRefId, WorkerId};
-use crate::message::{Fault, Reference, Target};
+use crate::message::{Fault, Outcome, Reference, Target};
 use crate::node::Ending;
 use crate::observer::Leg;
 use crate::payload::{Payload, digest_of};
+use crate::spans::{CallSpan, Home, Recording, Span};
 use crate::value::{Packer, Value};
 
 /// How a call ended, with the references in its answer.
@@ -39,6 +41,17 @@ pub(crate) struct Token {
     pub(crate) slot: Arc<Slot<Answer>>,
     /// Kept until the call has ended. Most calls have none.
     pub(crate) keeps: Option<Arc<Vec<Handle>>>,
+    pub(crate) label: Label,
+}
+
+/// What is told of a call.
+#[derive(Clone, Default)]
+pub(crate) struct Label {
+    /// Empty for the fetch of a value.
+    pub(crate) function: Arc<str>,
+    pub(crate) began: Nanos,
+    /// Of its caller's recording; it ends with the last of these.
+    pub(crate) span: Option<Arc<CallSpan>>,
 }
 
 impl PartialEq for Token {
@@ -70,6 +83,8 @@ pub(crate) struct Done {
     pub(crate) rref: Option<RRefId>,
     pub(crate) result: Result<Ended, Fault>,
     pub(crate) header: Option<Vec<u8>>,
+    /// What goes home before the answer.
+    pub(crate) spans: Option<(Home, Vec<Span>)>,
 }
 
 /// What threads ask of the desk.
@@ -80,6 +95,7 @@ pub(crate) enum Command {
         deadline: Nanos,
         packed: Packed,
         slot: Arc<Slot<Answer>>,
+        label: Label,
     },
     Cancel(WorkerId, Arc<Slot<Answer>>),
     Done(Done),
@@ -93,6 +109,45 @@ pub(crate) enum Command {
     Leave(Option<Duration>),
     LeaveNow,
     Ask(Box<dyn FnOnce(&super::desk::View<'_>) + Send>),
+}
+
+impl Label {
+    /// The call has ended: its span too, and before anyone is told.
+    pub(crate) fn end(self, ending: &Ending<Payload>) {
+        let is_error = !matches!(ending, Ending::Answered(Outcome::Value { .. }));
+        if let (Some(span), true) = (&self.span, is_error) {
+            span.fail();
+        }
+    }
+}
+
+/// How a call is made, as the names of spans have it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Mode {
+    /// Its caller waits.
+    Sync,
+    /// It has a future.
+    Async,
+    /// Its result stays where it is.
+    Remote,
+}
+
+impl Mode {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Sync => "sync",
+            Self::Async => "async",
+            Self::Remote => "remote",
+        }
+    }
+}
+
+/// A function's name; the fetch of a reference's value has none.
+pub(crate) fn shown(function: &str) -> &str {
+    match function {
+        "" => "to_here",
+        name => name,
+    }
 }
 
 /// A worker of the group.
@@ -125,6 +180,10 @@ pub(crate) struct Shared {
     pub(crate) locals: AtomicU64,
     pub(crate) is_closed: AtomicBool,
     pub(crate) async_calls: AtomicUsize,
+    pub(crate) figures: Figures,
+    /// Recordings that are under way, by number.
+    pub(crate) recordings: Mutex<HashMap<u64, Weak<Recording>>>,
+    pub(crate) span_ids: AtomicU64,
     pub(crate) joined: Slot<Result<(), Error>>,
     pub(crate) left: Slot<Result<(), Vec<String>>>,
     /// The file that the group meets through, until this worker has left it.
@@ -210,6 +269,12 @@ impl Shared {
         }
     }
 
+    /// A number for a span that no other of the group has, and that is not zero.
+    pub(crate) fn fresh_span(&self) -> u64 {
+        let local = self.span_ids.fetch_add(1, Ordering::Relaxed);
+        u64::from(self.me.0) << 48 | (local & (GlobalId::LOCAL_END - 1))
+    }
+
     pub(crate) fn name_of(&self, worker: WorkerId) -> String {
         let workers = self.workers.read().unwrap_or_else(PoisonError::into_inner);
         workers
@@ -231,13 +296,6 @@ impl Shared {
             );
             Error::of(catalogue::RPC_WORKER, message)
         })
-    }
-
-    pub(crate) fn deadline(&self, timeout: Duration) -> Nanos {
-        match timeout.is_zero() {
-            true => Nanos::NEVER,
-            false => self.engine.clock().deadline(timeout),
-        }
     }
 
     /// Packs the arguments of a call.
@@ -302,6 +360,7 @@ impl Shared {
             payload: Payload {
                 types,
                 header,
+                trace: None,
                 plain: packer.plain,
                 tensors: packer.tensors,
                 awaited: Vec::new(),
@@ -318,8 +377,9 @@ impl Shared {
         target: Target,
         packed: Packed,
         timeout: Duration,
+        mode: Mode,
     ) -> Pending<R> {
-        let call = self.queue(to, target, packed, timeout);
+        let call = self.queue(to, target, packed, timeout, mode);
         self.tell();
         call
     }
@@ -333,7 +393,7 @@ impl Shared {
         timeout: Duration,
     ) -> Result<R, Error> {
         super::context::may_wait()?;
-        let call = self.queue::<R>(to, target, packed, timeout);
+        let call = self.queue::<R>(to, target, packed, timeout, Mode::Sync);
         if !call.is_done() {
             self.tell_and_wait(call.slot());
         }
@@ -345,15 +405,32 @@ impl Shared {
         self: &Arc<Self>,
         to: WorkerId,
         target: Target,
-        packed: Packed,
+        mut packed: Packed,
         timeout: Duration,
+        mode: Mode,
     ) -> Pending<R> {
         let slot = Arc::new(Slot::default());
-        let function = match &target {
-            Target::Function(function) | Target::Remote { function, .. } => function.clone(),
-            Target::Fetch(_) => "".into(),
+        let function: Arc<str> = match &target {
+            Target::Function(function) | Target::Remote { function, .. } => Arc::clone(function),
+            Target::Fetch(_) => Arc::default(),
         };
-        let deadline = self.deadline(timeout);
+        let began = self.engine.clock().stamp();
+        let deadline = match timeout.is_zero() {
+            true => Nanos::NEVER,
+            false => began.after(timeout),
+        };
+        let name = || {
+            let (mode, function) = (mode.name(), shown(&function));
+            format!(
+                "rpc_{mode}#{function}({} -> {})",
+                self.name,
+                self.name_of(to)
+            )
+        };
+        let span = CallSpan::begin(to, began, name).map(|(trace, span)| {
+            packed.payload.trace = Some(Box::new(trace));
+            span
+        });
         if self.is_closed.load(Ordering::Acquire) {
             slot.fill(Answer {
                 at: to,
@@ -367,6 +444,11 @@ impl Shared {
                 deadline,
                 packed,
                 slot: Arc::clone(&slot),
+                label: Label {
+                    function: Arc::clone(&function),
+                    began,
+                    span,
+                },
             };
             self.queue.push(command);
         }
@@ -395,7 +477,7 @@ impl Shared {
             rref,
             fork,
         };
-        let pending: Pending<()> = self.start(owner, target, packed, timeout);
+        let pending: Pending<()> = self.start(owner, target, packed, timeout, Mode::Remote);
         let held = Arc::downgrade(&handle.0);
         pending.watch(move |outcome| {
             if let Some(held) = held.upgrade() {

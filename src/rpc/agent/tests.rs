@@ -13,7 +13,9 @@ use crate::{Context, Functions};
 mod calls;
 mod observers;
 mod references;
+mod reporting;
 mod shutdown;
+mod spans;
 mod store;
 
 /// Longer than anything takes that does not hang.

@@ -7,7 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
 
+use rendez::ground::Nanos;
+
 use super::context::Context;
+use super::figures::{QUEUED, RUN};
 use super::shared::{Command, Done};
 use crate::functions::{Body, Ended, Stage, Wish};
 use crate::id::{CallId, RRefId};
@@ -24,6 +27,10 @@ pub(crate) struct Work {
     pub(crate) body: Body,
     pub(crate) payload: Payload,
     pub(crate) handles: Vec<super::rref::Handle>,
+    /// When it could begin.
+    pub(crate) since: Nanos,
+    /// When it began, if that is to be known.
+    pub(crate) began: Option<Nanos>,
 }
 
 type Run = Result<Ended, Fault>;
@@ -37,8 +44,12 @@ impl Work {
     }
 
     fn done(&self, result: Run, header: Option<Vec<u8>>) -> Done {
+        let context = &self.context;
+        let recording = context.recording.as_ref().zip(self.began);
+        let is_error = result.is_err();
         Done {
-            from: self.context.caller,
+            spans: recording.map(|(one, began)| one.end(&context.function, began, is_error)),
+            from: context.caller,
             id: self.id,
             rref: self.rref,
             result,
@@ -77,11 +88,37 @@ impl Work {
                 None,
             );
         };
+        self.begins();
         let (unpacker, wish, context) = (self.unpacker(), self.wish(), &self.context);
-        context.within(|| {
+        let ended = context.within(|| {
             let run = || run(unpacker, wish, &|stage| look(context, stage));
             settle(context, catch_unwind(AssertUnwindSafe(run)))
-        })
+        });
+        self.ends();
+        ended
+    }
+
+    /// It begins now: how long it was queued is known, if that is asked for.
+    fn begins(&mut self) {
+        let (shared, recording) = (&self.context.shared, &self.context.recording);
+        if shared.figures.is_timed() || recording.is_some() {
+            let now = shared.engine.clock().stamp();
+            shared.figures.stage(QUEUED, self.since, now);
+            recording
+                .iter()
+                .for_each(|one| one.queued((self.since, now)));
+            self.began = Some(now);
+        }
+    }
+
+    /// It has ended.
+    fn ends(&self) {
+        let shared = &self.context.shared;
+        if let (Some(began), true) = (self.began, shared.figures.is_timed()) {
+            shared
+                .figures
+                .stage(RUN, began, shared.engine.clock().stamp());
+        }
     }
 
     fn unpacker(&mut self) -> Unpacker {
@@ -104,6 +141,7 @@ impl Work {
         let Body::Async(begin) = self.body.clone() else {
             return;
         };
+        self.begins();
         let (unpacker, wish) = (self.unpacker(), self.wish());
         let context = self.context.clone();
         let begun = context.within(|| {
@@ -145,6 +183,7 @@ impl Work {
             match polled {
                 None => Poll::Pending,
                 Some((result, header)) => {
+                    self.ends();
                     context
                         .shared
                         .push(Command::Done(self.done(result, header)));

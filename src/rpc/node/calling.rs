@@ -46,7 +46,7 @@ pub(super) enum Kind {
 pub(super) struct Waiting<P, T> {
     /// By which its timer knows it.
     serial: u64,
-    token: T,
+    pub(super) token: T,
     deadline: Nanos,
     target: Target,
     references: Vec<Reference>,
@@ -74,6 +74,7 @@ impl<P, T> Node<P, T> {
     /// What is returned names it, for [`Node::cancel_call`]; `None` if it has ended already, or waits for the window.
     pub fn call(&mut self, now: Nanos, to: WorkerId, call: NewCall<P, T>) -> Option<CallId> {
         self.now = now;
+        self.references.at(now);
         let NewCall {
             token,
             target,
@@ -451,6 +452,7 @@ impl<P, T> Node<P, T> {
         };
         *delay = delay.mul_f32(1.5).min(most);
         *due = now.after(*delay);
+        self.repeated += 1;
         let (control, due) = (*control, *due);
         self.timers.insert((due, Timer::Retry(to, id)));
         self.send(

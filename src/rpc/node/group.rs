@@ -435,19 +435,10 @@ impl<P, T> Node<P, T> {
         let mut what = Vec::new();
         for (id, peer) in &self.peers {
             let calls = peer.calls + peer.waiting.len();
-            let controls = peer
-                .out
-                .values()
-                .filter(|out| matches!(out, Out::Control { .. }))
-                .count();
             if calls > 0 {
                 what.push(format!("{calls} calls to worker {id} are not answered"));
             }
-            if controls > 0 {
-                what.push(format!(
-                    "{controls} messages to worker {id} are not acknowledged"
-                ));
-            }
+            what.extend(super::report::unacknowledged(*id, peer));
             if !peer.serving.is_empty() {
                 what.push(format!(
                     "{} calls of worker {id} are not finished here",

@@ -26,6 +26,7 @@ impl<P, T> Node<P, T> {
 
     /// The program makes a value of its own, and holds a handle; `is_made` if it is there already.
     pub fn create_owned(&mut self, rref: RRefId, is_made: bool) {
+        self.references.at(self.now);
         self.references.create_owned(rref, is_made);
     }
 

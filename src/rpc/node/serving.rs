@@ -10,6 +10,7 @@ use crate::references::{Carrier, Wanted};
 /// A call of another worker that is not finished.
 #[derive(Debug)]
 pub(super) struct Serving<P> {
+    since: Nanos,
     deadline: Nanos,
     /// The reference that its result is kept under.
     rref: Option<RRefId>,
@@ -27,6 +28,16 @@ enum Stage<P> {
     Held { call: Call<P>, left: usize },
     /// The driver has it.
     Given,
+}
+
+impl<P> Serving<P> {
+    /// Since when it is here and what it calls, if the driver has not been given it.
+    pub(super) const fn held(&self) -> Option<(Nanos, &Target)> {
+        match &self.stage {
+            Stage::Held { call, .. } => Some((self.since, &call.target)),
+            Stage::Given => None,
+        }
+    }
 }
 
 impl<P, T> Peer<P, T> {
@@ -71,6 +82,7 @@ impl<P, T> Node<P, T> {
         if is_plain && !is_full {
             if let Some(peer) = self.peers.get_mut(&from) {
                 let serving = Serving {
+                    since: now,
                     deadline,
                     rref: None,
                     stage: Stage::Given,
@@ -89,6 +101,7 @@ impl<P, T> Node<P, T> {
             });
         }
         let serving = Serving {
+            since: now,
             deadline,
             rref,
             stage: Stage::Held { call, left },

@@ -128,7 +128,7 @@ impl<V> Window<V> {
     /// All of them: those left behind first, each part in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (CallId, &V)> {
         let others = self.others.iter().map(|(&id, value)| (id, value));
-        let row = (self.first..).zip(&self.row);
+        let row = numbered(self.first, self.row.iter());
         others.chain(row.filter_map(|(id, value)| Some((CallId(id), value.as_ref()?))))
     }
 
@@ -146,12 +146,18 @@ impl<V> Window<V> {
         let Self {
             first, row, others, ..
         } = std::mem::take(self);
-        let row = (first..).zip(row);
+        let row = numbered(first, row);
         let row = row.filter_map(|(id, value)| Some((CallId(id), value?)));
         let mut all: Vec<_> = others.into_iter().chain(row).collect();
         all.sort_by_key(|(id, _)| *id);
         all
     }
+}
+
+/// Those of a row, with their numbers. The last number of all has none after it.
+fn numbered<T>(first: u64, row: impl IntoIterator<Item = T>) -> impl Iterator<Item = (u64, T)> {
+    let rows = row.into_iter().enumerate();
+    rows.map(move |(at, value)| (first.wrapping_add(at as u64), value))
 }
 
 #[cfg(test)]

@@ -1,9 +1,25 @@
 //! What a worker says of its references: what is held, what is under way, how many there are.
 
-use super::{References, Share, User};
-use crate::id::{ForkId, RRefId};
+use rendez::ground::Nanos;
+
+use super::{Owned, References, Share, User};
+use crate::id::{ForkId, RRefId, WorkerId};
 
 impl References {
+    /// What is done from now on is done at `now`, as far as reports tell since when a reference is there.
+    pub const fn at(&mut self, now: Nanos) {
+        self.now = now;
+    }
+
+    /// A value of ours: it may be new.
+    pub(super) fn own(&mut self, rref: RRefId) -> &mut Owned {
+        let since = self.now;
+        self.owned.entry(rref).or_insert_with(|| Owned {
+            since,
+            ..Owned::default()
+        })
+    }
+
     /// True if that is a value of ours that a worker has a share of.
     #[must_use]
     pub fn owns(&self, rref: RRefId) -> bool {
@@ -35,6 +51,29 @@ impl References {
         users
             .chain(owned.map(|(rref, _)| format!("OwnerRRef({rref})")))
             .collect()
+    }
+
+    /// All of them that are there: in a word, by name, where the value is, and since when.
+    pub fn shares(&self) -> impl Iterator<Item = (&'static str, String, WorkerId, Nanos)> {
+        let users = self.users.iter().filter_map(|(fork, user)| {
+            let what = match user.share {
+                Share::Pending(_) => "pending reference",
+                Share::Doubtful(_) => "reference in doubt",
+                Share::Confirmed => "reference",
+                Share::Deleting => "reference that ends",
+                Share::Gone => return None,
+            };
+            let name = format!("UserRRef(RRefId={}, ForkId={fork})", user.rref);
+            Some((what, name, user.owner, user.since))
+        });
+        let owned = self.owned.iter().map(|(rref, owned)| {
+            let what = match owned.is_made {
+                true => "value",
+                false => "value that is not made",
+            };
+            (what, format!("OwnerRRef({rref})"), self.me, owned.since)
+        });
+        users.chain(owned)
     }
 
     /// As PyTorch counts them: owned values, pending users, forks of our values, all shares of values elsewhere.

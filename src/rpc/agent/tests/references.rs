@@ -87,7 +87,7 @@ fn a_value_stays_at_its_owner_and_comes_when_it_is_wanted() {
         agents[0]
             .pending()
             .iter()
-            .any(|what| what.starts_with("UserRRef"))
+            .any(|what| what.starts_with("reference UserRRef") && what.contains("at 'w1'"))
     );
     // Of its own.
     let own: RRef<f32> = agents[0]

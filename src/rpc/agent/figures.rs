@@ -1,0 +1,206 @@
+//! What an agent counts and times: calls by how they ended, and how long they took.
+//!
+//! Counters are written by the desk, times also by the threads of the pool: relaxed atomics, nothing more.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rendez::ground::Nanos;
+use rendez::trace::Histogram;
+
+use crate::message::{Body, FaultKind, Message, Outcome};
+use crate::node::Ending;
+use crate::payload::Payload;
+
+/// How a call ended, as labels spell it: first those without a failure's kind.
+pub(crate) const OUTCOMES: [&str; 2 + FaultKind::ALL.len()] = [
+    "value",
+    "lost",
+    "error",
+    "timeout",
+    "cancelled",
+    "panic",
+    "function",
+    "arguments",
+    "busy",
+    "shutdown",
+    "reference",
+];
+const VALUE: usize = 0;
+const LOST: usize = 1;
+
+/// Stages of a call, as labels spell them.
+pub(crate) const STAGES: [&str; 2] = ["queued", "run"];
+/// From when a function's call has come until it begins.
+pub(crate) const QUEUED: usize = 0;
+/// From when it begins until it has ended.
+pub(crate) const RUN: usize = 1;
+
+/// The sum of times, in nanoseconds, and times in order, each with how often it was recorded.
+pub(crate) type Recorded = (u64, Vec<(u64, u64)>);
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Figures {
+    /// Calls of this worker, by outcome.
+    ended: [AtomicU64; OUTCOMES.len()],
+    /// Answers of this worker, by outcome.
+    answered: [AtomicU64; OUTCOMES.len()],
+    /// What workers sent that is no message.
+    malformed: AtomicU64,
+    /// Reports of spans that nothing waits for.
+    spans_dropped: AtomicU64,
+    /// `None` if nothing is to be timed.
+    times: Option<Box<Times>>,
+}
+
+#[derive(Debug, Default)]
+struct Times {
+    whole: Histogram,
+    stages: [Histogram; STAGES.len()],
+}
+
+const fn of_kind(kind: FaultKind) -> usize {
+    2 + kind as usize
+}
+
+fn of_outcome(outcome: &Outcome<Payload>) -> usize {
+    match outcome {
+        Outcome::Value { .. } => VALUE,
+        Outcome::Fault(fault) => of_kind(fault.kind),
+    }
+}
+
+impl Figures {
+    pub(crate) fn new(is_timed: bool) -> Self {
+        Self {
+            times: is_timed.then(Box::default),
+            ..Self::default()
+        }
+    }
+
+    /// A call of this worker that began at `began` has ended; `now` is asked for only if that is to be known.
+    pub(crate) fn ended(&self, ending: &Ending<Payload>, began: Nanos, now: impl Fn() -> Nanos) {
+        let outcome = match ending {
+            Ending::Answered(outcome) => of_outcome(outcome),
+            Ending::Timeout => of_kind(FaultKind::Timeout),
+            Ending::Cancelled => of_kind(FaultKind::Cancelled),
+            Ending::Lost(_) => LOST,
+            Ending::Busy => of_kind(FaultKind::Busy),
+            Ending::Shutdown => of_kind(FaultKind::Shutdown),
+        };
+        self.ended[outcome].fetch_add(1, Ordering::Relaxed);
+        if let Some(times) = &self.times {
+            times.whole.record(now().0.saturating_sub(began.0));
+        }
+    }
+
+    /// A message of this worker goes out: counted if it is an answer.
+    pub(crate) fn answered(&self, message: &Message<Payload>) {
+        if let Body::Reply { outcome, .. } = &message.body {
+            self.answered[of_outcome(outcome)].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn malformed(&self) {
+        self.malformed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn spans_dropped(&self) {
+        self.spans_dropped.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn dropped_spans(&self) -> u64 {
+        self.spans_dropped.load(Ordering::Relaxed)
+    }
+
+    /// True if stages are to be timed.
+    pub(crate) const fn is_timed(&self) -> bool {
+        self.times.is_some()
+    }
+
+    /// A stage of a call that is served here took from `from` until `to`.
+    pub(crate) fn stage(&self, stage: usize, from: Nanos, to: Nanos) {
+        if let Some(histogram) = self
+            .times
+            .as_ref()
+            .and_then(|times| times.stages.get(stage))
+        {
+            histogram.record(to.0.saturating_sub(from.0));
+        }
+    }
+
+    pub(crate) fn calls(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        counts(&self.ended)
+    }
+
+    pub(crate) fn answers(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        counts(&self.answered)
+    }
+
+    pub(crate) fn malformed_messages(&self) -> u64 {
+        self.malformed.load(Ordering::Relaxed)
+    }
+
+    /// The times of whole calls: their sum, and each with how often it was recorded.
+    pub(crate) fn whole(&self) -> Option<Recorded> {
+        self.times.as_ref().map(|times| times.whole.times())
+    }
+
+    /// The same of each stage.
+    pub(crate) fn stages(&self) -> impl Iterator<Item = (&'static str, Recorded)> + '_ {
+        let all = self.times.iter().flat_map(|times| times.stages.iter());
+        STAGES.into_iter().zip(all.map(Histogram::times))
+    }
+}
+
+fn counts(all: &[AtomicU64; OUTCOMES.len()]) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+    let counts = all.iter().map(|count| count.load(Ordering::Relaxed));
+    OUTCOMES.into_iter().zip(counts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::Fault;
+
+    #[test]
+    fn each_ending_counts_under_its_own_outcome() {
+        let figures = Figures::default();
+        let now = || Nanos::ZERO;
+        let empty = || Outcome::Value {
+            payload: Payload::default(),
+            references: Vec::new(),
+        };
+        figures.ended(&Ending::Answered(empty()), Nanos::ZERO, now);
+        for kind in FaultKind::ALL {
+            let fault = Outcome::Fault(Fault::new(kind, ""));
+            figures.ended(&Ending::Answered(fault), Nanos::ZERO, now);
+        }
+        figures.ended(&Ending::Lost(crate::error::shut_down()), Nanos::ZERO, now);
+        for (outcome, count) in figures.calls() {
+            assert_eq!(count, 1, "{outcome}");
+        }
+        for ending in [
+            Ending::Timeout,
+            Ending::Cancelled,
+            Ending::Busy,
+            Ending::Shutdown,
+        ] {
+            figures.ended(&ending, Nanos::ZERO, now);
+        }
+        let twice: Vec<&str> = figures
+            .calls()
+            .filter(|one| one.1 == 2)
+            .map(|one| one.0)
+            .collect();
+        assert_eq!(twice, ["timeout", "cancelled", "busy", "shutdown"]);
+        assert!(figures.whole().is_none() && figures.stages().count() == 0);
+    }
+
+    #[test]
+    fn names_of_outcomes_are_in_the_order_of_the_kinds() {
+        let name = |kind: FaultKind| format!("{kind:?}").to_lowercase();
+        let names: Vec<String> = FaultKind::ALL.into_iter().map(name).collect();
+        assert_eq!(OUTCOMES[2..], names);
+    }
+}
