@@ -58,7 +58,7 @@ pub const MALFORMED: Family = Family {
     name: "rendez_rpc_malformed_messages",
     kind: Kind::Counter,
     labels: "group, worker",
-    help: "What other workers sent that is no message: it was dropped.",
+    help: "What other workers sent that is no message, or that no worker sends that keeps the protocol: it was dropped.",
 };
 /// Control messages that were repeated.
 pub const REPEATED: Family = Family {

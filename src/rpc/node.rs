@@ -11,6 +11,7 @@
 pub(crate) mod calling;
 mod group;
 mod holding;
+mod judging;
 mod report;
 mod sequence;
 mod serving;
@@ -225,6 +226,8 @@ pub struct Node<P, T> {
     waited: u64,
     /// Control messages that were repeated.
     repeated: u64,
+    /// Messages that no worker sends that keeps the protocol.
+    implausible: u64,
     now: Nanos,
 }
 
@@ -245,6 +248,7 @@ impl<P, T> Node<P, T> {
             activity: 0,
             waited: 0,
             repeated: 0,
+            implausible: 0,
             now: Nanos::ZERO,
         }
     }
@@ -304,6 +308,10 @@ impl<P, T> Node<P, T> {
             return self.hear_hello(from, message.from_life, hello);
         }
         if message.to_life != self.life || !self.is_current(from, message.from_life) {
+            return;
+        }
+        if !self.is_plausible(from, &message) {
+            self.implausible += 1;
             return;
         }
         match message.body {

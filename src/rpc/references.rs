@@ -101,8 +101,9 @@ pub struct References {
     owned: BTreeMap<RRefId, Owned>,
     users: BTreeMap<ForkId, User>,
     carried: BTreeMap<Carrier, Vec<Reference>>,
-    buried: BTreeSet<ForkId>,
-    burials: VecDeque<ForkId>,
+    /// By holder: no worker can bury another's.
+    buried: BTreeSet<(WorkerId, ForkId)>,
+    burials: VecDeque<(WorkerId, ForkId)>,
     /// Calls that ask for a value whose creation has not come yet.
     early: BTreeMap<RRefId, Vec<(WorkerId, CallId)>>,
     events: VecDeque<Event>,
@@ -194,7 +195,7 @@ impl References {
             if !self.owned.contains_key(&rref) {
                 return false;
             }
-        } else if self.buried.contains(&fork) {
+        } else if self.buried.contains(&(from, fork)) {
             return false;
         } else {
             self.own(rref).forks.insert(fork, from);
@@ -405,17 +406,17 @@ impl References {
             }
             is_known
         });
-        self.bury(fork);
+        self.bury((from, fork));
         if is_known {
             self.sweep_owned(rref);
         }
     }
 
-    fn bury(&mut self, fork: ForkId) {
-        if !self.buried.insert(fork) {
+    fn bury(&mut self, share: (WorkerId, ForkId)) {
+        if !self.buried.insert(share) {
             return;
         }
-        self.burials.push_back(fork);
+        self.burials.push_back(share);
         if self.burials.len() > TOMBSTONES_MAX
             && let Some(oldest) = self.burials.pop_front()
         {
@@ -432,13 +433,14 @@ impl References {
         is_early: bool,
         is_new: bool,
     ) -> bool {
-        if is_early && is_new && !self.buried.contains(&fork) {
+        let is_buried = self.buried.contains(&(from, fork));
+        if is_early && is_new && !is_buried {
             self.expect(rref);
         }
         let Some(owned) = self.owned.get_mut(&rref) else {
             return false;
         };
-        if is_new && !self.buried.contains(&fork) {
+        if is_new && !is_buried {
             owned.forks.insert(fork, from);
         }
         owned.forks.contains_key(&fork)

@@ -12,6 +12,7 @@ use rendez::memory::Tensor;
 use crate::agent::rref::{Handle, RRef};
 
 mod args;
+mod depth;
 
 pub use args::{Args, Function};
 
@@ -19,6 +20,9 @@ pub use args::{Args, Function};
 pub const PLAIN_BYTES_MAX: usize = 64 << 20;
 /// More tensors than one call, or its result, may carry.
 pub const TENSORS_MAX: usize = 4096;
+
+/// Values within values, as lists of lists, may be so deep: a deeper one would take the stack of who reads it.
+pub const DEPTH_MAX: usize = 128;
 
 /// Why a value cannot be read or written.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -108,6 +112,7 @@ impl Packer {
 pub struct Unpacker {
     plain: Vec<u8>,
     at: usize,
+    depth: usize,
     tensors: std::vec::IntoIter<Tensor>,
     handles: std::vec::IntoIter<Handle>,
 }
@@ -117,6 +122,7 @@ impl Unpacker {
         Self {
             plain,
             at: 0,
+            depth: 0,
             tensors: tensors.into_iter(),
             handles: handles.into_iter(),
         }
@@ -127,7 +133,10 @@ impl Unpacker {
     /// # Errors
     /// The bytes are none of that type.
     pub fn plain<T: serde::de::DeserializeOwned>(&mut self) -> Result<T, ValueError> {
-        let (value, rest) = postcard::take_from_bytes(&self.plain[self.at..])
+        let mut from = postcard::Deserializer::from_bytes(&self.plain[self.at..]);
+        let value =
+            depth::read(&mut from, DEPTH_MAX).and_then(|value| Ok((value, from.finalize()?)));
+        let (value, rest) = value
             .map_err(|error| ValueError::new(format!("it cannot be deserialized: {error}")))?;
         self.at = self.plain.len() - rest.len();
         Ok(value)
@@ -159,6 +168,21 @@ impl Unpacker {
         is_empty
             .then_some(())
             .ok_or_else(|| ValueError::new("there is more than was asked for"))
+    }
+
+    /// Reads a value that has values in it, which may have values in them: not deeper than [`DEPTH_MAX`].
+    fn within<R>(
+        &mut self,
+        read: impl FnOnce(&mut Self) -> Result<R, ValueError>,
+    ) -> Result<R, ValueError> {
+        if self.depth >= DEPTH_MAX {
+            let message = format!("values within values, more than {DEPTH_MAX} deep");
+            return Err(ValueError::new(message));
+        }
+        self.depth += 1;
+        let value = read(self);
+        self.depth -= 1;
+        value
     }
 
     /// A count of values that follow. Each takes at least a byte, a tensor or a reference, so a larger count is a lie.
@@ -273,7 +297,7 @@ impl<T: Value> Value for Option<T> {
 
     fn take(from: &mut Unpacker) -> Result<Self, ValueError> {
         match from.plain::<bool>()? {
-            true => T::take(from).map(Some),
+            true => from.within(T::take).map(Some),
             false => Ok(None),
         }
     }
@@ -291,7 +315,7 @@ impl<T: Value> Value for Vec<T> {
 
     fn take(from: &mut Unpacker) -> Result<Self, ValueError> {
         let count = from.count()?;
-        (0..count).map(|_| T::take(from)).collect()
+        from.within(|from| (0..count).map(|_| T::take(from)).collect())
     }
 }
 
@@ -320,7 +344,9 @@ macro_rules! maps {
 
             fn take(from: &mut Unpacker) -> Result<Self, ValueError> {
                 let count = from.count()?;
-                (0..count).map(|_| Ok(($key::take(from)?, $value::take(from)?))).collect()
+                from.within(|from| {
+                    (0..count).map(|_| Ok(($key::take(from)?, $value::take(from)?))).collect()
+                })
             }
         }
     )+};

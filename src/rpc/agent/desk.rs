@@ -459,19 +459,22 @@ impl Desk {
         }
     }
 
+    /// What a worker sent is dropped, and nothing else happens.
+    fn malformed(&self, from: WorkerId, what: String) {
+        let (status, name) = (
+            Status::of(catalogue::RPC_MESSAGE, what),
+            self.shared.name_of(from),
+        );
+        self.shared.figures.malformed();
+        tracing::warn!(worker = %name, %status, "what a worker sent is dropped");
+    }
+
     fn heard(&mut self, brought: Brought) {
         let now = self.now;
         match brought {
             Brought::Nothing => {}
             Brought::Message(from, message) => self.node.handle_message(now, from, message),
-            Brought::Garbage(from, error) => {
-                let (status, name) = (
-                    Status::of(catalogue::RPC_MESSAGE, error),
-                    self.shared.name_of(from),
-                );
-                self.shared.figures.malformed();
-                tracing::warn!(worker = %name, %status, "what a worker sent is dropped");
-            }
+            Brought::Garbage(from, error) => self.malformed(from, error),
             Brought::Lost(from, status) => {
                 self.node.handle_lost(now, from, &status);
                 self.listen_at = self.listen_at.min(now.after(LISTEN_AGAIN));

@@ -22,6 +22,10 @@ const KINDS: [&str; 3] = ["heads", "small", "large"];
 /// first of each such count.
 const SHARDS: u32 = 840;
 
+/// Tensors that heads of one worker may have announced and that have not come: it sends each before it sends more than
+/// its window of heads.
+const AWAITED_MAX: usize = 1 << 18;
+
 /// A token that stands for a tensor of a partial message, and not for a head.
 const OF_TENSOR: u64 = 1 << 63;
 /// Bits of a token that say which tensor.
@@ -37,6 +41,8 @@ struct Lane {
     back: [Option<PreparedKey>; 3],
     /// What could not be sent for want of room.
     outbox: VecDeque<(usize, FrameIter, Tensor)>,
+    /// Tensors that are announced and have not come.
+    awaited: usize,
     is_listening: bool,
 }
 
@@ -115,6 +121,7 @@ impl Lanes {
             out: [None; 3],
             back: [None; 3],
             outbox: VecDeque::new(),
+            awaited: 0,
             is_listening: false,
         });
         let place = usize::from(worker.0);
@@ -284,6 +291,7 @@ impl Lanes {
             Err(status) => {
                 lane.is_listening = false;
                 lane.outbox.clear();
+                lane.awaited = 0;
                 // The engine may have forgotten the keys with the peer.
                 self.close_keys(at, context);
                 self.partials.retain(|_, partial| partial.lane != at);
@@ -317,6 +325,14 @@ impl Lanes {
         let serial = self.next_partial;
         self.next_partial += 1;
         let (left, lives) = (awaited.len(), lives_of(&message));
+        self.lanes[at].awaited += left;
+        if self.lanes[at].awaited > AWAITED_MAX {
+            let what = format!("it has announced {AWAITED_MAX} tensors that it does not send");
+            return Brought::Lost(
+                worker,
+                Status::of(rendez::ground::catalogue::RPC_MESSAGE, what),
+            );
+        }
         for (index, is_large) in awaited.iter().enumerate() {
             if let Some(key) = self.lanes[at].back[1 + usize::from(*is_large)] {
                 let token = OF_TENSOR | serial << INDEX_BITS | index as u64;
@@ -356,6 +372,8 @@ impl Lanes {
         };
         partial.tensors[index] = Some(tensor);
         partial.left -= 1;
+        let lane = &mut self.lanes[partial.lane];
+        lane.awaited = lane.awaited.saturating_sub(1);
         if partial.left > 0 {
             return Brought::Nothing;
         }

@@ -47,6 +47,7 @@ struct Figures {
     in_window: usize,
     held: usize,
     repeated: u64,
+    implausible: u64,
 }
 
 /// An answer that is given in any case: with nothing, if the question was dropped.
@@ -100,6 +101,7 @@ impl Shared {
                     .count(),
                 held: view.node.held_calls().count(),
                 repeated: view.node.repeated(),
+                implausible: view.node.implausible(),
             }
         })
     }
@@ -332,7 +334,7 @@ impl Reporter for Shared {
         for (family, label, value, number) in gauges {
             all.push(self.sample(family, &[(label, value)], Number::One(number as f64)));
         }
-        let malformed = self.figures.malformed_messages();
+        let malformed = self.figures.malformed_messages() + desk.implausible;
         all.push(self.sample(&metrics::MALFORMED, &[], Number::One(malformed as f64)));
         let dropped = self.figures.dropped_spans();
         all.push(self.sample(&metrics::SPANS_DROPPED, &[], Number::One(dropped as f64)));

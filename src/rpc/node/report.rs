@@ -66,6 +66,12 @@ impl<P, T> Node<P, T> {
         self.repeated
     }
 
+    /// How many messages were dropped that no worker sends that keeps the protocol.
+    #[must_use]
+    pub const fn implausible(&self) -> u64 {
+        self.implausible
+    }
+
     /// The references of this worker.
     #[must_use]
     pub const fn references(&self) -> &References {

@@ -36,7 +36,6 @@ impl Seen {
     }
 
     /// How many numbers are kept.
-    #[cfg(test)]
     pub(super) fn kept(&self) -> usize {
         self.above.len()
     }

@@ -26,6 +26,12 @@ impl References {
         self.owned.contains_key(&rref)
     }
 
+    /// True if that is a value of ours that is there.
+    #[must_use]
+    pub fn is_made(&self, rref: RRefId) -> bool {
+        self.owned.get(&rref).is_some_and(|owned| owned.is_made)
+    }
+
     /// True if the owner knows that share of ours.
     #[must_use]
     pub fn is_confirmed(&self, fork: ForkId) -> bool {

@@ -1,0 +1,59 @@
+//! What no worker that keeps the protocol says: it is dropped before it has any effect.
+//!
+//! Identities carry the number of the worker that made them, so a worker can name what another has made, and cannot
+//! make it up. What is dropped here is answered by nothing: a worker that says such things gets no service.
+
+use super::{Node, Peer};
+use crate::id::{ForkId, WorkerId};
+use crate::message::{Body, Call, Control, Message, Outcome, Reference, Target};
+
+/// Numbers of a worker above its mark that are kept at most. A correct one has its window and its control messages
+/// under way, and moves its mark.
+const ABOVE_MAX: usize = 1 << 18;
+
+impl<P, T> Node<P, T> {
+    /// Whether a worker that keeps the protocol can have sent that.
+    pub(super) fn is_plausible(&self, from: WorkerId, message: &Message<P>) -> bool {
+        if from == self.me {
+            return true;
+        }
+        let is_own = |fork: ForkId| fork.on == from;
+        // A share that travels is made by who sends it.
+        let are_own = |all: &[Reference]| all.iter().all(|one| is_own(one.fork));
+        match &message.body {
+            Body::Call(Call {
+                target, references, ..
+            }) => {
+                let is_known = |rref| self.references.is_made(rref);
+                let is_new = match target {
+                    Target::Remote { rref, fork, .. } => {
+                        is_own(*rref) && is_own(*fork) && !is_known(*rref)
+                    }
+                    Target::Function(_) | Target::Fetch(_) => true,
+                };
+                is_new && are_own(references) && self.has_room(from)
+            }
+            Body::Reply {
+                outcome: Outcome::Value { references, .. },
+                ..
+            } => are_own(references),
+            // The first of a static group says when all leave.
+            Body::Control {
+                control: Control::Proceed,
+                ..
+            } => from < self.me && !self.group.is_dynamic && self.has_room(from),
+            Body::Control { .. } => self.has_room(from),
+            Body::Hello(_) | Body::Leave | Body::Ack { .. } | Body::Reply { .. } => true,
+        }
+    }
+
+    fn has_room(&self, from: WorkerId) -> bool {
+        self.peers.get(&from).is_none_or(Peer::has_room)
+    }
+}
+
+impl<P, T> Peer<P, T> {
+    fn has_room(&self) -> bool {
+        self.seen.kept() < ABOVE_MAX
+    }
+}
