@@ -419,3 +419,9 @@ pub(crate) fn step_of(group: &str) -> StepId {
     let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
     StepId(group.bytes().fold(0xcbf2_9ce4_8422_2325, step) | 1 << 63)
 }
+
+/// How many workers the file of a group names; see [`parsers`](crate::parsers).
+pub(crate) fn parse_store(path: &std::path::Path, is_dynamic: bool) -> Result<usize, Error> {
+    let members = store::Store::new(path, is_dynamic).members()?;
+    Ok(members.len())
+}

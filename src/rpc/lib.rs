@@ -73,6 +73,8 @@ pub mod message;
 pub mod metrics;
 pub mod node;
 pub mod observer;
+#[doc(hidden)]
+pub mod parsers;
 pub mod payload;
 pub mod references;
 pub mod spans;

@@ -26,6 +26,9 @@ const SHARDS: u32 = 840;
 /// its window of heads.
 const AWAITED_MAX: usize = 1 << 18;
 
+/// Receives that wait for tensors of a worker at once, of each size: fewer than the engine lets wait at a key.
+const POSTED_MAX: usize = 1024;
+
 /// A token that stands for a tensor of a partial message, and not for a head.
 const OF_TENSOR: u64 = 1 << 63;
 /// Bits of a token that say which tensor.
@@ -43,6 +46,10 @@ struct Lane {
     outbox: VecDeque<(usize, FrameIter, Tensor)>,
     /// Tensors that are announced and have not come.
     awaited: usize,
+    /// Of them, small and large, those that no receive waits for yet: their tokens and lives.
+    queued: [VecDeque<(u64, FrameIter)>; 2],
+    /// Receives that wait for the others.
+    posted: [usize; 2],
     is_listening: bool,
 }
 
@@ -122,6 +129,8 @@ impl Lanes {
             back: [None; 3],
             outbox: VecDeque::new(),
             awaited: 0,
+            queued: Default::default(),
+            posted: [0; 2],
             is_listening: false,
         });
         let place = usize::from(worker.0);
@@ -161,8 +170,8 @@ impl Lanes {
         for kind in 0..KINDS.len() {
             let lane = &self.lanes[at];
             if lane.out[kind].is_none() {
-                let out = self.key(&self.task, &lane.task, kind)?;
-                let back = self.key(&lane.task, &self.task, kind)?;
+                let out = key_of(&self.group, &self.task, &lane.task, kind)?;
+                let back = key_of(&self.group, &lane.task, &self.task, kind)?;
                 let (out, back) = (context.prepare(&out)?, context.prepare(&back)?);
                 let lane = &mut self.lanes[at];
                 (lane.out[kind], lane.back[kind]) = (Some(out), Some(back));
@@ -174,28 +183,6 @@ impl Lanes {
             context.recv(self.step, heads, at as u64);
         }
         Ok(())
-    }
-
-    /// A key whose owner is the first shard of either task, if both have as many as usual: then nothing that passes it
-    /// changes threads.
-    fn key(&self, from: &TaskName, to: &TaskName, kind: usize) -> Result<Key, Status> {
-        let (from, to) = (DeviceName::cpu(from), DeviceName::cpu(to));
-        let name = |salt: u32| format!("rpc/{}/{}/{salt}", self.group, KINDS[kind]);
-        let mut key = Err(Status::of(rendez::ground::catalogue::RPC_GROUP, "no key"));
-        for salt in 0..16 * SHARDS {
-            let made = Key::new(
-                &from,
-                Default::default(),
-                &to,
-                &name(salt),
-                Default::default(),
-            );
-            key = made.map_err(Status::from);
-            if key.as_ref().is_ok_and(|key| key.shard_of(SHARDS) == 0) || key.is_err() {
-                break;
-            }
-        }
-        key
     }
 
     /// Sends a message. What finds no room waits in the outbox, and goes with [`Lanes::flush`].
@@ -279,7 +266,7 @@ impl Lanes {
         context: &mut TaskContext<'_>,
     ) -> Brought {
         if token & OF_TENSOR != 0 {
-            return self.tensor_came(token & !OF_TENSOR, outcome);
+            return self.tensor_came(token & !OF_TENSOR, outcome, context);
         }
         let at = token as usize;
         let Some(lane) = self.lanes.get_mut(at) else {
@@ -291,10 +278,9 @@ impl Lanes {
             Err(status) => {
                 lane.is_listening = false;
                 lane.outbox.clear();
-                lane.awaited = 0;
                 // The engine may have forgotten the keys with the peer.
                 self.close_keys(at, context);
-                self.partials.retain(|_, partial| partial.lane != at);
+                self.forget_partials(at);
                 return Brought::Lost(worker, status);
             }
         };
@@ -327,6 +313,7 @@ impl Lanes {
         let (left, lives) = (awaited.len(), lives_of(&message));
         self.lanes[at].awaited += left;
         if self.lanes[at].awaited > AWAITED_MAX {
+            self.forget_partials(at);
             let what = format!("it has announced {AWAITED_MAX} tensors that it does not send");
             return Brought::Lost(
                 worker,
@@ -334,10 +321,8 @@ impl Lanes {
             );
         }
         for (index, is_large) in awaited.iter().enumerate() {
-            if let Some(key) = self.lanes[at].back[1 + usize::from(*is_large)] {
-                let token = OF_TENSOR | serial << INDEX_BITS | index as u64;
-                context.recv(self.step, key.at(lives), token);
-            }
+            let token = OF_TENSOR | serial << INDEX_BITS | index as u64;
+            self.lanes[at].queued[usize::from(*is_large)].push_back((token, lives));
         }
         let tensors = vec![None; left];
         self.partials.insert(
@@ -349,10 +334,39 @@ impl Lanes {
                 left,
             },
         );
+        self.post(at, context);
         Brought::Nothing
     }
 
-    fn tensor_came(&mut self, token: u64, outcome: Result<Tensor, Status>) -> Brought {
+    /// Nothing that is announced is waited for any more.
+    fn forget_partials(&mut self, at: usize) {
+        self.partials.retain(|_, partial| partial.lane != at);
+        let lane = &mut self.lanes[at];
+        lane.awaited = 0;
+        lane.posted = [0; 2];
+        lane.queued.iter_mut().for_each(VecDeque::clear);
+    }
+
+    /// Waits for what is announced, as far as there is room.
+    fn post(&mut self, at: usize, context: &mut TaskContext<'_>) {
+        let lane = &mut self.lanes[at];
+        for (size, key) in [lane.back[1], lane.back[2]].into_iter().enumerate() {
+            while lane.posted[size] < POSTED_MAX
+                && let Some(key) = key
+                && let Some((token, lives)) = lane.queued[size].pop_front()
+            {
+                lane.posted[size] += 1;
+                context.recv(self.step, key.at(lives), token);
+            }
+        }
+    }
+
+    fn tensor_came(
+        &mut self,
+        token: u64,
+        outcome: Result<Tensor, Status>,
+        context: &mut TaskContext<'_>,
+    ) -> Brought {
         let (serial, index) = (
             token >> INDEX_BITS,
             token as usize & ((1 << INDEX_BITS) - 1),
@@ -361,10 +375,11 @@ impl Lanes {
             Ok(tensor) => tensor,
             // Without it those that follow would be taken for it.
             Err(status) => {
-                let partial = self.partials.remove(&serial);
-                return partial.map_or(Brought::Nothing, |partial| {
-                    Brought::Lost(self.lanes[partial.lane].worker, status)
-                });
+                let Some(at) = self.partials.get(&serial).map(|partial| partial.lane) else {
+                    return Brought::Nothing;
+                };
+                self.forget_partials(at);
+                return Brought::Lost(self.lanes[at].worker, status);
             }
         };
         let Some(partial) = self.partials.get_mut(&serial) else {
@@ -374,7 +389,12 @@ impl Lanes {
         partial.left -= 1;
         let lane = &mut self.lanes[partial.lane];
         lane.awaited = lane.awaited.saturating_sub(1);
-        if partial.left > 0 {
+        let size = payload_of(&partial.message).and_then(|payload| payload.awaited.get(index));
+        let posted = &mut lane.posted[usize::from(size.is_some_and(|is_large| *is_large))];
+        *posted = posted.saturating_sub(1);
+        let (at, is_whole) = (partial.lane, partial.left == 0);
+        self.post(at, context);
+        if !is_whole {
             return Brought::Nothing;
         }
         let Some(mut partial) = self.partials.remove(&serial) else {
@@ -386,6 +406,33 @@ impl Lanes {
         }
         Brought::Message(self.lanes[partial.lane].worker, partial.message)
     }
+}
+
+/// A key whose owner is the first shard of either task, if both have as many as usual: then nothing that passes it
+/// changes threads.
+pub(crate) fn key_of(
+    group: &str,
+    from: &TaskName,
+    to: &TaskName,
+    kind: usize,
+) -> Result<Key, Status> {
+    let (from, to) = (DeviceName::cpu(from), DeviceName::cpu(to));
+    let name = |salt: u32| format!("rpc/{}/{}/{salt}", group, KINDS[kind]);
+    let mut key = Err(Status::of(rendez::ground::catalogue::RPC_GROUP, "no key"));
+    for salt in 0..16 * SHARDS {
+        let made = Key::new(
+            &from,
+            Default::default(),
+            &to,
+            &name(salt),
+            Default::default(),
+        );
+        key = made.map_err(Status::from);
+        if key.as_ref().is_ok_and(|key| key.shard_of(SHARDS) == 0) || key.is_err() {
+            break;
+        }
+    }
+    key
 }
 
 /// Both lives of a message, by which the engine tells its tensors from those of others.

@@ -11,6 +11,7 @@ use super::*;
 use crate::{Context, Functions};
 
 mod calls;
+mod hostile;
 mod observers;
 mod references;
 mod reporting;

@@ -87,6 +87,12 @@ impl Value for Report {
     }
 }
 
+/// True if these bytes are a report.
+pub(crate) fn is_report(plain: &[u8]) -> bool {
+    let mut from = Unpacker::new(plain.to_vec(), Vec::new(), Vec::new());
+    Report::take(&mut from).is_ok() && from.end().is_ok()
+}
+
 /// What every agent can be called for by others.
 pub(crate) fn functions() -> Functions {
     Functions::new().add_in_shard(REPORT, |report: Report| {

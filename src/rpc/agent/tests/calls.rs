@@ -104,6 +104,36 @@ fn results_of_calls_under_way_come_to_whom_they_belong() {
 }
 
 #[test]
+fn more_tensors_than_wait_at_a_key_come_in_their_order() {
+    let functions =
+        Functions::new().add("firsts", |all: Vec<Tensor>| -> Result<Vec<u32>, Status> {
+            all.iter()
+                .map(|one| Ok(one.as_slice::<u32>()?[0]))
+                .collect()
+        });
+    let agents = group(2, "plenty", &functions);
+    // Three calls of as many as one may carry, small ones with large ones between.
+    let large = vec![0_u32; 32 << 10];
+    let call = |from: u32| {
+        let tensors = (from..from + 4096).map(|at| match at % 1024 {
+            0 => {
+                let mut values = large.clone();
+                values[0] = at;
+                Tensor::from_vec(values, Shape::from([32 << 10])).expect("a tensor")
+            }
+            _ => Tensor::scalar(at),
+        });
+        let tensors: Vec<Tensor> = tensors.collect();
+        agents[0]
+            .rpc_async::<Vec<u32>>("w1", "firsts", (tensors,))
+            .expect("a call")
+    };
+    let calls: Vec<_> = (0..3).map(|at| call(at * 4096)).collect();
+    let numbers: Vec<u32> = wait_all(calls).expect("results").concat();
+    assert_eq!(numbers, (0..3 * 4096).collect::<Vec<u32>>());
+}
+
+#[test]
 fn a_failure_names_its_worker_and_its_cause() {
     let agents = group(2, "failures", &functions());
     let error = agents[0].rpc_sync::<()>("w1", "fails", ()).unwrap_err();

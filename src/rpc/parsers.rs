@@ -1,0 +1,31 @@
+//! The parsers of what other workers and files say, as fuzzing reaches them: no part of what the library offers.
+
+use std::path::Path;
+
+use crate::agent::parse_store;
+use crate::error::Error;
+use crate::value::{Unpacker, Value, ValueError};
+
+/// The value that plain bytes are, without tensors and references.
+///
+/// # Errors
+/// They are none, or more than one.
+pub fn value<T: Value>(plain: &[u8]) -> Result<T, ValueError> {
+    let mut from = Unpacker::new(plain.to_vec(), Vec::new(), Vec::new());
+    let value = T::take(&mut from)?;
+    from.end().map(|()| value)
+}
+
+/// True if these bytes are a report of spans.
+#[must_use]
+pub fn is_report(plain: &[u8]) -> bool {
+    crate::spans::is_report(plain)
+}
+
+/// How many workers the file of a group names.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn store_file(path: &Path, is_dynamic: bool) -> Result<usize, Error> {
+    parse_store(path, is_dynamic)
+}
