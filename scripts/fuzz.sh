@@ -99,6 +99,31 @@ make_seeds() {
             { printf 'rendezD\1\1\0\0\0\0\0\0\0\2\0\0\0\0\0\0\0'; printf '\1%.0s' {1..16}; printf '\350\3\0\0\0\0\0\0'; head -c 32 /dev/zero; } >"$1/ticket"
             { printf '\1\0\0\0\0\0\0\0'; head -c 64 /dev/zero; } >"$1/handshake"
             ;;
+        rpc_message | rpc_worker)
+            # A call of `add` with two numbers, a hello, the creation of a value, and that its share ends; for a worker
+            # each after its length and whose it is.
+            local lives='\7\0\0\0\1\0\0\0' word='\1\0\0\0\0\0\0\0' name all="$1/conversation"
+            printf "\\2$lives\\1\\0\\0\\3add\\0$word\\2\\2\\3\\0" >"$1/call"
+            printf "\\0$lives$word\\1\\2w0\\1t\\0" >"$1/hello"
+            printf "\\3$lives\\2\\0\\0\\3add$word$word\\0$word\\2\\2\\3\\0" >"$1/remote"
+            printf "\\7$lives\\3\\0\\2$word$word" >"$1/delete"
+            [ "$2" = rpc_worker ] || return 0
+            for name in hello call remote delete; do
+                { printf "\\x$(printf %02x "$(stat -c %s "$1/$name")")\\0"; cat "$1/$name"; } >>"$all"
+            done
+            ;;
+        rpc_values)
+            printf '\0\1a\2\1b\0\1c\0' >"$1/tree"
+            printf '\1\2\1a\1b' >"$1/texts"
+            printf '\7\5\1\1\0\1a\2\7\10\0' >"$1/spans"
+            ;;
+        rpc_store)
+            printf 'rendez-rpc 1\tstatic\t2\n0\tw0\t/job:a/task:0\tunix:@a\n1\tw1\t/job:a/task:1\t127.0.0.1:5\n' >"$1/file"
+            ;;
+        autograd_message)
+            printf '\21\0\1\0\0\0\0\0\0\0\0\1\0\0\0\0\0\1\0' >"$1/joined"
+            printf '\25\0\1\0\0\0\0\0\1\0\2\0\0\0\0\0\1\0\1\0\0\0\1' >"$1/envelope"
+            ;;
         control) printf '\4\0\0\0\10\1\102\0\4\0\0\0\10\1\112\0' >"$1/pings" ;;
     esac
 }

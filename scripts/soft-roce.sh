@@ -154,7 +154,7 @@ built() {
 if [ "${1:-}" = prepare ]; then prepare; exit; fi
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
-for program in conformance verbs_guest tls rendez; do
+for program in conformance verbs_guest rpc_verbs tls rendez; do
     if [ -n "${BUILT:-}" ]; then cp "$BUILT/$program" "$work/$program"; continue; fi
     at="$(built "$program")"
     # Without what only a debugger wants: the guest reads it over a slow wire.

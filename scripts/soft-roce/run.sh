@@ -42,4 +42,6 @@ if [[ " ${names[*]} " == *" tls_kernel"* ]]; then
 fi
 ./verbs_guest --include-ignored --list "${names[@]}" | grep -q ': test$' &&
     run "${over[@]}" ./verbs_guest --include-ignored --test-threads=1 --nocapture "${names[@]}"
+./rpc_verbs --include-ignored --list "${names[@]}" | grep -q ': test$' &&
+    run "${over[@]}" ./rpc_verbs --include-ignored --test-threads=1 --nocapture "${names[@]}"
 [ "$failed" -eq 0 ]

@@ -7,7 +7,8 @@ use rendez_rpc::payload::Payload;
 
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(message) = decode::<Payload>(bytes) {
-        // What was read can be written.
-        let _ = encode(&message);
+        // What was read can be written, and what is written of it is read again. Tensors travel beside it.
+        let again = decode::<Payload>(&encode(&message)).expect("what was written");
+        assert_eq!(encode(&again), encode(&message));
     }
 });
