@@ -78,6 +78,7 @@ pub mod parsers;
 pub mod payload;
 pub mod references;
 pub mod spans;
+pub mod store;
 pub mod value;
 
 pub use agent::context::Context;
