@@ -4,9 +4,11 @@ pub(crate) mod context;
 pub(crate) mod desk;
 mod figures;
 mod lanes;
+mod log;
 mod notices;
 pub(crate) mod options;
 pub(crate) mod pending;
+mod place;
 mod pool;
 mod reporting;
 pub(crate) mod rref;
@@ -66,7 +68,7 @@ impl Drop for Inner {
         if let Self::Own(shared) = self {
             shared.is_closed.store(true, Ordering::Release);
             shared.push(Command::LeaveNow);
-            shared.leave_store();
+            shared.leave_place();
         }
     }
 }
@@ -102,7 +104,7 @@ impl Agent {
     /// group, or workers disagree about it; `RPC_INIT` names those that did not come in time.
     pub fn init(engine: &Engine, name: &str, options: Options) -> Result<Self, Error> {
         check_name(name).map_err(|error| Error::of(catalogue::RPC_NAME, error.to_string()))?;
-        let (workers, store) = options.workers(engine, name)?;
+        let (workers, place) = options.workers(engine, name)?;
         let me = workers.values().find(|info| info.name == name).cloned();
         let me = me.ok_or_else(|| {
             Error::of(
@@ -154,7 +156,7 @@ impl Agent {
             span_ids: AtomicU64::new(1),
             joined: Slot::default(),
             left: Slot::default(),
-            store: Mutex::new(store.clone()),
+            place: Mutex::new(place.clone()),
             options,
         });
         let desk = Desk::new(Arc::clone(&shared), node, step);
@@ -164,8 +166,8 @@ impl Agent {
         let reporter: std::sync::Weak<dyn rendez::engine::reporters::Reporter> =
             Arc::<Shared>::downgrade(&shared);
         engine.add_reporter(reporter);
-        if let (Some(store), true) = (store, shared.options.is_dynamic()) {
-            watch(&shared, store)?;
+        if let (Some(place), true) = (place, shared.options.is_dynamic()) {
+            place.watch(&shared)?;
         }
         let agent = Self {
             inner: Arc::new(Inner::Own(Arc::clone(&shared))),
@@ -355,7 +357,7 @@ impl Agent {
         let shared = Arc::clone(self.shared());
         shared.push(Command::Leave((!timeout.is_zero()).then_some(timeout)));
         shared.wait(&shared.left, None);
-        shared.leave_store();
+        shared.leave_place();
         shared.is_closed.store(true, Ordering::Release);
         match shared.left.take() {
             Some(Err(what)) => {
@@ -377,41 +379,19 @@ impl Agent {
     }
 }
 
-/// Looks into the file of a dynamic group for workers that join or leave, in a thread of its own, until the agent ends.
-fn watch(shared: &Arc<Shared>, store: store::Store) -> Result<(), Error> {
-    let weak = Arc::downgrade(shared);
-    let look = move || {
-        while let Some(shared) = weak.upgrade() {
-            if shared.is_closed.load(Ordering::Acquire) {
-                break;
-            }
-            match store.members() {
-                Ok(members) => shared.see(members),
-                Err(error) => tracing::warn!(%error, "the group's file cannot be read"),
-            }
-            drop(shared);
-            std::thread::sleep(store::LOOK);
-        }
-    };
-    let thread = std::thread::Builder::new()
-        .name("rpc-members".into())
-        .spawn(look);
-    thread.map(drop).map_err(|error| {
-        Error::of(
-            catalogue::RPC_GROUP,
-            format!("the system gives no thread for the group's file: {error}"),
-        )
-    })
-}
-
 /// A number for this life of a worker, which is not zero.
 fn life() -> Result<u32, Error> {
-    let mut bytes = [0; 4];
+    random().map(|number| (number as u32).max(1))
+}
+
+/// A number that no other process draws.
+fn random() -> Result<u64, Error> {
+    let mut bytes = [0; 8];
     getrandom::fill(&mut bytes).map_err(|error| {
         let message = format!("the system gives no random numbers: {error}");
         Error::local(Status::new(Code::Internal, catalogue::RPC_GROUP, message))
     })?;
-    Ok(u32::from_le_bytes(bytes).max(1))
+    Ok(u64::from_le_bytes(bytes))
 }
 
 /// The step in which a group's messages travel: of its name, and never of a program's own by chance.

@@ -11,6 +11,7 @@ use rendez::engine::Engine;
 use rendez::ground::{StepId, TaskName, catalogue};
 
 use super::WorkerInfo;
+use super::place::{Keys, Place};
 use super::store::Store;
 use crate::error::Error;
 use crate::functions::Functions;
@@ -57,6 +58,13 @@ pub enum Meeting {
         /// Which.
         path: PathBuf,
         /// How many there are; `None` for a group that workers join and leave as they like.
+        size: Option<usize>,
+    },
+    /// Through a store of keys: PyTorch's `TCPStore`, or a [`Server`](crate::store::Server).
+    Store {
+        /// Where it listens, as `host:port`.
+        address: String,
+        /// As of a file.
         size: Option<usize>,
     },
 }
@@ -115,6 +123,17 @@ impl Options {
         })
     }
 
+    /// A group that meets through the store of keys at `address`, as `host:port`: PyTorch's `TCPStore`, or a
+    /// [`Server`](crate::store::Server). `size` is as in [`Options::through_file`]. A store may serve many groups: their
+    /// names tell them apart.
+    #[must_use]
+    pub fn through_store(address: impl Into<String>, size: Option<usize>) -> Self {
+        Self::of(Meeting::Store {
+            address: address.into(),
+            size,
+        })
+    }
+
     fn of(meeting: Meeting) -> Self {
         let limits = Limits::default();
         Self {
@@ -158,16 +177,22 @@ impl Options {
         &self,
         engine: &Engine,
         name: &str,
-    ) -> Result<(BTreeMap<WorkerId, WorkerInfo>, Option<Store>), Error> {
-        let (path, size) = match &self.meeting {
+    ) -> Result<(BTreeMap<WorkerId, WorkerInfo>, Option<Place>), Error> {
+        let (place, size) = match &self.meeting {
             Meeting::Listed(listed) => {
                 let workers = numbered(listed)?;
                 introduce(engine, &workers, listed);
                 return Ok((workers, None));
             }
-            Meeting::File { path, size } => (path, *size),
+            Meeting::File { path, size } => (Place::File(Store::new(path, size.is_none())), *size),
+            Meeting::Store { address, size } => {
+                let keys = Keys::new(address, &self.group, *size);
+                (Place::Keys(Arc::new(keys)), *size)
+            }
         };
-        let store = Store::new(path, size.is_none());
+        if size == Some(0) {
+            return Err(Error::of(catalogue::RPC_GROUP, "a group of no workers"));
+        }
         let address = engine.tcp_address().or_else(|| engine.address());
         let address = address.ok_or_else(|| {
             Error::of(
@@ -175,16 +200,16 @@ impl Options {
                 "the engine has no control plane: it cannot be met",
             )
         })?;
-        let me = store.join(name, engine.task(), address)?;
+        let me = place.join(name, engine.task(), address, self.init_timeout)?;
         let members = match size {
-            Some(size) => store.gather(size, self.init_timeout),
-            None => store.members(),
+            Some(size) => place.gather(size, self.init_timeout),
+            None => place.members(),
         };
         let members = match members {
             Ok(members) => members,
             Err(error) => {
                 // The first failure is told.
-                let _ = store.leave(me);
+                let _ = place.leave(me);
                 return Err(error);
             }
         };
@@ -195,11 +220,14 @@ impl Options {
             }
             workers.insert(id, info);
         }
-        Ok((workers, Some(store)))
+        Ok((workers, Some(place)))
     }
 
     pub(crate) const fn is_dynamic(&self) -> bool {
-        matches!(self.meeting, Meeting::File { size: None, .. })
+        matches!(
+            self.meeting,
+            Meeting::File { size: None, .. } | Meeting::Store { size: None, .. }
+        )
     }
 
     /// A digest of the group's members, which all of them must have; zero for a group that grows and shrinks.

@@ -13,10 +13,11 @@ use rendez::shard::TaskWaker;
 
 use super::figures::Figures;
 use super::notices::Notices;
+use super::place::Place;
 use super::pool::Pool;
 use super::rref::{Handle, Held, Pack};
 use super::slot::Slot;
-use super::store::{Member, Store};
+use super::store::Member;
 use super::{Options, Pending};
 use crate::error::Error;
 use crate::functions::{Ended, Functions, Kept};
@@ -186,8 +187,8 @@ pub(crate) struct Shared {
     pub(crate) span_ids: AtomicU64,
     pub(crate) joined: Slot<Result<(), Error>>,
     pub(crate) left: Slot<Result<(), Vec<String>>>,
-    /// The file that the group meets through, until this worker has left it.
-    pub(super) store: Mutex<Option<Store>>,
+    /// Where the group meets, until this worker has left it.
+    pub(super) place: Mutex<Option<Place>>,
 }
 
 impl Shared {
@@ -228,17 +229,17 @@ impl Shared {
         Pool::blocking(wait).is_some()
     }
 
-    /// This worker is in the group's file no more.
-    pub(super) fn leave_store(&self) {
-        let store = self
-            .store
+    /// This worker is in the group no more, where that meets.
+    pub(super) fn leave_place(&self) {
+        let place = self
+            .place
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
-        if let Some(store) = store
-            && let Err(error) = store.leave(self.me)
+        if let Some(place) = place
+            && let Err(error) = place.leave(self.me)
         {
-            tracing::warn!(%error, "this worker stays in the group's file");
+            tracing::warn!(%error, "this worker stays in the group, where that meets");
         }
     }
 

@@ -21,6 +21,9 @@ use crate::id::{WorkerId, check_name};
 const BYTES_MAX: u64 = 64 << 20;
 /// How often it is looked at.
 pub(super) const LOOK: Duration = Duration::from_millis(20);
+/// What a group says that is static here and dynamic there.
+pub(super) const MIXED: &str =
+    "RPC group mixes statically and dynamically initialized members which is not supported.";
 const STATIC: &str = "static";
 const DYNAMIC: &str = "dynamic";
 
@@ -106,8 +109,7 @@ impl Store {
         }
         let own = if self.is_dynamic { DYNAMIC } else { STATIC };
         if how != own && !members.members.is_empty() {
-            let message = "RPC group mixes statically and dynamically initialized members which is not supported.";
-            return Err(Error::of(catalogue::RPC_GROUP, message));
+            return Err(Error::of(catalogue::RPC_GROUP, MIXED));
         }
         Ok(members)
     }
@@ -196,16 +198,21 @@ impl Store {
             }
             if !patience.is_zero() && began.elapsed() > patience {
                 let names: Vec<&str> = members.values().map(|(info, _)| &*info.name).collect();
-                let message = format!(
-                    "after {patience:?} only {} of {size} workers were there: {}",
-                    members.len(),
-                    names.join(", ")
-                );
-                return Err(Error::of(catalogue::RPC_INIT, message));
+                return Err(incomplete(&names, size, patience));
             }
             std::thread::sleep(LOOK);
         }
     }
+}
+
+/// Not all workers of a static group were there in time.
+pub(super) fn incomplete(names: &[&str], size: usize, patience: Duration) -> Error {
+    let message = format!(
+        "after {patience:?} only {} of {size} workers were there: {}",
+        names.len(),
+        names.join(", ")
+    );
+    Error::of(catalogue::RPC_INIT, message)
 }
 
 fn member(line: &str) -> Result<Member, String> {

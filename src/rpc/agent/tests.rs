@@ -12,6 +12,7 @@ use crate::{Context, Functions};
 
 mod calls;
 mod hostile;
+mod keys;
 mod observers;
 mod references;
 mod reporting;

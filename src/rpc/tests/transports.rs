@@ -1,5 +1,7 @@
 //! Calls over shared memory, where large tensors are read in place, and over TCP.
 
+#![allow(unreachable_pub)] // The modules of a test are its own.
+
 mod carried;
 
 use carried::Pair;

@@ -1,0 +1,416 @@
+//! The log of a group that meets through a store of keys: who came and went, in the order of the store. Pure.
+//!
+//! Each worker appends a line when it comes and one when it goes, which the store does in one piece; all that read the
+//! log come to the same group by it, without a lock. Lines have words with tabs between:
+//!
+//! ```text
+//! + TOKEN SIZE NAME TASK ADDRESS    a worker comes; SIZE 0 is a group that grows and shrinks
+//! - TOKEN                           it goes
+//! = NEXT SIZE ROUND                 the state at a time, in place of all lines before: then for each worker
+//! * TOKEN ID ROUND IN NAME TASK ADDRESS
+//! ```
+//!
+//! A static group meets again and again, in *rounds*: a worker that comes again after its round is over belongs to the
+//! next, also when others have not left the one before yet.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use rendez::control::Address;
+use rendez::ground::TaskName;
+
+use super::WorkerInfo;
+use super::store::{MIXED, Member};
+use crate::id::{WorkerId, check_name};
+
+/// Lines beside those that the state needs, above which a log is written anew.
+const LOOSE: usize = 512;
+
+/// Why a worker is not in the group.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Refusal {
+    /// Its name is another's.
+    Name(String),
+    /// It does not fit the group.
+    Group(String),
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    token: u64,
+    id: WorkerId,
+    round: u64,
+    is_in: bool,
+    task: TaskName,
+    address: Address,
+}
+
+/// A group, as its log has it.
+#[derive(Debug, Default)]
+pub(super) struct Log {
+    /// How many workers a static group has, zero for a dynamic one; `None` while there is no worker.
+    size: Option<usize>,
+    /// The number of the next worker of a dynamic group.
+    next: u32,
+    /// The highest round.
+    round: u64,
+    entries: BTreeMap<String, Entry>,
+    /// Those that were refused, and why.
+    refused: BTreeMap<u64, Refusal>,
+    lines: usize,
+}
+
+/// A worker's coming, as a line.
+pub(super) fn comes(token: u64, size: usize, name: &str, task: &TaskName, at: &Address) -> String {
+    format!("+\t{token:x}\t{size}\t{name}\t{task}\t{at}\n")
+}
+
+/// Its going.
+pub(super) fn goes(token: u64) -> String {
+    format!("-\t{token:x}\n")
+}
+
+impl Log {
+    /// Reads a log.
+    ///
+    /// # Errors
+    /// Which line is none, and why.
+    pub(super) fn read(bytes: &[u8]) -> Result<Self, String> {
+        let text = std::str::from_utf8(bytes).map_err(|_| "it is not UTF-8".to_owned())?;
+        let mut log = Self::default();
+        for (number, line) in text.lines().enumerate() {
+            log.line(line)
+                .map_err(|why| format!("line {}: {why}", number + 1))?;
+            log.lines += 1;
+        }
+        Ok(log)
+    }
+
+    fn line(&mut self, line: &str) -> Result<(), String> {
+        let words: Vec<&str> = line.split('\t').collect();
+        match words[..] {
+            ["+", token, size, name, task, address] => {
+                let token = hex(token)?;
+                let size = number(size)?;
+                let (task, address) = place(name, task, address)?;
+                if let Err(refusal) = self.come(token, size, name, task, address) {
+                    self.refused.insert(token, refusal);
+                }
+            }
+            ["-", token] => self.go(hex(token)?),
+            ["=", next, size, round] => {
+                self.next = number(next)?;
+                self.size = Some(number(size)?);
+                self.round = number(round)?;
+            }
+            ["*", token, id, round, is_in, name, task, address] => {
+                let (task, address) = place(name, task, address)?;
+                let entry = Entry {
+                    token: hex(token)?,
+                    id: WorkerId(number(id)?),
+                    round: number(round)?,
+                    is_in: is_in == "in",
+                    task,
+                    address,
+                };
+                self.entries.insert(name.to_owned(), entry);
+            }
+            _ => return Err("it is no line of a group".into()),
+        }
+        Ok(())
+    }
+
+    fn come(
+        &mut self,
+        token: u64,
+        size: usize,
+        name: &str,
+        task: TaskName,
+        address: Address,
+    ) -> Result<(), Refusal> {
+        match self.size {
+            Some(has) if (has == 0) != (size == 0) => return Err(Refusal::Group(MIXED.into())),
+            Some(has) if has != size => {
+                let message = format!(
+                    "this worker says that the group has {size} workers, and others say {has}"
+                );
+                return Err(Refusal::Group(message));
+            }
+            _ => {}
+        }
+        let before = self.entries.get(name);
+        if let Some(other) = before
+            && other.is_in
+            && other.task != task
+        {
+            let message = format!(
+                "RPC worker name {name} is not unique: it is worker {}, the task {}",
+                other.id, other.task
+            );
+            return Err(Refusal::Name(message));
+        }
+        let (id, round) = match size {
+            0 => (self.dynamic_id(before.map(|entry| entry.id))?, 0),
+            _ => self.static_place(name, size)?,
+        };
+        self.size = Some(size);
+        self.round = self.round.max(round);
+        let entry = Entry {
+            token,
+            id,
+            round,
+            is_in: true,
+            task,
+            address,
+        };
+        self.entries.insert(name.to_owned(), entry);
+        Ok(())
+    }
+
+    /// One that has started again takes its former place.
+    fn dynamic_id(&mut self, before: Option<WorkerId>) -> Result<WorkerId, Refusal> {
+        if let Some(id) = before {
+            return Ok(id);
+        }
+        let id = u16::try_from(self.next).map(WorkerId).map_err(|_| {
+            Refusal::Group("65536 workers have joined: begin a group of another name".into())
+        })?;
+        self.next += 1;
+        Ok(id)
+    }
+
+    fn static_place(&self, name: &str, size: usize) -> Result<(WorkerId, u64), Refusal> {
+        let before = self.entries.get(name);
+        let round = match before {
+            Some(entry) if entry.is_in && entry.round == self.round => {
+                return Ok((entry.id, entry.round));
+            }
+            Some(entry) if entry.round == self.round => self.round + 1,
+            _ => self.round,
+        };
+        let taken: Vec<WorkerId> = self.of_round(round).map(|(_, entry)| entry.id).collect();
+        let free = (0..=u16::MAX)
+            .map(WorkerId)
+            .take(size)
+            .find(|id| !taken.contains(id));
+        let id = free.ok_or_else(|| {
+            Refusal::Group(format!(
+                "{size} workers are there already, as many as the group has"
+            ))
+        })?;
+        Ok((id, round))
+    }
+
+    fn of_round(&self, round: u64) -> impl Iterator<Item = (&String, &Entry)> {
+        self.entries
+            .iter()
+            .filter(move |(_, entry)| entry.round == round)
+    }
+
+    fn go(&mut self, token: u64) {
+        let found = self
+            .entries
+            .iter()
+            .find(|(_, entry)| entry.token == token && entry.is_in);
+        let Some((name, round)) = found.map(|(name, entry)| (name.clone(), entry.round)) else {
+            return;
+        };
+        // In a round that never was complete it has not been.
+        let is_complete = Some(self.of_round(round).count()) == self.size || round < self.round;
+        if self.size == Some(0) || !is_complete {
+            self.entries.remove(&name);
+        } else if let Some(entry) = self.entries.get_mut(&name) {
+            entry.is_in = false;
+        }
+        if !self.entries.values().any(|entry| entry.is_in) {
+            // An empty group begins again.
+            let was_complete = !self.entries.is_empty();
+            self.entries.clear();
+            self.size = None;
+            self.next = 0;
+            self.round += u64::from(was_complete);
+        }
+    }
+
+    /// The place of the worker that came with `token`, its round, or why it has none; `None` if it is not in the log.
+    pub(super) fn verdict(&self, token: u64) -> Option<Result<(WorkerId, u64), Refusal>> {
+        if let Some(refusal) = self.refused.get(&token) {
+            return Some(Err(refusal.clone()));
+        }
+        let entry = self
+            .entries
+            .values()
+            .find(|entry| entry.token == token && entry.is_in)?;
+        Some(Ok((entry.id, entry.round)))
+    }
+
+    /// The workers of a round of a static group, or of a dynamic one, by number.
+    pub(super) fn members(&self, round: u64) -> BTreeMap<WorkerId, Member> {
+        let member = |(name, entry): (&String, &Entry)| {
+            let info = WorkerInfo {
+                id: entry.id,
+                name: name.clone(),
+                task: entry.task.clone(),
+            };
+            (entry.id, (info, entry.address.clone()))
+        };
+        self.of_round(round).map(member).collect()
+    }
+
+    /// The same group in as few lines as it needs, if the log has many more.
+    pub(super) fn compacted(&self) -> Option<String> {
+        if self.lines < LOOSE + 4 * self.entries.len() || self.entries.is_empty() {
+            return None;
+        }
+        let size = self.size.unwrap_or_default();
+        let mut text = format!("=\t{}\t{size}\t{}\n", self.next, self.round);
+        for (name, entry) in &self.entries {
+            let is_in = if entry.is_in { "in" } else { "out" };
+            let (token, id, round) = (entry.token, entry.id, entry.round);
+            // Writing into a text does not fail.
+            let _ = writeln!(
+                text,
+                "*\t{token:x}\t{id}\t{round}\t{is_in}\t{name}\t{}\t{}",
+                entry.task, entry.address
+            );
+        }
+        Some(text)
+    }
+}
+
+fn hex(word: &str) -> Result<u64, String> {
+    u64::from_str_radix(word, 16).map_err(|_| format!("'{word}' is no token"))
+}
+
+fn number<T: std::str::FromStr>(word: &str) -> Result<T, String> {
+    word.parse()
+        .map_err(|_| format!("'{word}' is no number that fits"))
+}
+
+fn place(name: &str, task: &str, address: &str) -> Result<(TaskName, Address), String> {
+    check_name(name).map_err(|error| error.to_string())?;
+    let task = TaskName::parse(task).map_err(|error| error.to_string())?;
+    let address = address
+        .parse()
+        .map_err(|error: rendez::control::AddressError| error.to_string())?;
+    Ok((task, address))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plus(token: u64, size: usize, name: &str) -> String {
+        format!("+\t{token:x}\t{size}\t{name}\t/job:{name}/task:0\t127.0.0.1:1\n")
+    }
+
+    fn read(lines: &[String]) -> Log {
+        Log::read(lines.concat().as_bytes()).expect("a log")
+    }
+
+    fn place_of(log: &Log, token: u64) -> (u16, u64) {
+        let (id, round) = log.verdict(token).expect("it came").expect("a place");
+        (id.0, round)
+    }
+
+    #[test]
+    fn a_static_group_has_its_rounds_whoever_is_slow() {
+        let mut lines = vec![plus(1, 2, "a"), plus(2, 2, "b")];
+        let log = read(&lines);
+        assert_eq!((place_of(&log, 1), place_of(&log, 2)), ((0, 0), (1, 0)));
+        assert_eq!(log.members(0).len(), 2);
+        // The one leaves and comes again before the other has left.
+        lines.extend([goes(1), plus(3, 2, "a")]);
+        let log = read(&lines);
+        assert_eq!(place_of(&log, 3), (0, 1));
+        assert_eq!(log.members(1).len(), 1);
+        lines.extend([goes(2), plus(4, 2, "b")]);
+        let log = read(&lines);
+        assert_eq!((place_of(&log, 3), place_of(&log, 4)), ((0, 1), (1, 1)));
+        assert_eq!(log.members(1).len(), 2);
+        // All leave: then it may be another group, and its rounds are new.
+        lines.extend([goes(3), goes(4), plus(5, 1, "c")]);
+        assert_eq!(place_of(&read(&lines), 5), (0, 2));
+    }
+
+    #[test]
+    fn one_that_starts_again_takes_its_place_and_one_that_gives_up_leaves_it() {
+        let mut lines = vec![plus(1, 3, "a"), plus(2, 3, "b"), plus(3, 3, "a")];
+        let log = read(&lines);
+        assert_eq!((place_of(&log, 3), place_of(&log, 2)), ((0, 0), (1, 0)));
+        assert_eq!(log.verdict(1), None);
+        // What its former life says late is nothing.
+        lines.extend([goes(1), goes(3), plus(4, 3, "c"), plus(5, 3, "a")]);
+        let log = read(&lines);
+        assert_eq!((place_of(&log, 4), place_of(&log, 5)), ((0, 0), (2, 0)));
+        assert_eq!(log.members(0).len(), 3);
+    }
+
+    #[test]
+    fn who_does_not_fit_is_told_why() {
+        let other = "+\tb\t2\ta\t/job:z/task:0\t127.0.0.1:1\n".to_owned();
+        let lines = [
+            plus(1, 2, "a"),
+            plus(10, 0, "d"),
+            other,
+            plus(12, 3, "e"),
+            plus(2, 2, "b"),
+            plus(13, 2, "c"),
+        ];
+        let log = read(&lines);
+        let refusal = |token| log.verdict(token).expect("it came").expect_err("refused");
+        assert_eq!(refusal(10), Refusal::Group(MIXED.into()));
+        assert!(matches!(refusal(11), Refusal::Name(why) if why.contains("not unique")));
+        assert!(matches!(refusal(12), Refusal::Group(why) if why.contains("others say 2")));
+        assert!(matches!(refusal(13), Refusal::Group(why) if why.contains("already")));
+        assert_eq!(log.members(0).len(), 2);
+    }
+
+    #[test]
+    fn a_dynamic_group_gives_no_number_twice_until_it_is_empty() {
+        let mut lines = vec![plus(1, 0, "a"), plus(2, 0, "b"), goes(1), plus(3, 0, "a")];
+        let log = read(&lines);
+        assert_eq!((place_of(&log, 2), place_of(&log, 3)), ((1, 0), (2, 0)));
+        lines.extend([goes(2), goes(3), plus(4, 0, "a")]);
+        assert_eq!(place_of(&read(&lines), 4), (0, 0));
+    }
+
+    #[test]
+    fn a_long_log_is_written_in_few_lines_and_says_the_same() {
+        for size in [0, 2] {
+            let mut lines = vec![plus(1, size, "a"), plus(2, size, "b")];
+            for token in 0..600 {
+                lines.extend([goes(2 + token), plus(3 + token, size, "b")]);
+            }
+            let log = read(&lines);
+            let short = log.compacted().expect("it is long");
+            assert!(short.lines().count() <= 3, "{short}");
+            let again = Log::read(short.as_bytes()).expect("a log");
+            assert_eq!(again.members(0), log.members(0));
+            assert_eq!(again.members(log.round), log.members(log.round));
+            assert_eq!(again.verdict(602), log.verdict(602));
+            assert_eq!(
+                (again.next, again.size, again.round),
+                (log.next, log.size, log.round)
+            );
+            assert_eq!(again.compacted(), None);
+        }
+    }
+
+    #[test]
+    fn a_line_that_is_none_is_named() {
+        for line in [
+            "?\n",
+            "+\t1\t2\ta\n",
+            "-\tx\n",
+            "=\t1\t2\n",
+            "*\t1\n",
+            "+\t1\t1\ta b\t/job:a/task:0\tx:1\n",
+        ] {
+            let text = format!("{}{line}", plus(1, 2, "a"));
+            let why = Log::read(text.as_bytes()).unwrap_err();
+            assert!(why.starts_with("line 2: "), "{why}");
+        }
+        assert!(Log::read(&[0xff]).is_err());
+    }
+}

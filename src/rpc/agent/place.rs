@@ -1,0 +1,303 @@
+//! Where a group meets: a file, or a store of keys; what both are asked for.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use rendez::control::Address;
+use rendez::ground::{TaskName, catalogue};
+
+use super::log::{self, Log, Refusal};
+use super::shared::Shared;
+use super::store::{self, Member, Store};
+use crate::error::Error;
+use crate::id::WorkerId;
+use crate::store::Client;
+
+/// Longer than anybody waits, and no overflow of a clock.
+const EVER: Duration = Duration::from_secs(365 * 86_400);
+/// How long a watcher of a dynamic group waits for the bell, before it looks whether it has missed one.
+const BELL: Duration = Duration::from_secs(5);
+/// So many rings of the bell are kept, for watchers that are slow.
+const RINGS: i64 = 64;
+/// How long a watcher that has lost its store waits before it dials again.
+const REDIAL: Duration = Duration::from_secs(1);
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(super) enum Place {
+    File(Store),
+    Keys(Arc<Keys>),
+}
+
+impl Place {
+    /// This worker is in the group.
+    pub(super) fn join(
+        &self,
+        name: &str,
+        task: &TaskName,
+        address: &Address,
+        patience: Duration,
+    ) -> Result<WorkerId, Error> {
+        match self {
+            Self::File(store) => store.join(name, task, address),
+            Self::Keys(keys) => keys.join(name, task, address, patience),
+        }
+    }
+
+    /// Waits until all workers of a static group are in it.
+    pub(super) fn gather(
+        &self,
+        size: usize,
+        patience: Duration,
+    ) -> Result<BTreeMap<WorkerId, Member>, Error> {
+        match self {
+            Self::File(store) => store.gather(size, patience),
+            Self::Keys(keys) => keys.gather(size, patience),
+        }
+    }
+
+    /// Who is in a dynamic group.
+    pub(super) fn members(&self) -> Result<BTreeMap<WorkerId, Member>, Error> {
+        match self {
+            Self::File(store) => store.members(),
+            Self::Keys(keys) => keys.members(),
+        }
+    }
+
+    /// This worker is not in the group any more.
+    pub(super) fn leave(&self, id: WorkerId) -> Result<(), Error> {
+        match self {
+            Self::File(store) => store.leave(id),
+            Self::Keys(keys) => keys.leave(),
+        }
+    }
+
+    /// Lets a dynamic group's worker hear of those that join or leave, in a thread of its own, until it ends.
+    pub(super) fn watch(&self, shared: &Arc<Shared>) -> Result<(), Error> {
+        let (weak, place) = (Arc::downgrade(shared), self.clone());
+        let look = move || match place {
+            Self::File(store) => watch_file(&weak, &store),
+            Self::Keys(keys) => keys.watch(&weak),
+        };
+        let thread = std::thread::Builder::new()
+            .name("rpc-members".into())
+            .spawn(look);
+        thread.map(drop).map_err(|error| {
+            let message = format!("the system gives no thread to watch the group: {error}");
+            Error::of(catalogue::RPC_GROUP, message)
+        })
+    }
+}
+
+/// The agent, while it is in the group.
+fn alive(shared: &Weak<Shared>) -> Option<Arc<Shared>> {
+    shared
+        .upgrade()
+        .filter(|shared| !shared.is_closed.load(Ordering::Acquire))
+}
+
+fn watch_file(shared: &Weak<Shared>, store: &Store) {
+    while let Some(shared) = alive(shared) {
+        match store.members() {
+            Ok(members) => shared.see(members),
+            Err(error) => tracing::warn!(%error, "the group's file cannot be read"),
+        }
+        drop(shared);
+        std::thread::sleep(store::LOOK);
+    }
+}
+
+/// A group in a store of keys: its log, a bell that is rung when the log has grown, and a key for each round of a
+/// static group that is complete.
+#[derive(Debug)]
+pub(super) struct Keys {
+    address: String,
+    prefix: String,
+    size: usize,
+    client: Mutex<Option<Client>>,
+    /// By which the log knows this worker, and the round it is in.
+    me: Mutex<(u64, u64)>,
+    /// Ends the wait of the watcher.
+    breaker: Mutex<Option<crate::store::Breaker>>,
+}
+
+impl Keys {
+    pub(super) fn new(address: &str, group: &str, size: Option<usize>) -> Self {
+        Self {
+            address: address.to_owned(),
+            prefix: format!("rendez-rpc/{group}/"),
+            size: size.unwrap_or(0),
+            client: Mutex::new(None),
+            me: Mutex::new((0, 0)),
+            breaker: Mutex::new(None),
+        }
+    }
+
+    fn key(&self, name: impl std::fmt::Display) -> String {
+        format!("{}{name}", self.prefix)
+    }
+
+    fn me(&self) -> (u64, u64) {
+        *self.me.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does something with a connection, which is dialled again if it was lost.
+    fn with<R>(
+        &self,
+        patience: Duration,
+        work: impl FnOnce(&mut Client) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        let mut place = self.client.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut client = match place.take() {
+            Some(client) => client,
+            None => Client::connect(&self.address, or_ever(patience))?,
+        };
+        let outcome = work(&mut client);
+        if !client.is_broken() {
+            *place = Some(client);
+        }
+        outcome
+    }
+
+    fn read(&self, client: &mut Client) -> Result<(Vec<u8>, Log), Error> {
+        let bytes = client.find(&self.key("log"))?.unwrap_or_default();
+        let log = Log::read(&bytes).map_err(|why| {
+            let message = format!(
+                "the store {}, key '{}': {why}",
+                self.address,
+                self.key("log")
+            );
+            Error::of(catalogue::RPC_STORE, message)
+        })?;
+        Ok((bytes, log))
+    }
+
+    fn join(
+        &self,
+        name: &str,
+        task: &TaskName,
+        address: &Address,
+        patience: Duration,
+    ) -> Result<WorkerId, Error> {
+        let token = super::random()?;
+        self.with(patience, |client| {
+            let line = log::comes(token, self.size, name, task, address);
+            client.append(&self.key("log"), line.as_bytes())?;
+            let (bytes, log) = self.read(client)?;
+            let (id, round) = match log.verdict(token) {
+                Some(Ok(place)) => place,
+                Some(Err(Refusal::Name(why))) => return Err(Error::of(catalogue::RPC_NAME, why)),
+                Some(Err(Refusal::Group(why))) => return Err(Error::of(catalogue::RPC_GROUP, why)),
+                None => {
+                    let message = format!(
+                        "worker '{name}' was started a second time, or the group's log was lost"
+                    );
+                    return Err(Error::of(catalogue::RPC_GROUP, message));
+                }
+            };
+            *self.me.lock().unwrap_or_else(PoisonError::into_inner) = (token, round);
+            if self.size == 0 {
+                self.ring(client)?;
+            } else if log.members(round).len() == self.size {
+                client.set(&self.key(format_args!("full/{round}")), b"")?;
+                if round > 1 {
+                    client.delete(&self.key(format_args!("full/{}", round - 2)))?;
+                }
+            }
+            if let Some(short) = log.compacted() {
+                // If the log has grown meanwhile, another does it.
+                client.compare_set(&self.key("log"), &bytes, short.as_bytes())?;
+            }
+            Ok(id)
+        })
+    }
+
+    /// Tells those that watch that the log has grown.
+    fn ring(&self, client: &mut Client) -> Result<(), Error> {
+        let rung = client.add(&self.key("bell"), 1)?;
+        client.set(&self.key(format_args!("bell/{rung}")), b"")?;
+        client.delete(&self.key(format_args!("bell/{}", rung - RINGS)))?;
+        Ok(())
+    }
+
+    fn gather(&self, size: usize, patience: Duration) -> Result<BTreeMap<WorkerId, Member>, Error> {
+        let (_, round) = self.me();
+        let until = Instant::now() + or_ever(patience);
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let members = self.with(patience, |client| {
+                let is_full = client.wait(&[&self.key(format_args!("full/{round}"))], left)?;
+                let members = self.read(client)?.1.members(round);
+                Ok((is_full, members))
+            })?;
+            match members {
+                (_, members) if members.len() == size => return Ok(members),
+                // One has come and left again: the next that comes completes it.
+                (true, _) if !left.is_zero() => std::thread::sleep(store::LOOK),
+                (_, members) => {
+                    let names: Vec<&str> = members.values().map(|(info, _)| &*info.name).collect();
+                    return Err(store::incomplete(&names, size, patience));
+                }
+            }
+        }
+    }
+
+    fn members(&self) -> Result<BTreeMap<WorkerId, Member>, Error> {
+        self.with(REDIAL, |client| Ok(self.read(client)?.1.members(0)))
+    }
+
+    fn leave(&self) -> Result<(), Error> {
+        drop(
+            self.breaker
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take(),
+        );
+        let (token, _) = self.me();
+        self.with(REDIAL, |client| {
+            client.append(&self.key("log"), log::goes(token).as_bytes())?;
+            if self.size == 0 {
+                self.ring(client)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn watch(&self, shared: &Weak<Shared>) {
+        let mut is_told = false;
+        while alive(shared).is_some() {
+            let Err(error) = self.watch_once(shared) else {
+                return;
+            };
+            if alive(shared).is_none() {
+                return;
+            }
+            if !std::mem::replace(&mut is_told, true) {
+                tracing::warn!(%error, "the group's store cannot be read: who joins or leaves is not heard until it can");
+            }
+            std::thread::sleep(REDIAL);
+        }
+    }
+
+    fn watch_once(&self, shared: &Weak<Shared>) -> Result<(), Error> {
+        let mut client = Client::connect(&self.address, REDIAL)?;
+        *self.breaker.lock().unwrap_or_else(PoisonError::into_inner) = client.breaker();
+        loop {
+            // What was rung before this is in the log that is read after it.
+            let rung = client.add(&self.key("bell"), 0)?;
+            let members = self.read(&mut client)?.1.members(0);
+            let Some(shared) = alive(shared) else {
+                return Ok(());
+            };
+            shared.see(members);
+            drop(shared);
+            client.wait(&[&self.key(format_args!("bell/{}", rung + 1))], BELL)?;
+        }
+    }
+}
+
+const fn or_ever(patience: Duration) -> Duration {
+    if patience.is_zero() { EVER } else { patience }
+}
