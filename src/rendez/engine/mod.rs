@@ -11,6 +11,7 @@ mod devices;
 mod drive;
 mod links;
 pub mod metrics;
+mod offers;
 pub mod recording;
 mod recv;
 pub mod reporters;
@@ -35,6 +36,7 @@ pub use config::{
     reference_page,
 };
 pub use devices::{DeviceSettings, DeviceStats, DeviceUse, EngineDevices};
+pub use offers::Offer;
 pub use recv::{Filled, Recv};
 pub use send::{SendAsync, Unsent};
 pub use steps::Step;

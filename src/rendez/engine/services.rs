@@ -31,6 +31,8 @@ pub const CLOCK: u32 = 4;
 pub const STAT: u32 = 5;
 /// Takes a `DumpRequest`, gives a `DumpReply`.
 pub const DUMP: u32 = 6;
+/// Takes an `OfferedRequest`, gives what the offer of that name gives; without a name `OfferedNames`.
+pub const OFFERED: u32 = 7;
 
 /// Numbers up to this are of services that every engine has, or will have.
 pub const OWN_MAX: u32 = 15;
@@ -46,7 +48,7 @@ pub(super) fn of(engine: Weak<Inner>) -> Services {
         inner.map(|inner| Engine { inner }).ok_or_else(gone)
     };
     let (connected, pending) = (alive.clone(), alive.clone());
-    let (clock, stat, dump) = (alive.clone(), alive.clone(), alive);
+    let (clock, stat, dump, offered) = (alive.clone(), alive.clone(), alive.clone(), alive);
     let dumps = Mutex::new(Dumps::default());
     Services::new()
         .on(ECHO, |call| Ok(call.payload.clone()))
@@ -73,6 +75,11 @@ pub(super) fn of(engine: Weak<Inner>) -> Services {
         })
         .on(STAT, move |_| {
             Ok(super::counters::stat(&stat()?).encode_to_vec())
+        })
+        .on(OFFERED, move |call| {
+            // The engine may end while an offer takes its time.
+            let offers = offered()?.inner.wiring.offers.clone();
+            offers.answer(call)
         })
         .on(DUMP, move |call| {
             let asked = DumpRequest::decode(&*call.payload).map_err(|error| {

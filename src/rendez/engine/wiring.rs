@@ -48,6 +48,8 @@ pub(crate) struct Wiring {
     admission: Admission,
     /// What peers may call beside what every engine has.
     services: Services,
+    /// Services by name, of what is started later.
+    pub(crate) offers: super::offers::Offers,
     transports: Transports,
     devices: Devices,
     engine: OnceLock<Weak<Inner>>,
@@ -128,6 +130,7 @@ impl Wiring {
             given_up_after: config.given_up_after(),
             admission: Admission::new(config)?,
             services,
+            offers: Default::default(),
             transports,
             devices: Devices::open(config)?,
             engine: OnceLock::new(),
