@@ -1,8 +1,10 @@
 //! The agent: one worker of a group, on an engine.
 
+mod builtin;
 pub(crate) mod context;
 pub(crate) mod desk;
 mod figures;
+pub(crate) mod guests;
 mod lanes;
 mod log;
 mod notices;
@@ -22,7 +24,7 @@ mod work;
 mod tests;
 
 use std::any::Any;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::task::{Poll, Waker};
@@ -34,10 +36,11 @@ use rendez::ground::{Code, Status, StepId, catalogue};
 use rendez::mail::wait::Awaited;
 
 use crate::error::Error;
-use crate::id::check_name;
+use crate::id::{WorkerId, check_name};
 use crate::message::{Hello, Target};
 use crate::node::{Group, Node};
 use crate::value::{Args, Value};
+pub use builtin::ReferenceInfo;
 use desk::Desk;
 use figures::Figures;
 use notices::Notices;
@@ -133,6 +136,18 @@ impl Agent {
             },
             is_dynamic: options.is_dynamic(),
         };
+        Self::begin(engine, me, workers, group, options, place)
+    }
+
+    /// Starts the worker `me`, and waits until all others are there.
+    fn begin(
+        engine: &Engine,
+        me: WorkerInfo,
+        workers: BTreeMap<WorkerId, WorkerInfo>,
+        group: Group,
+        options: Options,
+        place: Option<place::Place>,
+    ) -> Result<Self, Error> {
         let node = Node::new(me.id, life()?, group, options.limits());
         let step = options.step();
         let patience = options.init_timeout;
@@ -140,13 +155,15 @@ impl Agent {
         let shared = Arc::new(Shared {
             engine: engine.clone(),
             me: me.id,
-            name: name.into(),
-            functions: options.functions.clone().and(crate::spans::functions()),
+            name: me.name.clone(),
+            functions: (options.functions.clone())
+                .and(crate::spans::functions())
+                .and(builtin::functions()),
             workers: RwLock::new(workers),
             values: Mutex::new(HashMap::new()),
             queue: SegQueue::new(),
             waker: OnceLock::new(),
-            pool: Pool::new(name, options.threads),
+            pool: Pool::new(&me.name, options.threads),
             notices: Notices::default(),
             locals: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
@@ -156,6 +173,8 @@ impl Agent {
             span_ids: AtomicU64::new(1),
             joined: Slot::default(),
             left: Slot::default(),
+            guests: Mutex::default(),
+            offer: Mutex::default(),
             place: Mutex::new(place.clone()),
             options,
         });
@@ -179,7 +198,10 @@ impl Agent {
         }
         match shared.joined.take() {
             Some(Err(error)) => Err(error),
-            _ => Ok(agent),
+            _ => {
+                guests::receive(&shared);
+                Ok(agent)
+            }
         }
     }
 

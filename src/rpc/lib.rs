@@ -77,15 +77,17 @@ pub mod observer;
 pub mod parsers;
 pub mod payload;
 pub mod references;
+pub mod signature;
 pub mod spans;
 pub mod store;
 pub mod value;
 
 pub use agent::context::Context;
 pub use agent::rref::RRef;
-pub use agent::{Agent, Meeting, Options, Pending, Worker, WorkerInfo, wait_all};
+pub use agent::{Agent, Meeting, Options, Pending, ReferenceInfo, Worker, WorkerInfo, wait_all};
 pub use error::Error;
 pub use functions::{Functions, Outcome};
 pub use id::{ForkId, GlobalId, RRefId, WorkerId};
 pub use observer::{Leg, Observer};
+pub use signature::{Signature, Type};
 pub use value::{Args, Packer, Unpacker, Value, ValueError};

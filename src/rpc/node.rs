@@ -217,6 +217,8 @@ pub struct Node<P, T> {
     group: Group,
     limits: Limits,
     peers: BTreeMap<WorkerId, Peer<P, T>>,
+    /// Of them, those that call and are no workers of the group.
+    guests: BTreeSet<WorkerId>,
     timers: BTreeSet<(Nanos, Timer)>,
     outputs: VecDeque<Output<P, T>>,
     references: References,
@@ -241,6 +243,7 @@ impl<P, T> Node<P, T> {
             group,
             limits,
             peers: BTreeMap::new(),
+            guests: BTreeSet::new(),
             timers: BTreeSet::new(),
             outputs: VecDeque::new(),
             references: References::new(me),
@@ -257,6 +260,12 @@ impl<P, T> Node<P, T> {
     #[must_use]
     pub const fn me(&self) -> WorkerId {
         self.me
+    }
+
+    /// It is `now`: what follows happens then.
+    pub const fn tick(&mut self, now: Nanos) {
+        self.now = now;
+        self.references.at(now);
     }
 
     /// The next thing to be done.

@@ -19,7 +19,7 @@ use rendez::ground::Nanos;
 
 use crate::id::{CallId, ForkId, RRefId, WorkerId};
 use crate::message::{Control, Reference};
-pub use report::Counts;
+pub use report::{Counts, Listed};
 
 /// Deleted shares that are remembered at most: a creation that comes later than the deletion is known by them.
 pub const TOMBSTONES_MAX: usize = 1 << 16;
@@ -58,7 +58,6 @@ pub enum Event {
 /// A value of ours.
 #[derive(Debug, Default)]
 struct Owned {
-    since: Nanos,
     is_made: bool,
     forks: BTreeMap<ForkId, WorkerId>,
     /// Handles of this worker's program.
@@ -67,6 +66,8 @@ struct Owned {
     pins: usize,
     /// Calls that ask for the value before it is there.
     wanted: Vec<(WorkerId, CallId)>,
+    /// When it was first heard of.
+    since: Nanos,
 }
 
 /// Where a share of a value elsewhere stands.
@@ -86,6 +87,7 @@ enum Share {
 
 #[derive(Debug)]
 struct User {
+    /// When it was first heard of.
     since: Nanos,
     rref: RRefId,
     owner: WorkerId,

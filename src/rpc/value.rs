@@ -117,6 +117,12 @@ pub struct Unpacker {
     handles: std::vec::IntoIter<Handle>,
 }
 
+impl From<Packer> for Unpacker {
+    fn from(packer: Packer) -> Self {
+        Self::new(packer.plain, packer.tensors, packer.handles)
+    }
+}
+
 impl Unpacker {
     pub(crate) fn new(plain: Vec<u8>, tensors: Vec<Tensor>, handles: Vec<Handle>) -> Self {
         Self {
@@ -186,7 +192,10 @@ impl Unpacker {
     }
 
     /// A count of values that follow. Each takes at least a byte, a tensor or a reference, so a larger count is a lie.
-    fn count(&mut self) -> Result<usize, ValueError> {
+    ///
+    /// # Errors
+    /// It is one.
+    pub fn count(&mut self) -> Result<usize, ValueError> {
         let count: u64 = self.plain()?;
         let most = self.plain.len() - self.at + self.tensors.len() + self.handles.len();
         usize::try_from(count)

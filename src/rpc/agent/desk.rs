@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use rendez::ground::{Nanos, Status, StepId, catalogue};
+use rendez::ground::{Nanos, Status, StepId, TaskName, catalogue};
 use rendez::shard::{Task, TaskContext, TaskEvent};
 
 use super::context::{Context, Gate};
@@ -169,6 +169,7 @@ impl Desk {
             Command::CreateOwned { rref, is_made } => self.node.create_owned(rref, is_made),
             Command::DropUser(fork) => self.node.drop_user(now, fork),
             Command::DropOwned(rref) => self.node.drop_owned(now, rref),
+            Command::Admit(task, name, slot) => slot.fill(self.admit(task, name, context)),
             Command::Meet(info) => self.meet(info.id, &info, context),
             Command::Leave(patience) => {
                 let deadline = patience.map_or(Nanos::NEVER, |patience| now.after(patience));
@@ -182,6 +183,22 @@ impl Desk {
                 running: &self.running,
             }),
         }
+    }
+
+    /// A guest may come.
+    fn admit(
+        &mut self,
+        task: TaskName,
+        name: String,
+        context: &mut TaskContext<'_>,
+    ) -> Result<WorkerId, Error> {
+        let id = self.shared.seat(&task, name)?;
+        self.node.admit(context.now(), id);
+        let opened = self.lanes.open(id, task, context);
+        opened.map(|()| id).map_err(|status| {
+            self.node.handle_lost(context.now(), id, &status);
+            Error::local(status)
+        })
     }
 
     /// A function has ended.
@@ -309,6 +326,8 @@ impl Desk {
                     values.insert(rref, Err(fault));
                 }
                 Output::Release(rref) => self.release(rref),
+                Output::Up(guest) if self.shared.is_guest(guest) => {}
+                Output::Down(guest, _) if self.shared.unseat(guest) => self.lanes.forget(guest),
                 Output::Up(worker) => {
                     tracing::debug!(%worker, "a worker is there");
                     self.shared.notice(Notice::Found(worker));
@@ -561,6 +580,7 @@ impl Task for Desk {
         }
         // Read once: an event is short.
         self.now = context.now();
+        self.node.tick(self.now);
         // The first event may come before the desk's spawner has its waker; another follows when it has.
         if let (None, Some(waker)) = (&self.timer, self.shared.waker.get()) {
             self.start_timer(waker.clone());

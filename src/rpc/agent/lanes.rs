@@ -51,6 +51,8 @@ struct Lane {
     /// Receives that wait for the others.
     posted: [usize; 2],
     is_listening: bool,
+    /// Its worker was a guest, and is gone.
+    is_free: bool,
 }
 
 /// A message whose tensors have not all come.
@@ -121,6 +123,15 @@ impl Lanes {
             }
             return self.listen(worker, context);
         }
+        if let Some(at) = self.free(&task) {
+            if self.lanes[at].task != task {
+                self.close_keys(at, context);
+            }
+            let lane = &mut self.lanes[at];
+            (lane.worker, lane.task, lane.is_free) = (worker, task, false);
+            self.place(worker, at);
+            return self.listen(worker, context);
+        }
         let at = self.lanes.len();
         self.lanes.push(Lane {
             worker,
@@ -132,18 +143,42 @@ impl Lanes {
             queued: Default::default(),
             posted: [0; 2],
             is_listening: false,
+            is_free: false,
         });
+        self.place(worker, at);
+        self.listen(worker, context)
+    }
+
+    fn place(&mut self, worker: WorkerId, at: usize) {
         let place = usize::from(worker.0);
         if self.by_worker.len() <= place {
             self.by_worker.resize(place + 1, None);
         }
         self.by_worker[place] = Some(at as u32);
-        self.listen(worker, context)
     }
 
     fn lane_of(&self, worker: WorkerId) -> Option<usize> {
         let at = self.by_worker.get(usize::from(worker.0)).copied().flatten();
         at.map(|at| at as usize)
+    }
+
+    /// A lane of a guest that is gone: that of the same task, which still listens, or one at which nothing is awaited.
+    fn free(&self, task: &TaskName) -> Option<usize> {
+        let is_same = |lane: &Lane| lane.is_free && lane.task == *task;
+        let is_idle = |lane: &Lane| lane.is_free && !lane.is_listening;
+        let lanes = &self.lanes;
+        let same = lanes.iter().position(is_same);
+        same.or_else(|| lanes.iter().position(is_idle))
+    }
+
+    /// A guest is gone: its lane is another's.
+    pub(crate) fn forget(&mut self, guest: WorkerId) {
+        if let Some(at) = self.lane_of(guest) {
+            self.by_worker[usize::from(guest.0)] = None;
+            self.lanes[at].is_free = true;
+            self.lanes[at].outbox.clear();
+            self.forget_partials(at);
+        }
     }
 
     fn close_keys(&mut self, at: usize, context: &mut TaskContext<'_>) {
@@ -281,11 +316,17 @@ impl Lanes {
                 // The engine may have forgotten the keys with the peer.
                 self.close_keys(at, context);
                 self.forget_partials(at);
-                return Brought::Lost(worker, status);
+                return match self.lanes[at].is_free {
+                    true => Brought::Nothing,
+                    false => Brought::Lost(worker, status),
+                };
             }
         };
         if let Some(heads) = lane.back[0] {
             context.recv(self.step, heads, token);
+        }
+        if self.lanes[at].is_free {
+            return Brought::Nothing;
         }
         let message = match head.host().map_err(|error| error.to_string()) {
             Ok(bytes) => decode::<Payload>(bytes).map_err(|error| error.to_string()),

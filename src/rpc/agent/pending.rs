@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use rendez::ground::{Status, catalogue};
 
+use super::rref::Handle;
 use super::shared::{Answer, Command, Shared};
 use super::slot::Slot;
 use crate::error::Error;
@@ -18,6 +19,7 @@ use crate::id::WorkerId;
 use crate::message::Outcome;
 use crate::node::Ending;
 use crate::observer::Leg;
+use crate::payload::Payload;
 use crate::value::{Unpacker, Value};
 
 /// A call that is under way: await it, on any runtime, or call [`Pending::wait`].
@@ -130,6 +132,51 @@ impl<R> Pending<R> {
     }
 }
 
+impl<R> Pending<R> {
+    /// The result, packed.
+    fn payload(&self, answer: Option<Answer>) -> Result<(Payload, WorkerId, Vec<Handle>), Error> {
+        let shared = &self.shared;
+        let worker = || shared.name_of(self.to);
+        let Some(answer) = answer else {
+            return Err(Error::of(
+                catalogue::RPC_CANCELLED,
+                "its outcome was taken before",
+            ));
+        };
+        let Answer {
+            at,
+            ending,
+            handles,
+        } = answer;
+        let payload = match ending {
+            Ending::Answered(Outcome::Value { payload, .. }) => payload,
+            Ending::Answered(Outcome::Fault(fault)) => {
+                return Err(Error::remote(fault, &worker(), at));
+            }
+            ending => return Err(Error::ended(&ending, &worker(), shared.options.waiting)),
+        };
+        Ok((payload, at, handles))
+    }
+
+    /// Waits, as [`Pending::wait`] does, for a result whose type only its signature says.
+    pub(crate) fn wait_packed(mut self, types: u32) -> Result<Unpacker, Error> {
+        super::context::may_wait()?;
+        self.shared.wait(&self.slot, None);
+        self.is_over = true;
+        let (payload, _, handles) = self.payload(self.slot.take())?;
+        match payload.types == types {
+            true => Ok(Unpacker::new(payload.plain, payload.tensors, handles)),
+            false => {
+                let message = format!(
+                    "the result of '{}' is not of its signature's type",
+                    self.function
+                );
+                Err(Error::of(catalogue::RPC_ARGUMENTS, message))
+            }
+        }
+    }
+}
+
 impl<R: Value> Pending<R> {
     /// Blocks this thread until the result is there. On a thread of the pool another one takes its place meanwhile.
     ///
@@ -167,26 +214,9 @@ impl<R: Value> Pending<R> {
     }
 
     fn unpack(&self, answer: Option<Answer>) -> Result<R, Error> {
+        let (payload, at, handles) = self.payload(answer)?;
         let shared = &self.shared;
         let worker = || shared.name_of(self.to);
-        let Some(answer) = answer else {
-            return Err(Error::of(
-                catalogue::RPC_CANCELLED,
-                "its outcome was taken before",
-            ));
-        };
-        let Answer {
-            at,
-            ending,
-            handles,
-        } = answer;
-        let payload = match ending {
-            Ending::Answered(Outcome::Value { payload, .. }) => payload,
-            Ending::Answered(Outcome::Fault(fault)) => {
-                return Err(Error::remote(fault, &worker(), at));
-            }
-            ending => return Err(Error::ended(&ending, &worker(), shared.options.waiting)),
-        };
         let function = &*self.function;
         if payload.types != types_of::<R>() {
             let wanted = crate::value::name_of::<R>();

@@ -6,12 +6,13 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use crossbeam::queue::SegQueue;
-use rendez::engine::Engine;
+use rendez::engine::{Engine, Offer};
 use rendez::ground::{Nanos, TaskName, catalogue};
 use rendez::mail::wait::Awaited;
 use rendez::shard::TaskWaker;
 
 use super::figures::Figures;
+use super::guests::Guest;
 use super::notices::Notices;
 use super::place::Place;
 use super::pool::Pool;
@@ -107,6 +108,7 @@ pub(crate) enum Command {
     DropUser(ForkId),
     DropOwned(RRefId),
     Meet(WorkerInfo),
+    Admit(TaskName, String, Arc<Slot<Result<WorkerId, Error>>>),
     Leave(Option<Duration>),
     LeaveNow,
     Ask(Box<dyn FnOnce(&super::desk::View<'_>) + Send>),
@@ -187,6 +189,10 @@ pub(crate) struct Shared {
     pub(crate) span_ids: AtomicU64,
     pub(crate) joined: Slot<Result<(), Error>>,
     pub(crate) left: Slot<Result<(), Vec<String>>>,
+    /// Those that call and are no workers of the group.
+    pub(super) guests: Mutex<BTreeMap<WorkerId, Guest>>,
+    /// By which peers ask for the agent, while it is there.
+    pub(super) offer: Mutex<Option<Offer>>,
     /// Where the group meets, until this worker has left it.
     pub(super) place: Mutex<Option<Place>>,
 }
@@ -229,8 +235,14 @@ impl Shared {
         Pool::blocking(wait).is_some()
     }
 
-    /// This worker is in the group no more, where that meets.
+    /// This worker is in the group no more, where that meets, and has no more guests.
     pub(super) fn leave_place(&self) {
+        drop(
+            self.offer
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take(),
+        );
         let place = self
             .place
             .lock()
@@ -280,7 +292,9 @@ impl Shared {
         let workers = self.workers.read().unwrap_or_else(PoisonError::into_inner);
         workers
             .get(&worker)
-            .map_or_else(|| worker.to_string(), |info| info.name.clone())
+            .map(|info| info.name.clone())
+            .or_else(|| self.guest_name(worker))
+            .unwrap_or_else(|| worker.to_string())
     }
 
     pub(crate) fn find(&self, name: &str) -> Result<WorkerId, Error> {

@@ -83,6 +83,21 @@ impl<P, T> Node<P, T> {
         }
     }
 
+    /// A guest may come: it calls, and is no worker of the group, which neither waits for it nor asks it when all leave.
+    /// It greets; what is its own ends with it.
+    pub fn admit(&mut self, now: Nanos, guest: WorkerId) {
+        self.now = now;
+        self.peers
+            .entry(guest)
+            .or_insert_with(|| Peer::new(PeerState::Unmet));
+        self.guests.insert(guest);
+    }
+
+    /// Those that may come as guests, or have.
+    pub fn guests(&self) -> impl Iterator<Item = WorkerId> + '_ {
+        self.guests.iter().copied()
+    }
+
     /// All workers of the group have been added.
     pub fn join(&mut self, now: Nanos) {
         self.now = now;
@@ -106,13 +121,15 @@ impl<P, T> Node<P, T> {
     pub fn absent(&self) -> impl Iterator<Item = WorkerId> + '_ {
         self.peers
             .iter()
-            .filter(|(_, peer)| peer.state.life().is_none())
+            .filter(|(id, peer)| peer.state.life().is_none() && !self.guests.contains(id))
             .map(|(&id, _)| id)
     }
 
+    /// Other workers of the group that are there.
     fn others_up(&self) -> Vec<WorkerId> {
         let is_up = |(&id, peer): (&WorkerId, &Peer<P, T>)| {
-            (id != self.me && peer.state.life().is_some()).then_some(id)
+            let is_other = id != self.me && !self.guests.contains(&id);
+            (is_other && peer.state.life().is_some()).then_some(id)
         };
         self.peers.iter().filter_map(is_up).collect()
     }
@@ -191,8 +208,7 @@ impl<P, T> Node<P, T> {
     }
 
     fn look_joined(&mut self) {
-        let is_complete = self.peers.contains_key(&self.me)
-            && self.peers.values().all(|peer| peer.state.life().is_some());
+        let is_complete = self.peers.contains_key(&self.me) && self.absent().next().is_none();
         if matches!(self.phase, Phase::Joining) && is_complete {
             self.phase = Phase::Running;
             self.outputs.push_back(Output::Joined);
@@ -202,7 +218,7 @@ impl<P, T> Node<P, T> {
     /// A worker is gone: all that depends on it ends with `status`.
     pub fn handle_lost(&mut self, now: Nanos, peer: WorkerId, status: &Status) {
         self.now = now;
-        if self.is_up(peer) {
+        if self.is_up(peer) || self.guests.contains(&peer) {
             self.falls(peer, status);
         }
     }
@@ -217,6 +233,8 @@ impl<P, T> Node<P, T> {
             return;
         };
         let Some(life) = entry.state.life() else {
+            // A guest that never came.
+            self.forget_guest(peer, status);
             return;
         };
         entry.state = PeerState::Lost(status.clone());
@@ -229,6 +247,9 @@ impl<P, T> Node<P, T> {
         self.fail_calls(peer, status);
         self.drop_serving(peer);
         self.references.peer_lost(peer);
+        if self.guests.contains(&peer) {
+            return self.forget_guest(peer, status);
+        }
         self.outputs.push_back(Output::Down(peer, status.clone()));
         if !self.group.is_dynamic {
             self.timers
@@ -245,6 +266,22 @@ impl<P, T> Node<P, T> {
         }
     }
 
+    fn forget_guest(&mut self, peer: WorkerId, status: &Status) {
+        if self.guests.remove(&peer) {
+            self.peers.remove(&peer);
+            self.outputs.push_back(Output::Down(peer, status.clone()));
+        }
+    }
+
+    /// Guests are told that we leave: they keep no group together.
+    fn dismiss_guests(&mut self) {
+        let status = crate::error::shut_down();
+        for guest in self.guests().collect::<Vec<_>>() {
+            self.send(guest, Body::Leave);
+            self.falls(guest, &status);
+        }
+    }
+
     /// Leaves in good order: when all workers of a static group want to and have come to rest, or this worker of a
     /// dynamic one has; at `deadline` all the same. [`Output::Left`] follows. References that the program still holds
     /// end now, and their names are returned.
@@ -253,6 +290,7 @@ impl<P, T> Node<P, T> {
         if !matches!(self.phase, Phase::Running | Phase::Joining) {
             return Vec::new();
         }
+        self.dismiss_guests();
         let held = self.references.held();
         self.references.drop_all();
         self.phase = Phase::Leaving(Leaving {
@@ -415,6 +453,7 @@ impl<P, T> Node<P, T> {
 
     fn go(&mut self, how: Result<(), Vec<String>>) {
         self.drain_references();
+        self.dismiss_guests();
         for other in self.others_up() {
             // Others of a static group leave by themselves, each when it has heard; those that do not are told.
             self.send(other, Body::Leave);

@@ -4,7 +4,7 @@ use rendez::ground::Nanos;
 
 use super::Node;
 use crate::id::{ForkId, RRefId};
-use crate::references::{Counts, Event};
+use crate::references::{Counts, Event, Listed};
 
 impl<P, T> Node<P, T> {
     /// What follows from changes of references.
@@ -52,6 +52,12 @@ impl<P, T> Node<P, T> {
     #[must_use]
     pub fn reference_counts(&self) -> Counts {
         self.references.counts()
+    }
+
+    /// All references that are known here.
+    #[must_use]
+    pub fn listed_references(&self) -> Vec<Listed> {
+        self.references.listed()
     }
 
     /// References that the program holds, by name.

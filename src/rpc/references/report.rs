@@ -82,6 +82,42 @@ impl References {
         users.chain(owned)
     }
 
+    /// All that is known of references here: values of ours first, then shares of values elsewhere.
+    #[must_use]
+    pub fn listed(&self) -> Vec<Listed> {
+        let owned = self.owned.iter().map(|(&rref, owned)| Listed {
+            rref,
+            owner: self.me,
+            fork: None,
+            state: if owned.is_made { "made" } else { "expected" },
+            handles: owned.handles,
+            carriers: owned.pins,
+            forks: owned
+                .forks
+                .iter()
+                .map(|(&fork, &user)| (fork, user))
+                .collect(),
+            since: owned.since,
+        });
+        let users = self.users.iter().map(|(&fork, user)| Listed {
+            rref: user.rref,
+            owner: user.owner,
+            fork: Some(fork),
+            state: match user.share {
+                Share::Pending(_) => "pending",
+                Share::Doubtful(_) => "in doubt",
+                Share::Confirmed => "confirmed",
+                Share::Deleting => "ending",
+                Share::Gone => "gone",
+            },
+            handles: usize::from(user.is_held),
+            carriers: user.pins,
+            forks: Vec::new(),
+            since: user.since,
+        });
+        owned.chain(users).collect()
+    }
+
     /// As PyTorch counts them: owned values, pending users, forks of our values, all shares of values elsewhere.
     #[must_use]
     pub fn counts(&self) -> Counts {
@@ -96,6 +132,27 @@ impl References {
             carriers: self.carried.len(),
         }
     }
+}
+
+/// A value of ours, or a share of a value elsewhere.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Listed {
+    /// The reference.
+    pub rref: RRefId,
+    /// Where its value is.
+    pub owner: WorkerId,
+    /// Our share; `None` for a value of ours.
+    pub fork: Option<ForkId>,
+    /// Where it stands: for people.
+    pub state: &'static str,
+    /// Handles that this program holds.
+    pub handles: usize,
+    /// Messages that carry it and are not settled.
+    pub carriers: usize,
+    /// Shares that others have of a value of ours.
+    pub forks: Vec<(ForkId, WorkerId)>,
+    /// Since when it is known here.
+    pub since: Nanos,
 }
 
 /// How many references there are.

@@ -1,0 +1,157 @@
+//! Guests: programs that call a worker and are no workers of its group.
+
+use rendez::engine::OBSERVER_JOB;
+
+use super::*;
+use crate::{RRef, Type, Unpacker};
+
+fn guest(number: u32) -> Engine {
+    let mut config = Config::new(format!(
+        "/job:{OBSERVER_JOB}/task:{}",
+        std::process::id() % 10_000 * 100 + number
+    ));
+    (config.shards, config.share_cores, config.listen) = (1, true, None);
+    config.poll = rendez::drive::PollPolicy::Park;
+    Engine::start(config).expect("an engine")
+}
+
+fn functions() -> Functions {
+    Functions::new()
+        .add("shout", |text: String, times: u32| {
+            text.to_uppercase().repeat(times as usize)
+        })
+        .add("sum", |tensor: Tensor| {
+            tensor
+                .as_slice::<f32>()
+                .map_or(0.0, |all| all.iter().sum::<f32>())
+        })
+        .add("who", || {
+            Context::current().map(|context| context.caller_name())
+        })
+        .add("slow", || std::thread::sleep(Duration::from_secs(3600)))
+        .add("keep", |number: u64| number)
+}
+
+fn visit(engine: &Engine, worker: &Agent) -> Agent {
+    let info = worker.worker();
+    engine.add_peer(
+        info.task.clone(),
+        worker.engine().address().expect("it listens").clone(),
+    );
+    Agent::visit(engine, &info.task, None, LONG).expect("a guest")
+}
+
+#[test]
+fn a_guest_calls_by_signature_and_its_group_does_not_know_it() {
+    let agents = group(2, "guests", &functions());
+    let engine = guest(0);
+    let guest = visit(&engine, &agents[0]);
+    let found = guest.signatures("w0").expect("signatures");
+    let shout = found
+        .iter()
+        .find(|one| one.name() == "shout")
+        .expect("it is there");
+    assert_eq!(*shout.result(), Type::Plain("String".into()));
+    let mut arguments = crate::Packer::default();
+    arguments.plain("ha").expect("written");
+    arguments.plain(&3_u32).expect("written");
+    let called = guest.call_by_signature("w0", shout, arguments, LONG);
+    let mut result: Unpacker = called.expect("a result");
+    assert_eq!(result.plain::<String>().expect("a text"), "HAHAHA");
+    // Tensors travel as they always do.
+    let tensor =
+        Tensor::from_vec(vec![1.5_f32; 100_000], Shape::from([100_000])).expect("a tensor");
+    assert_eq!(
+        guest
+            .rpc_sync::<f32>("w0", "sum", (tensor,))
+            .expect("a sum"),
+        150_000.0
+    );
+    let who: Option<String> = guest.rpc_sync("w0", "who", ()).expect("a name");
+    assert!(who.expect("a call").starts_with("guest-"));
+    assert_eq!(agents[0].workers().len(), 2);
+    // Another comes after it on the same engine, and one beside it on another.
+    guest.shutdown_local();
+    let again = visit(&engine, &agents[0]);
+    let (beside_engine, both) = (self::guest(1), &agents[0]);
+    let beside = visit(&beside_engine, both);
+    for one in [&again, &beside] {
+        assert_eq!(
+            one.rpc_sync::<u64>("w0", "keep", (7_u64,))
+                .expect("a number"),
+            7
+        );
+    }
+    // The group leaves without asking them, and they are told.
+    let slow = again.rpc_async::<()>("w0", "slow", ()).expect("a call");
+    let waiting = agents[0].debug_info()["agent.server_active_calls"];
+    assert!(waiting <= 1);
+    assert!(shut_down(agents).iter().all(Result::is_ok));
+    assert!(slow.wait().is_err());
+    assert!(beside.rpc_sync::<u64>("w0", "keep", (7_u64,)).is_err());
+}
+
+#[test]
+fn what_a_worker_knows_of_references_is_told() {
+    let agents = group(2, "listing", &functions());
+    let kept: RRef<u64> = agents[1]
+        .remote("w0", "keep", (5_u64,))
+        .expect("a reference");
+    assert_eq!(kept.to_here().expect("a value"), 5);
+    let engine = guest(2);
+    let guest = visit(&engine, &agents[0]);
+    let listed: Vec<ReferenceInfo> = guest
+        .rpc_sync("w0", "rendez.references", ())
+        .expect("a list");
+    assert_eq!(listed.len(), 1, "{listed:?}");
+    assert_eq!((&*listed[0].owner, &*listed[0].state), ("w0", "made"));
+    assert_eq!(listed[0].users.len(), 1);
+    assert_eq!(listed[0].users[0].1, "w1");
+    assert!(listed[0].age_ns > 0 && listed[0].age_ns < LONG.as_nanos() as u64);
+    let there = agents[1].references().expect("a list");
+    assert_eq!(
+        (&*there[0].owner, &*there[0].state, there[0].handles),
+        ("w0", "confirmed", 1)
+    );
+    assert_eq!(there[0].fork.as_ref(), Some(&listed[0].users[0].0));
+    assert_eq!(there[0].rref, listed[0].rref);
+    drop(kept);
+    guest.shutdown_local();
+    assert!(shut_down(agents).iter().all(Result::is_ok));
+}
+
+#[test]
+fn a_guest_that_dies_takes_what_is_its_own_along() {
+    let agents = group(1, "dying", &functions());
+    let engine = guest(3);
+    let guest = visit(&engine, &agents[0]);
+    let kept: RRef<u64> = guest.remote("w0", "keep", (5_u64,)).expect("a reference");
+    assert_eq!(kept.to_here().expect("a value"), 5);
+    assert_eq!(agents[0].debug_info()["num_owner_rrefs"], 1);
+    engine.shutdown(Duration::ZERO);
+    drop((kept, guest, engine));
+    while agents[0].debug_info()["num_owner_rrefs"] > 0 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(shut_down(agents).iter().all(Result::is_ok));
+}
+
+#[test]
+fn who_visits_nobody_is_told() {
+    let engines = engines(1, "nobody");
+    let guest = guest(4);
+    let task = engines[0].task().clone();
+    guest.add_peer(
+        task.clone(),
+        engines[0].address().expect("it listens").clone(),
+    );
+    let error = Agent::visit(&guest, &task, None, LONG).unwrap_err();
+    assert_eq!(error.reason(), catalogue::RPC_WORKER);
+    assert!(
+        error.message().contains("no worker of remote calls"),
+        "{error}"
+    );
+    let error = Agent::visit(&guest, &task, Some("other"), LONG).unwrap_err();
+    assert_eq!(error.reason(), catalogue::RPC_WORKER);
+    assert!(error.message().contains("'other'"), "{error}");
+}
