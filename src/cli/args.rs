@@ -137,6 +137,12 @@ pub enum Command {
     /// Take files of tensors from another task, which pushes them.
     #[command(after_help = super::push::EXAMPLES)]
     Pull(super::push::PullArgs),
+    /// Call a function of a running worker.
+    #[command(after_help = with_table(super::call::EXAMPLES))]
+    Call(super::call::CallArgs),
+    /// Print the remote references of running workers: who has the value, who has shares, since when.
+    #[command(after_help = with_table(super::call::EXAMPLES))]
+    Rrefs(super::call::RrefsArgs),
     /// Time round trips to running tasks.
     #[command(after_help = with_table(ASK_EXAMPLES))]
     Ping(super::ask::PingArgs),

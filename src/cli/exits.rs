@@ -89,6 +89,16 @@ pub const EXITS: &[Exit] = &[
         reasons: &[catalogue::PEER_PROTOCOL, catalogue::PEER_VERSION],
     },
     Exit {
+        status: 19,
+        meaning: "the function that was called failed at its worker",
+        reasons: &[catalogue::RPC_REMOTE_ERROR, catalogue::RPC_REMOTE_PANIC],
+    },
+    Exit {
+        status: 20,
+        meaning: "a call was not answered in its time",
+        reasons: &[catalogue::RPC_TIMEOUT],
+    },
+    Exit {
         status: EXIT_INTERRUPTED,
         meaning: "it was interrupted; what was done until then is printed",
         reasons: &[catalogue::INTERRUPTED],

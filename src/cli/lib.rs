@@ -22,6 +22,7 @@ pub mod args;
 pub mod ask;
 pub mod baseline;
 pub mod bench;
+pub mod call;
 pub mod cluster;
 pub mod completions;
 pub mod config;
@@ -135,6 +136,8 @@ fn dispatch(cli: &Cli, terminal: &mut Terminal) -> Result<(), CliError> {
         Command::TrainWorker(args) => train::worker::run(args),
         Command::Push(args) => push::push(args, terminal),
         Command::Pull(args) => push::pull(args, terminal),
+        Command::Call(args) => call::call(args, terminal),
+        Command::Rrefs(args) => call::rrefs(args, terminal),
         Command::Ping(args) => ask::ping(args, terminal),
         Command::Report(args) => {
             page::make(&args.logs, &args.html)?;

@@ -60,6 +60,15 @@ pub(super) struct Unanswered {
 impl Observer {
     /// Asks `whom`: tasks of the cluster or of `[peers]`, and addresses. An empty list means all tasks.
     pub(super) fn new(args: &AskArgs, whom: &[String]) -> Result<Self, CliError> {
+        Self::with_arena(args, whom, 1 << 20)
+    }
+
+    /// The same, with so many bytes for what it hands over itself.
+    pub(super) fn with_arena(
+        args: &AskArgs,
+        whom: &[String],
+        arena_bytes: usize,
+    ) -> Result<Self, CliError> {
         let loaded = args.settings.load()?;
         let targets = targets(&loaded, whom)?;
         let mut config = loaded.config;
@@ -72,7 +81,7 @@ impl Observer {
         if !args.settings.flags.iter().any(|(key, _)| *key == "poll") {
             config.poll = rendez::drive::PollPolicy::Park;
         }
-        config.arena.segment_bytes = 1 << 20;
+        config.arena.segment_bytes = arena_bytes;
         (config.closed, config.epoch) = (false, None);
         // The task that is asked may run with these settings, and have the address.
         config.metrics = None;
@@ -87,6 +96,11 @@ impl Observer {
             targets,
             patience: args.patience,
         })
+    }
+
+    /// The engine.
+    pub(super) const fn engine(&self) -> &Engine {
+        &self.engine
     }
 
     /// The tasks that it asks.

@@ -26,7 +26,7 @@ use rendez_dataflow::graph::decode;
 use rendez_dataflow::server::{Server, Session, StepOptions};
 use rendez_proto::tensorflow::GraphDef;
 
-mod show;
+pub(crate) mod show;
 
 #[cfg(test)]
 mod tests;

@@ -9,7 +9,7 @@ use rendez::memory::{Bool8, Tensor};
 
 /// One value.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) enum Shown {
+pub(crate) enum Shown {
     /// A whole number or a truth value, and all else that JSON has.
     Exact(serde_json::Value),
     /// A number that JSON may not have: not a number, or without end.
@@ -22,7 +22,7 @@ pub(super) enum Shown {
 
 impl Shown {
     /// For programs. What JSON has no number for is a text; bytes that are no text are hexadecimal in an object.
-    pub(super) fn into_json(self) -> serde_json::Value {
+    pub(crate) fn into_json(self) -> serde_json::Value {
         use serde_json::{Number, Value, json};
         match self {
             Self::Exact(value) => value,
@@ -76,7 +76,7 @@ impl fmt::Display for Shown {
 ///
 /// # Errors
 /// `TENSOR_STRINGS` for bytes that encode no strings; `TENSOR_MALFORMED` for a type that this command does not know.
-pub(super) fn values(tensor: &Tensor, most: usize) -> Result<Vec<Shown>, Status> {
+pub(crate) fn values(tensor: &Tensor, most: usize) -> Result<Vec<Shown>, Status> {
     macro_rules! all {
         ($element:ty, $show:expr) => {{
             let values = tensor.as_slice::<$element>()?.iter().take(most);
