@@ -329,6 +329,11 @@ fn read_hello(reader: &mut Reader<'_>) -> Result<Hello, Malformed> {
 fn write_call<P: OnWire>(writer: &mut Writer, call: &Call<P>) {
     writer.number(call.id.0);
     writer.number(call.id.0.wrapping_sub(call.settled.0));
+    // Zero is "no order": a call is never before itself.
+    writer.number(
+        call.after
+            .map_or(0, |after| call.id.0.wrapping_sub(after.0)),
+    );
     // Zero is "no deadline", so what is left is told by one more.
     writer.number(call.budget.map_or(0, |budget| budget.saturating_add(1)));
     match &call.target {
@@ -351,6 +356,13 @@ fn write_call<P: OnWire>(writer: &mut Writer, call: &Call<P>) {
 fn read_call<P: OnWire>(kind: u8, reader: &mut Reader<'_>) -> Result<Call<P>, Malformed> {
     let id = CallId(reader.number()?);
     let settled = read_settled(id, reader)?;
+    let after = match reader.number()? {
+        0 => None,
+        back => {
+            let after = id.0.checked_sub(back);
+            Some(CallId(after.ok_or(Malformed("a call before the first"))?))
+        }
+    };
     let budget = reader.number()?.checked_sub(1);
     let target = match kind {
         CALL => Target::Function(reader.text()?.into()),
@@ -366,6 +378,7 @@ fn read_call<P: OnWire>(kind: u8, reader: &mut Reader<'_>) -> Result<Call<P>, Ma
     Ok(Call {
         id,
         settled,
+        after,
         budget,
         target,
         references,

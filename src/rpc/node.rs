@@ -12,6 +12,7 @@ pub(crate) mod calling;
 mod group;
 mod holding;
 mod judging;
+mod order;
 mod report;
 mod sequence;
 mod serving;
@@ -34,6 +35,7 @@ pub use calling::NewCall;
 use calling::{Out, Waiting};
 use group::Phase;
 pub use group::{Group, PeerState};
+use order::Order;
 pub use report::{Outgoing, Progress};
 use sequence::Seen;
 use serving::Serving;
@@ -56,6 +58,8 @@ pub struct Limits {
     pub greeting: Duration,
     /// How often the group is asked whether it is at rest.
     pub probing: Duration,
+    /// Each worker carries our calls out one after another, in the order in which they were made.
+    pub in_order: bool,
 }
 
 impl Default for Limits {
@@ -68,6 +72,7 @@ impl Default for Limits {
             retry_max: Duration::from_secs(30),
             greeting: Duration::from_millis(250),
             probing: Duration::from_millis(5),
+            in_order: false,
         }
     }
 }
@@ -134,6 +139,8 @@ pub enum Output<P, T> {
     Broken(RRefId, Fault),
     /// No one has a share of that value of ours any more.
     Release(RRefId),
+    /// A worker has said its name.
+    Named(WorkerId, String),
     /// A worker is there.
     Up(WorkerId),
     /// A worker is gone, with all that depended on it.
@@ -184,6 +191,7 @@ struct Peer<P, T> {
     serving: Window<Serving<P>>,
     /// As `calls_due`.
     serves_due: Nanos,
+    order: Order,
 }
 
 impl<P, T> Peer<P, T> {
@@ -200,6 +208,7 @@ impl<P, T> Peer<P, T> {
             refused: BTreeSet::new(),
             serving: Window::default(),
             serves_due: Nanos::NEVER,
+            order: Order::default(),
         }
     }
 

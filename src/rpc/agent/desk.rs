@@ -326,6 +326,11 @@ impl Desk {
                     values.insert(rref, Err(fault));
                 }
                 Output::Release(rref) => self.release(rref),
+                Output::Named(worker, name) => {
+                    if let Err(error) = self.shared.learn(worker, name) {
+                        self.shared.joined.fill(Err(error));
+                    }
+                }
                 Output::Up(guest) if self.shared.is_guest(guest) => {}
                 Output::Down(guest, _) if self.shared.unseat(guest) => self.lanes.forget(guest),
                 Output::Up(worker) => {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rendez::cluster::{ClusterSpec, HostPort};
 use rendez::control::Address;
 use rendez::engine::Engine;
 use rendez::ground::{StepId, TaskName, catalogue};
@@ -53,6 +54,8 @@ impl Worker {
 pub enum Meeting {
     /// All of them are known from the beginning, in the order of their numbers: the same at all of them.
     Listed(Vec<Worker>),
+    /// They are tasks of a cluster, in this order: the same at all of them. Each says its own name when it greets.
+    Cluster(Vec<(TaskName, Address)>),
     /// Through a file that all of them can lock and write.
     File {
         /// Which.
@@ -92,6 +95,9 @@ pub struct Options {
     pub waiting: usize,
     /// Calls of one worker that wait or run here; more are refused with `RPC_BUSY`.
     pub serving: usize,
+    /// Each worker carries our calls out one after another, in the order in which they were made: see
+    /// [`Options::in_order`].
+    pub in_order: bool,
     /// What rides along with calls.
     pub observers: Vec<Arc<dyn Observer>>,
 }
@@ -111,6 +117,20 @@ impl Options {
     #[must_use]
     pub fn of_workers(workers: impl IntoIterator<Item = Worker>) -> Self {
         Self::of(Meeting::Listed(workers.into_iter().collect()))
+    }
+
+    /// A group of all tasks of a cluster, in its order: what a launcher, a file or a variable says, as
+    /// [`resolve`](rendez::cluster::resolve) gives it. Each worker has the name that it gives to
+    /// [`Agent::init`](crate::Agent::init), and others learn it when it greets. Tasks that are to be left out are taken
+    /// out of [`Options::meeting`].
+    #[must_use]
+    pub fn of_cluster(cluster: &ClusterSpec) -> Self {
+        let address = |at: &HostPort| Address::Tcp {
+            host: at.host().to_owned(),
+            port: at.port(),
+        };
+        let tasks = cluster.tasks().map(|(task, at)| (task, address(at)));
+        Self::of(Meeting::Cluster(tasks.collect()))
     }
 
     /// A group that meets through a file: of so many workers, or, with `None`, one that workers join and leave as they
@@ -147,6 +167,7 @@ impl Options {
             window: limits.window,
             waiting: limits.waiting,
             serving: limits.serving,
+            in_order: false,
             observers: Vec::new(),
         }
     }
@@ -162,6 +183,16 @@ impl Options {
     #[must_use]
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
+        self
+    }
+
+    /// Each worker carries the calls of this one out one after another, in the order in which they were made; else a
+    /// small call may overtake a large one, and many run at once. They are under way together all the same. Fetching a
+    /// value has no order. A function that is called in order must not wait for a call in order of its own caller back
+    /// to it: that would wait for itself.
+    #[must_use]
+    pub const fn in_order(mut self) -> Self {
+        self.in_order = true;
         self
     }
 
@@ -184,6 +215,7 @@ impl Options {
                 introduce(engine, &workers, listed);
                 return Ok((workers, None));
             }
+            Meeting::Cluster(tasks) => return Ok((of_tasks(engine, name, tasks)?, None)),
             Meeting::File { path, size } => (Place::File(Store::new(path, size.is_none())), *size),
             Meeting::Store { address, size } => {
                 let keys = Keys::new(address, &self.group, *size);
@@ -223,6 +255,11 @@ impl Options {
         Ok((workers, Some(place)))
     }
 
+    /// Others learn a worker's name from itself.
+    pub(crate) const fn is_named_by_itself(&self) -> bool {
+        matches!(self.meeting, Meeting::Cluster(_))
+    }
+
     pub(crate) const fn is_dynamic(&self) -> bool {
         matches!(
             self.meeting,
@@ -237,7 +274,11 @@ impl Options {
         }
         let mut text = self.group.clone();
         for info in workers.values() {
-            text.push_str(&format!("\n{} {} {}", info.id, info.name, info.task));
+            let name = match self.is_named_by_itself() {
+                true => "",
+                false => &info.name,
+            };
+            text.push_str(&format!("\n{} {name} {}", info.id, info.task));
         }
         super::step_of(&text).0
     }
@@ -251,6 +292,7 @@ impl Options {
             window: self.window.max(1),
             waiting: self.waiting,
             serving: self.serving.max(1),
+            in_order: self.in_order,
             ..Limits::default()
         }
     }
@@ -282,6 +324,46 @@ fn numbered(listed: &[Worker]) -> Result<BTreeMap<WorkerId, WorkerInfo>, Error> 
             },
         );
     }
+    Ok(workers)
+}
+
+/// The tasks of a cluster. Until a worker has said its name it has that of its job and its number there.
+fn of_tasks(
+    engine: &Engine,
+    name: &str,
+    tasks: &[(TaskName, Address)],
+) -> Result<BTreeMap<WorkerId, WorkerInfo>, Error> {
+    let named = tasks.iter().map(|(task, _)| {
+        let name = match task == engine.task() {
+            true => name.to_owned(),
+            false => format!("{}:{}", task.job(), task.task()),
+        };
+        Worker::new(name, task.to_string())
+    });
+    let listed: Vec<Worker> = named
+        .zip(tasks)
+        .map(|(worker, (_, address))| worker.at(address.clone()))
+        .collect();
+    let own = listed
+        .iter()
+        .position(|one| one.task == engine.task().to_string());
+    let mut workers = BTreeMap::new();
+    for (at, worker) in listed.iter().enumerate() {
+        let alone = numbered(std::slice::from_ref(worker))?;
+        let id = u16::try_from(at)
+            .map(WorkerId)
+            .map_err(|_| Error::of(catalogue::RPC_GROUP, "a group has at most 65536 workers"))?;
+        workers.extend(
+            alone
+                .into_values()
+                .map(|info| (id, WorkerInfo { id, ..info })),
+        );
+    }
+    if own.is_none() {
+        let message = format!("{} is no task of the cluster", engine.task());
+        return Err(Error::of(catalogue::RPC_GROUP, message));
+    }
+    introduce(engine, &workers, &listed);
     Ok(workers)
 }
 

@@ -22,7 +22,7 @@ use super::store::Member;
 use super::{Options, Pending};
 use crate::error::Error;
 use crate::functions::{Ended, Functions, Kept};
-use crate::id::{CallId, ForkId, GlobalId, RRefId, WorkerId};
+use crate::id::{CallId, ForkId, GlobalId, RRefId, WorkerId, check_name};
 use crate::message::{Fault, Outcome, Reference, Target};
 use crate::node::Ending;
 use crate::observer::Leg;
@@ -272,6 +272,29 @@ impl Shared {
         found
             .into_iter()
             .for_each(|info| self.push(Command::Meet(info)));
+    }
+
+    /// A worker has said its name, where nothing else does.
+    pub(super) fn learn(&self, worker: WorkerId, name: String) -> Result<(), Error> {
+        if !self.options.is_named_by_itself() {
+            return Ok(());
+        }
+        check_name(&name).map_err(|error| Error::of(catalogue::RPC_NAME, error.to_string()))?;
+        let mut workers = self.workers.write().unwrap_or_else(PoisonError::into_inner);
+        let other = workers
+            .values()
+            .find(|info| info.name == name && info.id != worker);
+        if let Some(other) = other {
+            let other = other.id;
+            let message = format!(
+                "RPC worker name {name} is not unique. Workers {other} and {worker} share the same name."
+            );
+            return Err(Error::of(catalogue::RPC_NAME, message));
+        }
+        if let Some(info) = workers.get_mut(&worker) {
+            info.name = name;
+        }
+        Ok(())
     }
 
     /// An identity that nothing else has.

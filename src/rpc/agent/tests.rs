@@ -11,6 +11,7 @@ use super::*;
 use crate::{Context, Functions};
 
 mod calls;
+mod cluster;
 mod guests;
 mod hostile;
 mod keys;

@@ -106,6 +106,7 @@ fn body() -> impl Strategy<Value = Body<Vec<u8>>> {
         )
             .prop_map(
                 |((id, settled), budget, target, references, payload)| Body::Call(Call {
+                    after: (id.0 % 3 > 0).then(|| CallId(id.0 - id.0 % 3)),
                     id,
                     settled,
                     budget,

@@ -174,6 +174,9 @@ impl<P, T> Node<P, T> {
             },
         );
         peer.calls += 1;
+        // A value is asked for whenever it is there: who waits for it may be what makes it.
+        let is_ordered = self.limits.in_order && !matches!(call.target, Target::Fetch(_));
+        let after = is_ordered.then(|| std::mem::replace(&mut peer.order.last, id));
         let settled = peer.settled(id);
         self.activity += 1;
         let budget = match call.deadline {
@@ -201,6 +204,7 @@ impl<P, T> Node<P, T> {
             Body::Call(Call {
                 id,
                 settled,
+                after,
                 budget,
                 target: call.target,
                 references: call.references,

@@ -179,6 +179,7 @@ impl<P, T> Node<P, T> {
         self.peers
             .entry(from)
             .or_insert_with(|| Peer::new(PeerState::Unmet));
+        self.outputs.push_back(Output::Named(from, hello.name));
         self.rises(from, life);
         if hello.wants_answer {
             let answer = self.hello(false);

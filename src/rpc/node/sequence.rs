@@ -19,7 +19,6 @@ impl Seen {
     }
 
     /// True if it has come, or is over.
-    #[cfg(test)]
     pub(super) fn has(&self, id: CallId) -> bool {
         id.0 < self.below || self.above.contains(&id.0)
     }

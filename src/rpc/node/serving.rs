@@ -43,6 +43,7 @@ impl<P> Serving<P> {
 impl<P, T> Peer<P, T> {
     fn settle(&mut self, mark: CallId) {
         self.seen.settle(mark);
+        self.order.settle(mark);
         while self.refused.first().is_some_and(|&first| first < mark) {
             self.refused.pop_first();
         }
@@ -57,7 +58,14 @@ impl<P, T> Node<P, T> {
         };
         peer.settle(call.settled);
         if !peer.seen.insert(id) {
+            if let (Some(after), true) = (call.after, peer.refused.contains(&id)) {
+                peer.order.skip(id, after);
+                self.next_in_order(from);
+            }
             return;
+        }
+        if let Some(after) = call.after {
+            peer.order.came(id, after);
         }
         self.activity += 1;
         let is_full = peer.serving.len() >= most;
@@ -78,7 +86,9 @@ impl<P, T> Node<P, T> {
         let left = self.references.arrive(carrier, &call.references);
         self.serve_until(from, deadline);
         // What needs nothing is given to the driver at once.
-        let is_plain = matches!(call.target, Target::Function(_)) && call.references.is_empty();
+        let is_plain = matches!(call.target, Target::Function(_))
+            && call.references.is_empty()
+            && call.after.is_none();
         if is_plain && !is_full {
             if let Some(peer) = self.peers.get_mut(&from) {
                 let serving = Serving {
@@ -91,7 +101,7 @@ impl<P, T> Node<P, T> {
                 };
                 peer.serving.insert(id, serving);
             }
-            return self.outputs.push_back(Output::Serve {
+            self.outputs.push_back(Output::Serve {
                 from,
                 id,
                 target: call.target,
@@ -99,6 +109,8 @@ impl<P, T> Node<P, T> {
                 references: call.references,
                 deadline,
             });
+            // What the call settled may have been waited for.
+            return self.next_in_order(from);
         }
         let serving = Serving {
             since: now,
@@ -120,10 +132,13 @@ impl<P, T> Node<P, T> {
         } else {
             self.try_serve(from, id);
         }
+        // What the call settled may have been waited for.
+        self.next_in_order(from);
     }
 
     /// Gives a call to the driver, if nothing that it needs is missing.
     pub(super) fn try_serve(&mut self, from: WorkerId, id: CallId) {
+        let is_turn = self.peers.get(&from).is_none_or(|peer| peer.is_turn(id));
         let Some(serving) = self
             .peers
             .get_mut(&from)
@@ -134,7 +149,7 @@ impl<P, T> Node<P, T> {
         let Stage::Held { call, left } = &serving.stage else {
             return;
         };
-        if *left > 0 {
+        if *left > 0 || !is_turn {
             return;
         }
         if let Some(gone) = call
@@ -197,13 +212,20 @@ impl<P, T> Node<P, T> {
         self.end(from, id, outcome);
     }
 
-    fn end(&mut self, from: WorkerId, id: CallId, mut outcome: Outcome<P>) {
+    fn end(&mut self, from: WorkerId, id: CallId, outcome: Outcome<P>) {
         let Some(peer) = self.peers.get_mut(&from) else {
             return;
         };
         let Some(serving) = peer.serving.remove(id) else {
             return;
         };
+        let has_begun = matches!(serving.stage, Stage::Given);
+        peer.order.ended(id, has_begun);
+        self.answer(from, id, serving, outcome);
+        self.next_in_order(from);
+    }
+
+    fn answer(&mut self, from: WorkerId, id: CallId, serving: Serving<P>, mut outcome: Outcome<P>) {
         self.activity += 1;
         if let Stage::Held { call, .. } = &serving.stage {
             self.references.abandon(&call.references);
@@ -313,6 +335,10 @@ impl<P, T> Node<P, T> {
             return;
         };
         peer.settle(settled);
+        self.next_in_order(from);
+        let Some(peer) = self.peers.get_mut(&from) else {
+            return;
+        };
         let is_new = peer.seen.insert(id);
         if is_new && !matches!(control, Control::Probe | Control::Proceed) {
             self.activity += 1;
@@ -388,6 +414,7 @@ impl<P, T> Node<P, T> {
         let Some(peer) = self.peers.get_mut(&from) else {
             return;
         };
+        peer.order.clear();
         peer.serving
             .values_mut()
             .for_each(|serving| serving.is_unwanted = true);

@@ -6,6 +6,7 @@ use super::world::{Dice, Faults, Share, World};
 use super::*;
 
 mod leaving;
+mod order;
 mod seeds;
 
 const QUIET: Faults = Faults {

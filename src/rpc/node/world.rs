@@ -112,6 +112,7 @@ pub(crate) fn limits() -> Limits {
         retry_max: Duration::from_millis(100),
         greeting: Duration::from_millis(10),
         probing: Duration::from_millis(5),
+        ..Limits::default()
     }
 }
 
@@ -344,7 +345,7 @@ impl World {
                 Output::Joined => self.joined += 1,
                 Output::Refused(why) => self.harm.push(why),
                 Output::Left(how) => self.actors[at].has_left = Some(how),
-                Output::Up(_) | Output::Down(..) => {}
+                Output::Named(..) | Output::Up(_) | Output::Down(..) => {}
             }
             if let Some(message) = local.pop_front() {
                 let now = self.now;

@@ -331,3 +331,33 @@ fn a_worker_that_does_not_come_is_named() {
         "{error}"
     );
 }
+
+#[test]
+fn calls_in_order_are_carried_out_one_after_another() {
+    let (tell, told) = std::sync::mpsc::channel();
+    let tell = std::sync::Mutex::new(tell);
+    let functions = Functions::new().add("note", move |number: u32, tensor: Tensor| {
+        // The first take longest.
+        std::thread::sleep(Duration::from_micros(u64::from(100 - number) * 20));
+        let tell = tell.lock().expect("no panic");
+        tell.send((number, tensor.size())).expect("it listens");
+    });
+    let agents = group_with(2, "order", |options| {
+        options.functions(functions.clone()).in_order()
+    });
+    let pending: Vec<_> = (0..100_u32)
+        .map(|number| {
+            // Large ones among them, which small ones overtake on their way.
+            let size = if number % 10 == 0 { 300_000 } else { 4 };
+            let tensor = Tensor::from_vec(vec![0_u8; size], Shape::from([size as u64]));
+            let args = (number, tensor.expect("a tensor"));
+            agents[0]
+                .rpc_async::<()>("w1", "note", args)
+                .expect("a call")
+        })
+        .collect();
+    wait_all(pending).expect("results");
+    let order: Vec<u32> = told.try_iter().map(|(number, _)| number).collect();
+    assert_eq!(order, (0..100).collect::<Vec<_>>());
+    assert!(shut_down(agents).iter().all(Result::is_ok));
+}

@@ -109,6 +109,7 @@ impl Scene {
         let call = Call {
             id,
             settled: CallId(0),
+            after: None,
             budget: None,
             target,
             references,
@@ -300,6 +301,7 @@ fn scene_messages() -> impl Strategy<Value = Body<Payload>> {
         Body::Call(Call {
             id,
             settled: CallId(0),
+            after: None,
             budget: Some(1),
             target,
             references: Vec::new(),
@@ -468,6 +470,7 @@ fn tensors_that_are_announced_and_do_not_come_cost_their_worker() {
         let call = Call {
             id,
             settled: CallId(0),
+            after: None,
             budget: None,
             target: function("sum"),
             references: Vec::new(),
