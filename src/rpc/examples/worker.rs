@@ -1,8 +1,10 @@
-//! A worker of a group that comes and goes, met through a file. Without a call it serves until its input ends.
+//! A worker of a group that comes and goes, met through a file. It serves until its input ends; with a call it makes
+//! that first, and holds a reference until then.
 //!
 //! ```sh
 //! cargo run -p rendez-rpc --example worker -- /tmp/group alice           # in one terminal
 //! cargo run -p rendez-rpc --example worker -- /tmp/group bob alice hello # in another
+//! rendez call unix:@… greet hello                                        # in a third: alice says where
 //! ```
 
 use std::io::Write as _;
@@ -10,6 +12,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rendez::engine::{Config, Engine};
+use rendez::memory::Tensor;
 use rendez_rpc::{Agent, Context, Functions, Options, RRef};
 
 /// What others may call: plain functions.
@@ -31,6 +34,15 @@ fn count(words: RRef<Vec<String>>) -> Result<u64, rendez_rpc::Error> {
     Ok(words.local_value()?.len() as u64)
 }
 
+fn scale(tensor: Tensor, by: f32) -> Result<Tensor, Box<dyn std::error::Error + Send + Sync>> {
+    let scaled: Vec<f32> = tensor
+        .as_slice::<f32>()?
+        .iter()
+        .map(|value| value * by)
+        .collect();
+    Ok(Tensor::from_vec(scaled, tensor.shape())?)
+}
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let (file, name, call) = match &arguments[..] {
@@ -44,9 +56,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let functions = Functions::new()
         .add("greet", greet)
         .add("words", words)
-        .add("count", count);
+        .add("count", count)
+        .add("scale", scale);
     let options = Options::through_file(Path::new(file), None).functions(functions);
     let agent = Agent::init(&engine, name, options)?;
+    // A reference of ours that is held ends with this.
+    let mut held = None;
     if let Some((to, text)) = call {
         // A call and its result.
         let greeting: String = agent.rpc_sync(to, "greet", (text.clone(),))?;
@@ -59,10 +74,18 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             words.rpc_sync::<u64>("count", ())?,
             words.to_here()?
         )?;
-    } else {
-        writeln!(std::io::stdout(), "{name} serves; end its input to leave")?;
-        std::io::stdin().lines().for_each(drop);
+        held = Some(words);
     }
+    let address = engine
+        .address()
+        .map(ToString::to_string)
+        .unwrap_or_default();
+    writeln!(
+        std::io::stdout(),
+        "{name} serves at {address}; end its input to leave"
+    )?;
+    std::io::stdin().lines().for_each(drop);
+    drop(held);
     agent.shutdown(Duration::from_secs(10))?;
     Ok(())
 }
