@@ -49,7 +49,7 @@ pub use pending::{Pending, wait_all};
 use pool::Pool;
 use rref::RRef;
 pub use shared::WorkerInfo;
-use shared::{Command, Mode, Shared};
+use shared::{Command, Left, Mode, Shared};
 use slot::Slot;
 
 /// A worker of a group. Cheap to clone; when the last clone is dropped it leaves at once, as by
@@ -148,7 +148,8 @@ impl Agent {
         options: Options,
         place: Option<place::Place>,
     ) -> Result<Self, Error> {
-        let node = Node::new(me.id, life()?, group, options.limits());
+        let life = life()?;
+        let node = Node::new(me.id, life, group, options.limits());
         let step = options.step();
         let patience = options.init_timeout;
         let shard = options.shard;
@@ -165,7 +166,8 @@ impl Agent {
             waker: OnceLock::new(),
             pool: Pool::new(&me.name, options.threads),
             notices: Notices::default(),
-            locals: AtomicU64::new(0),
+            // Of a worker that starts again: it gives no identity again that a former life of it gave.
+            locals: AtomicU64::new(u64::from(life) << 16),
             is_closed: AtomicBool::new(false),
             async_calls: AtomicUsize::new(0),
             figures: Figures::new(engine.is_timed()),
@@ -370,24 +372,35 @@ impl Agent {
     }
 
     /// Leaves when all workers of the group want to, and all calls everywhere, also those that calls have made, are
-    /// done. References that this program still holds end, and are named in the log. Zero waits for ever.
+    /// done. References that this program still holds then are named in the log, and end. Zero waits for ever.
     ///
     /// # Errors
-    /// `RPC_SHUTDOWN_DEADLINE` names what was outstanding when `timeout` was over; this worker has left all the same.
+    /// `RPC_SHUTDOWN_DEADLINE` names what was outstanding when `timeout` was over; `RPC_LEAK` names references that were
+    /// held, if [`Options::refuse_leaks`] asks for that. This worker has left all the same. `RPC_SHUTDOWN` inside a
+    /// function that is carried out here, for which shutdown would wait; nothing has happened then.
     pub fn shutdown(self, timeout: Duration) -> Result<(), Error> {
         context::may_wait()?;
+        if context::Context::current().is_some_and(|call| Arc::ptr_eq(&call.shared, self.shared()))
+        {
+            let message = "a function that is carried out cannot shut its own worker down: shutdown waits for it; \
+                           use shutdown_local, or have another thread do it";
+            return Err(Error::of(catalogue::RPC_SHUTDOWN, message));
+        }
         let shared = Arc::clone(self.shared());
         shared.push(Command::Leave((!timeout.is_zero()).then_some(timeout)));
         shared.wait(&shared.left, None);
         shared.leave_place();
         shared.is_closed.store(true, Ordering::Release);
-        match shared.left.take() {
-            Some(Err(what)) => {
-                let message = format!("after {timeout:?}: {}", what.join("; "));
-                Err(Error::of(catalogue::RPC_SHUTDOWN_DEADLINE, message))
-            }
-            _ => Ok(()),
+        let Left { how, leaks } = shared.left.take().unwrap_or_default();
+        if let Err(what) = how {
+            let message = format!("after {timeout:?}: {}", what.join("; "));
+            return Err(Error::of(catalogue::RPC_SHUTDOWN_DEADLINE, message));
         }
+        if shared.options.refuse_leaks && !leaks.is_empty() {
+            let message = format!("Leaking RRef {}", leaks.join(", "));
+            return Err(Error::of(catalogue::RPC_LEAK, message));
+        }
+        Ok(())
     }
 
     /// Leaves at once. What waits for this worker, or of it, ends.

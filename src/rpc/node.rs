@@ -29,7 +29,7 @@ use std::time::Duration;
 use rendez::ground::{Nanos, Status};
 
 use crate::id::{CallId, RRefId, WorkerId};
-use crate::message::{Body, Fault, Hello, Message, Outcome, Reference, Target};
+use crate::message::{Body, Control, Fault, Hello, Message, Outcome, Reference, Target};
 use crate::references::References;
 pub use calling::NewCall;
 use calling::{Out, Waiting};
@@ -171,12 +171,20 @@ enum Timer {
     Leave,
 }
 
+/// Bits of a call's number as it travels.
+const WIRE_BITS: u32 = 48;
+const WIRE_MASK: u64 = (1 << WIRE_BITS) - 1;
+
 /// What we know of another worker, or of ourselves: a call to oneself goes the same way.
 #[derive(Debug)]
 struct Peer<P, T> {
     state: PeerState,
     /// Lives that are over.
     past: VecDeque<u32>,
+    /// The life that was heard last; zero before the first.
+    latest: u32,
+    /// How many lives came before it: the upper bits of the numbers that its messages have here.
+    former: u16,
     /// The number of the next call or control message.
     next: CallId,
     out: Window<Out<P, T>>,
@@ -197,8 +205,10 @@ struct Peer<P, T> {
 impl<P, T> Peer<P, T> {
     fn new(state: PeerState) -> Self {
         Self {
+            latest: state.life().unwrap_or_default(),
             state,
             past: VecDeque::new(),
+            former: 0,
             next: CallId(1),
             out: Window::default(),
             calls_due: Nanos::NEVER,
@@ -210,6 +220,12 @@ impl<P, T> Peer<P, T> {
             serves_due: Nanos::NEVER,
             order: Order::default(),
         }
+    }
+
+    /// The number that a message of this peer has here: those of its former lives are smaller. A call of a former life
+    /// may still run, and what it comes to must not answer another.
+    const fn here(&self, id: CallId) -> CallId {
+        CallId((self.former as u64) << WIRE_BITS | id.0 & WIRE_MASK)
     }
 
     /// The lowest number that is not over.
@@ -232,6 +248,8 @@ pub struct Node<P, T> {
     outputs: VecDeque<Output<P, T>>,
     references: References,
     phase: Phase,
+    /// What the program still held when this worker left.
+    leaks: Vec<String>,
     activity: u64,
     /// Calls that have waited for the window.
     waited: u64,
@@ -257,6 +275,7 @@ impl<P, T> Node<P, T> {
             outputs: VecDeque::new(),
             references: References::new(me),
             phase: Phase::Joining,
+            leaks: Vec::new(),
             activity: 0,
             waited: 0,
             repeated: 0,
@@ -332,21 +351,38 @@ impl<P, T> Node<P, T> {
             self.implausible += 1;
             return;
         }
+        let Some(peer) = self.peers.get(&from) else {
+            return;
+        };
         match message.body {
             Body::Hello(_) => {}
             Body::Leave => self.hear_leave(from),
-            Body::Call(call) => self.hear_call(from, call),
+            Body::Call(mut call) => {
+                (call.id, call.settled) = (peer.here(call.id), peer.here(call.settled));
+                self.hear_call(from, call);
+            }
             Body::Reply { id, outcome } => self.hear_reply(from, id, outcome),
             Body::Control {
                 id,
                 settled,
                 control,
-            } => self.hear_control(from, id, settled, control),
+            } => {
+                let (id, settled) = (peer.here(id), peer.here(settled));
+                let control = match control {
+                    Control::Cancel(call) => Control::Cancel(peer.here(call)),
+                    Control::Took(call) => Control::Took(peer.here(call)),
+                    other => other,
+                };
+                self.hear_control(from, id, settled, control);
+            }
             Body::Ack { id, answer } => self.hear_ack(from, id, answer),
         }
     }
 
-    fn send(&mut self, to: WorkerId, body: Body<P>) {
+    fn send(&mut self, to: WorkerId, mut body: Body<P>) {
+        if let Body::Reply { id, .. } | Body::Ack { id, .. } = &mut body {
+            id.0 &= WIRE_MASK;
+        }
         let to_life = self.peers.get(&to).and_then(|peer| peer.state.life());
         self.outputs.push_back(Output::Send {
             to,

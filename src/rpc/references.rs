@@ -59,6 +59,8 @@ pub enum Event {
 #[derive(Debug, Default)]
 struct Owned {
     is_made: bool,
+    /// A worker has asked for it: no other call may.
+    is_asked: bool,
     forks: BTreeMap<ForkId, WorkerId>,
     /// Handles of this worker's program.
     handles: usize,
@@ -151,7 +153,7 @@ impl References {
     /// This program makes a value of its own, for which it holds a handle; `is_made` if it is there already.
     pub fn create_owned(&mut self, rref: RRefId, is_made: bool) {
         let owned = self.own(rref);
-        owned.is_made = is_made;
+        (owned.is_made, owned.is_asked) = (is_made, true);
         owned.handles += 1;
     }
 
@@ -190,17 +192,23 @@ impl References {
         }
     }
 
-    /// Another worker asks for a value to be made here. False if its share was deleted before: then nothing is made.
+    /// Another worker asks for a value to be made here. False if its share was deleted before, or if the identity is
+    /// another's or is taken: then nothing is made.
     pub fn creation_asked(&mut self, from: WorkerId, rref: RRefId, fork: ForkId) -> bool {
         if from == self.me {
             // Its handle was counted when it asked; it may be gone by now.
             if !self.owned.contains_key(&rref) {
                 return false;
             }
-        } else if self.buried.contains(&(from, fork)) {
+        } else if rref.on != from || self.buried.contains(&(from, fork)) {
             return false;
         } else {
-            self.own(rref).forks.insert(fork, from);
+            let owned = self.own(rref);
+            if owned.is_made || owned.is_asked {
+                return false;
+            }
+            owned.is_asked = true;
+            owned.forks.insert(fork, from);
         }
         if let Some(early) = self.early.remove(&rref)
             && let Some(owned) = self.owned.get_mut(&rref)
@@ -443,9 +451,10 @@ impl References {
             return false;
         };
         if is_new && !is_buried {
-            owned.forks.insert(fork, from);
+            // A share that another worker has stays with that.
+            owned.forks.entry(fork).or_insert(from);
         }
-        owned.forks.contains_key(&fork)
+        owned.forks.get(&fork) == Some(&from)
     }
 
     /// The owner has answered whether it knows our share now.
@@ -567,16 +576,5 @@ impl References {
                 _ => self.set_share(fork, Share::Gone),
             }
         }
-    }
-
-    /// The program's handles count no more: its shares end.
-    pub fn drop_all(&mut self) {
-        let held = self
-            .users
-            .iter()
-            .filter(|(_, user)| user.is_held)
-            .map(|(&fork, _)| fork);
-        let held: Vec<ForkId> = held.collect();
-        held.into_iter().for_each(|fork| self.drop_user(fork));
     }
 }

@@ -17,7 +17,7 @@ use rendez::shard::{Task, TaskContext, TaskEvent};
 use super::context::{Context, Gate};
 use super::lanes::{Brought, Lanes};
 use super::notices::Notice;
-use super::shared::{Answer, Command, Done, Label, Packed, Shared, Token, WorkerInfo};
+use super::shared::{Answer, Command, Done, Label, Left, Packed, Shared, Token, WorkerInfo};
 use super::timer::Timer;
 use super::work::{Work, panicked};
 use crate::error::Error;
@@ -173,9 +173,7 @@ impl Desk {
             Command::Meet(info) => self.meet(info.id, &info, context),
             Command::Leave(patience) => {
                 let deadline = patience.map_or(Nanos::NEVER, |patience| now.after(patience));
-                for name in self.node.leave(now, deadline) {
-                    tracing::warn!(worker = %self.shared.name, "Leaking RRef {name}: it is held at shutdown, and ends");
-                }
+                self.node.leave(now, deadline);
             }
             Command::LeaveNow => self.node.leave_now(now),
             Command::Ask(question) => question(&View {
@@ -350,7 +348,11 @@ impl Desk {
                 }
                 Output::Left(how) => {
                     self.is_over = true;
-                    self.shared.left.fill(how);
+                    for name in self.node.leaks() {
+                        tracing::warn!(worker = %self.shared.name, "Leaking RRef {name}: it was held at shutdown");
+                    }
+                    let leaks = self.node.leaks().to_vec();
+                    self.shared.left.fill(Left { how, leaks });
                 }
             }
         }
@@ -551,7 +553,7 @@ impl Desk {
         self.shared
             .joined
             .fill(Err(Error::local(crate::error::shut_down())));
-        self.shared.left.fill(Ok(()));
+        self.shared.left.fill(Left::default());
         self.drop_values();
         context.finish();
     }

@@ -98,6 +98,8 @@ pub struct Options {
     /// Each worker carries our calls out one after another, in the order in which they were made: see
     /// [`Options::in_order`].
     pub in_order: bool,
+    /// Shutdown fails with `RPC_LEAK` if the program still holds references; else it names them in the log.
+    pub refuse_leaks: bool,
     /// What rides along with calls.
     pub observers: Vec<Arc<dyn Observer>>,
 }
@@ -168,6 +170,7 @@ impl Options {
             waiting: limits.waiting,
             serving: limits.serving,
             in_order: false,
+            refuse_leaks: false,
             observers: Vec::new(),
         }
     }

@@ -164,6 +164,23 @@ pub struct WorkerInfo {
     pub task: TaskName,
 }
 
+/// How this worker has left its group.
+pub(crate) struct Left {
+    /// In good order, or with what was outstanding when time was over.
+    pub(crate) how: Result<(), Vec<String>>,
+    /// References that the program still held.
+    pub(crate) leaks: Vec<String>,
+}
+
+impl Default for Left {
+    fn default() -> Self {
+        Self {
+            how: Ok(()),
+            leaks: Vec::new(),
+        }
+    }
+}
+
 /// Values that are kept for others, or why they could not be made.
 type Values = HashMap<RRefId, Result<Arc<dyn Kept>, Fault>>;
 
@@ -188,7 +205,7 @@ pub(crate) struct Shared {
     pub(crate) recordings: Mutex<HashMap<u64, Weak<Recording>>>,
     pub(crate) span_ids: AtomicU64,
     pub(crate) joined: Slot<Result<(), Error>>,
-    pub(crate) left: Slot<Result<(), Vec<String>>>,
+    pub(crate) left: Slot<Left>,
     /// Those that call and are no workers of the group.
     pub(super) guests: Mutex<BTreeMap<WorkerId, Guest>>,
     /// By which peers ask for the agent, while it is there.

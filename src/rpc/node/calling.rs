@@ -20,7 +20,9 @@ pub(super) enum Out<P, T> {
     },
     /// A call that was answered: the references in its result are not all confirmed.
     Confirming {
-        token: T,
+        /// None once the call has ended at its deadline or by a cancel: the answer is still acknowledged.
+        token: Option<T>,
+        deadline: Nanos,
         outcome: Outcome<P>,
         left: usize,
     },
@@ -261,7 +263,11 @@ impl<P, T> Node<P, T> {
             }
             return;
         }
-        let is_it = |out: &Out<P, T>| matches!(out, Out::Call { token: has, .. } if has == token);
+        let is_it = |out: &Out<P, T>| match out {
+            Out::Call { token: has, .. } => has == token,
+            Out::Confirming { token: has, .. } => has.as_ref() == Some(token),
+            _ => false,
+        };
         let id = (peer.out.iter().find(|(_, out)| is_it(out))).map(|(id, _)| id);
         if let Some(id) = id {
             self.give_up(to, id, Ending::Cancelled);
@@ -278,8 +284,10 @@ impl<P, T> Node<P, T> {
         let Some(peer) = self.peers.get_mut(&to) else {
             return;
         };
-        if !matches!(peer.out.at(id), Some(Out::Call { .. })) {
-            return;
+        match peer.out.at(id) {
+            Some(Out::Call { .. }) => {}
+            Some(Out::Confirming { .. }) => return self.give_answer_up(to, id, ending),
+            _ => return,
         }
         let Some(Out::Call { token, target, .. }) = peer.out.insert(id, Out::GivenUp) else {
             return;
@@ -308,8 +316,15 @@ impl<P, T> Node<P, T> {
         let (mut over, mut next) = (Vec::new(), Nanos::NEVER);
         for (id, out) in peer.out.iter() {
             match out {
-                Out::Call { deadline, .. } if *deadline <= now => over.push(id),
-                Out::Call { deadline, .. } => next = next.min(*deadline),
+                Out::Call { deadline, .. }
+                | Out::Confirming {
+                    deadline,
+                    token: Some(_),
+                    ..
+                } => match *deadline <= now {
+                    true => over.push(id),
+                    false => next = next.min(*deadline),
+                },
                 _ => {}
             }
         }
@@ -321,6 +336,25 @@ impl<P, T> Node<P, T> {
             .for_each(|id| self.give_up(to, id, Ending::Timeout));
     }
 
+    /// A call is given up whose answer is there, and waits for references in it to be confirmed.
+    fn give_answer_up(&mut self, to: WorkerId, id: CallId, ending: Ending<P>) {
+        let entry = self.peers.get_mut(&to).and_then(|peer| peer.out.at_mut(id));
+        let Some(Out::Confirming { token, outcome, .. }) = entry else {
+            return;
+        };
+        let Some(token) = token.take() else {
+            return;
+        };
+        if let Outcome::Value { references, .. } = outcome {
+            self.references.abandon(references);
+        }
+        self.outputs.push_back(Output::Ended {
+            token,
+            at: to,
+            ending,
+        });
+    }
+
     pub(super) fn hear_reply(&mut self, from: WorkerId, id: CallId, outcome: Outcome<P>) {
         let Some(peer) = self.peers.get_mut(&from) else {
             return;
@@ -329,7 +363,12 @@ impl<P, T> Node<P, T> {
         if !matches!(peer.out.at(id), Some(Out::Call { .. })) {
             return;
         }
-        let Some(Out::Call { token, target, .. }) = peer.out.remove(id) else {
+        let Some(Out::Call {
+            token,
+            target,
+            deadline,
+        }) = peer.out.remove(id)
+        else {
             return;
         };
         peer.calls -= 1;
@@ -364,7 +403,8 @@ impl<P, T> Node<P, T> {
                 peer.out.insert(
                     id,
                     Out::Confirming {
-                        token,
+                        token: Some(token),
+                        deadline,
                         outcome,
                         left,
                     },
@@ -395,12 +435,14 @@ impl<P, T> Node<P, T> {
         if let Some(Out::Confirming { .. }) = peer.out.at(id)
             && let Some(Out::Confirming { token, outcome, .. }) = peer.out.remove(id)
         {
-            let ending = Ending::Answered(outcome);
-            self.outputs.push_back(Output::Ended {
-                token,
-                at: from,
-                ending,
-            });
+            if let Some(token) = token {
+                let ending = Ending::Answered(outcome);
+                self.outputs.push_back(Output::Ended {
+                    token,
+                    at: from,
+                    ending,
+                });
+            }
             self.control(from, Control::Took(id));
         }
     }
@@ -523,7 +565,12 @@ impl<P, T> Node<P, T> {
                     }
                     token
                 }
-                Out::Confirming { token, outcome, .. } => {
+                Out::Confirming { token: None, .. } => continue,
+                Out::Confirming {
+                    token: Some(token),
+                    outcome,
+                    ..
+                } => {
                     if let Outcome::Value { references, .. } = outcome {
                         self.references.abandon(&references);
                     }

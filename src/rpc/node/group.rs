@@ -68,7 +68,6 @@ pub(super) struct Leaving {
     before: Option<BTreeMap<WorkerId, Rest>>,
     /// So many of the others have not acknowledged that all leave.
     proceeding: Option<usize>,
-    held: Vec<String>,
 }
 
 impl<P, T> Node<P, T> {
@@ -202,6 +201,13 @@ impl<P, T> Node<P, T> {
         }
         if let Some(peer) = self.peers.get_mut(&from) {
             peer.state = PeerState::Up { life };
+            if peer.latest != 0 && peer.latest != life {
+                peer.former = peer.former.wrapping_add(1);
+                if peer.former == 0 {
+                    (peer.seen, peer.refused) = Default::default();
+                }
+            }
+            peer.latest = life;
         }
         self.outputs.push_back(Output::Up(from));
         self.look_joined();
@@ -285,27 +291,29 @@ impl<P, T> Node<P, T> {
 
     /// Leaves in good order: when all workers of a static group want to and have come to rest, or this worker of a
     /// dynamic one has; at `deadline` all the same. [`Output::Left`] follows. References that the program still holds
-    /// end now, and their names are returned.
-    pub fn leave(&mut self, now: Nanos, deadline: Nanos) -> Vec<String> {
+    /// end then, and not before: functions that are carried out meanwhile may use theirs.
+    pub fn leave(&mut self, now: Nanos, deadline: Nanos) {
         self.now = now;
         if !matches!(self.phase, Phase::Running | Phase::Joining) {
-            return Vec::new();
+            return;
         }
         self.dismiss_guests();
-        let held = self.references.held();
-        self.references.drop_all();
         self.phase = Phase::Leaving(Leaving {
             deadline,
             round: BTreeMap::new(),
             before: None,
             proceeding: None,
-            held: held.clone(),
         });
         if deadline != Nanos::NEVER {
             self.timers.insert((deadline, Timer::Leave));
         }
         self.arm_probe(Duration::ZERO);
-        held
+    }
+
+    /// References that the program held when this worker left, by name.
+    #[must_use]
+    pub fn leaks(&self) -> &[String] {
+        &self.leaks
     }
 
     /// Leaves at once.
@@ -453,6 +461,9 @@ impl<P, T> Node<P, T> {
     }
 
     fn go(&mut self, how: Result<(), Vec<String>>) {
+        if matches!(self.phase, Phase::Leaving(_)) {
+            self.leaks = self.references.held();
+        }
         self.drain_references();
         self.dismiss_guests();
         for other in self.others_up() {
@@ -504,12 +515,8 @@ impl<P, T> Node<P, T> {
             if !silent.is_empty() {
                 what.push(format!("workers {} have not answered", silent.join(", ")));
             }
-            what.extend(
-                leaving
-                    .held
-                    .iter()
-                    .map(|name| format!("{name} was still held")),
-            );
+            let held = self.references.held().into_iter();
+            what.extend(held.map(|name| format!("{name} is still held")));
         }
         what
     }

@@ -36,8 +36,10 @@ impl<P, T> Node<P, T> {
         self.peers.iter().flat_map(|(&to, peer)| {
             let out = peer.out.values().filter_map(|out| match out {
                 Out::Call { token, .. } => Some((token, Progress::Sent)),
-                Out::Confirming { token, .. } => Some((token, Progress::Confirming)),
-                Out::GivenUp | Out::Control { .. } => None,
+                Out::Confirming {
+                    token: Some(token), ..
+                } => Some((token, Progress::Confirming)),
+                Out::Confirming { token: None, .. } | Out::GivenUp | Out::Control { .. } => None,
             });
             let waiting = peer
                 .waiting

@@ -6,8 +6,12 @@ use super::world::{Dice, Faults, Share, World};
 use super::*;
 
 mod leaving;
+mod lives;
 mod order;
+mod script;
 mod seeds;
+mod sharing;
+mod times;
 
 const QUIET: Faults = Faults {
     lose: 0,

@@ -43,6 +43,9 @@ catalogue! {
     RPC_SHUTDOWN_DEADLINE: DeadlineExceeded,
         "The group did not come to rest in the time that shutdown was given; this worker has left all the same.",
         "Read the message: it names what was outstanding and the workers that did not agree.";
+    RPC_LEAK: FailedPrecondition,
+        "The program still held remote references when its worker left; the message names them.",
+        "Drop them before shutdown, or let the log name them: `Options::refuse_leaks`.";
     RPC_REFERENCE: FailedPrecondition,
         "A remote reference names no value that can be used here.",
         "Read the message: it names the reference, its owner and what became of its value.";

@@ -131,19 +131,49 @@ fn the_others_leave_when_one_dies_meanwhile_also_the_one_that_asks() {
 }
 
 #[test]
-fn shares_that_are_held_end_and_are_named() {
+fn shares_that_are_held_at_the_end_are_named_and_end() {
     let mut world = World::new(25, 2, QUIET);
     let share = value_of(&mut world, 0, 1);
-    let now = world.now;
-    let named = world.actors[0]
-        .node
-        .leave(now, now.after(Duration::from_secs(1)));
-    assert_eq!(named.len(), 1);
-    assert!(named[0].starts_with("UserRRef(RRefId="), "{named:?}");
-    world.pump(0);
     leave_all(&mut world, Duration::from_secs(1));
     world.run_until(|world| (0..2).all(|at| has_left(world, at)));
-    assert!(!world.actors[1].values.contains(&share.rref));
+    let named = world.actors[0].node.leaks();
+    assert_eq!(named.len(), 1);
+    assert!(named[0].starts_with("UserRRef(RRefId="), "{named:?}");
+    assert!(world.actors[1].node.leaks().is_empty());
+    // One that leaves alone takes its shares along.
+    let mut world = World::new(25, 2, QUIET);
+    let share_too = value_of(&mut world, 0, 1);
+    assert_eq!(share_too, share);
+    let now = world.now;
+    world.actors[0].node.leave_now(now);
+    world.pump(0);
+    world.run_until(|world| !world.actors[1].values.contains(&share.rref));
+    assert!(world.harm.is_empty(), "{:?}", world.harm);
+}
+
+#[test]
+fn a_function_that_runs_during_shutdown_uses_its_references() {
+    // Worker 1 carries a function out that holds a share of 2's value, and asks for it while all leave.
+    let mut world = World::new(29, 3, QUIET);
+    let share = value_of(&mut world, 0, 2);
+    world.call(0, 1, plain(), None, &[share]);
+    world.run_until(|world| !world.actors[1].running.is_empty());
+    world.release(0, share);
+    leave_all(&mut world, Duration::from_secs(10));
+    world.run_for(Duration::from_millis(50));
+    let fetch = world.call(1, 2, Target::Fetch(share.rref), None, &[]);
+    world.run_for(Duration::from_millis(50));
+    assert!(
+        matches!(
+            &world.ended.get(&fetch),
+            Some((_, Ending::Answered(Outcome::Value { .. })))
+        ),
+        "{:?}",
+        world.ended.get(&fetch)
+    );
+    world.finish(1, 0, &[]);
+    world.run_until(|world| world.actors.iter().all(|actor| actor.has_left.is_some()));
+    assert!(world.harm.is_empty(), "{:?}", world.harm);
 }
 
 #[test]

@@ -1,0 +1,122 @@
+//! Workers that are lost and come back, in the same life or in another: nothing of before reaches what is after.
+
+use super::script::Script;
+use super::*;
+
+fn is_answered(script: &Script, job: u64) -> bool {
+    matches!(
+        script.ended.get(&job),
+        Some(Ending::Answered(Outcome::Value { payload, .. })) if *payload == job
+    )
+}
+
+/// PyTorch never replaces a pipe that has failed: all later calls to that worker fail.
+#[test]
+fn a_worker_that_was_lost_and_comes_back_in_the_same_life_is_called_again() {
+    let mut script = Script::new(2);
+    let before = script.call(0, 1, &[]);
+    script.cut(0, 1);
+    script.cut(1, 0);
+    script.mail.clear();
+    assert!(matches!(script.ended[&before], Ending::Lost(_)));
+    // Both greet each other until they hear.
+    script.live(Duration::from_millis(50));
+    for (at, to) in [(0, 1), (1, 0)] {
+        let job = script.call(at, to, &[]);
+        script.deliver();
+        script.finish_all();
+        script.deliver();
+        assert!(is_answered(&script, job), "{:?}", script.ended.get(&job));
+    }
+}
+
+#[test]
+fn a_worker_that_starts_again_calls_and_is_called() {
+    let mut script = Script::new(2);
+    for _ in 0..5 {
+        script.call(1, 0, &[]);
+        script.deliver();
+        script.finish_all();
+        script.deliver();
+    }
+    for life in 100..103 {
+        script.restart(1, life);
+        script.deliver();
+        for (at, to) in [(1, 0), (0, 1)] {
+            let job = script.call(at, to, &[]);
+            script.deliver();
+            script.finish_all();
+            script.deliver();
+            assert!(is_answered(&script, job), "life {life}: {at} calls {to}");
+        }
+    }
+}
+
+#[test]
+fn what_a_former_life_asked_for_answers_no_call_of_the_next() {
+    let mut script = Script::new(2);
+    let old = script.call(1, 0, &[]);
+    script.deliver();
+    let served = script.runs(old).expect("it runs").clone();
+    script.serving.clear();
+    script.restart(1, 100);
+    script.deliver();
+    let new = script.call(1, 0, &[]);
+    script.deliver();
+    assert!(script.runs(new).is_some());
+    // The function of the former life ends while the call of the next runs.
+    script.finish_served(&served, &[]);
+    script.deliver();
+    assert!(!script.ended.contains_key(&new));
+    script.finish(new, &[]);
+    script.deliver();
+    assert!(is_answered(&script, new));
+    assert_eq!(script.nodes[0].call_counts(), (0, 0));
+}
+
+#[test]
+fn a_share_that_is_confirmed_late_begins_no_call_of_the_next_life() {
+    let mut script = Script::new(3);
+    let (one, two) = (script.value(1, 2), script.value(1, 2));
+    // Worker 1 calls 0 with a share of 2's value, and starts again before the owner has confirmed it.
+    script.call(1, 0, &[one]);
+    script.deliver_if(|mail| mail.is("call", 1, 0));
+    script.restart(1, 100);
+    script.deliver_if(|mail| mail.kind() == "hello" && mail.from + mail.to == 1);
+    let new = script.call(1, 0, &[two]);
+    script.deliver_if(|mail| mail.is("call", 1, 0));
+    assert_eq!(script.count("fork", 0, 2), 2);
+    script.deliver_one(|mail| mail.is("fork", 0, 2));
+    script.deliver_if(|mail| mail.is("ack", 2, 0));
+    assert!(script.runs(new).is_none(), "its own share is not confirmed");
+}
+
+#[test]
+fn old_numbers_do_not_hold_memory_over_lives() {
+    let mut script = Script::new(2);
+    for life in 100..120 {
+        script.restart(1, life);
+        script.deliver();
+        for _ in 0..20 {
+            script.call(1, 0, &[]);
+            script.deliver();
+            script.finish_all();
+            script.deliver();
+        }
+    }
+    assert!(script.nodes[0].peers[&WorkerId(1)].seen.kept() <= 2);
+}
+
+#[test]
+fn twenty_workers_meet_and_call_each_other() {
+    // PyTorch needs a thread for each worker in its first exchange: more than 16 can hang.
+    let mut script = Script::new(20);
+    let mut jobs = Vec::new();
+    for at in 0..20 {
+        jobs.extend((0..20).map(|to| script.call(at, to, &[])));
+    }
+    script.deliver();
+    script.finish_all();
+    script.deliver();
+    assert!(jobs.iter().all(|job| is_answered(&script, *job)));
+}

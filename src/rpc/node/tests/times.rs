@@ -1,0 +1,139 @@
+//! Deadlines, repeats and bounds: what is sent how often, and what a number at its bound does.
+
+use super::script::Script;
+use super::*;
+use crate::message::{Call, FaultKind};
+
+#[test]
+fn a_call_is_sent_once_and_a_control_message_until_it_is_acknowledged() {
+    let mut script = Script::new(2);
+    let share = script.value(0, 1);
+    script.call(0, 1, &[]);
+    script.drop_share(0, share);
+    script.pass(Duration::from_secs(1));
+    assert_eq!(script.count("call", 0, 1), 1);
+    let repeats = script.count("delete", 0, 1);
+    // After 20 ms, each time half as long again, at most 100 ms.
+    assert!((10..=14).contains(&repeats), "{repeats}");
+    script.deliver();
+    assert!(!script.serving.is_empty());
+    assert_eq!(script.serving.len(), 1, "one call, however often it came");
+    script.pass(Duration::from_secs(1));
+    assert_eq!(script.count("delete", 0, 1), repeats);
+    assert_eq!(
+        script.released.len(),
+        1,
+        "one effect, however often it came"
+    );
+}
+
+#[test]
+fn no_limit_is_no_limit() {
+    let mut script = Script::new(2);
+    let job = script.call(0, 1, &[]);
+    script.deliver();
+    script.pass(Duration::from_secs(10_000));
+    assert!(!script.ended.contains_key(&job) && script.runs(job).is_some());
+    // The longest time that a peer can name is none.
+    let call = Call {
+        id: CallId(40),
+        settled: CallId(40),
+        after: None,
+        budget: Some(u64::MAX),
+        target: Target::Function("f".into()),
+        references: Vec::new(),
+        payload: 9,
+    };
+    let (now, body) = (script.now, Body::Call(call));
+    let message = Message {
+        from_life: 1,
+        to_life: 2,
+        body,
+    };
+    script.nodes[1].handle_message(now, WorkerId(0), message);
+    script.pump(1);
+    script.pass(Duration::from_secs(10_000));
+    assert!(script.runs(9).is_some());
+}
+
+#[test]
+fn answers_come_in_any_order_each_to_its_call() {
+    let mut script = Script::new(2);
+    let jobs: Vec<u64> = (0..5).map(|_| script.call(0, 1, &[])).collect();
+    script.deliver();
+    for job in jobs.iter().rev() {
+        script.finish(*job, &[]);
+    }
+    while !script.mail.is_empty() {
+        let last = script.mail.len() - 1;
+        let mail = script.mail.remove(last).expect("a message");
+        let now = script.now;
+        script.nodes[0].handle_message(now, WorkerId(1), mail.message);
+        script.pump(0);
+    }
+    for job in jobs {
+        let answer = Ending::Answered(Outcome::Value {
+            payload: job,
+            references: Vec::new(),
+        });
+        assert_eq!(script.ended[&job], answer);
+    }
+}
+
+#[test]
+fn calls_beyond_what_a_worker_serves_are_refused_and_cost_nothing_else() {
+    let mut script = Script::new(3);
+    script.nodes[1].limits.serving = 2;
+    for _ in 0..2 {
+        script.call(0, 1, &[]);
+    }
+    let refused = script.call(0, 1, &[]);
+    let other = script.call(2, 1, &[]);
+    script.deliver();
+    let Ending::Answered(Outcome::Fault(fault)) = &script.ended[&refused] else {
+        panic!("{:?}", script.ended[&refused]);
+    };
+    assert_eq!(fault.kind, FaultKind::Busy);
+    assert!(script.runs(other).is_some(), "the bound is for each caller");
+    script.finish_all();
+    script.deliver();
+    assert_eq!(script.nodes[1].call_counts(), (0, 0));
+}
+
+#[test]
+fn a_worker_calls_itself_without_a_message() {
+    let mut script = Script::new(2);
+    let outer = script.call(0, 0, &[]);
+    script.deliver();
+    let inner = script.call(0, 0, &[]);
+    script.deliver();
+    script.finish(inner, &[]);
+    script.deliver();
+    script.finish(outer, &[]);
+    script.deliver();
+    assert_eq!(script.ended.len(), 2);
+    assert!(script.said.is_empty());
+}
+
+#[test]
+fn a_message_of_a_stranger_changes_nothing() {
+    let mut script = Script::new(2);
+    let call = Call {
+        id: CallId(1),
+        settled: CallId(1),
+        after: None,
+        budget: None,
+        target: Target::Function("f".into()),
+        references: Vec::new(),
+        payload: 5,
+    };
+    let message = Message {
+        from_life: 9,
+        to_life: 1,
+        body: Body::Call(call),
+    };
+    let now = script.now;
+    script.nodes[0].handle_message(now, WorkerId(7), message);
+    script.pump(0);
+    assert!(script.serving.is_empty() && script.mail.is_empty());
+}
