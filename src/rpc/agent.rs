@@ -14,6 +14,7 @@ mod place;
 mod pool;
 mod reporting;
 pub(crate) mod rref;
+mod seat;
 pub(crate) mod shared;
 pub(crate) mod slot;
 mod store;
@@ -26,7 +27,7 @@ mod tests;
 use std::any::Any;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
@@ -48,6 +49,7 @@ pub use options::{Meeting, Options, Worker};
 pub use pending::{Pending, wait_all};
 use pool::Pool;
 use rref::RRef;
+use seat::Seat;
 pub use shared::WorkerInfo;
 use shared::{Command, Left, Mode, Shared};
 use slot::Slot;
@@ -57,6 +59,25 @@ use slot::Slot;
 #[derive(Clone)]
 pub struct Agent {
     inner: Arc<Inner>,
+}
+
+/// An agent, as what it keeps may hold it.
+#[derive(Clone)]
+pub struct WeakAgent(Weak<Inner>);
+
+impl WeakAgent {
+    /// The agent, until its last clone is dropped.
+    #[must_use]
+    pub fn upgrade(&self) -> Option<Agent> {
+        let inner = self.0.upgrade()?;
+        Some(Agent { inner })
+    }
+}
+
+impl std::fmt::Debug for WeakAgent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("WeakAgent")
+    }
 }
 
 enum Inner {
@@ -71,6 +92,7 @@ impl Drop for Inner {
         if let Self::Own(shared) = self {
             shared.is_closed.store(true, Ordering::Release);
             shared.push(Command::LeaveNow);
+            shared.leave_seat();
             shared.leave_place();
         }
     }
@@ -100,13 +122,20 @@ impl Agent {
         }
     }
 
+    /// The agent, as what it keeps may hold it: its functions, its observers.
+    #[must_use]
+    pub fn downgrade(&self) -> WeakAgent {
+        WeakAgent(Arc::downgrade(&self.inner))
+    }
+
     /// Starts the worker `name` on `engine`, and waits until all workers of its group are there.
     ///
     /// # Errors
     /// `RPC_NAME` for a name that is none, or that two workers share; `RPC_GROUP` if this task is no worker of the
-    /// group, or workers disagree about it; `RPC_INIT` names those that did not come in time.
+    /// group, if it runs one already, or if workers disagree about it; `RPC_INIT` names those that did not come in time.
     pub fn init(engine: &Engine, name: &str, options: Options) -> Result<Self, Error> {
         check_name(name).map_err(|error| Error::of(catalogue::RPC_NAME, error.to_string()))?;
+        let seat = Seat::take(engine, &options.group, options.step())?;
         let (workers, place) = options.workers(engine, name)?;
         let me = workers.values().find(|info| info.name == name).cloned();
         let me = me.ok_or_else(|| {
@@ -136,12 +165,12 @@ impl Agent {
             },
             is_dynamic: options.is_dynamic(),
         };
-        Self::begin(engine, me, workers, group, options, place)
+        Self::begin((engine, seat), me, workers, group, options, place)
     }
 
     /// Starts the worker `me`, and waits until all others are there.
     fn begin(
-        engine: &Engine,
+        (engine, seat): (&Engine, Seat),
         me: WorkerInfo,
         workers: BTreeMap<WorkerId, WorkerInfo>,
         group: Group,
@@ -178,6 +207,7 @@ impl Agent {
             guests: Mutex::default(),
             offer: Mutex::default(),
             place: Mutex::new(place.clone()),
+            seat: Mutex::new(Some(seat)),
             options,
         });
         let desk = Desk::new(Arc::clone(&shared), node, step);
@@ -195,11 +225,15 @@ impl Agent {
         };
         let patience = Some(patience).filter(|patience| !patience.is_zero());
         if !shared.wait(&shared.joined, patience) {
-            let patience = patience.unwrap_or_default();
-            return Err(agent.unjoined(patience));
+            let error = agent.unjoined(patience.unwrap_or_default());
+            agent.shutdown_local();
+            return Err(error);
         }
         match shared.joined.take() {
-            Some(Err(error)) => Err(error),
+            Some(Err(error)) => {
+                agent.shutdown_local();
+                Err(error)
+            }
             _ => {
                 guests::receive(&shared);
                 Ok(agent)

@@ -224,10 +224,8 @@ impl Functions {
         F::Output: Future<Output = R> + Send + 'static,
         R: Outcome<Value: Value + Sync> + 'static,
     {
-        let begin = move |mut from: Unpacker, wish: Wish, hook: Hook| {
-            let args = take::<A>(&mut from)?;
-            from.end().map_err(unread)?;
-            hook(Stage::Read);
+        let begin = move |from: Unpacker, wish: Wish, hook: Hook| {
+            let args = take::<A>(from, &*hook)?;
             let future = function.apply(args);
             let later: Later = Box::pin(async move {
                 let value = future.await.outcome()?;
@@ -247,10 +245,8 @@ impl Functions {
         F: Function<A, Output = T>,
         T: Any + Send + Sync,
     {
-        let run = move |mut from: Unpacker, wish: Wish, hook: &dyn Fn(Stage)| {
-            let args = take::<A>(&mut from)?;
-            from.end().map_err(unread)?;
-            hook(Stage::Read);
+        let run = move |from: Unpacker, wish: Wish, hook: &dyn Fn(Stage)| {
+            let args = take::<A>(from, hook)?;
             match wish {
                 Wish::Keep => Ok(Ended::Kept(Arc::new(Stays(Arc::new(function.apply(args)))))),
                 Wish::Travel => Err(Fault::new(
@@ -325,16 +321,17 @@ where
     F: Function<A>,
     F::Output: Outcome<Value: Value + Sync>,
 {
-    Arc::new(move |mut from, wish, hook| {
-        let args = take::<A>(&mut from)?;
-        from.end().map_err(unread)?;
-        hook(Stage::Read);
+    Arc::new(move |from, wish, hook| {
+        let args = take::<A>(from, hook)?;
         give(function.apply(args).outcome()?, wish, hook)
     })
 }
 
-fn take<A: Args>(from: &mut Unpacker) -> Result<A, Fault> {
-    A::take(from).map_err(unread)
+/// The arguments; they are read to their end, or it is told that they cannot be.
+fn take<A: Args>(mut from: Unpacker, hook: &dyn Fn(Stage)) -> Result<A, Fault> {
+    let args = A::take(&mut from).and_then(|args| from.end().map(|()| args));
+    hook(Stage::Read);
+    args.map_err(unread)
 }
 
 fn unread(error: ValueError) -> Fault {

@@ -85,7 +85,9 @@ pub mod value;
 
 pub use agent::context::Context;
 pub use agent::rref::RRef;
-pub use agent::{Agent, Meeting, Options, Pending, ReferenceInfo, Worker, WorkerInfo, wait_all};
+pub use agent::{
+    Agent, Meeting, Options, Pending, ReferenceInfo, WeakAgent, Worker, WorkerInfo, wait_all,
+};
 pub use error::Error;
 pub use functions::{Functions, Outcome};
 pub use id::{ForkId, GlobalId, RRefId, WorkerId};

@@ -127,13 +127,10 @@ impl<G: Clone> Autograd<G> {
         requires: &[bool],
         is_reply: bool,
     ) -> Result<Option<Envelope>, Status> {
-        self.context(context)?;
+        self.check_send(context, to)?;
         let wants = requires.contains(&true);
         if is_reply && !wants {
             return Ok(None);
-        }
-        if self.peers.is_dead(to) {
-            return Err(dead(to));
         }
         if requires.len() > usize::from(u16::MAX) {
             let message = format!(
@@ -165,6 +162,18 @@ impl<G: Clone> Autograd<G> {
             message,
             requires,
         }))
+    }
+
+    /// Refuses a call to `to` inside `context` that could not be recorded.
+    ///
+    /// # Errors
+    /// `AUTOGRAD_CONTEXT_UNKNOWN`; `AUTOGRAD_WORKER_DEAD` if `to` is known to be dead.
+    pub fn check_send(&self, context: ContextId, to: WorkerId) -> Result<(), Status> {
+        self.context(context)?;
+        match self.peers.is_dead(to) {
+            true => Err(dead(to)),
+            false => Ok(()),
+        }
     }
 
     /// Forgets the send function of a call that failed before it came to its receiver: nothing will flow back.

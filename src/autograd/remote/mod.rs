@@ -13,23 +13,27 @@
 //! |---|---|
 //! | `riding.rs` | what rides along with calls |
 //! | `value.rs` | eager tensors as arguments and results |
+//! | `link.rs` | messages of the machine as calls |
+//! | `backward.rs` | a pass that begins where a reference's value is |
 //! | `optimizer.rs` | an optimizer of parameters at several workers |
 
+mod backward;
+mod link;
 mod optimizer;
 mod riding;
 #[cfg(test)]
 mod tests;
 mod value;
 
-use std::sync::{Arc, OnceLock};
-use std::task::Waker;
-use std::time::Duration;
-
+pub use backward::backward;
 pub use optimizer::{DistributedOptimizer, LocalPart};
 
-use crate::autograd::{Message, WorkerId, codec};
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::sync::Arc;
+
+use crate::autograd::{COUNTER_MAX, Message, WorkerId, codec};
 use crate::tape::Tape;
-use crate::worker::{Link, Worker};
+use crate::worker::Worker;
 use rendez::ground::{Code, Status, catalogue};
 use rendez::memory::Tensor;
 use rendez_rpc::{Agent, Context, Error, Functions, Options, Packer, Unpacker, Value, ValueError};
@@ -41,7 +45,7 @@ pub(crate) const MESSAGE: &str = "autograd.message";
 #[derive(Debug)]
 pub struct Joining {
     worker: Worker<Tape>,
-    agent: Arc<OnceLock<Agent>>,
+    link: link::ByCalls,
 }
 
 /// A message as it travels.
@@ -51,15 +55,10 @@ impl Joining {
     /// Worker number `id` of a group, as the agent will have it, which computes on `tape`.
     #[must_use]
     pub fn new(id: u16, tape: Tape) -> Self {
-        let agent = Arc::new(OnceLock::new());
-        let link = ByCalls {
-            agent: Arc::clone(&agent),
-            worker: Arc::new(OnceLock::new()),
-        };
-        let known = Arc::clone(&link.worker);
-        let worker = Worker::new(WorkerId(id), tape, Box::new(link));
-        let _ = known.set(worker.clone());
-        Self { worker, agent }
+        let link = link::ByCalls::default();
+        let worker = Worker::starting_at(WorkerId(id), first_id(), tape, Box::new(link.clone()));
+        link.set_worker(worker.downgrade());
+        Self { worker, link }
     }
 
     /// The worker: functions that are registered may keep it.
@@ -80,6 +79,7 @@ impl Joining {
         };
         let functions = Functions::new().add(MESSAGE, deliver);
         let functions = optimizer::register(functions, &self.worker);
+        let functions = backward::register(functions, &self.worker);
         options
             .functions(functions)
             .observer(Arc::new(riding::Riding::new(self.worker.clone())))
@@ -98,61 +98,17 @@ impl Joining {
             );
             return Err(Status::of(catalogue::AUTOGRAD_MESSAGE, message));
         }
-        let _ = self.agent.set(agent.clone());
+        self.link.set_agent(agent.downgrade());
         Ok(self.worker)
     }
 }
 
-/// Messages as calls.
-struct ByCalls {
-    agent: Arc<OnceLock<Agent>>,
-    worker: Arc<OnceLock<Worker<Tape>>>,
-}
-
-impl Link<Tensor> for ByCalls {
-    fn send(&self, to: WorkerId, message: Message<Tensor>) {
-        let (Some(agent), Some(worker)) = (self.agent.get(), self.worker.get()) else {
-            return;
-        };
-        let number = message.number;
-        let name = agent
-            .workers()
-            .into_iter()
-            .find(|info| info.id.0 == to.0)
-            .map(|info| info.name);
-        let call = name.ok_or_else(no_worker).and_then(|name| {
-            let call = agent.rpc_async_within::<()>(
-                &name,
-                MESSAGE,
-                (Travelling(message),),
-                Duration::ZERO,
-            );
-            call.map_err(|error| status_of(&error))
-        });
-        match call {
-            Ok(call) => {
-                let worker = worker.clone();
-                call.on_end(move |outcome| {
-                    if let Err(error) = outcome {
-                        worker.undelivered(to, number, &status_of(&error));
-                    }
-                });
-            }
-            Err(error) => worker.undelivered(to, number, &error),
-        }
-    }
-
-    fn wait(&self, is_over: &dyn Fn(Option<&Waker>) -> bool) -> bool {
-        let agent = self.agent.get();
-        agent.is_some_and(|agent| agent.wait_until(is_over))
-    }
-}
-
-fn no_worker() -> Status {
-    Status::of(
-        catalogue::AUTOGRAD_WORKER_DEAD,
-        "the group has no such worker",
-    )
+/// Where the ids of a worker begin: elsewhere each time that it starts, for what others keep of a former life has ids of
+/// that. Three quarters of all ids are left.
+fn first_id() -> u64 {
+    // The standard library seeds each of these from the system's random numbers.
+    let random = RandomState::new().build_hasher().finish();
+    random & (COUNTER_MAX >> 2)
 }
 
 /// The error of a call, as a status.

@@ -25,8 +25,12 @@ impl Riding {
 }
 
 impl Observer for Riding {
-    fn sending(&self, _: Leg<'_>) {
-        value::begin_leaving();
+    fn sending(&self, leg: Leg<'_>) {
+        let context = current_context().filter(|_| leg.function != MESSAGE);
+        let checked = context.map_or(Ok(()), |context| {
+            self.worker.check_send(context, WorkerId(leg.peer.0))
+        });
+        value::begin_leaving(checked.err());
     }
 
     fn sent(&self, leg: Leg<'_>, tensors: &[Tensor]) -> Option<Vec<u8>> {
@@ -50,13 +54,12 @@ impl Observer for Riding {
     }
 
     fn receiving(&self, leg: Leg<'_>, header: Option<&[u8]>, tensors: &[Tensor]) {
-        let envelope = header.and_then(|header| codec::decode_envelope(header).ok());
+        let envelope = header.map(codec::decode_envelope).transpose();
         let from = WorkerId(leg.peer.0);
-        value::coming(Some(self.worker.incoming(
-            from,
-            envelope.as_ref(),
-            tensors.to_vec(),
-        )));
+        value::coming(Some(envelope.and_then(|envelope| {
+            self.worker
+                .incoming(from, envelope.as_ref(), tensors.to_vec())
+        })));
     }
 
     fn received(&self, _: Leg<'_>) {

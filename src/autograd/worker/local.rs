@@ -132,7 +132,7 @@ where
                 Some(context) => from.outgoing(context, to.id(), values, is_reply)?,
                 None => (None, plain()),
             };
-            Ok::<_, Status>(to.incoming(from.id(), envelope.as_ref(), tensors))
+            to.incoming(from.id(), envelope.as_ref(), tensors)
         };
         let arguments = pass(caller, callee, values, false)?;
         // The handler's context is the call's.

@@ -12,7 +12,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Waker;
 
 pub(crate) use current::enter_nested;
@@ -41,6 +41,9 @@ pub trait Link<G>: Send + Sync {
 pub struct Worker<E: LocalEngine> {
     inner: Arc<Inner<E>>,
 }
+
+/// A worker, as what it owns may hold it.
+pub struct WeakWorker<E: LocalEngine>(Weak<Inner<E>>);
 
 struct Inner<E: LocalEngine> {
     me: WorkerId,
@@ -79,8 +82,18 @@ pub struct Scope<E: LocalEngine> {
 impl<E: LocalEngine> Worker<E> {
     /// Worker `me`.
     pub fn new(me: WorkerId, engine: E, link: Box<dyn Link<E::Gradient>>) -> Self {
+        Self::starting_at(me, 0, engine, link)
+    }
+
+    /// The same, whose ids begin at `counter`: one that starts again must give none that it gave before.
+    pub fn starting_at(
+        me: WorkerId,
+        counter: u64,
+        engine: E,
+        link: Box<dyn Link<E::Gradient>>,
+    ) -> Self {
         let state = State {
-            machine: Autograd::new(me),
+            machine: Autograd::starting_at(me, counter),
             effects: BTreeMap::new(),
             busy: BTreeSet::new(),
             awaited: BTreeMap::new(),
@@ -96,6 +109,12 @@ impl<E: LocalEngine> Worker<E> {
         Self {
             inner: Arc::new(inner),
         }
+    }
+
+    /// The worker, as what it owns may hold it.
+    #[must_use]
+    pub fn downgrade(&self) -> WeakWorker<E> {
+        WeakWorker(Arc::downgrade(&self.inner))
     }
 
     /// Which worker it is.
@@ -203,22 +222,42 @@ impl<E: LocalEngine> Worker<E> {
         ))
     }
 
-    /// The values that came from `from`. Without an envelope, or if its context is over, they have no history.
+    /// The values that came from `from`. Without an envelope they have no history.
+    ///
+    /// # Errors
+    /// As [`Autograd::record_receive`], if gradients are wanted of one of them: without history the pass would go well
+    /// and be wrong. `AUTOGRAD_MESSAGE` for an envelope of another call.
     pub fn incoming(
         &self,
         from: WorkerId,
         envelope: Option<&Envelope>,
         tensors: Vec<E::Gradient>,
-    ) -> Vec<E::Value> {
-        let fits = |envelope: &&Envelope| envelope.requires.len() == tensors.len();
-        let recorded = envelope.filter(fits).filter(|envelope| {
-            self.with(|machine| machine.record_receive(from, envelope))
-                .is_ok()
-        });
-        match recorded.filter(|envelope| envelope.has_function()) {
-            Some(envelope) => self.engine().record_receive(envelope, tensors),
-            None => self.engine().constants(tensors),
+    ) -> Result<Vec<E::Value>, Status> {
+        let Some(envelope) = envelope else {
+            return Ok(self.engine().constants(tensors));
+        };
+        if envelope.requires.len() != tensors.len() {
+            let message = format!(
+                "an envelope of {} tensors came with {}",
+                envelope.requires.len(),
+                tensors.len()
+            );
+            return Err(Status::of(catalogue::AUTOGRAD_MESSAGE, message));
         }
+        let recorded = self.with(|machine| machine.record_receive(from, envelope));
+        if !envelope.has_function() {
+            return Ok(self.engine().constants(tensors));
+        }
+        recorded?;
+        Ok(self.engine().record_receive(envelope, tensors))
+    }
+
+    /// Refuses a call to `to` inside `context` that could not be recorded.
+    ///
+    /// # Errors
+    /// As [`Autograd::check_send`].
+    pub fn check_send(&self, context: ContextId, to: WorkerId) -> Result<(), Status> {
+        self.state().machine.check_send(context, to)
     }
 
     /// A call that was prepared did not come to its receiver.
@@ -493,6 +532,21 @@ impl<E: LocalEngine> Drop for Scope<E> {
     fn drop(&mut self) {
         // It may have been released before its time.
         let _ = self.worker.release_context(self.context);
+    }
+}
+
+impl<E: LocalEngine> WeakWorker<E> {
+    /// The worker, if it is there.
+    #[must_use]
+    pub fn upgrade(&self) -> Option<Worker<E>> {
+        let inner = self.0.upgrade()?;
+        Some(Worker { inner })
+    }
+}
+
+impl<E: LocalEngine> fmt::Debug for WeakWorker<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WeakWorker")
     }
 }
 

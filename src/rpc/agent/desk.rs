@@ -19,7 +19,7 @@ use super::lanes::{Brought, Lanes};
 use super::notices::Notice;
 use super::shared::{Answer, Command, Done, Label, Left, Packed, Shared, Token, WorkerInfo};
 use super::timer::Timer;
-use super::work::{Work, panicked};
+use super::work::{Work, give, put};
 use crate::error::Error;
 use crate::functions::{Body, Ended};
 use crate::id::{CallId, RRefId, WorkerId};
@@ -351,6 +351,7 @@ impl Desk {
                     for name in self.node.leaks() {
                         tracing::warn!(worker = %self.shared.name, "Leaking RRef {name}: it was held at shutdown");
                     }
+                    self.shared.leave_seat();
                     let leaks = self.node.leaks().to_vec();
                     self.shared.left.fill(Left { how, leaks });
                 }
@@ -395,7 +396,9 @@ impl Desk {
         let (function, rref) = match target {
             Target::Function(function) => (function, None),
             Target::Remote { function, rref, .. } => (function, Some(rref)),
-            Target::Fetch(rref) => return self.fetch(from, id, rref, now),
+            Target::Fetch(rref) => {
+                return self.fetch(from, id, rref, payload.header, deadline, now);
+            }
         };
         let done = |result| Done {
             from,
@@ -457,8 +460,17 @@ impl Desk {
         self.shared.pool.push(Box::new(move || work.run_in_pool()));
     }
 
-    /// A worker wants the value of a reference.
-    fn fetch(&mut self, from: WorkerId, id: CallId, rref: RRefId, now: Nanos) {
+    /// A worker wants the value of a reference. With observers it is given as a function gives its result; with a
+    /// header of theirs on a thread of the pool, for they may keep the value's history.
+    fn fetch(
+        &mut self,
+        from: WorkerId,
+        id: CallId,
+        rref: RRefId,
+        header: Option<Vec<u8>>,
+        deadline: Nanos,
+        now: Nanos,
+    ) {
         let values = self
             .shared
             .values
@@ -466,23 +478,41 @@ impl Desk {
             .unwrap_or_else(PoisonError::into_inner);
         let value = values.get(&rref).cloned();
         drop(values);
-        let mut packer = Packer::default();
-        let packed = match value {
-            None => Err(Fault::new(
-                FaultKind::Reference,
-                format!("there is no value of {rref}"),
-            )),
-            Some(Err(fault)) => Err(fault),
-            Some(Ok(value)) => catch_unwind(AssertUnwindSafe(|| value.put(&mut packer)))
-                .unwrap_or_else(|panic| {
-                    Err(crate::value::ValueError::new(panicked(&*panic).message))
-                })
-                .map_err(|error| Fault::new(FaultKind::Reference, error.to_string())),
+        let none = || {
+            let message = format!("there is no value of {rref}");
+            Err(Fault::new(FaultKind::Reference, message))
         };
-        match packed {
-            Ok(types) => self.reply(from, id, types, None, packer, now),
-            Err(fault) => self.node.finish(now, from, id, Outcome::Fault(fault)),
+        let value = value.unwrap_or_else(none);
+        let done = move |(result, header)| Done {
+            from,
+            id,
+            rref: None,
+            result,
+            header,
+            spans: None,
+        };
+        if self.shared.options.observers.is_empty() {
+            let packed = super::context::in_shard(|| put(value));
+            return self.done(done((packed, None)), now);
         }
+        let context = Context {
+            shared: Arc::clone(&self.shared),
+            caller: from,
+            function: "".into(),
+            gate: Arc::default(),
+            header: header.map(Into::into),
+            deadline,
+            recording: None,
+        };
+        if context.header.is_none() {
+            let given = super::context::in_shard(|| give(&context, value));
+            return self.done(done(given), now);
+        }
+        let job = move || {
+            let given = give(&context, value);
+            context.shared.push(Command::Done(done(given)));
+        };
+        self.shared.pool.push(Box::new(job));
     }
 
     /// What a worker sent is dropped, and nothing else happens.
@@ -553,6 +583,7 @@ impl Desk {
         self.shared
             .joined
             .fill(Err(Error::local(crate::error::shut_down())));
+        self.shared.leave_seat();
         self.shared.left.fill(Left::default());
         self.drop_values();
         context.finish();

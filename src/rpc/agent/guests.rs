@@ -14,6 +14,7 @@ use rendez::ground::{Status, TaskName, catalogue};
 use serde::{Deserialize, Serialize};
 
 use super::builtin::FUNCTIONS;
+use super::seat::Seat;
 use super::shared::{Command, Mode, Shared};
 use super::slot::Slot;
 use super::{Agent, Options, WorkerInfo};
@@ -200,7 +201,8 @@ impl Agent {
         options.group = group;
         options.init_timeout = patience;
         let workers = BTreeMap::from([(me.id, me.clone()), (worker.id, worker)]);
-        Self::begin(engine, me, workers, hello, options, None)
+        let seat = Seat::take(engine, &options.group, options.step())?;
+        Self::begin((engine, seat), me, workers, hello, options, None)
     }
 
     /// The signatures of the functions of the worker `to`.

@@ -95,16 +95,6 @@ impl<R> Pending<R> {
         self.slot.then(Box::new(then));
     }
 
-    /// Tells `then` what the call came to, in the thread that brings its end: it must return soon. At once if it has
-    /// ended.
-    pub fn on_end(self, then: impl FnOnce(Result<R, Error>) + Send + 'static)
-    where
-        R: Value,
-    {
-        let slot = Arc::clone(&self.slot);
-        slot.then(Box::new(move || then(self.wait())));
-    }
-
     /// Tells `then` how a call without a result ended.
     pub(crate) fn watch(mut self, then: impl FnOnce(Result<(), Error>) + Send + 'static) {
         self.is_over = true;
@@ -178,6 +168,18 @@ impl<R> Pending<R> {
 }
 
 impl<R: Value> Pending<R> {
+    /// Calls `then` with the outcome when the call has ended, in the thread that brings its end: the shard's, one that
+    /// waits for a call, or one that gives this call up. It must return soon, cannot wait for a call, and takes no lock
+    /// that such a thread holds. At once if the call has ended.
+    pub fn then(mut self, then: impl FnOnce(Result<R, Error>) + Send + 'static) {
+        let slot = Arc::clone(&self.slot);
+        slot.then(Box::new(move || {
+            self.is_over = true;
+            let answer = self.slot.take();
+            then(self.unpack(answer));
+        }));
+    }
+
     /// Blocks this thread until the result is there. On a thread of the pool another one takes its place meanwhile.
     ///
     /// # Errors

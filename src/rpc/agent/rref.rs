@@ -157,7 +157,9 @@ impl<T: Any + Send + Sync> RRef<T> {
             Some(value) => value,
             None => {
                 // Asked for as others ask for it, it is told when it is there; what it is does not matter.
-                let payload = shared.pack::<()>(owner, "", &())?;
+                let mut payload = shared.pack::<()>(owner, "", &())?;
+                // Its answer is not read, so nothing of it is to be recorded.
+                payload.payload.header = None;
                 let fetch: Pending<()> = shared.start(
                     owner,
                     Target::Fetch(rref),

@@ -17,6 +17,7 @@ use super::notices::Notices;
 use super::place::Place;
 use super::pool::Pool;
 use super::rref::{Handle, Held, Pack};
+use super::seat::Seat;
 use super::slot::Slot;
 use super::store::Member;
 use super::{Options, Pending};
@@ -212,6 +213,8 @@ pub(crate) struct Shared {
     pub(super) offer: Mutex<Option<Offer>>,
     /// Where the group meets, until this worker has left it.
     pub(super) place: Mutex<Option<Place>>,
+    /// Its place at the engine, until it has left.
+    pub(super) seat: Mutex<Option<Seat>>,
 }
 
 impl Shared {
@@ -226,6 +229,12 @@ impl Shared {
         if let Some(waker) = self.waker.get() {
             self.engine.wake(self.options.shard, waker);
         }
+    }
+
+    /// Another agent of the group may begin at this engine.
+    pub(super) fn leave_seat(&self) {
+        let mut seat = self.seat.lock().unwrap_or_else(PoisonError::into_inner);
+        *seat = None;
     }
 
     /// Waits for what is brought to `slot` after what was queued, of which the desk knows nothing yet. Else as

@@ -12,12 +12,14 @@ use crate::{Context, Functions};
 
 mod calls;
 mod cluster;
+mod ends;
 mod guests;
 mod hostile;
 mod keys;
 mod observers;
 mod references;
 mod reporting;
+mod rules;
 mod shutdown;
 mod spans;
 mod store;

@@ -12,11 +12,11 @@ use rendez::ground::Nanos;
 use super::context::Context;
 use super::figures::{QUEUED, RUN};
 use super::shared::{Command, Done};
-use crate::functions::{Body, Ended, Stage, Wish};
+use crate::functions::{Body, Ended, Kept, Stage, Wish};
 use crate::id::{CallId, RRefId};
 use crate::message::{Fault, FaultKind};
 use crate::payload::Payload;
-use crate::value::Unpacker;
+use crate::value::{Packer, Unpacker, ValueError};
 
 /// A call that is to be carried out.
 pub(crate) struct Work {
@@ -205,6 +205,34 @@ impl Work {
         let (runnable, task) = async_task::spawn(counted, schedule);
         task.detach();
         runnable.run();
+    }
+}
+
+/// Gives the value of a reference to who asks for it.
+pub(crate) fn give(
+    context: &Context,
+    value: Result<Arc<dyn Kept>, Fault>,
+) -> (Run, Option<Vec<u8>>) {
+    let (leg, header) = (context.leg(false), context.header.as_deref());
+    let observers = &context.shared.options.observers;
+    observers
+        .iter()
+        .for_each(|one| one.receiving(leg, header, &[]));
+    observers.iter().for_each(|one| one.received(leg));
+    context.within(|| {
+        look(context, Stage::Writes);
+        settle(context, Ok(put(value)))
+    })
+}
+
+/// Writes the value of a reference, if it can travel.
+pub(crate) fn put(value: Result<Arc<dyn Kept>, Fault>) -> Run {
+    let (value, mut packer) = (value?, Packer::default());
+    let put = catch_unwind(AssertUnwindSafe(|| value.put(&mut packer)))
+        .unwrap_or_else(|panic| Err(ValueError::new(panicked(&*panic).message)));
+    match put {
+        Ok(types) => Ok(Ended::Packed(types, packer)),
+        Err(error) => Err(Fault::new(FaultKind::Reference, error.to_string())),
     }
 }
 

@@ -1,0 +1,164 @@
+//! Rules of calls and references as programs meet them: no limit, chaining, one round trip, what an error brings.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
+
+use super::*;
+use crate::{Leg, Observer};
+
+/// Ends when it is told.
+fn held() -> (Functions, impl Fn() + Clone) {
+    let is_open = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&is_open);
+    let wait = move |number: u32| {
+        while !seen.load(Ordering::Acquire) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        number
+    };
+    let open = move || is_open.store(true, Ordering::Release);
+    (Functions::new().add("held", wait), open)
+}
+
+#[test]
+fn a_timeout_of_zero_is_no_limit_and_one_of_its_own_is_obeyed() {
+    let (functions, open) = held();
+    let short = Duration::from_millis(30);
+    let set = |options: Options| options.functions(functions.clone()).timeout(short);
+    let agents = group_with(2, "no_limit", set);
+    let without = agents[0].rpc_async_within::<u32>("w1", "held", (1_u32,), Duration::ZERO);
+    let own = agents[0].rpc_async_within::<u32>("w1", "held", (2_u32,), LONG);
+    let usual = agents[0].rpc_async::<u32>("w1", "held", (3_u32,));
+    let error = usual.expect("a call").wait().unwrap_err();
+    assert_eq!(error.reason(), catalogue::RPC_TIMEOUT);
+    let (without, own) = (without.expect("a call"), own.expect("a call"));
+    assert!(!without.is_done() && !own.is_done());
+    open();
+    assert_eq!((without.wait(), own.wait()), (Ok(1), Ok(2)));
+}
+
+#[test]
+fn a_fetch_of_an_own_value_has_its_time_too() {
+    let (functions, open) = held();
+    let agents = group(1, "own_fetch", &functions);
+    let value: RRef<u32> = agents[0]
+        .remote("w0", "held", (6_u32,))
+        .expect("a reference");
+    let error = value.to_here_within(Duration::from_millis(10)).unwrap_err();
+    assert_eq!(error.reason(), catalogue::RPC_TIMEOUT);
+    open();
+    assert_eq!(value.to_here_within(Duration::ZERO).expect("a value"), 6);
+    assert_eq!(*value.local_value().expect("a value"), 6);
+}
+
+#[test]
+fn what_follows_from_a_call_is_chained_to_its_end() {
+    let (functions, open) = held();
+    let functions = functions.add("fails", || Err::<u32, _>("not today"));
+    let agents = group(2, "chain", &functions);
+    let (tell, told) = channel();
+    for (function, number) in [("held", 5), ("fails", 0)] {
+        let call = match function {
+            "held" => agents[0].rpc_async::<u32>("w1", "held", (number,)),
+            _ => agents[0].rpc_async::<u32>("w1", "fails", ()),
+        };
+        let tell = tell.clone();
+        call.expect("a call").then(move |outcome| {
+            tell.send((function, outcome)).expect("somebody listens");
+        });
+    }
+    let (function, outcome) = told.recv_timeout(LONG).expect("the first end");
+    assert_eq!(function, "fails");
+    assert!(outcome.unwrap_err().message().contains("not today"));
+    open();
+    let (function, outcome) = told.recv_timeout(LONG).expect("the second end");
+    assert_eq!((function, outcome), ("held", Ok(5)));
+}
+
+#[test]
+fn an_error_brings_where_it_happened_if_that_is_captured() {
+    let functions = Functions::new().add("fails", || Err::<(), _>("not today"));
+    let agents = group(2, "backtrace", &functions);
+    let error = agents[0].rpc_sync::<()>("w1", "fails", ()).unwrap_err();
+    let captured = std::backtrace::Backtrace::capture().status();
+    assert_eq!(
+        error.backtrace().is_some(),
+        captured == std::backtrace::BacktraceStatus::Captured
+    );
+}
+
+/// Counts the requests that come to a worker.
+#[derive(Default)]
+struct Counter(AtomicUsize);
+
+impl Observer for Counter {
+    fn receiving(&self, leg: Leg<'_>, _: Option<&[u8]>, _: &[Tensor]) {
+        self.0
+            .fetch_add(usize::from(!leg.is_reply), Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn the_first_call_through_a_reference_is_one_request_and_no_other() {
+    let counter: Arc<Counter> = Arc::default();
+    let functions = Functions::new()
+        .add("number", |number: u32| number)
+        .add("add", |to: RRef<u32>, by: u32| -> Result<u32, Error> {
+            Ok(*to.local_value()? + by)
+        });
+    let set = |options: Options| {
+        options
+            .functions(functions.clone())
+            .observer(Arc::clone(&counter) as Arc<dyn Observer>)
+    };
+    let agents = group_with(2, "proxy", set);
+    let number: RRef<u32> = agents[0]
+        .remote("w1", "number", (40_u32,))
+        .expect("a reference");
+    assert_eq!(number.to_here().expect("a value"), 40);
+    let before = counter.0.load(Ordering::SeqCst);
+    assert_eq!(number.rpc_sync::<u32>("add", (2_u32,)).expect("a sum"), 42);
+    assert_eq!(counter.0.load(Ordering::SeqCst) - before, 1);
+    let call = number.rpc_async::<u32>("add", (3_u32,)).expect("a call");
+    assert_eq!(call.wait().expect("a sum"), 43);
+    assert_eq!(counter.0.load(Ordering::SeqCst) - before, 2);
+    let kept: RRef<u32> = number.remote("add", (4_u32,)).expect("a reference");
+    assert_eq!(kept.to_here().expect("a sum"), 44);
+    assert_eq!(
+        counter.0.load(Ordering::SeqCst) - before,
+        4,
+        "the call, and the fetch of its result"
+    );
+}
+
+#[test]
+fn an_argument_that_cannot_be_read_is_an_error_of_that_call_only() {
+    /// Says that it is a number, and is two.
+    struct Liar;
+    impl crate::Value for Liar {
+        fn name(to: &mut String) {
+            to.push_str("u32");
+        }
+
+        fn put(&self, to: &mut crate::Packer) -> Result<(), crate::ValueError> {
+            to.plain(&1_u32)?;
+            to.plain(&2_u32)
+        }
+
+        fn take(_: &mut crate::Unpacker) -> Result<Self, crate::ValueError> {
+            Ok(Self)
+        }
+    }
+    let functions = Functions::new().add("number", |number: u32| number);
+    let agents = group(2, "liar", &functions);
+    let error = agents[0]
+        .rpc_sync::<u32>("w1", "number", (Liar,))
+        .unwrap_err();
+    assert_eq!(error.reason(), catalogue::RPC_ARGUMENTS);
+    assert_eq!(
+        agents[0]
+            .rpc_sync::<u32>("w1", "number", (3_u32,))
+            .expect("the next"),
+        3
+    );
+}
