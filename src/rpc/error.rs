@@ -172,6 +172,13 @@ pub(crate) fn has_left(worker: WorkerId) -> Status {
     )
 }
 
+pub(crate) fn lost_value(rref: crate::id::RRefId) -> Status {
+    Status::of(
+        catalogue::PEER_LOST,
+        format!("the owner of {rref} was lost, and its value with it"),
+    )
+}
+
 pub(crate) fn shut_down() -> Status {
     Status::of(
         catalogue::RPC_SHUTDOWN,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::{DistributedOptimizer, Joining};
@@ -15,6 +16,9 @@ use rendez::memory::Tensor;
 use rendez_dataflow::server::executor;
 use rendez_rpc::{Agent, Context, Error, Functions, Options, RRef};
 
+mod contexts;
+mod references;
+
 fn row(values: &[f64]) -> Tensor {
     let shape = Shape::new(&[values.len() as u64]).expect("a row");
     Tensor::from_vec(values.to_vec(), shape).expect("a tensor")
@@ -24,8 +28,14 @@ fn numbers(tensor: &Tensor) -> Vec<f64> {
     tensor.to_vec::<f64>().expect("doubles")
 }
 
-/// What all workers of these tests can be called for.
-fn functions(tape: &Tape) -> Functions {
+/// What all workers of these tests can be called for; `wait` ends when it is `open`.
+fn functions(tape: &Tape, open: &Arc<AtomicBool>) -> Functions {
+    let open = Arc::clone(open);
+    let wait = move || {
+        while !open.load(Ordering::Acquire) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
     let weights = Arc::new(Parameter::new(tape, row(&[2.0, -1.0])).expect("doubles"));
     let held = Arc::clone(&weights);
     let scale = move |x: Var| -> Result<Var, Error> { x.mul(&held.var()).map_err(Error::local) };
@@ -45,17 +55,39 @@ fn functions(tape: &Tape) -> Functions {
         RRef::to_object(&agent, Parameter::clone(&held))
     };
     let context = || current_context().map(|context| context.to_wire());
+    let held = Arc::clone(&weights);
+    let scale_kept = move |x: RRef<Var>| -> Result<Var, Error> {
+        let x = x.to_here()?;
+        x.mul(&held.var()).map_err(Error::local)
+    };
+    let held = Arc::clone(&weights);
+    let scale_both = move |x: Var, y: Var| -> Result<Vec<Var>, Error> {
+        let both = [x, y].map(|one| one.mul(&held.var()));
+        both.into_iter()
+            .map(|one| one.map_err(Error::local))
+            .collect()
+    };
+    let held = Arc::clone(&weights);
+    let loss = move |x: Var| -> Result<Var, Error> {
+        let scaled = x.mul(&held.var()).map_err(Error::local)?;
+        scaled.total().map_err(Error::local)
+    };
     Functions::new()
         .add("scale", scale)
         .add("relay", relay)
         .add("weights", move || weights.var().tensor().clone())
         .add("parameter", parameter)
         .add("context", context)
+        .add("scale_kept", scale_kept)
+        .add("scale_both", scale_both)
+        .add("loss", loss)
+        .add("wait", wait)
 }
 
 struct Group {
     agents: Vec<Agent>,
     workers: Vec<Worker<Tape>>,
+    open: Arc<AtomicBool>,
 }
 
 fn engine(task: &str) -> Engine {
@@ -71,6 +103,11 @@ fn engine(task: &str) -> Engine {
 
 impl Group {
     fn start(test: &str, count: usize) -> Self {
+        Self::start_with(test, count, |options| options)
+    }
+
+    fn start_with(test: &str, count: usize, set: impl Fn(Options) -> Options + Sync) -> Self {
+        let open: Arc<AtomicBool> = Arc::default();
         let task = |at| format!("/job:{test}_{}/task:{at}", std::process::id());
         let engines: Vec<_> = (0..count).map(|at| engine(&task(at))).collect();
         let named: Vec<_> = engines
@@ -84,9 +121,9 @@ impl Group {
         let start = |at: usize| {
             let tape = Tape::with(executor::home(engines[at].downgrade()));
             let joining = Joining::new(at as u16, tape.clone());
-            let options = Options::of_workers(named.clone()).functions(functions(&tape));
-            let agent = Agent::init(&engines[at], &format!("w{at}"), joining.options(options))
-                .expect("an agent");
+            let options = Options::of_workers(named.clone()).functions(functions(&tape, &open));
+            let options = set(joining.options(options));
+            let agent = Agent::init(&engines[at], &format!("w{at}"), options).expect("an agent");
             let worker = joining.attach(&agent).expect("its worker");
             (agent, worker)
         };
@@ -101,7 +138,11 @@ impl Group {
                 .collect()
         });
         let (agents, workers) = started.into_iter().unzip();
-        Self { agents, workers }
+        Self {
+            agents,
+            workers,
+            open,
+        }
     }
 
     /// Waits until `what` holds: messages are under way for a moment.

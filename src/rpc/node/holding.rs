@@ -48,6 +48,12 @@ impl<P, T> Node<P, T> {
         self.references.abandon(references);
     }
 
+    /// True if that share names no value any more: its owner is gone, or has never made it.
+    #[must_use]
+    pub fn is_gone(&self, fork: ForkId) -> bool {
+        self.references.is_gone(fork)
+    }
+
     /// How many references there are.
     #[must_use]
     pub fn reference_counts(&self) -> Counts {

@@ -40,6 +40,14 @@ impl References {
             .is_some_and(|user| user.share == Share::Confirmed)
     }
 
+    /// True if that share of ours names no value any more.
+    #[must_use]
+    pub fn is_gone(&self, fork: ForkId) -> bool {
+        self.users
+            .get(&fork)
+            .is_some_and(|user| user.share == Share::Gone)
+    }
+
     /// True if nothing of it is under way: no share is pending or ending, and no carrier is out.
     #[must_use]
     pub fn is_at_rest(&self) -> bool {

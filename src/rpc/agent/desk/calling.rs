@@ -5,8 +5,9 @@ use std::sync::Arc;
 use rendez::ground::Nanos;
 
 use super::Desk;
-use crate::agent::shared::{Command, Packed, Token};
-use crate::node::NewCall;
+use crate::agent::shared::{Answer, Command, Packed, Token};
+use crate::message::Target;
+use crate::node::{Ending, NewCall};
 use crate::spans::{Home, Span};
 
 impl Desk {
@@ -29,6 +30,19 @@ impl Desk {
             carried,
             mut keeps,
         } = packed;
+        // An owner that has started again would wait for the value to be made.
+        if let Target::Fetch(rref) = target
+            && let Some(fork) = keeps.iter().find_map(|handle| handle.0.fork)
+            && self.node.is_gone(fork)
+        {
+            let ending = Ending::Lost(crate::error::lost_value(rref));
+            label.end(&ending);
+            return slot.fill(Answer {
+                at: to,
+                ending,
+                handles: Vec::new(),
+            });
+        }
         keeps.extend(carried);
         let token = Token {
             slot,

@@ -174,7 +174,8 @@ fn a_worker_that_starts_again_takes_its_place_and_no_reference_of_before() {
     assert_eq!(until_answered(&second, "w0"), 1);
     assert_eq!(until_answered(&first, "w1"), 1);
     // What the first holds of before names nothing, and is taken for nothing new.
-    assert!(theirs.to_here().is_err());
+    let error = theirs.to_here_within(Duration::ZERO).unwrap_err();
+    assert_eq!(error.reason(), catalogue::PEER_LOST);
     for number in 10..20_u32 {
         let value: RRef<u32> = second
             .remote("w0", "number", (number,))

@@ -57,7 +57,7 @@ fn what_follows_from_a_call_is_chained_to_its_end() {
     let functions = functions.add("fails", || Err::<u32, _>("not today"));
     let agents = group(2, "chain", &functions);
     let (tell, told) = channel();
-    for (function, number) in [("held", 5), ("fails", 0)] {
+    for (function, number) in [("held", 5_u32), ("fails", 0)] {
         let call = match function {
             "held" => agents[0].rpc_async::<u32>("w1", "held", (number,)),
             _ => agents[0].rpc_async::<u32>("w1", "fails", ()),

@@ -1,0 +1,189 @@
+//! Contexts over calls: used again, refused when they are over, released though a worker is busy, and errors in the
+//! middle of a pass.
+
+use super::*;
+
+#[test]
+fn a_context_is_used_for_several_rounds_and_gradients_add_up() {
+    let group = Group::start("reuse", 2);
+    let (agent, worker) = (&group.agents[0], &group.workers[0]);
+    let x = worker.engine().leaf(row(&[1.0, 3.0]));
+    let id = x.leaf_id().expect("a leaf");
+    let scope = worker.scope().expect("a context");
+    for round in 1..4 {
+        let y: Var = agent.rpc_sync("w1", "scale", (x.clone(),)).expect("a call");
+        scope
+            .backward(&[y.total().expect("a sum")])
+            .expect("a pass");
+        let sum = numbers(&scope.gradients().expect("gradients")[&id]);
+        assert_eq!(sum, [2.0 * f64::from(round), -f64::from(round)]);
+    }
+    drop(scope);
+    // Another context begins with nothing.
+    let scope = worker.scope().expect("a context");
+    assert!(scope.gradients().expect("gradients").is_empty());
+    drop(scope);
+    group.leave();
+}
+
+#[test]
+fn two_passes_of_one_context_are_under_way_at_once() {
+    let group = Group::start("at_once", 2);
+    let (agent, worker) = (&group.agents[0], &group.workers[0]);
+    let x = worker.engine().leaf(row(&[1.0, 3.0]));
+    let scope = worker.scope().expect("a context");
+    let mut losses = vec![];
+    for _ in 0..2 {
+        let y: Var = agent.rpc_sync("w1", "scale", (x.clone(),)).expect("a call");
+        losses.push(y.total().expect("a sum"));
+    }
+    let begin = |loss: &Var| {
+        let roots = std::slice::from_ref(loss);
+        worker.begin_backward(scope.id(), roots, PassOptions::default())
+    };
+    let passes: Vec<_> = losses
+        .iter()
+        .map(|loss| begin(loss).expect("it begins"))
+        .collect();
+    for pass in passes {
+        pass.wait().expect("a pass");
+    }
+    let all = scope.gradients().expect("gradients");
+    assert_eq!(numbers(&all[&x.leaf_id().expect("a leaf")]), [4.0, -2.0]);
+    drop(scope);
+    group.leave();
+}
+
+#[test]
+fn a_leaf_that_nothing_flows_to_has_no_gradient() {
+    // PyTorch gives zeros where a call brought several tensors and one of them was not used.
+    let group = Group::start("none", 2);
+    let (agent, worker) = (&group.agents[0], &group.workers[0]);
+    let (x, y) = (
+        worker.engine().leaf(row(&[1.0, 3.0])),
+        worker.engine().leaf(row(&[5.0, 7.0])),
+    );
+    for mode in [Mode::Smart, Mode::Fast] {
+        let scope = worker.scope().expect("a context");
+        let both: Vec<Var> = agent
+            .rpc_sync("w1", "scale_both", (x.clone(), y.clone()))
+            .expect("a call");
+        let loss = both[0].total().expect("a sum");
+        let options = PassOptions {
+            mode,
+            retain: false,
+        };
+        worker
+            .backward(scope.id(), &[loss], options)
+            .expect("a pass");
+        let all = scope.gradients().expect("gradients");
+        assert_eq!(numbers(&all[&x.leaf_id().expect("a leaf")]), [2.0, -1.0]);
+        assert!(!all.contains_key(&y.leaf_id().expect("a leaf")), "{mode:?}");
+    }
+    group.leave();
+}
+
+#[test]
+fn a_call_in_a_context_that_is_over_is_refused() {
+    let group = Group::start("over", 2);
+    let (agent, worker) = (&group.agents[0], &group.workers[0]);
+    let x = worker.engine().leaf(row(&[1.0, 3.0]));
+    let scope = worker.scope().expect("a context");
+    worker.release_context(scope.id()).expect("it is there");
+    let error = agent
+        .rpc_sync::<Var>("w1", "scale", (x.clone(),))
+        .expect_err("its gradients would be lost");
+    assert!(
+        error
+            .message()
+            .contains("Could not find autograd context with id"),
+        "{error}"
+    );
+    // A call without eager tensors has nothing to lose.
+    let weights: Tensor = agent.rpc_sync("w1", "weights", ()).expect("a call");
+    assert_eq!(numbers(&weights), [2.0, -1.0]);
+    drop(scope);
+    let outside: Var = agent.rpc_sync("w1", "scale", (x,)).expect("a call");
+    assert!(!outside.requires_gradient());
+    group.leave();
+}
+
+#[test]
+fn an_error_in_the_middle_of_a_pass_names_its_worker_and_leaves_nothing() {
+    let group = Group::start("middle", 3);
+    let (agent, worker) = (&group.agents[0], &group.workers[0]);
+    let x = worker.engine().leaf(row(&[1.0, 3.0]));
+    let scope = worker.scope().expect("a context");
+    // Worker 1 keeps what it computed, gives it twice, and the first pass uses its history up.
+    let (first, second): (Var, Var) = {
+        let kept: RRef<Var> = agent
+            .remote("w1", "scale", (x.clone(),))
+            .expect("a reference");
+        (
+            kept.to_here().expect("a value"),
+            kept.to_here().expect("the same value"),
+        )
+    };
+    scope
+        .backward(&[first.total().expect("a sum")])
+        .expect("a pass");
+    let before = scope.gradients().expect("gradients");
+    let error = scope
+        .backward(&[second.total().expect("a sum")])
+        .expect_err("it is used up at worker 1");
+    assert_eq!(error.reason(), catalogue::AUTOGRAD_GRAPH_FREED);
+    assert!(error.message().starts_with("Error on Node 1: "), "{error}");
+    let after = scope.gradients().expect("gradients");
+    assert_eq!(
+        before.keys().collect::<Vec<_>>(),
+        after.keys().collect::<Vec<_>>()
+    );
+    assert!(group.workers.iter().all(|worker| worker.load().passes == 0));
+    // The context goes on.
+    let y: Var = agent.rpc_sync("w2", "scale", (x,)).expect("a call");
+    scope
+        .backward(&[y.total().expect("a sum")])
+        .expect("a pass");
+    drop(scope);
+    group.leave();
+}
+
+#[test]
+fn a_context_is_released_at_a_worker_that_is_busy() {
+    let group = Group::start_with("busy", 2, |options| Options {
+        serving: 1,
+        ..options
+    });
+    let (agent, worker) = (&group.agents[0], &group.workers[0]);
+    let context = worker.create_context().expect("a context");
+    let entered = worker.enter(context).expect("it is entered");
+    let x = worker.engine().leaf(row(&[1.0, 3.0]));
+    let _y: Var = agent.rpc_sync("w1", "scale", (x,)).expect("a call");
+    drop(entered);
+    assert_eq!(group.workers[1].load().contexts, 1);
+    // The one call that it serves is under way, so that it refuses the message.
+    let busy = agent.rpc_async::<()>("w1", "wait", ()).expect("a call");
+    while agent.debug_info()["agent.client_active_calls"] == 0 {}
+    worker.release_context(context).expect("it is there");
+    let is_refused = || group.workers[1].load().contexts == 1;
+    assert!(is_refused());
+    group.open.store(true, std::sync::atomic::Ordering::Release);
+    busy.wait().expect("it ends");
+    assert!(Group::are_empty(&group.workers), "it was told again");
+    group.leave();
+}
+
+#[test]
+fn a_worker_that_starts_again_gives_no_id_that_it_gave_before() {
+    let tape = Tape::new().expect("memory");
+    let first = Joining::new(3, tape.clone());
+    let again = Joining::new(3, tape);
+    let ids = [first, again].map(|joining| {
+        let worker = joining.worker().clone();
+        let context = worker.create_context().expect("a context");
+        worker.release_context(context).expect("it is there");
+        context
+    });
+    assert_ne!(ids[0], ids[1]);
+    assert!(ids.iter().all(|id| id.worker().0 == 3));
+}
