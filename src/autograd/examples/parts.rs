@@ -7,7 +7,8 @@ use rendez::ground::Status;
 use rendez::ground::rng::Rng;
 use rendez_autograd::optim::Parameter;
 use rendez_autograd::tape::{Padding, Tape, Var, Window};
-use rendez_rpc::{Agent, Context, Error, Functions, RRef};
+use rendez_autograd::worker::Worker;
+use rendez_rpc::{Context, Error, Functions, RRef};
 
 /// Levels of a pixel.
 const LEVELS: u64 = 17;
@@ -112,9 +113,14 @@ impl EmbedRows for Var {
     }
 }
 
-/// The functions by which parts are made and used at other workers.
-pub(crate) fn functions(tape: &Tape) -> Functions {
-    let tape = tape.clone();
+/// The functions by which parts are made and used at other workers, and that tell what is kept there.
+pub(crate) fn functions(tape: &Tape, worker: &Worker<Tape>) -> Functions {
+    let (tape, worker) = (tape.clone(), worker.clone());
+    let load = move || {
+        let (messages, passes) = worker.engine().kept();
+        let contexts = worker.load().contexts;
+        (contexts as u64, messages as u64, passes as u64)
+    };
     let new = move |kind: String, seed: u64| Part::new(&tape, &kind, seed);
     let forward = |part: RRef<Part>, x: Var| -> Result<Var, Error> {
         let part: Arc<Part> = part.local_value()?;
@@ -133,20 +139,5 @@ pub(crate) fn functions(tape: &Tape) -> Functions {
         .add_object("part.new", new)
         .add("part.forward", forward)
         .add("part.parameters", parameters)
-}
-
-/// A part at another worker, and its parameters.
-pub(crate) fn remote(
-    agent: &Agent,
-    at: &str,
-    kind: &str,
-    seed: u64,
-) -> (RRef<Part>, Vec<RRef<Parameter>>) {
-    let part: RRef<Part> = agent
-        .remote(at, "part.new", (kind.to_owned(), seed))
-        .expect("a part");
-    let parameters = part
-        .rpc_sync("part.parameters", ())
-        .expect("its parameters");
-    (part, parameters)
+        .add("part.load", load)
 }

@@ -310,3 +310,34 @@ fn any_program_has_the_gradients_that_it_has_on_one_tape() {
     }
     all_empty(&group, 3);
 }
+
+#[test]
+fn values_whose_history_cannot_be_recorded_are_refused() {
+    use crate::autograd::{Envelope, MessageId};
+    let group = group(2);
+    let (here, there) = (group.worker(0), WorkerId(1));
+    let context = here.create_context().expect("a context");
+    let envelope = |requires: &[bool]| Envelope {
+        context,
+        message: MessageId::new(there, 0),
+        requires: requires.to_vec(),
+    };
+    // An envelope of another call.
+    let two = envelope(&[true, true]);
+    let error = here
+        .incoming(there, Some(&two), vec![row(&[1.0])])
+        .expect_err("one tensor");
+    assert_eq!(error.reason(), catalogue::AUTOGRAD_MESSAGE);
+    here.release_context(context).expect("it is there");
+    let one = envelope(&[true]);
+    let error = here
+        .incoming(there, Some(&one), vec![row(&[1.0])])
+        .expect_err("the context is over");
+    assert_eq!(error.reason(), catalogue::AUTOGRAD_CONTEXT_UNKNOWN);
+    // What wants no gradient loses nothing.
+    let plain = envelope(&[false]);
+    let values = here
+        .incoming(there, Some(&plain), vec![row(&[1.0])])
+        .expect("a constant");
+    assert!(!values[0].requires_gradient());
+}

@@ -162,3 +162,72 @@ fn an_argument_that_cannot_be_read_is_an_error_of_that_call_only() {
         3
     );
 }
+
+#[test]
+fn the_defaults_are_those_of_pytorch() {
+    let options = Options::of_workers([]);
+    assert_eq!(options.timeout, Duration::from_secs(60));
+    assert_eq!(options.threads, 16);
+    assert!(!options.refuse_leaks);
+}
+
+#[test]
+fn the_figures_have_pytorchs_names() {
+    let agents = group(1, "figures", &Functions::new());
+    let info = agents[0].debug_info();
+    for name in [
+        "agent.thread_pool_size",
+        "agent.num_idle_threads",
+        "agent.client_active_calls",
+        "agent.server_active_calls",
+        "agent.server_active_async_calls",
+        "num_owner_rrefs",
+        "num_pending_futures",
+        "num_pending_users",
+        "num_forks",
+    ] {
+        assert!(info.contains_key(name), "{name}");
+    }
+}
+
+#[test]
+fn a_value_of_another_type_is_refused_by_name() {
+    let functions = Functions::new()
+        .add("number", |number: u32| number)
+        .add("text", |text: RRef<String>| -> Result<u64, Error> {
+            Ok(text.local_value()?.len() as u64)
+        });
+    let agents = group(2, "types", &functions);
+    let number: RRef<u32> = agents[0]
+        .remote("w1", "number", (40_u32,))
+        .expect("a reference");
+    let error = number.rpc_sync::<u64>("text", ()).unwrap_err();
+    assert!(error.message().contains("String"), "{error}");
+    // Nor does it come as what it is not.
+    let wrong: RRef<String> = agents[0]
+        .remote("w1", "number", (40_u32,))
+        .expect("a reference");
+    assert_eq!(
+        wrong.to_here().unwrap_err().reason(),
+        catalogue::RPC_ARGUMENTS
+    );
+}
+
+#[test]
+fn a_name_with_a_dash_is_one_name_in_the_store() {
+    let engines = engines(2, "dashes");
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("group");
+    let functions = Functions::new().add_in_shard("one", || 1_u32);
+    let join = |at: usize, name: &str| {
+        let options = Options::through_file(&path, None).functions(functions.clone());
+        Agent::init(&engines[at], name, options).expect("an agent")
+    };
+    let (first, second) = (join(0, "a"), join(1, "a-0"));
+    let call = |agent: &Agent, to: &str| agent.rpc_sync::<u32>(to, "one", ()).expect("a result");
+    assert_eq!((call(&second, "a"), call(&second, "a-0")), (1, 1));
+    assert_eq!(second.worker().name, "a-0");
+    for agent in [second, first] {
+        agent.shutdown(LONG).expect("it leaves");
+    }
+}
