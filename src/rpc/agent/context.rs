@@ -145,7 +145,15 @@ impl Context {
 
     /// Does `work` as this call.
     pub(crate) fn within<R>(&self, work: impl FnOnce() -> R) -> R {
+        /// Leaves the call, also if it panics.
+        struct Left;
+        impl Drop for Left {
+            fn drop(&mut self) {
+                CURRENT.with(|current| drop(current.borrow_mut().pop()));
+            }
+        }
         CURRENT.with(|current| current.borrow_mut().push(self.clone()));
+        let _left = Left;
         let observers = &self.shared.options.observers;
         let header = self.header.as_deref();
         observers
@@ -155,17 +163,21 @@ impl Context {
         observers
             .iter()
             .for_each(|one| one.leave(self.leg(false), header));
-        CURRENT.with(|current| drop(current.borrow_mut().pop()));
         result
     }
 }
 
 /// Does `work` as a shard's own thread: nothing may be waited for.
 pub(crate) fn in_shard<R>(work: impl FnOnce() -> R) -> R {
-    let was = IN_SHARD.replace(true);
-    let result = work();
-    IN_SHARD.set(was);
-    result
+    /// What it was before, also after a panic.
+    struct Was(bool);
+    impl Drop for Was {
+        fn drop(&mut self) {
+            IN_SHARD.set(self.0);
+        }
+    }
+    let _was = Was(IN_SHARD.replace(true));
+    work()
 }
 
 /// Whether this thread may wait for calls.

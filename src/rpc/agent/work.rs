@@ -59,7 +59,7 @@ impl Work {
 
     /// Carries it out in this thread, in which it may not wait.
     pub(crate) fn run_in_shard(mut self) -> Done {
-        let (result, header) = super::context::in_shard(|| self.run_now());
+        let (result, header) = super::context::in_shard(|| guarded(|| self.run_now()));
         self.done(result, header)
     }
 
@@ -76,7 +76,7 @@ impl Work {
         if let Body::Async(_) = self.body {
             return self.begin();
         }
-        let (result, header) = self.run_now();
+        let (result, header) = guarded(|| self.run_now());
         let done = self.done(result, header);
         self.context.shared.push(Command::Done(done));
     }
@@ -142,14 +142,14 @@ impl Work {
             return;
         };
         self.begins();
-        let (unpacker, wish) = (self.unpacker(), self.wish());
+        let wish = self.wish();
         let context = self.context.clone();
-        let begun = context.within(|| {
+        let begun = catch_unwind(AssertUnwindSafe(|| {
+            let unpacker = self.unpacker();
             let hook_context = context.clone();
             let hook: crate::functions::Hook = Arc::new(move |stage| look(&hook_context, stage));
-            let begin = || begin(unpacker, wish, hook);
-            catch_unwind(AssertUnwindSafe(begin))
-        });
+            context.within(|| begin(unpacker, wish, hook))
+        }));
         let mut later = match begun {
             Ok(Ok(later)) => later,
             Ok(Err(fault)) => {
@@ -172,14 +172,14 @@ impl Work {
                     .push(Command::Done(self.done(Err(fault), None)));
                 return Poll::Ready(());
             }
-            let polled = context.within(|| {
-                let poll = || Pin::as_mut(&mut later).poll(to_wake);
-                match catch_unwind(AssertUnwindSafe(poll)) {
-                    Ok(Poll::Pending) => None,
-                    Ok(Poll::Ready(run)) => Some(settle(context, Ok(run))),
-                    Err(panic) => Some(settle(context, Err(panic))),
-                }
-            });
+            let poll = || {
+                context.within(|| match Pin::as_mut(&mut later).poll(to_wake) {
+                    Poll::Pending => None,
+                    Poll::Ready(run) => Some(settle(context, Ok(run))),
+                })
+            };
+            let polled = catch_unwind(AssertUnwindSafe(poll));
+            let polled = polled.unwrap_or_else(|panic| Some((Err(panicked(&*panic)), None)));
             match polled {
                 None => Poll::Pending,
                 Some((result, header)) => {
@@ -213,16 +213,23 @@ pub(crate) fn give(
     context: &Context,
     value: Result<Arc<dyn Kept>, Fault>,
 ) -> (Run, Option<Vec<u8>>) {
-    let (leg, header) = (context.leg(false), context.header.as_deref());
-    let observers = &context.shared.options.observers;
-    observers
-        .iter()
-        .for_each(|one| one.receiving(leg, header, &[]));
-    observers.iter().for_each(|one| one.received(leg));
-    context.within(|| {
-        look(context, Stage::Writes);
-        settle(context, Ok(put(value)))
+    guarded(|| {
+        let (leg, header) = (context.leg(false), context.header.as_deref());
+        let observers = &context.shared.options.observers;
+        observers
+            .iter()
+            .for_each(|one| one.receiving(leg, header, &[]));
+        observers.iter().for_each(|one| one.received(leg));
+        context.within(|| {
+            look(context, Stage::Writes);
+            settle(context, Ok(put(value)))
+        })
     })
+}
+
+/// What a run comes to; the panic of an observer is the call's.
+fn guarded(run: impl FnOnce() -> (Run, Option<Vec<u8>>)) -> (Run, Option<Vec<u8>>) {
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| (Err(panicked(&*panic)), None))
 }
 
 /// Writes the value of a reference, if it can travel.

@@ -231,3 +231,36 @@ fn a_name_with_a_dash_is_one_name_in_the_store() {
         agent.shutdown(LONG).expect("it leaves");
     }
 }
+
+/// Panics when a request of that function is read.
+struct Clumsy;
+
+impl Observer for Clumsy {
+    fn receiving(&self, leg: Leg<'_>, _: Option<&[u8]>, _: &[Tensor]) {
+        assert!(leg.is_reply || leg.function.starts_with("good"), "it fell");
+    }
+}
+
+#[test]
+fn a_panic_of_an_observer_ends_its_call_and_nothing_else() {
+    let functions = Functions::new()
+        .add("bad", || 1_u32)
+        .add_in_shard("bad_in_shard", || 1_u32)
+        .add_async("bad_later", || async { 1_u32 })
+        .add("good", || Context::current().is_some())
+        .add_in_shard("good_in_shard", || Context::current().is_some());
+    let set = |options: Options| {
+        options
+            .functions(functions.clone())
+            .observer(Arc::new(Clumsy))
+    };
+    let agents = group_with(2, "clumsy", set);
+    for function in ["bad", "bad_in_shard", "bad_later"] {
+        let error = agents[0].rpc_sync::<u32>("w1", function, ()).unwrap_err();
+        assert_eq!(error.reason(), catalogue::RPC_REMOTE_PANIC, "{function}");
+    }
+    for function in ["good", "good_in_shard"] {
+        assert_eq!(agents[0].rpc_sync::<bool>("w1", function, ()), Ok(true));
+    }
+    assert!(shut_down(agents).iter().all(Result::is_ok));
+}
