@@ -132,7 +132,8 @@ impl Agent {
     ///
     /// # Errors
     /// `RPC_NAME` for a name that is none, or that two workers share; `RPC_GROUP` if this task is no worker of the
-    /// group, if it runs one already, or if workers disagree about it; `RPC_INIT` names those that did not come in time.
+    /// group, if it runs one already, or if workers disagree about it; `RPC_INIT` names those that did not come in
+    /// time.
     pub fn init(engine: &Engine, name: &str, options: Options) -> Result<Self, Error> {
         check_name(name).map_err(|error| Error::of(catalogue::RPC_NAME, error.to_string()))?;
         let seat = Seat::take(engine, &options.group, options.step())?;
@@ -409,9 +410,9 @@ impl Agent {
     /// done. References that this program still holds then are named in the log, and end. Zero waits for ever.
     ///
     /// # Errors
-    /// `RPC_SHUTDOWN_DEADLINE` names what was outstanding when `timeout` was over; `RPC_LEAK` names references that were
-    /// held, if [`Options::refuse_leaks`] asks for that. This worker has left all the same. `RPC_SHUTDOWN` inside a
-    /// function that is carried out here, for which shutdown would wait; nothing has happened then.
+    /// `RPC_SHUTDOWN_DEADLINE` names what was outstanding when `timeout` was over; `RPC_LEAK` names references that
+    /// were held, if [`Options::refuse_leaks`] asks for that. This worker has left all the same. `RPC_SHUTDOWN` inside
+    /// a function that is carried out here, for which shutdown would wait; nothing has happened then.
     pub fn shutdown(self, timeout: Duration) -> Result<(), Error> {
         context::may_wait()?;
         if context::Context::current().is_some_and(|call| Arc::ptr_eq(&call.shared, self.shared()))

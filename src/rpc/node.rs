@@ -342,7 +342,7 @@ impl<P, T> Node<P, T> {
             return;
         }
         if let Body::Hello(hello) = message.body {
-            return self.hear_hello(from, message.from_life, hello);
+            return self.hear_hello(from, message.from_life, message.to_life, hello);
         }
         if message.to_life != self.life || !self.is_current(from, message.from_life) {
             return;

@@ -148,7 +148,7 @@ impl Group {
         (&self.agent, &self.worker)
     }
 
-    /// Asserts that no context is left anywhere, and nothing that was kept for one. Messages are under way for a moment.
+    /// Asserts that no context is left anywhere, and nothing that was kept for one. Messages may be under way still.
     pub(crate) fn check_empty(&self) {
         for name in NAMES {
             let load = || -> (u64, u64, u64) {

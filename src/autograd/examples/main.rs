@@ -10,8 +10,8 @@
 //! | `digits.rs` | what they learn |
 //! | `group.rs` | the processes: engines, agents and workers |
 //!
-//! An example gives its model as parts with their places, and how it comes to a loss. That is the same code wherever the
-//! parts are.
+//! An example gives its model as parts with their places, and how it comes to a loss. That is the same code wherever
+//! the parts are.
 
 mod digits;
 mod group;

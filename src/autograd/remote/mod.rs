@@ -103,8 +103,8 @@ impl Joining {
     }
 }
 
-/// Where the ids of a worker begin: elsewhere each time that it starts, for what others keep of a former life has ids of
-/// that. Three quarters of all ids are left.
+/// Where the ids of a worker begin: elsewhere each time that it starts, for others may keep what has ids of a former
+/// life. Three quarters of all ids are left.
 fn first_id() -> u64 {
     // The standard library seeds each of these from the system's random numbers.
     let random = RandomState::new().build_hasher().finish();

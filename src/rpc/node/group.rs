@@ -14,7 +14,7 @@ use rendez::ground::{Nanos, Status};
 use super::calling::Out;
 use super::{Node, Output, Peer, Timer};
 use crate::id::WorkerId;
-use crate::message::{Body, Control, Hello, Rest};
+use crate::message::{Body, Control, Hello, Message, Rest};
 
 /// Lives of a worker that are remembered to be over.
 const PAST_LIVES: usize = 16;
@@ -161,10 +161,16 @@ impl<P, T> Node<P, T> {
         }
     }
 
-    pub(super) fn hear_hello(&mut self, from: WorkerId, life: u32, hello: Hello) {
+    pub(super) fn hear_hello(&mut self, from: WorkerId, life: u32, to_life: u32, hello: Hello) {
         let known = self.peers.get(&from);
         if known.is_some_and(|peer| peer.past.contains(&life)) {
             return;
+        }
+        let is_other = known
+            .and_then(|peer| peer.state.life())
+            .is_some_and(|known| known != life);
+        if is_other && to_life != self.life {
+            return self.doubt(from, life);
         }
         if hello.roster != self.group.hello.roster {
             let why = match (self.group.is_dynamic, hello.roster == 0) {
@@ -184,6 +190,20 @@ impl<P, T> Node<P, T> {
             let answer = self.hello(false);
             self.send(from, Body::Hello(answer));
         }
+    }
+
+    /// A worker that is there seems to be in another life. Either it has started again, or this is a late word of a
+    /// life before: the one that is there now answers, and its answer names the life that it has heard.
+    fn doubt(&mut self, from: WorkerId, life: u32) {
+        let body = Body::Hello(self.hello(true));
+        self.outputs.push_back(Output::Send {
+            to: from,
+            message: Message {
+                from_life: self.life,
+                to_life: life,
+                body,
+            },
+        });
     }
 
     /// A worker is there, in that life.

@@ -181,7 +181,7 @@ fn a_worker_that_comes_back_in_another_life_takes_no_old_message() {
     let hello = world.actors[0].node.hello(true);
     let message = Message {
         from_life: 99,
-        to_life: 0,
+        to_life: world.actors[1].node.life,
         body: Body::Hello(hello),
     };
     world.actors[1]

@@ -120,3 +120,28 @@ fn twenty_workers_meet_and_call_each_other() {
     script.deliver();
     assert!(jobs.iter().all(|job| is_answered(&script, *job)));
 }
+
+#[test]
+fn a_late_word_of_a_life_before_does_not_displace_the_next() {
+    let mut script = Script::new(2);
+    script.restart(1, 100);
+    // The first word of life 100 is late: life 200 is there before it.
+    let is_first_word = |mail: &super::script::Mail| mail.message.from_life == 100;
+    let late = script.mail.iter().position(is_first_word);
+    let late = script
+        .mail
+        .remove(late.expect("it greets"))
+        .expect("a message");
+    script.lose_if(is_first_word);
+    script.restart(1, 200);
+    script.live(Duration::from_millis(30));
+    script.mail.push_back(late);
+    script.live(Duration::from_millis(30));
+    for (at, to) in [(1, 0), (0, 1)] {
+        let job = script.call(at, to, &[]);
+        script.deliver();
+        script.finish_all();
+        script.deliver();
+        assert!(is_answered(&script, job), "{at} calls {to}");
+    }
+}

@@ -361,7 +361,7 @@ fn creation(id: u64, rref: RRefId, fork: RRefId) -> Body<u64> {
 }
 
 #[test]
-fn nobody_makes_a_value_under_the_identity_of_another() {
+fn no_worker_makes_a_value_under_the_identity_of_another() {
     let mut script = Script::new(3);
     let own = own_value(&mut script, 1);
     let share = script.value(0, 1);
@@ -406,7 +406,7 @@ fn the_end_of_a_share_that_a_stranger_tells_beforehand_is_no_end() {
 }
 
 #[test]
-fn nobody_takes_or_ends_the_share_of_another() {
+fn no_worker_takes_or_ends_the_share_of_another() {
     let mut script = Script::new(3);
     let share = script.value(0, 1);
     let fork = share.fork.expect("a user's");
