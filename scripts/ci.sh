@@ -122,6 +122,7 @@ step_sim() {
 # install has fewer than 20 million.
 step_counts() {
     cargo test --locked --release --test verbs_counts -- --ignored --nocapture
+    cargo test --locked --release -p rendez-rpc --test rpc_cost -- --ignored --nocapture
     local bytes
     bytes="$(stat -c %s target/release/rendez)"
     echo "target/release/rendez: $bytes bytes"

@@ -212,8 +212,14 @@ fn ping_pong() -> Figure {
     struct Line(AtomicU64);
     let (there, back) = (Line(AtomicU64::new(0)), Line(AtomicU64::new(0)));
     let await_turn = |line: &Line, turn| {
+        let mut looks = 0_u32;
         while line.0.load(Ordering::Acquire) != turn {
             std::hint::spin_loop();
+            looks += 1;
+            // Both may be on one core, where no other thread takes it from them.
+            if looks.is_multiple_of(10_000) {
+                std::thread::yield_now();
+            }
         }
     };
     let took = std::thread::scope(|scope| {

@@ -40,22 +40,12 @@ pub(crate) fn victim(first: &str, second: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The time until each call and each reference has ended, over `failure_detection`: of a worker that is killed, and of
-/// one that is stopped, of which no socket tells.
+/// The time until each call and each reference of a worker that is killed has ended, over `failure_detection`.
 pub(crate) fn measure() -> Result<Figures, Failure> {
-    let killed = once("KILL")?;
-    let stopped = once("STOP")?;
-    Ok(Figures::from([
-        ("death, killed, over failure_detection", killed),
-        ("death, stopped, over failure_detection", stopped),
-    ]))
-}
-
-fn once(signal: &str) -> Result<Figure, Failure> {
     let id = std::process::id();
     let (first, second) = (
         format!("/job:caller_{id}/task:0"),
-        format!("/job:victim_{id}_{signal}/task:0"),
+        format!("/job:victim_{id}/task:0"),
     );
     let mut victim = Other::start(&["victim", &first, &second])?;
     let at: Address = victim.line()?.parse()?;
@@ -73,7 +63,7 @@ fn once(signal: &str) -> Result<Figure, Failure> {
         .collect::<Result<_, _>>()?;
     std::thread::sleep(Duration::from_millis(50));
     let began = Instant::now();
-    victim.signal(signal)?;
+    victim.kill()?;
     for call in calls.into_iter().chain(fetches) {
         let error = match call.wait_for(LONG) {
             Ok(outcome) => outcome.err().ok_or("it was answered")?,
@@ -87,5 +77,6 @@ fn once(signal: &str) -> Result<Figure, Failure> {
     drop(values);
     agent.shutdown_local();
     let bound = Config::new(first).failure_detection;
-    Ok(Figure::Ratio(took.as_secs_f64() / bound.as_secs_f64()))
+    let over = Figure::Ratio(took.as_secs_f64() / bound.as_secs_f64());
+    Ok(Figures::from([("death, over failure_detection", over)]))
 }

@@ -56,17 +56,9 @@ impl Other {
         Ok(writeln!(input, "{line}")?)
     }
 
-    /// Sends it a signal, by name.
-    pub(crate) fn signal(&self, name: &str) -> Result<(), Failure> {
-        let id = self.child.id().to_string();
-        match Command::new("kill")
-            .args(["-s", name, &id])
-            .status()?
-            .success()
-        {
-            true => Ok(()),
-            false => Err("it could not be signalled".into()),
-        }
+    /// Ends it without a word.
+    pub(crate) fn kill(&mut self) -> Result<(), Failure> {
+        Ok(self.child.kill()?)
     }
 
     /// Its input ends, and then it does.

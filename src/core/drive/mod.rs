@@ -24,8 +24,9 @@
 //! An engine without threads has none that watches: there a thread that waits also turns the shards beside its own.
 //!
 //! A shard that has in-shard tasks is kept for its thread: tasks run only where they were pinned, unless they
-//! [roam](crate::shard::Task::roams). Other foreign code that a turn calls, wakers and the release hooks of foreign memory, runs on whichever thread turns the shard. It may
-//! send, by the mailbox; it may not wait, which is refused as on a shard's thread.
+//! [roam](crate::shard::Task::roams). Other foreign code that a turn calls, wakers and the release hooks of foreign
+//! memory, runs on whichever thread turns the shard. It may send, by the mailbox; it may not wait, which is refused as
+//! on a shard's thread.
 //!
 //! A caller that the scheduler preempts within a turn stalls the shard as long, just as the shard's own thread would.
 
