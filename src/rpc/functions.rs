@@ -202,8 +202,8 @@ impl Functions {
     }
 
     /// A function that is carried out inside the shard, between two polls: the shortest way. It must return soon, and
-    /// cannot wait for calls of its own. It runs in whichever thread turns the shard: the shard's own, or one that waits
-    /// for a call. So it may take no lock that a thread holds while it waits for a call.
+    /// cannot wait for calls of its own. It runs in whichever thread turns the shard: the shard's own, or one that
+    /// waits for a call. So it may take no lock that a thread holds while it waits for a call.
     #[must_use]
     pub fn add_in_shard<A, F>(self, name: &str, function: F) -> Self
     where
