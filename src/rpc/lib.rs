@@ -52,8 +52,8 @@
 //!   its worker, or the reason why there is no answer. The death of a worker ends all that depends on it at once.
 //! * A **deadline** or a cancel reaches the other side: what has not begun does not begin, and what runs can see it
 //!   ([`Context::is_cancelled`]); a future is dropped.
-//! * **No order** between calls, unless [`Options::in_order`] asks for it: a small one may overtake a large one, and the
-//!   pool has many threads.
+//! * **No order** between calls, unless [`Options::in_order`] asks for it: a small one may overtake a large one,
+//!   and the pool has many threads.
 //! * **Bounds** instead of unbounded queues: [`Options::window`], [`Options::waiting`], [`Options::serving`].
 //! * A value is kept as long as anybody has a **reference** to it, and no longer; a reference may be handed on before
 //!   its value is made.

@@ -72,8 +72,8 @@ pub struct Call<P> {
     /// All of the sender's calls and control messages to this receiver below this number are over for the sender: what
     /// still comes of them is late, and is dropped.
     pub settled: CallId,
-    /// It is to be carried out when that call has ended, and all before that; zero for the first. `None` if it may be at
-    /// any time.
+    /// It is to be carried out when that call has ended, and all before that; zero for the first. `None` if it may be
+    /// at any time.
     pub after: Option<CallId>,
     /// Nanoseconds that are left until its deadline; `None` for no deadline.
     pub budget: Option<u64>,

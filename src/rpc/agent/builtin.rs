@@ -57,7 +57,8 @@ pub(super) fn functions() -> Functions {
 }
 
 impl super::Agent {
-    /// What this worker knows of references: its values that anybody has a share of, and its shares of values elsewhere.
+    /// What this worker knows of references: its values that anybody has a share of, and its shares of values
+    /// elsewhere.
     ///
     /// # Errors
     /// `RPC_SHUTDOWN` when it has left.

@@ -146,8 +146,8 @@ impl Options {
     }
 
     /// A group that meets through the store of keys at `address`, as `host:port`: PyTorch's `TCPStore`, or a
-    /// [`Server`](crate::store::Server). `size` is as in [`Options::through_file`]. A store may serve many groups: their
-    /// names tell them apart.
+    /// [`Server`](crate::store::Server). `size` is as in [`Options::through_file`]. A store may serve many groups:
+    /// their names tell them apart.
     #[must_use]
     pub fn through_store(address: impl Into<String>, size: Option<usize>) -> Self {
         Self::of(Meeting::Store {

@@ -275,7 +275,7 @@ impl Keys {
                 return;
             }
             if !std::mem::replace(&mut is_told, true) {
-                tracing::warn!(%error, "the group's store cannot be read: who joins or leaves is not heard until it can");
+                tracing::warn!(%error, "the group's store cannot be read: who joins or leaves is not heard");
             }
             std::thread::sleep(REDIAL);
         }

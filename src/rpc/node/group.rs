@@ -82,8 +82,8 @@ impl<P, T> Node<P, T> {
         }
     }
 
-    /// A guest may come: it calls, and is no worker of the group, which neither waits for it nor asks it when all leave.
-    /// It greets; what is its own ends with it.
+    /// A guest may come: it calls, and is no worker of the group, which neither waits for it nor asks it when all
+    /// leave. It greets; what is its own ends with it.
     pub fn admit(&mut self, now: Nanos, guest: WorkerId) {
         self.now = now;
         self.peers

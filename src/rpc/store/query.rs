@@ -1,7 +1,7 @@
 //! The queries of a `TCPStore`, as bytes: what a client writes and a server reads. Pure.
 //!
-//! A query is its number in a byte, and its arguments. Numbers have their little-endian bytes; a text or a value has its
-//! length in eight bytes before it, a list its count. Nothing frames a query, so one that cannot be read ends the
+//! A query is its number in a byte, and its arguments. Numbers have their little-endian bytes; a text or a value has
+//! its length in eight bytes before it, a list its count. Nothing frames a query, so one that cannot be read ends the
 //! connection. The numbers are those of `QueryType` in PyTorch's `TCPStoreBackend.hpp`.
 
 /// What a client says first: `queryMagicNumber`.

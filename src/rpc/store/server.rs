@@ -18,8 +18,9 @@ use crate::error::Error;
 const READ: usize = 64 << 10;
 /// A connection with more bytes of answers than this is not read from until it has taken some.
 const UNSENT: usize = 1 << 20;
-/// A connection with more bytes of answers than this is ended: it does not read.
-const UNSENT_MAX: usize = 512 << 20;
+/// More bytes than all connections hold, of queries that have not come whole and of answers that were not taken. The
+/// one that exceeds it is ended.
+const HELD_MAX: usize = 1 << 30;
 /// Connections at once; more wait to be accepted.
 const CONNECTIONS_MAX: usize = 16 << 10;
 /// How long no more are accepted when the system has no room for one.
@@ -196,37 +197,48 @@ impl Floor {
         if outcome.is_ok() && connection.unsent.len() < UNSENT {
             outcome = connection.receive();
         }
-        if let Err(why) = outcome.and_then(|()| self.answer(id)) {
+        outcome = outcome.and_then(|()| self.answer(id));
+        let connection = self.connections.get(&id);
+        let is_large =
+            connection.is_some_and(|one| one.unread.len() + one.unsent.len() > 2 * UNSENT);
+        if outcome.is_ok() && is_large && !self.is_bounded() {
+            outcome = Err("the connections of the store hold too much");
+        }
+        if let Err(why) = outcome {
             self.end(id, why);
         }
     }
 
-    /// Answers the whole queries that a connection has sent.
+    /// Answers the whole queries that a connection has sent, until too much waits for it to be read: the rest follows
+    /// when it has read that.
     fn answer(&mut self, id: Id) -> Result<(), &'static str> {
         let Some(connection) = self.connections.get_mut(&id) else {
             return Ok(());
         };
         let unread = std::mem::take(&mut connection.unread);
-        let mut answers = Vec::new();
-        let mut at = 0;
-        let outcome = loop {
-            match Query::read(&unread[at..]) {
-                Ok(None) => break Ok(()),
+        let (mut at, mut answers) = (0, Vec::new());
+        let is_ready = |floor: &Self| {
+            let connection = floor.connections.get(&id);
+            connection.is_some_and(|connection| connection.unsent.len() < UNSENT)
+        };
+        let mut outcome = Ok(());
+        while outcome.is_ok() && is_ready(self) {
+            outcome = match Query::read(&unread[at..]) {
+                Ok(None) => break,
                 Ok(Some((query, size))) => {
                     at += size;
-                    if let Err(refused) = self.table.handle(id, query, &mut answers) {
-                        break Err(refused.0);
-                    }
+                    let handled = self.table.handle(id, query, &mut answers);
+                    handled.map_err(|refused| refused.0)
                 }
-                Err(malformed) => break Err(malformed.0),
+                Err(malformed) => Err(malformed.0),
+            };
+            for (to, answer) in answers.drain(..) {
+                self.deliver(to, &answer);
             }
-        };
+        }
         if let Some(connection) = self.connections.get_mut(&id) {
             connection.unread = unread;
             connection.unread.drain(..at);
-        }
-        for (to, answer) in answers {
-            self.deliver(to, &answer);
         }
         outcome
     }
@@ -239,6 +251,12 @@ impl Floor {
         if let Err(why) = connection.send() {
             self.end(to, why);
         }
+    }
+
+    /// Whether the bytes that connections hold are within the bound. Asked for only when one of them holds many.
+    fn is_bounded(&self) -> bool {
+        let held = |one: &Connection| one.unread.len() + one.unsent.len();
+        self.connections.values().map(held).sum::<usize>() <= HELD_MAX
     }
 
     fn end(&mut self, id: Id, why: &'static str) {
@@ -277,10 +295,7 @@ impl Connection {
             }
         };
         self.unsent.drain(..sent);
-        match self.unsent.len() > UNSENT_MAX {
-            true => Err("it does not read its answers"),
-            false => outcome,
-        }
+        outcome
     }
 }
 

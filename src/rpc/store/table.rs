@@ -8,6 +8,8 @@ use super::query::{NOT_READY, Query, READY, VALUE_MAX, block};
 pub(super) const STORE_MAX: usize = 256 << 20;
 /// More keys than a store has.
 const STORE_KEYS_MAX: usize = 1 << 20;
+/// More bytes than an answer has.
+const ANSWER_MAX: usize = 64 << 20;
 /// What a key costs beside its bytes, about.
 const KEY_COST: usize = 64;
 
@@ -69,8 +71,8 @@ impl Table {
                 let mut answer = Vec::new();
                 for key in keys {
                     block(self.get(key)?, &mut answer);
-                    if answer.len() > STORE_MAX {
-                        return Err(Refused("more values at once than a store holds"));
+                    if answer.len() > ANSWER_MAX {
+                        return Err(Refused("too many values at once"));
                     }
                 }
                 answer
@@ -91,7 +93,7 @@ impl Table {
                 vec![NOT_READY]
             }
             Query::Count => number(self.values.len()),
-            Query::List => self.list(),
+            Query::List => self.list()?,
             Query::Barrier(key, size) => match self.barrier(from, key, size, answers)? {
                 true => vec![READY],
                 false => return Ok(()),
@@ -199,10 +201,15 @@ impl Table {
         Ok(sum)
     }
 
-    fn list(&self) -> Vec<u8> {
+    fn list(&self) -> Result<Vec<u8>, Refused> {
         let mut answer = number(self.values.len());
-        self.values.keys().for_each(|key| block(key, &mut answer));
-        answer
+        for key in self.values.keys() {
+            block(key, &mut answer);
+            if answer.len() > ANSWER_MAX {
+                return Err(Refused("too many keys to list"));
+            }
+        }
+        Ok(answer)
     }
 
     /// One more has come to a barrier. Whether it may pass at once; else it waits with those that came before.

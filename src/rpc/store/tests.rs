@@ -331,6 +331,26 @@ fn a_connection_that_sends_nonsense_ends_and_no_other_does() {
 }
 
 #[test]
+fn a_client_that_does_not_read_gets_its_answers_when_it_does() {
+    const ASKED: usize = 200;
+    let (_server, address) = served();
+    let mut store = Client::connect(&address, LONG).expect("a client");
+    let large = vec![7; 1 << 20];
+    store.set("large", &large).expect("set");
+    // 200 MiB are asked for by 2 KiB in one piece, and others are served meanwhile.
+    let mut lazy = TcpStream::connect(&address).expect("a connection");
+    let mut asked = Vec::new();
+    (0..ASKED).for_each(|_| Query::Get(b"/large").write(&mut asked));
+    lazy.write_all(&asked).expect("sent");
+    assert_eq!(store.add("others", 1).expect("a sum"), 1);
+    let mut answer = vec![0; 8 + large.len()];
+    for _ in 0..ASKED {
+        lazy.read_exact(&mut answer).expect("an answer");
+        assert!(answer[8..] == large[..]);
+    }
+}
+
+#[test]
 fn what_is_no_store_is_told_by_name() {
     let nobody = Client::connect("127.0.0.1:1", Duration::from_millis(30)).unwrap_err();
     assert_eq!(nobody.reason(), catalogue::RPC_STORE);
