@@ -287,3 +287,6 @@ fn load(text: &str) -> Result<Tensor, CliError> {
     weights.read_into(entry, &mut bytes)?;
     Tensor::from_bytes(entry.meta, bytes.into()).map_err(|error| Status::from(error).into())
 }
+
+#[cfg(test)]
+mod tests;

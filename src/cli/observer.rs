@@ -22,6 +22,9 @@ use rendez::ground::{Code, Status, TaskName, catalogue};
 /// At most so many tasks are asked at once, each on a thread of its own.
 const ASKED_AT_ONCE: usize = 64;
 
+/// Observers have names of so many.
+const NAMES: u32 = 1 << 22;
+
 /// Options that all questions have.
 #[derive(Args, Clone, PartialEq, Debug)]
 pub struct AskArgs {
@@ -72,7 +75,9 @@ impl Observer {
         let loaded = args.settings.load()?;
         let targets = targets(&loaded, whom)?;
         let mut config = loaded.config;
-        config.task = format!("/job:{OBSERVER_JOB}/task:{}", std::process::id());
+        // Not the process's number: containers number theirs alike.
+        let number = getrandom::u32().unwrap_or_else(|_| std::process::id()) % NAMES;
+        config.task = format!("/job:{OBSERVER_JOB}/task:{number}");
         config.listen = None;
         config.peers.clear();
         config.known.clear();

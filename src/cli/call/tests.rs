@@ -1,0 +1,140 @@
+//! The commands against a worker that runs in this process.
+
+use std::io::Write;
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rendez::engine::{Config, Engine};
+use rendez_rpc::{Functions, Options, Worker};
+
+use super::*;
+
+#[derive(Clone, Default)]
+struct Kept(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Kept {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().expect("no panic").extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The exit status of a command, what it prints, and its errors.
+fn command(words: &[&str]) -> (u8, String, String) {
+    let (kept, mut errors) = (Kept::default(), Vec::new());
+    let mut terminal = Terminal::into_writer(Box::new(kept.clone()), None);
+    let words = ["rendez"].iter().chain(words).map(std::ffi::OsString::from);
+    let status = crate::run(words, &mut terminal, &mut errors);
+    let out = String::from_utf8(kept.0.lock().expect("no panic").clone()).expect("a text");
+    (status, out, String::from_utf8(errors).expect("a text"))
+}
+
+fn scale(tensor: Tensor, by: f32) -> Result<Tensor, String> {
+    let all = tensor
+        .as_slice::<f32>()
+        .map_err(|error| error.to_string())?;
+    let scaled: Vec<f32> = all.iter().map(|value| value * by).collect();
+    Tensor::from_vec(scaled, tensor.shape()).map_err(|error| error.to_string())
+}
+
+fn fail(why: String) -> Result<(), String> {
+    Err(why)
+}
+
+static NEXT: AtomicU32 = AtomicU32::new(0);
+
+fn worker() -> (Engine, Agent) {
+    let mut config = Config::new(format!(
+        "/job:called/task:{}",
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    ));
+    (config.shards, config.share_cores) = (1, true);
+    config.poll = rendez::drive::PollPolicy::Park;
+    let engine = Engine::start(config).expect("an engine");
+    let functions = Functions::new()
+        .add("add", |a: i64, b: i64| a.wrapping_add(b))
+        .add("greet", |text: String| format!("{text}, you"))
+        .add("scale", scale)
+        .add("fail", fail)
+        .add("slow", || std::thread::sleep(Duration::from_secs(3600)))
+        .add("keep", |number: u64| number);
+    let alone = Worker::new("alone", engine.task().to_string());
+    let options = Options::of_workers([alone]).functions(functions);
+    let agent = Agent::init(&engine, "alone", options).expect("an agent");
+    (engine, agent)
+}
+
+#[test]
+fn a_worker_is_called_by_commands() {
+    let (engine, agent) = worker();
+    let address = engine.address().expect("it listens").to_string();
+    let call = |words: &[&str]| command(&[&["call", &address], words].concat());
+    let (status, out, errors) = call(&[]);
+    assert_eq!((status, &*errors), (0, ""));
+    assert!(out.contains("add(i64,i64,) -> i64\n"), "{out}");
+    assert_eq!(call(&["add", "2", "-3"]), (0, "-1\n".into(), String::new()));
+    assert_eq!(call(&["greet", "hello"]).1, "\"hello, you\"\n");
+    let (_, out, _) = call(&["scale", "[1,2,3]", "0.5"]);
+    let value: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+    assert_eq!(value["data"], serde_json::json!([0.5, 1.0, 1.5]));
+
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    let (there, back) = (file("x.npy"), file("y.npy"));
+    let values: Vec<f32> = (0..100_000_u32).map(|at| (at % 65_536) as f32).collect();
+    let shape = rendez::ground::Shape::new(&[100, 1000]).expect("a shape");
+    let tensor = Tensor::from_vec(values, shape).expect("a tensor");
+    let output = Output::open(Path::new(&there)).expect("a file");
+    npy::write(Path::new(&there), output, &tensor).expect("written");
+    let done = call(&["scale", &format!("@{there}"), "2", "--out", &back]);
+    assert_eq!(done, (0, String::new(), String::new()));
+    let scaled = npy::read(Path::new(&back)).expect("a tensor");
+    assert_eq!(scaled.shape(), tensor.shape());
+    assert_eq!(
+        scaled.as_slice::<f32>().expect("f32")[99_999],
+        2.0 * 34_463.0
+    );
+
+    let ends = |words: &[&str], status: u8, reason: &str| {
+        let (ended, out, errors) = call(words);
+        assert_eq!((ended, &*out), (status, ""), "{words:?}: {errors}");
+        assert!(errors.contains(reason), "{words:?}: {errors}");
+    };
+    ends(&["fail", "it must"], 19, "it must");
+    ends(&["slow", "--timeout", "50ms"], 20, "RPC_TIMEOUT");
+    ends(&["nothing"], 1, "RPC_FUNCTION");
+    ends(&["add", "2"], 1, "takes 2 arguments");
+    ends(&["add", "2", "x"], 1, "argument 2 of add(i64,i64,)");
+    ends(&["scale", "@/no/such/file.npy", "2"], 1, "FILE_UNREADABLE");
+    ends(&["add", "1", "2", "--group", "other"], 1, "RPC_WORKER");
+    agent.shutdown(Duration::from_secs(60)).expect("it leaves");
+}
+
+#[test]
+fn references_are_listed() {
+    let (engine, agent) = worker();
+    let address = engine.address().expect("it listens").to_string();
+    assert_eq!(command(&["rrefs", &address]).1, "there are no references\n");
+    let kept = agent
+        .remote::<u64>("alone", "keep", (7_u64,))
+        .expect("a reference");
+    assert_eq!(kept.to_here().expect("a value"), 7);
+    let (status, out, errors) = command(&["rrefs", &address, "--json"]);
+    assert_eq!((status, &*errors), (0, ""));
+    let value: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+    assert_eq!(
+        (&value["owner"], &value["state"]),
+        (&"alone".into(), &"made".into())
+    );
+    assert_eq!(value["at"], engine.task().to_string());
+    let (_, out, _) = command(&["rrefs", &address]);
+    assert!(out.starts_with("reference  owner  state"), "{out}");
+    drop(kept);
+    agent.shutdown(Duration::from_secs(60)).expect("it leaves");
+}
