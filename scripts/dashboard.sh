@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# The dashboard scripts/grafana.json is what Grafana takes: each metric it names is one of src/rendez/engine/METRICS.md or
-# src/rpc/METRICS.md, each
-# query is PromQL, each panel is one of its kind, and the whole fits Grafana's own types.
+# The dashboard scripts/grafana.json is what Grafana takes: each metric it names is one of src/rendez/engine/METRICS.md
+# or src/rpc/METRICS.md, each query is PromQL, each panel is one of its kind, and the whole fits Grafana's own types.
 #   scripts/dashboard.sh                needs python3 and promtool (Debian package prometheus)
 #   scripts/dashboard.sh --queries      only prints the queries, with everything chosen, one a line
 # The types come from npm, @grafana/schema, and want node: without them that one check is left out and said, and with

@@ -3,12 +3,18 @@
 mod builtin;
 pub(crate) mod context;
 pub(crate) mod desk;
+#[cfg_attr(
+    not(any(test, feature = "testing")),
+    allow(dead_code, unreachable_pub, reason = "only tests make one")
+)]
+pub(crate) mod faulty;
 mod figures;
 pub(crate) mod guests;
 mod lanes;
 mod log;
 mod notices;
 pub(crate) mod options;
+mod panics;
 pub(crate) mod pending;
 mod place;
 mod pool;
@@ -135,6 +141,7 @@ impl Agent {
     /// group, if it runs one already, or if workers disagree about it; `RPC_INIT` names those that did not come in
     /// time.
     pub fn init(engine: &Engine, name: &str, options: Options) -> Result<Self, Error> {
+        panics::watch();
         check_name(name).map_err(|error| Error::of(catalogue::RPC_NAME, error.to_string()))?;
         let seat = Seat::take(engine, &options.group, options.step())?;
         let (workers, place) = options.workers(engine, name)?;

@@ -84,6 +84,8 @@ pub mod store;
 pub mod value;
 
 pub use agent::context::Context;
+#[cfg(any(test, feature = "testing"))]
+pub use agent::faulty::{Faulty, MessageKind};
 pub use agent::rref::RRef;
 pub use agent::{
     Agent, Meeting, Options, Pending, ReferenceInfo, WeakAgent, Worker, WorkerInfo, wait_all,

@@ -90,6 +90,13 @@ impl Context {
         CURRENT.with(|current| current.borrow().last().cloned())
     }
 
+    /// True if this thread carries a function out, also in a thread that ends or panics.
+    pub(crate) fn is_within() -> bool {
+        let is_within =
+            CURRENT.try_with(|current| current.try_borrow().is_ok_and(|all| !all.is_empty()));
+        is_within.unwrap_or(false)
+    }
+
     /// The agent, for calls of one's own.
     #[must_use]
     pub fn agent(&self) -> Agent {

@@ -4,6 +4,7 @@
 //! but those of its slot and of the pool.
 
 mod calling;
+mod sending;
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,6 +16,7 @@ use rendez::ground::{Nanos, Status, StepId, TaskName, catalogue};
 use rendez::shard::{Task, TaskContext, TaskEvent};
 
 use super::context::{Context, Gate};
+use super::faulty::Faults;
 use super::lanes::{Brought, Lanes};
 use super::notices::Notice;
 use super::shared::{Answer, Command, Done, Label, Left, Packed, Shared, Token, WorkerInfo};
@@ -23,7 +25,7 @@ use super::work::{Work, give, put};
 use crate::error::Error;
 use crate::functions::{Body, Ended};
 use crate::id::{CallId, RRefId, WorkerId};
-use crate::message::{Fault, FaultKind, Message, Outcome, Reference, Target};
+use crate::message::{Fault, FaultKind, Outcome, Reference, Target};
 use crate::node::{Ending, Node, Output};
 use crate::payload::Payload;
 use crate::spans::ServedSpan;
@@ -62,13 +64,17 @@ pub(crate) struct Desk {
     now: Nanos,
     /// When the timer wakes the desk.
     armed_at: Nanos,
+    /// In tests.
+    faults: Option<Faults>,
     is_over: bool,
 }
 
 impl Desk {
     pub(crate) fn new(shared: Arc<Shared>, node: Node<Payload, Token>, step: StepId) -> Self {
         let lanes = Lanes::new(shared.engine.task().clone(), &shared.options.group, step);
+        let faults = shared.options.faulty.clone().map(Faults::new);
         Self {
+            faults,
             shared,
             node,
             lanes,
@@ -130,7 +136,8 @@ impl Desk {
             .node
             .next_timer()
             .min(self.listen_at)
-            .min(self.flush_at);
+            .min(self.flush_at)
+            .min(self.faults.as_ref().map_or(Nanos::NEVER, Faults::next));
         if let (Some(timer), true) = (&self.timer, next < self.armed_at) {
             timer.arm(next);
             self.armed_at = next;
@@ -370,14 +377,6 @@ impl Desk {
         // Its type's drop is not ours: it may hold references, or panic.
         if catch_unwind(AssertUnwindSafe(|| drop(value))).is_err() {
             tracing::warn!(%rref, "a value panicked when it was dropped");
-        }
-    }
-
-    fn send(&mut self, to: WorkerId, message: Message<Payload>, context: &mut TaskContext<'_>) {
-        self.shared.figures.answered(&message);
-        if let Err(status) = self.lanes.send(to, message, context) {
-            tracing::debug!(%to, %status, "a message could not be sent");
-            self.node.handle_lost(self.now, to, &status);
         }
     }
 
@@ -639,6 +638,7 @@ impl Task for Desk {
         }
         self.look_at_time(context);
         self.pump(context);
+        self.send_due(context);
         if self.is_over {
             return self.close(context);
         }

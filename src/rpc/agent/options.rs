@@ -12,6 +12,7 @@ use rendez::engine::Engine;
 use rendez::ground::{StepId, TaskName, catalogue};
 
 use super::WorkerInfo;
+use super::faulty::Faulty;
 use super::place::{Keys, Place};
 use super::store::Store;
 use crate::error::Error;
@@ -102,6 +103,8 @@ pub struct Options {
     pub refuse_leaks: bool,
     /// What rides along with calls.
     pub observers: Vec<Arc<dyn Observer>>,
+    /// What is done to what is sent, in tests.
+    pub(crate) faulty: Option<Faulty>,
 }
 
 impl fmt::Debug for Options {
@@ -172,6 +175,7 @@ impl Options {
             in_order: false,
             refuse_leaks: false,
             observers: Vec::new(),
+            faulty: None,
         }
     }
 
@@ -196,6 +200,14 @@ impl Options {
     #[must_use]
     pub const fn in_order(mut self) -> Self {
         self.in_order = true;
+        self
+    }
+
+    /// What this agent sends is dropped, delayed and repeated: for tests.
+    #[cfg(any(test, feature = "testing"))]
+    #[must_use]
+    pub fn faulty(mut self, faulty: Faulty) -> Self {
+        self.faulty = Some(faulty);
         self
     }
 

@@ -13,6 +13,7 @@ use crate::{Context, Functions};
 mod calls;
 mod cluster;
 mod ends;
+mod faulty;
 mod guests;
 mod hostile;
 mod keys;

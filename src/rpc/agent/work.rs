@@ -273,5 +273,15 @@ pub(crate) fn panicked(panic: &(dyn Any + Send)) -> Fault {
         .map(|text| (*text).to_owned())
         .or_else(|| panic.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "something that is no text".into());
-    Fault::new(FaultKind::Panic, format!("the function panicked: {text}"))
+    let (at, backtrace) = match super::panics::take() {
+        Some(place) => (format!(" at {}", place.at), place.backtrace),
+        None => Default::default(),
+    };
+    Fault {
+        backtrace,
+        ..Fault::new(
+            FaultKind::Panic,
+            format!("the function panicked{at}: {text}"),
+        )
+    }
 }

@@ -1,12 +1,15 @@
 //! Calls over shared memory, where large tensors are read in place, and over TCP.
 
-#![allow(unreachable_pub)] // The modules of a test are its own.
-
 mod carried;
 
-use carried::Pair;
+use std::time::{Duration, Instant};
+
+use carried::{LONG, Pair, bytes, made, pattern};
 use rendez::control::Path;
 use rendez::engine::{Config, Engine, Require};
+use rendez::mail::ShardStats;
+use rendez::memory::Tensor;
+use rendez_rpc::{Agent, RRef};
 
 fn engine(task: &str, set: impl FnOnce(&mut Config)) -> Engine {
     let mut config = Config::new(format!("/job:{task}_{}/task:0", std::process::id()));
@@ -28,13 +31,58 @@ fn is_by(engines: [&Engine; 2], path: Path) {
     }
 }
 
+/// Large tensors are read where they are: nothing is copied, as counted at both sides.
+fn lends_large_tensors(pair: &Pair) {
+    let len = 3_000_000;
+    let [one, two] = [&pair.agents[0], &pair.agents[1]];
+    let copied = || {
+        let all = [one, two].map(|agent| agent.engine().stats());
+        let copies = |stats: &ShardStats| stats.copied_foreign + stats.copied_leased;
+        all.iter().flatten().map(copies).sum::<u64>()
+    };
+    let leases = |agent: &Agent| {
+        agent
+            .engine()
+            .stats()
+            .iter()
+            .map(|stats| stats.leases)
+            .sum::<u64>()
+    };
+    let before = copied();
+    // Those of before go home when their owners hear that they are not read any more.
+    let since = Instant::now();
+    while (leases(one), leases(two)) != (0, 0) {
+        assert!(since.elapsed() < LONG, "leases go home");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let tensor = made(one.engine(), len).expect("memory");
+    let _: bool = one.rpc_sync("two", "keep", (tensor,)).expect("an answer");
+    assert_eq!(leases(two), 1, "an argument is lent");
+    let result: Tensor = one
+        .rpc_sync("two", "make", (len as u64,))
+        .expect("an answer");
+    assert_eq!(leases(one), 1, "a result is lent");
+    let value: RRef<Tensor> = one
+        .remote("two", "make", (len as u64,))
+        .expect("a reference");
+    let value = value.to_here().expect("a value");
+    assert_eq!(leases(one), 2, "a reference's value is lent");
+    assert_eq!(
+        (bytes(&result), bytes(&value)),
+        (pattern(len), pattern(len))
+    );
+    assert_eq!(copied(), before, "nothing was copied");
+    drop((result, value));
+    pair.kept.lock().expect("no panic").clear();
+}
+
 #[test]
 fn calls_over_shared_memory_lend_their_tensors() {
     let (one, two) = (engine("shm_one", |_| ()), engine("shm_two", |_| ()));
     let pair = Pair::new([&one, &two]);
     is_by([&one, &two], Path::Shm);
     pair.carries_tensors();
-    pair.lends_large_tensors();
+    lends_large_tensors(&pair);
     pair.ends();
 }
 

@@ -150,9 +150,9 @@ fn an_error_in_the_middle_of_a_pass_names_its_worker_and_leaves_nothing() {
 
 #[test]
 fn a_context_is_released_at_a_worker_that_is_busy() {
-    let group = Group::start_with("busy", 2, |options| Options {
-        serving: 1,
-        ..options
+    let group = Group::start_with("busy", 2, |mut options| {
+        options.serving = 1;
+        options
     });
     let (agent, worker) = (&group.agents[0], &group.workers[0]);
     let context = worker.create_context().expect("a context");

@@ -172,6 +172,13 @@ fn a_panic_is_an_error_at_the_caller_and_nothing_else() {
         let error = agents[0].rpc_sync::<u32>("w1", function, ()).unwrap_err();
         assert_eq!(error.reason(), catalogue::RPC_REMOTE_PANIC);
         assert!(error.message().contains("dropped a"), "{error}");
+        assert!(
+            error.message().contains("agent/tests/calls.rs:"),
+            "where it was: {error}"
+        );
+        let captured = std::backtrace::Backtrace::capture().status();
+        let is_captured = captured == std::backtrace::BacktraceStatus::Captured;
+        assert_eq!(error.backtrace().is_some(), is_captured);
     }
     assert_eq!(
         agents[0]

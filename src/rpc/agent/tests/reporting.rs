@@ -261,7 +261,7 @@ fn figures_have_the_names_of_pytorch_and_threads_that_have_not_begun_are_idle() 
 }
 
 #[test]
-fn an_agent_that_is_gone_tells_nothing_and_makes_nobody_wait() {
+fn an_agent_that_is_gone_tells_nothing_and_keeps_no_one_waiting() {
     let (functions, _end) = functions();
     let mut agents = group(2, "gone", &functions);
     let (engine, shared) = (agents[1].engine().clone(), Arc::clone(agents[1].shared()));

@@ -1,42 +1,41 @@
 //! Calls between two workers, whatever carries them: tensors as arguments, as results and as values of references.
 
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rendez::engine::Engine;
 use rendez::ground::DType;
-use rendez::mail::ShardStats;
 use rendez::memory::Tensor;
 use rendez_rpc::{Agent, Context, Error, Functions, Options, RRef, Worker};
 
 /// Longer than anything takes that does not hang.
-pub const LONG: Duration = Duration::from_secs(60);
+pub(crate) const LONG: Duration = Duration::from_secs(60);
 
 /// What is in a tensor of so many bytes.
-fn pattern(len: usize) -> Vec<u8> {
+pub(crate) fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 31 + len) as u8).collect()
 }
 
 /// A tensor in an engine's own memory.
-fn made(engine: &Engine, len: usize) -> Result<Tensor, Error> {
+pub(crate) fn made(engine: &Engine, len: usize) -> Result<Tensor, Error> {
     let mut builder = engine.tensor(DType::U8, &[len as u64])?;
     builder.bytes_mut().copy_from_slice(&pattern(len));
     Ok(builder.finish())
 }
 
-fn bytes(tensor: &Tensor) -> Vec<u8> {
+pub(crate) fn bytes(tensor: &Tensor) -> Vec<u8> {
     tensor.host().expect("host memory").to_vec()
 }
 
 /// Two workers, and what the second has been given and keeps.
-pub struct Pair {
-    agents: Vec<Agent>,
-    kept: Arc<Mutex<Vec<Tensor>>>,
+pub(crate) struct Pair {
+    pub(crate) agents: Vec<Agent>,
+    pub(crate) kept: Arc<Mutex<Vec<Tensor>>>,
 }
 
 impl Pair {
     /// The workers `one` and `two` of two engines that can reach each other by TCP, or as they are.
-    pub fn new(engines: [&Engine; 2]) -> Self {
+    pub(crate) fn new(engines: [&Engine; 2]) -> Self {
         let kept: Arc<Mutex<Vec<Tensor>>> = Arc::default();
         let keeper = Arc::clone(&kept);
         let functions = Functions::new()
@@ -72,7 +71,7 @@ impl Pair {
     }
 
     /// Tensors of all sizes, each way, as arguments, results and values of references.
-    pub fn carries_tensors(&self) {
+    pub(crate) fn carries_tensors(&self) {
         for len in [1, 100, 1000, 1100, 70_000, 3_000_000] {
             for (from, to) in [(0, "two"), (1, "one")] {
                 let agent = &self.agents[from];
@@ -100,53 +99,8 @@ impl Pair {
         self.kept.lock().expect("no panic").clear();
     }
 
-    /// Large tensors are read where they are: nothing is copied, as counted at both sides.
-    pub fn lends_large_tensors(&self) {
-        let len = 3_000_000;
-        let [one, two] = [&self.agents[0], &self.agents[1]];
-        let copied = || {
-            let all = [one, two].map(|agent| agent.engine().stats());
-            let copies = |stats: &ShardStats| stats.copied_foreign + stats.copied_leased;
-            all.iter().flatten().map(copies).sum::<u64>()
-        };
-        let leases = |agent: &Agent| {
-            agent
-                .engine()
-                .stats()
-                .iter()
-                .map(|stats| stats.leases)
-                .sum::<u64>()
-        };
-        let before = copied();
-        // Those of before go home when their owners hear that they are not read any more.
-        let since = Instant::now();
-        while (leases(one), leases(two)) != (0, 0) {
-            assert!(since.elapsed() < LONG, "leases go home");
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        let tensor = made(one.engine(), len).expect("memory");
-        let _: bool = one.rpc_sync("two", "keep", (tensor,)).expect("an answer");
-        assert_eq!(leases(two), 1, "an argument is lent");
-        let result: Tensor = one
-            .rpc_sync("two", "make", (len as u64,))
-            .expect("an answer");
-        assert_eq!(leases(one), 1, "a result is lent");
-        let value: RRef<Tensor> = one
-            .remote("two", "make", (len as u64,))
-            .expect("a reference");
-        let value = value.to_here().expect("a value");
-        assert_eq!(leases(one), 2, "a reference's value is lent");
-        assert_eq!(
-            (bytes(&result), bytes(&value)),
-            (pattern(len), pattern(len))
-        );
-        assert_eq!(copied(), before, "nothing was copied");
-        drop((result, value));
-        self.kept.lock().expect("no panic").clear();
-    }
-
     /// Both leave in good order.
-    pub fn ends(self) {
+    pub(crate) fn ends(self) {
         let leave = |agent: Agent| std::thread::spawn(move || agent.shutdown(LONG));
         let threads: Vec<_> = self.agents.into_iter().map(leave).collect();
         for thread in threads {

@@ -1,0 +1,39 @@
+//! What goes out: at once, or in tests as a faulty agent has it.
+
+use rendez::shard::TaskContext;
+
+use super::Desk;
+use crate::id::WorkerId;
+use crate::message::Message;
+use crate::payload::Payload;
+
+impl Desk {
+    pub(super) fn send(
+        &mut self,
+        to: WorkerId,
+        message: Message<Payload>,
+        context: &mut TaskContext<'_>,
+    ) {
+        self.shared.figures.answered(&message);
+        match &mut self.faults {
+            None => self.send_now(to, message, context),
+            Some(faults) => faults.take(self.now, to, message),
+        }
+    }
+
+    /// Sends what was held back, as far as its time has come.
+    pub(super) fn send_due(&mut self, context: &mut TaskContext<'_>) {
+        while let Some(faults) = &mut self.faults
+            && let Some((to, message)) = faults.due(self.now)
+        {
+            self.send_now(to, message, context);
+        }
+    }
+
+    fn send_now(&mut self, to: WorkerId, message: Message<Payload>, context: &mut TaskContext<'_>) {
+        if let Err(status) = self.lanes.send(to, message, context) {
+            tracing::debug!(%to, %status, "a message could not be sent");
+            self.node.handle_lost(self.now, to, &status);
+        }
+    }
+}
