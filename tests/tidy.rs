@@ -133,6 +133,11 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
         "day",
         "how far a peer's time of day is off is a figure for who compares logs; nothing is measured by it",
     ),
+    (
+        "src/rpc/spans/recording.rs",
+        "day",
+        "spans of several machines are put side by side by it; how long they took is measured by the agent's clock",
+    ),
     // The hot path returns the small `Refusal`; who leaves it asks for the text, once.
     (
         "src/rendezvous/refusal.rs",

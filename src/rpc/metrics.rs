@@ -42,7 +42,8 @@ pub const THREADS: Family = Family {
     name: "rendez_rpc_pool_threads",
     kind: Kind::Gauge,
     labels: "group, worker, state: `busy`, `waiting`, `idle`",
-    help: "Threads of the pool: that carry a function out, whose function waits for a call of its own, and without work.",
+    help: "Threads of the pool: that carry a function out, whose function waits for a call of its own, and without \
+        work.",
 };
 /// References.
 pub const REFERENCES: Family = Family {
@@ -58,7 +59,8 @@ pub const MALFORMED: Family = Family {
     name: "rendez_rpc_malformed_messages",
     kind: Kind::Counter,
     labels: "group, worker",
-    help: "What other workers sent that is no message, or that no worker sends that keeps the protocol: it was dropped.",
+    help: "What other workers sent that is no message, or that no worker sends that keeps the protocol: it was \
+        dropped.",
 };
 /// Control messages that were repeated.
 pub const REPEATED: Family = Family {

@@ -47,7 +47,7 @@ impl ServedSpan {
         within(served.map(|one| (&one.recording, one.id)), work)
     }
 
-    /// It has ended, and began at `began`: what goes home now. What comes later goes when all that it has begun is over.
+    /// It has ended, and began at `began`: what goes home now. What comes later goes when all that it began is over.
     pub(crate) fn end(&self, function: &str, began: Nanos, is_error: bool) -> (Home, Vec<Span>) {
         self.recording
             .ended(self.id, self.parent, function, began, is_error);

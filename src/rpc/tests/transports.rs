@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use carried::{LONG, Pair, bytes, made, pattern};
 use rendez::control::Path;
 use rendez::engine::{Config, Engine, Require};
-use rendez::mail::ShardStats;
 use rendez::memory::Tensor;
 use rendez_rpc::{Agent, RRef};
 
@@ -37,8 +36,9 @@ fn lends_large_tensors(pair: &Pair) {
     let [one, two] = [&pair.agents[0], &pair.agents[1]];
     let copied = || {
         let all = [one, two].map(|agent| agent.engine().stats());
-        let copies = |stats: &ShardStats| stats.copied_foreign + stats.copied_leased;
-        all.iter().flatten().map(copies).sum::<u64>()
+        let all = all.iter().flatten();
+        all.map(|stats| stats.copied_foreign + stats.copied_leased)
+            .sum::<u64>()
     };
     let leases = |agent: &Agent| {
         agent

@@ -1,5 +1,5 @@
-//! Messages and envelopes of autograd, and a machine that hears them, one after another: each after a byte of its length
-//! and one that says whose it is and how many gradients come beside it.
+//! Messages and envelopes of autograd, and a machine that hears them, one after another: each after a byte of its
+//! length and one that says whose it is and how many gradients come beside it.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
