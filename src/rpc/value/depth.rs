@@ -231,7 +231,7 @@ mod tests {
         floats: (f32, f64),
         texts: (char, String),
         none: Option<u8>,
-        some: Option<Box<All>>,
+        some: Option<Box<Self>>,
         unit: (),
         list: Vec<Kind>,
         map: BTreeMap<String, Vec<bool>>,
@@ -249,7 +249,7 @@ mod tests {
         New(Wrapped),
         Tuple(u8, Pair),
         Fields { one: u8, two: String },
-        Deeper(Box<Kind>),
+        Deeper(Box<Self>),
     }
 
     fn all(some: Option<Box<All>>) -> All {
@@ -310,7 +310,7 @@ mod tests {
     /// A tree of values of ours.
     #[derive(Debug)]
     struct Tree {
-        below: Vec<Tree>,
+        below: Vec<Self>,
     }
 
     crate::fields!(Tree { below });

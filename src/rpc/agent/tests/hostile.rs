@@ -25,7 +25,7 @@ const LIFE: u32 = 5;
 /// Values within values, as deep as they say.
 #[derive(Debug)]
 struct Tree {
-    below: Vec<Tree>,
+    below: Vec<Self>,
 }
 
 crate::fields!(Tree { below });
