@@ -62,8 +62,6 @@ pub(crate) struct Desk {
     listen_at: Nanos,
     flush_at: Nanos,
     now: Nanos,
-    /// When the timer wakes the desk.
-    armed_at: Nanos,
     /// In tests.
     faults: Option<Faults>,
     is_over: bool,
@@ -84,7 +82,6 @@ impl Desk {
             listen_at: Nanos::NEVER,
             flush_at: Nanos::NEVER,
             now: Nanos::ZERO,
-            armed_at: Nanos::NEVER,
             is_over: false,
         }
     }
@@ -138,9 +135,10 @@ impl Desk {
             .min(self.listen_at)
             .min(self.flush_at)
             .min(self.faults.as_ref().map_or(Nanos::NEVER, Faults::next));
-        if let (Some(timer), true) = (&self.timer, next < self.armed_at) {
+        if let Some(timer) = &self.timer
+            && next < timer.armed_at()
+        {
             timer.arm(next);
-            self.armed_at = next;
         }
     }
 
@@ -539,9 +537,6 @@ impl Desk {
 
     fn look_at_time(&mut self, context: &mut TaskContext<'_>) {
         let now = self.now;
-        if self.armed_at <= now {
-            self.armed_at = Nanos::NEVER;
-        }
         if self.node.next_timer() <= now {
             self.node.handle_time(now);
         }
