@@ -169,8 +169,8 @@ fn known(rest: &mut &str, depth: usize) -> Option<Type> {
 /// The text of a type that is not known: up to where what is around it goes on.
 fn other<'a>(rest: &mut &'a str) -> &'a str {
     let mut open = 0usize;
-    let end = rest.find(|letter| {
-        match letter {
+    let end = rest.find(|character| {
+        match character {
             '<' | '(' | '{' | '[' => open += 1,
             '>' | ')' | '}' | ']' if open == 0 => return true,
             '>' | ')' | '}' | ']' => open -= 1,

@@ -8,7 +8,11 @@ const FORMER: &[(&str, &str, &[&str])] = &[
     ("anteroom", "send queue", &[]),
     ("answerer", "responder", &["src/control/"]),
     ("desk", "step driver", &["src/rpc/"]),
-    ("guest", "blocked send", &["src/fabric/verbs/", "tests/"]),
+    (
+        "guest",
+        "blocked send",
+        &["src/fabric/verbs/", "src/rpc/", "src/cli/", "tests/"],
+    ),
     ("hearer", "handler", &[]),
     ("letter", "RPC message", &["bench/", "src/cli/", "tests/"]),
     ("parcel", "pending send", &[]),

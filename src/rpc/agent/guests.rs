@@ -1,7 +1,7 @@
 //! Guests: programs that call a worker and are no workers of its group, as the command `rendez call` is.
 //!
 //! A guest asks the worker's task over the control plane, by the name of the group, and is given a number that no
-//! worker has. From then on it is a worker like any other, except that the group does not know it: nobody waits for it,
+//! worker has. From then on it is a worker like any other, except that the group does not know it: none waits for it,
 //! and what is its own ends with it.
 
 use std::collections::BTreeMap;

@@ -32,7 +32,7 @@ const NO_ROOM: rustix::time::Timespec = rustix::time::Timespec {
 /// A store that programs of this and other machines meet through: clients are [`Client`](super::Client) and PyTorch's
 /// `TCPStore`. It ends when it is dropped, and what it held is gone.
 ///
-/// Whoever reaches its port may read and change what it holds: see [the module](crate::store).
+/// A client that reaches its port may read and change what it holds: see [the module](crate::store).
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,

@@ -337,6 +337,8 @@ fn a_client_that_does_not_read_gets_its_answers_when_it_does() {
     let mut store = Client::connect(&address, LONG).expect("a client");
     let large = vec![7; 1 << 20];
     store.set("large", &large).expect("set");
+    // A set has no answer; what follows it on its connection has.
+    assert_eq!(store.add("is_set", 1).expect("a sum"), 1);
     // 200 MiB are asked for by 2 KiB in one piece, and others are served meanwhile.
     let mut lazy = TcpStream::connect(&address).expect("a connection");
     let mut asked = Vec::new();

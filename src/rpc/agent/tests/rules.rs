@@ -64,7 +64,7 @@ fn what_follows_from_a_call_is_chained_to_its_end() {
         };
         let tell = tell.clone();
         call.expect("a call").then(move |outcome| {
-            tell.send((function, outcome)).expect("somebody listens");
+            tell.send((function, outcome)).expect("the channel is open");
         });
     }
     let (function, outcome) = told.recv_timeout(LONG).expect("the first end");

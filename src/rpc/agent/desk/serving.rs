@@ -1,0 +1,241 @@
+//! Calls that the desk serves: functions are carried out, or given to the pool, and what they come to is answered.
+
+use std::sync::{Arc, PoisonError};
+
+use rendez::ground::Nanos;
+
+use super::{Desk, Running};
+use crate::agent::context::{Context, in_shard};
+use crate::agent::shared::{Command, Done, Label, Packed};
+use crate::agent::work::{Work, give, put};
+use crate::functions::{Body, Ended};
+use crate::id::{CallId, RRefId, WorkerId};
+use crate::message::{Fault, FaultKind, Outcome, Reference, Target};
+use crate::payload::Payload;
+use crate::spans::ServedSpan;
+use crate::value::Packer;
+
+impl Desk {
+    /// A function has ended.
+    pub(super) fn done(&mut self, done: Done, now: Nanos) {
+        let Done {
+            from,
+            id,
+            rref,
+            result,
+            header,
+            spans,
+        } = done;
+        self.send_home(spans, now);
+        if !self.running.is_empty() {
+            self.running.remove(&(from, id));
+        }
+        if let Some(rref) = rref {
+            let (value, outcome) = match result {
+                Ok(Ended::Kept(value)) => (Ok(value), empty()),
+                Ok(Ended::Packed(..)) => {
+                    let fault = Fault::new(FaultKind::Error, "its result was not kept");
+                    (Err(fault.clone()), Outcome::Fault(fault))
+                }
+                Err(fault) => (Err(fault.clone()), Outcome::Fault(fault)),
+            };
+            self.shared
+                .values
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .insert(rref, value);
+            return self.node.finish(now, from, id, outcome);
+        }
+        match result {
+            Ok(Ended::Packed(types, packer)) => self.reply(from, id, types, header, packer, now),
+            Ok(Ended::Kept(_)) => self.node.finish(now, from, id, empty()),
+            Err(fault) => self.node.finish(now, from, id, Outcome::Fault(fault)),
+        }
+    }
+
+    pub(super) fn reply(
+        &mut self,
+        from: WorkerId,
+        id: CallId,
+        types: u32,
+        header: Option<Vec<u8>>,
+        packer: Packer,
+        now: Nanos,
+    ) {
+        let packed = self.shared.packed(types, header, packer);
+        let Packed {
+            payload,
+            references,
+            carried,
+            ..
+        } = match packed {
+            Ok(packed) => packed,
+            Err(error) => {
+                let fault = Fault::new(
+                    FaultKind::Error,
+                    format!("its result cannot travel: {error}"),
+                );
+                return self.node.finish(now, from, id, Outcome::Fault(fault));
+            }
+        };
+        self.node.finish(
+            now,
+            from,
+            id,
+            Outcome::Value {
+                payload,
+                references,
+            },
+        );
+        // Counted now: the handles may go.
+        drop(carried);
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "the parts of one output")]
+    pub(super) fn serve(
+        &mut self,
+        from: WorkerId,
+        id: CallId,
+        target: Target,
+        payload: Payload,
+        references: &[Reference],
+        deadline: Nanos,
+    ) {
+        let now = self.now;
+        let handles = self.shared.handles(references);
+        let (function, rref) = match target {
+            Target::Function(function) => (function, None),
+            Target::Remote { function, rref, .. } => (function, Some(rref)),
+            Target::Fetch(rref) => {
+                return self.fetch(from, id, rref, payload.header, deadline, now);
+            }
+        };
+        let done = |result| Done {
+            from,
+            id,
+            rref,
+            result,
+            header: None,
+            spans: None,
+        };
+        let Some(entry) = self.shared.functions.find(&function) else {
+            let all = self.shared.functions.signatures().join(", ");
+            let message = format!("there is no function '{function}'; there are: {all}");
+            return self.done(done(Err(Fault::new(FaultKind::Function, message))), now);
+        };
+        if entry.types != payload.types {
+            let message = format!(
+                "it was called with other types than its signature has: {}",
+                entry.signature
+            );
+            return self.done(done(Err(Fault::new(FaultKind::Arguments, message))), now);
+        }
+        let body = entry.body.clone();
+        let is_in_shard = matches!(body, Body::Shard(_));
+        // What runs at once cannot be stopped.
+        let gate = match is_in_shard {
+            true => Arc::clone(&self.open),
+            false => Arc::default(),
+        };
+        let mut payload = payload;
+        let label = Label {
+            function: function.into(),
+            began: now,
+            span: None,
+        };
+        let trace = payload.trace.take();
+        let work = Work {
+            context: Context {
+                shared: Arc::clone(&self.shared),
+                caller: from,
+                function: Arc::clone(&label.function),
+                gate: Arc::clone(&gate),
+                header: payload.header.take().map(Into::into),
+                deadline,
+                recording: trace.map(|trace| ServedSpan::new(&self.shared, from, &trace)),
+            },
+            id,
+            rref,
+            body,
+            payload,
+            handles,
+            since: now,
+            began: None,
+        };
+        if is_in_shard {
+            let ended = work.run_in_shard();
+            return self.done(ended, now);
+        }
+        self.running.insert((from, id), Running { gate, label });
+        self.shared.pool.push(Box::new(move || work.run_in_pool()));
+    }
+
+    /// A worker wants the value of a reference. With observers it is given as a function gives its result; with a
+    /// header of theirs on a thread of the pool, for they may keep the value's history.
+    pub(super) fn fetch(
+        &mut self,
+        from: WorkerId,
+        id: CallId,
+        rref: RRefId,
+        header: Option<Vec<u8>>,
+        deadline: Nanos,
+        now: Nanos,
+    ) {
+        let values = self
+            .shared
+            .values
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let value = values.get(&rref).cloned();
+        drop(values);
+        let none = || {
+            let message = format!("there is no value of {rref}");
+            Err(Fault::new(FaultKind::Reference, message))
+        };
+        let value = value.unwrap_or_else(none);
+        let done = move |(result, header)| Done {
+            from,
+            id,
+            rref: None,
+            result,
+            header,
+            spans: None,
+        };
+        if self.shared.options.observers.is_empty() {
+            let packed = in_shard(|| put(value));
+            return self.done(done((packed, None)), now);
+        }
+        let context = Context {
+            shared: Arc::clone(&self.shared),
+            caller: from,
+            function: "".into(),
+            gate: Arc::default(),
+            header: header.map(Into::into),
+            deadline,
+            recording: None,
+        };
+        if context.header.is_none() {
+            let given = in_shard(|| give(&context, value));
+            return self.done(done(given), now);
+        }
+        let job = move || {
+            let given = give(&context, value);
+            context.shared.push(Command::Done(done(given)));
+        };
+        self.shared.pool.push(Box::new(job));
+    }
+}
+
+const fn empty() -> Outcome<Payload> {
+    Outcome::Value {
+        payload: Payload {
+            types: 0,
+            header: None,
+            trace: None,
+            plain: Vec::new(),
+            tensors: Vec::new(),
+            awaited: Vec::new(),
+        },
+        references: Vec::new(),
+    }
+}
