@@ -19,6 +19,16 @@ use crate::message::{Body, Control, Hello, Message, Rest};
 /// Lives of a worker that are remembered to be over.
 const PAST_LIVES: usize = 16;
 
+impl<P, T> Peer<P, T> {
+    /// Nothing of that life counts from now on.
+    fn end_life(&mut self, life: u32) {
+        self.past.push_back(life);
+        if self.past.len() > PAST_LIVES {
+            self.past.pop_front();
+        }
+    }
+}
+
 /// The group as one of its workers knows it.
 #[derive(Clone, Debug)]
 pub struct Group {
@@ -86,10 +96,19 @@ impl<P, T> Node<P, T> {
     /// leave. It greets; what is its own ends with it.
     pub fn admit(&mut self, now: Nanos, guest: WorkerId) {
         self.now = now;
-        self.peers
-            .entry(guest)
-            .or_insert_with(|| Peer::new(PeerState::Unmet));
+        let peer = self.peers.entry(guest);
+        let peer = peer.or_insert_with(|| Peer::new(PeerState::Unmet));
+        // It has come again, and its word that it had left is still on its way: that must not end the new visit.
+        let former = peer.state.life();
+        peer.state = PeerState::Unmet;
+        former.into_iter().for_each(|life| peer.end_life(life));
         self.guests.insert(guest);
+        if former.is_some() {
+            let status = crate::error::has_left(guest);
+            self.fail_calls(guest, &status);
+            self.drop_serving(guest);
+            self.references.peer_lost(guest);
+        }
     }
 
     /// Those that may come as guests, or have.
@@ -266,10 +285,7 @@ impl<P, T> Node<P, T> {
         };
         entry.state = PeerState::Lost(status.clone());
         if !crate::error::is_lost_connection(status) {
-            entry.past.push_back(life);
-            if entry.past.len() > PAST_LIVES {
-                entry.past.pop_front();
-            }
+            entry.end_life(life);
         }
         self.fail_calls(peer, status);
         self.drop_serving(peer);

@@ -145,3 +145,34 @@ fn a_late_word_of_a_life_before_does_not_displace_the_next() {
         assert!(is_answered(&script, job), "{at} calls {to}");
     }
 }
+
+#[test]
+fn the_leave_of_a_guest_that_has_come_again_is_of_its_former_visit() {
+    let mut script = Script::new(2);
+    let guest = WorkerId(9);
+    let now = script.now;
+    let mut hello = script.nodes[1].group.hello.clone();
+    hello.wants_answer = true;
+    let say = |node: &mut Node<u64, u64>, from_life, body| {
+        let to_life = node.life;
+        let message = Message {
+            from_life,
+            to_life,
+            body,
+        };
+        node.handle_message(now, guest, message);
+    };
+    let node = &mut script.nodes[0];
+    node.admit(now, guest);
+    say(node, 100, Body::Hello(hello.clone()));
+    assert!(node.is_up(guest));
+    // It has left, and is admitted again before that is heard.
+    node.admit(now, guest);
+    assert!(!node.is_up(guest));
+    say(node, 100, Body::Leave);
+    assert!(node.guests().any(|one| one == guest), "it is expected");
+    say(node, 200, Body::Hello(hello));
+    assert!(node.is_up(guest));
+    say(node, 200, Body::Leave);
+    assert!(!node.guests().any(|one| one == guest), "it has left");
+}
