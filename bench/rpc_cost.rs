@@ -90,7 +90,7 @@ impl Pair {
         here.shutdown_local();
         there.shutdown_local();
         for engine in self.engines {
-            let _ = engine.shutdown(Duration::from_secs(1));
+            engine.shutdown(Duration::from_secs(1));
         }
     }
 }

@@ -66,6 +66,10 @@ struct Partial {
 
 /// What an event of the shard brought.
 #[derive(Debug)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "it is moved once, and a box would be an allocation a message"
+)]
 pub(crate) enum Brought {
     /// A whole message.
     Message(WorkerId, Message<Payload>),

@@ -27,7 +27,7 @@ pub(super) struct Local {
 
 impl Local {
     /// A master on an engine of its own.
-    pub(super) fn local(config: Config, operations: Operations) -> Result<Self, Status> {
+    pub(super) fn start(config: Config, operations: Operations) -> Result<Self, Status> {
         let place = Place::default();
         let patience = config.connect_timeout;
         let engine = Engine::start_with(config, place.services())?;

@@ -151,7 +151,7 @@ impl Session {
     /// # Errors
     /// As [`Engine::start`](rendez::engine::Engine::start).
     pub fn local_of(config: Config, operations: Operations) -> Result<Self, Status> {
-        local::Local::local(config, operations).map(|way| Self::new(Box::new(way)))
+        local::Local::start(config, operations).map(|way| Self::new(Box::new(way)))
     }
 
     /// A session with the master of a server in this process.

@@ -335,7 +335,7 @@ fn sessions_of_one_master_share_variables_unless_they_are_isolated() {
     };
     let mut config = Config::new("/job:localhost/task:0");
     (config.shards, config.share_cores, config.control) = (1, true, false);
-    let near = std::sync::Arc::new(local::Local::local(config, Operations::standard()).unwrap());
+    let near = std::sync::Arc::new(local::Local::start(config, Operations::standard()).unwrap());
     let way = |config: ConfigProto| {
         let shared: Box<dyn Backend> =
             Box::new(local::Local::on(std::sync::Arc::clone(near.runtime())));

@@ -139,7 +139,7 @@ impl Desk {
         };
         let mut payload = payload;
         let label = Label {
-            function: function.into(),
+            function,
             began: now,
             span: None,
         };
