@@ -4,7 +4,7 @@
 //! clients and by ours: `torch.distributed.TCPStore(host, port, is_master=False)`. A group meets through one by
 //! [`Options::through_store`](crate::Options::through_store).
 //!
-//! The protocol knows no secrets: a client that reaches the port can read and change everything in the store. So a server
+//! The protocol knows no secrets: a client that reaches the port can read and change all in the store. So a server
 //! listens where it is told to, and belongs into a network of which all are trusted, as PyTorch's own does. What a
 //! group reads from it is checked, and a task that is met still has to prove the cluster's secret to the engine.
 //!
