@@ -6,7 +6,7 @@ use super::Call;
 use super::broadcast::Walk;
 use super::call::{Done, Fault};
 use rendez::ground::limits::STRING_TENSOR_BYTES_MAX;
-use rendez::ground::{DType, Shape, TensorMeta};
+use rendez::ground::{DType, Shape};
 use rendez::memory::Tensor;
 
 /// How elements of inputs become those of an output.
@@ -55,12 +55,30 @@ fn sized<const N: usize>(
     shape: Shape,
     how: &impl Arrange,
 ) -> Result<Tensor, Fault> {
-    let mut room = call.home.allocate(TensorMeta::new(dtype, shape)?)?;
-    let elements: Vec<_> = inputs
+    let elements = chunks::<N>(inputs)?;
+    written(call, dtype, shape, &mut |bytes| {
+        how.arrange(&elements, [0; N], bytes.as_chunks_mut::<N>().0)
+    })
+}
+
+/// The elements of each input; compiled once for each size.
+#[inline(never)]
+fn chunks<'a, const N: usize>(inputs: &[&'a Tensor]) -> Result<Vec<&'a [[u8; N]]>, Fault> {
+    let chunks = inputs
         .iter()
-        .map(|input| Ok(input.host()?.as_chunks::<N>().0))
-        .collect::<Result<_, Fault>>()?;
-    how.arrange(&elements, [0; N], room.bytes_mut().as_chunks_mut::<N>().0)?;
+        .map(|input| Ok(input.host()?.as_chunks::<N>().0));
+    chunks.collect()
+}
+
+/// A tensor whose bytes `write` writes; compiled once.
+fn written(
+    call: &Call<'_>,
+    dtype: DType,
+    shape: Shape,
+    write: &mut dyn FnMut(&mut [u8]) -> Done,
+) -> Result<Tensor, Fault> {
+    let mut room = call.room(dtype, shape)?;
+    write(room.bytes_mut())?;
     Ok(room.finish())
 }
 

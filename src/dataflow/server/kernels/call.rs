@@ -145,7 +145,7 @@ impl Call<'_> {
         fill: impl FnOnce(&mut [T]) -> Done,
     ) -> Result<Tensor, Fault> {
         let mut room = self.room(T::DTYPE, shape)?;
-        fill(room.as_mut_slice::<T>()?)?;
+        fill(elements_mut::<T>(&mut room)?)?;
         Ok(room.finish())
     }
 
@@ -176,6 +176,18 @@ impl Call<'_> {
     pub(super) fn push(&mut self, tensor: Tensor) {
         self.outputs.push(Value::Tensor(tensor));
     }
+}
+
+/// The elements of a tensor. Not inlined: it is compiled once for each type, not for each kernel.
+#[inline(never)]
+pub(super) fn elements<T: Element>(tensor: &Tensor) -> Result<&[T], Fault> {
+    Ok(tensor.as_slice()?)
+}
+
+/// The elements of an output, compiled once for each type too.
+#[inline(never)]
+pub(super) fn elements_mut<T: Element>(room: &mut TensorBuilder) -> Result<&mut [T], Fault> {
+    Ok(room.as_mut_slice()?)
 }
 
 /// The integers of a tensor, of any width.

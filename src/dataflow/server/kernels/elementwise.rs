@@ -4,13 +4,13 @@
 
 use super::Call;
 use super::broadcast::{Walk, broadcast};
-use super::call::{Done, Fault};
+use super::call::{Done, Fault, elements, elements_mut};
 use super::make::{Cost, Made, dtype, made};
 use super::numbers::{Float, Number, Real, by_type};
 use crate::graph::Node;
 use crate::server::value::Value;
-use rendez::ground::Shape;
-use rendez::memory::{Element, Tensor};
+use rendez::ground::DType;
+use rendez::memory::{Element, Tensor, TensorBuilder};
 
 #[cfg(test)]
 mod tests;
@@ -114,12 +114,20 @@ pub(super) fn pairs<T: Element, U: Element>(
 /// `f` of each pair, which must not be divided by zero if they are integers.
 fn quotients<T: Number>(f: impl Fn(T, T) -> T + Copy + Send + Sync + 'static) -> Made {
     made(broadcast_cost(4 * LIGHT), move |call| {
-        let zero = T::default();
-        if T::IS_INTEGER && call.tensor(1)?.as_slice::<T>()?.contains(&zero) {
-            return Err("Integer division by zero".into());
+        if T::IS_INTEGER {
+            refuse_divisors(call, T::default())?;
         }
         zip(call, f)
     })
+}
+
+/// Refuses a second input that holds `zero`. Not inlined: it is compiled once for each type, not for each operation.
+#[inline(never)]
+fn refuse_divisors<T: Number>(call: &Call<'_>, zero: T) -> Done {
+    match elements::<T>(&call.tensor(1)?)?.contains(&zero) {
+        true => Err("Integer division by zero".into()),
+        false => Ok(()),
+    }
 }
 
 fn powers<T: Number>() -> Made {
@@ -148,12 +156,26 @@ pub(super) fn each<T: Element>(
 
 /// Writes `f` of each element of the input.
 pub(super) fn map<T: Element, U: Element>(call: &mut Call<'_>, f: impl Fn(T) -> U) -> Done {
+    mapped(call, U::DTYPE, &mut |input, room| {
+        for (out, &element) in elements_mut::<U>(room)?
+            .iter_mut()
+            .zip(elements::<T>(input)?)
+        {
+            *out = f(element);
+        }
+        Ok(())
+    })
+}
+
+/// What is the same for every type and function of [`map`], compiled once: `write` has the loop alone.
+pub(super) fn mapped(
+    call: &mut Call<'_>,
+    out: DType,
+    write: &mut dyn FnMut(&Tensor, &mut TensorBuilder) -> Done,
+) -> Done {
     let input = call.tensor(0)?;
-    let mut room = call.room(U::DTYPE, input.shape())?;
-    let elements = input.as_slice::<T>()?;
-    for (out, &element) in room.as_mut_slice::<U>()?.iter_mut().zip(elements) {
-        *out = f(element);
-    }
+    let mut room = call.room(out, input.shape())?;
+    write(&input, &mut room)?;
     call.push(room.finish());
     Ok(())
 }
@@ -190,28 +212,29 @@ pub(super) fn same_shapes(call: &Call<'_>, name: &str, op: &str) -> Done {
 struct Pair {
     left: Tensor,
     right: Tensor,
-    shape: Shape,
     walk: Walk<2>,
-}
-
-fn pair(call: &Call<'_>) -> Result<Pair, Fault> {
-    let (left, right) = (call.tensor(0)?, call.tensor(1)?);
-    let shape = broadcast(left.shape(), right.shape())?;
-    let walk = Walk::broadcast(shape, [left.shape(), right.shape()]);
-    Ok(Pair {
-        left,
-        right,
-        shape,
-        walk,
-    })
 }
 
 /// Writes `f` of each pair of elements of the inputs, which are broadcast.
 fn zip<T: Element, U: Element>(call: &mut Call<'_>, f: impl Fn(T, T) -> U + Copy) -> Done {
-    let pair = pair(call)?;
-    let mut room = call.room(U::DTYPE, pair.shape)?;
-    let (left, right) = (pair.left.as_slice::<T>()?, pair.right.as_slice::<T>()?);
-    pair.walk.zip(left, right, room.as_mut_slice::<U>()?, f);
+    zipped(call, U::DTYPE, &mut |pair, room| {
+        let (left, right) = (elements::<T>(&pair.left)?, elements::<T>(&pair.right)?);
+        pair.walk.zip(left, right, elements_mut::<U>(room)?, f);
+        Ok(())
+    })
+}
+
+/// What is the same for every type and function of [`zip`], compiled once: `write` has the loops alone.
+fn zipped(
+    call: &mut Call<'_>,
+    out: DType,
+    write: &mut dyn FnMut(&Pair, &mut TensorBuilder) -> Done,
+) -> Done {
+    let (left, right) = (call.tensor(0)?, call.tensor(1)?);
+    let shape = broadcast(left.shape(), right.shape())?;
+    let walk = Walk::broadcast(shape, [left.shape(), right.shape()]);
+    let mut room = call.room(out, shape)?;
+    write(&Pair { left, right, walk }, &mut room)?;
     call.push(room.finish());
     Ok(())
 }

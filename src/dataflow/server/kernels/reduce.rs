@@ -4,13 +4,13 @@
 
 use super::Call;
 use super::broadcast::Walk;
-use super::call::{Done, Fault, axis_of};
+use super::call::{Done, Fault, axis_of, elements, elements_mut};
 use super::make::{Cost, Made, dtype, made};
 use super::numbers::{Number, by_type};
 use crate::graph::{Node, attr};
 use rendez::ground::shape::RANK_MAX;
 use rendez::ground::{DType, Shape};
-use rendez::memory::{Bool8, Element};
+use rendez::memory::{Bool8, Element, Tensor, TensorBuilder};
 
 /// Picoseconds for each byte that is folded.
 const FOLD: usize = 300;
@@ -108,27 +108,41 @@ fn reduce<T: Number>(
     end: impl Fn(T::Wide, usize) -> T::Wide + Copy + Send + Sync + 'static,
 ) -> Made {
     made(Cost::PerByte(FOLD), move |call| {
-        let input = call.tensor(0)?;
-        let plan = plan(call, input.shape(), keep)?;
-        if plan.count == 1 {
-            call.push(input.reshaped(plan.shape)?);
-            return Ok(());
-        }
-        let elements = input.as_slice::<T>()?;
-        let mut sums = vec![start; plan.shape.elements() as usize];
-        gather(
-            &plan,
-            elements,
-            &mut sums,
-            |sum, row| fold(sum, fold_row(row, start, fold)),
-            |sum, x: T| fold(sum, x.wide()),
-        );
-        call.output::<T>(plan.shape, |out| {
-            for (out, sum) in out.iter_mut().zip(sums) {
+        reduced(call, keep, T::DTYPE, &mut |plan, input, room| {
+            let elements = elements::<T>(input)?;
+            let mut sums = vec![start; plan.shape.elements() as usize];
+            gather(
+                plan,
+                elements,
+                &mut sums,
+                |sum, row| fold(sum, fold_row(row, start, fold)),
+                |sum, x: T| fold(sum, x.wide()),
+            );
+            for (out, sum) in elements_mut::<T>(room)?.iter_mut().zip(sums) {
                 *out = T::narrow(end(sum, plan.count));
             }
+            Ok(())
         })
     })
+}
+
+/// What is the same for every type and fold, compiled once: `write` has the loops alone.
+fn reduced(
+    call: &mut Call<'_>,
+    keep: bool,
+    dtype: DType,
+    write: &mut dyn FnMut(&Plan, &Tensor, &mut TensorBuilder) -> Done,
+) -> Done {
+    let input = call.tensor(0)?;
+    let plan = plan(call, input.shape(), keep)?;
+    if plan.count == 1 {
+        call.push(input.reshaped(plan.shape)?);
+        return Ok(());
+    }
+    let mut room = call.room(dtype, plan.shape)?;
+    write(&plan, &input, &mut room)?;
+    call.push(room.finish());
+    Ok(())
 }
 
 /// Gives each row of the input to the element of the output that it goes to, or its elements to theirs.
