@@ -229,6 +229,24 @@ impl Key {
         }
     }
 
+    /// The same key with a number behind its edge: the smallest below `numbers` that makes the first of `shards` shards its
+    /// owner. `None` if no such number does, or if the edge is too long with it.
+    ///
+    /// A number costs a hash of its digits. Both ends of a key find the same number.
+    #[must_use]
+    pub fn owned_by_first(&self, shards: u32, numbers: u32) -> Option<Self> {
+        let before = route_state(FNV_BASIS, self.route.hashed());
+        let owned = |number: &u32| {
+            let hash = route_hash(route_state(before, decimal_digits(*number)));
+            hash.is_multiple_of(u64::from(shards.max(1)))
+        };
+        let number = (0..numbers).find(owned)?;
+        let edge = format!("{}{number}", self.edge());
+        let (source, destination) = (self.source(), self.destination());
+        let incarnation = self.source_incarnation();
+        Self::new(source, incarnation, destination, &edge, self.frame_iter).ok()
+    }
+
     /// The canonical text. Borrowed outside loops; for people and configuration, not for the hot path.
     #[must_use]
     pub fn text(&self) -> Cow<'_, str> {
@@ -363,12 +381,8 @@ impl Route {
         let edge_end = (text.len() - ";0:0".len()) as u16;
         let source_end = (prefix.len() - ";0123456789abcdef;".len()) as u16;
         let destination_end = edge_end - edge.len() as u16 - 1;
-        let bytes = |start: u16, end: u16| text[usize::from(start)..usize::from(end)].bytes();
-        let hashed = bytes(0, source_end)
-            .chain([b';'])
-            .chain(bytes(prefix.len() as u16, edge_end));
-        Self {
-            hash: route_hash(hashed),
+        let mut route = Self {
+            hash: 0,
             source_end,
             destination: (prefix.len() as u16, destination_end),
             edge_end,
@@ -378,7 +392,16 @@ impl Route {
             destination_name: destination,
             source_task,
             destination_task,
-        }
+        };
+        route.hash = route_hash(route_state(FNV_BASIS, route.hashed()));
+        route
+    }
+
+    /// What the hash is taken of: all but the life.
+    fn hashed(&self) -> impl Iterator<Item = u8> {
+        let names = usize::from(self.destination.0)..usize::from(self.edge_end);
+        let source = self.text[..usize::from(self.source_end)].bytes();
+        source.chain([b';']).chain(self.text[names].bytes())
     }
 }
 
@@ -495,12 +518,27 @@ fn endpoint(name: &str) -> Result<DeviceName, DeviceError> {
     Ok(device)
 }
 
-/// FNV-1a, then the finaliser of `SplitMix64`; see the module's documentation.
-fn route_hash(bytes: impl Iterator<Item = u8>) -> u64 {
-    let mut h = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |h, byte| {
-        (h ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    });
-    h = (h ^ (h >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    h = (h ^ (h >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+/// FNV-1a's state before the first byte.
+const FNV_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
+
+/// The finaliser of `SplitMix64`; see the module's documentation.
+const fn route_hash(state: u64) -> u64 {
+    let h = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let h = (h ^ (h >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     h ^ (h >> 31)
+}
+
+/// FNV-1a's state behind these bytes, from what it was before them.
+fn route_state(before: u64, bytes: impl Iterator<Item = u8>) -> u64 {
+    bytes.fold(before, |h, byte| {
+        (h ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+/// A number's decimal digits, the first of them first.
+fn decimal_digits(number: u32) -> impl Iterator<Item = u8> {
+    let last = number.checked_ilog10().unwrap_or(0);
+    (0..=last)
+        .rev()
+        .map(move |place| b'0' + (number / 10u32.pow(place) % 10) as u8)
 }

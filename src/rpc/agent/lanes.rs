@@ -462,22 +462,9 @@ pub(crate) fn key_of(
     kind: usize,
 ) -> Result<Key, Status> {
     let (from, to) = (DeviceName::cpu(from), DeviceName::cpu(to));
-    let name = |salt: u32| format!("rpc/{}/{}/{salt}", group, KINDS[kind]);
-    let mut key = Err(Status::of(rendez::ground::catalogue::RPC_GROUP, "no key"));
-    for salt in 0..16 * SHARDS {
-        let made = Key::new(
-            &from,
-            Default::default(),
-            &to,
-            &name(salt),
-            Default::default(),
-        );
-        key = made.map_err(Status::from);
-        if key.as_ref().is_ok_and(|key| key.shard_of(SHARDS) == 0) || key.is_err() {
-            break;
-        }
-    }
-    key
+    let edge = format!("rpc/{group}/{}/", KINDS[kind]);
+    let key = Key::new(&from, Default::default(), &to, &edge, Default::default())?;
+    Ok(key.owned_by_first(SHARDS, 16 * SHARDS).unwrap_or(key))
 }
 
 /// Both lives of a message, by which the engine tells its tensors from those of others.

@@ -19,8 +19,10 @@ use crate::id::{WorkerId, check_name};
 
 /// More bytes than the file of a group of 65 536 workers has.
 const BYTES_MAX: u64 = 64 << 20;
-/// How often it is looked at.
+/// How often it is looked at, once the first looks are over.
 pub(super) const LOOK: Duration = Duration::from_millis(20);
+/// The pause after the first look, doubled after each until it is [`LOOK`]: a group that starts together is there soon.
+const FIRST_LOOK: Duration = Duration::from_millis(1);
 /// What a group says that is static here and dynamic there.
 pub(super) const MIXED: &str =
     "RPC group mixes statically and dynamically initialized members which is not supported.";
@@ -187,6 +189,7 @@ impl Store {
         patience: Duration,
     ) -> Result<BTreeMap<WorkerId, Member>, Error> {
         let began = Instant::now();
+        let mut pause = FIRST_LOOK;
         loop {
             let members = self.members()?;
             if members.len() == size {
@@ -200,7 +203,8 @@ impl Store {
                 let names: Vec<&str> = members.values().map(|(info, _)| &*info.name).collect();
                 return Err(incomplete(&names, size, patience));
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(pause);
+            pause = LOOK.min(pause * 2);
         }
     }
 }

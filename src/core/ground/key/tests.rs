@@ -244,6 +244,24 @@ fn published_hashes() {
 }
 
 #[test]
+fn a_number_gives_a_key_to_the_first_shard() {
+    for (shards, numbers) in [(1, 1), (2, 64), (840, 16 * 840)] {
+        let key = Key::between("a", "b", "edge/").unwrap();
+        let owned = key.owned_by_first(shards, numbers).unwrap();
+        assert_eq!(owned.shard_of(shards), 0);
+        let number: u32 = owned.edge().strip_prefix("edge/").unwrap().parse().unwrap();
+        for smaller in 0..number {
+            let other = Key::between("a", "b", &format!("edge/{smaller}")).unwrap();
+            assert_ne!(other.shard_of(shards), 0, "{smaller}");
+        }
+        assert_eq!(key.owned_by_first(shards, number), None);
+    }
+    let long = "e".repeat(EDGE_NAME_BYTES_MAX);
+    let long = Key::between("a", "b", &long).unwrap();
+    assert_eq!(long.owned_by_first(1, 1), None);
+}
+
+#[test]
 fn hashes_spread_over_shards() {
     for shards in [2u32, 3, 4, 8, 64] {
         let mut counts = vec![0u32; shards as usize];
