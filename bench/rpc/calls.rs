@@ -59,7 +59,7 @@ fn functions(kept: Tensor) -> Functions {
         .add_in_shard("size", |tensor: Tensor| tensor.size() as u64)
         .add_in_shard("large", move || kept.clone())
         .add("read", |tensor: Tensor| read(&tensor))
-        .add("double", double)
+        .add_in_shard("double", double)
 }
 
 fn start(

@@ -294,6 +294,23 @@ impl Agent {
         workers.values().cloned().collect()
     }
 
+    /// The name of a worker of the group.
+    #[must_use]
+    pub fn name_of(&self, worker: WorkerId) -> Option<String> {
+        let workers = self
+            .shared()
+            .workers
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        workers.get(&worker).map(|info| info.name.clone())
+    }
+
+    /// Does `work` on a thread that carries functions out: what a function in the shard finds too long for it. Dropped
+    /// if the worker has left the group.
+    pub fn offload(&self, work: impl FnOnce() + Send + 'static) {
+        self.shared().pool.push(Box::new(work));
+    }
+
     /// The engine it runs on.
     #[must_use]
     pub fn engine(&self) -> &Engine {

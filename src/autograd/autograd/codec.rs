@@ -246,6 +246,7 @@ pub fn encode<G>(message: Message<G>) -> (Vec<u8>, Vec<G>) {
                 to.u32(standing.outstanding);
                 to.u8(standing.example.is_some().into());
                 to.u64(standing.example.map_or(0, MessageId::to_wire));
+                to.u32(standing.to_root);
             }
         }
         Body::Fail { pass, error } => {
@@ -311,7 +312,7 @@ pub fn decode<G>(bytes: &[u8], beside: Vec<G>) -> Result<Message<G>, Status> {
         }
         4 => {
             let (pass, of) = (from.pass()?, from.u64()?);
-            let len = from.len(19)?;
+            let len = from.len(23)?;
             let standings = (0..len)
                 .map(|_| standing(&mut from))
                 .collect::<Result<_, Status>>()?;
@@ -350,6 +351,7 @@ fn standing(from: &mut Reader<'_>) -> Result<(WorkerId, Standing), Status> {
             version,
             outstanding,
             example: has_example.then_some(example),
+            to_root: from.u32()?,
         },
     ))
 }
@@ -381,14 +383,16 @@ mod tests {
         let port =
             (message.clone(), any::<u16>()).prop_map(|(message, index)| Port { message, index });
         let example = proptest::option::of(message.clone());
-        let standing = (any::<u16>(), any::<u32>(), any::<u32>(), example).prop_map(
-            |(worker, version, outstanding, example)| {
+        let counts = (any::<u32>(), any::<u32>(), any::<u32>());
+        let standing = (any::<u16>(), counts, example).prop_map(
+            |(worker, (version, outstanding, to_root), example)| {
                 (
                     WorkerId(worker),
                     Standing {
                         version,
                         outstanding,
                         example,
+                        to_root,
                     },
                 )
             },

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use super::context::{Context, Sent};
 use super::ids::{ContextId, Counter, MessageId, PassId, WorkerId};
 use super::message::{Body, Effect, Envelope, Message};
-use super::pass::State;
+use super::pass::{Pass, State};
 use super::peers::Peers;
 use rendez::ground::{Status, catalogue};
 
@@ -304,8 +304,11 @@ impl<G: Clone> Autograd<G> {
     pub fn handle_undelivered(&mut self, to: WorkerId, number: u64, error: &Status) {
         let waits = |held: &Context<G>| {
             let mut all = held.passes.iter();
-            all.find(|(_, pass)| pass.unanswered.contains(&(to, number)))
-                .map(|(id, _)| *id)
+            let was_sent = |(id, pass): &(&PassId, &Pass<G>)| {
+                let to_root = id.root == to && pass.told_root.contains(&number);
+                to_root || pass.unanswered.contains(&(to, number))
+            };
+            all.find(was_sent).map(|(id, _)| *id)
         };
         if let Some(id) = self.contexts.values().find_map(waits) {
             self.fail(id, error.clone(), None);

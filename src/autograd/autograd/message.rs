@@ -13,7 +13,7 @@ pub enum Mode {
     /// ends in an error that names the functions if one of them takes no part in the pass.
     Fast,
     /// The workers find out first which functions take part. At most two small messages, a question and its answer,
-    /// for each gradient that will cross; none is sent in vain.
+    /// for each gradient that will cross; none is sent in vain. The root answers none.
     Smart,
 }
 
@@ -72,6 +72,8 @@ pub struct Standing {
     pub outstanding: u32,
     /// One of them.
     pub example: Option<MessageId>,
+    /// How many messages it has sent to the root, in all its engagements.
+    pub to_root: u32,
 }
 
 /// A message to another worker.

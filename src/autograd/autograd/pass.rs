@@ -5,6 +5,10 @@
 //! all its own messages are answered; every other message is answered at once. What PyTorch calls a delayed reply is
 //! the same idea, but there a worker that waits for a gradient which never comes holds its reply for ever. Here it
 //! answers, and says how many it still waits for: so the root knows that the pass is over, and that it is not complete.
+//!
+//! The root answers nothing: it is engaged as long as the pass goes on. Each worker counts what it sends there and says
+//! the count with its answer, so the root knows what is still to come. That saves an answer, and the worker's wait for
+//! it, in each gradient that flows to the root.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -58,6 +62,10 @@ pub(super) struct Pass<G> {
     pub(super) parent: Option<(WorkerId, u64)>,
     /// Messages that are not answered.
     pub(super) unanswered: BTreeSet<(WorkerId, u64)>,
+    /// Not the root: the numbers of messages to it, which it does not answer.
+    pub(super) told_root: Vec<u64>,
+    /// Root: how many messages came from each worker.
+    pub(super) heard: BTreeMap<WorkerId, u32>,
     /// All workers to which or from which a message of this pass went.
     pub(super) peers: BTreeSet<WorkerId>,
     pub(super) standings: BTreeMap<WorkerId, Standing>,
@@ -82,6 +90,8 @@ impl<G> Pass<G> {
             is_running: false,
             parent: None,
             unanswered: BTreeSet::new(),
+            told_root: vec![],
+            heard: BTreeMap::new(),
             peers: BTreeSet::new(),
             standings: BTreeMap::new(),
             version: 0,
@@ -109,6 +119,19 @@ impl<G> Pass<G> {
             && self.unanswered.is_empty()
     }
 
+    /// Root: all that workers said they sent here has come.
+    pub(super) fn is_settled(&self, me: WorkerId) -> bool {
+        let owes = |worker: &WorkerId| *worker != me && self.owes(*worker);
+        !self.standings.keys().any(owes)
+    }
+
+    /// Root: something that `worker` sent here has not come.
+    fn owes(&self, worker: WorkerId) -> bool {
+        let heard = self.heard.get(&worker).copied().unwrap_or(0);
+        let sent = self.standings.get(&worker).map(|standing| standing.to_root);
+        sent.is_some_and(|sent| sent != heard)
+    }
+
     /// Everything that will run here has run.
     pub(super) fn is_exhausted(&self) -> bool {
         let waits_for_roots = self.phase == Phase::Marks;
@@ -127,6 +150,7 @@ impl<G> Pass<G> {
             version: self.version,
             outstanding: u32::try_from(left).unwrap_or(u32::MAX),
             example: self.expected.difference(&self.fed).next().copied(),
+            to_root: u32::try_from(self.told_root.len()).unwrap_or(u32::MAX),
         }
     }
 
@@ -147,7 +171,8 @@ impl<G> Pass<G> {
             .next()
             .is_some();
         let is_needed = self.state == State::Open && self.peers.contains(&worker);
-        is_parent || owes_answer || is_needed
+        let owes_message = self.is_root() && self.owes(worker);
+        is_parent || owes_answer || owes_message || is_needed
     }
 
     /// It is over here, and all that is left is the fact.

@@ -4,7 +4,7 @@
 //! gradients, finds what these flow to, and tells the next. When all is answered, every worker knows exactly what it
 //! has to wait for, and the root lets the gradients go: a worker that gets one knows by that alone that nothing more
 //! will be marked. With P gradients that cross between workers, at most P marks and P answers are sent; all that one
-//! worker finds out for another at a time is one message.
+//! worker finds out for another at a time is one message, and the root answers none.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -280,7 +280,7 @@ impl<G: Clone> Autograd<G> {
     }
 
     /// Notes that a message of the pass came. The first one is answered when all that follows from it is done, others
-    /// at once. False if the pass is not to go on here.
+    /// at once; the root counts them instead. False if the pass is not to go on here.
     fn engage(&mut self, id: PassId, options: Options, from: WorkerId, number: u64) -> bool {
         let Some(held) = self.contexts.get_mut(&id.context) else {
             self.send(
@@ -310,7 +310,9 @@ impl<G: Clone> Autograd<G> {
             return false;
         }
         pass.peers.insert(from);
-        if pass.is_root() || pass.parent.is_some() {
+        if pass.is_root() && from != self.me {
+            *pass.heard.entry(from).or_default() += 1;
+        } else if pass.is_root() || pass.parent.is_some() {
             self.send(
                 from,
                 Body::Ack {
@@ -343,7 +345,9 @@ impl<G: Clone> Autograd<G> {
                 self.complete(id);
             }
         }
-        let Some(pass) = self.pass_mut(id).filter(|pass| pass.is_idle()) else {
+        let is_over =
+            |pass: &&mut Pass<G>| pass.is_idle() && (!pass.is_root() || pass.is_settled(me));
+        let Some(pass) = self.pass_mut(id).filter(is_over) else {
             return;
         };
         let standing = pass.standing();
@@ -483,7 +487,7 @@ impl<G: Clone> Autograd<G> {
         }
     }
 
-    /// Sends a message that wants an answer. False if the pass failed because its receiver is dead.
+    /// Sends a message that wants an answer, unless it goes from another worker to the root. False if the pass failed because its receiver is dead.
     fn send_of_pass(
         &mut self,
         id: PassId,
@@ -495,7 +499,11 @@ impl<G: Clone> Autograd<G> {
             return false;
         };
         if let Some(pass) = self.pass_mut(id) {
-            pass.unanswered.insert((to, number));
+            if to == id.root && !pass.is_root() {
+                pass.told_root.push(number);
+            } else {
+                pass.unanswered.insert((to, number));
+            }
             pass.peers.insert(to);
         }
         true

@@ -34,11 +34,11 @@ struct Shared {
     failures: Mutex<Option<Sender<Failure>>>,
 }
 
-/// A message that did not come to its receiver.
+/// Messages that did not come to their receiver.
 #[derive(Debug)]
 struct Failure {
     to: WorkerId,
-    message: Message<Tensor>,
+    messages: Vec<Message<Tensor>>,
     tries: u32,
     error: Status,
 }
@@ -56,8 +56,15 @@ impl ByCalls {
 }
 
 impl Link<Tensor> for ByCalls {
-    fn send(&self, to: WorkerId, message: Message<Tensor>) {
-        self.shared.post(to, message, 0);
+    fn send(&self, to: WorkerId, messages: Vec<Message<Tensor>>) {
+        self.shared.post(to, messages, 0);
+    }
+
+    fn offload(&self, work: Box<dyn FnOnce() + Send>) {
+        // Without an agent there is no message either.
+        if let Some(agent) = self.shared.agent.get().and_then(WeakAgent::upgrade) {
+            agent.offload(work);
+        }
     }
 
     fn wait(&self, is_over: &dyn Fn(Option<&Waker>) -> bool) -> bool {
@@ -67,27 +74,26 @@ impl Link<Tensor> for ByCalls {
 }
 
 impl Shared {
-    fn post(self: &Arc<Self>, to: WorkerId, message: Message<Tensor>, tries: u32) {
+    fn post(self: &Arc<Self>, to: WorkerId, messages: Vec<Message<Tensor>>, tries: u32) {
         let Some(agent) = self.agent.get().and_then(WeakAgent::upgrade) else {
             return;
         };
-        let failure = |error| Failure {
+        let failure = move |messages, error| Failure {
             to,
-            message: message.clone(),
+            messages,
             tries,
             error,
         };
-        match call(&agent, to, &message) {
+        match call(&agent, to, &messages) {
             Ok(call) => {
-                let (shared, failure) = (Arc::downgrade(self), failure(no_worker()));
+                let shared = Arc::downgrade(self);
                 call.then(move |outcome| {
                     if let (Err(error), Some(shared)) = (outcome, shared.upgrade()) {
-                        let error = status_of(&error);
-                        shared.failed(Failure { error, ..failure });
+                        shared.failed(failure(messages, status_of(&error)));
                     }
                 });
             }
-            Err(error) => self.failed(failure(error)),
+            Err(error) => self.failed(failure(messages, error)),
         }
     }
 
@@ -112,7 +118,9 @@ impl Shared {
 
     fn give_up(&self, failure: &Failure) {
         if let Some(worker) = self.worker.get().and_then(WeakWorker::upgrade) {
-            worker.undelivered(failure.to, failure.message.number, &failure.error);
+            for message in &failure.messages {
+                worker.undelivered(failure.to, message.number, &failure.error);
+            }
         }
     }
 }
@@ -143,7 +151,7 @@ fn attend(shared: &Weak<Shared>, failures: &Receiver<Failure>) {
         later = rest;
         let due: Vec<(Instant, Failure)> = due;
         for (_, failure) in due {
-            shared.post(failure.to, failure.message, failure.tries + 1);
+            shared.post(failure.to, failure.messages, failure.tries + 1);
         }
     }
 }
@@ -153,11 +161,11 @@ fn is_passing(failure: &Failure) -> bool {
     failure.error.reason() == catalogue::RPC_BUSY && failure.tries < RETRIES
 }
 
-fn call(agent: &Agent, to: WorkerId, message: &Message<Tensor>) -> Result<Pending<()>, Status> {
-    let workers = agent.workers().into_iter();
-    let mut named = workers.filter(|info| info.id.0 == to.0);
-    let name = named.next().ok_or_else(no_worker)?.name;
-    let argument = (Travelling(message.clone()),);
+fn call(agent: &Agent, to: WorkerId, messages: &[Message<Tensor>]) -> Result<Pending<()>, Status> {
+    let name = agent
+        .name_of(rendez_rpc::WorkerId(to.0))
+        .ok_or_else(no_worker)?;
+    let argument = (Travelling(messages.to_vec()),);
     agent
         .rpc_async_within(&name, MESSAGE, argument, Duration::ZERO)
         .map_err(|error| status_of(&error))

@@ -48,8 +48,8 @@ pub struct Joining {
     link: link::ByCalls,
 }
 
-/// A message as it travels.
-struct Travelling(Message<Tensor>);
+/// Messages as they travel together.
+struct Travelling(Vec<Message<Tensor>>);
 
 impl Joining {
     /// Worker number `id` of a group, as the agent will have it, which computes on `tape`.
@@ -71,13 +71,15 @@ impl Joining {
     #[must_use]
     pub fn options(&self, options: Options) -> Options {
         let worker = self.worker.clone();
-        let deliver = move |Travelling(message): Travelling| -> Result<(), Error> {
+        let deliver = move |Travelling(messages): Travelling| -> Result<(), Error> {
             if let Some(call) = Context::current() {
-                worker.deliver(WorkerId(call.caller().0), message);
+                for message in messages {
+                    worker.deliver_in_passing(WorkerId(call.caller().0), message);
+                }
             }
             Ok(())
         };
-        let functions = Functions::new().add(MESSAGE, deliver);
+        let functions = Functions::new().add_in_shard(MESSAGE, deliver);
         let functions = optimizer::register(functions, &self.worker);
         let functions = backward::register(functions, &self.worker);
         options
@@ -121,28 +123,33 @@ pub(crate) fn status_of(error: &Error) -> Status {
 
 impl Value for Travelling {
     fn name(to: &mut String) {
-        to.push_str("autograd::Message");
+        to.push_str("autograd::Messages");
     }
 
     fn put(&self, to: &mut Packer) -> Result<(), ValueError> {
-        let (bytes, tensors) = codec::encode(self.0.clone());
-        to.plain(&bytes)?;
-        to.plain(&(tensors.len() as u64))?;
-        tensors
-            .into_iter()
-            .try_for_each(|tensor| to.tensor(tensor).map(drop))
+        to.plain(&(self.0.len() as u64))?;
+        for message in &self.0 {
+            let (bytes, tensors) = codec::encode(message.clone());
+            to.plain(&bytes)?;
+            to.plain(&(tensors.len() as u64))?;
+            for tensor in tensors {
+                to.tensor(tensor)?;
+            }
+        }
+        Ok(())
     }
 
     fn take(from: &mut Unpacker) -> Result<Self, ValueError> {
-        let bytes: Vec<u8> = from.plain()?;
-        let count: u64 = from.plain()?;
-        let mut tensors = vec![];
-        for _ in 0..count {
-            tensors.push(from.tensor()?);
+        let mut messages = vec![];
+        for _ in 0..from.plain::<u64>()? {
+            let bytes: Vec<u8> = from.plain()?;
+            let mut tensors = vec![];
+            for _ in 0..from.plain::<u64>()? {
+                tensors.push(from.tensor()?);
+            }
+            let message = codec::decode(&bytes, tensors);
+            messages.push(message.map_err(|error| ValueError::new(error.message()))?);
         }
-        let message = codec::decode(&bytes, tensors);
-        message
-            .map(Self)
-            .map_err(|error| ValueError::new(error.message()))
+        Ok(Self(messages))
     }
 }

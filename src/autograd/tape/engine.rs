@@ -136,6 +136,27 @@ impl LocalEngine for Tape {
         task.mark(edges)
     }
 
+    fn is_light(&self, pass: PassId, starts: &[Start]) -> bool {
+        let tasks = self.tasks();
+        let task = tasks.passes.get(&pass);
+        if starts.is_empty() {
+            return task.and_then(Option::as_ref).is_some_and(Task::is_light);
+        }
+        let edge_of = |start: &Start| match start {
+            Start::Root(_) => None,
+            Start::Send(port) => {
+                let values = tasks.sends.get(&(pass.context, port.message))?;
+                values.get(usize::from(port.index))?.edge.clone()
+            }
+        };
+        let edges: Vec<_> = starts.iter().filter_map(edge_of).collect();
+        match task {
+            Some(Some(task)) => task.is_light_with(&edges),
+            Some(None) => false,
+            None => Task::default().is_light_with(&edges),
+        }
+    }
+
     fn run(&self, pass: PassId, inputs: Vec<Input<Tensor>>) -> Result<Ran<Tensor>, Status> {
         let mut tasks = self.tasks();
         let held = tasks.passes.get_mut(&pass).and_then(Option::take);

@@ -36,7 +36,15 @@ pub(super) struct Task {
     waiting: HashMap<u64, Waiting>,
     ports: BTreeSet<Port>,
     ready: BinaryHeap<u64>,
+    /// Weight of the functions that take part.
+    weight: usize,
 }
+
+/// What weighs no more runs in a few microseconds: so many elements, of tensors that functions kept. In tests little is
+/// light, so that both ways are gone.
+const LIGHT: usize = if cfg!(test) { 64 } else { 2048 };
+/// The weight of a function that computes nothing.
+const FUNCTION: usize = 16;
 
 /// A function that takes part.
 #[derive(Debug)]
@@ -79,6 +87,7 @@ impl Task {
             if function.is_used_up() {
                 return Err(freed());
             }
+            self.weight = self.weight.saturating_add(function.weight());
             todo.extend(function.inputs.iter().flatten().cloned());
             let number = function.number;
             self.waiting.insert(
@@ -91,6 +100,30 @@ impl Task {
             );
         }
         Ok(found)
+    }
+
+    /// True if all that takes part is light.
+    pub(super) fn is_light(&self) -> bool {
+        self.weight <= LIGHT
+    }
+
+    /// True if it is so with these too. Looks at no more functions than a light pass has.
+    pub(super) fn is_light_with(&self, edges: &[Edge]) -> bool {
+        let mut weight = self.weight;
+        let mut todo: Vec<&Edge> = edges.iter().collect();
+        let mut seen = BTreeSet::new();
+        while let Some(Edge { function, .. }) = todo.pop() {
+            let is_marked = self.waiting.contains_key(&function.number);
+            if is_marked || !seen.insert(function.number) {
+                continue;
+            }
+            weight = weight.saturating_add(function.weight());
+            if weight > LIGHT {
+                return false;
+            }
+            todo.extend(function.inputs.iter().flatten());
+        }
+        weight <= LIGHT
     }
 
     /// A gradient comes to `edge`, or the word that none will.
@@ -165,6 +198,20 @@ impl Function {
             Kind::Received { len, .. } => usize::from(*len),
             Kind::Operation { .. } => self.saved().map_or(0, |saved| saved.outputs.len()),
         }
+    }
+
+    /// What it weighs: the elements that it kept.
+    fn weight(&self) -> usize {
+        let Kind::Operation { saved, .. } = &self.kind else {
+            return FUNCTION;
+        };
+        let saved = saved.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = saved
+            .iter()
+            .flat_map(|saved| saved.inputs.iter().chain(&saved.outputs));
+        kept.fold(FUNCTION, |sum, tensor| {
+            sum.saturating_add(tensor.shape().elements() as usize)
+        })
     }
 
     fn saved(&self) -> Option<Saved> {

@@ -28,14 +28,16 @@ struct Wire<G> {
 }
 
 impl<G: Send> Link<G> for Wire<G> {
-    fn send(&self, to: WorkerId, message: Message<G>) {
+    fn send(&self, to: WorkerId, messages: Vec<Message<G>>) {
         if let Some(door) = self
             .doors
             .get()
             .and_then(|doors| doors.get(usize::from(to.0)))
         {
-            // Whose queue is gone is gone with the whole group.
-            let _ = door.send(Some((self.me, message)));
+            for message in messages {
+                // Whose queue is gone is gone with the whole group.
+                let _ = door.send(Some((self.me, message)));
+            }
         }
     }
 }

@@ -6,12 +6,12 @@
 
 mod current;
 mod local;
+mod progress;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Waker;
 
@@ -26,8 +26,13 @@ use rendez::ground::{Status, catalogue};
 
 /// What brings messages of the machine to other workers.
 pub trait Link<G>: Send + Sync {
-    /// Brings `message` to `to` once or more often, or says [`Worker::undelivered`]. Returns at once.
-    fn send(&self, to: WorkerId, message: Message<G>);
+    /// Brings `messages` to `to`, each once or more often, or says [`Worker::undelivered`] of each. Returns at once.
+    fn send(&self, to: WorkerId, messages: Vec<Message<G>>);
+
+    /// Does `work` soon, on a thread that may take its time.
+    fn offload(&self, work: Box<dyn FnOnce() + Send>) {
+        work();
+    }
 
     /// Waits until `is_over` says so; what it is given is woken then, perhaps too often. A link whose messages come
     /// sooner if the thread that waits takes part in bringing them does so here. False if it does not wait at all.
@@ -360,100 +365,6 @@ impl<E: LocalEngine> Worker<E> {
         self.proceed(touched);
         result
     }
-
-    fn proceed(&self, contexts: BTreeSet<ContextId>) {
-        for context in contexts {
-            if !self.state().busy.insert(context) {
-                // The thread that is at it takes what was added.
-                continue;
-            }
-            while let Some(effect) = self.next(context) {
-                self.perform(effect);
-            }
-        }
-    }
-
-    /// What is to be done next of a context; when that is nothing, this thread is not at it any more.
-    fn next(&self, context: ContextId) -> Option<Effect<E::Gradient>> {
-        let mut state = self.state();
-        let next = state
-            .effects
-            .get_mut(&context)
-            .and_then(VecDeque::pop_front);
-        if next.is_none() {
-            state.effects.remove(&context);
-            state.busy.remove(&context);
-        }
-        next
-    }
-
-    fn perform(&self, effect: Effect<E::Gradient>) {
-        let engine = self.engine();
-        match effect {
-            Effect::Send { to, message } if to == self.id() => self.deliver(to, message),
-            Effect::Send { to, message } => self.inner.link.send(to, message),
-            Effect::Mark { pass, starts } => {
-                let found = guarded(|| engine.mark(pass, &starts));
-                let mut state = self.state();
-                state.machine.handle_marked(pass, found);
-                state.sort_out();
-            }
-            Effect::Run { pass, inputs } => {
-                let ran = guarded(|| engine.run(pass, inputs));
-                let mut state = self.state();
-                state.machine.handle_ran(pass, ran);
-                state.sort_out();
-            }
-            Effect::Finish { pass, retain } => engine.finish(pass, retain),
-            Effect::Discard { pass } => engine.discard(pass),
-            Effect::Forget { context } => engine.forget(context),
-            Effect::Ended { pass, result } => {
-                let mut state = self.state();
-                if let Some(awaited) = state.awaited.get_mut(&pass) {
-                    *awaited = Some(result);
-                }
-                let wakers = std::mem::take(&mut state.wakers);
-                drop(state);
-                self.inner.ended.notify_all();
-                wakers.into_iter().for_each(Waker::wake);
-            }
-        }
-    }
-}
-
-impl<G: Clone> State<G> {
-    /// Puts what the machine wants done where its context's turn is. Returns the contexts.
-    fn sort_out(&mut self) -> BTreeSet<ContextId> {
-        let mut touched = BTreeSet::new();
-        while let Some(effect) = self.machine.poll_effect() {
-            let context = match &effect {
-                Effect::Send { message, .. } => message.body.context(),
-                Effect::Mark { pass, .. }
-                | Effect::Run { pass, .. }
-                | Effect::Finish { pass, .. }
-                | Effect::Discard { pass }
-                | Effect::Ended { pass, .. } => pass.context,
-                Effect::Forget { context } => *context,
-            };
-            self.effects.entry(context).or_default().push_back(effect);
-            touched.insert(context);
-        }
-        touched
-    }
-}
-
-/// What the engine gives; its panic is an error of this pass and of nothing else.
-fn guarded<T>(run: impl FnOnce() -> Result<T, Status>) -> Result<T, Status> {
-    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-        let text = text
-            .or_else(|| panic.downcast_ref::<String>().cloned())
-            .unwrap_or_default();
-        Err(Status::of(
-            catalogue::KERNEL_FAILED,
-            format!("a function panicked in a backward pass: {text}"),
-        ))
-    })
 }
 
 impl<E: LocalEngine> Backward<E> {
