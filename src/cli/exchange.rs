@@ -349,29 +349,35 @@ pub(super) fn take(
     }
 }
 
-/// Waits until `from` has the report of a [`take`], or cannot have it any more: a task that leaves earlier may take its
-/// last word with it. What `from` has sent meanwhile, since it did not know, is let go of.
-pub(super) fn settle(engine: &Engine, from: &TaskName) {
-    let heard = async {
-        let step = engine.step(STEP);
-        step.recv(&key(from, engine.task(), HEARD)?).await.map(drop)
-    };
+/// Begins to listen for the word that `from` has the report of a [`take`]. Before that is made: a task that has left
+/// sends nothing any more, and what it sent and nothing waited for is gone with it.
+pub(super) fn hear_known(engine: &Engine, from: &TaskName) -> Result<Recv, Status> {
+    let step = engine.step(STEP);
+    step.recv(&key(from, engine.task(), HEARD)?).start()
+}
+
+/// Waits until `from` has the report of a [`take`], as `known` says, or cannot have it any more: a task that leaves
+/// earlier may take its last word with it. What `from` has sent meanwhile, since it did not know, is let go of.
+pub(super) fn settle(engine: &Engine, from: &TaskName, known: Recv) {
+    if let Err(status) = settled(engine, from, known) {
+        tracing::debug!(%from, %status, "the source may not know how it went");
+    }
+}
+
+fn settled(engine: &Engine, from: &TaskName, known: Recv) -> Result<(), Status> {
     let unwanted = async {
         loop {
             drop(hear_data(engine, from)?.await?);
         }
     };
-    let settled = block_on(or(
-        heard,
+    block_on(or(
+        async { known.await.map(drop) },
         or(unwanted, async {
             Timer::after(SETTLES_IN).await;
             let message = format!("{from} did not say that it knows how it went");
             Err(Status::of(catalogue::DEADLINE, message))
         }),
-    ));
-    if let Err(status) = settled {
-        tracing::debug!(%from, %status, "the source may not know how it went");
-    }
+    ))
 }
 
 struct Taker<'a> {

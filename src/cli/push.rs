@@ -153,13 +153,14 @@ pub fn pull(args: &PullArgs, terminal: &mut Terminal) -> Result<(), CliError> {
     let terminal = errors.as_mut().unwrap_or(terminal);
     let (presence, pusher, heard) = meeting::seek(&args.settings, &from, args.patience)?;
     let engine = presence.engine().clone();
+    let known = exchange::hear_known(&engine, &pusher)?;
     let taken = exchange::take(&engine, &pusher, heard, args.patience, &mut shelf);
     let way = way_to(&engine.connected(), &pusher);
     let (name, files, tensors) = (shelf.name, shelf.files, shelf.tensors);
     drop(progress);
     let is_lost = |error: &CliError| error.code() == Code::Unavailable;
     if !taken.as_ref().is_err_and(is_lost) {
-        exchange::settle(&engine, &pusher);
+        exchange::settle(&engine, &pusher, known);
     }
     presence.leave(DRAIN);
     let outcome = taken?;

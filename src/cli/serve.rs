@@ -173,10 +173,12 @@ fn check(
         let heard = exchange::hear_taken(engine, other)?;
         deliveries.push(push_files.send(engine, other, heard, patience)?);
     }
+    let mut knowing = Vec::new();
     for other in &others {
         let mut counted = Counted::default();
         let began = Instant::now();
         let heard = exchange::hear_data(engine, other)?;
+        knowing.push(exchange::hear_known(engine, other)?);
         exchange::take(engine, other, heard, patience, &mut counted)?;
         let took = began.elapsed();
         let connected = engine.connected();
@@ -196,8 +198,8 @@ fn check(
     for delivery in deliveries {
         delivery.wait(&mut |_| ())?;
     }
-    for other in &others {
-        exchange::settle(engine, other);
+    for (other, known) in others.iter().zip(knowing) {
+        exchange::settle(engine, other, known);
     }
     Ok(())
 }

@@ -62,8 +62,9 @@ fn every_piece_is_taken_in_order_and_told_to_its_source() {
     let (taken, sent) = std::thread::scope(|scope| {
         let taker = scope.spawn(|| {
             let heard = hear_data(&b, a.task()).expect("it waits");
+            let known = hear_known(&b, a.task()).expect("it waits");
             let taken = take(&b, a.task(), heard, PATIENCE, &mut kept);
-            settle(&b, a.task());
+            settled(&b, a.task(), known).expect("it knows");
             taken
         });
         let heard = hear_taken(&a, b.task()).expect("it waits");
@@ -106,8 +107,9 @@ fn answered(bytes: u64, pieces: Vec<Tensor>) -> (Failed, Vec<String>) {
     let failed = std::thread::scope(|scope| {
         let taker = scope.spawn(|| {
             let heard = hear_data(&b, a.task()).expect("it waits");
+            let known = hear_known(&b, a.task()).expect("it waits");
             let taken = take(&b, a.task(), heard, PATIENCE, &mut kept);
-            settle(&b, a.task());
+            settled(&b, a.task(), known).expect("it knows");
             taken
         });
         let step = a.step(STEP);
@@ -192,6 +194,32 @@ fn a_source_that_leaves_is_told_at_once() {
     leaves.join().expect("it left");
     assert_eq!(error.code(), Code::Unavailable, "{error}");
     assert_eq!(kept.told, ["1 files"]);
+}
+
+/// As each of many does that check each other: it takes from all, and then asks each whether it knows.
+#[test]
+fn a_source_that_knew_and_left_is_waited_for_no_longer() {
+    let (a, b) = pair();
+    let push_files = PushFiles::of(&[]).expect("a model");
+    let mut kept = Kept::default();
+    let from = a.task().clone();
+    let heard = hear_data(&b, &from).expect("it waits");
+    let known = hear_known(&b, &from).expect("it waits");
+    let to = b.task().clone();
+    let source = std::thread::spawn(move || {
+        let heard = hear_taken(&a, &to).expect("it waits");
+        let delivery = push_files.send(&a, &to, heard, PATIENCE).expect("it goes");
+        delivery.wait(&mut |_| ()).expect("it went");
+        a.shutdown(PATIENCE);
+    });
+    take(&b, &from, heard, PATIENCE, &mut kept).expect("taken");
+    source.join().expect("it left");
+    let settled = settled(&b, &from, known);
+    let reason = settled.err().map(|status| status.reason());
+    assert!(
+        matches!(reason, None | Some(catalogue::PEER_LOST)),
+        "{reason:?}"
+    );
 }
 
 #[test]
