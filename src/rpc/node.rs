@@ -9,9 +9,11 @@
 //! ([`Call::settled`](crate::message::Call::settled)). Control messages are repeated until they are acknowledged.
 
 pub(crate) mod calling;
+mod controls;
 mod group;
 mod holding;
 mod judging;
+mod leaving;
 mod order;
 mod report;
 mod sequence;

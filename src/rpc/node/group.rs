@@ -1,20 +1,11 @@
-//! The group: who is there, who is gone, and leaving together.
-//!
-//! Leaving in good order is detecting termination. The worker with the lowest number that is there asks all others,
-//! again and again, whether they want to leave and have nothing outstanding, and how much they have ever done. Two
-//! rounds, one after the other, in which all are idle and none has done anything between, prove that there was a moment
-//! when no worker was busy and, since every message that asks for work is outstanding at its sender, nothing was on its
-//! way (the double counting of F. Mattern, "Algorithms for distributed termination detection", 1987, with one counter).
-
-use std::collections::BTreeMap;
-use std::time::Duration;
+//! The group: who is there, and who is gone.
 
 use rendez::ground::{Nanos, Status};
 
-use super::calling::Out;
+use super::leaving::Leaving;
 use super::{Node, Output, Peer, Timer};
 use crate::id::WorkerId;
-use crate::message::{Body, Control, Hello, Message, Rest};
+use crate::message::{Body, Hello, Message};
 
 /// Lives of a worker that are remembered to be over.
 const PAST_LIVES: usize = 16;
@@ -67,17 +58,6 @@ pub(super) enum Phase {
     Running,
     Leaving(Leaving),
     Left,
-}
-
-#[derive(Debug)]
-pub(super) struct Leaving {
-    deadline: Nanos,
-    /// What each worker said in this round.
-    round: BTreeMap<WorkerId, Rest>,
-    /// What all of them said in the round before, if all were idle.
-    before: Option<BTreeMap<WorkerId, Rest>>,
-    /// So many of the others have not acknowledged that all leave.
-    proceeding: Option<usize>,
 }
 
 impl<P, T> Node<P, T> {
@@ -144,7 +124,7 @@ impl<P, T> Node<P, T> {
     }
 
     /// Other workers of the group that are there.
-    fn others_up(&self) -> Vec<WorkerId> {
+    pub(super) fn others_up(&self) -> Vec<WorkerId> {
         let is_up = |(&id, peer): (&WorkerId, &Peer<P, T>)| {
             let is_other = id != self.me && !self.guests.contains(&id);
             (is_other && peer.state.life().is_some()).then_some(id)
@@ -298,15 +278,7 @@ impl<P, T> Node<P, T> {
             self.timers
                 .insert((self.now.after(self.limits.greeting), Timer::Greet(peer)));
         }
-        // The one who asks may have been it, or have waited for it.
-        if let Phase::Leaving(leaving) = &mut self.phase {
-            leaving.round.remove(&peer);
-            leaving.before = None;
-            match leaving.proceeding {
-                Some(_) => self.proceeded_all(),
-                None => self.arm_probe(Duration::ZERO),
-            }
-        }
+        self.leave_without(peer);
     }
 
     fn forget_guest(&mut self, peer: WorkerId, status: &Status) {
@@ -317,243 +289,11 @@ impl<P, T> Node<P, T> {
     }
 
     /// Guests are told that we leave: they keep no group together.
-    fn dismiss_guests(&mut self) {
+    pub(super) fn dismiss_guests(&mut self) {
         let status = crate::error::shut_down();
         for guest in self.guests().collect::<Vec<_>>() {
             self.send(guest, Body::Leave);
             self.falls(guest, &status);
         }
-    }
-
-    /// Leaves in good order: when all workers of a static group want to and have come to rest, or this worker of a
-    /// dynamic one has; at `deadline` all the same. [`Output::Left`] follows. References that the program still holds
-    /// end then, and not before: functions that are carried out meanwhile may use theirs.
-    pub fn leave(&mut self, now: Nanos, deadline: Nanos) {
-        self.now = now;
-        if !matches!(self.phase, Phase::Running | Phase::Joining) {
-            return;
-        }
-        self.dismiss_guests();
-        self.phase = Phase::Leaving(Leaving {
-            deadline,
-            round: BTreeMap::new(),
-            before: None,
-            proceeding: None,
-        });
-        if deadline != Nanos::NEVER {
-            self.timers.insert((deadline, Timer::Leave));
-        }
-        self.arm_probe(Duration::ZERO);
-    }
-
-    /// References that the program held when this worker left, by name.
-    #[must_use]
-    pub fn leaks(&self) -> &[String] {
-        &self.leaks
-    }
-
-    /// Leaves at once.
-    pub fn leave_now(&mut self, now: Nanos) {
-        self.now = now;
-        if !self.has_left() {
-            self.go(Ok(()));
-        }
-    }
-
-    fn arm_probe(&mut self, delay: Duration) {
-        self.timers.insert((self.now.after(delay), Timer::Probe));
-    }
-
-    /// What this worker says of itself.
-    pub(super) fn rest(&mut self) -> Rest {
-        self.drain_references();
-        let is_control = |out: &Out<P, T>| {
-            matches!(
-                out,
-                Out::Control {
-                    control: Control::Probe,
-                    ..
-                }
-            )
-        };
-        let is_peer_idle = |peer: &Peer<P, T>| {
-            peer.out.values().all(is_control) && peer.waiting.is_empty() && peer.serving.is_empty()
-        };
-        Rest {
-            is_idle: matches!(self.phase, Phase::Leaving(_))
-                && self.references.is_at_rest()
-                && self.peers.values().all(is_peer_idle),
-            activity: self.activity,
-        }
-    }
-
-    /// The first of those that are there asks the others; it begins a round when the one before is over.
-    pub(super) fn probe(&mut self) {
-        let rest = self.rest();
-        let others = self.others_up();
-        let Phase::Leaving(leaving) = &mut self.phase else {
-            return;
-        };
-        if leaving.proceeding.is_some() {
-            return;
-        }
-        if self.group.is_dynamic || others.is_empty() {
-            if rest.is_idle {
-                return self.go(Ok(()));
-            }
-            return self.arm_probe(self.limits.probing);
-        }
-        if others.iter().any(|&other| other < self.me) {
-            // It asks us.
-            return;
-        }
-        leaving.round = BTreeMap::from([(self.me, rest)]);
-        others
-            .into_iter()
-            .for_each(|other| self.control(other, Control::Probe));
-    }
-
-    pub(super) fn hear_rest(&mut self, from: WorkerId, rest: Rest) {
-        let others = self.others_up();
-        let Phase::Leaving(leaving) = &mut self.phase else {
-            return;
-        };
-        leaving.round.insert(from, rest);
-        if !others.iter().all(|other| leaving.round.contains_key(other)) {
-            return;
-        }
-        let round = std::mem::take(&mut leaving.round);
-        let is_idle = round.values().all(|rest| rest.is_idle);
-        if is_idle && leaving.before.as_ref() == Some(&round) {
-            leaving.proceeding = Some(others.len());
-            others
-                .into_iter()
-                .for_each(|other| self.control(other, Control::Proceed));
-            return;
-        }
-        let is_first = leaving.before.is_none();
-        leaving.before = is_idle.then_some(round);
-        // The second round follows at once.
-        let delay = if is_idle && is_first {
-            Duration::ZERO
-        } else {
-            self.limits.probing
-        };
-        self.arm_probe(delay);
-    }
-
-    pub(super) fn proceeded(&mut self) {
-        if let Phase::Leaving(Leaving {
-            proceeding: Some(left),
-            ..
-        }) = &mut self.phase
-        {
-            *left = left.saturating_sub(1);
-        }
-        self.proceeded_all();
-    }
-
-    /// The one who asked leaves when all have heard that they may, or are gone.
-    fn proceeded_all(&mut self) {
-        let is_open = |out: &Out<P, T>| {
-            matches!(
-                out,
-                Out::Control {
-                    control: Control::Proceed,
-                    ..
-                }
-            )
-        };
-        let is_heard = !self
-            .peers
-            .values()
-            .any(|peer| peer.out.values().any(is_open));
-        if is_heard
-            && matches!(
-                self.phase,
-                Phase::Leaving(Leaving {
-                    proceeding: Some(_),
-                    ..
-                })
-            )
-        {
-            self.go(Ok(()));
-        }
-    }
-
-    pub(super) fn proceed(&mut self) {
-        if matches!(self.phase, Phase::Leaving(_)) {
-            self.go(Ok(()));
-        }
-    }
-
-    pub(super) fn leave_late(&mut self) {
-        if let Phase::Leaving(leaving) = &self.phase
-            && leaving.deadline <= self.now
-        {
-            let what = self.outstanding();
-            self.go(Err(what));
-        }
-    }
-
-    fn go(&mut self, how: Result<(), Vec<String>>) {
-        if matches!(self.phase, Phase::Leaving(_)) {
-            self.leaks = self.references.held();
-        }
-        self.drain_references();
-        self.dismiss_guests();
-        for other in self.others_up() {
-            // Others of a static group leave by themselves, each when it has heard; those that do not are told.
-            self.send(other, Body::Leave);
-        }
-        self.phase = Phase::Left;
-        self.timers.clear();
-        let status = crate::error::shut_down();
-        for peer in self.peers.keys().copied().collect::<Vec<_>>() {
-            self.fail_calls(peer, &status);
-            self.drop_serving(peer);
-        }
-        self.outputs.push_back(Output::Left(how));
-    }
-
-    /// What keeps this worker from leaving, by name.
-    #[must_use]
-    pub fn outstanding(&self) -> Vec<String> {
-        let mut what = Vec::new();
-        for (id, peer) in &self.peers {
-            let calls = peer.calls + peer.waiting.len();
-            if calls > 0 {
-                what.push(format!("{calls} calls to worker {id} are not answered"));
-            }
-            what.extend(super::report::unacknowledged(*id, peer));
-            if !peer.serving.is_empty() {
-                what.push(format!(
-                    "{} calls of worker {id} are not finished here",
-                    peer.serving.len()
-                ));
-            }
-        }
-        if let Phase::Leaving(leaving) = &self.phase {
-            let unready = leaving.round.iter().filter(|(_, rest)| !rest.is_idle);
-            let unready: Vec<_> = unready.map(|(id, _)| id.to_string()).collect();
-            if !unready.is_empty() {
-                what.push(format!(
-                    "workers {} do not want to leave yet, or work",
-                    unready.join(", ")
-                ));
-            }
-            let silent = self.others_up();
-            let silent: Vec<_> = silent
-                .iter()
-                .filter(|id| !leaving.round.is_empty() && !leaving.round.contains_key(id))
-                .map(ToString::to_string)
-                .collect();
-            if !silent.is_empty() {
-                what.push(format!("workers {} have not answered", silent.join(", ")));
-            }
-            let held = self.references.held().into_iter();
-            what.extend(held.map(|name| format!("{name} is still held")));
-        }
-        what
     }
 }
