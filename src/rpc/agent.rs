@@ -204,7 +204,7 @@ impl Agent {
             pool: Pool::new(&me.name, options.threads),
             notices: Notices::default(),
             // Of a worker that starts again: it gives no identity again that a former life of it gave.
-            locals: AtomicU64::new(u64::from(life) << 16),
+            locals: AtomicU64::new(node.first_local()),
             is_closed: AtomicBool::new(false),
             async_calls: AtomicUsize::new(0),
             figures: Figures::new(engine.is_timed()),

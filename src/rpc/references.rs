@@ -19,6 +19,7 @@ use rendez::ground::Nanos;
 
 use crate::id::{CallId, ForkId, RRefId, WorkerId};
 use crate::message::{Control, Reference};
+use crate::node::{Rule, Rules};
 pub use report::{Counts, Listed};
 
 /// Deleted shares that are remembered at most: a creation that comes later than the deletion is known by them.
@@ -111,6 +112,7 @@ pub struct References {
     /// Calls that ask for a value whose creation has not come yet.
     early: BTreeMap<RRefId, Vec<(WorkerId, CallId)>>,
     events: VecDeque<Event>,
+    pub(crate) rules: Rules,
     now: Nanos,
 }
 
@@ -127,6 +129,7 @@ impl References {
             burials: VecDeque::new(),
             early: BTreeMap::new(),
             events: VecDeque::new(),
+            rules: Rules::ALL,
             now: Nanos::ZERO,
         }
     }
@@ -227,6 +230,9 @@ impl References {
 
     /// A call asks for a value of ours.
     pub fn want(&mut self, rref: RRefId, call: (WorkerId, CallId)) -> Wanted {
+        if !self.rules.on(Rule::FetchWaits) {
+            return Wanted::Ready;
+        }
         match self.owned.get_mut(&rref) {
             Some(owned) if owned.is_made => return Wanted::Ready,
             Some(owned) => owned.wanted.push(call),
@@ -280,18 +286,21 @@ impl References {
 
     /// References set out: their parents stay until the carrier is settled.
     pub fn carry(&mut self, carrier: Carrier, references: &[Reference]) {
+        let keeps = self.rules.on(Rule::ParentKept);
+        let registers = self.rules.on(Rule::EarlyFork);
         for reference in references {
             if reference.owner != self.me {
-                if let Some(user) = self.users.get_mut(&reference.parent) {
+                if let (Some(user), true) = (self.users.get_mut(&reference.parent), keeps) {
                     user.pins += 1;
                 }
             } else if let Some(owned) = self.owned.get_mut(&reference.rref) {
                 match carrier.peer == self.me {
                     true => owned.pins += 1,
                     // Known before it is sent: no message of its receiver can come sooner.
-                    false => {
+                    false if registers => {
                         owned.forks.insert(reference.fork, carrier.peer);
                     }
+                    false => {}
                 }
             }
         }
@@ -311,7 +320,7 @@ impl References {
             if let Some(owned) = self.owned.get_mut(&reference.rref) {
                 if carrier.peer == self.me {
                     owned.pins = owned.pins.saturating_sub(1);
-                } else if !has_arrived {
+                } else if !has_arrived && self.rules.on(Rule::LostCarrierForgotten) {
                     owned.forks.remove(&reference.fork);
                 }
             }
@@ -355,7 +364,7 @@ impl References {
                 },
             );
             if !is_known {
-                left += 1;
+                left += usize::from(self.rules.on(Rule::ConfirmedBeforeRun));
                 let (fork, is_early) = (reference.fork, reference.is_early);
                 let control = Control::Fork {
                     rref,
@@ -416,7 +425,9 @@ impl References {
             }
             is_known
         });
-        self.bury((from, fork));
+        if self.rules.on(Rule::Tombstones) {
+            self.bury((from, fork));
+        }
         if is_known {
             self.sweep_owned(rref);
         }
@@ -477,6 +488,9 @@ impl References {
     /// A value of ours that is used before its creation has come: its user's share is held until this one is known, so
     /// it will come, unless it is lost or its user dies.
     fn expect(&mut self, rref: RRefId) {
+        if !self.rules.on(Rule::EarlyExpected) {
+            return;
+        }
         let early = self.early.remove(&rref).unwrap_or_default();
         self.own(rref).wanted.extend(early);
     }
@@ -521,7 +535,10 @@ impl References {
                     fork,
                 };
                 let owner = user.owner;
-                self.events.push_back(Event::Tell(owner, control));
+                match self.rules.on(Rule::DeleteTold) {
+                    true => self.events.push_back(Event::Tell(owner, control)),
+                    false => drop(self.users.remove(&fork)),
+                }
             }
             Share::Gone => {
                 self.users.remove(&fork);

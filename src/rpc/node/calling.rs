@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rendez::ground::{Nanos, Status};
 
-use super::{Ending, Node, Output, PeerState, Timer};
+use super::{Ending, Node, Output, PeerState, Rule, Timer};
 use crate::id::{CallId, WorkerId};
 use crate::message::{Body, Call, Control, Outcome, Reference, Target};
 use crate::references::Carrier;
@@ -119,7 +119,8 @@ impl<P, T> Node<P, T> {
             payload,
         };
         let is_up = peer.state.life().is_some();
-        if is_up && peer.calls < window && peer.waiting.is_empty() {
+        let has_room = peer.calls < window || !self.rules.on(Rule::Window);
+        if is_up && has_room && peer.waiting.is_empty() {
             return self.start(to, call);
         }
         if peer.waiting.len() >= waiting {
@@ -302,7 +303,9 @@ impl<P, T> Node<P, T> {
             ending,
         });
         // Told until it is acknowledged: the answer says whether the call was seen.
-        self.control(to, Control::Cancel(id));
+        if self.rules.on(Rule::CancelTold) {
+            self.control(to, Control::Cancel(id));
+        }
         self.advance(to);
     }
 
@@ -316,6 +319,7 @@ impl<P, T> Node<P, T> {
         let (mut over, mut next) = (Vec::new(), Nanos::NEVER);
         for (id, out) in peer.out.iter() {
             match out {
+                Out::Confirming { .. } if !self.rules.on(Rule::ConfirmingEnds) => {}
                 Out::Call { deadline, .. }
                 | Out::Confirming {
                     deadline,
@@ -394,7 +398,7 @@ impl<P, T> Node<P, T> {
                 is_reply: true,
             };
             left = self.references.arrive(carrier, references);
-            if left == 0 {
+            if left == 0 && self.rules.on(Rule::TookTold) {
                 self.control(from, Control::Took(id));
             }
         }
@@ -443,7 +447,9 @@ impl<P, T> Node<P, T> {
                     ending,
                 });
             }
-            self.control(from, Control::Took(id));
+            if self.rules.on(Rule::TookTold) {
+                self.control(from, Control::Took(id));
+            }
         }
     }
 

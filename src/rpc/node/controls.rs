@@ -1,7 +1,7 @@
 //! Control messages of this worker: each is sent again and again until it is acknowledged.
 
 use super::calling::Out;
-use super::{Node, PeerState, Timer};
+use super::{Node, PeerState, Rule, Timer};
 use crate::id::{CallId, WorkerId};
 use crate::message::{Answer, Body, Control};
 use crate::references::Carrier;
@@ -43,6 +43,9 @@ impl<P, T> Node<P, T> {
     }
 
     pub(super) fn repeat_control(&mut self, to: WorkerId, id: CallId) {
+        if !self.rules.on(Rule::ControlRepeated) {
+            return;
+        }
         let (now, most) = (self.now, self.limits.retry_max);
         let Some(peer) = self.peers.get_mut(&to) else {
             return;

@@ -3,7 +3,7 @@
 use rendez::ground::{Nanos, Status};
 
 use super::leaving::Leaving;
-use super::{Node, Output, Peer, Timer};
+use super::{Node, Output, Peer, Rule, Timer};
 use crate::id::WorkerId;
 use crate::message::{Body, Hello, Message};
 
@@ -147,7 +147,7 @@ impl<P, T> Node<P, T> {
         let Some(peer) = self.peers.get(&from) else {
             return false;
         };
-        if peer.past.contains(&life) {
+        if peer.past.contains(&life) && self.rules.on(Rule::PastLives) {
             return false;
         }
         match peer.state.life() {
@@ -162,7 +162,8 @@ impl<P, T> Node<P, T> {
 
     pub(super) fn hear_hello(&mut self, from: WorkerId, life: u32, to_life: u32, hello: Hello) {
         let known = self.peers.get(&from);
-        if known.is_some_and(|peer| peer.past.contains(&life)) {
+        let is_past = known.is_some_and(|peer| peer.past.contains(&life));
+        if is_past && self.rules.on(Rule::PastLives) {
             return;
         }
         let is_other = known
@@ -267,9 +268,15 @@ impl<P, T> Node<P, T> {
         if !crate::error::is_lost_connection(status) {
             entry.end_life(life);
         }
-        self.fail_calls(peer, status);
-        self.drop_serving(peer);
-        self.references.peer_lost(peer);
+        if self.rules.on(Rule::DeathEndsCalls) {
+            self.fail_calls(peer, status);
+        }
+        if self.rules.on(Rule::DeathStopsServing) {
+            self.drop_serving(peer);
+        }
+        if self.rules.on(Rule::DeathEndsShares) {
+            self.references.peer_lost(peer);
+        }
         if self.guests.contains(&peer) {
             return self.forget_guest(peer, status);
         }

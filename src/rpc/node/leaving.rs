@@ -13,7 +13,7 @@ use rendez::ground::Nanos;
 
 use super::calling::Out;
 use super::group::Phase;
-use super::{Node, Output, Peer, Timer};
+use super::{Node, Output, Peer, Rule, Timer};
 use crate::id::WorkerId;
 use crate::message::{Body, Control, Rest};
 
@@ -140,7 +140,8 @@ impl<P, T> Node<P, T> {
         }
         let round = std::mem::take(&mut leaving.round);
         let is_idle = round.values().all(|rest| rest.is_idle);
-        if is_idle && leaving.before.as_ref() == Some(&round) {
+        let is_second = leaving.before.as_ref() == Some(&round);
+        if is_idle && (is_second || !self.rules.on(Rule::TwoRounds)) {
             leaving.proceeding = Some(others.len());
             others
                 .into_iter()
@@ -206,6 +207,7 @@ impl<P, T> Node<P, T> {
     pub(super) fn leave_late(&mut self) {
         if let Phase::Leaving(leaving) = &self.phase
             && leaving.deadline <= self.now
+            && self.rules.on(Rule::ShutdownDeadline)
         {
             let what = self.outstanding();
             self.go(Err(what));

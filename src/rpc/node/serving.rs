@@ -2,7 +2,7 @@
 
 use rendez::ground::Nanos;
 
-use super::{Node, Output, Peer, Timer};
+use super::{Node, Output, Peer, Rule, Timer};
 use crate::id::{CallId, RRefId, WorkerId};
 use crate::message::{Answer, Body, Call, Control, Fault, FaultKind, Outcome, Target};
 use crate::references::{Carrier, Wanted};
@@ -52,12 +52,14 @@ impl<P, T> Peer<P, T> {
 
 impl<P, T> Node<P, T> {
     pub(super) fn hear_call(&mut self, from: WorkerId, call: Call<P>) {
-        let (now, id, most) = (self.now, call.id, self.limits.serving);
+        let (now, id, most, rules) = (self.now, call.id, self.limits.serving, self.rules);
         let Some(peer) = self.peers.get_mut(&from) else {
             return;
         };
-        peer.settle(call.settled);
-        if !peer.seen.insert(id) {
+        if rules.on(Rule::MarkSettles) {
+            peer.settle(call.settled);
+        }
+        if !peer.seen.insert(id) && rules.on(Rule::CallsCountOnce) {
             if let (Some(after), true) = (call.after, peer.refused.contains(&id)) {
                 peer.order.skip(id, after);
                 self.next_in_order(from);
@@ -68,7 +70,7 @@ impl<P, T> Node<P, T> {
             peer.order.came(id, after);
         }
         self.activity += 1;
-        let is_full = peer.serving.len() >= most;
+        let is_full = peer.serving.len() >= most && rules.on(Rule::ServingBound);
         let deadline = call.budget.map_or(Nanos::NEVER, |budget| now + budget);
         let rref = match call.target {
             Target::Remote { rref, fork, .. } => self
@@ -84,7 +86,9 @@ impl<P, T> Node<P, T> {
             is_reply: false,
         };
         let left = self.references.arrive(carrier, &call.references);
-        self.serve_until(from, deadline);
+        if rules.on(Rule::DeadlineAtServer) {
+            self.serve_until(from, deadline);
+        }
         // What needs nothing is given to the driver at once.
         let is_plain = matches!(call.target, Target::Function(_))
             && call.references.is_empty()
@@ -331,10 +335,13 @@ impl<P, T> Node<P, T> {
         settled: CallId,
         control: Control,
     ) {
+        let is_settling = self.rules.on(Rule::MarkSettles);
         let Some(peer) = self.peers.get_mut(&from) else {
             return;
         };
-        peer.settle(settled);
+        if is_settling {
+            peer.settle(settled);
+        }
         self.next_in_order(from);
         let Some(peer) = self.peers.get_mut(&from) else {
             return;
@@ -387,6 +394,9 @@ impl<P, T> Node<P, T> {
             return Answer::Done;
         };
         if peer.refused.contains(&call) {
+            return Answer::Unseen;
+        }
+        if !self.rules.on(Rule::CancelRemembered) && !peer.seen.has(call) {
             return Answer::Unseen;
         }
         if peer.seen.insert(call) {

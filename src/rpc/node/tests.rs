@@ -48,10 +48,10 @@ fn a_call_is_answered_once_though_all_is_repeated() {
 #[test]
 fn a_call_that_is_lost_ends_at_its_deadline_and_is_not_begun_later() {
     let mut world = World::new(2, 2, QUIET);
-    world.faults.lose = 100;
+    world.network.faults.lose = 100;
     let job = world.call(0, 1, plain(), Some(Duration::from_millis(5)), &[]);
     assert_eq!(run_job(&mut world, job), Ending::Timeout);
-    world.faults.lose = 0;
+    world.network.faults.lose = 0;
     world.settle();
     assert!(world.carried_out.is_empty());
     assert!(world.harm.is_empty(), "{:?}", world.harm);
@@ -61,9 +61,9 @@ fn a_call_that_is_lost_ends_at_its_deadline_and_is_not_begun_later() {
 fn a_call_that_comes_after_its_cancel_is_not_carried_out() {
     let mut world = World::new(3, 2, QUIET);
     // The call takes 50 ms, and its cancel none.
-    world.faults.delay = Duration::from_millis(100);
+    world.network.faults.delay = Duration::from_millis(100);
     let job = world.call(0, 1, plain(), Some(Duration::from_micros(1)), &[]);
-    world.faults.delay = Duration::from_micros(1);
+    world.network.faults.delay = Duration::from_micros(1);
     assert_eq!(run_job(&mut world, job), Ending::Timeout);
     world.settle();
     world.run_for(Duration::from_millis(200));
@@ -172,9 +172,9 @@ fn what_a_receiver_remembers_is_what_is_under_way() {
 #[test]
 fn a_worker_that_comes_back_in_another_life_takes_no_old_message() {
     let mut world = World::new(9, 2, QUIET);
-    world.faults.delay = Duration::from_millis(100);
+    world.network.faults.delay = Duration::from_millis(100);
     world.call(0, 1, plain(), None, &[]);
-    world.faults.delay = Duration::from_micros(1);
+    world.network.faults.delay = Duration::from_micros(1);
     // Worker 0 starts again, in life 99.
     let now = world.now;
     let old = world.actors[0].node.life;
@@ -228,7 +228,7 @@ fn the_owner_is_told_when_a_share_ends_though_messages_are_lost() {
     let faults = Faults { lose: 60, ..QUIET };
     let mut world = World::new(11, 2, QUIET);
     let share = value_of(&mut world, 0, 1);
-    world.faults = faults;
+    world.network.faults = faults;
     world.release(0, share);
     world.settle();
     assert!(world.actors[1].values.is_empty(), "G1");
@@ -257,10 +257,10 @@ fn a_function_runs_only_when_its_references_are_confirmed() {
     let share = value_of(&mut world, 1, 0);
     // The owner does not hear worker 2 for a while.
     world.call(1, 2, plain(), None, &[share]);
-    world.faults.lose = 100;
+    world.network.faults.lose = 100;
     world.run_for(Duration::from_millis(10));
     assert!(world.actors[2].running.is_empty());
-    world.faults.lose = 0;
+    world.network.faults.lose = 0;
     world.run_until(|world| !world.actors[2].running.is_empty());
     assert!(world.harm.is_empty(), "{:?}", world.harm);
 }
@@ -270,11 +270,11 @@ fn a_lost_carrier_leaves_no_fork() {
     // Upstream's hole: the owner registers a fork before it sends, and the message is lost.
     let mut world = World::new(14, 2, QUIET);
     let share = value_of(&mut world, 1, 1);
-    world.faults.lose = 100;
+    world.network.faults.lose = 100;
     world.call(1, 0, plain(), Some(Duration::from_millis(5)), &[share]);
     world.release(1, share);
     world.run_for(Duration::from_millis(10));
-    world.faults.lose = 0;
+    world.network.faults.lose = 0;
     world.settle();
     assert!(world.actors[1].values.is_empty());
     assert_eq!(world.actors[1].node.reference_counts().forks, 0);
@@ -301,9 +301,9 @@ fn a_deletion_that_overtakes_the_creation_is_remembered() {
 fn a_share_that_overtakes_the_creation_of_its_value_is_no_error() {
     // Worker 0 asks 1 for a value, and gives 2 a share and 1 itself the reference before 1 has heard of it.
     let mut world = World::new(19, 3, QUIET);
-    world.faults.delay = Duration::from_millis(100);
+    world.network.faults.delay = Duration::from_millis(100);
     let share = world.create(0, 1, None);
-    world.faults.delay = Duration::from_micros(1);
+    world.network.faults.delay = Duration::from_micros(1);
     world.call(0, 2, plain(), None, &[share]);
     world.call(0, 1, plain(), None, &[share]);
     world.run_for(Duration::from_millis(1));
@@ -376,10 +376,10 @@ fn the_shares_of_a_worker_go_with_it_and_its_values_too() {
 fn a_creation_that_was_never_seen_leaves_nothing_and_one_that_was_is_ended() {
     for lose in [100, 0] {
         let mut world = World::new(18, 2, QUIET);
-        world.faults.lose = lose;
+        world.network.faults.lose = lose;
         let share = world.create(0, 1, Some(Duration::from_millis(5)));
         world.run_for(Duration::from_millis(10));
-        world.faults.lose = 0;
+        world.network.faults.lose = 0;
         world.settle();
         world.release(0, share);
         world.settle();

@@ -1,38 +1,22 @@
-//! Worlds: some workers, and a network between them that loses, delays, repeats and reorders by a seed. Virtual time.
+//! Worlds: some workers with their programs, over a network that misbehaves by a seed. Virtual time.
+//!
+//! What happens to workers, who die, pause, and come again, is in `lives.rs`; what a world holds to be wrong, in
+//! `looks.rs`.
+
+mod lives;
+mod looks;
+mod program;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use rendez::ground::{Nanos, Status, catalogue};
+use rendez::ground::Nanos;
 
+pub(crate) use super::network::{Arrival, Dice, Faults, Network};
 use super::*;
-use crate::codec::{Malformed, OnWire, Reader, Writer, decode, encode};
+use crate::codec::{Malformed, OnWire, Reader, Writer, encode};
 use crate::id::{ForkId, GlobalId};
-
-/// Numbers by a seed: SplitMix64 (Steele, Lea, Flood).
-pub(crate) struct Dice(u64);
-
-impl Dice {
-    pub(crate) const fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    }
-
-    pub(crate) fn below(&mut self, end: u64) -> u64 {
-        self.next() % end.max(1)
-    }
-
-    pub(crate) fn chance(&mut self, percent: u64) -> bool {
-        self.below(100) < percent
-    }
-}
+pub(crate) use program::{Weather, run};
 
 /// A payload: the number of the job that the call is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -46,15 +30,6 @@ impl OnWire for Job {
     fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         reader.number().map(Self)
     }
-}
-
-/// What goes wrong, in percent of messages.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Faults {
-    pub(crate) lose: u64,
-    pub(crate) repeat: u64,
-    /// The most that a message is delayed: differently, so that they overtake each other.
-    pub(crate) delay: Duration,
 }
 
 /// A share that a worker's program holds.
@@ -72,10 +47,16 @@ pub(crate) struct Actor {
     pub(crate) held: Vec<Share>,
     /// Values that this worker keeps.
     pub(crate) values: BTreeSet<RRefId>,
+    /// All that it ever made, in this life.
+    pub(crate) made: BTreeSet<RRefId>,
     /// Calls that it carries out, each with the references that came with it.
     pub(crate) running: Vec<(WorkerId, CallId, Target, Job, Vec<Share>)>,
     pub(crate) stopped: BTreeSet<(WorkerId, CallId)>,
     pub(crate) is_dead: bool,
+    pub(crate) life: u32,
+    /// It does nothing before.
+    pub(crate) paused_until: Nanos,
+    pub(crate) has_joined: bool,
     pub(crate) has_left: Option<Result<(), Vec<String>>>,
     next_id: u64,
 }
@@ -83,12 +64,18 @@ pub(crate) struct Actor {
 /// Some workers and the network.
 pub(crate) struct World {
     pub(crate) dice: Dice,
-    pub(crate) faults: Faults,
+    pub(crate) network: Network,
+    pub(crate) rules: Rules,
+    pub(crate) limits: Limits,
+    pub(crate) is_dynamic: bool,
     pub(crate) now: Nanos,
     pub(crate) actors: Vec<Actor>,
-    wires: BTreeMap<(Nanos, u64), (WorkerId, WorkerId, Vec<u8>)>,
-    sent: u64,
     next_job: u64,
+    lives: u32,
+    /// Who made each call, in which life, and by when it wanted an end.
+    pub(crate) callers: BTreeMap<u64, (usize, u32, Nanos)>,
+    /// Workers that are to be told of another.
+    meetings: BTreeSet<(Nanos, usize, usize)>,
     /// How each call ended, by its job: (the caller, the end).
     pub(crate) ended: BTreeMap<u64, (WorkerId, Ending<Job>)>,
     /// How often each job was carried out.
@@ -101,9 +88,16 @@ pub(crate) struct World {
     /// What went wrong, as the world saw it.
     pub(crate) harm: Vec<String>,
     pub(crate) joined: usize,
+    /// A connection was given up.
+    was_severed: bool,
+    /// Values that were let go when no worker held them.
+    gone: BTreeSet<RRefId>,
+    /// A worker leaves: what it had ends.
+    is_left: bool,
+    pub(crate) is_told: bool,
 }
 
-pub(crate) fn limits() -> Limits {
+pub(crate) const fn limits() -> Limits {
     Limits {
         window: 8,
         waiting: 64,
@@ -112,44 +106,42 @@ pub(crate) fn limits() -> Limits {
         retry_max: Duration::from_millis(100),
         greeting: Duration::from_millis(10),
         probing: Duration::from_millis(5),
-        ..Limits::default()
+        in_order: false,
     }
 }
 
-fn group() -> Group {
+fn group(is_dynamic: bool) -> Group {
     let hello = Hello {
-        roster: 7,
+        roster: if is_dynamic { 0 } else { 7 },
         name: "w".into(),
         task: String::new(),
         address: String::new(),
         wants_answer: false,
     };
-    Group {
-        hello,
-        is_dynamic: false,
-    }
+    Group { hello, is_dynamic }
 }
 
 impl World {
     pub(crate) fn new(seed: u64, count: u16, faults: Faults) -> Self {
-        let actor = |at: u16| Actor {
-            node: Node::new(WorkerId(at), u32::from(at) + 1, group(), limits()),
-            held: Vec::new(),
-            values: BTreeSet::new(),
-            running: Vec::new(),
-            stopped: BTreeSet::new(),
-            is_dead: false,
-            has_left: None,
-            next_id: 0,
-        };
-        let mut world = Self {
+        let mut world = Self::empty(seed, faults, Rules::ALL, false);
+        world.populate(count);
+        world
+    }
+
+    /// A world without workers.
+    pub(crate) const fn empty(seed: u64, faults: Faults, rules: Rules, is_dynamic: bool) -> Self {
+        Self {
             dice: Dice::new(seed),
-            faults,
+            network: Network::new(seed, faults),
+            rules,
+            limits: limits(),
+            is_dynamic,
             now: Nanos(1),
-            actors: (0..count).map(actor).collect(),
-            wires: BTreeMap::new(),
-            sent: 0,
+            actors: Vec::new(),
             next_job: 0,
+            lives: 0,
+            callers: BTreeMap::new(),
+            meetings: BTreeSet::new(),
             ended: BTreeMap::new(),
             carried_out: BTreeMap::new(),
             asked: 0,
@@ -157,19 +149,56 @@ impl World {
             doubtful: BTreeSet::new(),
             harm: Vec::new(),
             joined: 0,
-        };
+            was_severed: false,
+            gone: BTreeSet::new(),
+            is_left: false,
+            is_told: false,
+        }
+    }
+
+    /// So many workers, that know each other, and are there.
+    pub(crate) fn populate(&mut self, count: u16) {
         for at in 0..count {
-            let now = world.now;
-            let node = &mut world.actors[usize::from(at)].node;
-            (0..count)
-                .filter(|other| *other != at)
-                .for_each(|other| node.add_peer(now, WorkerId(other)));
-            node.join(now);
-            world.pump(usize::from(at));
+            let actor = self.actor(at);
+            self.actors.push(actor);
+        }
+        let now = self.now;
+        for at in 0..usize::from(count) {
+            for other in (0..count).filter(|other| usize::from(*other) != at) {
+                self.actors[at].node.add_peer(now, WorkerId(other));
+            }
+            self.actors[at].node.join(now);
+            self.pump(at);
         }
         let all = usize::from(count);
-        world.run_until(|world| world.joined == all);
-        world
+        self.run_until(|world| world.joined == all);
+    }
+
+    /// A worker in a life that none had before.
+    fn actor(&mut self, at: u16) -> Actor {
+        self.lives += 1;
+        let life = self.lives;
+        let node = Node::new(
+            WorkerId(at),
+            life,
+            group(self.is_dynamic),
+            self.limits.clone(),
+        );
+        let node = node.with(self.rules);
+        Actor {
+            next_id: node.first_local(),
+            node,
+            held: Vec::new(),
+            values: BTreeSet::new(),
+            made: BTreeSet::new(),
+            running: Vec::new(),
+            stopped: BTreeSet::new(),
+            is_dead: false,
+            life,
+            paused_until: Nanos::ZERO,
+            has_joined: false,
+            has_left: None,
+        }
     }
 
     /// A fresh identity of a worker.
@@ -217,6 +246,8 @@ impl World {
         }
         let references = self.references(at, shares);
         let deadline = patience.map_or(Nanos::NEVER, |patience| self.now.after(patience));
+        let life = self.actors[at].life;
+        self.callers.insert(job, (at, life, deadline));
         let call = NewCall {
             token: job,
             target,
@@ -280,6 +311,10 @@ impl World {
         };
         if let Target::Remote { rref, .. } = target {
             self.actors[at].values.insert(rref);
+            if !self.actors[at].made.insert(rref) {
+                self.harm
+                    .push(format!("{rref} names two values of worker {at}"));
+            }
         }
         let now = self.now;
         let outcome = Outcome::Value {
@@ -327,8 +362,9 @@ impl World {
                     target,
                     payload,
                     references,
-                    ..
+                    deadline,
                 } => {
+                    self.look_timely(at, payload, deadline);
                     self.serve(at, from, id, target, payload, &references);
                 }
                 Output::Stop { from, id } => {
@@ -342,10 +378,20 @@ impl World {
                     self.actors[at].values.remove(&rref);
                     self.look_released(rref);
                 }
-                Output::Joined => self.joined += 1,
+                Output::Joined => {
+                    self.joined += 1;
+                    self.actors[at].has_joined = true;
+                }
                 Output::Refused(why) => self.harm.push(why),
-                Output::Left(how) => self.actors[at].has_left = Some(how),
-                Output::Named(..) | Output::Up(_) | Output::Down(..) => {}
+                Output::Left(how) => {
+                    self.look_left(at, &how);
+                    self.actors[at].has_left = Some(how);
+                }
+                Output::Named(..) | Output::Up(_) => {}
+                Output::Down(worker, _) => {
+                    self.tell(|| format!("{at} has lost {worker}"));
+                    self.look_stopped(at, worker);
+                }
             }
             if let Some(message) = local.pop_front() {
                 let now = self.now;
@@ -372,6 +418,7 @@ impl World {
         let shares = self.shares_of(at, references);
         for share in &shares {
             // A function runs only when all its references are confirmed: so the owner has the value.
+            self.look_confirmed(at, job, *share);
             self.look_held(at, *share);
         }
         if let Target::Fetch(rref) = target {
@@ -413,91 +460,52 @@ impl World {
         {
             self.doubtful.insert(*rref);
         }
+        self.look_ended(at, job, &ending);
         let was = self.ended.insert(job, (WorkerId(at as u16), ending));
         if was.is_some() {
             self.harm.push(format!("job {job} ended twice"));
         }
     }
 
-    /// A program that holds a confirmed share finds the value, as long as its owner lives.
-    fn look_held(&mut self, at: usize, share: Share) {
-        let owner = &self.actors[usize::from(share.owner.0)];
-        let is_known = owner.node.knows(share.rref);
-        // Where a worker died, a share may have lost its parent.
-        let is_whole = self
-            .actors
-            .iter()
-            .all(|actor| !actor.is_dead && actor.has_left.is_none());
-        if is_whole && !is_known && !self.doubtful.contains(&share.rref) {
-            self.harm.push(format!(
-                "worker {at} holds {} and its owner has let it go",
-                share.rref
-            ));
-        }
-    }
-
-    fn look_released(&mut self, rref: RRefId) {
-        for at in 0..self.actors.len() {
-            let actor = &self.actors[at];
-            let holds = actor.held.iter().any(|share| {
-                share.rref == rref && share.fork.is_none_or(|fork| actor.node.is_confirmed(fork))
-            });
-            if holds && !actor.is_dead && actor.has_left.is_none() && !self.doubtful.contains(&rref)
-            {
-                self.harm
-                    .push(format!("{rref} was released while worker {at} holds it"));
-            }
+    /// Says what happens, if that is wanted.
+    fn tell(&self, what: impl FnOnce() -> String) {
+        if self.is_told {
+            eprintln!("{:>12} {}", self.now.0, what());
         }
     }
 
     fn post(&mut self, from: WorkerId, to: WorkerId, message: &Message<Job>) {
-        if self.dice.chance(self.faults.lose) {
-            return;
-        }
-        let copies = 1 + u64::from(self.dice.chance(self.faults.repeat));
-        let bytes = encode(message);
-        for _ in 0..copies {
-            let most = self.faults.delay.as_nanos() as u64;
-            let delay = 1_000 + self.dice.below(most);
-            self.sent += 1;
-            self.wires
-                .insert((self.now + delay, self.sent), (from, to, bytes.clone()));
-        }
+        self.tell(|| format!("{from} -> {to} {message:?}"));
+        self.network.post(self.now, from, to, &encode(message));
     }
 
     /// The next thing happens: a message comes, or a timer is due. False if there is nothing.
     pub(crate) fn step(&mut self) -> bool {
-        let wire = self.wires.keys().next().map_or(Nanos::NEVER, |key| key.0);
-        let alive = |actor: &&Actor| !actor.is_dead;
-        let timer = self
-            .actors
-            .iter()
-            .filter(alive)
-            .map(|actor| actor.node.next_timer())
-            .min();
+        let wire = self.network.next();
+        let met = self
+            .meetings
+            .first()
+            .map_or(Nanos::NEVER, |meeting| meeting.0);
+        let timer = self.actors.iter().map(Actor::due).min();
         let timer = timer.unwrap_or(Nanos::NEVER);
-        if wire == Nanos::NEVER && timer == Nanos::NEVER {
+        let next = wire.min(timer).min(met);
+        if next == Nanos::NEVER {
             return false;
         }
-        self.now = self.now.max(wire.min(timer));
+        self.now = self.now.max(next);
         let now = self.now;
-        if wire <= timer {
-            if let Some((_, (from, to, bytes))) = self.wires.pop_first() {
-                let at = usize::from(to.0);
-                if !self.actors[at].is_dead {
-                    match decode(&bytes) {
-                        Ok(message) => self.actors[at].node.handle_message(now, from, message),
-                        Err(error) => self.harm.push(error.to_string()),
-                    }
+        if met == next {
+            self.meet();
+        } else if wire == next {
+            if let Some(packet) = self.network.take(now) {
+                self.arrive(packet);
+            }
+        } else {
+            for at in 0..self.actors.len() {
+                if self.actors[at].due() <= now {
+                    self.actors[at].node.handle_time(now);
                     self.pump(at);
                 }
-            }
-            return true;
-        }
-        for at in 0..self.actors.len() {
-            if !self.actors[at].is_dead && self.actors[at].node.next_timer() <= now {
-                self.actors[at].node.handle_time(now);
-                self.pump(at);
             }
         }
         true
@@ -517,29 +525,18 @@ impl World {
     /// Time passes.
     pub(crate) fn run_for(&mut self, time: Duration) {
         let until = self.now.after(time);
-        while self.now < until && self.step() {}
-    }
-
-    /// A worker dies, and the others are told.
-    pub(crate) fn kill(&mut self, at: usize) {
-        self.actors[at].is_dead = true;
-        let status = Status::of(catalogue::PEER_LOST, "it died");
-        let now = self.now;
-        for other in 0..self.actors.len() {
-            if !self.actors[other].is_dead {
-                self.actors[other]
-                    .node
-                    .handle_lost(now, WorkerId(at as u16), &status);
-                self.pump(other);
+        while self.now < until {
+            if !self.step() {
+                // Time passes all the same.
+                self.now = until;
             }
         }
-        self.wires
-            .retain(|_, (from, to, _)| usize::from(from.0) != at && usize::from(to.0) != at);
     }
 
     /// Ends all running calls, again and again, until none is left and the network is quiet.
     pub(crate) fn settle(&mut self) {
-        for _ in 0..2_000 {
+        let mut quiet = 0;
+        for _ in 0..400 {
             for at in 0..self.actors.len() {
                 while !self.actors[at].is_dead && !self.actors[at].running.is_empty() {
                     self.finish(at, 0, &[]);
@@ -549,22 +546,34 @@ impl World {
             let is_quiet = self
                 .actors
                 .iter()
-                .filter(|actor| !actor.is_dead)
+                .filter(|actor| !actor.is_dead && actor.has_left.is_none())
                 .all(|actor| {
                     actor.running.is_empty()
                         && actor.node.call_counts() == (0, 0)
                         && actor.node.references.is_at_rest()
                         && actor.node.outstanding().is_empty()
                 });
-            if is_quiet {
+            let is_awake = self
+                .actors
+                .iter()
+                .all(|actor| actor.paused_until <= self.now);
+            let is_quiet = is_quiet && is_awake && !self.network.has_news();
+            quiet = if is_quiet { quiet + 1 } else { 0 };
+            // What is still under way comes within a few of these.
+            if quiet > 5 {
                 return;
             }
         }
-        let what: Vec<_> = self
-            .actors
-            .iter()
-            .map(|actor| actor.node.outstanding())
-            .collect();
+        let tell = |actor: &Actor| match actor.is_dead {
+            true => "dead".to_owned(),
+            false => format!(
+                "{:?} {:?} {:?}",
+                actor.node.states(),
+                actor.node.outstanding(),
+                actor.node.reference_counts()
+            ),
+        };
+        let what: Vec<_> = self.actors.iter().map(tell).collect();
         self.harm.push(format!("it does not settle: {what:?}"));
     }
 
@@ -578,12 +587,13 @@ impl World {
     }
 }
 
-impl<P, T> Node<P, T> {
-    fn knows(&self, rref: RRefId) -> bool {
-        self.references.owns(rref)
-    }
-
-    fn is_confirmed(&self, fork: ForkId) -> bool {
-        self.references.is_confirmed(fork)
+impl Actor {
+    /// When it has something to do by itself.
+    fn due(&self) -> Nanos {
+        match self.node.next_timer() {
+            _ if self.is_dead => Nanos::NEVER,
+            Nanos::NEVER => Nanos::NEVER,
+            timer => timer.max(self.paused_until),
+        }
     }
 }

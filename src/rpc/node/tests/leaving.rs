@@ -191,7 +191,7 @@ fn leaving_over_a_faulty_network_comes_to_an_end_by_seed() {
         let mut dice = Dice::new(seed);
         let count = 2 + dice.below(4) as u16;
         let mut world = World::new(seed, count, QUIET);
-        world.faults = Faults {
+        world.network.faults = Faults {
             lose: 20,
             repeat: 20,
             delay: Duration::from_millis(3),

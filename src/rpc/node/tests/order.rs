@@ -70,7 +70,7 @@ fn without_being_asked_for_there_is_no_order() {
 #[test]
 fn a_call_that_is_given_up_lets_nobody_overtake() {
     let mut world = in_order(1);
-    world.faults = QUIET;
+    world.network.faults = QUIET;
     world.call(0, 1, plain(), None, &[]);
     world.run_until(|world| !world.actors[1].running.is_empty());
     let late = world.call(0, 1, plain(), Some(Duration::from_millis(5)), &[]);
@@ -89,12 +89,12 @@ fn a_call_that_is_given_up_lets_nobody_overtake() {
 #[test]
 fn a_call_that_comes_after_its_cancel_keeps_its_place_in_the_order() {
     let mut world = in_order(2);
-    world.faults = QUIET;
+    world.network.faults = QUIET;
     // The first is on its way for long; the second is cancelled before it comes, and the third is there first.
-    world.faults.delay = Duration::from_millis(100);
+    world.network.faults.delay = Duration::from_millis(100);
     let first = world.call(0, 1, plain(), None, &[]);
     let second = world.call(0, 1, plain(), Some(Duration::from_millis(1)), &[]);
-    world.faults.delay = Duration::from_micros(1);
+    world.network.faults.delay = Duration::from_micros(1);
     let third = world.call(0, 1, plain(), None, &[]);
     world.run_until(|world| !world.actors[1].running.is_empty());
     assert_eq!(world.actors[1].running[0].3.0, first);
@@ -110,7 +110,7 @@ fn a_call_that_comes_after_its_cancel_keeps_its_place_in_the_order() {
 #[test]
 fn the_order_of_one_caller_is_none_of_anothers() {
     let mut world = in_order(3);
-    world.faults = QUIET;
+    world.network.faults = QUIET;
     world.call(0, 1, plain(), None, &[]);
     let other = world.call(2, 1, plain(), None, &[]);
     world.run_until(|world| world.actors[1].running.len() == 2);
