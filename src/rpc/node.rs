@@ -360,9 +360,9 @@ impl<P, T> Node<P, T> {
         self.now = now;
         self.references.at(now);
         if matches!(self.phase, Phase::Left) {
-            // It may not have heard so.
+            // It may not have heard so. It is told in the life that it speaks from, which this worker may not know.
             if !matches!(message.body, Body::Leave) {
-                self.send(from, Body::Leave);
+                self.send_to_life(from, message.from_life, Body::Leave);
             }
             return;
         }
@@ -370,7 +370,10 @@ impl<P, T> Node<P, T> {
             return self.hear_hello(from, message.from_life, message.to_life, hello);
         }
         let is_meant = message.to_life == self.life || !self.rules.on(Rule::LivesCompared);
-        if !is_meant || !self.is_current(from, message.from_life) {
+        if !is_meant {
+            return self.correct(from, message.from_life);
+        }
+        if !self.is_current(from, message.from_life) {
             return;
         }
         if !self.is_plausible(from, &message) {
@@ -410,14 +413,16 @@ impl<P, T> Node<P, T> {
             id.0 &= WIRE_MASK;
         }
         let to_life = self.peers.get(&to).and_then(|peer| peer.state.life());
-        self.outputs.push_back(Output::Send {
-            to,
-            message: Message {
-                from_life: self.life,
-                to_life: to_life.unwrap_or(0),
-                body,
-            },
-        });
+        self.send_to_life(to, to_life.unwrap_or(0), body);
+    }
+
+    fn send_to_life(&mut self, to: WorkerId, to_life: u32, body: Body<P>) {
+        let message = Message {
+            from_life: self.life,
+            to_life,
+            body,
+        };
+        self.outputs.push_back(Output::Send { to, message });
     }
 
     fn hello(&self, wants_answer: bool) -> Hello {

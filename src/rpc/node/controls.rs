@@ -9,11 +9,11 @@ use crate::references::Carrier;
 impl<P, T> Node<P, T> {
     /// Sends a control message, again and again until it is acknowledged. Nothing is sent to a worker that is gone.
     pub(super) fn control(&mut self, to: WorkerId, control: Control) {
-        let due = self.now.after(self.limits.retry);
+        let (due, has_left) = (self.now.after(self.limits.retry), self.has_left());
         let Some(peer) = self.peers.get_mut(&to) else {
             return;
         };
-        if !matches!(peer.state, PeerState::Up { .. }) {
+        if !matches!(peer.state, PeerState::Up { .. }) || has_left {
             return;
         }
         let id = peer.next;

@@ -5,7 +5,7 @@ use rendez::ground::{Nanos, Status};
 use super::leaving::Leaving;
 use super::{Node, Output, Peer, Rule, Timer};
 use crate::id::WorkerId;
-use crate::message::{Body, Hello, Message};
+use crate::message::{Body, Hello};
 
 /// Lives of a worker that are remembered to be over.
 const PAST_LIVES: usize = 16;
@@ -13,6 +13,9 @@ const PAST_LIVES: usize = 16;
 impl<P, T> Peer<P, T> {
     /// Nothing of that life counts from now on.
     fn end_life(&mut self, life: u32) {
+        if self.past.contains(&life) {
+            return;
+        }
         self.past.push_back(life);
         if self.past.len() > PAST_LIVES {
             self.past.pop_front();
@@ -160,6 +163,15 @@ impl<P, T> Node<P, T> {
         }
     }
 
+    /// A message is for another life of this worker: its sender is told of this one.
+    pub(super) fn correct(&mut self, to: WorkerId, to_life: u32) {
+        let peer = self.peers.get(&to);
+        if to != self.me && peer.is_some_and(|peer| !peer.past.contains(&to_life)) {
+            let hello = self.hello(false);
+            self.send_to_life(to, to_life, Body::Hello(hello));
+        }
+    }
+
     pub(super) fn hear_hello(&mut self, from: WorkerId, life: u32, to_life: u32, hello: Hello) {
         let known = self.peers.get(&from);
         let is_past = known.is_some_and(|peer| peer.past.contains(&life));
@@ -169,8 +181,13 @@ impl<P, T> Node<P, T> {
         let is_other = known
             .and_then(|peer| peer.state.life())
             .is_some_and(|known| known != life);
-        if is_other && to_life != self.life {
+        let is_answer_to_me = to_life == self.life;
+        if is_other && !is_answer_to_me {
             return self.doubt(from, life);
+        }
+        // An answer to a former life says nothing of what its sender knows of this one.
+        if !hello.wants_answer && !is_answer_to_me {
+            return;
         }
         if hello.roster != self.group.hello.roster {
             let why = match (self.group.is_dynamic, hello.roster == 0) {
@@ -195,15 +212,8 @@ impl<P, T> Node<P, T> {
     /// A worker that is there seems to be in another life. Either it has started again, or this is a late word of a
     /// life before: the one that is there now answers, and its answer names the life that it has heard.
     fn doubt(&mut self, from: WorkerId, life: u32) {
-        let body = Body::Hello(self.hello(true));
-        self.outputs.push_back(Output::Send {
-            to: from,
-            message: Message {
-                from_life: self.life,
-                to_life: life,
-                body,
-            },
-        });
+        let hello = self.hello(true);
+        self.send_to_life(from, life, Body::Hello(hello));
     }
 
     /// A worker is there, in that life.
@@ -222,6 +232,8 @@ impl<P, T> Node<P, T> {
         if let Some(peer) = self.peers.get_mut(&from) {
             peer.state = PeerState::Up { life };
             if peer.latest != 0 && peer.latest != life {
+                // Its connection was lost, and it has come back as another.
+                peer.end_life(peer.latest);
                 peer.former = peer.former.wrapping_add(1);
                 if peer.former == 0 {
                     (peer.seen, peer.refused) = Default::default();

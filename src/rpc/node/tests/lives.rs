@@ -176,3 +176,74 @@ fn the_leave_of_a_guest_that_has_come_again_is_of_its_former_visit() {
     say(node, 200, Body::Leave);
     assert!(!node.guests().any(|one| one == guest), "it has left");
 }
+
+#[test]
+fn a_message_for_a_former_life_is_answered_with_the_present_one() {
+    let mut script = Script::new(2);
+    script.restart(1, 100);
+    // Worker 0 asks whether that is so, and the answer is lost: worker 1 takes itself for known.
+    script.deliver_one(|mail| mail.is("hello", 1, 0));
+    script.deliver_one(|mail| mail.is("hello", 0, 1));
+    assert_eq!(script.lose_if(|mail| mail.is("hello", 1, 0)), 1);
+    let old = script.call(0, 1, &[]);
+    script.deliver();
+    assert!(matches!(script.ended[&old], Ending::Lost(_)));
+    let new = script.call(0, 1, &[]);
+    script.deliver();
+    script.finish_all();
+    script.deliver();
+    assert!(is_answered(&script, new));
+}
+
+#[test]
+fn a_life_that_was_lost_with_its_connection_ends_when_the_next_is_heard() {
+    let mut script = Script::new(2);
+    let old = script.call(1, 0, &[]);
+    let late = script.mail.pop_front().expect("it is sent");
+    script.cut(0, 1);
+    script.restart(1, 100);
+    script.deliver();
+    script.mail.push_back(late);
+    script.deliver();
+    assert!(script.runs(old).is_none());
+    assert_eq!(
+        script.nodes[0].peers[&WorkerId(1)].state.life(),
+        Some(100),
+        "a late call of the former life displaced the next"
+    );
+}
+
+#[test]
+fn an_answer_to_a_former_life_ends_no_greeting() {
+    let mut script = Script::new(2);
+    script.restart(1, 100);
+    script.mail.clear();
+    let hello = script.nodes[0].hello(false);
+    let (now, from_life) = (script.now, script.nodes[0].life);
+    let answer = Message {
+        from_life,
+        to_life: 2,
+        body: Body::Hello(hello),
+    };
+    script.nodes[1].handle_message(now, WorkerId(0), answer);
+    assert!(!script.nodes[1].is_up(WorkerId(0)));
+}
+
+#[test]
+fn one_that_has_left_says_so_to_a_life_that_it_does_not_know() {
+    let mut script = Script::new(2);
+    let share = script.value(0, 1);
+    let now = script.now;
+    script.nodes[0].leave_now(now);
+    script.pump(0);
+    script.mail.clear();
+    script.restart(1, 100);
+    script.deliver();
+    let known = &script.nodes[1].peers[&WorkerId(0)].state;
+    assert!(matches!(known, PeerState::Lost(_)), "{known:?}");
+    // And it says nothing else.
+    script.drop_share(0, share);
+    script.pass(Duration::from_secs(1));
+    assert_eq!(script.count("delete", 0, 1), 0);
+    assert_eq!(script.nodes[0].next_timer(), Nanos::NEVER);
+}
