@@ -189,6 +189,8 @@ struct Peer<P, T> {
     past: VecDeque<u32>,
     /// The life that was heard last; zero before the first.
     latest: u32,
+    /// The life that it seems to be in by now; zero if there is no doubt. It is asked until it answers.
+    doubted: u32,
     /// How many lives came before it: the upper bits of the numbers that its messages have here.
     former: u16,
     /// The number of the next call or control message.
@@ -212,6 +214,7 @@ impl<P, T> Peer<P, T> {
     fn new(state: PeerState) -> Self {
         Self {
             latest: state.life().unwrap_or_default(),
+            doubted: 0,
             state,
             past: VecDeque::new(),
             former: 0,

@@ -136,7 +136,17 @@ impl<P, T> Node<P, T> {
     }
 
     pub(super) fn greet(&mut self, to: WorkerId) {
-        if self.is_up(to) || self.has_left() {
+        let Some(peer) = self.peers.get(&to).filter(|_| !self.has_left()) else {
+            return;
+        };
+        if peer.state.life().is_some() {
+            if peer.doubted != 0 {
+                self.ask_life(to, peer.doubted);
+            }
+            return;
+        }
+        // A guest greets by itself.
+        if self.guests.contains(&to) {
             return;
         }
         let hello = self.hello(true);
@@ -198,9 +208,11 @@ impl<P, T> Node<P, T> {
             };
             return self.outputs.push_back(Output::Refused(why));
         }
-        self.peers
-            .entry(from)
-            .or_insert_with(|| Peer::new(PeerState::Unmet));
+        let peer = self.peers.entry(from);
+        let peer = peer.or_insert_with(|| Peer::new(PeerState::Unmet));
+        if is_answer_to_me {
+            peer.doubted = 0;
+        }
         self.outputs.push_back(Output::Named(from, hello.name));
         self.rises(from, life);
         if hello.wants_answer {
@@ -212,8 +224,19 @@ impl<P, T> Node<P, T> {
     /// A worker that is there seems to be in another life. Either it has started again, or this is a late word of a
     /// life before: the one that is there now answers, and its answer names the life that it has heard.
     fn doubt(&mut self, from: WorkerId, life: u32) {
+        if let Some(peer) = self.peers.get_mut(&from)
+            && std::mem::replace(&mut peer.doubted, life) == 0
+        {
+            self.ask_life(from, life);
+        }
+    }
+
+    /// Asks a worker which life it is in, and again until it answers.
+    fn ask_life(&mut self, peer: WorkerId, life: u32) {
         let hello = self.hello(true);
-        self.send_to_life(from, life, Body::Hello(hello));
+        self.send_to_life(peer, life, Body::Hello(hello));
+        self.timers
+            .insert((self.now.after(self.limits.greeting), Timer::Greet(peer)));
     }
 
     /// A worker is there, in that life.
@@ -276,7 +299,7 @@ impl<P, T> Node<P, T> {
             self.forget_guest(peer, status);
             return;
         };
-        entry.state = PeerState::Lost(status.clone());
+        (entry.state, entry.doubted) = (PeerState::Lost(status.clone()), 0);
         if !crate::error::is_lost_connection(status) {
             entry.end_life(life);
         }

@@ -247,3 +247,21 @@ fn one_that_has_left_says_so_to_a_life_that_it_does_not_know() {
     assert_eq!(script.count("delete", 0, 1), 0);
     assert_eq!(script.nodes[0].next_timer(), Nanos::NEVER);
 }
+
+#[test]
+fn a_worker_that_seems_to_have_started_again_is_asked_until_it_answers() {
+    let mut script = Script::new(2);
+    let share = script.value(1, 0);
+    script.restart(1, 100);
+    script.deliver_one(|mail| mail.is("hello", 1, 0));
+    script.deliver_one(|mail| mail.is("hello", 0, 1));
+    assert_eq!(script.lose_if(|mail| mail.is("hello", 1, 0)), 1);
+    // Worker 0 has nothing to say to 1, and keeps a value for its former life.
+    assert!(!script.released.contains(&(0, share.rref)));
+    script.live(Duration::from_millis(50));
+    assert!(script.released.contains(&(0, share.rref)));
+    // And not once more than that.
+    let asked = script.count("hello", 0, 1);
+    script.live(Duration::from_millis(50));
+    assert_eq!(script.count("hello", 0, 1), asked);
+}
