@@ -171,6 +171,8 @@ enum Timer {
     Serves(WorkerId),
     /// A worker is greeted again.
     Greet(WorkerId),
+    /// A worker that only others know has not come.
+    Unmet(WorkerId),
     /// The group is asked again.
     Probe,
     /// Shutdown has no more time.
@@ -201,6 +203,8 @@ struct Peer<P, T> {
     /// Of them, calls.
     calls: usize,
     waiting: VecDeque<Waiting<P, T>>,
+    /// What it is told of references when it is there.
+    early: Vec<Control>,
     seen: Seen,
     /// Calls that were given up before they came: they are not carried out when they come.
     refused: BTreeSet<CallId>,
@@ -223,6 +227,7 @@ impl<P, T> Peer<P, T> {
             calls_due: Nanos::NEVER,
             calls: 0,
             waiting: VecDeque::new(),
+            early: Vec::new(),
             seen: Seen::default(),
             refused: BTreeSet::new(),
             serving: Window::default(),
@@ -352,6 +357,7 @@ impl<P, T> Node<P, T> {
                 Timer::Serves(from) => self.serves_are_due(from),
                 Timer::Waiting(to, serial) => self.waiting_timed_out(to, serial),
                 Timer::Greet(to) => self.greet(to),
+                Timer::Unmet(to) => self.unmet(to),
                 Timer::Probe => self.probe(),
                 Timer::Leave => self.leave_late(),
             }

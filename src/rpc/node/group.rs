@@ -165,7 +165,6 @@ impl<P, T> Node<P, T> {
         }
         match peer.state.life() {
             Some(known) if known == life => true,
-            _ if self.group.is_dynamic => false,
             _ => {
                 self.rises(from, life);
                 true
@@ -266,6 +265,7 @@ impl<P, T> Node<P, T> {
         }
         self.outputs.push_back(Output::Up(from));
         self.look_joined();
+        self.tell_early(from);
         self.advance(from);
     }
 
@@ -280,9 +280,34 @@ impl<P, T> Node<P, T> {
     /// A worker is gone: all that depends on it ends with `status`.
     pub fn handle_lost(&mut self, now: Nanos, peer: WorkerId, status: &Status) {
         self.now = now;
-        if self.is_up(peer) || self.guests.contains(&peer) {
-            self.falls(peer, status);
+        match self.peers.get(&peer).map(|peer| &peer.state) {
+            Some(PeerState::Unmet) => self.never_came(peer, status),
+            Some(PeerState::Up { .. }) => self.falls(peer, status),
+            Some(PeerState::Lost(_)) | None => {}
         }
+    }
+
+    /// A worker that only others know has not come in time, or has by now.
+    pub(super) fn unmet(&mut self, peer: WorkerId) {
+        let state = self.peers.get(&peer).map(|peer| &peer.state);
+        if matches!(state, Some(PeerState::Unmet)) {
+            self.never_came(peer, &crate::error::unmet(peer));
+        }
+    }
+
+    /// What waits for a worker that was never heard ends, and what is asked of it fails until it comes. One that was
+    /// added is greeted on.
+    fn never_came(&mut self, peer: WorkerId, status: &Status) {
+        if !self.rules.on(Rule::DeathEndsCalls) {
+            return;
+        }
+        self.fail_calls(peer, status);
+        if let Some(entry) = self.peers.get_mut(&peer) {
+            entry.state = PeerState::Lost(status.clone());
+            entry.early.clear();
+        }
+        self.references.peer_lost(peer);
+        self.forget_guest(peer, status);
     }
 
     pub(super) fn hear_leave(&mut self, from: WorkerId) {
@@ -295,9 +320,7 @@ impl<P, T> Node<P, T> {
             return;
         };
         let Some(life) = entry.state.life() else {
-            // A guest that never came.
-            self.forget_guest(peer, status);
-            return;
+            return self.never_came(peer, status);
         };
         (entry.state, entry.doubted) = (PeerState::Lost(status.clone()), 0);
         if !crate::error::is_lost_connection(status) {
@@ -316,7 +339,8 @@ impl<P, T> Node<P, T> {
             return self.forget_guest(peer, status);
         }
         self.outputs.push_back(Output::Down(peer, status.clone()));
-        if !self.group.is_dynamic {
+        // One that may live on is found again, also in a group that workers join and leave.
+        if !self.group.is_dynamic || crate::error::is_lost_connection(status) {
             self.timers
                 .insert((self.now.after(self.limits.greeting), Timer::Greet(peer)));
         }

@@ -2,8 +2,9 @@
 
 use rendez::ground::Nanos;
 
-use super::Node;
-use crate::id::{ForkId, RRefId};
+use super::{Node, Peer, PeerState, Timer};
+use crate::id::{ForkId, RRefId, WorkerId};
+use crate::message::Control;
 use crate::references::{Counts, Event, Listed};
 
 impl<P, T> Node<P, T> {
@@ -11,16 +12,39 @@ impl<P, T> Node<P, T> {
     pub(super) fn drain_references(&mut self) {
         while let Some(event) = self.references.poll() {
             match event {
-                Event::Tell(to, control) => match self.is_up(to) {
-                    true => self.control(to, control),
-                    false => self.references.peer_lost(to),
-                },
+                Event::Tell(to, control) => self.tell(to, control),
                 Event::Release(rref) => self.outputs.push_back(super::Output::Release(rref)),
                 Event::Confirmed(carrier) if carrier.is_reply => {
                     self.reply_confirmed(carrier.peer, carrier.id);
                 }
                 Event::Confirmed(carrier) => self.argument_confirmed(carrier.peer, carrier.id),
             }
+        }
+    }
+
+    /// Tells a worker something of a reference, as soon as it is there.
+    fn tell(&mut self, to: WorkerId, control: Control) {
+        if self.group.is_dynamic && !self.peers.contains_key(&to) {
+            // Another worker knows it already; or it is gone for good.
+            self.peers.insert(to, Peer::new(PeerState::Unmet));
+            let patience = self.now.after(self.limits.retry_max);
+            self.timers.insert((patience, Timer::Unmet(to)));
+        }
+        match self.peers.get_mut(&to) {
+            Some(peer) if peer.state == PeerState::Unmet => peer.early.push(control),
+            Some(peer) if peer.state.life().is_some() => self.control(to, control),
+            _ => self.references.peer_lost(to),
+        }
+    }
+
+    /// A worker is there: it is told what waited for it.
+    pub(super) fn tell_early(&mut self, to: WorkerId) {
+        let early = self
+            .peers
+            .get_mut(&to)
+            .map(|peer| std::mem::take(&mut peer.early));
+        for control in early.into_iter().flatten() {
+            self.control(to, control);
         }
     }
 

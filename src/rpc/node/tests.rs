@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use super::world::{Dice, Faults, Share, World};
+use super::world::{Dice, Faults, Share, World, limits};
 use super::*;
 
 mod leaving;
 mod lives;
+mod meeting;
 mod order;
 mod script;
 mod seeds;

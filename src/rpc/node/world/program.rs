@@ -40,7 +40,7 @@ impl Weather {
     /// That of a seed.
     pub(crate) fn of(dice: &mut Dice) -> Self {
         let delay = Duration::from_micros(dice.pick(&[10, 1_000, 30_000]));
-        let is_dynamic = false;
+        let is_dynamic = dice.chance(20);
         Self {
             faults: Faults {
                 // What a group that grows says of itself is not repeated: a real network loses it with the connection.

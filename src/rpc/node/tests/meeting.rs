@@ -1,0 +1,117 @@
+//! Workers that are called, or referred to, before they have been heard, and some that never come.
+
+use super::script::Script;
+use super::*;
+use crate::message::FaultKind;
+
+fn is_answered(script: &Script, job: u64) -> bool {
+    matches!(
+        script.ended.get(&job),
+        Some(Ending::Answered(Outcome::Value { .. }))
+    )
+}
+
+/// Three workers of a dynamic group, of which 0 and 2 do not know each other; a value of 2 that 1 holds.
+fn strangers() -> (Script, super::script::Held) {
+    let mut script = Script::of(3, true);
+    let share = script.value(1, 2);
+    script.live(limits().greeting * 2);
+    script.nodes[0].peers.remove(&WorkerId(2));
+    script.nodes[2].peers.remove(&WorkerId(0));
+    (script, share)
+}
+
+#[test]
+fn a_connection_that_was_lost_is_found_again_in_a_dynamic_group() {
+    let mut script = Script::of(2, true);
+    script.live(limits().greeting * 2);
+    script.cut(0, 1);
+    script.cut(1, 0);
+    script.mail.clear();
+    script.live(Duration::from_millis(50));
+    for (at, to) in [(0, 1), (1, 0)] {
+        let job = script.call(at, to, &[]);
+        script.deliver();
+        script.finish_all();
+        script.deliver();
+        assert!(is_answered(&script, job), "{:?}", script.ended.get(&job));
+    }
+}
+
+#[test]
+fn a_call_of_a_worker_that_was_given_up_is_heard_in_a_dynamic_group() {
+    let mut script = Script::of(2, true);
+    script.cut(0, 1);
+    let job = script.call(1, 0, &[]);
+    script.deliver();
+    script.finish_all();
+    script.deliver();
+    assert!(is_answered(&script, job), "{:?}", script.ended.get(&job));
+}
+
+#[test]
+fn a_share_of_a_value_of_one_that_is_not_met_yet_is_confirmed_when_it_is() {
+    let (mut script, share) = strangers();
+    let job = script.call(1, 0, &[share]);
+    script.deliver();
+    assert!(script.runs(job).is_none());
+    assert!(!script.ended.contains_key(&job));
+    let now = script.now;
+    script.nodes[2].add_peer(now, WorkerId(0));
+    script.pump(2);
+    script.deliver();
+    let came = script.runs(job).expect("it runs").shares[0];
+    let fork = came.fork.expect("it is a user");
+    assert!(script.nodes[0].references.is_confirmed(fork));
+}
+
+#[test]
+fn a_share_of_a_value_of_one_that_never_comes_is_refused() {
+    let (mut script, share) = strangers();
+    let job = script.call(1, 0, &[share]);
+    script.deliver();
+    script.live(limits().retry_max * 2);
+    let ended = script.ended.get(&job);
+    assert!(
+        matches!(ended, Some(Ending::Answered(Outcome::Fault(fault))) if fault.kind == FaultKind::Reference),
+        "{ended:?}"
+    );
+    assert!(script.nodes[0].references.is_at_rest());
+}
+
+#[test]
+fn a_call_to_a_worker_that_never_came_ends_when_it_is_lost() {
+    let mut script = Script::new(2);
+    let (now, stranger) = (script.now, WorkerId(9));
+    script.nodes[0].add_peer(now, stranger);
+    let job = script.call(0, 9, &[]);
+    assert!(!script.ended.contains_key(&job));
+    script.cut(0, 9);
+    assert!(matches!(script.ended[&job], Ending::Lost(_)));
+    // It is greeted on, and is called when it comes.
+    script.mail.clear();
+    script.pass(limits().greeting * 2);
+    assert!(script.count("hello", 0, 9) > 0);
+    let hello = script.nodes[1].group.hello.clone();
+    let message = Message {
+        from_life: 100,
+        to_life: script.nodes[0].life,
+        body: Body::Hello(hello),
+    };
+    let now = script.now;
+    script.nodes[0].handle_message(now, stranger, message);
+    let next = script.call(0, 9, &[]);
+    assert_eq!(script.count("call", 0, 9), 1);
+    assert!(!script.ended.contains_key(&next));
+}
+
+#[test]
+fn a_call_to_a_guest_that_never_comes_ends_with_its_seat() {
+    let mut script = Script::new(2);
+    let (now, guest) = (script.now, WorkerId(9));
+    script.nodes[0].admit(now, guest);
+    let job = script.call(0, 9, &[]);
+    script.cut(0, 9);
+    assert!(matches!(script.ended[&job], Ending::Lost(_)));
+    assert!(script.nodes[0].guests().next().is_none());
+}
