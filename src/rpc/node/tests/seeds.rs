@@ -7,14 +7,45 @@
 //! SEED=42 TRACE=1 …                                             and all that happens in it
 //! ```
 
+#[cfg(debug_assertions)]
+use std::time::Duration;
+
 use crate::node::Rules;
 use crate::node::world::{Dice, Weather, run};
+#[cfg(debug_assertions)]
+use crate::{
+    id::{GlobalId, WorkerId},
+    message::Target,
+    node::{
+        Rule,
+        world::{Faults, World},
+    },
+    references::References,
+};
 
+/// How many are tried for one that needs a rule.
+#[cfg(debug_assertions)]
+const WORLDS: u64 = 1000;
+#[cfg(debug_assertions)]
+const SLOW: Duration = Duration::from_millis(30);
 /// Seeds of a plain `cargo test`.
 const SEEDS: u64 = 400;
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
+}
+
+/// Runs these worlds; the first that fails, and how.
+#[cfg(debug_assertions)]
+fn first_harm(
+    seeds: impl Iterator<Item = u64>,
+    rules: Rules,
+    weather: impl Fn(&mut Dice) -> Weather,
+) -> Option<(u64, String)> {
+    seeds.into_iter().find_map(|seed| {
+        let harm = run(seed, weather(&mut Dice::new(seed)), rules).err()?;
+        Some((seed, harm))
+    })
 }
 
 #[test]
@@ -36,4 +67,107 @@ fn every_call_ends_once_and_no_value_is_freed_while_used_or_kept_for_ever() {
         }
     }
     assert!(failed.is_empty(), "failing seeds: {failed:?}");
+}
+
+/// Runs worlds until one needs the rule: it passes with all rules, and fails without this one. What is wrong, if not.
+#[cfg(debug_assertions)]
+fn needs(rule: Rule, change: impl Fn(&mut Weather)) -> Result<(), String> {
+    let weather = |dice: &mut Dice| {
+        let mut weather = Weather::of(dice);
+        change(&mut weather);
+        weather
+    };
+    let shown = first_harm(0..WORLDS, Rules::without(rule), weather);
+    let Some((seed, harm)) = shown else {
+        return Err(format!("{WORLDS} worlds, and none of them needs {rule:?}"));
+    };
+    eprintln!("{rule:?}: seed {seed}, without it: {harm:.200}");
+    match first_harm(std::iter::once(seed), Rules::ALL, weather) {
+        None => Ok(()),
+        Some((_, harm)) => Err(format!(
+            "{rule:?}: seed {seed} fails with all rules on: {harm}"
+        )),
+    }
+}
+
+/// Whether a value is made whose share was deleted before.
+#[cfg(debug_assertions)]
+fn made_after_its_deletion(rules: Rules) -> bool {
+    let of = |local| GlobalId {
+        on: WorkerId(1),
+        local,
+    };
+    let mut references = References::new(WorkerId(0));
+    references.rules = rules;
+    references.delete(WorkerId(1), of(1), of(2));
+    references.creation_asked(WorkerId(1), of(1), of(2))
+}
+
+/// What is wrong in a world whose workers were asked one by one, each when it was idle, and of which one works.
+#[cfg(debug_assertions)]
+fn left_while_one_works(rules: Rules) -> Vec<String> {
+    let quiet = Faults {
+        delay: Duration::from_micros(50),
+        ..Faults::default()
+    };
+    let mut world = World::empty(1, quiet, rules, false);
+    world.is_told = std::env::var_os("TRACE").is_some();
+    world.populate(5);
+    let call = |world: &mut World, at, to| {
+        world.call(at, to, Target::Function("f".into()), None, &[]);
+        world.run_for(Duration::from_millis(1));
+    };
+    let finish = |world: &mut World, at| {
+        world.finish(at, 0, &[]);
+        world.run_for(Duration::from_millis(1));
+    };
+    call(&mut world, 4, 2);
+    // Workers 2 and 4 are asked late, the others at once.
+    let late = world.now.after(Duration::from_secs(1));
+    world.network.stall(WorkerId(0), WorkerId(2), late);
+    world.network.stall(WorkerId(0), WorkerId(4), late);
+    (0..5).for_each(|at| world.leave(at));
+    world.run_for(Duration::from_millis(2));
+    call(&mut world, 2, 1);
+    call(&mut world, 1, 3);
+    finish(&mut world, 1);
+    finish(&mut world, 2);
+    world.run_for(Duration::from_secs(2));
+    world.harm
+}
+
+#[test]
+#[cfg(debug_assertions)]
+fn each_rule_switched_off_shows_harm() {
+    let mut wrong = Vec::new();
+    for rule in Rule::ALL {
+        if rule == Rule::Tombstones {
+            // Cancels keep a deletion from overtaking its creation; from another who does not, this rule does.
+            assert!(!made_after_its_deletion(Rules::ALL));
+            assert!(made_after_its_deletion(Rules::without(rule)));
+            continue;
+        }
+        if rule == Rule::TwoRounds {
+            assert_eq!(left_while_one_works(Rules::ALL), Vec::<String>::new());
+            assert!(!left_while_one_works(Rules::without(rule)).is_empty());
+            continue;
+        }
+        let shown = needs(rule, |weather| match rule {
+            // It takes a while until what is remembered is too much.
+            Rule::MarkSettles => {
+                (weather.acts, weather.is_left) = (1000, false);
+                (weather.kill, weather.is_dynamic) = (0, false);
+            }
+            Rule::ShutdownDeadline => weather.is_left = true,
+            Rule::ServingBound => weather.serving = 3,
+            Rule::IdsOfALife | Rule::PastLives => {
+                (weather.kill, weather.restart, weather.cut) = (15, 10, 0);
+                (weather.is_dynamic, weather.is_left) = (false, false);
+            }
+            Rule::Window => (weather.faults.lose, weather.faults.delay) = (0, SLOW),
+            _ => {}
+        });
+        wrong.extend(shown.err());
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
