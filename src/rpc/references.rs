@@ -43,6 +43,8 @@ pub enum Wanted {
     Ready,
     /// It is asked for again when it is.
     Later,
+    /// It was there, and is no more.
+    Gone,
 }
 
 /// What follows from an input.
@@ -106,7 +108,7 @@ pub struct References {
     owned: BTreeMap<RRefId, Owned>,
     users: BTreeMap<ForkId, User>,
     carried: BTreeMap<Carrier, Vec<Reference>>,
-    /// By holder: no worker can bury another's.
+    /// By holder, so that no worker can bury another's; and by ourselves, values of ours that were let go.
     buried: BTreeSet<(WorkerId, ForkId)>,
     burials: VecDeque<(WorkerId, ForkId)>,
     /// Calls that ask for a value whose creation has not come yet.
@@ -236,6 +238,7 @@ impl References {
         match self.owned.get_mut(&rref) {
             Some(owned) if owned.is_made => return Wanted::Ready,
             Some(owned) => owned.wanted.push(call),
+            None if self.buried.contains(&(self.me, rref)) => return Wanted::Gone,
             None => self.early.entry(rref).or_default().push(call),
         }
         Wanted::Later
@@ -551,7 +554,10 @@ impl References {
             return;
         };
         if owned.forks.is_empty() && owned.handles == 0 && owned.pins == 0 {
-            self.owned.remove(&rref);
+            // One that is not made may have its creation on its way.
+            if self.owned.remove(&rref).is_some_and(|owned| owned.is_made) {
+                self.bury((self.me, rref));
+            }
             self.events.push_back(Event::Release(rref));
         }
     }

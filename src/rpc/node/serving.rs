@@ -168,6 +168,10 @@ impl<P, T> Node<P, T> {
             match self.references.want(rref, (from, id)) {
                 Wanted::Ready => {}
                 Wanted::Later => return,
+                Wanted::Gone => {
+                    let message = format!("there is no value of {rref} any more");
+                    return self.refuse(from, id, FaultKind::Reference, message);
+                }
             }
         }
         let deadline = serving.deadline;

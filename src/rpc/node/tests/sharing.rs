@@ -434,3 +434,19 @@ fn no_worker_takes_or_ends_the_share_of_another() {
     script.deliver();
     assert_eq!(script.released, [(1, share.rref)]);
 }
+
+#[test]
+fn who_asks_for_a_value_that_was_let_go_is_told_so() {
+    let mut script = Script::new(2);
+    let share = script.value(1, 0);
+    script.drop_share(1, share);
+    script.deliver();
+    assert_eq!(script.released, [(0, share.rref)]);
+    let fetch = script.fetch(1, share, None);
+    script.deliver();
+    let ended = &script.ended[&fetch];
+    assert!(
+        matches!(ended, Ending::Answered(Outcome::Fault(fault)) if fault.kind == FaultKind::Reference),
+        "{ended:?}"
+    );
+}

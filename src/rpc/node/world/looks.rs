@@ -194,6 +194,19 @@ impl World {
             if actor.is_dead || actor.has_left.is_some() {
                 continue;
             }
+            for (other, state) in actor.node.states() {
+                let other = &self.actors[usize::from(other)];
+                let is_there = !other.is_dead && other.has_left.is_none();
+                if is_there && state != Some(other.life) {
+                    let (me, life) = (other.node.me(), other.life);
+                    self.harm
+                        .push(format!("worker {at} does not know {me} in its life {life}"));
+                }
+            }
+            if actor.node.is_anything_out() {
+                self.harm
+                    .push(format!("worker {at} keeps calls that are over"));
+            }
             let counts = actor.node.reference_counts();
             if counts != references::Counts::default() {
                 self.harm.push(format!("worker {at} keeps {counts:?}"));
@@ -228,6 +241,11 @@ impl<P, T> Node<P, T> {
     pub(super) fn states(&self) -> Vec<(u16, Option<u32>)> {
         let state = |(id, peer): (&WorkerId, &crate::node::Peer<P, T>)| (id.0, peer.state.life());
         self.peers.iter().map(state).collect()
+    }
+
+    /// Whether a call or a control message of it is under way.
+    fn is_anything_out(&self) -> bool {
+        self.peers.values().any(|peer| !peer.out.is_empty())
     }
 
     /// The most numbers of one peer that are kept.
