@@ -11,6 +11,7 @@
 //! arrived and all shares in it are confirmed, or it did not and never will. So no control message confirms a child to
 //! its parent, and a carrier that is lost leaves no share behind. What a worker had goes with it.
 
+mod losses;
 mod report;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -43,7 +44,7 @@ pub enum Wanted {
     Ready,
     /// It is asked for again when it is.
     Later,
-    /// It was there, and is no more.
+    /// It was there and is no more, or is never made.
     Gone,
 }
 
@@ -52,8 +53,12 @@ pub enum Wanted {
 pub enum Event {
     /// Tell this worker.
     Tell(WorkerId, Control),
+    /// Tell this worker, in its next life if need be.
+    Warn(WorkerId, Control),
     /// No worker has a share of this value of ours.
     Release(RRefId),
+    /// This call may ask again for the value that it waits for.
+    Ask(WorkerId, CallId),
     /// One more of the references of this carrier is confirmed, or gone.
     Confirmed(Carrier),
 }
@@ -108,7 +113,8 @@ pub struct References {
     owned: BTreeMap<RRefId, Owned>,
     users: BTreeMap<ForkId, User>,
     carried: BTreeMap<Carrier, Vec<Reference>>,
-    /// By holder, so that no worker can bury another's; and by ourselves, values of ours that were let go.
+    /// By holder, so that no worker can bury another's; and by ourselves, values of ours
+    /// that were let go, or are never made.
     buried: BTreeSet<(WorkerId, ForkId)>,
     burials: VecDeque<(WorkerId, ForkId)>,
     /// Calls that ask for a value whose creation has not come yet.
@@ -167,34 +173,9 @@ impl References {
         self.set_share(fork, Share::Confirmed);
     }
 
-    /// The owner was never asked, or is gone.
-    pub fn creation_failed(&mut self, fork: ForkId) {
-        self.set_share(fork, Share::Gone);
-    }
-
     /// We gave up waiting for the answer of `call`, and ask the owner whether it has seen it.
     pub fn creation_in_doubt(&mut self, fork: ForkId, call: CallId) {
         self.set_share(fork, Share::Doubtful(call));
-    }
-
-    /// The owner has said whether it has seen the call.
-    pub fn creation_resolved(&mut self, owner: WorkerId, call: CallId, was_seen: bool) {
-        let is_it = |user: &User| user.owner == owner && user.share == Share::Doubtful(call);
-        let fork = self
-            .users
-            .iter()
-            .find(|(_, user)| is_it(user))
-            .map(|(&fork, _)| fork);
-        if let Some(fork) = fork {
-            self.set_share(
-                fork,
-                if was_seen {
-                    Share::Confirmed
-                } else {
-                    Share::Gone
-                },
-            );
-        }
     }
 
     /// Another worker asks for a value to be made here. False if its share was deleted before, or if the identity is
@@ -225,7 +206,10 @@ impl References {
 
     /// A value of ours is there: the calls that wait for it. `None` if no worker has a share of it any more.
     pub fn made(&mut self, rref: RRefId) -> Option<Vec<(WorkerId, CallId)>> {
-        let owned = self.owned.get_mut(&rref)?;
+        let Some(owned) = self.owned.get_mut(&rref) else {
+            self.never_made(rref);
+            return None;
+        };
         owned.is_made = true;
         Some(std::mem::take(&mut owned.wanted))
     }
@@ -237,8 +221,10 @@ impl References {
         }
         match self.owned.get_mut(&rref) {
             Some(owned) if owned.is_made => return Wanted::Ready,
+            _ if self.buried.contains(&(self.me, rref)) => return Wanted::Gone,
             Some(owned) => owned.wanted.push(call),
-            None if self.buried.contains(&(self.me, rref)) => return Wanted::Gone,
+            // Only who asks for it to be made has a share before this worker knows of it.
+            None if call.0 != rref.on || call.0 == self.me => return Wanted::Gone,
             None => self.early.entry(rref).or_default().push(call),
         }
         Wanted::Later
@@ -433,6 +419,9 @@ impl References {
         }
         if is_known {
             self.sweep_owned(rref);
+        } else if rref.on == from && !self.owned.get(&rref).is_some_and(|owned| owned.is_asked) {
+            // It was to ask for the value, and will not.
+            self.never_made(rref);
         }
     }
 
@@ -485,7 +474,13 @@ impl References {
 
     /// The owner has heard that our share ends.
     pub fn deleted(&mut self, fork: ForkId) {
-        self.users.remove(&fork);
+        if self
+            .users
+            .get(&fork)
+            .is_some_and(|user| user.share == Share::Deleting)
+        {
+            self.users.remove(&fork);
+        }
     }
 
     /// A value of ours that is used before its creation has come: its user's share is held until this one is known, so
@@ -554,50 +549,14 @@ impl References {
             return;
         };
         if owned.forks.is_empty() && owned.handles == 0 && owned.pins == 0 {
+            let owned = self.owned.remove(&rref).unwrap_or_default();
             // One that is not made may have its creation on its way.
-            if self.owned.remove(&rref).is_some_and(|owned| owned.is_made) {
+            if owned.is_made {
                 self.bury((self.me, rref));
             }
+            let asks = |(from, call)| Event::Ask(from, call);
+            self.events.extend(owned.wanted.into_iter().map(asks));
             self.events.push_back(Event::Release(rref));
-        }
-    }
-
-    /// A worker is gone: so are its shares of our values, and our shares of its values name nothing.
-    pub fn peer_lost(&mut self, peer: WorkerId) {
-        let carriers: Vec<Carrier> = self
-            .carried
-            .keys()
-            .copied()
-            .filter(|carrier| carrier.peer == peer)
-            .collect();
-        carriers
-            .into_iter()
-            .for_each(|carrier| self.settle(carrier, false));
-        let rrefs: Vec<RRefId> = self.owned.keys().copied().collect();
-        for rref in rrefs {
-            if let Some(owned) = self.owned.get_mut(&rref) {
-                owned.forks.retain(|_, holder| *holder != peer);
-                owned.wanted.retain(|(from, _)| *from != peer);
-            }
-            self.sweep_owned(rref);
-        }
-        self.early.retain(|_, calls| {
-            calls.retain(|(from, _)| *from != peer);
-            !calls.is_empty()
-        });
-        let forks: Vec<ForkId> = self
-            .users
-            .iter()
-            .filter(|(_, user)| user.owner == peer)
-            .map(|(&fork, _)| fork)
-            .collect();
-        for fork in forks {
-            match self.users.get(&fork).map(|user| user.share) {
-                Some(Share::Deleting) => {
-                    self.users.remove(&fork);
-                }
-                _ => self.set_share(fork, Share::Gone),
-            }
         }
     }
 }

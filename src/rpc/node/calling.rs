@@ -5,7 +5,7 @@ use std::time::Duration;
 use rendez::ground::{Nanos, Status};
 
 use super::{Ending, Node, Output, PeerState, Rule, Timer};
-use crate::id::{CallId, WorkerId};
+use crate::id::{CallId, ForkId, RRefId, WorkerId};
 use crate::message::{Body, Call, Control, Outcome, Reference, Target};
 use crate::references::Carrier;
 
@@ -40,7 +40,7 @@ pub(super) enum Out<P, T> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     Plain,
-    Remote(crate::id::ForkId),
+    Remote(RRefId, ForkId),
 }
 
 /// A call that waits for the window.
@@ -97,8 +97,8 @@ impl<P, T> Node<P, T> {
             None => Some(Ending::Lost(crate::error::unmet(to))),
         };
         if let Some(ending) = refused {
-            if let Target::Remote { fork, .. } = target {
-                self.references.creation_failed(fork);
+            if let Target::Remote { rref, fork, .. } = target {
+                self.references.creation_dropped(rref, fork);
             }
             self.outputs.push_back(Output::Ended {
                 token,
@@ -124,8 +124,8 @@ impl<P, T> Node<P, T> {
             return self.start(to, call);
         }
         if peer.waiting.len() >= waiting {
-            if let Target::Remote { fork, .. } = call.target {
-                self.references.creation_failed(fork);
+            if let Target::Remote { rref, fork, .. } = call.target {
+                self.references.creation_dropped(rref, fork);
             }
             self.outputs.push_back(Output::Ended {
                 token: call.token,
@@ -149,8 +149,8 @@ impl<P, T> Node<P, T> {
         self.references.unpin(&waiting.references);
         self.timers
             .remove(&(waiting.deadline, Timer::Waiting(to, waiting.serial)));
-        if let Target::Remote { fork, .. } = waiting.target {
-            self.references.creation_failed(fork);
+        if let Target::Remote { rref, fork, .. } = waiting.target {
+            self.references.creation_dropped(rref, fork);
         }
         self.outputs.push_back(Output::Ended {
             token: waiting.token,
@@ -165,7 +165,7 @@ impl<P, T> Node<P, T> {
         let id = peer.next;
         peer.next.0 += 1;
         let kind = match call.target {
-            Target::Remote { fork, .. } => Kind::Remote(fork),
+            Target::Remote { rref, fork, .. } => Kind::Remote(rref, fork),
             _ => Kind::Plain,
         };
         peer.out.insert(
@@ -294,7 +294,7 @@ impl<P, T> Node<P, T> {
             return;
         };
         peer.calls -= 1;
-        if let Kind::Remote(fork) = target {
+        if let Kind::Remote(_, fork) = target {
             self.references.creation_in_doubt(fork, id);
         }
         self.outputs.push_back(Output::Ended {
@@ -385,7 +385,7 @@ impl<P, T> Node<P, T> {
             },
             true,
         );
-        if let Kind::Remote(fork) = target {
+        if let Kind::Remote(_, fork) = target {
             self.references.creation_confirmed(fork);
         }
         let mut left = 0;
@@ -398,6 +398,7 @@ impl<P, T> Node<P, T> {
                 is_reply: true,
             };
             left = self.references.arrive(carrier, references);
+            self.look_for_creators(references);
             if left == 0 && self.rules.on(Rule::TookTold) {
                 self.control(from, Control::Took(id));
             }
@@ -463,8 +464,8 @@ impl<P, T> Node<P, T> {
         for (id, out) in out {
             let token = match out {
                 Out::Call { token, target, .. } => {
-                    if let Kind::Remote(fork) = target {
-                        self.references.creation_failed(fork);
+                    if let Kind::Remote(rref, fork) = target {
+                        self.references.creation_dropped(rref, fork);
                     }
                     token
                 }

@@ -4,7 +4,7 @@ use rendez::ground::Nanos;
 
 use super::{Node, Peer, PeerState, Timer};
 use crate::id::{ForkId, RRefId, WorkerId};
-use crate::message::Control;
+use crate::message::{Control, Reference};
 use crate::references::{Counts, Event, Listed};
 
 impl<P, T> Node<P, T> {
@@ -13,7 +13,9 @@ impl<P, T> Node<P, T> {
         while let Some(event) = self.references.poll() {
             match event {
                 Event::Tell(to, control) => self.tell(to, control),
+                Event::Warn(to, control) => self.warn(to, control),
                 Event::Release(rref) => self.outputs.push_back(super::Output::Release(rref)),
+                Event::Ask(from, call) => self.try_serve(from, call),
                 Event::Confirmed(carrier) if carrier.is_reply => {
                     self.reply_confirmed(carrier.peer, carrier.id);
                 }
@@ -34,6 +36,23 @@ impl<P, T> Node<P, T> {
             Some(peer) if peer.state == PeerState::Unmet => peer.early.push(control),
             Some(peer) if peer.state.life().is_some() => self.control(to, control),
             _ => self.references.peer_lost(to),
+        }
+    }
+
+    /// As [`Self::tell`], and of one that is gone when it comes again.
+    fn warn(&mut self, to: WorkerId, control: Control) {
+        match self.peers.get_mut(&to) {
+            Some(peer) if peer.state.life().is_none() => peer.early.push(control),
+            _ => self.tell(to, control),
+        }
+    }
+
+    /// References to values of ours have come, whose creation may not have. It will not if their maker is gone.
+    pub(super) fn look_for_creators(&mut self, references: &[Reference]) {
+        for one in references {
+            if one.is_early && one.owner == self.me && !self.is_up(one.rref.on) {
+                self.references.creator_lost(one.rref);
+            }
         }
     }
 

@@ -86,6 +86,7 @@ impl<P, T> Node<P, T> {
             is_reply: false,
         };
         let left = self.references.arrive(carrier, &call.references);
+        self.look_for_creators(&call.references);
         if rules.on(Rule::DeadlineAtServer) {
             self.serve_until(from, deadline);
         }
@@ -368,7 +369,9 @@ impl<P, T> Node<P, T> {
                 Answer::Done
             }
             Control::Delete { rref, fork } => {
-                self.references.delete(from, rref, fork);
+                if is_new {
+                    self.references.delete(from, rref, fork);
+                }
                 Answer::Done
             }
             Control::Fork {
@@ -376,10 +379,12 @@ impl<P, T> Node<P, T> {
                 fork,
                 is_early,
             } => {
-                match self
-                    .references
-                    .fork_asked(from, (rref, fork), is_early, is_new)
-                {
+                let names = (rref, fork);
+                let is_known = self.references.fork_asked(from, names, is_early, is_new);
+                if is_early && !self.is_up(rref.on) {
+                    self.references.creator_lost(rref);
+                }
+                match is_known {
                     true => Answer::Done,
                     false => Answer::Gone,
                 }

@@ -13,6 +13,7 @@ mod script;
 mod seeds;
 mod sharing;
 mod times;
+mod unmade;
 
 const QUIET: Faults = Faults {
     lose: 0,

@@ -52,6 +52,8 @@ pub(crate) struct Actor {
     /// Calls that it carries out, each with the references that came with it.
     pub(crate) running: Vec<(WorkerId, CallId, Target, Job, Vec<Share>)>,
     pub(crate) stopped: BTreeSet<(WorkerId, CallId)>,
+    /// Values that it asks for, or has asked for, with the share that each stands on.
+    pub(crate) fetching: Vec<(u64, Share)>,
     pub(crate) is_dead: bool,
     pub(crate) life: u32,
     /// It does nothing before.
@@ -193,6 +195,7 @@ impl World {
             made: BTreeSet::new(),
             running: Vec::new(),
             stopped: BTreeSet::new(),
+            fetching: Vec::new(),
             is_dead: false,
             life,
             paused_until: Nanos::ZERO,
@@ -246,6 +249,7 @@ impl World {
         }
         let references = self.references(at, shares);
         let deadline = patience.map_or(Nanos::NEVER, |patience| self.now.after(patience));
+        self.tell(|| format!("{at} asks {to} as job {job} within {patience:?}: {target:?}"));
         let life = self.actors[at].life;
         self.callers.insert(job, (at, life, deadline));
         let call = NewCall {
@@ -529,59 +533,6 @@ impl World {
             if !self.step() {
                 // Time passes all the same.
                 self.now = until;
-            }
-        }
-    }
-
-    /// Ends all running calls, again and again, until none is left and the network is quiet.
-    pub(crate) fn settle(&mut self) {
-        let mut quiet = 0;
-        for _ in 0..400 {
-            for at in 0..self.actors.len() {
-                while !self.actors[at].is_dead && !self.actors[at].running.is_empty() {
-                    self.finish(at, 0, &[]);
-                }
-            }
-            self.run_for(Duration::from_millis(10));
-            let is_quiet = self
-                .actors
-                .iter()
-                .filter(|actor| !actor.is_dead && actor.has_left.is_none())
-                .all(|actor| {
-                    actor.running.is_empty()
-                        && actor.node.call_counts() == (0, 0)
-                        && actor.node.references.is_at_rest()
-                        && actor.node.outstanding().is_empty()
-                });
-            let is_awake = self
-                .actors
-                .iter()
-                .all(|actor| actor.paused_until <= self.now);
-            let is_quiet = is_quiet && is_awake && !self.network.has_news();
-            quiet = if is_quiet { quiet + 1 } else { 0 };
-            // What is still under way comes within a few of these.
-            if quiet > 5 {
-                return;
-            }
-        }
-        let tell = |actor: &Actor| match actor.is_dead {
-            true => "dead".to_owned(),
-            false => format!(
-                "{:?} {:?} {:?}",
-                actor.node.states(),
-                actor.node.outstanding(),
-                actor.node.reference_counts()
-            ),
-        };
-        let what: Vec<_> = self.actors.iter().map(tell).collect();
-        self.harm.push(format!("it does not settle: {what:?}"));
-    }
-
-    /// All programs drop what they hold.
-    pub(crate) fn drop_all(&mut self) {
-        for at in 0..self.actors.len() {
-            while let Some(&share) = self.actors[at].held.first() {
-                self.release(at, share);
             }
         }
     }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::{Dice, Faults, Share, World};
+use super::{Actor, Dice, Faults, Share, World};
 use crate::message::Target;
 use crate::node::Rules;
 
@@ -161,13 +161,13 @@ impl World {
             3 => drop(self.create(at, to, patience)),
             4 if !held.is_empty() => {
                 let share = self.dice.pick(&held);
-                let owner = usize::from(share.owner.0);
-                let patience = Some(Duration::from_millis(50));
-                self.call(at, owner, Target::Fetch(share.rref), patience, &[]);
+                self.fetch(at, share, patience);
             }
             5 | 6 if !held.is_empty() => {
                 let share = self.dice.pick(&held);
-                self.release(at, share);
+                if !self.is_fetched(at, share) {
+                    self.release(at, share);
+                }
             }
             7 | 8 if !self.actors[at].running.is_empty() => {
                 let count = self.actors[at].running.len() as u64;
@@ -180,6 +180,22 @@ impl World {
                 self.run_for(time);
             }
         }
+    }
+
+    /// Worker `at` asks for a value, as an agent does: not for one that is known to be gone, and the share stays until
+    /// there is an answer.
+    fn fetch(&mut self, at: usize, share: Share, patience: Option<Duration>) {
+        let is_gone = |fork| self.actors[at].node.is_gone(fork);
+        if !share.fork.is_some_and(is_gone) {
+            let (owner, target) = (usize::from(share.owner.0), Target::Fetch(share.rref));
+            let job = self.call(at, owner, target, patience, &[]);
+            self.actors[at].fetching.push((job, share));
+        }
+    }
+
+    fn is_fetched(&self, at: usize, share: Share) -> bool {
+        let mut fetching = self.actors[at].fetching.iter();
+        fetching.any(|(job, of)| *of == share && !self.ended.contains_key(job))
     }
 
     fn some(&mut self, held: &[Share]) -> Vec<Share> {
@@ -230,6 +246,59 @@ impl World {
             let what = self.actors[at].node.outstanding();
             self.harm
                 .push(format!("the shutdown of worker {at} has no end: {what:?}"));
+        }
+    }
+
+    /// Ends all running calls, again and again, until none is left and the network is quiet.
+    pub(crate) fn settle(&mut self) {
+        let mut quiet = 0;
+        for _ in 0..400 {
+            for at in 0..self.actors.len() {
+                while !self.actors[at].is_dead && !self.actors[at].running.is_empty() {
+                    self.finish(at, 0, &[]);
+                }
+            }
+            self.run_for(Duration::from_millis(10));
+            let is_quiet = self
+                .actors
+                .iter()
+                .filter(|actor| !actor.is_dead && actor.has_left.is_none())
+                .all(|actor| {
+                    actor.running.is_empty()
+                        && actor.node.call_counts() == (0, 0)
+                        && actor.node.references.is_at_rest()
+                        && actor.node.outstanding().is_empty()
+                });
+            let is_awake = self
+                .actors
+                .iter()
+                .all(|actor| actor.paused_until <= self.now);
+            let is_quiet = is_quiet && is_awake && !self.network.has_news();
+            quiet = if is_quiet { quiet + 1 } else { 0 };
+            // What is still under way comes within a few of these.
+            if quiet > 5 {
+                return;
+            }
+        }
+        let tell = |actor: &Actor| match actor.is_dead {
+            true => "dead".to_owned(),
+            false => format!(
+                "{:?} {:?} {:?}",
+                actor.node.states(),
+                actor.node.outstanding(),
+                actor.node.reference_counts()
+            ),
+        };
+        let what: Vec<_> = self.actors.iter().map(tell).collect();
+        self.harm.push(format!("it does not settle: {what:?}"));
+    }
+
+    /// All programs drop what they hold.
+    pub(crate) fn drop_all(&mut self) {
+        for at in 0..self.actors.len() {
+            while let Some(&share) = self.actors[at].held.first() {
+                self.release(at, share);
+            }
         }
     }
 }
