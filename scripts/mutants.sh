@@ -16,7 +16,7 @@ seeds="${SEEDS:-300}"
 patience=240
 
 # Name, check, and what is broken. A check is a test of tests/sim, one of tests/verbs_faults, or tests of the library's
-# engine, shard, memory and server. `seeds` runs worlds
+# engine, shard, memory and server, and of rpc's worker (node). `seeds` runs worlds
 # made for nothing in particular; where they find nothing in so many, the world that was made for the rule is asked.
 mutants=(
     "generation_unchecked            seeds           tickets of an earlier life of their slot are taken for this one's"
@@ -71,6 +71,34 @@ mutants=(
     "device_blocks_freed_before_their_streams memory::cuda::tests::time::a_block_does_not_go_home a device's block comes home though its writer's stream is not past it"
     "device_leases_released_before_streams memory::cuda::tests::time::a_lease_does_not_end a lease ends though its reader's stream is not past it"
     "padding_shown                   memory::private who maps a tensor's pages sees what lay there before it"
+    "rpc_calls_repeated               node::tests::seeds::each_rule_switched_off_shows_harm a call that comes again is carried out again"
+    "rpc_mark_ignored                 node::tests::seeds::each_rule_switched_off_shows_harm numbers that are over are remembered one by one"
+    "rpc_cancel_untold                node::tests::seeds::each_rule_switched_off_shows_harm a caller that gives up says nothing"
+    "rpc_cancel_forgotten             node::tests::seeds::each_rule_switched_off_shows_harm a call that comes after its cancel is carried out"
+    "rpc_control_sent_once            node::tests::seeds::each_rule_switched_off_shows_harm control messages are sent once"
+    "rpc_lives_ignored                node::tests::seeds::each_rule_switched_off_shows_harm messages of another life are taken for those of this one"
+    "rpc_past_lives_forgotten         node::tests::seeds::each_rule_switched_off_shows_harm a life that is over begins again"
+    "rpc_ids_of_any_life              node::tests::seeds::each_rule_switched_off_shows_harm identities of one life are used again in the next"
+    "rpc_death_ends_no_call           node::tests::seeds::each_rule_switched_off_shows_harm calls of a worker that is gone go on"
+    "rpc_death_stops_nothing          node::tests::seeds::each_rule_switched_off_shows_harm what a worker that is gone has called goes on"
+    "rpc_death_ends_no_share          node::tests::seeds::each_rule_switched_off_shows_harm shares of a worker that is gone stay"
+    "rpc_confirming_endless           node::tests::seeds::each_rule_switched_off_shows_harm a call whose answer waits for confirmations outlasts its deadline"
+    "rpc_window_unbounded             node::tests::seeds::each_rule_switched_off_shows_harm any number of calls is under way"
+    "rpc_serving_unbounded            node::tests::seeds::each_rule_switched_off_shows_harm any number of calls of one worker is taken"
+    "rpc_deadline_unknown_to_server   node::tests::seeds::each_rule_switched_off_shows_harm calls begin after their deadline"
+    "rpc_delete_untold                node::tests::seeds::each_rule_switched_off_shows_harm the owner is not told when a share ends"
+    "rpc_parent_dropped               node::tests::seeds::each_rule_switched_off_shows_harm a share goes before its child is known"
+    "rpc_fork_unregistered            node::tests::seeds::each_rule_switched_off_shows_harm the owner sends a share that it does not know"
+    "rpc_lost_fork_kept               node::tests::seeds::each_rule_switched_off_shows_harm a share that was lost on its way stays"
+    "rpc_unconfirmed_run              node::tests::seeds::each_rule_switched_off_shows_harm functions run before their references are confirmed"
+    "rpc_tombstones_forgotten         node::tests::seeds::each_rule_switched_off_shows_harm a value is made whose share was deleted"
+    "rpc_early_use_refused            node::tests::seeds::each_rule_switched_off_shows_harm a value cannot be used before its creation has come"
+    "rpc_fetch_does_not_wait          node::tests::seeds::each_rule_switched_off_shows_harm a value is fetched before it is made"
+    "rpc_unmade_untold                node::tests::seeds::each_rule_switched_off_shows_harm who waits for a value that is never made hears nothing"
+    "rpc_unmet_taken_for_lost         node::tests::seeds::each_rule_switched_off_shows_harm a reference to a worker that is not met yet is refused"
+    "rpc_took_untold                  node::tests::seeds::each_rule_switched_off_shows_harm a callee is not told that references have come"
+    "rpc_one_round                    node::tests::seeds::each_rule_switched_off_shows_harm all leave when each was idle once"
+    "rpc_shutdown_deadline_ignored    node::tests::seeds::each_rule_switched_off_shows_harm a shutdown outlasts its deadline"
 )
 
 names=() checks=() breaks=()
@@ -118,6 +146,7 @@ holder() {
         engine::*) of=rendez ;;
         server::*) of=rendez_dataflow ;;
         verbs_faults::*) of=verbs_faults ;;
+        node::*) of=rendez_rpc ;;
         *) of=sim ;;
     esac
 }

@@ -65,6 +65,9 @@
 //! Its tests run thousands of random programs over a network that loses, delays, repeats and reorders. An [`Agent`]
 //! drives it inside a shard of an engine.
 
+#[macro_use(mutant)]
+extern crate rendez_core;
+
 pub mod agent;
 pub mod codec;
 pub mod error;

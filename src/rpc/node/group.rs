@@ -172,7 +172,7 @@ impl<P, T> Node<P, T> {
         }
     }
 
-    /// A message is for another life of this worker: its sender is told of this one.
+    /// A message is for another life of this worker: its sender is told of this one, which it may never have heard.
     pub(super) fn correct(&mut self, to: WorkerId, to_life: u32) {
         let peer = self.peers.get(&to);
         if to != self.me && peer.is_some_and(|peer| !peer.past.contains(&to_life)) {

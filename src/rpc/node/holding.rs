@@ -2,7 +2,7 @@
 
 use rendez::ground::Nanos;
 
-use super::{Node, Peer, PeerState, Timer};
+use super::{Node, Peer, PeerState, Rule, Timer};
 use crate::id::{ForkId, RRefId, WorkerId};
 use crate::message::{Control, Reference};
 use crate::references::{Counts, Event, Listed};
@@ -26,14 +26,15 @@ impl<P, T> Node<P, T> {
 
     /// Tells a worker something of a reference, as soon as it is there.
     fn tell(&mut self, to: WorkerId, control: Control) {
-        if self.group.is_dynamic && !self.peers.contains_key(&to) {
+        let awaits = self.rules.on(Rule::UnmetAwaited);
+        if awaits && self.group.is_dynamic && !self.peers.contains_key(&to) {
             // Another worker knows it already; or it is gone for good.
             self.peers.insert(to, Peer::new(PeerState::Unmet));
             let patience = self.now.after(self.limits.retry_max);
             self.timers.insert((patience, Timer::Unmet(to)));
         }
         match self.peers.get_mut(&to) {
-            Some(peer) if peer.state == PeerState::Unmet => peer.early.push(control),
+            Some(peer) if peer.state == PeerState::Unmet && awaits => peer.early.push(control),
             Some(peer) if peer.state.life().is_some() => self.control(to, control),
             _ => self.references.peer_lost(to),
         }

@@ -53,6 +53,10 @@ pub enum Rule {
     EarlyExpected,
     /// Who asks for a value before it is made gets it when it is.
     FetchWaits,
+    /// Who asks for a value that is never made hears so.
+    UnmadeTold,
+    /// What concerns a worker that is not met yet waits until it is.
+    UnmetAwaited,
     /// A callee is told when references in its answer are confirmed.
     TookTold,
     /// All workers are at rest twice, with nothing done between, before any leaves.
@@ -63,7 +67,7 @@ pub enum Rule {
 
 impl Rule {
     /// All of them.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 28] = [
         Self::CallsCountOnce,
         Self::MarkSettles,
         Self::CancelTold,
@@ -87,10 +91,46 @@ impl Rule {
         Self::Tombstones,
         Self::EarlyExpected,
         Self::FetchWaits,
+        Self::UnmadeTold,
+        Self::UnmetAwaited,
         Self::TookTold,
         Self::TwoRounds,
         Self::ShutdownDeadline,
     ];
+}
+
+/// True for the rule that a build broken on purpose is without.
+fn is_broken(rule: Rule) -> bool {
+    match rule {
+        Rule::CallsCountOnce => mutant!("rpc_calls_repeated"),
+        Rule::MarkSettles => mutant!("rpc_mark_ignored"),
+        Rule::CancelTold => mutant!("rpc_cancel_untold"),
+        Rule::CancelRemembered => mutant!("rpc_cancel_forgotten"),
+        Rule::ControlRepeated => mutant!("rpc_control_sent_once"),
+        Rule::LivesCompared => mutant!("rpc_lives_ignored"),
+        Rule::PastLives => mutant!("rpc_past_lives_forgotten"),
+        Rule::IdsOfALife => mutant!("rpc_ids_of_any_life"),
+        Rule::DeathEndsCalls => mutant!("rpc_death_ends_no_call"),
+        Rule::DeathStopsServing => mutant!("rpc_death_stops_nothing"),
+        Rule::DeathEndsShares => mutant!("rpc_death_ends_no_share"),
+        Rule::ConfirmingEnds => mutant!("rpc_confirming_endless"),
+        Rule::Window => mutant!("rpc_window_unbounded"),
+        Rule::ServingBound => mutant!("rpc_serving_unbounded"),
+        Rule::DeadlineAtServer => mutant!("rpc_deadline_unknown_to_server"),
+        Rule::DeleteTold => mutant!("rpc_delete_untold"),
+        Rule::ParentKept => mutant!("rpc_parent_dropped"),
+        Rule::EarlyFork => mutant!("rpc_fork_unregistered"),
+        Rule::LostCarrierForgotten => mutant!("rpc_lost_fork_kept"),
+        Rule::ConfirmedBeforeRun => mutant!("rpc_unconfirmed_run"),
+        Rule::Tombstones => mutant!("rpc_tombstones_forgotten"),
+        Rule::EarlyExpected => mutant!("rpc_early_use_refused"),
+        Rule::FetchWaits => mutant!("rpc_fetch_does_not_wait"),
+        Rule::UnmadeTold => mutant!("rpc_unmade_untold"),
+        Rule::UnmetAwaited => mutant!("rpc_unmet_taken_for_lost"),
+        Rule::TookTold => mutant!("rpc_took_untold"),
+        Rule::TwoRounds => mutant!("rpc_one_round"),
+        Rule::ShutdownDeadline => mutant!("rpc_shutdown_deadline_ignored"),
+    }
 }
 
 /// Which rules are on: all of them, but in a world that shows what one is for.
@@ -111,7 +151,7 @@ impl Rules {
     #[inline]
     #[must_use]
     pub fn on(self, rule: Rule) -> bool {
-        !cfg!(debug_assertions) || self.0 & (1 << rule as u32) != 0
+        !cfg!(debug_assertions) || (self.0 & (1 << rule as u32) != 0 && !is_broken(rule))
     }
 }
 

@@ -3,6 +3,7 @@
 use super::{Carrier, Event, References, Share, User};
 use crate::id::{CallId, ForkId, RRefId, WorkerId};
 use crate::message::Control;
+use crate::node::Rule;
 
 impl References {
     /// The owner was not asked and will not be. It is told so: others may wait there for the value.
@@ -39,6 +40,9 @@ impl References {
 
     /// A value of ours is not asked for, and will not be: who waits for it hears so.
     pub(super) fn never_made(&mut self, rref: RRefId) {
+        if !self.rules.on(Rule::UnmadeTold) {
+            return;
+        }
         self.bury((self.me, rref));
         let waiting = self.owned.get_mut(&rref).map(|owned| &mut owned.wanted);
         let waiting = waiting.map(std::mem::take).unwrap_or_default();
