@@ -161,6 +161,7 @@ fn each_rule_switched_off_shows_harm() {
             Rule::ShutdownDeadline => weather.is_left = true,
             Rule::ServingBound => weather.serving = 3,
             Rule::UnmetAwaited => weather.is_dynamic = true,
+            Rule::UnmadeTold => weather.kill = 0,
             Rule::IdsOfALife | Rule::PastLives => {
                 (weather.kill, weather.restart, weather.cut) = (15, 10, 0);
                 (weather.is_dynamic, weather.is_left) = (false, false);

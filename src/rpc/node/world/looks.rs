@@ -108,7 +108,7 @@ impl World {
     }
 
     /// A worker died, or lost another, at some time.
-    fn is_disturbed(&self) -> bool {
+    pub(super) fn is_disturbed(&self) -> bool {
         self.lives as usize > self.actors.len() || self.actors.iter().any(|actor| actor.is_dead)
     }
 
