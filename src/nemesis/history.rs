@@ -16,6 +16,8 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::scope::Kind;
 
+pub(super) mod remote;
+
 /// A value of one direction of a step: its step, the other task, and its kind.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(super) struct Lane {
@@ -93,6 +95,8 @@ pub(super) enum Event {
     Jumped { by_s: i64 },
     /// The task is about to abort a step.
     Aborted { step: u64 },
+    /// What its remote calls do.
+    Remote(remote::Remote),
     /// The life ended in good order.
     End,
     /// The script: these tasks share a host.
@@ -179,6 +183,7 @@ impl Event {
             Self::Late { for_ns } => format!("late {for_ns}"),
             Self::Jumped { by_s } => format!("jumped {by_s}"),
             Self::Aborted { step } => format!("aborted {step}"),
+            Self::Remote(what) => what.text(),
             Self::End => "end".into(),
             Self::Host { tasks: of } => format!("host {}", tasks(of)),
             Self::Fault { what, tasks: of } => format!("fault {what} {}", tasks(of)),
@@ -300,7 +305,7 @@ impl Event {
                 resident_kib: number(2)?,
                 descriptors: number(3)?,
             },
-            _ => return None,
+            _ => Self::Remote(remote::Remote::of(what, words)?),
         })
     }
 }

@@ -11,6 +11,9 @@ use super::peer::SLOTS_KEPT;
 use super::scope::{Kind, SLOT_NS, Scope, WATCH_SLOT};
 use super::story::{Outcome, Receive, Story};
 
+mod calls;
+mod lessons;
+mod shares;
 mod steps;
 mod times;
 mod uses;
@@ -90,6 +93,9 @@ pub(super) fn judge(story: &Story, bounds: &Bounds) -> Verdict {
     judge.clocks();
     judge.uses();
     judge.steps();
+    judge.calls();
+    judge.shares();
+    judge.lessons();
     judge.traffic();
     judge.verdict
 }

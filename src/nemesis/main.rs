@@ -10,12 +10,16 @@
 //! | `history.rs` | events as lines of text, and how they are kept |
 //! | `peer.rs` | a task |
 //! | `graphs.rs` | its session, which runs a graph over all tasks |
+//! | `calls.rs` | its worker, which calls functions of all tasks; `calls/*.rs`: references, and a training |
+//! | `lesson.rs` | what that training learns |
 //! | `story.rs` | all histories put together |
 //! | `judge.rs` | what must hold, and what does not: values and failures; `judge/*.rs` the rest |
 
+mod calls;
 mod graphs;
 mod history;
 mod judge;
+mod lesson;
 mod peer;
 mod scope;
 mod story;

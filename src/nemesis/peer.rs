@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use super::PeerArgs;
@@ -50,7 +50,7 @@ struct Shared {
     me: u32,
     life: u32,
     lives: PathBuf,
-    log: Log,
+    log: Arc<Log>,
     is_over: AtomicBool,
 }
 
@@ -105,7 +105,7 @@ pub(super) fn run(args: &PeerArgs) -> Result<(), CliError> {
         me,
         life: args.life,
         lives: args.lives.clone(),
-        log,
+        log: Arc::new(log),
         is_over: AtomicBool::new(false),
     };
     std::thread::scope(|scope| {
@@ -130,11 +130,19 @@ pub(super) fn run(args: &PeerArgs) -> Result<(), CliError> {
         let (running, tasks) = (&shared, &tasks);
         let run = || super::graphs::run(&server, tasks, &running.log, &running.is_over);
         let graphs = scope.spawn(run);
+        let me = super::calls::Me {
+            task: me,
+            life: args.life,
+            log: Arc::clone(&running.log),
+        };
+        let (cluster, is_over) = (server.cluster(), &running.is_over);
+        let calls = scope.spawn(move || super::calls::run(&running.engine, &cluster, me, is_over));
         // A sender of signals that is gone is an end too.
         let _ = signals.recv();
         shared.is_over.store(true, Ordering::Release);
         // First what runs on all tasks, as long as they are there.
         let _ = graphs.join();
+        let _ = calls.join();
         // Waiting threads hear of it, so that all threads end.
         server.stop(Some(Duration::from_millis(500)));
     });

@@ -8,6 +8,8 @@ use super::history::{Claim, Event, Lane};
 use super::scope::Kind;
 use rendez_cli::error::CliError;
 
+pub(super) mod remote;
+
 /// What an engine says of a peer that is there again as another.
 const RETURNED: &str = "a peer has returned in another life";
 
@@ -33,6 +35,8 @@ pub(super) struct Story {
     pub(super) lates: BTreeMap<(u32, u32), Vec<(u64, u64)>>,
     /// When a life saw the clock of the day move.
     pub(super) jumps: BTreeMap<(u32, u32), Vec<u64>>,
+    /// What was done by remote calls.
+    pub(super) remote: remote::Calls,
     /// Incarnations of which a life said that a peer has returned in them.
     pub(super) returns: BTreeSet<((u32, u32), u64)>,
 }
@@ -158,6 +162,9 @@ impl Story {
 
     /// Adds what the engine of a life said.
     pub(super) fn read_log(&mut self, by: (u32, u32), text: &str) {
+        let panics = text.lines().filter(|line| line.contains(" panicked at "));
+        let panics = panics.map(|line| (by, line.to_owned()));
+        self.remote.panics.extend(panics);
         let returns = text.lines().filter(|line| line.contains(RETURNED));
         for line in returns {
             let mut words = line.split_whitespace();
@@ -344,6 +351,7 @@ impl Story {
                 by?;
                 self.aborted.insert(step);
             }
+            Event::Remote(what) => self.remote.take(by?, at_ns, what)?,
             Event::End => {
                 let life = self.lives.get_mut(&by?).ok_or("ends no life")?;
                 life.ended_ns = Some(at_ns);

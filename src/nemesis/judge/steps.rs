@@ -149,7 +149,7 @@ impl Judge<'_> {
     }
 
     /// The most that any task says it was not let run in that time.
-    fn late_anywhere(&self, from_ns: u64, until_ns: u64) -> u64 {
+    pub(super) fn late_anywhere(&self, from_ns: u64, until_ns: u64) -> u64 {
         let lives = self.story.lives.keys();
         let lates = lives.map(|by| self.story.late_ns(*by, from_ns, until_ns));
         lates.max().unwrap_or(0)
@@ -199,7 +199,7 @@ impl Judge<'_> {
     }
 
     /// The first time from then on at which nothing is broken or being mended.
-    fn calm_since(&mut self, from_ns: u64) -> u64 {
+    pub(super) fn calm_since(&mut self, from_ns: u64) -> u64 {
         let settle_ns = self.bounds.settle_ns;
         let mut at_ns = from_ns;
         let faults = self
@@ -224,7 +224,7 @@ impl Judge<'_> {
         at_ns
     }
 
-    fn is_calm_everywhere(&mut self, from_ns: u64, until_ns: u64) -> bool {
+    pub(super) fn is_calm_everywhere(&mut self, from_ns: u64, until_ns: u64) -> bool {
         let tasks: std::collections::BTreeSet<u32> =
             self.story.lives.keys().map(|life| life.0).collect();
         let tasks: Vec<u32> = tasks.into_iter().collect();

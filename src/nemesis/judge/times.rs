@@ -124,7 +124,7 @@ impl Judge<'_> {
     /// True if values came between the two since the last fault before that one, since either began, and since the
     /// waiting one heard that the other is lost: a receive from a task that is not there waits for it to come. A task
     /// may hear of a cut after its end, when what it had sent has arrived at the other.
-    fn were_connected(&self, fault: &Fault, by: u32, other: u32) -> bool {
+    pub(super) fn were_connected(&self, fault: &Fault, by: u32, other: u32) -> bool {
         let at_ns = fault.from_ns;
         let strikes = self.story.faults.iter();
         let strikes = strikes.filter(|other_fault| {

@@ -42,6 +42,8 @@ fn options(tasks: [&str; 2], other: Option<Address>) -> Options {
             Ok(Tensor::from_vec(doubled, tensor.shape()).map_err(rendez::ground::Status::from)?)
         })
         .add("is_leased", |tensor: Tensor| tensor.is_leased())
+        .add("next", |number: u64| number + 1)
+        .add_in_shard("next_in_shard", |number: u64| number + 1)
         .add("forever", || std::thread::sleep(2 * LONG));
     Options::of_workers([Worker::new("first", tasks[0]), second]).functions(functions)
 }
@@ -146,4 +148,35 @@ fn the_death_of_a_process_ends_its_calls_and_references() {
     );
     // It is the last that is there.
     agent.shutdown(LONG).expect("nothing is outstanding");
+}
+
+/// A process that is stopped on this machine is there all the same, and its peers wait for it; so it is the deadline
+/// that ends a call. Such a call is never carried out, also not when the process goes on.
+#[test]
+fn calls_of_a_process_that_is_stopped_end_at_their_deadlines_and_others_follow() {
+    let (_engine, agent, second) = pair("stopped");
+    let signal = |name: &str| {
+        let id = second.0.id().to_string();
+        let sent = Command::new("kill").args([name, &id]).status();
+        assert!(sent.expect("a command").success());
+    };
+    let short = Duration::from_millis(200);
+    for functions in [["next", "next_in_shard"]; 2] {
+        signal("-STOP");
+        // More than a worker takes at a time: those that wait for their turn have deadlines too.
+        let calls: Vec<_> = (0..600)
+            .map(|at| agent.rpc_async_within::<u64>("second", functions[at % 2], (1_u64,), short))
+            .collect();
+        for call in calls {
+            let ended = call.expect("a call").wait_for(LONG);
+            let ended = ended.unwrap_or_else(|_| panic!("it is not over"));
+            assert_eq!(ended.unwrap_err().reason(), catalogue::RPC_TIMEOUT);
+        }
+        signal("-CONT");
+        for function in functions {
+            let next = agent.rpc_sync::<u64>("second", function, (1_u64,));
+            assert_eq!(next.expect("a number"), 2);
+        }
+    }
+    agent.shutdown(LONG).expect("all is done");
 }

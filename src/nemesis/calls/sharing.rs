@@ -1,0 +1,160 @@
+//! Sharing: values that stay where they are made, shares of them that are used, handed on, and let go.
+//!
+//! A share is noted as held once it was used or its owner has confirmed it, and as let go before it is: in between its
+//! value must be there.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::super::history::remote::Remote;
+use super::super::history::{Event, Log};
+use super::{Caller, Desk, Error, Functions, PATIENCE, answer_of, name};
+use rendez_rpc::RRef;
+
+/// Shares of others that a task takes at a time.
+const TAKEN_MAX: usize = 64;
+/// How often it looks which of them it has had for long enough.
+const TEND_EVERY: Duration = Duration::from_millis(10);
+
+/// A value that says when it is not kept any more.
+pub(super) struct Kept {
+    value: u64,
+    log: Arc<Log>,
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        let value = self.value;
+        self.log.add(&Event::Remote(Remote::Freed { value }));
+    }
+}
+
+/// Shares that others have handed to this task.
+#[derive(Default)]
+pub(super) struct Shares {
+    taken: Mutex<VecDeque<Taken>>,
+}
+
+struct Taken {
+    share: RRef<Kept>,
+    value: u64,
+    until: Instant,
+}
+
+/// The functions that make values, use them, and take shares.
+pub(super) fn functions(functions: Functions, desk: &Arc<Desk>) -> Functions {
+    let (make, uses, take) = (Arc::clone(desk), Arc::clone(desk), Arc::clone(desk));
+    functions
+        .add_object("make", move |value: u64| {
+            make.note(Remote::Made { value });
+            let log = Arc::clone(&make.log);
+            Kept { value, log }
+        })
+        .add(
+            "use",
+            move |kept: RRef<Kept>, id: u64| -> Result<u64, Error> {
+                uses.ran(id);
+                Ok(kept.local_value()?.value)
+            },
+        )
+        .add(
+            "take",
+            move |share: RRef<Kept>, value: u64, id: u64, for_ms: u64| {
+                let answer = take.ran(id);
+                let at = u32::from(share.owner().0);
+                let until = Instant::now() + Duration::from_millis(for_ms);
+                let mut taken = take.shares.lock();
+                if taken.len() < TAKEN_MAX {
+                    take.note(Remote::Holds { value, at });
+                    taken.push_back(Taken {
+                        share,
+                        value,
+                        until,
+                    });
+                }
+                answer
+            },
+        )
+}
+
+impl Shares {
+    fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<Taken>> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Uses each share that was handed to this task, and lets it go.
+    pub(super) fn tend(&self, desk: &Desk, is_over: &AtomicBool) {
+        loop {
+            let is_end = is_over.load(Ordering::Acquire);
+            let mut taken = self.lock();
+            let is_due = |one: &Taken| is_end || one.until <= Instant::now();
+            let (due, later) = taken.drain(..).partition(is_due);
+            *taken = later;
+            drop(taken);
+            let due: VecDeque<Taken> = due;
+            for Taken { share, value, .. } in due {
+                // A failure is in the history.
+                let _ = desk.uses(&share, value);
+                desk.lets(share, value);
+            }
+            if is_end {
+                return;
+            }
+            std::thread::sleep(TEND_EVERY);
+        }
+    }
+}
+
+impl Desk {
+    /// Calls a function of the value's owner with a share of it.
+    fn uses(&self, share: &RRef<Kept>, value: u64) -> Result<(), Error> {
+        let to = u32::from(share.owner().0);
+        let call = |id| share.rpc_sync::<u64>("use", (id,));
+        self.call(to, "use", call, |_, answer| answer == value)
+    }
+
+    fn lets(&self, share: RRef<Kept>, value: u64) {
+        self.note(Remote::Lets { value });
+        drop(share);
+    }
+}
+
+impl Caller<'_> {
+    /// Has a value made, uses it, hands it on, keeps it for a while, and lets it go.
+    pub(super) fn share(&mut self, tasks: u32) -> Result<(), Error> {
+        let value = self.desk.number();
+        let share = self
+            .agent
+            .remote::<Kept>(&name(self.to), "make", (value,))?;
+        if self.throw().is_multiple_of(8) {
+            // Before it is known to have been made.
+            drop(share);
+            return Ok(());
+        }
+        self.desk.uses(&share, value)?;
+        let at = self.to;
+        self.desk.note(Remote::Holds { value, at });
+        let third = self.throw() as u32 % tasks;
+        let handed = match third == self.desk.me {
+            true => Ok(()),
+            false => self.hand(&share, value, third),
+        };
+        std::thread::sleep(Duration::from_millis(self.throw() % 100));
+        let used = self.desk.uses(&share, value);
+        self.desk.lets(share, value);
+        handed.and(used)
+    }
+
+    /// Gives a third task a share, which may be the owner.
+    fn hand(&mut self, share: &RRef<Kept>, value: u64, third: u32) -> Result<(), Error> {
+        let for_ms = self.throw() % 400;
+        let id = self.desk.begins(third, "take", PATIENCE, Duration::ZERO);
+        let args = (share.clone(), value, id, for_ms);
+        let outcome = self.agent.rpc_sync::<u64>(&name(third), "take", args);
+        let outcome = outcome.map(|answer| answer == answer_of(id));
+        self.desk.told(id, &outcome);
+        outcome.map(drop)
+    }
+}
