@@ -49,7 +49,8 @@
 //! # What is promised
 //!
 //! * A call is carried out **at most once**, and ends exactly once: with its result, the function's error or panic at
-//!   its worker, or the reason why there is no answer. The death of a worker ends all that depends on it at once.
+//!   its worker, or the reason why there is no answer. The death of a worker ends all that depends on it at once; one
+//!   whose process is stopped on this machine is not dead, and a call of it ends at its deadline.
 //! * A **deadline** or a cancel reaches the other side: what has not begun does not begin, and what runs can see it
 //!   ([`Context::is_cancelled`]); a future is dropped.
 //! * **No order** between calls, unless [`Options::in_order`] asks for it: a small one may overtake a large one,

@@ -73,6 +73,11 @@ impl Drop for Second {
 
 /// Two workers: one in this process and one in another.
 fn pair(test: &str) -> (Engine, Agent, Second) {
+    pair_within(test, LONG)
+}
+
+/// The same; calls of the first have so much time.
+fn pair_within(test: &str, timeout: Duration) -> (Engine, Agent, Second) {
     let id = std::process::id();
     let tasks = [
         format!("/job:{test}a_{id}/task:0"),
@@ -95,7 +100,7 @@ fn pair(test: &str) -> (Engine, Agent, Second) {
         .expect("an address");
     let engine = engine(&tasks[0]);
     let other = Some(address.parse().expect("an address"));
-    let options = options([&tasks[0], &tasks[1]], other);
+    let options = options([&tasks[0], &tasks[1]], other).timeout(timeout);
     let agent = Agent::init(&engine, "first", options).expect("an agent");
     (engine, agent, second)
 }
@@ -151,32 +156,55 @@ fn the_death_of_a_process_ends_its_calls_and_references() {
 }
 
 /// A process that is stopped on this machine is there all the same, and its peers wait for it; so it is the deadline
-/// that ends a call. Such a call is never carried out, also not when the process goes on.
+/// that ends a call.
 #[test]
 fn calls_of_a_process_that_is_stopped_end_at_their_deadlines_and_others_follow() {
-    let (_engine, agent, second) = pair("stopped");
+    let short = Duration::from_millis(200);
+    let (engine, agent, second) = pair_within("stopped", short);
     let signal = |name: &str| {
         let id = second.0.id().to_string();
         let sent = Command::new("kill").args([name, &id]).status();
         assert!(sent.expect("a command").success());
     };
-    let short = Duration::from_millis(200);
+    let kept = agent
+        .remote::<u64>("second", "next", (1_u64,))
+        .expect("a reference");
+    assert_eq!(kept.to_here_within(LONG).expect("a number"), 2);
+    let large = engine.tensor(DType::F32, &[1 << 20]).expect("memory");
+    let large = large.finish();
     for functions in [["next", "next_in_shard"]; 2] {
         signal("-STOP");
         // More than a worker takes at a time: those that wait for their turn have deadlines too.
         let calls: Vec<_> = (0..600)
-            .map(|at| agent.rpc_async_within::<u64>("second", functions[at % 2], (1_u64,), short))
+            .map(|at| agent.rpc_async::<u64>("second", functions[at % 2], (1_u64,)))
             .collect();
         for call in calls {
             let ended = call.expect("a call").wait_for(LONG);
             let ended = ended.unwrap_or_else(|_| panic!("it is not over"));
             assert_eq!(ended.unwrap_err().reason(), catalogue::RPC_TIMEOUT);
         }
+        // Those that wait turn the shard meanwhile.
+        let one = agent.rpc_sync::<u64>("second", functions[0], (1_u64,));
+        let tensor = agent.rpc_sync::<Tensor>("second", "double", (large.clone(),));
+        let reasons = [
+            one.map(drop).unwrap_err(),
+            tensor.map(drop).unwrap_err(),
+            kept.to_here().map(drop).unwrap_err(),
+        ];
+        for error in reasons {
+            assert_eq!(error.reason(), catalogue::RPC_TIMEOUT, "{error}");
+        }
         signal("-CONT");
         for function in functions {
-            let next = agent.rpc_sync::<u64>("second", function, (1_u64,));
-            assert_eq!(next.expect("a number"), 2);
+            let next = agent.rpc_async_within::<u64>("second", function, (1_u64,), LONG);
+            assert_eq!(next.expect("a call").wait().expect("a number"), 2);
         }
+        assert_eq!(kept.to_here_within(LONG).expect("a number"), 2);
     }
-    agent.shutdown(LONG).expect("all is done");
+    // Nor does a shutdown wait for longer than it was told.
+    drop(kept);
+    signal("-STOP");
+    let left = agent.shutdown(short).unwrap_err();
+    assert_eq!(left.reason(), catalogue::RPC_SHUTDOWN_DEADLINE);
+    signal("-CONT");
 }
