@@ -13,8 +13,9 @@ impl Judge<'_> {
         let story = self.story;
         let mut freed = 0_u64;
         for hold in &story.remote.holds {
-            let Some(value) = story.remote.values.get(&hold.value) else {
-                let what = format!("share: of a value that no task made: {hold:?}");
+            let value = story.remote.values.get(&hold.value);
+            let Some(value) = value.filter(|value| value.at.0 == hold.at) else {
+                let what = format!("share: of a value that its owner did not make: {hold:?}");
                 self.verdict.findings.push(what);
                 continue;
             };

@@ -3,6 +3,8 @@
 use super::super::scope::FLOOD_SLOT;
 use super::*;
 
+mod remote;
+
 const MS: u64 = 1_000_000;
 /// The slot that everything is in, and its beginning, long after the tasks began.
 const SLOT: u64 = 400;
@@ -60,6 +62,7 @@ impl Run {
                 }
             }
             lines.extend(steps(1_500));
+            lines.extend(remote::lines(me));
             lines.push(line(200_000, "left 0 0"));
             lines.push(line(200_000, "end"));
             lines
@@ -473,6 +476,7 @@ fn again(after_ms: u64, log: &str) -> Vec<String> {
         &format!("got {step} 1 small 0 right 0 1 0 11 b0 inline"),
     ));
     second.extend(steps(began + 500));
+    second.extend(remote::next_life(&mut run, began));
     second.push(line(200_000, "left 0 0"));
     second.push(line(200_000, "end"));
     let mut story = run.story();
