@@ -5,7 +5,9 @@
 # every loss told in time; traffic again within a second of a task's next life; nothing failed while nothing was broken;
 # memory and descriptors bounded, also with senders that outrun their receivers. Meanwhile each task has a session that
 # runs a graph over all of them: each step gives the right answer, or fails in time with what was broken; sessions come
-# back, and leave nothing. Hosts are network namespaces; it needs root and iproute2, and leaves nothing behind.
+# back, and leave nothing. And each task is a worker of remote calls: every call is carried out once at most, ends with
+# its own answer or a reason, by its deadline and sooner if its callee is lost; a value is kept as long as a task that
+# is there has a share of it, and no longer; a training by remote calls does each of its steps once, and gets on. Hosts are network namespaces; it needs root and iproute2, and leaves nothing behind.
 #   scripts/nemesis.sh [SECONDS]              30 by default; builds the release program first
 #   SEED=7 scripts/nemesis.sh                 the same faults in the same order
 #   DETECTION=1000 scripts/nemesis.sh         with another failure_detection, in milliseconds
@@ -252,18 +254,28 @@ one_way_for() {
     tc -n "$id-$at" qdisc del dev "$port" root
     mend_it "$what" "${on_host[@]}"
 }
-fault_kill() {
-    local task=$((RANDOM % ${#hosts[@]}))
-    process_of "$task"
-    break_it kill "$task"
-    kill -9 "$process"
-    wait "${starters[task]}" 2>/dev/null || true
+kill_tasks() {
+    local task
+    break_it kill "$@"
+    for task in "$@"; do
+        process_of "$task"
+        kill -9 "$process"
+    done
+    for task in "$@"; do wait "${starters[task]}" 2>/dev/null || true; done
     pick lasting
     sleep "$picked"
-    lives[task]=$((lives[task] + 1))
-    start_task "$task"
-    await_task "$task"
-    mend_it kill "$task"
+    for task in "$@"; do
+        lives[task]=$((lives[task] + 1))
+        start_task "$task"
+    done
+    for task in "$@"; do await_task "$task"; done
+    mend_it kill "$@"
+}
+fault_kill() { kill_tasks $((RANDOM % ${#hosts[@]})); }
+# Two at once: each has to do without the other when it begins again.
+fault_kills() {
+    local task=$((RANDOM % ${#hosts[@]}))
+    kill_tasks "$task" $(((task + 1 + RANDOM % (${#hosts[@]} - 1)) % ${#hosts[@]}))
 }
 fault_stop() {
     local task=$((RANDOM % ${#hosts[@]}))
@@ -334,7 +346,7 @@ began=$SECONDS
 deck=()
 while [ $((SECONDS - began)) -lt $((seconds - 8)) ]; do
     # All kinds before one comes again.
-    [ "${#deck[@]}" -gt 0 ] || deck=(kill stop cut deaf mute address clock descriptors)
+    [ "${#deck[@]}" -gt 0 ] || deck=(kill kills stop cut deaf mute address clock descriptors)
     at=$((RANDOM % ${#deck[@]}))
     what="${deck[at]}"
     unset "deck[at]"
