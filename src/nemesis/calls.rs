@@ -37,7 +37,7 @@ const BATCH: u64 = 8;
 const LOOK: Duration = Duration::from_millis(2);
 
 /// What actors and functions of one life share.
-pub(super) struct Desk {
+pub(super) struct Journal {
     me: u32,
     life: u32,
     log: Arc<Log>,
@@ -48,7 +48,7 @@ pub(super) struct Desk {
 /// Of one other task.
 struct Caller<'a> {
     agent: &'a Agent,
-    desk: &'a Desk,
+    journal: &'a Journal,
     to: u32,
     dice: u64,
 }
@@ -63,7 +63,7 @@ pub(super) struct Me {
 
 /// Runs until it is over, and says what is left then.
 pub(super) fn run(engine: &Engine, cluster: &ClusterSpec, me: Me, is_over: &AtomicBool) {
-    let desk = Arc::new(Desk {
+    let journal = Arc::new(Journal {
         me: me.task,
         life: me.life,
         log: me.log,
@@ -71,24 +71,24 @@ pub(super) fn run(engine: &Engine, cluster: &ClusterSpec, me: Me, is_over: &Atom
         shares: Shares::default(),
     });
     let tasks = cluster.tasks().count() as u32;
-    let Some((agent, worker)) = join(engine, cluster, &desk, is_over) else {
+    let Some((agent, worker)) = join(engine, cluster, &journal, is_over) else {
         return;
     };
-    desk.note(Remote::Joined);
+    journal.note(Remote::Joined);
     std::thread::scope(|scope| {
-        let (agent, desk, worker) = (&agent, &*desk, &worker);
-        for to in (0..tasks).filter(|to| *to != desk.me) {
-            scope.spawn(move || Caller::new(agent, desk, to).run(tasks, is_over));
+        let (agent, journal, worker) = (&agent, &*journal, &worker);
+        for to in (0..tasks).filter(|to| *to != journal.me) {
+            scope.spawn(move || Caller::new(agent, journal, to).run(tasks, is_over));
         }
-        scope.spawn(move || desk.shares.tend(desk, is_over));
-        scope.spawn(move || Trainer::new(agent, desk, worker, tasks).run(is_over));
+        scope.spawn(move || journal.shares.tend(journal, is_over));
+        scope.spawn(move || Trainer::new(agent, journal, worker, tasks).run(is_over));
     });
-    desk.rest(&agent, &worker);
+    journal.rest(&agent, &worker);
     let answer = match agent.shutdown(LEAVING) {
         Ok(()) => Answer::Right,
         Err(error) => Answer::Failed(error.reason().to_owned()),
     };
-    desk.note(Remote::Parted { answer });
+    journal.note(Remote::Parted { answer });
 }
 
 /// The name of a task's worker.
@@ -100,18 +100,18 @@ fn name(task: u32) -> String {
 fn join(
     engine: &Engine,
     cluster: &ClusterSpec,
-    desk: &Arc<Desk>,
+    journal: &Arc<Journal>,
     is_over: &AtomicBool,
 ) -> Option<(Agent, Worker<Tape>)> {
     while !is_over.load(Ordering::Acquire) {
         let tape = Tape::with(executor::home(engine.downgrade()));
-        let joining = Joining::new(desk.me as u16, tape.clone());
-        let functions = desk.functions();
+        let joining = Joining::new(journal.me as u16, tape.clone());
+        let functions = journal.functions();
         let functions = training::functions(functions, &tape);
         let mut options = joining.options(Options::of_cluster(cluster).functions(functions));
         options = options.timeout(PATIENCE);
         options.init_timeout = JOINING;
-        let joined = Agent::init(engine, &name(desk.me), options);
+        let joined = Agent::init(engine, &name(journal.me), options);
         let attached = joined.and_then(|agent| {
             let worker = joining.attach(&agent)?;
             Ok((agent, worker))
@@ -121,7 +121,7 @@ fn join(
             Err(error) => {
                 let reason = error.reason().to_owned();
                 tracing_line(&error);
-                desk.note(Remote::Unjoined { reason });
+                journal.note(Remote::Unjoined { reason });
             }
         }
     }
@@ -163,7 +163,7 @@ fn filled(engine: &Engine, id: u64, count: u64) -> Result<Tensor, Error> {
     tensor.map_err(|error| Error::local(error.into()))
 }
 
-impl Desk {
+impl Journal {
     fn note(&self, what: Remote) {
         self.log.add(&Event::Remote(what));
     }
@@ -293,11 +293,11 @@ fn no_call() -> Error {
 }
 
 impl<'a> Caller<'a> {
-    fn new(agent: &'a Agent, desk: &'a Desk, to: u32) -> Self {
+    fn new(agent: &'a Agent, journal: &'a Journal, to: u32) -> Self {
         let dice = mixed(now_ns() ^ u64::from(to));
         Self {
             agent,
-            desk,
+            journal,
             to,
             dice,
         }
@@ -330,7 +330,7 @@ impl<'a> Caller<'a> {
     fn sync(&self, function: &str) -> Result<(), Error> {
         let call = |id| self.agent.rpc_sync::<u64>(&name(self.to), function, (id,));
         let is_right = |id, answer| answer == answer_of(id);
-        self.desk.call(self.to, function, call, is_right)
+        self.journal.call(self.to, function, call, is_right)
     }
 
     /// Several at once, the end of each as it comes.
@@ -344,17 +344,17 @@ impl<'a> Caller<'a> {
                 _ => PATIENCE,
             };
             let (to, none) = (name(self.to), Duration::ZERO);
-            let id = self.desk.begins(self.to, function, patience, none);
+            let id = self.journal.begins(self.to, function, patience, none);
             let call = self.agent.rpc_async_within(&to, function, (id,), patience);
             let call: Pending<u64> = match call {
                 Ok(call) => call,
                 Err(error) => {
-                    self.desk.told(id, &Err(error));
+                    self.journal.told(id, &Err(error));
                     continue;
                 }
             };
             begun += 1;
-            let (log, sender) = (Arc::clone(&self.desk.log), sender.clone());
+            let (log, sender) = (Arc::clone(&self.journal.log), sender.clone());
             call.then(move |outcome| {
                 let answer = match outcome {
                     Ok(answer) if answer == answer_of(id) => Answer::Right,
@@ -376,31 +376,31 @@ impl<'a> Caller<'a> {
     fn slow(&mut self) -> Result<(), Error> {
         let needs = Duration::from_millis(50 + self.throw() % 1200);
         let patience = Duration::from_millis(100 + self.throw() % 1900);
-        let id = self.desk.begins(self.to, "slow", patience, needs);
+        let id = self.journal.begins(self.to, "slow", patience, needs);
         let args = (id, needs.as_millis() as u64);
         let call = self
             .agent
             .rpc_async_within::<u64>(&name(self.to), "slow", args, patience);
         let outcome = call.and_then(Pending::wait);
         let outcome = outcome.map(|answer| answer == answer_of(id));
-        self.desk.told(id, &outcome);
+        self.journal.told(id, &outcome);
         outcome.map(drop)
     }
 
     /// One that is not wanted any more.
     fn cancel(&mut self) -> Result<(), Error> {
         let needs = Duration::from_secs(1);
-        let id = self.desk.begins(self.to, "slow", PATIENCE, needs);
+        let id = self.journal.begins(self.to, "slow", PATIENCE, needs);
         let args = (id, needs.as_millis() as u64);
         let call = self.agent.rpc_async::<u64>(&name(self.to), "slow", args);
         let outcome = call.and_then(|call| {
             std::thread::sleep(Duration::from_millis(self.throw() % 40));
-            self.desk.note(Remote::Cancel { id });
+            self.journal.note(Remote::Cancel { id });
             call.cancel();
             call.wait()
         });
         let outcome = outcome.map(|answer| answer == answer_of(id));
-        self.desk.told(id, &outcome);
+        self.journal.told(id, &outcome);
         outcome.map(drop)
     }
 
@@ -413,11 +413,11 @@ impl<'a> Caller<'a> {
             self.agent.rpc_sync::<u64>(&to, "sum", (id, tensor))
         };
         let is_right = |id, answer| answer == answer_of(id);
-        self.desk.call(self.to, "sum", there, is_right)?;
+        self.journal.call(self.to, "sum", there, is_right)?;
         let back = |id| self.agent.rpc_sync::<Tensor>(&to, "back", (id, count));
         let is_right =
             |id, tensor: Tensor| tensor.size() as u64 == 8 * count && is_filled(&tensor, id);
-        self.desk.call(self.to, "back", back, is_right)
+        self.journal.call(self.to, "back", back, is_right)
     }
 
     /// One that calls on.
@@ -425,7 +425,7 @@ impl<'a> Caller<'a> {
         let on = self.throw() as u32 % tasks;
         let call = |id| self.agent.rpc_sync::<u64>(&name(self.to), "nest", (id, on));
         let is_right = |id, answer| answer == answer_of(id);
-        self.desk.call(self.to, "nest", call, is_right)
+        self.journal.call(self.to, "nest", call, is_right)
     }
 
     /// A value that stays there until it is fetched.
@@ -436,6 +436,6 @@ impl<'a> Caller<'a> {
             value.to_here()
         };
         let is_right = |id, answer| answer == answer_of(id);
-        self.desk.call(self.to, "number", make, is_right)
+        self.journal.call(self.to, "number", make, is_right)
     }
 }

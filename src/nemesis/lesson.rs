@@ -60,7 +60,7 @@ pub(super) fn step(weights: &[f32], step: u64) -> (f32, Vec<f32>) {
     (loss, weights.iter().enumerate().map(next).collect())
 }
 
-/// True if they are the same but for rounding.
+/// True if they differ by rounding at most.
 pub(super) fn are_near(one: &[f32], other: &[f32]) -> bool {
     let is_near = |(one, other): (&f32, &f32)| (one - other).abs() <= NEAR * (1.0 + one.abs());
     one.len() == other.len() && one.iter().zip(other).all(is_near)

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::super::history::remote::Remote;
 use super::super::history::{Event, Log};
-use super::{Caller, Desk, Error, Functions, PATIENCE, answer_of, name};
+use super::{Caller, Error, Functions, Journal, PATIENCE, answer_of, name};
 use rendez_rpc::RRef;
 
 /// Shares of others that a task takes at a time.
@@ -44,8 +44,12 @@ struct Taken {
 }
 
 /// The functions that make values, use them, and take shares.
-pub(super) fn functions(functions: Functions, desk: &Arc<Desk>) -> Functions {
-    let (make, uses, take) = (Arc::clone(desk), Arc::clone(desk), Arc::clone(desk));
+pub(super) fn functions(functions: Functions, journal: &Arc<Journal>) -> Functions {
+    let (make, uses, take) = (
+        Arc::clone(journal),
+        Arc::clone(journal),
+        Arc::clone(journal),
+    );
     functions
         .add_object("make", move |value: u64| {
             make.note(Remote::Made { value });
@@ -85,7 +89,7 @@ impl Shares {
     }
 
     /// Uses each share that was handed to this task, and lets it go.
-    pub(super) fn tend(&self, desk: &Desk, is_over: &AtomicBool) {
+    pub(super) fn tend(&self, journal: &Journal, is_over: &AtomicBool) {
         loop {
             let is_end = is_over.load(Ordering::Acquire);
             let mut taken = self.lock();
@@ -96,8 +100,8 @@ impl Shares {
             let due: VecDeque<Taken> = due;
             for Taken { share, value, .. } in due {
                 // A failure is in the history.
-                let _ = desk.uses(&share, value);
-                desk.lets(share, value);
+                let _ = journal.uses(&share, value);
+                journal.lets(share, value);
             }
             if is_end {
                 return;
@@ -107,7 +111,7 @@ impl Shares {
     }
 }
 
-impl Desk {
+impl Journal {
     /// Calls a function of the value's owner with a share of it.
     fn uses(&self, share: &RRef<Kept>, value: u64) -> Result<(), Error> {
         let to = u32::from(share.owner().0);
@@ -124,7 +128,7 @@ impl Desk {
 impl Caller<'_> {
     /// Has a value made, uses it, hands it on, keeps it for a while, and lets it go.
     pub(super) fn share(&mut self, tasks: u32) -> Result<(), Error> {
-        let value = self.desk.number();
+        let value = self.journal.number();
         let share = self
             .agent
             .remote::<Kept>(&name(self.to), "make", (value,))?;
@@ -133,28 +137,28 @@ impl Caller<'_> {
             drop(share);
             return Ok(());
         }
-        self.desk.uses(&share, value)?;
+        self.journal.uses(&share, value)?;
         let at = self.to;
-        self.desk.note(Remote::Holds { value, at });
+        self.journal.note(Remote::Holds { value, at });
         let third = self.throw() as u32 % tasks;
-        let handed = match third == self.desk.me {
+        let handed = match third == self.journal.me {
             true => Ok(()),
             false => self.hand(&share, value, third),
         };
         std::thread::sleep(Duration::from_millis(self.throw() % 100));
-        let used = self.desk.uses(&share, value);
-        self.desk.lets(share, value);
+        let used = self.journal.uses(&share, value);
+        self.journal.lets(share, value);
         handed.and(used)
     }
 
     /// Gives a third task a share, which may be the owner.
     fn hand(&mut self, share: &RRef<Kept>, value: u64, third: u32) -> Result<(), Error> {
         let for_ms = self.throw() % 400;
-        let id = self.desk.begins(third, "take", PATIENCE, Duration::ZERO);
+        let id = self.journal.begins(third, "take", PATIENCE, Duration::ZERO);
         let args = (share.clone(), value, id, for_ms);
         let outcome = self.agent.rpc_sync::<u64>(&name(third), "take", args);
         let outcome = outcome.map(|answer| answer == answer_of(id));
-        self.desk.told(id, &outcome);
+        self.journal.told(id, &outcome);
         outcome.map(drop)
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::super::history::remote::Remote;
 use super::super::lesson::{self, RATE, ROWS, WEIGHTS};
-use super::{Agent, Context, Desk, Error, Functions, name, no_call};
+use super::{Agent, Context, Error, Functions, Journal, name, no_call};
 use rendez::ground::{Shape, Status};
 use rendez::memory::Tensor;
 use rendez_autograd::optim::{Parameter, Rule, Sgd};
@@ -23,7 +23,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// The trainer of a task.
 pub(super) struct Trainer<'a> {
     agent: &'a Agent,
-    desk: &'a Desk,
+    journal: &'a Journal,
     worker: &'a Worker<Tape>,
     tasks: u32,
     weights: Vec<f32>,
@@ -64,13 +64,13 @@ fn bits(weights: &[f32]) -> Vec<u32> {
 impl<'a> Trainer<'a> {
     pub(super) fn new(
         agent: &'a Agent,
-        desk: &'a Desk,
+        journal: &'a Journal,
         worker: &'a Worker<Tape>,
         tasks: u32,
     ) -> Self {
         Self {
             agent,
-            desk,
+            journal,
             worker,
             tasks,
             weights: lesson::ignorance().to_vec(),
@@ -79,18 +79,18 @@ impl<'a> Trainer<'a> {
     }
 
     pub(super) fn run(mut self, is_over: &AtomicBool) {
-        let mut at = self.desk.me;
+        let mut at = self.journal.me;
         while !is_over.load(Ordering::Acquire) {
             at = (at + 1) % self.tasks;
-            let model = self.desk.number();
-            self.desk.note(Remote::Model {
+            let model = self.journal.number();
+            self.journal.note(Remote::Model {
                 model,
                 at,
                 weights: bits(&self.weights),
             });
             if let Err(error) = self.train(model, at, is_over) {
                 let reason = error.reason().to_owned();
-                self.desk.note(Remote::Gave { model, reason });
+                self.journal.note(Remote::Gave { model, reason });
                 std::thread::sleep(PAUSE);
             }
         }
@@ -109,7 +109,7 @@ impl<'a> Trainer<'a> {
         while !is_over.load(Ordering::Acquire) {
             let loss = self.learn(&weights, &optimizer)?;
             self.weights = weights.rpc_sync("model.weights", ())?;
-            self.desk.note(Remote::Learnt {
+            self.journal.note(Remote::Learnt {
                 model,
                 step: self.step,
                 loss: loss.to_bits(),
