@@ -120,17 +120,12 @@ fn join(
             Ok(joined) => return Some(joined),
             Err(error) => {
                 let reason = error.reason().to_owned();
-                tracing_line(&error);
+                eprintln!("not joined: {error}");
                 journal.note(Remote::Unjoined { reason });
             }
         }
     }
     None
-}
-
-/// Into the log of the task.
-fn tracing_line(error: &Error) {
-    eprintln!("not joined: {error}");
 }
 
 /// What a call with that number gives.

@@ -195,7 +195,7 @@ impl Judge<'_> {
             let death_ns = self.story.death_ns(*by).unwrap_or(u64::MAX);
             let from_ns = self.calm_since(life.began_ns);
             let due_ns = from_ns.saturating_add(JOINS_NS);
-            let until_ns = joined.unwrap_or(death_ns.min(self.story.over_ns()));
+            let until_ns = joined.unwrap_or_else(|| death_ns.min(self.story.over_ns()));
             if until_ns > due_ns
                 && until_ns < u64::MAX
                 && self.is_calm_everywhere(from_ns, due_ns)
