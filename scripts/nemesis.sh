@@ -7,7 +7,8 @@
 # runs a graph over all of them: each step gives the right answer, or fails in time with what was broken; sessions come
 # back, and leave nothing. And each task is a worker of remote calls: every call is carried out once at most, ends with
 # its own answer or a reason, by its deadline and sooner if its callee is lost; a value is kept as long as a task that
-# is there has a share of it, and no longer; a training by remote calls does each of its steps once, and gets on. Hosts are network namespaces; it needs root and iproute2, and leaves nothing behind.
+# is there has a share of it, and no longer; a training by remote calls does each of its steps once, and gets on.
+# Hosts are network namespaces; it needs root and iproute2, and leaves nothing behind.
 #   scripts/nemesis.sh [SECONDS]              30 by default; builds the release program first
 #   SEED=7 scripts/nemesis.sh                 the same faults in the same order
 #   DETECTION=1000 scripts/nemesis.sh         with another failure_detection, in milliseconds
