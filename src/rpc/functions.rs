@@ -7,6 +7,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use rendez::ground::catalogue;
+
 use crate::error::Error;
 use crate::message::{Fault, FaultKind};
 use crate::payload::{digest, digest_of};
@@ -335,10 +337,12 @@ fn take<A: Args>(mut from: Unpacker, hook: &dyn Fn(Stage)) -> Result<A, Fault> {
 }
 
 fn unread(error: ValueError) -> Fault {
-    Fault::new(
-        FaultKind::Arguments,
-        format!("its arguments cannot be read: {error}"),
-    )
+    // Arguments that are as they should be may come at a time when they cannot be taken.
+    let kind = match error.reason() {
+        catalogue::RPC_ARGUMENTS => FaultKind::Arguments,
+        _ => FaultKind::Error,
+    };
+    Fault::new(kind, format!("its arguments cannot be read: {error}"))
 }
 
 fn give<T: Value + Sync>(value: T, wish: Wish, hook: &dyn Fn(Stage)) -> Work {

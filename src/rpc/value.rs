@@ -7,6 +7,7 @@ use std::any::Any;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, Hash};
 
+use rendez::ground::{Status, catalogue};
 use rendez::memory::Tensor;
 
 use crate::agent::rref::{Handle, RRef};
@@ -26,13 +27,34 @@ pub const DEPTH_MAX: usize = 128;
 
 /// Why a value cannot be read or written.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct ValueError(pub String);
+#[error("{message}")]
+pub struct ValueError {
+    message: String,
+    reason: &'static str,
+}
 
 impl ValueError {
     /// An error that says so.
     pub fn new(message: impl Into<String>) -> Self {
-        Self(message.into())
+        Self {
+            message: message.into(),
+            reason: catalogue::RPC_ARGUMENTS,
+        }
+    }
+
+    /// An error that has its reason from elsewhere: a call that fails with it says so.
+    #[must_use]
+    pub fn of(status: &Status) -> Self {
+        Self {
+            message: status.message().to_owned(),
+            reason: status.reason(),
+        }
+    }
+
+    /// The stable reason: `RPC_ARGUMENTS`, unless it has another.
+    #[must_use]
+    pub const fn reason(&self) -> &'static str {
+        self.reason
     }
 }
 

@@ -41,7 +41,7 @@ impl Value for Var {
 
     fn put(&self, to: &mut Packer) -> Result<(), ValueError> {
         if let Some(status) = REFUSED.with_borrow(Option::clone) {
-            return Err(ValueError::new(status.message()));
+            return Err(ValueError::of(&status));
         }
         let place = to.tensor(self.tensor().clone())?;
         to.plain(&(place as u64))?;
@@ -56,9 +56,7 @@ impl Value for Var {
             let vars = vars
                 .as_ref()
                 .ok_or_else(|| ValueError::new("this worker takes no part in autograd"))?;
-            let vars = vars
-                .as_ref()
-                .map_err(|status| ValueError::new(status.message()))?;
+            let vars = vars.as_ref().map_err(ValueError::of)?;
             let var = usize::try_from(place)
                 .ok()
                 .and_then(|place| vars.get(place))

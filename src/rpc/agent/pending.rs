@@ -247,7 +247,7 @@ impl<R: Value> Pending<R> {
                 "the result of '{function}' at '{}' cannot be read: {error}",
                 worker()
             );
-            Error::of(catalogue::RPC_ARGUMENTS, message)
+            Error::of(error.reason(), message)
         })
     }
 }

@@ -381,10 +381,8 @@ impl Shared {
             .for_each(|observer| observer.sending(leg));
         let mut packer = Packer::default();
         args.put(&mut packer).map_err(|error| {
-            Error::of(
-                catalogue::RPC_ARGUMENTS,
-                format!("the arguments of '{function}' cannot travel: {error}"),
-            )
+            let message = format!("the arguments of '{function}' cannot travel: {error}");
+            Error::of(error.reason(), message)
         })?;
         let types = digest_of(|names| args.names(names));
         let header = self.header(leg, &packer);

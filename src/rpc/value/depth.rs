@@ -304,7 +304,10 @@ mod tests {
         );
         // A million times "deeper": it would take more stack than any thread has.
         let error = unpacker(vec![4; 1 << 20]).plain::<Kind>().unwrap_err();
-        assert!(error.0.contains("cannot be deserialized"), "{error}");
+        assert!(
+            error.to_string().contains("cannot be deserialized"),
+            "{error}"
+        );
     }
 
     /// A tree of values of ours.
@@ -319,7 +322,7 @@ mod tests {
     fn values_of_ours_are_limited_as_well() {
         // Each list has one tree in it.
         let error = Tree::take(&mut unpacker(vec![1; 1 << 20])).unwrap_err();
-        assert!(error.0.contains("within values"), "{error}");
+        assert!(error.to_string().contains("within values"), "{error}");
         let flat = [vec![100], vec![0; 100]].concat();
         assert_eq!(
             Tree::take(&mut unpacker(flat)).expect("a tree").below.len(),

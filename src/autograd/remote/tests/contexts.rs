@@ -108,6 +108,28 @@ fn a_call_in_a_context_that_is_over_is_refused() {
     group.leave();
 }
 
+/// The reason is not that of arguments that cannot travel: a trainer that asks why its call failed learns that its
+/// worker died.
+#[test]
+fn a_call_in_a_context_of_a_worker_that_died_says_so() {
+    let group = Group::start("died", 2);
+    let (agent, worker) = (&group.agents[0], &group.workers[0]);
+    let x = worker.engine().leaf(row(&[1.0, 3.0]));
+    let scope = worker.scope().expect("a context");
+    worker.worker_dead(crate::autograd::WorkerId(1));
+    let error = agent
+        .rpc_sync::<Var>("w1", "scale", (x.clone(),))
+        .expect_err("it is dead");
+    assert_eq!(error.reason(), catalogue::AUTOGRAD_WORKER_DEAD, "{error}");
+    worker.worker_joined(crate::autograd::WorkerId(1));
+    drop(scope);
+    let again = worker.scope().expect("a context");
+    let scaled: Var = agent.rpc_sync("w1", "scale", (x,)).expect("a call");
+    assert!(scaled.requires_gradient());
+    drop(again);
+    group.leave();
+}
+
 #[test]
 fn an_error_in_the_middle_of_a_pass_names_its_worker_and_leaves_nothing() {
     let group = Group::start("middle", 3);
