@@ -197,7 +197,8 @@ start_task() {
     [ -z "${unshare_clock[*]}" ] || clock=(--time --monotonic "$ahead")
     local day=()
     [ ! -e "$work/day.so" ] || day=(LD_PRELOAD="$work/day.so" NEMESIS_DAY="$work/day-$task")
-    (exec ip netns exec "$id-${hosts[task]}" env RENDEZ_LOG="${RENDEZ_LOG:-rendez=info}" \
+    # A backtrace keeps the line tables of a debug build in memory, 200 MB: errors of functions go without here.
+    (exec ip netns exec "$id-${hosts[task]}" env RENDEZ_LOG="${RENDEZ_LOG:-rendez=info}" RUST_BACKTRACE=0 \
         unshare "${clock[@]}" --fork --kill-child env "${day[@]}" "$nemesis" peer \
         --config "$work/cluster.toml" --cluster-secret-file "$work/secret" --job n --task "$task" \
         --listen "0.0.0.0:${ports[task]}" --life "$life" --lives "$work/lives" \

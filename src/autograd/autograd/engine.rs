@@ -45,9 +45,9 @@ pub trait LocalEngine: Send + Sync {
     /// If one of the functions on the way is gone.
     fn mark(&self, pass: PassId, starts: &[Start]) -> Result<Vec<Port>, Status>;
 
-    /// True if [marking](Self::mark) `starts` takes a few microseconds at most; without any, if [running](Self::run) what
-    /// is marked of the pass does. It is done where a message came in then, and by a thread that may take its time
-    /// otherwise.
+    /// True if [marking](Self::mark) `starts` takes a few microseconds at most; without any, if [running](Self::run)
+    /// what is marked of the pass does. It is done where a message came in then, and by a thread that may take its
+    /// time otherwise.
     fn is_light(&self, pass: PassId, starts: &[Start]) -> bool {
         let _ = (pass, starts);
         false

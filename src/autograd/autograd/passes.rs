@@ -487,7 +487,8 @@ impl<G: Clone> Autograd<G> {
         }
     }
 
-    /// Sends a message that wants an answer, unless it goes from another worker to the root. False if the pass failed because its receiver is dead.
+    /// Sends a message that wants an answer, unless it goes from another worker to the root. False if the pass failed
+    /// because its receiver is dead.
     fn send_of_pass(
         &mut self,
         id: PassId,

@@ -25,8 +25,8 @@ impl<E: LocalEngine + 'static> Worker<E>
 where
     E::Gradient: 'static,
 {
-    /// A message has come, on a thread that waits for nothing and computes nothing long. What follows from it and is not
-    /// light goes to [`Link::offload`](super::Link::offload).
+    /// A message has come, on a thread that waits for nothing and computes nothing long. What follows from it and is
+    /// not light goes to [`Link::offload`](super::Link::offload).
     pub fn deliver_in_passing(&self, from: WorkerId, message: Message<E::Gradient>) {
         let mut state = match self.inner.state.try_lock() {
             Ok(state) => state,
@@ -98,8 +98,8 @@ impl<E: LocalEngine> Worker<E> {
         }
     }
 
-    /// What is to be done next of a context beside messages, which are sent before; when that is nothing, this thread is
-    /// not at it any more.
+    /// What is to be done next of a context beside messages, which are sent before; when that is nothing, this thread
+    /// is not at it any more.
     fn next(
         &self,
         context: ContextId,

@@ -229,8 +229,8 @@ impl Key {
         }
     }
 
-    /// The same key with a number behind its edge: the smallest below `numbers` that makes the first of `shards` shards its
-    /// owner. `None` if no such number does, or if the edge is too long with it.
+    /// The same key with a number behind its edge: the smallest below `numbers` that makes the first of `shards` shards
+    /// its owner. `None` if no such number does, or if the edge is too long with it.
     ///
     /// A number costs a hash of its digits. Both ends of a key find the same number.
     #[must_use]

@@ -96,7 +96,8 @@ pub(crate) struct World {
     gone: BTreeSet<RRefId>,
     /// A worker leaves: what it had ends.
     is_left: bool,
-    pub(crate) is_told: bool,
+    /// Who is told what happens.
+    pub(crate) told: Option<fn(&str)>,
 }
 
 pub(crate) const fn limits() -> Limits {
@@ -154,7 +155,7 @@ impl World {
             was_severed: false,
             gone: BTreeSet::new(),
             is_left: false,
-            is_told: false,
+            told: None,
         }
     }
 
@@ -473,8 +474,8 @@ impl World {
 
     /// Says what happens, if that is wanted.
     fn tell(&self, what: impl FnOnce() -> String) {
-        if self.is_told {
-            eprintln!("{:>12} {}", self.now.0, what());
+        if let Some(told) = self.told {
+            told(&format!("{:>12} {}", self.now.0, what()));
         }
     }
 

@@ -111,7 +111,7 @@ fn left_while_one_works(rules: Rules) -> Vec<String> {
         ..Faults::default()
     };
     let mut world = World::empty(1, quiet, rules, false);
-    world.is_told = std::env::var_os("TRACE").is_some();
+    world.told = super::told();
     world.populate(5);
     let call = |world: &mut World, at, to| {
         world.call(at, to, Target::Function("f".into()), None, &[]);

@@ -72,7 +72,7 @@ pub(crate) fn run(seed: u64, weather: Weather, rules: Rules) -> Result<(), Strin
     if weather.serving > 0 {
         world.limits.serving = weather.serving;
     }
-    world.is_told = std::env::var_os("TRACE").is_some();
+    world.told = crate::node::tests::told();
     world.network.faults.lose = 0;
     world.populate(2 + dice.below(3) as u16);
     world.network.faults.lose = weather.faults.lose;
