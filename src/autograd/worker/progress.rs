@@ -68,7 +68,10 @@ where
         match effect {
             Effect::Mark { pass, starts } => self.engine().is_light(*pass, starts),
             Effect::Run { pass, .. } => self.engine().is_light(*pass, &[]),
-            _ => true,
+            // They let go of all functions of a context or a pass, however many those are.
+            Effect::Forget { .. } | Effect::Discard { .. } => false,
+            // What ran here is light, and so is its end.
+            Effect::Finish { .. } | Effect::Send { .. } | Effect::Ended { .. } => true,
         }
     }
 }
@@ -116,9 +119,7 @@ impl<E: LocalEngine> Worker<E> {
                     mail.messages.push(message);
                 }
                 // It is over at once, and messages behind it may be to the same worker.
-                Some(effect @ (Effect::Finish { .. } | Effect::Forget { .. })) => {
-                    self.perform(effect);
-                }
+                Some(effect @ Effect::Finish { .. }) => self.perform(effect),
                 next => {
                     self.post(mail);
                     return next;

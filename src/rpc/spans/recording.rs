@@ -254,8 +254,7 @@ impl Drop for CallSpan {
 /// Records what the threads in its scope do, and the calls that they make. See the [module](super).
 ///
 /// ```no_run
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let agent: rendez_rpc::Agent = todo!();
+/// # fn profiled(agent: rendez_rpc::Agent) -> Result<(), Box<dyn std::error::Error>> {
 /// use rendez_rpc::spans::{Profile, span};
 ///
 /// let profile = Profile::new(&agent);
