@@ -3,13 +3,6 @@
 use super::script::Script;
 use super::*;
 
-fn is_answered(script: &Script, job: u64) -> bool {
-    matches!(
-        script.ended.get(&job),
-        Some(Ending::Answered(Outcome::Value { payload, .. })) if *payload == job
-    )
-}
-
 /// PyTorch never replaces a pipe that has failed: all later calls to that worker fail.
 #[test]
 fn a_worker_that_was_lost_and_comes_back_in_the_same_life_is_called_again() {
@@ -21,13 +14,7 @@ fn a_worker_that_was_lost_and_comes_back_in_the_same_life_is_called_again() {
     assert!(matches!(script.ended[&before], Ending::Lost(_)));
     // Both greet each other until they hear.
     script.live(Duration::from_millis(50));
-    for (at, to) in [(0, 1), (1, 0)] {
-        let job = script.call(at, to, &[]);
-        script.deliver();
-        script.finish_all();
-        script.deliver();
-        assert!(is_answered(&script, job), "{:?}", script.ended.get(&job));
-    }
+    script.both_answer();
 }
 
 #[test]
@@ -47,7 +34,7 @@ fn a_worker_that_starts_again_calls_and_is_called() {
             script.deliver();
             script.finish_all();
             script.deliver();
-            assert!(is_answered(&script, job), "life {life}: {at} calls {to}");
+            assert!(script.is_answered(job), "life {life}: {at} calls {to}");
         }
     }
 }
@@ -70,7 +57,7 @@ fn what_a_former_life_asked_for_answers_no_call_of_the_next() {
     assert!(!script.ended.contains_key(&new));
     script.finish(new, &[]);
     script.deliver();
-    assert!(is_answered(&script, new));
+    assert!(script.is_answered(new));
     assert_eq!(script.nodes[0].call_counts(), (0, 0));
 }
 
@@ -118,7 +105,7 @@ fn twenty_workers_meet_and_call_each_other() {
     script.deliver();
     script.finish_all();
     script.deliver();
-    assert!(jobs.iter().all(|job| is_answered(&script, *job)));
+    assert!(jobs.iter().all(|job| script.is_answered(*job)));
 }
 
 #[test]
@@ -142,7 +129,7 @@ fn a_late_word_of_a_life_before_does_not_displace_the_next() {
         script.deliver();
         script.finish_all();
         script.deliver();
-        assert!(is_answered(&script, job), "{at} calls {to}");
+        assert!(script.is_answered(job), "{at} calls {to}");
     }
 }
 
@@ -192,7 +179,7 @@ fn a_message_for_a_former_life_is_answered_with_the_present_one() {
     script.deliver();
     script.finish_all();
     script.deliver();
-    assert!(is_answered(&script, new));
+    assert!(script.is_answered(new));
 }
 
 #[test]

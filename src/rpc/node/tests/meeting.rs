@@ -4,13 +4,6 @@ use super::script::Script;
 use super::*;
 use crate::message::FaultKind;
 
-fn is_answered(script: &Script, job: u64) -> bool {
-    matches!(
-        script.ended.get(&job),
-        Some(Ending::Answered(Outcome::Value { .. }))
-    )
-}
-
 /// Three workers of a dynamic group, of which 0 and 2 do not know each other; a value of 2 that 1 holds.
 fn strangers() -> (Script, super::script::Held) {
     let mut script = Script::of(3, true);
@@ -29,13 +22,7 @@ fn a_connection_that_was_lost_is_found_again_in_a_dynamic_group() {
     script.cut(1, 0);
     script.mail.clear();
     script.live(Duration::from_millis(50));
-    for (at, to) in [(0, 1), (1, 0)] {
-        let job = script.call(at, to, &[]);
-        script.deliver();
-        script.finish_all();
-        script.deliver();
-        assert!(is_answered(&script, job), "{:?}", script.ended.get(&job));
-    }
+    script.both_answer();
 }
 
 #[test]
@@ -46,7 +33,7 @@ fn a_call_of_a_worker_that_was_given_up_is_heard_in_a_dynamic_group() {
     script.deliver();
     script.finish_all();
     script.deliver();
-    assert!(is_answered(&script, job), "{:?}", script.ended.get(&job));
+    assert!(script.is_answered(job), "{:?}", script.ended.get(&job));
 }
 
 #[test]

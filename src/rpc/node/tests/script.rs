@@ -264,6 +264,25 @@ impl Script {
         self.pump(served.at);
     }
 
+    /// True if the call was answered with its own value.
+    pub(super) fn is_answered(&self, job: u64) -> bool {
+        matches!(
+            self.ended.get(&job),
+            Some(Ending::Answered(Outcome::Value { payload, .. })) if *payload == job
+        )
+    }
+
+    /// Workers 0 and 1 call each other, and are answered.
+    pub(super) fn both_answer(&mut self) {
+        for (at, to) in [(0, 1), (1, 0)] {
+            let job = self.call(at, to, &[]);
+            self.deliver();
+            self.finish_all();
+            self.deliver();
+            assert!(self.is_answered(job), "{:?}", self.ended.get(&job));
+        }
+    }
+
     pub(super) fn finish_all(&mut self) {
         for served in std::mem::take(&mut self.serving) {
             self.finish_served(&served, &[]);
