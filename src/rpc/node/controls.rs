@@ -5,6 +5,7 @@ use super::{Node, PeerState, Rule, Timer};
 use crate::id::{CallId, WorkerId};
 use crate::message::{Answer, Body, Control};
 use crate::references::Carrier;
+use rendez::ground::Nanos;
 
 impl<P, T> Node<P, T> {
     /// Sends a control message, again and again until it is acknowledged. Nothing is sent to a worker that is gone.
@@ -31,6 +32,17 @@ impl<P, T> Node<P, T> {
         if !matches!(control, Control::Probe | Control::Proceed) {
             self.activity += 1;
         }
+        self.send_control(to, id, (settled, control), due);
+    }
+
+    /// Sends a control message, and again at `due` unless it is answered before.
+    fn send_control(
+        &mut self,
+        to: WorkerId,
+        id: CallId,
+        (settled, control): (CallId, Control),
+        due: Nanos,
+    ) {
         self.timers.insert((due, Timer::Retry(to, id)));
         self.send(
             to,
@@ -63,15 +75,7 @@ impl<P, T> Node<P, T> {
         *due = now.after(*delay);
         self.repeated += 1;
         let (control, due) = (*control, *due);
-        self.timers.insert((due, Timer::Retry(to, id)));
-        self.send(
-            to,
-            Body::Control {
-                id,
-                settled,
-                control,
-            },
-        );
+        self.send_control(to, id, (settled, control), due);
     }
 
     pub(super) fn hear_ack(&mut self, from: WorkerId, id: CallId, answer: Answer) {
