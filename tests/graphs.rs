@@ -3,11 +3,14 @@
 //! Whole numbers, truth values and strings must be equal, floating-point numbers to a few units of their last place
 //! beside the largest of their tensor: products of matrices are summed in another order here.
 
-use std::net::TcpListener;
+#[path = "ports/mod.rs"]
+mod ports;
+
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use ports::free_ports;
 use rendez::cluster::ClusterSpec;
 use rendez::engine::Config;
 use rendez::ground::{DType, Shape, TaskName};
@@ -30,18 +33,9 @@ struct Cluster {
 
 impl Cluster {
     fn new() -> Self {
-        let held: Vec<_> = (0..3)
-            .map(|_| TcpListener::bind("127.0.0.1:0").expect("a port"))
-            .collect();
-        let addresses: Vec<_> = held
-            .iter()
-            .map(|held| held.local_addr().expect("its address").to_string())
-            .collect();
-        drop(held);
-        let spec = format!(
-            "ps={};worker={},{}",
-            addresses[0], addresses[1], addresses[2]
-        );
+        let addresses = free_ports::<3>().map(|port| format!("127.0.0.1:{port}"));
+        let [ps, one, two] = &addresses;
+        let spec = format!("ps={ps};worker={one},{two}");
         let serve = |task: &str| {
             let mut command = Command::new(env!("CARGO_BIN_EXE_rendez"));
             command

@@ -1,9 +1,13 @@
 //! `rendez run` and `rendez train` from outside: graphs with feeds in files, and a training that is killed, kept and
 //! resumed, each task a process of its own.
 
+#[path = "ports/mod.rs"]
+mod ports;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use ports::free_ports;
 use serde_json::Value;
 
 fn rendez(folder: &Path, arguments: &[&str]) -> Output {
@@ -348,9 +352,8 @@ fn a_graph_touches_files_only_below_a_folder_that_was_named() {
     assert!(outside.path().join("model.safetensors").is_file());
     // A task that runs already touches nothing until it is told where.
     let mut command = Command::new(env!("CARGO_BIN_EXE_rendez"));
-    let port =
-        std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-    let address = port.expect("a free port").to_string();
+    let [port] = free_ports();
+    let address = format!("127.0.0.1:{port}");
     let mut task = command
         .args([
             "serve",

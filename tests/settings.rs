@@ -1,6 +1,9 @@
 //! Settings that make no sense, by every way they can be given: each is refused by name, with what it may be, and
 //! nothing panics or overflows. And `rendez config check`.
 
+#[path = "ports/mod.rs"]
+mod ports;
+
 use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
@@ -8,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
+use ports::free_ports;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rendez::engine::{Config, Engine, SETTINGS, Sources};
 use rendez::ground::{Code, Status, catalogue, limits};
@@ -372,10 +376,7 @@ fn a_configuration_is_checked_for_what_cannot_work() {
     );
 
     // The listener is gone, and nothing listens at the name of the socket.
-    let gone = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap();
+    let [gone] = free_ports().map(|port| format!("127.0.0.1:{port}"));
     let name = format!("unix:@rendez-nobody-{}", std::process::id());
     let bad = format!(
         "{base}listen = \"{here}\"\n[peers]\n\"/job:b/task:0\" = \"localhost:{}\"\n\"/job:c/task:0\" = \"{gone}\"\n\

@@ -1,7 +1,6 @@
 //! A directory of its own, free ports, and processes of the command whose every line is kept.
 
 use std::io::{BufRead, BufReader, Read};
-use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -11,6 +10,11 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
+
+#[path = "../ports/mod.rs"]
+mod ports;
+
+pub(crate) use ports::free_ports;
 
 /// How long anything may take that has no promised bound, before a test fails instead of hanging.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -226,23 +230,6 @@ impl Ended {
         found.sort();
         found
     }
-}
-
-/// Ports of this machine that follow each other and were free a moment ago.
-pub(crate) fn free_ports<const N: usize>() -> [u16; N] {
-    let row = || {
-        let first = TcpListener::bind("127.0.0.1:0").ok()?;
-        let port = first.local_addr().ok()?.port();
-        let mut held = vec![first];
-        for more in 1..N as u16 {
-            held.push(TcpListener::bind(("127.0.0.1", port.checked_add(more)?)).ok()?);
-        }
-        Some(std::array::from_fn(|index| port + index as u16))
-    };
-    std::iter::from_fn(|| Some(row()))
-        .flatten()
-        .next()
-        .expect("free ports")
 }
 
 /// Looks again and again until it is so.

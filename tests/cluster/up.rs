@@ -1,7 +1,7 @@
 //! `rendez up` with the cluster of the README, and the questions that are asked of it while it runs.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -66,7 +66,7 @@ fn every_pair_hands_over_by_shared_memory_and_by_tcp_where_it_is_demanded() {
 fn each_task_answers_for_metrics_at_a_port_of_its_own() {
     let place = Place::new();
     let file = example(&place);
-    let port = three_ports();
+    let port = free_ports::<3>()[0];
     let up = place.start(&["up", &file, "--metrics", &format!("127.0.0.1:{port}")]);
     for (at, task) in [PS, WORKERS[0], WORKERS[1]].into_iter().enumerate() {
         up.await_said(&format!("{task} of 3 tasks"));
@@ -79,17 +79,6 @@ fn each_task_answers_for_metrics_at_a_port_of_its_own() {
     }
     up.signal(Signal::INT);
     up.finish().well();
-}
-
-/// The first of three ports that are free, one after another.
-fn three_ports() -> u16 {
-    let are_free = |port: &u16| {
-        (0..3).all(|next| TcpListener::bind(("127.0.0.1", port.saturating_add(next))).is_ok())
-    };
-    (0..100)
-        .map(|_| free_ports::<1>()[0])
-        .find(are_free)
-        .expect("three ports")
 }
 
 #[test]

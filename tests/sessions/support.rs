@@ -1,6 +1,5 @@
 //! Clusters of this machine, graphs to run on them, and workers in processes of their own.
 
-use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -13,16 +12,18 @@ use rendez_dataflow::graph::{Builder, Ops, Output, PartialShape, floats, ints};
 use rendez_dataflow::server::{Load, Server, Session};
 use rendez_proto::tensorflow::{DataType, GraphDef};
 
+#[path = "../ports/mod.rs"]
+mod ports;
+
+use ports::free_ports;
+
 /// How long anything may take that has no promised bound, before a test fails instead of hanging.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A cluster of one ps and so many workers, at ports that were free a moment ago.
+/// A cluster of one ps and so many workers, at free ports.
 pub(crate) fn spec(workers: u32) -> ClusterSpec {
-    let sockets: Vec<_> = (0..=workers)
-        .map(|_| TcpListener::bind("127.0.0.1:0").expect("a port"))
-        .collect();
-    let mut ports = sockets.iter().map(|socket| {
-        let port = socket.local_addr().expect("an address").port();
+    let mut ports = (0..=workers).map(|_| {
+        let [port] = free_ports();
         HostPort::new("127.0.0.1", port).expect("an address")
     });
     let mut spec = ClusterSpec::new();

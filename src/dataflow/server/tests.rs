@@ -1,6 +1,11 @@
 //! Servers: states, refusals, and clusters that come up.
 
+#[path = "../../../tests/ports/mod.rs"]
+mod ports;
+
 use std::time::Duration;
+
+use ports::free_ports;
 
 use super::{Protocol, Server, State};
 use rendez::cluster::{ClusterSpec, HostPort, Membership, Resolved, Source};
@@ -20,13 +25,6 @@ fn config(name: &str) -> Config {
     (config.shards, config.share_cores) = (1, true);
     config.arena.segment_bytes = 4 << 20;
     config
-}
-
-/// Ports that were free a moment ago.
-fn free_ports<const N: usize>() -> [u16; N] {
-    let sockets =
-        std::array::from_fn::<_, N, _>(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
-    sockets.map(|socket| socket.local_addr().unwrap().port())
 }
 
 fn spec(ports: [u16; 2]) -> ClusterSpec {
