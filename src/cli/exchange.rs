@@ -28,8 +28,8 @@ use serde::{Deserialize, Serialize};
 pub(super) use self::words::Manifest;
 use self::words::{Described, Failed, Report, judge};
 use super::error::CliError;
-use super::push_files::{Content, PushFiles};
-use super::weights::{self, Entry};
+use super::push_files::{Content, Kept, PushFiles};
+use super::weights::{self, Entry, Weights};
 use rendez::engine::{Engine, Recv};
 use rendez::ground::{Code, DType, Key, Shape, Status, StepId, TaskName, catalogue};
 use rendez::mail::Received;
@@ -130,6 +130,27 @@ pub(super) fn hear_data(engine: &Engine, from: &TaskName) -> Result<Recv, Status
 }
 
 impl PushFiles {
+    /// Reads all files of weights once, for all who take them: their tensors stay in the arena.
+    pub(super) fn keep(&self, engine: &Engine) -> Result<(), CliError> {
+        for push_file in &self.push_files {
+            let Content::Weights(weights) = &push_file.content else {
+                continue;
+            };
+            let mut digest = Context::new(&SHA256);
+            digest.update(&(weights.header().len() as u64).to_le_bytes());
+            digest.update(weights.header());
+            let mut tensors = Vec::new();
+            for entry in weights.entries() {
+                let tensor = tensor_of(engine, weights, entry)?;
+                digest.update(tensor.host().map_err(Status::from)?);
+                tensors.push(tensor);
+            }
+            let sum = hex(digest.finish().as_ref());
+            push_file.kept.get_or_init(|| Kept { tensors, sum });
+        }
+        Ok(())
+    }
+
     /// Begins to send everything to `to`, as much as may be under way. `heard` listens to it already.
     pub(super) fn send<'a>(
         &'a self,
@@ -256,29 +277,30 @@ impl Delivery<'_> {
     fn piece(&mut self) -> Result<Tensor, CliError> {
         let (file, piece) = self.at;
         let push_file = &self.push_files.push_files[file];
+        let kept = push_file.kept.get();
         let tensor = match (&push_file.content, piece) {
             (Content::Weights(weights), 0) => {
                 let header = weights.header();
                 self.digest.update(&(header.len() as u64).to_le_bytes());
                 row(header.to_vec(), &self.to)?
             }
-            (Content::Weights(weights), piece) if piece <= weights.entries().len() => {
-                let entry = &weights.entries()[piece - 1];
-                let dims: Vec<u64> = entry.meta.shape.dims().collect();
-                let mut builder = self.engine.tensor(entry.meta.dtype, &dims)?;
-                weights.read_into(entry, builder.bytes_mut())?;
-                builder.finish()
-            }
+            (Content::Weights(weights), piece) if piece <= weights.entries().len() => match kept {
+                Some(kept) => kept.tensors[piece - 1].clone(),
+                None => tensor_of(self.engine, weights, &weights.entries()[piece - 1])?,
+            },
             (Content::Index(text), 0) => row(text.clone(), &self.to)?,
             _ => {
                 let digest = std::mem::replace(&mut self.digest, Context::new(&SHA256));
-                let sum = hex(digest.finish().as_ref());
+                let digested = || hex(digest.finish().as_ref());
+                let sum = kept.map_or_else(digested, |kept| kept.sum.clone());
                 self.sums.push(sum.clone());
                 self.at = (file + 1, 0);
                 return Ok(row(sum.into_bytes(), &self.to)?);
             }
         };
-        self.digest.update(tensor.host().map_err(Status::from)?);
+        if kept.is_none() {
+            self.digest.update(tensor.host().map_err(Status::from)?);
+        }
         self.at.1 += 1;
         Ok(tensor)
     }
@@ -307,6 +329,14 @@ impl Delivery<'_> {
             tracing::debug!(%status, "the other end is not told why nothing more comes");
         }
     }
+}
+
+/// A tensor of a file, read into the arena.
+fn tensor_of(engine: &Engine, weights: &Weights, entry: &Entry) -> Result<Tensor, CliError> {
+    let dims: Vec<u64> = entry.meta.shape.dims().collect();
+    let mut builder = engine.tensor(entry.meta.dtype, &dims)?;
+    weights.read_into(entry, builder.bytes_mut())?;
+    Ok(builder.finish())
 }
 
 /// Takes what `from` sends, checks it, and has it written. `heard` listens to it already. When this returns the source

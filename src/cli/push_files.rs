@@ -3,9 +3,11 @@
 //! Knows files; nothing of tasks. A file of weights goes as its header and its tensors, in the order in which they lie
 //! in it; an index of a model as it is. So the files that come about are the same, byte for byte.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use rendez::memory::Tensor;
 use serde::Deserialize;
 
 use super::error::CliError;
@@ -35,6 +37,15 @@ pub(super) struct PushFile {
     /// Its name, without a folder.
     pub(super) name: String,
     pub(super) content: Content,
+    /// What of it was read once for all who take it.
+    pub(super) kept: OnceCell<Kept>,
+}
+
+/// The tensors of a file, and the SHA-256 of its bytes in hexadecimal digits.
+#[derive(Debug)]
+pub(super) struct Kept {
+    pub(super) tensors: Vec<Tensor>,
+    pub(super) sum: String,
 }
 
 /// What is in it.
@@ -51,6 +62,14 @@ struct Index {
 }
 
 impl PushFile {
+    fn new(name: String, content: Content) -> Self {
+        Self {
+            name,
+            content,
+            kept: OnceCell::new(),
+        }
+    }
+
     /// Bytes of the file.
     pub(super) fn bytes(&self) -> u64 {
         match &self.content {
@@ -79,10 +98,7 @@ impl PushFiles {
             let file = file.rsplit('/').next().unwrap_or_default().to_owned();
             let content = Content::Weights(weights);
             return Ok(Self {
-                push_files: vec![PushFile {
-                    name: file,
-                    content,
-                }],
+                push_files: vec![PushFile::new(file, content)],
                 is_folder: false,
                 name,
             });
@@ -188,7 +204,7 @@ fn in_folder(folder: &Path) -> Result<Vec<PathBuf>, CliError> {
 fn weights(path: &Path) -> Result<PushFile, CliError> {
     let content = Content::Weights(Weights::open(path)?);
     let name = name_of(path)?;
-    Ok(PushFile { name, content })
+    Ok(PushFile::new(name, content))
 }
 
 /// The name of a file, which its receiver must be able to write down.
@@ -237,7 +253,7 @@ fn index(path: &Path) -> Result<(PushFile, BTreeSet<String>), CliError> {
     }
     let name = name_of(path)?;
     let content = Content::Index(text);
-    Ok((PushFile { name, content }, shards))
+    Ok((PushFile::new(name, content), shards))
 }
 
 /// Every tensor that an index names lies in the file that it says.

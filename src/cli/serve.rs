@@ -162,6 +162,7 @@ fn check(
     terminal: &mut Terminal,
 ) -> Result<(), CliError> {
     let push_files = PushFiles::of(&[])?;
+    push_files.keep(engine)?;
     let others: Vec<TaskName> = server
         .cluster()
         .tasks()

@@ -52,8 +52,20 @@ impl Sink for Kept {
 
 #[test]
 fn every_piece_is_taken_in_order_and_told_to_its_source() {
+    take_every_piece(false);
+}
+
+#[test]
+fn every_piece_of_a_file_that_was_read_once_is_taken_too() {
+    take_every_piece(true);
+}
+
+fn take_every_piece(is_kept: bool) {
     let (a, b) = pair();
     let push_files = PushFiles::of(&[]).expect("a model");
+    if is_kept {
+        push_files.keep(&a).expect("room");
+    }
     let Content::Weights(weights) = &push_files.push_files[0].content else {
         panic!("{push_files:?}");
     };
