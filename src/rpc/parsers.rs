@@ -11,7 +11,7 @@ use crate::value::{Unpacker, Value, ValueError};
 /// # Errors
 /// They are none, or more than one.
 pub fn value<T: Value>(plain: &[u8]) -> Result<T, ValueError> {
-    let mut from = Unpacker::new(plain.to_vec(), Vec::new(), Vec::new());
+    let mut from = Unpacker::new(plain.into(), Vec::new(), Vec::new());
     let value = T::take(&mut from)?;
     from.end().map(|()| value)
 }

@@ -1,16 +1,26 @@
 //! The payload of calls and replies: what of it travels in the head, and the tensors that travel beside it.
 
 use std::cell::RefCell;
+use std::ops::{Deref, DerefMut};
 
 use rendez::memory::Tensor;
+use smallvec::SmallVec;
 
+use crate::agent::rref::Handle;
 use crate::codec::{Malformed, OnWire, Reader, Writer};
 use crate::spans::Trace;
-use crate::value::{PLAIN_BYTES_MAX, TENSORS_MAX};
+use crate::value::{PLAIN_BYTES_MAX, TENSORS_MAX, Unpacker};
 
-/// Arguments, or a result.
+/// Plain values as bytes: those of most calls are few, and need no memory of their own.
+pub type Plain = SmallVec<[u8; 24]>;
+
+/// Arguments, or a result. It stands behind a pointer: a message passes from hand to hand several times.
 #[derive(Clone, Debug, Default)]
-pub struct Payload {
+pub struct Payload(Box<Parts>);
+
+/// What a [`Payload`] consists of.
+#[derive(Clone, Debug, Default)]
+pub struct Parts {
     /// A digest of the names of their types.
     pub types: u32,
     /// Bytes of an observer's, that ride along.
@@ -18,11 +28,39 @@ pub struct Payload {
     /// What the call carries of its caller's recording.
     pub(crate) trace: Option<Box<Trace>>,
     /// Plain values.
-    pub plain: Vec<u8>,
+    pub plain: Plain,
     /// Tensors.
     pub tensors: Vec<Tensor>,
     /// How many tensors follow, where a head was read and they have not come yet; of each, whether it is large.
     pub(crate) awaited: Vec<bool>,
+}
+
+impl From<Parts> for Payload {
+    fn from(parts: Parts) -> Self {
+        Self(Box::new(parts))
+    }
+}
+
+impl Payload {
+    /// Takes its values, to be read, with the references among them.
+    pub(crate) fn unpacker(&mut self, handles: Vec<Handle>) -> Unpacker {
+        let Parts { plain, tensors, .. } = &mut *self.0;
+        Unpacker::new(std::mem::take(plain), std::mem::take(tensors), handles)
+    }
+}
+
+impl Deref for Payload {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.0
+    }
+}
+
+impl DerefMut for Payload {
+    fn deref_mut(&mut self) -> &mut Parts {
+        &mut self.0
+    }
 }
 
 /// Tensors of at least so many bytes go their own way, so that small ones need not wait behind them.
@@ -63,19 +101,19 @@ impl OnWire for Payload {
         if plain.len() > PLAIN_BYTES_MAX {
             return Err(Malformed("plain values that are too long"));
         }
-        let plain = plain.to_vec();
+        let plain = Plain::from_slice(plain);
         let count = reader.count(TENSORS_MAX)?;
         let awaited = (0..count)
             .map(|_| Ok(reader.byte()? != 0))
             .collect::<Result<_, _>>()?;
-        Ok(Self {
+        Ok(Self::from(Parts {
             types: word as u32,
             header,
             trace,
             plain,
             tensors: Vec::new(),
             awaited,
-        })
+        }))
     }
 }
 

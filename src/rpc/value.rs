@@ -11,6 +11,7 @@ use rendez::ground::{Status, catalogue};
 use rendez::memory::Tensor;
 
 use crate::agent::rref::{Handle, RRef};
+use crate::payload::Plain;
 
 mod args;
 mod depth;
@@ -83,7 +84,7 @@ pub trait Value: Sized + Send + 'static {
 /// What values are written into.
 #[derive(Debug, Default)]
 pub struct Packer {
-    pub(crate) plain: Vec<u8>,
+    pub(crate) plain: Plain,
     pub(crate) tensors: Vec<Tensor>,
     pub(crate) handles: Vec<Handle>,
 }
@@ -132,7 +133,7 @@ impl Packer {
 /// What values are read from.
 #[derive(Debug)]
 pub struct Unpacker {
-    plain: Vec<u8>,
+    plain: Plain,
     at: usize,
     depth: usize,
     tensors: std::vec::IntoIter<Tensor>,
@@ -146,7 +147,7 @@ impl From<Packer> for Unpacker {
 }
 
 impl Unpacker {
-    pub(crate) fn new(plain: Vec<u8>, tensors: Vec<Tensor>, handles: Vec<Handle>) -> Self {
+    pub(crate) fn new(plain: Plain, tensors: Vec<Tensor>, handles: Vec<Handle>) -> Self {
         Self {
             plain,
             at: 0,

@@ -203,13 +203,19 @@ impl Desk {
 
     /// Does what the machine wants, until it wants nothing.
     fn pump(&mut self, context: &mut TaskContext<'_>) {
-        while let Some(output) = self.node.poll() {
+        while let Some(mut output) = self.node.poll() {
+            // What travels is read where it lies.
+            if let Output::Send { to, message } = &mut output
+                && *to != self.shared.me
+            {
+                self.send(*to, message, context);
+                continue;
+            }
             match output {
-                Output::Send { to, message } if to == self.shared.me => {
+                Output::Send { to, message } => {
                     self.shared.figures.answered(&message);
                     self.node.handle_message(self.now, to, message);
                 }
-                Output::Send { to, message } => self.send(to, message, context),
                 Output::Serve {
                     from,
                     id,

@@ -224,37 +224,41 @@ impl Lanes {
         Ok(())
     }
 
-    /// Sends a message. What finds no room waits in the outbox, and goes with [`Lanes::flush`].
+    /// Sends a message. What finds no room waits in the outbox, and goes with [`Lanes::flush`]. Its tensors are taken.
     pub(crate) fn send(
         &mut self,
         to: WorkerId,
-        message: Message<Payload>,
+        message: &mut Message<Payload>,
         context: &mut TaskContext<'_>,
     ) -> Result<(), Status> {
         let Some(at) = self.lane_of(to) else {
             return Ok(());
         };
         self.scratch.clear();
-        encode_into(&message, &mut self.scratch);
+        encode_into(message, &mut self.scratch);
+        let lives = lives_of(message);
+        let tensors = payload_mut(message).map(|payload| std::mem::take(&mut payload.tensors));
         let head = head_tensor(&self.scratch, context)?;
-        let lives = lives_of(&message);
-        let tensors = match message.body {
-            Body::Call(call) => call.payload.tensors,
-            Body::Reply {
-                outcome: Outcome::Value { payload, .. },
-                ..
-            } => payload.tensors,
-            _ => Vec::new(),
-        };
         let lane = &mut self.lanes[at];
-        lane.outbox.push_back((0, FrameIter::default(), head));
+        match lane.out[0] {
+            // Most heads wait for nothing.
+            Some(key) if lane.outbox.is_empty() => match context.send(self.step, key, head) {
+                Err(status) if has_no_room(&status) => {
+                    let head = head_tensor(&self.scratch, context)?;
+                    lane.outbox.push_back((0, FrameIter::default(), head));
+                }
+                sent => sent?,
+            },
+            _ => lane.outbox.push_back((0, FrameIter::default(), head)),
+        }
         let kind = |tensor: &Tensor| if tensor.size() >= LARGE { 2 } else { 1 };
-        lane.outbox.extend(
-            tensors
-                .into_iter()
-                .map(|tensor| (kind(&tensor), lives, tensor)),
-        );
-        self.flush_lane(at, context)
+        let tensors = tensors.into_iter().flatten();
+        lane.outbox
+            .extend(tensors.map(|tensor| (kind(&tensor), lives, tensor)));
+        match lane.outbox.is_empty() {
+            true => Ok(()),
+            false => self.flush_lane(at, context),
+        }
     }
 
     /// True if something waits for room, perhaps.
@@ -284,7 +288,7 @@ impl Lanes {
                 Ok(()) => {
                     lane.outbox.pop_front();
                 }
-                Err(status) if status.code() == rendez::ground::Code::ResourceExhausted => {
+                Err(status) if has_no_room(&status) => {
                     self.has_waiting = true;
                     break;
                 }
@@ -495,6 +499,10 @@ fn payload_mut(message: &mut Message<Payload>) -> Option<&mut Payload> {
         } => Some(payload),
         _ => None,
     }
+}
+
+fn has_no_room(status: &Status) -> bool {
+    status.code() == rendez::ground::Code::ResourceExhausted
 }
 
 fn head_tensor(bytes: &[u8], context: &mut TaskContext<'_>) -> Result<Tensor, Status> {

@@ -153,9 +153,9 @@ impl<R> Pending<R> {
         super::context::may_wait()?;
         self.shared.wait(&self.slot, None);
         self.is_over = true;
-        let (payload, _, handles) = self.payload(self.slot.take())?;
+        let (mut payload, _, handles) = self.payload(self.slot.take())?;
         match payload.types == types {
-            true => Ok(Unpacker::new(payload.plain, payload.tensors, handles)),
+            true => Ok(payload.unpacker(handles)),
             false => {
                 let message = format!(
                     "the result of '{}' is not of its signature's type",
@@ -216,7 +216,7 @@ impl<R: Value> Pending<R> {
     }
 
     fn unpack(&self, answer: Option<Answer>) -> Result<R, Error> {
-        let (payload, at, handles) = self.payload(answer)?;
+        let (mut payload, at, handles) = self.payload(answer)?;
         let shared = &self.shared;
         let worker = || shared.name_of(self.to);
         let function = &*self.function;
@@ -239,7 +239,7 @@ impl<R: Value> Pending<R> {
         observers
             .iter()
             .for_each(|one| one.receiving(leg, header, &payload.tensors));
-        let mut from = Unpacker::new(payload.plain, payload.tensors, handles);
+        let mut from = payload.unpacker(handles);
         let value = R::take(&mut from).and_then(|value| from.end().map(|()| value));
         observers.iter().for_each(|one| one.received(leg));
         value.map_err(|error| {

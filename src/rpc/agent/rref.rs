@@ -292,7 +292,8 @@ impl<T: Value + Sync> RRef<T> {
         let Held { rref, owner, .. } = *self.handle.0;
         let mut payload = shared.pack::<()>(owner, "", &())?;
         // The share stays until the answer is there.
-        payload.keeps.push(self.handle.clone());
+        let shares = payload.shares.get_or_insert_default();
+        shares.keeps.push(self.handle.clone());
         Ok(shared.start(owner, Target::Fetch(rref), payload, timeout, mode))
     }
 }

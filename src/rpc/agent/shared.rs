@@ -27,7 +27,7 @@ use crate::id::{CallId, ForkId, GlobalId, RRefId, WorkerId, check_name};
 use crate::message::{Fault, Outcome, Reference, Target};
 use crate::node::Ending;
 use crate::observer::Leg;
-use crate::payload::{Payload, digest_of};
+use crate::payload::{Parts, Payload, digest_of};
 use crate::spans::{CallSpan, Home, Recording, Span};
 use crate::value::{Packer, Value};
 
@@ -72,6 +72,13 @@ impl std::fmt::Debug for Token {
 /// A call that is packed.
 pub(crate) struct Packed {
     pub(crate) payload: Payload,
+    /// `None` if it has no references: most have none.
+    pub(crate) shares: Option<Box<Shares>>,
+}
+
+/// The references of a call that is packed.
+#[derive(Default)]
+pub(crate) struct Shares {
     pub(crate) references: Vec<Reference>,
     /// Handles of them, that hold them until the desk has counted them.
     pub(crate) carried: Vec<Handle>,
@@ -410,26 +417,28 @@ impl Shared {
                 format!("{handle:?} belongs to another agent, or to one that is shut down");
             return Err(Error::of(catalogue::RPC_REFERENCE, message));
         }
-        let references = packer.handles.iter().map(|handle| Reference {
+        let reference = |handle: &Handle| Reference {
             rref: handle.0.rref,
             owner: handle.0.owner,
             fork: self.fresh(),
             parent: handle.0.fork.unwrap_or(handle.0.rref),
             is_early: false,
+        };
+        let shares = (!packer.handles.is_empty()).then(|| {
+            Box::new(Shares {
+                references: packer.handles.iter().map(reference).collect(),
+                carried: packer.handles,
+                keeps: Vec::new(),
+            })
         });
-        Ok(Packed {
-            references: references.collect(),
-            payload: Payload {
-                types,
-                header,
-                trace: None,
-                plain: packer.plain,
-                tensors: packer.tensors,
-                awaited: Vec::new(),
-            },
-            carried: packer.handles,
-            keeps: Vec::new(),
-        })
+        let payload = Payload::from(Parts {
+            types,
+            header,
+            plain: packer.plain,
+            tensors: packer.tensors,
+            ..Parts::default()
+        });
+        Ok(Packed { payload, shares })
     }
 
     /// Starts a call.

@@ -129,11 +129,7 @@ impl Work {
         observers
             .iter()
             .for_each(|one| one.receiving(leg, header, &payload.tensors));
-        Unpacker::new(
-            std::mem::take(&mut payload.plain),
-            std::mem::take(&mut payload.tensors),
-            std::mem::take(&mut self.handles),
-        )
+        payload.unpacker(std::mem::take(&mut self.handles))
     }
 
     /// Begins a function that returns a future.

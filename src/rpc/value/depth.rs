@@ -222,6 +222,7 @@ mod tests {
 
     use serde::{Deserialize, Serialize};
 
+    use crate::payload::Plain;
     use crate::value::{DEPTH_MAX, Packer, Unpacker, Value};
 
     /// One of each shape that serde has.
@@ -274,8 +275,8 @@ mod tests {
         }
     }
 
-    fn unpacker(plain: Vec<u8>) -> Unpacker {
-        Unpacker::new(plain, Vec::new(), Vec::new())
+    fn unpacker(plain: impl Into<Plain>) -> Unpacker {
+        Unpacker::new(plain.into(), Vec::new(), Vec::new())
     }
 
     #[test]

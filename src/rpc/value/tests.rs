@@ -72,7 +72,7 @@ fn names_tell_types_apart() {
 
 #[test]
 fn what_is_none_is_refused() {
-    let bytes = |plain: &[u8]| Unpacker::new(plain.to_vec(), Vec::new(), Vec::new());
+    let bytes = |plain: &[u8]| Unpacker::new(plain.into(), Vec::new(), Vec::new());
     // A list of 2⁶⁰ elements, and no byte of them.
     let count = [0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x10];
     let told = Vec::<()>::take(&mut bytes(&count)).unwrap_err();
@@ -86,7 +86,7 @@ fn what_is_none_is_refused() {
 proptest::proptest! {
     #[test]
     fn no_bytes_panic(plain in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..64)) {
-        let from = || Unpacker::new(plain.clone(), Vec::new(), Vec::new());
+        let from = || Unpacker::new(plain.clone().into(), Vec::new(), Vec::new());
         let _ = Vec::<Vec<Option<String>>>::take(&mut from());
         let _ = HashMap::<u64, Vec<(u8, f64)>>::take(&mut from());
         let _ = Settings::take(&mut from());

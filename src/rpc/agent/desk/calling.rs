@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rendez::ground::Nanos;
 
 use super::Desk;
-use crate::agent::shared::{Answer, Command, Packed, Token};
+use crate::agent::shared::{Answer, Command, Packed, Shares, Token};
 use crate::message::Target;
 use crate::node::{Ending, NewCall};
 use crate::spans::{Home, Span};
@@ -24,12 +24,12 @@ impl Desk {
         else {
             return;
         };
-        let Packed {
-            payload,
+        let Packed { payload, shares } = packed;
+        let Shares {
             references,
             carried,
             mut keeps,
-        } = packed;
+        } = shares.map_or_else(Shares::default, |shares| *shares);
         // An owner that has started again would wait for the value to be made.
         if let Target::Fetch(rref) = target
             && let Some(fork) = keeps.iter().find_map(|handle| handle.0.fork)

@@ -11,26 +11,31 @@ impl Desk {
     pub(super) fn send(
         &mut self,
         to: WorkerId,
-        message: Message<Payload>,
+        message: &mut Message<Payload>,
         context: &mut TaskContext<'_>,
     ) {
-        self.shared.figures.answered(&message);
+        self.shared.figures.answered(message);
         match &mut self.faults {
             None => self.send_now(to, message, context),
-            Some(faults) => faults.take(self.now, to, message),
+            Some(faults) => faults.take(self.now, to, message.clone()),
         }
     }
 
     /// Sends what was held back, as far as its time has come.
     pub(super) fn send_due(&mut self, context: &mut TaskContext<'_>) {
         while let Some(faults) = &mut self.faults
-            && let Some((to, message)) = faults.due(self.now)
+            && let Some((to, mut message)) = faults.due(self.now)
         {
-            self.send_now(to, message, context);
+            self.send_now(to, &mut message, context);
         }
     }
 
-    fn send_now(&mut self, to: WorkerId, message: Message<Payload>, context: &mut TaskContext<'_>) {
+    fn send_now(
+        &mut self,
+        to: WorkerId,
+        message: &mut Message<Payload>,
+        context: &mut TaskContext<'_>,
+    ) {
         if let Err(status) = self.lanes.send(to, message, context) {
             tracing::debug!(%to, %status, "a message could not be sent");
             self.node.handle_lost(self.now, to, &status);

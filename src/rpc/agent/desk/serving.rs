@@ -6,7 +6,7 @@ use rendez::ground::Nanos;
 
 use super::{Desk, Running};
 use crate::agent::context::{Context, in_shard};
-use crate::agent::shared::{Command, Done, Label, Packed};
+use crate::agent::shared::{Command, Done, Label, Packed, Shares};
 use crate::agent::work::{Work, give, put};
 use crate::functions::{Body, Ended};
 use crate::id::{CallId, RRefId, WorkerId};
@@ -62,13 +62,7 @@ impl Desk {
         packer: Packer,
         now: Nanos,
     ) {
-        let packed = self.shared.packed(types, header, packer);
-        let Packed {
-            payload,
-            references,
-            carried,
-            ..
-        } = match packed {
+        let Packed { payload, shares } = match self.shared.packed(types, header, packer) {
             Ok(packed) => packed,
             Err(error) => {
                 let fault = Fault::new(
@@ -78,17 +72,14 @@ impl Desk {
                 return self.node.finish(now, from, id, Outcome::Fault(fault));
             }
         };
-        self.node.finish(
-            now,
-            from,
-            id,
-            Outcome::Value {
-                payload,
-                references,
-            },
-        );
+        let mut shares = shares.map_or_else(Shares::default, |shares| *shares);
+        let outcome = Outcome::Value {
+            payload,
+            references: std::mem::take(&mut shares.references),
+        };
+        self.node.finish(now, from, id, outcome);
         // Counted now: the handles may go.
-        drop(carried);
+        drop(shares);
     }
 
     #[allow(clippy::too_many_arguments, reason = "the parts of one output")]
@@ -97,7 +88,7 @@ impl Desk {
         from: WorkerId,
         id: CallId,
         target: Target,
-        payload: Payload,
+        mut payload: Payload,
         references: &[Reference],
         deadline: Nanos,
     ) {
@@ -107,7 +98,7 @@ impl Desk {
             Target::Function(function) => (function, None),
             Target::Remote { function, rref, .. } => (function, Some(rref)),
             Target::Fetch(rref) => {
-                return self.fetch(from, id, rref, payload.header, deadline, now);
+                return self.fetch(from, id, rref, payload.header.take(), deadline, now);
             }
         };
         let done = |result| Done {
@@ -137,7 +128,6 @@ impl Desk {
             true => Arc::clone(&self.open),
             false => Arc::default(),
         };
-        let mut payload = payload;
         let label = Label {
             function,
             began: now,
@@ -226,16 +216,9 @@ impl Desk {
     }
 }
 
-const fn empty() -> Outcome<Payload> {
+fn empty() -> Outcome<Payload> {
     Outcome::Value {
-        payload: Payload {
-            types: 0,
-            header: None,
-            trace: None,
-            plain: Vec::new(),
-            tensors: Vec::new(),
-            awaited: Vec::new(),
-        },
+        payload: Payload::default(),
         references: Vec::new(),
     }
 }

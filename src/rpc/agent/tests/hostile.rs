@@ -14,7 +14,7 @@ use crate::id::{CallId, GlobalId};
 use crate::message::{
     Body, Call, Control, Fault, FaultKind, Hello, Message, Outcome, Reference, Target,
 };
-use crate::payload::{Payload, digest};
+use crate::payload::{Parts, Payload, Plain, digest};
 use crate::value::Packer;
 use crate::{RRef, WorkerId};
 
@@ -231,12 +231,12 @@ fn functions() -> Functions {
         .add("sum", |tensor: Tensor| tensor.size() as u64)
 }
 
-fn payload(types: &str, plain: Vec<u8>) -> Payload {
-    Payload {
+fn payload(types: &str, plain: impl Into<Plain>) -> Payload {
+    Payload::from(Parts {
         types: digest(types),
-        plain,
-        ..Payload::default()
-    }
+        plain: plain.into(),
+        ..Parts::default()
+    })
 }
 
 fn function(name: &str) -> Target {
@@ -294,10 +294,7 @@ fn scene_messages() -> impl Strategy<Value = Body<Payload>> {
         });
     let call = (id.clone(), global.clone(), any::<Vec<u8>>()).prop_map(|(id, rref, plain)| {
         let target = Target::Fetch(rref);
-        let payload = Payload {
-            plain,
-            ..Payload::default()
-        };
+        let payload = payload("", plain);
         Body::Call(Call {
             id,
             settled: CallId(0),
@@ -370,7 +367,11 @@ fn types_and_sizes_that_lie_cost_that_call() {
             FaultKind::Arguments,
         ),
         // A tensor that does not come with it.
-        ("sum", payload("Tensor,", Vec::new()), FaultKind::Arguments),
+        (
+            "sum",
+            payload("Tensor,", Plain::new()),
+            FaultKind::Arguments,
+        ),
         (
             "rendez.spans",
             payload("", vec![7; 5]),
@@ -474,7 +475,7 @@ fn tensors_that_are_announced_and_do_not_come_cost_their_worker() {
             budget: None,
             target: function("sum"),
             references: Vec::new(),
-            payload: payload("Tensor,", Vec::new()),
+            payload: payload("Tensor,", Plain::new()),
         };
         let mut bytes = encode(&Message {
             from_life: LIFE,
@@ -545,12 +546,16 @@ fn tensors_under_other_lives_and_of_other_types_are_no_harm() {
         });
         step.send(&at, Tensor::scalar(1_u8)).expect("room");
     }
-    let mut announced = payload("Tensor,", Vec::new());
+    let mut announced = payload("Tensor,", Plain::new());
     announced.tensors = vec![Tensor::scalar(7_u64)];
     let id = scene.call(function("sum"), announced, Vec::new());
     let Outcome::Value { payload, .. } = scene.answer(id) else {
         panic!("the one that was there was taken for it");
     };
-    assert_eq!(payload.plain, [1], "the size of the tensor that came first");
+    assert_eq!(
+        *payload.plain,
+        [1],
+        "the size of the tensor that came first"
+    );
     scene.is_well();
 }
