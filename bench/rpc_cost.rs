@@ -21,6 +21,8 @@ mod counting;
 const ROLE: &str = "RENDEZ_RPC_COST";
 /// Calls that are counted, after as many that are not.
 const CALLS: u64 = 2_000;
+/// Calls that are under way at once, where they are many.
+const IN_FLIGHT: u64 = 200;
 const TASKS: [&str; 2] = ["/job:a/task:0", "/job:b/task:0"];
 
 /// What was counted when this was written, of a call of 4 bytes whose function runs in the shard, and how far from it
@@ -85,6 +87,20 @@ impl Pair {
         call.wait().expect("an answer")
     }
 
+    /// As many calls at once, each there and its answer back.
+    fn calls(&self, count: u32) {
+        let call = |value| self.agents[0].rpc_async::<u32>("b", "shard", (value,));
+        let calls: Vec<_> = (0..count)
+            .map(|value| call(value).expect("it sets out"))
+            .collect();
+        for (value, call) in (0..count).zip(calls) {
+            while !call.is_done() {
+                self.turn();
+            }
+            assert_eq!(call.wait().expect("an answer"), value);
+        }
+    }
+
     fn end(self) {
         let [here, there] = self.agents;
         here.shutdown_local();
@@ -112,8 +128,17 @@ fn child() {
     for count in 0..CALLS as u32 {
         assert_eq!(pair.call(count), count);
     }
-    for count in 0..CALLS as u32 {
-        counted(|| pair.call(count));
+    match std::env::var(ROLE).as_deref() {
+        Ok("many") => {
+            for _ in 0..CALLS / IN_FLIGHT {
+                counted(|| pair.calls(IN_FLIGHT as u32));
+            }
+        }
+        _ => {
+            for count in 0..CALLS as u32 {
+                counted(|| pair.call(count));
+            }
+        }
     }
     pair.end();
 }

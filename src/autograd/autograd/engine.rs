@@ -72,6 +72,13 @@ pub trait LocalEngine: Send + Sync {
     /// Forgets all functions of a context.
     fn forget(&self, context: ContextId);
 
+    /// True if [forgetting](Self::forget) a context takes a few microseconds at most. It is done as
+    /// [`is_light`](Self::is_light) says.
+    fn forgets_lightly(&self, context: ContextId) -> bool {
+        let _ = context;
+        false
+    }
+
     /// The sum of gradients of one leaf, of which there is one at least.
     ///
     /// # Errors

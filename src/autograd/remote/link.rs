@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::{MESSAGE, Travelling, status_of};
 use crate::autograd::{Message, WorkerId};
 use crate::tape::Tape;
-use crate::worker::{Link, WeakWorker};
+use crate::worker::{Hearing, Link, WeakWorker};
 use rendez::ground::{Status, catalogue};
 use rendez::memory::Tensor;
 use rendez_rpc::{Agent, Pending, WeakAgent};
@@ -56,8 +56,8 @@ impl ByCalls {
 }
 
 impl Link<Tensor> for ByCalls {
-    fn send(&self, to: WorkerId, messages: Vec<Message<Tensor>>) {
-        self.shared.post(to, messages, 0);
+    fn send(&self, to: WorkerId, messages: Vec<Message<Tensor>>, hearing: Hearing) {
+        self.shared.post(to, messages, 0, hearing);
     }
 
     fn offload(&self, work: Box<dyn FnOnce() + Send>) {
@@ -74,7 +74,13 @@ impl Link<Tensor> for ByCalls {
 }
 
 impl Shared {
-    fn post(self: &Arc<Self>, to: WorkerId, messages: Vec<Message<Tensor>>, tries: u32) {
+    fn post(
+        self: &Arc<Self>,
+        to: WorkerId,
+        messages: Vec<Message<Tensor>>,
+        tries: u32,
+        hearing: Hearing,
+    ) {
         let Some(agent) = self.agent.get().and_then(WeakAgent::upgrade) else {
             return;
         };
@@ -84,7 +90,7 @@ impl Shared {
             tries,
             error,
         };
-        match call(&agent, to, &messages) {
+        match call(&agent, to, &messages, hearing) {
             Ok(call) => {
                 let shared = Arc::downgrade(self);
                 call.then(move |outcome| {
@@ -151,7 +157,12 @@ fn attend(shared: &Weak<Shared>, failures: &Receiver<Failure>) {
         later = rest;
         let due: Vec<(Instant, Failure)> = due;
         for (_, failure) in due {
-            shared.post(failure.to, failure.messages, failure.tries + 1);
+            shared.post(
+                failure.to,
+                failure.messages,
+                failure.tries + 1,
+                Hearing::Soon,
+            );
         }
     }
 }
@@ -161,14 +172,21 @@ fn is_passing(failure: &Failure) -> bool {
     failure.error.reason() == catalogue::RPC_BUSY && failure.tries < RETRIES
 }
 
-fn call(agent: &Agent, to: WorkerId, messages: &[Message<Tensor>]) -> Result<Pending<()>, Status> {
+fn call(
+    agent: &Agent,
+    to: WorkerId,
+    messages: &[Message<Tensor>],
+    hearing: Hearing,
+) -> Result<Pending<()>, Status> {
     let name = agent
         .name_of(rendez_rpc::WorkerId(to.0))
         .ok_or_else(no_worker)?;
     let argument = (Travelling(messages.to_vec()),);
-    agent
-        .rpc_async_within(&name, MESSAGE, argument, Duration::ZERO)
-        .map_err(|error| status_of(&error))
+    let call = match hearing {
+        Hearing::Soon => agent.rpc_async_within(&name, MESSAGE, argument, Duration::ZERO),
+        Hearing::Later => agent.rpc_post(&name, MESSAGE, argument, Duration::ZERO),
+    };
+    call.map_err(|error| status_of(&error))
 }
 
 fn no_worker() -> Status {

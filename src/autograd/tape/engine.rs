@@ -211,8 +211,30 @@ impl LocalEngine for Tape {
 
     fn forget(&self, context: ContextId) {
         let mut tasks = self.tasks();
-        tasks.sends.retain(|(of, _), _| *of != context);
-        tasks.passes.retain(|pass, _| pass.context != context);
+        let sends: Vec<_> = tasks.sends_of(context).map(|(name, _)| *name).collect();
+        let passes: Vec<_> = tasks.passes_of(context).map(|(pass, _)| *pass).collect();
+        // Dropped when others may use the tape again: a history may be long.
+        let sends: Vec<_> = sends.iter().map(|name| tasks.sends.remove(name)).collect();
+        let passes: Vec<_> = passes
+            .iter()
+            .map(|pass| tasks.passes.remove(pass))
+            .collect();
+        drop(tasks);
+        drop((sends, passes));
+    }
+
+    fn forgets_lightly(&self, context: ContextId) -> bool {
+        let tasks = self.tasks();
+        let mut task = Task::default();
+        let mut edges = vec![];
+        for value in tasks.sends_of(context).flat_map(|(_, values)| values) {
+            if !task.weighs(&value.tensor) {
+                return false;
+            }
+            edges.extend(value.edge.clone());
+        }
+        // A pass that has not ended holds what only its end lets go of.
+        tasks.passes_of(context).next().is_none() && task.is_light_with(&edges)
     }
 
     fn sum(&self, parts: Vec<Tensor>) -> Result<Tensor, Status> {

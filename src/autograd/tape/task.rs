@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 use std::sync::{Arc, PoisonError};
 
 use super::var::{Edge, Function, Kind, Saved, Tape, Var};
-use crate::autograd::{ContextId, MessageId, PassId, Port, Ran};
+use crate::autograd::{ContextId, MessageId, PassId, Port, Ran, WorkerId};
 use rendez::ground::{Status, catalogue};
 use rendez::memory::Tensor;
 
@@ -18,6 +18,30 @@ pub(super) struct Tasks {
     pub(super) sends: BTreeMap<(ContextId, MessageId), Vec<Var>>,
     /// None while it runs.
     pub(super) passes: BTreeMap<PassId, Option<Task>>,
+}
+
+impl Tasks {
+    /// What messages of a context took away.
+    pub(super) fn sends_of(
+        &self,
+        context: ContextId,
+    ) -> impl Iterator<Item = (&(ContextId, MessageId), &Vec<Var>)> {
+        let [first, last] = [0, u64::MAX].map(MessageId::from_wire);
+        self.sends.range((context, first)..=(context, last))
+    }
+
+    /// The passes of a context.
+    pub(super) fn passes_of(
+        &self,
+        context: ContextId,
+    ) -> impl Iterator<Item = (&PassId, &Option<Task>)> {
+        let [first, last] = [(0, 0), (u16::MAX, u32::MAX)].map(|(root, number)| PassId {
+            context,
+            root: WorkerId(root),
+            number,
+        });
+        self.passes.range(first..=last)
+    }
 }
 
 /// Which side a gradient comes from: outside, or input `input` of a function.
@@ -100,6 +124,13 @@ impl Task {
             );
         }
         Ok(found)
+    }
+
+    /// Adds a tensor to the weight. False if that is light no more.
+    pub(super) fn weighs(&mut self, tensor: &Tensor) -> bool {
+        let elements = tensor.shape().elements() as usize;
+        self.weight = self.weight.saturating_add(FUNCTION + elements);
+        self.is_light()
     }
 
     /// True if all that takes part is light.

@@ -2,6 +2,7 @@
 
 use super::ops::shape_of;
 use super::{Padding, Tape, Var, Window};
+use crate::autograd::{ContextId, Envelope, LocalEngine, MessageId, PassId, WorkerId};
 use rendez::ground::{DType, Status, catalogue};
 use rendez::memory::{Element, Tensor};
 
@@ -464,4 +465,43 @@ fn a_long_history_is_walked_and_dropped() {
         -1.0
     );
     drop(y);
+}
+
+/// Little is let go of where the message came in; a long history, or one of a pass under way, by a thread with time.
+#[test]
+fn what_is_little_is_forgotten_lightly() {
+    let tape = Tape::new().expect("memory");
+    let context = ContextId::new(WorkerId(0), 1);
+    let others = ContextId::new(WorkerId(0), 2);
+    let send = |context, counter, value: &Var| {
+        let envelope = Envelope {
+            context,
+            message: MessageId::new(WorkerId(0), counter),
+            requires: vec![true],
+        };
+        tape.record_send(&envelope, std::slice::from_ref(value));
+    };
+    assert!(tape.forgets_lightly(context), "it has nothing");
+    let x = tape.leaf(Tensor::scalar(0.0f32));
+    let y = x.neg().expect("it is computed");
+    send(context, 1, &y);
+    assert!(tape.forgets_lightly(context));
+    let mut long = y;
+    for _ in 0..10_000 {
+        long = long.neg().expect("it is computed");
+    }
+    send(others, 2, &long);
+    assert!(tape.forgets_lightly(context), "that is another's");
+    assert!(!tape.forgets_lightly(others));
+    let pass = PassId {
+        context,
+        root: WorkerId(0),
+        number: 0,
+    };
+    tape.begin(pass, vec![long.clone()]);
+    assert!(!tape.forgets_lightly(context));
+    tape.forget(context);
+    assert_eq!(tape.kept(), (1, 0), "what another context has stays");
+    tape.forget(others);
+    assert_eq!(tape.kept(), (0, 0));
 }

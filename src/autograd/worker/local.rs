@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use super::current::{current_context, enter_nested};
-use super::{Link, Worker};
+use super::{Hearing, Link, Worker};
 use crate::autograd::{LocalEngine, Message, WorkerId};
 use rendez::ground::{Status, catalogue};
 
@@ -28,7 +28,7 @@ struct Wire<G> {
 }
 
 impl<G: Send> Link<G> for Wire<G> {
-    fn send(&self, to: WorkerId, messages: Vec<Message<G>>) {
+    fn send(&self, to: WorkerId, messages: Vec<Message<G>>, _: Hearing) {
         if let Some(door) = self
             .doors
             .get()

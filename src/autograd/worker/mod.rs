@@ -24,10 +24,19 @@ use crate::autograd::{
 };
 use rendez::ground::{Status, catalogue};
 
+/// When what comes back is to be heard.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Hearing {
+    /// At once, though the thread that sends goes on to other things.
+    Soon,
+    /// When the thread that sends waits, which it does next; or nothing depends on it.
+    Later,
+}
+
 /// What brings messages of the machine to other workers.
 pub trait Link<G>: Send + Sync {
     /// Brings `messages` to `to`, each once or more often, or says [`Worker::undelivered`] of each. Returns at once.
-    fn send(&self, to: WorkerId, messages: Vec<Message<G>>);
+    fn send(&self, to: WorkerId, messages: Vec<Message<G>>, hearing: Hearing);
 
     /// Does `work` soon, on a thread that may take its time.
     fn offload(&self, work: Box<dyn FnOnce() + Send>) {
@@ -68,6 +77,8 @@ struct State<G> {
     awaited: BTreeMap<PassId, Option<Result<(), Status>>>,
     /// Of those that wait by the link.
     wakers: Vec<Waker>,
+    /// Threads that wait for `ended`.
+    blocked: usize,
 }
 
 /// A backward pass that was begun. Dropping it does nothing to the pass.
@@ -103,6 +114,7 @@ impl<E: LocalEngine> Worker<E> {
             busy: BTreeSet::new(),
             awaited: BTreeMap::new(),
             wakers: Vec::new(),
+            blocked: 0,
         };
         let inner = Inner {
             me,
@@ -175,7 +187,7 @@ impl<E: LocalEngine> Worker<E> {
     /// # Errors
     /// `AUTOGRAD_IDS`.
     pub fn create_context(&self) -> Result<ContextId, Status> {
-        self.with(Autograd::create_context)
+        self.with(Hearing::Soon, Autograd::create_context)
     }
 
     /// Makes `context` that of this thread until what is returned is dropped.
@@ -192,7 +204,7 @@ impl<E: LocalEngine> Worker<E> {
     /// # Errors
     /// As [`Autograd::release_context`].
     pub fn release_context(&self, context: ContextId) -> Result<(), Status> {
-        self.with(|machine| machine.release_context(context))
+        self.with(Hearing::Later, |machine| machine.release_context(context))
     }
 
     /// Prepares values for a call to `to`, or `is_reply` for an answer, inside `context`: what rides along, and what
@@ -249,7 +261,9 @@ impl<E: LocalEngine> Worker<E> {
             );
             return Err(Status::of(catalogue::AUTOGRAD_MESSAGE, message));
         }
-        let recorded = self.with(|machine| machine.record_receive(from, envelope));
+        let recorded = self.with(Hearing::Soon, |machine| {
+            machine.record_receive(from, envelope)
+        });
         if !envelope.has_function() {
             return Ok(self.engine().constants(tensors));
         }
@@ -280,7 +294,8 @@ impl<E: LocalEngine> Worker<E> {
         roots: &[E::Value],
         options: Options,
     ) -> Result<(), Status> {
-        self.begin_backward(context, roots, options)?.wait()
+        let begun = self.begin(context, roots, options, Hearing::Later);
+        begun?.wait()
     }
 
     /// Begins a backward pass.
@@ -293,6 +308,16 @@ impl<E: LocalEngine> Worker<E> {
         roots: &[E::Value],
         options: Options,
     ) -> Result<Backward<E>, Status> {
+        self.begin(context, roots, options, Hearing::Soon)
+    }
+
+    fn begin(
+        &self,
+        context: ContextId,
+        roots: &[E::Value],
+        options: Options,
+        hearing: Hearing,
+    ) -> Result<Backward<E>, Status> {
         self.engine().check_roots(roots)?;
         let count = u32::try_from(roots.len()).unwrap_or(u32::MAX);
         let mut state = self.state();
@@ -301,7 +326,7 @@ impl<E: LocalEngine> Worker<E> {
         state.awaited.insert(pass, None);
         let touched = state.sort_out();
         drop(state);
-        self.proceed(touched);
+        self.proceed(touched, hearing);
         Ok(Backward {
             worker: self.clone(),
             pass,
@@ -320,22 +345,28 @@ impl<E: LocalEngine> Worker<E> {
 
     /// A message has come.
     pub fn deliver(&self, from: WorkerId, message: Message<E::Gradient>) {
-        self.with(|machine| machine.handle_message(from, message));
+        self.with(Hearing::Soon, |machine| {
+            machine.handle_message(from, message)
+        });
     }
 
     /// A message could not be brought.
     pub fn undelivered(&self, to: WorkerId, number: u64, error: &Status) {
-        self.with(|machine| machine.handle_undelivered(to, number, error));
+        self.with(Hearing::Soon, |machine| {
+            machine.handle_undelivered(to, number, error)
+        });
     }
 
     /// A worker is dead.
     pub fn worker_dead(&self, worker: WorkerId) {
-        self.with(|machine| machine.handle_worker_dead(worker));
+        self.with(Hearing::Soon, |machine| machine.handle_worker_dead(worker));
     }
 
     /// Another worker has the id of a dead one.
     pub fn worker_joined(&self, worker: WorkerId) {
-        self.with(|machine| machine.handle_worker_joined(worker));
+        self.with(Hearing::Soon, |machine| {
+            machine.handle_worker_joined(worker)
+        });
     }
 
     /// How much there is.
@@ -357,12 +388,12 @@ impl<E: LocalEngine> Worker<E> {
     }
 
     /// Gives the machine an input, and does what follows.
-    fn with<R>(&self, input: impl FnOnce(&mut Autograd<E::Gradient>) -> R) -> R {
+    fn with<R>(&self, hearing: Hearing, input: impl FnOnce(&mut Autograd<E::Gradient>) -> R) -> R {
         let mut state = self.state();
         let result = input(&mut state.machine);
         let touched = state.sort_out();
         drop(state);
-        self.proceed(touched);
+        self.proceed(touched, hearing);
         result
     }
 }
@@ -402,8 +433,10 @@ impl<E: LocalEngine> Backward<E> {
                 }
                 None => return Ok(()),
             }
+            state.blocked += 1;
             let waited = self.worker.inner.ended.wait(state);
             state = waited.unwrap_or_else(PoisonError::into_inner);
+            state.blocked -= 1;
         }
     }
 }

@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::TryLockError;
 use std::task::Waker;
 
-use super::{State, Worker};
+use super::{Hearing, State, Worker};
 use crate::autograd::{ContextId, Effect, LocalEngine, Message, WorkerId};
 use rendez::ground::{Status, catalogue};
 
@@ -19,6 +19,7 @@ const TOGETHER_MAX: usize = 64;
 struct Mail<G> {
     to: WorkerId,
     messages: Vec<Message<G>>,
+    hearing: Hearing,
 }
 
 impl<E: LocalEngine + 'static> Worker<E>
@@ -49,7 +50,7 @@ where
 
     /// Does what is light of a context; another thread does the rest, with what is added meanwhile.
     fn proceed_in_passing(&self, context: ContextId) {
-        let mut mail = self.mail();
+        let mut mail = self.mail(Hearing::Soon);
         while let Some(effect) = self.next(context, &mut mail) {
             if self.is_light(&effect) {
                 self.perform(effect);
@@ -58,7 +59,7 @@ where
             let worker = self.clone();
             let work = move || {
                 worker.perform(effect);
-                worker.proceed_with(context);
+                worker.proceed_with(context, Hearing::Soon);
             };
             return self.inner.link.offload(Box::new(work));
         }
@@ -68,8 +69,9 @@ where
         match effect {
             Effect::Mark { pass, starts } => self.engine().is_light(*pass, starts),
             Effect::Run { pass, .. } => self.engine().is_light(*pass, &[]),
-            // They let go of all functions of a context or a pass, however many those are.
-            Effect::Forget { .. } | Effect::Discard { .. } => false,
+            Effect::Forget { context } => self.engine().forgets_lightly(*context),
+            // It lets go of all functions of a pass, however many those are.
+            Effect::Discard { .. } => false,
             // What ran here is light, and so is its end.
             Effect::Finish { .. } | Effect::Send { .. } | Effect::Ended { .. } => true,
         }
@@ -77,27 +79,28 @@ where
 }
 
 impl<E: LocalEngine> Worker<E> {
-    pub(super) fn proceed(&self, contexts: BTreeSet<ContextId>) {
+    pub(super) fn proceed(&self, contexts: BTreeSet<ContextId>, hearing: Hearing) {
         for context in contexts {
             // Otherwise the thread that is at it takes what was added.
             if self.state().busy.insert(context) {
-                self.proceed_with(context);
+                self.proceed_with(context, hearing);
             }
         }
     }
 
     /// Does what is to be done of a context, which this thread is at.
-    fn proceed_with(&self, context: ContextId) {
-        let mut mail = self.mail();
+    fn proceed_with(&self, context: ContextId, hearing: Hearing) {
+        let mut mail = self.mail(hearing);
         while let Some(effect) = self.next(context, &mut mail) {
             self.perform(effect);
         }
     }
 
-    fn mail(&self) -> Mail<E::Gradient> {
+    fn mail(&self, hearing: Hearing) -> Mail<E::Gradient> {
         Mail {
             to: self.id(),
             messages: vec![],
+            hearing,
         }
     }
 
@@ -131,7 +134,7 @@ impl<E: LocalEngine> Worker<E> {
     fn post(&self, mail: &mut Mail<E::Gradient>) {
         let messages = std::mem::take(&mut mail.messages);
         if !messages.is_empty() {
-            self.inner.link.send(mail.to, messages);
+            self.inner.link.send(mail.to, messages, mail.hearing);
         }
     }
 
@@ -139,7 +142,9 @@ impl<E: LocalEngine> Worker<E> {
         let engine = self.engine();
         match effect {
             Effect::Send { to, message } if to == self.id() => self.deliver(to, message),
-            Effect::Send { to, message } => self.inner.link.send(to, vec![message]),
+            Effect::Send { to, message } => {
+                self.inner.link.send(to, vec![message], Hearing::Soon);
+            }
             Effect::Mark { pass, starts } => {
                 let found = guarded(|| engine.mark(pass, &starts));
                 let mut state = self.state();
@@ -160,9 +165,11 @@ impl<E: LocalEngine> Worker<E> {
                 if let Some(awaited) = state.awaited.get_mut(&pass) {
                     *awaited = Some(result);
                 }
-                let wakers = std::mem::take(&mut state.wakers);
+                let (wakers, blocked) = (std::mem::take(&mut state.wakers), state.blocked);
                 drop(state);
-                self.inner.ended.notify_all();
+                if blocked > 0 {
+                    self.inner.ended.notify_all();
+                }
                 wakers.into_iter().for_each(Waker::wake);
             }
         }

@@ -239,8 +239,17 @@ impl Drive {
     /// the shard. Nothing else happens here then: no peer is heard, so no other foreign code runs. What peers answer is
     /// the shard's own thread's to hear.
     pub fn wake(&self, waker: &TaskWaker) {
+        if self.nudge(waker) {
+            self.summon();
+        }
+    }
+
+    /// As [`Drive::wake`], and leaves the shard's own thread where it is: what peers answer is heard by the thread that
+    /// turns the shard next, which is the shard's own within a millisecond if no other is before it. False if the task
+    /// was woken already.
+    pub fn nudge(&self, waker: &TaskWaker) -> bool {
         if !waker.seat().ring() {
-            return;
+            return false;
         }
         if !self.enter().is_some_and(|mut turn| turn.run(waker)) {
             waker.call();
@@ -249,7 +258,7 @@ impl Drive {
                 turn.run(waker);
             }
         }
-        self.summon();
+        true
     }
 
     /// A future waits, and no thread polls for its outcome: the shard's own thread takes over.

@@ -91,6 +91,15 @@ impl Engine {
         }
     }
 
+    /// As [`Engine::wake`], for a thread that waits next, or to which an answer does not matter: the shard's own thread
+    /// is not asked to listen for one. It does so within a millisecond if no other thread turns the shard before.
+    pub fn nudge(&self, index: usize, task: &TaskWaker) {
+        match self.inner.drives.get(index) {
+            Some(drive) if task.is_of(&self.inner.mailboxes[index]) => drop(drive.nudge(task)),
+            _ => task.wake(),
+        }
+    }
+
     /// Wakes a task of shard `index`, and waits for what it brings: [`Engine::wake`] and [`Engine::wait_for`] at once,
     /// which is cheaper.
     pub fn wake_and_wait<A: Awaited>(

@@ -238,6 +238,13 @@ impl Shared {
         }
     }
 
+    /// As [`Shared::tell`], for a call whose answer need not be heard before this thread waits, or soon.
+    fn nudge(&self) {
+        if let Some(waker) = self.waker.get() {
+            self.engine.nudge(self.options.shard, waker);
+        }
+    }
+
     /// Another agent of the group may begin at this engine.
     pub(super) fn leave_seat(&self) {
         let mut seat = self.seat.lock().unwrap_or_else(PoisonError::into_inner);
@@ -452,6 +459,19 @@ impl Shared {
     ) -> Pending<R> {
         let call = self.queue(to, target, packed, timeout, mode);
         self.tell();
+        call
+    }
+
+    /// Starts a call whose answer need not be heard before this thread waits, or soon.
+    pub(crate) fn post(
+        self: &Arc<Self>,
+        to: WorkerId,
+        target: Target,
+        packed: Packed,
+        timeout: Duration,
+    ) -> Pending<()> {
+        let call = self.queue(to, target, packed, timeout, Mode::Async);
+        self.nudge();
         call
     }
 

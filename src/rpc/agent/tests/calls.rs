@@ -1,5 +1,7 @@
 //! Calls between agents.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use super::*;
 
 fn scale(tensor: Tensor, by: f32) -> Result<Tensor, rendez::memory::TensorError> {
@@ -186,6 +188,31 @@ fn a_panic_is_an_error_at_the_caller_and_nothing_else() {
             .expect("it lives"),
         3
     );
+}
+
+/// It sets out at once, and its end is heard with and without a thread that waits for it.
+#[test]
+fn a_call_for_its_effect_arrives_and_ends() {
+    let told = Arc::new(AtomicUsize::new(0));
+    let counts = Arc::clone(&told);
+    let functions = functions().add("tell", move || {
+        counts.fetch_add(1, Ordering::Relaxed);
+    });
+    let agents = group(2, "posted", &functions);
+    let post = || agents[0].rpc_post("w1", "tell", (), LONG);
+    for count in 1..=100 {
+        post().expect("there is w1").wait().expect("it ends");
+        assert_eq!(told.load(Ordering::Relaxed), count);
+    }
+    let (ends, ended) = std::sync::mpsc::channel();
+    post()
+        .expect("there is w1")
+        .then(move |outcome| ends.send(outcome).expect("it is awaited"));
+    let outcome = ended.recv_timeout(LONG).expect("heard by the shard");
+    outcome.expect("it ends");
+    assert_eq!(told.load(Ordering::Relaxed), 101);
+    let error = agents[0].rpc_post("w9", "tell", (), LONG).unwrap_err();
+    assert_eq!(error.reason(), catalogue::RPC_WORKER);
 }
 
 #[test]
