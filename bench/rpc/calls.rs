@@ -7,6 +7,7 @@ use rendez::control::Address;
 use rendez::engine::{Config, Engine};
 use rendez::ground::{DType, Shape};
 use rendez::memory::Tensor;
+use rendez_autograd::autograd::{Mode, Options as PassOptions};
 use rendez_autograd::remote::Joining;
 use rendez_autograd::tape::{Tape, Var};
 use rendez_autograd::worker::Worker as Autograd;
@@ -155,14 +156,19 @@ impl Caller {
         })
     }
 
-    fn forward_backward(&self) -> Result<Figure, Failure> {
+    fn forward_backward(&self, mode: Mode) -> Result<Figure, Failure> {
+        let options = PassOptions {
+            mode,
+            ..PassOptions::default()
+        };
         let tape = self.autograd.engine();
         let weights = Tensor::from_vec(vec![1.0_f32; 64], Shape::from([8, 8]))?;
         Figure::timed(PASSES, || {
             let w = tape.leaf(weights.clone());
             let scope = self.autograd.scope()?;
             let y: Var = self.agent.rpc_sync("second", "double", (w.clone(),))?;
-            scope.backward(&[y.total()?])?;
+            let roots = [y.total()?];
+            self.autograd.backward(scope.id(), &roots, options)?;
             let count = scope.gradients()?.len();
             if count == 1 {
                 Ok(())
@@ -201,7 +207,14 @@ impl Caller {
             ("16 MiB result, read", read_result),
             ("16 MiB result, read, over one pass", over(read_result)),
             ("16 MiB, one pass", pass),
-            ("forward and backward, 8 × 8", self.forward_backward()?),
+            (
+                "forward and backward, 8 × 8",
+                self.forward_backward(Mode::Smart)?,
+            ),
+            (
+                "forward and backward, 8 × 8, fast mode",
+                self.forward_backward(Mode::Fast)?,
+            ),
         ]))
     }
 }
