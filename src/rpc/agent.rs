@@ -14,6 +14,7 @@ mod lanes;
 mod log;
 mod notices;
 pub(crate) mod options;
+pub(crate) mod packed;
 mod panics;
 pub(crate) mod pending;
 mod place;

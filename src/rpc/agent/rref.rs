@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use rendez::ground::catalogue;
 
-use super::shared::{Command, Mode, Packed, Shared};
+use super::packed::Packed;
+use super::shared::{Command, Mode, Shared};
 use super::{Agent, Pending};
 use crate::error::Error;
 use crate::functions::{Stays, Travels};

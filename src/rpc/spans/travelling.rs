@@ -7,7 +7,8 @@ use rendez::ground::Nanos;
 
 use super::report::{NAME_BYTES_MAX, Span};
 use crate::agent::context::Context;
-use crate::agent::shared::{Command, Label, Packed, Shared};
+use crate::agent::packed::Packed;
+use crate::agent::shared::{Command, Label, Shared};
 use crate::agent::slot::Slot;
 use crate::codec::{Malformed, Reader, Writer};
 use crate::functions::Functions;

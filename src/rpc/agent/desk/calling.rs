@@ -5,7 +5,8 @@ use std::sync::Arc;
 use rendez::ground::Nanos;
 
 use super::Desk;
-use crate::agent::shared::{Answer, Command, Packed, Shares, Token};
+use crate::agent::packed::{Packed, Shares};
+use crate::agent::shared::{Answer, Command, Token};
 use crate::message::Target;
 use crate::node::{Ending, NewCall};
 use crate::spans::{Home, Span};

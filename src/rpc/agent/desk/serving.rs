@@ -6,7 +6,8 @@ use rendez::ground::Nanos;
 
 use super::{Desk, Running};
 use crate::agent::context::{Context, in_shard};
-use crate::agent::shared::{Command, Done, Label, Packed, Shares};
+use crate::agent::packed::{Packed, Shares};
+use crate::agent::shared::{Command, Done, Label};
 use crate::agent::work::{Work, give, put};
 use crate::functions::{Body, Ended};
 use crate::id::{CallId, RRefId, WorkerId};

@@ -1,0 +1,103 @@
+//! Calls and results that are packed: what travels of them, and what is held meanwhile.
+
+use rendez::ground::catalogue;
+
+use super::rref::{Handle, Pack};
+use super::shared::Shared;
+use crate::error::Error;
+use crate::id::WorkerId;
+use crate::message::Reference;
+use crate::observer::Leg;
+use crate::payload::{Parts, Payload, digest_of};
+use crate::value::Packer;
+
+/// A call that is packed.
+pub(crate) struct Packed {
+    pub(crate) payload: Payload,
+    /// `None` if it has no references: most have none.
+    pub(crate) shares: Option<Box<Shares>>,
+}
+
+/// The references of a call that is packed.
+#[derive(Default)]
+pub(crate) struct Shares {
+    pub(crate) references: Vec<Reference>,
+    /// Handles of them, that hold them until the desk has counted them.
+    pub(crate) carried: Vec<Handle>,
+    /// Handles that stay until the call has ended.
+    pub(crate) keeps: Vec<Handle>,
+}
+
+impl Shared {
+    /// Packs the arguments of a call.
+    pub(crate) fn pack<A: Pack>(
+        &self,
+        to: WorkerId,
+        function: &str,
+        args: &A,
+    ) -> Result<Packed, Error> {
+        let leg = Leg {
+            is_reply: false,
+            me: self.me,
+            peer: to,
+            function,
+        };
+        self.options
+            .observers
+            .iter()
+            .for_each(|observer| observer.sending(leg));
+        let mut packer = Packer::default();
+        args.put(&mut packer).map_err(|error| {
+            let message = format!("the arguments of '{function}' cannot travel: {error}");
+            Error::of(error.reason(), message)
+        })?;
+        let types = digest_of(|names| args.names(names));
+        let header = self.header(leg, &packer);
+        self.packed(types, header, packer)
+    }
+
+    /// What observers want to ride along.
+    pub(crate) fn header(&self, leg: Leg<'_>, packer: &Packer) -> Option<Vec<u8>> {
+        let mut header = None;
+        for observer in &self.options.observers {
+            header = observer.sent(leg, &packer.tensors).or(header);
+        }
+        header
+    }
+
+    pub(crate) fn packed(
+        &self,
+        types: u32,
+        header: Option<Vec<u8>>,
+        packer: Packer,
+    ) -> Result<Packed, Error> {
+        let is_foreign = |handle: &&Handle| !std::ptr::eq(handle.0.shared.as_ptr(), self);
+        if let Some(handle) = packer.handles.iter().find(is_foreign) {
+            let message =
+                format!("{handle:?} belongs to another agent, or to one that is shut down");
+            return Err(Error::of(catalogue::RPC_REFERENCE, message));
+        }
+        let reference = |handle: &Handle| Reference {
+            rref: handle.0.rref,
+            owner: handle.0.owner,
+            fork: self.fresh(),
+            parent: handle.0.fork.unwrap_or(handle.0.rref),
+            is_early: false,
+        };
+        let shares = (!packer.handles.is_empty()).then(|| {
+            Box::new(Shares {
+                references: packer.handles.iter().map(reference).collect(),
+                carried: packer.handles,
+                keeps: Vec::new(),
+            })
+        });
+        let payload = Payload::from(Parts {
+            types,
+            header,
+            plain: packer.plain,
+            tensors: packer.tensors,
+            ..Parts::default()
+        });
+        Ok(Packed { payload, shares })
+    }
+}
