@@ -99,6 +99,53 @@ fn foreign_memory_is_copied_once_and_read_in_place() {
     assert_eq!(copied(&b), 0);
 }
 
+/// A tensor that one engine made and another of the same process sends lies in an arena that the receiver knows by
+/// another number, if at all: it is copied once, and never read under that number.
+#[test]
+fn what_another_engine_made_is_sent_as_what_it_is() {
+    let maker = engine("m", |_| {});
+    let (a, b) = (engine("a", |_| {}), engine("b", |_| {}));
+    a.connect_local(&b).unwrap();
+    // What lies in the sender's arena under the very same number, at the same place.
+    let dims = [LEN as u64];
+    let make = |engine: &Engine, seed: usize| {
+        let mut tensor = engine.tensor(DType::U8, &dims).unwrap();
+        tensor.bytes_mut().copy_from_slice(&content(seed));
+        tensor.finish()
+    };
+    let (theirs, own) = (make(&maker, 1), make(&a, 2));
+    assert_eq!(theirs.region(), own.region(), "else it shows nothing");
+    assert_ne!(theirs.house(), own.house());
+    let check = |round: usize, tensor: &Tensor, seed: usize| {
+        let key = Key::between("a", "b", &format!("alien{round}")).unwrap();
+        let (from, to) = (a.step(STEP), b.step(STEP));
+        let received = if round.is_multiple_of(2) {
+            from.send(&key, tensor.clone()).unwrap();
+            to.recv(&key).deadline(PATIENCE).wait().unwrap()
+        } else {
+            let waiting = to.recv(&key).deadline(PATIENCE).start().unwrap();
+            from.send(&key, tensor.clone()).unwrap();
+            waiting.wait().unwrap()
+        };
+        assert_eq!(received.path, Path::Lease);
+        assert!(
+            received.tensor.host().unwrap() == content(seed),
+            "round {round}: other bytes than were sent"
+        );
+    };
+    for round in 0..4 {
+        check(round, &theirs, 1);
+        assert_eq!(copied(&a), round as u64 + 1, "once each");
+    }
+    for round in 4..8 {
+        check(round, &own, 2);
+    }
+    assert_eq!(copied(&a), 4, "the sender's own is read in place");
+    // It goes home to whoever made it, also when that has ended.
+    maker.shutdown(PATIENCE);
+    check(8, &theirs, 1);
+}
+
 #[test]
 fn a_lease_that_is_sent_on_lets_its_first_sender_go() {
     let (a, b, c) = (

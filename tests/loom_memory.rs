@@ -127,7 +127,7 @@ fn owner(count: usize, freed: &Arc<AtomicUsize>) -> Owner<Cell> {
             freed: freed.clone(),
         })
     };
-    Owner::new(build).expect("built")
+    Owner::new(0, build).expect("built")
 }
 
 fn give_out(owner: &mut Owner<Cell>, index: usize) -> Handle<Cell> {

@@ -388,3 +388,23 @@ fn a_segment_of_another_life_is_not_read() {
     let (_, number) = world.ticks_until(&waiting, 100).unwrap();
     assert_eq!(number, 7);
 }
+
+/// A tensor in another engine's arena was offered under the number that the arena has there: the peer read what lay in
+/// the sender's own.
+#[test]
+fn a_tensor_of_another_engine_is_not_read_in_the_senders_arena() {
+    let mut dials = Dials::calm(1);
+    dials.read_domain = true;
+    dials.settings.lease = true;
+    let mut world = World::new(dials);
+    world.ticks(50);
+    let key = Key::between("t0", "t1", "edge").unwrap();
+    let own = world.made(0, 7, 400_000).unwrap();
+    let theirs = world.made(1, 9, 400_000).unwrap();
+    assert_eq!(own.region(), theirs.region(), "else it shows nothing");
+    let waiting = world.want(1, 1, &key);
+    world.hand(0, 1, &key, theirs).unwrap();
+    let (_, number) = world.ticks_until(&waiting, 100).unwrap();
+    assert_eq!(number, 9);
+    drop(own);
+}

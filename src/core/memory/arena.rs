@@ -17,6 +17,29 @@ use crate::ground::MemoryKind;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct ArenaId(pub u16);
 
+/// Which engine of this process an arena belongs to: peers know arenas by their numbers, and each engine has numbers of
+/// its own.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct House(u64);
+
+impl House {
+    /// One that no other engine of this process has.
+    #[must_use]
+    #[allow(clippy::new_without_default, reason = "each is another")]
+    pub fn new() -> Self {
+        static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+        Self(NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed))
+    }
+
+    pub(super) const fn of(mark: u64) -> Self {
+        Self(mark)
+    }
+
+    pub(super) const fn mark(self) -> u64 {
+        self.0
+    }
+}
+
 /// A source of memory of one kind.
 pub trait Arena: Debug + Send {
     /// A stretch of it, of this process.

@@ -11,7 +11,7 @@
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-use super::arena::{ArenaSegment, PagedFile};
+use super::arena::{ArenaSegment, House, PagedFile};
 use super::home::{Home, Node};
 use super::returns::Linked;
 use crate::ground::{MemoryKind, Region};
@@ -124,6 +124,13 @@ impl Block {
         // none before the header, and only shares them.
         let file = unsafe { self.paged.load(Ordering::Relaxed).as_ref() }?;
         Some((file, self.offset.load(Ordering::Relaxed)))
+    }
+
+    /// The engine that its arena belongs to.
+    pub(crate) fn house(&self) -> House {
+        // SAFETY: a home is freed after the last of its nodes has come home, and with it this header; so it is live as
+        // long as the header is. It is only shared, and what is read of it never changes.
+        House::of(unsafe { self.home.as_ref() }.mark())
     }
 
     /// True while a handle to it exists.

@@ -4,6 +4,7 @@
 
 use std::fmt::Debug;
 
+use super::House;
 use crate::ground::{MemoryKind, Region};
 
 /// Where a tensor's bytes lie.
@@ -42,6 +43,11 @@ pub trait DeviceMemory: Debug + Send + Sync {
 
     /// What peers call it, if it lies in an arena of this process that they can import.
     fn region(&self) -> Option<Region> {
+        None
+    }
+
+    /// The engine whose arena that is: memory with a region and without this is shown to no peer.
+    fn house(&self) -> Option<House> {
         None
     }
 }

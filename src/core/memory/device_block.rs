@@ -4,7 +4,7 @@
 
 use super::block::Block;
 use super::home::Handle;
-use super::{DeviceMemory, DevicePtr};
+use super::{DeviceMemory, DevicePtr, House};
 use crate::ground::Region;
 
 /// Memory of a device's arena. Dropped on any thread, it goes home to its pool: made a tensor by
@@ -37,5 +37,9 @@ impl DeviceMemory for DeviceBlock {
 
     fn region(&self) -> Option<Region> {
         Some(Self::region(self))
+    }
+
+    fn house(&self) -> Option<House> {
+        Some(self.block.node().house())
     }
 }

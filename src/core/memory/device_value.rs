@@ -11,7 +11,7 @@ use super::device::{DeviceEvent as _, DeviceMemory, DevicePtr, Readiness};
 use super::keeper::{Held, Keeper};
 use super::stream::Stream;
 use super::times::{Mark, Times};
-use super::{DeviceArena, DeviceBlock, MemoryError, Pool, Tensor};
+use super::{DeviceArena, DeviceBlock, House, MemoryError, Pool, Tensor};
 use crate::ground::{Region, TensorMeta};
 
 /// Memory of a device for one tensor, to be written by the device's work.
@@ -128,6 +128,10 @@ impl DeviceMemory for DeviceValue {
 
     fn region(&self) -> Option<Region> {
         Some(self.region)
+    }
+
+    fn house(&self) -> Option<House> {
+        self.block.as_ref().and_then(DeviceMemory::house)
     }
 }
 

@@ -5,7 +5,7 @@
 use bytes::Bytes;
 
 use super::element::{self, Element};
-use super::{DeviceMemory, DevicePtr, Readiness};
+use super::{DeviceMemory, DevicePtr, House, Readiness};
 use crate::ground::Region;
 
 /// Memory that is not the engine's, as a tensor keeps it.
@@ -20,6 +20,11 @@ pub(super) trait Foreign: Send + Sync {
 
     /// What peers call it, if they can import it.
     fn region(&self) -> Option<Region> {
+        None
+    }
+
+    /// The engine whose peers do.
+    fn house(&self) -> Option<House> {
         None
     }
 }
@@ -44,6 +49,10 @@ impl<M: DeviceMemory> Foreign for OnDevice<M> {
 
     fn region(&self) -> Option<Region> {
         self.0.region()
+    }
+
+    fn house(&self) -> Option<House> {
+        self.0.house()
     }
 }
 

@@ -47,6 +47,15 @@ pub(crate) struct Home<N: Node> {
     returns: ReturnList<N>,
     orphans: AtomicUsize,
     estate: UnsafeCell<Option<N::Estate>>,
+    /// What the owner says of all its nodes.
+    mark: u64,
+}
+
+impl<N: Node> Home<N> {
+    /// What the owner said of all its nodes.
+    pub(crate) const fn mark(&self) -> u64 {
+        self.mark
+    }
 }
 
 /// The owner's end of a home: gives nodes out and takes them back.
@@ -57,14 +66,16 @@ pub(crate) struct Owner<N: Node> {
 }
 
 impl<N: Node> Owner<N> {
-    /// A home whose nodes lie in the estate that `build` makes for it.
+    /// A home whose nodes lie in the estate that `build` makes for it, and which says `mark` of all of them.
     pub(crate) fn new<E>(
+        mark: u64,
         build: impl FnOnce(NonNull<Home<N>>) -> Result<N::Estate, E>,
     ) -> Result<Self, E> {
         let home = Box::new(Home {
             returns: ReturnList::new(),
             orphans: AtomicUsize::new(0),
             estate: UnsafeCell::new(None),
+            mark,
         });
         let mut owner = Self {
             home: NonNull::from(Box::leak(home)),

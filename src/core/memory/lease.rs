@@ -51,8 +51,9 @@ impl Leases {
     /// A table of `capacity` entries.
     #[must_use]
     pub fn new(capacity: u32) -> Self {
-        let owner =
-            Owner::new(|home| Ok::<_, core::convert::Infallible>(Entries::new(home, capacity)));
+        let owner = Owner::new(0, |home| {
+            Ok::<_, core::convert::Infallible>(Entries::new(home, capacity))
+        });
         let owner = match owner {
             Ok(owner) => owner,
             Err(never) => match never {},

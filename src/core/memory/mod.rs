@@ -62,7 +62,7 @@ mod words;
 
 pub use accelerator::{Accelerator, DeviceInfo, DeviceRange, DeviceUuid, DriverFault, HostMemory};
 pub use account::PoolStats;
-pub use arena::{Arena, ArenaId, ArenaSegment, Export};
+pub use arena::{Arena, ArenaId, ArenaSegment, Export, House};
 pub use buffer::{Buffer, Misfit};
 pub use builder::TensorBuilder;
 pub use device::{DeviceEvent, DeviceMemory, DevicePtr, Readiness, TensorBytes};

@@ -20,8 +20,9 @@ use super::home::{Handle, Owner};
 use super::pages::{PAGE_BYTES, PageIndex, Pages};
 use super::spans::{Spans, pages_min, pages_of};
 use super::{
-    Arena, ArenaConfig, ArenaId, ArenaSegment, Buffer, DeviceBlock, DevicePtr, HugePagesReport,
-    INLINE_MAX, Memfd, MemoryError, PoolStats, Tensor, TensorBuilder, TensorError, strings, tensor,
+    Arena, ArenaConfig, ArenaId, ArenaSegment, Buffer, DeviceBlock, DevicePtr, House,
+    HugePagesReport, INLINE_MAX, Memfd, MemoryError, PoolStats, Tensor, TensorBuilder, TensorError,
+    strings, tensor,
 };
 use crate::ground::{DType, Region, Shape, TensorMeta};
 
@@ -34,6 +35,7 @@ const HEADERS: usize = 256;
 #[derive(Debug)]
 pub struct Pool<A: Arena = Memfd> {
     owner: Owner<Block>,
+    house: House,
     arena: A,
     id: ArenaId,
     config: ArenaConfig,
@@ -59,17 +61,25 @@ enum Tenant {
 }
 
 impl Pool {
-    /// A pool of the host's memory with its first segment.
+    /// A pool of the host's memory with its first segment, of no engine that has other arenas.
     ///
     /// # Errors
     /// [`MemoryError::Unfit`] if `bytes_max` holds not even a page; [`MemoryError::HugePages`], [`MemoryError::Kernel`]
     /// and [`MemoryError::System`] from the system.
     pub fn new(id: ArenaId, config: ArenaConfig) -> Result<Self, MemoryError> {
+        Self::of(House::new(), id, config)
+    }
+
+    /// The same of an engine that has others.
+    ///
+    /// # Errors
+    /// As [`Pool::new`].
+    pub fn of(house: House, id: ArenaId, config: ArenaConfig) -> Result<Self, MemoryError> {
         let arena = Memfd {
             huge_pages: config.huge_pages,
             ..Memfd::default()
         };
-        Self::over(arena, id, config)
+        Self::over(house, arena, id, config)
     }
 }
 
@@ -78,10 +88,16 @@ impl<A: Arena> Pool<A> {
     ///
     /// # Errors
     /// [`MemoryError::Unfit`] if `bytes_max` holds not even a page; others from the arena.
-    pub fn over(arena: A, id: ArenaId, config: ArenaConfig) -> Result<Self, MemoryError> {
-        let owner = Owner::new(|_| Ok::<_, MemoryError>(Estate::default()))?;
+    pub fn over(
+        house: House,
+        arena: A,
+        id: ArenaId,
+        config: ArenaConfig,
+    ) -> Result<Self, MemoryError> {
+        let owner = Owner::new(house.mark(), |_| Ok::<_, MemoryError>(Estate::default()))?;
         let mut pool = Self {
             owner,
+            house,
             arena,
             id,
             config,
@@ -97,6 +113,12 @@ impl<A: Arena> Pool<A> {
         pool.check_fits(1)?;
         pool.grow(1)?;
         Ok(pool)
+    }
+
+    /// The engine it belongs to.
+    #[must_use]
+    pub const fn house(&self) -> House {
+        self.house
     }
 
     /// Memory of a device's arena for a tensor of `len` bytes.

@@ -27,7 +27,7 @@ use super::foreign::{Foreign, Lent, OnDevice, Values};
 use super::home::Handle;
 use super::lease::Lease;
 use super::strings::{self, Strings};
-use super::{DeviceMemory, DevicePtr, Readiness, TensorBytes, TensorError};
+use super::{DeviceMemory, DevicePtr, House, Readiness, TensorBytes, TensorError};
 use crate::ground::{DType, Region, Shape, TensorMeta};
 
 /// Up to so many bytes lie in the handle itself: a scalar of any type.
@@ -401,6 +401,17 @@ impl Tensor {
         match &self.kept {
             Kept::Block(block) => Some(block.node().region(self.len)),
             Kept::Foreign(memory) => memory.region(),
+            _ => None,
+        }
+    }
+
+    /// The engine whose arena its memory lies in; `Some` exactly if [`Tensor::region`] is. Only that engine's peers know
+    /// the arena by the region's number.
+    #[must_use]
+    pub fn house(&self) -> Option<House> {
+        match &self.kept {
+            Kept::Block(block) => Some(block.node().house()),
+            Kept::Foreign(memory) => memory.house(),
             _ => None,
         }
     }

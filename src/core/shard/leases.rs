@@ -115,9 +115,12 @@ impl Core {
         if self.lent_by(link, tensor).is_some() {
             return true;
         }
-        let (Some(_), TensorBytes::Device(place)) = (tensor.region(), tensor.bytes()) else {
+        let TensorBytes::Device(place) = tensor.bytes() else {
             return false;
         };
+        if tensor.house() != Some(self.pool.house()) {
+            return false;
+        }
         let peer = &self.peers[peer];
         let is_up = matches!(peer.state, PeerState::Up { .. });
         let sees = place.device < u64::BITS && peer.devices >> place.device & 1 != 0;

@@ -8,7 +8,7 @@ use super::core::{Core, Reply, Wait};
 use super::ids::{LinkId, NO_LINK, PeerId};
 use super::keys::{Route, Way};
 use super::transfers::TransferId;
-use super::value::{NOT_LENT, Value, Waiter};
+use super::value::{NOT_LENT, NOT_OURS, Value, Waiter};
 use crate::channel::{NoPush, Rule};
 use crate::ground::{Key, Nanos, Status, StepId, faults};
 use crate::mail::Handed;
@@ -267,7 +267,12 @@ impl Core {
     #[inline]
     pub(super) fn made_readable(&mut self, link: LinkId, mut value: Value) -> Value {
         // It may have been parked since it was last to go, and its lease may be of an epoch that has ended.
-        value.lent = NOT_LENT;
+        value.lent = match value.tensor.house() {
+            Some(house) if house != self.pool.house() && !mutant!("arenas_of_any_engine") => {
+                NOT_OURS
+            }
+            _ => NOT_LENT,
+        };
         match self.links.at(link) {
             Some(entry) if entry.channel.must_copy(&value) => {
                 match self.lent_by(link, &value.tensor) {
@@ -296,6 +301,7 @@ impl Core {
             *why += 1;
             // A leased original lets its sender's memory go here.
             value.tensor = tensor;
+            value.lent = NOT_LENT;
         }
         value
     }

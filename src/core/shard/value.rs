@@ -10,6 +10,8 @@ use crate::wire::Ticket;
 
 /// Its bytes are no lease that goes back: no ticket is this number, since a table of offers has fewer places.
 pub(crate) const NOT_LENT: u32 = u32::MAX;
+/// As [`NOT_LENT`], and its bytes lie in an arena of another engine of this process: no peer of ours can read it.
+pub(crate) const NOT_OURS: u32 = u32::MAX - 1;
 
 /// A tensor on its way through a table.
 #[derive(Debug)]
@@ -75,12 +77,15 @@ impl Payload for Value {
 
     #[inline]
     fn region(&self) -> Option<Region> {
-        self.tensor.region()
+        match self.lent {
+            NOT_OURS => None,
+            _ => self.tensor.region(),
+        }
     }
 
     #[inline]
     fn lent(&self) -> Option<Ticket> {
-        (self.lent != NOT_LENT).then(|| Ticket::unpack(self.lent))
+        (self.lent < NOT_OURS).then(|| Ticket::unpack(self.lent))
     }
 
     #[inline]

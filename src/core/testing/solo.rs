@@ -28,7 +28,7 @@ use crate::mail::pending_send::{PendingSend, Permit, SendCell};
 use crate::mail::stops::Stops;
 use crate::mail::wait::WaitCell;
 use crate::mail::{Handed, Received};
-use crate::memory::{ArenaConfig, ArenaId, MappedSegment, Pool, Segment, Tensor};
+use crate::memory::{ArenaConfig, ArenaId, House, MappedSegment, Pool, Segment, Tensor};
 use crate::shard::carriers::carriers;
 use crate::shard::core::Reply;
 use crate::shard::ids::TaskId;
@@ -186,6 +186,7 @@ impl Team {
         mut observer: impl FnMut(u16) -> Arc<dyn Observer>,
     ) -> Result<Vec<Solo>, Status> {
         let count = self.settings.shards.max(1);
+        let house = House::new();
         let mut solos = Vec::new();
         for (index, neighbours) in neighbours(usize::from(count), self.queues.shard_messages)
             .into_iter()
@@ -216,7 +217,7 @@ impl Team {
                 incarnation: self.incarnation,
                 settings: self.settings,
                 clock: self.clock.clone(),
-                pool: Pool::new(ArenaId(index), self.arena)?,
+                pool: Pool::of(house, ArenaId(index), self.arena)?,
                 ports,
                 mailbox: Arc::clone(&mailbox),
                 neighbours,
@@ -239,6 +240,12 @@ impl Team {
 }
 
 impl Solo {
+    /// The engine that its arena belongs to.
+    #[must_use]
+    pub fn house(&self) -> House {
+        self.shard.core.pool.house()
+    }
+
     /// One turn of the shard's loop, at the clock's present time.
     pub fn turn(&mut self) -> Progress {
         self.shard.core.now = self.shard.clock.stamp();

@@ -16,7 +16,7 @@ use super::config::Config;
 use super::{Engine, Inner};
 use crate::ground::{Code, Status, TensorMeta, catalogue, faults};
 use crate::memory::{
-    Accelerator, ArenaConfig, ArenaId, DeviceArena, DeviceBuffer, DeviceInfo, DeviceSegment,
+    Accelerator, ArenaConfig, ArenaId, DeviceArena, DeviceBuffer, DeviceInfo, DeviceSegment, House,
     HugePages, Keeper, MemoryError, Ordered, Pool, PoolStats, Readiness, Staging, Stream, Tensor,
     TensorBytes, Times, Watch, accelerator, order_after, release_after,
 };
@@ -76,6 +76,8 @@ impl Default for DeviceSettings {
 #[derive(Debug)]
 pub(crate) struct Devices {
     settings: DeviceSettings,
+    /// The engine that their arenas belong to.
+    house: House,
     /// What they are used by, or why there are none.
     accelerator: Result<Arc<dyn Accelerator>, String>,
     keeper: Arc<Keeper>,
@@ -113,7 +115,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Devices {
     /// Looks for devices, as the settings have it.
-    pub(super) fn open(config: &Config) -> Result<Self, Status> {
+    pub(super) fn open(config: &Config, house: House) -> Result<Self, Status> {
         let settings = config.devices.clone();
         let accelerator = match settings.usage {
             DeviceUse::Off => Err("`devices` is off".to_owned()),
@@ -127,6 +129,7 @@ impl Devices {
         }
         Ok(Self {
             settings,
+            house,
             accelerator,
             keeper: Arc::new(Keeper::new()),
             arenas: Mutex::default(),
@@ -155,7 +158,7 @@ impl Devices {
             huge_pages: HugePages::Off,
         };
         let memory = DeviceArena::new(accelerator, device)?;
-        let pool = Pool::over(memory, ArenaId(number), config)?;
+        let pool = Pool::over(self.house, memory, ArenaId(number), config)?;
         self.begin_keeping()?;
         for segment in pool.segments() {
             inner

@@ -15,7 +15,7 @@ use super::wiring::{ShardObserver, Wiring};
 use super::{Engine, Inner, Placement};
 use crate::control::Services;
 use crate::ground::Status;
-use crate::memory::{ArenaId, Pool, Segment};
+use crate::memory::{ArenaId, House, Pool, Segment};
 use crate::shard::Observer;
 use crate::testing::solo::{Solo, Team};
 
@@ -37,9 +37,10 @@ impl Engine {
         config.parked_bytes_per_step = table.parked_bytes_per_step;
         config.stage_sampling = team.settings.sampling as usize;
         config.connect_timeout = Duration::from_nanos(team.settings.connect_timeout_ns);
-        let pool = Pool::new(ArenaId(count as u16), team.arena)?;
+        let house = solos.first().map_or_else(House::new, Solo::house);
+        let pool = Pool::of(house, ArenaId(count as u16), team.arena)?;
         let transports = Transports::open(&config, &[])?;
-        let wiring = Wiring::new(&config, count, transports, Services::new())?;
+        let wiring = Wiring::new(&config, count, house, transports, Services::new())?;
         let wiring = Arc::new(wiring);
         let mailboxes: Vec<_> = solos
             .iter()

@@ -24,7 +24,7 @@ use crate::ground::device::TaskName;
 use crate::ground::{Code, Incarnation, Status, catalogue, faults, limits};
 use crate::mail::forks;
 use crate::mail::neighbour::{Neighbour, neighbours};
-use crate::memory::{ArenaId, Pool, Segment};
+use crate::memory::{ArenaId, House, Pool, Segment};
 use crate::shard::carriers::carriers;
 use crate::shard::{Mailbox, Parts, Shard};
 use crate::trace::Clock;
@@ -75,9 +75,10 @@ pub(super) fn start(config: Config, services: Services) -> Result<Arc<Inner>, St
     if config.drive == Driver::Caller {
         Drive::join(&drives);
     }
-    let pool = Pool::new(ArenaId(count as u16), config.arena)?;
+    let house = House::new();
+    let pool = Pool::of(house, ArenaId(count as u16), config.arena)?;
     let transports = Transports::open(&config, &cores)?;
-    let wiring = Wiring::new(&config, count, transports.clone(), services)?;
+    let wiring = Wiring::new(&config, count, house, transports.clone(), services)?;
     let wiring = Arc::new(wiring);
     for segment in pool.segments() {
         wiring.segment_added(count as u16, Arc::clone(segment));
@@ -98,6 +99,7 @@ pub(super) fn start(config: Config, services: Services) -> Result<Arc<Inner>, St
             incarnation,
             settings,
             clock: clock.clone(),
+            house,
             arena: config.arena,
             mailbox: Arc::clone(&mailboxes[index]),
             neighbours,
@@ -293,6 +295,7 @@ struct Seed {
     incarnation: Incarnation,
     settings: crate::shard::Settings,
     clock: Clock,
+    house: House,
     arena: crate::memory::ArenaConfig,
     mailbox: Arc<Mailbox>,
     neighbours: Vec<Option<Neighbour>>,
@@ -312,7 +315,7 @@ impl Seed {
     }
 
     fn grow(self) -> Result<Grown, Status> {
-        let pool = Pool::new(ArenaId(self.index), self.arena)?;
+        let pool = Pool::of(self.house, ArenaId(self.index), self.arena)?;
         let segments = pool.segments().to_vec();
         let ports = self.transports.make_ports(usize::from(self.index))?;
         let head = Head {

@@ -32,7 +32,7 @@ use crate::fabric::shm::{Link, LinkConfig};
 use crate::ground::device::TaskName;
 use crate::ground::{Code, Incarnation, Key, Status, StepId, catalogue, limits};
 use crate::mail::call::PeerUp as ShardPeerUp;
-use crate::memory::{ArenaSegment as _, DeviceSegment, Export, Segment};
+use crate::memory::{ArenaSegment as _, DeviceSegment, Export, House, Segment};
 use crate::shard::{Call, Observer};
 
 /// At most how much earlier than the shards a dial gives up.
@@ -109,6 +109,7 @@ impl Wiring {
     pub(crate) fn new(
         config: &Config,
         shards: usize,
+        house: House,
         transports: Transports,
         services: Services,
     ) -> Result<Self, Status> {
@@ -132,7 +133,7 @@ impl Wiring {
             services,
             offers: Default::default(),
             transports,
-            devices: Devices::open(config)?,
+            devices: Devices::open(config, house)?,
             engine: OnceLock::new(),
             book: Mutex::new(book),
             settled: Condvar::new(),

@@ -123,7 +123,7 @@ fn device() -> (Pool<Device>, Arc<AtomicUsize>) {
         freed: Arc::clone(&freed),
     };
     (
-        Pool::over(arena, ArenaId(7), CONFIG).expect("a pool"),
+        Pool::over(House::new(), arena, ArenaId(7), CONFIG).expect("a pool"),
         freed,
     )
 }
@@ -282,7 +282,8 @@ unsafe impl HostSegment for PlainSegment {}
 
 #[test]
 fn memory_without_a_file_is_written_and_read_but_has_no_pages_to_map() {
-    let mut pool = Pool::over(Plain(Memfd::default()), ArenaId(1), CONFIG).expect("a pool");
+    let mut pool =
+        Pool::over(House::new(), Plain(Memfd::default()), ArenaId(1), CONFIG).expect("a pool");
     let tensor = pool.tensor_from(meta(5000), &[8; 5000]).expect("room");
     assert_eq!(tensor.host().expect("of the host"), [8; 5000]);
     let in_use = pool.stats().in_use_bytes;

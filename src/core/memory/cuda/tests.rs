@@ -11,8 +11,8 @@ use rendez_played_cuda::{Held, Played, path};
 
 use super::super::{
     Accelerator, Arena as _, ArenaConfig, ArenaId, ArenaSegment as _, DeviceArena, DeviceBuffer,
-    Export, HugePages, Keeper, Leases, MappedSegment, MemoryError, Pool, Staging, Stream, Tensor,
-    TensorBytes, Times, Watch, accelerator,
+    Export, House, HugePages, Keeper, Leases, MappedSegment, MemoryError, Pool, Staging, Stream,
+    Tensor, TensorBytes, Times, Watch, accelerator,
 };
 use super::*;
 use crate::ground::{DType, MemoryKind, Region, Shape, Status, TensorMeta, catalogue};
@@ -85,7 +85,7 @@ struct Side {
 impl Side {
     fn new(accelerator: Arc<dyn Accelerator>) -> Result<Self, MemoryError> {
         let arena = DeviceArena::new(&accelerator, 0)?;
-        let pool = Pool::over(arena, ARENA, CONFIG)?;
+        let pool = Pool::over(House::new(), arena, ARENA, CONFIG)?;
         let staging = Staging::new(&accelerator, 0, &times(&pool), 2, 1 << 16)?;
         Ok(Self {
             staging,
