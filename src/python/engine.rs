@@ -28,6 +28,7 @@ pub(crate) struct Engine {
     address: Option<String>,
     tcp_address: Option<String>,
     drain: Duration,
+    shares_secret: bool,
 }
 
 impl Engine {
@@ -35,6 +36,11 @@ impl Engine {
     pub(crate) fn running(&self) -> Outcome<Inner> {
         let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         inner.clone().ok_or_else(|| Failure(faults::shutdown()))
+    }
+
+    /// Whether it was given the cluster's secret: who is no process of this user's here has it too, then.
+    pub(crate) const fn shares_secret(&self) -> bool {
+        self.shares_secret
     }
 
     /// The step that values are sent in which belong to none.
@@ -57,6 +63,8 @@ impl Engine {
         logs::level_as_set(py)?;
         let config = config_of(py, task, config, settings)?;
         let drain = config.drain_timeout;
+        let shares_secret =
+            config.cluster_secret_file.is_some() || config.cluster_secret_fd.is_some();
         let inner = py.detach(|| Inner::start(config)).map_err(Failure::from)?;
         let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
         running.retain(|engine| engine.upgrade().is_some());
@@ -69,6 +77,7 @@ impl Engine {
             tcp_address: named(inner.tcp_address()),
             inner: Mutex::new(Some(inner)),
             drain,
+            shares_secret,
         })
     }
 

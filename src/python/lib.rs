@@ -9,6 +9,7 @@
 
 mod arguments;
 mod buffer;
+mod calls;
 mod capsule;
 mod convert;
 mod dlpack;
@@ -33,6 +34,20 @@ use pyo3::prelude::*;
 mod _rendez {
     use pyo3::prelude::*;
 
+    #[pymodule_export]
+    use super::calls::agent::Agent;
+    #[pymodule_export]
+    use super::calls::call::Call;
+    #[pymodule_export]
+    use super::calls::exit::end_calls;
+    #[pymodule_export]
+    use super::calls::promise::Promise;
+    #[pymodule_export]
+    use super::calls::reference::RRef;
+    #[pymodule_export]
+    use super::calls::serve::Served;
+    #[pymodule_export]
+    use super::calls::setup::Store;
     #[pymodule_export]
     use super::engine::{Engine, at_exit};
     #[pymodule_export]

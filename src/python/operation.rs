@@ -1,5 +1,5 @@
-//! What is under way, and its end: a receive, or a send that waits for room. It can be waited for by threads, awaited
-//! in any event loop, asked, and given up.
+//! What is under way, and its end: a receive, a send that waits for room, or a call. It can be waited for by threads,
+//! awaited in any event loop, asked, and given up.
 //!
 //! ```text
 //!   Idle ── a thread takes it ──▶ Taken ── not yet ──▶ Idle ── polled, or waited for ──▶ Ended
@@ -17,6 +17,7 @@ use pyo3::prelude::*;
 use rendez::ground::catalogue;
 use rendez::{Driver, Engine, Recv as Receive, SendAsync, Status};
 
+use super::calls::call::{Answered, Underway};
 use super::errors::raise;
 use super::room::Into;
 use super::tensor::Tensor;
@@ -33,15 +34,23 @@ pub(crate) enum Work {
     Receive(Receive),
     ReceiveInto(Receive, Into),
     Send(SendAsync),
+    Call(Box<Underway>),
 }
 
 enum State {
     Idle(Work),
     Taken,
-    Ended(Result<Py<PyAny>, Status>),
+    Ended(Result<Py<PyAny>, Failed>),
 }
 
-/// A receive, or a send that waits for room.
+/// Why it failed.
+enum Failed {
+    Status(Status),
+    /// What a call has raised, here or at the other side.
+    Raised(PyErr),
+}
+
+/// A receive, a send that waits for room, or a call.
 #[pyclass(frozen, subclass, weakref, module = "rendez")]
 pub(crate) struct Operation {
     state: Mutex<State>,
@@ -49,7 +58,8 @@ pub(crate) struct Operation {
     is_cancelled: AtomicBool,
     /// All that wait in event loops.
     bell: Arc<Bell>,
-    is_send: bool,
+    /// How it ends if it is given up.
+    cancelled: &'static str,
     slice: Duration,
 }
 
@@ -72,6 +82,7 @@ enum Done {
     Value(Box<Tensor>),
     Filled(super::room::Filled),
     Sent,
+    Answered(Box<Answered>),
 }
 
 impl Done {
@@ -80,6 +91,7 @@ impl Done {
             Self::Value(tensor) => Py::new(py, *tensor)?.into_any(),
             Self::Filled(filled) => filled.object(py)?.unbind(),
             Self::Sent => py.None(),
+            Self::Answered(answered) => answered.object(py)?,
         })
     }
 }
@@ -89,7 +101,11 @@ impl Operation {
         let is_alone = engine.driver() == Driver::Caller;
         Self {
             bell: Arc::default(),
-            is_send: matches!(work, Work::Send(_)),
+            cancelled: match work {
+                Work::Receive(_) | Work::ReceiveInto(..) => catalogue::RECV_CANCELLED,
+                Work::Send(_) => catalogue::SEND_CANCELLED,
+                Work::Call(_) => catalogue::RPC_CANCELLED,
+            },
             state: Mutex::new(State::Idle(work)),
             ended: Condvar::new(),
             is_cancelled: AtomicBool::new(false),
@@ -102,18 +118,14 @@ impl Operation {
     }
 
     /// It ended: who waits hears so.
-    fn end(&self, outcome: Result<Py<PyAny>, Status>) {
+    fn end(&self, outcome: Result<Py<PyAny>, Failed>) {
         *self.lock() = State::Ended(outcome);
         self.ended.notify_all();
         self.bell.ring_and_forget();
     }
 
-    fn cancelled_status(&self) -> Status {
-        let reason = match self.is_send {
-            true => catalogue::SEND_CANCELLED,
-            false => catalogue::RECV_CANCELLED,
-        };
-        Status::of(reason, "it was cancelled")
+    fn given_up(&self) -> Failed {
+        Failed::Status(Status::of(self.cancelled, "it was cancelled"))
     }
 
     /// The work, for this thread to do. `None` if another does it, or it is done.
@@ -132,27 +144,27 @@ impl Operation {
     fn lay_down(&self, work: Work) {
         if self.is_cancelled.load(Ordering::Acquire) {
             drop(work);
-            self.end(Err(self.cancelled_status()));
+            self.end(Err(self.given_up()));
             return;
         }
         *self.lock() = State::Idle(work);
         self.ended.notify_all();
     }
 
-    fn finish(&self, py: Python<'_>, done: Result<Done, Status>) -> PyResult<()> {
+    fn finish(&self, py: Python<'_>, done: Result<Done, Status>) {
         let outcome = match done {
-            Ok(done) => Ok(done.object(py)?),
-            Err(status) => Err(status),
+            Ok(done) => done.object(py).map_err(Failed::Raised),
+            Err(status) => Err(Failed::Status(status)),
         };
         self.end(outcome);
-        Ok(())
     }
 
     /// Its outcome, if it has ended.
     fn outcome(&self, py: Python<'_>) -> Option<PyResult<Py<PyAny>>> {
         match &*self.lock() {
             State::Ended(Ok(object)) => Some(Ok(object.clone_ref(py))),
-            State::Ended(Err(status)) => Some(Err(raise(py, status))),
+            State::Ended(Err(Failed::Status(status))) => Some(Err(raise(py, status))),
+            State::Ended(Err(Failed::Raised(error))) => Some(Err(error.clone_ref(py))),
             _ => None,
         }
     }
@@ -165,7 +177,7 @@ impl Operation {
         match work.poll(&self.bell.waker()) {
             Poll::Ready(done) => {
                 drop(work);
-                self.finish(py, done)?;
+                self.finish(py, done);
                 Ok(true)
             }
             Poll::Pending => {
@@ -186,7 +198,7 @@ impl Operation {
                 None => py.detach(|| self.follow(slice)),
                 Some(work) => match py.detach(|| work.wait(slice)) {
                     Slice::Later(work) => self.lay_down(work),
-                    Slice::Done(done) => self.finish(py, done)?,
+                    Slice::Done(done) => self.finish(py, done),
                 },
             }
             if let Some(outcome) = self.outcome(py) {
@@ -225,11 +237,21 @@ impl Work {
                 let polled = Future::poll(std::pin::Pin::new(send), &mut context);
                 polled.map_ok(|()| Done::Sent).map_err(Status::from)
             }
+            Self::Call(call) => {
+                let polled = call.poll(&mut context);
+                polled.map(|answered| Ok(Done::Answered(Box::new(answered))))
+            }
         }
     }
 
     /// Waits for at most so long, without the interpreter's lock.
     fn wait(mut self, patience: Duration) -> Slice {
+        if let Self::Call(call) = self {
+            return match call.wait(patience) {
+                Ok(answered) => Slice::Done(Ok(Done::Answered(Box::new(answered)))),
+                Err(call) => Slice::Later(Self::Call(Box::new(call))),
+            };
+        }
         let outcome = match &mut self {
             Self::Receive(receive) => receive.wait_at_most(patience).map(|outcome| {
                 outcome.map(|received| Done::Value(Box::new(Tensor::received(received))))
@@ -237,7 +259,7 @@ impl Work {
             Self::ReceiveInto(receive, into) => receive
                 .wait_at_most_and(patience, |received| into.fill(received))
                 .map(|outcome| outcome.map(Done::Filled)),
-            Self::Send(_) => {
+            Self::Send(_) | Self::Call(_) => {
                 let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
                 match self.poll(&waker) {
                     Poll::Ready(done) => Some(done),
@@ -283,7 +305,7 @@ impl Operation {
         self.is_cancelled.store(true, Ordering::Release);
         if let Some(work) = self.take() {
             py.detach(|| drop(work));
-            self.end(Err(self.cancelled_status()));
+            self.end(Err(self.given_up()));
         }
         true
     }
@@ -310,9 +332,7 @@ impl Operation {
     /// True if it ended by `cancel`, or its task's end.
     fn cancelled(&self) -> bool {
         match &*self.lock() {
-            State::Ended(Err(status)) => {
-                [catalogue::RECV_CANCELLED, catalogue::SEND_CANCELLED].contains(&status.reason())
-            }
+            State::Ended(Err(Failed::Status(status))) => status.reason() == self.cancelled,
             _ => false,
         }
     }

@@ -11,8 +11,9 @@ first, and they may be in one thread, in two processes, or on two machines:
 """
 
 import atexit as _atexit
+import os as _os
 
-from . import _waits
+from . import _waits, rpc
 from ._errors import (
     Aborted,
     AlreadyExists,
@@ -34,7 +35,7 @@ from ._errors import (
     Unknown,
 )
 from ._rendez import _C_API as _C_API
-from ._rendez import Engine, Key, Operation, Recv, Sending, Step, Tensor, TensorMut, __version__, _at_exit
+from ._rendez import Engine, Key, Operation, Recv, Sending, Step, Tensor, TensorMut, __version__, _at_exit, _end_calls
 from ._types import Filled, KeyLike, Pending, SupportsDLPack, TensorLike
 
 __all__ = [
@@ -70,10 +71,17 @@ __all__ = [
     "Unimplemented",
     "Unknown",
     "__version__",
+    "rpc",
 ]
 
 
 def _end() -> None:
+    try:
+        _end_calls()
+    except KeyboardInterrupt:
+        # A function that another worker has called still runs, and must not come back to an interpreter that is gone.
+        _os._exit(130)
+    rpc._serve.end()
     _waits.end()
     _at_exit()
 

@@ -1,0 +1,353 @@
+//! The agent as Python holds it: one worker of a group, on an engine.
+
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyTuple};
+use rendez::Status;
+use rendez::ground::{catalogue, faults};
+use rendez::mail::forks;
+use rendez_rpc::{Agent as Inner, Context, Error, WorkerInfo};
+
+use super::answer::{self, IMPORTED};
+use super::body::Body;
+use super::call::{Call, limit_of, raise, timeout_of};
+use super::core::Core;
+use super::reference::{Object, RRef};
+use super::setup::Meeting;
+use super::{exit, serve};
+use crate::engine::Engine;
+use crate::errors::{self, Failure};
+use crate::{arguments, errands};
+
+/// How often a thread that waits looks at signals.
+const SLICE: Duration = Duration::from_millis(50);
+
+/// One worker of a group.
+#[pyclass(frozen, weakref, module = "rendez.rpc")]
+pub(crate) struct Agent {
+    pub(crate) core: Arc<Core>,
+    /// It leaves the group when this is gone.
+    is_own: bool,
+}
+
+impl Agent {
+    /// Another handle of it.
+    pub(crate) fn of(core: &Arc<Core>) -> Self {
+        Self {
+            core: Arc::clone(core),
+            is_own: false,
+        }
+    }
+
+    /// What is called: of which kind, and its name.
+    fn body(
+        &self,
+        function: &Bound<'_, PyAny>,
+        args: &Bound<'_, PyTuple>,
+        kwargs: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Body> {
+        let (py, core) = (function.py(), &self.core);
+        let named = py.import("rendez.rpc._functions")?.getattr("named")?;
+        let (kind, name) = named.call1((function,))?.extract::<(u8, String)>()?;
+        if kind == IMPORTED && !core.allows_pickle {
+            return Err(answer::refused(
+                py,
+                format!(
+                    "`{name}` is not registered, and can be called only where pickle is allowed, which it is not at \
+                     worker '{}': register it with `@rendez.rpc.function`",
+                    core.name
+                ),
+            ));
+        }
+        let mut body = Body::default();
+        body.byte(kind);
+        body.text(&name);
+        let kwargs = kwargs.map_or_else(|| PyDict::new(py), Clone::clone);
+        answer::write_arguments(py, core, body, args.as_any(), kwargs.as_any())
+    }
+
+    fn info(&self, info: WorkerInfo) -> (String, u16, String) {
+        (info.name, info.id.0, info.task.to_string())
+    }
+}
+
+/// Calls a function at `to`, and leaves the result there.
+pub(crate) fn remote(
+    py: Python<'_>,
+    core: &Arc<Core>,
+    to: &str,
+    body: Body,
+    timeout: Option<f64>,
+) -> PyResult<RRef> {
+    let timeout = timeout_of(core, timeout)?;
+    let agent = core.agent()?;
+    let inner = agent.remote_within::<Object>(to, serve::KEEP, (body,), timeout);
+    let inner = inner.map_err(|error| raise(py, &error, None))?;
+    let core = Arc::clone(core);
+    Ok(RRef { inner, core })
+}
+
+/// Does `work` on a thread of its own, and waits for it as Python waits: signals are heard meanwhile, and then
+/// `give_up` is called once.
+fn patiently<R: Send + 'static>(
+    py: Python<'_>,
+    work: impl FnOnce() -> R + Send + 'static,
+    give_up: impl FnOnce() + Send,
+) -> PyResult<R> {
+    let (give, given) = channel();
+    std::thread::Builder::new()
+        .name("rendez-rpc".into())
+        .spawn(move || drop(give.send(work())))?;
+    let given = std::sync::Mutex::new(given);
+    loop {
+        let waited = py.detach(|| {
+            let given = given
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner);
+            given.recv_timeout(SLICE)
+        });
+        match waited {
+            Ok(result) => return Ok(result),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                let message = "the thread that waited has panicked";
+                let status = Status::of(catalogue::RPC_REMOTE_PANIC, message);
+                return Err(Failure(status).into());
+            }
+        }
+        errands::run(py);
+        if let Err(signal) = py.check_signals() {
+            py.detach(give_up);
+            return Err(signal);
+        }
+    }
+}
+
+fn raised(py: Python<'_>, error: &Error) -> PyErr {
+    errors::raise(py, error.status())
+}
+
+#[pymethods]
+impl Agent {
+    #[new]
+    #[pyo3(signature = (engine, name, *, world = None, store = None, size = None, group = "rpc", functions = None,
+                        timeout = Some(60.0), init_timeout = Some(60.0), threads = 16, allow_pickle = None,
+                        in_order = false, refuse_leaks = false))]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords")]
+    fn new(
+        py: Python<'_>,
+        engine: &Bound<'_, Engine>,
+        name: String,
+        world: Option<&Bound<'_, PyAny>>,
+        store: Option<&Bound<'_, PyAny>>,
+        size: Option<&Bound<'_, PyAny>>,
+        group: &str,
+        functions: Option<&Bound<'_, PyAny>>,
+        timeout: Option<f64>,
+        init_timeout: Option<f64>,
+        threads: usize,
+        allow_pickle: Option<bool>,
+        in_order: bool,
+        refuse_leaks: bool,
+    ) -> PyResult<Self> {
+        errands::run(py);
+        if forks::is_child() {
+            return Err(Failure(faults::forked()).into());
+        }
+        let setup = py.import("rendez.rpc._setup")?;
+        let meeting = setup.getattr("meeting")?.call1((world, store, size))?;
+        let mut options = meeting.extract::<Meeting>()?.options()?;
+        let own = py.import("rendez.rpc._functions")?.getattr("table")?;
+        let own = own.call1((functions,))?.cast_into::<PyDict>()?;
+        let timeout = limit_of(arguments::patience(timeout, "timeout")?);
+        let allows = allow_pickle.unwrap_or_else(|| engine.get().shares_secret());
+        let running = engine.get().running()?;
+        let core = Core::new(running.clone(), name.clone(), allows, timeout, own.unbind());
+        let core = Arc::new(core);
+        options.group = group.to_owned();
+        options.timeout = timeout;
+        options.init_timeout = limit_of(arguments::patience(init_timeout, "init_timeout")?);
+        options.threads = threads;
+        options.in_order = in_order;
+        options.refuse_leaks = refuse_leaks;
+        let options = options.functions(serve::functions(&core));
+        let weak = Arc::downgrade(&core);
+        // What comes back after a signal was heard is dropped, and leaves.
+        let begun = patiently(
+            py,
+            move || {
+                let agent = Inner::init(&running, &name, options)?;
+                if let Some(core) = weak.upgrade() {
+                    core.begin(agent);
+                }
+                Ok::<(), Error>(())
+            },
+            || {},
+        )?;
+        begun.map_err(|error| raised(py, &error))?;
+        exit::add(&core);
+        Ok(Self { core, is_own: true })
+    }
+
+    /// This worker's name.
+    #[getter]
+    fn name(&self) -> &str {
+        &self.core.name
+    }
+
+    /// This worker's number.
+    #[getter]
+    fn id(&self) -> PyResult<u16> {
+        Ok(self.core.agent()?.worker().id.0)
+    }
+
+    /// Whether pickle is read and written here.
+    #[getter]
+    fn allow_pickle(&self) -> bool {
+        self.core.allows_pickle
+    }
+
+    #[getter]
+    fn closed(&self) -> bool {
+        self.core.is_closed()
+    }
+
+    /// All workers of the group.
+    #[getter]
+    fn workers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let all = self.core.agent()?.workers();
+        let class = py.import("rendez.rpc._setup")?.getattr("Worker")?;
+        let list = PyList::empty(py);
+        for info in all {
+            list.append(class.call1(self.info(info))?)?;
+        }
+        Ok(list)
+    }
+
+    /// Calls `function` at the worker `to`, and waits for its result.
+    #[pyo3(signature = (to, function, /, *args, timeout = None, **kwargs))]
+    fn call(
+        &self,
+        py: Python<'_>,
+        to: &str,
+        function: &Bound<'_, PyAny>,
+        args: &Bound<'_, PyTuple>,
+        timeout: Option<f64>,
+        kwargs: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Py<PyAny>> {
+        let call = self.call_async(py, to, function, args, timeout, kwargs)?;
+        call.call_method0(py, "wait")
+    }
+
+    /// Calls `function` at the worker `to`, to be awaited or waited for.
+    #[pyo3(signature = (to, function, /, *args, timeout = None, **kwargs))]
+    fn call_async(
+        &self,
+        py: Python<'_>,
+        to: &str,
+        function: &Bound<'_, PyAny>,
+        args: &Bound<'_, PyTuple>,
+        timeout: Option<f64>,
+        kwargs: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Py<Call>> {
+        let agent = self.core.agent()?;
+        let timeout = timeout_of(&self.core, timeout)?;
+        let body = self.body(function, args, kwargs)?;
+        let pending = agent.rpc_async_within(to, serve::CALL, (body,), timeout);
+        let pending = pending.map_err(|error| raise(py, &error, None))?;
+        Call::begin(py, &self.core, to.to_owned(), pending)
+    }
+
+    /// Calls `function` at the worker `to`, and leaves its result there.
+    #[pyo3(signature = (to, function, /, *args, timeout = None, **kwargs))]
+    fn remote(
+        &self,
+        py: Python<'_>,
+        to: &str,
+        function: &Bound<'_, PyAny>,
+        args: &Bound<'_, PyTuple>,
+        timeout: Option<f64>,
+        kwargs: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<RRef> {
+        self.core.agent()?;
+        let body = self.body(function, args, kwargs)?;
+        remote(py, &self.core, to, body, timeout)
+    }
+
+    /// Leaves the group: when all workers want to and all calls are done, or at once.
+    #[pyo3(signature = (*, graceful = true, timeout = None))]
+    fn shutdown(&self, py: Python<'_>, graceful: bool, timeout: Option<f64>) -> PyResult<()> {
+        let timeout = limit_of(arguments::patience(timeout, "timeout")?);
+        if forks::is_child() {
+            return Err(Failure(faults::forked()).into());
+        }
+        let is_own = |call: &Context| Some(call.agent().worker()) == self.core.agent_info();
+        if graceful && let Some(call) = Context::current().filter(is_own) {
+            // It is refused: shutdown would wait for this very call.
+            let refused = call.agent().shutdown(timeout);
+            return refused.map_err(|error| raised(py, &error));
+        }
+        let Some(agent) = self.core.take() else {
+            return Ok(());
+        };
+        if !graceful {
+            py.detach(|| agent.shutdown_local());
+            return Ok(());
+        }
+        let also = agent.clone();
+        let left = patiently(
+            py,
+            move || agent.shutdown(timeout),
+            move || also.shutdown_local(),
+        )?;
+        left.map_err(|error| raised(py, &error))
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        kind: &Bound<'_, PyAny>,
+        _value: &Bound<'_, PyAny>,
+        _trace: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        self.shutdown(py, kind.is_none(), None)
+    }
+
+    fn __aenter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let waits = slf.py().import("rendez._waits")?;
+        waits.getattr("at_once")?.call1((slf,))
+    }
+
+    fn __aexit__<'py>(
+        slf: &Bound<'py, Self>,
+        kind: &Bound<'py, PyAny>,
+        value: &Bound<'py, PyAny>,
+        trace: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let exit = slf.getattr("__exit__")?;
+        let functools = slf.py().import("functools")?;
+        let exit = functools.call_method1("partial", (exit, kind, value, trace))?;
+        let waits = slf.py().import("rendez._waits")?;
+        waits.getattr("in_thread")?.call1((exit,))
+    }
+
+    fn __repr__(&self) -> String {
+        let state = if self.closed() { "closed" } else { "running" };
+        format!("<rendez.rpc.Agent {} {state}>", self.core.name)
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        if self.is_own && !forks::is_child() {
+            drop(self.core.take());
+        }
+    }
+}

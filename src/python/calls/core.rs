@@ -1,0 +1,101 @@
+//! What an agent of Python's, its functions, its calls and its references share.
+
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use rendez::ground::{catalogue, faults};
+use rendez::mail::forks;
+use rendez::{Engine, Status};
+use rendez_rpc::{Agent, Context, ValueError, WeakAgent};
+
+use crate::errors::{Failure, Outcome};
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) engine: Engine,
+    pub(crate) name: String,
+    /// Whether what others have pickled is read here, and whether this worker pickles.
+    pub(crate) allows_pickle: bool,
+    /// How long a call may take that says nothing else; zero for no limit.
+    pub(crate) timeout: Duration,
+    /// Functions that this worker alone has, by name.
+    pub(crate) functions: Py<PyDict>,
+    /// The agent, once it has met the others.
+    weak: OnceLock<WeakAgent>,
+    /// The agent, until it is shut down.
+    own: Mutex<Option<Agent>>,
+}
+
+impl Core {
+    pub(crate) fn new(
+        engine: Engine,
+        name: String,
+        allows_pickle: bool,
+        timeout: Duration,
+        functions: Py<PyDict>,
+    ) -> Self {
+        Self {
+            engine,
+            name,
+            allows_pickle,
+            timeout,
+            functions,
+            weak: OnceLock::new(),
+            own: Mutex::new(None),
+        }
+    }
+
+    /// The agent has begun.
+    pub(crate) fn begin(&self, agent: Agent) {
+        let _ = self.weak.set(agent.downgrade());
+        *self.own.lock().unwrap_or_else(PoisonError::into_inner) = Some(agent);
+    }
+
+    /// The agent, for who ends it; once.
+    pub(crate) fn take(&self) -> Option<Agent> {
+        self.own
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+    }
+
+    /// This worker, as the agent knows it.
+    pub(crate) fn agent_info(&self) -> Option<rendez_rpc::WorkerInfo> {
+        self.agent().ok().map(|agent| agent.worker())
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.own
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .is_none()
+    }
+
+    /// The agent, to call with.
+    pub(crate) fn agent(&self) -> Outcome<Agent> {
+        if forks::is_child() {
+            return Err(Failure(faults::forked()));
+        }
+        let agent = match self.weak.get() {
+            Some(weak) => weak.upgrade(),
+            // Another worker calls while this one still waits for the last to come.
+            None => Context::current().map(|call| call.agent()),
+        };
+        agent.ok_or_else(|| Failure(shut_down(&self.name)))
+    }
+}
+
+pub(crate) fn shut_down(name: &str) -> Status {
+    Status::of(
+        catalogue::RPC_SHUTDOWN,
+        format!("the agent of worker '{name}' is shut down: begin another"),
+    )
+}
+
+/// A value that cannot travel, as Python sees it.
+pub(crate) fn failed(error: ValueError) -> PyErr {
+    Failure(Status::of(error.reason(), error.to_string())).into()
+}

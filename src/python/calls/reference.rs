@@ -1,0 +1,219 @@
+//! References to values that live at their owners, and the values of this worker that others refer to.
+
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use rendez_rpc::{Pending, RRef as Inner};
+
+use super::answer::{FETCH, METHOD};
+use super::body::Body;
+use super::call::{Call, timeout_of};
+use super::core::Core;
+use super::{agent, serve};
+use crate::errands;
+use crate::errors::{Failure, Outcome};
+
+/// What a function has left here, or raised. It is dropped with the interpreter's lock, wherever it ends.
+#[derive(Debug)]
+pub(crate) struct Object(Option<Result<Py<PyAny>, PyErr>>);
+
+impl Object {
+    pub(crate) const fn new(value: Result<Py<PyAny>, PyErr>) -> Self {
+        Self(Some(value))
+    }
+
+    pub(crate) fn value(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        match &self.0 {
+            Some(Ok(value)) => Ok(value.clone_ref(py)),
+            Some(Err(error)) => Err(error.clone_ref(py)),
+            None => Ok(py.None()),
+        }
+    }
+}
+
+impl Drop for Object {
+    fn drop(&mut self) {
+        // It may be a shard's thread that drops it, or one that turns a shard now.
+        if let Some(value) = self.0.take() {
+            errands::leave(move |_| drop(value));
+        }
+    }
+}
+
+/// A reference to a value that lives at its owner: this worker or another.
+#[pyclass(frozen, weakref, module = "rendez.rpc", name = "RRef")]
+pub(crate) struct RRef {
+    pub(crate) inner: Inner<Object>,
+    pub(crate) core: Arc<Core>,
+}
+
+impl RRef {
+    /// Calls what needs this reference alone, as its method or its value.
+    fn start(&self, py: Python<'_>, body: Body, timeout: Option<f64>) -> PyResult<Py<Call>> {
+        let agent = self.core.agent()?;
+        let owner = self.owner()?;
+        let timeout = timeout_of(&self.core, timeout)?;
+        let pending: Pending<Body> = agent
+            .rpc_async_within(&owner, serve::CALL, (body,), timeout)
+            .map_err(|error| super::call::raise(py, &error, Some(&owner)))?;
+        Call::begin(py, &self.core, owner, pending)
+    }
+}
+
+#[pymethods]
+impl RRef {
+    /// A reference to a value of this worker's own.
+    #[new]
+    fn new(agent: &agent::Agent, value: Py<PyAny>) -> Outcome<Self> {
+        let core = Arc::clone(&agent.core);
+        let inner = Inner::to_object(&core.agent()?, Object::new(Ok(value)));
+        Ok(Self { inner, core })
+    }
+
+    /// The name of the worker where the value lives.
+    #[getter]
+    fn owner(&self) -> Outcome<String> {
+        if self.is_owner() {
+            return Ok(self.core.name.clone());
+        }
+        let name = self.inner.owner_name();
+        name.map_err(|error| Failure(error.status().clone()))
+    }
+
+    /// The number of that worker.
+    #[getter]
+    fn owner_id(&self) -> u16 {
+        self.inner.owner().0
+    }
+
+    #[getter]
+    fn is_owner(&self) -> bool {
+        self.inner.is_owner()
+    }
+
+    /// True if the owner has confirmed that it knows this reference.
+    #[getter]
+    fn confirmed(&self) -> bool {
+        self.inner.confirmed_by_owner()
+    }
+
+    /// The value, at its owner: the very object. Waits until it is there.
+    fn local_value(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        self.core.agent()?;
+        let kept = py.detach(|| self.inner.local_value());
+        let kept = kept.map_err(|error| super::call::raise(py, &error, None))?;
+        kept.value(py)
+    }
+
+    /// Waits for a copy of the value; at its owner, for the value.
+    #[pyo3(signature = (*, timeout = None))]
+    fn to_here(slf: &Bound<'_, Self>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
+        let (py, this) = (slf.py(), slf.get());
+        if this.is_owner() {
+            return this.local_value(py);
+        }
+        let call = Self::to_here_async(slf, timeout)?;
+        call.call_method0(py, "wait")
+    }
+
+    /// Asks for a copy of the value, to be awaited or waited for.
+    #[pyo3(signature = (*, timeout = None))]
+    fn to_here_async(slf: &Bound<'_, Self>, timeout: Option<f64>) -> PyResult<Py<Call>> {
+        let this = slf.get();
+        let mut body = Body::default();
+        body.byte(FETCH);
+        body.text("");
+        body.reference(this.inner.clone());
+        this.start(slf.py(), body, timeout)
+    }
+
+    /// Its methods, called where it lives: each waits for its result.
+    #[pyo3(signature = (*, timeout = None))]
+    fn rpc_sync<'py>(slf: &Bound<'py, Self>, timeout: Option<f64>) -> PyResult<Bound<'py, PyAny>> {
+        proxy(slf, "sync", timeout)
+    }
+
+    /// The same; each is a call to be awaited or waited for.
+    #[pyo3(signature = (*, timeout = None))]
+    fn rpc_async<'py>(slf: &Bound<'py, Self>, timeout: Option<f64>) -> PyResult<Bound<'py, PyAny>> {
+        proxy(slf, "asynchronous", timeout)
+    }
+
+    /// The same; each leaves its result there, and gives a reference to it.
+    #[pyo3(signature = (*, timeout = None))]
+    fn remote<'py>(slf: &Bound<'py, Self>, timeout: Option<f64>) -> PyResult<Bound<'py, PyAny>> {
+        proxy(slf, "remote", timeout)
+    }
+
+    /// Calls a method of the value, where it lives.
+    #[pyo3(signature = (name, args, kwargs, timeout))]
+    fn _call(
+        slf: &Bound<'_, Self>,
+        name: &str,
+        args: &Bound<'_, PyAny>,
+        kwargs: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+    ) -> PyResult<Py<Call>> {
+        let (py, this) = (slf.py(), slf.get());
+        let body = this.method(py, name, args, kwargs)?;
+        this.start(py, body, timeout)
+    }
+
+    /// The same, and leaves the result there.
+    #[pyo3(signature = (name, args, kwargs, timeout))]
+    fn _remote(
+        slf: &Bound<'_, Self>,
+        name: &str,
+        args: &Bound<'_, PyAny>,
+        kwargs: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+    ) -> PyResult<Self> {
+        let (py, this) = (slf.py(), slf.get());
+        let body = this.method(py, name, args, kwargs)?;
+        agent::remote(py, &this.core, &this.owner()?, body, timeout)
+    }
+
+    #[classmethod]
+    fn __class_getitem__(
+        cls: &Bound<'_, pyo3::types::PyType>,
+        _of: &Bound<'_, PyAny>,
+    ) -> Py<PyAny> {
+        cls.clone().into_any().unbind()
+    }
+
+    fn __reduce__(&self) -> PyResult<()> {
+        Err(crate::errors::argument(
+            "a reference travels with the calls of its agent, and cannot be pickled otherwise",
+        )
+        .into())
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<rendez.rpc.{:?}>", self.inner)
+    }
+}
+
+fn proxy<'py>(
+    reference: &Bound<'py, RRef>,
+    kind: &str,
+    timeout: Option<f64>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let proxies = reference.py().import("rendez.rpc._proxies")?;
+    proxies.getattr(kind)?.call1((reference, timeout))
+}
+
+impl RRef {
+    fn method(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        args: &Bound<'_, PyAny>,
+        kwargs: &Bound<'_, PyAny>,
+    ) -> PyResult<Body> {
+        let mut body = Body::default();
+        body.byte(METHOD);
+        body.text(name);
+        body.reference(self.inner.clone());
+        super::answer::write_arguments(py, &self.core, body, args, kwargs)
+    }
+}

@@ -1,0 +1,195 @@
+//! Calls that come: found, carried out on a thread of the agent's pool, and answered.
+
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use rendez_rpc::{Context, Functions};
+
+use super::answer::{self, FETCH, IMPORTED, METHOD, NAMED};
+use super::body::{Body, Reader};
+use super::core::{Core, failed, shut_down};
+use super::promise::{Later, Promise};
+use super::reference::Object;
+use super::{agent, exit};
+use crate::errands;
+
+/// The function of the agent whose result travels.
+pub(crate) const CALL: &str = "rendez.python.call";
+/// The one whose result stays.
+pub(crate) const KEEP: &str = "rendez.python.keep";
+
+/// The functions by which workers of Python's call each other.
+pub(crate) fn functions(core: &Arc<Core>) -> Functions {
+    let (calls, keeps) = (Arc::clone(core), Arc::clone(core));
+    Functions::new()
+        .add_async(CALL, move |body: Body| {
+            let begun = begin(&calls, body);
+            async move {
+                match begun {
+                    Begun::Ended(body) => body,
+                    Begun::Later(later) => later.await,
+                }
+            }
+        })
+        .add_object(KEEP, move |body: Body| keep(&keeps, body))
+}
+
+enum Begun {
+    Ended(Body),
+    /// The function was a coroutine's.
+    Later(Later),
+}
+
+/// The call that is carried out, as the function sees it.
+#[pyclass(frozen, module = "rendez.rpc", name = "Served")]
+pub(crate) struct Served {
+    core: Arc<Core>,
+    context: Context,
+    function: String,
+}
+
+#[pymethods]
+impl Served {
+    /// The agent that carries it out, for calls of one's own.
+    #[getter]
+    fn agent(&self) -> agent::Agent {
+        agent::Agent::of(&self.core)
+    }
+
+    /// The name of the worker that called.
+    #[getter]
+    fn caller(&self) -> String {
+        self.context.caller_name()
+    }
+
+    #[getter]
+    fn function(&self) -> &str {
+        &self.function
+    }
+
+    /// True once the caller has given the call up, or its time is over.
+    #[getter]
+    fn cancelled(&self) -> bool {
+        self.context.is_cancelled()
+    }
+
+    /// For how many seconds the caller still waits; None for ever.
+    #[getter]
+    fn time_left(&self) -> Option<f64> {
+        self.context.time_left().map(|left| left.as_secs_f64())
+    }
+}
+
+/// Carries a call out, whose result travels.
+fn begin(core: &Arc<Core>, body: Body) -> Begun {
+    let ended = with_python(|py| {
+        let run = || -> PyResult<Begun> {
+            let (served, outcome) = run(py, core, body)?;
+            let is_later = outcome.hasattr("__await__")?
+                && py
+                    .import("inspect")?
+                    .call_method1("iscoroutine", (&outcome,))?
+                    .is_truthy()?;
+            if is_later {
+                return Promise::begin(py, core, served, &outcome).map(Begun::Later);
+            }
+            answer::value(core, &outcome).map(Begun::Ended)
+        };
+        run().unwrap_or_else(|error| Begun::Ended(answer::raised(py, core, &error)))
+    });
+    ended.unwrap_or_else(|| Begun::Ended(answer::fault(&shut_down(&core.name))))
+}
+
+/// Carries a call out, whose result stays.
+fn keep(core: &Arc<Core>, body: Body) -> Object {
+    let kept = with_python(|py| {
+        let run = || -> PyResult<Py<PyAny>> {
+            let (served, outcome) = run(py, core, body)?;
+            let waits = py.import("rendez.rpc._serve")?.getattr("settle")?;
+            Ok(waits.call1((served, outcome))?.unbind())
+        };
+        Object::new(run())
+    });
+    kept.unwrap_or_else(|| Object::new(Err(crate::errors::Failure(shut_down(&core.name)).into())))
+}
+
+/// Does `work` with the interpreter's lock, unless the interpreter is about to end.
+fn with_python<R>(work: impl FnOnce(Python<'_>) -> R) -> Option<R> {
+    let _active = exit::enter()?;
+    Python::try_attach(|py| {
+        let done = work(py);
+        errands::run(py);
+        done
+    })
+}
+
+type Run<'py> = (Bound<'py, Served>, Bound<'py, PyAny>);
+
+fn run<'py>(py: Python<'py>, core: &Arc<Core>, body: Body) -> PyResult<Run<'py>> {
+    let context = Context::current()
+        .ok_or_else(|| crate::errors::argument("no call is carried out in this thread"))?;
+    let caller = context.caller_name();
+    let mut reader = body.read();
+    let kind = reader.byte().map_err(failed)?;
+    let name = reader.text().map_err(failed)?;
+    let served = Served {
+        core: Arc::clone(core),
+        context,
+        function: name.clone(),
+    };
+    let served = Bound::new(py, served)?;
+    if kind == FETCH {
+        let value = referred(py, &mut reader)?;
+        reader.end().map_err(failed)?;
+        return Ok((served, value));
+    }
+    let function = find(py, core, kind, &name, &mut reader)?;
+    let both = answer::read(py, core, &mut reader, &caller)?;
+    reader.end().map_err(failed)?;
+    let (args, kwargs) = both.extract::<(Bound<'_, PyTuple>, Bound<'_, PyDict>)>()?;
+    let apply = py.import("rendez.rpc._serve")?.getattr("apply")?;
+    let outcome = apply.call1((&served, function, args, kwargs))?;
+    Ok((served, outcome))
+}
+
+/// What is called, if it may be.
+fn find<'py>(
+    py: Python<'py>,
+    core: &Arc<Core>,
+    kind: u8,
+    name: &str,
+    reader: &mut Reader,
+) -> PyResult<Bound<'py, PyAny>> {
+    let serve = py.import("rendez.rpc._serve")?;
+    let here = &core.name;
+    match kind {
+        NAMED => serve
+            .getattr("find")?
+            .call1((core.functions.bind(py), name, here)),
+        IMPORTED if !core.allows_pickle => Err(answer::refused(
+            py,
+            format!(
+                "worker '{here}' does not allow pickle, and so no function that is not registered: register `{name}` \
+                 there with `@rendez.rpc.function`"
+            ),
+        )),
+        IMPORTED => serve.getattr("imported")?.call1((name, here)),
+        METHOD => {
+            let object = referred(py, reader)?;
+            let about = (object, name, core.allows_pickle, here);
+            serve.getattr("method")?.call1(about)
+        }
+        other => Err(answer::unknown(format!(
+            "there is no call of the kind {other}"
+        ))),
+    }
+}
+
+/// The value of the reference that comes next.
+fn referred<'py>(py: Python<'py>, reader: &mut Reader) -> PyResult<Bound<'py, PyAny>> {
+    let reference = reader.reference().map_err(failed)?;
+    let kept = py.detach(|| reference.local_value());
+    let kept = kept.map_err(|error| super::call::raise(py, &error, None))?;
+    Ok(kept.value(py)?.into_bound(py))
+}

@@ -1,0 +1,118 @@
+"""Which functions can be called, and how they are named."""
+
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar, overload
+
+from .._errors import InvalidArgument
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+NAMED = 0
+IMPORTED = 1
+
+_registered: dict[str, Callable[..., Any]] = {}
+_NAME = "__rendez_rpc_name__"
+
+
+@overload
+def function(function: _F, /) -> _F: ...
+@overload
+def function(*, name: str) -> Callable[[_F], _F]: ...
+
+
+def function(function: Any = None, /, *, name: str | None = None) -> Any:
+    """Registers a function: others may call it, also where pickle is not allowed.
+
+    Its name is that of its module and its own, or `name`. In the program itself, which has no name that all processes
+    share, it is its own alone.
+    """
+    if function is None:
+        return lambda function: _register(function, name)
+    if not callable(function):
+        raise InvalidArgument("@rendez.rpc.function registers what can be called", "PYTHON_ARGUMENT")
+    return _register(function, name)
+
+
+def _register(function: Any, name: str | None) -> Any:
+    if name is None:
+        module, own = function.__module__, function.__qualname__
+        if "<" in own:
+            raise InvalidArgument(
+                f"`{own}` is defined within a function: give it a name, @rendez.rpc.function(name=…)", "PYTHON_ARGUMENT"
+            )
+        name = own if module in ("__main__", "__mp_main__") else f"{module}.{own}"
+    if not isinstance(name, str) or not name or name.startswith("rendez."):
+        raise InvalidArgument(f"a function cannot be named {name!r}", "PYTHON_ARGUMENT")
+    setattr(function, _NAME, name)
+    _registered[name] = function
+    return function
+
+
+def registered(name: str) -> Callable[..., Any] | None:
+    """The function of that name, if there is one."""
+    return _registered.get(name)
+
+
+def table(functions: Any) -> dict[str, Callable[..., Any]]:
+    """Functions of one agent alone, by name."""
+    if functions is None:
+        return {}
+    if isinstance(functions, Mapping):
+        own = dict(functions)
+    elif isinstance(functions, Iterable):
+        own = {getattr(each, _NAME, getattr(each, "__name__", "")): each for each in functions}
+    else:
+        raise InvalidArgument("functions= is a mapping of names to functions, or a list of them", "PYTHON_ARGUMENT")
+    for name, each in own.items():
+        if not isinstance(name, str) or not name or name.startswith("rendez.") or not callable(each):
+            raise InvalidArgument(f"functions=: {name!r} names no function that can be called", "PYTHON_ARGUMENT")
+    return own
+
+
+def named(function: Any) -> tuple[int, str]:
+    """How the other side finds a function."""
+    if isinstance(function, str):
+        return (NAMED, function)
+    name = getattr(function, _NAME, None)
+    # A bound method has the name of its function, and is another.
+    if isinstance(name, str) and _registered.get(name) is function:
+        return (NAMED, name)
+    if not callable(function):
+        raise InvalidArgument(f"{type(function).__name__} cannot be called", "PYTHON_ARGUMENT")
+    module, own = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
+    if not isinstance(module, str) or not isinstance(own, str) or "<" in own:
+        raise InvalidArgument(
+            f"{function!r} has no name by which another process finds it: lambdas, functions within functions, "
+            "methods of objects and partials have none. Define it in a module, or register it by a name",
+            "PYTHON_ARGUMENT",
+        )
+    try:
+        found = _attribute(sys.modules[module], own)
+    except (KeyError, AttributeError):
+        found = None
+    if found is not function:
+        raise InvalidArgument(f"{module}.{own} is not {function!r}: others would call another", "PYTHON_ARGUMENT")
+    return (IMPORTED, f"{'__main__' if module == '__mp_main__' else module}:{own}")
+
+
+def _attribute(module: Any, path: str) -> Any:
+    for name in path.split("."):
+        module = getattr(module, name)
+    return module
+
+
+def imported(name: str) -> Any:
+    """The function that `module:path` names, imported here. Raises what importing raises."""
+    module, _, path = name.partition(":")
+    if module == "__main__":
+        # A process that multiprocessing has begun runs the program under another name.
+        for main in ("__mp_main__", "__main__"):
+            if main in sys.modules:
+                try:
+                    return _attribute(sys.modules[main], path)
+                except AttributeError:
+                    continue
+        raise AttributeError(f"this program has no `{path}`")
+    __import__(module)
+    return _attribute(sys.modules[module], path)
