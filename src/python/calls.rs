@@ -5,6 +5,7 @@
 //!            plain.rs      values as bytes and tensors                   promise.rs  the result of a coroutine
 //!            pickled.rs    what only pickle can write                    plain.rs, pickled.rs, answer.rs
 //!            call.rs       the call under way                   both     reference.rs, body.rs: what travels
+//!            typed.rs      functions of other languages                  typed.rs      calls from other languages
 //! ```
 //!
 //! All calls between workers of Python's are of two functions of the agent: one whose result travels, and one whose
@@ -23,3 +24,4 @@ pub(crate) mod promise;
 pub(crate) mod reference;
 pub(crate) mod serve;
 pub(crate) mod setup;
+pub(crate) mod typed;

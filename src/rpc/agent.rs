@@ -19,6 +19,7 @@ mod panics;
 pub(crate) mod pending;
 mod place;
 mod pool;
+pub(crate) mod raw;
 mod reporting;
 pub(crate) mod rref;
 mod seat;

@@ -12,6 +12,7 @@ use rendez::ground::catalogue;
 use crate::error::Error;
 use crate::message::{Fault, FaultKind};
 use crate::payload::{digest, digest_of};
+use crate::signature::Signature;
 use crate::value::{Args, Function, Packer, Unpacker, Value, ValueError};
 
 /// What a function's result is: a value, or an error.
@@ -122,9 +123,9 @@ pub(crate) enum Ended {
     Kept(Arc<dyn Kept>),
 }
 
-type Work = Result<Ended, Fault>;
+pub(crate) type Work = Result<Ended, Fault>;
 type Later = Pin<Box<dyn Future<Output = Work> + Send>>;
-type Run = dyn Fn(Unpacker, Wish, &dyn Fn(Stage)) -> Work + Send + Sync;
+pub(crate) type Run = dyn Fn(Unpacker, Wish, &dyn Fn(Stage)) -> Work + Send + Sync;
 type Begin = dyn Fn(Unpacker, Wish, Hook) -> Result<Later, Fault> + Send + Sync;
 
 /// Who is told how far a call is.
@@ -261,6 +262,12 @@ impl Functions {
         A::names(&mut names);
         let result = std::any::type_name::<T>();
         self.insert(name, &names, result, Body::Pool(Arc::new(run)))
+    }
+
+    /// One that reads and writes for itself.
+    pub(crate) fn add_run(self, signature: &Signature, run: Arc<Run>) -> Self {
+        let (name, arguments) = (signature.name(), signature.arguments_text());
+        self.insert(name, arguments, signature.result_text(), Body::Pool(run))
     }
 
     fn with<A: Args, R: Value>(self, name: &str, body: Body) -> Self {

@@ -90,6 +90,7 @@ pub mod value;
 pub use agent::context::Context;
 #[cfg(any(test, feature = "testing"))]
 pub use agent::faulty::{Faulty, MessageKind};
+pub use agent::raw::PendingRaw;
 pub use agent::rref::RRef;
 pub use agent::{
     Agent, Meeting, Options, Pending, ReferenceInfo, WeakAgent, Worker, WorkerInfo, wait_all,

@@ -119,6 +119,16 @@ impl Packer {
         Ok(self.tensors.len() - 1)
     }
 
+    /// Writes what another has been written: its tensors and references too.
+    pub(crate) fn append(&mut self, other: &Self) -> Result<(), ValueError> {
+        for tensor in &other.tensors {
+            self.tensor(tensor.clone())?;
+        }
+        self.plain.extend_from_slice(&other.plain);
+        self.handles.extend(other.handles.iter().cloned());
+        Ok(())
+    }
+
     /// The tensors so far.
     #[must_use]
     pub fn tensors(&self) -> &[Tensor] {

@@ -5,19 +5,19 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PyTuple};
+use pyo3::types::{PyDict, PyList, PyTuple, PyWeakrefMethods, PyWeakrefReference};
 use rendez::Status;
 use rendez::ground::{catalogue, faults};
 use rendez::mail::forks;
-use rendez_rpc::{Agent as Inner, Context, Error, WorkerInfo};
+use rendez_rpc::{Agent as Inner, Context, Error, Signature, WorkerInfo};
 
 use super::answer::{self, IMPORTED};
 use super::body::Body;
-use super::call::{Call, limit_of, raise, timeout_of};
+use super::call::{Call, Under, limit_of, raise, timeout_of};
 use super::core::Core;
 use super::reference::{Object, RRef};
 use super::setup::Meeting;
-use super::{exit, serve};
+use super::{exit, serve, typed};
 use crate::engine::Engine;
 use crate::errors::{self, Failure};
 use crate::{arguments, errands};
@@ -67,6 +67,25 @@ impl Agent {
         body.text(&name);
         let kwargs = kwargs.map_or_else(|| PyDict::new(py), Clone::clone);
         answer::write_arguments(py, core, body, args.as_any(), kwargs.as_any())
+    }
+
+    /// The signature of what is called by its name alone, where the worker has told one: of any language.
+    fn signature(
+        &self,
+        py: Python<'_>,
+        to: &str,
+        function: &Bound<'_, PyAny>,
+        kwargs: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Option<Signature>> {
+        let has_names = kwargs.is_some_and(|kwargs| !kwargs.is_empty());
+        let Ok(name) = function.extract::<String>() else {
+            return Ok(None);
+        };
+        if has_names {
+            return Ok(None);
+        }
+        let found = py.detach(|| self.core.signature(to, &name));
+        found.map_err(|error| raise(py, &error, None))
     }
 
     fn info(&self, info: WorkerInfo) -> (String, u16, String) {
@@ -165,7 +184,9 @@ impl Agent {
         let timeout = limit_of(arguments::patience(timeout, "timeout")?);
         let allows = allow_pickle.unwrap_or_else(|| engine.get().shares_secret());
         let running = engine.get().running()?;
-        let core = Core::new(running.clone(), name.clone(), allows, timeout, own.unbind());
+        let weak = PyWeakrefReference::new(engine)?.unbind();
+        let engines = (running.clone(), weak);
+        let core = Core::new(engines, name.clone(), allows, timeout, own.unbind());
         let core = Arc::new(core);
         options.group = group.to_owned();
         options.timeout = timeout;
@@ -173,7 +194,8 @@ impl Agent {
         options.threads = threads;
         options.in_order = in_order;
         options.refuse_leaks = refuse_leaks;
-        let options = options.functions(serve::functions(&core));
+        let functions = typed::functions(py, &core, serve::functions(&core))?;
+        let options = options.functions(functions);
         let weak = Arc::downgrade(&core);
         // What comes back after a signal was heard is dropped, and leaves.
         let begun = patiently(
@@ -204,6 +226,13 @@ impl Agent {
         Ok(self.core.agent()?.worker().id.0)
     }
 
+    /// The engine that it runs on.
+    #[getter]
+    fn engine<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let engine = self.core.python_engine.bind(py).upgrade();
+        engine.ok_or_else(|| Failure(faults::shutdown()).into())
+    }
+
     /// Whether pickle is read and written here.
     #[getter]
     fn allow_pickle(&self) -> bool {
@@ -225,6 +254,15 @@ impl Agent {
             list.append(class.call1(self.info(info))?)?;
         }
         Ok(list)
+    }
+
+    /// The signatures of the functions that the worker `to` has for programs in all languages.
+    fn signatures(&self, py: Python<'_>, to: &str) -> PyResult<Vec<String>> {
+        let agent = self.core.agent()?;
+        self.core.forget(to);
+        let all = py.detach(|| agent.signatures(to));
+        let all = all.map_err(|error| raise(py, &error, Some(to)))?;
+        Ok(all.iter().map(ToString::to_string).collect())
     }
 
     /// Calls `function` at the worker `to`, and waits for its result.
@@ -255,10 +293,20 @@ impl Agent {
     ) -> PyResult<Py<Call>> {
         let agent = self.core.agent()?;
         let timeout = timeout_of(&self.core, timeout)?;
-        let body = self.body(function, args, kwargs)?;
-        let pending = agent.rpc_async_within(to, serve::CALL, (body,), timeout);
-        let pending = pending.map_err(|error| raise(py, &error, None))?;
-        Call::begin(py, &self.core, to.to_owned(), pending)
+        let under = match self.signature(py, to, function, kwargs)? {
+            Some(signature) => {
+                let arguments = typed::pack(&self.core, &signature, args)?;
+                let started = agent.start_by_signature(to, &signature, arguments, timeout);
+                started.map(|pending| Under::Typed(pending, signature.result().clone()))
+            }
+            None => {
+                let body = self.body(function, args, kwargs)?;
+                let started = agent.rpc_async_within(to, serve::CALL, (body,), timeout);
+                started.map(Under::Python)
+            }
+        };
+        let under = under.map_err(|error| raise(py, &error, None))?;
+        Call::begin(py, &self.core, to.to_owned(), under)
     }
 
     /// Calls `function` at the worker `to`, and leaves its result there.

@@ -9,11 +9,12 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use rendez::Status;
 use rendez::ground::catalogue;
-use rendez_rpc::{Error, Pending};
+use rendez_rpc::{Error, Pending, PendingRaw, Type, Unpacker};
 
 use super::answer;
 use super::body::Body;
 use super::core::Core;
+use super::typed;
 use crate::operation::{Operation, Work};
 use crate::{arguments, errors};
 
@@ -23,8 +24,20 @@ pub(crate) struct Call;
 
 /// What is waited for.
 pub(crate) struct Underway {
-    pending: Pending<Body>,
+    pending: Under,
     about: About,
+}
+
+/// Of which kind the call is.
+pub(crate) enum Under {
+    Python(Pending<Body>),
+    /// By a signature, of whose result this is the type.
+    Typed(PendingRaw, Type),
+}
+
+enum Answer {
+    Python(Body),
+    Typed(Unpacker, Type),
 }
 
 /// Whose answer it is.
@@ -36,7 +49,7 @@ pub(crate) struct About {
 
 /// How it ended.
 pub(crate) struct Answered {
-    outcome: Result<Body, Error>,
+    outcome: Result<Answer, Error>,
     about: About,
 }
 
@@ -45,7 +58,7 @@ impl Call {
         py: Python<'_>,
         core: &Arc<Core>,
         worker: String,
-        pending: Pending<Body>,
+        pending: Under,
     ) -> PyResult<Py<Self>> {
         let about = About {
             core: Arc::clone(core),
@@ -59,7 +72,13 @@ impl Call {
 
 impl Underway {
     pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Answered> {
-        let polled = Future::poll(Pin::new(&mut self.pending), context);
+        let polled = match &mut self.pending {
+            Under::Python(pending) => {
+                Future::poll(Pin::new(pending), context).map_ok(Answer::Python)
+            }
+            Under::Typed(pending, result) => Future::poll(Pin::new(pending), context)
+                .map_ok(|from| Answer::Typed(from, result.clone())),
+        };
         polled.map(|outcome| Answered {
             outcome,
             about: self.about.clone(),
@@ -69,7 +88,17 @@ impl Underway {
     /// Waits for at most so long.
     pub(crate) fn wait(self, patience: Duration) -> Result<Answered, Self> {
         let Self { pending, about } = self;
-        match pending.wait_for(patience) {
+        let waited = match pending {
+            Under::Python(pending) => match pending.wait_for(patience) {
+                Ok(outcome) => Ok(outcome.map(Answer::Python)),
+                Err(pending) => Err(Under::Python(pending)),
+            },
+            Under::Typed(pending, result) => match pending.wait_for(patience) {
+                Ok(outcome) => Ok(outcome.map(|from| Answer::Typed(from, result))),
+                Err(pending) => Err(Under::Typed(pending, result)),
+            },
+        };
+        match waited {
             Ok(outcome) => Ok(Answered { outcome, about }),
             Err(pending) => Err(Self { pending, about }),
         }
@@ -81,8 +110,15 @@ impl Answered {
     pub(crate) fn object(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let About { core, worker } = &self.about;
         match self.outcome {
-            Ok(body) => answer::read_answer(py, core, worker, body),
-            Err(error) => Err(raise(py, &error, Some(worker))),
+            Ok(Answer::Python(body)) => answer::read_answer(py, core, worker, body),
+            Ok(Answer::Typed(from, result)) => typed::unpack(py, core, &result, from),
+            Err(error) => {
+                // It may be another program by now.
+                if [catalogue::RPC_FUNCTION, catalogue::RPC_ARGUMENTS].contains(&error.reason()) {
+                    core.forget(worker);
+                }
+                Err(raise(py, &error, Some(worker)))
+            }
         }
     }
 }

@@ -1,14 +1,15 @@
 //! What an agent of Python's, its functions, its calls and its references share.
 
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyWeakrefReference};
 use rendez::ground::{catalogue, faults};
 use rendez::mail::forks;
 use rendez::{Engine, Status};
-use rendez_rpc::{Agent, Context, ValueError, WeakAgent};
+use rendez_rpc::{Agent, Context, Error, Signature, ValueError, WeakAgent};
 
 use crate::errors::{Failure, Outcome};
 
@@ -16,6 +17,8 @@ use crate::errors::{Failure, Outcome};
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) engine: Engine,
+    /// The same, as Python has it; it is not kept by that.
+    pub(crate) python_engine: Py<PyWeakrefReference>,
     pub(crate) name: String,
     /// Whether what others have pickled is read here, and whether this worker pickles.
     pub(crate) allows_pickle: bool,
@@ -23,6 +26,8 @@ pub(crate) struct Core {
     pub(crate) timeout: Duration,
     /// Functions that this worker alone has, by name.
     pub(crate) functions: Py<PyDict>,
+    /// The signatures of other workers' functions, as far as they were asked for.
+    signatures: Mutex<HashMap<String, Arc<[Signature]>>>,
     /// The agent, once it has met the others.
     weak: OnceLock<WeakAgent>,
     /// The agent, until it is shut down.
@@ -31,7 +36,7 @@ pub(crate) struct Core {
 
 impl Core {
     pub(crate) fn new(
-        engine: Engine,
+        (engine, python_engine): (Engine, Py<PyWeakrefReference>),
         name: String,
         allows_pickle: bool,
         timeout: Duration,
@@ -39,10 +44,12 @@ impl Core {
     ) -> Self {
         Self {
             engine,
+            python_engine,
             name,
             allows_pickle,
             timeout,
             functions,
+            signatures: Mutex::default(),
             weak: OnceLock::new(),
             own: Mutex::new(None),
         }
@@ -60,6 +67,35 @@ impl Core {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take()
+    }
+
+    /// The signature of a function at the worker `to`, if it has told one of that name. It is asked once.
+    pub(crate) fn signature(&self, to: &str, name: &str) -> Result<Option<Signature>, Error> {
+        let known = || {
+            let all = self.signatures.lock();
+            all.unwrap_or_else(PoisonError::into_inner).get(to).cloned()
+        };
+        let of_name = |all: &[Signature]| all.iter().find(|one| one.name() == name).cloned();
+        if let Some(all) = known() {
+            return Ok(of_name(&all));
+        }
+        let agent = self.agent().map_err(|failure| Error::local(failure.0))?;
+        let all: Arc<[Signature]> = agent.signatures(to)?.into();
+        let mut place = self
+            .signatures
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        place.insert(to.to_owned(), Arc::clone(&all));
+        Ok(of_name(&all))
+    }
+
+    /// What is known of other workers' functions may have changed.
+    pub(crate) fn forget(&self, worker: &str) {
+        let mut all = self
+            .signatures
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        all.remove(worker);
     }
 
     /// This worker, as the agent knows it.

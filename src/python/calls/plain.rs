@@ -247,7 +247,7 @@ pub(crate) fn write_buffer(core: &Core, body: &mut Body, bytes: &Bound<'_, PyAny
 }
 
 /// The tensor of an array: the engine's own if it lies there, else a copy.
-fn array_of(core: &Core, array: &Bound<'_, PyAny>) -> PyResult<Inner> {
+pub(crate) fn array_of(core: &Core, array: &Bound<'_, PyAny>) -> PyResult<Inner> {
     let ordered = match Source::of(array) {
         Ok(Some(source)) => {
             if let Some(tensor) = lent(array, &source)? {

@@ -7,7 +7,7 @@ use rendez_rpc::{Pending, RRef as Inner};
 
 use super::answer::{FETCH, METHOD};
 use super::body::Body;
-use super::call::{Call, timeout_of};
+use super::call::{Call, Under, timeout_of};
 use super::core::Core;
 use super::{agent, serve};
 use crate::errands;
@@ -56,7 +56,7 @@ impl RRef {
         let pending: Pending<Body> = agent
             .rpc_async_within(&owner, serve::CALL, (body,), timeout)
             .map_err(|error| super::call::raise(py, &error, Some(&owner)))?;
-        Call::begin(py, &self.core, owner, pending)
+        Call::begin(py, &self.core, owner, Under::Python(pending))
     }
 }
 

@@ -115,7 +115,7 @@ fn keep(core: &Arc<Core>, body: Body) -> Object {
 }
 
 /// Does `work` with the interpreter's lock, unless the interpreter is about to end.
-fn with_python<R>(work: impl FnOnce(Python<'_>) -> R) -> Option<R> {
+pub(crate) fn with_python<R>(work: impl FnOnce(Python<'_>) -> R) -> Option<R> {
     let _active = exit::enter()?;
     Python::try_attach(|py| {
         let done = work(py);
@@ -124,21 +124,35 @@ fn with_python<R>(work: impl FnOnce(Python<'_>) -> R) -> Option<R> {
     })
 }
 
+fn current() -> PyResult<Context> {
+    Context::current()
+        .ok_or_else(|| crate::errors::argument("no call is carried out in this thread").into())
+}
+
+impl Served {
+    /// The call that this thread carries out.
+    pub(crate) fn current<'py>(
+        py: Python<'py>,
+        core: &Arc<Core>,
+        function: &str,
+    ) -> PyResult<Bound<'py, Self>> {
+        let served = Self {
+            core: Arc::clone(core),
+            context: current()?,
+            function: function.to_owned(),
+        };
+        Bound::new(py, served)
+    }
+}
+
 type Run<'py> = (Bound<'py, Served>, Bound<'py, PyAny>);
 
 fn run<'py>(py: Python<'py>, core: &Arc<Core>, body: Body) -> PyResult<Run<'py>> {
-    let context = Context::current()
-        .ok_or_else(|| crate::errors::argument("no call is carried out in this thread"))?;
-    let caller = context.caller_name();
+    let caller = current()?.caller_name();
     let mut reader = body.read();
     let kind = reader.byte().map_err(failed)?;
     let name = reader.text().map_err(failed)?;
-    let served = Served {
-        core: Arc::clone(core),
-        context,
-        function: name.clone(),
-    };
-    let served = Bound::new(py, served)?;
+    let served = Served::current(py, core, &name)?;
     if kind == FETCH {
         let value = referred(py, &mut reader)?;
         reader.end().map_err(failed)?;

@@ -15,16 +15,14 @@ use serde::{Deserialize, Serialize};
 
 use super::builtin::FUNCTIONS;
 use super::seat::Seat;
-use super::shared::{Command, Mode, Shared};
+use super::shared::{Command, Shared};
 use super::slot::Slot;
 use super::{Agent, Options, WorkerInfo};
 use crate::error::Error;
 use crate::id::{WorkerId, check_name};
-use crate::message::{Hello, Target};
+use crate::message::Hello;
 use crate::node::Group;
-use crate::payload::digest;
 use crate::signature::Signature;
-use crate::value::{Packer, Unpacker};
 
 /// More guests than a worker has at once.
 const GUESTS_MAX: usize = 64;
@@ -215,26 +213,6 @@ impl Agent {
             .iter()
             .filter_map(|text| Signature::parse(text))
             .collect())
-    }
-
-    /// Calls a function whose types are known from its signature only: `arguments` are written as those say, and so the
-    /// result is to be read.
-    ///
-    /// # Errors
-    /// As [`Agent::rpc_sync`].
-    pub fn call_by_signature(
-        &self,
-        to: &str,
-        signature: &Signature,
-        arguments: Packer,
-        timeout: Duration,
-    ) -> Result<Unpacker, Error> {
-        let shared = self.shared();
-        let to = shared.find(to)?;
-        let packed = shared.packed(digest(signature.arguments_text()), None, arguments)?;
-        let target = Target::Function(signature.name().into());
-        let pending: super::Pending<()> = shared.start(to, target, packed, timeout, Mode::Sync);
-        pending.wait_packed(digest(signature.result_text()))
     }
 }
 

@@ -148,12 +148,40 @@ impl<R> Pending<R> {
         Ok((payload, at, handles))
     }
 
-    /// Waits, as [`Pending::wait`] does, for a result whose type only its signature says.
-    pub(crate) fn wait_packed(mut self, types: u32) -> Result<Unpacker, Error> {
+    /// Waits until it has ended, for at most `patience`; false if it has not. Then as [`Pending::wait`].
+    pub(super) fn look(&mut self, patience: Option<Duration>) -> Result<bool, Error> {
+        if self.slot.is_filled() {
+            return Ok(true);
+        }
         super::context::may_wait()?;
-        self.shared.wait(&self.slot, None);
+        match (self.shared.wait(&self.slot, patience), patience) {
+            (false, None) => Err(Error::local(crate::error::shut_down())),
+            (is_over, _) => Ok(is_over),
+        }
+    }
+
+    /// The result of a call that has ended, whose type only its signature says.
+    pub(super) fn raw(&mut self, types: u32) -> Result<Unpacker, Error> {
+        let answer = self.slot.take();
+        self.unpack_raw(types, answer)
+    }
+
+    /// The same, once it is there.
+    pub(super) fn poll_raw(
+        &mut self,
+        types: u32,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Unpacker, Error>> {
+        if self.is_over {
+            return Poll::Ready(self.unpack_raw(types, None));
+        }
+        let polled = self.slot.poll(context.waker());
+        polled.map(|answer| self.unpack_raw(types, Some(answer)))
+    }
+
+    fn unpack_raw(&mut self, types: u32, answer: Option<Answer>) -> Result<Unpacker, Error> {
         self.is_over = true;
-        let (mut payload, _, handles) = self.payload(self.slot.take())?;
+        let (mut payload, _, handles) = self.payload(answer)?;
         match payload.types == types {
             true => Ok(payload.unpacker(handles)),
             false => {

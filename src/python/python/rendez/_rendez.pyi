@@ -18,14 +18,16 @@ patience, `engine_shutdown`) should be called without. Callbacks and release hoo
 the lock: they must not wait for it where a shard turns, as in a release hook; `recv_async`'s callbacks may.
 """
 
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from os import PathLike
 from types import TracebackType
 from typing import Any, Generic, Literal, Self, SupportsIndex, TypeVar, final, overload
 
 from ._types import Filled, KeyLike, Pending, TensorLike
+from .rpc._setup import Worker, World
 
 _T_co = TypeVar("_T_co", covariant=True)
+_R = TypeVar("_R")
 _Path = Literal["local", "inline", "lease", "copy"]
 
 __version__: str
@@ -33,6 +35,7 @@ _C_API: object
 
 def _at_exit() -> None: ...
 def _run_errands() -> None: ...
+def _end_calls() -> None: ...
 
 @final
 class Key:
@@ -313,3 +316,173 @@ class Wakes:
     def drain(self) -> list[int]: ...
     def ring(self, token: int) -> None: ...
     def wait(self, timeout: float | None = None) -> None: ...
+
+@final
+class Agent:
+    """One worker of a group, on an engine: `rendez.rpc.Agent`. `with` leaves the group.
+
+    Leaving waits until all workers want to leave and all calls are done; where the block raises, it does not.
+    """
+
+    def __new__(
+        cls,
+        engine: Engine,
+        name: str,
+        *,
+        world: World | None = None,
+        store: str | PathLike[str] | Store | None = None,
+        size: int | None = None,
+        group: str = "rpc",
+        functions: Mapping[str, Callable[..., Any]] | Iterable[Callable[..., Any]] | None = None,
+        timeout: float | None = 60.0,
+        init_timeout: float | None = 60.0,
+        threads: int = 16,
+        allow_pickle: bool | None = None,
+        in_order: bool = False,
+        refuse_leaks: bool = False,
+    ) -> Self:
+        """Starts it, and waits until all workers are there.
+
+        `world` names all workers, each with its task and, where the engine does not know it, its address; the same, in
+        the same order, at all. Or they meet by `store`: a file's path, `host:port` of a `Store` or of PyTorch's
+        `TCPStore`; `size` of them, or with None a group that workers join and leave as they like.
+
+        `functions` are this agent's alone, beside those that `function` has registered. A call may take `timeout`
+        seconds, None for no limit. `allow_pickle` is where workers may run any code of each other's; unless it is said,
+        it is allowed where the engine was given the cluster's secret.
+        """
+    @property
+    def name(self) -> str: ...
+    @property
+    def id(self) -> int: ...
+    @property
+    def engine(self) -> Engine:
+        """The engine that it runs on: `engine.empty` is memory from which results go without a copy."""
+    @property
+    def allow_pickle(self) -> bool: ...
+    @property
+    def closed(self) -> bool: ...
+    @property
+    def workers(self) -> list[Worker]: ...
+    def signatures(self, to: str) -> list[str]:
+        """The signatures of the functions that a worker has for programs in all languages."""
+    @overload
+    def call(self, to: str, function: str, /, *args: Any, timeout: float | None = None, **kwargs: Any) -> Any: ...
+    @overload
+    def call(
+        self, to: str, function: Callable[..., Awaitable[_R]], /, *args: Any, timeout: float | None = None, **kwargs: Any
+    ) -> _R: ...
+    @overload
+    def call(
+        self, to: str, function: Callable[..., _R], /, *args: Any, timeout: float | None = None, **kwargs: Any
+    ) -> _R:
+        """Calls a function at a worker, and waits for its result, without the interpreter's lock.
+
+        `function` is a function or its name. `timeout` overrides the agent's; `math.inf` is no limit.
+        """
+    @overload
+    def call_async(
+        self, to: str, function: str, /, *args: Any, timeout: float | None = None, **kwargs: Any
+    ) -> Call[Any]: ...
+    @overload
+    def call_async(
+        self, to: str, function: Callable[..., Awaitable[_R]], /, *args: Any, timeout: float | None = None, **kwargs: Any
+    ) -> Call[_R]: ...
+    @overload
+    def call_async(
+        self, to: str, function: Callable[..., _R], /, *args: Any, timeout: float | None = None, **kwargs: Any
+    ) -> Call[_R]:
+        """The same, and does not wait: await it, or call `wait`. It is under way at once."""
+    @overload
+    def remote(self, to: str, function: str, /, *args: Any, timeout: float | None = None, **kwargs: Any) -> RRef[Any]: ...
+    @overload
+    def remote(
+        self, to: str, function: Callable[..., Awaitable[_R]], /, *args: Any, timeout: float | None = None, **kwargs: Any
+    ) -> RRef[_R]: ...
+    @overload
+    def remote(
+        self, to: str, function: Callable[..., _R], /, *args: Any, timeout: float | None = None, **kwargs: Any
+    ) -> RRef[_R]:
+        """Calls a function at a worker, and leaves its result there: the reference to it comes back at once."""
+    def shutdown(self, *, graceful: bool = True, timeout: float | None = None) -> None:
+        """Leaves the group: when all workers want to and all calls are done, or with `graceful=False` at once."""
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+    async def __aenter__(self) -> Self: ...
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+
+@final
+class Call(Operation[_T_co]):
+    """A call: `cancel`, or the end of the task that awaits it, tells the other side that it is given up."""
+
+@final
+class RRef(Generic[_T_co]):
+    """A reference to a value that lives at its owner; it may be an argument and a result of calls."""
+
+    def __new__(cls, agent: Agent, value: _T_co) -> Self:
+        """A reference to a value of this worker's own."""
+    @property
+    def owner(self) -> str:
+        """The name of the worker where the value lives."""
+    @property
+    def owner_id(self) -> int: ...
+    @property
+    def is_owner(self) -> bool: ...
+    @property
+    def confirmed(self) -> bool:
+        """True if the owner has confirmed that it knows this reference."""
+    def local_value(self) -> _T_co:
+        """The value, at its owner: the very object. Waits until it is there."""
+    def to_here(self, *, timeout: float | None = None) -> _T_co:
+        """Waits for a copy of the value; at its owner, for the value."""
+    def to_here_async(self, *, timeout: float | None = None) -> Call[_T_co]: ...
+    def rpc_sync(self, *, timeout: float | None = None) -> Any:
+        """The value's methods, called where it lives: `rref.rpc_sync().method(1)` waits for the result."""
+    def rpc_async(self, *, timeout: float | None = None) -> Any:
+        """The same; each call is awaited, or waited for."""
+    def remote(self, *, timeout: float | None = None) -> Any:
+        """The same; each result stays there, and a reference to it comes back."""
+    def _call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], timeout: float | None) -> Call[Any]: ...
+    def _remote(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], timeout: float | None) -> RRef[Any]: ...
+
+@final
+class Served:
+    """A call that is carried out, as `rendez.rpc.current()` gives it."""
+
+    @property
+    def agent(self) -> Agent:
+        """The agent that carries it out, for calls of one's own."""
+    @property
+    def caller(self) -> str:
+        """The name of the worker that called."""
+    @property
+    def function(self) -> str: ...
+    @property
+    def cancelled(self) -> bool:
+        """True once the caller has given the call up, or its time is over."""
+    @property
+    def time_left(self) -> float | None:
+        """For how many seconds the caller still waits; None for ever."""
+
+@final
+class Store:
+    """A store of keys that workers meet through, in this process. Who reaches its port may change what it holds."""
+
+    def __new__(cls, address: str = "127.0.0.1:0") -> Self: ...
+    @property
+    def address(self) -> str:
+        """Where it listens."""
+    def close(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+
+@final
+class Promise:
+    def finish(self, value: Any, /) -> None: ...
+    def fail(self, error: BaseException, /) -> None: ...

@@ -3,7 +3,7 @@
 use rendez::engine::OBSERVER_JOB;
 
 use super::*;
-use crate::{RRef, Type, Unpacker};
+use crate::{Packer, RRef, Signature, Type, Unpacker, ValueError};
 
 fn guest(number: u32) -> Engine {
     let mut config = Config::new(format!(
@@ -52,7 +52,7 @@ fn a_guest_calls_by_signature_and_its_group_does_not_know_it() {
         .find(|one| one.name() == "shout")
         .expect("it is there");
     assert_eq!(*shout.result(), Type::Plain("String".into()));
-    let mut arguments = crate::Packer::default();
+    let mut arguments = Packer::default();
     arguments.plain("ha").expect("written");
     arguments.plain(&3_u32).expect("written");
     let called = guest.call_by_signature("w0", shout, arguments, LONG);
@@ -154,4 +154,63 @@ fn who_visits_nobody_is_told() {
     let error = Agent::visit(&guest, &task, Some("other"), LONG).unwrap_err();
     assert_eq!(error.reason(), catalogue::RPC_WORKER);
     assert!(error.message().contains("'other'"), "{error}");
+}
+
+#[test]
+fn a_function_that_only_its_signature_describes_is_called_as_any() {
+    let signature = Signature::parse("pair(Tensor,u64,) -> (Tensor,u64,)").expect("a signature");
+    let pair = |mut from: Unpacker| -> Result<Packer, ValueError> {
+        let (tensor, number) = (from.tensor()?, from.plain::<u64>()?);
+        from.end()?;
+        if number == 0 {
+            return Err(ValueError::new("zero is refused"));
+        }
+        let mut to = Packer::default();
+        to.tensor(tensor)?;
+        to.plain(&(number + 1))?;
+        Ok(to)
+    };
+    let functions = Functions::new().add_raw(&signature, pair);
+    let agents = group(2, "raw", &functions);
+    let tensor = Tensor::from_vec(vec![1.0_f32; 1000], Shape::from([1000])).expect("a tensor");
+    // By its types, which the caller knows; what stays is fetched as what travels comes.
+    let (back, number): (Tensor, u64) = agents[0]
+        .rpc_sync("w1", "pair", (tensor.clone(), 4_u64))
+        .expect("a pair");
+    assert_eq!((back.size(), number), (4000, 5));
+    let kept: RRef<(Tensor, u64)> = agents[0]
+        .remote("w1", "pair", (tensor.clone(), 6_u64))
+        .expect("a reference");
+    assert_eq!(kept.to_here().expect("a pair").1, 7);
+    assert_eq!(kept.to_here().expect("a pair").1, 7);
+    // By its signature, as the worker tells it; waited for, awaited, and given up.
+    let told = agents[0].signatures("w1").expect("signatures");
+    let start = |number: u64| {
+        let mut arguments = Packer::default();
+        arguments.tensor(tensor.clone()).expect("a tensor");
+        arguments.plain(&number).expect("a number");
+        agents[0].start_by_signature("w1", &told[0], arguments, LONG)
+    };
+    let read = |mut from: Unpacker| {
+        from.tensor().expect("a tensor");
+        from.plain::<u64>().expect("a number")
+    };
+    assert_eq!(read(start(1).expect("a call").wait().expect("a pair")), 2);
+    let awaited = futures_lite::future::block_on(start(2).expect("a call"));
+    assert_eq!(read(awaited.expect("a pair")), 3);
+    let mut call = start(3).expect("a call");
+    let unpacker = loop {
+        match call.wait_for(Duration::from_millis(1)) {
+            Ok(outcome) => break outcome.expect("a pair"),
+            Err(later) => call = later,
+        }
+    };
+    assert_eq!(read(unpacker), 4);
+    let error = start(0).expect("a call").wait().unwrap_err();
+    assert_eq!(error.reason(), catalogue::RPC_REMOTE_ERROR);
+    assert!(error.message().contains("zero is refused"), "{error}");
+    let wrong = agents[0].rpc_sync::<u64>("w1", "pair", (1_u64,));
+    assert_eq!(wrong.unwrap_err().reason(), catalogue::RPC_ARGUMENTS);
+    drop(kept);
+    assert!(shut_down(agents).iter().all(Result::is_ok));
 }

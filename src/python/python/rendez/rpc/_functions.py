@@ -1,5 +1,6 @@
 """Which functions can be called, and how they are named."""
 
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar, overload
@@ -42,16 +43,29 @@ def _register(function: Any, name: str | None) -> Any:
                 f"`{own}` is defined within a function: give it a name, @rendez.rpc.function(name=…)", "PYTHON_ARGUMENT"
             )
         name = own if module in ("__main__", "__mp_main__") else f"{module}.{own}"
-    if not isinstance(name, str) or not name or name.startswith("rendez."):
-        raise InvalidArgument(f"a function cannot be named {name!r}", "PYTHON_ARGUMENT")
+    _check(name)
     setattr(function, _NAME, name)
     _registered[name] = function
     return function
 
 
+def _check(name: Any) -> None:
+    if not isinstance(name, str) or not re.fullmatch(r"[\w.:/-]{1,200}", name) or name.startswith("rendez."):
+        raise InvalidArgument(
+            f"a function cannot be named {name!r}: names have letters, digits, `_`, `.`, `:`, `/` and `-`, and those "
+            "that begin with `rendez.` are ours",
+            "PYTHON_ARGUMENT",
+        )
+
+
 def registered(name: str) -> Callable[..., Any] | None:
     """The function of that name, if there is one."""
     return _registered.get(name)
+
+
+def all_registered() -> dict[str, Callable[..., Any]]:
+    """All of them, by name."""
+    return dict(_registered)
 
 
 def table(functions: Any) -> dict[str, Callable[..., Any]]:
@@ -65,8 +79,9 @@ def table(functions: Any) -> dict[str, Callable[..., Any]]:
     else:
         raise InvalidArgument("functions= is a mapping of names to functions, or a list of them", "PYTHON_ARGUMENT")
     for name, each in own.items():
-        if not isinstance(name, str) or not name or name.startswith("rendez.") or not callable(each):
-            raise InvalidArgument(f"functions=: {name!r} names no function that can be called", "PYTHON_ARGUMENT")
+        _check(name)
+        if not callable(each):
+            raise InvalidArgument(f"functions=: `{name}` cannot be called", "PYTHON_ARGUMENT")
     return own
 
 
