@@ -196,18 +196,16 @@ impl Agent {
         options.refuse_leaks = refuse_leaks;
         let functions = typed::functions(py, &core, serve::functions(&core))?;
         let options = options.functions(functions);
-        let weak = Arc::downgrade(&core);
-        // What comes back after a signal was heard is dropped, and leaves.
         let begun = patiently(
             py,
-            move || {
-                let agent = Inner::init(&running, &name, options)?;
-                if let Some(core) = weak.upgrade() {
-                    core.begin(agent);
+            {
+                let core = Arc::clone(&core);
+                move || {
+                    core.begin(Inner::init(&running, &name, options)?);
+                    Ok::<(), Error>(())
                 }
-                Ok::<(), Error>(())
             },
-            || {},
+            || core.give_up(),
         )?;
         begun.map_err(|error| raised(py, &error))?;
         exit::add(&core);
@@ -323,6 +321,11 @@ impl Agent {
         self.core.agent()?;
         let body = self.body(function, args, kwargs)?;
         remote(py, &self.core, to, body, timeout)
+    }
+
+    /// What an answer says that is these bytes: for tests of what others may send.
+    fn _read(&self, py: Python<'_>, bytes: Vec<u8>) -> PyResult<Py<PyAny>> {
+        answer::read_answer(py, &self.core, "another", Body::of_bytes(bytes))
     }
 
     /// Leaves the group: when all workers want to and all calls are done, or at once.

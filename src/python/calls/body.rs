@@ -54,6 +54,15 @@ impl Deref for Blob {
 }
 
 impl Body {
+    /// What another worker may send: any bytes.
+    pub(crate) const fn of_bytes(bytes: Vec<u8>) -> Self {
+        Self {
+            bytes,
+            tensors: Vec::new(),
+            references: Vec::new(),
+        }
+    }
+
     pub(crate) fn byte(&mut self, byte: u8) {
         self.bytes.push(byte);
     }

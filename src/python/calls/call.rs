@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use rendez::Status;
-use rendez::ground::catalogue;
+use rendez::ground::{catalogue, faults};
+use rendez::mail::forks;
 use rendez_rpc::{Error, Pending, PendingRaw, Type, Unpacker};
 
 use super::answer;
@@ -72,6 +73,9 @@ impl Call {
 
 impl Underway {
     pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Answered> {
+        if let Some(answered) = self.forked() {
+            return Poll::Ready(answered);
+        }
         let polled = match &mut self.pending {
             Under::Python(pending) => {
                 Future::poll(Pin::new(pending), context).map_ok(Answer::Python)
@@ -85,8 +89,19 @@ impl Underway {
         })
     }
 
+    /// Its end in a child of `fork`, where no answer comes.
+    fn forked(&self) -> Option<Answered> {
+        forks::is_child().then(|| Answered {
+            outcome: Err(Error::local(faults::forked())),
+            about: self.about.clone(),
+        })
+    }
+
     /// Waits for at most so long.
     pub(crate) fn wait(self, patience: Duration) -> Result<Answered, Self> {
+        if let Some(answered) = self.forked() {
+            return Ok(answered);
+        }
         let Self { pending, about } = self;
         let waited = match pending {
             Under::Python(pending) => match pending.wait_for(patience) {

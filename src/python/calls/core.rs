@@ -1,6 +1,7 @@
 //! What an agent of Python's, its functions, its calls and its references share.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -30,6 +31,7 @@ pub(crate) struct Core {
     signatures: Mutex<HashMap<String, Arc<[Signature]>>>,
     /// The agent, once it has met the others.
     weak: OnceLock<WeakAgent>,
+    is_given_up: AtomicBool,
     /// The agent, until it is shut down.
     own: Mutex<Option<Agent>>,
 }
@@ -51,6 +53,7 @@ impl Core {
             functions,
             signatures: Mutex::default(),
             weak: OnceLock::new(),
+            is_given_up: AtomicBool::new(false),
             own: Mutex::new(None),
         }
     }
@@ -59,6 +62,21 @@ impl Core {
     pub(crate) fn begin(&self, agent: Agent) {
         let _ = self.weak.set(agent.downgrade());
         *self.own.lock().unwrap_or_else(PoisonError::into_inner) = Some(agent);
+        if self.is_given_up.load(Ordering::SeqCst) {
+            self.leave();
+        }
+    }
+
+    /// Who waited for the agent to begin does not any more: it leaves as soon as it is there.
+    pub(crate) fn give_up(&self) {
+        self.is_given_up.store(true, Ordering::SeqCst);
+        self.leave();
+    }
+
+    fn leave(&self) {
+        if let Some(agent) = self.take() {
+            agent.shutdown_local();
+        }
     }
 
     /// The agent, for who ends it; once.

@@ -118,6 +118,7 @@ class Odd(Exception):
         raise TypeError("not this one")
 
 
+@rpc.function
 class Counter:
     def __init__(self, number):
         self.number = number
@@ -132,6 +133,16 @@ class Counter:
 
     def _secret(self):
         return "secret"
+
+
+class Bare:
+    def add(self, more):
+        return more
+
+
+@rpc.function
+def bare_object():
+    return Bare()
 
 
 class Point:
@@ -528,6 +539,9 @@ def test_references(both):
     assert one.call("two", value_here, reference) == 10
     back = one.call("two", echo, [reference])[0]
     assert back.rpc_sync().add(0) == 10 and not back.is_owner
+    # A class is called as a function is.
+    made = one.remote("two", Counter, 3)
+    assert made.rpc_sync().add(1) == 4
     # The result of a method that stays.
     kept = reference.remote().add(5)
     assert kept.to_here() == 15 and kept.to_here_async().wait(30) == 15
@@ -562,7 +576,15 @@ def test_references_that_fail(both):
     if one.allow_pickle:
         assert reference.rpc_sync()._secret() == "secret" and reference.to_here().number == 1
     else:
-        for use in (reference.to_here, lambda: reference.rpc_sync()._secret()):
+        array = one.remote("two", echo, np.ones(3))
+        bare = one.remote("two", bare_object)
+        for use in (
+            reference.to_here,
+            lambda: reference.rpc_sync()._secret(),
+            # What others have left there is not theirs to call.
+            lambda: array.rpc_sync().tofile("/dev/null"),
+            lambda: bare.rpc_sync().add(1),
+        ):
             with pytest.raises(rendez.PermissionDenied) as caught:
                 use()
             assert caught.value.reason == "RPC_PICKLE"

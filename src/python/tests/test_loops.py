@@ -252,3 +252,19 @@ def test_a_loop_that_is_closed_gives_the_receive_up(engine, own):
     assert receive.cancelled()
     engine.send(own("x"), 1)
     assert engine.recv(own("x")).wait(10).item() == 1
+
+
+def test_calls(run, engine):
+    """Remote calls are awaited as receives are."""
+
+    async def main():
+        functions = {"double": lambda number: 2 * number, "nap": time.sleep}
+        async with rendez.rpc.Agent(engine, "one", world={"one": engine.task}, functions=functions) as agent:
+            calls = [agent.call_async("one", "double", number) for number in range(50)]
+            assert [await call for call in calls] == [2 * number for number in range(50)]
+            with anyio.move_on_after(0.05) as scope:
+                await agent.call_async("one", "nap", 0.3)
+            assert scope.cancelled_caught
+            assert await agent.call_async("one", "double", 4) == 8
+
+    run(main)

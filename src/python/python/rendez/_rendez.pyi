@@ -404,6 +404,7 @@ class Agent:
         self, to: str, function: Callable[..., _R], /, *args: Any, timeout: float | None = None, **kwargs: Any
     ) -> RRef[_R]:
         """Calls a function at a worker, and leaves its result there: the reference to it comes back at once."""
+    def _read(self, bytes: bytes, /) -> Any: ...
     def shutdown(self, *, graceful: bool = True, timeout: float | None = None) -> None:
         """Leaves the group: when all workers want to and all calls are done, or with `graceful=False` at once."""
     def __enter__(self) -> Self: ...

@@ -14,11 +14,11 @@ values, arrays and tensors; where pickle is allowed, any function that both side
         print(agent.call("one", scale, 21, 2))
 """
 
-from .._rendez import Agent, Call, RRef, Store
+from .._rendez import Agent, Call, RRef, Served, Store
 from ._errors import RemoteError
 from ._functions import function
 from ._proxies import Proxy
-from ._serve import Served, current
+from ._serve import current
 from ._setup import Worker
 
 __all__ = [

@@ -64,7 +64,9 @@ def describe(error: BaseException, pickles: bool) -> tuple[str, str, str, str, i
     except Exception:
         message = "its message cannot be written"
     try:
-        trace = "".join(traceback.format_exception(error))
+        # Without the frame of ours that called the function.
+        below = error.__traceback__.tb_next if error.__traceback__ else None
+        trace = "".join(traceback.format_exception(kind, error, below or error.__traceback__))
     except Exception:
         trace = ""
     reason, code, pickled = "", 0, None

@@ -25,6 +25,8 @@ def function(*, name: str) -> Callable[[_F], _F]: ...
 def function(function: Any = None, /, *, name: str | None = None) -> Any:
     """Registers a function: others may call it, also where pickle is not allowed.
 
+    So it does a class: others may make an object of it, and call its public methods where they have a reference.
+
     Its name is that of its module and its own, or `name`. In the program itself, which has no name that all processes
     share, it is its own alone.
     """
@@ -61,6 +63,11 @@ def _check(name: Any) -> None:
 def registered(name: str) -> Callable[..., Any] | None:
     """The function of that name, if there is one."""
     return _registered.get(name)
+
+
+def is_registered(kind: type) -> bool:
+    """Whether a class is, or one that it is derived from."""
+    return any(_registered.get(base.__dict__.get(_NAME, "")) is base for base in kind.__mro__)
 
 
 def all_registered() -> dict[str, Callable[..., Any]]:

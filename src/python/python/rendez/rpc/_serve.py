@@ -45,14 +45,17 @@ def imported(name: str, here: str) -> Any:
 
 
 def method(value: Any, name: str, trusts: bool, here: str) -> Any:
-    """The method of a value that is referred to. Without pickle only public ones are called."""
-    if name.startswith("_") and not trusts:
+    """The method of a value that is referred to. Without pickle, a public one of a class that is registered."""
+    kind = type(value)
+    if not trusts and (name.startswith("_") or not _functions.is_registered(kind)):
         raise PermissionDenied(
-            f"worker '{here}' does not allow pickle, and so no method like `{name}` that is not public", "RPC_PICKLE"
+            f"worker '{here}' does not allow pickle, and so no method but public ones of classes that "
+            f"`@rendez.rpc.function` has registered, which `{kind.__qualname__}.{name}` is not",
+            "RPC_PICKLE",
         )
-    found = getattr(value, name, None)
+    found = getattr(value, name, None) if trusts or callable(getattr(kind, name, None)) else None
     if not callable(found):
-        raise NotFound(f"{type(value).__name__} at worker '{here}' has no method `{name}`", "RPC_FUNCTION")
+        raise NotFound(f"{kind.__name__} at worker '{here}' has no method `{name}`", "RPC_FUNCTION")
     return found
 
 

@@ -1,12 +1,12 @@
 """How the workers of a group find each other, as `Agent` is told."""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from .._errors import InvalidArgument
 
-World: TypeAlias = Mapping[str, "str | tuple[str, str | None]"] | Iterable["tuple[str, ...]"]
+World: TypeAlias = Mapping[str, Sequence[str | None]] | Iterable[Sequence[str | None]]
 """Names of workers, each with its task, or with its task and its address; the same, in the same order, at all."""
 
 

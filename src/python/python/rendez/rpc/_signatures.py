@@ -26,8 +26,8 @@ def type_name(wanted: Any) -> str | None:
     if wanted is RRef or origin is RRef:
         return "RRef"
     if origin is Annotated:
-        names = [name for name in arguments[1:] if isinstance(name, str) and name in _NUMBERS]
-        return names[0] if names else type_name(arguments[0])
+        said = [name for name in arguments[1:] if isinstance(name, str) and name in _NUMBERS]
+        return said[0] if said else type_name(arguments[0])
     if origin in (Union, types.UnionType):
         inner = [argument for argument in arguments if argument is not type(None)]
         return _wrapped("Option", inner) if len(inner) == 1 and len(arguments) == 2 else None
