@@ -85,6 +85,7 @@ install_and_test() {
     cp src/python/pyproject.toml "$made/tests/"
     mkdir "$made/tests/pages"
     cp src/book/tutorial/python.md "$made/tests/pages/tutorial.md"
+    cp src/book/howto/python-calls.md "$made/tests/pages/calls.md"
     cp README.md "$made/tests/pages/front.md"
     cp src/python/README.md "$made/tests/pages/package.md"
     (cd "$made/tests" && bare timeout 240 "$at/bin/python" -X dev -m pytest -c pyproject.toml --rootdir . -p no:cacheprovider .)

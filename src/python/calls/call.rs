@@ -156,7 +156,7 @@ pub(crate) fn raise(py: Python<'_>, error: &Error, worker: Option<&str>) -> PyEr
     let status = error.status();
     let is_remote =
         [catalogue::RPC_REMOTE_ERROR, catalogue::RPC_REMOTE_PANIC].contains(&status.reason());
-    let Some(worker) = worker.or(error.worker()) else {
+    let Some(worker) = worker.or_else(|| error.worker()) else {
         return errors::raise(py, status);
     };
     if is_remote {
