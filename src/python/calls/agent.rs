@@ -14,7 +14,7 @@ use rendez_rpc::{Agent as Inner, Context, Error, Signature, WorkerInfo};
 use super::answer::{self, IMPORTED};
 use super::body::Body;
 use super::call::{Call, Under, limit_of, raise, timeout_of};
-use super::core::Core;
+use super::core::{Core, Helper};
 use super::reference::{Object, RRef};
 use super::setup::Meeting;
 use super::{exit, serve, typed};
@@ -50,8 +50,9 @@ impl Agent {
         kwargs: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Body> {
         let (py, core) = (function.py(), &self.core);
-        let named = py.import("rendez.rpc._functions")?.getattr("named")?;
-        let (kind, name) = named.call1((function,))?.extract::<(u8, String)>()?;
+        static NAMED: Helper = Helper::new("rendez.rpc._functions", "named");
+        let named = NAMED.get(py)?.call1((function,))?;
+        let (kind, name) = named.extract::<(u8, String)>()?;
         if kind == IMPORTED && !core.allows_pickle {
             return Err(answer::refused(
                 py,
@@ -105,8 +106,7 @@ pub(crate) fn remote(
     let agent = core.agent()?;
     let inner = agent.remote_within::<Object>(to, serve::KEEP, (body,), timeout);
     let inner = inner.map_err(|error| raise(py, &error, None))?;
-    let core = Arc::clone(core);
-    Ok(RRef { inner, core })
+    Ok(RRef::new(core, inner))
 }
 
 /// Does `work` on a thread of its own, and waits for it as Python waits: signals are heard meanwhile, and then
@@ -263,6 +263,28 @@ impl Agent {
         Ok(all.iter().map(ToString::to_string).collect())
     }
 
+    /// What this worker knows of references: its values that others may use, and its shares of values elsewhere.
+    fn references<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let agent = self.core.agent()?;
+        let all = py.detach(|| agent.references());
+        let class = py.import("rendez.rpc._setup")?.getattr("Reference")?;
+        let list = PyList::empty(py);
+        for one in all.map_err(|error| raise(py, &error, None))? {
+            let age = Duration::from_nanos(one.age_ns).as_secs_f64();
+            list.append(class.call1((
+                one.rref,
+                one.owner,
+                one.fork,
+                one.state,
+                one.handles,
+                one.carriers,
+                one.users,
+                age,
+            ))?)?;
+        }
+        Ok(list)
+    }
+
     /// Calls `function` at the worker `to`, and waits for its result.
     #[pyo3(signature = (to, function, /, *args, timeout = None, **kwargs))]
     fn call(
@@ -318,7 +340,14 @@ impl Agent {
         timeout: Option<f64>,
         kwargs: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<RRef> {
-        self.core.agent()?;
+        let agent = self.core.agent()?;
+        if let Some(signature) = self.signature(py, to, function, kwargs)? {
+            let timeout = timeout_of(&self.core, timeout)?;
+            let arguments = typed::pack(&self.core, &signature, args)?;
+            let inner = agent.remote_by_signature(to, &signature, arguments, timeout);
+            let inner = inner.map_err(|error| raise(py, &error, None))?;
+            return Ok(RRef::typed(&self.core, inner, signature));
+        }
         let body = self.body(function, args, kwargs)?;
         remote(py, &self.core, to, body, timeout)
     }

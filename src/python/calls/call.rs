@@ -32,7 +32,7 @@ pub(crate) struct Underway {
 /// Of which kind the call is.
 pub(crate) enum Under {
     Python(Pending<Body>),
-    /// By a signature, of whose result this is the type.
+    /// By a signature, with the type of its result.
     Typed(PendingRaw, Type),
 }
 
@@ -41,7 +41,7 @@ enum Answer {
     Typed(Unpacker, Type),
 }
 
-/// Whose answer it is.
+/// The agent that called, and the worker that answers.
 #[derive(Clone)]
 pub(crate) struct About {
     core: Arc<Core>,
@@ -167,6 +167,13 @@ pub(crate) fn raise(py: Python<'_>, error: &Error, worker: Option<&str>) -> PyEr
             .import("rendez.rpc._errors")
             .and_then(|errors| errors.getattr("foreign")?.call1(about));
         return made.map_or_else(|error| error, PyErr::from_value);
+    }
+    if status.reason() == catalogue::RPC_FUNCTION && status.message().contains(super::serve::CALL) {
+        let message = format!(
+            "worker '{worker}' is no worker of Python's: call its functions by their names, without keywords; \
+             `agent.signatures` lists them"
+        );
+        return errors::raise(py, &Status::of(status.reason(), message));
     }
     match status.message().contains(worker) {
         true => errors::raise(py, status),

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyWeakrefReference};
 use rendez::ground::{catalogue, faults};
 use rendez::mail::forks;
@@ -67,7 +68,7 @@ impl Core {
         }
     }
 
-    /// Who waited for the agent to begin does not any more: it leaves as soon as it is there.
+    /// The wait for the agent was interrupted: it leaves as soon as it has begun.
     pub(crate) fn give_up(&self) {
         self.is_given_up.store(true, Ordering::SeqCst);
         self.leave();
@@ -79,7 +80,7 @@ impl Core {
         }
     }
 
-    /// The agent, for who ends it; once.
+    /// The agent, to end it; the first caller gets it.
     pub(crate) fn take(&self) -> Option<Agent> {
         self.own
             .lock()
@@ -152,4 +153,25 @@ pub(crate) fn shut_down(name: &str) -> Status {
 /// A value that cannot travel, as Python sees it.
 pub(crate) fn failed(error: ValueError) -> PyErr {
     Failure(Status::of(error.reason(), error.to_string())).into()
+}
+
+/// A function of the package's, looked up once.
+pub(crate) struct Helper {
+    module: &'static str,
+    name: &'static str,
+    found: PyOnceLock<Py<PyAny>>,
+}
+
+impl Helper {
+    pub(crate) const fn new(module: &'static str, name: &'static str) -> Self {
+        Self {
+            module,
+            name,
+            found: PyOnceLock::new(),
+        }
+    }
+
+    pub(crate) fn get<'py>(&self, py: Python<'py>) -> PyResult<&Bound<'py, PyAny>> {
+        self.found.import(py, self.module, self.name)
+    }
 }

@@ -52,7 +52,7 @@ fn carry(body: &mut Body, one: &Bound<'_, PyAny>, taken: &mut Taken) -> PyResult
     body.tensor(tensor).map_err(failed)
 }
 
-/// Reads a value; who asks has made sure that it may.
+/// Reads a value. The caller has checked that pickle is allowed.
 pub(crate) fn read<'py>(
     py: Python<'py>,
     core: &Arc<Core>,
@@ -63,8 +63,7 @@ pub(crate) fn read<'py>(
         carried.append(match from.byte().map_err(failed)? {
             REFERENCE => {
                 let inner = from.reference().map_err(failed)?;
-                let core = Arc::clone(core);
-                Bound::new(py, RRef { inner, core })?.into_any()
+                Bound::new(py, RRef::new(core, inner))?.into_any()
             }
             _ => tensor(py, from.tensor().map_err(failed)?)?,
         })?;

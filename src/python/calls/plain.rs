@@ -41,7 +41,7 @@ const ARRAY: u8 = 16;
 const SCALAR: u8 = 17;
 const REFERENCE: u8 = 18;
 
-/// Values within values may be so deep: who reads deeper ones would run out of stack.
+/// Values within values may be so deep: reading deeper ones would overflow the stack.
 const DEPTH_MAX: usize = 128;
 /// The name of the error handler by which every text of Python's has bytes.
 const SURROGATES: &str = "surrogatepass";
@@ -212,7 +212,7 @@ impl Writer<'_> {
     }
 
     fn dict(&mut self, dict: &Bound<'_, PyDict>, depth: usize) -> Result<(), NotPlain> {
-        // At once: who else has the dict may change it while arrays of it are copied.
+        // All at once: another thread may change the dict while an array is copied.
         let items = dict.items();
         self.body.byte(DICT);
         self.body.number(items.len() as u64);
@@ -264,7 +264,7 @@ pub(crate) fn array_of(core: &Core, array: &Bound<'_, PyAny>) -> PyResult<Inner>
     tensor_of(&core.engine, array, Taking::default())
 }
 
-/// The tensor of the engine's whose memory, all of it, `object` is a view of.
+/// The engine's tensor, if `object` is a view of all of its memory.
 fn lent(object: &Bound<'_, PyAny>, source: &Source) -> PyResult<Option<Inner>> {
     let mut at = object.clone();
     for _ in 0..8 {
@@ -387,8 +387,7 @@ fn value<'py>(
         }
         REFERENCE => {
             let inner = from.reference().map_err(failed)?;
-            let core = Arc::clone(core);
-            Bound::new(py, RRef { inner, core })?.into_any()
+            Bound::new(py, RRef::new(core, inner))?.into_any()
         }
         other => return Err(wrong(&format!("there is no value of the kind {other}"))),
     })

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use rendez_rpc::{Pending, RRef as Inner};
+use rendez_rpc::{Pending, RRef as Inner, Signature};
 
 use super::answer::{FETCH, METHOD};
 use super::body::Body;
@@ -45,9 +45,27 @@ impl Drop for Object {
 pub(crate) struct RRef {
     pub(crate) inner: Inner<Object>,
     pub(crate) core: Arc<Core>,
+    /// What made the value, if that is no function of Python's.
+    made_by: Option<Signature>,
 }
 
 impl RRef {
+    pub(crate) fn new(core: &Arc<Core>, inner: Inner<Object>) -> Self {
+        Self {
+            inner,
+            core: Arc::clone(core),
+            made_by: None,
+        }
+    }
+
+    /// One to a value that a function of this signature makes.
+    pub(crate) fn typed(core: &Arc<Core>, inner: Inner<Object>, made_by: Signature) -> Self {
+        Self {
+            made_by: Some(made_by),
+            ..Self::new(core, inner)
+        }
+    }
+
     /// Calls what needs this reference alone, as its method or its value.
     fn start(&self, py: Python<'_>, body: Body, timeout: Option<f64>) -> PyResult<Py<Call>> {
         let agent = self.core.agent()?;
@@ -64,10 +82,10 @@ impl RRef {
 impl RRef {
     /// A reference to a value of this worker's own.
     #[new]
-    fn new(agent: &agent::Agent, value: Py<PyAny>) -> Outcome<Self> {
-        let core = Arc::clone(&agent.core);
+    fn keep(agent: &agent::Agent, value: Py<PyAny>) -> Outcome<Self> {
+        let core = &agent.core;
         let inner = Inner::to_object(&core.agent()?, Object::new(Ok(value)));
-        Ok(Self { inner, core })
+        Ok(Self::new(core, inner))
     }
 
     /// The name of the worker where the value lives.
@@ -109,7 +127,7 @@ impl RRef {
     #[pyo3(signature = (*, timeout = None))]
     fn to_here(slf: &Bound<'_, Self>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
         let (py, this) = (slf.py(), slf.get());
-        if this.is_owner() {
+        if this.is_owner() && this.made_by.is_none() {
             return this.local_value(py);
         }
         let call = Self::to_here_async(slf, timeout)?;
@@ -119,12 +137,20 @@ impl RRef {
     /// Asks for a copy of the value, to be awaited or waited for.
     #[pyo3(signature = (*, timeout = None))]
     fn to_here_async(slf: &Bound<'_, Self>, timeout: Option<f64>) -> PyResult<Py<Call>> {
-        let this = slf.get();
+        let (py, this) = (slf.py(), slf.get());
+        if let Some(signature) = &this.made_by {
+            this.core.agent()?;
+            let timeout = timeout_of(&this.core, timeout)?;
+            let pending = this.inner.fetch_by_signature(signature, timeout);
+            let pending = pending.map_err(|error| super::call::raise(py, &error, None))?;
+            let under = Under::Typed(pending, signature.result().clone());
+            return Call::begin(py, &this.core, this.owner()?, under);
+        }
         let mut body = Body::default();
         body.byte(FETCH);
         body.text("");
         body.reference(this.inner.clone());
-        this.start(slf.py(), body, timeout)
+        this.start(py, body, timeout)
     }
 
     /// Its methods, called where it lives: each waits for its result.

@@ -8,7 +8,7 @@ use rendez_rpc::{Context, Functions};
 
 use super::answer::{self, FETCH, IMPORTED, METHOD, NAMED};
 use super::body::{Body, Reader};
-use super::core::{Core, failed, shut_down};
+use super::core::{Core, Helper, failed, shut_down};
 use super::promise::{Later, Promise};
 use super::reference::Object;
 use super::{agent, exit};
@@ -34,6 +34,13 @@ pub(crate) fn functions(core: &Arc<Core>) -> Functions {
         })
         .add_object(KEEP, move |body: Body| keep(&keeps, body))
 }
+
+const SERVE: &str = "rendez.rpc._serve";
+static IS_COROUTINE: Helper = Helper::new("inspect", "iscoroutine");
+static APPLY: Helper = Helper::new(SERVE, "apply");
+static FIND: Helper = Helper::new(SERVE, "find");
+static IMPORT: Helper = Helper::new(SERVE, "imported");
+static METHOD_OF: Helper = Helper::new(SERVE, "method");
 
 enum Begun {
     Ended(Body),
@@ -86,11 +93,7 @@ fn begin(core: &Arc<Core>, body: Body) -> Begun {
     let ended = with_python(|py| {
         let run = || -> PyResult<Begun> {
             let (served, outcome) = run(py, core, body)?;
-            let is_later = outcome.hasattr("__await__")?
-                && py
-                    .import("inspect")?
-                    .call_method1("iscoroutine", (&outcome,))?
-                    .is_truthy()?;
+            let is_later = IS_COROUTINE.get(py)?.call1((&outcome,))?.is_truthy()?;
             if is_later {
                 return Promise::begin(py, core, served, &outcome).map(Begun::Later);
             }
@@ -162,8 +165,7 @@ fn run<'py>(py: Python<'py>, core: &Arc<Core>, body: Body) -> PyResult<Run<'py>>
     let both = answer::read(py, core, &mut reader, &caller)?;
     reader.end().map_err(failed)?;
     let (args, kwargs) = both.extract::<(Bound<'_, PyTuple>, Bound<'_, PyDict>)>()?;
-    let apply = py.import("rendez.rpc._serve")?.getattr("apply")?;
-    let outcome = apply.call1((&served, function, args, kwargs))?;
+    let outcome = APPLY.get(py)?.call1((&served, function, args, kwargs))?;
     Ok((served, outcome))
 }
 
@@ -175,12 +177,9 @@ fn find<'py>(
     name: &str,
     reader: &mut Reader,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let serve = py.import("rendez.rpc._serve")?;
     let here = &core.name;
     match kind {
-        NAMED => serve
-            .getattr("find")?
-            .call1((core.functions.bind(py), name, here)),
+        NAMED => FIND.get(py)?.call1((core.functions.bind(py), name, here)),
         IMPORTED if !core.allows_pickle => Err(answer::refused(
             py,
             format!(
@@ -188,11 +187,11 @@ fn find<'py>(
                  there with `@rendez.rpc.function`"
             ),
         )),
-        IMPORTED => serve.getattr("imported")?.call1((name, here)),
+        IMPORTED => IMPORT.get(py)?.call1((name, here)),
         METHOD => {
             let object = referred(py, reader)?;
             let about = (object, name, core.allows_pickle, here);
-            serve.getattr("method")?.call1(about)
+            METHOD_OF.get(py)?.call1(about)
         }
         other => Err(answer::unknown(format!(
             "there is no call of the kind {other}"

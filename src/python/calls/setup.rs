@@ -1,4 +1,4 @@
-//! How an agent of Python's is set up: who the others are, or where they meet.
+//! How an agent of Python's is set up: the list of workers, or where they meet.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;

@@ -33,8 +33,9 @@ pub(crate) fn pack(
     let mut packer = Packer::default();
     for (at, (wanted, value)) in types.iter().zip(arguments).enumerate() {
         put(core, wanted, &value, &mut packer).map_err(|error| {
-            let message = format!("argument {} of {signature}: {error}", at + 1);
-            wrong(message)
+            let said = error.value(value.py()).getattr("message");
+            let said = said.map_or_else(|_| error.to_string(), |said| said.to_string());
+            wrong(format!("argument {} of {signature}: {said}", at + 1))
         })?;
     }
     Ok(packer)
@@ -172,8 +173,7 @@ fn take<'py>(
         Type::Tensor => tensor(py, from.tensor().map_err(failed)?)?,
         Type::Reference => {
             let inner = Reference::<Object>::take(from).map_err(failed)?;
-            let core = Arc::clone(core);
-            Bound::new(py, RRef { inner, core })?.into_any()
+            Bound::new(py, RRef::new(core, inner))?.into_any()
         }
         Type::Option(inner) => match from.plain::<bool>().map_err(failed)? {
             true => take(py, core, inner, from)?,

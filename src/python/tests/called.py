@@ -96,6 +96,9 @@ class Store:
     def get(self, name):
         return self.values[name]
 
+    def names(self):
+        return list(self.values)
+
 
 @rpc.function
 def store():
@@ -113,6 +116,11 @@ def hold(reference):
 
 
 @rpc.function
+def held_size():
+    return len(STATE["held"].rpc_sync().names())
+
+
+@rpc.function
 def let_go():
     STATE.clear()
 
@@ -120,6 +128,11 @@ def let_go():
 @rpc.function
 def descriptors():
     return len(os.listdir("/proc/self/fd"))
+
+
+@rpc.function
+def references():
+    return len(rpc.current().agent.references())
 
 
 @rpc.function

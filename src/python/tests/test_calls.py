@@ -442,6 +442,8 @@ def test_what_cannot_be_called(both):
         rpc.function(lambda: 1)
     with pytest.raises(ValueError):
         rpc.function(name="rendez.mine")(plain_function)
+    with pytest.raises(ValueError, match="of your own"):
+        rpc.function(math.sqrt)
 
 
 def test_a_function_that_is_not_there(trusting):
@@ -636,6 +638,9 @@ def test_functions_of_other_languages(careful):
         with pytest.raises(rendez.InvalidArgument) as caught:
             one.call("two", "typed/join", *arguments)
         assert caught.value.reason == "RPC_ARGUMENTS" and "typed/join" in str(caught.value)
+    kept = one.remote("two", "typed/join", ["a"], None, 3)
+    assert kept.owner == "two" and kept.to_here() == {"aaa": 3} and kept.to_here_async().wait(30) == {"aaa": 3}
+    assert one.remote("one", "typed/join", ["b"], None, 1).to_here() == {"b": 1}
     # One without annotations is called by its name too, as Python calls it.
     assert one.call("two", f"{__name__}.echo", {1}) == {1}
     assert one.call("two", "typed/join", words=["x"], by=None, times=1) == {"x": 1}

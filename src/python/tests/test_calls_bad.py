@@ -131,7 +131,7 @@ def test_huge_values(agent):
         agent.call("one", back, many)
     assert caught.value.reason == "RPC_ARGUMENTS"
     with pytest.raises(rendez.RendezError):
-        # Nobody has so much memory; no page of it is touched.
+        # More than any machine has; no page of it is touched.
         agent.call("one", back, np.broadcast_to(np.int8(1), (1 << 46,)))
     assert agent.call("one", back, list(range(300_000)))[-1] == 299_999
     assert len(agent.call("one", back, "ä" * 10_000_000)) == 10_000_000

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use super::rref::{Held, RRef};
 use super::shared::Mode;
 use super::{Agent, Pending};
 use crate::error::Error;
@@ -114,6 +115,30 @@ impl Future for PendingRaw {
     }
 }
 
+impl<T: Any + Send + Sync> RRef<T> {
+    /// Asks for a copy of the value, which a function of this signature has made, for at most `timeout`.
+    ///
+    /// # Errors
+    /// As [`RRef::to_here`].
+    pub fn fetch_by_signature(
+        &self,
+        signature: &Signature,
+        timeout: Duration,
+    ) -> Result<PendingRaw, Error> {
+        let shared = self.shared()?;
+        self.usable()?;
+        let Held { rref, owner, .. } = *self.handle().0;
+        let mut payload = shared.pack::<()>(owner, "", &())?;
+        // The share stays until the answer is there.
+        let shares = payload.shares.get_or_insert_default();
+        shares.keeps.push(self.handle().clone());
+        Ok(PendingRaw {
+            pending: shared.start(owner, Target::Fetch(rref), payload, timeout, Mode::Async),
+            types: digest(signature.result_text()),
+        })
+    }
+}
+
 impl Agent {
     /// Calls a function whose types are known from its signature only: `arguments` are written as those say, and so the
     /// result is to be read.
@@ -131,7 +156,29 @@ impl Agent {
             .wait()
     }
 
-    /// The same, and does not wait.
+    /// Calls a function as [`Agent::call_by_signature`] does, and leaves its result there.
+    ///
+    /// # Errors
+    /// As [`Agent::remote`].
+    pub fn remote_by_signature<T: Any + Send + Sync>(
+        &self,
+        to: &str,
+        signature: &Signature,
+        arguments: Packer,
+        timeout: Duration,
+    ) -> Result<RRef<T>, Error> {
+        let shared = self.shared();
+        let to = shared.find(to)?;
+        let packed = shared.packed(digest(signature.arguments_text()), None, arguments)?;
+        Ok(RRef::of(shared.create(
+            to,
+            signature.name(),
+            packed,
+            timeout,
+        )))
+    }
+
+    /// As [`Agent::call_by_signature`], and does not wait.
     ///
     /// # Errors
     /// As [`Agent::rpc_async`].
@@ -147,7 +194,7 @@ impl Agent {
         let packed = shared.packed(digest(signature.arguments_text()), None, arguments)?;
         let target = Target::Function(signature.name().into());
         Ok(PendingRaw {
-            pending: shared.start(to, target, packed, timeout, Mode::Sync),
+            pending: shared.start(to, target, packed, timeout, Mode::Async),
             types: digest(signature.result_text()),
         })
     }

@@ -130,7 +130,7 @@ impl<T: Any + Send + Sync> RRef<T> {
         self.handle.0.rref
     }
 
-    fn shared(&self) -> Result<Arc<Shared>, Error> {
+    pub(super) fn shared(&self) -> Result<Arc<Shared>, Error> {
         let shared = self.handle.0.shared.upgrade();
         shared.ok_or_else(|| Error::local(crate::error::shut_down()))
     }
@@ -243,7 +243,7 @@ impl<T: Any + Send + Sync> RRef<T> {
         )))
     }
 
-    fn usable(&self) -> Result<(), Error> {
+    pub(super) fn usable(&self) -> Result<(), Error> {
         self.handle
             .0
             .failed

@@ -53,9 +53,8 @@ catalogue! {
         "A worker sent what is no message; it costs that message only.",
         "Run the same release on all workers; if they do, report it with the message.";
     RPC_PICKLE: PermissionDenied,
-        "A call of Python's needs pickle, which runs code of its sender's, and one of its sides does not allow it.",
-        "Pass plain values, arrays and tensors to functions that `rendez.rpc.function` has registered; or set \
-         `allow_pickle=True` at both workers, where each may run anything at the other.";
+        "A Python call needs pickle, which runs code of its sender, and one of its sides does not allow that.",
+        "Call registered functions with plain values, or set `allow_pickle=True` at both workers.";
     RPC_STORE: Unavailable,
         "The store that workers meet through cannot be used.",
         "Check that its file is writable for all workers, and that nothing else writes to it.";

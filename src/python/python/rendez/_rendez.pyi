@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import Any, Generic, Literal, Self, SupportsIndex, TypeVar, final, overload
 
 from ._types import Filled, KeyLike, Pending, TensorLike
-from .rpc._setup import Worker, World
+from .rpc._setup import Reference, Worker, World
 
 _T_co = TypeVar("_T_co", covariant=True)
 _R = TypeVar("_R")
@@ -366,6 +366,8 @@ class Agent:
     def workers(self) -> list[Worker]: ...
     def signatures(self, to: str) -> list[str]:
         """The signatures of the functions that a worker has for programs in all languages."""
+    def references(self) -> list[Reference]:
+        """What this worker knows of references: its values that others may use, and its shares of values elsewhere."""
     @overload
     def call(self, to: str, function: str, /, *args: Any, timeout: float | None = None, **kwargs: Any) -> Any: ...
     @overload

@@ -196,6 +196,15 @@ fn a_function_that_only_its_signature_describes_is_called_as_any() {
         from.plain::<u64>().expect("a number")
     };
     assert_eq!(read(start(1).expect("a call").wait().expect("a pair")), 2);
+    let mut arguments = Packer::default();
+    arguments.tensor(tensor.clone()).expect("a tensor");
+    arguments.plain(&8_u64).expect("a number");
+    let stays: RRef<()> = agents[0]
+        .remote_by_signature("w1", &told[0], arguments, LONG)
+        .expect("a reference");
+    let fetched = stays.fetch_by_signature(&told[0], LONG).expect("a call");
+    assert_eq!(read(fetched.wait().expect("a pair")), 9);
+    drop(stays);
     let awaited = futures_lite::future::block_on(start(2).expect("a call"));
     assert_eq!(read(awaited.expect("a pair")), 3);
     let mut call = start(3).expect("a call");

@@ -19,13 +19,14 @@ from ._errors import RemoteError
 from ._functions import function
 from ._proxies import Proxy
 from ._serve import current
-from ._setup import Worker
+from ._setup import Reference, Worker
 
 __all__ = [
     "Agent",
     "Call",
     "Proxy",
     "RRef",
+    "Reference",
     "RemoteError",
     "Served",
     "Store",

@@ -15,6 +15,7 @@ class RemoteError(RendezError):
     """A function failed at its worker, and its exception cannot be raised here as it is."""
 
     code = Code.UNKNOWN
+    __module__ = "rendez.rpc"
     worker: str
     """The worker's name."""
     type_name: str

@@ -46,7 +46,13 @@ def _register(function: Any, name: str | None) -> Any:
             )
         name = own if module in ("__main__", "__mp_main__") else f"{module}.{own}"
     _check(name)
-    setattr(function, _NAME, name)
+    try:
+        setattr(function, _NAME, name)
+    except (AttributeError, TypeError):
+        raise InvalidArgument(
+            f"{function!r} cannot be registered, as it keeps no name: register a function of your own that calls it",
+            "PYTHON_ARGUMENT",
+        ) from None
     _registered[name] = function
     return function
 

@@ -18,6 +18,27 @@ class Worker(NamedTuple):
     task: str
 
 
+class Reference(NamedTuple):
+    """What a worker knows of a reference: of a value that it keeps, or of its share of one elsewhere."""
+
+    rref: str
+    """The worker that asked for the value, and a counter."""
+    owner: str
+    """The name of the worker that has the value."""
+    fork: str | None
+    """This worker's share; None where the value is."""
+    state: str
+    """Of a value `made` or `expected`; of a share `pending`, `in doubt`, `confirmed`, `ending` or `gone`."""
+    handles: int
+    """How many this worker's program holds."""
+    carriers: int
+    """How many messages that carry it are not settled."""
+    users: list[tuple[str, str]]
+    """The shares that others have of a value here, and the names of those workers."""
+    age: float
+    """For how many seconds this worker has known it."""
+
+
 def _wrong(message: str) -> InvalidArgument:
     return InvalidArgument(message, "PYTHON_ARGUMENT")
 
