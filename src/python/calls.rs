@@ -8,6 +8,9 @@
 //!            typed.rs      functions of other languages                  typed.rs      calls from other languages
 //! ```
 //!
+//! A value that stays is an object that cannot travel, to the agent, and to ask for it is a call as any other: an answer
+//! by the agent itself would be written inside a shard.
+//!
 //! All calls between workers of Python's are of two functions of the agent: one whose result travels, and one whose
 //! result stays. Neither a shard nor what runs in one takes the interpreter's lock: what travels is written and read on
 //! threads of Python's and of the agent's pool.

@@ -1,6 +1,6 @@
 //! References to values that live at their owners, and the values of this worker that others refer to.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use pyo3::prelude::*;
 use rendez_rpc::{Pending, RRef as Inner, Signature};
@@ -15,15 +15,21 @@ use crate::errors::{Failure, Outcome};
 
 /// What a function has left here, or raised. It is dropped with the interpreter's lock, wherever it ends.
 #[derive(Debug)]
-pub(crate) struct Object(Option<Result<Py<PyAny>, PyErr>>);
+pub(crate) struct Object {
+    value: Option<Result<Py<PyAny>, PyErr>>,
+    core: Weak<Core>,
+}
 
 impl Object {
-    pub(crate) const fn new(value: Result<Py<PyAny>, PyErr>) -> Self {
-        Self(Some(value))
+    pub(crate) fn new(core: &Arc<Core>, value: Result<Py<PyAny>, PyErr>) -> Self {
+        Self {
+            value: Some(value),
+            core: Arc::downgrade(core),
+        }
     }
 
     pub(crate) fn value(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        match &self.0 {
+        match &self.value {
             Some(Ok(value)) => Ok(value.clone_ref(py)),
             Some(Err(error)) => Err(error.clone_ref(py)),
             None => Ok(py.None()),
@@ -34,8 +40,15 @@ impl Object {
 impl Drop for Object {
     fn drop(&mut self) {
         // It may be a shard's thread that drops it, or one that turns a shard now.
-        if let Some(value) = self.0.take() {
-            errands::leave(move |_| drop(value));
+        let Some(value) = self.value.take() else {
+            return;
+        };
+        errands::leave(move |_| drop(value));
+        // The main thread may wait for something else: then a thread of the pool runs the errand.
+        if let Some(Ok(agent)) = self.core.upgrade().map(|core| core.agent()) {
+            agent.offload(|| {
+                serve::with_python(errands::run);
+            });
         }
     }
 }
@@ -84,7 +97,7 @@ impl RRef {
     #[new]
     fn keep(agent: &agent::Agent, value: Py<PyAny>) -> Outcome<Self> {
         let core = &agent.core;
-        let inner = Inner::to_object(&core.agent()?, Object::new(Ok(value)));
+        let inner = Inner::to_object(&core.agent()?, Object::new(core, Ok(value)));
         Ok(Self::new(core, inner))
     }
 

@@ -112,9 +112,14 @@ fn keep(core: &Arc<Core>, body: Body) -> Object {
             let waits = py.import("rendez.rpc._serve")?.getattr("settle")?;
             Ok(waits.call1((served, outcome))?.unbind())
         };
-        Object::new(run())
+        Object::new(core, run())
     });
-    kept.unwrap_or_else(|| Object::new(Err(crate::errors::Failure(shut_down(&core.name)).into())))
+    kept.unwrap_or_else(|| {
+        Object::new(
+            core,
+            Err(crate::errors::Failure(shut_down(&core.name)).into()),
+        )
+    })
 }
 
 /// Does `work` with the interpreter's lock, unless the interpreter is about to end.

@@ -611,6 +611,19 @@ def test_values_are_freed(both):
     settled(lambda: gone == [78])
 
 
+def test_values_are_freed_while_the_main_thread_waits(both):
+    held = threading.Lock()
+    held.acquire()
+
+    class Held:
+        def __del__(self):
+            held.release()
+
+    mine = rpc.RRef(both[0], Held())
+    del mine
+    assert held.acquire(timeout=30)
+
+
 def test_calls_that_call_on(both):
     # Deeper than the pool has threads.
     path = ["one", "two"] * 20
