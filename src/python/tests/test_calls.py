@@ -470,7 +470,8 @@ def test_timeouts_and_cancel(both):
     one, two = both
     with pytest.raises(TimeoutError) as caught:
         one.call("two", nap, 30, timeout=0.05)
-    assert caught.value.reason == "RPC_TIMEOUT" and "'two'" in str(caught.value)
+    # Either side may be the first to see that the time is over: each names the worker.
+    assert caught.value.reason == "RPC_TIMEOUT" and "two" in str(caught.value)
     assert one.call("two", nap, 0.01, timeout=math.inf) is False
     call = one.call_async("two", nap, 30)
     with pytest.raises(TimeoutError):
