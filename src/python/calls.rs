@@ -8,8 +8,8 @@
 //!            typed.rs      functions of other languages                  typed.rs      calls from other languages
 //! ```
 //!
-//! A value that stays is an object that cannot travel, to the agent, and to ask for it is a call as any other: an answer
-//! by the agent itself would be written inside a shard.
+//! The agent keeps values that stay as objects that cannot travel. Asking for one is a call like any other, because the
+//! agent itself would write the answer inside a shard.
 //!
 //! All calls between workers of Python's are of two functions of the agent: one whose result travels, and one whose
 //! result stays. Neither a shard nor what runs in one takes the interpreter's lock: what travels is written and read on
