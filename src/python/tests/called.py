@@ -147,9 +147,9 @@ class Strange(Exception):
         raise TypeError("it stays here")
 
 
-def worker(name, store, size, pickles):
+def worker(name, store, size, pickles, of_engine):
     """A worker that serves until all leave."""
-    with rendez.Engine(f"/job:{name}/task:0", **SMALL) as engine:
+    with rendez.Engine(f"/job:{name}/task:0", **SMALL, **of_engine) as engine:
         with rpc.Agent(engine, name, store=store, size=size, allow_pickle=pickles):
             pass
 

@@ -86,6 +86,13 @@ def chain(path, value):
     return [here.name] if not path else [here.name, *here.call(path[0], chain, path[1:], value)]
 
 
+@rpc.function
+async def chain_softly(path):
+    """The same, and no thread waits."""
+    here = rpc.current().agent
+    return [here.name] if not path else [here.name, *await here.call_async(path[0], chain_softly, path[1:])]
+
+
 @rpc.function(name="typed/join")
 def join(words: list[str], by: str | None, times: Annotated[int, "u8"]) -> dict[str, int]:
     return {(by or "").join(words) * times: times}
@@ -629,6 +636,7 @@ def test_calls_that_call_on(both):
     # Deeper than the pool has threads.
     path = ["one", "two"] * 20
     assert both[0].call("two", chain, path, 1) == ["two", *path]
+    assert both[0].call("two", chain_softly, path) == ["two", *path]
 
 
 def test_many_threads(both):

@@ -1,8 +1,12 @@
 """What calls must survive: any plain value, any bytes of another worker, a fork, and the interpreter's end."""
 
+import asyncio
+import gc
 import math
+import os
 import struct
 import sys
+import time
 import tracemalloc
 
 import pytest
@@ -179,6 +183,63 @@ def test_exceptions_that_misbehave(agent, trusting):
         # What would end the program there ends nothing here.
         with pytest.raises(rpc.RemoteError, match="SystemExit"):
             each.call("one", leaves)
+
+
+def test_leaks(trusting):
+    """Neither memory of Python's nor descriptors."""
+
+    def once():
+        for number in range(20):
+            trusting.call("one", back, np.ones(3000)).sum()
+            trusting.call("one", back, Kept(number))
+            reference = trusting.remote("one", Kept, number)
+            reference.rpc_sync().get()
+            trusting.call_async("one", back, number).cancel()
+            with pytest.raises(rendez.RendezError):
+                trusting.call("one", "missing")
+            with pytest.raises(KeyError):
+                trusting.call("one", fails)
+            assert trusting.call("one", later) is None
+
+    def held():
+        until = time.monotonic() + 30
+        while trusting.references():
+            assert time.monotonic() < until, trusting.references()
+            time.sleep(0.005)
+        gc.collect()
+        rendez._rendez._run_errands()
+        return (tracemalloc.get_traced_memory()[0], len(os.listdir("/proc/self/fd")))
+
+    for _ in range(3):
+        once()
+    tracemalloc.start()
+    once()
+    before, fds = held()
+    for _ in range(10):
+        once()
+    after, fds_after = held()
+    tracemalloc.stop()
+    # 200 rounds: a thousand bytes a round would be 200 000.
+    assert after - before < 100_000 and fds_after <= fds
+
+
+@rpc.function
+class Kept:
+    def __init__(self, number):
+        self.number = number
+
+    def get(self):
+        return self.number
+
+
+@rpc.function
+def fails():
+    raise KeyError("fails")
+
+
+@rpc.function
+async def later():
+    await asyncio.sleep(0)
 
 
 BEGIN = """

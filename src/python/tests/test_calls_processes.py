@@ -18,21 +18,28 @@ from rendez import rpc
 np = pytest.importorskip("numpy")
 called = pytest.importorskip("called")
 HERE = Path(__file__).parent
+# Engines that reach each other by TCP alone, and prove a secret there.
+TCP = {"listen": "127.0.0.1:0", "require": "tcp"}
 
 
 class Others:
     """This process as the worker `first`, and other processes beside it."""
 
-    def __init__(self, tmp_path, names, pickles=False, **settings):
+    def __init__(self, tmp_path, names, pickles=False, **of_engine):
         self.path = tmp_path / "group"
+        if of_engine:
+            secret = tmp_path / "secret"
+            secret.write_bytes(os.urandom(32))
+            secret.chmod(0o600)
+            of_engine["cluster_secret_file"] = str(secret)
         self.names = [f"{name}{os.getpid()}" for name in names]
         size = len(names) + 1
-        self.processes = [self.begin(name, size, pickles) for name in self.names]
-        self.engine = rendez.Engine(f"/job:first{os.getpid()}/task:0", **SMALL)
-        self.agent = rpc.Agent(self.engine, "first", store=self.path, size=size, allow_pickle=pickles, **settings)
+        self.processes = [self.begin(name, size, pickles, of_engine) for name in self.names]
+        self.engine = rendez.Engine(f"/job:first{os.getpid()}/task:0", **SMALL, **of_engine)
+        self.agent = rpc.Agent(self.engine, "first", store=self.path, size=size, allow_pickle=pickles)
 
-    def begin(self, name, size, pickles):
-        program = f"import called; called.worker({name!r}, {str(self.path)!r}, {size}, {pickles})"
+    def begin(self, name, size, pickles, of_engine):
+        program = f"import called; called.worker({name!r}, {str(self.path)!r}, {size}, {pickles}, {of_engine})"
         command = [sys.executable, "-X", "dev", "-c", program]
         return subprocess.Popen(command, cwd=HERE, stderr=subprocess.PIPE)
 
@@ -51,8 +58,8 @@ class Others:
 
 @pytest.fixture
 def others(tmp_path, request):
-    names, *pickles = getattr(request, "param", (["second"],))
-    others = Others(tmp_path, names, *pickles)
+    names, *more = getattr(request, "param", (["second"],))
+    others = Others(tmp_path, names, *more[:1], **dict(*more[1:]))
     try:
         yield others
         others.close()
@@ -135,6 +142,27 @@ class Box:
 def total_of(box):
     assert not box.array.flags.writeable
     return float(box.array.sum())
+
+
+@pytest.mark.parametrize("others", [(["second"], None, TCP)], indirect=True)
+def test_over_tcp(others):
+    """As between machines: what was read in place is copied, and nothing else is another."""
+    agent, (second,) = others.agent, others.names
+    # The secret that both have proved is why pickle is allowed.
+    assert agent.allow_pickle
+    assert "by tcp" in others.engine.explain(f"/job:{second}/task:0")
+    assert agent.call(second, called.process) == others.processes[0].pid
+    path, total = agent.call(second, called.lease_of, agent.call(second, called.ones, 1 << 20))
+    assert (path, total) == ("copy", 1 << 20)
+    got = agent.call(second, called.array, 1 << 20)
+    assert got.sum() == 1 << 20 and not got.flags.writeable
+    assert agent.call(second, total_of, Box(np.full(1 << 20, 2.0))) == 2 << 20
+    reference = agent.remote(second, called.store)
+    assert reference.rpc_sync().put("a", np.arange(100_000)) == 1
+    others.kill(0)
+    with pytest.raises(ConnectionError) as caught:
+        reference.rpc_sync().get("a")
+    assert second in str(caught.value)
 
 
 @pytest.mark.parametrize("others", [(["second", "third"],)], indirect=True)
