@@ -45,3 +45,26 @@ def key_of(source, destination, name):
 def own(engine):
     """Keys of an engine to itself."""
     return lambda name: key_of(engine, engine, name)
+
+
+@pytest.fixture(scope="module")
+def careful():
+    """Two agents without pickle, as they are by default."""
+    callees = pytest.importorskip("callees")
+    engines, agents = callees.begin(["one", "two"])
+    yield agents
+    callees.end(engines, agents)
+
+
+@pytest.fixture(scope="module")
+def trusting():
+    """Two agents that allow it."""
+    callees = pytest.importorskip("callees")
+    engines, agents = callees.begin(["one", "two"], allow_pickle=True)
+    yield agents
+    callees.end(engines, agents)
+
+
+@pytest.fixture(params=["careful", "trusting"])
+def both(request):
+    return request.getfixturevalue(request.param)

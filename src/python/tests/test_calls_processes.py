@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import types
 from pathlib import Path
 
 import pytest
@@ -132,6 +133,25 @@ def test_pickled_buffers_are_read_in_place(others):
     assert caught.value.args == ("here", 3)
     with pytest.raises(rpc.RemoteError, match="Strange"):
         agent.call(second, called.raises, False)
+
+
+@pytest.mark.parametrize("others", [(["second"], True)], indirect=True)
+def test_functions_that_the_other_does_not_have(others, monkeypatch):
+    agent, (second,) = others.agent, others.names
+    absent = types.ModuleType("absent_there")
+    for module in (called, absent):
+        exec("def extra():\n    pass", module.__dict__)
+        module.extra.__module__ = module.__name__
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+        with pytest.raises(rendez.NotFound) as caught:
+            agent.call(second, module.extra)
+        assert caught.value.reason == "RPC_FUNCTION" and "extra" in str(caught.value) and second in str(caught.value)
+    monkeypatch.delattr(called, "extra")
+    # A value of a class that it does not have.
+    exec("class Only:\n    pass", absent.__dict__)
+    absent.Only.__module__ = absent.__name__
+    with pytest.raises((rpc.RemoteError, ImportError), match="absent_there"):
+        agent.call(second, called.length, absent.Only())
 
 
 class Box:

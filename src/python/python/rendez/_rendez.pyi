@@ -372,7 +372,13 @@ class Agent:
     def call(self, to: str, function: str, /, *args: Any, timeout: float | None = None, **kwargs: Any) -> Any: ...
     @overload
     def call(
-        self, to: str, function: Callable[..., Awaitable[_R]], /, *args: Any, timeout: float | None = None, **kwargs: Any
+        self,
+        to: str,
+        function: Callable[..., Awaitable[_R]],
+        /,
+        *args: Any,
+        timeout: float | None = None,
+        **kwargs: Any,
     ) -> _R: ...
     @overload
     def call(
@@ -388,7 +394,13 @@ class Agent:
     ) -> Call[Any]: ...
     @overload
     def call_async(
-        self, to: str, function: Callable[..., Awaitable[_R]], /, *args: Any, timeout: float | None = None, **kwargs: Any
+        self,
+        to: str,
+        function: Callable[..., Awaitable[_R]],
+        /,
+        *args: Any,
+        timeout: float | None = None,
+        **kwargs: Any,
     ) -> Call[_R]: ...
     @overload
     def call_async(
@@ -396,10 +408,18 @@ class Agent:
     ) -> Call[_R]:
         """The same, and does not wait: await it, or call `wait`. It is under way at once."""
     @overload
-    def remote(self, to: str, function: str, /, *args: Any, timeout: float | None = None, **kwargs: Any) -> RRef[Any]: ...
+    def remote(
+        self, to: str, function: str, /, *args: Any, timeout: float | None = None, **kwargs: Any
+    ) -> RRef[Any]: ...
     @overload
     def remote(
-        self, to: str, function: Callable[..., Awaitable[_R]], /, *args: Any, timeout: float | None = None, **kwargs: Any
+        self,
+        to: str,
+        function: Callable[..., Awaitable[_R]],
+        /,
+        *args: Any,
+        timeout: float | None = None,
+        **kwargs: Any,
     ) -> RRef[_R]: ...
     @overload
     def remote(

@@ -42,7 +42,8 @@ def _register(function: Any, name: str | None) -> Any:
         module, own = function.__module__, function.__qualname__
         if "<" in own:
             raise InvalidArgument(
-                f"`{own}` is defined within a function: give it a name, @rendez.rpc.function(name=…)", "PYTHON_ARGUMENT"
+                f"`{own}` is defined within a function: give it a name, @rendez.rpc.function(name=…)",
+                "PYTHON_ARGUMENT",
             )
         name = own if module in ("__main__", "__mp_main__") else f"{module}.{own}"
     _check(name)

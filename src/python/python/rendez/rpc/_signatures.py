@@ -11,7 +11,9 @@ from .._rendez import RRef, Tensor, TensorMut
 from . import _functions
 
 _PLAIN: dict[Any, str] = {bool: "bool", int: "i64", float: "f64", str: "String", None: "()", type(None): "()"}
-_NUMBERS = ("i8", "i16", "i32", "i64", "i128", "isize", "u8", "u16", "u32", "u64", "u128", "usize", "f32", "f64", "char")
+_NUMBERS = (
+    "i8", "i16", "i32", "i64", "i128", "isize", "u8", "u16", "u32", "u64", "u128", "usize", "f32", "f64", "char",
+)
 
 
 def type_name(wanted: Any) -> str | None:
