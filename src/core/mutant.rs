@@ -3,6 +3,12 @@
 //! `mutant!("name")` stands at the spot that the mutant of this name breaks. It is `false` before anything is compiled,
 //! in every build but one with `--cfg rendez_mutants`; there it is true in a process that is started with
 //! `MUTANT=name`. So one build holds all mutants, and each is shown to the test that must catch it.
+//!
+//! A state machine whose rules have names ([`Rule`]) keeps a set of them ([`Rules`]), of which a simulation can turn
+//! one off and must then see the harm that the rule prevents. In a release build every rule is always on and the
+//! switches cost nothing.
+
+use std::marker::PhantomData;
 
 /// True in a process that is to be broken at this spot.
 #[cfg(not(rendez_mutants))]
@@ -29,4 +35,41 @@ pub fn is_chosen(name: &str) -> bool {
     static CHOSEN: std::sync::OnceLock<Option<std::ffi::OsString>> = std::sync::OnceLock::new();
     let chosen = CHOSEN.get_or_init(|| std::env::var_os("MUTANT"));
     chosen.as_deref() == Some(std::ffi::OsStr::new(name))
+}
+
+/// A rule of a state machine, by its name.
+pub trait Rule: Copy {
+    /// Its number, below 32.
+    fn number(self) -> u32;
+
+    /// True in a build that is broken by being without it.
+    fn is_broken(self) -> bool;
+}
+
+/// Which rules are on: all of them, but in a simulation that shows what one is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rules<R>(u32, PhantomData<R>);
+
+impl<R: Rule> Rules<R> {
+    /// Every rule on: the only setting outside tests.
+    pub const ALL: Self = Self(!0, PhantomData);
+
+    /// All but `rule`. Has no effect without debug assertions.
+    #[must_use]
+    pub fn without(rule: R) -> Self {
+        Self(!(1 << rule.number()), PhantomData)
+    }
+
+    /// True if `rule` is on.
+    #[inline]
+    #[must_use]
+    pub fn on(self, rule: R) -> bool {
+        !cfg!(debug_assertions) || (self.0 & (1 << rule.number()) != 0 && !rule.is_broken())
+    }
+}
+
+impl<R: Rule> Default for Rules<R> {
+    fn default() -> Self {
+        Self::ALL
+    }
 }

@@ -20,11 +20,11 @@ const TABLE: &[(&str, &[&str])] = &[
     ("proto", &["ground"]),
     // Floor 2: pure.
     ("graph", &["ground", "wire", "proto"]),
-    ("autograd", &["ground"]),
+    ("autograd", &["ground", "mutant"]),
     ("cluster", &["ground", "wire", "proto"]),
     // Floor 3, the pure column.
     ("rendezvous", &["ground"]),
-    ("channel", &["ground", "wire", "rendezvous"]),
+    ("channel", &["ground", "mutant", "wire", "rendezvous"]),
     // Floor 3, the machine column.
     ("memory", &["ground", "sync"]),
     ("fabric", &["ground", "sync", "wire", "memory"]),
@@ -117,8 +117,8 @@ const TABLE: &[(&str, &[&str])] = &[
     (
         "rpc",
         &[
-            "ground", "proto", "memory", "trace", "mail", "shard", "drive", "control", "cluster",
-            "engine",
+            "ground", "mutant", "proto", "memory", "trace", "mail", "shard", "drive", "control",
+            "cluster", "engine",
         ],
     ),
     // Floor 8, and the root, which only lists the rooms.

@@ -1,7 +1,7 @@
 //! The sixteen rules of the peer protocol, by name, and a switch for each that only tests can turn.
 //!
-//! In a release build every rule is always on and the switches cost nothing; with debug assertions a simulation
-//! can turn one off and must then see the harm the rule prevents.
+//! With debug assertions a simulation can turn one off ([`mutant`](crate::mutant)) and must then see the harm that the
+//! rule prevents.
 
 /// A rule of the peer protocol. The numbers are those of `ARCHITECTURE.md`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -41,52 +41,32 @@ pub enum Rule {
     Duplicates = 16,
 }
 
-/// Which rules are on: all of them, but in a simulation that shows what one is for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Rules(u32);
+/// Which of them are on.
+pub type Rules = crate::mutant::Rules<Rule>;
 
-impl Rules {
-    /// Every rule on: the only setting outside tests.
-    pub const ALL: Self = Self(!0);
-
-    /// All but `rule`. Has no effect without debug assertions.
-    #[must_use]
-    pub const fn without(rule: Rule) -> Self {
-        Self(!(1 << rule as u32))
+impl crate::mutant::Rule for Rule {
+    fn number(self) -> u32 {
+        self as u32
     }
 
-    /// True if `rule` is on.
-    #[inline]
-    #[must_use]
-    pub fn on(self, rule: Rule) -> bool {
-        !cfg!(debug_assertions) || (self.0 & (1 << rule as u32) != 0 && !is_broken(rule))
-    }
-}
-
-/// True for the rule that a build broken on purpose is without.
-fn is_broken(rule: Rule) -> bool {
-    match rule {
-        Rule::RequestedNeedsNoCredit => mutant!("credit_needed_for_requested"),
-        Rule::Ordinals => mutant!("ordinals_ignored"),
-        Rule::CancelAnswered => mutant!("cancel_unanswered"),
-        Rule::WriteSpendsGrant => mutant!("grant_not_spent_by_write"),
-        Rule::Quiet => mutant!("landing_freed_at_its_deadline"),
-        Rule::LeaseStays => mutant!("lease_reclaimed_on_expiry"),
-        Rule::KeptUntilAcknowledged => mutant!("frames_not_kept"),
-        Rule::Restarts => mutant!("restart_unnoticed"),
-        Rule::Interning => mutant!("interning_unchecked"),
-        Rule::AbortTold => mutant!("abort_not_told"),
-        Rule::ParksUntilConnected => mutant!("refused_until_connected"),
-        Rule::NoOrderBetweenLanes => mutant!("lanes_taken_as_ordered"),
-        Rule::LandingBudget => mutant!("landings_unbudgeted"),
-        Rule::Duplicates => mutant!("duplicates_delivered"),
-        // Seals have a mutant where they are checked; the grace table is asked for by none.
-        Rule::Sealed | Rule::Grace => false,
-    }
-}
-
-impl Default for Rules {
-    fn default() -> Self {
-        Self::ALL
+    fn is_broken(self) -> bool {
+        match self {
+            Self::RequestedNeedsNoCredit => mutant!("credit_needed_for_requested"),
+            Self::Ordinals => mutant!("ordinals_ignored"),
+            Self::CancelAnswered => mutant!("cancel_unanswered"),
+            Self::WriteSpendsGrant => mutant!("grant_not_spent_by_write"),
+            Self::Quiet => mutant!("landing_freed_at_its_deadline"),
+            Self::LeaseStays => mutant!("lease_reclaimed_on_expiry"),
+            Self::KeptUntilAcknowledged => mutant!("frames_not_kept"),
+            Self::Restarts => mutant!("restart_unnoticed"),
+            Self::Interning => mutant!("interning_unchecked"),
+            Self::AbortTold => mutant!("abort_not_told"),
+            Self::ParksUntilConnected => mutant!("refused_until_connected"),
+            Self::NoOrderBetweenLanes => mutant!("lanes_taken_as_ordered"),
+            Self::LandingBudget => mutant!("landings_unbudgeted"),
+            Self::Duplicates => mutant!("duplicates_delivered"),
+            // Seals have a mutant where they are checked; the grace table is asked for by none.
+            Self::Sealed | Self::Grace => false,
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Rules of a worker, by name, and a switch for each that only tests can turn.
 //!
-//! In a release build every rule is always on and the switches cost nothing. With debug assertions a world can turn one
-//! off, and must then see the harm that the rule prevents (`tests/seeds.rs`).
+//! With debug assertions a world can turn one off, and must then see the harm that the rule prevents
+//! (`tests/seeds.rs`).
 
 /// A rule of a worker.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -99,64 +99,44 @@ impl Rule {
     ];
 }
 
-/// True for the rule that a build broken on purpose is without.
-fn is_broken(rule: Rule) -> bool {
-    match rule {
-        Rule::CallsCountOnce => mutant!("rpc_calls_repeated"),
-        Rule::MarkSettles => mutant!("rpc_mark_ignored"),
-        Rule::CancelTold => mutant!("rpc_cancel_untold"),
-        Rule::CancelRemembered => mutant!("rpc_cancel_forgotten"),
-        Rule::ControlRepeated => mutant!("rpc_control_sent_once"),
-        Rule::LivesCompared => mutant!("rpc_lives_ignored"),
-        Rule::PastLives => mutant!("rpc_past_lives_forgotten"),
-        Rule::IdsOfALife => mutant!("rpc_ids_of_any_life"),
-        Rule::DeathEndsCalls => mutant!("rpc_death_ends_no_call"),
-        Rule::DeathStopsServing => mutant!("rpc_death_stops_nothing"),
-        Rule::DeathEndsShares => mutant!("rpc_death_ends_no_share"),
-        Rule::ConfirmingEnds => mutant!("rpc_confirming_endless"),
-        Rule::Window => mutant!("rpc_window_unbounded"),
-        Rule::ServingBound => mutant!("rpc_serving_unbounded"),
-        Rule::DeadlineAtServer => mutant!("rpc_deadline_unknown_to_server"),
-        Rule::DeleteTold => mutant!("rpc_delete_untold"),
-        Rule::ParentKept => mutant!("rpc_parent_dropped"),
-        Rule::EarlyFork => mutant!("rpc_fork_unregistered"),
-        Rule::LostCarrierForgotten => mutant!("rpc_lost_fork_kept"),
-        Rule::ConfirmedBeforeRun => mutant!("rpc_unconfirmed_run"),
-        Rule::Tombstones => mutant!("rpc_tombstones_forgotten"),
-        Rule::EarlyExpected => mutant!("rpc_early_use_refused"),
-        Rule::FetchWaits => mutant!("rpc_fetch_does_not_wait"),
-        Rule::UnmadeTold => mutant!("rpc_unmade_untold"),
-        Rule::UnmetAwaited => mutant!("rpc_unmet_taken_for_lost"),
-        Rule::TookTold => mutant!("rpc_took_untold"),
-        Rule::TwoRounds => mutant!("rpc_one_round"),
-        Rule::ShutdownDeadline => mutant!("rpc_shutdown_deadline_ignored"),
+impl rendez_core::mutant::Rule for Rule {
+    fn number(self) -> u32 {
+        self as u32
+    }
+
+    fn is_broken(self) -> bool {
+        match self {
+            Self::CallsCountOnce => mutant!("rpc_calls_repeated"),
+            Self::MarkSettles => mutant!("rpc_mark_ignored"),
+            Self::CancelTold => mutant!("rpc_cancel_untold"),
+            Self::CancelRemembered => mutant!("rpc_cancel_forgotten"),
+            Self::ControlRepeated => mutant!("rpc_control_sent_once"),
+            Self::LivesCompared => mutant!("rpc_lives_ignored"),
+            Self::PastLives => mutant!("rpc_past_lives_forgotten"),
+            Self::IdsOfALife => mutant!("rpc_ids_of_any_life"),
+            Self::DeathEndsCalls => mutant!("rpc_death_ends_no_call"),
+            Self::DeathStopsServing => mutant!("rpc_death_stops_nothing"),
+            Self::DeathEndsShares => mutant!("rpc_death_ends_no_share"),
+            Self::ConfirmingEnds => mutant!("rpc_confirming_endless"),
+            Self::Window => mutant!("rpc_window_unbounded"),
+            Self::ServingBound => mutant!("rpc_serving_unbounded"),
+            Self::DeadlineAtServer => mutant!("rpc_deadline_unknown_to_server"),
+            Self::DeleteTold => mutant!("rpc_delete_untold"),
+            Self::ParentKept => mutant!("rpc_parent_dropped"),
+            Self::EarlyFork => mutant!("rpc_fork_unregistered"),
+            Self::LostCarrierForgotten => mutant!("rpc_lost_fork_kept"),
+            Self::ConfirmedBeforeRun => mutant!("rpc_unconfirmed_run"),
+            Self::Tombstones => mutant!("rpc_tombstones_forgotten"),
+            Self::EarlyExpected => mutant!("rpc_early_use_refused"),
+            Self::FetchWaits => mutant!("rpc_fetch_does_not_wait"),
+            Self::UnmadeTold => mutant!("rpc_unmade_untold"),
+            Self::UnmetAwaited => mutant!("rpc_unmet_taken_for_lost"),
+            Self::TookTold => mutant!("rpc_took_untold"),
+            Self::TwoRounds => mutant!("rpc_one_round"),
+            Self::ShutdownDeadline => mutant!("rpc_shutdown_deadline_ignored"),
+        }
     }
 }
 
-/// Which rules are on: all of them, but in a world that shows what one is for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Rules(u32);
-
-impl Rules {
-    /// Every rule on: the only setting outside tests.
-    pub const ALL: Self = Self(!0);
-
-    /// All but `rule`. Has no effect without debug assertions.
-    #[must_use]
-    pub const fn without(rule: Rule) -> Self {
-        Self(!(1 << rule as u32))
-    }
-
-    /// True if `rule` is on.
-    #[inline]
-    #[must_use]
-    pub fn on(self, rule: Rule) -> bool {
-        !cfg!(debug_assertions) || (self.0 & (1 << rule as u32) != 0 && !is_broken(rule))
-    }
-}
-
-impl Default for Rules {
-    fn default() -> Self {
-        Self::ALL
-    }
-}
+/// Which of them are on.
+pub type Rules = rendez_core::mutant::Rules<Rule>;
