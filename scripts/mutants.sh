@@ -94,6 +94,8 @@ mutants=(
     "rpc_unconfirmed_run              node::tests::seeds::each_rule_switched_off_shows_harm functions run before their references are confirmed"
     "rpc_tombstones_forgotten         node::tests::seeds::each_rule_switched_off_shows_harm a value is made whose share was deleted"
     "rpc_early_use_refused            node::tests::seeds::each_rule_switched_off_shows_harm a value cannot be used before its creation has come"
+    "rpc_early_of_any_life            node::tests::seeds::each_rule_switched_off_shows_harm a value that another life was to make is waited for"
+    "rpc_gone_untold                  node::tests::seeds::each_rule_switched_off_shows_harm a share of what is no more is taken for one of a value"
     "rpc_fetch_does_not_wait          node::tests::seeds::each_rule_switched_off_shows_harm a value is fetched before it is made"
     "rpc_unmade_untold                node::tests::seeds::each_rule_switched_off_shows_harm who waits for a value that is never made hears nothing"
     "rpc_unmet_taken_for_lost         node::tests::seeds::each_rule_switched_off_shows_harm a reference to a worker that is not met yet is refused"

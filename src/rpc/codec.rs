@@ -5,7 +5,8 @@
 
 use crate::id::{CallId, GlobalId, WorkerId};
 use crate::message::{
-    Answer, Body, Call, Control, Fault, FaultKind, Hello, Message, Outcome, Reference, Rest, Target,
+    Answer, Body, Call, Control, Fault, FaultKind, Hello, Message, Outcome, Reference, Rest,
+    Standing, Target,
 };
 
 /// More references than one message may carry.
@@ -392,7 +393,13 @@ fn write_references(writer: &mut Writer, references: &[Reference]) {
         writer.word(reference.rref.to_bits());
         writer.word(reference.fork.to_bits());
         writer.word(reference.parent.to_bits());
-        writer.number(u64::from(reference.owner.0) << 1 | u64::from(reference.is_early));
+        let (standing, life) = match reference.standing {
+            Standing::Known => (0, None),
+            Standing::Early(life) => (1, Some(life)),
+            Standing::Gone => (2, None),
+        };
+        writer.number(u64::from(reference.owner.0) << 2 | standing);
+        life.into_iter().for_each(|life| writer.number(life.into()));
     }
 }
 
@@ -404,17 +411,26 @@ fn read_references(reader: &mut Reader<'_>) -> Result<Vec<Reference>, Malformed>
         let fork = GlobalId::from_bits(reader.word()?);
         let parent = GlobalId::from_bits(reader.word()?);
         let number = reader.number()?;
-        let owner = u16::try_from(number >> 1).map_err(|_| Malformed("no worker's number"))?;
-        let is_early = number & 1 != 0;
+        let owner = u16::try_from(number >> 2).map_err(|_| Malformed("no worker's number"))?;
+        let standing = match number & 3 {
+            0 => Standing::Known,
+            1 => Standing::Early(read_life(reader)?),
+            2 => Standing::Gone,
+            _ => return Err(Malformed("a standing that there is not")),
+        };
         references.push(Reference {
             rref,
             owner: WorkerId(owner),
             fork,
             parent,
-            is_early,
+            standing,
         });
     }
     Ok(references)
+}
+
+fn read_life(reader: &mut Reader<'_>) -> Result<u32, Malformed> {
+    u32::try_from(reader.number()?).map_err(|_| Malformed("no life of a worker"))
 }
 
 fn write_fault(writer: &mut Writer, fault: &Fault) {
@@ -459,14 +475,13 @@ fn write_control(writer: &mut Writer, control: Control) {
             writer.word(rref.to_bits());
             writer.word(fork.to_bits());
         }
-        Control::Fork {
-            rref,
-            fork,
-            is_early,
-        } => {
-            writer.byte(if is_early { 6 } else { 3 });
+        Control::Fork { rref, fork, early } => {
+            writer.byte(if early.is_some() { 6 } else { 3 });
             writer.word(rref.to_bits());
             writer.word(fork.to_bits());
+            early
+                .into_iter()
+                .for_each(|life| writer.number(life.into()));
         }
         Control::Probe => writer.byte(4),
         Control::Proceed => writer.byte(5),
@@ -489,11 +504,11 @@ fn read_control(reader: &mut Reader<'_>) -> Result<Control, Malformed> {
         }
         kind @ (3 | 6) => {
             let (rref, fork) = pair(reader)?;
-            Control::Fork {
-                rref,
-                fork,
-                is_early: kind == 6,
-            }
+            let early = match kind {
+                6 => Some(read_life(reader)?),
+                _ => None,
+            };
+            Control::Fork { rref, fork, early }
         }
         4 => Control::Probe,
         5 => Control::Proceed,

@@ -114,8 +114,21 @@ pub struct Reference {
     pub fork: ForkId,
     /// The sender's share, that is kept alive meanwhile; the reference's own number if the sender is the owner.
     pub parent: ForkId,
-    /// The owner has not confirmed the parent: its value's creation may be on its way still, and come later than this.
-    pub is_early: bool,
+    /// How the owner stands to the parent, as far as the sender knows.
+    pub standing: Standing,
+}
+
+/// How an owner stands to a share.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Standing {
+    /// It knows it.
+    #[default]
+    Known,
+    /// It has not confirmed it: the creation of the value may be on its way still, and come later than this. It is
+    /// asked of that life of the owner; zero if that has not been met.
+    Early(u32),
+    /// There is no value any more.
+    Gone,
 }
 
 /// How a call ended.
@@ -216,8 +229,8 @@ pub enum Control {
         rref: RRefId,
         /// The share.
         fork: ForkId,
-        /// As in [`Reference::is_early`].
-        is_early: bool,
+        /// The life of the owner that was asked for the value, if it has not confirmed that: see [`Standing::Early`].
+        early: Option<u32>,
     },
     /// Shutdown: are you at rest?
     Probe,

@@ -288,7 +288,7 @@ impl<P, T> Node<P, T> {
             guests: BTreeSet::new(),
             timers: BTreeSet::new(),
             outputs: VecDeque::new(),
-            references: References::new(me),
+            references: References::new(me, life),
             phase: Phase::Joining,
             leaks: Vec::new(),
             activity: 0,
@@ -417,12 +417,17 @@ impl<P, T> Node<P, T> {
         }
     }
 
+    /// In which life that worker is, as far as is known here; zero for one that is not there.
+    fn present_life(&self, worker: WorkerId) -> u32 {
+        let peer = self.peers.get(&worker);
+        peer.and_then(|peer| peer.state.life()).unwrap_or(0)
+    }
+
     fn send(&mut self, to: WorkerId, mut body: Body<P>) {
         if let Body::Reply { id, .. } | Body::Ack { id, .. } = &mut body {
             id.0 &= WIRE_MASK;
         }
-        let to_life = self.peers.get(&to).and_then(|peer| peer.state.life());
-        self.send_to_life(to, to_life.unwrap_or(0), body);
+        self.send_to_life(to, self.present_life(to), body);
     }
 
     fn send_to_life(&mut self, to: WorkerId, to_life: u32, body: Body<P>) {

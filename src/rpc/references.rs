@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use rendez::ground::Nanos;
 
 use crate::id::{CallId, ForkId, RRefId, WorkerId};
-use crate::message::{Control, Reference};
+use crate::message::{Control, Reference, Standing};
 use crate::node::{Rule, Rules};
 pub use report::{Counts, Listed};
 
@@ -99,6 +99,9 @@ enum Share {
 struct User {
     /// When it was first heard of.
     since: Nanos,
+    /// The life of the owner that was asked for the value, as who gave us the share says, if the owner had not
+    /// confirmed it.
+    asked_of: Option<u32>,
     rref: RRefId,
     owner: WorkerId,
     share: Share,
@@ -121,13 +124,15 @@ pub struct References {
     early: BTreeMap<RRefId, Vec<(WorkerId, CallId)>>,
     events: VecDeque<Event>,
     pub(crate) rules: Rules,
+    /// This life of the worker.
+    life: u32,
     now: Nanos,
 }
 
 impl References {
-    /// Of the worker `me`.
+    /// Of the worker `me` in that life.
     #[must_use]
-    pub const fn new(me: WorkerId) -> Self {
+    pub const fn new(me: WorkerId, life: u32) -> Self {
         Self {
             me,
             owned: BTreeMap::new(),
@@ -138,6 +143,7 @@ impl References {
             early: BTreeMap::new(),
             events: VecDeque::new(),
             rules: Rules::ALL,
+            life,
             now: Nanos::ZERO,
         }
     }
@@ -152,6 +158,7 @@ impl References {
         let share = Share::Pending(None);
         let user = User {
             since: self.now,
+            asked_of: None,
             rref,
             owner,
             share,
@@ -322,8 +329,8 @@ impl References {
         let mut left = 0;
         for reference in references {
             if reference.owner == self.me {
-                if reference.is_early {
-                    self.expect(reference.rref);
+                if let Standing::Early(life) = reference.standing {
+                    self.expect(reference.rref, life);
                 }
                 // If there is none, it is not usable.
                 if let Some(owned) = self.owned.get_mut(&reference.rref) {
@@ -336,15 +343,21 @@ impl References {
                 continue;
             }
             let is_known = reference.owner == carrier.peer;
-            let share = match is_known {
-                true => Share::Confirmed,
-                false => Share::Pending(Some(carrier)),
+            let share = match reference.standing {
+                Standing::Gone if self.rules.on(Rule::GoneTold) => Share::Gone,
+                _ if is_known => Share::Confirmed,
+                _ => Share::Pending(Some(carrier)),
             };
             let (rref, owner) = (reference.rref, reference.owner);
+            let early = match reference.standing {
+                Standing::Early(life) => Some(life),
+                Standing::Known | Standing::Gone => None,
+            };
             self.users.insert(
                 reference.fork,
                 User {
                     since: self.now,
+                    asked_of: early,
                     rref,
                     owner,
                     share,
@@ -352,14 +365,10 @@ impl References {
                     pins: 0,
                 },
             );
-            if !is_known {
+            if matches!(share, Share::Pending(_)) {
                 left += usize::from(self.rules.on(Rule::ConfirmedBeforeRun));
-                let (fork, is_early) = (reference.fork, reference.is_early);
-                let control = Control::Fork {
-                    rref,
-                    fork,
-                    is_early,
-                };
+                let fork = reference.fork;
+                let control = Control::Fork { rref, fork, early };
                 self.events.push_back(Event::Tell(owner, control));
             }
         }
@@ -443,12 +452,12 @@ impl References {
         &mut self,
         from: WorkerId,
         (rref, fork): (RRefId, ForkId),
-        is_early: bool,
+        early: Option<u32>,
         is_new: bool,
     ) -> bool {
         let is_buried = self.buried.contains(&(from, fork));
-        if is_early && is_new && !is_buried {
-            self.expect(rref);
+        if let (Some(life), true) = (early, is_new && !is_buried) {
+            self.expect(rref, life);
         }
         let Some(owned) = self.owned.get_mut(&rref) else {
             return false;
@@ -484,21 +493,36 @@ impl References {
     }
 
     /// A value of ours that is used before its creation has come: its user's share is held until this one is known, so
-    /// it will come, unless it is lost or its user dies.
-    fn expect(&mut self, rref: RRefId) {
-        if !self.rules.on(Rule::EarlyExpected) {
+    /// it will come, unless it is lost or its user dies. Of one that another life of ours was asked for it will not.
+    fn expect(&mut self, rref: RRefId, life: u32) {
+        let is_of_another = life != 0 && life != self.life && self.rules.on(Rule::EarlyOfItsLife);
+        if is_of_another || !self.rules.on(Rule::EarlyExpected) {
             return;
         }
         let early = self.early.remove(&rref).unwrap_or_default();
         self.own(rref).wanted.extend(early);
     }
 
-    /// Says of references that set out whether the owner knows their parents.
-    pub fn mark(&self, references: &mut [Reference]) {
+    /// Says of references that set out how their owners stand to their parents; `life_of` says in which life a worker
+    /// is, zero for one that has not been met.
+    pub fn mark(&self, references: &mut [Reference], life_of: impl Fn(WorkerId) -> u32) {
         for reference in references {
-            let parent = self.users.get(&reference.parent);
-            reference.is_early = parent
-                .is_some_and(|user| matches!(user.share, Share::Pending(_) | Share::Doubtful(_)));
+            let owner = reference.owner;
+            reference.standing = match self.users.get(&reference.parent) {
+                // One of our own that a former life of ours had.
+                None if owner == self.me && !self.owned.contains_key(&reference.rref) => {
+                    Standing::Gone
+                }
+                None => Standing::Known,
+                // What we have asked for ourselves we have asked the life that we know.
+                Some(user) => match user.share {
+                    Share::Pending(_) | Share::Doubtful(_) => {
+                        Standing::Early(user.asked_of.unwrap_or_else(|| life_of(owner)))
+                    }
+                    Share::Confirmed | Share::Deleting => Standing::Known,
+                    Share::Gone => Standing::Gone,
+                },
+            };
         }
     }
 

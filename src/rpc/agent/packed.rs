@@ -6,7 +6,7 @@ use super::rref::{Handle, Pack};
 use super::shared::Shared;
 use crate::error::Error;
 use crate::id::WorkerId;
-use crate::message::Reference;
+use crate::message::{Reference, Standing};
 use crate::observer::Leg;
 use crate::payload::{Parts, Payload, digest_of};
 use crate::value::Packer;
@@ -82,7 +82,7 @@ impl Shared {
             owner: handle.0.owner,
             fork: self.fresh(),
             parent: handle.0.fork.unwrap_or(handle.0.rref),
-            is_early: false,
+            standing: Standing::Known,
         };
         let shares = (!packer.handles.is_empty()).then(|| {
             Box::new(Shares {

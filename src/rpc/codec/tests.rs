@@ -19,9 +19,14 @@ fn global() -> impl Strategy<Value = GlobalId> {
 }
 
 fn references() -> impl Strategy<Value = Vec<Reference>> {
-    let one = (global(), global(), global(), any::<u16>(), any::<bool>());
-    let one = one.prop_map(|(rref, fork, parent, owner, is_early)| Reference {
-        is_early,
+    let standing = prop_oneof![
+        Just(Standing::Known),
+        any::<u32>().prop_map(Standing::Early),
+        Just(Standing::Gone),
+    ];
+    let one = (global(), global(), global(), any::<u16>(), standing);
+    let one = one.prop_map(|(rref, fork, parent, owner, standing)| Reference {
+        standing,
         rref,
         owner: WorkerId(owner),
         fork,
@@ -47,10 +52,10 @@ fn control() -> impl Strategy<Value = Control> {
         any::<u64>().prop_map(|id| Control::Cancel(CallId(id))),
         any::<u64>().prop_map(|id| Control::Took(CallId(id))),
         (global(), global()).prop_map(|(rref, fork)| Control::Delete { rref, fork }),
-        (global(), global(), any::<bool>()).prop_map(|(rref, fork, is_early)| Control::Fork {
+        (global(), global(), any::<Option<u32>>()).prop_map(|(rref, fork, early)| Control::Fork {
             rref,
             fork,
-            is_early
+            early
         }),
         Just(Control::Probe),
         Just(Control::Proceed),

@@ -199,7 +199,8 @@ impl<P, T> Node<P, T> {
                 id,
                 is_reply: false,
             };
-            self.references.mark(&mut call.references);
+            self.references
+                .mark(&mut call.references, |owner| self.present_life(owner));
             self.references.carry(carrier, &call.references);
         }
         self.send(

@@ -4,7 +4,7 @@ use rendez::ground::Nanos;
 
 use super::{Node, Peer, PeerState, Rule, Timer};
 use crate::id::{ForkId, RRefId, WorkerId};
-use crate::message::{Control, Reference};
+use crate::message::{Control, Reference, Standing};
 use crate::references::{Counts, Event, Listed};
 
 impl<P, T> Node<P, T> {
@@ -50,8 +50,9 @@ impl<P, T> Node<P, T> {
 
     /// References to values of ours have come, whose creation may not have. It will not if their maker is gone.
     pub(super) fn look_for_creators(&mut self, references: &[Reference]) {
+        let is_early = |one: &Reference| matches!(one.standing, Standing::Early(_));
         for one in references {
-            if one.is_early && one.owner == self.me && !self.is_up(one.rref.on) {
+            if is_early(one) && one.owner == self.me && !self.is_up(one.rref.on) {
                 self.references.creator_lost(one.rref);
             }
         }

@@ -51,6 +51,10 @@ pub enum Rule {
     Tombstones,
     /// A value may be used before its creation has come.
     EarlyExpected,
+    /// A value that another life of its owner was to make is not waited for.
+    EarlyOfItsLife,
+    /// Who is given a share of what is no more hears so.
+    GoneTold,
     /// Who asks for a value before it is made gets it when it is.
     FetchWaits,
     /// Who asks for a value that is never made hears so.
@@ -67,7 +71,7 @@ pub enum Rule {
 
 impl Rule {
     /// All of them.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 30] = [
         Self::CallsCountOnce,
         Self::MarkSettles,
         Self::CancelTold,
@@ -90,6 +94,8 @@ impl Rule {
         Self::ConfirmedBeforeRun,
         Self::Tombstones,
         Self::EarlyExpected,
+        Self::EarlyOfItsLife,
+        Self::GoneTold,
         Self::FetchWaits,
         Self::UnmadeTold,
         Self::UnmetAwaited,
@@ -128,6 +134,8 @@ impl rendez_core::mutant::Rule for Rule {
             Self::ConfirmedBeforeRun => mutant!("rpc_unconfirmed_run"),
             Self::Tombstones => mutant!("rpc_tombstones_forgotten"),
             Self::EarlyExpected => mutant!("rpc_early_use_refused"),
+            Self::EarlyOfItsLife => mutant!("rpc_early_of_any_life"),
+            Self::GoneTold => mutant!("rpc_gone_untold"),
             Self::FetchWaits => mutant!("rpc_fetch_does_not_wait"),
             Self::UnmadeTold => mutant!("rpc_unmade_untold"),
             Self::UnmetAwaited => mutant!("rpc_unmet_taken_for_lost"),

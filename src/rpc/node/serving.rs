@@ -257,7 +257,8 @@ impl<P, T> Node<P, T> {
         if let Outcome::Value { references, .. } = &mut outcome
             && !references.is_empty()
         {
-            self.references.mark(references);
+            self.references
+                .mark(references, |owner| self.present_life(owner));
             let carrier = Carrier {
                 peer: from,
                 id,
@@ -374,14 +375,10 @@ impl<P, T> Node<P, T> {
                 }
                 Answer::Done
             }
-            Control::Fork {
-                rref,
-                fork,
-                is_early,
-            } => {
+            Control::Fork { rref, fork, early } => {
                 let names = (rref, fork);
-                let is_known = self.references.fork_asked(from, names, is_early, is_new);
-                if is_early && !self.is_up(rref.on) {
+                let is_known = self.references.fork_asked(from, names, early, is_new);
+                if early.is_some() && !self.is_up(rref.on) {
                     self.references.creator_lost(rref);
                 }
                 match is_known {

@@ -290,7 +290,7 @@ fn a_lost_carrier_leaves_no_fork() {
 
 #[test]
 fn a_deletion_that_overtakes_the_creation_is_remembered() {
-    let mut references = crate::references::References::new(WorkerId(1));
+    let mut references = crate::references::References::new(WorkerId(1), 1);
     let id = |local| crate::id::GlobalId {
         on: WorkerId(0),
         local,
@@ -301,7 +301,7 @@ fn a_deletion_that_overtakes_the_creation_is_remembered() {
     // And so is one that overtakes the news of a share.
     assert!(references.creation_asked(WorkerId(0), id(3), id(4)));
     references.delete(WorkerId(2), id(3), id(5));
-    assert!(!references.fork_asked(WorkerId(2), (id(3), id(5)), true, true));
+    assert!(!references.fork_asked(WorkerId(2), (id(3), id(5)), Some(1), true));
     assert_eq!(references.counts().forks, 1);
 }
 

@@ -16,6 +16,7 @@ pub(crate) use super::network::{Arrival, Dice, Faults, Network};
 use super::*;
 use crate::codec::{Malformed, OnWire, Reader, Writer, encode};
 use crate::id::{ForkId, GlobalId};
+use crate::message::Standing;
 pub(crate) use program::{Weather, run};
 
 /// A payload: the number of the job that the call is.
@@ -227,7 +228,7 @@ impl World {
                 owner,
                 fork,
                 parent,
-                is_early: false,
+                standing: Standing::Known,
             });
         }
         references

@@ -12,7 +12,7 @@ use crate::agent::lanes::key_of;
 use crate::codec::{decode, encode};
 use crate::id::{CallId, GlobalId};
 use crate::message::{
-    Body, Call, Control, Fault, FaultKind, Hello, Message, Outcome, Reference, Target,
+    Body, Call, Control, Fault, FaultKind, Hello, Message, Outcome, Reference, Standing, Target,
 };
 use crate::payload::{Parts, Payload, Plain, digest};
 use crate::value::Packer;
@@ -286,7 +286,7 @@ fn scene_messages() -> impl Strategy<Value = Body<Payload>> {
                 3 => Control::Fork {
                     rref,
                     fork,
-                    is_early: true,
+                    early: Some(0),
                 },
                 4 => Control::Probe,
                 _ => Control::Proceed,
@@ -429,7 +429,7 @@ fn identities_that_are_anothers_are_dropped() {
         owner: WorkerId(0),
         fork: foreign,
         parent: own(1),
-        is_early: false,
+        standing: Standing::Known,
     };
     scene.call(function("add"), args(), vec![stolen]);
     let first = scene.call(remote(own(3), own(4)), args(), Vec::new());

@@ -8,6 +8,7 @@ use rendez::ground::{Nanos, Status, catalogue};
 use super::super::world::limits;
 use super::super::*;
 use crate::id::{ForkId, GlobalId};
+use crate::message::Standing;
 
 /// A message on its way.
 pub(super) struct Mail {
@@ -172,7 +173,7 @@ impl Script {
             owner: WorkerId(share.owner as u16),
             fork: self.fresh(at),
             parent: share.fork.unwrap_or(share.rref),
-            is_early: false,
+            standing: Standing::Known,
         };
         shares.iter().map(one).collect()
     }

@@ -415,12 +415,8 @@ fn no_worker_takes_or_ends_the_share_of_another() {
         settled: CallId(id),
         control,
     };
-    let (rref, is_early) = (share.rref, false);
-    let claim = Control::Fork {
-        rref,
-        fork,
-        is_early,
-    };
+    let (rref, early) = (share.rref, None);
+    let claim = Control::Fork { rref, fork, early };
     tell(&mut script, 2, 1, control(50, claim));
     let end = Control::Delete { rref, fork };
     tell(&mut script, 2, 1, control(51, end));

@@ -101,3 +101,53 @@ fn an_owner_waits_for_no_value_that_a_former_life_of_it_had() {
     script.deliver();
     assert!(is_refused(&script, fetch), "{:?}", script.ended.get(&fetch));
 }
+
+/// Worker 1 dies with all that it had, comes again in another life, and meets the others. `held_back` is not delivered.
+fn owner_comes_again(script: &mut Script, held_back: impl Fn(&super::script::Mail) -> bool) {
+    script.lose(1);
+    script.restart(1, 9);
+    for _ in 0..20 {
+        script.pass(limits().greeting / 2);
+        script.deliver_if(|mail| !held_back(mail));
+    }
+    let meets = |at: usize| script.nodes[at].present_life(WorkerId(1)) == 9;
+    assert!(meets(0) && (script.nodes.len() < 3 || meets(2)));
+}
+
+#[test]
+fn the_next_life_of_an_owner_refuses_a_share_of_what_a_former_one_was_to_make() {
+    let mut script = Script::new(3);
+    let share = script.create(0, 1);
+    let given = script.call(0, 2, &[share]);
+    let is_carrier = |mail: &super::script::Mail| mail.is("call", 0, 2);
+    // The value is made, and its creator has no more to say of it.
+    script.deliver_if(|mail| !is_carrier(mail));
+    script.finish_all();
+    script.deliver_if(|mail| !is_carrier(mail));
+    owner_comes_again(&mut script, is_carrier);
+    assert_eq!(script.count("fork", 2, 1), 0);
+    script.deliver();
+    assert_eq!(script.count("fork", 2, 1), 1, "it asks the next life");
+    assert!(is_refused(&script, given), "{:?}", script.ended.get(&given));
+    assert_eq!(script.nodes[1].reference_counts().owners, 0);
+}
+
+#[test]
+fn an_owner_that_hands_on_what_a_former_life_had_says_that_it_is_gone() {
+    let mut script = Script::new(2);
+    let share = script.value(0, 1);
+    owner_comes_again(&mut script, |_| false);
+    let asked = script.call(1, 0, &[]);
+    script.deliver();
+    script.finish(asked, &[share]);
+    script.deliver();
+    assert!(script.is_answered(asked));
+    // It has the name of a value now, and no value.
+    let named = Held {
+        fork: None,
+        ..share
+    };
+    let given = script.call(1, 0, &[named]);
+    script.deliver();
+    assert!(is_refused(&script, given), "{:?}", script.ended.get(&given));
+}

@@ -188,12 +188,6 @@ impl World {
         let is_gone = |fork| self.actors[at].node.is_gone(fork);
         if !share.fork.is_some_and(is_gone) {
             let (owner, target) = (usize::from(share.owner.0), Target::Fetch(share.rref));
-            // A value whose creation was given up may be expected all the same, by a next life of its owner: that is
-            // open, and says so in RULES.md.
-            let patience = match self.is_disturbed() && self.doubtful.contains(&share.rref) {
-                true => Some(patience.unwrap_or(Duration::from_millis(50))),
-                false => patience,
-            };
             let job = self.call(at, owner, target, patience, &[]);
             self.actors[at].fetching.push((job, share));
         }
