@@ -85,6 +85,8 @@ pub mod references;
 pub mod signature;
 pub mod spans;
 pub mod store;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 pub mod value;
 
 pub use agent::context::Context;

@@ -14,7 +14,7 @@ mod group;
 mod holding;
 mod judging;
 mod leaving;
-#[cfg(test)]
+#[cfg(any(test, feature = "testing"))]
 pub(crate) mod network;
 mod order;
 mod report;
@@ -25,7 +25,7 @@ mod window;
 
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
+#[cfg(any(test, feature = "testing"))]
 pub(crate) mod world;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

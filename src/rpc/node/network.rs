@@ -13,12 +13,12 @@ use crate::id::WorkerId;
 
 /// Numbers by a seed: SplitMix64 (Steele, Lea, Flood).
 #[derive(Clone, Debug)]
-pub(crate) struct Dice(u64);
+pub struct Dice(u64);
 
 impl Dice {
     /// The numbers of that seed.
     #[must_use]
-    pub(crate) const fn new(seed: u64) -> Self {
+    pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
@@ -31,40 +31,40 @@ impl Dice {
     }
 
     /// A number below `end`.
-    pub(crate) fn below(&mut self, end: u64) -> u64 {
+    pub fn below(&mut self, end: u64) -> u64 {
         self.next() % end.max(1)
     }
 
     /// True in so many of a hundred cases.
-    pub(crate) fn chance(&mut self, percent: u64) -> bool {
+    pub fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 
     /// A time below `end`.
-    pub(crate) fn time(&mut self, end: Duration) -> Duration {
+    pub fn time(&mut self, end: Duration) -> Duration {
         Duration::from_nanos(self.below(end.as_nanos() as u64))
     }
 
     /// One of these.
-    pub(crate) fn pick<T: Copy>(&mut self, of: &[T]) -> T {
+    pub fn pick<T: Copy>(&mut self, of: &[T]) -> T {
         of[self.below(of.len() as u64) as usize]
     }
 }
 
 /// What goes wrong, in percent of messages.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Faults {
+pub struct Faults {
     /// Messages that are lost.
-    pub(crate) lose: u64,
+    pub lose: u64,
     /// Messages that come twice.
-    pub(crate) repeat: u64,
+    pub repeat: u64,
     /// The most that a message is delayed: differently, so that they overtake each other.
-    pub(crate) delay: Duration,
+    pub delay: Duration,
 }
 
 /// What comes to a worker.
 #[derive(Clone, Debug)]
-pub(crate) enum Arrival {
+pub enum Arrival {
     /// A message.
     Message(Vec<u8>),
     /// The sender is gone in that life, or its connection is.
@@ -78,13 +78,13 @@ pub(crate) enum Arrival {
 
 /// Something under way.
 #[derive(Clone, Debug)]
-pub(crate) struct Packet {
+pub struct Packet {
     /// Whose it is, or whom it is about.
-    pub(crate) from: WorkerId,
+    pub from: WorkerId,
     /// For whom.
-    pub(crate) to: WorkerId,
+    pub to: WorkerId,
     /// What.
-    pub(crate) arrival: Arrival,
+    pub arrival: Arrival,
 }
 
 /// What is between two workers.
@@ -100,9 +100,9 @@ struct Pair {
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Network {
+pub struct Network {
     /// What goes wrong with messages.
-    pub(crate) faults: Faults,
+    pub faults: Faults,
     dice: Dice,
     wires: BTreeMap<(Nanos, u64), Packet>,
     sent: u64,
@@ -117,7 +117,7 @@ fn pair(one: WorkerId, other: WorkerId) -> (WorkerId, WorkerId) {
 impl Network {
     /// A network of that seed.
     #[must_use]
-    pub(crate) const fn new(seed: u64, faults: Faults) -> Self {
+    pub const fn new(seed: u64, faults: Faults) -> Self {
         Self {
             faults,
             dice: Dice::new(seed ^ 0x5eed),
@@ -134,7 +134,7 @@ impl Network {
     }
 
     /// A message sets out.
-    pub(crate) fn post(&mut self, now: Nanos, from: WorkerId, to: WorkerId, bytes: &[u8]) {
+    pub fn post(&mut self, now: Nanos, from: WorkerId, to: WorkerId, bytes: &[u8]) {
         let between = self.pairs.entry(pair(from, to)).or_default();
         let is_cut = between.untold > 0 || between.cut.is_some_and(|until| until > now);
         if is_cut || self.dice.chance(self.faults.lose) {
@@ -149,18 +149,18 @@ impl Network {
     }
 
     /// Nothing passes between two workers before `until`; nothing is lost.
-    pub(crate) fn stall(&mut self, one: WorkerId, other: WorkerId, until: Nanos) {
+    pub fn stall(&mut self, one: WorkerId, other: WorkerId, until: Nanos) {
         self.pairs.entry(pair(one, other)).or_default().stalled = Some(until);
     }
 
     /// Nothing comes to a worker before `until`.
-    pub(crate) fn pause(&mut self, worker: WorkerId, until: Nanos) {
+    pub fn pause(&mut self, worker: WorkerId, until: Nanos) {
         self.paused.insert(worker, until);
     }
 
     /// Both sides give a connection up, each at some time within `patience`. What is under way is lost, and so is what
     /// is sent before both know and before `heals`.
-    pub(crate) fn sever(
+    pub fn sever(
         &mut self,
         now: Nanos,
         ends: [(WorkerId, u32); 2],
@@ -182,7 +182,7 @@ impl Network {
     }
 
     /// `to` is told within `patience` that a worker is gone which it has never met.
-    pub(crate) fn tell_of(
+    pub fn tell_of(
         &mut self,
         now: Nanos,
         (gone, life): (WorkerId, u32),
@@ -201,7 +201,7 @@ impl Network {
     }
 
     /// A worker is dead: what is for it is lost, and what is of it may be. Each of `others` is told within `patience`.
-    pub(crate) fn kill(
+    pub fn kill(
         &mut self,
         now: Nanos,
         (dead, life): (WorkerId, u32),
@@ -222,11 +222,7 @@ impl Network {
 
     /// A worker begins another life. Those that have not been told of its death are to be told now, which are returned,
     /// or learn of it by the new life itself: those that `knew` the former, of which messages may still come.
-    pub(crate) fn restart(
-        &mut self,
-        worker: WorkerId,
-        knew: impl Fn(WorkerId) -> bool,
-    ) -> Vec<Packet> {
+    pub fn restart(&mut self, worker: WorkerId, knew: impl Fn(WorkerId) -> bool) -> Vec<Packet> {
         self.begin_anew(worker);
         let is_told = self.dice.chance(50);
         let is_of = |packet: &Packet| {
@@ -251,7 +247,7 @@ impl Network {
     }
 
     /// All that is of a worker, or for it, is lost: the others have been told.
-    pub(crate) fn forget(&mut self, worker: WorkerId) {
+    pub fn forget(&mut self, worker: WorkerId) {
         self.wires
             .retain(|_, packet| packet.from != worker && packet.to != worker);
         self.begin_anew(worker);
@@ -265,12 +261,12 @@ impl Network {
 
     /// When something comes next.
     #[must_use]
-    pub(crate) fn next(&self) -> Nanos {
+    pub fn next(&self) -> Nanos {
         self.wires.keys().next().map_or(Nanos::NEVER, |key| key.0)
     }
 
     /// What has come by `now`; `None` if it was held up.
-    pub(crate) fn take(&mut self, now: Nanos) -> Option<Packet> {
+    pub fn take(&mut self, now: Nanos) -> Option<Packet> {
         let ((_, serial), packet) = self.wires.pop_first()?;
         let between = self.pairs.entry(pair(packet.from, packet.to)).or_default();
         let held = match packet.arrival {
@@ -297,7 +293,7 @@ impl Network {
 
     /// True while a side of the connection has not been told that it is gone.
     #[must_use]
-    pub(crate) fn is_severed(&self, one: WorkerId, other: WorkerId) -> bool {
+    pub fn is_severed(&self, one: WorkerId, other: WorkerId) -> bool {
         self.pairs
             .get(&pair(one, other))
             .is_some_and(|between| between.untold > 0)
@@ -305,13 +301,13 @@ impl Network {
 
     /// True if a worker is still to be told that another is gone.
     #[must_use]
-    pub(crate) fn has_news(&self) -> bool {
+    pub fn has_news(&self) -> bool {
         let is_news = |packet: &Packet| matches!(packet.arrival, Arrival::Lost { .. });
         self.wires.values().any(is_news)
     }
 
     /// Nothing goes wrong from here on.
-    pub(crate) fn heal(&mut self) {
+    pub fn heal(&mut self) {
         self.faults.lose = 0;
         self.faults.repeat = 0;
         for between in self.pairs.values_mut() {

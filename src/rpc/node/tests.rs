@@ -5,12 +5,6 @@ use std::time::Duration;
 use super::world::{Dice, Faults, Share, World, limits};
 use super::*;
 
-/// With `TRACE` in the environment a world says what happens in it.
-pub(super) fn told() -> Option<fn(&str)> {
-    let tell: fn(&str) = |what| eprintln!("{what}");
-    std::env::var_os("TRACE").map(|_| tell)
-}
-
 mod leaving;
 mod lives;
 mod meeting;

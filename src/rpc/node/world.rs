@@ -3,6 +3,7 @@
 //! What happens to workers, who die, pause, and come again, is in `lives.rs`; what a world holds to be wrong, in
 //! `looks.rs`.
 
+mod events;
 mod lives;
 mod looks;
 mod program;
@@ -17,11 +18,13 @@ use super::*;
 use crate::codec::{Malformed, OnWire, Reader, Writer, encode};
 use crate::id::{ForkId, GlobalId};
 use crate::message::Standing;
-pub(crate) use program::{Weather, run};
+pub use events::Event;
+use events::is_message;
+pub use program::{Weather, run};
 
 /// A payload: the number of the job that the call is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Job(pub(crate) u64);
+pub struct Job(pub u64);
 
 impl OnWire for Job {
     fn write(&self, writer: &mut Writer) {
@@ -35,62 +38,82 @@ impl OnWire for Job {
 
 /// A share that a worker's program holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Share {
-    pub(crate) rref: RRefId,
-    pub(crate) owner: WorkerId,
+pub struct Share {
+    /// Of which value.
+    pub rref: RRefId,
+    /// Where that is.
+    pub owner: WorkerId,
     /// `None` at the owner.
-    pub(crate) fork: Option<ForkId>,
+    pub fork: Option<ForkId>,
 }
 
 /// A worker, with the program that a world plays for it.
-pub(crate) struct Actor {
-    pub(crate) node: Node<Job, u64>,
-    pub(crate) held: Vec<Share>,
+#[derive(Debug)]
+pub struct Actor {
+    /// The machine.
+    pub node: Node<Job, u64>,
+    /// What its program holds.
+    pub held: Vec<Share>,
     /// Values that this worker keeps.
-    pub(crate) values: BTreeSet<RRefId>,
+    pub values: BTreeSet<RRefId>,
     /// All that it ever made, in this life.
-    pub(crate) made: BTreeSet<RRefId>,
+    pub made: BTreeSet<RRefId>,
     /// Calls that it carries out, each with the references that came with it.
-    pub(crate) running: Vec<(WorkerId, CallId, Target, Job, Vec<Share>)>,
-    pub(crate) stopped: BTreeSet<(WorkerId, CallId)>,
+    pub running: Vec<(WorkerId, CallId, Target, Job, Vec<Share>)>,
+    /// Those of them that it was told to stop.
+    pub stopped: BTreeSet<(WorkerId, CallId)>,
     /// Values that it asks for, or has asked for, with the share that each stands on.
-    pub(crate) fetching: Vec<(u64, Share)>,
-    pub(crate) is_dead: bool,
-    pub(crate) life: u32,
+    pub fetching: Vec<(u64, Share)>,
+    /// It has died, and not come again.
+    pub is_dead: bool,
+    /// Which life it is in; no two of a world have the same.
+    pub life: u32,
     /// It does nothing before.
-    pub(crate) paused_until: Nanos,
-    pub(crate) has_joined: bool,
-    pub(crate) has_left: Option<Result<(), Vec<String>>>,
+    pub paused_until: Nanos,
+    /// It knows all that it was to meet.
+    pub has_joined: bool,
+    /// How it has left, if it has.
+    pub has_left: Option<Result<(), Vec<String>>>,
     next_id: u64,
 }
 
 /// Some workers and the network.
-pub(crate) struct World {
-    pub(crate) dice: Dice,
-    pub(crate) network: Network,
-    pub(crate) rules: Rules,
-    pub(crate) limits: Limits,
-    pub(crate) is_dynamic: bool,
-    pub(crate) now: Nanos,
-    pub(crate) actors: Vec<Actor>,
+#[derive(Debug)]
+pub struct World {
+    /// What is done, by the seed.
+    pub dice: Dice,
+    /// What lies between them.
+    pub network: Network,
+    /// Which rules of a worker are on.
+    pub rules: Rules,
+    /// Bounds and times of its nodes.
+    pub limits: Limits,
+    /// Workers join and leave as they like.
+    pub is_dynamic: bool,
+    /// The time.
+    pub now: Nanos,
+    /// The workers, by their numbers.
+    pub actors: Vec<Actor>,
     next_job: u64,
     lives: u32,
     /// Who made each call, in which life, and by when it wanted an end.
-    pub(crate) callers: BTreeMap<u64, (usize, u32, Nanos)>,
+    pub callers: BTreeMap<u64, (usize, u32, Nanos)>,
     /// Workers that are to be told of another.
     meetings: BTreeSet<(Nanos, usize, usize)>,
     /// How each call ended, by its job: (the caller, the end).
-    pub(crate) ended: BTreeMap<u64, (WorkerId, Ending<Job>)>,
+    pub ended: BTreeMap<u64, (WorkerId, Ending<Job>)>,
     /// How often each job was carried out.
-    pub(crate) carried_out: BTreeMap<u64, u64>,
-    pub(crate) asked: u64,
+    pub carried_out: BTreeMap<u64, u64>,
+    /// How many calls were made.
+    pub asked: u64,
     /// Creations, by job.
     creations: BTreeMap<u64, RRefId>,
     /// Values whose creation was given up: they may be there, or not.
     doubtful: BTreeSet<RRefId>,
     /// What went wrong, as the world saw it.
-    pub(crate) harm: Vec<String>,
-    pub(crate) joined: usize,
+    pub harm: Vec<String>,
+    /// How many workers have met all others.
+    pub joined: usize,
     /// A connection was given up.
     was_severed: bool,
     /// Values that were let go when no worker held them.
@@ -98,7 +121,9 @@ pub(crate) struct World {
     /// A worker leaves: what it had ends.
     is_left: bool,
     /// Who is told what happens.
-    pub(crate) told: Option<fn(&str)>,
+    pub told: Option<fn(&str)>,
+    /// What has happened, if a program beside the world's own wants to know.
+    pub events: Option<VecDeque<Event>>,
 }
 
 pub(crate) const fn limits() -> Limits {
@@ -126,14 +151,15 @@ fn group(is_dynamic: bool) -> Group {
 }
 
 impl World {
-    pub(crate) fn new(seed: u64, count: u16, faults: Faults) -> Self {
+    /// So many workers of a static group, that have met.
+    pub fn new(seed: u64, count: u16, faults: Faults) -> Self {
         let mut world = Self::empty(seed, faults, Rules::ALL, false);
         world.populate(count);
         world
     }
 
     /// A world without workers.
-    pub(crate) const fn empty(seed: u64, faults: Faults, rules: Rules, is_dynamic: bool) -> Self {
+    pub const fn empty(seed: u64, faults: Faults, rules: Rules, is_dynamic: bool) -> Self {
         Self {
             dice: Dice::new(seed),
             network: Network::new(seed, faults),
@@ -157,11 +183,12 @@ impl World {
             gone: BTreeSet::new(),
             is_left: false,
             told: None,
+            events: None,
         }
     }
 
     /// So many workers, that know each other, and are there.
-    pub(crate) fn populate(&mut self, count: u16) {
+    pub fn populate(&mut self, count: u16) {
         for at in 0..count {
             let actor = self.actor(at);
             self.actors.push(actor);
@@ -235,7 +262,7 @@ impl World {
     }
 
     /// Worker `at` calls another.
-    pub(crate) fn call(
+    pub fn call(
         &mut self,
         at: usize,
         to: usize,
@@ -269,7 +296,7 @@ impl World {
     }
 
     /// Worker `at` asks for a value to be made at `to`, and holds the share.
-    pub(crate) fn create(&mut self, at: usize, to: usize, patience: Option<Duration>) -> Share {
+    pub fn create(&mut self, at: usize, to: usize, patience: Option<Duration>) -> Share {
         let (rref, fork) = (self.fresh(at), self.fresh(at));
         let owner = WorkerId(to as u16);
         if at == to {
@@ -291,7 +318,7 @@ impl World {
     }
 
     /// Worker `at` drops a share that it holds.
-    pub(crate) fn release(&mut self, at: usize, share: Share) {
+    pub fn release(&mut self, at: usize, share: Share) {
         let now = self.now;
         let actor = &mut self.actors[at];
         if let Some(place) = actor.held.iter().position(|held| *held == share) {
@@ -305,7 +332,7 @@ impl World {
     }
 
     /// Ends the `which`th running call of worker `at`; its answer carries `shares`.
-    pub(crate) fn finish(&mut self, at: usize, which: usize, shares: &[Share]) {
+    pub fn finish(&mut self, at: usize, which: usize, shares: &[Share]) {
         if which >= self.actors[at].running.len() {
             return;
         }
@@ -352,7 +379,7 @@ impl World {
     }
 
     /// Does what worker `at` wants.
-    pub(crate) fn pump(&mut self, at: usize) {
+    pub fn pump(&mut self, at: usize) {
         if self.actors[at].is_dead {
             return;
         }
@@ -391,12 +418,15 @@ impl World {
                 Output::Refused(why) => self.harm.push(why),
                 Output::Left(how) => {
                     self.look_left(at, &how);
+                    self.note(|| Event::Gone { at });
                     self.actors[at].has_left = Some(how);
                 }
-                Output::Named(..) | Output::Up(_) => {}
+                Output::Named(..) => {}
+                Output::Up(of) => self.note(|| Event::Up { at, of }),
                 Output::Down(worker, _) => {
                     self.tell(|| format!("{at} has lost {worker}"));
                     self.look_stopped(at, worker);
+                    self.note(|| Event::Down { at, of: worker });
                 }
             }
             if let Some(message) = local.pop_front() {
@@ -421,6 +451,10 @@ impl World {
             self.harm
                 .push(format!("job {} was carried out {times} times", job.0));
         }
+        let is_message = is_message(&target);
+        if matches!(target, Target::Function(_)) {
+            self.note(|| Event::Served { at, from, job });
+        }
         let shares = self.shares_of(at, references);
         for share in &shares {
             // A function runs only when all its references are confirmed: so the owner has the value.
@@ -433,6 +467,8 @@ impl World {
                     "the value of {rref} was asked for and is not there"
                 ));
             }
+        }
+        if is_message || matches!(target, Target::Fetch(_)) {
             let now = self.now;
             let outcome = Outcome::Value {
                 payload: job,
@@ -467,6 +503,11 @@ impl World {
             self.doubtful.insert(*rref);
         }
         self.look_ended(at, job, &ending);
+        self.note(|| Event::Ended {
+            at,
+            job,
+            ending: ending.clone(),
+        });
         let was = self.ended.insert(job, (WorkerId(at as u16), ending));
         if was.is_some() {
             self.harm.push(format!("job {job} ended twice"));
@@ -486,7 +527,7 @@ impl World {
     }
 
     /// The next thing happens: a message comes, or a timer is due. False if there is nothing.
-    pub(crate) fn step(&mut self) -> bool {
+    pub fn step(&mut self) -> bool {
         let wire = self.network.next();
         let met = self
             .meetings
@@ -517,7 +558,8 @@ impl World {
         true
     }
 
-    pub(crate) fn run_until(&mut self, mut is_done: impl FnMut(&Self) -> bool) {
+    /// Time passes until `is_done`; that it never is, is harm.
+    pub fn run_until(&mut self, mut is_done: impl FnMut(&Self) -> bool) {
         for _ in 0..200_000 {
             if is_done(self) || !self.step() {
                 break;
@@ -529,7 +571,7 @@ impl World {
     }
 
     /// Time passes.
-    pub(crate) fn run_for(&mut self, time: Duration) {
+    pub fn run_for(&mut self, time: Duration) {
         let until = self.now.after(time);
         while self.now < until {
             if !self.step() {

@@ -31,6 +31,12 @@ const SLOW: Duration = Duration::from_millis(30);
 /// Seeds of a plain `cargo test`.
 const SEEDS: u64 = 400;
 
+/// With `TRACE` in the environment a world says what happens in it.
+fn told() -> Option<fn(&str)> {
+    let tell: fn(&str) = |what| eprintln!("{what}");
+    std::env::var_os("TRACE").map(|_| tell)
+}
+
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
@@ -43,7 +49,7 @@ fn first_harm(
     weather: impl Fn(&mut Dice) -> Weather,
 ) -> Option<(u64, String)> {
     seeds.into_iter().find_map(|seed| {
-        let harm = run(seed, weather(&mut Dice::new(seed)), rules).err()?;
+        let harm = run(seed, weather(&mut Dice::new(seed)), rules, told()).err()?;
         Some((seed, harm))
     })
 }
@@ -53,12 +59,12 @@ fn every_call_ends_once_and_no_value_is_freed_while_used_or_kept_for_ever() {
     if let Some(seed) = number("SEED") {
         let weather = Weather::of(&mut Dice::new(seed));
         eprintln!("{weather:#?}");
-        return assert_eq!(run(seed, weather, Rules::ALL), Ok(()));
+        return assert_eq!(run(seed, weather, Rules::ALL, told()), Ok(()));
     }
     let first = number("FIRST").unwrap_or(0);
     let (mut failed, most) = (Vec::new(), number("FAILURES").unwrap_or(20));
     for seed in first..first + number("SEEDS").unwrap_or(SEEDS) {
-        if let Err(harm) = run(seed, Weather::of(&mut Dice::new(seed)), Rules::ALL) {
+        if let Err(harm) = run(seed, Weather::of(&mut Dice::new(seed)), Rules::ALL, told()) {
             eprintln!("SEED={seed} cargo test -p rendez-rpc --lib seeds  # {harm}");
             failed.push(seed);
         }
@@ -136,7 +142,7 @@ fn left_while_one_works(rules: Rules) -> Vec<String> {
         ..Faults::default()
     };
     let mut world = World::empty(1, quiet, rules, false);
-    world.told = super::told();
+    world.told = told();
     world.populate(5);
     let call = |world: &mut World, at, to| {
         world.call(at, to, Target::Function("f".into()), None, &[]);

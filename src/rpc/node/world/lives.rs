@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rendez::ground::{Nanos, Status, catalogue};
 
-use super::{Arrival, Job, World};
+use super::{Arrival, Event, Job, World};
 use crate::codec::decode;
 use crate::id::WorkerId;
 use crate::node::network::Packet;
@@ -38,14 +38,15 @@ impl World {
         (WorkerId(at as u16), self.actors[at].life)
     }
 
-    pub(crate) fn living(&self) -> Vec<usize> {
+    /// Workers that have neither died nor left.
+    pub fn living(&self) -> Vec<usize> {
         let is_there =
             |at: &usize| !self.actors[*at].is_dead && self.actors[*at].has_left.is_none();
         (0..self.actors.len()).filter(is_there).collect()
     }
 
     /// A worker dies, and the others are told at once.
-    pub(crate) fn kill(&mut self, at: usize) {
+    pub fn kill(&mut self, at: usize) {
         self.die(at);
         let status = Status::of(catalogue::PEER_LOST, "it died");
         let now = self.now;
@@ -60,7 +61,7 @@ impl World {
     }
 
     /// A worker dies; the others are told sooner or later.
-    pub(crate) fn die(&mut self, at: usize) {
+    pub fn die(&mut self, at: usize) {
         let dead = self.id(at);
         let others: Vec<WorkerId> = (0..self.actors.len())
             .filter(|&other| other != at && !self.actors[other].is_dead)
@@ -68,11 +69,12 @@ impl World {
             .collect();
         self.tell(|| format!("{at} dies"));
         self.actors[at].is_dead = true;
+        self.note(|| Event::Gone { at });
         self.network.kill(self.now, dead, &others, DETECTION);
     }
 
     /// A dead worker begins another life.
-    pub(crate) fn restart(&mut self, at: usize) {
+    pub fn restart(&mut self, at: usize) {
         let (id, life) = self.id(at);
         let actors = &self.actors;
         let knew = |other: WorkerId| actors[usize::from(other.0)].node.life_of(id) == Some(life);
@@ -82,14 +84,16 @@ impl World {
         let actor = self.actor(at as u16);
         self.tell(|| format!("{at} begins its life {}", actor.life));
         self.actors[at] = actor;
+        self.note(|| Event::Begun { at });
         self.enter(at);
     }
 
     /// Another worker joins a group that grows.
-    pub(crate) fn join(&mut self) {
+    pub fn join(&mut self) {
         let at = self.actors.len();
         let actor = self.actor(at as u16);
         self.actors.push(actor);
+        self.note(|| Event::Begun { at });
         self.enter(at);
     }
 
@@ -130,7 +134,7 @@ impl World {
     }
 
     /// A worker does nothing for a while. If that is long, the others give it up, and it them.
-    pub(crate) fn pause(&mut self, at: usize, time: Duration) {
+    pub fn pause(&mut self, at: usize, time: Duration) {
         let until = self.now.after(time);
         self.tell(|| format!("{at} pauses for {time:?}"));
         self.actors[at].paused_until = until;
@@ -143,7 +147,7 @@ impl World {
     }
 
     /// Nothing passes between two workers for a while. If that is long, both give the other up.
-    pub(crate) fn cut(&mut self, one: usize, other: usize, time: Duration) {
+    pub fn cut(&mut self, one: usize, other: usize, time: Duration) {
         let until = self.now.after(time);
         match time > DETECTION {
             true => self.sever(one, other, time),

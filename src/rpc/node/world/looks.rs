@@ -182,7 +182,7 @@ impl World {
     }
 
     /// At rest: every call of a life that goes on has ended, and nothing is kept.
-    pub(crate) fn look_at_rest(&mut self) {
+    pub fn look_at_rest(&mut self) {
         for (job, (at, life, _)) in &self.callers {
             let actor = &self.actors[*at];
             let is_there = !actor.is_dead && actor.life == *life;

@@ -14,31 +14,32 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What may happen in a world, one in so many acts each; never for zero.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Weather {
-    pub(crate) faults: Faults,
+pub struct Weather {
+    /// What goes wrong with messages.
+    pub faults: Faults,
     /// A worker dies.
-    pub(crate) kill: u64,
+    pub kill: u64,
     /// A dead worker begins another life.
-    pub(crate) restart: u64,
+    pub restart: u64,
     /// A worker does nothing for a while.
-    pub(crate) pause: u64,
+    pub pause: u64,
     /// Nothing passes between two workers for a while.
-    pub(crate) cut: u64,
+    pub cut: u64,
     /// Workers join and leave as they like.
-    pub(crate) is_dynamic: bool,
+    pub is_dynamic: bool,
     /// All leave together at the end, with work under way.
-    pub(crate) is_left: bool,
+    pub is_left: bool,
     /// How much is done.
-    pub(crate) acts: u64,
+    pub acts: u64,
     /// Calls that are made while all leave.
-    pub(crate) follow_ups: u64,
+    pub follow_ups: u64,
     /// Calls of one worker that may wait or run at another; none for as many as usual.
-    pub(crate) serving: usize,
+    pub serving: usize,
 }
 
 impl Weather {
     /// That of a seed.
-    pub(crate) fn of(dice: &mut Dice) -> Self {
+    pub fn of(dice: &mut Dice) -> Self {
         let delay = Duration::from_micros(dice.pick(&[10, 1_000, 30_000]));
         let is_dynamic = dice.chance(20);
         Self {
@@ -65,20 +66,29 @@ impl Weather {
     }
 }
 
-/// Lives through one world; what went wrong in it, if anything did.
-pub(crate) fn run(seed: u64, weather: Weather, rules: Rules) -> Result<(), String> {
+/// Lives through one world, and says to `told` what happens; what went wrong in it, if anything did.
+///
+/// # Errors
+/// What went wrong.
+pub fn run(
+    seed: u64,
+    weather: Weather,
+    rules: Rules,
+    told: Option<fn(&str)>,
+) -> Result<(), String> {
     let mut dice = Dice::new(seed ^ 0xabcd);
     let mut world = World::empty(seed, weather.faults, rules, weather.is_dynamic);
     if weather.serving > 0 {
         world.limits.serving = weather.serving;
     }
-    world.told = crate::node::tests::told();
+    world.told = told;
     world.network.faults.lose = 0;
     world.populate(2 + dice.below(3) as u16);
     world.network.faults.lose = weather.faults.lose;
     for _ in 0..weather.acts {
         world.disturb(&weather);
-        world.act(weather.faults.lose > 0);
+        let time = world.act(weather.faults.lose > 0);
+        world.run_for(time);
         if !world.harm.is_empty() {
             break;
         }
@@ -105,7 +115,7 @@ impl World {
     }
 
     /// Something is broken, perhaps.
-    fn disturb(&mut self, weather: &Weather) {
+    pub fn disturb(&mut self, weather: &Weather) {
         let living = self.living();
         if living.len() > 1 && self.happens(weather.kill) {
             let at = self.dice.pick(&living);
@@ -137,13 +147,13 @@ impl World {
         }
     }
 
-    /// One act of a worker that is there.
-    fn act(&mut self, is_lossy: bool) {
+    /// One act of a worker that is there. How much time passes then.
+    pub fn act(&mut self, is_lossy: bool) -> Duration {
         let now = self.now;
         let mut acting = self.living();
         acting.retain(|&at| self.actors[at].has_joined && self.actors[at].paused_until <= now);
         if acting.is_empty() {
-            return self.run_for(Duration::from_millis(10));
+            return Duration::from_millis(10);
         }
         let at = self.dice.pick(&acting);
         let to = self.dice.below(self.actors.len() as u64) as usize;
@@ -175,11 +185,9 @@ impl World {
                 let shares = self.some(&held);
                 self.finish(at, which, &shares);
             }
-            _ => {
-                let time = self.dice.time(Duration::from_millis(5));
-                self.run_for(time);
-            }
+            _ => return self.dice.time(Duration::from_millis(5)),
         }
+        Duration::ZERO
     }
 
     /// Worker `at` asks for a value, as an agent does: not for one that is known to be gone, and the share stays until
@@ -206,7 +214,7 @@ impl World {
     }
 
     /// A worker wants to leave.
-    pub(crate) fn leave(&mut self, at: usize) {
+    pub fn leave(&mut self, at: usize) {
         let (now, deadline) = (self.now, self.now.after(PATIENCE));
         self.is_left = true;
         self.actors[at].node.leave(now, deadline);
@@ -250,7 +258,7 @@ impl World {
     }
 
     /// Ends all running calls, again and again, until none is left and the network is quiet.
-    pub(crate) fn settle(&mut self) {
+    pub fn settle(&mut self) {
         let mut quiet = 0;
         for _ in 0..400 {
             for at in 0..self.actors.len() {
@@ -294,7 +302,7 @@ impl World {
     }
 
     /// All programs drop what they hold.
-    pub(crate) fn drop_all(&mut self) {
+    pub fn drop_all(&mut self) {
         for at in 0..self.actors.len() {
             while let Some(&share) = self.actors[at].held.first() {
                 self.release(at, share);
