@@ -16,7 +16,7 @@ seeds="${SEEDS:-300}"
 patience=240
 
 # Name, check, and what is broken. A check is a test of tests/sim, one of tests/verbs_faults, or tests of the library's
-# engine, shard, memory and server, and of rpc's worker (node). `seeds` runs worlds
+# engine, shard, memory and server, of rpc's worker (node), and of autograd. `seeds` runs worlds
 # made for nothing in particular; where they find nothing in so many, the world that was made for the rule is asked.
 mutants=(
     "generation_unchecked            seeds           tickets of an earlier life of their slot are taken for this one's"
@@ -102,6 +102,21 @@ mutants=(
     "rpc_took_untold                  node::tests::seeds::each_rule_switched_off_shows_harm a callee is not told that references have come"
     "rpc_one_round                    node::tests::seeds::each_rule_switched_off_shows_harm all leave when each was idle once"
     "rpc_shutdown_deadline_ignored    node::tests::seeds::each_rule_switched_off_shows_harm a shutdown outlasts its deadline"
+    "autograd_messages_repeated       autograd::tests::seeds::each_rule_switched_off_shows_harm a message that comes again is taken again"
+    "autograd_joined_untold           autograd::tests::seeds::each_rule_switched_off_shows_harm who holds a context through another does not tell its creator"
+    "autograd_release_untold          autograd::tests::seeds::each_rule_switched_off_shows_harm the holders of a context are not told of its release"
+    "autograd_release_forgotten       autograd::tests::seeds::each_rule_switched_off_shows_harm a call that comes after the release brings the context back"
+    "autograd_death_releases_nothing  autograd::tests::seeds::each_rule_switched_off_shows_harm contexts of a worker that is dead stay"
+    "autograd_death_fails_nothing     autograd::tests::seeds::each_rule_switched_off_shows_harm passes that need a worker that is dead go on"
+    "autograd_dependencies_uncounted  autograd::tests::seeds::each_rule_switched_off_shows_harm a worker is through before all functions have run"
+    "autograd_answered_at_once        autograd::tests::seeds::each_rule_switched_off_shows_harm a worker answers before what follows is done"
+    "autograd_root_counts_nothing     autograd::tests::seeds::each_rule_switched_off_shows_harm the root does not wait for what was sent to it"
+    "autograd_fail_untold             autograd::tests::seeds::each_rule_switched_off_shows_harm a failure is told to no one"
+    "autograd_failed_gradients_kept   autograd::tests::seeds::each_rule_switched_off_shows_harm gradients of a pass that failed count"
+    "autograd_undelivered_ignored     autograd::tests::seeds::each_rule_switched_off_shows_harm a pass goes on without a message that was given up"
+    "autograd_doubt_unasked           autograd::tests::seeds::each_rule_switched_off_shows_harm who took part and loses another does not ask whether the pass failed"
+    "autograd_untold_holder_kept      autograd::tests::seeds::each_rule_switched_off_shows_harm a context stays whose creator cannot be told"
+    "autograd_sessions_ignored        autograd::tests::seeds::each_rule_switched_off_shows_harm messages of before a loss are taken for those of after it"
 )
 
 names=() checks=() breaks=()
@@ -150,6 +165,7 @@ holder() {
         server::*) of=rendez_dataflow ;;
         verbs_faults::*) of=verbs_faults ;;
         node::*) of=rendez_rpc ;;
+        autograd::*) of=rendez_autograd ;;
         *) of=sim ;;
     esac
 }

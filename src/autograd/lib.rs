@@ -8,6 +8,9 @@
 
 #![forbid(unsafe_code)]
 
+#[macro_use(mutant)]
+extern crate rendez_core;
+
 pub mod autograd;
 pub mod optim;
 pub mod remote;

@@ -4,7 +4,7 @@
 //! is taken only for what is there.
 
 use super::ids::{ContextId, MessageId, PassId, WorkerId};
-use super::message::{Body, Envelope, Message, Mode, Options, Port, Standing};
+use super::message::{Body, Envelope, Message, Mode, Options, Port, Session, Standing};
 use rendez::ground::{Code, Status, catalogue};
 
 /// Bytes that are none of these.
@@ -42,6 +42,11 @@ impl Writer {
     fn text(&mut self, text: &str) {
         self.len(text.len());
         self.0.extend(text.bytes());
+    }
+
+    fn session(&mut self, session: Session) {
+        self.u64(session.life);
+        self.u32(session.losses);
     }
 
     fn pass(&mut self, pass: PassId) {
@@ -123,6 +128,13 @@ impl<'a> Reader<'a> {
         }
     }
 
+    fn session(&mut self) -> Result<Session, Status> {
+        Ok(Session {
+            life: self.u64()?,
+            losses: self.u32()?,
+        })
+    }
+
     fn pass(&mut self) -> Result<PassId, Status> {
         let context = ContextId::from_wire(self.u64()?);
         Ok(PassId {
@@ -193,6 +205,12 @@ pub fn decode_envelope(bytes: &[u8]) -> Result<Envelope, Status> {
 pub fn encode<G>(message: Message<G>) -> (Vec<u8>, Vec<G>) {
     let mut to = Writer::default();
     let mut beside = vec![];
+    to.session(message.from);
+    to.u8(message.to.is_some().into());
+    message
+        .to
+        .into_iter()
+        .for_each(|session| to.session(session));
     to.u64(message.number);
     match message.body {
         Body::Joined { context } => {
@@ -256,6 +274,11 @@ pub fn encode<G>(message: Message<G>) -> (Vec<u8>, Vec<G>) {
             to.text(error.reason());
             to.text(error.message());
         }
+        Body::Forgot => to.u8(6),
+        Body::Doubt { pass } => {
+            to.u8(7);
+            to.pass(pass);
+        }
     }
     (to.0, beside)
 }
@@ -267,6 +290,11 @@ pub fn encode<G>(message: Message<G>) -> (Vec<u8>, Vec<G>) {
 pub fn decode<G>(bytes: &[u8], beside: Vec<G>) -> Result<Message<G>, Status> {
     let mut from = Reader(bytes);
     let mut beside = beside.into_iter();
+    let session = from.session()?;
+    let to = match from.bool()? {
+        true => Some(from.session()?),
+        false => None,
+    };
     let number = from.u64()?;
     let body = match from.u8()? {
         0 => Body::Joined {
@@ -333,13 +361,20 @@ pub fn decode<G>(bytes: &[u8], beside: Vec<G>) -> Result<Message<G>, Status> {
             };
             Body::Fail { pass, error }
         }
+        6 => Body::Forgot,
+        7 => Body::Doubt { pass: from.pass()? },
         _ => return Err(malformed("it is of a kind that there is not")),
     };
     from.end()?;
     if beside.next().is_some() {
         return Err(malformed("a gradient came that it does not name"));
     }
-    Ok(Message { number, body })
+    Ok(Message {
+        from: session,
+        to,
+        number,
+        body,
+    })
 }
 
 fn standing(from: &mut Reader<'_>) -> Result<(WorkerId, Standing), Status> {
@@ -432,13 +467,16 @@ mod tests {
                 let error = Status::of(catalogue::AUTOGRAD_WORKER_DEAD, text);
                 Body::Fail { pass, error }
             }),
+            Just(Body::Forgot),
+            pass().prop_map(|pass| Body::Doubt { pass }),
         ]
     }
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(number: u64, body in body()) {
-            let message = Message { number, body };
+        fn what_is_written_is_read(number: u64, to: Option<u64>, body in body()) {
+            let session = |life| Session { life, losses: number as u32 };
+            let message = Message { from: session(number), to: to.map(session), number, body };
             let (bytes, beside) = encode(message.clone());
             prop_assert_eq!(decode(&bytes, beside.clone()), Ok(message));
             // Neither a part of it is one, nor more than it.

@@ -28,8 +28,6 @@ pub(super) struct Context<G> {
     /// Gradients of leaves, by pass: so those of a pass that fails can be taken back, and their sum does not depend on
     /// which pass was quicker.
     pub(super) gradients: BTreeMap<PassId, BTreeMap<u64, G>>,
-    /// The next pass that begins here.
-    pub(super) next_pass: u32,
 }
 
 impl<G> Default for Context<G> {
@@ -41,7 +39,6 @@ impl<G> Default for Context<G> {
             receives: BTreeMap::new(),
             passes: BTreeMap::new(),
             gradients: BTreeMap::new(),
-            next_pass: 0,
         }
     }
 }

@@ -11,9 +11,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::context::{Context, Sent};
 use super::ids::{ContextId, Counter, MessageId, PassId, WorkerId};
-use super::message::{Body, Effect, Envelope, Message};
+use super::message::{Body, Effect, Envelope, Message, Session};
 use super::pass::{Pass, State};
-use super::peers::Peers;
+use super::peers::{Heard, Peers};
+use super::rules::{Rule, Rules};
 use rendez::ground::{Status, catalogue};
 
 /// Distributed autograd at one worker. Pure: calls and messages come in, effects go out by
@@ -25,7 +26,10 @@ pub struct Autograd<G> {
     pub(super) peers: Peers,
     context_ids: Counter,
     message_ids: Counter,
+    /// The next pass that begins here: a context may be dropped and come again, and no pass has the number of another.
+    pub(super) next_pass: u32,
     pub(super) effects: VecDeque<Effect<G>>,
+    pub(super) rules: Rules,
 }
 
 /// How much there is at a worker.
@@ -54,10 +58,13 @@ impl<G: Clone> Autograd<G> {
         Self {
             me,
             contexts: BTreeMap::new(),
-            peers: Peers::default(),
+            peers: Peers::new(counter),
             context_ids: Counter::at(me, counter),
             message_ids: Counter::at(me, counter),
+            // Others may remember passes of a former life.
+            next_pass: counter as u32,
             effects: VecDeque::new(),
+            rules: Rules::ALL,
         }
     }
 
@@ -100,8 +107,10 @@ impl<G: Clone> Autograd<G> {
         let told: BTreeSet<_> = held.known.union(&held.holders).copied().collect();
         self.drop_context(context, &no_longer_valid(context));
         let oldest = self.oldest();
-        for to in told {
-            self.send(to, Body::Release { context, oldest });
+        if self.rules.on(Rule::ReleaseTold) {
+            for to in told {
+                self.send(to, Body::Release { context, oldest });
+            }
         }
         Ok(())
     }
@@ -201,14 +210,16 @@ impl<G: Clone> Autograd<G> {
             );
             return Err(Status::of(catalogue::AUTOGRAD_MESSAGE, what));
         }
-        let is_over = self.peers.is_released(context)
+        let is_released = self.peers.is_released(context);
+        let is_over = (is_released && self.rules.on(Rule::ReleaseRemembered))
             || self.peers.is_dead(creator)
             || self.peers.is_dead(from);
         let is_here = self.contexts.contains_key(&context);
         if is_over || (creator == self.me && !is_here) {
             return Err(unknown(context));
         }
-        if !is_here && creator != from {
+        let is_told = !is_here && creator != from && self.rules.on(Rule::JoinedTold);
+        if is_told {
             self.send(creator, Body::Joined { context });
         }
         let held = self.contexts.entry(context).or_default();
@@ -228,20 +239,54 @@ impl<G: Clone> Autograd<G> {
     /// Takes a message from another worker. One that was taken before, or that comes from a worker that is dead, is
     /// ignored.
     pub fn handle_message(&mut self, from: WorkerId, message: Message<G>) {
-        let Message { number, body } = message;
-        if !self.peers.is_new(from, number) {
+        let number = message.number;
+        let is_of_session = self.is_of_session(from, message.from, message.to);
+        if let Body::Release { context, oldest } = message.body {
+            // True in any session, and however often.
+            if context.worker() == from {
+                self.handle_release(message.from.life, context, oldest);
+            }
             return;
         }
+        if !is_of_session {
+            return;
+        }
+        if !self.peers.is_new(from, number) && self.rules.on(Rule::MessagesCountOnce) {
+            return;
+        }
+        let body = message.body;
         match body {
             Body::Joined { context } if context.worker() == self.me => {
                 self.handle_joined(from, context)
             }
-            Body::Release { context, oldest } if context.worker() == from => {
-                self.handle_release(context, oldest)
-            }
             // Of a context that is not theirs to speak of.
-            Body::Joined { .. } | Body::Release { .. } => {}
+            Body::Joined { .. } | Body::Release { .. } | Body::Forgot => {}
             body => self.handle_of_pass(from, number, body),
+        }
+    }
+
+    /// True if a message is of sessions that go on. A loss is told at each side on its own, and may be told later than
+    /// what follows it: so one side may have lost the other alone. The side that hears that the other has forgotten
+    /// what was between them forgets it as well, and passes that wait for it fail.
+    fn is_of_session(&mut self, from: WorkerId, theirs: Session, ours: Option<Session>) -> bool {
+        let heard = self.peers.hear(from, theirs, ours);
+        if !self.rules.on(Rule::SessionsCompared) {
+            return heard != Heard::Late;
+        }
+        if let Heard::Anew {
+            has_forgotten: true,
+            ..
+        } = heard
+        {
+            self.end_dealings(from, &forgotten(from, self.me));
+        }
+        match heard {
+            Heard::Current | Heard::Anew { is_over: false, .. } => true,
+            Heard::Over | Heard::Anew { is_over: true, .. } => {
+                self.send(from, Body::Forgot);
+                false
+            }
+            Heard::Late => false,
         }
     }
 
@@ -254,12 +299,12 @@ impl<G: Clone> Autograd<G> {
         }
     }
 
-    fn handle_release(&mut self, context: ContextId, oldest: u64) {
+    fn handle_release(&mut self, life: u64, context: ContextId, oldest: u64) {
         let creator = context.worker();
-        self.peers.released(context, oldest);
-        let all = ContextId::new(creator, 0)..=ContextId::new(creator, super::ids::COUNTER_MAX);
-        let all = self.contexts.range(all).map(|(context, _)| *context);
-        let older = all.filter(|older| older.counter() < oldest);
+        self.peers.released(life, context, oldest);
+        let all = self.contexts.keys().copied();
+        let of_life = all.filter(|of| of.worker() == creator && of.counter() >= life);
+        let older = of_life.filter(|older| older.counter() < oldest);
         for context in older.chain([context]).collect::<BTreeSet<_>>() {
             self.drop_context(context, &no_longer_valid(context));
         }
@@ -272,65 +317,90 @@ impl<G: Clone> Autograd<G> {
             return;
         }
         self.peers.died(worker);
-        let error = dead(worker);
+        self.end_dealings(worker, &dead(worker));
+    }
+
+    /// Contexts of `worker` are released here, and passes that need it fail.
+    fn end_dealings(&mut self, worker: WorkerId, error: &Status) {
         for context in self.contexts.keys().copied().collect::<Vec<_>>() {
-            if context.worker() == worker {
-                self.drop_context(context, &error);
+            if context.worker() == worker && self.rules.on(Rule::DeathReleases) {
+                self.drop_context(context, error);
                 continue;
             }
-            let Some(held) = self.contexts.get_mut(&context) else {
+            let Some(held) = self.contexts.get(&context) else {
                 continue;
             };
-            held.known.remove(&worker);
-            held.holders.remove(&worker);
             let suffers = held.passes.iter().filter(|(id, pass)| {
                 let is_orphan = id.root == worker && pass.state == State::Open;
                 is_orphan || pass.suffers(worker)
             });
-            for id in suffers.map(|(id, _)| *id).collect::<Vec<_>>() {
-                self.fail(id, error.clone(), None);
+            let suffers = suffers.map(|(id, _)| *id).collect::<Vec<_>>();
+            let is_done = |(id, pass): &(&PassId, &Pass<G>)| {
+                let took_part = pass.peers.contains(&worker) || id.root == worker;
+                took_part && pass.state == State::Complete && !suffers.contains(id)
+            };
+            let doubtful = held.passes.iter().filter(is_done).map(|(id, _)| *id);
+            for pass in doubtful.collect::<Vec<_>>() {
+                self.doubt(pass);
+            }
+            if self.rules.on(Rule::DeathFailsPasses) {
+                suffers
+                    .into_iter()
+                    .for_each(|id| self.fail(id, error.clone(), None));
             }
         }
     }
 
-    /// A new worker has the id of one that died.
+    /// A worker is there. One that was dead may not have lost this one, and hears that this one has.
     pub fn handle_worker_joined(&mut self, worker: WorkerId) {
-        if self.peers.is_dead(worker) {
-            self.peers.joined(worker);
+        let was_dead = self.peers.is_dead(worker);
+        self.peers.joined(worker);
+        if was_dead && self.rules.on(Rule::SessionsCompared) {
+            self.send(worker, Body::Forgot);
         }
     }
 
-    /// A message to `to` was given up, though `to` is not known to be dead: a pass that needs it fails.
-    pub fn handle_undelivered(&mut self, to: WorkerId, number: u64, error: &Status) {
-        let waits = |held: &Context<G>| {
-            let mut all = held.passes.iter();
-            let was_sent = |(id, pass): &(&PassId, &Pass<G>)| {
-                let to_root = id.root == to && pass.told_root.contains(&number);
-                to_root || pass.unanswered.contains(&(to, number))
-            };
-            all.find(was_sent).map(|(id, _)| *id)
-        };
-        if let Some(id) = self.contexts.values().find_map(waits) {
-            self.fail(id, error.clone(), None);
+    /// A message to `to` was given up, though `to` is not known to be dead: a pass that needs it fails. A context whose
+    /// creator cannot be told of this holder would stay for ever, and is released here. What ends something at a worker
+    /// that is only too busy is told again.
+    pub fn handle_undelivered(&mut self, to: WorkerId, message: Message<G>, error: &Status) {
+        if self.peers.ours(to) != message.from {
+            return;
+        }
+        let is_loss = [catalogue::PEER_LOST, catalogue::PEER_RESTARTED].contains(&error.reason());
+        if is_loss && self.peers.is_watched(to) {
+            // It may have come all the same. What depends on that ends when the loss itself is told.
+            return;
+        }
+        match message.body {
+            Body::Mark { pass, .. } | Body::Gradient { pass, .. } => {
+                if self.rules.on(Rule::UndeliveredFails) {
+                    self.fail(pass, error.clone(), None);
+                }
+            }
+            body if error.reason() == catalogue::RPC_BUSY => drop(self.send(to, body)),
+            Body::Joined { context } if self.rules.on(Rule::UntoldReleases) => {
+                self.drop_context(context, error);
+            }
+            _ => {}
         }
     }
 
-    /// Ends what a context has here, and forgets it.
+    /// Ends what a context has here, and forgets it. Others may go on with it: all that take part in a pass that goes
+    /// through this worker are told.
     fn drop_context(&mut self, context: ContextId, error: &Status) {
-        let Some(held) = self.contexts.remove(&context) else {
+        let Some(held) = self.contexts.get(&context) else {
             return;
         };
-        for (id, pass) in held.passes {
-            if pass.is_root() && !pass.is_ended {
-                self.effects.push_back(Effect::Ended {
-                    pass: id,
-                    result: Err(error.clone()),
-                });
-            }
-            if pass.state == State::Open {
-                self.effects.push_back(Effect::Discard { pass: id });
-            }
+        let goes_on = |pass: &Pass<G>| {
+            let is_awaited = pass.parent.is_some() || (pass.is_root() && !pass.is_ended);
+            pass.state == State::Open || is_awaited
+        };
+        let passes = held.passes.iter().filter(|(_, pass)| goes_on(pass));
+        for id in passes.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.fail(id, error.clone(), None);
         }
+        self.contexts.remove(&context);
         self.effects.push_back(Effect::Forget { context });
     }
 
@@ -339,11 +409,14 @@ impl<G: Clone> Autograd<G> {
         if self.peers.is_dead(to) {
             return None;
         }
-        let number = self.peers.number(to);
-        self.effects.push_back(Effect::Send {
-            to,
-            message: Message { number, body },
-        });
+        let (from, theirs, number) = self.peers.next(to);
+        let message = Message {
+            from,
+            to: theirs,
+            number,
+            body,
+        };
+        self.effects.push_back(Effect::Send { to, message });
         Some(number)
     }
 
@@ -357,12 +430,13 @@ impl<G: Clone> Autograd<G> {
         self.contexts.contains_key(&context)
     }
 
-    /// The workers that calls of the context went to or came from, here.
+    /// The workers that calls of the context went to or came from, here, and that are not dead.
     ///
     /// # Errors
     /// `AUTOGRAD_CONTEXT_UNKNOWN`.
     pub fn known_workers(&self, context: ContextId) -> Result<BTreeSet<WorkerId>, Status> {
-        Ok(self.context(context)?.known.clone())
+        let known = self.context(context)?.known.iter().copied();
+        Ok(known.filter(|of| !self.peers.is_dead(*of)).collect())
     }
 
     /// The send functions, and the receive functions, that the context has here.
@@ -434,6 +508,15 @@ fn no_longer_valid(context: ContextId) -> Status {
         "Autograd context no longer valid! Context {context} was released while it was in use"
     );
     Status::of(catalogue::AUTOGRAD_CONTEXT_RELEASED, message)
+}
+
+/// A worker has lost this one meanwhile, and knows no more of what was between them.
+fn forgotten(worker: WorkerId, me: WorkerId) -> Status {
+    let message = format!(
+        "worker {} had lost worker {}, and has forgotten what it was to do",
+        worker.0, me.0
+    );
+    Status::of(catalogue::AUTOGRAD_WORKER_DEAD, message)
 }
 
 /// A worker is dead.

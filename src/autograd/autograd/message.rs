@@ -76,10 +76,23 @@ pub struct Standing {
     pub to_root: u32,
 }
 
+/// What is between a worker and another until it loses it: then it forgets all of it, and another session begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Session {
+    /// The worker's life: no two of its lives have the same, as far as their ids do not.
+    pub life: u64,
+    /// How often it has lost the other in this life.
+    pub losses: u32,
+}
+
 /// A message to another worker.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Message<G> {
-    /// Its number among those from this worker to that one, from 1.
+    /// The sender's session.
+    pub from: Session,
+    /// The receiver's, as far as the sender knows. What is for one that is over is refused.
+    pub to: Option<Session>,
+    /// Its number among those from this worker to that one in their sessions, from 1.
     pub number: u64,
     /// What it says.
     pub body: Body<G>,
@@ -136,17 +149,26 @@ pub enum Body<G> {
         /// Why.
         error: Status,
     },
+    /// The sender has taken part in the pass, and lost another that does: has the pass failed? The root knows.
+    Doubt {
+        /// The pass.
+        pass: PassId,
+    },
+    /// The sender has lost the receiver meanwhile, and forgotten what was between them.
+    Forgot,
 }
 
 impl<G> Body<G> {
-    /// The context it is about.
+    /// The context it is about; that of number 0 if it is about none.
     #[must_use]
     pub const fn context(&self) -> ContextId {
         match self {
+            Self::Forgot => ContextId::from_wire(0),
             Self::Joined { context } | Self::Release { context, .. } => *context,
             Self::Mark { pass, .. }
             | Self::Gradient { pass, .. }
             | Self::Ack { pass, .. }
+            | Self::Doubt { pass }
             | Self::Fail { pass, .. } => pass.context,
         }
     }

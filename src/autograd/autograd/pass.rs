@@ -62,14 +62,16 @@ pub(super) struct Pass<G> {
     pub(super) parent: Option<(WorkerId, u64)>,
     /// Messages that are not answered.
     pub(super) unanswered: BTreeSet<(WorkerId, u64)>,
-    /// Not the root: the numbers of messages to it, which it does not answer.
-    pub(super) told_root: Vec<u64>,
+    /// Not the root: how many messages were sent to it, which it does not answer.
+    pub(super) told_root: u32,
     /// Root: how many messages came from each worker.
     pub(super) heard: BTreeMap<WorkerId, u32>,
     /// All workers to which or from which a message of this pass went.
     pub(super) peers: BTreeSet<WorkerId>,
     pub(super) standings: BTreeMap<WorkerId, Standing>,
     pub(super) version: u32,
+    /// This worker does not know whether the pass has failed, and has said so.
+    pub(super) is_doubted: bool,
     /// The root has told its caller.
     pub(super) is_ended: bool,
 }
@@ -90,11 +92,12 @@ impl<G> Pass<G> {
             is_running: false,
             parent: None,
             unanswered: BTreeSet::new(),
-            told_root: vec![],
+            told_root: 0,
             heard: BTreeMap::new(),
             peers: BTreeSet::new(),
             standings: BTreeMap::new(),
             version: 0,
+            is_doubted: false,
             is_ended: false,
         }
     }
@@ -132,15 +135,15 @@ impl<G> Pass<G> {
         sent.is_some_and(|sent| sent != heard)
     }
 
-    /// Everything that will run here has run.
-    pub(super) fn is_exhausted(&self) -> bool {
+    /// Everything that will run here has run: all that waits for a gradient has it, if that `is_counted`.
+    pub(super) fn is_exhausted(&self, is_counted: bool) -> bool {
         let waits_for_roots = self.phase == Phase::Marks;
         self.is_begun
             && self.marking == 0
             && !self.is_running
             && self.inputs.is_empty()
             && !waits_for_roots
-            && self.fed.len() == self.expected.len()
+            && (self.fed.len() == self.expected.len() || !is_counted)
     }
 
     /// What it waits for now.
@@ -150,7 +153,7 @@ impl<G> Pass<G> {
             version: self.version,
             outstanding: u32::try_from(left).unwrap_or(u32::MAX),
             example: self.expected.difference(&self.fed).next().copied(),
-            to_root: u32::try_from(self.told_root.len()).unwrap_or(u32::MAX),
+            to_root: self.told_root,
         }
     }
 

@@ -12,6 +12,7 @@ use super::ids::{ContextId, MessageId, PassId, WorkerId};
 use super::machine::{Autograd, dead, unknown};
 use super::message::{Body, Effect, Input, Mode, Options, Port, Standing, Start};
 use super::pass::{Pass, Phase, State};
+use super::rules::Rule;
 use rendez::ground::{Status, catalogue};
 
 /// How many passes of one context may be remembered here for nothing but their failure.
@@ -61,9 +62,9 @@ impl<G: Clone> Autograd<G> {
         let id = PassId {
             context,
             root: self.me,
-            number: held.next_pass,
+            number: self.next_pass,
         };
-        held.next_pass = held.next_pass.wrapping_add(1);
+        self.next_pass = self.next_pass.wrapping_add(1);
         let phase = match options.mode {
             Mode::Fast => Phase::Runs,
             Mode::Smart => Phase::Marks,
@@ -165,6 +166,7 @@ impl<G: Clone> Autograd<G> {
         let context = body.context();
         match body {
             Body::Fail { pass, error } => self.fail(pass, error, Some(from)),
+            Body::Doubt { pass } => self.handle_doubt(pass, from),
             Body::Ack {
                 pass,
                 of,
@@ -199,7 +201,40 @@ impl<G: Clone> Autograd<G> {
                     self.handle_gradient(pass, from, message, gradients);
                 }
             }
-            Body::Joined { .. } | Body::Release { .. } => {}
+            Body::Joined { .. } | Body::Release { .. } | Body::Forgot => {}
+        }
+    }
+
+    /// A worker that took part cannot tell whether the pass has failed, and whom it went on to may not know it either.
+    fn handle_doubt(&mut self, id: PassId, from: WorkerId) {
+        // Of one that is not here any more nothing is known: it may have gone well.
+        let Some(pass) = self.pass_mut(id) else {
+            return;
+        };
+        if let State::Failed(error) = &pass.state {
+            let error = error.clone();
+            self.send(from, Body::Fail { pass: id, error });
+        } else if !pass.is_root() {
+            self.doubt(id);
+        } else if !pass.is_ended {
+            pass.peers.insert(from);
+        }
+    }
+
+    /// Another that takes part in the pass is lost, and may have known that it failed: the root is asked, and all that
+    /// the pass came from or went to do the same.
+    pub(super) fn doubt(&mut self, id: PassId) {
+        let is_asked = self.rules.on(Rule::DoubtAsked);
+        let (me, pass) = (self.me, self.pass_mut(id));
+        let Some(pass) = pass.filter(|pass| is_asked && !pass.is_root() && !pass.is_doubted) else {
+            return;
+        };
+        pass.is_doubted = true;
+        let mut asked = pass.peers.clone();
+        asked.insert(id.root);
+        asked.remove(&me);
+        for to in asked {
+            self.send(to, Body::Doubt { pass: id });
         }
     }
 
@@ -282,6 +317,7 @@ impl<G: Clone> Autograd<G> {
     /// Notes that a message of the pass came. The first one is answered when all that follows from it is done, others
     /// at once; the root counts them instead. False if the pass is not to go on here.
     fn engage(&mut self, id: PassId, options: Options, from: WorkerId, number: u64) -> bool {
+        let is_delayed = self.rules.on(Rule::AnswerDelayed);
         let Some(held) = self.contexts.get_mut(&id.context) else {
             self.send(
                 from,
@@ -299,6 +335,10 @@ impl<G: Clone> Autograd<G> {
             } else {
                 dead(id.root)
             };
+            if !is_mine && held.passes.len() < TOLD_MAX {
+                // What still comes of it may come when the root is there again.
+                held.passes.insert(id, Pass::failed(error.clone()));
+            }
             self.send(from, Body::Fail { pass: id, error });
             return false;
         }
@@ -312,7 +352,7 @@ impl<G: Clone> Autograd<G> {
         pass.peers.insert(from);
         if pass.is_root() && from != self.me {
             *pass.heard.entry(from).or_default() += 1;
-        } else if pass.is_root() || pass.parent.is_some() {
+        } else if pass.is_root() || pass.parent.is_some() || !is_delayed {
             self.send(
                 from,
                 Body::Ack {
@@ -330,7 +370,7 @@ impl<G: Clone> Autograd<G> {
 
     /// Takes the next step that can be taken.
     fn proceed(&mut self, id: PassId) {
-        let me = self.me;
+        let (me, rules) = (self.me, self.rules);
         let Some(pass) = self.pass_mut(id) else {
             return;
         };
@@ -341,12 +381,12 @@ impl<G: Clone> Autograd<G> {
                 self.effects.push_back(Effect::Run { pass: id, inputs });
                 return;
             }
-            if pass.is_exhausted() {
+            if pass.is_exhausted(rules.on(Rule::DependenciesCounted)) {
                 self.complete(id);
             }
         }
-        let is_over =
-            |pass: &&mut Pass<G>| pass.is_idle() && (!pass.is_root() || pass.is_settled(me));
+        let is_settled = |pass: &Pass<G>| pass.is_settled(me) || !rules.on(Rule::RootCounts);
+        let is_over = |pass: &&mut Pass<G>| pass.is_idle() && (!pass.is_root() || is_settled(pass));
         let Some(pass) = self.pass_mut(id).filter(is_over) else {
             return;
         };
@@ -439,7 +479,7 @@ impl<G: Clone> Autograd<G> {
 
     /// Ends a pass with an error, here and at all workers it came from or went to, except `teller`, which knows.
     pub(super) fn fail(&mut self, id: PassId, error: Status, teller: Option<WorkerId>) {
-        let me = self.me;
+        let (me, rules) = (self.me, self.rules);
         let Some(held) = self.contexts.get_mut(&id.context) else {
             return;
         };
@@ -466,7 +506,12 @@ impl<G: Clone> Autograd<G> {
             is_ended: true,
             ..Pass::failed(error.clone())
         };
-        held.gradients.remove(&id);
+        if rules.on(Rule::FailedTakenBack) {
+            held.gradients.remove(&id);
+        }
+        if !rules.on(Rule::FailTold) {
+            told.clear();
+        }
         if was_open {
             self.effects.push_back(Effect::Discard { pass: id });
         }
@@ -501,7 +546,7 @@ impl<G: Clone> Autograd<G> {
         };
         if let Some(pass) = self.pass_mut(id) {
             if to == id.root && !pass.is_root() {
-                pass.told_root.push(number);
+                pass.told_root = pass.told_root.saturating_add(1);
             } else {
                 pass.unanswered.insert((to, number));
             }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::ids::{ContextId, WorkerId};
+use super::message::Session;
 
 /// How many numbers may be ahead of one that has not come: what is older than that was given up by its sender.
 const AHEAD_MAX: usize = 1 << 16;
@@ -35,78 +36,173 @@ impl Seen {
 /// What is known of one worker.
 #[derive(Clone, Debug, Default)]
 struct Peer {
+    /// How often it was lost: that is our session with it.
+    losses: u32,
+    /// Its session with us, as of the last message.
+    theirs: Option<Session>,
     sent: u64,
     seen: Seen,
     is_dead: bool,
-    /// Its contexts with a smaller counter are released.
+    /// That it is there was told: so will be that it is not.
+    is_met: bool,
+    released: Released,
+}
+
+/// Contexts of a worker that are released, as far as it has told.
+#[derive(Clone, Debug, Default)]
+struct Released {
+    /// Its life: the contexts of that begin here.
+    life: u64,
+    /// Those with a smaller counter are.
     oldest: u64,
-    /// Those that are released beside them.
-    released: BTreeSet<u64>,
+    /// And these.
+    single: BTreeSet<u64>,
+}
+
+/// What a message says of the sessions that it is of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Heard {
+    /// It is of those that are known.
+    Current,
+    /// It is the first of a session. Its sender may have forgotten what was before.
+    Anew {
+        /// It has.
+        has_forgotten: bool,
+        /// It does not know that we have lost it meanwhile.
+        is_over: bool,
+    },
+    /// It is of a session of ours that is over, and its sender does not know that.
+    Over,
+    /// It is late, or of a worker that is dead.
+    Late,
 }
 
 /// What is known of all workers.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Peers(BTreeMap<WorkerId, Peer>);
+pub(super) struct Peers {
+    /// This life of the worker.
+    life: u64,
+    all: BTreeMap<WorkerId, Peer>,
+}
 
 impl Peers {
-    fn peer(&mut self, worker: WorkerId) -> &mut Peer {
-        self.0.entry(worker).or_default()
+    /// Nothing is known, in that life.
+    pub(super) const fn new(life: u64) -> Self {
+        Self {
+            life,
+            all: BTreeMap::new(),
+        }
     }
 
-    /// The number of the next message to `worker`.
-    pub(super) fn number(&mut self, worker: WorkerId) -> u64 {
+    fn peer(&mut self, worker: WorkerId) -> &mut Peer {
+        self.all.entry(worker).or_default()
+    }
+
+    /// Our session with `worker`.
+    pub(super) fn ours(&self, worker: WorkerId) -> Session {
+        Session {
+            life: self.life,
+            losses: self.all.get(&worker).map_or(0, |peer| peer.losses),
+        }
+    }
+
+    /// The sessions and the number of the next message to `worker`.
+    pub(super) fn next(&mut self, worker: WorkerId) -> (Session, Option<Session>, u64) {
+        let ours = self.ours(worker);
         let peer = self.peer(worker);
         peer.sent += 1;
-        peer.sent
+        (ours, peer.theirs, peer.sent)
     }
 
-    /// True if the message of that number comes from `worker` for the first time, and `worker` lives.
-    pub(super) fn is_new(&mut self, worker: WorkerId, number: u64) -> bool {
+    /// A message of its session `from` for ours `to` has come from `worker`.
+    pub(super) fn hear(&mut self, worker: WorkerId, from: Session, to: Option<Session>) -> Heard {
+        let ours = Some(self.ours(worker));
         let peer = self.peer(worker);
-        !peer.is_dead && peer.seen.is_new(number)
+        let is_over = to.is_some() && to != ours;
+        let is_later = |known: Session| known.life != from.life || known.losses < from.losses;
+        match peer.theirs {
+            _ if peer.is_dead => Heard::Late,
+            Some(known) if known == from && is_over => Heard::Over,
+            Some(known) if known == from => Heard::Current,
+            Some(known) if !is_later(known) => Heard::Late,
+            known => {
+                // One that knows our session has forgotten nothing of it.
+                let has_forgotten = known.is_some() || (from.losses > 0 && to != ours);
+                (peer.theirs, peer.seen) = (Some(from), Seen::default());
+                Heard::Anew {
+                    has_forgotten,
+                    is_over,
+                }
+            }
+        }
+    }
+
+    /// True if the message of that number comes from `worker` for the first time in its session.
+    pub(super) fn is_new(&mut self, worker: WorkerId, number: u64) -> bool {
+        self.peer(worker).seen.is_new(number)
     }
 
     pub(super) fn is_dead(&self, worker: WorkerId) -> bool {
-        self.0.get(&worker).is_some_and(|peer| peer.is_dead)
+        self.all.get(&worker).is_some_and(|peer| peer.is_dead)
     }
 
     pub(super) fn died(&mut self, worker: WorkerId) {
-        *self.peer(worker) = Peer {
+        let peer = self.peer(worker);
+        *peer = Peer {
             is_dead: true,
+            is_met: peer.is_met,
+            losses: peer.losses.wrapping_add(1),
+            // It may live on, and so may calls in contexts that it has released.
+            released: std::mem::take(&mut peer.released),
             ..Peer::default()
         };
     }
 
-    /// Another worker has that id now, which begins with nothing.
+    /// It is there, for the first time or again, or another worker has that id now.
     pub(super) fn joined(&mut self, worker: WorkerId) {
-        self.0.remove(&worker);
+        let peer = self.peer(worker);
+        (peer.is_dead, peer.is_met) = (false, true);
     }
 
-    /// Remembers that its creator has released `context`, and all below `oldest`.
-    pub(super) fn released(&mut self, context: ContextId, oldest: u64) {
-        let peer = self.peer(context.worker());
-        peer.oldest = peer.oldest.max(oldest);
-        peer.released.insert(context.counter());
-        while peer.released.len() > RELEASED_MAX {
-            peer.oldest = peer
-                .released
-                .pop_first()
-                .map_or(peer.oldest, |first| first + 1);
+    /// True if it is told when that worker is lost.
+    pub(super) fn is_watched(&self, worker: WorkerId) -> bool {
+        self.all.get(&worker).is_some_and(|peer| peer.is_met)
+    }
+
+    /// Remembers that its creator has released `context`, and in that life all below `oldest`.
+    pub(super) fn released(&mut self, life: u64, context: ContextId, oldest: u64) {
+        let released = &mut self.peer(context.worker()).released;
+        if released.life != life {
+            *released = Released {
+                life,
+                ..Released::default()
+            };
         }
-        peer.released = peer.released.split_off(&peer.oldest);
+        released.oldest = released.oldest.max(oldest);
+        released.single.insert(context.counter());
+        while released.single.len() > RELEASED_MAX {
+            let first = released.single.pop_first();
+            released.oldest = first.map_or(released.oldest, |first| first + 1);
+        }
+        released.single = released.single.split_off(&released.oldest);
     }
 
     /// True if its creator has released `context`, as far as was told.
     pub(super) fn is_released(&self, context: ContextId) -> bool {
-        let told = |peer: &Peer| {
-            context.counter() < peer.oldest || peer.released.contains(&context.counter())
+        let counter = context.counter();
+        let told = |Peer { released, .. }: &Peer| {
+            let is_old = (released.life..released.oldest).contains(&counter);
+            is_old || released.single.contains(&counter)
         };
-        self.0.get(&context.worker()).is_some_and(told)
+        self.all.get(&context.worker()).is_some_and(told)
     }
 
     /// How many single releases are remembered.
     pub(super) fn tombstones(&self) -> usize {
-        self.0.values().map(|peer| peer.released.len()).sum()
+        self.all
+            .values()
+            .map(|peer| peer.released.single.len())
+            .sum()
     }
 }
 
@@ -136,15 +232,15 @@ mod tests {
 
     #[test]
     fn releases_below_the_oldest_need_no_memory() {
-        let mut peers = Peers::default();
+        let mut peers = Peers::new(0);
         let context = |counter| ContextId::new(WorkerId(3), counter);
         for counter in [5, 9, 7] {
-            peers.released(context(counter), 2);
+            peers.released(0, context(counter), 2);
         }
         assert_eq!(peers.tombstones(), 3);
         assert!(peers.is_released(context(1)) && peers.is_released(context(7)));
         assert!(!peers.is_released(context(6)));
-        peers.released(context(8), 8);
+        peers.released(0, context(8), 8);
         assert_eq!(peers.tombstones(), 2);
         assert!(peers.is_released(context(6)) && peers.is_released(context(9)));
         assert!(!peers.is_released(context(10)));

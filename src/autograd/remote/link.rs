@@ -113,7 +113,7 @@ impl Shared {
             match thread.spawn(move || attend(&shared, &receiver)) {
                 Ok(_) => *failures = Some(sender),
                 // Without a thread there is no second try.
-                Err(_) => return self.give_up(&failure),
+                Err(_) => return self.give_up(failure),
             }
         }
         if let Some(sender) = &*failures {
@@ -122,10 +122,10 @@ impl Shared {
         }
     }
 
-    fn give_up(&self, failure: &Failure) {
+    fn give_up(&self, failure: Failure) {
         if let Some(worker) = self.worker.get().and_then(WeakWorker::upgrade) {
-            for message in &failure.messages {
-                worker.undelivered(failure.to, message.number, &failure.error);
+            for message in failure.messages {
+                worker.undelivered(failure.to, message, &failure.error);
             }
         }
     }
@@ -148,7 +148,7 @@ fn attend(shared: &Weak<Shared>, failures: &Receiver<Failure>) {
                 let delay = DELAY.mul_f64(1.5_f64.powi(failure.tries.cast_signed()));
                 later.push((Instant::now() + delay.min(DELAY_MAX), failure));
             }
-            Ok(failure) => shared.give_up(&failure),
+            Ok(failure) => shared.give_up(failure),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }

@@ -351,9 +351,9 @@ impl<E: LocalEngine> Worker<E> {
     }
 
     /// A message could not be brought.
-    pub fn undelivered(&self, to: WorkerId, number: u64, error: &Status) {
+    pub fn undelivered(&self, to: WorkerId, message: Message<E::Gradient>, error: &Status) {
         self.with(Hearing::Soon, |machine| {
-            machine.handle_undelivered(to, number, error)
+            machine.handle_undelivered(to, message, error);
         });
     }
 

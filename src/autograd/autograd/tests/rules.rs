@@ -3,7 +3,7 @@
 use super::world::World;
 use crate::autograd::{
     Autograd, Body, COUNTER_MAX, ContextId, Effect, Envelope, Message, MessageId, Mode, Options,
-    WorkerId,
+    Session, WorkerId,
 };
 use rendez::ground::catalogue;
 
@@ -247,6 +247,8 @@ fn a_call_that_comes_after_the_release_does_not_bring_the_context_back() {
     let mut machine: Autograd<i64> = Autograd::new(b);
     let context = ContextId::new(a, 4);
     let release = |number, counter, oldest| Message {
+        from: Session::default(),
+        to: None,
         number,
         body: Body::Release {
             context: ContextId::new(a, counter),
@@ -277,7 +279,15 @@ fn a_peer_speaks_only_of_what_is_its_own() {
         .expect("a call");
     // Neither a release by another, nor an id of another, nor a gradient from who did not get the tensor.
     let body = Body::Release { context, oldest: 0 };
-    machine.handle_message(c, Message { number: 1, body });
+    machine.handle_message(
+        c,
+        Message {
+            from: Session::default(),
+            to: None,
+            number: 1,
+            body,
+        },
+    );
     assert!(machine.holds(context));
     assert!(machine.record_receive(c, &envelope(context, a)).is_err());
     let sent = machine
@@ -296,7 +306,12 @@ fn a_peer_speaks_only_of_what_is_its_own() {
             message: sent.message,
             gradients,
         };
-        Message { number, body }
+        Message {
+            from: Session::default(),
+            to: None,
+            number,
+            body,
+        }
     };
     while machine.poll_effect().is_some() {}
     machine.handle_message(c, gradient(2, vec![Some(1)]));

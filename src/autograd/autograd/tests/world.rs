@@ -1,8 +1,9 @@
 //! A world of workers whose messages are lost and sent again, delayed, repeated and reordered, and who die, by a seed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::engine::{Engine, Local};
+use crate::autograd::rules::Rules;
 use crate::autograd::{
     Autograd, ContextId, Effect, Envelope, Input, Message, Options, PassId, Start, WorkerId,
 };
@@ -13,7 +14,7 @@ use rendez::ground::rng::Rng;
 pub(super) type Global = usize;
 
 #[derive(Clone, Debug)]
-enum Reference {
+pub(super) enum Reference {
     Leaf(WorkerId, u64),
     Sum(Vec<(Global, i64)>),
     Constant,
@@ -21,7 +22,7 @@ enum Reference {
 
 /// What is under way.
 #[derive(Clone, Debug)]
-enum Packet {
+pub(super) enum Packet {
     Control(Message<i64>),
     Call(Envelope, Vec<Global>),
     Death(WorkerId),
@@ -34,13 +35,13 @@ enum Job {
 }
 
 #[derive(Clone, Debug)]
-struct Worker {
-    machine: Autograd<i64>,
-    engine: Engine,
+pub(super) struct Worker {
+    pub(super) machine: Autograd<i64>,
+    pub(super) engine: Engine,
     jobs: Vec<Job>,
     /// Values by context, that calculations and calls may use.
-    values: BTreeMap<ContextId, Vec<(Local, Global)>>,
-    is_alive: bool,
+    pub(super) values: BTreeMap<ContextId, Vec<(Local, Global)>>,
+    pub(super) is_alive: bool,
 }
 
 /// How a pass ended, or that it has not.
@@ -53,25 +54,35 @@ pub(super) struct Outcome {
 #[derive(Clone, Debug)]
 pub(super) struct World {
     pub(super) rng: Rng,
-    workers: Vec<Worker>,
-    packets: Vec<(WorkerId, WorkerId, Packet)>,
-    reference: Vec<Reference>,
+    pub(super) workers: Vec<Worker>,
+    /// What was sent and has not come.
+    pub(super) packets: Vec<(WorkerId, WorkerId, Packet)>,
+    pub(super) reference: Vec<Reference>,
     pub(super) outcomes: BTreeMap<PassId, Outcome>,
     leaves: u64,
     /// How often a message is repeated: once in so many.
     repeats: u64,
+    rules: Rules,
+    /// What is sent to the dead is lost; otherwise who brings it says so.
+    pub(super) loses: bool,
     pub(super) sent: BTreeMap<&'static str, usize>,
 }
 
-impl World {
-    pub(super) fn new(seed: u64, workers: u16, repeats: u64) -> Self {
-        let worker = |id| Worker {
-            machine: Autograd::new(WorkerId(id)),
+impl Worker {
+    fn new(machine: Autograd<i64>) -> Self {
+        Self {
+            machine,
             engine: Engine::default(),
             jobs: vec![],
             values: BTreeMap::new(),
             is_alive: true,
-        };
+        }
+    }
+}
+
+impl World {
+    pub(super) fn new(seed: u64, workers: u16, repeats: u64) -> Self {
+        let worker = |id| Worker::new(Autograd::new(WorkerId(id)));
         Self {
             rng: Rng::new(seed),
             workers: (0..workers).map(worker).collect(),
@@ -80,8 +91,45 @@ impl World {
             outcomes: BTreeMap::new(),
             leaves: 0,
             repeats,
+            rules: Rules::ALL,
+            loses: true,
             sent: BTreeMap::new(),
         }
+    }
+
+    /// All machines keep to these rules.
+    pub(super) fn keep_to(&mut self, rules: Rules) {
+        self.rules = rules;
+        let machines = self.workers.iter_mut().map(|worker| &mut worker.machine);
+        machines.for_each(|machine| machine.rules = rules);
+    }
+
+    /// A worker begins a life, its first or another, whose ids begin at `counter`.
+    pub(super) fn begin(&mut self, id: WorkerId, counter: u64) {
+        let mut worker = Worker::new(Autograd::starting_at(id, counter));
+        worker.machine.rules = self.rules;
+        match self.workers.get_mut(usize::from(id.0)) {
+            Some(former) => *former = worker,
+            None => self.workers.push(worker),
+        }
+        // What a former life has begun has no end.
+        self.outcomes
+            .retain(|pass, outcome| pass.root != id || outcome.result.is_some());
+    }
+
+    /// A worker is gone, and this world tells no one.
+    pub(super) fn end(&mut self, id: WorkerId) {
+        self.worker(id).is_alive = false;
+    }
+
+    pub(super) fn is_alive(&self, id: WorkerId) -> bool {
+        self.workers[usize::from(id.0)].is_alive
+    }
+
+    /// Gives the machine of a worker an input, and does what follows.
+    pub(super) fn with(&mut self, id: WorkerId, input: impl FnOnce(&mut Autograd<i64>)) {
+        input(&mut self.worker(id).machine);
+        self.take_effects(id);
     }
 
     fn worker(&mut self, id: WorkerId) -> &mut Worker {
@@ -207,11 +255,7 @@ impl World {
 
     /// A call (or an answer, which is the same here) with some of the values.
     pub(super) fn call(&mut self, from: WorkerId, to: WorkerId, context: ContextId) {
-        let count = self.rng.below(4);
-        let picked: Vec<_> = (0..count)
-            .filter_map(|_| self.value(from, context))
-            .collect();
-        let globals: Vec<_> = picked.iter().map(|(_, global)| *global).collect();
+        let globals = self.some(from, context);
         self.call_with(from, to, context, &globals);
     }
 
@@ -222,23 +266,42 @@ impl World {
         context: ContextId,
         globals: &[Global],
     ) {
+        let is_reply = self.rng.one_in(2);
+        if let Some(envelope) = self.prepare(from, to, context, globals, is_reply) {
+            self.packets
+                .push((from, to, Packet::Call(envelope, globals.to_vec())));
+        }
+    }
+
+    /// Records that these values go, and returns what rides along.
+    pub(super) fn prepare(
+        &mut self,
+        from: WorkerId,
+        to: WorkerId,
+        context: ContextId,
+        globals: &[Global],
+        is_reply: bool,
+    ) -> Option<Envelope> {
         let picked: Vec<_> = globals
             .iter()
             .map(|global| self.named(from, context, *global))
             .collect();
-        let is_reply = self.rng.one_in(2);
         let requires: Vec<_> = picked.iter().map(Option::is_some).collect();
         let worker = self.worker(from);
-        let Ok(Some(envelope)) = worker.machine.record_send(context, to, &requires, is_reply)
-        else {
-            return;
-        };
-        if envelope.has_function() {
+        let recorded = worker.machine.record_send(context, to, &requires, is_reply);
+        let envelope = recorded.ok().flatten();
+        if let Some(envelope) = envelope.as_ref().filter(|envelope| envelope.has_function()) {
             worker.engine.send(context, envelope.message, picked);
         }
-        self.packets
-            .push((from, to, Packet::Call(envelope, globals.to_vec())));
         self.take_effects(from);
+        envelope
+    }
+
+    /// Some of the values there.
+    pub(super) fn some(&mut self, at: WorkerId, context: ContextId) -> Vec<Global> {
+        let count = self.rng.below(4);
+        let picked = (0..count).filter_map(|_| self.value(at, context));
+        picked.map(|(_, global)| global).collect()
     }
 
     pub(super) fn backward(
@@ -247,8 +310,20 @@ impl World {
         context: ContextId,
         options: Options,
     ) -> Option<PassId> {
-        let (local, root) = self.value(at, context)?;
-        self.backward_from(at, context, options, local, root)
+        let root = self.value(at, context)?;
+        self.backward_of(at, context, options, &[root])
+    }
+
+    /// A pass from one value, or from several.
+    pub(super) fn backward_of_some(
+        &mut self,
+        at: WorkerId,
+        context: ContextId,
+        options: Options,
+    ) -> Option<PassId> {
+        let count = 1 + self.rng.below(3);
+        let roots: Vec<_> = (0..count).filter_map(|_| self.value(at, context)).collect();
+        self.backward_of(at, context, options, &roots)
     }
 
     pub(super) fn backward_from(
@@ -259,12 +334,27 @@ impl World {
         local: Local,
         root: Global,
     ) -> Option<PassId> {
-        let pass = self
-            .worker(at)
-            .machine
-            .start_backward(context, 1, options)
-            .ok()?;
-        self.worker(at).engine.begin(pass, vec![local]);
+        self.backward_of(at, context, options, &[(local, root)])
+    }
+
+    fn backward_of(
+        &mut self,
+        at: WorkerId,
+        context: ContextId,
+        options: Options,
+        roots: &[(Local, Global)],
+    ) -> Option<PassId> {
+        let machine = &mut self.worker(at).machine;
+        let pass = machine.start_backward(context, roots.len() as u32, options);
+        let pass = pass.ok()?;
+        let locals = roots.iter().map(|(local, _)| *local).collect();
+        self.worker(at).engine.begin(pass, locals);
+        let root = match roots {
+            [(_, root)] => *root,
+            roots => self.refer(Reference::Sum(
+                roots.iter().map(|(_, root)| (*root, 1)).collect(),
+            )),
+        };
         self.outcomes.insert(pass, Outcome { root, result: None });
         self.take_effects(at);
         Some(pass)
@@ -325,7 +415,7 @@ impl World {
         }
     }
 
-    fn deliver(&mut self, from: WorkerId, to: WorkerId, packet: Packet) {
+    pub(super) fn deliver(&mut self, from: WorkerId, to: WorkerId, packet: Packet) {
         if !self.workers[usize::from(to.0)].is_alive {
             return;
         }
@@ -337,7 +427,13 @@ impl World {
         self.take_effects(to);
     }
 
-    fn arrive(&mut self, from: WorkerId, to: WorkerId, envelope: &Envelope, globals: &[Global]) {
+    pub(super) fn arrive(
+        &mut self,
+        from: WorkerId,
+        to: WorkerId,
+        envelope: &Envelope,
+        globals: &[Global],
+    ) {
         if self
             .worker(to)
             .machine
@@ -360,7 +456,13 @@ impl World {
         }
     }
 
-    fn work(&mut self, id: WorkerId) {
+    /// True if its engine has something to do.
+    pub(super) fn is_busy(&self, id: WorkerId) -> bool {
+        !self.workers[usize::from(id.0)].jobs.is_empty()
+    }
+
+    /// The engine of a worker does something that it was asked for.
+    pub(super) fn work(&mut self, id: WorkerId) {
         let len = self.workers[usize::from(id.0)].jobs.len() as u64;
         let at = self.rng.below(len) as usize;
         let worker = self.worker(id);
@@ -383,7 +485,7 @@ impl World {
             match effect {
                 Effect::Send { to, message } => {
                     *self.sent.entry(super::name(&message.body)).or_default() += 1;
-                    if self.workers[usize::from(to.0)].is_alive {
+                    if !self.loses || self.workers[usize::from(to.0)].is_alive {
                         self.packets.push((id, to, Packet::Control(message)));
                     }
                 }
@@ -409,78 +511,5 @@ impl World {
                 }
             }
         }
-    }
-
-    /// The gradients of `root` by every leaf that it depends on.
-    fn expected(&self, root: Global) -> BTreeMap<(WorkerId, u64), i64> {
-        let mut weights = BTreeMap::from([(root, 1i64)]);
-        let mut found = BTreeMap::new();
-        // A value is made after those that it is made of.
-        while let Some((value, weight)) = weights.pop_last() {
-            match &self.reference[value] {
-                Reference::Leaf(at, id) => {
-                    found.insert((*at, *id), weight);
-                }
-                Reference::Sum(terms) => {
-                    for (term, by) in terms {
-                        let sum = weights.entry(*term).or_default();
-                        *sum = sum.wrapping_add(weight.wrapping_mul(*by));
-                    }
-                }
-                Reference::Constant => {}
-            }
-        }
-        found
-    }
-
-    /// Compares what all workers hold of `context` with the sum of the passes that went well.
-    pub(super) fn check_gradients(&self, context: ContextId) {
-        let mut expected: BTreeMap<(WorkerId, u64), i64> = BTreeMap::new();
-        for (_, outcome) in self
-            .outcomes
-            .iter()
-            .filter(|(pass, _)| pass.context == context)
-        {
-            if matches!(outcome.result, Some(Ok(()))) {
-                for (leaf, gradient) in self.expected(outcome.root) {
-                    let sum = expected.entry(leaf).or_default();
-                    *sum = sum.wrapping_add(gradient);
-                }
-            }
-        }
-        let mut actual = BTreeMap::new();
-        for id in self.living() {
-            let gradients = self.machine(id).gradients(context).unwrap_or_default();
-            for (leaf, parts) in gradients {
-                actual.insert((id, leaf), parts.into_iter().fold(0, i64::wrapping_add));
-            }
-        }
-        assert_eq!(actual, expected);
-    }
-
-    /// Asserts that no worker holds anything any more.
-    pub(super) fn check_empty(&self) {
-        for worker in self.workers.iter().filter(|worker| worker.is_alive) {
-            let load = worker.machine.load();
-            assert_eq!(
-                (load.contexts, load.passes, load.functions),
-                (0, 0, 0),
-                "{:?}",
-                worker.machine.worker()
-            );
-            assert_eq!(worker.engine.left(), (0, 0));
-        }
-    }
-
-    /// Passes of living roots that have no end.
-    pub(super) fn endless(&self) -> Vec<PassId> {
-        let living: BTreeSet<_> = self.living().into_iter().collect();
-        let open = self
-            .outcomes
-            .iter()
-            .filter(|(_, outcome)| outcome.result.is_none());
-        open.map(|(pass, _)| *pass)
-            .filter(|pass| living.contains(&pass.root))
-            .collect()
     }
 }
