@@ -373,11 +373,12 @@ impl<G: Clone> Autograd<G> {
             return;
         }
         match message.body {
-            Body::Mark { pass, .. } | Body::Gradient { pass, .. } => {
-                if self.rules.on(Rule::UndeliveredFails) {
-                    self.fail(pass, error.clone(), None);
-                }
+            Body::Mark { pass, .. } | Body::Gradient { pass, .. }
+                if self.rules.on(Rule::UndeliveredFails) =>
+            {
+                self.fail(pass, error.clone(), None);
             }
+            Body::Mark { .. } | Body::Gradient { .. } => {}
             body if error.reason() == catalogue::RPC_BUSY => drop(self.send(to, body)),
             Body::Joined { context } if self.rules.on(Rule::UntoldReleases) => {
                 self.drop_context(context, error);

@@ -461,12 +461,11 @@ impl World {
             self.look_confirmed(at, job, *share);
             self.look_held(at, *share);
         }
-        if let Target::Fetch(rref) = target {
-            if !self.actors[at].values.contains(&rref) {
-                self.harm.push(format!(
-                    "the value of {rref} was asked for and is not there"
-                ));
-            }
+        if let Target::Fetch(rref) = target
+            && !self.actors[at].values.contains(&rref)
+        {
+            let what = format!("the value of {rref} was asked for and is not there");
+            self.harm.push(what);
         }
         if is_message || matches!(target, Target::Fetch(_)) {
             let now = self.now;
