@@ -48,6 +48,16 @@ struct Peer {
     released: Released,
 }
 
+impl Peer {
+    /// Our session with it.
+    const fn ours(&self, life: u64) -> Session {
+        Session {
+            life,
+            losses: self.losses,
+        }
+    }
+}
+
 /// Contexts of a worker that are released, as far as it has told.
 #[derive(Clone, Debug, Default)]
 struct Released {
@@ -100,24 +110,27 @@ impl Peers {
 
     /// Our session with `worker`.
     pub(super) fn ours(&self, worker: WorkerId) -> Session {
-        Session {
+        let known = self.all.get(&worker);
+        let first = Session {
             life: self.life,
-            losses: self.all.get(&worker).map_or(0, |peer| peer.losses),
-        }
+            losses: 0,
+        };
+        known.map_or(first, |peer| peer.ours(self.life))
     }
 
     /// The sessions and the number of the next message to `worker`.
     pub(super) fn next(&mut self, worker: WorkerId) -> (Session, Option<Session>, u64) {
-        let ours = self.ours(worker);
+        let life = self.life;
         let peer = self.peer(worker);
         peer.sent += 1;
-        (ours, peer.theirs, peer.sent)
+        (peer.ours(life), peer.theirs, peer.sent)
     }
 
     /// A message of its session `from` for ours `to` has come from `worker`.
     pub(super) fn hear(&mut self, worker: WorkerId, from: Session, to: Option<Session>) -> Heard {
-        let ours = Some(self.ours(worker));
+        let life = self.life;
         let peer = self.peer(worker);
+        let ours = Some(peer.ours(life));
         let is_over = to.is_some() && to != ours;
         let is_later = |known: Session| known.life != from.life || known.losses < from.losses;
         match peer.theirs {

@@ -55,7 +55,9 @@ impl Plan {
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Seen {
     pub(super) well: usize,
+    /// Those that ended with an error.
     pub(super) badly: usize,
+    /// Those of them that lost a worker.
     pub(super) lost: usize,
 }
 
@@ -260,11 +262,17 @@ impl Played {
     fn seen(&self) -> Seen {
         let results = self.composed.world.outcomes.values();
         let results = results.filter_map(|outcome| outcome.result.as_ref());
-        let well = results.clone().filter(|result| result.is_ok()).count();
+        let errors = results.clone().filter_map(|result| result.as_ref().err());
+        let losses = [
+            catalogue::AUTOGRAD_WORKER_DEAD,
+            catalogue::PEER_LOST,
+            catalogue::PEER_RESTARTED,
+        ];
+        let of_loss = |error: &&Status| losses.contains(&error.reason());
         Seen {
-            well,
-            badly: results.count() - well,
-            lost: self.composed.lost.len(),
+            well: results.filter(|result| result.is_ok()).count(),
+            badly: errors.clone().count(),
+            lost: errors.filter(of_loss).count(),
         }
     }
 }
