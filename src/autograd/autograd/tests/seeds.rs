@@ -123,6 +123,10 @@ fn each_rule_switched_off_shows_harm() {
                 ));
             }
         }
+        if !wrong.is_empty() {
+            // Worlds that break a rule in any case may have no end.
+            break;
+        }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
 }

@@ -212,6 +212,10 @@ fn each_rule_switched_off_shows_harm() {
             _ => {}
         });
         wrong.extend(shown.err());
+        if !wrong.is_empty() {
+            // Worlds that break a rule in any case may have no end.
+            break;
+        }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
