@@ -102,6 +102,9 @@ impl Drop for Inner {
             shared.push(Command::LeaveNow);
             shared.leave_seat();
             shared.leave_place();
+            if context::may_wait().is_ok() {
+                shared.tell_of_the_end();
+            }
         }
     }
 }
@@ -339,7 +342,7 @@ impl Agent {
     /// Blocks this thread until `is_over` says so, which happens where a function or a callback of this worker runs:
     /// what `is_over` is given is woken then. As a thread that waits for a call, this one sends and receives meanwhile.
     /// False if it cannot wait here, or the engine has ended.
-    pub fn wait_until(&self, is_over: &dyn Fn(Option<&Waker>) -> bool) -> bool {
+    pub fn wait_until(&self, is_over: &dyn Fn(Option<&Waker>) -> bool) -> Result<(), Error> {
         struct End<'a>(&'a dyn Fn(Option<&Waker>) -> bool);
         impl Awaited for End<'_> {
             type Outcome = ();
@@ -355,7 +358,11 @@ impl Agent {
                 }
             }
         }
-        context::may_wait().is_ok() && self.shared().wait_for(&End(is_over), None)
+        context::may_wait()?;
+        match self.shared().wait_for(&End(is_over), None) {
+            true => Ok(()),
+            false => Err(Error::local(crate::error::shut_down())),
+        }
     }
 
     /// Calls `function` at the worker `to`, and does not wait: what is returned is a future, and has
@@ -472,6 +479,7 @@ impl Agent {
         shared.wait(&shared.left, None);
         shared.leave_place();
         shared.is_closed.store(true, Ordering::Release);
+        shared.tell_of_the_end();
         let Left { how, leaks } = shared.left.take().unwrap_or_default();
         if let Err(what) = how {
             let message = format!("after {timeout:?}: {}", what.join("; "));
@@ -491,6 +499,7 @@ impl Agent {
         shared.push(Command::LeaveNow);
         if context::may_wait().is_ok() {
             shared.wait(&shared.left, Some(Duration::from_secs(5)));
+            shared.tell_of_the_end();
         }
     }
 }

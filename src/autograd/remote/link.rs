@@ -67,9 +67,15 @@ impl Link<Tensor> for ByCalls {
         }
     }
 
-    fn wait(&self, is_over: &dyn Fn(Option<&Waker>) -> bool) -> bool {
-        let agent = self.shared.agent.get().and_then(WeakAgent::upgrade);
-        agent.is_some_and(|agent| agent.wait_until(is_over))
+    fn wait(&self, is_over: &dyn Fn(Option<&Waker>) -> bool) -> Result<bool, Status> {
+        match self.shared.agent.get().and_then(WeakAgent::upgrade) {
+            Some(agent) => agent
+                .wait_until(is_over)
+                .map(|()| true)
+                .map_err(|error| status_of(&error)),
+            // Its end was told: nothing is under way.
+            None => Ok(false),
+        }
     }
 }
 

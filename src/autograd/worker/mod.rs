@@ -45,9 +45,12 @@ pub trait Link<G>: Send + Sync {
 
     /// Waits until `is_over` says so; what it is given is woken then, perhaps too often. A link whose messages come
     /// sooner if the thread that waits takes part in bringing them does so here. False if it does not wait at all.
-    fn wait(&self, is_over: &dyn Fn(Option<&Waker>) -> bool) -> bool {
+    ///
+    /// # Errors
+    /// Why this thread cannot wait, or there is nothing to wait for any more.
+    fn wait(&self, is_over: &dyn Fn(Option<&Waker>) -> bool) -> Result<bool, Status> {
         let _ = is_over;
-        false
+        Ok(false)
     }
 }
 
@@ -408,7 +411,8 @@ impl<E: LocalEngine> Backward<E> {
     /// Waits for its end at all workers.
     ///
     /// # Errors
-    /// What went wrong at any of them.
+    /// What went wrong at any of them; where messages travel as calls, `WAIT_IN_SHARD` in a shard's own thread, and
+    /// `RPC_SHUTDOWN` when the engine has ended.
     pub fn wait(self) -> Result<(), Status> {
         let is_over = |waker: Option<&Waker>| {
             let mut state = self.worker.state();
@@ -421,7 +425,7 @@ impl<E: LocalEngine> Backward<E> {
             is_over
         };
         if !is_over(None) {
-            self.worker.inner.link.wait(&is_over);
+            self.worker.inner.link.wait(&is_over)?;
         }
         let mut state = self.worker.state();
         loop {

@@ -38,6 +38,21 @@ impl Shared {
         self.pool.push(Box::new(move || shared.tell_next()));
     }
 
+    /// This worker has left: observers hear that it has lost all others, after what they have not heard yet. Not in the
+    /// shard's thread.
+    pub(super) fn tell_of_the_end(&self) {
+        if self.options.observers.is_empty() {
+            return;
+        }
+        let workers = self.workers.read().unwrap_or_else(PoisonError::into_inner);
+        let others = workers.keys().copied().filter(|id| *id != self.me);
+        lock(&self.notices.waiting).extend(others.map(Notice::Lost));
+        drop(workers);
+        while !lock(&self.notices.waiting).is_empty() {
+            self.tell_next();
+        }
+    }
+
     fn tell_next(&self) {
         let _turn = lock(&self.notices.turn);
         let next = lock(&self.notices.waiting).pop_front();

@@ -130,6 +130,39 @@ fn a_call_in_a_context_of_a_worker_that_died_says_so() {
     group.leave();
 }
 
+/// Its messages are refused by a worker that is busy, and the program does not wait for that.
+#[test]
+fn a_pass_ends_when_its_own_worker_leaves() {
+    let busy = |options| Options {
+        serving: 1,
+        ..options
+    };
+    let mut group = Group::start_with("leaves", 2, busy);
+    let (agent, worker) = (group.agents.remove(0), group.workers[0].clone());
+    let x = worker.engine().leaf(row(&[1.0, 3.0]));
+    let scope = worker.scope().expect("a context");
+    let y: Var = agent.rpc_sync("w1", "scale", (x,)).expect("a call");
+    let loss = y.total().expect("a sum");
+    let held = agent
+        .rpc_async::<()>("w1", "wait", ())
+        .expect("it sets out");
+    let is_busy = || {
+        let weights = agent.rpc_sync::<Tensor>("w1", "weights", ());
+        weights.is_err_and(|error| error.reason() == catalogue::RPC_BUSY)
+    };
+    assert!(Group::until(is_busy));
+    let pass = worker.begin_backward(scope.id(), &[loss], PassOptions::default());
+    let pass = pass.expect("it begins");
+    let waits = std::thread::spawn(move || pass.wait());
+    agent.shutdown_local();
+    let error = waits.join().expect("no panic").expect_err("w1 is lost");
+    assert_eq!(error.reason(), catalogue::AUTOGRAD_WORKER_DEAD, "{error}");
+    assert_eq!(worker.load().passes, 0);
+    group.open.store(true, Ordering::Release);
+    drop((held, scope));
+    assert!(Group::are_empty(&group.workers[1..]));
+}
+
 #[test]
 fn an_error_in_the_middle_of_a_pass_names_its_worker_and_leaves_nothing() {
     let group = Group::start("middle", 3);
