@@ -141,7 +141,7 @@ fn what_another_engine_made_is_sent_as_what_it_is() {
         check(round, &own, 2);
     }
     assert_eq!(copied(&a), 4, "the sender's own is read in place");
-    // It goes home to whoever made it, also when that has ended.
+    // It goes home to its maker, also when that has ended.
     maker.shutdown(PATIENCE);
     check(8, &theirs, 1);
 }

@@ -18,7 +18,7 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use super::arena::{Arena, ArenaSegment, Export, HostSegment, PagedFile, Registrable};
-use super::{MappedSegment, MemoryError};
+use super::{ArenaId, House, MappedSegment, MemoryError, Pool};
 use crate::ground::MemoryKind;
 
 /// The host's memory, by sealed files in memory.
@@ -320,6 +320,29 @@ fn memory_file(flags: MemfdFlags) -> Result<OwnedFd, MemoryError> {
 fn merges_shared_memory() -> bool {
     std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/shmem_enabled")
         .is_ok_and(|setting| !setting.contains("[never]") && !setting.contains("[deny]"))
+}
+
+impl Pool {
+    /// A pool of the host's memory with its first segment, of no engine that has other arenas.
+    ///
+    /// # Errors
+    /// [`MemoryError::Unfit`] if `bytes_max` holds not even a page; [`MemoryError::HugePages`], [`MemoryError::Kernel`]
+    /// and [`MemoryError::System`] from the system.
+    pub fn new(id: ArenaId, config: ArenaConfig) -> Result<Self, MemoryError> {
+        Self::of(House::new(), id, config)
+    }
+
+    /// The same of an engine that has others.
+    ///
+    /// # Errors
+    /// As [`Pool::new`].
+    pub fn of(house: House, id: ArenaId, config: ArenaConfig) -> Result<Self, MemoryError> {
+        let arena = Memfd {
+            huge_pages: config.huge_pages,
+            ..Memfd::default()
+        };
+        Self::over(house, arena, id, config)
+    }
 }
 
 #[cfg(test)]

@@ -60,29 +60,6 @@ enum Tenant {
     Large(NonNull<Block>),
 }
 
-impl Pool {
-    /// A pool of the host's memory with its first segment, of no engine that has other arenas.
-    ///
-    /// # Errors
-    /// [`MemoryError::Unfit`] if `bytes_max` holds not even a page; [`MemoryError::HugePages`], [`MemoryError::Kernel`]
-    /// and [`MemoryError::System`] from the system.
-    pub fn new(id: ArenaId, config: ArenaConfig) -> Result<Self, MemoryError> {
-        Self::of(House::new(), id, config)
-    }
-
-    /// The same of an engine that has others.
-    ///
-    /// # Errors
-    /// As [`Pool::new`].
-    pub fn of(house: House, id: ArenaId, config: ArenaConfig) -> Result<Self, MemoryError> {
-        let arena = Memfd {
-            huge_pages: config.huge_pages,
-            ..Memfd::default()
-        };
-        Self::over(house, arena, id, config)
-    }
-}
-
 impl<A: Arena> Pool<A> {
     /// A pool of an arena's memory with its first segment.
     ///

@@ -1,7 +1,6 @@
 //! A tensor: immutable bytes with a type and a shape, in a handle that is cheap to clone and to drop.
 //!
 //! Knows where its bytes lie and what keeps them, and nothing of where they came from or will go.
-//!
 //! ```text
 //!   ┌──────────── meta 48 ───────────┬ data 8 ┬ len 8 ┬────── kept by 32 ──────┐   96 bytes
 //!   │ dtype, shape                   │ ───┐   │       │ inline: the bytes      │
@@ -405,8 +404,7 @@ impl Tensor {
         }
     }
 
-    /// The engine whose arena its memory lies in; `Some` exactly if [`Tensor::region`] is. Only that engine's peers know
-    /// the arena by the region's number.
+    /// Of which engine's arenas that is one: only that engine's peers know the arena by the region's number.
     #[must_use]
     pub fn house(&self) -> Option<House> {
         match &self.kept {
