@@ -155,6 +155,17 @@ fn the_death_of_a_process_ends_its_calls_and_references() {
     agent.shutdown(LONG).expect("nothing is outstanding");
 }
 
+/// True if all threads of a process are stopped.
+fn is_stopped(process: u32) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).expect("it is there");
+    threads.flatten().all(|thread| {
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        // The name before the state stands in parentheses, and may have some itself.
+        stat.rsplit_once(") ")
+            .is_some_and(|(_, rest)| rest.starts_with('T'))
+    })
+}
+
 /// A process that is stopped on this machine is there all the same, and its peers wait for it; so it is the deadline
 /// that ends a call.
 #[test]
@@ -165,6 +176,10 @@ fn calls_of_a_process_that_is_stopped_end_at_their_deadlines_and_others_follow()
         let id = second.0.id().to_string();
         let sent = Command::new("kill").args([name, &id]).status();
         assert!(sent.expect("a command").success());
+        // Its threads stop one by one, each when the kernel sees it next: until then it answers.
+        while name == "-STOP" && !is_stopped(second.0.id()) {
+            std::thread::yield_now();
+        }
     };
     let kept = agent
         .remote::<u64>("second", "next", (1_u64,))
