@@ -5,7 +5,7 @@
 //!
 //! Ignored by default: it wants valgrind and an optimised build. `scripts/ci.sh counts` runs it. For a profile:
 //! `RENDEZ_RPC_COST=1 valgrind --tool=callgrind --toggle-collect='*rpc_cost::counted*'` with
-//! `target/release/deps/rpc_cost-… --exact child --ignored` behind it.
+//! `target/release/deps/rpc_cost-… --exact child --ignored` behind it; `RENDEZ_RPC_COST=many` has 200 calls under way.
 
 use std::hint::black_box;
 use std::process::Command;
