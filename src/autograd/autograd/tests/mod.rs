@@ -170,7 +170,7 @@ fn fast_passes_are_exact_or_end_with_the_functions_that_were_not_used() {
 }
 
 #[test]
-fn passes_end_whoever_dies() {
+fn passes_end_when_workers_die() {
     let weather = Weather {
         deaths: true,
         releases: false,
