@@ -41,7 +41,7 @@ pub(super) enum Rule {
 
 impl Rule {
     /// All of them.
-    #[cfg(test)]
+    #[cfg(all(test, debug_assertions))]
     pub(super) const ALL: [Self; 15] = [
         Self::MessagesCountOnce,
         Self::JoinedTold,
