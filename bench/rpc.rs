@@ -1,7 +1,8 @@
 //! Remote calls between two processes: how long they take, how many there are in a second, how soon a group is there,
 //! and how soon the death of a worker is told. Beside it a raw ping-pong of cache lines, in the same run.
 //!
-//! `cargo bench -p rendez-autograd --bench rpc` measures all; `-- calls`, `-- init` or `-- death` a part.
+//! `cargo bench -p rendez-autograd --bench rpc` measures all; `-- calls`, `-- init` or `-- death` a part, and `-- passes`
+//! of the first the passes alone.
 //! `bench/rpc.py` pairs it with PyTorch's TensorPipe agent, in turns.
 
 #[path = "rpc/calls.rs"]
@@ -43,10 +44,14 @@ fn main() -> Result<(), Failure> {
         return in_turns();
     }
     let mut rounds = Rounds::default();
-    if wants("calls") {
+    let is_whole = wants("calls");
+    if is_whole || wants("passes") {
         let caller = calls::Caller::start()?;
         for round in 0..=ROUNDS {
-            let figures = caller.round()?;
+            let figures = match is_whole {
+                true => caller.round()?,
+                false => caller.passes()?,
+            };
             // The first warms up.
             if round > 0 {
                 rounds.add(figures);

@@ -4,21 +4,22 @@
 //! `cargo test --release -p rendez-rpc --test rpc_cost -- --ignored --nocapture`
 //!
 //! Ignored by default: it wants valgrind and an optimised build. `scripts/ci.sh counts` runs it. For a profile:
-//! `RENDEZ_RPC_COST=1 valgrind --tool=callgrind --toggle-collect='*rpc_cost::counted*'` with
-//! `target/release/deps/rpc_cost-… --exact child --ignored` behind it; `RENDEZ_RPC_COST=many` has 200 calls under way.
+//! `RENDEZ_COST=1 valgrind --tool=callgrind --toggle-collect='*counted::counted*'` with
+//! `target/release/deps/rpc_cost-… --exact child --ignored` behind it; `RENDEZ_COST=many` has 200 calls under way.
 
-use std::hint::black_box;
-use std::process::Command;
 use std::time::Duration;
 
 use rendez::drive::Driver;
 use rendez::engine::{Config, Engine};
 use rendez_rpc::{Agent, Functions, Options, Worker};
 
+#[path = "cost/counted.rs"]
+mod counted;
 #[path = "../tests/counting/mod.rs"]
 mod counting;
 
-const ROLE: &str = "RENDEZ_RPC_COST";
+use counted::{ROLE, counted};
+
 /// Calls that are counted, after as many that are not.
 const CALLS: u64 = 2_000;
 /// Calls that are under way at once, where they are many.
@@ -111,12 +112,6 @@ impl Pair {
     }
 }
 
-/// What is counted: what this function calls.
-#[inline(never)]
-fn counted<R>(what: impl FnOnce() -> R) -> R {
-    black_box(what())
-}
-
 /// Not a test of its own: what runs under valgrind.
 #[test]
 #[ignore = "measures"]
@@ -161,31 +156,7 @@ fn a_call_asks_the_heap_as_seldom_as_it_did() {
 #[test]
 #[ignore = "wants valgrind and an optimised build"]
 fn a_call_takes_as_few_instructions_as_it_did() {
-    if cfg!(debug_assertions) {
-        panic!("an optimised build is wanted: --release");
-    }
-    let out = std::env::temp_dir().join(format!("rendez-rpc-cost-{}", std::process::id()));
-    let ran = Command::new("valgrind")
-        .args(["--tool=callgrind", "--toggle-collect=*rpc_cost::counted*"])
-        .arg(format!("--callgrind-out-file={}", out.display()))
-        .arg(std::env::current_exe().expect("a path"))
-        .args(["--exact", "child", "--ignored", "--test-threads=1"])
-        .env(ROLE, "1")
-        .output()
-        .unwrap_or_else(|error| {
-            panic!("valgrind, which counts: {error}; `apt-get install valgrind`")
-        });
-    let said = String::from_utf8_lossy(&ran.stderr);
-    assert!(ran.status.success(), "{said}");
-    let profile = std::fs::read_to_string(&out).expect("a profile");
-    std::fs::remove_file(&out).expect("it was there");
-    let total = profile.lines().find_map(|line| {
-        let total = line
-            .strip_prefix("totals: ")
-            .or_else(|| line.strip_prefix("summary: "))?;
-        total.trim().parse::<f64>().ok()
-    });
-    let each = total.expect("a sum") / CALLS as f64;
+    let each = counted::instructions() / CALLS as f64;
     eprintln!("{each:.0} instructions for each remote call, of both workers together");
     assert!(
         (each / INSTRUCTIONS - 1.0).abs() <= WITHIN,

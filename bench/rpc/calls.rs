@@ -188,7 +188,8 @@ impl Caller {
             std::hint::black_box(read(tensor));
         })?;
         let over = |figure: Figure| Figure::Ratio(figure.first() / pass.first());
-        Ok(Figures::from([
+        let mut figures = self.passes()?;
+        figures.extend([
             ("raw ping-pong of cache lines, there and back", ping_pong()),
             ("sync 4 B, shard", self.sync("shard")?),
             ("sync 4 B, pool", self.sync("pool")?),
@@ -207,6 +208,13 @@ impl Caller {
             ("16 MiB result, read", read_result),
             ("16 MiB result, read, over one pass", over(read_result)),
             ("16 MiB, one pass", pass),
+        ]);
+        Ok(figures)
+    }
+
+    /// Forward and backward passes alone.
+    pub(crate) fn passes(&self) -> Result<Figures, Failure> {
+        Ok(Figures::from([
             (
                 "forward and backward, 8 × 8",
                 self.forward_backward(Mode::Smart)?,

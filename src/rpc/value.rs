@@ -99,12 +99,26 @@ impl Packer {
         let bytes = std::mem::take(&mut self.plain);
         self.plain = postcard::to_extend(value, bytes)
             .map_err(|error| ValueError::new(format!("it cannot be serialized: {error}")))?;
+        self.check()
+    }
+
+    fn check(&self) -> Result<(), ValueError> {
         match self.plain.len() > PLAIN_BYTES_MAX {
             true => Err(ValueError::new(format!(
                 "plain values of more than {PLAIN_BYTES_MAX} bytes; large data belongs into tensors"
             ))),
             false => Ok(()),
         }
+    }
+
+    /// Writes bytes as they are, for [`Unpacker::bytes`]: unlike a list of them, at the speed of a copy.
+    ///
+    /// # Errors
+    /// They are more than plain values may be.
+    pub fn bytes(&mut self, bytes: &[u8]) -> Result<(), ValueError> {
+        self.plain(&(bytes.len() as u64))?;
+        self.plain.extend_from_slice(bytes);
+        self.check()
     }
 
     /// Writes a tensor: its handle is kept, its bytes are not touched. Returns its place among the tensors.
@@ -179,6 +193,21 @@ impl Unpacker {
             .map_err(|error| ValueError::new(format!("it cannot be deserialized: {error}")))?;
         self.at = self.plain.len() - rest.len();
         Ok(value)
+    }
+
+    /// Reads what [`Packer::bytes`] wrote.
+    ///
+    /// # Errors
+    /// There are fewer bytes.
+    pub fn bytes(&mut self) -> Result<&[u8], ValueError> {
+        let count: u64 = self.plain()?;
+        let rest = &self.plain[self.at..];
+        let bytes = usize::try_from(count)
+            .ok()
+            .and_then(|count| rest.get(..count));
+        let bytes = bytes.ok_or_else(|| ValueError::new("bytes are missing"))?;
+        self.at += bytes.len();
+        Ok(bytes)
     }
 
     /// Reads a tensor.

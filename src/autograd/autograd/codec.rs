@@ -15,8 +15,16 @@ fn malformed(what: &str) -> Status {
     )
 }
 
-#[derive(Default)]
 struct Writer(Vec<u8>);
+
+/// Bytes that most messages have fewer than.
+const USUAL: usize = 128;
+
+impl Default for Writer {
+    fn default() -> Self {
+        Self(Vec::with_capacity(USUAL))
+    }
+}
 
 impl Writer {
     fn u8(&mut self, value: u8) {
@@ -202,7 +210,7 @@ pub fn decode_envelope(bytes: &[u8]) -> Result<Envelope, Status> {
 
 /// The bytes of a message, and the gradients that go beside them.
 #[must_use]
-pub fn encode<G>(message: Message<G>) -> (Vec<u8>, Vec<G>) {
+pub fn encode<G: Clone>(message: &Message<G>) -> (Vec<u8>, Vec<G>) {
     let mut to = Writer::default();
     let mut beside = vec![];
     to.session(message.from);
@@ -212,7 +220,7 @@ pub fn encode<G>(message: Message<G>) -> (Vec<u8>, Vec<G>) {
         .into_iter()
         .for_each(|session| to.session(session));
     to.u64(message.number);
-    match message.body {
+    match &message.body {
         Body::Joined { context } => {
             to.u8(0);
             to.u64(context.to_wire());
@@ -220,7 +228,7 @@ pub fn encode<G>(message: Message<G>) -> (Vec<u8>, Vec<G>) {
         Body::Release { context, oldest } => {
             to.u8(1);
             to.u64(context.to_wire());
-            to.u64(oldest);
+            to.u64(*oldest);
         }
         Body::Mark {
             pass,
@@ -228,8 +236,8 @@ pub fn encode<G>(message: Message<G>) -> (Vec<u8>, Vec<G>) {
             ports,
         } => {
             to.u8(2);
-            to.pass(pass);
-            to.options(options);
+            to.pass(*pass);
+            to.options(*options);
             to.len(ports.len());
             for port in ports {
                 to.u64(port.message.to_wire());
@@ -243,11 +251,11 @@ pub fn encode<G>(message: Message<G>) -> (Vec<u8>, Vec<G>) {
             gradients,
         } => {
             to.u8(3);
-            to.pass(pass);
-            to.options(options);
+            to.pass(*pass);
+            to.options(*options);
             to.u64(message.to_wire());
             to.bits(gradients.iter().map(Option::is_some));
-            beside.extend(gradients.into_iter().flatten());
+            beside.extend(gradients.iter().flatten().cloned());
         }
         Body::Ack {
             pass,
@@ -255,8 +263,8 @@ pub fn encode<G>(message: Message<G>) -> (Vec<u8>, Vec<G>) {
             standings,
         } => {
             to.u8(4);
-            to.pass(pass);
-            to.u64(of);
+            to.pass(*pass);
+            to.u64(*of);
             to.len(standings.len());
             for (worker, standing) in standings {
                 to.u16(worker.0);
@@ -269,7 +277,7 @@ pub fn encode<G>(message: Message<G>) -> (Vec<u8>, Vec<G>) {
         }
         Body::Fail { pass, error } => {
             to.u8(5);
-            to.pass(pass);
+            to.pass(*pass);
             to.u8(error.code() as u8);
             to.text(error.reason());
             to.text(error.message());
@@ -277,7 +285,7 @@ pub fn encode<G>(message: Message<G>) -> (Vec<u8>, Vec<G>) {
         Body::Forgot => to.u8(6),
         Body::Doubt { pass } => {
             to.u8(7);
-            to.pass(pass);
+            to.pass(*pass);
         }
     }
     (to.0, beside)
@@ -477,7 +485,7 @@ mod tests {
         fn what_is_written_is_read(number: u64, to: Option<u64>, body in body()) {
             let session = |life| Session { life, losses: number as u32 };
             let message = Message { from: session(number), to: to.map(session), number, body };
-            let (bytes, beside) = encode(message.clone());
+            let (bytes, beside) = encode(&message);
             prop_assert_eq!(decode(&bytes, beside.clone()), Ok(message));
             // Neither a part of it is one, nor more than it.
             for len in 0..bytes.len() {

@@ -105,7 +105,7 @@ impl<G: Clone> Autograd<G> {
             return Err(Status::of(catalogue::AUTOGRAD_CONTEXT_FOREIGN, message));
         }
         let told: BTreeSet<_> = held.known.union(&held.holders).copied().collect();
-        self.drop_context(context, &no_longer_valid(context));
+        self.drop_context(context, no_longer_valid);
         let oldest = self.oldest();
         if self.rules.on(Rule::ReleaseTold) {
             for to in told {
@@ -306,7 +306,7 @@ impl<G: Clone> Autograd<G> {
         let of_life = all.filter(|of| of.worker() == creator && of.counter() >= life);
         let older = of_life.filter(|older| older.counter() < oldest);
         for context in older.chain([context]).collect::<BTreeSet<_>>() {
-            self.drop_context(context, &no_longer_valid(context));
+            self.drop_context(context, no_longer_valid);
         }
     }
 
@@ -324,7 +324,7 @@ impl<G: Clone> Autograd<G> {
     fn end_dealings(&mut self, worker: WorkerId, error: &Status) {
         for context in self.contexts.keys().copied().collect::<Vec<_>>() {
             if context.worker() == worker && self.rules.on(Rule::DeathReleases) {
-                self.drop_context(context, error);
+                self.drop_context(context, |_| error.clone());
                 continue;
             }
             let Some(held) = self.contexts.get(&context) else {
@@ -381,7 +381,7 @@ impl<G: Clone> Autograd<G> {
             Body::Mark { .. } | Body::Gradient { .. } => {}
             body if error.reason() == catalogue::RPC_BUSY => drop(self.send(to, body)),
             Body::Joined { context } if self.rules.on(Rule::UntoldReleases) => {
-                self.drop_context(context, error);
+                self.drop_context(context, |_| error.clone());
             }
             _ => {}
         }
@@ -389,7 +389,7 @@ impl<G: Clone> Autograd<G> {
 
     /// Ends what a context has here, and forgets it. Others may go on with it: all that take part in a pass that goes
     /// through this worker are told.
-    fn drop_context(&mut self, context: ContextId, error: &Status) {
+    fn drop_context(&mut self, context: ContextId, error: impl Fn(ContextId) -> Status) {
         let Some(held) = self.contexts.get(&context) else {
             return;
         };
@@ -399,7 +399,7 @@ impl<G: Clone> Autograd<G> {
         };
         let passes = held.passes.iter().filter(|(_, pass)| goes_on(pass));
         for id in passes.map(|(id, _)| *id).collect::<Vec<_>>() {
-            self.fail(id, error.clone(), None);
+            self.fail(id, error(context), None);
         }
         self.contexts.remove(&context);
         self.effects.push_back(Effect::Forget { context });

@@ -38,7 +38,7 @@ struct Shared {
 #[derive(Debug)]
 struct Failure {
     to: WorkerId,
-    messages: Vec<Message<Tensor>>,
+    messages: Arc<Vec<Message<Tensor>>>,
     tries: u32,
     error: Status,
 }
@@ -57,7 +57,7 @@ impl ByCalls {
 
 impl Link<Tensor> for ByCalls {
     fn send(&self, to: WorkerId, messages: Vec<Message<Tensor>>, hearing: Hearing) {
-        self.shared.post(to, messages, 0, hearing);
+        self.shared.post(to, Arc::new(messages), 0, hearing);
     }
 
     fn offload(&self, work: Box<dyn FnOnce() + Send>) {
@@ -83,7 +83,7 @@ impl Shared {
     fn post(
         self: &Arc<Self>,
         to: WorkerId,
-        messages: Vec<Message<Tensor>>,
+        messages: Arc<Vec<Message<Tensor>>>,
         tries: u32,
         hearing: Hearing,
     ) {
@@ -130,7 +130,7 @@ impl Shared {
 
     fn give_up(&self, failure: Failure) {
         if let Some(worker) = self.worker.get().and_then(WeakWorker::upgrade) {
-            for message in failure.messages {
+            for message in Arc::unwrap_or_clone(failure.messages) {
                 worker.undelivered(failure.to, message, &failure.error);
             }
         }
@@ -181,13 +181,13 @@ fn is_passing(failure: &Failure) -> bool {
 fn call(
     agent: &Agent,
     to: WorkerId,
-    messages: &[Message<Tensor>],
+    messages: &Arc<Vec<Message<Tensor>>>,
     hearing: Hearing,
 ) -> Result<Pending<()>, Status> {
     let name = agent
         .name_of(rendez_rpc::WorkerId(to.0))
         .ok_or_else(no_worker)?;
-    let argument = (Travelling(messages.to_vec()),);
+    let argument = (Travelling(Arc::clone(messages)),);
     let call = match hearing {
         Hearing::Soon => agent.rpc_async_within(&name, MESSAGE, argument, Duration::ZERO),
         Hearing::Later => agent.rpc_post(&name, MESSAGE, argument, Duration::ZERO),

@@ -49,7 +49,7 @@ pub struct Joining {
 }
 
 /// Messages as they travel together.
-struct Travelling(Vec<Message<Tensor>>);
+struct Travelling(Arc<Vec<Message<Tensor>>>);
 
 impl Joining {
     /// Worker number `id` of a group, as the agent will have it, which computes on `tape`.
@@ -73,7 +73,7 @@ impl Joining {
         let worker = self.worker.clone();
         let deliver = move |Travelling(messages): Travelling| -> Result<(), Error> {
             if let Some(call) = Context::current() {
-                for message in messages {
+                for message in Arc::unwrap_or_clone(messages) {
                     worker.deliver_in_passing(WorkerId(call.caller().0), message);
                 }
             }
@@ -128,13 +128,13 @@ impl Value for Travelling {
 
     fn put(&self, to: &mut Packer) -> Result<(), ValueError> {
         to.plain(&(self.0.len() as u64))?;
-        for message in &self.0 {
-            let (bytes, tensors) = codec::encode(message.clone());
-            to.plain(&bytes)?;
+        for message in &*self.0 {
+            let (bytes, tensors) = codec::encode(message);
             to.plain(&(tensors.len() as u64))?;
             for tensor in tensors {
                 to.tensor(tensor)?;
             }
+            to.bytes(&bytes)?;
         }
         Ok(())
     }
@@ -142,14 +142,13 @@ impl Value for Travelling {
     fn take(from: &mut Unpacker) -> Result<Self, ValueError> {
         let mut messages = vec![];
         for _ in 0..from.plain::<u64>()? {
-            let bytes: Vec<u8> = from.plain()?;
             let mut tensors = vec![];
             for _ in 0..from.plain::<u64>()? {
                 tensors.push(from.tensor()?);
             }
-            let message = codec::decode(&bytes, tensors);
+            let message = codec::decode(from.bytes()?, tensors);
             messages.push(message.map_err(|error| ValueError::new(error.message()))?);
         }
-        Ok(Self(messages))
+        Ok(Self(Arc::new(messages)))
     }
 }

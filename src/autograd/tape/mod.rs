@@ -19,12 +19,14 @@
 //!
 //! | file | |
 //! |---|---|
-//! | `recipe.rs` | an operation, ready to be called, and what its gradients are |
+//! | `recipe.rs` | an operation, ready to be called |
+//! | `back.rs` | how gradients flow back through it |
 //! | `var.rs` | eager tensors and the functions that made them |
 //! | `ops.rs`, `layers.rs` | what can be computed |
 //! | `task.rs` | a backward pass through the functions that are here |
 //! | `engine.rs` | the tape as the local engine of distributed autograd |
 
+mod back;
 mod engine;
 mod layers;
 mod ops;

@@ -65,7 +65,11 @@ impl Tape {
     /// # Errors
     /// As [`Tape::apply`].
     pub fn scalar(&self, dtype: DType, value: f64) -> Result {
-        self.constant(Tensor::scalar(value)).cast(dtype)
+        let tensor = match dtype {
+            DType::F32 => Tensor::scalar(value as f32),
+            _ => Tensor::scalar(value),
+        };
+        self.constant(tensor).cast(dtype)
     }
 
     /// The tensors one after the other along `axis`.

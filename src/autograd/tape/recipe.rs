@@ -12,6 +12,8 @@ use rendez_dataflow::server::kernels::{self, Call, Home, Kernel};
 use rendez_dataflow::server::value::Value;
 use rendez_proto::tensorflow::DataType;
 
+use super::back::{Back, Step};
+
 /// An attribute of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Attr {
@@ -50,22 +52,6 @@ pub(super) struct Recipe {
     kernel: Box<dyn Kernel>,
     outputs: usize,
     back: Mutex<HashMap<Case, Arc<Back>>>,
-}
-
-/// How gradients flow back through an operation.
-struct Back {
-    steps: Vec<Step>,
-    slots: usize,
-    /// Where the gradient of each output is put.
-    given: Vec<Option<usize>>,
-    /// Where the gradient of each input is found.
-    wanted: Vec<Option<usize>>,
-}
-
-struct Step {
-    kernel: Box<dyn Kernel>,
-    inputs: Vec<usize>,
-    first_output: usize,
 }
 
 impl Recipes {
@@ -139,37 +125,7 @@ impl Recipe {
             wanted.to_vec(),
         );
         let back = self.back_of(case)?;
-        let mut slots: Vec<Option<Value>> = vec![None; back.slots];
-        let values = inputs.iter().chain(outputs);
-        for (slot, value) in slots.iter_mut().zip(values) {
-            *slot = Some(Value::Tensor(value.clone()));
-        }
-        for (at, gradient) in back.given.iter().zip(gradients) {
-            if let (Some(at), Some(gradient)) = (at, gradient) {
-                slots[*at] = Some(Value::Tensor(gradient.clone()));
-            }
-        }
-        for step in &back.steps {
-            let read = |slot: &usize| {
-                slots[*slot]
-                    .clone()
-                    .ok_or_else(|| self.broken("reads what is not there"))
-            };
-            let inputs = step
-                .inputs
-                .iter()
-                .map(read)
-                .collect::<Result<Vec<_>, _>>()?;
-            let outputs = compute(&*step.kernel, home, &inputs)?;
-            for (slot, output) in slots[step.first_output..].iter_mut().zip(outputs) {
-                *slot = Some(output);
-            }
-        }
-        let take = |slot: &Option<usize>| match slot {
-            None => Ok(None),
-            Some(slot) => slots[*slot].as_ref().map(Value::tensor).transpose(),
-        };
-        back.wanted.iter().map(take).collect()
+        back.run(home, &[inputs, outputs], gradients)
     }
 
     fn back_of(&self, case: Case) -> Result<Arc<Back>, Status> {
@@ -251,11 +207,7 @@ impl Recipe {
                     .ok_or_else(|| self.broken("has no order"))
             };
             let inputs = node.inputs().iter().map(place).collect::<Result<_, _>>()?;
-            steps.push(Step {
-                kernel: kernels::of(node)?,
-                inputs,
-                first_output: slots,
-            });
+            steps.push(Step::new(node, inputs, slots)?);
             for port in (0u32..).take(ports) {
                 places.insert(Output { node: id, port }, slots);
                 slots += 1;
@@ -265,12 +217,7 @@ impl Recipe {
             .iter()
             .map(|output| output.and_then(|output| places.get(&output).copied()))
             .collect();
-        Ok(Back {
-            steps,
-            slots,
-            given: given_at,
-            wanted,
-        })
+        Ok(Back::new(self.name.op, steps, slots, given_at, wanted))
     }
 
     fn broken(&self, what: &str) -> Status {
@@ -313,7 +260,11 @@ fn needed(graph: &Graph, wanted: &[Option<Output>]) -> Vec<bool> {
     is_needed
 }
 
-fn compute(kernel: &dyn Kernel, home: &Home, inputs: &[Value]) -> Result<Vec<Value>, Status> {
+pub(super) fn compute(
+    kernel: &dyn Kernel,
+    home: &Home,
+    inputs: &[Value],
+) -> Result<Vec<Value>, Status> {
     let mut outputs = vec![];
     let step = StepId(1);
     kernel.compute(&mut Call {

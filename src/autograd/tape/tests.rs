@@ -62,9 +62,18 @@ fn check(
         .zip(shapes)
         .map(|(at, dims)| tape.leaf(tensor(dims, at.clone())))
         .collect();
-    let gradients = tape
-        .backward(&loss(&leaves))
-        .unwrap_or_else(|status| panic!("{what}: {status}"));
+    let pass = || {
+        let gradients = tape.backward(&loss(&leaves));
+        gradients.unwrap_or_else(|status| panic!("{what}: {status}"))
+    };
+    // The second knows of the first what follows from shapes.
+    let (first, gradients) = (pass(), pass());
+    let bytes = |gradient: &Tensor| gradient.host().expect("in the host's memory").to_vec();
+    let is_same = |(one, other): (&Tensor, &Tensor)| bytes(one) == bytes(other);
+    assert!(
+        first.values().zip(gradients.values()).all(is_same),
+        "{what}"
+    );
     let step = 1e-6;
     for (index, leaf) in leaves.iter().enumerate() {
         let gradient = &gradients[&leaf.leaf_id().expect("a leaf")];
@@ -99,6 +108,48 @@ fn check(
 
 fn ints(tape: &Tape, dims: &[u64], values: &[i32]) -> Var {
     tape.constant(tensor(dims, values.to_vec()))
+}
+
+#[test]
+fn what_is_known_of_operands_is_for_those_alone() {
+    let tape = Tape::new().expect("memory");
+    let gradient = |x: &Var, y: Var| {
+        let gradients = tape.backward(&y.total().expect("a sum")).expect("a pass");
+        numbers(&gradients[&x.leaf_id().expect("a leaf")])
+    };
+    // Operands of the same shapes, and other axes, or other places: more of them than are remembered.
+    for _ in 0..2 {
+        for axis in [0, 1] {
+            let x = tape.leaf(tensor(&[3, 3], spread(9, 1, false)));
+            let weights = tape.constant(tensor(&[3], vec![1.0, 2.0, 3.0]));
+            let y = x.sum(&[axis], false).and_then(|y| y.mul(&weights));
+            let at = |index: usize| [index % 3, index / 3][axis as usize] as f64 + 1.0;
+            assert_eq!(
+                gradient(&x, y.expect("a product")),
+                (0..9).map(at).collect::<Vec<_>>()
+            );
+        }
+        for begin in 0..10 {
+            let x = tape.leaf(tensor(&[10], spread(10, 1, false)));
+            let y = x.slice(&[begin], &[1]).expect("an element");
+            let at = |index: i32| f64::from(u8::from(index == begin));
+            assert_eq!(gradient(&x, y), (0..10).map(at).collect::<Vec<_>>());
+        }
+        // The same shape in other places is passed on, and another one is not.
+        for rows in [2, 3, 1, 6, 2] {
+            let x = tape.leaf(tensor(&[6], spread(6, 1, false)));
+            let weights = tape.constant(tensor(
+                &[6 / rows as u64],
+                spread(6 / rows as usize, 2, false),
+            ));
+            let y = x
+                .reshape(&[rows, -1])
+                .and_then(|y| y.mul(&weights))
+                .expect("a product");
+            let want = spread(6 / rows as usize, 2, false).repeat(rows as usize);
+            assert_eq!(gradient(&x, y), want);
+        }
+    }
 }
 
 #[test]

@@ -22,7 +22,7 @@ fuzz_target!(|bytes: &[u8]| {
             let _ = machine.record_receive(from, &envelope);
         }
         if let Ok(message) = decode(one, vec![1_i64; usize::from(how >> 4)]) {
-            let (bytes, beside) = encode(message.clone());
+            let (bytes, beside) = encode(&message);
             assert_eq!(decode(&bytes, beside), Ok(message.clone()));
             machine.handle_message(from, message);
         }

@@ -183,7 +183,7 @@ impl Composed {
         match self.contents.get(&job).cloned() {
             Some(Content::Messages { messages, .. }) => {
                 for message in messages {
-                    let (bytes, beside) = codec::encode(message);
+                    let (bytes, beside) = codec::encode(&message);
                     let message = codec::decode(&bytes, beside).expect("it was encoded so");
                     self.tell(at, || format!("hears from {}: {message:?}", from.0));
                     self.world.deliver(from, at, Packet::Control(message));
