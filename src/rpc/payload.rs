@@ -103,9 +103,10 @@ impl OnWire for Payload {
         }
         let plain = Plain::from_slice(plain);
         let count = reader.count(TENSORS_MAX)?;
-        let awaited = (0..count)
-            .map(|_| Ok(reader.byte()? != 0))
-            .collect::<Result<_, _>>()?;
+        let mut awaited = Vec::new();
+        for _ in 0..count {
+            awaited.push(reader.byte()? != 0);
+        }
         Ok(Self::from(Parts {
             types: word as u32,
             header,

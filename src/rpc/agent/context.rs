@@ -1,6 +1,5 @@
 //! The call that this thread carries out.
 
-use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::Waker;
@@ -14,8 +13,12 @@ use crate::id::WorkerId;
 use crate::observer::Leg;
 use crate::spans::ServedSpan;
 
+scoped_tls::scoped_thread_local! {
+    /// The innermost: a function that waits may have another carried out by its thread meanwhile.
+    static CURRENT: Context
+}
+
 std::thread_local! {
-    static CURRENT: RefCell<Vec<Context>> = const { RefCell::new(Vec::new()) };
     static IN_SHARD: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
@@ -70,7 +73,8 @@ pub struct Context {
     pub(crate) shared: Arc<Shared>,
     pub(crate) caller: WorkerId,
     pub(crate) function: Arc<str>,
-    pub(crate) gate: Arc<Gate>,
+    /// `None` for a function that runs at once and cannot be stopped.
+    pub(crate) gate: Option<Arc<Gate>>,
     pub(crate) header: Option<Arc<[u8]>>,
     pub(crate) deadline: Nanos,
     /// If it is called within a profile.
@@ -87,14 +91,12 @@ impl Context {
     /// The call that this thread carries out now; `None` outside functions.
     #[must_use]
     pub fn current() -> Option<Self> {
-        CURRENT.with(|current| current.borrow().last().cloned())
+        CURRENT.is_set().then(|| CURRENT.with(Self::clone))
     }
 
     /// True if this thread carries a function out, also in a thread that ends or panics.
     pub(crate) fn is_within() -> bool {
-        let is_within =
-            CURRENT.try_with(|current| current.try_borrow().is_ok_and(|all| !all.is_empty()));
-        is_within.unwrap_or(false)
+        CURRENT.is_set()
     }
 
     /// The agent, for calls of one's own.
@@ -118,7 +120,7 @@ impl Context {
     /// True once the caller has given the call up, or its time is over: no one waits for the result.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
-        self.gate.is_stopped()
+        self.gate.as_ref().is_some_and(|gate| gate.is_stopped())
     }
 
     /// How long the caller still waits; `None` for ever.
@@ -152,25 +154,18 @@ impl Context {
 
     /// Does `work` as this call.
     pub(crate) fn within<R>(&self, work: impl FnOnce() -> R) -> R {
-        /// Leaves the call, also if it panics.
-        struct Left;
-        impl Drop for Left {
-            fn drop(&mut self) {
-                CURRENT.with(|current| drop(current.borrow_mut().pop()));
-            }
-        }
-        CURRENT.with(|current| current.borrow_mut().push(self.clone()));
-        let _left = Left;
-        let observers = &self.shared.options.observers;
-        let header = self.header.as_deref();
-        observers
-            .iter()
-            .for_each(|one| one.enter(self.leg(false), header));
-        let result = ServedSpan::within(self.recording.as_ref(), work);
-        observers
-            .iter()
-            .for_each(|one| one.leave(self.leg(false), header));
-        result
+        CURRENT.set(self, || {
+            let observers = &self.shared.options.observers;
+            let header = self.header.as_deref();
+            observers
+                .iter()
+                .for_each(|one| one.enter(self.leg(false), header));
+            let result = ServedSpan::within(self.recording.as_ref(), work);
+            observers
+                .iter()
+                .for_each(|one| one.leave(self.leg(false), header));
+            result
+        })
     }
 }
 

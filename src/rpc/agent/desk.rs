@@ -20,7 +20,7 @@ use super::context::Gate;
 use super::faulty::Faults;
 use super::lanes::{Brought, Lanes};
 use super::notices::Notice;
-use super::shared::{Answer, Command, Label, Left, Shared, Token, WorkerInfo};
+use super::shared::{Answer, Command, Left, Shared, Token, WorkerInfo, end_span};
 use super::timer::Timer;
 use crate::error::Error;
 use crate::id::{CallId, RRefId, WorkerId};
@@ -43,7 +43,8 @@ pub(crate) struct View<'a> {
 /// A function that is carried out.
 pub(crate) struct Running {
     gate: Arc<Gate>,
-    pub(crate) label: Label,
+    pub(crate) function: Arc<str>,
+    pub(crate) began: Nanos,
 }
 
 /// See the module.
@@ -53,8 +54,6 @@ pub(crate) struct Desk {
     lanes: Lanes,
     timer: Option<Arc<Timer>>,
     running: HashMap<(WorkerId, CallId), Running>,
-    /// The gate of all that runs in the shard.
-    open: Arc<Gate>,
     /// When workers that cannot be heard are listened to again.
     listen_at: Nanos,
     flush_at: Nanos,
@@ -75,7 +74,6 @@ impl Desk {
             lanes,
             timer: None,
             running: HashMap::new(),
-            open: Arc::default(),
             listen_at: Nanos::NEVER,
             flush_at: Nanos::NEVER,
             now: Nanos::ZERO,
@@ -159,15 +157,15 @@ impl Desk {
         let now = self.now;
         match command {
             command @ Command::Call { .. } => self.call(command, now),
-            Command::Cancel(to, slot) => {
+            Command::Cancel(to, ticket) => {
                 let token = Token {
-                    slot,
+                    ticket,
                     keeps: None,
-                    label: Label::default(),
+                    span: None,
                 };
                 self.node.cancel(now, to, &token);
             }
-            Command::Done(done) => self.done(done, now),
+            Command::Done(done) => self.done(*done, now),
             Command::CreateOwned { rref, is_made } => self.node.create_owned(rref, is_made),
             Command::DropUser(fork) => self.node.drop_user(now, fork),
             Command::DropOwned(rref) => self.node.drop_owned(now, rref),
@@ -238,11 +236,16 @@ impl Desk {
                         }
                         _ => Vec::new(),
                     };
+                    let Token {
+                        ticket,
+                        keeps,
+                        span,
+                    } = token;
                     let now = || context.now();
-                    self.shared.figures.ended(&ending, token.label.began, now);
-                    drop(token.keeps);
-                    token.label.end(&ending);
-                    token.slot.fill(Answer {
+                    self.shared.figures.ended(&ending, ticket.began, now);
+                    drop(keeps);
+                    end_span(span, &ending);
+                    ticket.slot.fill(Answer {
                         at,
                         ending,
                         handles,
@@ -360,8 +363,8 @@ impl Desk {
         self.shared.pool.close();
         // What came meanwhile ends as all that comes later.
         while let Some(command) = self.shared.queue.pop() {
-            if let Command::Call { to, slot, .. } = command {
-                slot.fill(Answer {
+            if let Command::Call { to, ticket, .. } = command {
+                ticket.slot.fill(Answer {
                     at: to,
                     ending: Ending::Shutdown,
                     handles: Vec::new(),
@@ -421,7 +424,10 @@ impl Task for Desk {
             TaskEvent::Stopping => return self.stop(context),
             _ => {}
         }
-        while let Some(command) = self.shared.queue.pop() {
+        // Most often it is empty, and to look is less than to try.
+        while !self.shared.queue.is_empty()
+            && let Some(command) = self.shared.queue.pop()
+        {
             self.obey(command, context);
             self.pump(context);
         }

@@ -88,7 +88,7 @@ impl Figures {
             Ending::Busy => of_kind(FaultKind::Busy),
             Ending::Shutdown => of_kind(FaultKind::Shutdown),
         };
-        self.ended[outcome].fetch_add(1, Ordering::Relaxed);
+        count_one(&self.ended[outcome]);
         if let Some(times) = &self.times {
             times.whole.record(now().0.saturating_sub(began.0));
         }
@@ -97,7 +97,7 @@ impl Figures {
     /// A message of this worker goes out: counted if it is an answer.
     pub(crate) fn answered(&self, message: &Message<Payload>) {
         if let Body::Reply { outcome, .. } = &message.body {
-            self.answered[of_outcome(outcome)].fetch_add(1, Ordering::Relaxed);
+            count_one(&self.answered[of_outcome(outcome)]);
         }
     }
 
@@ -151,6 +151,11 @@ impl Figures {
         let all = self.times.iter().flat_map(|times| times.stages.iter());
         STAGES.into_iter().zip(all.map(Histogram::times))
     }
+}
+
+/// One more, where the desk alone counts.
+fn count_one(count: &AtomicU64) {
+    count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
 }
 
 fn counts(all: &[AtomicU64; OUTCOMES.len()]) -> impl Iterator<Item = (&'static str, u64)> + '_ {

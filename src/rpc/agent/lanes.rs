@@ -237,7 +237,8 @@ impl Lanes {
         self.scratch.clear();
         encode_into(message, &mut self.scratch);
         let lives = lives_of(message);
-        let tensors = payload_mut(message).map(|payload| std::mem::take(&mut payload.tensors));
+        let payload = payload_mut(message).filter(|payload| !payload.tensors.is_empty());
+        let tensors = payload.map(|payload| std::mem::take(&mut payload.tensors));
         let head = head_tensor(&self.scratch, context)?;
         let lane = &mut self.lanes[at];
         match lane.out[0] {
@@ -252,9 +253,11 @@ impl Lanes {
             _ => lane.outbox.push_back((0, FrameIter::default(), head)),
         }
         let kind = |tensor: &Tensor| if tensor.size() >= LARGE { 2 } else { 1 };
-        let tensors = tensors.into_iter().flatten();
-        lane.outbox
-            .extend(tensors.map(|tensor| (kind(&tensor), lives, tensor)));
+        if let Some(tensors) = tensors {
+            let tensors = tensors.into_iter();
+            lane.outbox
+                .extend(tensors.map(|tensor| (kind(&tensor), lives, tensor)));
+        }
         match lane.outbox.is_empty() {
             true => Ok(()),
             false => self.flush_lane(at, context),

@@ -11,7 +11,7 @@ use std::time::Duration;
 use rendez::ground::{Status, catalogue};
 
 use super::rref::Handle;
-use super::shared::{Answer, Command, Shared};
+use super::shared::{Answer, Command, Shared, Ticket};
 use super::slot::Slot;
 use crate::error::Error;
 use crate::functions::types_of;
@@ -30,8 +30,7 @@ use crate::value::{Unpacker, Value};
 pub struct Pending<R> {
     shared: Arc<Shared>,
     to: WorkerId,
-    function: Arc<str>,
-    slot: Arc<Slot<Answer>>,
+    ticket: Arc<Ticket>,
     is_over: bool,
     result: PhantomData<fn() -> R>,
 }
@@ -41,45 +40,39 @@ impl<R> std::fmt::Debug for Pending<R> {
         write!(
             f,
             "Pending({} at {}, ended: {})",
-            self.function,
+            self.ticket.function,
             self.to,
-            self.slot.is_filled()
+            self.ticket.slot.is_filled()
         )
     }
 }
 
 impl<R> Pending<R> {
-    pub(crate) fn new(
-        shared: Arc<Shared>,
-        to: WorkerId,
-        function: Arc<str>,
-        slot: Arc<Slot<Answer>>,
-    ) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, to: WorkerId, ticket: Arc<Ticket>) -> Self {
         Self {
             shared,
             to,
-            function,
-            slot,
+            ticket,
             is_over: false,
             result: PhantomData,
         }
     }
 
     pub(super) fn slot(&self) -> &Slot<Answer> {
-        &self.slot
+        &self.ticket.slot
     }
 
     /// True once the call has ended.
     #[must_use]
     pub fn is_done(&self) -> bool {
-        self.slot.is_filled()
+        self.ticket.slot.is_filled()
     }
 
     /// Gives the call up: it ends with `RPC_CANCELLED` unless it has ended, and the other side is told.
     pub fn cancel(&self) {
-        if !self.slot.is_filled() {
+        if !self.ticket.slot.is_filled() {
             self.shared
-                .push(Command::Cancel(self.to, Arc::clone(&self.slot)));
+                .push(Command::Cancel(self.to, Arc::clone(&self.ticket)));
         }
     }
 
@@ -92,15 +85,15 @@ impl<R> Pending<R> {
     /// or one that gives this call up. It must return soon, and take no lock that such a thread holds. At once if the
     /// call has ended.
     pub fn on_done(&self, then: impl FnOnce() + Send + 'static) {
-        self.slot.then(Box::new(then));
+        self.ticket.slot.then(Box::new(then));
     }
 
     /// Tells `then` how a call without a result ended.
     pub(crate) fn watch(mut self, then: impl FnOnce(Result<(), Error>) + Send + 'static) {
         self.is_over = true;
-        let (slot, shared, to) = (Arc::clone(&self.slot), Arc::clone(&self.shared), self.to);
-        self.slot.then(Box::new(move || {
-            let ending = slot.take().map(|answer| answer.ending);
+        let (ticket, shared, to) = (Arc::clone(&self.ticket), Arc::clone(&self.shared), self.to);
+        self.ticket.slot.then(Box::new(move || {
+            let ending = ticket.slot.take().map(|answer| answer.ending);
             // A failure of the function is the value's, and told by who asks for that.
             let outcome = match ending {
                 Some(Ending::Answered(_)) | None => Ok(()),
@@ -150,11 +143,11 @@ impl<R> Pending<R> {
 
     /// Waits until it has ended, for at most `patience`; false if it has not. Then as [`Pending::wait`].
     pub(super) fn look(&mut self, patience: Option<Duration>) -> Result<bool, Error> {
-        if self.slot.is_filled() {
+        if self.ticket.slot.is_filled() {
             return Ok(true);
         }
         super::context::may_wait()?;
-        match (self.shared.wait(&self.slot, patience), patience) {
+        match (self.shared.wait(&self.ticket.slot, patience), patience) {
             (false, None) => Err(Error::local(crate::error::shut_down())),
             (is_over, _) => Ok(is_over),
         }
@@ -162,7 +155,7 @@ impl<R> Pending<R> {
 
     /// The result of a call that has ended, whose type only its signature says.
     pub(super) fn raw(&mut self, types: u32) -> Result<Unpacker, Error> {
-        let answer = self.slot.take();
+        let answer = self.ticket.slot.take();
         self.unpack_raw(types, answer)
     }
 
@@ -175,7 +168,7 @@ impl<R> Pending<R> {
         if self.is_over {
             return Poll::Ready(self.unpack_raw(types, None));
         }
-        let polled = self.slot.poll(context.waker());
+        let polled = self.ticket.slot.poll(context.waker());
         polled.map(|answer| self.unpack_raw(types, Some(answer)))
     }
 
@@ -187,7 +180,7 @@ impl<R> Pending<R> {
             false => {
                 let message = format!(
                     "the result of '{}' is not of its signature's type",
-                    self.function
+                    self.ticket.function
                 );
                 Err(Error::of(catalogue::RPC_ARGUMENTS, message))
             }
@@ -200,10 +193,10 @@ impl<R: Value> Pending<R> {
     /// waits for a call, or one that gives this call up. It must return soon, cannot wait for a call, and takes no lock
     /// that such a thread holds. At once if the call has ended.
     pub fn then(mut self, then: impl FnOnce(Result<R, Error>) + Send + 'static) {
-        let slot = Arc::clone(&self.slot);
-        slot.then(Box::new(move || {
+        let ticket = Arc::clone(&self.ticket);
+        ticket.slot.then(Box::new(move || {
             self.is_over = true;
-            let answer = self.slot.take();
+            let answer = self.ticket.slot.take();
             then(self.unpack(answer));
         }));
     }
@@ -214,14 +207,14 @@ impl<R: Value> Pending<R> {
     /// What the function failed with, at its worker; `RPC_TIMEOUT`, `RPC_CANCELLED`, `PEER_LOST` and others, if the
     /// call has no answer. In a shard's own thread, which would wait for itself, `WAIT_IN_SHARD`.
     pub fn wait(mut self) -> Result<R, Error> {
-        if !self.slot.is_filled() {
+        if !self.ticket.slot.is_filled() {
             super::context::may_wait()?;
-            if !self.shared.wait(&self.slot, None) {
+            if !self.shared.wait(&self.ticket.slot, None) {
                 return Err(Error::local(crate::error::shut_down()));
             }
         }
         self.is_over = true;
-        let answer = self.slot.take();
+        let answer = self.ticket.slot.take();
         self.unpack(answer)
     }
 
@@ -230,16 +223,16 @@ impl<R: Value> Pending<R> {
     /// # Errors
     /// Itself, if the time is over; else as [`Pending::wait`].
     pub fn wait_for(mut self, patience: Duration) -> Result<Result<R, Error>, Self> {
-        if !self.slot.is_filled() {
+        if !self.ticket.slot.is_filled() {
             if let Err(error) = super::context::may_wait() {
                 return Ok(Err(error));
             }
-            if !self.shared.wait(&self.slot, Some(patience)) {
+            if !self.shared.wait(&self.ticket.slot, Some(patience)) {
                 return Err(self);
             }
         }
         self.is_over = true;
-        let answer = self.slot.take();
+        let answer = self.ticket.slot.take();
         Ok(self.unpack(answer))
     }
 
@@ -247,7 +240,7 @@ impl<R: Value> Pending<R> {
         let (mut payload, at, handles) = self.payload(answer)?;
         let shared = &self.shared;
         let worker = || shared.name_of(self.to);
-        let function = &*self.function;
+        let function = &*self.ticket.function;
         if payload.types != types_of::<R>() {
             let wanted = crate::value::name_of::<R>();
             let message = format!(
@@ -287,7 +280,7 @@ impl<R: Value> Future for Pending<R> {
         if self.is_over {
             return Poll::Ready(self.unpack(None));
         }
-        match self.slot.poll(context.waker()) {
+        match self.ticket.slot.poll(context.waker()) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(answer) => {
                 self.is_over = true;
@@ -317,9 +310,10 @@ pub fn wait_all<R: Value>(calls: impl IntoIterator<Item = Pending<R>>) -> Result
         return Ok(Vec::new());
     }
     for call in &calls {
-        let (done, slot) = (Arc::clone(&done), Arc::clone(&call.slot));
+        let (done, ticket) = (Arc::clone(&done), Arc::clone(&call.ticket));
         call.on_done(move || {
-            let has_failed = slot
+            let has_failed = ticket
+                .slot
                 .peek(|answer| !matches!(answer.ending, Ending::Answered(Outcome::Value { .. })));
             if done.1.fetch_sub(1, Ordering::AcqRel) == 1 || has_failed {
                 done.0.fill(());
@@ -333,6 +327,7 @@ pub fn wait_all<R: Value>(calls: impl IntoIterator<Item = Pending<R>>) -> Result
     let failed = calls.iter().position(|call| {
         call.is_done()
             && call
+                .ticket
                 .slot
                 .peek(|answer| !matches!(answer.ending, Ending::Answered(Outcome::Value { .. })))
     });

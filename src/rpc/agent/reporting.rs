@@ -227,9 +227,9 @@ fn items(view: &View<'_>) -> Vec<Item> {
         };
         add(
             what,
-            shown(&call.token.label.function),
+            shown(&call.token.ticket.function),
             call.to,
-            call.token.label.began,
+            call.token.ticket.began,
         );
     }
     for (from, since, target) in view.node.held_calls() {
@@ -240,8 +240,7 @@ fn items(view: &View<'_>) -> Vec<Item> {
         add("function that waits", shown(name), from, since);
     }
     for ((from, _), running) in view.running {
-        let label = &running.label;
-        add("function", shown(&label.function), *from, label.began);
+        add("function", shown(&running.function), *from, running.began);
     }
     let mut items: Vec<Item> = calls
         .into_iter()

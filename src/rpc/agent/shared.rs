@@ -38,28 +38,27 @@ pub(crate) struct Answer {
     pub(crate) handles: Vec<Handle>,
 }
 
-/// By which the desk knows a call of ours.
-#[derive(Clone)]
-pub(crate) struct Token {
-    pub(crate) slot: Arc<Slot<Answer>>,
-    /// Kept until the call has ended. Most calls have none.
-    pub(crate) keeps: Option<Arc<Vec<Handle>>>,
-    pub(crate) label: Label,
-}
-
-/// What is told of a call.
-#[derive(Clone, Default)]
-pub(crate) struct Label {
+/// A call of ours: where its end is waited for, and what is told of it meanwhile.
+pub(crate) struct Ticket {
+    pub(crate) slot: Slot<Answer>,
     /// Empty for the fetch of a value.
     pub(crate) function: Arc<str>,
     pub(crate) began: Nanos,
+}
+
+/// By which the desk knows a call of ours.
+#[derive(Clone)]
+pub(crate) struct Token {
+    pub(crate) ticket: Arc<Ticket>,
+    /// Kept until the call has ended. Most calls have none.
+    pub(crate) keeps: Option<Arc<Vec<Handle>>>,
     /// Of its caller's recording; it ends with the last of these.
     pub(crate) span: Option<Arc<CallSpan>>,
 }
 
 impl PartialEq for Token {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.slot, &other.slot)
+        Arc::ptr_eq(&self.ticket, &other.ticket)
     }
 }
 
@@ -87,11 +86,11 @@ pub(crate) enum Command {
         target: Target,
         deadline: Nanos,
         packed: Packed,
-        slot: Arc<Slot<Answer>>,
-        label: Label,
+        ticket: Arc<Ticket>,
+        span: Option<Arc<CallSpan>>,
     },
-    Cancel(WorkerId, Arc<Slot<Answer>>),
-    Done(Done),
+    Cancel(WorkerId, Arc<Ticket>),
+    Done(Box<Done>),
     CreateOwned {
         rref: RRefId,
         is_made: bool,
@@ -105,13 +104,11 @@ pub(crate) enum Command {
     Ask(Box<dyn FnOnce(&super::desk::View<'_>) + Send>),
 }
 
-impl Label {
-    /// The call has ended: its span too, and before anyone is told.
-    pub(crate) fn end(self, ending: &Ending<Payload>) {
-        let is_error = !matches!(ending, Ending::Answered(Outcome::Value { .. }));
-        if let (Some(span), true) = (&self.span, is_error) {
-            span.fail();
-        }
+/// A call has ended: its span too, and before anyone is told.
+pub(crate) fn end_span(span: Option<Arc<CallSpan>>, ending: &Ending<Payload>) {
+    let is_error = !matches!(ending, Ending::Answered(Outcome::Value { .. }));
+    if let (Some(span), true) = (&span, is_error) {
+        span.fail();
     }
 }
 
@@ -411,7 +408,6 @@ impl Shared {
         timeout: Duration,
         mode: Mode,
     ) -> Pending<R> {
-        let slot = Arc::new(Slot::default());
         let function: Arc<str> = match &target {
             Target::Function(function) | Target::Remote { function, .. } => Arc::clone(function),
             Target::Fetch(_) => Arc::default(),
@@ -433,8 +429,13 @@ impl Shared {
             packed.payload.trace = Some(Box::new(trace));
             span
         });
+        let ticket = Arc::new(Ticket {
+            slot: Slot::default(),
+            function,
+            began,
+        });
         if self.is_closed.load(Ordering::Acquire) {
-            slot.fill(Answer {
+            ticket.slot.fill(Answer {
                 at: to,
                 ending: Ending::Shutdown,
                 handles: Vec::new(),
@@ -445,16 +446,12 @@ impl Shared {
                 target,
                 deadline,
                 packed,
-                slot: Arc::clone(&slot),
-                label: Label {
-                    function: Arc::clone(&function),
-                    began,
-                    span,
-                },
+                ticket: Arc::clone(&ticket),
+                span,
             };
             self.queue.push(command);
         }
-        Pending::new(Arc::clone(self), to, function, slot)
+        Pending::new(Arc::clone(self), to, ticket)
     }
 
     /// Asks for a value to be made at `owner`, and left there.

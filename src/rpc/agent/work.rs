@@ -65,31 +65,32 @@ impl Work {
 
     /// Carries it out in a thread of the pool, and tells the desk. A function that returns a future begins here.
     pub(crate) fn run_in_pool(mut self) {
-        if !self.context.gate.begin() {
+        if !self.context.gate.as_ref().is_none_or(|gate| gate.begin()) {
             let fault = Fault::new(
                 FaultKind::Cancelled,
                 "its caller gave it up before it began",
             );
             let done = self.done(Err(fault), None);
-            return self.context.shared.push(Command::Done(done));
+            return self.context.shared.push(Command::Done(Box::new(done)));
         }
         if let Body::Async(_) = self.body {
             return self.begin();
         }
         let (result, header) = guarded(|| self.run_now());
         let done = self.done(result, header);
-        self.context.shared.push(Command::Done(done));
+        self.context.shared.push(Command::Done(Box::new(done)));
     }
 
     fn run_now(&mut self) -> (Run, Option<Vec<u8>>) {
-        let (Body::Pool(run) | Body::Shard(run)) = self.body.clone() else {
+        self.begins();
+        let (unpacker, wish) = (self.unpacker(), self.wish());
+        let context = &self.context;
+        let (Body::Pool(run) | Body::Shard(run)) = &self.body else {
             return (
                 Err(Fault::new(FaultKind::Function, "it returns a future")),
                 None,
             );
         };
-        self.begins();
-        let (unpacker, wish, context) = (self.unpacker(), self.wish(), &self.context);
         let ended = context.within(|| {
             let run = || run(unpacker, wish, &|stage| look(context, stage));
             settle(context, catch_unwind(AssertUnwindSafe(run)))
@@ -150,22 +151,24 @@ impl Work {
             Ok(Ok(later)) => later,
             Ok(Err(fault)) => {
                 let done = self.done(Err(fault), None);
-                return context.shared.push(Command::Done(done));
+                return context.shared.push(Command::Done(Box::new(done)));
             }
             Err(panic) => {
                 let done = self.done(Err(panicked(&*panic)), None);
-                return context.shared.push(Command::Done(done));
+                return context.shared.push(Command::Done(Box::new(done)));
             }
         };
         context.shared.async_calls.fetch_add(1, Ordering::Relaxed);
         let future = std::future::poll_fn(move |to_wake| {
             let context = &self.context;
-            context.gate.watch(to_wake.waker());
-            if context.gate.is_stopped() {
+            if let Some(gate) = &context.gate {
+                gate.watch(to_wake.waker());
+            }
+            if context.is_cancelled() {
                 let fault = Fault::new(FaultKind::Cancelled, "its caller gave it up");
                 context
                     .shared
-                    .push(Command::Done(self.done(Err(fault), None)));
+                    .push(Command::Done(Box::new(self.done(Err(fault), None))));
                 return Poll::Ready(());
             }
             let poll = || {
@@ -182,7 +185,7 @@ impl Work {
                     self.ends();
                     context
                         .shared
-                        .push(Command::Done(self.done(result, header)));
+                        .push(Command::Done(Box::new(self.done(result, header))));
                     Poll::Ready(())
                 }
             }

@@ -25,7 +25,7 @@ pub(super) struct Serving<P> {
 enum Stage<P> {
     /// It is not given to the driver yet: so many references among its arguments are not confirmed, or the value that
     /// it asks for is not there.
-    Held { call: Call<P>, left: usize },
+    Held { call: Box<Call<P>>, left: usize },
     /// The driver has it.
     Given,
 }
@@ -121,7 +121,10 @@ impl<P, T> Node<P, T> {
             since: now,
             deadline,
             rref,
-            stage: Stage::Held { call, left },
+            stage: Stage::Held {
+                call: Box::new(call),
+                left,
+            },
             is_unwanted: false,
             is_late: false,
         };

@@ -3,12 +3,10 @@
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use rendez::ground::Nanos;
-
 use super::report::{NAME_BYTES_MAX, Span};
 use crate::agent::context::Context;
 use crate::agent::packed::Packed;
-use crate::agent::shared::{Command, Label, Shared};
+use crate::agent::shared::{Command, Shared, Ticket};
 use crate::agent::slot::Slot;
 use crate::codec::{Malformed, Reader, Writer};
 use crate::functions::Functions;
@@ -137,24 +135,21 @@ impl Shared {
                 recording: home.recording,
                 spans,
             };
+            let ticket = Ticket {
+                slot: Slot::default(),
+                function: REPORT.into(),
+                began: now,
+            };
             commands.extend(pack(self, &report).map(|packed| Command::Call {
                 to: home.worker,
-                target: Target::Function(REPORT.into()),
+                target: Target::Function(Arc::clone(&ticket.function)),
                 deadline: now.after(PATIENCE),
                 packed,
-                slot: Arc::new(Slot::default()),
-                label: label(now),
+                ticket: Arc::new(ticket),
+                span: None,
             }));
         }
         commands
-    }
-}
-
-fn label(began: Nanos) -> Label {
-    Label {
-        function: REPORT.into(),
-        began,
-        span: None,
     }
 }
 

@@ -6,7 +6,7 @@ use rendez::ground::Nanos;
 
 use super::Desk;
 use crate::agent::packed::{Packed, Shares};
-use crate::agent::shared::{Answer, Command, Token};
+use crate::agent::shared::{Answer, Command, Token, end_span};
 use crate::message::Target;
 use crate::node::{Ending, NewCall};
 use crate::spans::{Home, Span};
@@ -19,8 +19,8 @@ impl Desk {
             target,
             deadline,
             packed,
-            slot,
-            label,
+            ticket,
+            span,
         } = command
         else {
             return;
@@ -37,8 +37,8 @@ impl Desk {
             && self.node.is_gone(fork)
         {
             let ending = Ending::Lost(crate::error::lost_value(rref));
-            label.end(&ending);
-            return slot.fill(Answer {
+            end_span(span, &ending);
+            return ticket.slot.fill(Answer {
                 at: to,
                 ending,
                 handles: Vec::new(),
@@ -46,9 +46,9 @@ impl Desk {
         }
         keeps.extend(carried);
         let token = Token {
-            slot,
+            ticket,
             keeps: (!keeps.is_empty()).then(|| Arc::new(keeps)),
-            label,
+            span,
         };
         let call = NewCall {
             token,

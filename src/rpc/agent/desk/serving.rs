@@ -7,7 +7,7 @@ use rendez::ground::Nanos;
 use super::{Desk, Running};
 use crate::agent::context::{Context, in_shard};
 use crate::agent::packed::{Packed, Shares};
-use crate::agent::shared::{Command, Done, Label};
+use crate::agent::shared::{Command, Done};
 use crate::agent::work::{Work, give, put};
 use crate::functions::{Body, Ended};
 use crate::id::{CallId, RRefId, WorkerId};
@@ -123,24 +123,19 @@ impl Desk {
             return self.done(done(Err(Fault::new(FaultKind::Arguments, message))), now);
         }
         let body = entry.body.clone();
-        let is_in_shard = matches!(body, Body::Shard(_));
         // What runs at once cannot be stopped.
-        let gate = match is_in_shard {
-            true => Arc::clone(&self.open),
-            false => Arc::default(),
-        };
-        let label = Label {
-            function,
+        let running = (!matches!(body, Body::Shard(_))).then(|| Running {
+            gate: Arc::default(),
+            function: Arc::clone(&function),
             began: now,
-            span: None,
-        };
+        });
         let trace = payload.trace.take();
         let work = Work {
             context: Context {
                 shared: Arc::clone(&self.shared),
                 caller: from,
-                function: Arc::clone(&label.function),
-                gate: Arc::clone(&gate),
+                function,
+                gate: running.as_ref().map(|running| Arc::clone(&running.gate)),
                 header: payload.header.take().map(Into::into),
                 deadline,
                 recording: trace.map(|trace| ServedSpan::new(&self.shared, from, &trace)),
@@ -153,11 +148,11 @@ impl Desk {
             since: now,
             began: None,
         };
-        if is_in_shard {
+        let Some(running) = running else {
             let ended = work.run_in_shard();
             return self.done(ended, now);
-        }
-        self.running.insert((from, id), Running { gate, label });
+        };
+        self.running.insert((from, id), running);
         self.shared.pool.push(Box::new(move || work.run_in_pool()));
     }
 
@@ -200,7 +195,7 @@ impl Desk {
             shared: Arc::clone(&self.shared),
             caller: from,
             function: "".into(),
-            gate: Arc::default(),
+            gate: None,
             header: header.map(Into::into),
             deadline,
             recording: None,
@@ -211,7 +206,7 @@ impl Desk {
         }
         let job = move || {
             let given = give(&context, value);
-            context.shared.push(Command::Done(done(given)));
+            context.shared.push(Command::Done(Box::new(done(given))));
         };
         self.shared.pool.push(Box::new(job));
     }
